@@ -1,0 +1,99 @@
+# Saltern. `make` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO          ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+SALT        := 3006.28 3007.15 3008.3
+# Where the Salt releases for tests are kept; shared by all checkouts.
+export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
+# Seconds for each fuzz target in `make fuzz-smoke`.
+FUZZTIME    ?= 3s
+# Packages with goroutines of their own, tested with the race detector.
+RACE        ?= ./supervisor/... ./lbproxy/... ./master/...
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build all programs into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+	@for n in salt-key salt-run salt-cp; do if [ -e bin/salt ]; then ln -sfn salt bin/$$n; fi; done
+
+.PHONY: run
+run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MINION=0: without)
+	@scripts/run-one-node
+
+.PHONY: test
+test: lint unit race fuzz-smoke e2e ## everything CI runs
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck, shell syntax
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) vet -tags e2e ./test/...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) run $(STATICCHECK) -tags e2e ./test/...
+	@for f in scripts/* .ci/run test/gluster/lab; do bash -n "$$f"; done
+
+.PHONY: unit
+unit: ## unit tests
+	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GO) test ./...
+
+.PHONY: race
+race: ## unit tests with the race detector
+	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GO) test -race $(RACE)
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=3s)
+	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' scripts/fuzz-smoke
+
+.PHONY: e2e
+e2e: build deps-salt ## real minions of three Salt releases against a real node
+	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 3 -skip '^TestFault' ./test/e2e/...
+
+.PHONY: e2e-faults
+e2e-faults: build deps-salt ## faults of a node (full disk, broken keys, ports, options, pillars); by hand: they want a quiet machine
+	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 1 -run '^TestFault' ./test/e2e/...
+
+.PHONY: test-peer
+test-peer: build ## Salt's own integration tests (PEER_SUITE=harness, as root; PEER_ARGS=options)
+	@scripts/peer-suite $(PEER_ARGS)
+
+# SWARM is the load generator that plays minions, SWARM_SRC its source, which
+# is not part of this repository. BENCH are flags of test/bench/master.py.
+SWARM ?= $(if $(SWARM_SRC),bin/swarm)
+BENCH ?= --rounds 3
+.PHONY: bench-swarm
+bench-swarm:
+	@if [ -z "$(SWARM)" ]; then \
+	  echo 'bench-master needs swarm, a program that plays N minions against a Salt master and checks every reply.' >&2; \
+	  echo 'It is not part of this repository: set SWARM=/path/to/swarm, or SWARM_SRC=/path/to/its/source to have it built.' >&2; exit 2; fi
+	@if [ -n "$(SWARM_SRC)" ]; then mkdir -p bin && cd "$(SWARM_SRC)" && $(GO) build -o "$(CURDIR)/bin/swarm" .; fi
+
+.PHONY: bench-master
+bench-master: bench-swarm build deps-salt ## compare the master with Python's (SWARM=program or SWARM_SRC=its source; BENCH='--rounds 3 --large')
+	python3 test/bench/master.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
+	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH)
+
+.PHONY: test-gluster
+test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TLS (by hand, as root)
+	@command -v glusterd mkfs.xfs >/dev/null || { echo "needed: apt-get install glusterfs-server glusterfs-client xfsprogs iproute2" >&2; exit 1; }
+	$(GO) test -tags gluster -count=1 -timeout 30m -run 'TestLife|TestAttack33' -v ./glusterctl/
+
+.PHONY: deps
+deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt releases
+	@scripts/deps packages
+	@scripts/deps salt $(SALT)
+	$(GO) mod download
+
+.PHONY: deps-salt
+deps-salt:
+	@scripts/deps salt $(SALT)
+
+.PHONY: clean
+clean: ## remove what was built and the data of `make run`
+	rm -rf bin .run

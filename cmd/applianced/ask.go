@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+func statusCommand(f *flags) *cobra.Command {
+	var asJSON, watch bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say how this node is and what to do next",
+		Long: `status prints the answer first, then the nodes, services and keys, then every
+problem with a stable code, its cause and the next step.
+
+Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
+4 not configured.`,
+		Example: `  applianced status
+  applianced status --json | jq .problems
+  applianced status --watch`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document (schema 1) for machines")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print it again and again until interrupted (see --interval)")
+	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: how often")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c := api.NewClient(f.apiSocket())
+		if !watch {
+			return printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
+		}
+		var last error
+		for {
+			if !asJSON && isTerminal(cmd.OutOrStdout()) {
+				fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+			}
+			last = printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
+			select {
+			case <-cmd.Context().Done():
+				return last
+			case <-time.After(max(every, 200*time.Millisecond)):
+			}
+		}
+	}
+	return cmd
+}
+
+func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJSON bool) error {
+	d, err := c.Status(ctx)
+	if err != nil {
+		if asJSON {
+			d = status.Unknown(time.Now())
+			_ = status.WriteJSON(out, d)
+		}
+		fmt.Fprintln(errOut, "UNKNOWN ", err)
+		if errors.Is(err, api.ErrNotRunning) {
+			fmt.Fprintln(errOut, "  next: systemctl status applianced; or start it: applianced run")
+		}
+		return exitError(status.ExitUnknown)
+	}
+	write := status.WriteText
+	if asJSON {
+		write = status.WriteJSON
+	}
+	if err := write(out, d); err != nil {
+		return err
+	}
+	if d.Exit != 0 {
+		return exitError(d.Exit)
+	}
+	return nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	fi, err := f.Stat()
+	return err == nil && fi.Mode()&os.ModeCharDevice != 0
+}
+
+func logsCommand(f *flags) *cobra.Command {
+	var lines int
+	cmd := &cobra.Command{
+		Use:       "logs SERVICE",
+		Short:     "Print the last lines a service wrote",
+		Example:   "  applianced logs master\n  applianced logs lb -n 200",
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: []string{"master", "lb"},
+	}
+	cmd.Flags().IntVarP(&lines, "lines", "n", 50, "how many, at most 200")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		got, err := api.NewClient(f.apiSocket()).Output(cmd.Context(), args[0], lines)
+		for _, l := range got {
+			fmt.Fprintln(cmd.OutOrStdout(), service.CleanText(l))
+		}
+		return err
+	}
+	return cmd
+}
+
+func restartCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use: "restart SERVICE", Short: "Restart a service of this node", Args: cobra.ExactArgs(1),
+		Example: "  applianced restart master", ValidArgs: []string{"master", "lb"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return api.NewClient(f.apiSocket()).Restart(cmd.Context(), args[0])
+		},
+	}
+}
+
+func reloadCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "Start this node anew with its configuration as it is now", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return api.NewClient(f.apiSocket()).Reload(cmd.Context())
+		},
+	}
+}
+
+func configCommand(f *flags) *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
+	cmd.AddCommand(&cobra.Command{
+		Use:     "check [FILE]",
+		Short:   "Check appliance.yaml and print all faults",
+		Example: "  applianced config check\n  applianced config check ./appliance.yaml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := f.config
+			if len(args) == 1 {
+				path = args[0]
+			}
+			s, err := settings.Load(path, hostname())
+			if errors.Is(err, settings.ErrNone) {
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+				return exitError(status.ExitUnconfigured)
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is right: node %s, cluster %s, data in %s\n", path, s.Node, s.Cluster, s.DataDir)
+			return nil
+		},
+	})
+	return cmd
+}

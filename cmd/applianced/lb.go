@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// lbFlags are those of the load balancer's verbs.
+type lbFlags struct {
+	*flags
+	admin string
+}
+
+func lbCommand(f *flags) *cobra.Command {
+	l := &lbFlags{flags: f}
+	var path, level, format string
+	cmd := &cobra.Command{
+		Use:   "lb --config FILE",
+		Short: "Run the load balancer, or ask the one that runs",
+		Long: `lb without a verb is the load balancer itself: it listens on the ports minions
+know and joins each connection to a master that is well. The supervisor starts
+it; it also runs alone with a configuration file of its own.
+
+Started beside one that runs with the same hand-over socket (admin.handover), it
+takes that one's place: no connection is refused, and the earlier process lets
+its sessions go slowly and ends.
+
+The verbs talk to the one that runs on this node through its admin socket.`,
+		Example: `  applianced lb --config /etc/saltern/lb.yaml
+  applianced lb status
+  applianced lb drain sca-2          no new minions there; move the old ones slowly
+  applianced lb weight sca-2 50      half the usual share
+  applianced lb cut sca-2            cut its sessions now; minions come back elsewhere`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&path, "config", "", "the load balancer's configuration")
+	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn, error")
+	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
+	cmd.PersistentFlags().StringVar(&l.admin, "admin", "", "admin socket (default: from the configuration)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if path == "" {
+			return errors.New("lb: --config FILE is needed to run the load balancer (applianced lb --help)")
+		}
+		cfg, err := lbproxy.LoadConfig(path)
+		if err != nil {
+			return err
+		}
+		// One processor more than loops, even on a machine with one core: a loop
+		// holds its own while it waits for the next message.
+		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), cfg.Loops+1))
+		return lbproxy.Serve(cmd.Context(), cfg, newLog(patient(cmd.ErrOrStderr()), level, format))
+	}
+	cmd.AddCommand(l.statusCommand(), l.verb("drain", "Give a master no new minions and move its old ones slowly", (*lbproxy.Client).Drain),
+		l.verb("undrain", "Use a master again: ends drain and maint", (*lbproxy.Client).Undrain),
+		l.verb("maint", "Give a master no new minions and check it no more; those it has stay (see cut)", (*lbproxy.Client).Maint), l.cutCommand(), l.weightCommand())
+	return cmd
+}
+
+func (l *lbFlags) client() *lbproxy.Client {
+	if l.admin != "" {
+		return lbproxy.NewClient(l.admin)
+	}
+	s, err := settings.Load(l.config, hostname())
+	if err != nil {
+		d := settings.Default(hostname())
+		s = &d
+	}
+	return lbproxy.NewClient(s.LBSocket())
+}
+
+func (l *lbFlags) verb(name, short string, do func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " BACKEND", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return do(l.client(), cmd.Context(), args[0]) },
+	}
+}
+
+func (l *lbFlags) cutCommand() *cobra.Command {
+	var frontend string
+	cmd := &cobra.Command{
+		Use: "cut BACKEND", Short: "Cut the sessions of a master now", Args: cobra.ExactArgs(1),
+		Example: "  applianced lb cut sca-2\n  applianced lb cut sca-2 --frontend publish",
+	}
+	cmd.Flags().StringVar(&frontend, "frontend", "", "only the sessions of this frontend, by name: publish or request in an appliance")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		n, err := l.client().Cut(cmd.Context(), args[0], frontend)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d sessions cut\n", n)
+		return err
+	}
+	return cmd
+}
+
+func (l *lbFlags) weightCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "weight BACKEND N", Short: "Change a master's share of new sessions (1 to 1000, usually 100)", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[1])
+			if err != nil {
+				return fmt.Errorf("weight %q is not a number", args[1])
+			}
+			return l.client().Weight(cmd.Context(), args[0], n)
+		},
+	}
+}
+
+func (l *lbFlags) statusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show frontends, masters and sessions", Args: cobra.NoArgs,
+		Long: "status exits with 0 when every frontend has a master, 3 when one has none, 1 when the load balancer does not answer.",
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole document for machines")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		st, err := l.client().Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			err = enc.Encode(st)
+		} else {
+			err = writeBalancer(cmd.OutOrStdout(), st, time.Now())
+		}
+		if err != nil {
+			return err
+		}
+		for _, f := range st.Frontends {
+			if !f.Serving {
+				return exitError(status.ExitNotServing)
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func writeBalancer(w io.Writer, st lbproxy.Status, now time.Time) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "FRONTEND\tMODE\tLISTENS ON\tSESSIONS\tACCEPTED\tSERVING")
+	for _, f := range st.Frontends {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%v\n", f.Name, f.Mode, strings.Join(f.Listen, " "), f.Sessions, f.Accepted, f.Serving)
+	}
+	fmt.Fprintln(tw, "\t\t\t\t\t")
+	fmt.Fprintln(tw, "BACKEND\tFRONTEND\tADDRESS\tSTATE\tSESSIONS\tWEIGHT\tNOTE")
+	for _, b := range st.Backends {
+		for _, p := range b.Ports {
+			note := ""
+			switch {
+			case b.Removing:
+				note = "being removed"
+			case b.Maint:
+				note = "maintenance"
+			case b.Drain:
+				note = "draining"
+			}
+			if p.State != lbproxy.Up && p.LastError != "" {
+				note = strings.TrimPrefix(note+"; "+service.CleanText(p.LastError), "; ")
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s %s\t%d\t%d\t%s\n", b.Name, p.Frontend, p.Address, p.State, status.Age(now.Sub(p.Since)), p.Sessions, b.Weight, note)
+		}
+	}
+	return tw.Flush()
+}

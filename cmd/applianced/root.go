@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/settings"
+)
+
+// flags are those that several verbs share.
+type flags struct {
+	config string // path of appliance.yaml
+	socket string // of the local API; empty: from the configuration
+}
+
+func rootCommand() *cobra.Command {
+	var f flags
+	root := &cobra.Command{
+		Use:   "applianced",
+		Short: "A node of a highly available Salt master",
+		Long: `applianced runs a node: it starts and watches a salt-master and the load
+balancer in front of it, and says how both are.
+
+Exit codes of "applianced status": 0 healthy, 1 cannot tell (the supervisor
+does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
+		Example: `  applianced status                 how is this node, and what to do next
+  applianced status --watch         the same, again and again
+  applianced config check           is appliance.yaml right?
+  applianced logs master -n 100     what salt-master wrote
+  applianced lb status              masters and sessions of the load balancer`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		Version:       version(),
+	}
+	root.PersistentFlags().StringVar(&f.config, "config", settings.DefaultPath, "the node's configuration, appliance.yaml")
+	root.PersistentFlags().StringVar(&f.socket, "socket", "", "socket of the supervisor (default: from the configuration)")
+	root.SetVersionTemplate("applianced {{.Version}}\n")
+	root.AddCommand(runCommand(&f), statusCommand(&f), logsCommand(&f), restartCommand(&f), reloadCommand(&f),
+		configCommand(&f), lbCommand(&f), versionCommand())
+	return root
+}
+
+// apiSocket finds the supervisor's socket: the flag, else the configuration,
+// else the default.
+func (f *flags) apiSocket() string {
+	if f.socket != "" {
+		return f.socket
+	}
+	if s, err := settings.Load(f.config, hostname()); err == nil {
+		return s.APISocket()
+	}
+	base := settings.Default(hostname())
+	return base.APISocket()
+}
+
+// hostname is the default identity of a node; "localhost" when the system
+// does not tell.
+func hostname() string {
+	h, err := os.Hostname()
+	if err != nil || h == "" {
+		return "localhost"
+	}
+	return h
+}
+
+func version() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, rev, dirty := b.Main.Version, "", ""
+	for _, s := range b.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			rev = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+changes"
+		}
+	}
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	if rev != "" && !strings.Contains(v, rev) {
+		v += " " + rev + dirty
+	}
+	return v
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, _ := debug.ReadBuildInfo()
+			goVersion := ""
+			if b != nil {
+				goVersion = " (" + b.GoVersion + ")"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "applianced %s%s\n", version(), goVersion)
+			return err
+		},
+	}
+}
+
+// newLog makes the program's logger. Under systemd the journal adds the time
+// itself, so it is left out there.
+func newLog(w io.Writer, level, format string) *slog.Logger {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		l = slog.LevelInfo
+	}
+	opt := &slog.HandlerOptions{Level: l}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		opt.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opt))
+	}
+	return slog.New(slog.NewTextHandler(w, opt))
+}

@@ -1,0 +1,227 @@
+// salt-master is Saltern's Salt master: a drop-in for Python's program of the
+// same name, with the same options and configuration.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"saltern/master"
+	"saltern/master/conf"
+	"saltern/master/saltlog"
+)
+
+// Exit statuses, as Salt's (salt/defaults/exitcodes.py).
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 64
+	exitConfig  = 78
+)
+
+type options struct {
+	configDir, logLevel, logFile, logFileLevel, pidFile, user string
+	daemon, version, help                                     bool
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
+	var o options
+	f := pflag.NewFlagSet("salt-master", pflag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVarP(&o.configDir, "config-dir", "c", conf.DefaultDir, "folder of the file master and of master.d/")
+	f.StringVarP(&o.logLevel, "log-level", "l", "", "level of the log on the console: quiet, critical, error, warning, info, profile, debug, trace, garbage")
+	f.StringVar(&o.logFile, "log-file", "", "log file, instead of the option log_file")
+	f.StringVar(&o.logFileLevel, "log-file-level", "", "level of the log file, instead of log_level_logfile")
+	f.BoolVarP(&o.daemon, "daemon", "d", false, "run in the background")
+	f.StringVar(&o.pidFile, "pid-file", "", "file for the process id, instead of the option pidfile")
+	f.StringVarP(&o.user, "user", "u", "", "refused unless it is the user that runs the program; start it as that user")
+	f.BoolVar(&o.version, "version", false, "print the version and leave")
+	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
+	f.Usage = func() {}
+	if err := f.Parse(args); err != nil {
+		return o, f, err
+	}
+	if f.NArg() > 0 {
+		return o, f, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return o, f, nil
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	o, flags, err := parse(args, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "salt-master: %v\nTry salt-master --help.\n", err)
+		return exitUsage
+	}
+	switch {
+	case o.help:
+		fmt.Fprintf(stdout, "Usage: salt-master [options]\n\nServes Salt minions. Without options the configuration is read from %s.\n\nOptions:\n%s\n"+
+			"Examples:\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
+		return exitOK
+	case o.version:
+		fmt.Fprintln(stdout, "salt-master", version())
+		return exitOK
+	}
+	if err := sameUser(o.user); err != nil {
+		fmt.Fprintf(stderr, "salt-master: %v\n", err)
+		return exitUsage
+	}
+	cfg, err := conf.Load(o.configDir)
+	if err != nil {
+		fmt.Fprintf(stderr, "salt-master: the configuration cannot be used:\n%v\n", err)
+		return exitConfig
+	}
+	if o.pidFile != "" {
+		cfg.PidFile = o.pidFile
+	}
+	if o.daemon && os.Getenv(daemonMark) == "" {
+		return daemonize(stderr)
+	}
+	log, closeLog, err := openLog(cfg, o, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "salt-master: %v\n", err)
+		return exitConfig
+	}
+	defer closeLog()
+	return serve(cfg, log, stderr)
+}
+
+// sameUser refuses a user that is not the one we run as: this program never
+// changes its user, and going on as root would be the opposite of what was
+// asked for.
+func sameUser(name string) error {
+	if name == "" {
+		return nil
+	}
+	u, err := user.Current()
+	if err != nil {
+		return fmt.Errorf("finding out who runs this program: %w", err)
+	}
+	if u.Username != name {
+		return fmt.Errorf("--user=%s: this program runs as %s and does not change its user; start it as %s (systemd: User=)", name, u.Username, name)
+	}
+	return nil
+}
+
+// version is the module's version as the build knows it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
+func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	var keeper sync.WaitGroup
+	defer keeper.Wait()
+	defer stop()
+	keeper.Go(func() { keepMemory(ctx, log) })
+	raiseFiles(log)
+	defer profileOnSignal(log)()
+	cfg.Report(ctx, log)
+	m, err := master.New(cfg, log)
+	if err == nil {
+		err = m.Run(ctx)
+	}
+	if cfg.PidFile != "" {
+		if b, rerr := os.ReadFile(cfg.PidFile); rerr == nil && string(b) == fmt.Sprint(os.Getpid()) {
+			_ = os.Remove(cfg.PidFile)
+		}
+	}
+	if err != nil {
+		log.Error("salt-master stops", "error", err)
+		fmt.Fprintf(stderr, "salt-master: %v\n", err)
+		return exitFailure
+	}
+	log.Info("salt-master has stopped")
+	return exitOK
+}
+
+// openLog opens the log file and the console, each at its level. SIGHUP opens
+// the file anew.
+func openLog(cfg *conf.Master, o options, stderr io.Writer) (*slog.Logger, func(), error) {
+	pick := func(names ...string) (slog.Level, error) {
+		for _, n := range names {
+			if n != "" {
+				return saltlog.ParseLevel(n)
+			}
+		}
+		return slog.LevelWarn, nil
+	}
+	console, err := pick(o.logLevel, cfg.LogLevel)
+	if err != nil {
+		return nil, nil, err
+	}
+	fileLevel, err := pick(o.logFileLevel, cfg.LogLevelLogfile, o.logLevel, cfg.LogLevel)
+	if err != nil {
+		return nil, nil, err
+	}
+	sinks := []saltlog.Sink{{Writer: stderr, Level: console, Format: cfg.LogFmtConsole, DateFmt: cfg.LogDatefmt}}
+	path := cfg.LogFile
+	if o.logFile != "" {
+		path = o.logFile
+	}
+	closeLog := func() {}
+	if filepath.IsAbs(path) && fileLevel < saltlog.LevelQuiet {
+		f, err := saltlog.OpenFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		sinks = append(sinks, saltlog.Sink{Writer: f, Level: fileLevel, Format: cfg.LogFmtLogfile, DateFmt: cfg.LogDatefmtLogfile})
+		closeLog = reopenOnHangup(f, stderr)
+	}
+	return slog.New(saltlog.New("salt.master", sinks...)), closeLog, nil
+}
+
+func reopenOnHangup(f *saltlog.File, stderr io.Writer) (stop func()) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range hup {
+			if err := f.Reopen(); err != nil {
+				fmt.Fprintf(stderr, "salt-master: %v\n", err)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hup)
+		close(hup)
+		<-done
+		_ = f.Close()
+	}
+}
+
+// raiseFiles asks for as many descriptors as the system lets us have: every
+// minion holds one or two.
+func raiseFiles(log *slog.Logger) {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return
+	}
+	if r.Cur < r.Max {
+		r.Cur = r.Max
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+			log.Warn("limit of open files cannot be raised", "error", err)
+		}
+	}
+	if r.Cur < 20000 {
+		log.Warn("limit of open files is low; each minion needs up to two", "limit", r.Cur)
+	}
+}

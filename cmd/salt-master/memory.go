@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// memoryTick is how often the keeper looks.
+	memoryTick = 10 * time.Second
+	// roomyHeap is the heap up to which the collector may be lazy: with the
+	// runtime's 4 MiB a small master spends a tenth of its time collecting.
+	roomyHeap = 16 << 20
+	// quietAllocs is what a master without work allocates in a tick at most,
+	// or half of its heap: connections have heartbeats.
+	quietAllocs = 4 << 20
+	// burstAllocs is how much must have been allocated since memory was
+	// returned last for another time to be worth a collection.
+	burstAllocs = 16 << 20
+)
+
+// memoryState is what the keeper decides by, in bytes.
+type memoryState struct {
+	live     uint64 // in use, as of the last collection
+	allocs   uint64 // allocated since the start
+	returned uint64 // the same when memory was returned last
+}
+
+// percent is the GOGC for a heap: generous for small ones, Go's 100 from
+// roomyHeap/2 on.
+func (m memoryState) percent() int {
+	if m.live == 0 {
+		return 400
+	}
+	return int(min(max((roomyHeap-min(m.live, roomyHeap))*100/m.live, 100), 400))
+}
+
+// wasteful tells whether memory should go back to the system: nothing much
+// has happened since the state before, but a lot since the last time. (How
+// much is in use cannot be told: the figure of a collection amid a burst
+// counts all that was under way then.)
+func (m memoryState) wasteful(before memoryState) bool {
+	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && m.allocs-m.returned > burstAllocs
+}
+
+// keepMemory adapts the collector to the heap and returns memory after
+// bursts, such as a job of all minions, until ctx ends. GOGC and GOMEMLIMIT in
+// the environment have the last word.
+func keepMemory(ctx context.Context, log *slog.Logger) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		if n := cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"); n > 0 {
+			debug.SetMemoryLimit(n - n/10)
+			log.Debug("memory is limited", "bytes", n)
+		}
+	}
+	adapt := os.Getenv("GOGC") == ""
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	t := time.NewTicker(memoryTick)
+	defer t.Stop()
+	var before memoryState
+	percent := 100
+	for {
+		metrics.Read(samples)
+		now := memoryState{live: samples[0].Value.Uint64(), allocs: samples[1].Value.Uint64(), returned: before.returned}
+		if now.wasteful(before) {
+			debug.FreeOSMemory()
+			now.returned = now.allocs
+		}
+		if p := now.percent(); adapt && p != percent && (p > percent+20 || p < percent-20 || p == 100) {
+			debug.SetGCPercent(p)
+			percent = p
+		}
+		before = now
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// cgroupLimit is memory.max of the process's control group or of one above
+// it, in bytes; 0 when there is none.
+func cgroupLimit(self, root string) int64 {
+	b, err := os.ReadFile(self)
+	if err != nil {
+		return 0
+	}
+	group, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "0::/")
+	if !ok {
+		return 0
+	}
+	var least int64
+	for dir := filepath.Clean("/" + group); ; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(root, dir, "memory.max"))
+		if err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (least == 0 || n < least) {
+				least = n
+			}
+		}
+		if dir == "/" {
+			return least
+		}
+	}
+}

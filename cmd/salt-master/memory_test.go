@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestPercent(t *testing.T) {
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{{0, 400}, {1 << 20, 400}, {4 << 20, 300}, {8 << 20, 100}, {32 << 20, 100}, {1 << 30, 100}} {
+		if got := (memoryState{live: c.live}).percent(); got != c.want {
+			t.Errorf("%d bytes live: %d, want %d", c.live, got, c.want)
+		}
+	}
+}
+
+func TestWasteful(t *testing.T) {
+	before := memoryState{allocs: 100 << 20}
+	for name, c := range map[string]struct {
+		now  memoryState
+		want bool
+	}{
+		"after a burst":    {memoryState{allocs: 101 << 20, returned: 60 << 20}, true},
+		"busy":             {memoryState{allocs: 120 << 20, returned: 60 << 20}, false},
+		"returned already": {memoryState{allocs: 101 << 20, returned: 100 << 20}, false},
+	} {
+		if got := c.now.wasteful(before); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestCgroupLimit(t *testing.T) {
+	root := t.TempDir()
+	put := func(path, text string) {
+		full := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("self", "0::/system.slice/salt-master.service\n")
+	put("system.slice/memory.max", "max\n")
+	if n := cgroupLimit(root+"/self", root); n != 0 {
+		t.Errorf("no limit: %d", n)
+	}
+	put("system.slice/salt-master.service/memory.max", "805306368\n")
+	if n := cgroupLimit(root+"/self", root); n != 805306368 {
+		t.Errorf("own limit: %d", n)
+	}
+	put("system.slice/memory.max", "536870912\n")
+	if n := cgroupLimit(root+"/self", root); n != 536870912 {
+		t.Errorf("limit above: %d", n)
+	}
+	put("self", "12:memory:/old\n")
+	if n := cgroupLimit(root+"/self", root); n != 0 {
+		t.Errorf("version 1: %d", n)
+	}
+	if n := cgroupLimit(root+"/none", root); n != 0 {
+		t.Errorf("no file: %d", n)
+	}
+}

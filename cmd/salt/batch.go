@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/msgpack"
+	"saltern/master/output"
+)
+
+// batch runs the job on some minions at a time, or, for --static without
+// --batch, on all at once, and shows the returns in the end
+// (salt/cli/batch.py).
+func (s *saltCall) batch(ctx context.Context, size string) error {
+	k := msgpack.NewMap()
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		k.Set("token", token)
+	} else {
+		cred, err := s.credentials(ctx, s.c)
+		if err != nil {
+			return err
+		}
+		for key, x := range cred.All() {
+			k.Set(key, x)
+		}
+	}
+	s.req.Kwargs, s.req.Return = k, s.v.Str("return")
+	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
+	if size == "" {
+		size = "100%"
+	}
+	q := client.BatchRequest{Request: s.req, Size: size, Failhard: s.v.Bool("failhard"),
+		Wait:   time.Duration(s.v.Float("batch_wait") * float64(time.Second)),
+		Gather: s.cfg.GatherJobTimeout, JID: newJID(time.Now())}
+	all := msgpack.NewMap()
+	o := s.returnOptions()
+	var worst int64
+	out := client.BatchOutput{Returned: func(r client.Return) { all.Set(r.ID, r.Ret) }, TimedOut: func(id string) { all.Set(id, msgpack.NewMap()) }}
+	if !s.static {
+		out = s.batchOutput(o, &worst)
+	}
+	n, err := s.c.Batch(ctx, q, out)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return s.interrupted(q.JID)
+	case err != nil:
+		return s.failed(err)
+	case n == 0:
+		s.println(client.ErrNoMinions.Error())
+		if !s.static {
+			s.println("No minions matched the target.")
+		}
+		return s.nothing()
+	case s.static:
+		if err := s.display(all, "", 0, o); err != nil {
+			return err
+		}
+		if all.Len() == 0 {
+			return s.nothing()
+		}
+		return nil
+	}
+	return exit(int(worst))
+}
+
+// batchOutput prints what happens in a batch (salt/utils/batch_output.py
+// CLIOutput).
+func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutput {
+	return client.BatchOutput{
+		Down: func(id string) { s.println("Minion " + output.Strip(id) + " did not respond. No job will be sent.") },
+		Start: func(ids []string) {
+			list := make([]any, len(ids))
+			for i, id := range ids {
+				list[i] = id
+			}
+			s.println("\nExecuting run on " + output.Repr(list) + "\n")
+		},
+		Returned: func(r client.Return) {
+			*worst = max(*worst, r.Code())
+			m := msgpack.NewMap()
+			if r.HasRetcode {
+				m.Set("retcode", r.Retcode)
+			}
+			m.Set("jid", r.JID)
+			m.Set(r.ID, r.Ret)
+			if err := s.display(m, r.Out, 0, o); err != nil {
+				s.log.Error("cannot show a return", "minion", r.ID, "err", err)
+			}
+			if s.v.Bool("failhard") && r.Code() > 0 {
+				s.log.Error("Batch run stopped due to failhard")
+			}
+		},
+	}
+}
+
+// newJID makes a job id of the time, in UTC (salt/utils/jid.py gen_jid).
+func newJID(t time.Time) string {
+	t = t.UTC()
+	return t.Format("20060102150405") + fmt.Sprintf("%06d", t.Nanosecond()/1000)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/master/client"
+	"saltern/master/msgpack"
+)
+
+// credentials are what an external authentication system wants to know, asked
+// for where the command line does not say it; with -T also a new token, which
+// is saved. Without -a there are none (salt/auth/__init__.py Resolver).
+func (t *tool) credentials(ctx context.Context, c *client.Client) (*msgpack.Map, error) {
+	eauth := t.v.Str("eauth")
+	m := msgpack.NewMap()
+	if eauth == "" {
+		return m, nil
+	}
+	name := t.v.Str("username")
+	if name == "" {
+		var err error
+		if name, err = t.ask("username: "); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if name == "" {
+			name = client.EffectiveUser()
+		}
+	}
+	password := t.v.Str("password")
+	if t.v.Get("password") == nil {
+		var err error
+		if password, err = t.askHidden("password: "); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+	m.Set("username", name)
+	m.Set("password", password)
+	if t.v.Bool("mktoken") {
+		load := m.Clone()
+		load.Set("cmd", "mk_token")
+		load.Set("eauth", eauth)
+		v, err := c.Ask(ctx, load)
+		if err != nil {
+			return nil, err
+		}
+		if tok, ok := v.(*msgpack.Map); ok && tok.Str("token") != "" {
+			t.saveToken(tok.Str("token"))
+			m.Set("token", tok.Str("token"))
+		}
+	}
+	m.Set("eauth", eauth)
+	return m, nil
+}
+
+func (t *tool) saveToken(tok string) {
+	path := t.tokenFile()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = f.WriteString(tok)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.log.Warn("token not saved", "path", path, "err", err)
+	}
+}
+
+// askHidden reads a line without showing it, when it comes from a terminal.
+func (t *tool) askHidden(question string) (string, error) {
+	f, ok := t.stdin.(*os.File)
+	if !ok {
+		return t.ask(question)
+	}
+	fd := int(f.Fd())
+	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return t.ask(question)
+	}
+	fmt.Fprint(t.stderr, question)
+	mute := *old
+	mute.Lflag &^= unix.ECHO
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &mute); err != nil {
+		return "", fmt.Errorf("hide the password: %w", err)
+	}
+	defer func() {
+		_ = unix.IoctlSetTermios(fd, unix.TCSETS, old)
+		fmt.Fprintln(t.stderr)
+	}()
+	s, err := t.in.ReadString('\n')
+	return strings.TrimRight(s, "\r\n"), err
+}

@@ -1,0 +1,389 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	op "saltern/cmd/salt/optparse"
+	"saltern/master/client"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+	"saltern/master/output"
+	glob "saltern/master/pattern"
+)
+
+func (e *env) keyParser() *op.Parser {
+	flag := func(help string, names ...string) op.Option {
+		return op.Option{Names: names, Default: false, Help: help}
+	}
+	text := func(def any, help string, names ...string) op.Option {
+		return op.Option{Names: names, Kind: op.Text, Default: def, Help: help}
+	}
+	p := e.parser("salt-key", "[options]", "Show, accept, reject and delete the keys of minions.")
+	p.Options = append(p.Options,
+		text(nil, "Run as this user.", "-u", "--user"),
+		flag("Print nothing that is not asked for.", "-q", "--quiet"),
+		flag("Answer all questions with yes.", "-y", "--yes"),
+		text(true, "Whether the master's session key changes when a key is deleted or rejected; without that the minion stays connected. Default: %default.", "--rotate-aes-key"),
+		text(false, "Whether cached data of minions whose key is deleted is kept. Default: %default.", "--preserve-minions"),
+	)
+	auth := eauthOptions()
+	auth.Options[0].Names = auth.Options[0].Names[1:] // -a is --accept
+	list := text("", "Show the keys of one kind: acc, pre (or un), rej, den or all.", "-l", "--list")
+	list.Metavar = "ARG"
+	p.Groups = []op.Group{
+		logOptions(""), outputOptions("salt-key"),
+		{Title: "Actions", Options: []op.Option{
+			list,
+			flag("Show all keys.", "-L", "--list-all"),
+			text("", "Accept the pending keys that match a name or a shell pattern.", "-a", "--accept"),
+			flag("Accept all pending keys.", "-A", "--accept-all"),
+			text("", "Reject the pending keys that match a name or a shell pattern.", "-r", "--reject"),
+			flag("Reject all pending keys.", "-R", "--reject-all"),
+			flag("Take accepted keys when rejecting and rejected ones when accepting.", "--include-all"),
+			flag("Take accepted keys as well when rejecting.", "--include-accepted"),
+			flag("Take rejected keys as well when accepting.", "--include-rejected"),
+			flag("Take denied keys as well when accepting or rejecting.", "--include-denied"),
+			text("", "Show a public key.", "-p", "--print"),
+			flag("Show all public keys.", "-P", "--print-all"),
+			text("", "Delete the keys that match a name or a shell pattern.", "-d", "--delete"),
+			flag("Delete all keys.", "-D", "--delete-all"),
+			text("", "Show the fingerprint of a key.", "-f", "--finger"),
+			flag("Show all fingerprints.", "-F", "--finger-all"),
+		}},
+		{Title: "Key Generation Options", Options: []op.Option{
+			text("", "Make a pair of keys of this name.", "--gen-keys"),
+			text(".", "Where to put it. Default: '%default'.", "--gen-keys-dir"),
+			{Names: []string{"--keysize"}, Kind: op.Int, Default: 2048, Help: "Bits of the key, 2048 or more. Default: %default."},
+			flag("Sign the master's public key, for minions that verify it.", "--gen-signature"),
+			text("", "The private key to sign with.", "--priv"),
+			text("", "The directory for the signature.", "--signature-path"),
+			text("", "The public key to sign.", "--pub"),
+			flag("Make the signing keys if there are none.", "--auto-create"),
+		}},
+		auth,
+	}
+	return p
+}
+
+func (e *env) saltKey(ctx context.Context, words []string) int {
+	p := e.keyParser()
+	t, code := e.start(p, words, false)
+	if t == nil {
+		return code
+	}
+	k := &keyCall{tool: t}
+	return t.exitCode(k.run(ctx))
+}
+
+// keyCall is one call of salt-key (salt/key.py KeyCLI).
+type keyCall struct {
+	*tool
+	store *keys.Store
+	dir   string
+	c     *client.Client
+}
+
+// keyDirs are the states of keys in the order in which Salt lists them.
+var keyDirs = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
+
+// selection is a set of keys by state.
+type selection map[keys.State][]string
+
+func (s selection) toMap() *msgpack.Map {
+	m := msgpack.NewMap()
+	for _, st := range keyDirs {
+		ids, ok := s[st]
+		if !ok {
+			continue
+		}
+		list := make([]any, len(ids))
+		for i, id := range ids {
+			list[i] = id
+		}
+		m.Set(st.Dir(), list)
+	}
+	return m
+}
+
+func (k *keyCall) check() error {
+	if n := k.v.Int("keysize"); k.v.Explicit("keysize") && (n < 2048 || n > 32768) {
+		if n < 2048 {
+			return op.Error("The minimum value for keysize is 2048")
+		}
+		return op.Error("The maximum value for keysize is 32768")
+	}
+	if l := k.v.Str("list"); l != "" {
+		known := false
+		for _, s := range []string{"acc", "pre", "un", "rej", "den", "all"} {
+			known = known || strings.HasPrefix(l, s)
+		}
+		if !known {
+			return op.Error("'" + l + "' is not a valid argument to '--list'")
+		}
+	}
+	if k.v.Bool("delete_all") && len(k.args) > 0 {
+		fmt.Fprintln(k.stderr, "Error: Delete all takes no arguments. Use -d to delete specified keys")
+		return exit(exitUsage)
+	}
+	if k.v.Str("eauth") != "" {
+		fmt.Fprintln(k.stderr, "Error: salt-key does not take external authentication here; run it as root or as the master's user.")
+		return exit(exitUsage)
+	}
+	return k.emptyOutputFile()
+}
+
+func (k *keyCall) run(ctx context.Context) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	if err := k.becomeUser(k.v.Str("user")); err != nil {
+		return err
+	}
+	k.dir = k.cfg.PKIDir
+	if k.cfg.ClusterID != "" && k.cfg.ClusterPKIDir != "" {
+		k.dir = k.cfg.ClusterPKIDir
+	}
+	if name := k.v.Str("gen_keys"); name != "" {
+		return k.genKeys(name)
+	}
+	if k.v.Bool("gen_signature") {
+		return k.genSignature()
+	}
+	var err error
+	k.store, err = keys.Open(k.dir, keys.Config{Create: k.cfg.ClusterID == "", Permissive: k.cfg.PermissivePKIAccess, NoNotify: true, Logger: k.log})
+	if err != nil {
+		return err
+	}
+	k.c = k.client(k.cfg.Timeout)
+	defer k.c.Close()
+	return k.action(ctx)
+}
+
+func (k *keyCall) action(ctx context.Context) error {
+	v := k.v
+	pick := func(name string) (string, bool) {
+		if v.Bool(name + "_all") {
+			return "*", true
+		}
+		s := v.Str(name)
+		return s, s != ""
+	}
+	if l := v.Str("list"); l != "" {
+		return k.list(l)
+	}
+	if v.Bool("list_all") {
+		return k.list("all")
+	}
+	if m, ok := pick("print"); ok {
+		return k.show(m, func(st keys.State, id string) (any, error) { return k.pem(st, id) })
+	}
+	if m, ok := pick("accept"); ok {
+		return k.change(ctx, "accept", m, selectionOf(keys.Rejected, v.Bool("include_all") || v.Bool("include_rejected"), v.Bool("include_denied")))
+	}
+	if m, ok := pick("reject"); ok {
+		return k.change(ctx, "reject", m, selectionOf(keys.Accepted, v.Bool("include_all") || v.Bool("include_accepted"), v.Bool("include_denied")))
+	}
+	if m, ok := pick("delete"); ok {
+		return k.change(ctx, "delete", m, nil)
+	}
+	if m, ok := pick("finger"); ok {
+		return k.finger(m)
+	}
+	return k.list("all")
+}
+
+// selectionOf are the states that accepting or rejecting takes keys from.
+func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
+	from := []keys.State{keys.Pending}
+	if withExtra {
+		from = append(from, extra)
+	}
+	if withDenied {
+		from = append(from, keys.Denied)
+	}
+	return from
+}
+
+func (k *keyCall) displayKeys(v any) error { return k.display(v, "key", 0, k.outputOptions()) }
+
+func (k *keyCall) list(kind string) error {
+	states := map[string][]keys.State{"ac": {keys.Accepted}, "pr": {keys.Pending}, "un": {keys.Pending},
+		"re": {keys.Rejected}, "de": {keys.Denied}, "al": keyDirs}[kind[:2]]
+	sel := selection{}
+	for _, st := range states {
+		sel[st] = k.ids(st)
+	}
+	return k.displayKeys(sel.toMap())
+}
+
+// ids are the keys of a state, sorted without regard to case.
+func (k *keyCall) ids(st keys.State) []string {
+	ids := slices.Clone(k.store.List(st))
+	slices.SortStableFunc(ids, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	return ids
+}
+
+// match are the keys whose ids match one of the shell patterns, which are
+// separated by commas (salt/key.py glob_match).
+func (k *keyCall) match(pattern string) selection {
+	var globs []string
+	for _, p := range strings.Split(pattern, ",") {
+		if p != "" {
+			globs = append(globs, p)
+		}
+	}
+	sel := selection{}
+	for _, st := range keyDirs {
+		for _, id := range k.ids(st) {
+			for _, g := range globs {
+				if glob.Glob(g, id) {
+					sel[st] = append(sel[st], id)
+					break
+				}
+			}
+		}
+	}
+	return sel
+}
+
+// show prints something about each key that matches.
+func (k *keyCall) show(pattern string, what func(keys.State, string) (any, error)) error {
+	sel := k.match(pattern)
+	m, err := about(sel, what)
+	if err != nil {
+		return err
+	}
+	return k.displayKeys(m)
+}
+
+func about(sel selection, what func(keys.State, string) (any, error)) (*msgpack.Map, error) {
+	m := msgpack.NewMap()
+	for _, st := range keyDirs {
+		if len(sel[st]) == 0 {
+			continue
+		}
+		inner := msgpack.NewMap()
+		for _, id := range sel[st] {
+			x, err := what(st, id)
+			if err != nil {
+				return nil, fmt.Errorf("key of %s: %w", id, err)
+			}
+			inner.Set(id, x)
+		}
+		m.Set(st.Dir(), inner)
+	}
+	return m, nil
+}
+
+func (k *keyCall) pem(st keys.State, id string) (string, error) {
+	e, ok := k.store.Lookup(id)
+	if st == keys.Denied {
+		e, ok = k.store.Denied(id)
+	}
+	if !ok {
+		return "", os.ErrNotExist
+	}
+	return e.PEM, nil
+}
+
+func (k *keyCall) finger(pattern string) error {
+	hash := k.cfg.HashType
+	sel := k.match(pattern)
+	m, err := about(sel, func(st keys.State, id string) (any, error) {
+		pem, err := k.pem(st, id)
+		if err != nil {
+			return nil, err
+		}
+		return keys.Fingerprint(pem, hash)
+	})
+	if err != nil {
+		return err
+	}
+	local, err := k.localFingers(pattern, hash)
+	if err != nil {
+		return err
+	}
+	if local.Len() > 0 {
+		m.Set("local", local)
+	}
+	return k.displayKeys(m)
+}
+
+// localFingers are the fingerprints of the master's own key files.
+func (k *keyCall) localFingers(pattern, hash string) (*msgpack.Map, error) {
+	m := msgpack.NewMap()
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		ext := filepath.Ext(name)
+		if ext != ".pem" && ext != ".pub" || !e.Type().IsRegular() {
+			continue
+		}
+		for _, g := range strings.Split(pattern, ",") {
+			if !glob.Glob(g, name) {
+				continue
+			}
+			b, err := os.ReadFile(filepath.Join(k.dir, name))
+			if err != nil {
+				return nil, err
+			}
+			f, err := keys.Fingerprint(string(b), hash)
+			if err != nil {
+				return nil, fmt.Errorf("fingerprint of %s: %w", name, err)
+			}
+			m.Set(name, f)
+			break
+		}
+	}
+	return m, nil
+}
+
+// confirm asks whether to go on.
+func (k *keyCall) confirm(verb string) (bool, error) {
+	if k.v.Bool("yes") {
+		return true, nil
+	}
+	question, def := "Proceed? [n/Y] ", "y"
+	if verb == "delete" {
+		question, def = "Proceed? [N/y] ", "n"
+	}
+	answer, err := k.ask(question)
+	switch {
+	case errors.Is(err, io.EOF):
+		fmt.Fprintln(k.stdout)
+		k.log.Error("EOF when reading a line")
+		return false, exit(exitGeneric)
+	case err != nil:
+		return false, err
+	case answer == "":
+		answer = def
+	}
+	return strings.HasPrefix(strings.ToLower(answer), "y"), nil
+}
+
+// past is the verb of a message: accept → accepted, delete → deleted.
+func past(verb string) string { return strings.TrimSuffix(verb, "e") + "ed" }
+
+func (k *keyCall) noMatch(pattern string, from []keys.State) {
+	words := []string{"unaccepted"}
+	for _, st := range []keys.State{keys.Accepted, keys.Rejected, keys.Denied} {
+		if slices.Contains(from, st) {
+			words = append(words, st.String())
+		}
+	}
+	text := words[0]
+	if n := len(words) - 1; n > 0 {
+		text = strings.Join(words[:n], ", ") + " or " + words[n]
+	}
+	k.println("The key glob '" + output.Strip(pattern) + "' does not match any " + text + " keys.")
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+	"saltern/master/output"
+)
+
+// change accepts, rejects or deletes the keys that match and are in one of
+// the states, after asking; no states are all states.
+func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.State) error {
+	sel := k.match(pattern)
+	if from != nil {
+		for st := range sel {
+			if !slices.Contains(from, st) {
+				delete(sel, st)
+			}
+		}
+	}
+	if len(sel) == 0 {
+		if verb == "accept" && k.isEmpty(pattern) {
+			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", output.Strip(pattern))
+			return nil
+		}
+		k.noMatch(pattern, from)
+		return nil
+	}
+	k.println("The following keys are going to be " + past(verb) + ":")
+	if err := k.displayKeys(sel.toMap()); err != nil {
+		return err
+	}
+	if yes, err := k.confirm(verb); err != nil || !yes {
+		return err
+	}
+	var failed bool
+	for _, st := range keyDirs {
+		for _, id := range sel[st] {
+			if err := k.changeOne(ctx, verb, st, id); err != nil {
+				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, output.Strip(id), err)
+				failed = true
+				continue
+			}
+			if !k.v.Bool("quiet") {
+				k.println("Key for minion " + output.Strip(id) + " " + past(verb) + ".")
+			}
+		}
+	}
+	if verb != "accept" {
+		k.forget(sel, verb)
+		if k.isTrue("rotate_aes_key") {
+			if err := k.rotate(); err != nil {
+				return err
+			}
+		}
+	}
+	if failed {
+		return exit(exitGeneric)
+	}
+	return nil
+}
+
+// isEmpty tells that the key file of a pending minion holds nothing. Such a
+// file is not listed, because a master may be about to write it.
+func (k *keyCall) isEmpty(id string) bool {
+	if keys.ValidID(id) != nil {
+		return false
+	}
+	info, err := os.Lstat(filepath.Join(k.dir, keys.Pending.Dir(), id))
+	return err == nil && info.Mode().IsRegular() && info.Size() == 0
+}
+
+func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id string) error {
+	pem, err := k.pem(st, id)
+	if err != nil {
+		return err
+	}
+	ev := msgpack.NewMap("result", true, "act", "delete", "id", id)
+	switch verb {
+	case "delete":
+		err = k.store.Delete(id, st)
+	default:
+		to := keys.Accepted
+		if verb == "reject" {
+			to = keys.Rejected
+		}
+		if _, err := crypt.DefaultBounds.ParsePublic([]byte(pem)); err != nil {
+			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", output.Strip(id))
+			return err
+		}
+		ev.Set("act", to.String())
+		ev.Set("pub", pem)
+		if st == keys.Denied {
+			if err = k.store.Put(id, to, pem); err == nil {
+				err = k.store.Delete(id, keys.Denied)
+			}
+		} else {
+			err = k.store.Move(id, to)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if k.c.MasterIsUp() {
+		if err := k.c.Fire(ctx, "salt/key", ev); err != nil {
+			k.log.Warn("the master was not told of the key; it will see the file", "minion", id, "err", err)
+		}
+	}
+	return nil
+}
+
+// isTrue reads an option that is a boolean in the configuration and text on
+// the command line.
+func (k *keyCall) isTrue(name string) bool {
+	switch v := k.v.Get(name).(type) {
+	case bool:
+		return v
+	case string:
+		return !strings.EqualFold(v, "false") && v != ""
+	}
+	return false
+}
+
+// cacheBanks hold what the master remembers of a minion.
+var cacheBanks = []string{"grains", "pillar", "mine"}
+
+// forget removes what the master has cached of minions that have no key any
+// more, so that nothing of it is served to another machine that comes under
+// the same id (salt/key.py check_minion_cache). Mine data goes with the key
+// as well.
+func (k *keyCall) forget(sel selection, verb string) {
+	if k.cfg.PreserveMinionCache {
+		return
+	}
+	keep := map[string]bool{}
+	for _, st := range keyDirs {
+		for _, id := range k.store.List(st) {
+			keep[id] = true
+		}
+	}
+	if verb == "delete" && k.isTrue("preserve_minions") {
+		for _, id := range sel[keys.Accepted] {
+			keep[id] = true
+		}
+	}
+	gone := map[string]bool{}
+	for _, ids := range sel {
+		for _, id := range ids {
+			gone[id] = true
+		}
+	}
+	for _, bank := range cacheBanks {
+		dir := filepath.Join(k.cfg.CacheDir, bank)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			name, ok := strings.CutSuffix(e.Name(), ".p")
+			id, _, _ := strings.Cut(name, ":") // pillar is kept as id:pillarenv too
+			if !ok || keep[name] || keep[id] || bank == "mine" && !gone[id] {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				k.log.Warn("cached data not removed", "minion", id, "err", err)
+			}
+		}
+	}
+}
+
+// rotate asks the master for new session keys by a file (salt/crypt.py
+// dropfile). A request that the master has not seen yet is left alone.
+func (k *keyCall) rotate() error {
+	path := filepath.Join(k.cfg.CacheDir, ".dfn")
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(k.cfg.CacheDir, 0o755); err != nil {
+		return fmt.Errorf("ask for key rotation: %w", err)
+	}
+	if err := crypt.WriteFile(path, []byte(k.cfg.ID), 0o400); err != nil {
+		return fmt.Errorf("ask for key rotation: %w", err)
+	}
+	if uid, _, ok := userIDs(k.cfg.User); ok && os.Geteuid() == 0 {
+		_ = os.Chown(path, uid, -1)
+	}
+	return nil
+}

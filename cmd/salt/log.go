@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"saltern/master/output"
+)
+
+// newLog makes a logger in the form of Salt's console log, "[ERROR   ] text",
+// with a "# " before it when the output has to stay YAML.
+func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
+	h := &consoleLog{w: w, mu: &sync.Mutex{}}
+	if yaml {
+		h.prefix = "# "
+	}
+	switch level {
+	case "all", "garbage", "trace", "debug", "profile":
+		h.min = slog.LevelDebug
+	case "info":
+		h.min = slog.LevelInfo
+	case "error":
+		h.min = slog.LevelError
+	case "critical", "fatal", "quiet":
+		h.min = slog.LevelError + 4
+	default:
+		h.min = slog.LevelWarn
+	}
+	return slog.New(h)
+}
+
+type consoleLog struct {
+	w      io.Writer
+	mu     *sync.Mutex
+	min    slog.Level
+	prefix string
+	attrs  string
+}
+
+func (h *consoleLog) Enabled(_ context.Context, l slog.Level) bool { return l >= h.min }
+
+func (h *consoleLog) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	b.WriteString(r.Message + h.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	name := r.Level.String()
+	if r.Level == slog.LevelWarn {
+		name = "WARNING"
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err := fmt.Fprintf(h.w, "%s[%-8s] %s\n", h.prefix, name, output.Strip(b.String()))
+	return err
+}
+
+func (h *consoleLog) WithAttrs(as []slog.Attr) slog.Handler {
+	c := *h
+	for _, a := range as {
+		c.attrs += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+	}
+	return &c
+}
+
+func (h *consoleLog) WithGroup(string) slog.Handler { return h }

@@ -1,0 +1,76 @@
+// Command salt holds Salt's command line tools for a master: called as salt,
+// salt-key, salt-run or salt-cp it behaves as that tool does, with the same
+// options, output and exit codes. It works with our master and with Salt's.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGPIPE)
+	e := &env{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+		terminal: isTerminal(os.Stdout), columns: columns(os.Stdout, os.Getenv),
+	}
+	code := e.run(ctx, filepath.Base(os.Args[0]), os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// Exit codes of Salt's tools (salt/defaults/exitcodes.py).
+const (
+	exitOK          = 0
+	exitGeneric     = 1
+	exitNoReturn    = 2
+	exitArguments   = 42
+	exitUsage       = 64
+	exitUnavailable = 69
+)
+
+// env is what a tool sees of its surroundings.
+type env struct {
+	stdin    io.Reader
+	stdout   io.Writer
+	stderr   io.Writer
+	getenv   func(string) string
+	terminal bool // stdout is a terminal
+	columns  int  // its width
+}
+
+// run starts the tool of a name; an unknown name is taken for salt.
+func (e *env) run(ctx context.Context, name string, args []string) int {
+	switch name {
+	case "salt-key":
+		return e.saltKey(ctx, args)
+	case "salt-run":
+		return e.saltRun(ctx, args)
+	case "salt-cp":
+		return e.saltCP(ctx, args)
+	}
+	return e.salt(ctx, args)
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+func columns(f *os.File, getenv func(string) string) int {
+	if n, err := strconv.Atoi(getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && ws.Col > 0 {
+		return int(ws.Col)
+	}
+	return 80
+}

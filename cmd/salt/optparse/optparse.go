@@ -1,0 +1,319 @@
+// Package optparse reads command lines by the rules of Python's optparse,
+// which Salt's tools use: options may stand anywhere between the arguments,
+// long options may be shortened while they stay unique, short options may be
+// joined, and "--" ends them. The messages are optparse's as well.
+//
+// A Parser is not changed by parsing and may be used again.
+package optparse
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"saltern/master/output"
+)
+
+// Kind is what an option takes.
+type Kind uint8
+
+const (
+	// Flag takes nothing and sets true.
+	Flag Kind = iota
+	// Unset takes nothing and sets false.
+	Unset
+	// Text takes any word.
+	Text
+	// Int takes a whole number.
+	Int
+	// Float takes a number.
+	Float
+	// Choice takes one of Option.Choices.
+	Choice
+)
+
+// Option is one option. Names holds its spellings, "-x" and "--xyz".
+type Option struct {
+	Names   []string
+	Dest    string // name of the value; by default the first long name
+	Kind    Kind
+	Default any // nil means absent
+	Choices []string
+	Metavar string
+	Help    string
+}
+
+// Dst is the name of the option's value.
+func (o *Option) Dst() string {
+	if o.Dest != "" {
+		return o.Dest
+	}
+	for _, n := range o.Names {
+		if l, ok := strings.CutPrefix(n, "--"); ok {
+			return strings.ReplaceAll(l, "-", "_")
+		}
+	}
+	return strings.TrimPrefix(o.Names[0], "-")
+}
+
+// Group is a part of the options with a heading in the help.
+type Group struct {
+	Title, Text string
+	Options     []Option
+}
+
+// Parser describes the command line of one program.
+type Parser struct {
+	Prog    string
+	Usage   string // behind "Usage: <prog> "
+	Text    string
+	Epilog  string
+	Options []Option
+	Groups  []Group
+}
+
+// Error is a fault in the command line.
+type Error string
+
+func (e Error) Error() string { return string(e) }
+
+// Values are the options of one command line.
+type Values struct {
+	vals     map[string]any
+	explicit map[string]bool
+}
+
+// Get is the value of an option, nil when it was not given and has no
+// default. Numbers are int and float64.
+func (v *Values) Get(dest string) any { return v.vals[dest] }
+
+// Set changes a value, as if it had been a default.
+func (v *Values) Set(dest string, val any) { v.vals[dest] = val }
+
+// Pin sets a value as if it had been given on the command line.
+func (v *Values) Pin(dest string, val any) {
+	v.vals[dest] = val
+	v.explicit[dest] = true
+}
+
+// Explicit tells whether the option was given.
+func (v *Values) Explicit(dest string) bool { return v.explicit[dest] }
+
+// Str is the text of an option, "" when it is absent.
+func (v *Values) Str(dest string) string {
+	switch x := v.vals[dest].(type) {
+	case nil:
+		return ""
+	case string:
+		return x
+	default:
+		return fmt.Sprint(x)
+	}
+}
+
+// Bool is the value of a flag.
+func (v *Values) Bool(dest string) bool { b, _ := v.vals[dest].(bool); return b }
+
+// Int is a whole number, 0 when it is absent.
+func (v *Values) Int(dest string) int {
+	switch n := v.vals[dest].(type) {
+	case int:
+		return n
+	case int64:
+		return int(n)
+	}
+	return 0
+}
+
+// Float is a number, 0 when it is absent.
+func (v *Values) Float(dest string) float64 {
+	switch n := v.vals[dest].(type) {
+	case float64:
+		return n
+	case int:
+		return float64(n)
+	case int64:
+		return float64(n)
+	}
+	return 0
+}
+
+// All yields all options, those of the groups included.
+func (p *Parser) All(yield func(*Option) bool) {
+	for i := range p.Options {
+		if !yield(&p.Options[i]) {
+			return
+		}
+	}
+	for g := range p.Groups {
+		for i := range p.Groups[g].Options {
+			if !yield(&p.Groups[g].Options[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Parse reads the words behind the program's name and returns the options and
+// the arguments. The error is an Error.
+func (p *Parser) Parse(words []string) (*Values, []string, error) {
+	v := &Values{vals: map[string]any{}, explicit: map[string]bool{}}
+	for o := range p.All {
+		if o.Default != nil {
+			v.vals[o.Dst()] = o.Default
+		}
+	}
+	var args []string
+	for len(words) > 0 {
+		w := words[0]
+		words = words[1:]
+		var err error
+		switch {
+		case w == "--":
+			return v, append(args, words...), nil
+		case strings.HasPrefix(w, "--"):
+			words, err = p.long(v, w, words)
+		case strings.HasPrefix(w, "-") && len(w) > 1:
+			words, err = p.short(v, w, words)
+		default:
+			args = append(args, w)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return v, args, nil
+}
+
+func (p *Parser) long(v *Values, word string, rest []string) ([]string, error) {
+	name, value, joined := strings.Cut(word, "=")
+	o, full, err := p.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Kind <= Unset {
+		if joined {
+			return nil, Error(full + " option does not take a value")
+		}
+		return rest, v.put(o, full, "")
+	}
+	if !joined {
+		if len(rest) == 0 {
+			return nil, Error(full + " option requires 1 argument")
+		}
+		value, rest = rest[0], rest[1:]
+	}
+	return rest, v.put(o, full, value)
+}
+
+// find looks up a long option by its name or a beginning of it that no other
+// option has.
+func (p *Parser) find(name string) (*Option, string, error) {
+	var hits []string
+	var hit *Option
+	for o := range p.All {
+		for _, n := range o.Names {
+			if n == name {
+				return o, n, nil
+			}
+			if strings.HasPrefix(n, "--") && strings.HasPrefix(n, name) {
+				hits = append(hits, n)
+				hit = o
+			}
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return nil, "", Error("no such option: " + name)
+	case 1:
+		return hit, hits[0], nil
+	}
+	slices.Sort(hits)
+	return nil, "", Error(fmt.Sprintf("ambiguous option: %s (%s?)", name, strings.Join(hits, ", ")))
+}
+
+func (p *Parser) short(v *Values, word string, rest []string) ([]string, error) {
+	letters := []rune(word[1:])
+	for i, l := range letters {
+		name := "-" + string(l)
+		o := p.named(name)
+		if o == nil {
+			return nil, Error("no such option: " + name)
+		}
+		if o.Kind <= Unset {
+			if err := v.put(o, name, ""); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		value := string(letters[i+1:])
+		if value == "" {
+			if len(rest) == 0 {
+				return nil, Error(name + " option requires 1 argument")
+			}
+			value, rest = rest[0], rest[1:]
+		}
+		return rest, v.put(o, name, value)
+	}
+	return rest, nil
+}
+
+func (p *Parser) named(name string) *Option {
+	for o := range p.All {
+		if slices.Contains(o.Names, name) {
+			return o
+		}
+	}
+	return nil
+}
+
+func (v *Values) put(o *Option, name, value string) error {
+	var x any = value
+	switch o.Kind {
+	case Flag:
+		x = true
+	case Unset:
+		x = false
+	case Int:
+		n, err := number(value)
+		if err != nil {
+			return Error(fmt.Sprintf("option %s: invalid integer value: %s", name, output.Repr(value)))
+		}
+		x = n
+	case Float:
+		f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			return Error(fmt.Sprintf("option %s: invalid floating-point value: %s", name, output.Repr(value)))
+		}
+		x = f
+	case Choice:
+		if !slices.Contains(o.Choices, value) {
+			quoted := make([]string, len(o.Choices))
+			for i, c := range o.Choices {
+				quoted[i] = output.Repr(c)
+			}
+			return Error(fmt.Sprintf("option %s: invalid choice: %s (choose from %s)", name, output.Repr(value), strings.Join(quoted, ", ")))
+		}
+	}
+	v.vals[o.Dst()] = x
+	v.explicit[o.Dst()] = true
+	return nil
+}
+
+// number reads an integer as optparse does: decimal, 0x, 0b, or octal with a
+// leading zero.
+func number(s string) (int, error) {
+	s = strings.TrimSpace(s)
+	base, digits := 10, s
+	switch low := strings.ToLower(s); {
+	case strings.HasPrefix(low, "0x"):
+		base, digits = 16, s[2:]
+	case strings.HasPrefix(low, "0b"):
+		base, digits = 2, s[2:]
+	case strings.HasPrefix(s, "0"):
+		base = 8
+	}
+	n, err := strconv.ParseInt(digits, base, 32)
+	return int(n), err
+}

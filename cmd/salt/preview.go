@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"saltern/master/cache"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+	"saltern/master/target"
+)
+
+// minionData is what the master has cached of the minions.
+type minionData struct{ s *cache.Store }
+
+func (d minionData) Grains(id string) (*msgpack.Map, bool) { return d.s.Get(cache.Grains, id) }
+func (d minionData) Pillar(id string) (*msgpack.Map, bool) { return d.s.Get(cache.Pillar, id) }
+
+// cacheMemory bounds the decoded data that is held, in bytes.
+const cacheMemory = 64 << 20
+
+// matched are the accepted minions that a target should match, by keys and
+// cached data on disk.
+func (t *tool) matched(tgt any, typ string) ([]string, error) {
+	dir := t.cfg.PKIDir
+	if t.cfg.ClusterID != "" && t.cfg.ClusterPKIDir != "" {
+		dir = t.cfg.ClusterPKIDir
+	}
+	store, err := keys.Open(dir, keys.Config{NoNotify: true, Permissive: t.cfg.PermissivePKIAccess, Logger: t.log})
+	if err != nil {
+		return nil, err
+	}
+	data, err := cache.Open(t.cfg.CacheDir, cacheMemory, keys.ValidID)
+	if err != nil {
+		return nil, err
+	}
+	ids, _, err := target.Resolve(store.Accepted(), tgt, typ, target.Env{
+		Delimiter: t.v.Str("delimiter"), Nodegroups: t.cfg.Nodegroups, Source: minionData{data}})
+	return ids, err
+}
+
+// preview shows whom the target should match.
+func (s *saltCall) preview(context.Context) error {
+	ids, err := s.matched(s.req.Target, s.req.TargetType)
+	if err != nil {
+		return err
+	}
+	list := make([]any, len(ids))
+	for i, id := range ids {
+		list[i] = id
+	}
+	if err := s.display(list, "nested", 0, s.outputOptions()); err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return s.nothing()
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	op "saltern/cmd/salt/optparse"
+)
+
+func (e *env) runParser() *op.Parser {
+	p := e.parser("salt-run", "[options] <function> [arguments]", "Run functions of the master.")
+	out := outputOptions("salt-run")
+	out.Options = append(out.Options, op.Option{Names: []string{"--quiet"}, Default: false, Help: "Do not show results."})
+	p.Options = append(p.Options,
+		timeoutOption(1), argsStdin, noParseOption(e.getenv),
+		op.Option{Names: []string{"--jid"}, Kind: op.Text, Help: "Use this job id."},
+		op.Option{Names: []string{"-d", "--doc", "--documentation"}, Dest: "doc", Default: false, Help: "Show the documentation of a function or module."},
+		op.Option{Names: []string{"--async"}, Default: false, Help: "Start the function and do not wait for it."},
+		op.Option{Names: []string{"--skip-grains"}, Default: false, Help: "Accepted for compatibility."},
+	)
+	p.Groups = []op.Group{logOptions("-l"), out,
+		{Title: "Profiling support", Options: []op.Option{
+			{Names: []string{"--profiling-path"}, Kind: op.Text, Default: "/tmp/stats", Help: "Accepted for compatibility."},
+			{Names: []string{"--enable-profiling"}, Dest: "profiling_enabled", Default: false, Help: "Accepted for compatibility."},
+		}}, eauthOptions()}
+	return p
+}
+
+// runCall is one call of salt-run.
+type runCall struct {
+	*tool
+	words []string // the command line as it was given
+}
+
+func (e *env) saltRun(ctx context.Context, words []string) int {
+	p := e.runParser()
+	t, code := e.start(p, words, true)
+	if t == nil {
+		return code
+	}
+	r := &runCall{tool: t, words: words}
+	return t.exitCode(r.run(ctx))
+}
+
+func (r *runCall) run(ctx context.Context) error {
+	if r.v.Bool("doc") && len(r.args) > 1 {
+		return op.Error("You can only get documentation for one method at one time")
+	}
+	if jid := r.v.Str("jid"); jid != "" && !isJID(jid) {
+		return op.Error("'" + jid + "' is not a valid JID")
+	}
+	if r.v.Bool("doc") || len(r.args) == 0 {
+		return r.python()
+	}
+	if err := r.emptyOutputFile(); err != nil {
+		return err
+	}
+	done, err := r.native(ctx, r.args[0])
+	if done {
+		return err
+	}
+	return r.python()
+}
+
+func isJID(s string) bool {
+	base, pid, _ := strings.Cut(s, "_")
+	return len(base) == 20 && strings.Trim(base+pid, "0123456789") == ""
+}
+
+// python hands the command line over to Python's salt-run, which takes the
+// place of this process.
+func (r *runCall) python() error {
+	path, err := r.pythonSaltRun()
+	if err != nil {
+		fun := ""
+		if len(r.args) > 0 {
+			fun = r.args[0]
+		}
+		fmt.Fprintf(r.stderr, "'%s' is not available: %v\n", fun, err)
+		return exit(exitUnavailable)
+	}
+	err = syscall.Exec(path, append([]string{path}, r.words...), os.Environ())
+	return fmt.Errorf("run %s: %w", path, err)
+}
+
+var errNoPython = errors.New("it is not one of the built-in functions, and no salt-run of Python was found " +
+	"(set saltern_salt_run in the configuration or SALTERN_PYTHON_SALT_RUN)")
+
+// pythonSaltRun finds Python's salt-run: where the environment or the
+// configuration says, beside the Python of the renderers, or in PATH, but
+// never this program itself.
+func (r *runCall) pythonSaltRun() (string, error) {
+	for _, p := range []string{r.getenv("SALTERN_PYTHON_SALT_RUN"), r.raw.Str("saltern_salt_run")} {
+		if p == "" {
+			continue
+		}
+		if !runnable(p) {
+			return "", fmt.Errorf("%s cannot be run", p)
+		}
+		return p, nil
+	}
+	var dirs []string
+	if py := r.cfg.RendererPython; filepath.IsAbs(py) {
+		dirs = append(dirs, filepath.Dir(py))
+	}
+	dirs = append(dirs, filepath.SplitList(r.getenv("PATH"))...)
+	for _, d := range dirs {
+		if p := filepath.Join(d, "salt-run"); filepath.IsAbs(d) && runnable(p) && !self(p) {
+			return p, nil
+		}
+	}
+	return "", errNoPython
+}
+
+func runnable(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
+}
+
+func self(p string) bool {
+	exe, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	a, errA := os.Stat(exe)
+	b, errB := os.Stat(p)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}

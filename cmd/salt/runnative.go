@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/event"
+	"saltern/master/msgpack"
+	"saltern/master/output"
+	"saltern/master/runner"
+)
+
+// here are the runners that need no more than the configuration, the event
+// bus and a terminal; they run in this process, with a master or without.
+var here = map[string]bool{
+	"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true, "test.stdout_print": true, "test.sleep": true,
+	"test.stream": true, "test.get_opts": true, "event.send": true, "state.event": true, "config.get": true, "error.error": true,
+}
+
+// kept are those of them that the master runs as well; it keeps the result in
+// the job cache.
+var kept = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
+
+// splitKwargs takes the keyword arguments off the end of parsed arguments.
+func splitKwargs(args []any) ([]any, *msgpack.Map) {
+	if n := len(args); n > 0 {
+		if m, ok := args[n-1].(*msgpack.Map); ok && m.Bool("__kwarg__") {
+			m = m.Clone()
+			m.Delete("__kwarg__")
+			return args[:n-1], m
+		}
+	}
+	return args, msgpack.NewMap()
+}
+
+// native runs a built-in function; done is false when it has to be left to
+// Python.
+func (r *runCall) native(ctx context.Context, fun string) (done bool, err error) {
+	table := runner.New()
+	if !table.Has(fun) {
+		return false, nil
+	}
+	noParse := map[string]bool{}
+	for _, n := range splitNames(r.v.Str("no_parse")) {
+		noParse[n] = true
+	}
+	args, kwargs := splitKwargs(client.ParseArgs(r.args[1:], noParse))
+	timeout := r.cfg.Timeout
+	if r.v.Explicit("timeout") && r.v.Int("timeout") > 0 {
+		timeout = time.Duration(r.v.Int("timeout")) * time.Second
+	}
+	c := r.client(timeout)
+	defer c.Close()
+	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.v.Str("eauth") == "" && !r.v.Bool("async") {
+		return true, r.local(ctx, c, table, fun, args, kwargs)
+	}
+	err = r.remote(ctx, c, fun, args, kwargs)
+	var refused *client.RunnerError
+	var ce *client.Error
+	switch {
+	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
+		r.log.Debug("left to Python", "fun", fun, "err", err)
+		if _, e := r.pythonSaltRun(); e == nil {
+			return false, nil
+		}
+		fmt.Fprintln(r.stderr, err)
+		return true, exit(exitUnavailable)
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(r.stderr, "\nExiting gracefully on Ctrl-c")
+		return true, exit(exitGeneric)
+	}
+	return true, err
+}
+
+func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args []any, kwargs *msgpack.Map) error {
+	cred := msgpack.NewMap()
+	if r.v.Str("eauth") != "" {
+		tok, err := r.token()
+		if err != nil {
+			return err
+		}
+		if tok != "" {
+			cred.Set("token", tok)
+		} else if cred, err = r.credentials(ctx, c); err != nil {
+			return err
+		}
+	}
+	if r.v.Bool("async") {
+		jid, err := c.StartRunner(ctx, fun, args, kwargs, cred)
+		if err != nil {
+			return err
+		}
+		r.log.Warn("Running in asynchronous mode. Results of this execution may be collected by attaching to the master event bus or " +
+			"by examining the master job cache, if configured. This execution is running under tag salt/run/" + jid)
+		return nil
+	}
+	data, err := c.Runner(ctx, fun, args, kwargs, cred, func(suffix string, data *msgpack.Map) {
+		if e := r.show(msgpack.NewMap("suffix", suffix, "event", data), ""); e != nil {
+			r.log.Error("cannot show progress", "err", e)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return r.result(data)
+}
+
+// local runs a function in this process and tells the event bus, if there is
+// one.
+func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Table, fun string, args []any, kwargs *msgpack.Map) error {
+	jid := r.v.Str("jid")
+	if jid == "" {
+		jid = newJID(time.Now())
+	}
+	data := msgpack.NewMap("fun", "runner."+fun, "jid", jid, "user", client.CurrentUser(r.getenv))
+	all := append([]any{}, args...)
+	if kwargs.Len() > 0 {
+		all = append(all, kwargs)
+	}
+	data.Set("fun_args", all)
+	tell := func(what string, data *msgpack.Map) {
+		if !c.MasterIsUp() {
+			return
+		}
+		if err := c.Fire(ctx, "salt/run/"+jid+"/"+what, data); err != nil {
+			r.log.Debug("runner event not fired", "jid", jid, "err", err)
+		}
+	}
+	tell("new", data)
+	env := &runner.Env{Events: runner.OnSockets(r.cfg.SockDir), Options: r.raw, Version: saltVersion, Out: r.stdout, Log: r.log,
+		Progress: func(d *msgpack.Map) {
+			d = d.Clone()
+			d.Set("_stamp", event.Stamp(time.Now()))
+			tell("progress", d)
+			if err := r.show(msgpack.NewMap("suffix", "progress", "event", d), ""); err != nil {
+				r.log.Error("cannot show progress", "err", err)
+			}
+		}}
+	ret, err := table.Call(ctx, env, fun, args, kwargs)
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	data = data.Clone()
+	data.Set("return", ret)
+	data.Set("success", err == nil)
+	if err != nil {
+		data.Set("return", err.Error())
+		data.Set("retcode", int64(1))
+	}
+	tell("ret", data)
+	return r.result(data)
+}
+
+func (r *runCall) show(v any, out string) error {
+	if r.v.Bool("quiet") {
+		return nil
+	}
+	return r.display(v, out, 0, r.outputOptions())
+}
+
+// result shows what a runner returned and turns it into the exit code
+// (salt/client/mixins.py print_async_event, salt/cli/run.py).
+func (r *runCall) result(data *msgpack.Map) error {
+	ret, _ := data.Get("return")
+	out := data.Str("outputter")
+	v := ret
+	if m, ok := ret.(*msgpack.Map); ok {
+		inner, hasData := m.Get("data")
+		name, hasOut := m.Get("outputter")
+		if hasOut {
+			out = output.Str(name)
+			if name == nil {
+				out = ""
+			}
+		}
+		if hasOut && hasData && m.Len() == 2 {
+			v = inner
+		}
+	}
+	if err := r.show(v, out); err != nil {
+		return err
+	}
+	if code, ok := retcode(data); ok {
+		return exitIf(code)
+	}
+	if m, ok := ret.(*msgpack.Map); ok {
+		if code, ok := retcode(m); ok {
+			return exitIf(code)
+		}
+		if code, ok := retcode(m.Map("data")); ok {
+			return exitIf(code)
+		}
+	}
+	if s, ok := data.Get("success"); ok && s == false {
+		if _, isText := ret.(string); isText {
+			return exit(exitGeneric)
+		}
+	}
+	return nil
+}
+
+func retcode(m *msgpack.Map) (int64, bool) { return m.Int("retcode") }
+
+func exitIf(code int64) error {
+	if code == 0 {
+		return nil
+	}
+	return exit(int(code & 0xff))
+}

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	op "saltern/cmd/salt/optparse"
+	"saltern/master/client"
+	"saltern/master/msgpack"
+	"saltern/master/saltyaml"
+)
+
+// saltCall is one call of salt.
+type saltCall struct {
+	*tool
+	c     *client.Client
+	req   client.Request
+	codes []int64
+	seen  []client.Return
+}
+
+func (e *env) salt(ctx context.Context, words []string) int {
+	p := e.saltParser()
+	t, code := e.start(p, words, true)
+	if t == nil {
+		return code
+	}
+	s := &saltCall{tool: t}
+	return t.exitCode(s.run(ctx))
+}
+
+func (s *saltCall) run(ctx context.Context) error {
+	typ, err := targetType(s.v, s.p.Groups)
+	if err != nil {
+		return err
+	}
+	if err := s.emptyOutputFile(); err != nil {
+		return err
+	}
+	if s.v.Bool("config_dump") {
+		b, err := saltyaml.Encode(s.raw)
+		if err == nil {
+			_, err = s.stdout.Write(b)
+		}
+		return err
+	}
+	if err := s.words(typ); err != nil {
+		return err
+	}
+	timeout := s.cfg.Timeout
+	if n := s.v.Int("timeout"); n > 0 {
+		timeout = time.Duration(n) * time.Second
+	}
+	s.c = s.client(timeout)
+	defer s.c.Close()
+	s.req.Timeout = timeout
+	s.static = s.v.Bool("static")
+	if s.v.Bool("progress") {
+		s.log.Warn("--progress is accepted and shows nothing here")
+	}
+	batch := s.v.Str("batch")
+	if (batch != "" || s.static) && s.v.Bool("async") && batch != "" {
+		fmt.Fprintln(s.stderr, "ERROR: --async cannot be used with --batch here; leave one of them out.")
+		return exit(exitNoReturn)
+	}
+	if batch != "" || s.static {
+		return s.batch(ctx, batch)
+	}
+	if s.v.Bool("preview_target") {
+		return s.preview(ctx)
+	}
+	if limit := s.v.Int("batch_safe_limit"); limit > 1 {
+		ids, err := s.matched(s.req.Target, s.req.TargetType)
+		if err != nil {
+			return err
+		}
+		if len(ids) >= limit {
+			s.println("\nNOTICE: Too many minions targeted, switching to batch execution.")
+			return s.batch(ctx, s.v.Str("batch_safe_size"))
+		}
+	}
+	if err := s.kwargs(ctx); err != nil {
+		return err
+	}
+	if s.v.Bool("async") {
+		return s.async(ctx)
+	}
+	return s.gather(ctx)
+}
+
+// words reads target, function and arguments (salt/utils/parsers.py
+// SaltCMDOptionParser).
+func (s *saltCall) words(typ string) error {
+	args := s.args
+	doc, preview := s.v.Bool("doc"), s.v.Bool("preview_target")
+	if len(args) <= 1 && !doc && !preview {
+		fmt.Fprint(s.stdout, s.p.Help(s.columns))
+	}
+	if preview {
+		args = append(args, "not_a_valid_command")
+	}
+	if doc {
+		if len(args) == 0 {
+			args = []string{"*"}
+		}
+		if len(args) < 2 || args[1] != "sys.doc" {
+			args = slices.Insert(slices.Clone(args), 1, "sys.doc")
+		}
+		if len(args) > 3 {
+			return op.Error("You can only get documentation for one method at one time.")
+		}
+	}
+	if len(args) == 0 {
+		fmt.Fprint(s.stderr, "\nCannot execute command without defining a target.\n\n")
+		return exit(exitArguments)
+	}
+	s.req.Target, s.req.TargetType = args[0], "glob"
+	if typ != "" {
+		s.req.TargetType = typ
+	}
+	if typ == "list" {
+		s.req.Target = splitList(args[0], true)
+	}
+	if len(args) == 1 {
+		fmt.Fprint(s.stderr, "\nIncomplete options passed.\n\n")
+		return exit(exitArguments)
+	}
+	noParse := map[string]bool{}
+	for _, n := range splitNames(s.v.Str("no_parse")) {
+		noParse[n] = true
+	}
+	if !strings.Contains(args[1], ",") {
+		s.fun = args[1]
+		s.req.Fun, s.req.Arg = args[1], client.ParseArgs(args[2:], noParse)
+		return nil
+	}
+	funs := strings.Split(args[1], ",")
+	arg, err := client.ParseCompound(funs, args[2:], s.v.Str("args_separator"), noParse)
+	if err != nil {
+		fmt.Fprintln(s.stderr, err)
+		return exit(exitArguments)
+	}
+	list := make([]any, len(funs))
+	for i, f := range funs {
+		list[i] = f
+	}
+	s.req.Fun, s.req.Arg = list, arg
+	return nil
+}
+
+// splitNames are names separated by commas.
+func splitNames(s string) []string {
+	var out []string
+	for _, n := range strings.Split(s, ",") {
+		if n = strings.TrimSpace(n); n != "" {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// splitList is the target of -L: at commas, or else at blanks.
+func splitList(s string, noBlanks bool) []any {
+	var parts []string
+	switch {
+	case strings.Contains(s, ",") && noBlanks:
+		parts = strings.Split(strings.ReplaceAll(s, " ", ""), ",")
+	case strings.Contains(s, ","):
+		parts = strings.Split(s, ",")
+	default:
+		parts = strings.Fields(s)
+	}
+	out := make([]any, len(parts))
+	for i, p := range parts {
+		out[i] = p
+	}
+	return out
+}
+
+// kwargs are what goes with the job beside its arguments, in Salt's order.
+func (s *saltCall) kwargs(ctx context.Context) error {
+	k := msgpack.NewMap("show_timeout", s.v.Bool("show_timeout"), "show_jid", s.v.Bool("show_jid"))
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		k.Set("token", token)
+	}
+	k.Set("delimiter", s.v.Str("delimiter"))
+	s.req.Return = s.v.Str("return")
+	if r := s.v.Str("return_config"); r != "" {
+		k.Set("ret_config", r)
+	}
+	for _, o := range [][2]string{{"return_kwargs", "ret_kwargs"}, {"module_executors", "module_executors"},
+		{"executor_opts", "executor_opts"}, {"metadata", "metadata"}} {
+		if text := s.v.Str(o[0]); text != "" {
+			k.Set(o[1], client.Yamlify(text))
+		}
+	}
+	if s.v.Bool("start_event") {
+		k.Set("start_event", true)
+	}
+	if token == "" {
+		cred, err := s.credentials(ctx, s.c)
+		if err != nil {
+			return err
+		}
+		for key, x := range cred.All() {
+			k.Set(key, x)
+		}
+	}
+	s.req.Kwargs = k
+	return nil
+}
+
+func (s *saltCall) async(ctx context.Context) error {
+	job, err := s.c.Publish(ctx, s.req)
+	switch {
+	case err == client.ErrNoMinions:
+		s.println(err.Error())
+		job.JID = "0"
+	case err == client.ErrNoJob:
+		job.JID = "0"
+	case err != nil:
+		return err
+	}
+	s.println("Executed command with job ID: " + job.JID)
+	return nil
+}
+
+// gather runs the job and shows each return as it comes.
+func (s *saltCall) gather(ctx context.Context) error {
+	var jid string
+	started := func(j client.Job) {
+		jid = j.JID
+		switch {
+		case s.v.Bool("verbose") && s.fun != "sys.doc":
+			msg := "Executing job with jid " + jid
+			s.println(msg + "\n" + strings.Repeat("-", len(msg)) + "\n")
+		case s.v.Bool("show_jid"):
+			s.println("jid: " + jid)
+		}
+	}
+	req := s.req
+	var err error
+	if n := s.v.Int("subset"); n > 0 {
+		var ids []string
+		ids, err = s.c.Subset(ctx, req, n, rand.Shuffle)
+		if err == nil {
+			list := make([]any, len(ids))
+			for i, id := range ids {
+				list[i] = id
+			}
+			req.Target, req.TargetType = list, "list"
+		}
+	}
+	o := s.returnOptions()
+	var bad error
+	var here *presence
+	if err == nil {
+		err = s.c.Run(ctx, req, started, func(r client.Return) bool {
+			if r.Missing && !s.v.Bool("show_timeout") && !s.v.Bool("verbose") {
+				return true
+			}
+			if r.Missing {
+				if here == nil {
+					here = s.presence()
+				}
+				if here.away(r.ID) {
+					r = client.MissingReturn(r.ID, r.JID, false)
+				}
+			}
+			bad = s.returned(r, o)
+			return bad == nil
+		})
+	}
+	switch {
+	case bad != nil:
+		return bad
+	case errors.Is(err, context.Canceled):
+		return s.interrupted(jid)
+	case err == client.ErrNoMinions:
+		s.println(err.Error())
+		return s.empty()
+	case err == client.ErrNoJob:
+		return s.empty()
+	case err != nil:
+		return s.failed(err)
+	}
+	return s.finish(o)
+}
+
+func (s *saltCall) interrupted(jid string) error {
+	if jid == "" {
+		fmt.Fprintln(s.stderr, "\nExiting gracefully on Ctrl-c")
+		return exit(exitGeneric)
+	}
+	fmt.Fprintf(s.stderr, "\nThis job's jid is: %s\nExiting gracefully on Ctrl-c\nThe minions may not have all finished running and any "+
+		"remaining minions will return upon completion. To look up the return data for this job later, run the following "+
+		"command:\n\nsalt-run jobs.lookup_jid %s\n", jid, jid)
+	return exit(exitGeneric)
+}
+
+// empty shows a result without minions, which programs that read JSON need.
+func (s *saltCall) empty() error {
+	if s.fun != "sys.doc" {
+		if err := s.display(msgpack.NewMap(), "", 0, s.outputOptions()); err != nil {
+			return err
+		}
+	}
+	return s.nothing()
+}
+
+func (s *saltCall) nothing() error {
+	fmt.Fprintln(s.stderr, "ERROR: No return received")
+	return exit(exitNoReturn)
+}
+
+// failed shows an error of the master as Salt does, as a result.
+func (s *saltCall) failed(err error) error {
+	var ce *client.Error
+	if !errors.As(err, &ce) {
+		return err
+	}
+	if ce.Message == "" {
+		return s.nothing()
+	}
+	if e := s.display(ce.Message, "", 1, s.outputOptions()); e != nil {
+		return e
+	}
+	return s.failureCode()
+}
+
+// failureCode is the exit code after an error of the master. Salt exits with
+// 0 here, so that scripts take a refused command for a success; we do not.
+func (s *saltCall) failureCode() error { return exit(exitGeneric) }

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	op "saltern/cmd/salt/optparse"
+	"saltern/master/client"
+	"saltern/master/conf"
+	"saltern/master/msgpack"
+	"saltern/master/output"
+	"saltern/master/saltyaml"
+)
+
+// tool is one call of a tool: its command line and configuration.
+type tool struct {
+	*env
+	p      *op.Parser
+	v      *op.Values
+	args   []string
+	cfg    *conf.Master
+	raw    *msgpack.Map // all options of the configuration
+	log    *slog.Logger
+	in     *bufio.Reader
+	static bool   // get_printout knows whether --static was given
+	fun    string // the function, for the choice of the outputter
+}
+
+// exit ends a tool early with a code.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// start reads the command line and the configuration. The second result is
+// the exit code when there is nothing more to do.
+func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
+	t := &tool{env: e, p: p, in: bufio.NewReader(e.stdin)}
+	var err error
+	t.v, t.args, err = p.Parse(words)
+	if err == nil && stdinArgs && t.v.Bool("args_stdin") {
+		err = t.moreArgs(words)
+	}
+	if err != nil {
+		return nil, t.usage(err)
+	}
+	switch {
+	case t.v.Bool("help"):
+		fmt.Fprint(e.stdout, p.Help(e.columns))
+		return nil, exitOK
+	case t.v.Bool("version"):
+		fmt.Fprintln(e.stdout, p.Prog+" "+version())
+		return nil, exitOK
+	case t.v.Bool("versions_report"):
+		fmt.Fprint(e.stdout, versionsReport())
+		return nil, exitOK
+	}
+	if err := t.saltfile(); err != nil {
+		return nil, t.usage(err)
+	}
+	if err := t.configure(); err != nil {
+		fmt.Fprintf(e.stderr, "%s: error: %v\n", p.Prog, err)
+		return nil, exitUsage
+	}
+	return t, -1
+}
+
+// usage prints an error of the command line as optparse does.
+func (t *tool) usage(err error) int {
+	fmt.Fprintf(t.stderr, "%s\n%s: error: %v\n", t.p.UsageLine(), t.p.Prog, err)
+	return exitUsage
+}
+
+// maxStdinArgs bounds the arguments on standard input, in bytes.
+const maxStdinArgs = 64 << 20
+
+func (t *tool) moreArgs(words []string) error {
+	b, err := io.ReadAll(io.LimitReader(t.in, maxStdinArgs))
+	if err != nil {
+		return op.Error(err.Error())
+	}
+	for l := range strings.Lines(string(b)) {
+		words = append(words, strings.TrimRight(l, "\r\n"))
+	}
+	t.v, t.args, err = t.p.Parse(words)
+	return err
+}
+
+func (t *tool) configure() error {
+	dir := t.v.Str("config_dir")
+	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
+		dir = t.getenv("HOME") + rest
+	}
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		fmt.Fprintf(t.stderr, "WARNING: CONFIG '%s' directory does not exist.\n", dir)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	t.cfg, err = (&conf.Loader{Tool: true}).Load(dir)
+	if err != nil {
+		return err
+	}
+	t.raw = t.cfg.Raw
+	for o := range t.p.All {
+		d := o.Dst()
+		if x, ok := t.raw.Get(d); ok && x != nil && !t.v.Explicit(d) && d != "config_dir" {
+			t.v.Set(d, x)
+		}
+	}
+	t.log = newLog(t.stderr, t.v.Str("log_level"), t.v.Str("output") == "yaml")
+	return nil
+}
+
+// saltfile takes defaults of the options from a Saltfile
+// (salt/utils/parsers.py SaltfileMixIn).
+func (t *tool) saltfile() error {
+	path := t.v.Str("saltfile")
+	if path == "" {
+		path = t.getenv("SALT_SALTFILE")
+	}
+	if path == "" {
+		for _, p := range []string{"Saltfile", filepath.Join(t.getenv("HOME"), ".salt", "Saltfile")} {
+			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
+				path = p
+				break
+			}
+		}
+	}
+	if path == "" {
+		return nil
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return op.Error("'" + path + "' file does not exist.")
+	}
+	if err != nil {
+		return op.Error(err.Error())
+	}
+	v, err := saltyaml.Decode(b, path)
+	if err != nil {
+		return op.Error(err.Error())
+	}
+	m, _ := v.(*msgpack.Map)
+	for k, x := range m.Map(t.p.Prog).All() {
+		if name, ok := k.(string); ok && !t.v.Explicit(name) {
+			t.v.Pin(name, x)
+		}
+	}
+	return nil
+}
+
+// client makes the client for the master of the configuration.
+func (t *tool) client(timeout time.Duration) *client.Client {
+	return client.New(client.Config{
+		Interface: t.cfg.Interface, RetPort: t.cfg.RetPort, SockDir: t.cfg.SockDir, CacheDir: t.cfg.CacheDir,
+		MasterUser: t.cfg.User, Timeout: timeout, Gather: t.cfg.GatherJobTimeout, Publish: t.cfg.PublishTimeout,
+		HashType: t.cfg.HashType, ExtCache: t.cfg.ExtJobCache, Nodegroups: t.cfg.Nodegroups, ConfFile: t.cfg.Path,
+		User: client.CurrentUser(t.getenv), Log: t.log,
+	})
+}
+
+// outputOptions are the options for package output.
+func (t *tool) outputOptions() output.Options {
+	o := output.Defaults()
+	o.Terminal = t.terminal
+	on := func(name string) bool { b, _ := t.raw.Get(name); x, _ := b.(bool); return x }
+	c, set := t.raw.Get("color")
+	switch {
+	case t.v.Bool("force_color") || on("force_color"):
+		o.Color = true
+	case t.v.Bool("no_color") || on("no_color"):
+	case set:
+		o.Color, _ = c.(bool)
+	default:
+		o.Color = t.terminal
+	}
+	if c, ok := t.raw.Get("strip_colors"); ok {
+		o.StripEscapes, _ = c.(bool)
+	}
+	switch n := t.v.Get("output_indent").(type) {
+	case int:
+		o.Indent = output.Indent{Set: true, Width: n}
+	case int64:
+		o.Indent = output.Indent{Set: true, Width: int(n)}
+	case string:
+		o.Indent = output.Indent{Set: true, Pretty: n == "pretty", Width: 4}
+	}
+	if s := t.v.Str("state_output"); s != "" {
+		o.StateOutput = s
+	}
+	switch b := t.v.Get("state_verbose").(type) {
+	case bool:
+		o.StateVerbose = b
+	case string:
+		o.StateVerbose = b != "False" && b != "false" && b != ""
+	}
+	o.StateDiff = t.v.Bool("state_output_diff") || on("state_output_diff")
+	if _, ok := t.raw.Get("state_output_profile"); ok {
+		o.StateProfile = on("state_output_profile")
+	}
+	o.StatePercent, o.StateCompress = on("state_output_pct"), on("state_compress_ids")
+	if x, ok := t.raw.Get("state_tabular"); ok {
+		o.StateTabular = x != nil && x != false
+	}
+	o.StateExclude, o.StateTerse = words(t.raw, "state_output_exclude"), words(t.raw, "state_output_terse")
+	return o
+}
+
+// words is a list of text in the configuration, or text with commas.
+func words(m *msgpack.Map, name string) []string {
+	switch v, _ := m.Get(name); v := v.(type) {
+	case string:
+		return strings.Split(v, ",")
+	case []any:
+		var out []string
+		for _, e := range v {
+			out = append(out, output.Str(e))
+		}
+		return out
+	}
+	return nil
+}
+
+// display prints a value by the outputter that was asked for on the command
+// line or else by out (salt/output/__init__.py display_output).
+func (t *tool) display(v any, out string, retcode int64, o output.Options) error {
+	if asked := t.v.Str("output"); asked != "" && asked != "highstate" {
+		out = asked
+	} else if out == "" && t.static {
+		out = asked
+		if out == "" && strings.HasPrefix(t.fun, "state.") {
+			out = "highstate"
+		}
+	}
+	if !output.Known(out) && out != "grains" {
+		t.log.Error("Invalid outputter " + out + " specified, fall back to nested")
+	}
+	o.Retcode = int(retcode)
+	text := output.Render(out, v, o)
+	file := t.v.Str("output_file")
+	if text == "" {
+		return nil
+	}
+	if file == "" {
+		_, err := fmt.Fprintln(t.stdout, text)
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(f, text); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// emptyOutputFile makes the file of --out-file empty unless it is to be kept.
+func (t *tool) emptyOutputFile() error {
+	file := t.v.Str("output_file")
+	if file == "" || t.v.Bool("output_file_append") {
+		return nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return op.Error(fmt.Sprintf("%s: Access denied: %v", file, err))
+	}
+	return f.Close()
+}
+
+func (t *tool) println(s string) { fmt.Fprintln(t.stdout, s) }
+
+// ask prints a question and reads a line of the answer.
+func (t *tool) ask(question string) (string, error) {
+	fmt.Fprint(t.stdout, question)
+	s, err := t.in.ReadString('\n')
+	if err != nil && s == "" {
+		return "", err
+	}
+	return strings.TrimRight(s, "\r\n"), nil
+}
+
+// exitCode turns the error of a tool into its exit code.
+func (t *tool) exitCode(err error) int {
+	var e exit
+	var o op.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &e):
+		return int(e)
+	case errors.As(err, &o):
+		return t.usage(err)
+	}
+	fmt.Fprintln(t.stderr, err)
+	return exitGeneric
+}

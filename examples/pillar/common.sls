@@ -1,0 +1,3 @@
+# Plain YAML: read by the master itself.
+contact: ops@example.com
+role: unassigned

@@ -1,0 +1,4 @@
+# Which minion gets which states.
+base:
+  '*':
+    - motd

@@ -1,0 +1,171 @@
+package glusterctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/glusterctl/cli"
+)
+
+// Event tells what Apply is doing.
+type Event struct {
+	Step Step
+	// State is "start", "wait", "retry" or "done".
+	State string
+	// Text says what is waited for, or why a step is tried again.
+	Text string
+}
+
+// StepError is a step that did not work.
+type StepError struct {
+	Step Step
+	Err  error
+	Next string // what to do about it
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("%s: %v; next: %s", e.Step.What, e.Err, e.Next)
+}
+
+func (e *StepError) Unwrap() error { return e.Err }
+
+// RefusedError is a plan that cannot be carried out to its end.
+type RefusedError struct{ Findings []Finding }
+
+func (e *RefusedError) Error() string {
+	var s []string
+	for _, f := range e.Findings {
+		s = append(s, fmt.Sprintf("%s (%s); next: %s", f.What, f.Code, f.Next))
+	}
+	return "storage: " + strings.Join(s, "; ")
+}
+
+// ErrNotApproved is in the chain when reality has moved since the plan was made
+// and a step that takes something away is needed that the plan did not have.
+var ErrNotApproved = errors.New("the step was not in the plan that was approved")
+
+// maxRuns is how often one step may run without having an effect.
+const maxRuns = 3
+
+// Apply carries a plan out. After each step it observes and plans again, so it
+// can be stopped at any moment and called again; the plan given decides only
+// which destructive steps are allowed. It returns nil when the desired state is
+// reached, a [*RefusedError] when something keeps the rest from being done, a
+// [*StepError] when a step failed. progress may be nil; it is called from this
+// goroutine.
+func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event)) error {
+	c.apply.Lock()
+	defer c.apply.Unlock()
+	if progress == nil {
+		progress = func(Event) {}
+	}
+	d := plan.Desired
+	approved := map[string]bool{}
+	for _, s := range plan.Steps {
+		approved[s.ID] = true
+	}
+	runs := map[string]int{}
+	var failing string // step that is being tried again
+	var since time.Time
+	for {
+		obs, err := c.Observe(ctx, d)
+		if err != nil {
+			return fmt.Errorf("observe the pool: %w", err)
+		}
+		now := NewPlan(obs, d)
+		if len(now.Steps) == 0 {
+			if len(now.Refused) > 0 {
+				return &RefusedError{now.Refused}
+			}
+			return nil
+		}
+		s := now.Steps[0]
+		if s.Destructive && !approved[s.ID] {
+			return &StepError{s, ErrNotApproved, "look at the new plan and approve it"}
+		}
+		if c.cfg.Lead != nil {
+			if err := c.cfg.Lead(ctx); err != nil {
+				return fmt.Errorf("this node may not change the pool now: %w", err)
+			}
+		}
+		if s.ID != failing {
+			progress(Event{s, "start", ""})
+			c.cfg.Log.Info("storage step", "step", s.ID, "what", s.What, "why", s.Why)
+		}
+		err = c.run(ctx, d, obs, s, progress)
+		if ctx.Err() != nil {
+			return &StepError{s, ctx.Err(), "run it again: what was done is kept"}
+		}
+		if err == nil {
+			failing = ""
+			if runs[s.ID]++; runs[s.ID] > maxRuns {
+				return &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)}
+			}
+			progress(Event{s, "done", ""})
+			continue
+		}
+		kind := cli.KindOf(err)
+		if s.ID != failing {
+			failing, since = s.ID, c.cfg.Now()
+		}
+		// Whatever glusterd said, what counts is whether the step is still needed:
+		// the next round sees that. But a refusal that will not pass by itself is
+		// looked at once more only.
+		again := kind.Retry() && c.cfg.Now().Sub(since) < c.cfg.RetryFor
+		if !kind.Retry() {
+			obs, oerr := c.Observe(ctx, d)
+			again = oerr == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
+		}
+		if !again {
+			return &StepError{s, err, nextFor(s, kind)}
+		}
+		progress(Event{s, "retry", err.Error()})
+		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "err", err)
+		if err := c.cfg.Sleep(ctx, c.pause()); err != nil {
+			return &StepError{s, err, "run it again: what was done is kept"}
+		}
+	}
+}
+
+// pause between tries: 1 to 3 s, so that two writers do not keep in step.
+func (c *Controller) pause() time.Duration {
+	return time.Second + time.Duration(c.cfg.Jitter()*float64(2*time.Second))
+}
+
+// nextFor says what an administrator can do about a step that failed.
+func nextFor(s Step, k cli.Kind) string {
+	switch k {
+	case cli.Busy:
+		return "another change to the pool is running; when none is, wait three minutes for its lock to end, then run this again"
+	case cli.Waiting, cli.PoolUnknown:
+		return "check with 'gluster pool list' that all members are connected, then run this again"
+	case cli.DaemonDown:
+		return "check 'systemctl status glusterd' and /var/log/glusterfs/glusterd.log on this node"
+	case cli.Conflict:
+		return "the other node belongs to another cluster, has volumes, or is a copy of this one: reset its storage daemon, then run this again"
+	case cli.BrickInUse:
+		return "the brick directory was used before: give the member a fresh one, then run this again"
+	case cli.RootDisk:
+		return "the brick directory is on the root file system: give the member a data disk"
+	}
+	switch s.Kind {
+	case StartBricks:
+		return "look at /var/log/glusterfs/bricks on that node; if its disk is lost, give the member a fresh brick directory"
+	case WaitHeal:
+		return "look at what does not heal: 'gluster volume heal " + s.volume() + " info'"
+	case Mount:
+		return "look at the client's log in /var/log/glusterfs on this node"
+	}
+	return "look at /var/log/glusterfs/glusterd.log on the nodes named, then run this again"
+}
+
+func (s Step) volume() string {
+	if len(s.Command) > 2 && s.Command[0] == "volume" {
+		return s.Command[2]
+	}
+	return "VOLUME"
+}

@@ -1,0 +1,211 @@
+// Package cert is the certificate authority of one storage pool. GlusterFS
+// checks that the other side's certificate is signed by the authority and that
+// its common name is on a list, nothing else; so the authority signs the
+// members of one pool and nothing besides.
+package cert
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Dir is where Debian's build of GlusterFS looks for glusterfs.pem, .key and
+// .ca (not /etc/ssl). With the files missing everything starts, and every mount
+// fails.
+const Dir = "/usr/lib/ssl"
+
+// Lifetimes. A certificate is good from an hour before it was made, for nodes
+// whose clocks differ a little.
+const (
+	authorityLife = 20 * 365 * 24 * time.Hour
+	memberLife    = 5 * 365 * 24 * time.Hour
+	backdate      = time.Hour
+)
+
+// Pair is a certificate and its key in PEM. The key is a secret.
+type Pair struct {
+	Cert []byte
+	Key  []byte
+}
+
+// New makes an authority for the pool of this name. random and now come from
+// the caller; random must be a source of secrets (crypto/rand.Reader).
+func New(pool string, random io.Reader, now time.Time) (Pair, error) {
+	t, err := template(pool, random, now, authorityLife)
+	if err != nil {
+		return Pair{}, err
+	}
+	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+	t.KeyUsage = x509.KeyUsageCertSign
+	return sign(t, nil, nil, random)
+}
+
+// Issue makes a certificate for a member.
+func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, error) {
+	parent, key, err := ca.parse()
+	if err != nil {
+		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", member, err)
+	}
+	if now.After(parent.NotAfter) {
+		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority expired on %s", member, parent.NotAfter.Format(time.DateOnly))
+	}
+	t, err := template(member, random, now, memberLife)
+	if err != nil {
+		return Pair{}, err
+	}
+	if t.NotAfter.After(parent.NotAfter) {
+		t.NotAfter = parent.NotAfter
+	}
+	t.DNSNames = []string{member}
+	t.KeyUsage = x509.KeyUsageDigitalSignature
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	return sign(t, parent, key, random)
+}
+
+func template(name string, random io.Reader, now time.Time, life time.Duration) (*x509.Certificate, error) {
+	if name == "" || len(name) > 64 { // X.520 ub-common-name
+		return nil, fmt.Errorf("certificate name %q: 1 to 64 characters are possible", name)
+	}
+	var serial [16]byte
+	if _, err := io.ReadFull(random, serial[:]); err != nil {
+		return nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	serial[0] &= 0x7f
+	return &x509.Certificate{
+		SerialNumber: new(big.Int).SetBytes(serial[:]),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    now.Add(-backdate).UTC(),
+		NotAfter:     now.Add(life).UTC(),
+	}, nil
+}
+
+func sign(t, parent *x509.Certificate, parentKey crypto.Signer, random io.Reader) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make a key: %w", err)
+	}
+	if parent == nil {
+		parent, parentKey = t, key
+	}
+	der, err := x509.CreateCertificate(random, t, parent, key.Public(), parentKey)
+	if err != nil {
+		return Pair{}, fmt.Errorf("sign a certificate: %w", err)
+	}
+	k, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("encode a key: %w", err)
+	}
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: k}),
+	}, nil
+}
+
+func (ca Pair) parse() (*x509.Certificate, crypto.Signer, error) {
+	cert, err := parseCert(ca.Cert)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, _ := pem.Decode(ca.Key)
+	if b == nil {
+		return nil, nil, errors.New("the key is not PEM")
+	}
+	k, err := x509.ParsePKCS8PrivateKey(b.Bytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("parse the key: %w", err)
+	}
+	signer, ok := k.(crypto.Signer)
+	if !ok {
+		return nil, nil, fmt.Errorf("the key is a %T", k)
+	}
+	return cert, signer, nil
+}
+
+func parseCert(b []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("the certificate is not PEM")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse the certificate: %w", err)
+	}
+	return c, nil
+}
+
+// Verify tells whether member's certificate is good at this time: signed by the
+// authority and in that name.
+func Verify(authority, member []byte, name string, now time.Time) error {
+	ca, err := parseCert(authority)
+	if err != nil {
+		return fmt.Errorf("the authority: %w", err)
+	}
+	c, err := parseCert(member)
+	if err != nil {
+		return err
+	}
+	if c.Subject.CommonName != name {
+		return fmt.Errorf("the certificate is for %q, not for %q", c.Subject.CommonName, name)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	_, err = c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
+}
+
+// Expires gives the end of a certificate.
+func Expires(cert []byte) (time.Time, error) {
+	c, err := parseCert(cert)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return c.NotAfter, nil
+}
+
+// Install writes what a member needs into dir (see [Dir]), each file in one
+// step, the key first and readable by root only.
+func Install(dir string, authority []byte, member Pair) error {
+	for _, f := range []struct {
+		name    string
+		content []byte
+		mode    os.FileMode
+	}{{"glusterfs.key", member.Key, 0o600}, {"glusterfs.pem", member.Cert, 0o644}, {"glusterfs.ca", authority, 0o644}} {
+		if err := replace(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
+			return fmt.Errorf("install certificates: %w", err)
+		}
+	}
+	return nil
+}
+
+func replace(path string, content []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}

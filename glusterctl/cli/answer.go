@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// answer is the envelope of every reply of glusterd:
+// cliOutput/{opRet,opErrno,opErrstr,output} (gluster cli/src/cli-xml-output.c).
+type answer struct {
+	ret, errno int
+	text       string // opErrstr, or output where that is empty
+	root       *element
+}
+
+// parseAnswer reads the output of a command. Plain text, which some failures
+// are in spite of --xml, is an [*Error] with Ret -1.
+func parseAnswer(argv []string, out Output) (answer, error) {
+	b := bytes.TrimSpace(out.Stdout)
+	if len(b) == 0 || b[0] != '<' {
+		text := firstText(b, out.Stderr)
+		return answer{}, &Error{Command: argv, Exit: out.Exit, Ret: -1, Text: text, Kind: classify(-1, text)}
+	}
+	root, err := parse(b)
+	if err != nil {
+		return answer{}, fmt.Errorf("read the answer of %s: %w", strings.Join(argv, " "), err)
+	}
+	if root.name != "cliOutput" {
+		return answer{}, fmt.Errorf("read the answer of %s: the document is a <%s>", strings.Join(argv, " "), printable(root.name))
+	}
+	a := answer{root: root}
+	if a.ret, err = strconv.Atoi(root.str("opRet")); err != nil {
+		return answer{}, fmt.Errorf("read the answer of %s: no opRet", strings.Join(argv, " "))
+	}
+	a.errno, _ = strconv.Atoi(root.str("opErrno")) // absent: 0
+	if a.text = root.str("opErrstr"); a.text == "" {
+		a.text = root.str("output")
+	}
+	a.text = printable(a.text)
+	if a.ret != 0 {
+		return a, &Error{Command: argv, Exit: out.Exit, Ret: a.ret, Errno: a.errno, Text: a.text, Kind: classify(a.errno, a.text)}
+	}
+	return a, nil
+}
+
+func firstText(parts ...[]byte) string {
+	for _, p := range parts {
+		if p = bytes.TrimSpace(p); len(p) > 0 {
+			return printable(string(p[:min(len(p), 2048)]))
+		}
+	}
+	return "no answer"
+}
+
+// printable makes text safe for logs and terminals, on one line.
+func printable(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Kind sorts what glusterd refuses.
+type Kind int
+
+// Kinds of refusals.
+const (
+	Refused     Kind = iota // look again, then it is the operator's turn
+	Done                    // what was asked for is so already
+	Busy                    // another change is running: try again
+	Waiting                 // a peer, the quorum or glusterd itself is not there yet
+	Conflict                // the other machine belongs to another pool
+	BrickInUse              // a brick directory carries the mark of a volume
+	RootDisk                // a brick directory is on the root file system
+	DaemonDown              // the local glusterd does not answer
+	NoVolume                // there is no such volume
+	NotReplica              // the command is only for replicated volumes
+	PoolUnknown             // the list of peers is not settled (opRet -22)
+)
+
+// Retry tells whether the same command may succeed later without anybody
+// doing anything.
+func (k Kind) Retry() bool { return k == Busy || k == Waiting || k == DaemonDown || k == PoolUnknown }
+
+// Error is a refusal.
+type Error struct {
+	Command    []string
+	Exit       int
+	Ret, Errno int // opRet, opErrno
+	Text       string
+	Kind       Kind
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s (opRet %d, opErrno %d, exit %d)", strings.Join(e.Command, " "), e.Text, e.Ret, e.Errno, e.Exit)
+}
+
+// KindOf gives the kind of an error of this package; a command that did not
+// end in time counts as Waiting, since glusterd may go on with it and keep
+// its lock.
+func KindOf(err error) Kind {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e.Kind
+	case errors.Is(err, ErrTimeout):
+		return Waiting
+	}
+	return Refused
+}
+
+// texts maps a part of a text to its kind. The first that fits counts.
+// Source: the texts of glusterd 10.3, see testdata.
+var texts = [...]struct {
+	part string
+	kind Kind
+}{
+	{"Another transaction is in progress", Busy},
+	{"Locking failed on", Waiting},
+	{"Connection failed. Please check if gluster daemon is operational", DaemonDown},
+	{"Request timed out", Waiting},
+	{"Quorum not met", Waiting},
+	{"quorum is not met", Waiting},
+	{"is not in 'Peer in Cluster' state", Waiting},
+	{"Transport endpoint is not connected", Waiting},
+	{"Not able to fetch volfile", Waiting},
+	{"Commit failed on", Waiting},
+	{"entries need heal", Waiting},
+	{"part of another cluster", Conflict},
+	{"is same as local uuid", Conflict},
+	{"already part of a volume", BrickInUse},
+	{"in the root partition", RootDisk},
+	{"already in peer list", Done},
+	{"Probe on localhost not needed", Done},
+	{"is not part of cluster", Done},
+	{"already started", Done},
+	{"is not in the started state", Done},
+	{"only volumes of replicate", NotReplica},
+	{"is not of type replicate", NotReplica},
+	{"does not exist", NoVolume},
+}
+
+func classify(errno int, text string) Kind {
+	switch errno {
+	case 30802: // EG_ANOTRANS
+		return Busy
+	case 30806: // EG_NOVOL
+		return NoVolume
+	}
+	for _, t := range texts {
+		if strings.Contains(text, t.part) {
+			return t.kind
+		}
+	}
+	return Refused
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Client runs the gluster command. It has no state; several goroutines may
+// use it at once, but changes to a pool should come from one writer at a time
+// (they do not queue, they are refused).
+type Client struct {
+	// Runner runs the command; nil means [Exec].
+	Runner Runner
+	// Program is the gluster command; "" means "gluster".
+	Program string
+	// Timeout is what the command is told to wait for glusterd; five seconds
+	// later it is killed. 0 means 20 s for questions and 120 s for changes.
+	Timeout time.Duration
+}
+
+const (
+	questionTimeout = 20 * time.Second
+	changeTimeout   = 120 * time.Second
+	killAfter       = 5 * time.Second
+)
+
+func (c *Client) call(ctx context.Context, d time.Duration, global, args []string) (answer, error) {
+	if c.Timeout > 0 {
+		d = c.Timeout
+	}
+	program := c.Program
+	if program == "" {
+		program = "gluster"
+	}
+	argv := []string{program, "--mode=script", "--xml", "--timeout=" + strconv.Itoa(max(1, int(d/time.Second)))}
+	argv = append(append(argv, global...), args...)
+	ctx, cancel := context.WithTimeout(ctx, d+killAfter)
+	defer cancel()
+	r := c.Runner
+	if r == nil {
+		r = Exec{}
+	}
+	out, err := r.Run(ctx, argv)
+	if err != nil {
+		return answer{}, err
+	}
+	return parseAnswer(argv, out)
+}
+
+func (c *Client) ask(ctx context.Context, args ...string) (answer, error) {
+	return c.call(ctx, questionTimeout, nil, args)
+}
+
+func wrap(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
+
+// PoolList lists all members, the machine asked included.
+func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
+
+// PoolListOf asks the glusterd of another machine, which answers questions of
+// this kind to anybody who reaches its port 24007. Look first whether that
+// port answers: a silent machine holds the command until its deadline.
+func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
+	return c.poolList(ctx, []string{"--remote-host=" + host})
+}
+
+func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) {
+	a, err := c.call(ctx, questionTimeout, global, []string{"pool", "list"})
+	if err != nil {
+		var refusal *Error
+		if errors.As(err, &refusal) && refusal.Ret == -22 {
+			refusal.Kind = PoolUnknown
+		}
+		return nil, wrap("list the pool", err)
+	}
+	peers, err := readPeers(a)
+	if err != nil {
+		return nil, wrap("list the pool", err)
+	}
+	return peers, nil
+}
+
+// Volumes lists the configuration of all volumes. It needs no lock in the
+// pool and answers while peers are away.
+func (c *Client) Volumes(ctx context.Context) ([]Volume, error) {
+	a, err := c.ask(ctx, "volume", "info")
+	if err != nil {
+		return nil, wrap("list volumes", err)
+	}
+	vols, err := readVolumes(a)
+	if err != nil {
+		return nil, wrap("list volumes", err)
+	}
+	return vols, nil
+}
+
+// Status lists bricks and self-heal daemons of a started volume. It takes the
+// lock of the pool: with a peer that vanished it hangs until its deadline and
+// leaves the lock behind, so look at the peers' ports first.
+func (c *Client) Status(ctx context.Context, volume string) ([]Process, error) {
+	return c.status(ctx, volume)
+}
+
+// StatusDetail lists bricks only, with space and inodes; see [Client.Status].
+func (c *Client) StatusDetail(ctx context.Context, volume string) ([]Process, error) {
+	return c.status(ctx, volume, "detail")
+}
+
+func (c *Client) status(ctx context.Context, volume string, more ...string) ([]Process, error) {
+	a, err := c.ask(ctx, append([]string{"volume", "status", volume}, more...)...)
+	if err != nil {
+		return nil, wrap("volume status", err)
+	}
+	ps, err := readStatus(a, volume)
+	if err != nil {
+		return nil, wrap("volume status", err)
+	}
+	return ps, nil
+}
+
+// HealSummary counts what is to be healed, brick by brick.
+func (c *Client) HealSummary(ctx context.Context, volume string) ([]Heal, error) {
+	return c.heal(ctx, volume, "summary")
+}
+
+// HealEntries lists what is to be healed. With thousands of entries it is
+// slow: ask for the summary where counts are enough.
+func (c *Client) HealEntries(ctx context.Context, volume string) ([]Heal, error) {
+	return c.heal(ctx, volume)
+}
+
+// SplitBrain lists what copies disagree on and nobody but an administrator can
+// decide.
+func (c *Client) SplitBrain(ctx context.Context, volume string) ([]Heal, error) {
+	return c.heal(ctx, volume, "split-brain")
+}
+
+func (c *Client) heal(ctx context.Context, volume string, more ...string) ([]Heal, error) {
+	a, err := c.ask(ctx, append([]string{"volume", "heal", volume, "info"}, more...)...)
+	if err != nil {
+		return nil, wrap("heal info", err)
+	}
+	hs, err := readHeal(a)
+	if err != nil {
+		return nil, wrap("heal info", err)
+	}
+	return hs, nil
+}
+
+// Change runs a command that changes something. A refusal whose text says that
+// it is so already is no error. [KindOf] sorts the errors.
+func (c *Client) Change(ctx context.Context, args ...string) error {
+	_, err := c.call(ctx, changeTimeout, nil, args)
+	if err != nil && KindOf(err) == Done {
+		return nil
+	}
+	if err != nil {
+		return wrap(strings.Join(args[:min(2, len(args))], " "), err)
+	}
+	return nil
+}

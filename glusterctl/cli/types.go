@@ -1,0 +1,108 @@
+package cli
+
+// Peer is one member of the pool as glusterd sees it.
+type Peer struct {
+	UUID      string   `json:"uuid"`
+	Hostname  string   `json:"hostname"`            // "localhost" for the machine asked
+	Names     []string `json:"names,omitempty"`     // every name or address it is known by
+	Self      bool     `json:"self,omitempty"`      // the machine that was asked
+	Connected bool     `json:"connected"`           // lags behind a lost cable by many seconds
+	State     int      `json:"state"`               // 3 is a full member; 0 for Self
+	StateText string   `json:"stateText,omitempty"` // "Peer in Cluster", "Peer Rejected" …
+}
+
+// PeerInCluster is the state of a full member (glusterd-sm.h,
+// GD_FRIEND_STATE_BEFRIENDED); PeerRejected the one of a peer whose
+// configuration differs.
+const (
+	PeerInCluster = 3
+	PeerRejected  = 6
+)
+
+// VolumeState is `status` of `volume info`.
+type VolumeState int
+
+// States of a volume.
+const (
+	Created VolumeState = 0
+	Started VolumeState = 1
+	Stopped VolumeState = 2
+)
+
+func (s VolumeState) String() string {
+	switch s {
+	case Created:
+		return "created"
+	case Started:
+		return "started"
+	case Stopped:
+		return "stopped"
+	}
+	return "unknown"
+}
+
+// Volume is the configuration of a volume, as `volume info` tells it; it says
+// nothing of what runs.
+type Volume struct {
+	Name     string            `json:"name"`
+	ID       string            `json:"id"`
+	State    VolumeState       `json:"state"`
+	Type     string            `json:"type"` // "Distribute", "Replicate" …
+	Dist     int               `json:"dist"`
+	Replica  int               `json:"replica"`
+	Arbiters int               `json:"arbiters"`
+	Bricks   []Brick           `json:"bricks"`
+	Options  map[string]string `json:"options"` // only what was set
+}
+
+// Brick is one directory of a volume.
+type Brick struct {
+	Name     string `json:"name"` // host:/path
+	HostUUID string `json:"hostUUID"`
+	Arbiter  bool   `json:"arbiter,omitempty"`
+}
+
+// Process is one line of `volume status`: a brick or a self-heal daemon.
+// Those of a machine that is away are missing from the answer.
+type Process struct {
+	Name     string `json:"name"` // host:/path for a brick, "" for a self-heal daemon
+	HostUUID string `json:"hostUUID"`
+	Online   bool   `json:"online"`
+	Port     int    `json:"port,omitempty"`
+	PID      int    `json:"pid,omitempty"` // on that machine
+
+	// Of `volume status detail` only; Sized tells whether it was there.
+	Sized       bool   `json:"sized,omitempty"`
+	Total       uint64 `json:"total,omitempty"` // bytes
+	Free        uint64 `json:"free,omitempty"`
+	Inodes      uint64 `json:"inodes,omitempty"`
+	InodesFree  uint64 `json:"inodesFree,omitempty"`
+	FileSystem  string `json:"fileSystem,omitempty"`
+	MountOption string `json:"mountOptions,omitempty"`
+}
+
+// Count is a number that may be unknown, which is never the same as 0.
+type Count struct {
+	N     int  `json:"n"`
+	Known bool `json:"known"`
+}
+
+// Zero tells whether the count is known to be 0.
+func (c Count) Zero() bool { return c.Known && c.N == 0 }
+
+// Heal is what one brick has to give to others, from `heal info`.
+type Heal struct {
+	Brick      string      `json:"brick"` // host:/path
+	Connected  bool        `json:"connected"`
+	Status     string      `json:"status"`
+	Total      Count       `json:"total"`
+	Pending    Count       `json:"pending"`    // of the summary only
+	SplitBrain Count       `json:"splitBrain"` // of the summary and of the split-brain list
+	Entries    []HealEntry `json:"entries,omitempty"`
+}
+
+// HealEntry is one file or directory that copies do not agree on yet.
+type HealEntry struct {
+	Path string `json:"path"` // "/a/b", or "<gfid:…>" where no name is known
+	GFID string `json:"gfid"`
+}

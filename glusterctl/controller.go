@@ -1,0 +1,118 @@
+package glusterctl
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/layout"
+	"saltern/glusterctl/mount"
+)
+
+// Port of glusterd.
+const Port = "24007"
+
+// Config is what a [Controller] works with.
+type Config struct {
+	Log *slog.Logger
+	// Runner runs commands; nil means cli.Exec.
+	Runner cli.Runner
+	// Dial tries a TCP connection to address:24007; nil means a real one, one
+	// second.
+	Dial func(ctx context.Context, address string) error
+	// Mounter and Prober of this node's mount; nil when there is none.
+	Mounter *mount.Mounter
+	Prober  *mount.Prober
+	// Tree gives the directories of the volume for these nodes. Helper starts a
+	// child of this program that ends in [HelperMain]; the tree is made there,
+	// because the volume may hang.
+	Tree   func(nodes []string) layout.Tree
+	Helper []string
+	// StartDaemon starts the local glusterd; nil: somebody else does.
+	StartDaemon func(ctx context.Context) error
+	// Lead is asked before each change whether this node may still make changes;
+	// nil means always.
+	Lead func(ctx context.Context) error
+
+	// RetryFor is how long one step is tried again when it is refused for reasons
+	// that pass; 0 means 200 s, a little more than glusterd keeps the lock of a
+	// peer that vanished.
+	RetryFor time.Duration
+	// HealFor is how long healing may take without any progress; 0 means 30 min.
+	HealFor time.Duration
+	// Sleep waits between tries; nil means a timer. Jitter gives a number in
+	// [0, 1); nil means math/rand.
+	Sleep  func(ctx context.Context, d time.Duration) error
+	Jitter func() float64
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Controller observes and changes one volume from one node. Observe may be
+// called by several goroutines; Apply runs one plan at a time.
+type Controller struct {
+	cfg    Config
+	client *cli.Client
+	apply  sync.Mutex
+}
+
+// New makes a controller.
+func New(cfg Config) *Controller {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Runner == nil {
+		cfg.Runner = cli.Exec{}
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = dial
+	}
+	if cfg.RetryFor == 0 {
+		cfg.RetryFor = 200 * time.Second
+	}
+	if cfg.HealFor == 0 {
+		cfg.HealFor = 30 * time.Minute
+	}
+	if cfg.Sleep == nil {
+		cfg.Sleep = sleep
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = rand.Float64
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Controller{cfg: cfg, client: &cli.Client{Runner: cfg.Runner}}
+}
+
+// Plan is [NewPlan].
+func (c *Controller) Plan(obs *Observation, d Desired) Plan { return NewPlan(obs, d) }
+
+func dial(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address, Port))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+var errNoHelper = errors.New("no helper is configured")

@@ -1,0 +1,322 @@
+package glusterctl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/glusterctl"
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/glustertest"
+)
+
+// life is the wishes of a cluster's life, one after the other, with what
+// happens before each.
+func life(p *glustertest.Pool) []struct {
+	before func()
+	d      glusterctl.Desired
+	bricks []string
+} {
+	write := func() {
+		for range 3 {
+			p.Write("node1")
+		}
+	}
+	leave := func(d glusterctl.Desired, names ...string) glusterctl.Desired {
+		d.Leaving = names
+		return d
+	}
+	formed := want("node1", "1")
+	formed.Form = true
+	return []struct {
+		before func()
+		d      glusterctl.Desired
+		bricks []string
+	}{
+		{nil, formed, []string{"1"}},
+		{write, want("node1", "1", "2", "3a"), []string{"1", "2", "3a"}},
+		{write, want("node1", "1", "2", "3a", "4"), []string{"1", "2", "4"}},
+		{func() { write(); p.Kill("node2", false); write() }, leave(want("node1", "1", "3/2", "4"), "node2"), []string{"1", "3/2", "4"}},
+		{func() { write(); p.LoseDisk("node4"); write() }, want("node1", "1", "3/2", "4/2"), []string{"1", "3/2", "4/2"}},
+		{func() { write(); p.Kill("node3", false); write() }, leave(want("node1", "1", "4/2"), "node3"), []string{"1", "4/2"}},
+		{write, leave(want("node1", "1"), "node4"), []string{"1"}},
+	}
+}
+
+// The whole life with the process killed at every single command, before and
+// after the command had its effect. The next process starts with nothing but
+// what it observes.
+func TestKilledAtEveryCommand(t *testing.T) {
+	total := 0
+	for kill := 0; ; kill++ {
+		pool := glustertest.New(4)
+		pool.JoinDelay = 2
+		n, died := 0, false
+		for _, stage := range life(pool) {
+			if stage.before != nil {
+				stage.before()
+			}
+			r := newRig(pool, "node1")
+			plan := r.plan(t, stage.d)
+			ctx, cancel := context.WithCancel(t.Context())
+			pool.Hook = func(string, []string, bool) error {
+				if n++; n == kill {
+					died = true
+					cancel()
+					return context.Canceled
+				}
+				return nil
+			}
+			err := r.Apply(ctx, plan, nil)
+			cancel()
+			if died && err != nil {
+				r = newRig(pool, "node1")
+				err = r.Apply(t.Context(), r.plan(t, stage.d), nil)
+			}
+			pool.Hook = nil
+			if err != nil {
+				t.Fatalf("killed at command %d: %v\n%s", kill, err, strings.Join(pool.Calls, "\n"))
+			}
+			wantBricks(t, r, stage.bricks...)
+			if len(pool.Lost) > 0 {
+				t.Fatalf("killed at command %d: lost %v\n%s", kill, pool.Lost, strings.Join(pool.Calls, "\n"))
+			}
+			if p := r.plan(t, stage.d); !p.Done() {
+				t.Fatalf("killed at command %d: not done: %+v", kill, p)
+			}
+		}
+		if !died && kill > 0 {
+			total = kill
+			break
+		}
+	}
+	if total < 50 {
+		t.Errorf("only %d commands", total)
+	}
+	t.Logf("killed at each of %d points", total-1)
+}
+
+// Refusals that pass: a busy lock, a peer that restarts, an answer that comes
+// too late although the command had its effect.
+func TestTroubleThatPasses(t *testing.T) {
+	for name, trouble := range map[string]func(try int, applied bool) error{
+		"busy": func(try int, applied bool) error {
+			if try%3 != 0 && !applied {
+				return &cli.Error{Ret: -1, Errno: 30802, Text: "Another transaction is in progress for cluster. Please try again after some time.", Kind: cli.Busy}
+			}
+			return nil
+		},
+		"late answer": func(try int, applied bool) error {
+			if applied {
+				return cli.ErrTimeout
+			}
+			return nil
+		},
+		"no answer, then an answer": func(try int, applied bool) error {
+			if try%2 == 1 && !applied {
+				return cli.ErrTimeout
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := glustertest.New(4)
+			try := 0
+			pool.Hook = func(_ string, _ []string, applied bool) error {
+				if !applied {
+					try++
+				}
+				return trouble(try, applied)
+			}
+			r := newRig(pool, "node1")
+			d := want("node1", "1", "2", "3")
+			d.Form = true
+			r.reach(t, d)
+			d = want("node1", "1", "2", "4")
+			d.Leaving = []string{"node3"}
+			r.reach(t, d)
+			wantBricks(t, r, "1", "2", "4")
+		})
+	}
+}
+
+func TestTroubleThatStays(t *testing.T) {
+	pool := glustertest.New(1)
+	pool.Hook = func(_ string, args []string, _ bool) error {
+		if args[1] == "start" {
+			return &cli.Error{Command: []string{"gluster", "volume", "start"}, Ret: -1, Errno: 30802, Text: "Another transaction is in progress", Kind: cli.Busy}
+		}
+		return nil
+	}
+	r := newRig(pool, "node1")
+	d := want("node1", "1")
+	d.Form = true
+	start := r.now
+	_, err := r.try(t, d)
+	var step *glusterctl.StepError
+	if !errors.As(err, &step) || step.Step.Kind != glusterctl.StartVolume {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"start volume cluster", "gluster volume start", "Another transaction", "next: another change"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not tell %q", err, part)
+		}
+	}
+	if d := r.now.Sub(start); d < 30*time.Second || d > time.Minute {
+		t.Errorf("given up after %v", d)
+	}
+	// A refusal that nobody expects is not repeated.
+	n := 0
+	pool.Hook = func(string, []string, bool) error {
+		n++
+		return &cli.Error{Ret: -1, Errno: 30800, Text: "something else", Kind: cli.Refused}
+	}
+	if _, err := r.try(t, d); err == nil || n != 1 {
+		t.Errorf("%d tries, %v", n, err)
+	}
+}
+
+// Random lives: nodes die, come back, lose disks and are replaced, healing is
+// slow or does not happen. Whatever Apply does or refuses, no acknowledged write
+// goes with a brick that it takes away.
+func TestRandomLivesLoseNothing(t *testing.T) {
+	lives := 250
+	if n, err := strconv.Atoi(os.Getenv("GLUSTERCTL_LIVES")); err == nil {
+		lives = n // more, by hand
+	}
+	done, stopped := 0, 0
+	for seed := range lives {
+		l := newRandomLife(t, int64(seed))
+		for range 20 {
+			l.event()
+			ok, tried := l.step(t)
+			switch {
+			case tried && ok:
+				done++
+			case tried:
+				stopped++
+			}
+			if len(l.pool.Lost) > 0 {
+				t.Fatalf("seed %d: lost %v\n%s", seed, l.pool.Lost, strings.Join(l.log, "\n"))
+			}
+		}
+	}
+	t.Logf("%d plans carried out, %d stopped", done, stopped)
+	if done < lives*5 || stopped < lives {
+		t.Errorf("%d plans carried out, %d stopped: the test does not try enough", done, stopped)
+	}
+}
+
+type randomLife struct {
+	*rand.Rand
+	pool    *glustertest.Pool
+	members []string
+	dirs    map[string]int // number of a node's next fresh directory
+	dead    map[string]bool
+	log     []string
+}
+
+const randomNodes = 4
+
+func newRandomLife(t *testing.T, seed int64) *randomLife {
+	l := &randomLife{Rand: rand.New(rand.NewSource(seed)), pool: glustertest.New(randomNodes), members: []string{"1"}, dirs: map[string]int{}, dead: map[string]bool{}}
+	l.pool.HealSpeed = []int{0, 2, 1 << 30}[l.Intn(3)]
+	d := want("node1", "1")
+	d.Form = true
+	newRig(l.pool, "node1").reach(t, d)
+	return l
+}
+
+func (l *randomLife) note(format string, args ...any) {
+	l.log = append(l.log, fmt.Sprintf(format, args...))
+}
+
+func (l *randomLife) event() {
+	n := fmt.Sprint(1 + l.Intn(randomNodes))
+	switch l.Intn(8) {
+	case 0, 1:
+		if len(l.dead) < 2 {
+			l.note("node%s dies", n)
+			l.pool.Kill("node"+n, false)
+			l.dead[n] = true
+		}
+	case 2, 3:
+		if l.dead[n] {
+			l.note("node%s is back", n)
+			l.pool.Revive("node" + n)
+			delete(l.dead, n)
+		}
+	case 4:
+		l.pool.HealSpeed = []int{0, 1, 1 << 30}[l.Intn(3)]
+		l.note("healing %d", l.pool.HealSpeed)
+	case 5:
+		if len(l.dead) == 0 && l.Intn(3) == 0 {
+			l.note("node%s loses its disk", n)
+			l.pool.LoseDisk("node" + n)
+			l.dirs[n]++
+		}
+	}
+	for range l.Intn(4) {
+		for i := 1; i <= randomNodes; i++ {
+			if !l.dead[fmt.Sprint(i)] && l.pool.Write(fmt.Sprintf("node%d", i)) {
+				break
+			}
+		}
+	}
+}
+
+// step wishes for something else and lets a node that is there try it.
+func (l *randomLife) step(t *testing.T) (ok, tried bool) {
+	n := fmt.Sprint(1 + l.Intn(randomNodes))
+	switch at := slices.IndexFunc(l.members, func(m string) bool { return strings.TrimSuffix(m, "a") == n }); {
+	case at < 0 && l.Intn(6) == 0:
+		l.members = append(l.members, n+"a")
+	case at < 0:
+		l.members = append(l.members, n)
+	case len(l.members) > 1 && l.Intn(2) == 0:
+		l.members = slices.Delete(l.members, at, at+1)
+		defer func() { l.dirs[n]++ }() // what comes back gets a fresh directory
+	}
+	var words, leaving []string
+	self := ""
+	for _, m := range l.members {
+		bare := strings.TrimSuffix(m, "a")
+		words = append(words, fmt.Sprintf("%s/%d", m, 1+l.dirs[bare]))
+		if !l.dead[bare] && (self == "" || l.Intn(2) == 0) {
+			self = "node" + bare
+		}
+	}
+	for i := 1; i <= randomNodes; i++ {
+		if s := fmt.Sprint(i); !slices.Contains(l.members, s) && !slices.Contains(l.members, s+"a") {
+			leaving = append(leaving, "node"+s)
+		}
+	}
+	if self == "" {
+		return false, false
+	}
+	d := want(self, words...)
+	d.Leaving, d.TwoCopies = leaving, l.Intn(4) > 0
+	r := newRig(l.pool, self)
+	plan := r.plan(t, d)
+	if l.Intn(4) == 0 {
+		calls := 0
+		l.pool.Hook = func(string, []string, bool) error {
+			if calls++; calls == 3 {
+				return cli.ErrTimeout
+			}
+			return nil
+		}
+	}
+	before := len(l.pool.Calls)
+	err := r.Apply(t.Context(), plan, nil)
+	l.pool.Hook = nil
+	l.note("%s wants %v without %v: %v\n    %s\n    bricks %v", self, words, leaving, err, strings.Join(l.pool.Calls[before:], "\n    "), l.pool.Bricks(self))
+	return err == nil, true
+}

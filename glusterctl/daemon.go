@@ -1,0 +1,113 @@
+package glusterctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DaemonState is where glusterd keeps what it knows.
+const DaemonState = "/var/lib/glusterd"
+
+// DaemonConfig is the content of /etc/glusterfs/glusterd.vol. Without the ping
+// and user timeouts glusterd does not notice for minutes that a peer vanished,
+// and every command that needs the lock of the pool hangs as long. Bricks
+// listen on ports from 49152 to lastPort (0: 60999, as Debian has it), so that a
+// firewall can name them.
+func DaemonConfig(lastPort int) []byte {
+	if lastPort == 0 {
+		lastPort = 60999
+	}
+	return fmt.Appendf(nil, `# Written by the appliance: changes here are lost.
+volume management
+    type mgmt/glusterd
+    option working-directory %s
+    option transport-type socket
+    option transport.socket.keepalive-time 10
+    option transport.socket.keepalive-interval 2
+    option transport.socket.read-fail-log off
+    option transport.socket.listen-port %s
+    option transport.tcp-user-timeout 10
+    option ping-timeout 10
+    option event-threads 1
+    option base-port 49152
+    option max-port %d
+end-volume
+`, DaemonState, Port, lastPort)
+}
+
+// UnitDropIn is a drop-in for glusterd.service. As Debian ships it, a restart
+// of glusterd takes the bricks of the node down with it; brickMount is where
+// the file system of the bricks is mounted.
+func UnitDropIn(brickMount string) string {
+	return "[Unit]\nAfter=network-online.target time-sync.target\nWants=network-online.target\nRequiresMountsFor=" + brickMount + "\n\n" +
+		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\n"
+}
+
+// keepOnReset are parts of DaemonState that belong to the package, not to a
+// pool.
+var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
+
+// ResetDaemon makes the glusterd of this node forget its pool and its identity,
+// so that it can join one as a new machine. glusterd must not run. Data in
+// bricks is not touched. The caller has to know that the pool does not count on
+// this node any more: no member lists it, see [Observation].Disowned.
+func ResetDaemon(state string) error {
+	entries, err := os.ReadDir(state)
+	if err != nil {
+		return fmt.Errorf("reset glusterd: %w", err)
+	}
+	var faults []error
+	for _, e := range entries {
+		if !slices.Contains(keepOnReset[:], e.Name()) {
+			faults = append(faults, os.RemoveAll(filepath.Join(state, e.Name())))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("reset glusterd: %w", err)
+	}
+	return nil
+}
+
+// EncryptManagement makes the connections between glusterds use TLS from their
+// next start on. All nodes have to do so before they first meet: one that does
+// not can talk to none of the others.
+func EncryptManagement(state string) error {
+	f, err := os.OpenFile(filepath.Join(state, "secure-access"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("encrypt management connections: %w", err)
+	}
+	return f.Close()
+}
+
+// HasIdentity tells whether glusterd of this node has made up its UUID. An image
+// must not contain it: two nodes with the same one cannot meet.
+func HasIdentity(state string) (bool, error) {
+	_, err := os.Lstat(filepath.Join(state, "glusterd.info"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// HostsBlock is what all members have in /etc/hosts, so that each resolves every
+// name, its own included, to the address used in the pool.
+func HostsBlock(members []Member) string {
+	var b strings.Builder
+	for _, m := range members {
+		if m.Name != m.Address {
+			fmt.Fprintf(&b, "%s\t%s\n", m.Address, m.Name)
+		}
+	}
+	return b.String()
+}
+
+// ProbeTimeout is how long a probe of the mount may take before the mount
+// counts as hung: the longest stall that is normal when a node is lost (one and
+// three quarters of the ping timeout) and a little more.
+func (t Timers) ProbeTimeout() time.Duration { return t.Ping*7/4 + 3*time.Second }

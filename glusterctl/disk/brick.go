@@ -1,0 +1,88 @@
+// Package disk finds an empty disk for a brick, makes a file system on it, and
+// prepares brick directories. Whatever holds data is left alone: a disk counts
+// as empty only when its first and last mebibyte are zero and nobody uses it.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// marks are the extended attributes that glusterd leaves on the root of a
+// brick (glusterd-utils.c, glusterd_check_and_set_brick_xattr).
+var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.glusterfs.dht", "trusted.glusterfs.mdata"}
+
+// FreshBrick names a directory under root that has never been a brick:
+// root/volume-1, -2 and so on. It makes nothing but root's check: root has to
+// exist and must not be on the root file system.
+func FreshBrick(root, volume string) (string, error) {
+	if err := CheckRoot(root); err != nil {
+		return "", err
+	}
+	for n := 1; n < 10_000; n++ {
+		p := filepath.Join(root, fmt.Sprintf("%s-%d", volume, n))
+		_, err := os.Lstat(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			return p, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("find a brick directory: %w", err)
+		}
+	}
+	return "", fmt.Errorf("find a brick directory: %s is full of old ones", root)
+}
+
+// ErrRootDisk is in the chain when a brick would be on the root file system,
+// which glusterd refuses and which is never forced.
+var ErrRootDisk = errors.New("it is on the root file system")
+
+// CheckRoot tells whether bricks may live under dir.
+func CheckRoot(dir string) error {
+	var d, r unix.Stat_t
+	if err := unix.Stat(dir, &d); err != nil {
+		return fmt.Errorf("brick directory %s: %w", dir, err)
+	}
+	if d.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("brick directory %s: it is not a directory", dir)
+	}
+	if err := unix.Stat("/", &r); err != nil {
+		return fmt.Errorf("brick directory %s: %w", dir, err)
+	}
+	if d.Dev == r.Dev {
+		return fmt.Errorf("brick directory %s: %w", dir, ErrRootDisk)
+	}
+	return nil
+}
+
+// ErrNotEmpty is in the chain when something would be lost.
+var ErrNotEmpty = errors.New("it is not empty")
+
+// ClearBrick takes glusterd's marks off a directory that holds nothing but
+// them. The caller has to know that no volume lists it.
+func ClearBrick(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("clear brick %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if e.Name() != ".glusterfs" || !e.IsDir() {
+			return fmt.Errorf("clear brick %s: %w", dir, ErrNotEmpty)
+		}
+	}
+	if len(entries) == 1 {
+		if err := os.RemoveAll(filepath.Join(dir, ".glusterfs")); err != nil {
+			return fmt.Errorf("clear brick %s: %w", dir, err)
+		}
+	}
+	for _, m := range marks {
+		if err := unix.Lremovexattr(dir, m); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
+			return fmt.Errorf("clear brick %s: %s: %w", dir, m, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+)
+
+// Disk is one whole disk of this machine.
+type Disk struct {
+	Name  string `json:"name"` // sdb, nvme1n1
+	Path  string `json:"path"` // /dev/sdb
+	Size  uint64 `json:"size"` // bytes
+	Model string `json:"model,omitempty"`
+	// Used says why the disk is not free; "" when it is empty.
+	Used string `json:"used,omitempty"`
+}
+
+// MinSize is the smallest disk that is offered for bricks.
+const MinSize = 1 << 30
+
+// edge is how much of both ends has to be zero: partition tables, LVM, MD (all
+// versions), ZFS, Btrfs and file systems have their marks there.
+const edge = 1 << 20
+
+// Finder looks for disks. The zero value looks at this machine.
+type Finder struct {
+	Sys  fs.FS                                        // nil: /sys
+	Open func(name string) (io.ReadSeekCloser, error) // nil: /dev/NAME, exclusively
+	// Mounts is mountinfo's content; nil reads /proc/self/mountinfo.
+	Mounts []byte
+}
+
+// ignored are kinds of block devices that are never a data disk.
+var ignored = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "mtd"}
+
+// Find lists all disks, those in use with the reason.
+func (f Finder) Find() ([]Disk, error) {
+	sys := f.Sys
+	if sys == nil {
+		sys = os.DirFS("/sys")
+	}
+	mounts := f.Mounts
+	if mounts == nil {
+		var err error
+		if mounts, err = os.ReadFile("/proc/self/mountinfo"); err != nil {
+			return nil, fmt.Errorf("find disks: %w", err)
+		}
+	}
+	entries, err := fs.ReadDir(sys, "block")
+	if err != nil {
+		return nil, fmt.Errorf("find disks: %w", err)
+	}
+	var out []Disk
+	for _, e := range entries {
+		name := e.Name()
+		if slices.ContainsFunc(ignored, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			continue
+		}
+		d := Disk{Name: name, Path: "/dev/" + name, Model: attr(sys, name, "device/model")}
+		sectors, err := strconv.ParseUint(attr(sys, name, "size"), 10, 54)
+		if err != nil || sectors == 0 {
+			continue
+		}
+		d.Size = sectors * 512 // always in 512-byte units
+		d.Used = f.used(sys, d, mounts)
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func attr(sys fs.FS, name, file string) string {
+	b, err := fs.ReadFile(sys, path.Join("block", name, file))
+	if err != nil {
+		return ""
+	}
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r > 0x7e {
+			return -1
+		}
+		return r
+	}, strings.TrimSpace(string(b)))
+}
+
+func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
+	switch {
+	case d.Size < MinSize:
+		return fmt.Sprintf("smaller than %d MiB", MinSize>>20)
+	case attr(sys, d.Name, "ro") == "1":
+		return "read-only"
+	case attr(sys, d.Name, "removable") == "1":
+		return "removable"
+	}
+	if held, err := fs.ReadDir(sys, path.Join("block", d.Name, "holders")); err == nil && len(held) > 0 {
+		return "in use by " + held[0].Name()
+	}
+	kids, err := fs.ReadDir(sys, path.Join("block", d.Name))
+	if err != nil {
+		return err.Error()
+	}
+	for _, k := range kids {
+		if strings.HasPrefix(k.Name(), d.Name) {
+			return "has partitions"
+		}
+	}
+	if dev := attr(sys, d.Name, "dev"); dev != "" {
+		for line := range strings.Lines(string(mounts)) {
+			if w := strings.Fields(line); len(w) > 4 && w[2] == dev {
+				return "mounted at " + w[4]
+			}
+		}
+	}
+	if err := f.empty(d); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// empty reads both ends of a disk.
+func (f Finder) empty(d Disk) error {
+	open := f.Open
+	if open == nil {
+		// O_EXCL on a block device fails while the kernel uses it.
+		open = func(name string) (io.ReadSeekCloser, error) {
+			return os.OpenFile("/dev/"+name, os.O_RDONLY|unix.O_EXCL, 0)
+		}
+	}
+	r, err := open(d.Name)
+	if err != nil {
+		return fmt.Errorf("cannot be opened: %w", err)
+	}
+	defer r.Close()
+	buf := make([]byte, edge)
+	for _, at := range []int64{0, int64(d.Size) - edge} {
+		if _, err := r.Seek(at, io.SeekStart); err != nil {
+			return fmt.Errorf("cannot be read: %w", err)
+		}
+		if _, err := io.ReadFull(r, buf); err != nil {
+			return fmt.Errorf("cannot be read: %w", err)
+		}
+		if slices.ContainsFunc(buf, func(b byte) bool { return b != 0 }) {
+			return errors.New("not empty")
+		}
+	}
+	return nil
+}
+
+// Format makes an xfs on a disk for bricks: on one that is empty, looked at
+// again right before, or, with wipe, on whatever was there, which is the
+// administrator's word and lost. label is at most 12 characters.
+func (f Finder) Format(ctx context.Context, r cli.Runner, d Disk, label string, wipe bool) error {
+	if !wipe {
+		all, err := f.Find()
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(x Disk) bool { return x.Name == d.Name })
+		if i < 0 {
+			return fmt.Errorf("format %s: it is gone", d.Path)
+		}
+		if all[i].Used != "" {
+			return fmt.Errorf("format %s: %s: %w", d.Path, all[i].Used, ErrNotEmpty)
+		}
+	}
+	argv := []string{"mkfs.xfs", "-q", "-i", "size=512", "-L", label}
+	if wipe {
+		argv = append(argv, "-f")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	out, err := r.Run(ctx, append(argv, d.Path))
+	if err != nil {
+		return fmt.Errorf("format %s: %w", d.Path, err)
+	}
+	if out.Exit != 0 {
+		return fmt.Errorf("format %s: %s", d.Path, strings.TrimSpace(string(out.Stderr)))
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package glusterctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"saltern/glusterctl/layout"
+	"saltern/glusterctl/mount"
+)
+
+type layoutSpec struct {
+	Root   string      `json:"root"`
+	Volume string      `json:"volume"`
+	Tree   layout.Tree `json:"tree"`
+}
+
+// HelperMain is the side of this package that touches the volume. A program
+// that uses [Controller] or mount.Prober calls it when it is started with
+// certain first words, e.g. `applianced storage helper …`, gives it the rest,
+// and exits with what it returns:
+//
+//	probe PATH [DIR]    how is the mount? (JSON on out)
+//	layout SPEC         make the directories
+func HelperMain(args []string, out, errOut io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC")
+		return 2
+	}
+	switch args[0] {
+	case "probe":
+		return mount.Main(args[1:], out)
+	case "layout":
+		if err := makeTree(args[1:]); err != nil {
+			fmt.Fprintln(errOut, err)
+			return 1
+		}
+		return 0
+	}
+	fmt.Fprintf(errOut, "unknown helper %q\n", args[0])
+	return 2
+}
+
+func makeTree(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("layout: one argument is needed, got %d", len(args))
+	}
+	var spec layoutSpec
+	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+		return fmt.Errorf("layout: %w", err)
+	}
+	// The mount may have gone since the plan was made; then the tree would land
+	// on the local disk.
+	m := mount.Mounter{Volume: spec.Volume, Point: spec.Root}
+	e, ok, err := m.Entry()
+	if err != nil {
+		return err
+	}
+	if !ok || e.Type != mount.FSType {
+		return fmt.Errorf("layout: no volume is mounted at %s", spec.Root)
+	}
+	return layout.Make(spec.Root, spec.Tree)
+}

@@ -1,0 +1,195 @@
+// Package layout makes the first directories on a shared volume.
+//
+// Two nodes that make the same directory at the same moment leave a GlusterFS
+// volume with entries that never heal. So there is a rule: no directory that
+// two nodes may create. The forming node makes the tree once, and writes its
+// version into a file at the end; all others read that version and make
+// nothing. Directories of single nodes are made for them by the one node that
+// makes the changes of the pool at that time.
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Marker is the file that says that the tree is complete, and its version.
+const Marker = ".layout.json"
+
+// Dir is one directory.
+type Dir struct {
+	Path string      `json:"path"` // relative, clean; "." is the root of the volume
+	Mode fs.FileMode `json:"mode"`
+	UID  int         `json:"uid"` // -1: leave it
+	GID  int         `json:"gid"`
+}
+
+// Tree is what is to be on the volume.
+type Tree struct {
+	Version int   `json:"version"` // from 1
+	Dirs    []Dir `json:"dirs"`    // parents first
+	// Nodes are those that have directories of their own among Dirs.
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// ErrNewer is in the chain when the volume has a later version than is known.
+var ErrNewer = errors.New("the volume was made by a newer version")
+
+// Info is what the marker says.
+type Info struct {
+	Version int      `json:"version"` // 0: the tree was never finished
+	Nodes   []string `json:"nodes,omitempty"`
+}
+
+// maxMarker is many times what the names of a pool take.
+const maxMarker = 64 << 10
+
+// Read reads the marker at root; there is none on a new volume.
+func Read(root string) (Info, error) {
+	f, err := os.Open(filepath.Join(root, Marker))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Info{}, nil
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("read the version of the tree: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxMarker))
+	if err != nil {
+		return Info{}, fmt.Errorf("read the version of the tree: %w", err)
+	}
+	var m Info
+	if err := json.Unmarshal(b, &m); err != nil || m.Version < 1 {
+		return Info{}, fmt.Errorf("read the version of the tree: %s is damaged", Marker)
+	}
+	return m, nil
+}
+
+// Validate refuses a tree that reaches outside of its root or is out of order.
+func (t Tree) Validate() error {
+	if t.Version < 1 {
+		return fmt.Errorf("version %d of the tree: from 1", t.Version)
+	}
+	if len(t.Dirs) > 4096 {
+		return fmt.Errorf("%d directories", len(t.Dirs))
+	}
+	seen := map[string]bool{".": true}
+	for _, d := range t.Dirs {
+		if !filepath.IsLocal(d.Path) || filepath.Clean(d.Path) != d.Path || strings.ContainsRune(d.Path, 0) {
+			return fmt.Errorf("directory %q of the tree", d.Path)
+		}
+		if !seen[filepath.Dir(d.Path)] {
+			return fmt.Errorf("directory %q of the tree comes before its parent", d.Path)
+		}
+		seen[d.Path] = true
+	}
+	return nil
+}
+
+// Make makes the tree at root, or what of it is not there yet. Only one node
+// may do so, and it may do so again after it was stopped half-way: what exists
+// keeps its content; mode and owner are set. The marker is written last.
+func Make(root string, t Tree) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	have, err := Read(root)
+	if err != nil {
+		return err
+	}
+	if have.Version > t.Version {
+		return fmt.Errorf("make the tree: version %d, ours is %d: %w", have.Version, t.Version, ErrNewer)
+	}
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return fmt.Errorf("make the tree: %w", err)
+	}
+	defer r.Close()
+	for _, d := range t.Dirs {
+		if err := makeDir(r, d); err != nil {
+			return fmt.Errorf("make the tree: %w", err)
+		}
+	}
+	now := Info{Version: t.Version, Nodes: slices.Sorted(slices.Values(t.Nodes))}
+	if have.Version == now.Version && slices.Equal(have.Nodes, now.Nodes) {
+		return nil
+	}
+	b, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	if err := writeMarker(r, append(b, '\n')); err != nil {
+		return fmt.Errorf("make the tree: %w", err)
+	}
+	return nil
+}
+
+func makeDir(r *os.Root, d Dir) error {
+	if d.Path != "." {
+		if err := r.Mkdir(d.Path, d.Mode.Perm()); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	fi, err := r.Lstat(d.Path)
+	if err != nil {
+		return err
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("%s is not a directory", d.Path)
+	}
+	if d.UID >= 0 || d.GID >= 0 {
+		if err := r.Lchown(d.Path, d.UID, d.GID); err != nil {
+			return err
+		}
+	}
+	return r.Chmod(d.Path, d.Mode.Perm()) // after the owner: chown drops bits
+}
+
+func writeMarker(r *os.Root, content []byte) error {
+	const tmp = Marker + ".new"
+	f, err := r.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = r.Rename(tmp, Marker)
+	}
+	return err
+}
+
+// Cluster is the tree of a cluster's shared volume: keys, files, pillars,
+// configuration, and what has to be seen by all nodes. uid and gid are those of
+// the master process; nodes get a directory each that only they write to.
+func Cluster(uid, gid int, nodes ...string) Tree {
+	t := Tree{Version: 1}
+	add := func(mode fs.FileMode, u, g int, paths ...string) {
+		for _, p := range paths {
+			t.Dirs = append(t.Dirs, Dir{Path: p, Mode: mode, UID: u, GID: g})
+		}
+	}
+	add(0o755, 0, 0, ".", "etc", "etc/master.d", "srv", "srv/salt")
+	add(0o750, uid, gid, "srv/pillar")
+	add(0o700, uid, gid, "pki", "pki/minions", "pki/minions_pre", "pki/minions_rejected", "pki/minions_denied", "pki/minions_autosign",
+		"pki/peers", "pki/sessions", "cache", "cache/jobs", "cache/mine", "cache/grains", "cache/tokens")
+	add(0o755, 0, 0, "nodes")
+	t.Nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	for _, n := range t.Nodes {
+		add(0o700, uid, gid, filepath.Join("nodes", n), filepath.Join("cache/jobs", n))
+		add(0o700, 0, 0, filepath.Join("nodes", n, "probe"))
+	}
+	return t
+}

@@ -1,0 +1,104 @@
+package mount
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Keeper watches a mount and makes it again when it was lost, when its client
+// died, and when it hangs for longer than the volume may.
+type Keeper struct {
+	Probe   func(context.Context) Health
+	Mount   func(context.Context) error
+	Unmount func(ctx context.Context, abort bool) error
+	Log     *slog.Logger
+	// Every is the time between probes; 0 means 5 s.
+	Every time.Duration
+	// Patience is how long a mount may be stale or hung before it is made again;
+	// 0 means 30 s. A mount that hangs because the volume lost its quorum comes
+	// back by itself, so Healthy is asked first.
+	Patience time.Duration
+	// Healthy tells whether the volume would serve a new mount: its bricks run.
+	// nil means yes.
+	Healthy func() bool
+
+	mu   sync.Mutex
+	last Health
+	at   time.Time
+}
+
+// maxBackOff bounds the time between tries to mount.
+const maxBackOff = time.Minute
+
+// Last gives the newest health and when it was learned; the zero time before
+// the first probe. Any goroutine may call it, it never waits.
+func (k *Keeper) Last() (Health, time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last, k.at
+}
+
+// Run watches until ctx ends. It does not unmount at the end.
+func (k *Keeper) Run(ctx context.Context) {
+	every, patience := k.Every, k.Patience
+	if every == 0 {
+		every = 5 * time.Second
+	}
+	if patience == 0 {
+		patience = 30 * time.Second
+	}
+	var badSince time.Time
+	var notBefore time.Time
+	backOff := every
+	state := State("")
+	for {
+		h := k.Probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		now := time.Now()
+		k.mu.Lock()
+		k.last, k.at = h, now
+		k.mu.Unlock()
+		if h.State != state {
+			k.Log.Info("mount", "state", string(h.State), "was", string(state), "text", h.Text)
+			state = h.State
+		}
+		switch h.State {
+		case OK:
+			badSince, notBefore, backOff = time.Time{}, time.Time{}, every
+		case Absent, Stale, Hung:
+			if badSince.IsZero() {
+				badSince = now
+			}
+			due := h.State == Absent || now.Sub(badSince) >= patience && (k.Healthy == nil || k.Healthy())
+			if due && !now.Before(notBefore) {
+				k.remake(ctx, h.State)
+				notBefore = time.Now().Add(backOff)
+				backOff = min(2*backOff, maxBackOff)
+			}
+		}
+		t := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (k *Keeper) remake(ctx context.Context, was State) {
+	if was != Absent {
+		k.Log.Warn("mount is taken away to be made again", "state", string(was))
+		if err := k.Unmount(ctx, true); err != nil {
+			k.Log.Error("unmounting failed", "err", err)
+			return
+		}
+	}
+	if err := k.Mount(ctx); err != nil {
+		k.Log.Warn("mounting failed", "err", err)
+	}
+}

@@ -1,0 +1,275 @@
+// Package mount mounts a GlusterFS volume, tells how the mount is without ever
+// waiting for it, and keeps it mounted.
+//
+// A call on a mount whose servers are gone can hang for ever and cannot be
+// interrupted. So nothing here touches the mount point from this process:
+// [Prober] runs a child that does, and gives the child up when it does not
+// come back. What the kernel knows without asking anybody is read from
+// /proc/self/mountinfo.
+package mount
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+)
+
+// FSType is what mountinfo calls a mounted volume.
+const FSType = "fuse.glusterfs"
+
+// State of a mount.
+type State string
+
+// States of a mount.
+const (
+	OK      State = "ok"
+	Absent  State = "absent"  // nothing is mounted there
+	Foreign State = "foreign" // something else is
+	Hung    State = "hung"    // it does not answer in time
+	Stale   State = "stale"   // ENOTCONN and its like: its client process is gone, or has no server
+	Failed  State = "failed"  // it answers with another error
+)
+
+// Health is what is known about a mount.
+type Health struct {
+	State State  `json:"state"`
+	Text  string `json:"text,omitempty"`
+	// Latency of a lookup, a write, a rename and a removal together.
+	Latency time.Duration `json:"latency,omitempty"`
+	// Total and Free in bytes, Inodes likewise; 0 when unknown.
+	Total      uint64 `json:"total,omitempty"`
+	Free       uint64 `json:"free,omitempty"`
+	Inodes     uint64 `json:"inodes,omitempty"`
+	InodesFree uint64 `json:"inodesFree,omitempty"`
+	// Writable tells whether the write of the probe succeeded.
+	Writable bool `json:"writable,omitempty"`
+	// Layout is the version of the tree on the volume, 0 means none, and Nodes
+	// are those that have directories in it.
+	Layout int      `json:"layout,omitempty"`
+	Nodes  []string `json:"nodes,omitempty"`
+}
+
+// Entry is one line of mountinfo.
+type Entry struct {
+	Point, Type, Source string
+	Minor               uint32 // of the device: the number of the FUSE connection
+}
+
+// Find returns the topmost mount at point in a mountinfo table (proc(5)).
+func Find(table io.Reader, point string) (Entry, bool, error) {
+	var found Entry
+	var ok bool
+	s := bufio.NewScanner(table)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		f := strings.Fields(s.Text())
+		sep := -1
+		for i := 6; i < len(f); i++ {
+			if f[i] == "-" {
+				sep = i
+				break
+			}
+		}
+		if sep < 0 || len(f) < sep+3 || unescape(f[4]) != point {
+			continue
+		}
+		_, minor, _ := strings.Cut(f[2], ":")
+		n, _ := strconv.ParseUint(minor, 10, 32)
+		found, ok = Entry{Point: point, Type: f[sep+1], Source: unescape(f[sep+2]), Minor: uint32(n)}, true // the last one is on top
+	}
+	if err := s.Err(); err != nil {
+		return Entry{}, false, fmt.Errorf("read mountinfo: %w", err)
+	}
+	return found, ok, nil
+}
+
+// unescape undoes \040 and its like.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// Mounter mounts and unmounts one volume at one point.
+type Mounter struct {
+	Runner cli.Runner // nil: cli.Exec
+	Volume string
+	Point  string
+	// Server is this node's own name; Others are asked for the volume's
+	// configuration when it does not answer.
+	Server string
+	Others []string
+	// Options are added, e.g. "log-level=WARNING".
+	Options []string
+	// Timeout of one command; 0 means 30 s.
+	Timeout time.Duration
+	// Table opens mountinfo; nil means /proc/self/mountinfo.
+	Table func() (io.ReadCloser, error)
+	// Prepare makes the mount point before the first mount; nil means a directory
+	// in which nobody can write while nothing is mounted.
+	Prepare func(point string) error
+	// Connections is the directory of FUSE connections; "" means
+	// /sys/fs/fuse/connections.
+	Connections string
+}
+
+func (m *Mounter) run(ctx context.Context, argv ...string) error {
+	d := m.Timeout
+	if d == 0 {
+		d = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	r := m.Runner
+	if r == nil {
+		r = cli.Exec{}
+	}
+	out, err := r.Run(ctx, argv)
+	if err != nil {
+		return err
+	}
+	if out.Exit != 0 {
+		text := strings.Join(strings.Fields(string(out.Stderr)+" "+string(out.Stdout)), " ")
+		return fmt.Errorf("%s: exit %d: %s", strings.Join(argv, " "), out.Exit, text[:min(len(text), 500)])
+	}
+	return nil
+}
+
+// Entry looks what is mounted at the point. It does not touch the mount.
+func (m *Mounter) Entry() (Entry, bool, error) {
+	open := m.Table
+	if open == nil {
+		open = func() (io.ReadCloser, error) { return os.Open("/proc/self/mountinfo") }
+	}
+	t, err := open()
+	if err != nil {
+		return Entry{}, false, fmt.Errorf("read mountinfo: %w", err)
+	}
+	defer t.Close()
+	return Find(t, m.Point)
+}
+
+// ErrForeign is in the chain when something else is mounted at the point.
+var ErrForeign = errors.New("something else is mounted there")
+
+// Mount mounts the volume. It is no fault when it is mounted already; whether
+// it answers is the [Prober]'s to say.
+func (m *Mounter) Mount(ctx context.Context) error {
+	e, ok, err := m.Entry()
+	if err != nil {
+		return err
+	}
+	if ok {
+		if e.Type != FSType || !sameVolume(e.Source, m.Volume) {
+			return fmt.Errorf("mount %s: %s of type %s: %w", m.Point, e.Source, e.Type, ErrForeign)
+		}
+		return nil
+	}
+	ready := m.Prepare
+	if ready == nil {
+		ready = prepare
+	}
+	if err := ready(m.Point); err != nil {
+		return fmt.Errorf("mount volume %s: %w", m.Volume, err)
+	}
+	argv := []string{"mount", "-t", "glusterfs"}
+	opts := append([]string{}, m.Options...)
+	if len(m.Others) > 0 {
+		opts = append(opts, "backup-volfile-servers="+strings.Join(m.Others, ":"))
+	}
+	if len(opts) > 0 {
+		argv = append(argv, "-o", strings.Join(opts, ","))
+	}
+	if err := m.run(ctx, append(argv, m.Server+":/"+m.Volume, m.Point)...); err != nil {
+		return fmt.Errorf("mount volume %s: %w", m.Volume, err)
+	}
+	// mount.glusterfs may end with 0 although the client gave up at once.
+	if _, ok, err := m.Entry(); err != nil || !ok {
+		return errors.Join(fmt.Errorf("mount volume %s: nothing is mounted at %s; see the client's log", m.Volume, m.Point), err)
+	}
+	return nil
+}
+
+// immutable is FS_IMMUTABLE_FL of linux/fs.h.
+const immutable = 0x10
+
+// prepare makes the mount point. Without a mount nobody can write there, so
+// that nothing lands on the local disk by mistake: it has no permissions, and is
+// immutable where the file system knows that (which stops root too).
+func prepare(point string) error {
+	if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
+		return fmt.Errorf("make the mount point: %w", err)
+	}
+	err := os.Mkdir(point, 0)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make the mount point: %w", err)
+	}
+	d, err := os.Open(point)
+	if err != nil {
+		return nil // not root: the permissions have to do
+	}
+	defer d.Close()
+	if flags, err := unix.IoctlGetInt(int(d.Fd()), unix.FS_IOC_GETFLAGS); err == nil {
+		_ = unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, flags|immutable)
+	}
+	return nil
+}
+
+// sameVolume compares "node1:/cluster" with a volume name.
+func sameVolume(source, volume string) bool {
+	_, v, ok := strings.Cut(source, ":")
+	return ok && strings.TrimPrefix(v, "/") == volume
+}
+
+// Unmount takes the mount away even if it hangs: what waits for it is first
+// told that the connection is gone (ENOTCONN or ECONNABORTED), then the point
+// is detached. It is no fault when nothing is mounted.
+func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
+	for range 4 { // mounts can be stacked
+		e, ok, err := m.Entry()
+		if err != nil || !ok {
+			return err
+		}
+		if e.Type != FSType {
+			return fmt.Errorf("unmount %s: %s of type %s: %w", m.Point, e.Source, e.Type, ErrForeign)
+		}
+		if abort {
+			dir := m.Connections
+			if dir == "" {
+				dir = "/sys/fs/fuse/connections"
+			}
+			// Without this file system the calls that hang end with the client process.
+			_ = os.WriteFile(fmt.Sprintf("%s/%d/abort", dir, e.Minor), []byte("1"), 0)
+		}
+		if err := m.run(ctx, "umount", "-l", "-c", m.Point); err != nil {
+			return fmt.Errorf("unmount %s: %w", m.Point, err)
+		}
+	}
+	return fmt.Errorf("unmount %s: it is still mounted", m.Point)
+}

@@ -1,0 +1,185 @@
+package mount
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/layout"
+)
+
+// Check looks at path from this process and may hang for as long as the file
+// system does: it is what the child of a [Prober] runs. writeDir, relative to
+// path, is a directory of this node alone where the probe may write; when it
+// is "" or does not exist nothing is written.
+func Check(path, writeDir string) Health {
+	start := time.Now()
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Statfs(path, &st) }); err != nil {
+		return failed("statfs", err)
+	}
+	h := Health{State: OK, Inodes: st.Files, InodesFree: st.Ffree}
+	h.Total, h.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
+	tree, err := layout.Read(path)
+	if err != nil {
+		return failed("read", err)
+	}
+	h.Layout, h.Nodes = tree.Version, tree.Nodes
+	if writeDir != "" {
+		switch err := writeProbe(filepath.Join(path, writeDir)); {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			f := failed("write", err)
+			h.State, h.Text = f.State, f.Text
+		default:
+			h.Writable = true
+		}
+	}
+	h.Latency = time.Since(start)
+	return h
+}
+
+func failed(what string, err error) Health {
+	state := Failed
+	for _, e := range []error{unix.ENOTCONN, unix.ECONNABORTED, unix.ESHUTDOWN, unix.EIO} {
+		if errors.Is(err, e) {
+			state = Stale
+		}
+	}
+	return Health{State: state, Text: what + ": " + err.Error()}
+}
+
+func retry(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// writeProbe writes one byte, renames and removes it.
+func writeProbe(dir string) error {
+	f, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return err
+	}
+	name := f.Name()
+	defer os.Remove(name)
+	_, err = f.Write([]byte{'.'})
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(name, name+".r"); err != nil {
+		return err
+	}
+	return os.Remove(name + ".r")
+}
+
+// Main is the child's side: it checks args[0], with args[1] as the directory
+// to write in, and prints the result as JSON. It returns the exit status.
+func Main(args []string, out io.Writer) int {
+	if len(args) == 0 || len(args) > 2 {
+		fmt.Fprintln(os.Stderr, "usage: probe PATH [DIRECTORY-TO-WRITE-IN]")
+		return 2
+	}
+	dir := ""
+	if len(args) == 2 {
+		dir = args[1]
+	}
+	if err := json.NewEncoder(out).Encode(Check(args[0], dir)); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// Prober asks a child process how a mount is.
+type Prober struct {
+	Mounter *Mounter
+	// Command starts the child, to which the mount point and WriteDir are
+	// appended; it has to end in [Main].
+	Command  []string
+	WriteDir string
+	// Timeout after which a mount counts as hung; 0 means 10 s. It has to be
+	// longer than the longest stall that is normal when a node is lost (one and
+	// a half times the ping timeout of the volume).
+	Timeout time.Duration
+	Runner  cli.Runner // nil: cli.Exec
+
+	mu      sync.Mutex
+	waiting int // children that have been started and have not come back
+}
+
+// maxWaiting bounds the children that hang on a mount: a second one is started
+// because the first may have been killed just then.
+const maxWaiting = 2
+
+// Probe returns within Timeout and about a second, whatever the mount does.
+func (p *Prober) Probe(ctx context.Context) Health {
+	e, ok, err := p.Mounter.Entry()
+	switch {
+	case err != nil:
+		return Health{State: Failed, Text: err.Error()}
+	case !ok:
+		return Health{State: Absent}
+	case e.Type != FSType || !sameVolume(e.Source, p.Mounter.Volume):
+		return Health{State: Foreign, Text: fmt.Sprintf("%s, %s", e.Source, e.Type)}
+	}
+	timeout := p.Timeout
+	if timeout == 0 {
+		timeout = 10 * time.Second
+	}
+	p.mu.Lock()
+	if p.waiting >= maxWaiting {
+		p.mu.Unlock()
+		return Health{State: Hung, Text: "earlier probes have not come back"}
+	}
+	p.waiting++
+	p.mu.Unlock()
+
+	var r cli.Runner = cli.Exec{MaxOutput: 64 << 10}
+	if p.Runner != nil {
+		r = p.Runner
+	}
+	argv := append(append([]string{}, p.Command...), p.Mounter.Point)
+	if p.WriteDir != "" {
+		argv = append(argv, p.WriteDir)
+	}
+	type result struct {
+		out cli.Output
+		err error
+	}
+	done := make(chan result, 1)
+	runCtx, cancel := context.WithTimeout(ctx, timeout)
+	go func() {
+		defer cancel()
+		out, err := r.Run(runCtx, argv)
+		p.mu.Lock()
+		p.waiting--
+		p.mu.Unlock()
+		done <- result{out, err}
+	}()
+	res := <-done // Run ends soon after its context, see cli.Runner
+	if res.err != nil {
+		if errors.Is(res.err, cli.ErrTimeout) {
+			return Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
+		}
+		return Health{State: Failed, Text: res.err.Error()}
+	}
+	var h Health
+	if err := json.Unmarshal(res.out.Stdout, &h); err != nil || h.State == "" {
+		return Health{State: Failed, Text: fmt.Sprintf("the probe said nothing of use (exit %d)", res.out.Exit)}
+	}
+	return h
+}

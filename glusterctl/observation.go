@@ -1,0 +1,131 @@
+package glusterctl
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/mount"
+)
+
+// Observation is the state of the pool as seen from this node at one moment.
+// Parts that could not be learned are nil or unknown, with the reason beside
+// them; nothing is guessed.
+type Observation struct {
+	At time.Time `json:"at"`
+	// Daemon is "" when the local glusterd answers, else why not.
+	Daemon string `json:"daemon,omitempty"`
+	// Pool lists all members, this one included; nil when PoolError is set.
+	Pool      []cli.Peer `json:"pool,omitempty"`
+	PoolError string     `json:"poolError,omitempty"`
+	// Reachable tells for each address or name that was tried whether port
+	// 24007 took a connection.
+	Reachable map[string]bool `json:"reachable,omitempty"`
+	// Disowned are members of the pool whose glusterd answers and does not list
+	// this node.
+	Disowned []string `json:"disowned,omitempty"`
+	// Unsure are members whose glusterd answers but does not count all other
+	// members as full ones yet.
+	Unsure []string `json:"unsure,omitempty"`
+	// Volume is the configuration of the volume; nil when there is none.
+	Volume      *cli.Volume `json:"volume,omitempty"`
+	VolumeError string      `json:"volumeError,omitempty"`
+	// Others are the names of other volumes.
+	Others []string `json:"others,omitempty"`
+	// Processes are bricks and self-heal daemons of machines that answer.
+	Processes   []cli.Process `json:"processes,omitempty"`
+	StatusError string        `json:"statusError,omitempty"`
+	// Heal is what is to be healed; nil when HealError is set or the volume has
+	// one copy only.
+	Heal      []cli.Heal `json:"heal,omitempty"`
+	HealError string     `json:"healError,omitempty"`
+	// SameEntries tells that all bricks that answer list the same pending
+	// entries; false when it was not asked.
+	SameEntries bool `json:"sameEntries,omitempty"`
+	// Mount is the mount on this node; nil when none is wanted.
+	Mount *mount.Health `json:"mount,omitempty"`
+}
+
+// HealState is the sum over all bricks.
+type HealState struct {
+	Pending    cli.Count `json:"pending"`
+	SplitBrain cli.Count `json:"splitBrain"`
+	// Away are bricks that could not be asked.
+	Away []string `json:"away,omitempty"`
+}
+
+// HealState adds up Heal. Counts are known only when every brick was asked;
+// the count of each copy is taken, so a file missing on one of three brings
+// two.
+func (o *Observation) HealState() HealState {
+	var s HealState
+	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
+		s.Pending.Known, s.SplitBrain.Known = true, true
+		return s
+	}
+	if o.Volume == nil || o.Heal == nil {
+		return s
+	}
+	s.Pending.Known, s.SplitBrain.Known = len(o.Heal) == len(o.Volume.Bricks), len(o.Heal) == len(o.Volume.Bricks)
+	for _, h := range o.Heal {
+		s.Pending.N += h.Total.N
+		s.SplitBrain.N += h.SplitBrain.N
+		if !h.Connected {
+			s.Away = append(s.Away, h.Brick)
+		}
+		if !h.Connected || !h.Total.Known {
+			s.Pending.Known = false
+		}
+		if !h.Connected || !h.SplitBrain.Known {
+			s.SplitBrain.Known = false
+		}
+	}
+	return s
+}
+
+// complete gives the bricks that were recorded as complete.
+func (o *Observation) complete() []string {
+	if o.Volume == nil || o.Volume.Options[completeOption] == "" {
+		return nil
+	}
+	return strings.Split(o.Volume.Options[completeOption], ",")
+}
+
+// selfUUID of this node in the pool, "" when unknown.
+func (o *Observation) selfUUID() string {
+	for _, p := range o.Pool {
+		if p.Self {
+			return p.UUID
+		}
+	}
+	return ""
+}
+
+// peer finds the pool entry of a machine by any of its names.
+func (o *Observation) peer(names ...string) (cli.Peer, bool) {
+	for _, p := range o.Pool {
+		if p.Self {
+			continue
+		}
+		for _, n := range names {
+			if n != "" && (p.Hostname == n || slices.Contains(p.Names, n)) {
+				return p, true
+			}
+		}
+	}
+	return cli.Peer{}, false
+}
+
+// brickState of a brick: whether it is known to run, or known not to.
+func (o *Observation) brickState(b cli.Brick) (up, known bool) {
+	if o.Processes == nil {
+		return false, false
+	}
+	for _, p := range o.Processes {
+		if p.Name == b.Name {
+			return p.Online, true
+		}
+	}
+	return false, true // the bricks of a machine that is away are not listed
+}

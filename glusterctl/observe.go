@@ -1,0 +1,298 @@
+package glusterctl
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"saltern/glusterctl/cli"
+)
+
+// Observe looks at the pool, the volume and the mount. d says which members
+// and which volume matter. It changes nothing and takes a few seconds at most
+// while all peers answer; parts that cannot be learned carry the reason. The
+// error is set only when ctx ended.
+//
+// Commands that need the lock of the pool (which bricks run) are left out while
+// a peer is connected in glusterd's opinion and silent in ours: they would hang
+// and leave the lock behind.
+func (c *Controller) Observe(ctx context.Context, d Desired) (*Observation, error) {
+	return c.observe(ctx, d, true)
+}
+
+// ObserveQuick leaves out what takes locks or asks bricks: running bricks and
+// what is to be healed.
+func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation, error) {
+	return c.observe(ctx, d, false)
+}
+
+func (c *Controller) observe(ctx context.Context, d Desired, full bool) (*Observation, error) {
+	o := &Observation{At: c.cfg.Now(), Reachable: map[string]bool{}}
+	if d.Mount != "" && c.cfg.Prober != nil {
+		h := c.cfg.Prober.Probe(ctx)
+		o.Mount = &h
+	}
+	var err error
+	if o.Pool, err = c.client.PoolList(ctx); err != nil {
+		o.Pool = nil
+		if k := cli.KindOf(err); k == cli.DaemonDown || isStart(err) {
+			o.Daemon = err.Error()
+			return o, ctx.Err()
+		}
+		o.PoolError = err.Error()
+	}
+	addresses := []string{}
+	for _, m := range d.others() {
+		addresses = append(addresses, m.Address)
+	}
+	for _, p := range o.Pool {
+		if !p.Self && !slices.ContainsFunc(d.others(), func(m Member) bool { return m.Name == p.Hostname || m.Address == p.Hostname }) {
+			addresses = append(addresses, p.Hostname)
+		}
+	}
+	c.reach(ctx, addresses, o)
+	c.askOthers(ctx, d, o)
+
+	vols, err := c.client.Volumes(ctx)
+	if err != nil {
+		o.VolumeError = err.Error()
+		return o, ctx.Err()
+	}
+	for _, v := range vols {
+		if v.Name == d.Volume {
+			o.Volume = &v
+		} else {
+			o.Others = append(o.Others, v.Name)
+		}
+	}
+	if full && o.Volume != nil && o.Volume.State == cli.Started {
+		c.running(ctx, d, o)
+	}
+	return o, ctx.Err()
+}
+
+// isStart: the gluster command itself could not be run.
+func isStart(err error) bool {
+	return strings.Contains(err.Error(), "executable file not found")
+}
+
+// maxDials bounds connections at once.
+const maxDials = 16
+
+func (c *Controller) reach(ctx context.Context, addresses []string, o *Observation) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxDials)
+	for _, a := range addresses {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := c.cfg.Dial(ctx, a)
+			mu.Lock()
+			o.Reachable[a] = err == nil
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+}
+
+// askOthers asks the glusterds of the other members what they think of the
+// pool: whether we belong to it, and whether all count each other as members.
+func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
+	self := o.selfUUID()
+	if self == "" {
+		return
+	}
+	var ours []string
+	for _, p := range o.Pool {
+		ours = append(ours, p.UUID)
+	}
+	for _, m := range d.others() {
+		peer, known := o.peer(m.Name, m.Address)
+		if !known || !o.Reachable[m.Address] {
+			continue
+		}
+		theirs, err := c.client.PoolListOf(ctx, m.Name)
+		if err != nil {
+			o.Unsure = append(o.Unsure, m.Name)
+			continue
+		}
+		uuids := map[string]bool{}
+		settled := true
+		for _, t := range theirs {
+			uuids[t.UUID] = true
+			if !t.Self && slices.Contains(ours, t.UUID) && t.State != cli.PeerInCluster {
+				settled = false
+			}
+			if t.Self && t.UUID != peer.UUID {
+				settled = false
+			}
+		}
+		for _, u := range ours {
+			if !uuids[u] {
+				settled = false
+			}
+		}
+		if !uuids[self] {
+			o.Disowned = append(o.Disowned, m.Name)
+		} else if !settled {
+			o.Unsure = append(o.Unsure, m.Name)
+		}
+	}
+}
+
+// running asks which bricks run and what is to be healed.
+func (c *Controller) running(ctx context.Context, d Desired, o *Observation) {
+	for _, p := range o.Pool {
+		if p.Self || !p.Connected {
+			continue
+		}
+		names := append([]string{p.Hostname}, p.Names...)
+		for _, m := range d.Members {
+			if slices.Contains(names, m.Name) {
+				names = append(names, m.Address)
+			}
+		}
+		for _, n := range names {
+			if ok, tried := o.Reachable[n]; tried && !ok {
+				o.StatusError = p.Hostname + " does not answer and glusterd has not noticed yet"
+				o.HealError = o.StatusError
+				return
+			}
+		}
+	}
+	ps, err := c.client.Status(ctx, d.Volume)
+	if err != nil {
+		o.StatusError, o.HealError = err.Error(), "not asked, because it is not known which bricks run"
+		return
+	}
+	if detail, err := c.client.StatusDetail(ctx, d.Volume); err == nil {
+		sized := map[string]cli.Process{}
+		for _, p := range detail {
+			sized[p.Name] = p
+		}
+		for i, p := range ps {
+			if s, ok := sized[p.Name]; ok && p.Name != "" {
+				s.Online, s.Port, s.PID = p.Online, p.Port, p.PID
+				ps[i] = s
+			}
+		}
+	}
+	o.Processes = ps
+	if o.Volume.Replica == 1 {
+		return
+	}
+	if o.Heal, err = c.client.HealSummary(ctx, d.Volume); err != nil {
+		o.Heal, o.HealError = nil, err.Error()
+		return
+	}
+	if o.Volume.Arbiters > 0 && len(o.HealState().Away) > 0 {
+		o.SameEntries = c.sameEntries(ctx, d.Volume)
+	}
+}
+
+// sameEntries compares the lists of pending entries of the bricks that answer.
+func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
+	hs, err := c.client.HealEntries(ctx, volume)
+	if err != nil {
+		return false
+	}
+	var first map[string]bool
+	for _, h := range hs {
+		if !h.Connected {
+			continue
+		}
+		if !h.Total.Known || h.Total.N != len(h.Entries) {
+			return false
+		}
+		set := map[string]bool{}
+		for _, e := range h.Entries {
+			set[e.GFID+" "+e.Path] = true
+		}
+		if first == nil {
+			first = set
+		} else if !maps.Equal(first, set) {
+			return false
+		}
+	}
+	return first != nil
+}
+
+// SplitBrain lists the entries on which the copies disagree, each with the
+// commands that settle it.
+type SplitBrain struct {
+	Path   string   `json:"path"`
+	GFID   string   `json:"gfid"`
+	Bricks []string `json:"bricks"`
+	// Resolve are commands of which one is to be chosen: the first takes the
+	// copy written last, the others the copy of one brick.
+	Resolve []string `json:"resolve"`
+}
+
+// SplitBrains asks for the entries in split-brain.
+func (c *Controller) SplitBrains(ctx context.Context, volume string) ([]SplitBrain, error) {
+	hs, err := c.client.SplitBrain(ctx, volume)
+	if err != nil {
+		return nil, err
+	}
+	byGFID := map[string]*SplitBrain{}
+	var out []*SplitBrain
+	for _, h := range hs {
+		for _, e := range h.Entries {
+			s := byGFID[e.GFID]
+			if s == nil {
+				s = &SplitBrain{Path: e.Path, GFID: e.GFID}
+				byGFID[e.GFID] = s
+				out = append(out, s)
+			}
+			if !slices.Contains(s.Bricks, h.Brick) {
+				s.Bricks = append(s.Bricks, h.Brick)
+			}
+			if strings.HasPrefix(s.Path, "<gfid:") && !strings.HasPrefix(e.Path, "<gfid:") {
+				s.Path = e.Path
+			}
+		}
+	}
+	list := make([]SplitBrain, 0, len(out))
+	for _, s := range out {
+		what := quote(s.Path)
+		if strings.HasPrefix(s.Path, "<gfid:") {
+			what = "gfid:" + s.GFID
+		}
+		s.Resolve = append(s.Resolve, "gluster volume heal "+volume+" split-brain latest-mtime "+what)
+		for _, b := range s.Bricks {
+			s.Resolve = append(s.Resolve, "gluster volume heal "+volume+" split-brain source-brick "+b+" "+what)
+		}
+		list = append(list, *s)
+	}
+	return list, nil
+}
+
+// quote makes a path one word of a shell, and harmless on a terminal.
+func quote(s string) string {
+	plain := !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+@%:,", r))
+	})
+	if plain && s != "" {
+		return s
+	}
+	if !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r >= 0x7f }) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	b.WriteString("$'")
+	for _, c := range []byte(s) {
+		switch {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < 0x20 || c >= 0x7f:
+			b.WriteString(`\x` + string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + "'"
+}

@@ -1,0 +1,276 @@
+package glusterctl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/glusterctl/cli"
+)
+
+// choose picks the members that hold the bricks: those that do already, then
+// in the order of the configuration those that answer. Three data members make
+// three copies. Two make two copies only with an arbiter or when that was
+// asked for; but copies that are there are not given up for that reason.
+func (p *planner) choose(has func(Member) bool) []Member {
+	if has == nil {
+		has = func(Member) bool { return false }
+	}
+	var data, arbiter []Member
+	for _, first := range []bool{true, false} {
+		for _, m := range p.d.Members {
+			if has(m) != first || !first && !p.alive[m.Name] {
+				continue
+			}
+			switch m.Role {
+			case Data:
+				data = append(data, m)
+			case Arbiter:
+				arbiter = append(arbiter, m)
+			}
+		}
+	}
+	held := len(slices.DeleteFunc(slices.Clone(data), func(m Member) bool { return !has(m) }))
+	switch {
+	case len(data) >= MaxReplica:
+		return data[:MaxReplica]
+	case len(data) == 2 && len(arbiter) > 0:
+		return append(data, arbiter[0])
+	case len(data) == 2 && p.d.TwoCopies:
+		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter", "two copies without an arbiter: when %s is lost the volume stops until it is back", data[0].Name)
+	case len(data) == 2 && held < 2:
+		p.warn("storage.standby", "add a third node, or a small one as arbiter; or ask for two copies", "%s holds the only copy; %s holds none, because two copies cannot tell which of them is right", data[0].Name, data[1].Name)
+		return data[:1]
+	case len(data) == 2:
+		p.warn("storage.two_nodes", "add a third node, or a small one as arbiter", "two copies are left: when %s is lost the volume stops until it is back", data[0].Name)
+	}
+	return data
+}
+
+// bricks moves copies: what is to be added and removed, in an order in which
+// the number of complete copies falls only when that was asked for.
+func (p *planner) bricks() {
+	kept := map[string]bool{} // members with a brick that stays
+	holder := map[string]bool{}
+	var remove []cli.Brick
+	for _, b := range p.vol.Bricks {
+		if m := p.owner(b); m != nil && m.Role != Client && b.Arbiter == (m.Role == Arbiter) {
+			holder[m.Name] = true
+			_, path, _ := cli.SplitBrick(b.Name)
+			kept[m.Name] = path == m.Brick
+		}
+	}
+	target := p.choose(func(m Member) bool { return holder[m.Name] })
+	var add []Member
+	for _, m := range target {
+		if !p.alive[m.Name] {
+			kept[m.Name] = true // nothing can be done on it now
+		}
+		if !kept[m.Name] {
+			add = append(add, m)
+		}
+	}
+	for _, b := range p.vol.Bricks {
+		m := p.owner(b)
+		if m == nil || !kept[m.Name] || !slices.ContainsFunc(target, func(t Member) bool { return t.Name == m.Name }) {
+			remove = append(remove, b)
+		}
+	}
+	if p.plan.Incomplete && (len(add) > 0 || len(remove) > 0) {
+		return // the volume has to be seen running first
+	}
+	// Arbiters go first and come last: there is no volume of one copy and an arbiter.
+	slices.SortStableFunc(remove, func(a, b cli.Brick) int { return order(b.Arbiter) - order(a.Arbiter) })
+	slices.SortStableFunc(add, func(a, b Member) int { return order(a.Role == Arbiter) - order(b.Role == Arbiter) })
+
+	for len(add) > 0 || len(remove) > 0 {
+		b, m := p.pair(remove, add)
+		newHost := slices.IndexFunc(add, func(m Member) bool { return !p.holds(m) })
+		ok := false
+		switch {
+		case b >= 0:
+			ok = p.replace(remove[b], add[m])
+			remove, add = slices.Delete(remove, b, b+1), slices.Delete(add, m, m+1)
+		case newHost >= 0 && p.vol.Replica < MaxReplica:
+			ok = p.add(add[newHost])
+			add = slices.Delete(add, newHost, newHost+1)
+		case len(remove) > 0 && (len(add) == 0 || newHost >= 0):
+			ok = p.remove(remove[0])
+			remove = remove[1:]
+		default:
+			p.refuse("storage.last_copy", "add a data member that takes the data over first", "%s holds the only copy and cannot move it to another directory of its own", add[0].Name)
+		}
+		if !ok {
+			return
+		}
+	}
+	p.record(false)
+}
+
+// pair finds a brick and the member that takes its place.
+func (p *planner) pair(remove []cli.Brick, add []Member) (b, m int) {
+	for b, old := range remove {
+		if m := slices.IndexFunc(add, func(m Member) bool { return p.mayReplace(old, m) }); m >= 0 {
+			return b, m
+		}
+	}
+	return -1, -1
+}
+
+// holds tells whether m has a brick of the volume.
+func (p *planner) holds(m Member) bool {
+	return slices.ContainsFunc(p.vol.Bricks, func(b cli.Brick) bool {
+		o := p.owner(b)
+		return o != nil && o.Name == m.Name
+	})
+}
+
+func order(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// mayReplace: a brick is replaced in one move when there is no room for one
+// more copy, when it does not run, or when the new one is on the same machine.
+func (p *planner) mayReplace(b cli.Brick, m Member) bool {
+	if p.vol.Replica == 1 || b.Arbiter != (m.Role == Arbiter) {
+		return false
+	}
+	if o := p.owner(b); o != nil && o.Role == m.Role || p.holds(m) {
+		return o != nil && o.Name == m.Name
+	}
+	return p.vol.Replica == MaxReplica || p.down[b.Name]
+}
+
+func (p *planner) replace(old cli.Brick, m Member) bool {
+	proof, ok := p.safe(old, "replace")
+	if !ok {
+		return false
+	}
+	why := "its node is to leave"
+	if o := p.owner(old); o != nil {
+		why = o.Name + " has a new brick directory"
+	}
+	if p.down[old.Name] {
+		why += " and the brick does not run"
+	}
+	p.step(Step{ID: "replace-brick " + old.Name + " " + m.BrickName(), Kind: ReplaceBrick, What: "replace " + old.Name + " by " + m.BrickName(), Why: why, Command: []string{"volume", "replace-brick", p.d.Volume, old.Name, m.BrickName(), "commit", "force"}, Destructive: true, Proof: proof, Targets: []string{old.Name, m.BrickName()}})
+	i := slices.IndexFunc(p.vol.Bricks, func(b cli.Brick) bool { return b.Name == old.Name })
+	p.vol.Bricks[i] = cli.Brick{Name: m.BrickName(), Arbiter: old.Arbiter}
+	delete(p.down, old.Name)
+	p.changed()
+	return true
+}
+
+func (p *planner) add(m Member) bool {
+	if !p.needAllUp("adding " + m.BrickName()) {
+		return false
+	}
+	if m.Role == Arbiter && p.vol.Replica != 2 {
+		p.refuse("storage.no_brick", "add a second data member", "an arbiter needs two data members")
+		return false
+	}
+	p.waitHealed("the new copy is made from complete ones")
+	p.record(true)
+	n := p.vol.Replica + 1
+	cmd := []string{"volume", "add-brick", p.d.Volume, "replica", fmt.Sprint(n)}
+	what := fmt.Sprintf("add %s as copy %d", m.BrickName(), n)
+	if m.Role == Arbiter {
+		cmd = append(cmd, "arbiter", "1")
+		what = "add " + m.BrickName() + " as arbiter"
+	}
+	p.step(Step{ID: "add-brick " + m.BrickName(), Kind: AddBrick, What: what, Why: m.Name + " is to hold a brick and does not", Command: append(cmd, m.BrickName()), Targets: []string{m.BrickName()}})
+	p.vol.Bricks = append(p.vol.Bricks, cli.Brick{Name: m.BrickName(), Arbiter: m.Role == Arbiter})
+	p.vol.Replica = n
+	p.changed()
+	return true
+}
+
+func (p *planner) remove(b cli.Brick) bool {
+	if len(p.vol.Bricks) == 1 {
+		p.refuse("storage.last_copy", "add a data member that takes the data over first", "%s is the only copy", b.Name)
+		return false
+	}
+	if p.vol.Arbiters > 0 && !b.Arbiter {
+		p.refuse("storage.unsafe_removal", "add a data member that replaces it, or let the arbiter go first", "%s cannot go while an arbiter decides between it and the other copy", b.Name)
+		return false
+	}
+	proof, ok := p.safe(b, "remove")
+	if !ok {
+		return false
+	}
+	n := p.vol.Replica - 1
+	why := "its node is to leave and nobody takes its place"
+	if b.Arbiter {
+		why = "it is not needed any more"
+	}
+	p.step(Step{ID: "remove-brick " + b.Name, Kind: RemoveBrick, What: fmt.Sprintf("give up %s; %s stay", b.Name, copies(n-p.vol.Arbiters+order(b.Arbiter), 0)), Why: why, Command: []string{"volume", "remove-brick", p.d.Volume, "replica", fmt.Sprint(n), b.Name, "force"}, Destructive: true, Proof: proof, Targets: []string{b.Name}})
+	p.vol.Bricks = slices.DeleteFunc(p.vol.Bricks, func(x cli.Brick) bool { return x.Name == b.Name })
+	p.vol.Replica = n
+	if b.Arbiter {
+		p.vol.Arbiters = 0
+	}
+	wasDown := p.down[b.Name]
+	delete(p.down, b.Name)
+	if wasDown {
+		p.changed() // what was waiting for the brick is to be forgotten
+	}
+	return true
+}
+
+// changed adds what follows each change of bricks: heal, then remember.
+func (p *planner) changed() {
+	p.healed = false
+	p.waitHealed("each copy has to be complete before anything else may be lost")
+	p.record(false)
+}
+
+// waitHealed plans waiting unless it is known that there is nothing to heal.
+func (p *planner) waitHealed(why string) {
+	if p.healed || p.vol.Replica == 1 {
+		return
+	}
+	p.step(Step{ID: "wait-heal " + strings.Join(brickNames(p.vol.Bricks), ","), Kind: WaitHeal, What: "wait until all copies are equal", Why: why, Targets: brickNames(p.vol.Bricks)})
+	p.healed = len(p.down) == 0
+}
+
+// needAllUp refuses when a brick is down, or when that is not known.
+func (p *planner) needAllUp(what string) bool {
+	if !p.upOK {
+		p.refuse("storage.status_unknown", "try again when all nodes answer", "%s has to wait: it is not known which bricks run (%s)", what, p.obs.StatusError)
+		return false
+	}
+	if len(p.down) > 0 {
+		p.refuse("storage.brick_down", "bring the brick back, or let its node go, first", "%s has to wait: %s does not run", what, strings.Join(sortedKeys(p.down), ", "))
+		return false
+	}
+	return true
+}
+
+// record plans remembering that all copies are complete, see proof.go. A single
+// copy needs that only when it is about to get company.
+func (p *planner) record(growing bool) {
+	if p.vol.Replica == 1 && !growing || !p.upOK || len(p.down) > 0 {
+		return
+	}
+	now := slices.Sorted(slices.Values(brickNames(p.vol.Bricks)))
+	if value := strings.Join(now, ","); p.vol.Options[completeOption] != value {
+		p.waitHealed("only then is it known that every copy is complete")
+		if !p.healed {
+			return
+		}
+		p.step(Step{ID: "record " + value, Kind: Record, What: "remember that " + strings.Join(now, ", ") + " are complete", Why: "when one of them is lost, this proves that the others have everything", Command: []string{"volume", "set", p.d.Volume, completeOption, value}, Targets: now})
+		p.vol.Options[completeOption] = value
+	}
+}
+
+func sortedKeys(m map[string]bool) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

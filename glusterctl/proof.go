@@ -1,0 +1,91 @@
+package glusterctl
+
+import (
+	"slices"
+
+	"saltern/glusterctl/cli"
+)
+
+// When may a copy be given up?
+//
+// A brick that runs: when all bricks run and nothing is to be healed. Then any
+// one of them is enough.
+//
+// A brick that does not run cannot be compared with the others, so the proof
+// has to come from the past. When all bricks run and nothing is to be healed,
+// their names are written into the configuration of the volume
+// (completeOption), which every member keeps. From that moment on the quorum
+// rule (cluster.quorum-type auto, always set) does the rest:
+//
+//   - three copies: a write is answered only when two have it, so the two that
+//     remain hold, between them, everything; and both run now.
+//   - two copies: a write is answered only when the *first* brick has it. The
+//     second may go, the first may not.
+//   - two copies and an arbiter: the arbiter may go. A copy may go only when
+//     the arbiter blames the other copy for nothing: when both list the same
+//     pending entries, all of which the lost one causes.
+//
+// A brick that was added or replaced is not in the list until it has been
+// healed. So a fresh, empty brick never counts as a copy. Whether x itself is
+// in the list does not matter: what counts is who remains.
+//
+// An operator can overrule this brick by brick, see Desired.AcceptLoss.
+
+// safe gives the proof for giving up x, planning to wait for it where waiting
+// is all that is needed. When there is none, it refuses.
+func (p *planner) safe(x cli.Brick, verb string) (string, bool) {
+	unsafe := func(next, format string, args ...any) (string, bool) {
+		if slices.Contains(p.d.AcceptLoss, x.Name) {
+			p.warn("storage.accepted_loss", "none: this was accepted", "to "+verb+" "+x.Name+" may lose data: "+format, args...)
+			return "NONE: the loss of " + x.Name + " was accepted by name", true
+		}
+		p.refuse("storage.unsafe_removal", next, "to "+verb+" "+x.Name+" may lose data: "+format, args...)
+		return "", false
+	}
+	if !p.upOK {
+		return unsafe("try again when all nodes answer", "it is not known which bricks run (%s)", p.obs.StatusError)
+	}
+	var rest []cli.Brick
+	for _, b := range p.vol.Bricks {
+		if b.Name == x.Name {
+			continue
+		}
+		if rest = append(rest, b); p.down[b.Name] {
+			return unsafe("bring "+b.Name+" back first", "%s does not run either", b.Name)
+		}
+	}
+	if len(rest) == 0 {
+		return unsafe("add a data member that takes the data over first", "it is the only copy")
+	}
+	if s := p.obs.HealState(); s.SplitBrain.N > 0 {
+		return unsafe("resolve the split-brain first", "%d entries are in split-brain", s.SplitBrain.N)
+	}
+	if !p.down[x.Name] {
+		p.waitHealed(x.Name + " is to go")
+		return "all copies are equal before it goes", true
+	}
+
+	known := p.obs.complete()
+	for _, b := range rest {
+		if !slices.Contains(known, b.Name) {
+			return unsafe("bring "+x.Name+" back and wait until all copies are equal", "it was never recorded that %s is complete", b.Name)
+		}
+	}
+	if q := p.obs.Volume.Options["cluster.quorum-type"]; p.vol.Replica > 1 && q != "auto" {
+		return unsafe("bring it back", "cluster.quorum-type was %q, so that one copy alone could be written", q)
+	}
+	switch {
+	case p.vol.Replica == 3 && p.vol.Arbiters == 0:
+		return "the other two were recorded as complete, both run, and no write was answered by one copy alone", true
+	case p.vol.Replica == 3 && x.Arbiter:
+		return "it holds no data, and both copies run", true
+	case p.vol.Replica == 3:
+		if !p.obs.SameEntries {
+			return unsafe("wait a minute and try again", "the arbiter and the remaining copy do not list the same pending entries")
+		}
+		return "the remaining copy was recorded as complete and the arbiter blames it for nothing", true
+	case p.vol.Bricks[0].Name != x.Name:
+		return p.vol.Bricks[0].Name + " is the first brick: no write was answered without it", true
+	}
+	return unsafe("bring it back; or accept the loss by name", "it is the first brick of two: the other one may lack writes")
+}

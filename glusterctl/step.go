@@ -1,0 +1,109 @@
+package glusterctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Kind of a step.
+type Kind string
+
+// Kinds of steps.
+const (
+	StartDaemon  Kind = "start-daemon"  // make the local glusterd run
+	WaitPool     Kind = "wait-pool"     // until the list of peers is settled
+	Probe        Kind = "probe"         // take a machine into the pool
+	WaitPeers    Kind = "wait-peers"    // until all are full members everywhere
+	Create       Kind = "create"        // create the volume
+	SetOption    Kind = "set-option"    // set one option
+	StartVolume  Kind = "start-volume"  // start the volume
+	StartBricks  Kind = "start-bricks"  // start bricks that do not run
+	AddBrick     Kind = "add-brick"     // one copy more
+	ReplaceBrick Kind = "replace-brick" // move one copy
+	RemoveBrick  Kind = "remove-brick"  // one copy less
+	WaitHeal     Kind = "wait-heal"     // until all copies are equal
+	Record       Kind = "record"        // remember that they are
+	Mount        Kind = "mount"         // mount on this node
+	MakeLayout   Kind = "make-layout"   // first directories on the volume
+	Detach       Kind = "detach"        // let a machine go
+)
+
+// Step is one thing to do.
+type Step struct {
+	// ID is the same in every plan that contains this step.
+	ID   string `json:"id"`
+	Kind Kind   `json:"kind"`
+	What string `json:"what"`
+	Why  string `json:"why"`
+	// Command is what gluster is asked to do, without its general options;
+	// empty for steps that are no gluster command.
+	Command []string `json:"command,omitempty"`
+	// Destructive steps take a copy away or let a machine go. They are run only
+	// when the plan that was approved contains them.
+	Destructive bool `json:"destructive,omitempty"`
+	// Proof is why a destructive step loses nothing.
+	Proof string `json:"proof,omitempty"`
+
+	// Targets are the members or bricks the step is about.
+	Targets []string `json:"targets,omitempty"`
+}
+
+// Finding is something that keeps a plan from being complete, or that somebody
+// should know.
+type Finding struct {
+	Code string `json:"code"` // stable, e.g. storage.member_unreachable
+	What string `json:"what"`
+	Next string `json:"next"` // what to do about it
+}
+
+// Plan is an ordered list of steps from what is to what should be.
+type Plan struct {
+	Desired Desired `json:"desired"`
+	Steps   []Step  `json:"steps"`
+	// Refused are steps that are wanted but not safe, and faults that stop the
+	// plan; what depends on them is not in Steps.
+	Refused  []Finding `json:"refused,omitempty"`
+	Warnings []Finding `json:"warnings,omitempty"`
+	// Incomplete: what comes after the last step can be said only then.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// Done tells whether everything is as desired.
+func (p Plan) Done() bool { return len(p.Steps) == 0 && len(p.Refused) == 0 }
+
+// Text prints the plan for people.
+func (p Plan) Text(w io.Writer) error {
+	var b strings.Builder
+	if p.Done() {
+		fmt.Fprintf(&b, "Volume %s is as it should be: nothing to do.\n", p.Desired.Volume)
+	} else {
+		fmt.Fprintf(&b, "Volume %s: %d step(s).\n", p.Desired.Volume, len(p.Steps))
+	}
+	for i, s := range p.Steps {
+		mark := ""
+		if s.Destructive {
+			mark = " [takes something away]"
+		}
+		fmt.Fprintf(&b, "%3d. %s%s\n     why:  %s\n", i+1, s.What, mark, s.Why)
+		if s.Proof != "" {
+			fmt.Fprintf(&b, "     safe: %s\n", s.Proof)
+		}
+		if len(s.Command) > 0 {
+			fmt.Fprintf(&b, "     run:  gluster %s\n", strings.Join(s.Command, " "))
+		}
+	}
+	if p.Incomplete {
+		b.WriteString("     …    more will be known then\n")
+	}
+	for _, l := range []struct {
+		head string
+		list []Finding
+	}{{"NOT DONE", p.Refused}, {"warning", p.Warnings}} {
+		for _, f := range l.list {
+			fmt.Fprintf(&b, "%s (%s): %s\n     next: %s\n", l.head, f.Code, f.What, f.Next)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,283 @@
+package lbproxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxAdminBody bounds a request to the admin API.
+const maxAdminBody = 64 << 10
+
+// maxAdminConns bounds connections to the admin socket; more wait in the
+// listen queue.
+const maxAdminConns = 32
+
+// adminRequest is the body of every POST.
+type adminRequest struct {
+	Backend  string   `json:"backend,omitempty"`
+	Frontend string   `json:"frontend,omitempty"`
+	Weight   int      `json:"weight,omitempty"`
+	Force    bool     `json:"force,omitempty"`
+	Add      *Backend `json:"add,omitempty"`
+}
+
+// adminReply is the answer to a POST.
+type adminReply struct {
+	Error string `json:"error,omitempty"`
+	Cut   int    `json:"cut,omitempty"`
+}
+
+// Handler is the admin API: GET /v1/status, GET /metrics, and POST with a JSON
+// body to /v1/{drain,undrain,maint,cut,weight,add,remove}. Whoever serves it
+// decides who may use it; the proxy's own socket checks peer credentials.
+func (p *Proxy) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
+	mux.HandleFunc("GET /metrics", p.serveMetrics)
+	post := func(name string, f func(*adminRequest) (int, error)) {
+		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) {
+			var req adminRequest
+			dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBody))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&req); err != nil {
+				writeJSON(w, http.StatusBadRequest, adminReply{Error: fmt.Sprintf("read request: %v", err)})
+				return
+			}
+			n, err := f(&req)
+			if err != nil {
+				code := http.StatusBadRequest
+				switch {
+				case errors.Is(err, ErrNoBackend), errors.Is(err, ErrNoFrontend):
+					code = http.StatusNotFound
+				case errors.Is(err, ErrExists):
+					code = http.StatusConflict
+				}
+				writeJSON(w, code, adminReply{Error: err.Error(), Cut: n})
+				return
+			}
+			writeJSON(w, http.StatusOK, adminReply{Cut: n})
+		})
+	}
+	post("drain", func(r *adminRequest) (int, error) { return 0, p.Drain(r.Backend) })
+	post("undrain", func(r *adminRequest) (int, error) { return 0, p.Undrain(r.Backend) })
+	post("maint", func(r *adminRequest) (int, error) { return 0, p.Maint(r.Backend) })
+	post("cut", func(r *adminRequest) (int, error) { return p.Cut(r.Backend, r.Frontend) })
+	post("weight", func(r *adminRequest) (int, error) { return 0, p.Weight(r.Backend, r.Weight) })
+	post("remove", func(r *adminRequest) (int, error) { return 0, p.RemoveBackend(r.Backend, r.Force) })
+	post("add", func(r *adminRequest) (int, error) {
+		if r.Add == nil {
+			return 0, errors.New("add: no backend given")
+		}
+		return 0, p.AddBackend(*r.Add)
+	})
+	return mux
+}
+
+func (p *Proxy) serveMetrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	st := p.Status()
+	_ = writeMetrics(w, &st) // the client may have gone
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the client may have gone
+}
+
+// startAdmin opens the sockets of the configuration and returns what closes them.
+func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), error) {
+	var closers []func()
+	closeAll := func() {
+		for _, f := range slices.Backward(closers) {
+			f()
+		}
+	}
+	serve := func(ln net.Listener, h http.Handler) {
+		srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			WriteTimeout: 30 * time.Second, IdleTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+		wg.Go(func() {
+			if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+				p.log.Error("serve admin", "err", err)
+			}
+		})
+		closers = append(closers, func() { _ = srv.Close() })
+	}
+	a := &p.cfg.Admin
+	if a.Socket != "" {
+		ln, err := listenUnix(a.Socket, os.FileMode(a.Mode), p.heir)
+		if err != nil {
+			return nil, err
+		}
+		serve(&guarded{UnixListener: ln, uids: a.UIDs, p: p, room: make(chan struct{}, maxAdminConns)}, p.Handler())
+	}
+	if a.Metrics != "" {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /metrics", p.serveMetrics)
+		ln, err := net.Listen("tcp", a.Metrics)
+		switch {
+		case err == nil:
+			p.metrics = ln // closed early by a hand-over
+			serve(ln, mux)
+		case p.heir && errors.Is(err, syscall.EADDRINUSE):
+			wg.Go(func() { p.metricsLater(ctx, a.Metrics, mux) })
+		default:
+			closeAll()
+			return nil, fmt.Errorf("listen for metrics: %w", err)
+		}
+	}
+	if a.Handover != "" {
+		ln, err := listenUnix(a.Handover, 0o600, p.heir)
+		if err != nil {
+			closeAll()
+			return nil, err
+		}
+		wg.Go(func() { p.serveHandover(ctx, &guarded{UnixListener: ln, p: p, room: make(chan struct{}, 1)}) })
+		closers = append(closers, func() { _ = ln.Close() })
+	}
+	return closeAll, nil
+}
+
+// metricsLater serves metrics as soon as the earlier process has let go of the
+// address.
+func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
+	for range 100 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+		stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+		defer stop()
+		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			p.log.Error("serve metrics", "err", err)
+		}
+		return
+	}
+	p.log.Error("metrics are not served: the address stays in use", "addr", addr)
+}
+
+// listenUnix opens a unix socket with the given mode from its first moment,
+// taking the place of one that nobody listens on any more, or with replace of
+// any: then the earlier process keeps the connections it has, and no more.
+func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener, error) {
+	if replace {
+		// renamed over below
+	} else if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, syscall.EADDRINUSE)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
+			_ = os.Remove(path) // a leftover; a failure shows below
+		}
+	}
+	// Bind in a private directory, set the mode, then move it into place: at no
+	// moment is there a socket with a wider mode.
+	dir, err := os.MkdirTemp(dirOf(path), ".lb-")
+	if err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", path, err)
+	}
+	defer os.Remove(dir)
+	tmp := dir + "/s"
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	ln.SetUnlinkOnClose(false)
+	if err = os.Chmod(tmp, mode); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		ln.Close()
+		os.Remove(tmp)
+		return nil, fmt.Errorf("place %s: %w", path, err)
+	}
+	return ln, nil
+}
+
+func dirOf(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[:i+1]
+		}
+	}
+	return "."
+}
+
+// guarded accepts only peers that are root, the proxy's own user or listed.
+type guarded struct {
+	*net.UnixListener
+	uids []int
+	p    *Proxy
+	room chan struct{}
+}
+
+func (g *guarded) Accept() (net.Conn, error) {
+	for {
+		c, err := g.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := peerUID(c)
+		if err != nil || !g.allowed(uid) {
+			g.p.log.Warn("admin connection refused", "uid", uid, "err", err)
+			c.Close()
+			continue
+		}
+		select {
+		case g.room <- struct{}{}:
+		default:
+			c.Close()
+			continue
+		}
+		return &roomed{UnixConn: c, free: sync.OnceFunc(func() { <-g.room })}, nil
+	}
+}
+
+func (g *guarded) allowed(uid int) bool {
+	return uid == 0 || uid == os.Geteuid() || slices.Contains(g.uids, uid)
+}
+
+type roomed struct {
+	*net.UnixConn
+	free func()
+}
+
+func (r *roomed) Close() error {
+	r.free()
+	return r.UnixConn.Close()
+}
+
+func peerUID(c *net.UnixConn) (int, error) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	if err := rc.Control(func(fd uintptr) {
+		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return -1, err
+	}
+	if cerr != nil {
+		return -1, cerr
+	}
+	return int(cred.Uid), nil
+}

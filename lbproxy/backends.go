@@ -1,0 +1,215 @@
+package lbproxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// AddBackend adds a master, before or during Run.
+func (p *Proxy) AddBackend(cfg Backend) error {
+	cfg.setDefaults()
+	if errs := cfg.faults(); len(errs) > 0 {
+		return fmt.Errorf("add backend: %w", errs[0])
+	}
+	b := &backend{name: cfg.Name, cfg: cfg, proxyV2: cfg.ProxyV2}
+	b.weight.Store(int32(cfg.Weight))
+	ip := netip.MustParseAddr(cfg.Address).Unmap()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.backends {
+		if o.name == cfg.Name {
+			return fmt.Errorf("add backend %s: %w", cfg.Name, ErrExists)
+		}
+	}
+	for _, fe := range p.frontends {
+		port := cfg.PublishPort
+		if fe.mode == Request {
+			port = cfg.RequestPort
+		}
+		b.members = append(b.members, &member{fe: fe, be: b, addr: netip.AddrPortFrom(ip, uint16(port)), kick: make(chan passive, 16)})
+	}
+	for i, m := range b.members {
+		if !m.fe.add(m) {
+			for _, done := range b.members[:i] {
+				done.fe.remove(done)
+			}
+			return fmt.Errorf("add backend %s: more than %d backends", cfg.Name, maxBackends)
+		}
+	}
+	p.backends = append(p.backends, b)
+	if p.ctx != nil {
+		p.watchBackend(b)
+	}
+	return nil
+}
+
+// startCheckers begins the checks of the backends there are.
+func (p *Proxy) startCheckers(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ctx = ctx // for backends added later; ends with Run
+	for _, b := range p.backends {
+		p.watchBackend(b)
+	}
+}
+
+// watchBackend starts a checker for each member; p.mu is held.
+func (p *Proxy) watchBackend(b *backend) {
+	if p.ctx.Err() != nil {
+		return
+	}
+	for _, m := range b.members {
+		ctx, cancel := context.WithCancel(p.ctx)
+		h := &p.cfg.Health
+		pr := &prober{check: h.Check, send: h.Send, expect: h.Expect, header: b.proxyV2, dial: p.dialer}
+		addr := m.addr.String()
+		c := &checker{m: m, cfg: h, log: p.log, clock: p.clock, v: verdict{rise: h.Rise, fall: h.Fall},
+			probe:   func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) },
+			moved:   func(from, to State, g grade, since int64) { p.stateMoved(m, to, g, since) },
+			trouble: func(g grade, since int64) { p.cutFailed(m, g, since) },
+		}
+		p.checkers[m] = &watch{checker: c, cancel: cancel}
+		p.wg.Go(func() { c.run(ctx) })
+	}
+}
+
+func (p *Proxy) backend(name string) (*backend, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.backends {
+		if b.name == name {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("backend %q: %w", name, ErrNoBackend)
+}
+
+// Drain stops new sessions to a backend and moves those it has: request
+// sessions when they are between requests, publish sessions paced by
+// Rebalance.Rate, never inside a frame.
+func (p *Proxy) Drain(name string) error {
+	return p.change(name, "drain", func(b *backend) { b.drain.Store(true) })
+}
+
+// Undrain ends drain and maint.
+func (p *Proxy) Undrain(name string) error {
+	return p.change(name, "undrain", func(b *backend) { b.drain.Store(false); b.maint.Store(false) })
+}
+
+// Maint stops new sessions and health checks of a backend; the sessions it has
+// stay. Drain or Cut them as well if they should go.
+func (p *Proxy) Maint(name string) error {
+	return p.change(name, "maint", func(b *backend) { b.maint.Store(true) })
+}
+
+// Weight sets the share of new sessions, 1 to 1000.
+func (p *Proxy) Weight(name string, weight int) error {
+	if weight < 1 || weight > 1000 {
+		return fmt.Errorf("weight %d is not within 1 to 1000", weight)
+	}
+	return p.change(name, "weight", func(b *backend) { b.weight.Store(int32(weight)) })
+}
+
+func (p *Proxy) change(name, what string, f func(*backend)) error {
+	b, err := p.backend(name)
+	if err != nil {
+		return err
+	}
+	f(b)
+	p.log.Info("backend changed", "backend", name, "change", what, "weight", b.weight.Load())
+	return nil
+}
+
+// RemoveBackend takes a master out: its sessions are drained and it disappears
+// when they have gone, or at once with force, which cuts them.
+func (p *Proxy) RemoveBackend(name string, force bool) error {
+	err := p.change(name, "remove", func(b *backend) { b.removing.Store(true) })
+	if err != nil {
+		return err
+	}
+	if force {
+		_, err = p.Cut(name, "")
+	}
+	p.dropRemoved()
+	return err
+}
+
+// dropRemoved forgets backends that are being removed and have no session.
+func (p *Proxy) dropRemoved() {
+	for _, name := range p.takeRemoved() {
+		p.log.Info("backend removed", "backend", name)
+	}
+}
+
+func (p *Proxy) takeRemoved() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backends = slices.DeleteFunc(p.backends, func(b *backend) bool {
+		if !b.removing.Load() {
+			return false
+		}
+		for _, m := range b.members {
+			if m.conns.Load() > 0 {
+				return false
+			}
+		}
+		for _, m := range b.members {
+			m.fe.remove(m)
+			if w := p.checkers[m]; w != nil {
+				w.cancel()
+				delete(p.checkers, m)
+			}
+		}
+		names = append(names, b.name)
+		return true
+	})
+	return names
+}
+
+// Cut closes all sessions of a backend now, of one frontend or of all if
+// frontend is empty, and returns how many.
+func (p *Proxy) Cut(name, frontend string) (int, error) {
+	b, err := p.backend(name)
+	if err != nil {
+		return 0, err
+	}
+	n, found := 0, false
+	for _, m := range b.members {
+		if frontend == "" || m.fe.cfg.Name == frontend {
+			found = true
+			k, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool { return s.m == m })
+			if n += k; err != nil {
+				return n, err
+			}
+		}
+	}
+	if !found {
+		return 0, fmt.Errorf("frontend %q: %w", frontend, ErrNoFrontend)
+	}
+	p.log.Info("sessions cut", "backend", name, "sessions", n)
+	return n, nil
+}
+
+// cutWhere closes up to limit (no limit if negative) open sessions for which f
+// is true and says how many. It waits for the loops; never call it from one.
+func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bool) (int, error) {
+	n := 0
+	for _, l := range p.allLoops() {
+		ok := l.call(func() {
+			now := p.clock()
+			l.each(func(s *session) {
+				if (limit < 0 || n < limit) && f(s, now) {
+					s.m.cuts.Add(1)
+					l.close(s, why)
+					n++
+				}
+			})
+		})
+		if !ok {
+			return n, ErrStopped
+		}
+	}
+	return n, nil
+}

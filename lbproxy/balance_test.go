@@ -1,0 +1,184 @@
+package lbproxy
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// pool is a frontend with members of the given weights, all up.
+func pool(t *testing.T, b Balance, weights ...int) (*frontend, []*member) {
+	t.Helper()
+	cfg := testConfig(Request)
+	cfg.Frontends[0].Balance = b
+	for i, w := range weights {
+		cfg.Backends = append(cfg.Backends, Backend{Name: string(rune('a' + i)), Address: "127.0.0.1", Weight: w, RequestPort: 1000 + i})
+	}
+	p, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms := p.frontends[0].list()
+	for _, m := range ms {
+		m.state.Store(int32(Up))
+	}
+	return p.frontends[0], ms
+}
+
+func TestBalanceByWeight(t *testing.T) {
+	for _, b := range []Balance{LeastConn, RoundRobin} {
+		f, ms := pool(t, b, 100, 50, 250)
+		for range 800 {
+			if f.pick(0, 0) == nil {
+				t.Fatal("nobody")
+			}
+		}
+		for i, want := range []int64{200, 100, 500} {
+			if n := ms[i].conns.Load(); n < want-2 || n > want+2 {
+				t.Errorf("%s: member %d has %d, want %d", b, i, n, want)
+			}
+		}
+	}
+}
+
+// TestLeastConnTakesTurns: short connections, of which none is open when the
+// next comes, go round by weight too.
+func TestLeastConnTakesTurns(t *testing.T) {
+	f, ms := pool(t, LeastConn, 100, 100, 100)
+	n := map[*member]int{}
+	for range 300 {
+		m := f.pick(0, 0)
+		m.left(0, 0)
+		n[m]++
+	}
+	for i, m := range ms {
+		if n[m] != 100 {
+			t.Errorf("member %d got %d of 300", i, n[m])
+		}
+	}
+}
+
+func TestPickTiers(t *testing.T) {
+	f, ms := pool(t, LeastConn, 100, 100, 100)
+	pick := func(tried uint64) int {
+		m := f.pick(tried, 0)
+		for i := range ms {
+			if ms[i] == m {
+				m.conns.Add(-1)
+				return i
+			}
+		}
+		return -1
+	}
+	ms[0].state.Store(int32(Down))
+	ms[1].state.Store(int32(Joining))
+	if n := pick(0); n != 2 {
+		t.Errorf("picked %d beside one that is up", n)
+	}
+	if n := pick(1 << 2); n == 2 || n < 0 {
+		t.Errorf("picked %d after the one that is up was tried", n)
+	}
+	ms[2].state.Store(int32(Down))
+	ms[0].last.Store(5)
+	ms[2].last.Store(9)
+	if n := pick(0); n != 2 {
+		t.Errorf("picked %d instead of the last known good", n)
+	}
+	ms[2].be.drain.Store(true)
+	if n := pick(0); n != 0 {
+		t.Errorf("picked %d instead of the last known good that is not drained", n)
+	}
+	ms[0].be.maint.Store(true)
+	ms[1].be.removing.Store(true)
+	if n := pick(0); n != -1 {
+		t.Errorf("picked %d though all are closed", n)
+	}
+	if f.another(0) {
+		t.Error("another, though all are closed")
+	}
+}
+
+// TestDealDoesNotPileUp: a member that was down for long is not owed anything.
+func TestDealDoesNotPileUp(t *testing.T) {
+	f, ms := pool(t, RoundRobin, 100, 100)
+	ms[1].state.Store(int32(Down))
+	for range 10000 {
+		f.pick(0, 0)
+	}
+	ms[1].state.Store(int32(Up))
+	before := ms[1].conns.Load()
+	for range 100 {
+		f.pick(0, 0)
+	}
+	if n := ms[1].conns.Load() - before; n < 45 || n > 60 {
+		t.Errorf("got %d of 100 after its return", n)
+	}
+}
+
+func TestSlowStart(t *testing.T) {
+	f, ms := pool(t, LeastConn, 100, 100)
+	f.p.cfg.Health.SlowStart = 10 * time.Second
+	ms[1].upAt.Store(1)
+	for _, c := range []struct {
+		at   time.Duration
+		want float64
+	}{{0, 0.1}, {500 * time.Millisecond, 0.1}, {5 * time.Second, 0.5}, {10 * time.Second, 1}, {time.Hour, 1}} {
+		got := float64(ms[1].effective(int64(c.at)+1)) / float64(ms[0].effective(0))
+		if math.Abs(got-c.want) > 0.01 {
+			t.Errorf("after %v: %.2f of its weight, want %.2f", c.at, got, c.want)
+		}
+	}
+}
+
+func TestSourcesRate(t *testing.T) {
+	s := newSources(2, 4, 0)
+	a, sec := netip.MustParseAddr("2001:db8::1"), int64(time.Second)
+	same, other := netip.MustParseAddr("2001:db8::ffff"), netip.MustParseAddr("2001:db8:0:1::1")
+	for i := range 4 {
+		if !s.open(a, sec) {
+			t.Fatalf("refused %d of the burst", i)
+		}
+	}
+	if s.open(same, sec) {
+		t.Error("another address of the same /64 has a bucket of its own")
+	}
+	if !s.open(other, sec) {
+		t.Error("another /64 is refused")
+	}
+	n := 0
+	for range 5 {
+		if s.open(a, 2*sec) {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d let in a second later, want 2", n)
+	}
+	if sourceKey(netip.MustParseAddr("::ffff:10.0.0.1")) != netip.MustParseAddr("10.0.0.1") {
+		t.Error("mapped IPv4 is not IPv4")
+	}
+}
+
+// TestSourcesBound: any number of sources takes a bounded table, and the
+// table empties again.
+func TestSourcesBound(t *testing.T) {
+	s := newSources(1, 2, 10)
+	s.limit = 100
+	for i := range 1000 {
+		a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		if s.open(a, 1) {
+			s.done(a)
+		}
+	}
+	if len(s.table) != 100 || s.shared != 900 {
+		t.Errorf("%d entries, overflow used %d times", len(s.table), s.shared)
+	}
+	if s.overflow.open != 0 {
+		t.Errorf("%d left open in the overflow", s.overflow.open)
+	}
+	s.sweep(int64(time.Minute))
+	if len(s.table) != 0 {
+		t.Errorf("%d entries after a minute", len(s.table))
+	}
+}

@@ -1,0 +1,356 @@
+package lbproxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// clusterConfig has both frontends and Salt's own checks.
+func clusterConfig(masters ...*salt) Config {
+	cfg := testConfig(Publish)
+	cfg.Frontends = append(cfg.Frontends, Frontend{Name: "request", Mode: Request, Bind: []string{"127.0.0.1:0"}})
+	cfg.Health.Check = CheckPing
+	cfg.Rebalance = Rebalance{Delay: 50 * time.Millisecond, Rate: 1, Quiet: 20 * time.Millisecond}
+	for i, m := range masters {
+		cfg.Backends = append(cfg.Backends, m.backend(fmt.Sprint("m", i)))
+	}
+	return cfg
+}
+
+func held(p *Proxy, fe string) []int64 {
+	var out []int64
+	for _, b := range p.Status().Backends {
+		for _, port := range b.Ports {
+			if port.Frontend == fe {
+				out = append(out, port.Sessions)
+			}
+		}
+	}
+	return out
+}
+
+func state(p *Proxy, backend, fe string) State {
+	for _, b := range p.Status().Backends {
+		for _, port := range b.Ports {
+			if b.Name == backend && port.Frontend == fe {
+				return port.State
+			}
+		}
+	}
+	return -1
+}
+
+// TestMasterDiesAndReturns is the story the proxy exists for: all minions are
+// moved at once, and balanced again when the master is back, without a cut
+// inside a frame.
+func TestMasterDiesAndReturns(t *testing.T) {
+	a, b, c := newSalt(t), newSalt(t), newSalt(t)
+	p, addr := start(t, clusterConfig(a, b, c))
+	upPorts(t, p, 6)
+	ms := herd(t, addr, 30)
+	even := func() bool { // the most loaded has at most 1.15 of the mean
+		n := held(p, "front")
+		return max(n[0], n[1], n[2]) <= 11 && n[0]+n[1]+n[2] == 30
+	}
+	eventually(t, "30 minions on three masters", even)
+	var before int64
+	for _, m := range ms {
+		before += m.cuts.Load()
+	}
+	pubAddr, reqAddr := b.pub.addr.String(), b.req.addr.String()
+	b.pub.stop()
+	b.req.stop()
+	began := time.Now()
+	eventually(t, "all minions on two masters", func() bool { n := held(p, "front"); return n[1] == 0 && n[0]+n[2] == 30 })
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("moved after %v", d)
+	}
+	eventually(t, "down", func() bool { return state(p, "m1", "front") == Down && state(p, "m1", "request") == Down })
+
+	// Publishes go on while it returns, in two pieces each, so that a cut at
+	// any moment would be seen inside a frame.
+	stop, casts := make(chan struct{}), sync.WaitGroup{}
+	casts.Go(func() {
+		msg := appendFrame(nil, 0, make([]byte, 3000))
+		for {
+			for _, m := range []*salt{a, c} {
+				m.cast(msg[:10])
+			}
+			time.Sleep(5 * time.Millisecond)
+			for _, m := range []*salt{a, c} {
+				m.cast(msg[10:])
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(150 * time.Millisecond):
+			}
+		}
+	})
+	if err := errors.Join(b.pub.start(pubAddr), b.req.start(reqAddr)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "balanced again", even)
+	close(stop)
+	casts.Wait()
+	time.Sleep(200 * time.Millisecond)
+	if !even() {
+		t.Errorf("not stable: %v", held(p, "front"))
+	}
+	moved := p.Status().Moved
+	if moved < 8 || moved > 15 {
+		t.Errorf("%d sessions cut to balance 30", moved)
+	}
+	for i, m := range ms {
+		if m.broken.Load() > 0 {
+			t.Errorf("minion %d was cut inside a frame", i)
+		}
+	}
+}
+
+// TestStalledMaster: it accepts and says nothing. Its silent sessions are
+// moved, new ones go elsewhere.
+func TestStalledMaster(t *testing.T) {
+	a, b := newSalt(t), newSalt(t)
+	cfg := clusterConfig(a, b)
+	cfg.Rebalance.Off = true
+	p, addr := start(t, cfg)
+	upPorts(t, p, 4)
+	herd(t, addr, 10)
+	eventually(t, "minions on both", func() bool { n := held(p, "front"); return n[0] == 5 && n[1] == 5 })
+	time.Sleep(50 * time.Millisecond)
+	b.stalled.Store(true)
+	eventually(t, "minions moved", func() bool { n := held(p, "front"); return n[0] == 10 && n[1] == 0 })
+
+	// With every master stalled a connect still succeeds: that is no sign of
+	// life, and nobody may be left waiting on it for long.
+	a.stalled.Store(true)
+	eventually(t, "all down", func() bool { return state(p, "m0", "front") == Down && state(p, "m1", "front") == Down })
+	c := dial(t, addr)
+	began := time.Now()
+	if _, err := io.ReadAll(c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	b.stalled.Store(false)
+	eventually(t, "minions on the one that lives again", func() bool { return held(p, "front")[1] >= 10 })
+}
+
+// TestLateChecksKeepLiveSessions: checks time out, but publishes arrive: weak
+// evidence must not cut what works.
+func TestLateChecksKeepLiveSessions(t *testing.T) {
+	a, b := newSalt(t), newSalt(t)
+	cfg := clusterConfig(a, b)
+	cfg.Rebalance.Off = true
+	p, addr := start(t, cfg)
+	upPorts(t, p, 4)
+	ms := herd(t, addr, 10)
+	eventually(t, "minions on both", func() bool { n := held(p, "front"); return n[0] == 5 && n[1] == 5 })
+	stop, casts := make(chan struct{}), sync.WaitGroup{}
+	casts.Go(func() {
+		for {
+			b.cast(appendFrame(nil, 0, []byte("job")))
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	b.stalled.Store(true)
+	eventually(t, "down", func() bool { return state(p, "m1", "front") == Down })
+	time.Sleep(time.Second)
+	if n := held(p, "front"); n[1] != 5 {
+		t.Errorf("held %v while publishes arrive", n)
+	}
+	for i, m := range ms {
+		if m.cuts.Load() > 0 {
+			t.Errorf("minion %d was cut", i)
+		}
+	}
+	close(stop)
+	casts.Wait()
+}
+
+// TestJoiningMaster gets nobody until it is ready.
+func TestJoiningMaster(t *testing.T) {
+	a, b := newSalt(t), newSalt(t)
+	joining := notReady
+	b.answer.Store(&joining)
+	p, addr := start(t, clusterConfig(a, b))
+	eventually(t, "joining", func() bool { return state(p, "m1", "request") == Joining && state(p, "m0", "request") == Up })
+	herd(t, addr, 10)
+	eventually(t, "all on the ready one", func() bool { return held(p, "front")[0] == 10 })
+	ready := pong
+	b.answer.Store(&ready)
+	eventually(t, "shared", func() bool { n := held(p, "front"); return n[0] <= 6 && n[0]+n[1] == 10 })
+}
+
+// TestDrain moves everybody and loses no request.
+func TestDrain(t *testing.T) {
+	a, b := newSalt(t), newSalt(t)
+	p, addr := start(t, clusterConfig(a, b))
+	upPorts(t, p, 4)
+	ms := herd(t, addr, 10)
+	eventually(t, "minions on both", func() bool { n := held(p, "front"); return n[0] == 5 && n[1] == 5 })
+
+	reqAddr := p.Addrs("request")[0].String()
+	var asking sync.WaitGroup
+	for range 4 {
+		c := dial(t, reqAddr)
+		r, err := hello(c, "REQ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asking.Go(func() {
+			c.Write(appendFrame(appendFrame(nil, flagMore, nil), 0, []byte("slow")))
+			if got, err := readReply(c, r); err != nil || string(got) != "slow" {
+				t.Errorf("request lost by drain: %q, %v", got, err)
+			}
+			// Between requests it is moved, as a minion's idle connection would be.
+			if _, err := r.ReadByte(); err == nil {
+				t.Error("bytes after the answer")
+			}
+			c.Close()
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	if err := errors.Join(p.Drain("m0"), p.Drain("m1")); err != nil {
+		t.Fatal(err)
+	}
+	asking.Wait()
+	if err := p.Undrain("m1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all on m1", func() bool { n := held(p, "front"); return n[0] == 0 && n[1] == 10 })
+	for i, m := range ms {
+		if m.broken.Load() > 0 {
+			t.Errorf("minion %d was cut inside a frame", i)
+		}
+	}
+	if err := p.RemoveBackend("m0", false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "removed", func() bool { return len(p.Status().Backends) == 1 })
+	if err := p.AddBackend(a.backend("m2")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "m2 has its share", func() bool { n := held(p, "front"); return len(n) == 2 && n[1] >= 4 })
+}
+
+// TestFlap: a backend that dies and returns all the time costs no session on
+// the others and leaves nothing behind.
+func TestFlap(t *testing.T) {
+	steady, flappy := newFake(t, "127.0.0.1:0", echo), newFake(t, "127.0.0.1:0", echo)
+	cfg := testConfig(Request, steady, flappy)
+	p, addr := start(t, cfg)
+	upPorts(t, p, 2)
+	keep := dial(t, addr)
+	ask(t, keep, "x")
+	for p.Status().Backends[0].Ports[0].Sessions == 0 {
+		keep = dial(t, addr)
+		ask(t, keep, "x")
+	}
+	before := fds(t)
+	at := flappy.addr.String()
+	failed := 0
+	for range 15 {
+		flappy.stop()
+		for range 10 {
+			c := dial(t, addr)
+			io.WriteString(c, "x")
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				failed++
+			}
+			c.Close()
+		}
+		if err := flappy.start(at); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+	if failed > 0 {
+		t.Errorf("%d of 150 requests failed while another master was well", failed)
+	}
+	upPorts(t, p, 2)
+	eventually(t, "sessions gone", func() bool { return p.Status().Sessions <= 2 })
+	eventually(t, "descriptors back", func() bool { return fds(t) <= before+4 })
+}
+
+// TestNoneUp: with nothing up, the last known good master is tried.
+func TestNoneUp(t *testing.T) {
+	f := newFake(t, "127.0.0.1:0", echo)
+	cfg := testConfig(Request, f)
+	cfg.Health.Check = CheckReady // an echo fails it
+	p, addr := start(t, cfg)
+	eventually(t, "down", func() bool { return state(p, "b0", "front") == Down })
+	ask(t, dial(t, addr), "x")
+	f.stop()
+	if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
+		t.Error("served by nobody")
+	}
+	eventually(t, "counted", func() bool { return p.Status().Frontends[0].Ended["no-backend"] == 1 })
+}
+
+// TestBigFramesThroughSplice: frames large enough for splice keep the tracker
+// right, so that a later drain still finds the boundaries.
+func TestBigFramesThroughSplice(t *testing.T) {
+	a := newSalt(t)
+	p, addr := start(t, clusterConfig(a))
+	upPorts(t, p, 2)
+	c := dial(t, addr)
+	r, err := hello(c, "SUB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "subscribed", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.subs) > 0 })
+	const frames, size = 12, 3<<20 + 17
+	go func() {
+		for range frames {
+			a.cast(appendFrame(nil, 0, make([]byte, size)))
+		}
+	}()
+	for i := range frames {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(r, head); err != nil || head[0] != flagLong {
+			t.Fatalf("frame %d: %x, %v", i, head, err)
+		}
+		if _, err := io.CopyN(io.Discard, r, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tr tracker
+	l := p.allLoops()[0]
+	eventually(t, "all seen", func() bool {
+		l.call(func() { l.each(func(s *session) { tr = s.half[1].track }) })
+		return tr.msgs == frames && tr.between()
+	})
+}
+
+// TestSeveralLoops spreads sessions over loops started with the proxy and by
+// hand, as lasting load does.
+func TestSeveralLoops(t *testing.T) {
+	b := newFake(t, "127.0.0.1:0", echo)
+	cfg := testConfig(Publish, b)
+	cfg.Loops, cfg.MaxLoops = 2, 3
+	p, addr := start(t, cfg)
+	cs := make([]net.Conn, 40)
+	for i := range cs {
+		cs[i] = dial(t, addr)
+		ask(t, cs[i], "x")
+	}
+	for _, l := range p.allLoops() {
+		if n := l.sessions.Load(); n < 15 || n > 25 {
+			t.Errorf("loop %d has %d of 40", l.id, n)
+		}
+	}
+	if n, err := p.Cut("b0", "front"); n != 40 || err != nil {
+		t.Errorf("cut %d, %v", n, err)
+	}
+}

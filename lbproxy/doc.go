@@ -1,0 +1,38 @@
+// Package lbproxy is the TCP proxy in front of the salt-masters of a cluster.
+//
+// It listens on the two ports minions know (publish 4505, request 4506) and
+// joins each connection to one of the masters behind it. It forwards bytes and
+// never speaks for a master: a ZeroMQ hop would break Salt's request routing.
+// What makes it aware of Salt is around the byte stream: health checks that ask
+// a master for its own ping, hedged connects, cutting of sessions whose master
+// is gone, and paced rebalancing of the publish port after a master returns.
+//
+// # Shape
+//
+// A [Proxy] owns
+//
+//   - one or more event loops (loop.go): a goroutine each, edge-triggered epoll,
+//     parked in the runtime's poller. All sessions live here, without a
+//     goroutine, timer or buffer of their own,
+//   - one checker goroutine per backend and port (health.go),
+//   - one manager goroutine (manager.go) that ticks once a second: drain,
+//     rebalance, removal, number of loops,
+//   - one session log writer (sessionlog.go), so that a slow log never holds a loop,
+//   - the admin server on a unix socket (admin.go).
+//
+// # Locks
+//
+// frontend.mu guards a frontend's member list and round-robin state; Proxy.mu
+// the list of backends. Proxy.mu is taken before frontend.mu and before
+// checker.mu, never after; no lock is held across a blocking call. A session
+// is touched by its own loop only; others post a function to the loop.
+//
+// # Bounds and what happens at them
+//
+//	sessions           descriptor budget   accept, close, count, log (rate limited)
+//	pending bytes      limits.pending      peek mode: bytes stay in the kernel
+//	pipes              64 per loop         plain copy instead of splice
+//	session log lines  8192                dropped and counted
+//	rate table         65536 sources       further sources share one bucket
+//	loop mailbox       by its callers      each caller waits or posts once per tick
+package lbproxy

@@ -1,0 +1,184 @@
+package lbproxy
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// frontend is one service: listeners, limits and the members to choose from.
+type frontend struct {
+	p       *Proxy
+	cfg     Frontend
+	mode    Mode
+	sources *sources
+
+	sessions atomic.Int64
+	accepted atomic.Uint64
+	refused  [refusals]atomic.Uint64
+	ended    [endings]atomic.Uint64
+
+	mu      sync.Mutex
+	members []*member // nil where one was removed; the place is its idx
+}
+
+// refusal says why a connection was not let in.
+type refusal uint8
+
+const (
+	refusedACL refusal = iota
+	refusedSource
+	refusedMax
+	refusedDescriptors
+	refusals
+)
+
+var refusalNames = [refusals]string{"acl", "source-limit", "max-sessions", "descriptors"}
+
+func (r refusal) String() string { return refusalNames[r] }
+
+// admits applies allow and deny.
+func (f *frontend) admits(a netip.Addr) bool {
+	if contains(f.cfg.Deny, a) {
+		return false
+	}
+	return len(f.cfg.Allow) == 0 || contains(f.cfg.Allow, a)
+}
+
+func (f *frontend) closed(s *session) {
+	f.sessions.Add(-1)
+	f.ended[s.why].Add(1)
+	f.sources.done(s.peer)
+}
+
+// add gives a member a free place; false when all are taken.
+func (f *frontend) add(m *member) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, old := range f.members {
+		if old == nil {
+			m.idx = uint(i)
+			f.members[i] = m
+			return true
+		}
+	}
+	if len(f.members) >= maxBackends {
+		return false
+	}
+	m.idx = uint(len(f.members))
+	f.members = append(f.members, m)
+	return true
+}
+
+func (f *frontend) remove(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if int(m.idx) < len(f.members) && f.members[m.idx] == m {
+		f.members[m.idx] = nil
+	}
+}
+
+// tier says how good a member is: 0 is best, -1 never. Only what is up gets
+// new sessions; when nothing is, the one last seen up is tried.
+func (f *frontend) tier(m *member) int {
+	if m.be.closedTo() {
+		return -1
+	}
+	if limit := m.be.cfg.MaxSessions; limit > 0 && m.conns.Load() >= int64(limit) {
+		return -1
+	}
+	switch m.State() {
+	case Up:
+		// Subscribers are better off where requests are answered too.
+		for _, o := range m.be.members {
+			if st := o.State(); f.mode == Publish && o != m && o.fe.mode == Request && (st == Down || st == Joining) {
+				return 1
+			}
+		}
+		return 0
+	case Unknown:
+		return 2
+	}
+	return 3
+}
+
+// pick chooses a member that is not in tried and counts a session on it, or
+// returns nil.
+func (f *frontend) pick(tried uint64, now int64) *member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	level := 4
+	for _, m := range f.members {
+		if m != nil && tried&(1<<m.idx) == 0 {
+			if t := f.tier(m); t >= 0 && t < level {
+				level = t
+			}
+		}
+	}
+	if level == 4 {
+		return nil
+	}
+	best := (*member)(nil)
+	var score, total int64
+	for _, m := range f.members {
+		if m == nil || tried&(1<<m.idx) != 0 || f.tier(m) != level {
+			continue
+		}
+		w := m.effective(now)
+		total += w
+		m.deal += w
+		switch {
+		case level == 3: // all down: the last known good one
+			if best == nil || m.last.Load() > best.last.Load() {
+				best = m
+			}
+		case f.cfg.Balance == RoundRobin:
+			if best == nil || m.deal > best.deal {
+				best = m
+			}
+		default:
+			// Fewest sessions per weight; equals take turns by weight.
+			v := (m.conns.Load() + 1) * 1e9 / w
+			if best == nil || v < score || (v == score && m.deal > best.deal) {
+				best, score = m, v
+			}
+		}
+	}
+	if best == nil {
+		return nil // its state changed between the two passes
+	}
+	best.deal = max(best.deal-total, -8*total)
+	for _, m := range f.members {
+		if m != nil {
+			m.deal = min(m.deal, 8*total) // what it was not given does not pile up
+		}
+	}
+	best.conns.Add(1)
+	return best
+}
+
+// another says whether pick would find a member worth hedging to.
+func (f *frontend) another(tried uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.members {
+		if m != nil && tried&(1<<m.idx) == 0 {
+			if t := f.tier(m); t >= 0 && t < 3 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (f *frontend) list() []*member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]*member, 0, len(f.members))
+	for _, m := range f.members {
+		if m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,235 @@
+package lbproxy
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// manage runs once a tick until ctx ends, a loop fails, or the listeners have
+// been handed over.
+func (p *Proxy) manage(ctx context.Context, faults chan error) error {
+	t := time.NewTicker(p.tick)
+	defer t.Stop()
+	busy, last := map[*loop]int64{}, p.clock()
+	hot := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.retire:
+			return nil
+		case err := <-faults:
+			return err
+		case <-t.C:
+		}
+		now := p.clock()
+		for _, fe := range p.frontends {
+			fe.sources.sweep(now)
+			p.drainTick(fe)
+			p.rebalanceTick(fe, now)
+		}
+		p.dropRemoved()
+		// A second loop only for lasting load: two loops from the start cost more
+		// per message than one.
+		any := false
+		for _, l := range p.allLoops() {
+			b := l.busy.Load()
+			any = any || float64(b-busy[l]) > 0.6*float64(now-last)
+			busy[l] = b
+		}
+		last = now
+		if hot++; !any {
+			hot = 0
+		}
+		if hot >= 10 && len(p.allLoops()) < p.cfg.MaxLoops {
+			hot = 0
+			if err := p.addLoop(faults); err != nil {
+				p.fault("add event loop", err)
+			} else {
+				p.log.Info("event loop added", "loops", len(p.allLoops()))
+			}
+		}
+	}
+}
+
+// stateMoved acts on a change of a member's state.
+func (p *Proxy) stateMoved(m *member, to State, g grade, since int64) {
+	if to == Down {
+		p.cutFailed(m, g, since)
+	}
+}
+
+// cutFailed is the two-stage cut, done when a port goes down and after each
+// further bad check. A session that got bytes since the checks began to fail is
+// left alone unless it then stays silent for Health.Silence, which is longer
+// than a ZMTP heartbeat may be. Of the others:
+// when connects are refused or find no route the master is gone and they all go
+// at once. Checks that time out are weak evidence, since it may be us or the
+// network between: then they go only if no session of the port got a byte.
+func (p *Proxy) cutFailed(m *member, g grade, since int64) {
+	if p.cfg.Health.KeepSessions || m.conns.Load() == 0 {
+		return
+	}
+	// Bytes may have come while the first bad check was already waiting.
+	fresh := since + int64(p.cfg.Health.FastInter)
+	all := g == gradeGone || m.rx.Load() < fresh
+	n, _ := p.cutWhere(endDown, -1, func(s *session, now int64) bool {
+		if s.m != m || s.half[1].held() {
+			return false // its silence is the client's doing, which has a limit of its own
+		}
+		if s.half[1].bytes == 0 {
+			// A connect proves a kernel, not a master; give it a moment to speak.
+			return all && now-s.opened > int64(p.cfg.Health.Timeout)
+		}
+		return (all && s.half[1].last < fresh) || now-s.half[1].last > int64(p.cfg.Health.Silence)
+	})
+	if n > 0 {
+		p.log.Warn("sessions of a failed backend cut", "backend", m.be.name, "frontend", m.fe.cfg.Name, "sessions", n)
+	}
+}
+
+// drainTick moves sessions off members that are drained or removed.
+func (p *Proxy) drainTick(fe *frontend) {
+	for _, m := range fe.list() {
+		if !m.be.drain.Load() && !m.be.removing.Load() {
+			continue
+		}
+		if m.conns.Load() == 0 {
+			continue
+		}
+		limit := -1
+		if fe.mode == Publish {
+			limit = p.perTick(fe.sessions.Load())
+		}
+		p.cutOldest(m, limit, endDrain)
+	}
+}
+
+// perTick is the paced number of cuts for a frontend with n sessions.
+func (p *Proxy) perTick(n int64) int {
+	return max(1, int(float64(n)*p.cfg.Rebalance.Rate*p.tick.Seconds()+0.5))
+}
+
+// rebalanceTick relieves members that have more than their share because
+// another one joined or came back: balancing acts on arrivals only, and
+// publish sessions hardly ever arrive.
+func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
+	if p.cfg.Rebalance.Off || fe.mode != Publish {
+		return
+	}
+	var members []*member
+	var total, weights int64
+	for _, m := range fe.list() {
+		total += m.conns.Load()
+		if fe.tier(m) != 0 {
+			continue
+		}
+		if now-m.upAt.Load() < int64(p.cfg.Rebalance.Delay) && m.upAt.Load() > 0 {
+			return // let it settle
+		}
+		members = append(members, m)
+		weights += m.effective(now)
+	}
+	if len(members) < 2 || total == 0 {
+		return
+	}
+	over, excess := (*member)(nil), 0.0
+	under := false
+	for _, m := range members {
+		share := float64(total) * float64(m.effective(now)) / float64(weights)
+		have := float64(m.conns.Load())
+		if have < share-0.5 {
+			under = true
+		}
+		if e := have - share*(1+p.cfg.Rebalance.Excess); e > 0.5 && e > excess && have-share >= 1 {
+			over, excess = m, e
+		}
+	}
+	if over == nil || !under {
+		return
+	}
+	n := p.cutOldest(over, min(p.perTick(total), int(excess)+1), endRebalance)
+	p.count.rebalanced.Add(uint64(n))
+}
+
+// cutOldest closes up to limit sessions of a member, those opened first, but
+// only such as are between frames and quiet.
+func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
+	quiet := int64(p.cfg.Rebalance.Quiet)
+	mine := func(s *session, now int64) bool { return s.m == m && s.still(now, quiet) }
+	if limit < 0 {
+		n, _ := p.cutWhere(why, -1, mine)
+		return n
+	}
+	// First find how old the oldest are, then cut those.
+	var opened []int64
+	for _, l := range p.allLoops() {
+		l.call(func() {
+			now := p.clock()
+			l.each(func(s *session) {
+				if mine(s, now) {
+					opened = append(opened, s.opened)
+				}
+			})
+		})
+	}
+	if len(opened) == 0 {
+		return 0
+	}
+	slices.Sort(opened)
+	edge := opened[min(limit, len(opened))-1]
+	n, _ := p.cutWhere(why, limit, func(s *session, now int64) bool { return s.opened <= edge && mine(s, now) })
+	return n
+}
+
+// windDown ends the sessions after the listeners have closed: requests may
+// finish, publish sessions are spread over the time there is. A hand-over has
+// all the time it wants; a stopped context has Config.Stop.
+func (p *Proxy) windDown(ctx context.Context) {
+	step := min(p.tick, 100*time.Millisecond)
+	t := time.NewTicker(step)
+	defer t.Stop()
+	var deadline int64
+	quiet := int64(p.cfg.Rebalance.Quiet)
+	done := ctx.Done()
+	for {
+		var left int64
+		for _, l := range p.allLoops() {
+			left += l.sessions.Load()
+		}
+		if left == 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			done = nil
+			if deadline == 0 {
+				deadline = p.clock() + int64(p.cfg.Stop)
+			}
+		}
+		pace := p.cfg.Rebalance.Rate * step.Seconds() * float64(left)
+		// Who asks comes back at once, unlike subscribers, who take seconds.
+		requests := int(10*pace) + 1
+		if deadline != 0 {
+			remain := float64(deadline-p.clock()) / float64(step)
+			if remain <= 1 {
+				return
+			}
+			pace = float64(left) / remain
+			requests = -1
+		}
+		_, err := p.cutWhere(endStop, requests, func(s *session, now int64) bool {
+			return s.fe.mode == Request && s.still(now, min(quiet, int64(step))) && !s.unread()
+		})
+		if err != nil {
+			return
+		}
+		_, _ = p.cutWhere(endStop, int(pace)+1, func(s *session, now int64) bool {
+			return s.fe.mode == Publish && s.still(now, min(quiet, int64(step)))
+		})
+		select {
+		case <-done:
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package lbproxy
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// writeMetrics prints a status in Prometheus' text format, version 0.0.4.
+func writeMetrics(w io.Writer, st *Status) error {
+	var b strings.Builder
+	head := func(name, kind, help string) { fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
+	one := func(name, kind, help string, v any) {
+		head(name, kind, help)
+		fmt.Fprintf(&b, "%s %v\n", name, v)
+	}
+	one("saltern_lb_loops", "gauge", "Event loops.", st.Loops)
+	one("saltern_lb_sessions", "gauge", "Sessions now.", st.Sessions)
+	one("saltern_lb_descriptors_budget", "gauge", "Descriptors that sessions may use.", st.FDs.Budget)
+	one("saltern_lb_descriptors_free", "gauge", "Descriptors left for sessions.", st.FDs.Free)
+	one("saltern_lb_pending_bytes", "gauge", "Bytes held for slow peers.", st.Pending)
+	one("saltern_lb_log_lines_dropped_total", "counter", "Session log lines dropped.", st.LogDrops)
+	one("saltern_lb_hedged_connects_total", "counter", "Second dials beside a silent one.", st.Hedges)
+	one("saltern_lb_rebalanced_total", "counter", "Sessions cut to balance.", st.Moved)
+
+	frontends := func(name, kind, help string, v func(*FrontendStatus) any) {
+		head(name, kind, help)
+		for i := range st.Frontends {
+			fmt.Fprintf(&b, "%s{frontend=%q} %v\n", name, st.Frontends[i].Name, v(&st.Frontends[i]))
+		}
+	}
+	frontends("saltern_lb_frontend_sessions", "gauge", "Sessions now.", func(f *FrontendStatus) any { return f.Sessions })
+	frontends("saltern_lb_frontend_accepted_total", "counter", "Connections accepted.", func(f *FrontendStatus) any { return f.Accepted })
+	frontends("saltern_lb_frontend_serving", "gauge", "1 when a backend is up.", func(f *FrontendStatus) any { return bit(f.Serving) })
+	reasons := func(name, help string, v func(*FrontendStatus) map[string]uint64) {
+		head(name, "counter", help)
+		for i := range st.Frontends {
+			m := v(&st.Frontends[i])
+			for _, k := range slices.Sorted(maps.Keys(m)) {
+				fmt.Fprintf(&b, "%s{frontend=%q,reason=%q} %d\n", name, st.Frontends[i].Name, k, m[k])
+			}
+		}
+	}
+	reasons("saltern_lb_frontend_refused_total", "Connections refused.", func(f *FrontendStatus) map[string]uint64 { return f.Refused })
+	reasons("saltern_lb_frontend_ended_total", "Sessions ended, by reason.", func(f *FrontendStatus) map[string]uint64 { return f.Ended })
+
+	ports := func(name, kind, help string, v func(*BackendStatus, *PortStatus) any) {
+		head(name, kind, help)
+		for i := range st.Backends {
+			for j := range st.Backends[i].Ports {
+				p := &st.Backends[i].Ports[j]
+				fmt.Fprintf(&b, "%s{backend=%q,frontend=%q} %v\n", name, st.Backends[i].Name, p.Frontend, v(&st.Backends[i], p))
+			}
+		}
+	}
+	ports("saltern_lb_backend_up", "gauge", "1 when up and open to new sessions.", func(bs *BackendStatus, p *PortStatus) any {
+		return bit(p.State == Up && !bs.Drain && !bs.Maint && !bs.Removing)
+	})
+	ports("saltern_lb_backend_state", "gauge", "0 unknown, 1 up, 2 joining, 3 down.", func(_ *BackendStatus, p *PortStatus) any { return int(p.State) })
+	ports("saltern_lb_backend_weight", "gauge", "Configured weight.", func(bs *BackendStatus, _ *PortStatus) any { return bs.Weight })
+	ports("saltern_lb_backend_sessions", "gauge", "Sessions now.", func(_ *BackendStatus, p *PortStatus) any { return p.Sessions })
+	ports("saltern_lb_backend_sessions_total", "counter", "Sessions connected.", func(_ *BackendStatus, p *PortStatus) any { return p.Total })
+	ports("saltern_lb_backend_bytes_up_total", "counter", "Bytes from clients, of ended sessions.", func(_ *BackendStatus, p *PortStatus) any { return p.BytesUp })
+	ports("saltern_lb_backend_bytes_down_total", "counter", "Bytes to clients, of ended sessions.", func(_ *BackendStatus, p *PortStatus) any { return p.BytesDown })
+	ports("saltern_lb_backend_connect_errors_total", "counter", "Dials that failed.", func(_ *BackendStatus, p *PortStatus) any { return p.Refusals })
+	ports("saltern_lb_backend_resets_total", "counter", "Sessions broken off by the backend.", func(_ *BackendStatus, p *PortStatus) any { return p.Resets })
+	ports("saltern_lb_backend_cuts_total", "counter", "Sessions cut by the proxy.", func(_ *BackendStatus, p *PortStatus) any { return p.Cuts })
+	ports("saltern_lb_backend_checks_total", "counter", "Health checks.", func(_ *BackendStatus, p *PortStatus) any { return p.Checks })
+	ports("saltern_lb_backend_checks_failed_total", "counter", "Health checks that failed.", func(_ *BackendStatus, p *PortStatus) any { return p.Failed })
+	ports("saltern_lb_backend_check_seconds", "gauge", "Smoothed time of a check.", func(_ *BackendStatus, p *PortStatus) any { return p.CheckTime.Seconds() })
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,146 @@
+package lbproxy
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// lingerFor is how long a loop that has just worked waits for more in the
+// kernel before it parks. It must stay well under the 10 ms after which the
+// runtime asks a goroutine to make room.
+const lingerFor = 4 * time.Millisecond
+
+// gate is how a loop sleeps. There are two ways, for two kinds of load.
+//
+// A loop without work is parked in the runtime's poller, like any goroutine
+// that waits for a connection: that costs nothing while nothing comes, but each
+// waking goes through the runtime's scheduler and three calls to epoll, which
+// together cost as much as moving a small message. So after work the loop first
+// lingers: it waits in epoll for a few milliseconds, in a raw system call. The
+// runtime does not learn of it and leaves the processor with the loop; it is
+// the bound that makes this right, because a collection has to wait for it (a
+// little: the runtime also sends the thread a signal, which ends the wait).
+//
+// While a loop lingers nobody else may be woken by its events. The runtime
+// therefore watches not the loop's epoll descriptor but one between, in which
+// the loop's is switched on only while it is parked.
+type gate struct {
+	fd     int // an epoll descriptor that holds the loop's
+	file   *os.File
+	open   bool
+	linger time.Duration // 0: never
+}
+
+// newGate makes a gate for the epoll descriptor ep, shut.
+func newGate(ep int) (gate, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return gate{fd: -1}, fmt.Errorf("create gate: %w", err)
+	}
+	if err = unix.SetNonblock(fd, true); err == nil {
+		err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, ep, &unix.EpollEvent{})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return gate{fd: -1}, fmt.Errorf("prepare gate: %w", err)
+	}
+	return gate{fd: fd}, nil
+}
+
+// set opens the gate before the loop parks or shuts it after. The kernel does
+// not tell of what came while the gate was shut when the gate still holds the
+// loop's descriptor as ready from the time before (ep_modify wakes nobody for
+// an entry that is in the ready list), so opening looks itself: with again the
+// loop must not park.
+func (g *gate) set(ep int, open bool) (again bool, err error) {
+	if g.open != open {
+		if err := g.turn(ep, open); err != nil {
+			return false, err
+		}
+	}
+	if !open {
+		return false, nil
+	}
+	fds := [1]unix.PollFd{{Fd: int32(ep), Events: unix.POLLIN}}
+	n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0, 0)
+	return e == 0 && n > 0, nil
+}
+
+func (g *gate) turn(ep int, open bool) error {
+	ev := unix.EpollEvent{}
+	if open {
+		ev.Events = unix.EPOLLIN
+	}
+	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(g.fd), unix.EPOLL_CTL_MOD, uintptr(ep), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	if e != 0 {
+		return fmt.Errorf("switch gate: %w", e)
+	}
+	g.open = open
+	return nil
+}
+
+func (g *gate) close() {
+	if g.file != nil {
+		g.file.Close()
+	} else if g.fd >= 0 {
+		unix.Close(g.fd)
+	}
+	g.fd = -1
+}
+
+// mayLinger says whether n loops may hold a processor while they wait: only if
+// one is left for everything else.
+func mayLinger(n int) bool { return runtime.GOMAXPROCS(0) > n }
+
+// gatherFor is how long a loop lets messages gather when they come in quick
+// succession; the kernel adds about 50 microseconds.
+const gatherFor = 100 * time.Microsecond
+
+const (
+	gatherGap   = 50 * time.Microsecond // waits shorter than this are quick succession
+	gatherAfter = 16                    // such waits in a row
+	gatherLeast = 4                     // fewer than this many gathered were not worth the pause
+	gatherRest  = 256                   // waits before it is tried again
+)
+
+// pace decides when to let messages gather. A broadcast reaches the proxy as
+// thousands of small messages one after the other: taking each as it comes
+// costs a sleep and a waking for each. A lone client that sends its next request
+// as soon as it has an answer looks the same at first; there, nothing gathers,
+// and pace leaves it alone.
+type pace struct {
+	quick  int // waits in a row that ended at once
+	rest   int // waits until gathering may be tried again
+	active bool
+	paused bool // before the wait that comes
+}
+
+// gather says whether to pause before the next wait.
+func (p *pace) gather() bool {
+	p.paused = p.active
+	return p.active
+}
+
+// waited takes the outcome of a wait: how long it was, and how many events.
+func (p *pace) waited(d time.Duration, n int) {
+	switch {
+	case p.paused:
+		p.paused = false
+		if n < gatherLeast {
+			p.active, p.quick, p.rest = false, 0, gatherRest
+		}
+	case p.rest > 0:
+		p.rest--
+	case n > 0 && d < gatherGap:
+		if p.quick++; p.quick >= gatherAfter {
+			p.active = true
+		}
+	default:
+		p.quick = 0
+	}
+}

@@ -1,0 +1,65 @@
+package lbproxy
+
+import "golang.org/x/sys/unix"
+
+const (
+	pipeSize  = 1 << 20
+	pipesKept = 16 // idle pipes kept by a loop
+	pipesMax  = 64 // pipes of a loop in all; further bulk is copied
+)
+
+// pipe holds spliced bytes on their way; n of them now. Splice goes only into
+// an empty pipe, so that EAGAIN always means "the source is dry".
+type pipe struct{ r, w, n int }
+
+func (p *pipe) close() {
+	unix.Close(p.r)
+	unix.Close(p.w)
+}
+
+// pipePool belongs to one loop.
+type pipePool struct {
+	idle  []*pipe
+	total int
+}
+
+// get returns nil when no pipe is to be had; the caller copies then.
+func (pp *pipePool) get() *pipe {
+	if n := len(pp.idle); n > 0 {
+		p := pp.idle[n-1]
+		pp.idle = pp.idle[:n-1]
+		return p
+	}
+	if pp.total >= pipesMax {
+		return nil
+	}
+	var fd [2]int
+	if unix.Pipe2(fd[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
+		return nil
+	}
+	// The size is a wish: without the right to it the pipe keeps 64 KiB.
+	_, _ = unix.FcntlInt(uintptr(fd[0]), unix.F_SETPIPE_SZ, pipeSize)
+	pp.total++
+	return &pipe{r: fd[0], w: fd[1]}
+}
+
+// put takes a pipe back; one with bytes left in it is closed, never reused.
+func (pp *pipePool) put(p *pipe) {
+	if p == nil {
+		return
+	}
+	if p.n > 0 || len(pp.idle) >= pipesKept {
+		p.close()
+		pp.total--
+		return
+	}
+	pp.idle = append(pp.idle, p)
+}
+
+func (pp *pipePool) close() {
+	for _, p := range pp.idle {
+		p.close()
+	}
+	pp.total -= len(pp.idle)
+	pp.idle = nil
+}

@@ -1,0 +1,315 @@
+package lbproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// maxProbeFrame bounds a frame that a check reads: READY and the answer to a
+// ping are far smaller.
+const maxProbeFrame = 16 << 10
+
+// maxProbeFrames bounds how many frames (heartbeats, say) a check reads while
+// it waits for the one it wants.
+const maxProbeFrames = 16
+
+var (
+	errSilent   = errors.New("no answer in time")
+	errJoining  = errors.New("master is not ready yet")
+	errProtocol = errors.New("unexpected answer")
+)
+
+// grade is the outcome of a check.
+type grade uint8
+
+const (
+	gradeUp      grade = iota
+	gradeJoining       // answers, and says that it is not ready
+	gradeSilent        // too late, or not what was expected: weak evidence
+	gradeGone          // connect refused, no route: strong evidence
+)
+
+// connectError is a dial that failed, as opposed to a connection that broke.
+type connectError struct{ err error }
+
+func (e connectError) Error() string { return "connect: " + e.err.Error() }
+func (e connectError) Unwrap() error { return e.err }
+
+// gradeOf sorts the error of a check. Only a dial that the other host or the
+// network refused is strong evidence: a master that is starting, stopping or
+// overloaded may well accept and then close.
+func gradeOf(err error) grade {
+	var ce connectError
+	switch {
+	case err == nil:
+		return gradeUp
+	case errors.Is(err, errJoining):
+		return gradeJoining
+	case errors.As(err, &ce) && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTDOWN) || errors.Is(err, syscall.ECONNRESET)):
+		return gradeGone
+	}
+	return gradeSilent
+}
+
+// prober does the checks of one kind.
+type prober struct {
+	check  Check
+	send   string
+	expect string
+	header bool // begin with a PROXY header, as sessions do
+	dial   func(ctx context.Context, addr string) (net.Conn, error)
+}
+
+// probe checks one port within ctx.
+func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
+	c, err := pr.dial(ctx, addr)
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", errSilent, err)
+		}
+		return connectError{err}
+	}
+	defer c.Close()
+	if d, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(d); err != nil {
+			return fmt.Errorf("limit check: %w", err)
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if pr.header {
+		// LOCAL: a check has no client (proxy-protocol.txt, 2.2).
+		if _, err := io.WriteString(c, proxySig+"\x20\x00\x00\x00"); err != nil {
+			return fmt.Errorf("send PROXY header: %w", err)
+		}
+	}
+	switch pr.check {
+	case CheckTCP:
+		return nil
+	case CheckExchange:
+		err = exchange(c, pr.send, pr.expect)
+	default:
+		err = zmtpProbe(c, mode, pr.check == CheckPing && mode == Request)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
+}
+
+func exchange(c io.ReadWriter, send, expect string) error {
+	if _, err := io.WriteString(c, send); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	b := make([]byte, len(expect))
+	if n, err := io.ReadFull(c, b); err != nil {
+		if n > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+			err = io.EOF
+		}
+		return fmt.Errorf("receive: %w", err)
+	}
+	if string(b) != expect {
+		return fmt.Errorf("%w: %.32q", errProtocol, b)
+	}
+	return nil
+}
+
+// zmtpProbe does the ZMTP handshake as SUB or REQ and, when asked to, a Salt
+// ping. Greeting and READY go out together, the ping only after the peer's
+// READY: libzmq drops a peer that sends all three in one segment.
+func zmtpProbe(c io.ReadWriter, mode Mode, ping bool) error {
+	kind := "SUB"
+	if mode == Request {
+		kind = "REQ"
+	}
+	hello := make([]byte, greetingLen, 160)
+	hello[0], hello[8], hello[9], hello[10], hello[11] = 0xff, 1, 0x7f, 3, 1
+	copy(hello[12:], "NULL")
+	hello = appendFrame(hello, flagCommand, appendReady(nil, kind))
+	if _, err := c.Write(hello); err != nil {
+		return fmt.Errorf("send greeting: %w", err)
+	}
+	r := bufio.NewReaderSize(c, 4096)
+	if err := readGreeting(r); err != nil {
+		return err
+	}
+	flags, body, err := readFrame(r)
+	if err != nil {
+		return fmt.Errorf("read READY: %w", err)
+	}
+	if flags&flagCommand == 0 || len(body) < 6 || string(body[:6]) != "\x05READY" {
+		return fmt.Errorf("%w: no READY but %.16q", errProtocol, body)
+	}
+	if got := socketType(body[6:]); !serves(got, mode) {
+		return fmt.Errorf("%w: a %.16q socket", errProtocol, got)
+	}
+	if !ping {
+		return nil
+	}
+	msg := appendFrame(nil, flagMore, nil)
+	msg = appendFrame(msg, 0, pingRequest())
+	if _, err := c.Write(msg); err != nil {
+		return fmt.Errorf("send ping: %w", err)
+	}
+	payload, err := readReply(c, r)
+	if err != nil {
+		return fmt.Errorf("read answer to ping: %w", err)
+	}
+	return pingAnswer(payload)
+}
+
+// socketType finds the Socket-Type among READY's properties: a name with a
+// length of one byte, a value with a length of four.
+func socketType(b []byte) string {
+	for len(b) > 0 {
+		n := int(b[0])
+		if len(b) < 1+n+4 {
+			return ""
+		}
+		name, v := b[1:1+n], uint64(binary.BigEndian.Uint32(b[1+n:]))
+		b = b[1+n+4:]
+		if v > uint64(len(b)) {
+			return ""
+		}
+		if bytes.EqualFold(name, []byte("Socket-Type")) {
+			return string(b[:v])
+		}
+		b = b[v:]
+	}
+	return ""
+}
+
+// serves says whether a socket of that type is what a master has on the port.
+func serves(kind string, mode Mode) bool {
+	if mode == Publish {
+		return kind == "PUB" || kind == "XPUB"
+	}
+	return kind == "ROUTER" || kind == "REP"
+}
+
+func readGreeting(r *bufio.Reader) error {
+	var g [greetingLen]byte
+	if n, err := io.ReadFull(r, g[:]); err != nil {
+		if n > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+			err = io.EOF
+		}
+		return fmt.Errorf("read greeting: %w", err)
+	}
+	if g[0] != 0xff || g[9] != 0x7f || g[10] < 3 || string(g[12:17]) != "NULL\x00" {
+		return fmt.Errorf("%w: greeting %x", errProtocol, g[:17])
+	}
+	return nil
+}
+
+// readReply reads frames until a whole message is there, answers PINGs and
+// returns the last frame of the message.
+func readReply(w io.Writer, r *bufio.Reader) ([]byte, error) {
+	for range maxProbeFrames {
+		flags, body, err := readFrame(r)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case flags&flagCommand != 0:
+			// RFC 37: PING carries a TTL of two bytes and a context to send back.
+			if len(body) >= 7 && string(body[:5]) == "\x04PING" {
+				if _, err := w.Write(appendFrame(nil, flagCommand, append([]byte("\x04PONG"), body[7:]...))); err != nil {
+					return nil, err
+				}
+			}
+		case flags&flagMore == 0:
+			return body, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: more than %d frames", errProtocol, maxProbeFrames)
+}
+
+// readFrame reads one ZMTP frame with a bound on its size.
+func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
+	if flags, err = r.ReadByte(); err != nil {
+		return 0, nil, err
+	}
+	if flags&^(flagMore|flagLong|flagCommand) != 0 {
+		return 0, nil, fmt.Errorf("%w: frame flags %#x", errProtocol, flags)
+	}
+	var n uint64
+	if flags&flagLong != 0 {
+		var b [8]byte
+		if _, err = io.ReadFull(r, b[:]); err != nil {
+			return 0, nil, err
+		}
+		n = binary.BigEndian.Uint64(b[:])
+	} else {
+		b, err := r.ReadByte()
+		if err != nil {
+			return 0, nil, err
+		}
+		n = uint64(b)
+	}
+	if n > maxProbeFrame {
+		return 0, nil, fmt.Errorf("%w: frame of %d bytes", errProtocol, n)
+	}
+	body = make([]byte, n)
+	_, err = io.ReadFull(r, body)
+	return flags, body, err
+}
+
+func appendFrame(b []byte, flags byte, body []byte) []byte {
+	if len(body) > 255 {
+		b = append(b, flags|flagLong)
+		b = binary.BigEndian.AppendUint64(b, uint64(len(body)))
+	} else {
+		b = append(b, flags, byte(len(body)))
+	}
+	return append(b, body...)
+}
+
+func appendReady(b []byte, kind string) []byte {
+	b = append(b, "\x05READY\x0bSocket-Type"...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(kind)))
+	b = append(b, kind...)
+	b = append(b, "\x08Identity"...)
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+// pingRequest is {"enc":"clear","load":{"cmd":"ping"},"version":3}. Without
+// the version a master logs a rejected sign-in for each check.
+func pingRequest() []byte {
+	return []byte("\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\x03")
+}
+
+// pingAnswer judges the answer: the load itself comes back, in the envelope
+// of a clear reply or bare. A cluster member that is not ready says
+// cluster_retry instead.
+func pingAnswer(b []byte) error {
+	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 256})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return fmt.Errorf("%w: %.64q", errProtocol, fmt.Sprint(v))
+	}
+	if load := m.Map("load"); load != nil {
+		m = load
+	}
+	if m.Bool("cluster_retry") {
+		return errJoining
+	}
+	if m.Str("cmd") != "ping" {
+		return fmt.Errorf("%w: a map without the ping", errProtocol)
+	}
+	return nil
+}

@@ -1,0 +1,393 @@
+package lbproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of the live changes, for callers that branch on them.
+var (
+	ErrNoBackend  = errors.New("no such backend")
+	ErrNoFrontend = errors.New("no such frontend")
+	ErrExists     = errors.New("backend exists already")
+	ErrStopped    = errors.New("proxy has stopped")
+)
+
+// Proxy is a running or not yet running proxy. Its methods are safe for
+// concurrent use; Run may be called once.
+type Proxy struct {
+	cfg        Config
+	log        *slog.Logger
+	sessionLog *sessionLog
+	base       time.Time
+	kernel     kernel
+	dialer     func(ctx context.Context, addr string) (net.Conn, error)
+	tick       time.Duration // of sweeps and the manager
+	budget     budget
+	count      counters
+	frontends  []*frontend
+
+	loops   atomic.Pointer[[]*loop]
+	state   atomic.Int32
+	ready   chan struct{} // closed when listening
+	retire  chan struct{} // closed by a hand-over
+	spareMu sync.Mutex
+	spare   int // a descriptor kept to be able to refuse
+
+	mu       sync.Mutex
+	backends []*backend
+	checkers map[*member]*watch
+	inherit  []int
+	heir     bool // listeners were inherited: the admin sockets are taken over too
+	lns      []*listener
+	metrics  net.Listener   // of Admin.Metrics, nil if none
+	wg       sync.WaitGroup // checkers, loops
+	ctx      context.Context
+	retired  bool
+}
+
+type watch struct {
+	*checker
+	cancel context.CancelFunc
+}
+
+type counters struct{ hedges, loopFaults, rebalanced atomic.Uint64 }
+
+const (
+	stateNew = iota
+	stateRunning
+	stateStopped
+)
+
+// New prepares a proxy; nothing is opened before Run. The configuration is
+// validated (and defaulted) here too, so a literal Config will do.
+func New(cfg Config, log *slog.Logger) (*Proxy, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("proxy configuration: %w", err)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{cfg: cfg, log: log, base: time.Now(), kernel: linux{}, tick: time.Second, spare: -1,
+		ready: make(chan struct{}), retire: make(chan struct{}), checkers: map[*member]*watch{}}
+	var d net.Dialer
+	p.dialer = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
+	p.sessionLog = newSessionLog(log, p.base, cfg.Log.Sessions)
+	for _, f := range cfg.Frontends {
+		p.frontends = append(p.frontends, &frontend{p: p, cfg: f, mode: f.Mode, sources: newSources(f.Rate, f.Burst, f.MaxPerSource)})
+	}
+	for _, b := range cfg.Backends {
+		if err := p.AddBackend(b); err != nil {
+			return nil, err
+		}
+	}
+	none := []*loop{}
+	p.loops.Store(&none)
+	return p, nil
+}
+
+// Run listens and serves until ctx ends, then lets requests finish, cuts
+// publish sessions spread over Config.Stop, and returns when everything it
+// started has ended. It also returns when [TakeOver] has moved the listeners to
+// another process and the sessions left here have ended.
+func (p *Proxy) Run(ctx context.Context) error {
+	if !p.state.CompareAndSwap(stateNew, stateRunning) {
+		return errors.New("run proxy: it ran before")
+	}
+	defer p.state.Store(stateStopped)
+	defer p.closeSpare()
+	p.setBudget()
+	if err := p.openListeners(); err != nil {
+		p.closeListeners()
+		return err
+	}
+	side, stopSide := context.WithCancel(context.WithoutCancel(ctx))
+	var sides sync.WaitGroup
+	defer sides.Wait()
+	defer stopSide()
+	sides.Go(func() { p.sessionLog.run(side) })
+	closers, err := p.startAdmin(side, &sides)
+	if err != nil {
+		p.closeListeners()
+		return err
+	}
+	defer closers()
+
+	faults := make(chan error, 64)
+	for range p.cfg.Loops {
+		if err := p.addLoop(faults); err != nil {
+			p.closeListeners()
+			p.stopLoops()
+			return err
+		}
+	}
+	first := p.allLoops()[0]
+	var listenErr error
+	first.call(func() {
+		for _, ln := range p.lns {
+			listenErr = errors.Join(listenErr, first.listen(ln))
+		}
+	})
+	if listenErr != nil {
+		p.closeListeners()
+		p.stopLoops()
+		return fmt.Errorf("watch listeners: %w", listenErr)
+	}
+	checks, stopChecks := context.WithCancel(side)
+	p.startCheckers(checks)
+	close(p.ready)
+	for _, ln := range p.lns {
+		p.log.Info("listening", "frontend", ln.fe.cfg.Name, "addr", ln.addr.String())
+	}
+
+	err = p.manage(ctx, faults)
+	p.mu.Lock()
+	p.retired = true
+	p.mu.Unlock()
+	first.call(first.unlisten)
+	if p.metrics != nil {
+		_ = p.metrics.Close() // the heir waits for the address
+	}
+	if err == nil {
+		p.windDown(ctx)
+	}
+	stopChecks()
+	p.stopLoops()
+	return err
+}
+
+// Ready is closed when the proxy listens.
+func (p *Proxy) Ready() <-chan struct{} { return p.ready }
+
+func (p *Proxy) allLoops() []*loop { return *p.loops.Load() }
+
+// addLoop starts another loop; the manager and Run only.
+func (p *Proxy) addLoop(faults chan<- error) error {
+	old := p.allLoops()
+	l, err := newLoop(p, len(old))
+	if err != nil {
+		return fmt.Errorf("start event loop: %w", err)
+	}
+	now := append(append([]*loop{}, old...), l)
+	linger := time.Duration(0)
+	if mayLinger(len(now)) {
+		linger = lingerFor
+	}
+	l.gate.linger = linger
+	for _, o := range old {
+		o.post(func() { o.gate.linger = linger })
+	}
+	p.loops.Store(&now)
+	p.wg.Go(func() {
+		if err := l.run(); err != nil {
+			p.count.loopFaults.Add(1)
+			select {
+			case faults <- err:
+			default:
+			}
+		}
+	})
+	return nil
+}
+
+func (p *Proxy) stopLoops() {
+	for _, l := range p.allLoops() {
+		l.post(func() { l.stop = true })
+	}
+	p.mu.Lock()
+	for _, w := range p.checkers {
+		w.cancel()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// emptiest chooses the loop for a new session; l is the one that accepted it.
+func (p *Proxy) emptiest(l *loop) *loop {
+	all := p.allLoops()
+	if len(all) == 1 {
+		return l
+	}
+	best := l
+	for _, o := range all {
+		if o.sessions.Load() < best.sessions.Load() {
+			best = o
+		}
+	}
+	return best
+}
+
+// setBudget raises the descriptor limit as far as allowed and keeps a spare.
+func (p *Proxy) setBudget() {
+	var lim unix.Rlimit
+	size := int64(1024)
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err == nil {
+		if lim.Cur < lim.Max {
+			lim.Cur = lim.Max
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+				p.log.Warn("raise descriptor limit", "err", err)
+				_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
+			}
+		}
+		size = int64(min(lim.Cur, 1<<30))
+	}
+	if d := int64(p.cfg.Limits.Descriptors); d > 0 {
+		size = min(size, d)
+	}
+	p.budget.set(max(size-reservedFDs, 2))
+	p.openSpare()
+}
+
+func (p *Proxy) openSpare() {
+	p.spareMu.Lock()
+	defer p.spareMu.Unlock()
+	if p.spare < 0 {
+		if fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			p.spare = fd
+		}
+	}
+}
+
+func (p *Proxy) closeSpare() {
+	p.spareMu.Lock()
+	defer p.spareMu.Unlock()
+	if p.spare >= 0 {
+		unix.Close(p.spare)
+		p.spare = -1
+	}
+}
+
+// refuseOne takes a connection in with the spare descriptor and closes it.
+func (p *Proxy) refuseOne(ln int) bool {
+	p.closeSpare()
+	defer p.openSpare()
+	fd, _, e := p.kernel.accept(ln)
+	if e != 0 {
+		return false
+	}
+	unix.Close(fd)
+	return true
+}
+
+// fault logs trouble of our own, once a second for each kind. Loops use it, so
+// it only leaves a line for the log writer.
+func (p *Proxy) fault(what string, err error) { p.sessionLog.fault(what, err) }
+
+// Inherit gives listening sockets of an earlier process to use instead of
+// opening new ones: those bound to a configured address are taken, others are
+// closed at Run. Call it before Run. The files are closed; their descriptors
+// are duplicated.
+func (p *Proxy) Inherit(files []*os.File) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs error
+	for _, f := range files {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("inherit %s: %w", f.Name(), err))
+		} else {
+			p.inherit = append(p.inherit, fd)
+			p.heir = true
+		}
+		f.Close()
+	}
+	return errs
+}
+
+// Listeners returns duplicates of the listening sockets, for handing over.
+// The caller closes them. Empty before Run listens.
+func (p *Proxy) Listeners() ([]*os.File, error) {
+	select {
+	case <-p.ready:
+	default:
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.retired {
+		return nil, ErrStopped
+	}
+	var files []*os.File
+	for _, ln := range p.lns {
+		fd, err := unix.FcntlInt(uintptr(ln.fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, fmt.Errorf("duplicate listener %s: %w", ln.addr, err)
+		}
+		files = append(files, os.NewFile(uintptr(fd), ln.addr.String()))
+	}
+	return files, nil
+}
+
+// Addrs returns the bound addresses of a frontend, after Ready; useful with
+// port 0.
+func (p *Proxy) Addrs(frontend string) []netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []netip.AddrPort
+	for _, ln := range p.lns {
+		if ln.fe.cfg.Name == frontend {
+			out = append(out, ln.addr)
+		}
+	}
+	return out
+}
+
+func (p *Proxy) openListeners() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	have := map[netip.AddrPort]int{}
+	for _, fd := range p.inherit {
+		_ = unix.SetNonblock(fd, true)
+		have[localAddr(fd)] = fd
+	}
+	p.inherit = nil
+	var errs error
+	for _, fe := range p.frontends {
+		for _, s := range fe.cfg.Bind {
+			ap := netip.MustParseAddrPort(s) // validated
+			fd, inherited := have[ap]
+			delete(have, ap)
+			var err error
+			if inherited {
+				err = tuneListener(fd, p.cfg.Keepalive)
+			} else {
+				fd, err = listenTCP(ap, p.cfg.Limits.Backlog, p.cfg.Keepalive)
+			}
+			if err != nil {
+				errs = errors.Join(errs, fmt.Errorf("frontend %s: %w", fe.cfg.Name, err))
+				if inherited {
+					unix.Close(fd)
+				}
+				continue
+			}
+			p.lns = append(p.lns, &listener{fe: fe, fd: fd, addr: localAddr(fd)})
+		}
+	}
+	for ap, fd := range have {
+		p.log.Warn("inherited listener is not configured", "addr", ap.String())
+		unix.Close(fd)
+	}
+	return errs
+}
+
+func (p *Proxy) closeListeners() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ln := range p.lns {
+		unix.Close(ln.fd)
+	}
+	p.lns = nil
+}

@@ -1,0 +1,205 @@
+package lbproxy
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	logQueue = 8192 // lines waiting; more are dropped and counted
+	logDelay = 50 * time.Millisecond
+)
+
+// logRecord is a session line before it is written.
+type logRecord struct {
+	at      int64
+	client  netip.AddrPort
+	fe      string
+	backend string
+	kind    recordKind
+	why     ending
+	refusal refusal
+	up      uint64
+	down    uint64
+	connect int64 // accepted to connected
+	total   int64 // accepted to closed
+	hits    uint64
+	err     error
+}
+
+type recordKind uint8
+
+const (
+	recordOpen recordKind = iota
+	recordClose
+	recordRefused
+	recordFault // fe says what went wrong
+)
+
+// sessionLog takes lines from the loops without waiting and writes them from
+// a goroutine of its own: a pipe to a slow journal must not hold up a loop.
+type sessionLog struct {
+	log     *slog.Logger
+	base    time.Time
+	all     bool
+	publish bool
+	dropped atomic.Uint64
+	poke    chan struct{}
+
+	mu       sync.Mutex
+	lines    []logRecord
+	spare    []logRecord
+	lastDeny [refusals]int64  // when the last such line was taken
+	denied   [refusals]uint64 // refused since
+	faults   map[string]int64 // when the last fault of each kind was taken
+}
+
+func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
+	return &sessionLog{log: log, base: base, all: which == "all", publish: which != "none", poke: make(chan struct{}, 1),
+		faults: map[string]int64{}}
+}
+
+func (g *sessionLog) wanted(m Mode) bool { return g.all || (g.publish && m == Publish) }
+
+func (g *sessionLog) put(r *logRecord) {
+	g.mu.Lock()
+	if len(g.lines) >= logQueue {
+		g.mu.Unlock()
+		g.dropped.Add(1)
+		return
+	}
+	g.lines = append(g.lines, *r)
+	first := len(g.lines) == 1
+	g.mu.Unlock()
+	if first {
+		select {
+		case g.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// opened writes the line of a publish session when it begins: it may last for
+// weeks, and its end is too late to learn of it.
+func (g *sessionLog) opened(s *session, l *loop) {
+	if s.fe.mode != Publish || !g.publish {
+		return
+	}
+	g.put(&logRecord{at: l.now, client: s.client, fe: s.fe.cfg.Name, backend: s.m.be.name, kind: recordOpen, connect: s.opened - s.start})
+}
+
+func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
+	if !g.wanted(s.fe.mode) {
+		return
+	}
+	r := logRecord{at: l.now, client: s.client, fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
+		up: s.half[0].bytes, down: s.half[1].bytes, connect: -1, total: l.now - s.start}
+	if s.m != nil && was == stateOpen {
+		r.backend, r.connect = s.m.be.name, s.opened-s.start
+	}
+	g.put(&r)
+}
+
+// refused takes one line per second and reason; the count says how many more.
+func (g *sessionLog) refused(fe *frontend, from netip.AddrPort, why refusal) {
+	now := int64(time.Since(g.base))
+	g.mu.Lock()
+	g.denied[why]++
+	if g.lastDeny[why] != 0 && now-g.lastDeny[why] < int64(time.Second) {
+		g.mu.Unlock()
+		return
+	}
+	n := g.denied[why]
+	g.lastDeny[why], g.denied[why] = now, 0
+	g.mu.Unlock()
+	g.put(&logRecord{at: now, client: from, fe: fe.cfg.Name, kind: recordRefused, refusal: why, hits: n})
+}
+
+// maxFaults bounds the table of faults; kinds carry a backend's name at most.
+const maxFaults = 1024
+
+// fault takes one line per second and kind of trouble.
+func (g *sessionLog) fault(what string, err error) {
+	now := int64(time.Since(g.base))
+	g.mu.Lock()
+	last, seen := g.faults[what]
+	if seen && now-last < int64(time.Second) {
+		g.mu.Unlock()
+		return
+	}
+	if len(g.faults) >= maxFaults {
+		clear(g.faults)
+	}
+	g.faults[what] = now
+	g.mu.Unlock()
+	g.put(&logRecord{at: now, fe: what, kind: recordFault, err: err})
+}
+
+// run writes until ctx ends, then what is left.
+func (g *sessionLog) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			g.write()
+			return
+		case <-g.poke:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(logDelay): // a few at a time cost less than each alone
+		}
+		g.write()
+	}
+}
+
+func (g *sessionLog) write() {
+	g.mu.Lock()
+	lines := g.lines
+	g.lines = g.spare[:0]
+	g.spare = nil
+	g.mu.Unlock()
+	for i := range lines {
+		g.line(&lines[i])
+	}
+	if cap(lines) > 512 {
+		lines = nil
+	}
+	g.mu.Lock()
+	g.spare = lines[:0]
+	g.mu.Unlock()
+}
+
+func (g *sessionLog) line(r *logRecord) {
+	ctx := context.Background()
+	if r.kind == recordFault {
+		g.log.Error(r.fe, "err", r.err)
+		return
+	}
+	if !g.log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	msg := "session open"
+	switch r.kind {
+	case recordClose:
+		msg = "session close"
+	case recordRefused:
+		msg = "session refused"
+	}
+	// The time is that of the event, not of the writing.
+	rec := slog.NewRecord(g.base.Add(time.Duration(r.at)), slog.LevelInfo, msg, 0)
+	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.fe))
+	if r.kind == recordRefused {
+		rec.AddAttrs(slog.String("reason", r.refusal.String()), slog.Uint64("count", r.hits))
+	} else if r.backend != "" {
+		rec.AddAttrs(slog.String("backend", r.backend), slog.Int64("connect_us", r.connect/1000))
+	}
+	if r.kind == recordClose {
+		rec.AddAttrs(slog.Uint64("up", r.up), slog.Uint64("down", r.down),
+			slog.Int64("ms", r.total/1e6), slog.String("reason", r.why.String()))
+	}
+	_ = g.log.Handler().Handle(ctx, rec) // nowhere to report it to
+}

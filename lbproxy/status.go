@@ -1,0 +1,122 @@
+package lbproxy
+
+import "time"
+
+// Status is what the admin API tells: everything as of one moment, counters
+// since start.
+type Status struct {
+	Version   int              `json:"version"` // of this document: 1
+	Started   time.Time        `json:"started"`
+	Loops     int              `json:"loops"`
+	Sessions  int64            `json:"sessions"`
+	FDs       Descriptors      `json:"descriptors"`
+	Pending   int64            `json:"pending_bytes"`
+	LogDrops  uint64           `json:"log_lines_dropped"`
+	Hedges    uint64           `json:"hedged_connects"`
+	Moved     uint64           `json:"sessions_rebalanced"`
+	Frontends []FrontendStatus `json:"frontends"`
+	Backends  []BackendStatus  `json:"backends"`
+}
+
+// Descriptors is the budget for sessions.
+type Descriptors struct {
+	Budget int64 `json:"budget"`
+	Free   int64 `json:"free"`
+}
+
+// FrontendStatus is one service.
+type FrontendStatus struct {
+	Name     string            `json:"name"`
+	Mode     Mode              `json:"mode"`
+	Listen   []string          `json:"listen"`
+	Sessions int64             `json:"sessions"`
+	Accepted uint64            `json:"accepted"`
+	Refused  map[string]uint64 `json:"refused,omitempty"`
+	Ended    map[string]uint64 `json:"ended,omitempty"`
+	// Serving says that a backend is up for it.
+	Serving bool `json:"serving"`
+}
+
+// BackendStatus is one master.
+type BackendStatus struct {
+	Name     string       `json:"name"`
+	Address  string       `json:"address"`
+	Weight   int          `json:"weight"`
+	Drain    bool         `json:"drain"`
+	Maint    bool         `json:"maint"`
+	Removing bool         `json:"removing"`
+	Ports    []PortStatus `json:"ports"`
+}
+
+// PortStatus is one master in one frontend.
+type PortStatus struct {
+	Frontend  string        `json:"frontend"`
+	Address   string        `json:"address"`
+	State     State         `json:"state"`
+	Since     time.Time     `json:"since"`
+	LastError string        `json:"last_error,omitempty"`
+	CheckTime time.Duration `json:"check_ns"` // smoothed
+	Checks    uint64        `json:"checks"`
+	Failed    uint64        `json:"checks_failed"`
+	Sessions  int64         `json:"sessions"`
+	Total     uint64        `json:"sessions_total"`
+	BytesUp   uint64        `json:"bytes_up"` // of ended sessions
+	BytesDown uint64        `json:"bytes_down"`
+	Refusals  uint64        `json:"connect_errors"`
+	Resets    uint64        `json:"resets"`
+	Cuts      uint64        `json:"cuts"`
+}
+
+// Status gathers the state of the proxy.
+func (p *Proxy) Status() Status {
+	st := Status{Version: 1, Started: p.base, LogDrops: p.sessionLog.dropped.Load(), Hedges: p.count.hedges.Load(),
+		Moved: p.count.rebalanced.Load(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
+	for _, l := range p.allLoops() {
+		st.Loops++
+		st.Sessions += l.sessions.Load()
+		st.Pending += l.pendNow.Load()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fe := range p.frontends {
+		fs := FrontendStatus{Name: fe.cfg.Name, Mode: fe.mode, Sessions: fe.sessions.Load(), Accepted: fe.accepted.Load(),
+			Refused: map[string]uint64{}, Ended: map[string]uint64{}}
+		for i := range fe.refused {
+			if n := fe.refused[i].Load(); n > 0 {
+				fs.Refused[refusal(i).String()] = n
+			}
+		}
+		for i := range fe.ended {
+			if n := fe.ended[i].Load(); n > 0 {
+				fs.Ended[ending(i).String()] = n
+			}
+		}
+		for _, ln := range p.lns {
+			if ln.fe == fe {
+				fs.Listen = append(fs.Listen, ln.addr.String())
+			}
+		}
+		for _, m := range fe.list() {
+			fs.Serving = fs.Serving || (m.State() == Up && !m.be.closedTo())
+		}
+		st.Frontends = append(st.Frontends, fs)
+	}
+	for _, b := range p.backends {
+		bs := BackendStatus{Name: b.name, Address: b.cfg.Address, Weight: int(b.weight.Load()), Drain: b.drain.Load(),
+			Maint: b.maint.Load(), Removing: b.removing.Load()}
+		for _, m := range b.members {
+			ps := PortStatus{Frontend: m.fe.cfg.Name, Address: m.addr.String(), State: m.State(), Sessions: m.conns.Load(),
+				Total: m.total.Load(), BytesUp: m.up.Load(), BytesDown: m.down.Load(), Refusals: m.refusals.Load(),
+				Resets: m.resets.Load(), Cuts: m.cuts.Load(), Since: p.base}
+			if w := p.checkers[m]; w != nil {
+				w.mu.Lock()
+				ps.Since, ps.LastError, ps.CheckTime = p.base.Add(time.Duration(w.since)), w.lastErr, w.srtt
+				ps.Checks, ps.Failed = w.checks, w.failed
+				w.mu.Unlock()
+			}
+			bs.Ports = append(bs.Ports, ps)
+		}
+		st.Backends = append(st.Backends, bs)
+	}
+	return st
+}

@@ -1,0 +1,297 @@
+package lbproxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"regexp"
+	"runtime"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"go.yaml.in/yaml/v3"
+)
+
+// maxConfigSize bounds a configuration file before it is parsed.
+const maxConfigSize = 1 << 20
+
+// maxBackends is the width of a session's set of tried members.
+const maxBackends = 64
+
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
+
+// LoadConfig reads a YAML or JSON file. Unknown keys are faults; all faults of
+// a file are in the one error, which is a *multierror.Error.
+func LoadConfig(path string) (Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("open proxy configuration: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
+	if err != nil {
+		return Config{}, fmt.Errorf("read proxy configuration: %w", err)
+	}
+	cfg, err := ParseConfig(b)
+	if err != nil {
+		return Config{}, fmt.Errorf("proxy configuration %s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+// ParseConfig is LoadConfig on bytes.
+func ParseConfig(b []byte) (Config, error) {
+	var cfg Config
+	if len(b) > maxConfigSize {
+		return cfg, fmt.Errorf("larger than %d bytes", maxConfigSize)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	var all *multierror.Error
+	if err := dec.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
+		var te *yaml.TypeError
+		if !errors.As(err, &te) {
+			return cfg, err
+		}
+		for _, s := range te.Errors {
+			all = multierror.Append(all, errors.New(s))
+		}
+	}
+	if err := cfg.Validate(); err != nil {
+		all = multierror.Append(all, err)
+	}
+	return cfg, all.ErrorOrNil()
+}
+
+func def[T int | int64 | uint32 | float64 | time.Duration](p *T, v T) {
+	if *p == 0 {
+		*p = v
+	}
+}
+
+// Validate sets the defaults and returns every fault found, as one
+// *multierror.Error, or nil.
+func (c *Config) Validate() error {
+	c.setDefaults()
+	var all *multierror.Error
+	bad := func(format string, a ...any) { all = multierror.Append(all, fmt.Errorf(format, a...)) }
+
+	if len(c.Frontends) == 0 {
+		bad("frontends: at least one is needed")
+	}
+	names, binds := map[string]bool{}, map[netip.AddrPort]string{}
+	for i := range c.Frontends {
+		c.Frontends[i].check(fmt.Sprintf("frontends[%d]", i), names, binds, bad)
+	}
+	names = map[string]bool{}
+	if len(c.Backends) > maxBackends {
+		bad("backends: %d given, at most %d", len(c.Backends), maxBackends)
+	}
+	for i := range c.Backends {
+		b := &c.Backends[i]
+		at := fmt.Sprintf("backends[%d]", i)
+		for _, err := range b.faults() {
+			bad("%s: %w", at, err)
+		}
+		if names[b.Name] {
+			bad("%s: name %q is used twice", at, b.Name)
+		}
+		names[b.Name] = true
+	}
+	c.checkRest(bad)
+	return all.ErrorOrNil()
+}
+
+func (c *Config) setDefaults() {
+	for i := range c.Frontends {
+		f := &c.Frontends[i]
+		if f.Balance == "" {
+			f.Balance = LeastConn
+		}
+		if f.Mode == Request {
+			def(&f.Idle, time.Hour)
+		}
+		def(&f.Outstanding, 15*time.Minute)
+		def(&f.HalfClosed, 5*time.Minute)
+		def(&f.Stall, time.Minute)
+		def(&f.Burst, 10*f.Rate)
+	}
+	for i := range c.Backends {
+		c.Backends[i].setDefaults()
+	}
+	def(&c.Limits.Pending, 64<<20)
+	def(&c.Limits.Backlog, 4096)
+	def(&c.Connect.Timeout, 2*time.Second)
+	def(&c.Connect.Hedge, 250*time.Millisecond)
+	def(&c.Connect.Header, 3*time.Second)
+	h := &c.Health
+	if h.Check == "" {
+		h.Check = CheckPing
+	}
+	def(&h.Inter, time.Second)
+	def(&h.FastInter, 250*time.Millisecond)
+	def(&h.DownInter, time.Second)
+	def(&h.Rise, 2)
+	def(&h.Fall, 2)
+	def(&h.Timeout, time.Second)
+	def(&h.Silence, 30*time.Second)
+	def(&h.SlowStart, 20*time.Second)
+	r := &c.Rebalance
+	def(&r.Delay, 5*time.Second)
+	def(&r.Excess, 0.10)
+	def(&r.Rate, 0.01)
+	def(&r.Quiet, time.Second)
+	k := &c.Keepalive
+	def(&k.Idle, time.Minute)
+	def(&k.Interval, 15*time.Second)
+	def(&k.Count, 3)
+	def(&k.UserTimeout, 90*time.Second)
+	if c.Log.Sessions == "" {
+		c.Log.Sessions = "all"
+	}
+	def(&c.Admin.Mode, 0o600)
+	def(&c.Loops, 1)
+	def(&c.MaxLoops, max(c.Loops, min(4, runtime.NumCPU())))
+	def(&c.Stop, 5*time.Second)
+}
+
+func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrPort]string, bad func(string, ...any)) {
+	if !nameRE.MatchString(f.Name) {
+		bad("%s: name %q is not a plain word", at, f.Name)
+	}
+	if names[f.Name] {
+		bad("%s: name %q is used twice", at, f.Name)
+	}
+	names[f.Name] = true
+	if f.Mode != Publish && f.Mode != Request {
+		bad("%s: mode %q is neither publish nor request", at, f.Mode)
+	}
+	if f.Balance != LeastConn && f.Balance != RoundRobin {
+		bad("%s: balance %q is neither leastconn nor roundrobin", at, f.Balance)
+	}
+	if len(f.Bind) == 0 {
+		bad("%s: bind: at least one address is needed", at)
+	}
+	for _, s := range f.Bind {
+		ap, err := netip.ParseAddrPort(s)
+		if err != nil {
+			bad("%s: bind %q: %w", at, s, err)
+			continue
+		}
+		if other, ok := binds[ap]; ok && ap.Port() != 0 {
+			bad("%s: bind %q is already used by %s", at, s, other)
+		}
+		binds[ap] = at
+	}
+	if f.Mode == Publish && f.Idle > 0 {
+		bad("%s: idle: a publish frontend must not have an idle limit", at)
+	}
+	if f.HalfClosed < 0 || f.Stall < 0 {
+		bad("%s: half_closed and stall must be positive", at)
+	}
+	if f.MaxSessions < 0 || f.MaxPerSource < 0 || f.Rate < 0 || f.Burst < 0 {
+		bad("%s: limits must not be negative", at)
+	}
+	for _, list := range []struct {
+		name string
+		p    []netip.Prefix
+	}{{"allow", f.Allow}, {"deny", f.Deny}, {"proxy_from", f.ProxyFrom}} {
+		for _, p := range list.p {
+			if !p.IsValid() {
+				bad("%s: %s has an invalid prefix", at, list.name)
+			}
+		}
+	}
+}
+
+func (b *Backend) setDefaults() {
+	def(&b.Weight, 100)
+	def(&b.PublishPort, 4505)
+	def(&b.RequestPort, 4506)
+}
+
+func (b *Backend) faults() []error {
+	var errs []error
+	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if !nameRE.MatchString(b.Name) {
+		bad("name %q is not a plain word", b.Name)
+	}
+	if _, err := netip.ParseAddr(b.Address); err != nil {
+		bad("address %q is not an IP address", b.Address)
+	}
+	if b.Weight < 1 || b.Weight > 1000 {
+		bad("weight %d is not within 1 to 1000", b.Weight)
+	}
+	if b.PublishPort < 1 || b.PublishPort > 65535 || b.RequestPort < 1 || b.RequestPort > 65535 {
+		bad("a port is not within 1 to 65535")
+	}
+	if b.MaxSessions < 0 {
+		bad("max_sessions must not be negative")
+	}
+	return errs
+}
+
+func (c *Config) checkRest(bad func(string, ...any)) {
+	positive := func(name string, d time.Duration) {
+		if d <= 0 {
+			bad("%s must be positive", name)
+		}
+	}
+	positive("connect.timeout", c.Connect.Timeout)
+	positive("connect.header", c.Connect.Header)
+	h := &c.Health
+	switch h.Check {
+	case CheckTCP, CheckReady, CheckPing:
+	case CheckExchange:
+		if h.Send == "" || h.Expect == "" || len(h.Expect) > 4096 {
+			bad("health: the exchange check needs send and expect (at most 4096 bytes)")
+		}
+	default:
+		bad("health: check %q is none of tcp, ready, ping, exchange", h.Check)
+	}
+	positive("health.inter", h.Inter)
+	positive("health.fastinter", h.FastInter)
+	positive("health.downinter", h.DownInter)
+	positive("health.timeout", h.Timeout)
+	positive("health.silence", h.Silence)
+	if h.Rise < 1 || h.Fall < 1 {
+		bad("health: rise and fall must be at least 1")
+	}
+	r := &c.Rebalance
+	if r.Excess < 0 || r.Rate < 0 || r.Rate > 1 || r.Delay < 0 || r.Quiet < 0 {
+		bad("rebalance: values must not be negative, rate at most 1")
+	}
+	k := &c.Keepalive
+	if k.Idle < time.Second || k.Interval < time.Second || k.Count < 1 || k.Count > 127 || k.UserTimeout < 0 {
+		bad("keepalive: idle and interval at least 1s, count 1 to 127")
+	}
+	switch c.Log.Sessions {
+	case "all", "publish", "none":
+	default:
+		bad("log: sessions %q is none of all, publish, none", c.Log.Sessions)
+	}
+	if c.Limits.Pending < 2*bufSize || c.Limits.Backlog < 1 || c.Limits.Descriptors < 0 {
+		bad("limits: pending at least %d, backlog at least 1, descriptors not negative", 2*bufSize)
+	}
+	if c.Limits.Descriptors > 0 && c.Limits.Descriptors < reservedFDs+2 {
+		bad("limits: descriptors must be at least %d", reservedFDs+2)
+	}
+	if c.Loops < 1 || c.Loops > 64 || c.MaxLoops < c.Loops || c.MaxLoops > 64 {
+		bad("loops must be 1 to 64 and max_loops not below it")
+	}
+	positive("stop", c.Stop)
+	if c.Admin.Mode > 0o777 {
+		bad("admin: mode %#o is not a permission", c.Admin.Mode)
+	}
+	if m := c.Admin.Metrics; m != "" {
+		ap, err := netip.ParseAddrPort(m)
+		if err != nil {
+			bad("admin: metrics %q: %w", m, err)
+		} else if !ap.Addr().IsLoopback() && !c.Admin.MetricsPublic {
+			bad("admin: metrics %q is not a loopback address (set metrics_public to allow it)", m)
+		}
+	}
+}

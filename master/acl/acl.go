@@ -1,0 +1,247 @@
+// Package acl decides what a proven caller may do: users of this host by
+// publisher_acl, callers of external systems by external_auth, minions by
+// peer and peer_run. It is pure: what it needs to know of minions comes in as
+// functions.
+//
+// Sources: salt/acl/__init__.py, salt/utils/minions.py (auth_check,
+// spec_check, fill_auth_list), salt/master.py and salt/daemons/masterapi.py
+// (peer, peer_run).
+package acl
+
+import (
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// FillAuthList collects what name and groups are granted in one section of
+// external_auth. Keys that end in % are groups; "*" counts only when no other
+// entry is for the name, unless permissive. Every other key is a name and
+// nothing else: as a pattern, "john.doe" would be "johnXdoe" too. (Salt tries
+// the name as a pattern for the keys, so that who signs in as "*" is everybody;
+// for plain names that comes to the same.)
+func FillAuthList(section *msgpack.Map, name string, groups []string, permissive bool) []any {
+	var out []any
+	matched := false
+	for k, v := range section.All() {
+		key, _ := k.(string)
+		grants, _ := v.([]any)
+		switch group, isGroup := strings.CutSuffix(key, "%"); {
+		case key == "*":
+			if permissive {
+				out = append(out, grants...)
+			}
+		case isGroup:
+			for _, g := range groups {
+				if g == strings.TrimRight(group, "%") {
+					out = append(out, grants...)
+					break
+				}
+			}
+		case key == name:
+			matched = true
+			out = append(out, grants...)
+		}
+	}
+	if !permissive && !matched {
+		out = append(out, section.List("*")...)
+	}
+	return out
+}
+
+// Blacklist is publisher_acl_blacklist.
+type Blacklist struct{ Users, Modules []string }
+
+// Refuses tells whether user, or one of the functions, is on the list.
+func (b Blacklist) Refuses(user string, funs []string) bool {
+	return listed(b.Users, user) || anyListed(b.Modules, funs)
+}
+
+func listed(list []string, s string) bool {
+	for _, e := range list {
+		if pattern.Expr(s, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func anyListed(list, values []string) bool {
+	for _, v := range values {
+		if listed(list, v) {
+			return true
+		}
+	}
+	return false
+}
+
+// Request is a job that somebody wants to publish.
+type Request struct {
+	// Funs and Args correspond; a job of one function has one of each. Args
+	// are lists whose last member may be the map of named arguments.
+	Funs []string
+	Args []any
+	// Minions are the ids that the target selects.
+	Minions []string
+}
+
+// Resolver returns the ids that a compound target selects.
+type Resolver func(compound string) ([]string, error)
+
+// Publish tells whether the permissions allow a job (auth_check): a text
+// permits functions on all minions; a map {target: functions} permits them
+// when every selected minion is in the target. Functions on always need no
+// permission. One permitted function of a compound job suffices in Salt; here
+// every one must be permitted. Expressions fit from the beginning of a name,
+// as Salt's do: "test" permits all of test.
+func Publish(perms []any, r Request, resolve Resolver, always ...string) bool {
+	if len(r.Funs) == 0 {
+		return false
+	}
+	for i, fun := range r.Funs {
+		var args []any
+		if i < len(r.Args) {
+			args, _ = r.Args[i].([]any)
+		}
+		if !contains(always, fun) && !permitted(perms, fun, args, r.Minions, resolve) {
+			return false
+		}
+	}
+	return true
+}
+
+func permitted(perms []any, fun string, args []any, minions []string, resolve Resolver) bool {
+	for _, p := range perms {
+		switch p := p.(type) {
+		case string:
+			if pattern.Match(p, fun) {
+				return true
+			}
+		case *msgpack.Map:
+			if p.Len() != 1 {
+				continue
+			}
+			for k, v := range p.All() {
+				target, _ := k.(string)
+				if within(minions, target, resolve) && funAllowed(v, fun, args) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// within tells whether all minions are in a target; none at all are in no
+// target (CVE-2022-22941).
+func within(minions []string, target string, resolve Resolver) bool {
+	if target == "*" {
+		return true
+	}
+	if len(minions) == 0 || target == "" || strings.HasPrefix(target, "@") {
+		return false
+	}
+	allowed, err := resolve(target)
+	if err != nil {
+		return false
+	}
+	set := make(map[string]bool, len(allowed))
+	for _, id := range allowed {
+		set[id] = true
+	}
+	for _, id := range minions {
+		if !set[id] {
+			return false
+		}
+	}
+	return true
+}
+
+// funAllowed reads the value of a map entry: a text, or a list of texts and
+// of maps {function: conditions on its arguments}.
+func funAllowed(valid any, fun string, args []any) bool {
+	list, ok := valid.([]any)
+	if !ok {
+		list = []any{valid}
+	}
+	args, kwargs := splitArgs(args)
+	for _, e := range list {
+		switch e := e.(type) {
+		case string:
+			if pattern.Match(e, fun) {
+				return true
+			}
+		case *msgpack.Map:
+			if e.Len() != 1 {
+				continue
+			}
+			for k, cond := range e.All() {
+				name, _ := k.(string)
+				if pattern.Match(name, fun) && argsAllowed(cond, args, kwargs) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func splitArgs(args []any) ([]any, *msgpack.Map) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	if m, ok := args[len(args)-1].(*msgpack.Map); ok && m.Bool("__kwarg__") {
+		return args[:len(args)-1], m
+	}
+	return args, nil
+}
+
+// argsAllowed checks {args: [patterns], kwargs: {name: pattern}}; a list of
+// such conditions is met by any of them. A pattern of nil accepts any value.
+func argsAllowed(cond any, args []any, kwargs *msgpack.Map) bool {
+	list, ok := cond.([]any)
+	if !ok {
+		list = []any{cond}
+	}
+	for _, c := range list {
+		m, ok := c.(*msgpack.Map)
+		if !ok {
+			continue
+		}
+		if positional(m.List("args"), args) && named(m.Map("kwargs"), kwargs) {
+			return true
+		}
+	}
+	return false
+}
+
+func positional(want, have []any) bool {
+	if len(want) > len(have) {
+		return false
+	}
+	for i, w := range want {
+		if !fits(w, have[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func named(want, have *msgpack.Map) bool {
+	for k, w := range want.All() {
+		v, ok := have.GetAny(k)
+		if !ok || !fits(w, v) {
+			return false
+		}
+	}
+	return true
+}
+
+func fits(want, have any) bool {
+	if want == nil {
+		return true
+	}
+	p, ok := want.(string)
+	return ok && pattern.Match(p, text(have))
+}

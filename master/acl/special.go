@@ -1,0 +1,112 @@
+package acl
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// text writes an argument the way Python's str does, as far as permissions
+// can tell.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case nil:
+		return "None"
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return ""
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Syntax means that a runner or wheel function is not MODULE.FUNCTION.
+func Syntax(fun string) bool {
+	mod, f, ok := strings.Cut(fun, ".")
+	return ok && mod != "" && f != "" && !strings.Contains(f, ".")
+}
+
+// Special tells whether the permissions allow a runner or a wheel function;
+// form is "runner" or "wheel" (spec_check). Permissions are "@runner" for all
+// of them, "@jobs" for a module, and maps {"@jobs": functions},
+// {"@runner": [...]}. Conditions are held against args and kwargs, which must
+// be those that the function will be called with.
+func Special(perms []any, form, fun string, args []any, kwargs *msgpack.Map) bool {
+	if !Syntax(fun) {
+		return false
+	}
+	mod, name, _ := strings.Cut(fun, ".")
+	kw := msgpack.NewMap("__kwarg__", true) // always there: an argument of args must not pass for it
+	for k, v := range kwargs.All() {
+		kw.Set(k, v)
+	}
+	kw.Set("__kwarg__", true)
+	all := append(slices.Clone(args), kw)
+	for _, p := range perms {
+		switch p := p.(type) {
+		case string:
+			if strings.HasPrefix(p, "@") && (p == "@"+mod || p == "@"+form || p == "@"+form+"s") {
+				return true
+			}
+		case *msgpack.Map:
+			if p.Len() != 1 {
+				continue
+			}
+			for k, v := range p.All() {
+				key, _ := k.(string)
+				if key == "@"+mod && funAllowed(v, name, all) {
+					return true
+				}
+				if (key == "@"+form || key == "@"+form+"s") && funAllowed(v, fun, all) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// Peer collects what peer (or peer_run) grants a minion: the option is a map
+// of expressions for ids to lists of expressions for functions.
+func Peer(option *msgpack.Map, id string) []any {
+	var out []any
+	for k, v := range option.All() {
+		expr, _ := k.(string)
+		if l, ok := v.([]any); ok && expr != "" && pattern.Match(expr, id) {
+			out = append(out, l...)
+		}
+	}
+	return out
+}
+
+// Run tells whether a minion may call a runner: one of the granted
+// expressions fits the beginning of its name (minion_runner).
+func Run(perms []any, fun string) bool {
+	for _, p := range perms {
+		if expr, ok := p.(string); ok && expr != "" && pattern.Match(expr, fun) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,356 @@
+package master
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+)
+
+// The commands that exist. Who adds one lists it here, and gives it a load in
+// plausible, so that the attacks below are tried on it.
+var (
+	minionCommands = []string{
+		"_dir_list", "_file_envs", "_file_find", "_file_hash", "_file_hash_and_stat", "_file_list", "_file_list_emptydirs", "_file_recv",
+		"_master_opts", "_master_tops", "_mine", "_mine_delete", "_mine_flush", "_mine_get", "_minion_event", "_pillar", "_register_resources",
+		"_return", "_serve_file", "_symlink_list", "_syndic_return", "minion_pub", "minion_publish", "minion_runner", "pub_ret", "revoke_auth",
+	}
+	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "wheel"}
+)
+
+const attackJID = "20260102030405678901"
+
+// plausible is a load with which a command would have an effect.
+func plausible(cmd, id string) []any {
+	switch cmd {
+	case "_pillar":
+		return []any{"grains", msgpack.NewMap("id", id, "x", newNonce()), "saltenv", "base", "pillarenv", nil, "ver", "2"}
+	case "_mine":
+		return []any{"data", msgpack.NewMap("f", newNonce()), "clear", false}
+	case "_mine_delete":
+		return []any{"fun", "f"}
+	case "_mine_get":
+		return []any{"tgt", "*", "fun", "f", "tgt_type", "glob"}
+	case "_minion_event":
+		return []any{"tag", "attack/event", "data", msgpack.NewMap("a", 1), "pretag", nil}
+	case "_return":
+		return []any{"jid", attackJID, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true}
+	case "_syndic_return":
+		return []any{"load", []any{msgpack.NewMap("jid", attackJID, "fun", "test.ping", "id", id, "return", msgpack.NewMap("ghost", msgpack.NewMap("return", true)))}}
+	case "_register_resources":
+		return []any{"resources", msgpack.NewMap("ssh", []any{"r1"}), "resource_grains", msgpack.NewMap()}
+	case "minion_pub", "minion_publish":
+		return []any{"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "", "tgt_type", "glob", "tmo", 1}
+	case "minion_runner":
+		return []any{"fun", "test.arg", "arg", []any{}}
+	case "pub_ret":
+		return []any{"jid", attackJID}
+	case "_file_recv":
+		return []any{"path", []any{"a", "b"}, "loc", 0, "size", 1, "data", "x"}
+	case "revoke_auth":
+		return []any{"preserve_minion_cache", false}
+	}
+	return []any{"path", "top.sls", "saltenv", "base", "loc", 0, "prefix", "", "opts", msgpack.NewMap()}
+}
+
+// loud lets every command have its effect.
+const loud = "file_recv: True\npeer:\n  .*: [.*]\npeer_run:\n  .*: [.*]\n"
+
+func TestCommandsAreListed(t *testing.T) {
+	m := &Master{}
+	if got := m.minionMethods().Names(false); !slices.Equal(got, minionCommands) {
+		t.Errorf("commands of minions: %q", got)
+	}
+	if got := m.localMethods().Names(true); !slices.Equal(got, localCommands) {
+		t.Errorf("commands of local clients: %q", got)
+	}
+}
+
+func TestAttack01UnlistedMethods(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("testdata/salt_methods.txt")
+	must(t, err)
+	names := strings.Fields(string(b))
+	if len(names) < 100 {
+		t.Fatalf("only %d names", len(names))
+	}
+	r := startMaster(t, loud)
+	n := r.accepted("min1", "min6")
+	r.listen()
+	sub := r.subscribe()
+	before := r.snapshot()
+	const secret = "canary-4711"
+	names = append(names, "", "Publish", "publish ", "ping\x00", "_auth\x00", "../publish", "ClearFuncs.publish", "__init__", "Do", "_AUTH", strings.Repeat("a", 5000), "_auth.__class__")
+	args := []any{"path", "x", "jid", attackJID, "data", secret, "fun", "test.ping", "tgt", "*", "arg", []any{}, "key", "x", "ret", "", "tag", "salt/x", "return", secret, "grains", msgpack.NewMap("a", secret), "clear", true}
+	var cmds []any
+	for _, name := range names {
+		cmds = append(cmds, name)
+	}
+	cmds = append(cmds, nil, int64(1), true, []any{"publish"}, msgpack.NewMap("publish", 1), []byte{0xff, 0xfe})
+	for _, cmd := range cmds {
+		name, _ := cmd.(string)
+		if !slices.Contains(localCommands, name) && name != "_auth" {
+			for _, fields := range [][]any{args, append([]any{"id", "min1", "tok", n.tok}, args...)} {
+				load := msgpack.NewMap(fields...)
+				load.Set("cmd", cmd)
+				v := r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3))
+				if m, ok := v.(*msgpack.Map); !ok || m.Len() != 0 {
+					t.Errorf("%.60q in the clear: %.100v", cmd, v)
+				}
+			}
+		}
+		if !slices.Contains(minionCommands, name) {
+			l := n.load("", args...)
+			l.Set("cmd", cmd)
+			if m, ok := n.askLoad(l).(*msgpack.Map); !ok || m.Len() != 0 {
+				t.Errorf("%.60q encrypted: %v", cmd, m)
+			}
+		}
+	}
+	// Without any cmd.
+	if v, ok := r.rawValue(msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("a", 1), "version", 3)).(*msgpack.Map); !ok || v.Len() != 0 {
+		t.Errorf("no cmd: %v", v)
+	}
+	r.quiet("unlisted methods")
+	if p := sub.published(); len(p) > 0 {
+		t.Errorf("%d publishes", len(p))
+	}
+	r.unchanged("unlisted methods", before)
+	if v := n.ask("_file_envs"); fmt.Sprint(v) != "[base]" {
+		t.Errorf("afterwards: %v", v)
+	}
+}
+
+func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "sharedsecret: right-password\nexternal_auth:\n  sharedsecret:\n    alice: [.*, '@wheel', '@runner', '@jobs']\npublisher_acl:\n  bob: [test.ping]\nclient_acl_verify: False\n")
+	n := r.accepted("min1", "min6")
+	r.listen()
+	sub := r.subscribe()
+	bobKey, err := os.ReadFile(r.path("cache", ".bob_key"))
+	must(t, err)
+	wrong := []byte(r.key)
+	wrong[10] ^= 1
+	token := strings.Repeat("a", 64)
+	before := r.snapshot()
+	type cred struct {
+		name   string
+		fields []any
+		slow   bool // password logins are delayed on purpose
+	}
+	creds := []cred{
+		{"nothing", nil, false}, {"user only", []any{"user", "root"}, false}, {"empty key", []any{"user", "root", "key", ""}, false},
+		{"wrong key", []any{"user", "root", "key", string(wrong)}, false}, {"part of the key", []any{"user", "root", "key", r.key[:75]}, false},
+		{"longer key", []any{"user", "root", "key", r.key + "A"}, false}, {"key without user", []any{"key", string(wrong)}, false},
+		{"session key", []any{"user", "root", "key", n.session.String()}, false}, {"publish key", []any{"user", "root", "key", n.aes.String()}, false},
+		{"nil", []any{"user", "root", "key", nil}, false}, {"list", []any{"user", "root", "key", []any{r.key}}, false}, {"true", []any{"user", "root", "key", true}, false},
+		{"map", []any{"user", "root", "key", msgpack.NewMap("$ne", "")}, false}, {"sudo", []any{"user", "sudo_root", "key", string(wrong)}, false},
+		{"unknown user", []any{"user", "mallory", "key", string(wrong)}, false}, {"user as list", []any{"user", []any{"root"}, "key", string(wrong)}, false},
+		{"unknown token", []any{"token", token}, false}, {"token path", []any{"token", "../../pki/m1.pem"}, false}, {"token nul", []any{"token", "a\x00"}, false}, {"empty token", []any{"token", ""}, false}, {"token nil", []any{"token", nil}, false},
+		{"eauth that is off", []any{"eauth", "auto", "username", "root", "password", "x"}, false}, {"eauth pam", []any{"eauth", "pam", "username", "root", "password", ""}, false}, {"eauth nil", []any{"eauth", nil}, false},
+		{"wrong password", []any{"eauth", "sharedsecret", "username", "alice", "password", "wrong"}, true},
+	}
+	forms := func(cmd string, c cred) []any {
+		base := []any{"tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", attackJID}
+		switch cmd {
+		case "wheel":
+			base = []any{"fun", "key.delete", "match", "min1"}
+		case "runner":
+			base = []any{"fun", "test.arg", "kwarg", msgpack.NewMap()}
+		case "mk_token", "get_token":
+			base = nil
+		}
+		return append(base, c.fields...)
+	}
+	refused := func(cmd, what string, v any) {
+		t.Helper()
+		switch m := v.(type) {
+		case *msgpack.Map:
+			if m.Map("error").Str("name") == "" && (cmd != "get_token" || m.Len() != 0) {
+				t.Errorf("%s, %s: %v", cmd, what, m)
+			}
+		case string, bool:
+			if v != "" && v != false {
+				t.Errorf("%s, %s: %v", cmd, what, v)
+			}
+		default:
+			t.Errorf("%s, %s: %v", cmd, what, v)
+		}
+	}
+	for _, cmd := range []string{"publish", "wheel", "runner", "mk_token", "get_token"} {
+		for _, c := range creds {
+			if c.slow && cmd != "mk_token" {
+				continue
+			}
+			refused(cmd, c.name, r.clear(cmd, forms(cmd, c)...))
+			if cmd == "publish" && len(c.fields) > 0 { // tokens and passwords travel in kwargs
+				refused(cmd, c.name+" in kwargs", r.clear(cmd, append(forms(cmd, cred{}), "kwargs", msgpack.NewMap(c.fields...))...))
+			}
+		}
+	}
+	// Bob's key does not make him somebody else, nor let him do more.
+	for _, c := range [][]any{{"user", "mallory"}, {"user", "bob", "fun", "test.arg"}, {"user", "bob", "fun", "cmd.run"}} {
+		f := append([]any{"tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "key", string(bobKey)}, c...)
+		refused("publish", fmt.Sprint("bob's key with ", c), r.clear("publish", f...))
+	}
+	refused("wheel", "bob", r.clear("wheel", "fun", "key.delete", "match", "min1", "user", "bob", "key", string(bobKey)))
+	r.quiet("refused callers")
+	if p := sub.published(); len(p) > 0 {
+		t.Errorf("%d publishes", len(p))
+	}
+	r.unchanged("refused callers", before)
+	// The right key, password and token do work.
+	jid := r.job("*", "test.ping").Str("jid")
+	p := sub.published()
+	if len(p) != 1 || n.openPublish(p[0]).Str("jid") != jid {
+		t.Fatalf("%d publishes", len(p))
+	}
+	if v := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right-password"); v.(*msgpack.Map).Str("token") == "" {
+		t.Errorf("mk_token: %v", v)
+	} else if v := r.clear("wheel", "fun", "key.list_all", "token", v.(*msgpack.Map).Str("token")); !v.(*msgpack.Map).Map("data").Bool("success") {
+		t.Errorf("wheel: %v", v)
+	}
+	for _, secret := range []string{r.key, string(bobKey), "right-password", n.session.String(), n.aes.String()} {
+		if strings.Contains(r.log.String(), secret) {
+			t.Error("a secret is in the log")
+		}
+	}
+}
+
+// TestAttack03NotProven sends every command with each way of not being who
+// the caller says. All must be refused, with the same words and no effect.
+func TestAttack03NotProven(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, loud)
+	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
+	// A third had another key before.
+	old := r.accepted("min3", "min8")
+	oldSession, oldTok := old.session, old.tok
+	must(t, r.m.keys.Delete("min3"))
+	renewed := r.accepted("min3", "minsha")
+	pending := r.newMinion("min4", "minsign")
+	pending.signIn()
+	// Two more were accepted, and have the sessions and tokens of that time.
+	rejected, demoted := r.accepted("min5", "mingrain"), r.accepted("min6", "minfilt")
+	rejected.ask("_file_envs")
+	must(t, r.m.keys.Move("min5", keys.Rejected))
+	must(t, r.m.keys.Move("min6", keys.Pending))
+	random, err := crypt.NewKey(nil)
+	must(t, err)
+	b.ask("_mine", "data", msgpack.NewMap("f", "theirs"))
+	r.listen()
+	sub := r.subscribe()
+	before := r.snapshot()
+	for _, cmd := range minionCommands {
+		load := func(n *minion, more ...any) *msgpack.Map {
+			return n.load(cmd, append(plausible(cmd, n.id), more...)...)
+		}
+		without := func(n *minion, field string) *msgpack.Map {
+			l := load(n)
+			l.Delete(field)
+			return l
+		}
+		for _, c := range []struct {
+			name    string
+			payload []byte
+		}{
+			{"no outer id", a.sealed(nil, a.session, load(a))},
+			{"outer id is no text", a.sealed([]any{"min1"}, a.session, load(a))},
+			{"no inner id", a.sealed("min1", a.session, without(a, "id"))},
+			{"foreign outer id", a.sealed("min2", a.session, load(a))},
+			{"foreign outer and inner id", a.sealed("min2", a.session, load(a, "id", "min2"))},
+			{"foreign inner id", a.sealed("min1", a.session, load(a, "id", "min2"))},
+			{"foreign inner id and token", a.sealed("min1", a.session, load(a, "id", "min2", "tok", b.tok))},
+			{"foreign session", a.sealed("min1", b.session, load(a))},
+			{"publish key", a.sealed("min2", a.aes, load(b))},
+			{"random key", a.sealed("min1", random, load(a))},
+			{"no token", a.sealed("min1", a.session, without(a, "tok"))},
+			{"foreign token", a.sealed("min1", a.session, load(a, "tok", b.tok))},
+			{"empty token", a.sealed("min1", a.session, load(a, "tok", ""))},
+			{"nil token", a.sealed("min1", a.session, load(a, "tok", nil))},
+			{"token as list", a.sealed("min1", a.session, load(a, "tok", []any{a.tok}))},
+			{"zero token", a.sealed("min1", a.session, load(a, "tok", make([]byte, len(a.tok))))},
+			{"no nonce", a.sealed("min1", a.session, without(a, "nonce"))},
+			{"short nonce", a.sealed("min1", a.session, load(a, "nonce", "x"))},
+			{"session and token of the old key", renewed.sealed("min3", oldSession, load(renewed, "tok", oldTok))},
+			{"session of the old key", renewed.sealed("min3", oldSession, load(renewed))},
+			{"token of the old key", renewed.sealed("min3", renewed.session, load(renewed, "tok", oldTok))},
+			{"pending minion", pending.sealed("min4", a.session, load(pending))},
+			{"rejected minion", rejected.payload(load(rejected))},
+			{"minion that waits again", demoted.payload(load(demoted))},
+			{"unknown minion", a.sealed("nobody", a.session, load(a, "id", "nobody"))},
+			{"damaged", damaged(a.payload(load(a)))},
+		} {
+			a.refused(cmd+", "+c.name, c.payload)
+		}
+	}
+	r.quiet("unproven requests")
+	if p := sub.published(); len(p) > 0 {
+		t.Errorf("%d publishes", len(p))
+	}
+	r.unchanged("unproven requests", before)
+	if e, ok := r.m.keys.Lookup("min1"); !ok || e.State != keys.Accepted {
+		t.Error("min1 lost its key")
+	}
+	// Proven, all of them are answered.
+	for _, cmd := range minionCommands {
+		if cmd == "_pillar" || cmd == "revoke_auth" || cmd == "minion_publish" {
+			continue
+		}
+		a.ask(cmd, plausible(cmd, "min1")...)
+	}
+	a.pillar()
+	if a.ask("revoke_auth") != true {
+		t.Error("revoke_auth")
+	}
+	a.refused("after revoke_auth", a.payload(a.load("_file_envs")))
+	until(t, "rotation", func() bool { return slices.Contains(tagsOf(r.seen()), "key") })
+}
+
+// damaged changes one byte of the sealed part.
+func damaged(payload []byte) []byte {
+	b := bytes.Clone(payload)
+	b[len(b)/3] ^= 1
+	return b
+}
+
+// The log of a refused request names the source, and does so in one line.
+func TestAttack07OldVersions(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "")
+	n := r.accepted("min1", "min6")
+	r.listen()
+	before := r.snapshot()
+	stranger := r.newMinion("new1", "min7")
+	for _, v := range []any{nil, int64(0), int64(1), int64(2), int64(-1), "3", "three", 3.0, true, []any{int64(3)}, msgpack.NewMap()} {
+		sealed := unpack(t, n.payload(n.load("_return", plausible("_return", "min1")...))).(*msgpack.Map)
+		clear := msgpack.NewMap("enc", "clear", "load", stranger.signInLoad(), "version", int64(3))
+		ping := msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("cmd", "ping"), "version", int64(3))
+		for name, env := range map[string]*msgpack.Map{"encrypted": sealed, "sign-in": clear, "ping": ping} {
+			if v == nil {
+				env.Delete("version")
+			} else {
+				env.Set("version", v)
+			}
+			start := time.Now()
+			if got := r.rawValue(env); got != "bad load" {
+				t.Errorf("%s with version %v: %.80v", name, v, got)
+			}
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("%s with version %v took %s", name, v, d)
+			}
+		}
+	}
+	r.quiet("old versions")
+	r.unchanged("old versions", before)
+	if log := r.log.String(); !strings.Contains(log, "minimum_auth_version") || !strings.Contains(log, "from="+strings.Split(r.host, ":")[0][:4]) {
+		t.Error("refusals are not logged with their source")
+	}
+}

@@ -1,0 +1,194 @@
+package auth
+
+import (
+	"context"
+	"crypto/rsa"
+	"errors"
+	"log/slog"
+	"net/netip"
+
+	"saltern/master/keys"
+)
+
+// verdict is what a sign-in has come to.
+type verdict struct {
+	act    string // event, "" for none
+	ret    any    // field ret of the answer when it is not accepted
+	pub    *rsa.PublicKey
+	pem    string // accepted key; session keys depend on it
+	known  bool   // the key was accepted before
+	stored bool   // the key was stored as accepted now
+	busy   bool   // come back later
+	again  bool   // the key changed meanwhile, decide again
+}
+
+func refused(act string) verdict { return verdict{act: act, ret: false} }
+
+// decide finds what to answer; the first rule that fits counts (master.py
+// _auth_impl). Only a change of the key store takes time. When somebody else
+// changes the key at the same time the decision is made again.
+func (s *Service) decide(ctx context.Context, r request, from netip.AddrPort) verdict {
+	for range 3 {
+		if v := s.decideOnce(ctx, r, from); !v.again {
+			return v
+		}
+	}
+	return verdict{busy: true}
+}
+
+func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort) verdict {
+	if err := keys.ValidID(r.id); err != nil {
+		s.log.Info("sign-in with an invalid id", "peer", from, "error", err)
+		return refused("")
+	}
+	if s.cfg.MaxMinions > 0 {
+		if n, has := s.cfg.Connected(r.id); n > s.cfg.MaxMinions && !has {
+			s.log.Info("too many minions connected", "minion", r.id, "peer", from, "connected", n)
+			return verdict{act: ActFull, ret: "full"}
+		}
+	}
+	e, found := s.cfg.Keys.Lookup(r.id)
+	switch {
+	case s.cfg.OpenMode:
+		return s.open(ctx, r, e, from)
+	case found && e.State == keys.Rejected:
+		s.log.Info("key is rejected", "minion", r.id, "peer", from)
+		return refused(ActReject)
+	case found && e.State == keys.Accepted:
+		return s.accepted(ctx, r, e, from)
+	case found:
+		return s.pending(ctx, r, e, from)
+	}
+	return s.unknown(ctx, r, from)
+}
+
+// accepted compares the key with the one on file.
+func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
+	if r.pub != e.PEM {
+		return s.denied(ctx, r, from)
+	}
+	pub, err := e.Public()
+	if err != nil {
+		s.log.Error("the accepted key is unusable", "minion", r.id, "error", err)
+		return refused("")
+	}
+	return verdict{act: ActAccept, pub: pub, pem: e.PEM, known: true}
+}
+
+// denied keeps a key that does not match the one on file.
+func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) verdict {
+	s.mismatches.log(s.log, slog.LevelError, "sign-in with another key than the one on file; this may be an attack",
+		"minion", r.id, "peer", from)
+	if _, err := s.parse(r.pub); err != nil {
+		return refused(ActDenied)
+	}
+	if _, have := s.cfg.Keys.Denied(r.id); have {
+		return refused(ActDenied)
+	}
+	if err := s.store(ctx, func() error { return s.cfg.Keys.Deny(r.id, r.pub) }); err != nil {
+		s.log.Error("storing a denied key", "minion", r.id, "error", err)
+	}
+	return refused(ActDenied)
+}
+
+// unknown is the first contact of an id.
+func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) verdict {
+	pub, err := s.parse(r.pub)
+	if err != nil {
+		s.log.Info("new key is unusable", "minion", r.id, "peer", from, "error", err)
+		return refused(ActError)
+	}
+	switch {
+	case s.cfg.Autosign.Reject(r.id):
+		return s.put(ctx, r, keys.Entry{}, keys.Rejected, refused(ActReject), "new key rejected by autoreject_file", from)
+	case s.cfg.Autosign.Accept(r.id, grainTexts(r.grains)):
+		v := verdict{act: ActAccept, pub: pub, pem: r.pub, stored: true}
+		return s.put(ctx, r, keys.Entry{}, keys.Accepted, v, "new key accepted automatically", from)
+	}
+	return s.put(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
+}
+
+// pending is a further contact before the administrator has decided.
+func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
+	if s.cfg.Autosign.Reject(r.id) {
+		old := r
+		old.pub = e.PEM // whatever key comes, the one on file is rejected
+		return s.put(ctx, old, e, keys.Rejected, refused(ActReject), "pending key rejected by autoreject_file", from)
+	}
+	if r.pub != e.PEM {
+		return s.denied(ctx, r, from)
+	}
+	if pub, err := e.Public(); err == nil && s.cfg.Autosign.Accept(r.id, grainTexts(r.grains)) {
+		v := verdict{act: ActAccept, pub: pub, pem: e.PEM, stored: true}
+		return s.put(ctx, r, e, keys.Accepted, v, "pending key accepted automatically", from)
+	}
+	s.log.Debug("key is pending", "minion", r.id, "peer", from)
+	return verdict{act: ActPend, ret: true}
+}
+
+// open is open_mode: whatever key comes is accepted.
+func (s *Service) open(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
+	pub, err := s.parse(r.pub)
+	if err != nil {
+		s.log.Info("key is unusable", "minion", r.id, "peer", from, "error", err)
+		return refused("")
+	}
+	v := verdict{act: ActAccept, pub: pub, pem: r.pub, known: e.State == keys.Accepted && e.PEM == r.pub}
+	if v.known {
+		return v
+	}
+	v.stored = true
+	return s.put(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
+}
+
+// put stores the key in place of old and returns v, or what to say when that
+// fails.
+func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.State, v verdict, msg string, from netip.AddrPort) verdict {
+	err := s.store(ctx, func() error { return s.cfg.Keys.Swap(r.id, old, st, r.pub) })
+	if errors.Is(err, keys.ErrChanged) {
+		return verdict{again: true}
+	}
+	if err != nil {
+		return s.failed(r, st, err, from)
+	}
+	s.log.Info(msg, "minion", r.id, "peer", from)
+	return v
+}
+
+// failed answers a sign-in whose key could not be stored: too many pending
+// keys look like a full master, everything else is a matter of time.
+func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPort) verdict {
+	if errors.Is(err, keys.ErrPendingFull) {
+		s.full.log(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
+		return verdict{act: ActFull, ret: "full"}
+	}
+	s.log.Error("storing a minion key", "minion", r.id, "state", st.String(), "error", err)
+	return verdict{busy: true}
+}
+
+func (s *Service) parse(pem string) (*rsa.PublicKey, error) {
+	return s.cfg.Keys.Bounds().ParsePublic([]byte(pem))
+}
+
+// store runs a change of the key store. It comes back when ctx is done or the
+// wait is over even if the disk hangs; the change then keeps its slot until
+// the disk answers, and no more than diskSlots can hang so.
+func (s *Service) store(ctx context.Context, change func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
+	defer cancel()
+	leave, err := s.disk.enter(ctx)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer leave()
+		done <- change()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,108 @@
+package auth
+
+import (
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"saltern/master/crypt"
+)
+
+// Identity is an RSA key pair of a master: its own, the cluster's or the one
+// that signs public keys.
+type Identity struct {
+	Key *rsa.PrivateKey
+	// Public is the PEM text of the public half exactly as it is sent:
+	// normalised, without a newline at the end.
+	Public string
+}
+
+// NewIdentity makes an Identity of a key in memory.
+func NewIdentity(key *rsa.PrivateKey) (Identity, error) {
+	text, err := crypt.PublicPEM(&key.PublicKey)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{Key: key, Public: text}, nil
+}
+
+// LoadIdentity reads <dir>/<name>.pem. The text of the public half is taken
+// from <name>.pub when that file holds the same key, so that minions which
+// compare it byte by byte see what they have stored.
+func LoadIdentity(dir, name, passphrase string) (Identity, error) {
+	key, err := crypt.LoadPrivate(filepath.Join(dir, name+".pem"), passphrase)
+	if err != nil {
+		return Identity{}, err
+	}
+	id, err := NewIdentity(key)
+	if err != nil {
+		return Identity{}, err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, name+".pub"))
+	if err == nil {
+		own := crypt.Bounds{Min: 1, Max: 1 << 16}
+		if pub, err := own.ParsePublic(text); err == nil && pub.Equal(&key.PublicKey) {
+			id.Public = crypt.NormalizePEM(string(text))
+		}
+	}
+	return id, nil
+}
+
+// OpenMaster reads the master's own key pair, or makes one of so many bits
+// when there is none. masterID is the option id; the files bear its name
+// without the suffix "_master", with master.pem and master.pub as links to
+// them, as in 3008 (crypt.py MasterKeys). A real master.pem of an older
+// release is used as it is.
+func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
+	name := strings.TrimSuffix(masterID, "_master")
+	if name == "" || strings.ContainsAny(name, "/\\\x00") || name[0] == '.' {
+		return Identity{}, fmt.Errorf("opening the master's key: unusable master id %.64q", masterID)
+	}
+	for _, n := range []string{name, "master"} {
+		id, err := LoadIdentity(dir, n, passphrase)
+		if err == nil || !errors.Is(err, os.ErrNotExist) {
+			return id, err
+		}
+	}
+	id, err := create(dir, name, passphrase, bits)
+	if err != nil {
+		return Identity{}, err
+	}
+	for _, ext := range []string{".pem", ".pub"} {
+		if err := os.Symlink(filepath.Join(dir, name+ext), filepath.Join(dir, "master"+ext)); err != nil && name != "master" {
+			return Identity{}, fmt.Errorf("linking the master's key: %w", err)
+		}
+	}
+	return id, nil
+}
+
+// OpenSigner reads the key pair that signs the master's public key
+// (master_sign_pubkey; name is master_sign_key_name), or makes it.
+func OpenSigner(dir, name, passphrase string, bits int) (Identity, error) {
+	id, err := LoadIdentity(dir, name, passphrase)
+	if errors.Is(err, os.ErrNotExist) {
+		return create(dir, name, passphrase, bits)
+	}
+	return id, err
+}
+
+func create(dir, name, passphrase string, bits int) (Identity, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Identity{}, fmt.Errorf("making the folder for master keys: %w", err)
+	}
+	key, err := crypt.GeneratePrivate(bits)
+	if err != nil {
+		return Identity{}, err
+	}
+	base := filepath.Join(dir, name)
+	if err := crypt.SavePublic(base+".pub", &key.PublicKey); err != nil {
+		return Identity{}, err
+	}
+	if err := crypt.SavePrivate(base+".pem", key, passphrase); err != nil {
+		return Identity{}, err
+	}
+	return NewIdentity(key)
+}

@@ -1,0 +1,46 @@
+package auth
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// burst lines are logged in each window; the rest is counted.
+const (
+	burst  = 20
+	window = 10 * time.Second
+)
+
+// occasional logs a message that a stranger can provoke, without letting him
+// fill the disk with it.
+type occasional struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	since   time.Time
+	logged  int
+	skipped int
+}
+
+func (o *occasional) log(l *slog.Logger, level slog.Level, msg string, args ...any) {
+	now := o.now()
+	o.mu.Lock()
+	skipped := 0
+	if d := now.Sub(o.since); d >= window || d < 0 {
+		skipped, o.since, o.logged, o.skipped = o.skipped, now, 0, 0
+	}
+	o.logged++
+	drop := o.logged > burst
+	if drop {
+		o.skipped++
+	}
+	o.mu.Unlock()
+	if skipped > 0 {
+		l.Log(context.Background(), level, msg+" (more of the kind were not logged)", "count", skipped)
+	}
+	if !drop {
+		l.Log(context.Background(), level, msg, args...)
+	}
+}

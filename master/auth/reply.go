@@ -1,0 +1,150 @@
+package auth
+
+import (
+	"context"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+// answer makes the payload for a verdict. It holds the RSA work, so it passes
+// the gates: who has no accepted key yet gets at most half of the workers.
+func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) (any, verdict) {
+	if !v.known {
+		leave, err := s.strangers.enter(ctx)
+		if err != nil {
+			return busyText, verdict{}
+		}
+		defer leave()
+	}
+	leave, err := s.known.enter(ctx)
+	if err != nil {
+		return busyText, verdict{}
+	}
+	defer leave()
+
+	if v.act != ActAccept {
+		return s.verdictReply(r, v.ret), v
+	}
+	m, err := s.acceptedMap(r, v, from)
+	if errors.Is(err, crypt.ErrAlgorithm) {
+		s.log.Info("sign-in with an unsupported encryption algorithm", "minion", r.id, "peer", from)
+		v.act = ""
+		return unsigned("bad enc algo"), v
+	}
+	if err != nil {
+		s.log.Error("answering a sign-in", "minion", r.id, "peer", from, "error", err)
+		v.act = ""
+		return s.verdictReply(r, false), v
+	}
+	s.stats.accepted.Add(1)
+	s.log.Info("minion signed in", "minion", r.id, "peer", from)
+	if r.version < 2 {
+		return m, v
+	}
+	m.Set("nonce", r.nonce)
+	return s.signed(m, r.sigAlgo), v
+}
+
+// verdictReply is the answer to a minion that may not come in (yet).
+func (s *Service) verdictReply(r request, ret any) any {
+	if r.version < 2 {
+		return unsigned(ret)
+	}
+	return s.signed(msgpack.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
+}
+
+// signed wraps a map with the signature over exactly the bytes that are sent.
+func (s *Service) signed(m *msgpack.Map, algo string) any {
+	load, err := msgpack.Marshal(m, msgpack.Raw)
+	if err == nil {
+		var sig []byte
+		if sig, err = s.cfg.Secrets.Sign(algo, load); err == nil {
+			return msgpack.NewMap("enc", "clear", "load", load, "sig", sig)
+		}
+	}
+	s.log.Error("signing an answer", "error", err)
+	return busyText
+}
+
+// acceptedMap holds the keys for a minion (master.py _auth_impl).
+func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (*msgpack.Map, error) {
+	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
+		return nil, err
+	}
+	sec := s.cfg.Secrets
+	m := msgpack.NewMap("enc", "pub", "pub_key", sec.Public(), "publish_port", s.cfg.PublishPort)
+	if sig := sec.pubSigs[r.sigAlgo]; sig != "" {
+		m.Set("pub_sig", sig)
+	}
+	if r.token != nil {
+		token, err := s.returnToken(r, v.pub)
+		if err != nil {
+			// As in Salt the answer goes out without a token, and a minion
+			// that knows the master refuses it.
+			s.badTokens.log(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
+		} else {
+			m.Set("token", token)
+		}
+	}
+	key, digest := sec.current()
+	shared, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(key.String()))
+	if err != nil {
+		return nil, err
+	}
+	own, err := sec.session(r.id, v.pem, sec.epoch(r.id, sec.cfg.Now()))
+	if err != nil {
+		return nil, err
+	}
+	session, err := crypt.Encrypt(v.pub, r.encAlgo, []byte(own.String()))
+	if err != nil {
+		return nil, err
+	}
+	m.Set("aes", shared)
+	m.Set("session", session)
+	m.Set("sig", digest)
+	return m, nil
+}
+
+var errToken = errors.New("token has not the form of a key")
+
+// returnToken opens a token with the master's key and encrypts it for the
+// minion, by which the master proves itself. Only what looks like a token, the
+// text of a symmetric key, is given back: otherwise an accepted minion could
+// have other ciphertexts opened for it.
+func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, error) {
+	plain, err := crypt.Decrypt(s.cfg.Secrets.cfg.Identity.Key, r.encAlgo, r.token)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := crypt.ParseKey(string(plain)); err != nil || len(plain) != crypt.KeyLen {
+		return nil, errToken
+	}
+	return crypt.Encrypt(pub, r.encAlgo, plain)
+}
+
+// SignBlob signs bytes with the key that minions know, for the answer to a
+// pillar request (algo is the request's sig_algo). The error for an unknown
+// algorithm is crypt.ErrAlgorithm.
+func (s *Service) SignBlob(algo string, data []byte) ([]byte, error) {
+	return s.cfg.Secrets.Sign(algo, data)
+}
+
+// EncryptTo encrypts a short text, such as a one-time key, for an accepted
+// minion.
+func (s *Service) EncryptTo(id, algo string, data []byte) ([]byte, error) {
+	e, err := s.acceptedKey(id)
+	if err != nil {
+		return nil, err
+	}
+	pub, err := e.Public()
+	if err != nil {
+		return nil, fmt.Errorf("encrypting for %q: %w", id, err)
+	}
+	return crypt.Encrypt(pub, algo, data)
+}

@@ -1,0 +1,197 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+// serialBlock is how many serials are noted as used ahead of time.
+const serialBlock = 1 << 20
+
+const dropMode = 0o400
+
+func (s *Secrets) publishFile() string { return filepath.Join(s.cfg.CacheDir, ".publish_key") }
+func (s *Secrets) dropFile() string    { return filepath.Join(s.cfg.CacheDir, ".dfn") }
+
+// openPublishKey takes the kept publish key, unless it is too old or somebody
+// has asked for a new one while the master was down.
+func (s *Secrets) openPublishKey() error {
+	p, err := s.readPublishKey()
+	asked := s.dropped()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return s.Rotate()
+	case err != nil:
+		s.cfg.Logger.Warn("the kept publish key is unusable, making a new one", "error", err)
+		return s.Rotate()
+	case asked || s.old(p.made):
+		return s.Rotate()
+	}
+	if p.digest, err = s.digest(p.key); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pub = p
+	return nil
+}
+
+func (s *Secrets) old(made time.Time) bool {
+	age := s.cfg.Now().Sub(made)
+	return age >= s.cfg.PublishSession || age < -time.Hour
+}
+
+// readPublishKey reads the key, the serials used and the time it was made.
+func (s *Secrets) readPublishKey() (publishKey, error) {
+	text, _, err := readSecret(s.publishFile())
+	if err != nil {
+		return publishKey{}, err
+	}
+	fields := strings.Fields(text)
+	if len(fields) != 3 {
+		return publishKey{}, errors.New("malformed publish key file")
+	}
+	key, err := crypt.ParseKey(fields[0])
+	if err != nil {
+		return publishKey{}, err
+	}
+	serial, err1 := strconv.ParseInt(fields[1], 10, 64)
+	made, err2 := strconv.ParseInt(fields[2], 10, 64)
+	if err := errors.Join(err1, err2); err != nil || serial < 0 {
+		return publishKey{}, errors.New("malformed publish key file")
+	}
+	return publishKey{key: key, serial: serial, limit: serial, made: time.Unix(made, 0)}, nil
+}
+
+// reserve notes that a block of serials is used up; after a restart counting
+// goes on behind it.
+func (s *Secrets) reserve(p *publishKey) error {
+	limit := p.serial + serialBlock
+	text := fmt.Sprintf("%s %d %d\n", p.key.String(), limit, p.made.Unix())
+	if err := crypt.WriteFile(s.publishFile(), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("keeping the publish key: %w", err)
+	}
+	p.limit = limit
+	return nil
+}
+
+// digest is the X9.31 signature over a publish key (master.py _auth_impl).
+func (s *Secrets) digest(key crypt.Key) ([]byte, error) {
+	sum := sha256.Sum256([]byte(key.String()))
+	sig, err := crypt.X931Sign(s.cfg.Identity.Key, []byte(hex.EncodeToString(sum[:])))
+	if err != nil {
+		return nil, fmt.Errorf("signing the publish key: %w", err)
+	}
+	return sig, nil
+}
+
+// Rotate replaces the publish key; serials start again. Minions notice at the
+// next publish, sign in again and then read that same publish. The caller
+// tells others with the event "key", {"rotate_aes_key": true}. In a cluster
+// it is an error: the masters agree on a key and call SetClusterKey.
+func (s *Secrets) Rotate() error {
+	if s.headOnly {
+		return errors.New("rotating the publish key: the cluster owns it")
+	}
+	s.rotateMu.Lock()
+	defer s.rotateMu.Unlock()
+	key, err := crypt.NewKey(s.cfg.Random)
+	if err != nil {
+		return fmt.Errorf("rotating the publish key: %w", err)
+	}
+	p := publishKey{key: key, made: s.cfg.Now()}
+	if p.digest, err = s.digest(key); err != nil {
+		return err
+	}
+	s.mu.Lock() // held over the write: NextPublish writes the same file
+	defer s.mu.Unlock()
+	if err := s.reserve(&p); err != nil {
+		return err
+	}
+	s.pub = p
+	return nil
+}
+
+// SetClusterKey takes the publish key that the cluster uses from now on.
+func (s *Secrets) SetClusterKey(key crypt.Key) error {
+	if !s.headOnly {
+		return errors.New("setting the cluster's publish key: this master is alone")
+	}
+	s.rotateMu.Lock()
+	defer s.rotateMu.Unlock()
+	digest, err := s.digest(key)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pub = publishKey{key: key, digest: digest, made: s.cfg.Now()}
+	return nil
+}
+
+// RotateIfDue replaces the publish key when it is older than publish_session
+// or when a drop file asks for it, and tells whether it did. Call it every
+// loop_interval. In a cluster it does nothing.
+func (s *Secrets) RotateIfDue() (bool, error) {
+	if s.headOnly {
+		return false, nil
+	}
+	s.mu.Lock()
+	made := s.pub.made
+	s.mu.Unlock()
+	if !s.dropped() && !s.old(made) {
+		return false, nil
+	}
+	return true, s.Rotate()
+}
+
+// dropped takes a drop file away and tells whether it was a good one: a
+// regular file of mode 0400 that names this master or, as older tools write
+// it, nobody (master.py handle_key_rotate).
+func (s *Secrets) dropped() bool {
+	path := s.dropFile()
+	st, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	if !st.Mode().IsRegular() || st.Mode() != dropMode {
+		s.cfg.Logger.Error("found a drop file with incorrect permissions, ignoring it", "path", path)
+		return false
+	}
+	text, _, err := readSecret(path)
+	if err != nil {
+		s.cfg.Logger.Error("reading the drop file", "path", path, "error", err)
+		return false
+	}
+	if text != "" && strings.TrimSuffix(text, "_master") != strings.TrimSuffix(s.cfg.MasterID, "_master") {
+		return false
+	}
+	if err := os.Remove(path); err != nil {
+		s.cfg.Logger.Error("removing the drop file", "path", path, "error", err)
+		return false
+	}
+	return true
+}
+
+// RequestRotation writes the drop file that asks the master with this
+// CacheDir for a new publish key (crypt.py dropfile). It is for tools that
+// run beside the master; asking twice is no error.
+func RequestRotation(cacheDir, masterID string) error {
+	path := filepath.Join(cacheDir, ".dfn")
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	if err := crypt.WriteFile(path, []byte(masterID), dropMode); err != nil {
+		return fmt.Errorf("asking for a key rotation: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package auth
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+// SecretsConfig says where a master's secrets are.
+type SecretsConfig struct {
+	// Identity is what minions know as the master: the cluster's key pair in
+	// a cluster, otherwise the master's own.
+	Identity Identity
+	// MasterID is the option id; drop files name it.
+	MasterID string
+	// CacheDir holds the seed, the publish key and the drop file.
+	CacheDir string
+	// SeedFile is the file of the session seed; "" means
+	// <CacheDir>/.session_seed. In a cluster it is one shared file.
+	SeedFile string
+	// Seed is the seed of session keys in hexadecimal, when the masters of a
+	// cluster have agreed on one; then there is no file. SetClusterSeed
+	// replaces it.
+	Seed string
+	// ClusterKey is the publish key that the masters of a cluster share. When
+	// it is set, publishes carry no serial (several masters count apart) and
+	// the key is replaced by SetClusterKey only.
+	ClusterKey crypt.Key
+	// PublishSession is publish_session: the age at which the publish key is
+	// replaced and the length of an epoch of session keys. 0 means Salt's
+	// 24 hours.
+	PublishSession time.Duration
+	// Signer signs the public key for minions with
+	// verify_master_pubkey_sign (master_sign_pubkey); nil for none.
+	Signer *Identity
+	// PubkeySignature is a signature made elsewhere that is sent as it is
+	// (master_use_pubkey_signature); it goes before Signer.
+	PubkeySignature string
+	// SigningAlgorithm is publish_signing_algorithm; "" means PKCS1v15-SHA1.
+	SigningAlgorithm string
+
+	Random io.Reader        // nil means the system's secure source
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil discards
+}
+
+// Secrets are what only masters know. All methods may be called concurrently.
+type Secrets struct {
+	cfg      SecretsConfig
+	pubSigs  map[string]string
+	headOnly bool // in a cluster: no serials, no file
+
+	sessions sync.Map // id → *cachedSession
+
+	rotateMu sync.Mutex // one rotation at a time; taken before mu
+
+	mu   sync.Mutex
+	pub  publishKey
+	seed []byte // pseudo-random key of HKDF; never changed in place
+
+	seedGen atomic.Uint64 // counts the seeds
+}
+
+// publishKey is the shared AES key with what belongs to it.
+type publishKey struct {
+	key    crypt.Key
+	digest []byte    // X9.31 over the hexadecimal SHA-256 of the key text
+	made   time.Time // for its age
+	serial int64     // last one given out
+	limit  int64     // serials up to here are noted on disk as used
+}
+
+// OpenSecrets reads the secrets and makes those that are missing. It computes
+// the X9.31 signature over the publish key and, with a Signer, the signatures
+// over the public key once, since neither depends on the request.
+func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
+	if cfg.Identity.Key == nil {
+		return nil, errors.New("opening secrets: no identity")
+	}
+	if cfg.PublishSession <= 0 {
+		cfg.PublishSession = 24 * time.Hour
+	}
+	if cfg.SeedFile == "" {
+		cfg.SeedFile = filepath.Join(cfg.CacheDir, ".session_seed")
+	}
+	if cfg.SigningAlgorithm == "" {
+		cfg.SigningAlgorithm = crypt.PKCS1SHA1
+	}
+	if _, err := crypt.SignatureHash(cfg.SigningAlgorithm); err != nil {
+		return nil, fmt.Errorf("publish_signing_algorithm: %w", err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Secrets{cfg: cfg, headOnly: !cfg.ClusterKey.IsZero()}
+	var err error
+	if cfg.Seed != "" {
+		s.seed, err = parseSeed(cfg.Seed)
+	} else {
+		s.seed, err = openSeed(cfg.SeedFile, cfg.Random)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.pubSigs, err = signPublic(cfg); err != nil {
+		return nil, err
+	}
+	if s.headOnly {
+		return s, s.SetClusterKey(cfg.ClusterKey)
+	}
+	return s, s.openPublishKey()
+}
+
+// signPublic makes the field pub_sig for each algorithm a minion may want.
+// Salt sends base64 with a newline at the end (binascii.b2a_base64), or the
+// content of the file.
+func signPublic(cfg SecretsConfig) (map[string]string, error) {
+	sigs := map[string]string{}
+	for _, algo := range []string{crypt.PKCS1SHA1, crypt.PKCS1SHA224} {
+		switch {
+		case cfg.PubkeySignature != "":
+			sigs[algo] = crypt.NormalizePEM(cfg.PubkeySignature)
+		case cfg.Signer != nil:
+			sig, err := crypt.Sign(cfg.Signer.Key, algo, []byte(cfg.Identity.Public))
+			if err != nil {
+				return nil, fmt.Errorf("signing the public key: %w", err)
+			}
+			sigs[algo] = base64.StdEncoding.EncodeToString(sig) + "\n"
+		}
+	}
+	return sigs, nil
+}
+
+// Public is the text of the public key that minions store.
+func (s *Secrets) Public() string { return s.cfg.Identity.Public }
+
+// SigningAlgorithm is the algorithm for publishes.
+func (s *Secrets) SigningAlgorithm() string { return s.cfg.SigningAlgorithm }
+
+// Sign signs with the identity, for pillars (the algorithm that the minion
+// asked for) and publishes (SigningAlgorithm). It costs a private operation.
+func (s *Secrets) Sign(algo string, data []byte) ([]byte, error) {
+	return crypt.Sign(s.cfg.Identity.Key, algo, data)
+}
+
+// PublishKey is the key that publishes are encrypted with now.
+func (s *Secrets) PublishKey() crypt.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pub.key
+}
+
+// Clustered tells whether several masters publish with the same key, so that
+// publishes carry no serial.
+func (s *Secrets) Clustered() bool { return s.headOnly }
+
+// NextPublish is the key for one publish together with its serial. Minions
+// drop a publish whose serial is not above the last one they saw under the
+// same key (crypt.py Crypticle.loads), therefore the two come together and
+// serials go on after a restart. In a cluster the serial is 0 and must be
+// left out. The error is a disk's that cannot note the serials used; it comes
+// at most once in 2^20 publishes.
+func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.headOnly {
+		return s.pub.key, 0, nil
+	}
+	if s.pub.serial >= s.pub.limit {
+		if err := s.reserve(&s.pub); err != nil {
+			return crypt.Key{}, 0, err
+		}
+	}
+	s.pub.serial++
+	return s.pub.key, s.pub.serial, nil
+}
+
+// current is the publish key and the signature over it.
+func (s *Secrets) current() (crypt.Key, []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pub.key, s.pub.digest
+}
+
+// readSecret reads a small file that only its owner may read.
+func readSecret(path string) (string, os.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", nil, err
+	}
+	if !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 {
+		return "", nil, fmt.Errorf("%s must be a regular file that only its owner may read (mode 0600)", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return "", nil, err
+	}
+	return strings.TrimSpace(string(b)), st, nil
+}

@@ -1,0 +1,349 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+)
+
+// Tags of the events that sign-ins fire (salt/utils/event.py tagify).
+const (
+	TagAuth = "salt/auth"
+	TagKey  = "salt/key"
+)
+
+// Acts of a sign-in, as in the event "salt/auth".
+const (
+	ActAccept = "accept"
+	ActPend   = "pend"
+	ActReject = "reject"
+	ActDenied = "denied"
+	ActFull   = "full"
+	ActError  = "error"
+)
+
+// Defaults of Config. A minion waits 5 s for an answer (auth_timeout), so a
+// longer queue than can be served in that time helps nobody.
+const (
+	DefaultQueue   = 2048
+	DefaultMaxWait = 4 * time.Second
+)
+
+// Config of a Service. Keys and Secrets are required.
+type Config struct {
+	Keys     *keys.Store
+	Secrets  *Secrets
+	Autosign *keys.Autosign // nil accepts and rejects nobody by itself
+	// PublishPort is the port of 4505 that minions are told.
+	PublishPort int
+	// OpenMode is open_mode: every key is accepted and overwrites the one on
+	// file. It turns authentication off.
+	OpenMode bool
+	// MaxMinions is max_minions, 0 for no limit. Connected returns how many
+	// minions are connected and whether id is one of them; it is required
+	// with MaxMinions.
+	MaxMinions int
+	Connected  func(id string) (count int, has bool)
+	// ClusterEvents tells peers of keys accepted here: event salt/key.
+	ClusterEvents bool
+	// NoEvents is auth_events: False. EventGrains is
+	// auth_events_autosign_grains: the acts whose events carry the grains.
+	NoEvents    bool
+	EventGrains []string
+	// Events takes the events; it must not block. nil drops them.
+	Events func(tag string, data *msgpack.Map)
+	// Workers is how many sign-ins do RSA work at once, 0 for one per
+	// processor. Queue and MaxWait bound those that wait; 0 for defaults.
+	Workers int
+	Queue   int
+	MaxWait time.Duration
+	Logger  *slog.Logger // nil discards
+}
+
+// Stats are counters since start.
+type Stats struct {
+	SignIns  uint64 // requests answered, by whatever
+	Accepted uint64 // of these accepted
+	Busy     uint64 // turned away because a queue was full or too slow
+	Tokens   uint64 // request tokens that took a public operation to verify
+}
+
+// Service signs minions in and proves requests. All methods may be called
+// concurrently.
+type Service struct {
+	cfg Config
+	log *slog.Logger
+
+	known     *gate // RSA work, everybody passes
+	strangers *gate // passed before known by those without an accepted key
+	disk      *gate // changes of the key store
+
+	tokens sync.Map // id → verified
+
+	mismatches, badTokens, full occasional
+	stats                       struct{ signIns, accepted, tokens atomic.Uint64 }
+}
+
+// diskSlots is how many key files are written at once. A write to a volume
+// that hangs keeps its slot, so that not more than these hang.
+const diskSlots = 16
+
+// New makes a Service. It logs a warning for each option that leaves the door
+// open, see Warnings.
+func New(cfg Config) (*Service, error) {
+	if cfg.Keys == nil || cfg.Secrets == nil {
+		return nil, errors.New("making the sign-in service: keys and secrets are required")
+	}
+	if cfg.MaxMinions > 0 && cfg.Connected == nil {
+		return nil, errors.New("making the sign-in service: max_minions needs a count of connected minions")
+	}
+	if cfg.Autosign == nil {
+		cfg.Autosign = keys.NewAutosign(keys.AutosignConfig{})
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Queue <= 0 {
+		cfg.Queue = DefaultQueue
+	}
+	if cfg.MaxWait <= 0 {
+		cfg.MaxWait = DefaultMaxWait
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{
+		cfg: cfg, log: cfg.Logger,
+		known:     newGate(cfg.Workers, cfg.Queue, cfg.MaxWait),
+		strangers: newGate(max(1, cfg.Workers/2), cfg.Queue, cfg.MaxWait),
+		disk:      newGate(diskSlots, cfg.Queue, cfg.MaxWait),
+	}
+	for _, o := range []*occasional{&s.mismatches, &s.badTokens, &s.full} {
+		o.now = cfg.Secrets.cfg.Now
+	}
+	cfg.Keys.OnChange(s.forget)
+	for _, w := range s.Warnings() {
+		s.log.Warn(w)
+	}
+	return s, nil
+}
+
+// Warnings are the problems of the configuration that a status page should
+// show as long as they last.
+func (s *Service) Warnings() []string {
+	var w []string
+	if s.cfg.OpenMode {
+		w = append(w, "open_mode is on: any host can take the place of any minion")
+	}
+	if s.cfg.Autosign.Open() {
+		w = append(w, "auto_accept is on: any host can become a minion")
+	}
+	return w
+}
+
+// Close waits until no change of a key is under way; afterwards no key is
+// stored any more and sign-ins that would need it are told to come back. The
+// error is ctx's.
+func (s *Service) Close(ctx context.Context) error {
+	for i := range cap(s.disk.slots) {
+		select {
+		case s.disk.slots <- struct{}{}:
+		case <-ctx.Done():
+			for range i {
+				s.disk.leave()
+			}
+			return fmt.Errorf("waiting for key files to be written: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Stats returns the counters.
+func (s *Service) Stats() Stats {
+	return Stats{
+		SignIns:  s.stats.signIns.Load(),
+		Accepted: s.stats.accepted.Load(),
+		Busy:     s.known.busy.Load() + s.strangers.busy.Load() + s.disk.busy.Load(),
+		Tokens:   s.stats.tokens.Load(),
+	}
+}
+
+// Event is what became of a sign-in.
+type Event struct {
+	Act    string // one of the Act constants; "" when nothing is known of the id
+	ID     string
+	Pub    string // key that was offered, "" when it was none
+	Result bool   // accepted or pending
+}
+
+// SignIn answers the load of an _auth request with the complete payload: a
+// map or, for what cannot be answered otherwise, a text. It never fails; the
+// answer says what to do. Events go to Config.Events. It returns when the
+// answer is ready, when the queues are full, or when ctx is done.
+func (s *Service) SignIn(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) any {
+	payload, _ := s.SignInEvent(ctx, load, version, from)
+	return payload
+}
+
+// Answers that are not signed. A minion takes a text for a failed sign-in and
+// comes back on a new connection after acceptance_wait_time, just as it does
+// after "full".
+const (
+	badLoad  = "bad load"
+	busyText = "master is busy, sign in again later"
+)
+
+func unsigned(ret any) *msgpack.Map {
+	return msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("ret", ret))
+}
+
+// SignInEvent is SignIn with what became of the request.
+func (s *Service) SignInEvent(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) (any, Event) {
+	s.stats.signIns.Add(1)
+	r, err := parseRequest(load, version)
+	if err != nil {
+		s.log.Info("sign-in refused", "peer", from, "error", err)
+		return badLoad, Event{}
+	}
+	if _, err := crypt.SignatureHash(r.sigAlgo); err != nil {
+		s.log.Info("sign-in with an unsupported signing algorithm", "minion", r.id, "peer", from, "error", err)
+		return unsigned("bad sig algo"), Event{ID: r.id}
+	}
+	v := s.decide(ctx, r, from)
+	if v.busy {
+		return busyText, Event{ID: r.id}
+	}
+	payload, v := s.answer(ctx, r, v, from)
+	ev := Event{Act: v.act, ID: r.id, Pub: r.pub, Result: v.act == ActAccept || v.act == ActPend}
+	s.fire(r, v, ev)
+	return payload, ev
+}
+
+// request is an _auth load that has the right shape.
+type request struct {
+	id, pub          string // pub is normalised
+	nonce            string
+	encAlgo, sigAlgo string
+	token            []byte
+	grains           *msgpack.Map
+	version          int64
+}
+
+const (
+	maxNonce = 64
+	maxPub   = 4096
+)
+
+// parseRequest reads the fields (crypt.py minion_sign_in_payload).
+func parseRequest(load *msgpack.Map, version int64) (request, error) {
+	r := request{version: version, grains: load.Map("autosign_grains")}
+	var ok bool
+	text := func(key, fallback string) (string, error) {
+		v, has := load.Get(key)
+		if !has {
+			return fallback, nil
+		}
+		s, ok := v.(string)
+		if !ok {
+			return "", fmt.Errorf("field %s is a %T", key, v)
+		}
+		return s, nil
+	}
+	var err error
+	if r.id, err = text("id", ""); err != nil {
+		return r, err
+	}
+	if r.nonce, err = text("nonce", ""); err != nil {
+		return r, err
+	}
+	if version >= 2 && (r.nonce == "" || len(r.nonce) > maxNonce) {
+		return r, fmt.Errorf("nonce of %d bytes", len(r.nonce))
+	}
+	if r.encAlgo, err = text("enc_algo", crypt.OAEPSHA1); err != nil {
+		return r, err
+	}
+	if r.sigAlgo, err = text("sig_algo", crypt.PKCS1SHA1); err != nil {
+		return r, err
+	}
+	if r.pub, err = text("pub", ""); err != nil {
+		return r, err
+	}
+	if len(r.pub) > maxPub {
+		return r, fmt.Errorf("public key of %d bytes", len(r.pub))
+	}
+	r.pub = crypt.NormalizePEM(r.pub)
+	if _, has := load.Get("token"); has {
+		if r.token, ok = load.Bytes("token"); !ok {
+			return r, errors.New("token is not bytes")
+		}
+	}
+	return r, nil
+}
+
+// fire sends the event of a sign-in (master.py _auth_impl); the order of the
+// fields is that of the Python master.
+func (s *Service) fire(r request, v verdict, ev Event) {
+	if s.cfg.Events == nil || ev.Act == "" {
+		return
+	}
+	if v.stored && s.cfg.ClusterEvents && ev.Act == ActAccept {
+		s.cfg.Events(TagKey, msgpack.NewMap("result", true, "act", ActAccept, "id", r.id, "pub", r.pub))
+	}
+	if s.cfg.NoEvents {
+		return
+	}
+	data := msgpack.NewMap("result", ev.Result, "act", ev.Act, "id", r.id, "pub", r.pub)
+	if ev.Act == ActDenied {
+		data = msgpack.NewMap("result", ev.Result, "id", r.id, "act", ev.Act, "pub", r.pub)
+	}
+	if r.grains.Len() > 0 && slices.Contains(s.cfg.EventGrains, ev.Act) {
+		data.Set("autosign_grains", r.grains)
+	}
+	s.cfg.Events(TagAuth, data)
+}
+
+// pythonText spells a grain's value as Python's str does, for comparison with
+// the lines of a file.
+func pythonText(v any) (string, bool) {
+	switch v := v.(type) {
+	case nil:
+		return "None", true
+	case string:
+		return v, true
+	case bool:
+		if v {
+			return "True", true
+		}
+		return "False", true
+	case int64, uint64:
+		return fmt.Sprint(v), true
+	}
+	return "", false
+}
+
+// grainTexts are the grains that can decide about a new key.
+func grainTexts(m *msgpack.Map) map[string]string {
+	if m.Len() == 0 || m.Len() > 64 {
+		return nil
+	}
+	out := make(map[string]string, m.Len())
+	for k, v := range m.All() {
+		name, ok := k.(string)
+		if text, isText := pythonText(v); ok && isText && !strings.ContainsAny(name, "/\x00") {
+			out[name] = text
+		}
+	}
+	return out
+}

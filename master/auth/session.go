@@ -1,0 +1,174 @@
+package auth
+
+import (
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+const (
+	seedLen = 32
+	// skew is how far the clocks of two masters may be apart: a key of the
+	// next epoch is good that long before the epoch begins.
+	skew = 5 * time.Minute
+	// sessionKeyLen is the number of bytes in a crypt.Key.
+	sessionKeyLen = 56
+)
+
+// openSeed reads the seed of session keys, or makes it. When several masters
+// start at once on a shared folder, one file wins (link fails when the name
+// is taken) and all read it.
+func openSeed(path string, random io.Reader) ([]byte, error) {
+	text, _, err := readSecret(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := makeSeed(path, random); err != nil {
+			return nil, fmt.Errorf("making the session seed: %w", err)
+		}
+		text, _, err = readSecret(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the session seed: %w", err)
+	}
+	prk, err := parseSeed(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return prk, nil
+}
+
+// parseSeed makes the key of HKDF from the text of a seed.
+func parseSeed(text string) ([]byte, error) {
+	seed, err := hex.DecodeString(text)
+	if err != nil || len(seed) != seedLen {
+		return nil, fmt.Errorf("reading the session seed: not %d hexadecimal digits", 2*seedLen)
+	}
+	prk, err := hkdf.Extract(sha256.New, seed, []byte("saltern session keys"))
+	if err != nil {
+		return nil, fmt.Errorf("preparing the session seed: %w", err)
+	}
+	return prk, nil
+}
+
+func makeSeed(path string, random io.Reader) (err error) {
+	if random == nil {
+		random = rand.Reader
+	}
+	seed := make([]byte, seedLen)
+	if _, err := io.ReadFull(random, seed); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.WriteString(hex.EncodeToString(seed)); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// epoch is the number of the epoch of a minion at a time. Minions change
+// epochs at different times of the day, so that they do not all come to sign
+// in again at once.
+func (s *Secrets) epoch(id string, at time.Time) int64 {
+	sum := sha256.Sum256([]byte(id))
+	period := int64(s.cfg.PublishSession / time.Second)
+	offset := int64(binary.BigEndian.Uint32(sum[:4])) % max(period, 1)
+	return (at.Unix() + offset) / max(period, 1)
+}
+
+// session derives the session key of a minion for an epoch. pem is its
+// accepted key, normalised: another key has other sessions.
+func (s *Secrets) session(id, pem string, epoch int64) (crypt.Key, error) {
+	sum := sha256.Sum256([]byte(pem))
+	info := make([]byte, 0, 1+len(id)+1+sha256.Size+8)
+	info = append(info, 1) // version of this derivation
+	info = append(info, id...)
+	info = append(info, 0)
+	info = append(info, sum[:]...)
+	info = binary.BigEndian.AppendUint64(info, uint64(epoch))
+	s.mu.Lock()
+	seed := s.seed
+	s.mu.Unlock()
+	raw, err := hkdf.Expand(sha256.New, seed, string(info), sessionKeyLen)
+	if err != nil {
+		return crypt.Key{}, fmt.Errorf("deriving a session key: %w", err)
+	}
+	return crypt.ParseKey(base64.StdEncoding.EncodeToString(raw))
+}
+
+// cachedSession is the session key that a minion used last. It takes less than
+// a kibibyte, and there is at most one for each accepted key.
+type cachedSession struct {
+	gen   uint64 // of the seed
+	pem   string
+	epoch int64
+	key   crypt.Key
+}
+
+// sessionOf is session with a memory for the key that was good last.
+func (s *Secrets) sessionOf(id, pem string, epoch int64) (crypt.Key, error) {
+	if v, ok := s.sessions.Load(id); ok {
+		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == s.seedGen.Load() {
+			return c.key, nil
+		}
+	}
+	return s.session(id, pem, epoch)
+}
+
+// keepSession remembers a key that opened a request of an accepted minion.
+// gen was read before the key was derived.
+func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt.Key) {
+	if v, ok := s.sessions.Load(id); ok {
+		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == gen {
+			return
+		}
+	}
+	s.sessions.Store(id, &cachedSession{gen, pem, epoch, key})
+}
+
+// openSession tries the session keys of a minion that are good now: the
+// current one, the one before and, close to the change, the next.
+func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
+	gen := s.seedGen.Load()
+	now := s.cfg.Now()
+	current := s.epoch(id, now)
+	epochs := [3]int64{current, current - 1, s.epoch(id, now.Add(skew))}
+	for i, e := range epochs {
+		if i == 2 && e == current {
+			break
+		}
+		key, err := s.sessionOf(id, pem, e)
+		if err != nil {
+			return nil, crypt.Key{}, err
+		}
+		body, err := key.Open(blob)
+		if errors.Is(err, crypt.ErrOpen) {
+			continue
+		}
+		if err == nil {
+			s.keepSession(id, pem, e, gen, key)
+		}
+		return body, key, err
+	}
+	return nil, crypt.Key{}, crypt.ErrOpen
+}

@@ -1,0 +1,87 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+)
+
+// ErrNotAccepted says that an id has no accepted key (any more), or is none.
+var ErrNotAccepted = errors.New("minion is not accepted")
+
+// verified is a token that has been checked against a key.
+type verified struct {
+	gen uint64
+	sum [sha256.Size]byte
+}
+
+func (s *Service) acceptedKey(id string) (keys.Entry, error) {
+	if err := keys.ValidID(id); err != nil {
+		return keys.Entry{}, err
+	}
+	e, ok := s.cfg.Keys.Lookup(id)
+	if !ok || e.State != keys.Accepted {
+		return keys.Entry{}, ErrNotAccepted
+	}
+	return e, nil
+}
+
+// VerifyToken tells whether tok was made with the accepted key of id: the
+// X9.31 operation over "salt" (channel/server.py validate_token). A minion
+// sends the same token with each request, so the last good one is remembered
+// and costs a hash. Whether the key is still accepted is asked each time.
+func (s *Service) VerifyToken(id string, tok []byte) bool {
+	e, err := s.acceptedKey(id)
+	if err != nil {
+		return false
+	}
+	sum := sha256.Sum256(tok)
+	if v, ok := s.tokens.Load(id); ok {
+		v := v.(verified)
+		if v.gen == e.Gen && subtle.ConstantTimeCompare(v.sum[:], sum[:]) == 1 {
+			return true
+		}
+	}
+	pub, err := e.Public()
+	if err != nil {
+		return false
+	}
+	s.stats.tokens.Add(1)
+	data, err := crypt.X931Recover(pub, tok)
+	if err != nil || subtle.ConstantTimeCompare(data, []byte("salt")) != 1 {
+		return false
+	}
+	s.tokens.Store(id, verified{gen: e.Gen, sum: sum})
+	return true
+}
+
+// forget drops the remembered token and session of a key that is no longer
+// accepted. That saves memory; it is not what keeps the key out.
+func (s *Service) forget(c keys.Change) {
+	if c.New != keys.Accepted {
+		s.tokens.Delete(c.ID)
+		s.cfg.Secrets.sessions.Delete(c.ID)
+	}
+}
+
+// OpenRequest opens the encrypted load of a request from id and returns the
+// packed body with the session key that fitted, which the answer must be
+// sealed with. Current and previous session keys are good. Errors are keys.ErrID,
+// ErrNotAccepted, crypt.ErrOpen and crypt.ErrNotPickle; to each of them "bad
+// load" is the answer, upon which a real minion signs in again. Nothing is
+// kept about ids that are not accepted.
+func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error) {
+	e, err := s.acceptedKey(id)
+	if err != nil {
+		return nil, crypt.Key{}, err
+	}
+	body, key, err := s.cfg.Secrets.openSession(id, e.PEM, blob)
+	if err != nil {
+		return nil, crypt.Key{}, fmt.Errorf("opening a request: %w", err)
+	}
+	return body, key, nil
+}

@@ -1,0 +1,265 @@
+// Package cache keeps what minions have told the master about themselves:
+// grains, pillar and mine. It serves targets and mine queries from memory and
+// keeps everything in the files of Salt's own cache, so that Python's tools
+// on the same host read it: <cachedir>/<bank>/<id>.p, MessagePack without bin
+// types (salt/cache/localfs.py, salt/utils/minions.py of 3008).
+package cache
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"saltern/master/msgpack"
+)
+
+// Bank is a kind of data.
+type Bank string
+
+// The banks.
+const (
+	Grains Bank = "grains"
+	Pillar Bank = "pillar"
+	Mine   Bank = "mine"
+)
+
+var banks = []Bank{Grains, Pillar, Mine}
+
+// MaxEntry bounds one entry, in bytes: a larger one is refused when it is
+// stored and ignored when it is found.
+const MaxEntry = 32 << 20
+
+// ErrTooLarge means that an entry exceeds MaxEntry.
+var ErrTooLarge = errors.New("cache entry is too large")
+
+// Store is the cache of one master. It is safe for concurrent use. The maps
+// it returns are shared and must not be changed.
+type Store struct {
+	dir   string
+	valid func(id string) error
+	mem   *memory
+	// writing serialises changes per entry, so that memory and file agree.
+	writing [32]sync.Mutex
+}
+
+// Open makes the folders below dir. valid is the validity check of ids
+// (keys.ValidID); memory bounds the packed size of what is kept in memory, in
+// bytes. Overflow policy: what was not used for longest is dropped from
+// memory and read again from its file.
+func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
+	for _, b := range banks {
+		if err := os.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
+			return nil, fmt.Errorf("creating the minion cache: %w", err)
+		}
+	}
+	return &Store{dir: dir, valid: valid, mem: newMemory(memory)}, nil
+}
+
+func (s *Store) path(b Bank, id string) string { return filepath.Join(s.dir, string(b), id+".p") }
+
+// Get returns an entry, or false when there is none or its file is broken.
+func (s *Store) Get(b Bank, id string) (*msgpack.Map, bool) {
+	if s.valid(id) != nil {
+		return nil, false
+	}
+	path := s.path(b, id)
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > MaxEntry {
+		s.mem.drop(b, id)
+		return nil, false
+	}
+	sig := signature(info)
+	if m, ok := s.mem.get(b, id, sig); ok {
+		return m, true
+	}
+	packed, err := read(path)
+	if err != nil {
+		return nil, false
+	}
+	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	m, ok := v.(*msgpack.Map)
+	if err != nil || !ok {
+		return nil, false
+	}
+	s.mem.put(b, id, sig, m, packed)
+	return m, true
+}
+
+// Set replaces an entry and tells whether it is another one than before. An
+// unchanged entry costs no disk access.
+func (s *Store) Set(b Bank, id string, m *msgpack.Map) (changed bool, err error) {
+	if err := s.valid(id); err != nil {
+		return false, err
+	}
+	defer s.lock(b, id)()
+	return s.set(b, id, m)
+}
+
+func (s *Store) set(b Bank, id string, m *msgpack.Map) (bool, error) {
+	packed, err := msgpack.Marshal(m, msgpack.Raw)
+	if err != nil {
+		return false, fmt.Errorf("packing the %s of %s: %w", b, id, err)
+	}
+	if len(packed) > MaxEntry {
+		return false, fmt.Errorf("storing the %s of %s: %w (%d bytes)", b, id, ErrTooLarge, len(packed))
+	}
+	path := s.path(b, id)
+	if info, err := os.Lstat(path); err == nil {
+		if old, ok := s.mem.packed(b, id, signature(info)); ok && bytes.Equal(old, packed) {
+			return false, nil
+		}
+	}
+	if err := replace(path, packed); err != nil {
+		return false, fmt.Errorf("storing the %s of %s: %w", b, id, err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return true, nil
+	}
+	s.mem.put(b, id, signature(info), m.Clone(), packed)
+	return true, nil
+}
+
+func (s *Store) lock(b Bank, id string) func() {
+	n := uint(len(b))
+	for _, c := range []byte(id) {
+		n = n*31 + uint(c)
+	}
+	m := &s.writing[n%uint(len(s.writing))]
+	m.Lock()
+	return m.Unlock
+}
+
+// Update merges data into an entry, or replaces it with clear: what _mine
+// does.
+func (s *Store) Update(b Bank, id string, data *msgpack.Map, clear bool) error {
+	if err := s.valid(id); err != nil {
+		return err
+	}
+	defer s.lock(b, id)()
+	m := msgpack.NewMap()
+	if old, ok := s.Get(b, id); ok && !clear {
+		m = old.Clone()
+	}
+	for k, v := range data.All() {
+		m.Set(k, v)
+	}
+	_, err := s.set(b, id, m)
+	return err
+}
+
+// Remove takes one key out of an entry: what _mine_delete does.
+func (s *Store) Remove(b Bank, id, key string) error {
+	if err := s.valid(id); err != nil {
+		return err
+	}
+	defer s.lock(b, id)()
+	old, ok := s.Get(b, id)
+	if !ok {
+		return nil
+	}
+	if _, ok := old.Get(key); !ok {
+		return nil
+	}
+	m := old.Clone()
+	m.Delete(key)
+	_, err := s.set(b, id, m)
+	return err
+}
+
+// Flush removes an entry.
+func (s *Store) Flush(b Bank, id string) error {
+	if err := s.valid(id); err != nil {
+		return err
+	}
+	defer s.lock(b, id)()
+	s.mem.drop(b, id)
+	if err := os.Remove(s.path(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the %s of %s: %w", b, id, err)
+	}
+	return nil
+}
+
+// Forget removes everything about a minion, the pillars of other
+// environments (<id>:<pillarenv>) included.
+func (s *Store) Forget(id string) error {
+	if err := s.valid(id); err != nil {
+		return err
+	}
+	var errs []error
+	for _, b := range banks {
+		errs = append(errs, s.Flush(b, id))
+	}
+	more, err := filepath.Glob(filepath.Join(s.dir, string(Pillar), escape(id)+":*.p"))
+	errs = append(errs, err)
+	for _, p := range more {
+		errs = append(errs, os.Remove(p))
+	}
+	return errors.Join(errs...)
+}
+
+func escape(id string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(id)
+}
+
+// IDs lists the minions that have an entry, sorted.
+func (s *Store) IDs(b Bank) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, string(b)))
+	if err != nil {
+		return nil, fmt.Errorf("listing the %s of minions: %w", b, err)
+	}
+	var out []string
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".p")
+		if ok && e.Type().IsRegular() && s.valid(id) == nil {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// read reads a regular file without ever waiting for a FIFO that was put in
+// its place.
+func read(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, MaxEntry+1))
+	if err == nil && len(b) > MaxEntry {
+		err = ErrTooLarge
+	}
+	return b, err
+}
+
+// replace writes a file by rename, so that a reader sees the old or the new
+// one. It does not wait for the disk: what is lost with the machine is sent
+// again by the minion.
+func replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"saltern/master/acl"
+	"saltern/master/eauth"
+	"saltern/master/event"
+	"saltern/master/msgpack"
+	"saltern/master/request"
+	"saltern/master/wheel"
+)
+
+// localMethods are the clear commands of tools on this host (salt/master.py
+// ClearFuncs).
+func (m *Master) localMethods() request.Table {
+	return request.Table{
+		"ping":    {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return c.Load, nil }},
+		"publish": {Local: true, Do: m.onPublish},
+		"wheel":   {Local: true, Do: m.onWheel},
+		"runner":  {Local: true, Do: m.onRunner},
+		"mk_token": {Local: true, Do: func(ctx context.Context, c *request.Call) (any, error) {
+			return m.auth.MakeToken(ctx, c.Load)
+		}},
+		"get_token": {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return m.auth.GetToken(c.Load), nil }},
+	}
+}
+
+// admit proves the caller of a wheel or runner command and checks that he may
+// call it. The answer is nil when he may.
+func (m *Master) admit(ctx context.Context, form string, load *msgpack.Map, args []any, named *msgpack.Map) (user string, refusal *msgpack.Map) {
+	fun := load.Str("fun")
+	caller, err := m.auth.Check(ctx, load, load)
+	var f *eauth.Failure
+	if errors.As(err, &f) {
+		return "", f.Map()
+	}
+	if err != nil {
+		return "", (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map()
+	}
+	if !caller.All {
+		if !acl.Syntax(fun) && len(caller.Permissions) > 0 {
+			return "", (&eauth.Failure{Name: "SaltInvocationError", Message: "A command invocation error occurred: Check syntax."}).Map()
+		}
+		if !acl.Special(caller.Permissions, form, fun, args, named) {
+			m.log.Warn("caller may not call this", "user", caller.Name, "kind", caller.Kind, "form", form, "fun", fun)
+			return "", (&eauth.Failure{Name: eauth.ErrorName(caller.Kind),
+				Message: fmt.Sprintf(`Authentication failure of type "%s" occurred for user %s.`, caller.Kind, caller.Name)}).Map()
+		}
+	}
+	return strings.TrimPrefix(caller.Name, "sudo_"), nil
+}
+
+// onWheel calls a wheel function and waits for it.
+func (m *Master) onWheel(ctx context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	args, named := callArguments(load)
+	user, refusal := m.admit(ctx, "wheel", load, args, named)
+	if refusal != nil {
+		return refusal, nil
+	}
+	fun, jid := load.Str("fun"), m.jids.New()
+	tag := event.Tag("wheel", jid)
+	data := msgpack.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
+	m.fire(tag+"/new", data)
+	ret, err := wheel.Call(ctx, m.wheelEnv(), fun, args, named)
+	data = data.Clone()
+	if err != nil {
+		m.log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
+		ret = fmt.Sprintf("Exception occurred in wheel %s: %v", fun, err)
+	}
+	data.Set("return", ret)
+	data.Set("success", err == nil)
+	m.keepRun(ctx, jid, data)
+	m.fire(tag+"/ret", data)
+	return msgpack.NewMap("tag", tag, "data", data), nil
+}
+
+// envelope fields of a wheel or runner load, which are no arguments.
+var envelopeFields = map[string]bool{
+	"cmd": true, "fun": true, "arg": true, "kwarg": true, "key": true, "user": true, "token": true, "eauth": true, "username": true,
+	"password": true, "client": true, "full_return": true, "print_event": true, "timeout": true, "ts": true, "id": true,
+}
+
+// callArguments collects arguments from arg, kwarg and the top of the load
+// (salt/client/mixins.py low).
+func callArguments(load *msgpack.Map) ([]any, *msgpack.Map) {
+	named := msgpack.NewMap()
+	for k, v := range load.All() {
+		if s, ok := k.(string); ok && !envelopeFields[s] && !strings.HasPrefix(s, "__") {
+			named.Set(k, v)
+		}
+	}
+	for k, v := range load.Map("kwarg").All() {
+		if s, ok := k.(string); ok && !strings.HasPrefix(s, "__") {
+			named.Set(k, v)
+		}
+	}
+	args := load.List("arg")
+	if n := len(args); n > 0 {
+		if kw, ok := args[n-1].(*msgpack.Map); ok && kw.Bool("__kwarg__") {
+			args = args[:n-1]
+			for k, v := range kw.All() {
+				if s, ok := k.(string); ok && !strings.HasPrefix(s, "__") {
+					named.Set(k, v)
+				}
+			}
+		}
+	}
+	return args, named
+}
+
+// runnerArguments finds the arguments of a runner. Salt's clients put them as
+// {"arg": [...], "kwarg": {...}} into the kwarg of the load (salt/runner.py
+// _reformat_low); others put named ones there.
+func runnerArguments(load *msgpack.Map) ([]any, *msgpack.Map) {
+	low := load.Map("kwarg")
+	_, isList := get(low, "arg").([]any)
+	if isList && low.Map("kwarg") != nil {
+		return callArguments(msgpack.NewMap("arg", get(low, "arg"), "kwarg", get(low, "kwarg")))
+	}
+	return callArguments(load)
+}
+
+// onRunner starts a runner and answers at once; the result comes as an event
+// (salt/client/mixins.py asynchronous).
+func (m *Master) onRunner(ctx context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	args, named := runnerArguments(load)
+	user, refusal := m.admit(ctx, "runner", load, args, named)
+	if refusal != nil {
+		return refusal, nil
+	}
+	fun, jid := load.Str("fun"), m.jids.New()
+	tag := event.Tag("run", jid)
+	data := msgpack.NewMap("fun", "runner."+fun, "jid", jid, "user", user, "fun_args", runnerArgs(args, named))
+	m.fire(tag+"/new", data)
+	started := m.background.Go(func(ctx context.Context) {
+		defer m.runners.track(data)()
+		ret, err := m.runners.call(ctx, fun, args, named)
+		data := data.Clone()
+		if err != nil {
+			m.log.Error("runner failed", "fun", fun, "user", user, "error", err)
+			ret = fmt.Sprintf("Exception occurred in runner %s: %v", fun, err)
+		}
+		data.Set("return", ret)
+		data.Set("success", err == nil)
+		m.keepRun(ctx, jid, data)
+		m.fire(tag+"/ret", data)
+	})
+	if !started {
+		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later."}).Map(), nil
+	}
+	return msgpack.NewMap("tag", tag, "jid", jid), nil
+}
+
+func runnerArgs(args []any, named *msgpack.Map) []any {
+	out := append([]any{}, args...)
+	if named.Len() > 0 {
+		out = append(out, named)
+	}
+	return out
+}

@@ -1,0 +1,28 @@
+package master
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+// The forms in which Salt's clients name the arguments of a runner.
+func TestRunnerArguments(t *testing.T) {
+	m := msgpack.NewMap
+	want := fmt.Sprint([]any{"foo"}, toJSON(m("bar", false)))
+	for name, load := range map[string]*msgpack.Map{
+		"runner client":     m("fun", "test.arg", "kwarg", m("arg", []any{"foo"}, "kwarg", m("bar", false))),
+		"map at the end":    m("fun", "test.arg", "arg", []any{"foo", m("__kwarg__", true, "bar", false)}),
+		"arg and kwarg":     m("fun", "test.arg", "arg", []any{"foo"}, "kwarg", m("bar", false)),
+		"at the top":        m("fun", "test.arg", "arg", []any{"foo"}, "bar", false, "token", "x", "eauth", "pam", "__jid__", "1"),
+		"map inside kwarg":  m("fun", "test.arg", "kwarg", m("arg", []any{"foo", m("__kwarg__", true, "bar", false)}, "kwarg", m())),
+		"envelope in front": m("cmd", "runner", "fun", "test.arg", "key", "k", "user", "root", "kwarg", m("arg", []any{"foo"}, "kwarg", m("bar", false))),
+	} {
+		args, named := runnerArguments(load)
+		if got := fmt.Sprint(args, toJSON(named)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package client
+
+import (
+	"math/big"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"saltern/master/msgpack"
+	"saltern/master/saltyaml"
+)
+
+// kwarg is "name=value", but not "name==value". \w and \d are Python's, which
+// know all scripts (salt/utils/args.py KWARG_REGEX).
+var kwarg = regexp.MustCompile(`^([\p{L}_][\p{L}\p{M}\p{N}_.-]*)=`)
+
+// ParseKwarg splits "name=value". ok is false when arg has another form, or a
+// line break in its value.
+func ParseKwarg(arg string) (name, value string, ok bool) {
+	m := kwarg.FindStringSubmatch(arg)
+	if m == nil {
+		return "", "", false
+	}
+	value = arg[len(m[0]):]
+	if strings.HasPrefix(value, "=") || strings.Contains(strings.TrimSuffix(value, "\n"), "\n") {
+		return "", "", false
+	}
+	return m[1], strings.TrimSuffix(value, "\n"), true
+}
+
+// Yamlify reads one argument as YAML where Salt does, and leaves it text
+// where Salt does (salt/utils/args.py yamlify_arg). Integers beyond 64 bits
+// are *big.Int.
+func Yamlify(arg string) any {
+	stripped := strings.TrimFunc(arg, unicode.IsSpace)
+	switch {
+	case stripped == "" || stripped == "---" || stripped == "...":
+		return arg
+	case strings.Contains(arg, "_") && strings.Trim(stripped, "0123456789_") == "":
+		return arg
+	case strings.ContainsAny(arg, "\t\r\n"):
+		return arg
+	case arg == "None":
+		return nil
+	}
+	v, err := saltyaml.Decode([]byte(arg), "argument")
+	if err != nil {
+		return arg
+	}
+	if strings.Contains(arg, "#") {
+		// Text after # is a comment to YAML; it is not lost as long as the
+		// rest is no structure.
+		if _, text := v.(string); text || v == nil {
+			return arg
+		}
+		return v
+	}
+	switch v := v.(type) {
+	case *msgpack.Map:
+		if !strings.HasPrefix(arg, "{") {
+			return arg
+		}
+	case []any:
+		if !strings.HasPrefix(arg, "[") {
+			return arg
+		}
+	case string:
+		if v == "" && (arg == "|" || arg == "!") {
+			return arg
+		}
+	case nil:
+		if arg == "!" {
+			return arg
+		}
+	case bool, int64, uint64, float64, *big.Int:
+	default:
+		return arg
+	}
+	return v
+}
+
+// ParseArgs turns the words behind a function into the arguments to publish:
+// positional ones first, then one map of the keyword arguments that carries
+// "__kwarg__": true, if there are any. The values of keyword arguments named
+// in noParse stay text (salt/utils/args.py parse_input).
+func ParseArgs(words []string, noParse map[string]bool) []any {
+	args := []any{}
+	kwargs := msgpack.NewMap("__kwarg__", true)
+	for _, w := range words {
+		name, value, ok := ParseKwarg(w)
+		switch {
+		case !ok:
+			args = append(args, jidText(Yamlify(w)))
+		case noParse[name]:
+			kwargs.Set(name, value)
+		default:
+			kwargs.Set(name, Yamlify(value))
+		}
+	}
+	if kwargs.Len() > 1 {
+		args = append(args, kwargs)
+	}
+	return args
+}
+
+// jidText keeps job ids text: as numbers they would be large integers.
+func jidText(v any) any {
+	var s string
+	switch v := v.(type) {
+	case int64:
+		s = strconv.FormatInt(v, 10)
+	case uint64:
+		s = strconv.FormatUint(v, 10)
+	case *big.Int:
+		s = v.String()
+	default:
+		return v
+	}
+	if len(s) == 20 && strings.Trim(s, "0123456789") == "" {
+		return s
+	}
+	return v
+}
+
+// ArgsError is a fault in the arguments of a compound command.
+type ArgsError string
+
+func (e ArgsError) Error() string { return string(e) }
+
+// ParseCompound splits the words behind "fun1,fun2" among the functions
+// (salt/utils/parsers.py SaltCMDOptionParser). sep is the separator, a word of
+// its own or, in the old form, part of words.
+func ParseCompound(funs []string, words []string, sep string, noParse map[string]bool) ([]any, error) {
+	groups := [][]string{nil}
+	put := func(w string) { groups[len(groups)-1] = append(groups[len(groups)-1], w) }
+	alone := 0
+	for _, w := range words {
+		if w == sep {
+			alone++
+		}
+	}
+	switch alone {
+	case len(funs) - 1:
+		for _, w := range words {
+			if w == sep {
+				groups = append(groups, nil)
+				continue
+			}
+			put(w)
+		}
+	default:
+		for _, w := range words {
+			if sep == "" || !strings.Contains(w, sep) {
+				put(w)
+				continue
+			}
+			for i, part := range strings.Split(w, sep) {
+				if i > 0 {
+					groups = append(groups, nil)
+				}
+				if part != "" {
+					put(part)
+				}
+			}
+		}
+		if len(funs) > len(groups) {
+			return nil, ArgsError("Cannot execute compound command without defining all arguments.")
+		}
+		if len(funs) < len(groups) {
+			return nil, ArgsError("Cannot execute compound command with more arguments than commands.")
+		}
+	}
+	args := make([]any, 0, len(groups))
+	for _, g := range groups {
+		args = append(args, ParseArgs(g, noParse))
+	}
+	return args, nil
+}

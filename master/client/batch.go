@@ -1,0 +1,264 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// BatchRequest is a job to run on some minions at a time.
+type BatchRequest struct {
+	Request
+	Size     string        // a number or a percentage
+	Wait     time.Duration // after a return, before its slot is free again
+	Failhard bool          // stop after the first bad return
+	Gather   time.Duration // gather_job_timeout
+	JID      string        // shared by all parts
+}
+
+// BatchOutput is told what happens in a batch, in order. Its functions may be
+// nil.
+type BatchOutput struct {
+	Down     func(id string)    // did not answer the first ping
+	Start    func(ids []string) // a part is published
+	Returned func(r Return)
+	TimedOut func(id string)
+}
+
+// Ping finds who of the target answers test.ping. up is sorted.
+func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err error) {
+	r.Fun, r.Arg, r.Return = "test.ping", []any{}, ""
+	var expected []string
+	err = c.Run(ctx, r, func(j Job) { expected = j.Minions }, func(ret Return) bool {
+		if !ret.Missing {
+			up = append(up, ret.ID)
+		}
+		return true
+	})
+	if err == ErrNoMinions || err == ErrNoJob {
+		return nil, nil, nil
+	}
+	slices.Sort(up)
+	for _, id := range expected {
+		if !slices.Contains(up, id) {
+			down = append(down, id)
+		}
+	}
+	slices.Sort(down)
+	return up, down, err
+}
+
+// Batch pings the target and runs the job on those who answer, so many at a
+// time as Size says. It returns how many minions there were. A slot is freed
+// by a return, or when the minion says that the job does not run any more.
+func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (minions int, err error) {
+	ping := q.Request
+	ping.Kwargs = q.Kwargs.Clone()
+	ping.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
+	up, down, err := c.Ping(ctx, ping)
+	if err != nil || len(up) == 0 {
+		return 0, err
+	}
+	size, err := BatchSize(q.Size, len(up))
+	if err != nil {
+		return len(up), err
+	}
+	b := newBatchState(q.JID, up, size)
+	b.wait, b.failhard = q.Wait, q.Failhard
+	r := batchRun{c: c, q: q, b: b, out: out, created: c.cfg.Now()}
+	r.fire(ctx, "new")
+	for _, id := range down {
+		if out.Down != nil {
+			out.Down(id)
+		}
+	}
+	err = r.loop(ctx)
+	end := "complete"
+	if b.halted != "" {
+		end = "halted"
+	}
+	r.fire(context.WithoutCancel(ctx), end)
+	return len(up), err
+}
+
+type batchRun struct {
+	c       *Client
+	q       BatchRequest
+	b       *batchState
+	out     BatchOutput
+	created time.Time
+	parts   []*watch
+	held    []Return // shown after the next part is published, as Salt does
+	deaf    bool     // the bus takes no events from us
+}
+
+func (r *batchRun) loop(ctx context.Context) error {
+	defer r.show()
+	for !r.b.over() {
+		ids, opens := r.b.next(r.c.cfg.Now())
+		if len(ids) > 0 {
+			if err := r.publish(ctx, ids); err != nil {
+				return err
+			}
+			r.fire(ctx, "progress")
+		}
+		r.show()
+		before := r.parts
+		parts, wake, err := r.c.advance(ctx, r.parts, r.q.Request)
+		if err != nil {
+			return err
+		}
+		r.parts = parts
+		if r.ended(before) || r.b.over() {
+			continue
+		}
+		if wake.IsZero() || !opens.IsZero() && opens.Before(wake) {
+			wake = opens
+		}
+		if !r.wait(ctx, wake) && r.b.halted == "" {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (r *batchRun) publish(ctx context.Context, ids []string) error {
+	if r.out.Start != nil {
+		r.out.Start(ids)
+	}
+	req := r.q.Request
+	tgt := make([]any, len(ids))
+	for i, id := range ids {
+		tgt[i] = id
+	}
+	req.Target, req.TargetType, req.JID = tgt, "list", r.q.JID
+	req.Kwargs = req.Kwargs.Clone()
+	req.Kwargs.Set("raw", false)
+	req.Kwargs.Set("gather_job_timeout", int64(r.q.Gather/time.Second))
+	if err := r.c.listen(ctx); err != nil {
+		return err
+	}
+	job, err := r.c.Publish(ctx, req)
+	now := r.c.cfg.Now()
+	switch err {
+	case nil:
+	case ErrNoMinions, ErrNoJob: // their keys went since the ping
+		for _, id := range ids {
+			r.b.timedOut(id, now)
+		}
+		return nil
+	default:
+		return err
+	}
+	w := newWatch(job.JID, job.Minions, r.c.timeout(req), r.q.Gather, now)
+	w.strict = true
+	r.parts = append(r.parts, w)
+	for _, id := range ids {
+		if !slices.Contains(job.Minions, id) {
+			r.b.timedOut(id, now)
+		}
+	}
+	return nil
+}
+
+// ended frees the slots of parts that wait no longer; it tells whether any
+// did.
+func (r *batchRun) ended(before []*watch) bool {
+	any := false
+	for _, w := range before {
+		if slices.Contains(r.parts, w) {
+			continue
+		}
+		any = true
+		for _, id := range w.all {
+			if w.found[id] {
+				continue
+			}
+			if ret, ok := r.c.cached(w.jid, id); ok { // its event was lost
+				r.b.returned(id, ret.Code() > 0, r.c.cfg.Now())
+				r.held = append(r.held, ret)
+				continue
+			}
+			r.b.timedOut(id, r.c.cfg.Now())
+			if r.out.TimedOut != nil {
+				r.out.TimedOut(id)
+			}
+		}
+	}
+	return any
+}
+
+// wait takes in returns until wake. It returns false when the batch must end.
+func (r *batchRun) wait(ctx context.Context, wake time.Time) bool {
+	ws := append(slices.Clone(r.parts), r.halt())
+	return r.c.wait(ctx, ws, wake, func(w *watch, ret Return) bool {
+		r.b.returned(ret.ID, ret.Code() > 0, r.c.cfg.Now())
+		r.held = append(r.held, ret)
+		return r.b.halted == ""
+	})
+}
+
+func (r *batchRun) show() {
+	for _, ret := range r.held {
+		if r.out.Returned != nil {
+			r.out.Returned(ret)
+		}
+	}
+	r.held = nil
+}
+
+// halt is no watch of returns: it notices that the master's batch.stop halted
+// this batch.
+func (r *batchRun) halt() *watch {
+	return &watch{onHalt: func(jid, reason string) {
+		if jid == r.b.jid {
+			r.b.halted = reason
+		}
+	}}
+}
+
+// fire tells the master how far the batch is. That is for batch.status only:
+// an event that cannot be fired stops nothing.
+func (r *batchRun) fire(ctx context.Context, what string) {
+	if r.deaf {
+		return
+	}
+	p := r.b.payload(r.q, r.c.cfg.User, r.created, r.c.cfg.Now())
+	if err := r.c.Fire(ctx, "salt/batch/"+r.b.jid+"/"+what, p); err != nil {
+		r.deaf = true
+		r.c.cfg.Log.Debug("batch event not fired", "jid", r.b.jid, "err", err)
+	}
+}
+
+// Subset picks up to n random minions of the target that have the function
+// (salt/client/__init__.py cmd_subset). shuffle is rand.Shuffle outside of
+// tests.
+func (c *Client) Subset(ctx context.Context, r Request, n int, shuffle func(n int, swap func(i, j int))) ([]string, error) {
+	fun, _ := r.Fun.(string)
+	r.Fun, r.Arg, r.Return = "sys.list_functions", []any{}, ""
+	var able []string
+	err := c.Run(ctx, r, nil, func(ret Return) bool {
+		if !ret.Missing && has(ret.Ret, fun) {
+			able = append(able, ret.ID)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	shuffle(len(able), func(i, j int) { able[i], able[j] = able[j], able[i] })
+	return able[:min(n, len(able))], nil
+}
+
+func has(v any, fun string) bool {
+	switch v := v.(type) {
+	case []any:
+		return slices.Contains(v, any(fun))
+	case *msgpack.Map:
+		_, ok := v.Get(fun)
+		return ok
+	}
+	return false
+}

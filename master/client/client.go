@@ -1,0 +1,299 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/msgpack"
+	"saltern/master/zmtp"
+)
+
+// Config says where the master is and how it is configured. The names behind
+// the fields are Salt's options.
+type Config struct {
+	Interface  string        // interface; an unspecified address stands for the loopback
+	RetPort    int           // ret_port
+	SockDir    string        // sock_dir
+	CacheDir   string        // cachedir
+	MasterUser string        // user
+	Timeout    time.Duration // timeout: how long to wait for a return before asking about the job
+	Gather     time.Duration // gather_job_timeout: how long to wait for answers to that question
+	Publish    time.Duration // publish_timeout: bound of one request, at least three times Timeout
+	HashType   string        // hash_type of the job cache
+	ExtCache   string        // ext_job_cache, a returner for all jobs
+	Nodegroups *msgpack.Map  // nodegroups: name to text or list
+	ConfFile   string        // the file to name in messages
+
+	User  string // who asks; see CurrentUser
+	Token string // a saved token of mk_token, "" for none
+	Log   *slog.Logger
+	Now   func() time.Time // nil is time.Now
+}
+
+// Client publishes jobs and gathers returns. It is for one goroutine. Close
+// must be called when it is not needed any more.
+type Client struct {
+	cfg    Config
+	key    string
+	events *stream
+}
+
+// New makes a client and reads the key of the calling user from cachedir. A
+// key that cannot be read is no error: external authentication may be meant.
+func New(cfg Config) *Client {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{cfg: cfg}
+	c.key = c.readKey()
+	return c
+}
+
+// Close hangs up from the event bus.
+func (c *Client) Close() {
+	if c.events != nil {
+		c.events.close()
+		c.events = nil
+	}
+}
+
+// KeyUser is the user whose key file is read: the master's own user for root
+// and for whoever came by sudo (salt/client/__init__.py __read_master_key).
+func KeyUser(user, masterUser string) string {
+	if masterUser == "" {
+		masterUser = "root"
+	}
+	if user == "root" || strings.HasPrefix(user, "sudo_") {
+		return masterUser
+	}
+	return user
+}
+
+// maxKeyFile bounds a key file; the key is 76 characters.
+const maxKeyFile = 4 << 10
+
+func (c *Client) readKey() string {
+	name := KeyUser(c.cfg.User, c.cfg.MasterUser)
+	if strings.ContainsAny(name, "/\x00") {
+		return ""
+	}
+	f, err := os.Open(filepath.Join(c.cfg.CacheDir, "."+name+"_key"))
+	if err != nil {
+		c.cfg.Log.Debug("no key file of this user", "err", err)
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// Request is a job to publish.
+type Request struct {
+	Target     any    // text, or a list of text
+	TargetType string // glob, list, compound, …
+	Fun        any    // text, or a list of text for a compound command
+	Arg        []any
+	Return     string       // returners on the minions, separated by commas
+	JID        string       // "" lets the master choose
+	Kwargs     *msgpack.Map // show_timeout, delimiter, metadata, token, …; kept in the job cache
+	Timeout    time.Duration
+}
+
+// Job is what the master answered to a Request.
+type Job struct {
+	JID     string
+	Minions []string // who is expected to answer
+}
+
+// Publish sends a job to the master. ErrNoMinions says that nobody matched.
+func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
+	if _, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc")); err != nil {
+		c.cfg.Log.Error("Unable to connect to the salt master publisher at " + c.cfg.SockDir)
+		return Job{}, errContact()
+	}
+	tgt, typ, err := c.target(r.Target, r.TargetType)
+	if err != nil {
+		return Job{}, err
+	}
+	ret := r.Return
+	if c.cfg.ExtCache != "" {
+		ret = strings.TrimPrefix(ret+","+c.cfg.ExtCache, ",")
+	}
+	load := msgpack.NewMap("cmd", "publish", "tgt", tgt, "fun", r.Fun, "arg", r.Arg,
+		"key", c.key, "tgt_type", typ, "ret", ret, "jid", r.JID)
+	if r.Kwargs.Len() > 0 {
+		load.Set("kwargs", r.Kwargs)
+	}
+	load.Set("user", c.cfg.User)
+	timeout := r.Timeout
+	if timeout <= 0 {
+		timeout = c.cfg.Timeout
+	}
+	reply, err := c.send(ctx, load, timeout)
+	if err != nil {
+		return Job{}, err
+	}
+	if empty(reply) {
+		// The master may have made new keys since we read ours.
+		key := c.readKey()
+		if key == c.key {
+			return Job{}, jobError(reply)
+		}
+		c.key = key
+		load.Set("key", key)
+		if reply, err = c.send(ctx, load, timeout); err != nil {
+			return Job{}, err
+		}
+	}
+	return jobOf(reply)
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case *msgpack.Map:
+		return v.Len() == 0
+	}
+	return false
+}
+
+// jobError is the error for an empty answer: text means that we are not let
+// in, anything else that there is nothing to report.
+func jobError(reply any) error {
+	if reply == "" {
+		return &Error{Kind: Authentication, Message: "Failed to authenticate! This is most likely because this " +
+			"user is not permitted to execute commands, but there is a " +
+			"small possibility that a disk error occurred (check disk/inode usage)."}
+	}
+	return ErrNoJob
+}
+
+func jobOf(reply any) (Job, error) {
+	if empty(reply) {
+		return Job{}, jobError(reply)
+	}
+	if s, ok := reply.(string); ok {
+		return Job{}, &Error{Kind: General, Message: s}
+	}
+	m, ok := reply.(*msgpack.Map)
+	if !ok {
+		return Job{}, &Error{Kind: General, Message: fmt.Sprintf("unexpected answer of the master: %T", reply)}
+	}
+	if e, ok := m.Get("error"); ok && e != nil {
+		return Job{}, errorOf(e)
+	}
+	load := m.Map("load")
+	job := Job{JID: load.Str("jid"), Minions: []string{}}
+	for _, id := range load.List("minions") {
+		if s, ok := id.(string); ok {
+			job.Minions = append(job.Minions, s)
+		}
+	}
+	if len(job.Minions) == 0 {
+		return Job{}, ErrNoMinions
+	}
+	if job.JID == "" || job.JID == "0" {
+		return Job{}, ErrNoJob
+	}
+	return job, nil
+}
+
+// Ask sends a clear request (mk_token, runner, wheel, …) and returns the
+// decoded answer.
+func (c *Client) Ask(ctx context.Context, load *msgpack.Map) (any, error) {
+	return c.send(ctx, load, c.cfg.Timeout)
+}
+
+// answerLimits bound an answer; the largest are lists of ids.
+var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
+
+// send makes one request. It is never repeated on a time-out: the master may
+// have taken it.
+func (c *Client) send(ctx context.Context, load *msgpack.Map, timeout time.Duration) (any, error) {
+	payload, err := msgpack.Marshal(msgpack.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
+	if err != nil {
+		return nil, &Error{Kind: General, Message: fmt.Sprintf("arguments cannot be sent: %v", err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(3*timeout, c.cfg.Publish))
+	defer cancel()
+	req, err := zmtp.DialReq(ctx, c.address(), zmtp.DialConfig{})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, c.late(ctx)
+		}
+		c.cfg.Log.Error("cannot connect to the master", "err", err)
+		return nil, errContact()
+	}
+	defer req.Close()
+	b, err := req.Do(ctx, payload)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, c.late(ctx)
+		}
+		return nil, &Error{Kind: General, Message: fmt.Sprintf("the master hung up: %v", err)}
+	}
+	v, err := msgpack.Decode(b, answerLimits)
+	if err != nil {
+		return nil, &Error{Kind: General, Message: fmt.Sprintf("answer of the master: %v", err)}
+	}
+	return v, nil
+}
+
+func (c *Client) late(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return errLate()
+}
+
+// address is where requests go: an unspecified interface is reached by the
+// loopback (salt/config/__init__.py client_config).
+func (c *Client) address() string {
+	host := strings.Trim(c.cfg.Interface, "[]")
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(c.cfg.RetPort))
+}
+
+// Fire puts an event on the master's bus. It takes the rights of root or of
+// the master's user.
+func (c *Client) Fire(ctx context.Context, tag string, data *msgpack.Map) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	s, err := event.DialPull(ctx, c.cfg.SockDir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.Fire(ctx, tag, data)
+}
+
+// MasterIsUp tells whether a master serves the socket directory.
+func (c *Client) MasterIsUp() bool {
+	_, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc"))
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,328 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/client/clienttest"
+	"saltern/master/msgpack"
+	"saltern/master/output"
+)
+
+func connect(t *testing.T, m *clienttest.Master, change func(*client.Config)) *client.Client {
+	t.Helper()
+	cfg := client.Config{Interface: "0.0.0.0", RetPort: m.Port, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: "root", User: "root",
+		Timeout: 300 * time.Millisecond, Gather: 400 * time.Millisecond, Publish: 2 * time.Second,
+		Nodegroups: msgpack.NewMap("g1", "a* or b", "g2", "N@g1 and not c", "names", []any{"a", "b"}, "re", "(a|b)", "loop", "N@loop"), ConfFile: "/etc/salt/master"}
+	if change != nil {
+		change(&cfg)
+	}
+	c := client.New(cfg)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func request(tgt any, fun string) client.Request {
+	typ := "glob"
+	if _, ok := tgt.([]any); ok {
+		typ = "list"
+	}
+	return client.Request{Target: tgt, TargetType: typ, Fun: fun, Arg: []any{}, Kwargs: msgpack.NewMap("show_timeout", true, "show_jid", false, "delimiter", ":")}
+}
+
+// run gathers a job as "id=value" texts.
+func run(t *testing.T, c *client.Client, r client.Request) ([]string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []string
+	err := c.Run(ctx, r, nil, func(ret client.Return) bool {
+		s := ret.ID + "=" + output.Str(ret.Ret)
+		if ret.Missing {
+			s = ret.ID + "!"
+		}
+		got = append(got, s)
+		return true
+	})
+	slices.Sort(got)
+	return got, err
+}
+
+func expect(t *testing.T, got []string, err error, want ...string) {
+	t.Helper()
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
+func TestRun(t *testing.T) {
+	m := clienttest.New(t, "a", "b", "c")
+	c := connect(t, m, nil)
+	got, err := run(t, c, request("*", "test.ping"))
+	expect(t, got, err, "a=True", "b=True", "c=True")
+	got, err = run(t, c, request([]any{"a", "ghost"}, "test.ping"))
+	expect(t, got, err, "a=True", "ghost!")
+
+	// The request is that of Salt's own client.
+	load := m.Loads()[0]
+	if want := []string{"cmd", "tgt", "fun", "arg", "key", "tgt_type", "ret", "jid", "kwargs", "user"}; !slices.Equal(load.Keys(), want) {
+		t.Errorf("fields %v, want %v", load.Keys(), want)
+	}
+}
+
+func TestRunLateMinions(t *testing.T) {
+	m := clienttest.New(t, "dead", "ok", "slow")
+	m.Minion = func(id, _ string, _ *msgpack.Map) clienttest.Answer {
+		switch id {
+		case "dead":
+			return clienttest.Answer{}
+		case "slow": // longer than all time-outs together, but it says so
+			return clienttest.Answer{Reply: true, Return: "late", After: 1200 * time.Millisecond, Running: 99}
+		}
+		return clienttest.Answer{Reply: true, Return: "ok"}
+	}
+	got, err := run(t, connect(t, m, nil), request("*", "test.sleep"))
+	expect(t, got, err, "dead!", "ok=ok", "slow=late")
+	for _, l := range m.Loads()[1:] {
+		kwargs := l.Map("kwargs")
+		if l.Str("fun") != "saltutil.find_job" || l.Str("tgt_type") != "list" || slices.Contains(l.List("tgt"), any("ok")) || kwargs.Len() != 1 {
+			t.Errorf("question %s", output.Repr(l))
+		}
+	}
+}
+
+// TestRunReconnects: the event bus cuts us off while minions return.
+func TestRunReconnects(t *testing.T) {
+	m := clienttest.New(t, "a", "b")
+	m.Reconnect = true
+	m.Minion = func(id, _ string, load *msgpack.Map) clienttest.Answer {
+		a := clienttest.Answer{Reply: true, Return: id, Out: "txt"}
+		if id == "b" {
+			a.After, a.Running = 900*time.Millisecond, 99
+		}
+		return a
+	}
+	got, err := run(t, connect(t, m, nil), request("*", "test.ping"))
+	expect(t, got, err, "a=a", "b=b")
+}
+
+// TestRunLostEvent: the return is in the job cache only.
+func TestRunLostEvent(t *testing.T) {
+	m := clienttest.New(t, "a")
+	m.Lose = true
+	got, err := run(t, connect(t, m, nil), request("*", "test.ping"))
+	expect(t, got, err, "a=True")
+}
+
+func TestErrors(t *testing.T) {
+	m := clienttest.New(t, "a")
+	t.Run("no match", func(t *testing.T) {
+		if _, err := run(t, connect(t, m, nil), request("nobody", "test.ping")); err != client.ErrNoMinions {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("wrong key", func(t *testing.T) {
+		c := connect(t, m, func(cfg *client.Config) { cfg.CacheDir = t.TempDir() })
+		_, err := run(t, c, request("*", "test.ping"))
+		var e *client.Error
+		if !errors.As(err, &e) || e.Kind != client.Authentication || e.Message != "Authentication error occurred." {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no master", func(t *testing.T) {
+		c := connect(t, m, func(cfg *client.Config) { cfg.SockDir = t.TempDir() })
+		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || err.Error() != "The salt master could not be contacted. Is master running?" {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("silent master", func(t *testing.T) {
+		m := clienttest.New(t, "a")
+		m.Clear = func(*msgpack.Map) any { time.Sleep(500 * time.Millisecond); return "x" }
+		c := connect(t, m, func(cfg *client.Config) { cfg.Timeout, cfg.Publish = 20*time.Millisecond, 20*time.Millisecond })
+		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || !strings.HasPrefix(err.Error(), "Salt request timed out.") {
+			t.Errorf("got %v", err)
+		}
+		if n := len(m.Loads()); n != 1 {
+			t.Errorf("the request was sent %d times; a job must not run twice", n)
+		}
+	})
+	t.Run("hostile answers", func(t *testing.T) {
+		m := clienttest.New(t, "a")
+		for _, v := range []any{"bad load", "", int64(5), []any{}, msgpack.NewMap(), msgpack.NewMap("load", "x"), msgpack.NewMap("load", msgpack.NewMap("jid", int64(1), "minions", "a")),
+			msgpack.NewMap("error", "text"), msgpack.NewMap("error", int64(3)), msgpack.NewMap("load", msgpack.NewMap("jid", "0", "minions", []any{"a"}))} {
+			m.Clear = func(*msgpack.Map) any { return v }
+			if job, err := connect(t, m, nil).Publish(t.Context(), request("*", "test.ping")); err == nil {
+				t.Errorf("%s gave job %v", output.Repr(v), job)
+			}
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		m := clienttest.New(t, "a")
+		m.Minion = func(string, string, *msgpack.Map) clienttest.Answer { return clienttest.Answer{Running: 99} }
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := connect(t, m, nil).Run(ctx, request("*", "test.sleep"), nil, func(client.Return) bool { return true })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestNewKey: the master made new keys after we read ours.
+func TestNewKey(t *testing.T) {
+	m := clienttest.New(t, "a")
+	file := filepath.Join(m.CacheDir, ".root_key")
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, m, nil)
+	if err := os.WriteFile(file, []byte(clienttest.Key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.Clear = func(l *msgpack.Map) any {
+		if l.Str("key") == "old" {
+			return ""
+		}
+		return nil
+	}
+	got, err := run(t, c, request("*", "test.ping"))
+	expect(t, got, err, "a=True")
+}
+
+func TestKeyUser(t *testing.T) {
+	for _, c := range []struct{ user, master, want string }{
+		{"root", "root", "root"}, {"root", "salt", "salt"}, {"root", "", "root"}, {"sudo_bob", "salt", "salt"}, {"sudo_bob", "root", "root"}, {"bob", "salt", "bob"},
+	} {
+		if got := client.KeyUser(c.user, c.master); got != c.want {
+			t.Errorf("%v: got %s", c, got)
+		}
+	}
+}
+
+func TestNodegroups(t *testing.T) {
+	m := clienttest.New(t, "a")
+	c := connect(t, m, nil)
+	for _, x := range []struct{ typ, tgt, want string }{
+		{"nodegroup", "g1", "a* or b"},
+		{"nodegroup", "g2", "( ( a* or b ) and not c )"},
+		{"nodegroup", "names", "L@a,b"},
+		{"nodegroup", "re", "E@(a|b)"},
+		{"nodegroup", "loop", ""},
+		{"compound", "N@g1 and x", "a* or b and x"},
+		{"compound", "G@a:b  or c", "G@a:b or c"},
+	} {
+		r := request(x.tgt, "test.ping")
+		r.TargetType = x.typ
+		_, err := c.Publish(t.Context(), r)
+		if err != nil && err != client.ErrNoMinions {
+			t.Errorf("%s: %v", x.tgt, err)
+		}
+		loads := m.Loads()
+		load := loads[len(loads)-1]
+		if load.Str("tgt") != x.want || load.Str("tgt_type") != "compound" {
+			t.Errorf("%s: got %q", x.tgt, load.Str("tgt"))
+		}
+	}
+	r := request("nosuch", "test.ping")
+	r.TargetType = "nodegroup"
+	if _, err := c.Publish(t.Context(), r); err == nil || err.Error() != "Node group nosuch unavailable in /etc/salt/master" {
+		t.Errorf("got %v", err)
+	}
+	r.TargetType = "range"
+	if _, err := c.Publish(t.Context(), r); err == nil {
+		t.Error("range targets must be refused")
+	}
+}
+
+func TestBatch(t *testing.T) {
+	m := clienttest.New(t, "a", "b", "c", "dead", "mute")
+	m.Minion = func(id, fun string, _ *msgpack.Map) clienttest.Answer {
+		switch {
+		case id == "dead", id == "mute" && fun != "test.ping":
+			return clienttest.Answer{}
+		case id == "b" && fun != "test.ping":
+			return clienttest.Answer{Reply: true, Return: false, Retcode: int64(2)}
+		}
+		return clienttest.Answer{Reply: true, Return: true, After: 20 * time.Millisecond}
+	}
+	batch := func(failhard bool) string {
+		var log []string
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		q := client.BatchRequest{Request: request("*", "test.ret"), Size: "2", Failhard: failhard, Gather: time.Second, JID: "20261121000000999999"}
+		n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).Batch(ctx, q, client.BatchOutput{
+			Down:     func(id string) { log = append(log, "down "+id) },
+			Start:    func(ids []string) { log = append(log, "start "+strings.Join(ids, ",")) },
+			Returned: func(r client.Return) { log = append(log, fmt.Sprintf("%s:%d", r.ID, r.Code())) },
+			TimedOut: func(id string) { log = append(log, "silent "+id) },
+		})
+		if err != nil || n != 4 {
+			t.Fatalf("%d, %v", n, err)
+		}
+		slices.Sort(log)
+		return strings.Join(log, "; ")
+	}
+	if got := batch(true); !strings.Contains(got, "b:2") || strings.Contains(got, "c:0; down dead; silent") {
+		t.Errorf("failhard: %s", got)
+	}
+	if testing.Short() {
+		return
+	}
+	if got, want := batch(false), "a:0; b:2; c:0; down dead; silent mute; start a,b; start c; start mute"; got != want {
+		if alt := strings.ReplaceAll(want, "start c; start mute", "start c,mute"); got != alt {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestSubset(t *testing.T) {
+	m := clienttest.New(t, "a", "b", "c")
+	m.Minion = func(id, _ string, _ *msgpack.Map) clienttest.Answer {
+		if id == "b" {
+			return clienttest.Answer{Reply: true, Return: "error"}
+		}
+		return clienttest.Answer{Reply: true, Return: []any{"test.ping", "test.x"}}
+	}
+	ids, err := connect(t, m, nil).Subset(t.Context(), request("*", "test.x"), 5, func(n int, swap func(int, int)) { swap(0, n-1) })
+	slices.Sort(ids)
+	expect(t, ids, err, "a", "c")
+}
+
+func TestRunner(t *testing.T) {
+	m := clienttest.New(t, "a")
+	const jid = "20261121000000000077"
+	m.Clear = func(l *msgpack.Map) any {
+		switch {
+		case l.Str("cmd") != "runner":
+			return nil
+		case l.Str("fun") == "refused.me":
+			return msgpack.NewMap("error", msgpack.NewMap("name", "UserAuthenticationError", "message", "no"))
+		}
+		m.Bus.Fire("salt/run/"+jid+"/new", msgpack.NewMap())
+		m.Bus.Fire("salt/run/999/ret", msgpack.NewMap("return", "of another"))
+		m.Bus.Fire("salt/run/"+jid+"/progress", msgpack.NewMap("n", 1))
+		m.Bus.Fire("salt/run/"+jid+"/ret", msgpack.NewMap("return", "done"))
+		return msgpack.NewMap("tag", "salt/run/"+jid, "jid", jid)
+	}
+	var seen []string
+	d, err := connect(t, m, nil).Runner(t.Context(), "jobs.active", []any{}, msgpack.NewMap(), nil, func(s string, _ *msgpack.Map) { seen = append(seen, s) })
+	if err != nil || d.Str("return") != "done" || !slices.Equal(seen, []string{"progress"}) {
+		t.Errorf("got %v, %v, %v", d, seen, err)
+	}
+	_, err = connect(t, m, nil).Runner(t.Context(), "refused.me", []any{}, msgpack.NewMap(), nil, nil)
+	var refused *client.RunnerError
+	if !errors.As(err, &refused) || refused.Reason != "no" {
+		t.Errorf("got %v", err)
+	}
+}

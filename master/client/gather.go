@@ -1,0 +1,194 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+// Run publishes a job and calls yield with each return as it comes, and in
+// the end, sorted, with those that did not answer (Missing set). started is
+// called with the job before the first return; it may be nil. yield may stop
+// the gathering by returning false.
+func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield func(Return) bool) error {
+	if err := c.listen(ctx); err != nil {
+		return err
+	}
+	job, err := c.Publish(ctx, r)
+	if err != nil {
+		return err
+	}
+	if started != nil {
+		started(job)
+	}
+	w := newWatch(job.JID, job.Minions, c.timeout(r), c.gather(r), c.cfg.Now())
+	stopped := false
+	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
+		stopped = !yield(ret)
+		return !stopped
+	})
+	if err != nil || stopped {
+		return err
+	}
+	for _, id := range w.lost() {
+		// The bus may have lost the event of a return, the job cache not.
+		ret, ok := c.cached(job.JID, id)
+		if !ok {
+			ret = MissingReturn(id, job.JID, true)
+		}
+		if !yield(ret) {
+			break
+		}
+	}
+	return nil
+}
+
+func (c *Client) timeout(r Request) time.Duration {
+	if r.Timeout > 0 {
+		return r.Timeout
+	}
+	return c.cfg.Timeout
+}
+
+func (c *Client) gather(r Request) time.Duration {
+	if n, ok := r.Kwargs.Int("gather_job_timeout"); ok && n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	return c.cfg.Gather
+}
+
+// gatherAll waits until all watches are done.
+func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield func(*watch, Return) bool) error {
+	for len(ws) > 0 {
+		var err error
+		var wake time.Time
+		if ws, wake, err = c.advance(ctx, ws, r); err != nil || len(ws) == 0 {
+			return err
+		}
+		if !c.wait(ctx, ws, wake, yield) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// patience is how long the event bus may be gone, as when a master restarts.
+const patience = 30 * time.Second
+
+// advance asks about jobs that are late and returns the watches that go on
+// and the time to look at them again.
+func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch, time.Time, error) {
+	if down := c.events.down.Load(); down != 0 && len(ws) > 0 {
+		// Without the bus no answer arrives, which says nothing of the minions.
+		now := c.cfg.Now()
+		if now.Sub(time.Unix(0, down)) < patience {
+			return ws, now.Add(50 * time.Millisecond), nil
+		}
+		return nil, time.Time{}, &Error{Kind: General, Message: "The connection to the master's events was lost. " +
+			"Returns can be looked up by `salt-run jobs.lookup_jid " + ws[0].jid + "`."}
+	}
+	var wake time.Time
+	left := ws[:0:0]
+	for _, w := range ws {
+		ask, done, at := w.step(c.cfg.Now())
+		if done {
+			continue
+		}
+		if len(ask) > 0 {
+			if err := c.ask(ctx, w, ask, r); err != nil {
+				return nil, wake, err
+			}
+		}
+		left = append(left, w)
+		if wake.IsZero() || at.Before(wake) {
+			wake = at
+		}
+	}
+	return left, wake, nil
+}
+
+// ask publishes the question whether a job still runs.
+func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) error {
+	tgt := make([]any, len(ids))
+	for i, id := range ids {
+		tgt[i] = id
+	}
+	job, err := c.Publish(ctx, Request{Target: tgt, TargetType: "list", Fun: "saltutil.find_job", Arg: []any{w.jid},
+		Kwargs: askKwargs(r.Kwargs), Timeout: w.gather})
+	switch err {
+	case nil:
+		w.asked(job.JID)
+	case ErrNoMinions, ErrNoJob: // their keys are gone
+	default:
+		return err
+	}
+	return nil
+}
+
+// askKwargs are the kwargs of a job without those that are about showing it.
+func askKwargs(m *msgpack.Map) *msgpack.Map {
+	m = m.Clone()
+	m.Delete("show_timeout")
+	m.Delete("show_jid")
+	return m
+}
+
+// wait takes in events until wake, at least one look. It returns false when
+// the caller wants no more or ctx has ended.
+func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
+	timer := time.NewTimer(max(wake.Sub(c.cfg.Now()), 0))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-c.events.gaps:
+		return c.catchUp(ws, yield)
+	case e := <-c.events.queue:
+		if !c.take(ws, e, yield) {
+			return false
+		}
+	}
+	for { // and whatever is there already
+		select {
+		case e := <-c.events.queue:
+			if !c.take(ws, e, yield) {
+				return false
+			}
+		default:
+			return true
+		}
+	}
+}
+
+func (c *Client) take(ws []*watch, e event.Event, yield func(*watch, Return) bool) bool {
+	now := c.cfg.Now()
+	for _, w := range ws {
+		ret, ok := w.event(e.Tag, e.Data, now)
+		if ok && !yield(w, ret) {
+			return false
+		}
+	}
+	return true
+}
+
+// catchUp looks for returns that came while we were cut off from the bus.
+func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
+	for _, w := range ws {
+		for _, id := range w.open() {
+			ret, ok := c.cached(w.jid, id)
+			if !ok {
+				continue
+			}
+			w.found[id] = true
+			if !yield(w, ret) {
+				return false
+			}
+		}
+		w.again(c.cfg.Now())
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"crypto/md5"  //nolint:gosec // hash_type of a configuration
+	"crypto/sha1" //nolint:gosec // hash_type of a configuration
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+)
+
+// maxCachedReturn bounds a file of the job cache that is read, in bytes.
+const maxCachedReturn = 256 << 20
+
+// cached reads a return from the local job cache
+// (salt/returners/local_cache.py).
+func (c *Client) cached(jid, id string) (Return, bool) {
+	if keys.ValidID(id) != nil {
+		return Return{}, false
+	}
+	h := jidHash(c.cfg.HashType, jid)
+	dir := filepath.Join(c.cfg.CacheDir, "jobs", h[:2], h[2:], id)
+	m, ok := readMap(filepath.Join(dir, "return.p"))
+	if !ok {
+		return Return{}, false
+	}
+	r := Return{ID: id, JID: jid}
+	r.Ret, r.HasRet = m.Get("return")
+	r.Retcode, r.HasRetcode = m.Get("retcode")
+	if v, ok := readValue(filepath.Join(dir, "out.p")); ok {
+		r.Out, _ = v.(string)
+	}
+	return r, true
+}
+
+func jidHash(kind, jid string) string {
+	var h hash.Hash
+	switch kind {
+	case "md5":
+		h = md5.New()
+	case "sha1":
+		h = sha1.New()
+	case "sha224":
+		h = sha256.New224()
+	case "sha384":
+		h = sha512.New384()
+	case "sha512":
+		h = sha512.New()
+	default:
+		h = sha256.New()
+	}
+	h.Write([]byte(jid))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func readMap(path string) (*msgpack.Map, bool) {
+	v, ok := readValue(path)
+	m, isMap := v.(*msgpack.Map)
+	return m, ok && isMap
+}
+
+func readValue(path string) (any, bool) {
+	st, err := os.Lstat(path)
+	if err != nil || !st.Mode().IsRegular() || st.Size() > maxCachedReturn {
+		return nil, false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCachedReturn))
+	if err != nil {
+		return nil, false
+	}
+	v, err := msgpack.Decode(b, answerLimits)
+	return v, err == nil
+}

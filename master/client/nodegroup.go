@@ -1,0 +1,132 @@
+package client
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/output"
+)
+
+// target resolves nodegroups, so that minions need not know them
+// (salt/client/__init__.py _prep_pub).
+func (c *Client) target(tgt any, typ string) (any, string, error) {
+	switch typ {
+	case "range":
+		return nil, "", &Error{Kind: Invocation, Message: "Range targets need a range server, which is not supported."}
+	case "nodegroup":
+		name, ok := tgt.(string)
+		if !ok {
+			return nil, "", &Error{Kind: Invocation, Message: "A nodegroup is named by one word."}
+		}
+		words, err := c.nodegroup(name)
+		if err != nil {
+			return nil, "", err
+		}
+		return strings.Join(words, " "), "compound", nil
+	case "compound":
+		var words []string
+		switch t := tgt.(type) {
+		case string:
+			words = strings.Fields(t)
+		case []any:
+			for _, w := range t {
+				words = append(words, output.Str(w))
+			}
+		}
+		var out []string
+		for _, w := range words {
+			if !strings.HasPrefix(w, "N@") || len(w) == 2 {
+				out = append(out, w)
+				continue
+			}
+			resolved, err := c.nodegroup(w[2:])
+			if err != nil {
+				return nil, "", err
+			}
+			out = append(out, resolved...)
+		}
+		return strings.Join(out, " "), typ, nil
+	}
+	return tgt, typ, nil
+}
+
+func (c *Client) nodegroup(name string) ([]string, error) {
+	if _, ok := c.cfg.Nodegroups.Get(name); !ok {
+		file := c.cfg.ConfFile
+		if file == "" {
+			file = "the master config file"
+		}
+		return nil, &Error{Kind: Invocation, Message: fmt.Sprintf("Node group %s unavailable in %s", name, file)}
+	}
+	return expandNodegroup(name, c.cfg.Nodegroups, nil, true), nil
+}
+
+var operators = []string{"and", "or", "not", "(", ")"}
+
+// expandNodegroup is the compound expression of a nodegroup, with those
+// inside it in parentheses. Unknown and circular groups come out empty
+// (salt/utils/minions.py nodegroup_comp).
+func expandNodegroup(name string, groups *msgpack.Map, above []string, first bool) []string {
+	v, ok := groups.Get(name)
+	if !ok || slices.Contains(above, name) {
+		return nil
+	}
+	var words []string
+	switch v := v.(type) {
+	case string:
+		words = strings.Fields(v)
+	case []any:
+		for _, w := range v {
+			words = append(words, output.Str(w))
+		}
+	default:
+		return nil
+	}
+	above = append(slices.Clone(above), name)
+	var ret []string
+	expanded := false
+	for _, w := range words {
+		if strings.HasPrefix(w, "N@") && len(w) > 2 {
+			expanded = true
+			ret = append(ret, expandNodegroup(w[2:], groups, above, false)...)
+			continue
+		}
+		ret = append(ret, w)
+	}
+	if len(ret) > 0 {
+		ret = slices.Concat([]string{"("}, ret, []string{")"})
+	}
+	if expanded && first {
+		return ret
+	}
+	if joined := plainNodegroup(words); joined != "" {
+		return []string{joined}
+	}
+	if first {
+		return words
+	}
+	return ret
+}
+
+var groupType = regexp.MustCompile(`^[A-Z]@`)
+
+// plainNodegroup writes a nodegroup that is only a list of names, or of
+// regular expressions, as one word of a compound expression.
+func plainNodegroup(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	kind := "L@"
+	for _, w := range words {
+		if slices.Contains(operators, w) || strings.Contains(w, "*") || groupType.MatchString(w) {
+			return ""
+		}
+		if strings.ContainsAny(w, `([{\?}])`) {
+			kind = "E@"
+		}
+	}
+	return kind + strings.Join(words, ",")
+}

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/output"
+)
+
+// RunnerError says that the master did not start a runner.
+type RunnerError struct{ Reason string }
+
+func (e *RunnerError) Error() string { return e.Reason }
+
+// StartRunner has the master start a runner and returns its job id. arg and
+// kwarg are the arguments; cred are credentials or a token, empty for the
+// key of the calling user. A *RunnerError means that the master refused,
+// which a Python master does without external authentication.
+func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map) (jid string, err error) {
+	load := msgpack.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg)
+	if cred.Len() == 0 {
+		cred = msgpack.NewMap("key", c.key, "user", c.cfg.User)
+	}
+	for k, v := range cred.All() {
+		load.Set(k, v)
+	}
+	reply, err := c.Ask(ctx, load)
+	if err != nil {
+		return "", err
+	}
+	m, _ := reply.(*msgpack.Map)
+	if m != nil && m.Map("load") != nil {
+		m = m.Map("load")
+	}
+	if e, ok := m.Get("error"); ok {
+		return "", &RunnerError{errorOf(e).Error()}
+	}
+	if jid = m.Str("jid"); jid == "" {
+		return "", &RunnerError{"the master does not start runners for this user: " + output.Repr(reply)}
+	}
+	return jid, nil
+}
+
+// Runner starts a runner, hands every event of it to progress, the last
+// part of the tag first ("new" and "ret" are left out), and returns what the
+// ret event carries. There is no time-out but that of ctx.
+func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map, progress func(suffix string, data *msgpack.Map)) (*msgpack.Map, error) {
+	if err := c.listen(ctx); err != nil {
+		return nil, err
+	}
+	jid, err := c.StartRunner(ctx, fun, arg, kwarg, cred)
+	if err != nil {
+		return nil, err
+	}
+	prefix := "salt/run/" + jid + "/"
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.events.gaps:
+			return nil, &Error{Kind: General, Message: "The connection to the master's events was lost while runner " + fun +
+				" was at work; its job id is " + jid + "."}
+		case e := <-c.events.queue:
+			suffix, ok := strings.CutPrefix(e.Tag, prefix)
+			switch {
+			case !ok || suffix == "new":
+			case suffix == "ret":
+				return e.Data, nil
+			default:
+				progress(suffix, e.Data)
+			}
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package client
+
+import (
+	"os"
+	"os/user"
+	"strconv"
+)
+
+// CurrentUser is the user on whose behalf jobs are published: the effective
+// user, or "sudo_<name>" for a root that came by sudo (salt/utils/user.py
+// get_specific_user). getenv is os.Getenv outside of tests.
+func CurrentUser(getenv func(string) string) string {
+	name := EffectiveUser()
+	if name == "root" {
+		if s := getenv("SUDO_USER"); s != "" {
+			return "sudo_" + s
+		}
+	}
+	return name
+}
+
+// EffectiveUser is the name of the effective user, or its number when it has
+// no name.
+func EffectiveUser() string {
+	uid := os.Geteuid()
+	if uid == 0 {
+		return "root"
+	}
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return strconv.Itoa(uid)
+	}
+	return u.Username
+}

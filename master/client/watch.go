@@ -1,0 +1,308 @@
+package client
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/msgpack"
+	"saltern/master/output"
+)
+
+// Return is what came back from one minion.
+type Return struct {
+	ID     string
+	Ret    any
+	HasRet bool   // false when the minion sent no value
+	Out    string // outputter that the minion asks for
+	// Retcode is 0, a number or, for a compound command, a map of numbers;
+	// HasRetcode is false when there was none.
+	Retcode    any
+	HasRetcode bool
+	JID        string
+	Missing    bool // the minion did not answer in time
+}
+
+// Code is the return code as one number: the largest one of a map, and 1 for
+// what cannot be read as a number.
+func (r Return) Code() int64 {
+	if !r.HasRetcode {
+		return 0
+	}
+	return code(r.Retcode)
+}
+
+func code(v any) int64 {
+	switch v := v.(type) {
+	case nil:
+		return 0
+	case bool:
+		if v {
+			return 1
+		}
+		return 0
+	case int64:
+		return v
+	case int:
+		return int64(v)
+	case *msgpack.Map:
+		var worst int64
+		for _, e := range v.All() {
+			worst = max(worst, code(e))
+		}
+		return worst
+	}
+	return 1
+}
+
+// watch decides how long to wait for the returns of one publish, and whom to
+// ask whether the job still runs. It does no I/O and has no clock: callers
+// hand in events and the time (salt/client/__init__.py get_iter_returns).
+type watch struct {
+	jid             string
+	timeout, gather time.Duration
+
+	expected  map[string]bool
+	found     map[string]bool
+	missing   map[string]bool // targeted, but without an accepted key
+	deadlines map[string]time.Time
+	askAt     time.Time
+	running   bool // somebody may still run the job, so ask again
+	asks      map[string]bool
+	// strict watches one part of a batch: all parts share a job id, so only
+	// the returns of the minions given at the start count.
+	strict bool
+	all    []string // whom the job was published to
+	// onHalt, when set, makes this a watch for salt/batch/<jid>/halted only.
+	onHalt func(jid, reason string)
+}
+
+func newWatch(jid string, minions []string, timeout, gather time.Duration, now time.Time) *watch {
+	w := &watch{jid: jid, timeout: timeout, gather: gather,
+		expected: map[string]bool{}, found: map[string]bool{}, missing: map[string]bool{},
+		deadlines: map[string]time.Time{}, asks: map[string]bool{},
+		askAt: now.Add(timeout), running: true, all: minions}
+	for _, id := range minions {
+		w.expected[id] = true
+		w.deadlines[id] = now.Add(timeout)
+	}
+	return w
+}
+
+// event takes in one event of the bus. A return of the job comes out once.
+func (w *watch) event(tag string, data *msgpack.Map, now time.Time) (Return, bool) {
+	if w.onHalt != nil {
+		if rest, ok := strings.CutPrefix(tag, "salt/batch/"); ok && strings.HasSuffix(rest, "/halted") {
+			reason := data.Str("reason")
+			if reason == "" {
+				reason = "stop"
+			}
+			w.onHalt(data.Str("jid"), reason)
+		}
+		return Return{}, false
+	}
+	jid, rest, ok := cutTag(tag)
+	switch {
+	case !ok:
+	case w.asks[jid]:
+		w.answer(rest, data, now)
+	case jid == w.jid:
+		return w.ret(rest, data, now)
+	}
+	return Return{}, false
+}
+
+// cutTag splits "salt/job/<jid>/<rest>".
+func cutTag(tag string) (jid, rest string, ok bool) {
+	tag, ok = strings.CutPrefix(tag, "salt/job/")
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(tag, "/")
+}
+
+func (w *watch) ret(rest string, data *msgpack.Map, now time.Time) (Return, bool) {
+	if ids, ok := data.Get("minions"); ok {
+		if w.strict {
+			return Return{}, false
+		}
+		for _, id := range list(ids) {
+			w.expect(id, now)
+		}
+		for _, id := range data.List("missing") {
+			if s, ok := id.(string); ok {
+				w.missing[s] = true
+			}
+		}
+		return Return{}, false
+	}
+	if !strings.HasPrefix(rest, "ret/") {
+		return Return{}, false
+	}
+	if _, ok := data.Get("return"); !ok {
+		return Return{}, false
+	}
+	r := returnOf(data)
+	if r.ID == "" || w.found[r.ID] || w.strict && !w.expected[r.ID] {
+		return Return{}, false
+	}
+	w.found[r.ID] = true
+	return r, true
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+func (w *watch) expect(id any, now time.Time) {
+	s, ok := id.(string)
+	if !ok || w.expected[s] {
+		return
+	}
+	w.expected[s] = true
+	w.deadlines[s] = now.Add(w.timeout)
+}
+
+// returnOf reads a return event. A resource of a minion answers under its own
+// name (salt/client/__init__.py _job_ret_display_id).
+func returnOf(data *msgpack.Map) Return {
+	r := Return{ID: data.Str("id"), JID: data.Str("jid"), Out: data.Str("out")}
+	if rid := data.Str("resource_id"); rid != "" {
+		r.ID = rid
+	}
+	r.Ret, r.HasRet = data.Get("return")
+	r.Retcode, r.HasRetcode = data.Get("retcode")
+	return r
+}
+
+// answer takes in what a minion says about the job: {} when it does not run
+// there, a map when it does.
+func (w *watch) answer(rest string, data *msgpack.Map, now time.Time) {
+	if !strings.HasPrefix(rest, "ret/") {
+		return
+	}
+	id := data.Str("id")
+	if n, ok := data.Int("retcode"); ok && n > 0 {
+		delete(w.expected, id) // it cannot tell: wait no longer
+		return
+	}
+	job, ok := data.Get("return")
+	m, isMap := job.(*msgpack.Map)
+	if !ok || !isMap || m.Len() == 0 {
+		return
+	}
+	if inner, ok := m.Get("return"); ok {
+		if im, ok := inner.(*msgpack.Map); ok && im.Len() == 0 {
+			return
+		}
+	}
+	w.expected[id] = true
+	w.deadlines[id] = now.Add(w.timeout)
+	w.running = true
+}
+
+// asked notes that a question about the job was published.
+func (w *watch) asked(jid string) {
+	if jid != "" {
+		w.asks[jid] = true
+	}
+}
+
+// again starts the waiting anew: what minions said about the job may be lost.
+func (w *watch) again(now time.Time) {
+	w.running, w.askAt = true, now.Add(w.timeout)
+	for id := range w.deadlines {
+		w.deadlines[id] = now.Add(w.timeout)
+	}
+}
+
+// open are the expected minions that have not answered, sorted.
+func (w *watch) open() []string {
+	var ids []string
+	for id := range w.expected {
+		if !w.found[id] {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// step says what to do at a time: ask the listed minions about the job, stop
+// waiting, or come back at wake at the latest.
+func (w *watch) step(now time.Time) (ask []string, done bool, wake time.Time) {
+	open := w.open()
+	if len(open) == 0 {
+		return nil, true, now
+	}
+	if now.After(w.askAt) && w.running {
+		w.running = false
+		w.askAt = now.Add(w.gather)
+		return open, false, now
+	}
+	if now.After(w.askAt) {
+		last := w.askAt
+		for _, id := range open {
+			if d := w.deadlines[id]; d.After(last) {
+				last = d
+			}
+		}
+		if now.After(last) {
+			return nil, true, now
+		}
+		return nil, false, last.Add(time.Millisecond)
+	}
+	return nil, false, w.askAt.Add(time.Millisecond)
+}
+
+// lost are those who did not answer: the expected ones and the targeted ones
+// without a key, sorted.
+func (w *watch) lost() []string {
+	ids := w.open()
+	for id := range w.missing {
+		if !w.found[id] && !w.expected[id] {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// noReturn is the text for a minion that did not answer.
+func noReturn(jid string) string {
+	return "Minion did not return. [No response]\nThe minions may not have all finished running and any remaining " +
+		"minions will return upon completion. To look up the return data for this job later, run the following " +
+		"command:\n\nsalt-run jobs.lookup_jid " + jid
+}
+
+// MissingReturn is what the command line shows for a minion that did not
+// answer (salt/client/__init__.py get_cli_event_returns).
+func MissingReturn(id, jid string, connected bool) Return {
+	text := noReturn(jid)
+	if !connected {
+		text = "Minion did not return. [Not connected]"
+	}
+	return Return{ID: id, Ret: text, HasRet: true, Out: "no_return", Retcode: int64(1), HasRetcode: true, JID: jid, Missing: true}
+}
+
+// Map is the return as LocalClient yields it, without its id.
+func (r Return) Map() *msgpack.Map {
+	m := msgpack.NewMap()
+	if r.HasRet {
+		m.Set("ret", r.Ret)
+	}
+	if r.Out != "" {
+		m.Set("out", r.Out)
+	}
+	if r.HasRetcode {
+		m.Set("retcode", r.Retcode)
+	}
+	if r.JID != "" {
+		m.Set("jid", r.JID)
+	}
+	return m
+}
+
+// String is for tests and logs.
+func (r Return) String() string { return r.ID + "=" + output.Repr(r.Map()) }

@@ -1,0 +1,154 @@
+package client
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// clock counts in tenths of a second.
+func at(tenths int) time.Time {
+	return time.Unix(1000, 0).Add(time.Duration(tenths) * 100 * time.Millisecond)
+}
+
+func retEvent(jid, id string, v any) (string, *msgpack.Map) {
+	return "salt/job/" + jid + "/ret/" + id, msgpack.NewMap("id", id, "jid", jid, "return", v, "retcode", 0)
+}
+
+// TestWatch plays scripts of "time action" lines: timeout 1 s, gather 2 s.
+func TestWatch(t *testing.T) {
+	for _, c := range []struct {
+		name, script, want string
+	}{
+		{"all return", "1 ret a; 2 ret b; 2 step", "a b done"},
+		{"twice", "1 ret a; 1 ret a; 2 ret b; 2 step", "a b done"},
+		{"wrong job", "1 ret2 a; 1 step", "wait"},
+		{"asked, not running", "11 step; 11 asked 9; 12 idle a; 12 idle b; 30 step; 32 step", "ask(a,b) wait done"},
+		{"one returned before", "5 ret a; 11 step; 11 asked 9; 32 step", "a ask(b) done"},
+		{"running, asked again", "11 step; 11 asked 9; 12 busy a; 12 busy b; 30 step; 32 step; 32 asked 8; 33 busy a; 40 ret a; 54 step; 54 asked 7; 75 step", "ask(a,b) wait ask(a,b) a ask(b) done"},
+		{"late answer extends", "11 step; 11 asked 9; 28 busy a; 30 step; 32 step; 32 asked 8; 53 step", "ask(a,b) wait ask(a,b) done"},
+		{"cannot tell", "11 step; 11 asked 9; 12 broken a; 12 broken b; 12 step", "ask(a,b) done"},
+		{"syndic adds minions", "1 more c; 2 ret a; 2 ret b; 2 step; 3 ret c; 3 step", "a b wait c done"},
+		{"missing", "1 gone z; 2 ret a; 2 ret b; 2 step; 2 lost", "a b done lost(z)"},
+		{"lost", "2 ret b; 2 lost", "b lost(a)"},
+		{"resource", "2 resource r1; 2 ret a; 2 ret b; 2 step", "r1 a b done"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWatch("1", []string{"a", "b"}, time.Second, 2*time.Second, at(0))
+			var got []string
+			ask := ""
+			for line := range strings.SplitSeq(c.script, ";") {
+				var when int
+				var what, arg string
+				fmt.Sscan(line, &when, &what, &arg)
+				var tag string
+				var data *msgpack.Map
+				switch what {
+				case "ret":
+					tag, data = retEvent("1", arg, true)
+				case "ret2":
+					tag, data = retEvent("2", arg, true)
+				case "resource":
+					tag, data = retEvent("1", "a", true)
+					data.Set("resource_id", arg)
+				case "idle":
+					tag, data = retEvent(ask, arg, msgpack.NewMap())
+				case "busy":
+					tag, data = retEvent(ask, arg, msgpack.NewMap("pid", 1))
+				case "broken":
+					tag, data = retEvent(ask, arg, "traceback")
+					data.Set("retcode", 1)
+				case "more":
+					tag, data = "salt/job/1/new", msgpack.NewMap("minions", []any{"a", arg, int64(3)})
+				case "gone":
+					tag, data = "salt/job/1/new", msgpack.NewMap("minions", []any{"a"}, "missing", []any{arg})
+				case "asked":
+					w.asked(arg)
+					ask = arg
+				case "lost":
+					got = append(got, "lost("+strings.Join(w.lost(), ",")+")")
+				case "step":
+					ids, done, wake := w.step(at(when))
+					switch {
+					case done:
+						got = append(got, "done")
+					case len(ids) > 0:
+						got = append(got, "ask("+strings.Join(ids, ",")+")")
+					default:
+						got = append(got, "wait")
+						if !wake.After(at(when)) {
+							t.Errorf("at %d: would spin, wake is %v", when, wake.Sub(at(0)))
+						}
+					}
+				}
+				if tag != "" {
+					if r, ok := w.event(tag, data, at(when)); ok {
+						got = append(got, r.ID)
+					}
+				}
+			}
+			if s := strings.Join(got, " "); s != c.want {
+				t.Errorf("got  %s\nwant %s", s, c.want)
+			}
+		})
+	}
+}
+
+func TestWatchStrict(t *testing.T) {
+	w := newWatch("1", []string{"a"}, time.Second, time.Second, at(0))
+	w.strict = true
+	if _, ok := w.event("salt/job/1/new", msgpack.NewMap("minions", []any{"b"}), at(0)); ok || len(w.expected) != 1 {
+		t.Error("a part of a batch takes in minions of another part")
+	}
+	tag, data := retEvent("1", "b", true)
+	if _, ok := w.event(tag, data, at(0)); ok {
+		t.Error("a part of a batch takes a return of another part")
+	}
+}
+
+func TestReturnCode(t *testing.T) {
+	for _, c := range []struct {
+		v    any
+		want int64
+	}{
+		{nil, 0}, {int64(3), 3}, {true, 1}, {false, 0}, {"x", 1},
+		{msgpack.NewMap("a", 2, "b", 5), 5}, {msgpack.NewMap(), 0},
+	} {
+		if got := (Return{Retcode: c.v, HasRetcode: true}).Code(); got != c.want {
+			t.Errorf("%v: got %d, want %d", c.v, got, c.want)
+		}
+	}
+	if (Return{}).Code() != 0 {
+		t.Error("no return code is not 0")
+	}
+}
+
+// FuzzWatch: no event from the bus stops the gathering or counts twice.
+func FuzzWatch(f *testing.F) {
+	for _, kv := range [][2]any{{"salt/job/1/ret/a", msgpack.NewMap("id", "a", "return", true)}, {"salt/job/9/ret/a", msgpack.NewMap("id", "a", "return", msgpack.NewMap("return", msgpack.NewMap()))},
+		{"salt/job/1/new", msgpack.NewMap("minions", []any{"a", nil}, "missing", []any{int64(1)})}} {
+		b, err := msgpack.Marshal(kv[1], msgpack.Modern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(kv[0].(string), b)
+	}
+	f.Fuzz(func(t *testing.T, tag string, b []byte) {
+		v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 100})
+		data, ok := v.(*msgpack.Map)
+		if err != nil || !ok {
+			return
+		}
+		w := newWatch("1", []string{"a", "b"}, time.Second, time.Second, at(0))
+		w.asked("9")
+		_, first := w.event(tag, data, at(1))
+		if _, again := w.event(tag, data, at(1)); first && again {
+			t.Errorf("%q counts twice", tag)
+		}
+		w.step(at(2))
+		w.lost()
+	})
+}

@@ -1,0 +1,307 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/auth"
+	"saltern/master/cluster"
+	clusterwire "saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/event"
+	"saltern/master/jobs"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+	"saltern/master/runner"
+)
+
+// times of a master in a cluster.
+const (
+	// clusterJoin is how long a start may take until this master belongs to
+	// the cluster (saltern_cluster_join_timeout, in seconds).
+	clusterJoin = time.Minute
+	// keepReturn is how long a return may wait for a peer to keep it.
+	keepReturn   = 5 * time.Second
+	forwardDepth = 16384
+)
+
+// clusterJobs is what a master in a cluster remembers.
+type clusterJobs struct {
+	removed chan struct{} // closed when this master was removed
+	once    sync.Once
+	// kept holds the tags of returns that peers got with Keep, so that the
+	// event of the same return is not sent to them a second time.
+	kept sync.Map
+	mu   sync.Mutex
+	key  string // last cluster key that was taken
+}
+
+// openCluster joins the cluster, or forms it. It returns when this master
+// belongs to it.
+func (m *Master) openCluster() error {
+	c := m.cfg
+	if c.ClusterIsolatedFS {
+		return errors.New("cluster_isolated_filesystem is set, but masters share cluster_pki_dir here; remove the option")
+	}
+	wait := clusterJoin
+	if s := c.ClusterJoinTimeout; s > 0 {
+		wait = s
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	var err error
+	m.clusterJob.removed = make(chan struct{})
+	m.cluster, err = cluster.Open(ctx, cluster.Config{
+		ID: c.ID, Address: c.Interface, Port: c.ClusterPoolPort, Dir: c.ClusterPKIDir, Key: m.identity.Key, Pub: m.identity.Public,
+		KeySize: c.KeySize, KeyPass: c.ClusterKeyPass, Peers: c.ClusterPeers, Secret: c.ClusterSecret, AllowEmptySecret: c.ClusterEmptySecret,
+		Fingerprint: c.ClusterPubFingerprint, Suite: clusterwire.Suite{Encryption: c.ClusterEncryptionAlgorithm, Signing: c.PublishSigningAlgorithm},
+		PublishSession: c.PublishSession, PlainPeers: c.ClusterPlainPeers, Logger: m.log,
+	})
+	if err != nil {
+		return err
+	}
+	m.identity = m.cluster.Identity()
+	return nil
+}
+
+// clusterSecrets makes the secrets those of the cluster.
+func (m *Master) clusterSecrets(sc *auth.SecretsConfig) {
+	if m.cluster != nil {
+		sc.ClusterKey, sc.Seed = m.cluster.ClusterKey(), m.cluster.Seed()
+	}
+}
+
+// minionKeys is the folder of the minions' keys.
+func (m *Master) minionKeys() string {
+	if m.cluster != nil {
+		return m.cfg.ClusterPKIDir
+	}
+	return m.cfg.PKIDir
+}
+
+// serving tells whether minions may be served.
+func (m *Master) serving() bool { return m.cluster == nil || m.cluster.Serving() }
+
+// mayAct tells whether this master does what only one of a cluster may do.
+func (m *Master) mayAct() bool {
+	if m.cluster == nil {
+		return true
+	}
+	_, ok := m.cluster.Own()
+	return ok
+}
+
+// serveCluster lets peers in, when everything that they reach is there.
+func (m *Master) serveCluster() error {
+	if m.cluster == nil {
+		return nil
+	}
+	m.clusterJob.key = m.cluster.ClusterKey().String()
+	return m.cluster.Serve(clusterHandler{m})
+}
+
+// forward sends the events of the local bus to the peers.
+func (m *Master) forward(ctx context.Context) {
+	sub := m.bus.Subscribe("cluster", forwardDepth, func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })
+	defer sub.Close()
+	for {
+		select {
+		case e, ok := <-sub.C:
+			if !ok {
+				return
+			}
+			if e.Lost > 0 {
+				m.log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
+				m.clusterJob.kept.Clear()
+			}
+			if _, sent := m.clusterJob.kept.LoadAndDelete(e.Tag); !sent {
+				m.cluster.Forward(e)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rotateCluster has the cluster key replaced when a tool asks for it. Its age
+// is watched by the owner, see package node.
+func (m *Master) rotateCluster(ctx context.Context) {
+	if !m.secrets.RotationAsked() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterJoin)
+	defer cancel()
+	if err := m.cluster.Rotate(ctx); err != nil && ctx.Err() == nil {
+		m.problems.set("key rotation", err)
+		return
+	}
+	m.problems.clear("key rotation")
+}
+
+// sharedJobs is the job cache of a master in a cluster: a return is kept when
+// this master's disk and another master have it.
+type sharedJobs struct {
+	jobs.Cache
+	m *Master
+}
+
+// SaveReturn implements jobs.Cache. Without a peer the local disk must do; a
+// peer that is there and does not answer is a fault, and the minion is asked
+// to send its return again.
+func (s *sharedJobs) SaveReturn(ctx context.Context, r jobs.Return) (bool, error) {
+	stored, err := s.Cache.SaveReturn(ctx, r)
+	if err != nil || r.Load == nil || r.ID == s.m.cfg.ID {
+		return stored, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepReturn)
+	defer cancel()
+	tag := event.Tag("job", r.JID, "ret", r.ID)
+	load := r.Load.Clone()
+	load.Set("_stamp", event.Stamp(s.m.now()))
+	s.m.clusterJob.kept.Store(tag, true)
+	switch err := s.m.cluster.Keep(ctx, tag, load); {
+	case err == nil:
+		s.m.problems.clear("cluster")
+	case errors.Is(err, cluster.ErrAlone):
+		s.m.problems.set("cluster", errors.New("returns are kept by this master alone: no other one is connected"))
+	default:
+		s.m.problems.set("cluster", err)
+		return stored, err
+	}
+	return stored, nil
+}
+
+// clusterHandler is what peers reach of this master.
+type clusterHandler struct{ m *Master }
+
+// Keys takes the keys that are in force from now on.
+func (h clusterHandler) Keys(key crypt.Key, seed string) error {
+	m := h.m
+	if err := errors.Join(m.secrets.SetClusterKey(key), m.secrets.SetClusterSeed(seed)); err != nil {
+		return err
+	}
+	m.clusterJob.mu.Lock()
+	changed := m.clusterJob.key != key.String()
+	m.clusterJob.key = key.String()
+	m.clusterJob.mu.Unlock()
+	if changed {
+		m.fire("key", msgpack.NewMap("rotate_aes_key", true))
+	}
+	return nil
+}
+
+// Event puts an event of a peer on the bus. The start of a job makes it known
+// here as well.
+func (h clusterHandler) Event(ctx context.Context, peer, tag string, data *msgpack.Map) error {
+	if jid := data.Str("jid"); jobs.Valid(jid) && tag == event.Tag("job", jid, "new") {
+		load := data.Clone()
+		for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
+			load.Delete(k)
+		}
+		// Not waited for: the job itself comes next and must not be late.
+		if _, err := h.m.jobs.Stage(ctx, jid, load, texts(data.List("minions"))); err != nil {
+			h.m.problems.set("job cache", err)
+			h.m.log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
+		}
+	}
+	if err := h.m.bus.Relay(tag, data, event.Peer); err != nil {
+		h.m.log.Warn("event of a peer cannot be fired", "peer", peer, "tag", tag, "error", err)
+	}
+	return nil
+}
+
+// Publish sends the job of a peer to our minions, under the same id.
+func (h clusterHandler) Publish(ctx context.Context, peer string, load *msgpack.Map) error {
+	if !jobs.Valid(load.Str("jid")) {
+		h.m.log.Warn("the job of a peer has no valid id", "peer", peer)
+		return nil
+	}
+	j, err := h.m.newJob(load)
+	if err != nil {
+		h.m.log.Warn("the target of a peer's job cannot be read", "peer", peer, "jid", load.Str("jid"), "error", err)
+		j = &job{}
+	}
+	if err := h.m.publisher.Publish(ctx, load, j.minions); err != nil {
+		return fmt.Errorf("publishing job %s of a peer: %w", load.Str("jid"), err)
+	}
+	return nil
+}
+
+// Return keeps a return that a peer has taken.
+func (h clusterHandler) Return(ctx context.Context, peer, tag string, load *msgpack.Map) error {
+	m := h.m
+	jid, id := load.Str("jid"), load.Str("id")
+	if !jobs.Valid(jid) || keys.ValidID(id) != nil || tag != event.Tag("job", jid, "ret", id) {
+		m.log.Warn("the return of a peer is not usable", "peer", peer, "tag", tag)
+		return nil
+	}
+	if !m.cfg.JobCache || m.cfg.ExtJobCache != "" {
+		return nil
+	}
+	kept := load.Clone()
+	kept.Delete("_stamp")
+	local := m.jobs.(*sharedJobs).Cache // not to the peers again
+	if _, err := local.SaveReturn(ctx, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
+		m.problems.set("job cache", err)
+		return fmt.Errorf("keeping the return of %s for job %s: %w", id, jid, err)
+	}
+	m.problems.clear("job cache")
+	return nil
+}
+
+// KeyChanged looks at the key of a minion on the folder.
+func (h clusterHandler) KeyChanged(id string) { h.m.keys.Refresh(id) }
+
+// Removed ends this master.
+func (h clusterHandler) Removed() {
+	h.m.clusterJob.once.Do(func() { close(h.m.clusterJob.removed) })
+}
+
+// addClusterRunners adds cluster.members and cluster.remove.
+func (m *Master) addClusterRunners(t *runner.Table) {
+	if m.cluster == nil {
+		return
+	}
+	t.Add("cluster.members", func(context.Context, *runner.Env, []any, *msgpack.Map) (any, error) {
+		return clusterMembers(m.cluster.Status(), m.now()), nil
+	})
+	t.Add("cluster.rotate", func(ctx context.Context, _ *runner.Env, _ []any, _ *msgpack.Map) (any, error) {
+		return true, m.cluster.Rotate(ctx)
+	})
+	t.Add("cluster.remove", func(ctx context.Context, _ *runner.Env, args []any, named *msgpack.Map) (any, error) {
+		id := named.Str("id")
+		if len(args) == 1 {
+			id, _ = args[0].(string)
+		}
+		if id == "" {
+			return nil, &runner.ArgumentError{Reason: "remove() missing 1 required positional argument: 'id'"}
+		}
+		return true, m.cluster.Remove(ctx, id)
+	})
+}
+
+// clusterMembers is the answer of cluster.members.
+func clusterMembers(s cluster.Status, now time.Time) *msgpack.Map {
+	out := msgpack.NewMap("id", s.ID, "state", s.Phase, "version", s.Version, "key_generation", s.KeyGen, "owner", s.Owner)
+	peers := msgpack.NewMap()
+	for _, p := range s.Peers {
+		v := msgpack.NewMap("connected", p.Connected, "alive", p.Alive, "salt", !p.Own, "version", p.Version, "key_generation", p.KeyGen)
+		if !p.Heard.IsZero() {
+			v.Set("heard_seconds", now.Sub(p.Heard).Seconds())
+		}
+		if p.Error != "" {
+			v.Set("error", p.Error)
+		}
+		for _, d := range []cluster.Duty{cluster.Jobs, cluster.Returns, cluster.Events} {
+			q := p.Queues[d.String()]
+			v.Set(d.String(), msgpack.NewMap("waiting", q.Waiting, "bytes", q.Bytes, "lag_seconds", q.Lag.Seconds(), "handled", q.Handled, "lost", q.Lost))
+		}
+		peers.Set(p.ID, v)
+	}
+	out.Set("peers", peers)
+	return out
+}

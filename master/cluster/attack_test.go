@@ -1,0 +1,312 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+// stranger dials a master with a key of its own; key < 0 without TLS.
+func stranger(t testing.TB, m *member, name string, key int) net.Conn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", m.ln.Addr().String(), 5*time.Second)
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	if key < 0 {
+		return c
+	}
+	cert, err := certificate(name, testKeys()[key])
+	must(t, err)
+	s := tls.Client(c, tlsConfig(cert))
+	must(t, s.HandshakeContext(within(t)))
+	return s
+}
+
+func frame(t testing.TB, tag string, data any) []byte {
+	t.Helper()
+	b, err := wire.AppendFrame(nil, tag, data)
+	must(t, err)
+	return b
+}
+
+func own(t testing.TB, msg any) []byte {
+	t.Helper()
+	tag, data, err := packOwn(msg)
+	must(t, err)
+	return frame(t, tag, data)
+}
+
+// closed waits until the other end hangs up.
+func closed(t testing.TB, what string, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
+		t.Errorf("%s: the connection is still open", what)
+	}
+}
+
+// TestAttack34Pool throws what a stranger can throw at the pool port; the
+// cluster goes on meanwhile.
+func TestAttack34Pool(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 2)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	b, err := start(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	must(t, err)
+	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Alive })
+	version := a.Status().Version
+
+	// Without TLS nothing is read, whatever it is.
+	for name, raw := range map[string][]byte{
+		"raft":     frame(t, "cluster/raft/request-vote", msgpack.NewMap("src", ids[1], "rpc_id", "x", "raft_group_id", "cluster", "payload", msgpack.NewMap())),
+		"event":    frame(t, wire.EventTag(ids[1], "salt/job/20261121073619941881/publish"), []byte("x")),
+		"discover": frame(t, wire.TagDiscover, msgpack.NewMap()),
+		"huge":     {0x7f, 0xff, 0xff, 0xff, 1, 2, 3},
+		"zeros":    make([]byte, 100),
+		"http":     []byte("GET / HTTP/1.1\r\n\r\n"),
+	} {
+		c := stranger(t, a, "", -1)
+		_, _ = c.Write(raw)
+		closed(t, name, c)
+	}
+	// A key of its own under a member's name: strangers' messages only.
+	item, err := packItem("inc", Jobs, &item{seq: 1, tag: "salt/job/20261121073619941881/publish", packed: []byte{0x80}})
+	must(t, err)
+	numbered, err := wire.AppendPacked(nil, wire.OwnPrefix+ownItem, item)
+	must(t, err)
+	rec := a.view.Load().rec
+	rec.Version += 1000
+	for name, raw := range map[string][]byte{
+		"item":  numbered,
+		"state": own(t, node.State{Record: rec}),
+		"gone":  own(t, node.Gone{}),
+		"want":  own(t, node.Want{}),
+		"beat":  own(t, node.Beat{Version: 1 << 40}),
+		"event": frame(t, wire.EventTag(ids[1], "salt/key"), []byte("x")),
+		"big":   binary.BigEndian.AppendUint32(nil, wire.MaxStranger+1),
+		"junk":  append([]byte{0, 0, 0, 4}, "abcd"...),
+	} {
+		c := stranger(t, a, ids[1], 2)
+		_, _ = c.Write(raw)
+		// No answer may come, least of all the record.
+		_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if n, _ := c.Read(make([]byte, 1)); n > 0 {
+			t.Errorf("%s was answered", name)
+		}
+		_ = c.Close()
+	}
+	if s := a.Status(); s.Version >= version+1000 || !a.Serving() || a.count(&a.jobs)+a.count(&a.events) != 0 {
+		t.Errorf("a stranger was believed: %+v", s)
+	}
+	// Many connections, silent or slow: bounded, and the peer stays.
+	open := func() int { a.inbox.mu.Lock(); defer a.inbox.mu.Unlock(); return len(a.inbox.conns) }
+	var silent []net.Conn
+	for range maxPerAddress + 20 {
+		c := stranger(t, a, "", -1)
+		_, _ = c.Write([]byte{0x16})
+		silent = append(silent, c)
+	}
+	until(t, "refusals", func() bool { return a.Status().Refused >= 20 })
+	if n := open(); n > maxPerAddress+2 {
+		t.Errorf("%d connections", n)
+	}
+	for _, c := range silent {
+		_ = c.Close()
+	}
+	until(t, "the end of the silent", func() bool { return open() <= 2 })
+	// A flood of discovers costs bounded RSA.
+	c := stranger(t, a, "127.0.0.1", 2)
+	d := wire.Discover{PeerID: "127.0.0.1", Pub: pubOf(t, 2), Token: token(), Own: true}
+	sealed, err := d.Seal(a.cfg.Suite, testKeys()[2])
+	must(t, err)
+	raw := frame(t, wire.TagDiscover, sealed)
+	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	_, _ = c.Write(bytes.Repeat(raw, 200))
+	until(t, "the rate", func() bool { return a.Status().Strangers > 0 })
+	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m", msgpack.NewMap("return", true)))
+}
+
+func pubOf(t testing.TB, key int) string {
+	t.Helper()
+	s, err := crypt.PublicPEM(&testKeys()[key].PublicKey)
+	must(t, err)
+	return s
+}
+
+// TestAttack11RogueReply is the worst of Salt's faults: a discover-reply from
+// anybody has a master send the secret to him. Here only an answer to our own
+// question counts, signed by the cluster's key.
+func TestAttack11RogueReply(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 3)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	// The attacker listens where the joining master asks.
+	ln, err := net.Listen("tcp", net.JoinHostPort(ids[2], "0"))
+	must(t, err)
+	defer ln.Close()
+	rogue := testKeys()[3]
+	asked := make(chan wire.Discover, 100)
+	var joins atomic.Bool
+	go func() {
+		cert, _ := certificate(ids[2], rogue)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s := tls.Server(c, tlsConfig(cert))
+			r := wire.NewReader(bufio.NewReader(s), wire.MaxStranger)
+			go func() {
+				for {
+					f, err := r.Next()
+					if err != nil {
+						return
+					}
+					switch kind, _, _ := wire.Classify(f.Tag); kind {
+					case wire.KindDiscover:
+						if d, err := a.cfg.Suite.OpenDiscover(f.Data); err == nil {
+							asked <- d
+						}
+					case wire.KindJoin:
+						joins.Store(true)
+					}
+				}
+			}()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	result := make(chan error, 1)
+	go func() {
+		_, err := start(t, ctx, ids[1], port, 1, dir, func(c *Config) {
+			c.Peers = []string{ln.Addr().String()}
+			c.Secret = "wrong, so that the true peer does not let it in"
+		})
+		result <- err
+	}()
+	d := <-asked
+	for _, returned := range []string{d.Token, token()} {
+		reply := wire.DiscoverReply{ReturnToken: returned, Token: token(), PeerID: ids[2], Pub: pubOf(t, 3), ClusterPub: pubOf(t, 3), Own: true}
+		sealed, err := reply.Seal(a.cfg.Suite, rogue)
+		must(t, err)
+		cert, err := certificate(ids[2], rogue)
+		must(t, err)
+		s, err := tls.Dial("tcp", net.JoinHostPort(ids[1], portOf(a)), tlsConfig(cert))
+		must(t, err)
+		_, err = s.Write(frame(t, wire.TagDiscoverReply, sealed))
+		must(t, err)
+		time.Sleep(200 * time.Millisecond)
+		_ = s.Close()
+	}
+	<-result
+	if joins.Load() {
+		t.Error("the secret was sent to the attacker")
+	}
+}
+
+func portOf(m *member) string { _, p, _ := net.SplitHostPort(m.ln.Addr().String()); return p }
+
+// TestAttack06PeerTags: nobody on the bus reaches the cluster's logic, and
+// no peer's event has a tag of the cluster.
+func TestAttack06PeerTags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 2)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	b, err := start(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	must(t, err)
+	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
+	bus := event.NewBus(time.Now, 0)
+	sub := bus.Subscribe("t", 100, nil)
+	tags := []string{"cluster/peer/" + ids[0], "cluster/peer/discover", "cluster/event/" + ids[0] + "/x", "cluster/raft/request-vote", "cluster/saltern/state", "cluster/runner/x", "last"}
+	for _, tag := range tags {
+		must(t, bus.Relay(tag, msgpack.NewMap(wire.PeerField, "forged"), event.Socket))
+	}
+	for range tags {
+		b.Forward(<-sub.C)
+	}
+	// Past the filter, as a hostile member would do.
+	b.spread("cluster/peer/join", []byte{0x80}, msgpack.NewMap(), nil)
+	b.spread("after", []byte{0x80}, msgpack.NewMap(), nil)
+	until(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.events) != 2 || a.data["last"].Str(wire.PeerField) != ids[1] {
+		t.Errorf("%v, %v", a.events, a.data["last"])
+	}
+}
+
+// TestAttack08Replay: a numbered message is handled once per life of its
+// sender, whatever the connection.
+func TestAttack08Replay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 2)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	for i := range 5 {
+		if a.inbox.batch(within(t), ids[1], Jobs, []arrived{{inc: "1", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 {
+			t.Fatal("not acknowledged")
+		}
+		if n := a.count(&a.events); n != 1 {
+			t.Fatalf("handled %d times after %d", n, i+1)
+		}
+	}
+	if a.inbox.batch(within(t), ids[1], Jobs, []arrived{{inc: "2", duty: Jobs, seq: 1, tag: "my/tag", packed: []byte{0x80}}}) != 1 || a.count(&a.events) != 2 {
+		t.Error("the next life of the peer was not heard")
+	}
+}
+
+// FuzzOwn reads Saltern's own messages.
+func FuzzOwn(f *testing.F) {
+	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{}, node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}} {
+		tag, data, err := packOwn(m)
+		must(f, err)
+		b, err := msgpack.Marshal(data, msgpack.Modern)
+		must(f, err)
+		f.Add(strings.TrimPrefix(tag, wire.OwnPrefix), b)
+	}
+	b, err := packItem("inc", Returns, &item{seq: 7, tag: "a/b", packed: []byte{0x80}})
+	must(f, err)
+	f.Add(ownItem, b)
+	b, err = packAck(Events, 9)
+	must(f, err)
+	f.Add(ownAck, b)
+	f.Fuzz(func(t *testing.T, kind string, data []byte) {
+		switch kind {
+		case ownItem:
+			if a, err := parseItem(data); err == nil && (a.duty >= duties || a.seq == 0) {
+				t.Fatalf("%+v", a)
+			}
+		case ownAck:
+			if d, _, err := parseAck(data); err == nil && d >= duties {
+				t.Fatal(d)
+			}
+		default:
+			if m, err := parseOwn(kind, data); err == nil {
+				if s, ok := m.(node.State); ok && s.Record.Check() != nil {
+					t.Fatal("a bad record")
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,257 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+)
+
+// conn is one incoming connection.
+type conn struct {
+	net.Conn
+	in   *inbox
+	from netip.Addr
+	// id and pem are what the other end has proven in TLS; the record says
+	// what that is worth, and may say otherwise a moment later.
+	id, pem string
+	plain   bool
+	was     atomic.Bool // it has been a member
+
+	writeMu sync.Mutex
+	work    [duties]chan arrived
+}
+
+// serve finds out what the other end speaks and reads its frames.
+func (k *conn) serve() {
+	p := k.in.p
+	br := bufio.NewReader(k.Conn)
+	_ = k.SetDeadline(time.Now().Add(peekWait))
+	first, err := br.Peek(1)
+	if err != nil {
+		return
+	}
+	// A TLS record begins with 0x16; a frame that did would be over 350 MB.
+	if first[0] == 0x16 {
+		t := tls.Server(peeked{k.Conn, br}, p.tls)
+		if t.HandshakeContext(p.ctx) != nil {
+			p.count.refused.Add(1)
+			return
+		}
+		if k.id, k.pem, err = endOf(t); err != nil {
+			p.count.refused.Add(1)
+			return
+		}
+		if k.gone(t) {
+			return
+		}
+		k.read(bufio.NewReader(t), t)
+		return
+	}
+	if !p.cfg.PlainPeers {
+		p.count.refused.Add(1)
+		p.log.Debug("a connection without TLS was refused", "addr", k.from)
+		return
+	}
+	k.plain = true
+	k.read(br, k.Conn)
+}
+
+// gone tells a master that was removed so.
+func (k *conn) gone(w net.Conn) bool {
+	p := k.in.p
+	p.mu.Lock()
+	buried := p.node.Phase() == node.Active && p.node.Tombstoned(k.pem)
+	p.mu.Unlock()
+	if !buried {
+		return false
+	}
+	p.count.refused.Add(1)
+	if _, data, err := packOwn(node.Gone{}); err == nil {
+		if b, err := wire.AppendFrame(nil, wire.OwnPrefix+ownGone, data); err == nil {
+			_, _ = w.Write(b)
+		}
+	}
+	return true
+}
+
+// peeked is a connection of which some bytes were read ahead.
+type peeked struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
+
+// read takes frames until the connection ends.
+func (k *conn) read(br *bufio.Reader, w net.Conn) {
+	p := k.in.p
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = k.Close() })()
+	for d := range k.work {
+		k.work[d] = make(chan arrived, windowCount)
+		defer close(k.work[d])
+	}
+	started := false
+	r := wire.NewReader(br, wire.MaxStranger)
+	for {
+		_, member := k.member()
+		wait := strangerWait
+		if member || k.plain {
+			wait = idleWait
+		}
+		if member || k.plain && k.salt() {
+			r.SetMax(wire.MaxFrame)
+		}
+		_ = k.SetDeadline(time.Time{})
+		_ = k.SetReadDeadline(time.Now().Add(wait))
+		f, err := r.Next()
+		if err != nil {
+			return
+		}
+		kind, peer, rest := wire.Classify(f.Tag)
+		if kind == wire.KindOwn && rest == ownItem && !k.plain {
+			a, err := parseItem(f.Data)
+			if err != nil || !member {
+				p.count.bad.Add(1)
+				return
+			}
+			if !started {
+				started = true
+				for d := range duties {
+					wg.Go(func() { k.handle(ctx, d, w) })
+				}
+			}
+			select {
+			case k.work[a.duty] <- a:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		if err := k.message(kind, peer, rest, f); err != nil {
+			p.count.bad.Add(1)
+			p.log.Debug("a message of a master was refused", "addr", k.from, "tag", f.Tag, "error", err)
+			if !member && !k.plain {
+				return
+			}
+		}
+	}
+}
+
+// salt tells whether a connection without TLS may be a Salt master's. It is
+// no proof: each message has its own.
+func (k *conn) salt() bool {
+	for _, m := range k.in.p.view.Load().rec.Members {
+		if a, err := netip.ParseAddr(m.ID); !m.Own && (err != nil || a.Unmap() == k.from) {
+			return true
+		}
+	}
+	return false
+}
+
+// limited counts what strangers make us calculate.
+func (in *inbox) limited() bool {
+	now := time.Now()
+	in.rate.Lock()
+	defer in.rate.Unlock()
+	if now.Sub(in.rate.at) >= time.Second {
+		in.rate.at, in.rate.n = now, 0
+	}
+	in.rate.n++
+	return in.rate.n > strangerRate
+}
+
+var errRate = errors.New("too many messages of strangers")
+
+// message verifies one message and hands it to the logic.
+func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
+	p, s := k.in.p, k.in.p.cfg.Suite
+	from := k.source()
+	switch kind {
+	case wire.KindDiscover, wire.KindDiscoverReply, wire.KindJoin, wire.KindJoinReply, wire.KindAnnounce:
+		if k.in.limited() {
+			p.count.strangers.Add(1)
+			return errRate
+		}
+		k.in.rsa <- struct{}{}
+		defer func() { <-k.in.rsa }()
+	case wire.KindEvent:
+		if !k.plain {
+			return errOwn
+		}
+		return k.in.event(peer, rest, f.Data)
+	}
+	switch kind {
+	case wire.KindDiscover:
+		m, err := s.OpenDiscover(f.Data)
+		return p.verified(from, m, err)
+	case wire.KindDiscoverReply:
+		m, err := s.OpenDiscoverReply(f.Data)
+		return p.verified(from, m, err)
+	case wire.KindJoin:
+		m, err := s.OpenJoin(f.Data, p.masterKey())
+		return p.verified(from, m, err)
+	case wire.KindJoinReply:
+		id, err := wire.Peek(f.Data)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		pub, tok := p.node.KeyOf(id), p.node.JoinToken(id)
+		p.mu.Unlock()
+		if tok == "" {
+			return wire.ErrProof
+		}
+		m, err := s.OpenJoinReply(f.Data, p.masterKey(), pub, tok)
+		return p.verified(from, m, err)
+	case wire.KindJoinNotify:
+		m, err := wire.OpenJoinNotify(f.Data, p.view.Load().keys...)
+		if err == nil && from.ID == "" {
+			from.ID = m.PeerID // sealed with the key that only members have
+		}
+		return p.verified(from, m, err)
+	case wire.KindAnnounce:
+		m, ok := p.view.Load().rec.Member(peer)
+		if !ok || m.Own {
+			return wire.ErrProof
+		}
+		a, err := wire.ParseAnnounce(peer, f.Data)
+		if err != nil {
+			return err
+		}
+		key, ok, err := s.Open(a, p.cfg.ID, p.masterKey(), m.Pub)
+		if err != nil || !ok {
+			return err
+		}
+		from.ID = peer
+		return p.verified(from, node.SessionKey{Key: key}, nil)
+	case wire.KindOwn:
+		if k.plain {
+			return errOwn
+		}
+		m, err := parseOwn(rest, f.Data)
+		return p.verified(from, m, err)
+	case wire.KindRaft, wire.KindState:
+		return nil // not served
+	}
+	return errOwn
+}
+
+func (p *Pool) verified(from node.Source, msg any, err error) error {
+	if err == nil {
+		p.step(node.Message{From: from, Msg: msg})
+	}
+	return err
+}

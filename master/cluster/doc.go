@@ -1,0 +1,31 @@
+// Package cluster makes several masters one: the pool port (4520), the links
+// to the other masters, and the folder that all of them share.
+//
+//	peers ──4520── inbox ─ wire (bounds, proofs) ─┬─ node.Node (logic)  ── folder (record, keys)
+//	                                              ├─ Handler.Event, .Publish, .Return
+//	bus ─ forward ─ link per peer ─ queue per duty ─── 4520 ── peers
+//
+// Between Saltern's masters everything runs inside TLS 1.3, in which both
+// ends show their master keys; these are pinned to the members' keys in the
+// record. Frames of a duty are numbered, acknowledged when they have been
+// handled, sent again after a break and never handled twice. With Salt's
+// masters, when they are permitted, the same port speaks Salt's plain
+// protocol, in which a message that was under way at a break is lost.
+//
+// # Duties and what happens when a queue is full
+//
+//	control  messages of package node   newest lost; all are repeated or read from the folder
+//	jobs     publishes, key changes     oldest lost: an old job is worth least; none is older than 30 s
+//	returns  returns of jobs            oldest lost: it stays in the job cache of the master that took it
+//	events   everything else            newest lost, as with a slow reader of the bus
+//
+// Every loss is counted in Status. No duty waits for another: each has its
+// own queue, window and, at the receiver, its own goroutine.
+//
+// # The folder
+//
+// cluster_pki_dir holds what Salt puts there (cluster.pem, cluster.pub, .aes,
+// peers/<id>.pub, minions…) and one file more, .saltern_cluster: the record of
+// package node. It is replaced under a lock; a folder that hangs stops changes
+// of the cluster, but neither jobs nor returns.
+package cluster

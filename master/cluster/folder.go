@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/crypt"
+)
+
+// Names in the shared folder. Those without "saltern" are Salt's
+// (salt/crypt.py MasterKeys, salt/master.py).
+const (
+	recordFile = ".saltern_cluster"
+	lockFile   = ".saltern_cluster.lock"
+	keyFile    = ".aes"
+	peersDir   = "peers"
+	clusterPEM = "cluster.pem"
+	clusterPub = "cluster.pub"
+)
+
+// times of the folder.
+const (
+	lockWait   = 3 * time.Second
+	folderWait = 5 * time.Second
+)
+
+var errLocked = errors.New("another master holds the lock of the cluster's folder")
+
+// folder is the shared folder. Its methods block as long as the file system
+// does.
+type folder struct{ dir string }
+
+func (f folder) path(name string) string { return filepath.Join(f.dir, name) }
+func (f folder) peerFile(id string) string {
+	return filepath.Join(f.dir, peersDir, id+".pub")
+}
+
+// lock takes the lock of the folder.
+func (f folder) lock() (unlock func(), err error) {
+	file, err := os.OpenFile(f.path(lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock of the cluster's folder: %w", err)
+	}
+	for end := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil // closing unlocks
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) || time.Now().After(end) {
+			_ = file.Close()
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				err = errLocked
+			}
+			return nil, fmt.Errorf("locking the cluster's folder: %w", err)
+		}
+	}
+}
+
+// read reads a small regular file; a stale handle of a network file system
+// is tried again.
+func (f folder) read(name string, limit int64) ([]byte, error) {
+	var b []byte
+	var err error
+	for range 3 {
+		b, err = readRegular(f.path(name), limit)
+		if !errors.Is(err, syscall.ESTALE) {
+			return b, err
+		}
+	}
+	return b, err
+}
+
+func readRegular(path string, limit int64) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return b, err
+}
+
+// load reads the record.
+func (f folder) load() (r node.Record, exists bool, err error) {
+	b, err := f.read(recordFile, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		// A folder that is not mounted has nothing in it either.
+		if _, err := os.Stat(f.path(clusterPEM)); err != nil {
+			return node.Record{}, false, fmt.Errorf("the cluster's folder has lost its keys: %w", err)
+		}
+		return node.Record{}, false, nil
+	}
+	if err != nil {
+		return node.Record{}, false, fmt.Errorf("reading the cluster's record: %w", err)
+	}
+	r, err = parseRecord(b)
+	return r, err == nil, err
+}
+
+// store replaces the record if its version is expect, and brings the files of
+// Salt's layout in line with it.
+func (f folder) store(expect uint64, r node.Record) (current node.Record, conflict bool, err error) {
+	unlock, err := f.lock()
+	if err != nil {
+		return node.Record{}, false, err
+	}
+	defer unlock()
+	current, exists, err := f.load()
+	if err != nil {
+		return node.Record{}, false, err
+	}
+	if exists && current.Version != expect || !exists && expect != 0 {
+		return current, true, nil
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return node.Record{}, false, fmt.Errorf("packing the cluster's record: %w", err)
+	}
+	// Keys of peers first: whoever reads the record may look for them.
+	for _, m := range r.Members {
+		if err := f.writePeer(m); err != nil {
+			return node.Record{}, false, err
+		}
+	}
+	if err := crypt.WriteFile(f.path(recordFile), b, 0o600); err != nil {
+		return node.Record{}, false, fmt.Errorf("writing the cluster's record: %w", err)
+	}
+	// From here on the change is made. What follows is repeated by mend.
+	_ = f.mendLocked(r)
+	for _, m := range current.Members {
+		if _, ok := r.Member(m.ID); !ok {
+			_ = os.Remove(f.peerFile(m.ID))
+		}
+	}
+	return r, false, nil
+}
+
+func (f folder) writePeer(m node.Member) error {
+	have, err := os.ReadFile(f.peerFile(m.ID))
+	if err == nil && crypt.NormalizePEM(string(have)) == crypt.NormalizePEM(m.Pub) {
+		return nil
+	}
+	if err := crypt.WriteFile(f.peerFile(m.ID), []byte(crypt.NormalizePEM(m.Pub)), 0o400); err != nil {
+		return fmt.Errorf("writing the key of %s: %w", m.ID, err)
+	}
+	return nil
+}
+
+// key reads the cluster AES key that Salt's masters use.
+func (f folder) key() (crypt.Key, error) {
+	b, err := f.read(keyFile, 4096)
+	if err != nil {
+		return crypt.Key{}, fmt.Errorf("reading the cluster's AES key: %w", err)
+	}
+	return crypt.ParseKey(string(b))
+}
+
+// mend writes the AES key of the record where a crash has prevented it.
+func (f folder) mend(r node.Record) error {
+	unlock, err := f.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, exists, err := f.load()
+	if err != nil || !exists || now.Version != r.Version {
+		return err
+	}
+	return f.mendLocked(r)
+}
+
+func (f folder) mendLocked(r node.Record) error {
+	if k, err := f.key(); err == nil && k.String() == r.Key {
+		return nil
+	}
+	if err := crypt.WriteFile(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
+		return fmt.Errorf("writing the cluster's AES key: %w", err)
+	}
+	return nil
+}
+
+// prepared is what is on the folder when a master starts.
+type prepared struct {
+	found bool // this master may make the record
+	peers []node.Peer
+}
+
+// prepare makes what is missing on a folder that nobody has used yet, under
+// the lock, and finds out where this master stands.
+func (f folder) prepare(cfg Config) (prepared, error) {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return prepared{}, fmt.Errorf("making cluster_pki_dir: %w", err)
+	}
+	unlock, err := f.lock()
+	if err != nil {
+		return prepared{}, err
+	}
+	defer unlock()
+	// Salt's folders of minion keys, here where no other master makes them.
+	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign"} {
+		if err := os.MkdirAll(f.path(d), 0o700); err != nil {
+			return prepared{}, fmt.Errorf("making the folders of minion keys: %w", err)
+		}
+	}
+	var p prepared
+	for _, s := range cfg.Peers {
+		id := peerName(s)
+		if id == cfg.ID {
+			continue
+		}
+		pub, err := readRegular(f.peerFile(id), 4096)
+		if err != nil {
+			pub = nil
+		}
+		if _, err := crypt.ParsePublic(pub); err != nil {
+			pub = nil
+		}
+		p.peers = append(p.peers, node.Peer{ID: id, Pub: string(pub)})
+	}
+	_, err = os.Stat(f.path(clusterPEM))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(f.path(recordFile)); err == nil {
+			return prepared{}, fmt.Errorf("%s has a record of the cluster but no %s; restore it from a backup", f.dir, clusterPEM)
+		}
+		return prepared{found: true, peers: p.peers}, f.form(cfg)
+	case err != nil:
+		return prepared{}, fmt.Errorf("looking for the cluster's key: %w", err)
+	}
+	if _, err := os.Lstat(f.path(keyFile)); errors.Is(err, fs.ErrNotExist) {
+		if err := f.makeKey(); err != nil {
+			return prepared{}, err
+		}
+	}
+	mine, err := readRegular(f.peerFile(cfg.ID), 4096)
+	p.found = len(p.peers) == 0 || err == nil && crypt.NormalizePEM(string(mine)) == crypt.NormalizePEM(cfg.Pub)
+	if len(p.peers) == 0 {
+		if err := os.MkdirAll(f.path(peersDir), 0o700); err != nil {
+			return prepared{}, fmt.Errorf("making the folder of the masters' keys: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// form makes a new cluster. The key comes last: who finds it finds the rest.
+func (f folder) form(cfg Config) error {
+	if err := os.MkdirAll(f.path(peersDir), 0o700); err != nil {
+		return fmt.Errorf("making the folder of the masters' keys: %w", err)
+	}
+	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
+		return err
+	}
+	if err := f.makeKey(); err != nil {
+		return err
+	}
+	bits := cfg.KeySize
+	if bits == 0 {
+		bits = 2048
+	}
+	key, err := crypt.GeneratePrivate(bits)
+	if err != nil {
+		return fmt.Errorf("making the cluster's key: %w", err)
+	}
+	pub, err := crypt.PublicPEM(&key.PublicKey)
+	if err != nil {
+		return err
+	}
+	if err := crypt.WriteFile(f.path(clusterPub), []byte(pub), 0o400); err != nil {
+		return fmt.Errorf("writing the cluster's public key: %w", err)
+	}
+	if err := crypt.SavePrivate(f.path(clusterPEM), key, cfg.KeyPass); err != nil {
+		return fmt.Errorf("writing the cluster's key: %w", err)
+	}
+	return nil
+}
+
+func (f folder) makeKey() error {
+	aes, err := crypt.NewKey(nil)
+	if err != nil {
+		return err
+	}
+	if err := crypt.WriteFile(f.path(keyFile), []byte(aes.String()), 0o600); err != nil {
+		return fmt.Errorf("writing the cluster's AES key: %w", err)
+	}
+	return nil
+}
+
+// peerName is the name of an entry of cluster_peers: Salt permits host:port.
+func peerName(s string) string {
+	if strings.Count(s, ":") == 1 {
+		s, _, _ = strings.Cut(s, ":")
+	}
+	return strings.Trim(s, "[]")
+}

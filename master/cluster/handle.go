@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/msgpack"
+)
+
+// maxBatch is how many returns are kept at once: their records share one sync
+// of the disk.
+const maxBatch = 128
+
+// handle works off one duty of a connection and acknowledges.
+func (k *conn) handle(ctx context.Context, d Duty, w net.Conn) {
+	for a := range k.work[d] {
+		batch := []arrived{a}
+		for d == Returns && len(batch) < maxBatch && len(k.work[d]) > 0 {
+			if more, ok := <-k.work[d]; ok {
+				batch = append(batch, more)
+			}
+		}
+		m, ok := k.member()
+		if ctx.Err() != nil || !ok {
+			continue
+		}
+		n := k.in.batch(ctx, m.ID, d, batch)
+		if n > 0 && !k.ack(w, d, batch[n-1].seq) || n < len(batch) {
+			_ = k.Close() // the rest is sent again on the next connection
+		}
+	}
+}
+
+func (k *conn) ack(w net.Conn, d Duty, seq uint64) bool {
+	packed, err := packAck(d, seq)
+	if err != nil {
+		return false
+	}
+	b, err := wire.AppendPacked(nil, wire.OwnPrefix+ownAck, packed)
+	if err != nil {
+		return false
+	}
+	k.writeMu.Lock()
+	defer k.writeMu.Unlock()
+	_ = k.SetWriteDeadline(time.Now().Add(writeWait))
+	_, err = w.Write(b)
+	return err == nil
+}
+
+// batch handles numbered messages of one duty that were not handled before,
+// together, and tells how many from the front may be acknowledged.
+func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
+	in.mu.Lock()
+	s := in.seen[peer]
+	if s == nil || s.inc != batch[0].inc {
+		s = &seen{inc: batch[0].inc}
+		in.seen[peer] = s
+	}
+	in.mu.Unlock()
+	s.duty[d].Lock()
+	defer s.duty[d].Unlock()
+	ok := make([]bool, len(batch))
+	var wg sync.WaitGroup
+	for i, a := range batch {
+		if a.inc != s.inc {
+			return 0 // one connection has one sender
+		}
+		if a.seq <= s.last[d] {
+			in.p.count.repeated.Add(1)
+			ok[i] = true
+			continue
+		}
+		if len(batch) == 1 {
+			ok[i] = in.one(ctx, peer, a)
+			continue
+		}
+		wg.Go(func() { ok[i] = in.one(ctx, peer, a) })
+	}
+	wg.Wait()
+	for done < len(batch) && ok[done] {
+		s.last[d] = max(s.last[d], batch[done].seq)
+		done++
+	}
+	return done
+}
+
+// one handles a message and tells whether it needs no second try.
+func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
+	v, err := msgpack.Decode(a.packed, msgpack.DefaultLimits)
+	data, ok := v.(*msgpack.Map)
+	if err != nil || !ok {
+		in.p.count.bad.Add(1)
+		return true // it would not be better the next time
+	}
+	if err := in.deliver(ctx, peer, a.tag, data); err != nil {
+		if ctx.Err() == nil {
+			in.p.log.Warn("an event of a master cannot be handled now", "peer", peer, "tag", a.tag, "error", err)
+		}
+		return false
+	}
+	in.p.count.handled.Add(1)
+	return true
+}
+
+// event takes an event of a Salt master. What comes before its session key
+// waits, within bounds.
+func (in *inbox) event(peer, tag string, data []byte) error {
+	p := in.p
+	v := p.view.Load()
+	m, ok := v.rec.Member(peer)
+	if !ok || m.Own {
+		return wire.ErrProof
+	}
+	key, ok := v.sessions[peer]
+	if !ok {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		if len(in.parked[peer]) >= maxParked {
+			p.count.dropped.Add(1)
+			return errRate
+		}
+		in.parked[peer] = append(in.parked[peer], parkedEvent{tag, append([]byte(nil), data...)})
+		return nil
+	}
+	load, err := wire.OpenEvent(data, key)
+	if err != nil {
+		return err
+	}
+	p.count.handled.Add(1)
+	return in.deliver(p.ctx, peer, tag, load)
+}
+
+// unpark handles what has waited for a session key.
+func (in *inbox) unpark(peer string) {
+	in.p.wg.Go(func() {
+		in.mu.Lock()
+		events := in.parked[peer]
+		delete(in.parked, peer)
+		in.mu.Unlock()
+		for _, e := range events {
+			if err := in.event(peer, e.tag, e.data); err != nil {
+				in.p.count.bad.Add(1)
+			}
+		}
+	})
+}

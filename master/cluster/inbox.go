@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/crypt"
+)
+
+// bounds of the listener.
+const (
+	maxConns      = 256
+	maxPerAddress = 16
+	peekWait      = 5 * time.Second
+	idleWait      = 5 * time.Minute  // a member beats every second; Salt's masters may be silent
+	strangerWait  = 30 * time.Second // a stranger has this long between frames
+	strangerRate  = 30               // messages a second that cost RSA, of all strangers together
+	maxParked     = 256              // events of a Salt master that wait for its session key
+	maxRSA        = 2
+)
+
+// inbox takes the connections of others.
+type inbox struct {
+	p *Pool
+
+	mu    sync.Mutex
+	conns map[*conn]bool
+	per   map[netip.Addr]int
+	// seen is how far each peer's duties were handled, by incarnation.
+	seen   map[string]*seen
+	parked map[string][]parkedEvent
+
+	rsa  chan struct{}
+	rate struct {
+		sync.Mutex
+		at time.Time
+		n  int
+	}
+}
+
+type parkedEvent struct {
+	tag  string
+	data []byte
+}
+
+type seen struct {
+	inc  string
+	last [duties]uint64
+	duty [duties]sync.Mutex // one message at a time, whatever the connection
+}
+
+func newInbox(p *Pool) *inbox {
+	return &inbox{p: p, conns: map[*conn]bool{}, per: map[netip.Addr]int{}, seen: map[string]*seen{}, parked: map[string][]parkedEvent{},
+		rsa: make(chan struct{}, maxRSA)}
+}
+
+func (in *inbox) accept() {
+	p := in.p
+	defer p.wg.Go(in.closeAll)
+	for {
+		c, err := p.ln.Accept()
+		if err != nil {
+			if p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			p.log.Warn("a connection of a master cannot be accepted", "error", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-p.ctx.Done():
+			}
+			continue
+		}
+		a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		k := &conn{Conn: c, in: in, from: a.Addr().Unmap()}
+		if !in.add(k) {
+			p.count.refused.Add(1)
+			_ = c.Close()
+			continue
+		}
+		p.wg.Go(func() {
+			defer in.drop(k)
+			k.serve()
+		})
+	}
+}
+
+func (in *inbox) add(k *conn) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.conns) >= maxConns || in.per[k.from] >= maxPerAddress || in.p.ctx.Err() != nil {
+		return false
+	}
+	in.conns[k] = true
+	in.per[k.from]++
+	return true
+}
+
+func (in *inbox) drop(k *conn) {
+	_ = k.Close()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.conns, k)
+	if in.per[k.from]--; in.per[k.from] <= 0 {
+		delete(in.per, k.from)
+	}
+}
+
+func (in *inbox) closeAll() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for k := range in.conns {
+		_ = k.Close()
+	}
+}
+
+// review cuts the connections of masters that were removed. It is called
+// with the pool's lock held.
+func (in *inbox) review() {
+	v := in.p.view.Load()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for k := range in.conns {
+		if !k.was.Load() {
+			continue // also: its proof is not read yet
+		}
+		if _, ok := k.member(); !ok {
+			_ = k.Close()
+		}
+	}
+	for id := range in.seen {
+		if _, ok := v.rec.Member(id); !ok {
+			delete(in.seen, id)
+		}
+	}
+	for id := range in.parked {
+		if _, ok := v.rec.Member(id); !ok {
+			delete(in.parked, id)
+		}
+	}
+}
+
+// member tells which member the other end has proven to be.
+func (k *conn) member() (node.Member, bool) {
+	if k.pem == "" {
+		return node.Member{}, false
+	}
+	m, ok := k.in.p.view.Load().rec.Member(k.id)
+	if !ok || crypt.NormalizePEM(m.Pub) != crypt.NormalizePEM(k.pem) {
+		return node.Member{}, false
+	}
+	return m, true
+}
+
+func (k *conn) source() node.Source {
+	s := node.Source{Addr: k.from.String()}
+	if m, ok := k.member(); ok {
+		s.ID = m.ID
+		k.was.Store(true)
+	}
+	return s
+}

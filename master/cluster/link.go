@@ -1,0 +1,385 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+// times of a link.
+const (
+	dialWait      = 5 * time.Second
+	handshakeWait = 5 * time.Second
+	writeWait     = 15 * time.Second
+	redialMin     = 100 * time.Millisecond
+	redialMax     = 3 * time.Second
+	strayFor      = 20 * time.Second // a link to a stranger ends when it is idle
+	maxControl    = 64
+)
+
+// link is our connection to one master: it dials, again and again, and
+// writes what waits. Salt's masters never answer on it; ours acknowledge.
+type link struct {
+	p     *Pool
+	id    string
+	pub   string // PEM that the other end must have; "" not known yet
+	plain bool   // Salt's protocol, without TLS
+	stray bool   // no member: ends by itself
+	both  bool   // TLS first, then plain: it is not known what the other end is
+
+	queues [duties]queue
+	wake   chan struct{}
+	ctx    context.Context
+	stop   context.CancelFunc
+
+	mu      sync.Mutex
+	pending []any // control messages
+	lost    uint64
+	leaving bool
+
+	up      atomic.Bool
+	dead    atomic.Bool
+	dials   atomic.Uint64
+	lastErr atomic.Pointer[string]
+}
+
+func newLink(p *Pool, id, pub string, plain bool) *link {
+	l := &link{p: p, id: id, pub: pub, plain: plain, wake: make(chan struct{}, 1)}
+	for d := range l.queues {
+		l.queues[d].b = dutyBounds[d]
+	}
+	l.ctx, l.stop = context.WithCancel(p.ctx)
+	return l
+}
+
+func (l *link) close()      { l.stop() }
+func (l *link) ended() bool { return l.dead.Load() }
+
+// farewell closes the link when the control messages that wait are written.
+func (l *link) farewell() {
+	l.mu.Lock()
+	l.leaving = true
+	l.mu.Unlock()
+	l.poke()
+}
+
+func (l *link) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// control queues a message of package node.
+func (l *link) control(msg any) {
+	l.mu.Lock()
+	if len(l.pending) >= maxControl {
+		l.lost++
+	} else {
+		if _, ok := msg.(node.Beat); ok { // only the newest counts
+			for i, m := range l.pending {
+				if _, ok := m.(node.Beat); ok {
+					l.pending = append(l.pending[:i], l.pending[i+1:]...)
+					break
+				}
+			}
+		}
+		l.pending = append(l.pending, msg)
+	}
+	l.mu.Unlock()
+	l.poke()
+}
+
+func (l *link) takeControl() (msgs []any, leaving bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	msgs, l.pending = l.pending, nil
+	return msgs, l.leaving
+}
+
+// put queues a message of a duty and tells whether it has room.
+func (l *link) put(d Duty, i *item) bool {
+	ok := l.queues[d].put(i)
+	l.poke()
+	return ok
+}
+
+// run keeps the link up until it is closed.
+func (l *link) run() {
+	defer l.dead.Store(true)
+	defer l.stop()
+	wait := redialMin
+	for l.ctx.Err() == nil {
+		began := time.Now()
+		err := l.once()
+		if l.ctx.Err() != nil || err == nil {
+			return
+		}
+		text := err.Error()
+		if old := l.lastErr.Swap(&text); old == nil || *old != text {
+			l.p.log.Info("no connection to a master", "peer", l.id, "error", err)
+		}
+		if l.stray && time.Since(began) > strayFor {
+			return
+		}
+		if time.Since(began) > 2*redialMax {
+			wait = redialMin
+		}
+		select {
+		case <-time.After(wait):
+		case <-l.ctx.Done():
+		}
+		wait = min(2*wait, redialMax)
+	}
+}
+
+var errPin = errors.New("the other end has another key than the member")
+
+// dial connects and proves the other end. plain tells what it speaks.
+func (l *link) dial() (c net.Conn, plain bool, err error) {
+	d := net.Dialer{Timeout: dialWait, KeepAliveConfig: keepAlive}
+	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
+		d.LocalAddr = a // the name that peers know us by
+	}
+	l.dials.Add(1)
+	raw, err := d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
+	if err != nil {
+		return nil, false, err
+	}
+	if l.plain {
+		return raw, true, nil
+	}
+	t := tls.Client(raw, l.p.tls)
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeWait)
+	defer cancel()
+	if l.both {
+		ctx, cancel = context.WithTimeout(ctx, handshakeWait/4)
+		defer cancel()
+	}
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		if !l.both || l.ctx.Err() != nil {
+			return nil, false, fmt.Errorf("securing the connection: %w", err)
+		}
+		raw, err := d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
+		return raw, true, err
+	}
+	_, pem, err := endOf(t)
+	if err == nil && l.pub != "" && crypt.NormalizePEM(pem) != crypt.NormalizePEM(l.pub) {
+		err = errPin
+	}
+	if err != nil {
+		_ = t.Close()
+		return nil, false, err
+	}
+	return t, false, nil
+}
+
+// once dials and writes until the connection breaks.
+func (l *link) once() error {
+	c, plain, err := l.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	wg.Go(func() { // acknowledgements, and notice of the end
+		defer cancel()
+		l.listen(c, plain)
+	})
+	for d := range l.queues {
+		l.queues[d].again()
+	}
+	l.lastErr.Store(nil)
+	if !l.stray {
+		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain)
+		l.up.Store(true)
+		l.p.step(node.Linked{Peer: l.id})
+		defer func() {
+			l.up.Store(false)
+			l.p.step(node.Unlinked{Peer: l.id})
+		}()
+	}
+	return l.write(ctx, c, plain)
+}
+
+// listen reads acknowledgements.
+func (l *link) listen(c net.Conn, plain bool) {
+	r := wire.NewReader(bufio.NewReader(c), wire.MaxStranger)
+	for {
+		f, err := r.Next()
+		if err != nil {
+			return
+		}
+		kind, _, rest := wire.Classify(f.Tag)
+		if plain || kind != wire.KindOwn {
+			continue
+		}
+		if rest == ownGone && !l.stray { // the other end is a member, by its key
+			l.p.step(node.Message{From: node.Source{ID: l.id}, Msg: node.Gone{}})
+			continue
+		}
+		if rest != ownAck {
+			continue
+		}
+		d, seq, err := parseAck(f.Data)
+		if err != nil {
+			return
+		}
+		l.queues[d].ack(seq)
+		l.poke()
+	}
+}
+
+// write sends what waits: control first, then the duties in turn.
+func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
+	idle := time.NewTimer(strayFor)
+	defer idle.Stop()
+	var buf []byte
+	flush := func() error {
+		if len(buf) == 0 {
+			return nil
+		}
+		_ = c.SetWriteDeadline(time.Now().Add(writeWait))
+		_, err := c.Write(buf)
+		if cap(buf) > 1<<20 {
+			buf = nil
+		}
+		buf = buf[:0]
+		return err
+	}
+	for {
+		busy := false
+		msgs, leaving := l.takeControl()
+		for _, m := range msgs {
+			busy = true
+			next, err := l.pack(buf, m, plain)
+			if err != nil {
+				l.p.log.Warn("a message to a master cannot be packed", "peer", l.id, "error", err)
+				continue
+			}
+			buf = next
+		}
+		if !l.stray {
+			for d := range duties {
+				// A few of each, so that none waits for another.
+				for range 32 {
+					i := l.queues[d].next(l.p.cfg.Now(), !plain)
+					if i == nil || len(buf) > 256<<10 {
+						break
+					}
+					busy = true
+					var err error
+					if buf, err = l.packItem(buf, d, i, plain); err != nil {
+						l.p.log.Warn("an event cannot be packed for a master", "peer", l.id, "tag", i.tag, "error", err)
+					}
+				}
+			}
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		if leaving {
+			return nil
+		}
+		if busy {
+			continue
+		}
+		select {
+		case <-l.wake:
+			idle.Reset(strayFor)
+		case <-idle.C:
+			if l.stray {
+				return nil
+			}
+			idle.Reset(strayFor)
+		case <-ctx.Done():
+			if l.ctx.Err() == nil {
+				return errors.New("the other end has closed the connection")
+			}
+			return l.ctx.Err()
+		}
+	}
+}
+
+func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error) {
+	if plain {
+		sealed := i.sealed()
+		if sealed == nil {
+			return buf, errOwn
+		}
+		return wire.AppendPacked(buf, wire.EventTag(l.p.cfg.ID, i.tag), sealed)
+	}
+	packed, err := packItem(l.p.inc, d, i)
+	if err != nil {
+		return buf, err
+	}
+	return wire.AppendPacked(buf, wire.OwnPrefix+ownItem, packed)
+}
+
+// pack adds a message of package node to buf. RSA is done here, on the
+// link's own goroutine.
+func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
+	p, s := l.p, l.p.cfg.Suite
+	var tag string
+	var data *msgpack.Map
+	var err error
+	switch m := msg.(type) {
+	case wire.Discover:
+		tag = wire.TagDiscover
+		data, err = m.Seal(s, p.masterKey())
+	case wire.DiscoverReply:
+		tag = wire.TagDiscoverReply
+		data, err = m.Seal(s, p.identity.Key)
+	case wire.Join:
+		tag = wire.TagJoin
+		data, err = m.Seal(s, p.masterKey(), l.pub)
+	case wire.JoinReply:
+		tag = wire.TagJoinReply
+		if m.ClusterPEM, err = crypt.PrivatePEM(p.identity.Key, ""); err == nil {
+			m.ClusterKey = p.ClusterKey()
+			data, err = m.Seal(s, p.masterKey(), l.pub)
+		}
+	case wire.JoinNotify:
+		sealed, err := m.Seal(p.ClusterKey())
+		if err != nil {
+			return buf, err
+		}
+		return wire.AppendFrame(buf, wire.TagJoinNotify, sealed)
+	case node.SessionKey:
+		sig, err := p.annSig()
+		if err != nil {
+			return buf, err
+		}
+		e, err := s.NewAnnounceEntry(wire.Peer{ID: l.id, Pub: l.pub}, p.session, sig)
+		if err != nil {
+			return buf, err
+		}
+		tag, data = wire.AnnounceTag(p.cfg.ID), wire.Announce{PeerID: p.cfg.ID, Entries: []wire.AnnounceEntry{e}}.Pack()
+	default:
+		if plain {
+			return buf, nil // Salt's masters do not know it
+		}
+		tag, data, err = packOwn(msg)
+	}
+	if err != nil {
+		return buf, err
+	}
+	return wire.AppendFrame(buf, tag, data)
+}

@@ -1,0 +1,386 @@
+package node
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/netip"
+	"time"
+
+	"saltern/master/cluster/wire"
+)
+
+// attempt is one question whether we may join.
+type attempt struct {
+	target string // whom we asked
+	at     time.Time
+	peer   Peer   // who has proven to belong to the cluster; "" not yet
+	own    bool   // it is one of our kind
+	token  string // of our join
+	pub    string // of the cluster
+	let    bool   // a Salt master has let us in
+}
+
+// candidate is a master that has asked us.
+type candidate struct {
+	pub, asked string // its key, its token
+	token      string // ours
+	own        bool
+	at         time.Time
+	fails      int
+}
+
+func (n *Node) startJoining(now time.Time) {
+	n.phase = Joining
+	n.nextJoin = now
+	n.note("asking to join the cluster", n.cfg.ID, "")
+}
+
+// targets are the masters to ask.
+func (n *Node) targets() []string {
+	seen := map[string]bool{n.cfg.ID: true}
+	var out []string
+	for _, p := range n.cfg.Peers {
+		if !seen[p.ID] {
+			seen[p.ID] = true
+			out = append(out, p.ID)
+		}
+	}
+	for _, m := range n.rec.Members {
+		if !seen[m.ID] {
+			seen[m.ID] = true
+			out = append(out, m.ID)
+		}
+	}
+	return out
+}
+
+// askToJoin sends a discover to everybody, again and again.
+func (n *Node) askToJoin(now time.Time) {
+	if now.Before(n.nextJoin) {
+		return
+	}
+	n.nextJoin = now.Add(n.joinWait + n.cfg.Jitter(n.joinWait/4))
+	n.joinWait = min(n.joinWait*5/4, joinSlow)
+	// Late answers to the last questions are good, older ones are not.
+	for token, a := range n.attempts {
+		if now.Sub(a.at) > 2*joinSlow && !a.let {
+			delete(n.attempts, token)
+		}
+	}
+	for _, id := range n.targets() {
+		token := n.cfg.Token()
+		n.attempts[token] = &attempt{target: id, at: now}
+		n.put(Send{To: id, Pub: n.KeyOf(id), Msg: wire.Discover{PeerID: n.cfg.ID, Pub: n.cfg.Pub, Token: token, Own: true}})
+	}
+}
+
+// onDiscoverReply takes the proof of a peer. Only answers to our own
+// questions count, and only while we are joining.
+func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
+	a := n.attempts[d.ReturnToken]
+	if n.phase != Joining || a == nil || a.peer.ID != "" || d.PeerID == n.cfg.ID {
+		return
+	}
+	switch {
+	case n.cfg.Fingerprint != nil && !n.cfg.Fingerprint(d.ClusterPub):
+		n.warn("refusing a peer", d.PeerID, "its cluster key does not have the pinned fingerprint")
+		return
+	case n.cfg.ClusterPub != "" && !samePEM(n.cfg.ClusterPub, d.ClusterPub):
+		n.warn("refusing a peer", d.PeerID, "its cluster key is not the one in cluster_pki_dir")
+		return
+	case n.cfg.ClusterPub == "" && n.cfg.Fingerprint == nil:
+		n.warn("refusing a peer", d.PeerID, "set cluster_pub_fingerprint, or share cluster_pki_dir, so that the cluster can prove itself")
+		return
+	}
+	if known := n.KeyOf(d.PeerID); known != "" && !samePEM(known, d.Pub) {
+		n.warn("refusing a peer", d.PeerID, "it has another key than the one in cluster_pki_dir")
+		return
+	}
+	if !n.lastJoin.IsZero() && now.Sub(n.lastJoin) < joinEvery/2 {
+		return // one at a time; the next question is soon
+	}
+	n.lastJoin = now
+	a.peer, a.own, a.token, a.pub = Peer{ID: d.PeerID, Pub: d.Pub}, d.Own, n.cfg.Token(), d.ClusterPub
+	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.Join{ReturnToken: d.Token, Token: a.token, PeerID: n.cfg.ID, Secret: n.cfg.Secret,
+		SessionKey: n.cfg.SessionKey, Pub: n.cfg.Pub, Own: true}})
+}
+
+// JoinToken is the token that a join-reply of a peer must return, "" when
+// none was asked for.
+func (n *Node) JoinToken(peer string) string {
+	var newest *attempt
+	for _, a := range n.attempts {
+		if a.peer.ID == peer && a.token != "" && (newest == nil || a.at.After(newest.at)) {
+			newest = a
+		}
+	}
+	if newest == nil {
+		return ""
+	}
+	return newest.token
+}
+
+func (n *Node) onJoinReply(now time.Time, j wire.JoinReply) {
+	if n.phase != Joining {
+		return
+	}
+	for _, a := range n.attempts {
+		if a.peer.ID != j.PeerID || a.token == "" || subtle.ConstantTimeCompare([]byte(a.token), []byte(j.ReturnToken)) != 1 {
+			continue
+		}
+		if !samePEM(a.pub, j.ClusterPub) {
+			n.warn("refusing the answer of a peer", j.PeerID, "another cluster key than before")
+			return
+		}
+		n.nextLoad = now
+		n.note("a peer has let this master in", j.PeerID, "")
+		if a.own {
+			n.put(Load{}) // our name is in the record
+			return
+		}
+		a.let, n.joinedFrom = true, true
+		n.cfg.Key = j.ClusterKey.String()
+		n.put(Install{Reply: j})
+		n.cfg.Peers = append(n.cfg.Peers, j.Peers...)
+		if n.rec.Version == 0 {
+			n.found(now)
+			return
+		}
+		n.admit(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
+		return
+	}
+}
+
+func (n *Node) onRefused(r Refused) {
+	if n.phase != Joining {
+		return
+	}
+	for token, a := range n.attempts {
+		if subtle.ConstantTimeCompare([]byte(token), []byte(r.ReturnToken)) == 1 || a.token != "" && subtle.ConstantTimeCompare([]byte(a.token), []byte(r.ReturnToken)) == 1 {
+			if n.refusal != r.Reason {
+				n.refusal = r.Reason
+				n.warn("a peer does not let this master in", a.target, r.Reason)
+			}
+			n.joinWait = joinSlow
+			return
+		}
+	}
+}
+
+// expire forgets candidates that did not go on.
+func (n *Node) expire(now time.Time) {
+	for id, c := range n.candidates {
+		if now.Sub(c.at) > candidateFor {
+			delete(n.candidates, id)
+		}
+	}
+	for len(n.failures) > 0 && now.Sub(n.failures[0]) > failureWindow {
+		n.failures = n.failures[1:]
+	}
+}
+
+// reachable tells whether a master that asks may be dialled: it is known, or
+// its name is the address it asks from. Otherwise anybody could have us
+// connect to anything.
+func (n *Node) reachable(from Source, id string) bool {
+	if _, ok := n.rec.Member(id); ok {
+		return true
+	}
+	for _, p := range n.cfg.Peers {
+		if p.ID == id {
+			return true
+		}
+	}
+	a, err1 := netip.ParseAddr(from.Addr)
+	b, err2 := netip.ParseAddr(id)
+	return err1 == nil && err2 == nil && a.Unmap() == b.Unmap()
+}
+
+// onDiscover proves to a stranger that we belong to the cluster.
+func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
+	if n.phase != Active || d.PeerID == n.cfg.ID {
+		return
+	}
+	if !n.reachable(from, d.PeerID) {
+		n.warn("ignoring a master that asks to join", d.PeerID, "its id is not the address it comes from, nor in cluster_peers")
+		return
+	}
+	refuse := func(reason string) {
+		n.warn("not letting a master in", d.PeerID, reason)
+		if d.Own {
+			n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: Refused{d.Token, reason}})
+		}
+	}
+	if n.rec.removed(d.Pub) {
+		refuse("this key was removed from the cluster")
+		return
+	}
+	if m, ok := n.rec.Member(d.PeerID); ok && !samePEM(m.Pub, d.Pub) {
+		refuse("the id belongs to a member with another key; remove that member first")
+		return
+	}
+	c := n.candidates[d.PeerID]
+	// Salt sends each discover several times. The same question gets the
+	// same answer, so that the token of the first is good.
+	if c == nil || c.asked != d.Token || !samePEM(c.pub, d.Pub) {
+		if c == nil && len(n.candidates) >= maxCandidates {
+			n.dropOldest()
+		}
+		c = &candidate{pub: d.Pub, asked: d.Token, token: n.cfg.Token(), own: d.Own, at: now}
+		n.candidates[d.PeerID] = c
+	}
+	n.put(Send{To: d.PeerID, Pub: d.Pub, Msg: wire.DiscoverReply{ReturnToken: d.Token, Token: c.token, PeerID: n.cfg.ID, Pub: n.cfg.Pub,
+		ClusterPub: n.cfg.ClusterPub, Own: true}})
+}
+
+func (n *Node) dropOldest() {
+	oldest := ""
+	for id, c := range n.candidates {
+		if oldest == "" || c.at.Before(n.candidates[oldest].at) || c.at.Equal(n.candidates[oldest].at) && id < oldest {
+			oldest = id
+		}
+	}
+	delete(n.candidates, oldest)
+}
+
+// secret is the one that joining masters must show.
+func (n *Node) secret(r *Record) string {
+	if r.Secret != "" {
+		return r.Secret
+	}
+	return n.cfg.Secret
+}
+
+func sameSecret(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// onJoin lets a master in that shows the secret.
+func (n *Node) onJoin(now time.Time, j wire.Join) {
+	if n.phase != Active {
+		return
+	}
+	c := n.candidates[j.PeerID]
+	if c == nil || now.Sub(c.at) > candidateFor || !samePEM(c.pub, j.Pub) ||
+		subtle.ConstantTimeCompare([]byte(c.token), []byte(j.ReturnToken)) != 1 {
+		return // not what we have asked for; it will ask again
+	}
+	refuse := func(reason string) {
+		n.warn("not letting a master in", j.PeerID, reason)
+		if c.own {
+			n.put(Send{To: j.PeerID, Pub: j.Pub, Msg: Refused{j.Token, reason}})
+		}
+	}
+	n.expire(now)
+	if len(n.failures) >= maxFailures {
+		refuse("too many wrong secrets; try again in a minute")
+		return
+	}
+	want := n.secret(&n.rec)
+	if want == "" && !n.cfg.AllowEmptySecret {
+		refuse("cluster_secret is not set here")
+		return
+	}
+	if !sameSecret(want, j.Secret) {
+		n.failures = append(n.failures, now)
+		if c.fails++; c.fails >= perCandidate {
+			delete(n.candidates, j.PeerID)
+		}
+		refuse("wrong cluster_secret")
+		return
+	}
+	still := func(r *Record) bool { return sameSecret(n.secret(r), j.Secret) }
+	n.admit(now, Member{ID: j.PeerID, Pub: c.pub, Own: c.own}, still, func() {
+		var peers []Peer
+		for _, m := range n.rec.Members {
+			if m.ID != j.PeerID && m.ID != n.cfg.ID {
+				peers = append(peers, Peer{ID: m.ID, Pub: m.Pub})
+			}
+		}
+		n.put(Send{To: j.PeerID, Pub: c.pub, Msg: wire.JoinReply{ReturnToken: j.Token, PeerID: n.cfg.ID, SessionKey: n.cfg.SessionKey,
+			ClusterPub: n.cfg.ClusterPub, Peers: peers}})
+		for _, m := range n.rec.Members {
+			if !m.Own && m.ID != j.PeerID {
+				n.put(Send{To: m.ID, Pub: m.Pub, Msg: wire.JoinNotify{PeerID: n.cfg.ID, JoinPeerID: j.PeerID, Pub: c.pub, SessionKey: j.SessionKey}})
+			}
+		}
+		if !c.own {
+			n.onSessionKey(now, j.PeerID, SessionKey{j.SessionKey})
+		}
+	})
+}
+
+// admit puts a master into the record. permit, when given, is asked of each
+// record that the change is applied to: a removal may come between.
+func (n *Node) admit(now time.Time, m Member, permit func(*Record) bool, then func()) {
+	name := "admit " + m.ID
+	if n.wanted(name) {
+		return
+	}
+	n.want(now, &intent{name: name, apply: func(r *Record) (bool, error) {
+		if r.removed(m.Pub) || permit != nil && !permit(r) {
+			return false, ErrNotMember
+		}
+		old, ok := r.Member(m.ID)
+		if ok && samePEM(old.Pub, m.Pub) && old.Own == m.Own {
+			return false, nil
+		}
+		if ok && !samePEM(old.Pub, m.Pub) {
+			return false, ErrNotMember
+		}
+		if !ok && len(r.Members) >= MaxMembers {
+			return false, ErrBusy
+		}
+		r.add(m)
+		return true, nil
+	}, done: func(_ time.Time, err error) {
+		if err == nil && then != nil {
+			then()
+		}
+		if err != nil {
+			n.warn("a master could not be let in", m.ID, err.Error())
+		}
+	}})
+}
+
+// onJoinNotify hears from a Salt master that it has let another one in.
+func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
+	if n.phase != Active || j.JoinPeerID == n.cfg.ID {
+		return
+	}
+	if m, ok := n.rec.Member(j.JoinPeerID); ok {
+		if !samePEM(m.Pub, j.Pub) {
+			n.warn("a peer has let a master in that is known with another key", j.JoinPeerID, "")
+		}
+		return
+	}
+	if n.rec.removed(j.Pub) {
+		n.warn("a peer has let a master in that was removed", j.JoinPeerID, "")
+		return
+	}
+	n.admit(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
+}
+
+// onSessionKey takes a Salt master's session key and answers a new one with
+// ours, once.
+func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
+	p := n.peer(from)
+	if text := k.Key.String(); text != p.session {
+		p.session, p.announce = text, true
+		n.put(PeerKey{Peer: from, Key: k.Key})
+	}
+}
+
+// announceDue sends our session key to Salt's masters that need it: once for
+// each reason, never twice within announceGap, never because it failed.
+func (n *Node) announceDue(now time.Time) {
+	for _, m := range n.rec.Members {
+		p := n.peers[m.ID]
+		if m.Own || m.ID == n.cfg.ID || p == nil || !p.announce || !p.linked || now.Sub(p.announced) < announceGap {
+			continue
+		}
+		p.announce, p.announced = false, now
+		n.put(Send{To: m.ID, Pub: m.Pub, Msg: SessionKey{n.cfg.SessionKey}})
+	}
+}

@@ -1,0 +1,427 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	"saltern/master/cluster/wire"
+)
+
+// Node is the logic of one master. It is for one goroutine.
+type Node struct {
+	cfg   Config
+	phase Phase
+	rec   Record
+	out   []Output
+
+	nextLoad time.Time
+	nextBeat time.Time
+
+	// joining
+	nextJoin   time.Time
+	joinWait   time.Duration
+	attempts   map[string]*attempt // by the token of our discover
+	lastJoin   time.Time
+	refusal    string
+	joinedFrom bool // a Salt master has let us in; the record is to be made
+
+	// letting others in
+	candidates map[string]*candidate
+	failures   []time.Time
+
+	// the record
+	queue    []*intent
+	inflight *inflight
+	opID     uint64
+	retryAt  time.Time
+	lower    *uint64 // version of a stored record that is older than ours
+
+	// the lease
+	leaseSeen time.Time // when the lease was last seen to change
+	tries     []leaseTry
+	ownUntil  time.Time
+	renewAt   time.Time
+
+	peers map[string]*peerState
+}
+
+// peerState is what is known of another master.
+type peerState struct {
+	linked    bool
+	heard     time.Time
+	inc       string
+	version   uint64
+	keyGen    uint64
+	wanted    time.Time
+	session   string // text of a Salt master's session key
+	announce  bool   // ours is due
+	announced time.Time
+}
+
+// New makes a Node. The first Tick starts it.
+func New(cfg Config) *Node {
+	return &Node{cfg: cfg, attempts: map[string]*attempt{}, candidates: map[string]*candidate{}, peers: map[string]*peerState{}, joinWait: joinEvery}
+}
+
+// Step takes an input and returns what is to be done, in this order.
+func (n *Node) Step(now time.Time, in Input) []Output {
+	switch in := in.(type) {
+	case Message:
+		n.message(now, in.From, in.Msg)
+	case Loaded:
+		n.loaded(now, in)
+	case Stored:
+		n.stored(now, in)
+	case Linked:
+		p := n.peer(in.Peer)
+		p.linked, p.announce = true, true
+		n.beat(in.Peer)
+	case Unlinked:
+		n.peer(in.Peer).linked = false
+	case KeyFile:
+		n.keyFile(now, in.Key)
+	case Command:
+		n.command(now, in)
+	}
+	n.pump(now)
+	return n.take()
+}
+
+// Tick tells the time. Call it a few times a second.
+func (n *Node) Tick(now time.Time) []Output {
+	if !now.Before(n.nextLoad) {
+		n.nextLoad = now.Add(loadEvery)
+		if n.phase != Active {
+			n.nextLoad = now.Add(loadJoining)
+		}
+		n.put(Load{})
+	}
+	switch n.phase {
+	case Joining:
+		n.askToJoin(now)
+	case Active:
+		n.expire(now)
+		if !now.Before(n.nextBeat) {
+			n.nextBeat = now.Add(beatEvery)
+			for _, m := range n.rec.Members {
+				n.beat(m.ID)
+			}
+		}
+		n.announceDue(now)
+		if me, ok := n.rec.Member(n.cfg.ID); ok && !me.Own {
+			// A Salt master of this name was replaced by this one.
+			n.admit(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
+		}
+		n.lease(now)
+		if n.owns(now) && n.cfg.PublishSession > 0 && now.Sub(time.Unix(n.rec.KeyMade, 0)) >= n.cfg.PublishSession {
+			n.rotate(now, 0)
+		}
+	}
+	n.pump(now)
+	return n.take()
+}
+
+func (n *Node) put(o Output) { n.out = append(n.out, o) }
+
+func (n *Node) take() []Output {
+	out := n.out
+	n.out = nil
+	return out
+}
+
+func (n *Node) note(text, peer, reason string) { n.put(Note{Text: text, Peer: peer, Reason: reason}) }
+func (n *Node) warn(text, peer, reason string) {
+	n.put(Note{Text: text, Peer: peer, Reason: reason, Warn: true})
+}
+
+// maxPeers bounds the masters that something is remembered of.
+const maxPeers = 4 * MaxMembers
+
+func (n *Node) peer(id string) *peerState {
+	p := n.peers[id]
+	if p == nil {
+		if len(n.peers) >= maxPeers {
+			n.forgetPeers()
+		}
+		p = &peerState{}
+		n.peers[id] = p
+	}
+	return p
+}
+
+func (n *Node) forgetPeers() {
+	for id := range n.peers {
+		if _, ok := n.rec.Member(id); !ok {
+			delete(n.peers, id)
+		}
+	}
+}
+
+// beat tells one of our own kind what we know.
+func (n *Node) beat(id string) {
+	m, ok := n.rec.Member(id)
+	if ok && m.Own && id != n.cfg.ID && n.phase == Active {
+		n.put(Send{To: id, Pub: m.Pub, Msg: Beat{Inc: n.cfg.Inc, Version: n.rec.Version, KeyGen: n.rec.KeyGen}})
+	}
+}
+
+func (n *Node) message(now time.Time, from Source, msg any) {
+	switch m := msg.(type) {
+	case wire.Discover:
+		n.onDiscover(now, from, m)
+		return
+	case wire.DiscoverReply:
+		n.onDiscoverReply(now, m)
+		return
+	case wire.Join:
+		n.onJoin(now, m)
+		return
+	case wire.JoinReply:
+		n.onJoinReply(now, m)
+		return
+	case Refused:
+		n.onRefused(m)
+		return
+	}
+	// Everything else is for members only.
+	member, ok := n.rec.Member(from.ID)
+	if from.ID == "" || !ok || n.phase == Removed {
+		return
+	}
+	p := n.peer(from.ID)
+	p.heard = now
+	switch m := msg.(type) {
+	case wire.JoinNotify:
+		n.onJoinNotify(now, m)
+	case SessionKey:
+		n.onSessionKey(now, from.ID, m)
+	case Beat:
+		if !member.Own {
+			return
+		}
+		p.inc, p.version, p.keyGen = m.Inc, m.Version, m.KeyGen
+		if m.Version > n.rec.Version && now.Sub(p.wanted) >= beatEvery {
+			p.wanted = now
+			n.put(Send{To: from.ID, Pub: member.Pub, Msg: Want{}})
+		}
+	case Want:
+		if n.phase == Active {
+			n.put(Send{To: from.ID, Pub: member.Pub, Msg: State{n.rec.clone()}})
+		}
+	case State:
+		if member.Own && m.Record.Check() == nil {
+			n.adopt(now, m.Record)
+		}
+	case Gone:
+		if n.phase == Active {
+			n.remove(now, "a peer says that this master was removed from the cluster")
+		}
+	}
+}
+
+func (n *Node) remove(_ time.Time, why string) {
+	n.phase, n.ownUntil = Removed, time.Time{}
+	n.fail(ErrInactive)
+	n.warn("this master was removed from the cluster and serves no more", n.cfg.ID, why)
+	n.put(Apply{Record: n.rec.clone(), Phase: n.phase})
+}
+
+// loaded takes the record from the shared folder.
+func (n *Node) loaded(now time.Time, in Loaded) {
+	if in.Err != nil {
+		return
+	}
+	if in.Exists {
+		if err := in.Record.Check(); err != nil {
+			n.warn("the shared record of the cluster cannot be used", "", err.Error())
+			return
+		}
+		n.adopt(now, in.Record)
+		return
+	}
+	if n.phase == Starting && n.rec.Version == 0 {
+		if n.cfg.Found || n.joinedFrom {
+			n.found(now)
+			return
+		}
+		n.startJoining(now)
+	}
+	if n.phase == Joining && n.joinedFrom {
+		n.found(now)
+	}
+}
+
+// adopt takes a newer record.
+func (n *Node) adopt(now time.Time, r Record) {
+	if r.Version <= n.rec.Version {
+		if n.phase == Starting && r.Version == n.rec.Version {
+			n.settle(now)
+		}
+		return
+	}
+	old := n.rec
+	n.rec, n.lower = r.clone(), nil
+	if r.Owner != old.Owner {
+		n.leaseSeen = now
+		n.seeLease()
+	}
+	n.settle(now)
+	for _, m := range r.Members {
+		if was, ok := old.Member(m.ID); (!ok || was.Pub != m.Pub) && m.ID != n.cfg.ID {
+			p := n.peer(m.ID)
+			p.announce = true
+			if old.Version > 0 {
+				n.note("a master has joined the cluster", m.ID, "")
+			}
+		}
+	}
+	for _, m := range old.Members {
+		if _, ok := r.Member(m.ID); !ok && m.ID != n.cfg.ID {
+			n.note("a master was removed from the cluster", m.ID, "")
+			if n.phase == Active && m.Own {
+				n.put(Send{To: m.ID, Pub: m.Pub, Msg: Gone{}})
+			}
+			delete(n.peers, m.ID)
+		}
+	}
+	if old.Version > 0 && r.KeyGen != old.KeyGen {
+		n.note("the cluster key was rotated", "", "")
+	}
+	n.put(Apply{Record: n.rec.clone(), Phase: n.phase})
+}
+
+// settle finds out where this master stands in the record.
+func (n *Node) settle(now time.Time) {
+	me, ok := n.rec.Member(n.cfg.ID)
+	switch {
+	case ok && samePEM(me.Pub, n.cfg.Pub):
+		if n.phase != Active {
+			n.phase, n.refusal = Active, ""
+			n.attempts = map[string]*attempt{}
+			n.nextBeat = now
+			n.leaseSeen = now
+			n.note("this master belongs to the cluster", n.cfg.ID, "")
+		}
+	case n.rec.removed(n.cfg.Pub):
+		if n.phase != Removed {
+			n.phase, n.ownUntil = Removed, time.Time{}
+			n.fail(ErrInactive)
+			n.warn("this master was removed from the cluster and serves no more", n.cfg.ID, "")
+		}
+	case n.phase == Active:
+		n.phase, n.ownUntil = Removed, time.Time{}
+		n.fail(ErrInactive)
+		n.warn("this master is no member of the cluster any more", n.cfg.ID, "")
+	case n.phase == Starting:
+		n.startJoining(now)
+	}
+}
+
+// Phase is where this master stands.
+func (n *Node) Phase() Phase { return n.phase }
+
+// Record is the newest record known. It must not be changed.
+func (n *Node) Record() Record { return n.rec }
+
+// KeyOf is the PEM with which a message of a master must be verified: of a
+// member, or of the peer that we have asked to join. "" when unknown.
+func (n *Node) KeyOf(id string) string {
+	if m, ok := n.rec.Member(id); ok {
+		return m.Pub
+	}
+	for _, a := range n.attempts {
+		if a.peer.ID == id {
+			return a.peer.Pub
+		}
+	}
+	for _, p := range n.cfg.Peers {
+		if p.ID == id {
+			return p.Pub
+		}
+	}
+	return ""
+}
+
+// Tombstoned tells whether a key belongs to a master that was removed.
+func (n *Node) Tombstoned(pub string) bool { return n.rec.removed(pub) }
+
+// Own tells whether this master owns the duties that only one may do, and
+// the fencing token: whatever bears a lower one came from an earlier owner.
+func (n *Node) Own(now time.Time) (token uint64, ok bool) {
+	if !n.owns(now) {
+		return 0, false
+	}
+	return n.rec.Owner.Token, true
+}
+
+// Status is what a node tells about itself.
+type Status struct {
+	Phase   Phase
+	Version uint64
+	KeyGen  uint64
+	SeedGen uint64
+	Owner   string
+	Token   uint64
+	Owns    bool
+	Refusal string // why a peer did not let us in
+	Changes int    // under way
+	Members []MemberStatus
+}
+
+// MemberStatus is one member as this master sees it.
+type MemberStatus struct {
+	ID      string
+	Own     bool
+	Self    bool
+	Linked  bool // we have a connection to it
+	Alive   bool
+	Heard   time.Time
+	Version uint64 // newest record it knows
+	KeyGen  uint64
+}
+
+// Status returns the state for people.
+func (n *Node) Status(now time.Time) Status {
+	s := Status{Phase: n.phase, Version: n.rec.Version, KeyGen: n.rec.KeyGen, SeedGen: n.rec.SeedGen, Owner: n.rec.Owner.ID,
+		Token: n.rec.Owner.Token, Owns: n.owns(now), Refusal: n.refusal, Changes: len(n.queue)}
+	if n.inflight != nil {
+		s.Changes++
+	}
+	for _, m := range n.rec.Members {
+		ms := MemberStatus{ID: m.ID, Own: m.Own, Self: m.ID == n.cfg.ID}
+		if ms.Self {
+			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = true, true, now, n.rec.Version, n.rec.KeyGen
+		} else if p := n.peers[m.ID]; p != nil {
+			ms.Linked, ms.Alive, ms.Heard, ms.Version, ms.KeyGen = p.linked, n.alive(now, m), p.heard, p.version, p.keyGen
+		}
+		s.Members = append(s.Members, ms)
+	}
+	return s
+}
+
+// alive tells whether a member has been heard of lately. Salt's masters send
+// no beats; of them the connection must do.
+func (n *Node) alive(now time.Time, m Member) bool {
+	if m.ID == n.cfg.ID {
+		return true
+	}
+	p := n.peers[m.ID]
+	if p == nil {
+		return false
+	}
+	if !m.Own {
+		return p.linked
+	}
+	return !p.heard.IsZero() && now.Sub(p.heard) < aliveFor
+}
+
+// rank is the place of this master among those of its kind that live.
+func (n *Node) rank(now time.Time) int {
+	var ids []string
+	for _, m := range n.rec.Members {
+		if m.Own && n.alive(now, m) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return max(slices.Index(ids, n.cfg.ID), 0)
+}

@@ -1,0 +1,129 @@
+package node
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+)
+
+// Record is what the masters of a cluster share. It is a value: whoever
+// changes one clones it first.
+type Record struct {
+	Version uint64   `json:"version"`
+	Members []Member `json:"members"` // sorted by ID
+	// Removed are keys that must never come back, oldest first.
+	Removed []Tombstone `json:"removed,omitempty"`
+	// Key is the text of the cluster AES key, PrevKey the one before it.
+	Key     string `json:"key"`
+	PrevKey string `json:"prev_key,omitempty"`
+	KeyGen  uint64 `json:"key_gen"`  // counts rotations
+	KeyMade int64  `json:"key_made"` // Unix time in seconds
+	// Secret replaces cluster_secret once a master was removed.
+	Secret string `json:"secret,omitempty"`
+	// Seed is the seed of the minions' session keys, in hexadecimal; it
+	// changes when a master is removed.
+	Seed    string `json:"seed"`
+	SeedGen uint64 `json:"seed_gen"`
+	Owner   Lease  `json:"owner"`
+}
+
+// Member is a master that belongs to the cluster.
+type Member struct {
+	ID  string `json:"id"`
+	Pub string `json:"pub"` // PEM of its master key
+	// Own tells Saltern's masters from Salt's.
+	Own bool `json:"own"`
+}
+
+// Tombstone is a master that was removed.
+type Tombstone struct {
+	ID  string `json:"id"`
+	Pub string `json:"pub"`
+}
+
+// Lease says who owns what only one master may do.
+type Lease struct {
+	ID    string `json:"id,omitempty"`
+	Inc   string `json:"inc,omitempty"`   // incarnation of the process
+	Token uint64 `json:"token,omitempty"` // grows with each owner: the fence
+	Beat  uint64 `json:"beat,omitempty"`  // grows with each renewal
+}
+
+// Bounds of a record.
+const (
+	MaxMembers    = 64
+	maxTombstones = 256
+)
+
+// ErrRecord says that a record is damaged.
+var ErrRecord = errors.New("bad cluster record")
+
+// Check tells whether a record can be used.
+func (r Record) Check() error {
+	if r.Version == 0 || len(r.Members) > MaxMembers || len(r.Removed) > maxTombstones {
+		return fmt.Errorf("%w: version or size", ErrRecord)
+	}
+	for i, m := range r.Members {
+		if err := wire.ValidPeer(m.ID); err != nil {
+			return fmt.Errorf("%w: %w", ErrRecord, err)
+		}
+		if i > 0 && r.Members[i-1].ID >= m.ID {
+			return fmt.Errorf("%w: members are not sorted", ErrRecord)
+		}
+	}
+	if _, err := crypt.ParseKey(r.Key); err != nil {
+		return fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	return nil
+}
+
+func (r Record) clone() Record {
+	r.Members = slices.Clone(r.Members)
+	r.Removed = slices.Clone(r.Removed)
+	return r
+}
+
+func (r Record) find(id string) (int, bool) {
+	return slices.BinarySearchFunc(r.Members, id, func(m Member, id string) int { return strings.Compare(m.ID, id) })
+}
+
+// Member returns a member by its name.
+func (r Record) Member(id string) (Member, bool) {
+	if i, ok := r.find(id); ok {
+		return r.Members[i], true
+	}
+	return Member{}, false
+}
+
+// removed tells whether a key may never come back.
+func (r Record) removed(pub string) bool {
+	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return samePEM(t.Pub, pub) })
+}
+
+func (r *Record) add(m Member) {
+	i, ok := r.find(m.ID)
+	if ok {
+		r.Members[i] = m
+		return
+	}
+	r.Members = slices.Insert(r.Members, i, m)
+}
+
+func (r *Record) bury(m Member) {
+	if i, ok := r.find(m.ID); ok {
+		r.Members = slices.Delete(r.Members, i, i+1)
+	}
+	r.Removed = append(r.Removed, Tombstone{m.ID, m.Pub})
+	if n := len(r.Removed) - maxTombstones; n > 0 {
+		r.Removed = slices.Delete(r.Removed, 0, n)
+	}
+}
+
+func samePEM(a, b string) bool {
+	return subtle.ConstantTimeCompare([]byte(crypt.NormalizePEM(a)), []byte(crypt.NormalizePEM(b))) == 1
+}

@@ -1,0 +1,304 @@
+package node
+
+import (
+	"slices"
+	"time"
+)
+
+// intent is a change of the record that somebody wants. It may be applied
+// several times, to different records, until one is stored.
+type intent struct {
+	name  string
+	until time.Time
+	// apply changes r, which is a copy. changed false: nothing is to do.
+	apply func(r *Record) (changed bool, err error)
+	// done is called once; err nil: the change is in the record.
+	done func(now time.Time, err error)
+	// lease marks an attempt at the lease, whose start counts.
+	lease bool
+}
+
+type inflight struct {
+	id  uint64
+	in  *intent
+	rec Record
+}
+
+// leaseTry is a store under way or of unknown end that would make us owner.
+type leaseTry struct {
+	token, beat uint64
+	start       time.Time
+}
+
+// want queues a change. It tells false when too many are waiting.
+func (n *Node) want(now time.Time, in *intent) bool {
+	if in.until.IsZero() {
+		in.until = now.Add(intentFor)
+	}
+	if len(n.queue) >= maxIntents {
+		return false
+	}
+	n.queue = append(n.queue, in)
+	return true
+}
+
+// wanted tells whether a change of this name waits or is under way.
+func (n *Node) wanted(name string) bool {
+	return n.inflight != nil && n.inflight.in.name == name || slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
+}
+
+// pump starts the next change.
+func (n *Node) pump(now time.Time) {
+	for n.inflight == nil && len(n.queue) > 0 && !now.Before(n.retryAt) {
+		in := n.queue[0]
+		n.queue = n.queue[1:]
+		if !now.Before(in.until) {
+			n.finish(now, in, ErrTimeout)
+			continue
+		}
+		r := n.rec.clone()
+		changed, err := in.apply(&r)
+		if err != nil || !changed {
+			n.finish(now, in, err)
+			continue
+		}
+		expect := n.rec.Version
+		r.Version = expect + 1
+		if n.lower != nil {
+			expect = *n.lower
+		}
+		n.opID++
+		n.inflight = &inflight{id: n.opID, in: in, rec: r}
+		if in.lease {
+			n.tries = append(n.tries, leaseTry{r.Owner.Token, r.Owner.Beat, now})
+			if len(n.tries) > 16 {
+				n.tries = slices.Delete(n.tries, 0, len(n.tries)-16)
+			}
+		}
+		n.put(Store{ID: n.opID, Expect: expect, Record: r.clone()})
+	}
+}
+
+func (n *Node) finish(now time.Time, in *intent, err error) {
+	if in.done != nil {
+		in.done(now, err)
+	}
+}
+
+// fail gives up everything that waits.
+func (n *Node) fail(err error) {
+	queue := n.queue
+	n.queue = nil
+	if n.inflight != nil {
+		queue = append(queue, n.inflight.in)
+		n.inflight = nil
+	}
+	for _, in := range queue {
+		n.finish(time.Time{}, in, err)
+	}
+}
+
+// stored takes the answer of the shared folder.
+func (n *Node) stored(now time.Time, s Stored) {
+	f := n.inflight
+	if f == nil || f.id != s.ID {
+		return
+	}
+	n.inflight = nil
+	switch {
+	case s.Err != nil:
+		n.retryAt = now.Add(storeRetry + n.cfg.Jitter(storeRetry))
+		n.queue = slices.Insert(n.queue, 0, f.in)
+		return
+	case s.Conflict:
+		if s.Current.Version < n.rec.Version {
+			// The folder has lost what it had: put ours back.
+			v := s.Current.Version
+			n.lower = &v
+		} else if s.Current.Check() == nil {
+			n.adopt(now, s.Current)
+		}
+		if n.phase == Removed {
+			n.finish(now, f.in, ErrInactive)
+			return
+		}
+		n.queue = slices.Insert(n.queue, 0, f.in)
+		n.retryAt = now.Add(n.cfg.Jitter(50 * time.Millisecond))
+		return
+	}
+	n.adopt(now, f.rec)
+	for _, m := range f.rec.Members {
+		if m.Own && m.ID != n.cfg.ID {
+			n.put(Send{To: m.ID, Pub: m.Pub, Msg: State{f.rec.clone()}})
+		}
+	}
+	n.finish(now, f.in, nil)
+}
+
+// found makes the first record.
+func (n *Node) found(now time.Time) {
+	if n.wanted("found") {
+		return
+	}
+	n.want(now, &intent{name: "found", apply: func(r *Record) (bool, error) {
+		if r.Version > 0 {
+			return false, nil
+		}
+		*r = Record{Key: n.cfg.Key, KeyGen: 1, KeyMade: now.Unix(), Seed: n.cfg.Seed, SeedGen: 1}
+		for _, p := range n.cfg.Peers {
+			if p.Pub != "" && p.ID != n.cfg.ID {
+				r.add(Member{ID: p.ID, Pub: p.Pub})
+			}
+		}
+		for _, a := range n.attempts {
+			if a.let {
+				r.add(Member{ID: a.peer.ID, Pub: a.peer.Pub})
+			}
+		}
+		r.add(Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true})
+		return true, nil
+	}})
+}
+
+// lease renews or takes the lease.
+func (n *Node) lease(now time.Time) {
+	o := n.rec.Owner
+	mine := o.ID == n.cfg.ID && o.Inc == n.cfg.Inc
+	if n.wanted("lease") {
+		return
+	}
+	if mine {
+		if now.Before(n.renewAt) {
+			return
+		}
+		n.renewAt = now.Add(leaseRenew)
+		n.want(now, &intent{name: "lease", lease: true, until: now.Add(LeaseTTL), apply: func(r *Record) (bool, error) {
+			if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
+				return false, nil
+			}
+			r.Owner.Beat++
+			return true, nil
+		}})
+		return
+	}
+	// An earlier life of this master is over. Anybody else is given his
+	// time, also if he was removed.
+	wait := LeaseTTL + time.Duration(n.rank(now))*leaseStep
+	if o.ID == "" {
+		wait = time.Duration(n.rank(now)) * leaseStep
+	}
+	if o.ID != n.cfg.ID && now.Sub(n.leaseSeen) < wait {
+		return
+	}
+	n.want(now, &intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
+		if r.Owner != o {
+			return false, nil
+		}
+		r.Owner = Lease{ID: n.cfg.ID, Inc: n.cfg.Inc, Token: o.Token + 1}
+		return true, nil
+	}})
+}
+
+// seeLease finds out how long the lease in the record is ours: it counts from
+// before the write was begun.
+func (n *Node) seeLease() {
+	n.ownUntil = time.Time{}
+	o := n.rec.Owner
+	if o.ID != n.cfg.ID || o.Inc != n.cfg.Inc {
+		return
+	}
+	for _, t := range n.tries {
+		if t.token == o.Token && t.beat == o.Beat {
+			n.ownUntil = t.start.Add(LeaseTTL - leaseMargin)
+			n.renewAt = t.start.Add(leaseRenew)
+			return // the earliest
+		}
+	}
+}
+
+func (n *Node) owns(now time.Time) bool { return n.phase == Active && now.Before(n.ownUntil) }
+
+// rotate replaces the cluster AES key, unless somebody does so meanwhile.
+func (n *Node) rotate(now time.Time, command uint64) {
+	if command == 0 && n.wanted("rotate") {
+		return
+	}
+	gen := n.rec.KeyGen
+	ok := n.want(now, &intent{name: "rotate", apply: func(r *Record) (bool, error) {
+		if r.KeyGen > gen {
+			return false, nil
+		}
+		n.newKey(now, r)
+		return true, nil
+	}, done: n.answer(command)})
+	if !ok {
+		n.answer(command)(now, ErrBusy)
+	}
+}
+
+func (n *Node) newKey(now time.Time, r *Record) {
+	r.PrevKey, r.Key, r.KeyMade = r.Key, n.cfg.NewKey(), now.Unix()
+	r.KeyGen++
+}
+
+// answer tells the end of a command.
+func (n *Node) answer(command uint64) func(time.Time, error) {
+	return func(_ time.Time, err error) {
+		if command != 0 {
+			n.put(Done{ID: command, Err: err})
+		}
+	}
+}
+
+// keyFile takes a key that a Salt master made.
+func (n *Node) keyFile(now time.Time, key string) {
+	if n.phase != Active || n.wanted("key file") {
+		return
+	}
+	n.want(now, &intent{name: "key file", apply: func(r *Record) (bool, error) {
+		if r.Key == key || r.PrevKey == key {
+			return false, nil
+		}
+		r.PrevKey, r.Key, r.KeyMade = r.Key, key, now.Unix()
+		r.KeyGen++
+		return true, nil
+	}})
+}
+
+func (n *Node) command(now time.Time, c Command) {
+	switch {
+	case n.phase != Active:
+		n.answer(c.ID)(now, ErrInactive)
+	case c.Remove != "":
+		n.removeMember(now, c)
+	case c.Rotate:
+		n.rotate(now, c.ID)
+	}
+}
+
+// removeMember takes a master out: its key may not come back, and what it
+// knows is replaced, in one step.
+func (n *Node) removeMember(now time.Time, c Command) {
+	ok := n.want(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
+		m, ok := r.Member(c.Remove)
+		if !ok {
+			if slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.Remove }) {
+				return false, nil
+			}
+			return false, ErrNotMember
+		}
+		if len(r.Members) == 1 {
+			return false, ErrLast
+		}
+		r.bury(m)
+		n.newKey(now, r)
+		r.PrevKey = ""
+		r.Secret = n.cfg.Token() + n.cfg.Token()[:8]
+		r.Seed = n.cfg.NewSeed()
+		r.SeedGen++
+		return true, nil
+	}, done: n.answer(c.ID)})
+	if !ok {
+		n.answer(c.ID)(now, ErrBusy)
+	}
+}

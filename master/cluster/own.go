@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+	"saltern/master/msgpack"
+)
+
+// kinds of Saltern's own messages, after wire.OwnPrefix.
+const (
+	ownBeat    = "beat"
+	ownWant    = "want"
+	ownState   = "state"
+	ownRefused = "refused"
+	ownGone    = "gone"
+	ownItem    = "item" // a numbered message of a duty
+	ownAck     = "ack"
+)
+
+var errOwn = errors.New("bad message")
+
+var ownLimits = msgpack.Limits{Depth: 8, Nodes: 64}
+
+// maxReason bounds the text of a refusal.
+const maxReason = 300
+
+// packOwn gives tag and data of one of node's messages.
+func packOwn(msg any) (string, *msgpack.Map, error) {
+	switch m := msg.(type) {
+	case node.Beat:
+		return wire.OwnPrefix + ownBeat, msgpack.NewMap("inc", m.Inc, "version", m.Version, "key_gen", m.KeyGen), nil
+	case node.Want:
+		return wire.OwnPrefix + ownWant, msgpack.NewMap(), nil
+	case node.State:
+		b, err := json.Marshal(m.Record)
+		return wire.OwnPrefix + ownState, msgpack.NewMap("record", b), err
+	case node.Refused:
+		return wire.OwnPrefix + ownRefused, msgpack.NewMap("return_token", m.ReturnToken, "reason", m.Reason), nil
+	case node.Gone:
+		return wire.OwnPrefix + ownGone, msgpack.NewMap(), nil
+	}
+	return "", nil, fmt.Errorf("%w: %T", errOwn, msg)
+}
+
+func uintOf(m *msgpack.Map, key string) uint64 {
+	n, _ := m.Int(key)
+	return uint64(max(n, 0))
+}
+
+// parseOwn reads one of node's messages.
+func parseOwn(kind string, data []byte) (any, error) {
+	v, err := msgpack.Decode(data, ownLimits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errOwn, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, errOwn
+	}
+	switch kind {
+	case ownBeat:
+		return node.Beat{Inc: m.Str("inc"), Version: uintOf(m, "version"), KeyGen: uintOf(m, "key_gen")}, nil
+	case ownWant:
+		return node.Want{}, nil
+	case ownState:
+		b, _ := m.Bytes("record")
+		r, err := parseRecord(b)
+		return node.State{Record: r}, err
+	case ownRefused:
+		r := node.Refused{ReturnToken: m.Str("return_token"), Reason: m.Str("reason")}
+		if len(r.Reason) > maxReason {
+			r.Reason = r.Reason[:maxReason]
+		}
+		return r, nil
+	case ownGone:
+		return node.Gone{}, nil
+	}
+	return nil, fmt.Errorf("%w: kind", errOwn)
+}
+
+// maxRecord bounds the packed record in bytes.
+const maxRecord = 1 << 20
+
+func parseRecord(b []byte) (node.Record, error) {
+	if len(b) > maxRecord {
+		return node.Record{}, fmt.Errorf("%w: %d bytes", node.ErrRecord, len(b))
+	}
+	var r node.Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return node.Record{}, fmt.Errorf("%w: not readable", node.ErrRecord) // the error may quote a secret
+	}
+	return r, r.Check()
+}
+
+// packItem packs a numbered message.
+func packItem(inc string, d Duty, i *item) ([]byte, error) {
+	return msgpack.Marshal([]any{inc, int64(d), i.seq, i.tag, i.packed}, msgpack.Modern)
+}
+
+// arrived is a numbered message at its receiver.
+type arrived struct {
+	inc    string
+	duty   Duty
+	seq    uint64
+	tag    string
+	packed []byte
+}
+
+func parseItem(data []byte) (arrived, error) {
+	v, err := msgpack.Decode(data, ownLimits)
+	if err != nil {
+		return arrived{}, fmt.Errorf("%w: %w", errOwn, err)
+	}
+	l, ok := v.([]any)
+	if !ok || len(l) != 5 {
+		return arrived{}, errOwn
+	}
+	inc, ok1 := l[0].(string)
+	d, ok2 := l[1].(int64)
+	seq, ok3 := l[2].(int64)
+	tag, ok4 := l[3].(string)
+	packed, ok5 := l[4].([]byte)
+	if s, text := l[4].(string); text {
+		packed, ok5 = []byte(s), true
+	}
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" || len(inc) > 64 {
+		return arrived{}, errOwn
+	}
+	return arrived{inc, Duty(d), uint64(seq), tag, packed}, nil
+}
+
+func packAck(d Duty, seq uint64) ([]byte, error) {
+	return msgpack.Marshal([]any{int64(d), seq}, msgpack.Modern)
+}
+
+func parseAck(data []byte) (Duty, uint64, error) {
+	v, err := msgpack.Decode(data, ownLimits)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w: %w", errOwn, err)
+	}
+	l, ok := v.([]any)
+	if !ok || len(l) != 2 {
+		return 0, 0, errOwn
+	}
+	d, ok1 := l[0].(int64)
+	seq, ok2 := l[1].(int64)
+	if !ok1 || !ok2 || d < 0 || d >= int64(duties) || seq < 0 {
+		return 0, 0, errOwn
+	}
+	return Duty(d), uint64(seq), nil
+}

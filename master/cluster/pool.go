@@ -1,0 +1,336 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/auth"
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+)
+
+const tickEvery = 200 * time.Millisecond
+
+// Pool is this master's part in the cluster. Make it with Open, end it with
+// Close. All methods may be called concurrently.
+type Pool struct {
+	cfg      Config
+	log      *slog.Logger
+	folder   folder
+	identity auth.Identity // of the cluster
+	session  crypt.Key     // for Salt's masters
+	annSig   func() ([]byte, error)
+	tls      *tls.Config
+	inc      string
+	ln       net.Listener
+
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows; outputs are carried under it
+	node     *node.Node
+	links    map[string]*link
+	strays   map[string]*link // to masters that are no members
+	commands map[uint64]chan error
+	lastCmd  uint64
+	refusal  string
+	closed   bool
+
+	view    atomic.Pointer[view]
+	changed chan struct{} // the view is another one
+	handler atomic.Pointer[Handler]
+	served  chan struct{} // closed when there is a handler
+	state   chan struct{} // closed and replaced at each change of phase, under mu
+
+	folderBusy atomic.Bool
+	inbox      *inbox
+	count      counters
+}
+
+// view is what every connection needs to know of the record.
+type view struct {
+	rec      node.Record
+	phase    node.Phase
+	keys     []crypt.Key // cluster AES, current and previous
+	sessions map[string]crypt.Key
+}
+
+type counters struct{ refused, strangers, bad, dropped, handled, repeated atomic.Uint64 }
+
+// ErrRemoved says that this master was removed from the cluster.
+var ErrRemoved = errors.New("this master was removed from the cluster; to join again it needs a new key and the present cluster_secret")
+
+// Open reads or makes the shared folder, listens, and joins the cluster. It
+// returns when this master belongs to it; until ctx ends it keeps trying. The
+// error then says what the peers have against it.
+func Open(ctx context.Context, cfg Config) (*Pool, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{cfg.Dir}, links: map[string]*link{}, strays: map[string]*link{},
+		commands: map[uint64]chan error{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
+	if err := p.open(ctx); err != nil {
+		return nil, fmt.Errorf("opening the cluster: %w", err)
+	}
+	if err := p.join(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Pool) open(ctx context.Context) error {
+	cfg := p.cfg
+	prep, err := p.folder.prepare(cfg)
+	if err != nil {
+		return err
+	}
+	if p.identity, err = auth.LoadIdentity(cfg.Dir, "cluster", cfg.KeyPass); err != nil {
+		return fmt.Errorf("cluster key (cluster_key_pass): %w", err)
+	}
+	if f := cfg.fingerprint(); f != nil && !f(p.identity.Public) {
+		return errors.New("cluster.pub in cluster_pki_dir does not have the fingerprint cluster_pub_fingerprint")
+	}
+	aes, err := p.folder.key()
+	if err != nil {
+		return err
+	}
+	if p.session, err = crypt.NewKey(nil); err != nil {
+		return err
+	}
+	p.annSig = sync.OnceValues(func() ([]byte, error) { return wire.AnnounceSig(cfg.Key, p.session) })
+	cert, err := certificate(cfg.ID, cfg.Key)
+	if err != nil {
+		return err
+	}
+	p.tls = tlsConfig(cert)
+	p.inc = token()
+	p.node = node.New(node.Config{
+		ID: cfg.ID, Pub: cfg.Pub, Inc: p.inc, Peers: prep.peers, ClusterPub: p.identity.Public, Fingerprint: cfg.fingerprint(),
+		Found: prep.found, Key: aes.String(), Seed: seed(), Secret: cfg.Secret, AllowEmptySecret: cfg.AllowEmptySecret, SessionKey: p.session,
+		PublishSession: cfg.PublishSession, Token: token, NewSeed: seed,
+		NewKey: func() string {
+			k, err := crypt.NewKey(nil)
+			if err != nil {
+				panic(err) // the system's random source never fails
+			}
+			return k.String()
+		},
+		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) },
+	})
+	p.view.Store(&view{sessions: map[string]crypt.Key{}})
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	if p.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.Address, fmt.Sprint(cfg.Port))); err != nil {
+		return fmt.Errorf("listening on cluster_pool_port: %w", err)
+	}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.inbox = newInbox(p)
+	p.wg.Go(p.ticks)
+	p.wg.Go(p.inbox.accept)
+	return nil
+}
+
+// keepAlive finds a vanished host in a quarter of a minute.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
+
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+// token is a text that nobody can guess.
+func token() string {
+	b := make([]byte, wire.TokenLen)
+	for i := range b {
+		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
+		if err != nil {
+			panic(err) // the system's random source never fails
+		}
+		b[i] = letters[n.Int64()]
+	}
+	return string(b)
+}
+
+func seed() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// join waits until this master belongs to the cluster.
+func (p *Pool) join(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		phase, changed := p.node.Phase(), p.state
+		p.mu.Unlock()
+		switch phase {
+		case node.Active:
+			return nil
+		case node.Removed:
+			return ErrRemoved
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			p.mu.Lock()
+			refusal := p.refusal
+			p.mu.Unlock()
+			if refusal == "" {
+				refusal = "no peer has answered"
+			}
+			return fmt.Errorf("joining the cluster: %s: %w", refusal, ctx.Err())
+		}
+	}
+}
+
+// Serve hands the pool its handler, once. Until then messages for it wait.
+func (p *Pool) Serve(h Handler) error {
+	if !p.handler.CompareAndSwap(nil, &h) {
+		return errors.New("the cluster is served already")
+	}
+	v := p.view.Load()
+	if err := h.Keys(v.keys[0], v.rec.Seed); err != nil {
+		return fmt.Errorf("taking the cluster's keys: %w", err)
+	}
+	close(p.served)
+	p.wg.Go(func() { p.apply(h, v.rec.KeyGen, v.rec.SeedGen) })
+	return nil
+}
+
+// apply tells the handler of keys and of removal, in order, outside of locks.
+func (p *Pool) apply(h Handler, gen, seedGen uint64) {
+	for {
+		v := p.view.Load()
+		if v.phase == node.Removed {
+			h.Removed()
+			return
+		}
+		if v.rec.KeyGen != gen || v.rec.SeedGen != seedGen {
+			if err := h.Keys(v.keys[0], v.rec.Seed); err != nil {
+				p.log.Error("the cluster's keys cannot be taken", "error", err)
+			} else {
+				gen, seedGen = v.rec.KeyGen, v.rec.SeedGen
+			}
+		}
+		select {
+		case <-p.changed:
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// Identity is the key pair that minions know.
+func (p *Pool) Identity() auth.Identity { return p.identity }
+
+// ClusterKey is the AES key that publishes are sealed with now.
+func (p *Pool) ClusterKey() crypt.Key { return p.view.Load().keys[0] }
+
+// Seed is the seed of the minions' session keys, in hexadecimal.
+func (p *Pool) Seed() string { return p.view.Load().rec.Seed }
+
+// Serving tells whether this master may serve minions.
+func (p *Pool) Serving() bool { return p.view.Load().phase == node.Active }
+
+// Own tells whether this master does what only one may do, and the fencing
+// token. It must be asked again for each action.
+func (p *Pool) Own() (fence uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.node.Own(p.cfg.Now())
+}
+
+// Close leaves the pool: peers see this master go at once. It waits for all
+// goroutines.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.stop()
+	_ = p.ln.Close()
+	p.wg.Wait()
+}
+
+func (p *Pool) ticks() {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		p.mu.Lock()
+		if !p.closed {
+			p.carry(p.node.Tick(p.cfg.Now()))
+		}
+		p.mu.Unlock()
+		select {
+		case <-t.C:
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Pool) step(in node.Input) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.carry(p.node.Step(p.cfg.Now(), in))
+	}
+}
+
+// command asks the logic for something and waits for the end of it.
+func (p *Pool) command(ctx context.Context, c node.Command) error {
+	done := make(chan error, 1)
+	p.mu.Lock()
+	p.lastCmd++
+	c.ID = p.lastCmd
+	p.commands[c.ID] = done
+	if !p.closed {
+		p.carry(p.node.Step(p.cfg.Now(), c))
+	}
+	p.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		p.mu.Lock()
+		delete(p.commands, c.ID)
+		p.mu.Unlock()
+		return ctx.Err()
+	case <-p.ctx.Done():
+		return node.ErrInactive
+	}
+}
+
+// Rotate replaces the cluster AES key everywhere. It returns when the change
+// is made; peers have it a moment later.
+func (p *Pool) Rotate(ctx context.Context) error {
+	return p.command(ctx, node.Command{Rotate: true})
+}
+
+// Remove takes a master out of the cluster for good: its key, the secret and
+// the minions' session keys are replaced in one step.
+func (p *Pool) Remove(ctx context.Context, id string) error {
+	return p.command(ctx, node.Command{Remove: strings.TrimSuffix(id, "_master")})
+}
+
+// Secret is what a new master must show to join, which is not the option
+// cluster_secret any more once a master was removed.
+func (p *Pool) Secret() string {
+	if s := p.view.Load().rec.Secret; s != "" {
+		return s
+	}
+	return p.cfg.Secret
+}
+
+func (p *Pool) masterKey() *rsa.PrivateKey { return p.cfg.Key }

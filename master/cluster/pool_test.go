@@ -1,0 +1,419 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+const captures = "../testdata/cluster"
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownKeys are made once: key generation is slow.
+var testKeys = sync.OnceValue(func() []*rsa.PrivateKey {
+	var out []*rsa.PrivateKey
+	for _, id := range []string{"10.27.12.13", "10.27.7.126", "10.27.3.73", "10.27.9.42"} {
+		k, err := crypt.LoadPrivate(filepath.Join(captures, "keys", id+".pem"), "")
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, k)
+	}
+	return out
+})
+
+// net127 gives each test addresses of its own.
+var net127 struct {
+	sync.Mutex
+	n int
+}
+
+func hosts(t testing.TB, n int) (ids []string, port int) {
+	net127.Lock()
+	defer net127.Unlock()
+	net127.n++
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("127.%d.%d.%d", 40+os.Getpid()%200, net127.n, i+1))
+	}
+	ln, err := net.Listen("tcp", ids[0]+":0")
+	must(t, err)
+	defer ln.Close()
+	return ids, ln.Addr().(*net.TCPAddr).Port
+}
+
+// member is a master of a test.
+type member struct {
+	*Pool
+	t   testing.TB
+	log *lines
+
+	mu      sync.Mutex
+	keys    []string
+	seeds   []string
+	events  []string
+	jobs    []string
+	returns []string
+	changed []string
+	data    map[string]*msgpack.Map
+	removed bool
+	refuse  int // so many returns fail first
+}
+
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+func (m *member) Keys(k crypt.Key, seed string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys, m.seeds = append(m.keys, k.String()), append(m.seeds, seed)
+	return nil
+}
+
+func (m *member) Event(_ context.Context, peer, tag string, data *msgpack.Map) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = append(m.events, peer+" "+tag)
+	m.data[tag] = data
+	return nil
+}
+
+func (m *member) Publish(_ context.Context, _ string, load *msgpack.Map) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.jobs = append(m.jobs, load.Str("jid"))
+	return nil
+}
+
+func (m *member) Return(_ context.Context, _, tag string, _ *msgpack.Map) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse > 0 {
+		m.refuse--
+		return errors.New("disk is full")
+	}
+	m.returns = append(m.returns, tag)
+	return nil
+}
+
+func (m *member) KeyChanged(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changed = append(m.changed, id)
+}
+
+func (m *member) Removed() { m.mu.Lock(); defer m.mu.Unlock(); m.removed = true }
+
+func (m *member) has(list *[]string, want string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range *list {
+		if s == want {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *member) count(list *[]string) int { m.mu.Lock(); defer m.mu.Unlock(); return len(*list) }
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}
+
+func start(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
+	t.Helper()
+	m := &member{t: t, log: &lines{}, data: map[string]*msgpack.Map{}}
+	cfg := Config{ID: id, Address: id, Port: port, Dir: dir, Key: testKeys()[key], Secret: "secret of the test",
+		Logger: slog.New(slog.NewTextHandler(m.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := Open(ctx, cfg)
+	if err != nil {
+		return m, err
+	}
+	m.Pool = p
+	t.Cleanup(sync.OnceFunc(p.Close))
+	must(t, p.Serve(m))
+	return m, nil
+}
+
+// three makes a cluster of three masters, each of which knew one other.
+func three(t testing.TB, change func(*Config)) (ms [3]*member, dir string, port int) {
+	t.Helper()
+	dir = t.TempDir()
+	ids, port := hosts(t, 3)
+	for i := range ms {
+		var err error
+		ms[i], err = start(t, within(t), ids[i], port, i, dir, func(c *Config) {
+			if i > 0 {
+				c.Peers = ids[i-1 : i]
+			}
+			if change != nil {
+				change(c)
+			}
+		})
+		must(t, err)
+	}
+	until(t, "links", func() bool {
+		for _, m := range ms {
+			s := m.Status()
+			if len(s.Peers) != 2 || !s.Peers[0].Alive || !s.Peers[1].Alive || !s.Peers[0].Connected || !s.Peers[1].Connected {
+				return false
+			}
+		}
+		return true
+	})
+	return ms, dir, port
+}
+
+func TestPool(t *testing.T) {
+	t.Parallel()
+	ms, dir, _ := three(t, nil)
+	a, b, c := ms[0], ms[1], ms[2]
+	for _, m := range ms {
+		if m.ClusterKey().String() != a.ClusterKey().String() || m.Seed() != a.Seed() || m.Identity().Public != a.Identity().Public || !m.Serving() {
+			t.Error("the masters do not share their keys")
+		}
+	}
+	// Salt's files.
+	for name, mode := range map[string]os.FileMode{"cluster.pem": 0o400, "cluster.pub": 0o400, ".aes": 0o600, "peers/" + b.cfg.ID + ".pub": 0o400, recordFile: 0o600, lockFile: 0o600} {
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || st.Mode() != mode {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+	}
+	// Events, jobs and returns reach the others once, in order, marked.
+	bus := event.NewBus(time.Now, 0)
+	sub := bus.Subscribe("test", 100, nil)
+	for i := range 20 {
+		must(t, bus.Fire(fmt.Sprintf("my/tag/%d", i), msgpack.NewMap("n", i)))
+	}
+	must(t, bus.Fire("salt/job/20261121073619941881/publish", msgpack.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
+	must(t, bus.Fire("salt/key", msgpack.NewMap("act", "accepted", "id", "m1", "result", true)))
+	must(t, bus.Fire("cluster/peer/discover", msgpack.NewMap()))
+	must(t, bus.Relay("from/peer", msgpack.NewMap(), event.Peer))
+	for range 24 {
+		b.Forward(<-sub.C)
+	}
+	for _, m := range []*member{a, c} {
+		until(t, "events", func() bool { return m.count(&m.events) >= 22 })
+		if !m.has(&m.jobs, "20261121073619941881") || !m.has(&m.changed, "m1") {
+			t.Error("a job or a key is missing")
+		}
+		last := -1
+		for _, e := range m.events {
+			var n int
+			if _, err := fmt.Sscanf(e, b.cfg.ID+" my/tag/%d", &n); err == nil {
+				if n != last+1 {
+					t.Errorf("%d after %d", n, last)
+				}
+				last = n
+			}
+		}
+		if m.data["my/tag/3"].Str(wire.PeerField) != b.cfg.ID || m.data["my/tag/3"].Str("_stamp") == "" {
+			t.Errorf("%v", m.data["my/tag/3"].Keys())
+		}
+		if len(m.events) != 22 || last != 19 {
+			t.Errorf("%d events", len(m.events))
+		}
+	}
+	if b.count(&b.events) != 0 {
+		t.Error("events came back")
+	}
+	// A return is kept by a peer before it is acknowledged, also when the
+	// first try fails there.
+	a.mu.Lock()
+	a.refuse = 2
+	a.mu.Unlock()
+	c.mu.Lock()
+	c.refuse = 2
+	c.mu.Unlock()
+	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m1", msgpack.NewMap("return", strings.Repeat("x", 3<<20))))
+	if a.count(&a.returns)+c.count(&c.returns) == 0 {
+		t.Error("nobody has the return")
+	}
+	until(t, "returns", func() bool { return a.count(&a.returns) == 1 && c.count(&c.returns) == 1 })
+	// Rotation: one step, all the same.
+	before := a.ClusterKey().String()
+	must(t, c.Rotate(within(t)))
+	until(t, "rotation", func() bool {
+		return a.ClusterKey().String() != before && a.ClusterKey().String() == b.ClusterKey().String() && b.ClusterKey().String() == c.ClusterKey().String()
+	})
+	aes, err := os.ReadFile(filepath.Join(dir, ".aes"))
+	if err != nil || string(aes) != a.ClusterKey().String() {
+		t.Error("Salt's file has another key", err)
+	}
+	until(t, "handlers", func() bool { return a.count(&a.keys) == 2 && b.count(&b.keys) == 2 })
+	// One owner.
+	until(t, "an owner", func() bool {
+		n := 0
+		for _, m := range ms {
+			if _, ok := m.Own(); ok {
+				n++
+			}
+		}
+		return n == 1
+	})
+	s := a.Status()
+	if s.Phase != "active" || s.KeyGen != 2 || s.Peers[0].Queues["jobs"].Waiting != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestAttack12Removal: a removed master is out for good.
+func TestAttack12Removal(t *testing.T) {
+	t.Parallel()
+	ms, dir, port := three(t, nil)
+	a, b, c := ms[0], ms[1], ms[2]
+	seed, key := a.Seed(), a.ClusterKey().String()
+	must(t, a.Remove(within(t), c.cfg.ID))
+	until(t, "the end of c", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.removed && !c.Serving() })
+	until(t, "b", func() bool { return len(b.Status().Peers) == 1 })
+	if a.Seed() == seed || b.Seed() != a.Seed() || a.ClusterKey().String() == key || a.Secret() == a.cfg.Secret {
+		t.Error("secrets are as they were")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "peers", c.cfg.ID+".pub")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("its key is still there", err)
+	}
+	if err := a.Remove(within(t), "127.0.0.250"); !errors.Is(err, node.ErrNotMember) {
+		t.Error(err)
+	}
+	c.Close()
+	// Its old key, with the old secret and with the new one.
+	for _, secret := range []string{a.cfg.Secret, a.Secret()} {
+		_, err := start(t, within(t), c.cfg.ID, port, 2, dir, func(cfg *Config) { cfg.Secret, cfg.Peers = secret, []string{a.cfg.ID} })
+		if !errors.Is(err, ErrRemoved) {
+			t.Errorf("the removed master came back: %v", err)
+		}
+	}
+	// Another key with the old secret.
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_, err := start(t, ctx, c.cfg.ID, port, 3, dir, func(cfg *Config) { cfg.Peers = []string{a.cfg.ID} })
+	if err == nil || !strings.Contains(err.Error(), "wrong cluster_secret") {
+		t.Errorf("with the old secret: %v", err)
+	}
+	// And with the new one it is welcome.
+	d, err := start(t, within(t), c.cfg.ID, port, 3, dir, func(cfg *Config) { cfg.Secret, cfg.Peers = a.Secret(), []string{a.cfg.ID} })
+	must(t, err)
+	if d.Seed() != a.Seed() {
+		t.Error("another seed")
+	}
+}
+
+// TestAttack11Joining: wrong, empty and missing secrets, a wrong fingerprint.
+func TestAttack11Joining(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 3)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	short := func(d time.Duration) context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	began := time.Now()
+	b, err := start(t, short(4*time.Second), ids[1], port, 1, dir, func(c *Config) { c.Secret, c.Peers = "wrong", ids[:1] })
+	if err == nil || !strings.Contains(err.Error(), "wrong cluster_secret") {
+		t.Errorf("wrong secret: %v", err)
+	}
+	if !strings.Contains(b.log.String(), "wrong cluster_secret") || !strings.Contains(a.log.String(), "wrong cluster_secret") {
+		t.Errorf("not both sides say so: %v\n%s\n%s", time.Since(began), a.log, b.log)
+	}
+	if strings.Contains(a.log.String(), "secret of the test") {
+		t.Error("the log tells the secret")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "peers", ids[1]+".pub")); err == nil {
+		t.Error("its key was stored")
+	}
+	if _, err := start(t, short(time.Second), ids[1], port, 1, dir, func(c *Config) { c.Secret = "" }); err == nil || !strings.Contains(err.Error(), "cluster_secret is not set") {
+		t.Errorf("no secret: %v", err)
+	}
+	if _, err := start(t, short(time.Second), ids[1], port, 1, dir, func(c *Config) { c.Fingerprint = strings.Repeat("ab", 32) }); err == nil || !strings.Contains(err.Error(), "fingerprint") {
+		t.Errorf("wrong fingerprint: %v", err)
+	}
+	for _, id := range []string{"../x", "", "a b", "join"} {
+		if _, err := start(t, short(time.Second), id, port, 1, dir, func(c *Config) { c.Address = ids[1] }); err == nil {
+			t.Errorf("id %q was taken", id)
+		}
+	}
+	// The member with another key under a known id.
+	if _, err := start(t, short(2*time.Second), ids[0]+"", port, 1, dir, func(c *Config) { c.Address = ids[2]; c.Peers = ids[:1] }); err == nil {
+		t.Error("an id was taken over")
+	}
+}
+
+// A restart needs no peer and no secret; a return that was not handled is
+// sent again to the next life of a peer.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	ms, dir, port := three(t, nil)
+	a, b, c := ms[0], ms[1], ms[2]
+	c.Close()
+	until(t, "c to be gone", func() bool { s := b.Status(); return !s.Peers[1].Connected })
+	for i := range 50 {
+		if err := b.Keep(within(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i), msgpack.NewMap("return", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := b.Status().Peers[1].Queues["returns"]; s.Waiting != 50 || s.Lag == 0 {
+		t.Errorf("%+v", s)
+	}
+	began := time.Now()
+	c2, err := start(t, within(t), c.cfg.ID, port, 2, dir, nil)
+	must(t, err)
+	t.Logf("back after %v", time.Since(began))
+	until(t, "returns", func() bool { return c2.count(&c2.returns) == 50 })
+	if a.count(&a.returns) != 50 {
+		t.Errorf("%d returns", a.count(&a.returns))
+	}
+	b.Close()
+	c2.Close()
+	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", msgpack.NewMap()); !errors.Is(err, ErrAlone) {
+		t.Errorf("%v", err)
+	}
+}

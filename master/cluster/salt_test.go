@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"bufio"
+	"crypto/rsa"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+// saltMaster is the part of a Salt 3008.3 master that is on the wire: plain
+// frames, one way per connection.
+type saltMaster struct {
+	t       testing.TB
+	id      string
+	port    int
+	key     *rsa.PrivateKey
+	session crypt.Key
+	ln      net.Listener
+	got     chan wire.Frame
+	out     net.Conn
+}
+
+func newSalt(t testing.TB, id string, port, key int) *saltMaster {
+	t.Helper()
+	s := &saltMaster{t: t, id: id, port: port, key: testKeys()[key], got: make(chan wire.Frame, 1000)}
+	var err error
+	s.session, err = crypt.NewKey(nil)
+	must(t, err)
+	s.ln, err = net.Listen("tcp", net.JoinHostPort(id, fmt.Sprint(port)))
+	must(t, err)
+	t.Cleanup(func() { _ = s.ln.Close() })
+	go func() {
+		for {
+			c, err := s.ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				r := wire.NewReader(bufio.NewReader(c), 512<<20) // Salt has no bound
+				_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+				for {
+					f, err := r.Next()
+					if err != nil {
+						return
+					}
+					f.Data = append([]byte(nil), f.Data...)
+					s.got <- f
+				}
+			}()
+		}
+	}()
+	return s
+}
+
+func (s *saltMaster) dial(to string) {
+	s.t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", s.id+":0")
+	must(s.t, err)
+	d := net.Dialer{LocalAddr: a}
+	s.out, err = d.Dial("tcp", net.JoinHostPort(to, fmt.Sprint(s.port)))
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = s.out.Close() })
+}
+
+func (s *saltMaster) send(tag string, data any) {
+	s.t.Helper()
+	_, err := s.out.Write(frame(s.t, tag, data))
+	must(s.t, err)
+}
+
+// next waits for a message of a kind.
+func (s *saltMaster) next(want wire.Kind) wire.Frame {
+	s.t.Helper()
+	for end := time.After(20 * time.Second); ; {
+		select {
+		case f := <-s.got:
+			if k, _, _ := wire.Classify(f.Tag); k == want {
+				return f
+			}
+		case <-end:
+			s.t.Fatalf("no message of kind %d", want)
+		}
+	}
+}
+
+// A Salt master joins through one of ours, is told the session key, and
+// events go both ways.
+func TestSaltJoins(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 3)
+	permit := func(c *Config) { c.PlainPeers = true }
+	a, err := start(t, within(t), ids[0], port, 0, dir, permit)
+	must(t, err)
+	s := newSalt(t, ids[1], port, 1)
+	s.dial(a.cfg.ID)
+	suite := a.cfg.Suite
+	// Salt's text ends with a newline, and it asks several times at once.
+	d := wire.Discover{PeerID: s.id, Pub: pubOf(t, 1) + "\n", Token: token(), Stamp: "2026-11-21T07:35:37.731542+00:00"}
+	sealed, err := d.Seal(suite, s.key)
+	must(t, err)
+	for range 3 {
+		s.send(wire.TagDiscover, sealed)
+	}
+	r, err := suite.OpenDiscoverReply(s.next(wire.KindDiscoverReply).Data)
+	must(t, err)
+	if r.ReturnToken != d.Token || crypt.NormalizePEM(r.ClusterPub) != a.Identity().Public || r.PeerID != a.cfg.ID {
+		t.Fatalf("%+v", r)
+	}
+	join := wire.Join{ReturnToken: r.Token, Token: token(), PeerID: s.id, Secret: a.cfg.Secret, SessionKey: s.session, Pub: d.Pub}
+	for _, bad := range []func(*wire.Join){func(j *wire.Join) { j.Secret = "wrong" }, func(j *wire.Join) { j.ReturnToken = token() }} {
+		j := join
+		bad(&j)
+		m, err := j.Seal(suite, s.key, r.Pub)
+		must(t, err)
+		s.send(wire.TagJoin, m)
+	}
+	m, err := join.Seal(suite, s.key, r.Pub)
+	must(t, err)
+	s.send(wire.TagJoin, m)
+	reply, err := suite.OpenJoinReply(s.next(wire.KindJoinReply).Data, s.key, r.Pub, join.Token)
+	must(t, err)
+	pem, err := crypt.ParsePrivate(reply.ClusterPEM, "")
+	if err != nil || !pem.Equal(a.Identity().Key) || reply.ClusterKey.String() != a.ClusterKey().String() {
+		t.Error("it was not given the cluster's keys", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "peers", s.id+".pub")); err != nil {
+		t.Error(err)
+	}
+	// Our session key, once.
+	f := s.next(wire.KindAnnounce)
+	ann, err := wire.ParseAnnounce(a.cfg.ID, f.Data)
+	must(t, err)
+	theirs, ok, err := suite.Open(ann, s.id, s.key, r.Pub)
+	if err != nil || !ok {
+		t.Fatal("our session key is not proven", err)
+	}
+	// Events of the Salt master, and of ours.
+	fire := func(tag string, data *msgpack.Map) {
+		sealed, err := wire.SealEvent(data, s.session)
+		must(t, err)
+		s.send(wire.EventTag(s.id, tag), sealed)
+	}
+	fire("salt/job/20261121073619941881/publish", msgpack.NewMap("jid", "20261121073619941881", "fun", "test.ping", "tgt", "*"))
+	fire("salt/key", msgpack.NewMap("act", "accept", "id", "m7", "result", true))
+	fire("salt/job/20261121073619941881/ret/m7", msgpack.NewMap("jid", "20261121073619941881", "id", "m7", "return", true))
+	until(t, "events of the Salt master", func() bool {
+		return a.has(&a.jobs, "20261121073619941881") && a.has(&a.changed, "m7") && a.count(&a.returns) == 1
+	})
+	bus := event.NewBus(time.Now, 0)
+	sub := bus.Subscribe("t", 10, nil)
+	must(t, bus.Fire("my/tag", msgpack.NewMap("x", 1)))
+	a.Forward(<-sub.C)
+	f = s.next(wire.KindEvent)
+	got, err := wire.OpenEvent(f.Data, theirs)
+	if n, _ := got.Int("x"); err != nil || n != 1 || f.Tag != "cluster/event/"+a.cfg.ID+"/my/tag" {
+		t.Errorf("%s: %v, %v", f.Tag, got, err)
+	}
+	// A forged event, sealed with another key, and one under another name.
+	other, err := crypt.NewKey(nil)
+	must(t, err)
+	for _, k := range []crypt.Key{other, a.ClusterKey()} {
+		blob, err := wire.SealEvent(msgpack.NewMap("jid", "forged"), k)
+		must(t, err)
+		s.send(wire.EventTag(s.id, "salt/job/20261121073619941882/publish"), blob)
+		s.send(wire.EventTag(a.cfg.ID, "salt/job/20261121073619941882/publish"), blob)
+	}
+	// Salt's masters rotate through the file.
+	fire("still/there", msgpack.NewMap())
+	until(t, "the last event", func() bool { return a.has(&a.events, s.id+" still/there") })
+	if a.has(&a.jobs, "forged") {
+		t.Error("a forged job was published")
+	}
+	k, err := crypt.NewKey(nil)
+	must(t, err)
+	must(t, crypt.WriteFile(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
+	fire(wire.RotateTag, wire.RotateEvent())
+	until(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
+	// One of ours joins through ours and knows the Salt master.
+	b, err := start(t, within(t), ids[2], port, 2, dir, func(c *Config) { c.PlainPeers, c.Peers = true, ids[:1] })
+	must(t, err)
+	until(t, "the Salt master at b", func() bool {
+		for _, p := range b.Status().Peers {
+			if p.ID == s.id && !p.Own && p.Connected {
+				return true
+			}
+		}
+		return false
+	})
+	n := s.next(wire.KindJoinNotify)
+	notify, err := wire.OpenJoinNotify(n.Data, a.ClusterKey())
+	if err != nil || notify.JoinPeerID != b.cfg.ID {
+		t.Error("the Salt master was not told of b", err)
+	}
+}

@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+// Announce tells peers the key that our forwarded events are sealed with
+// (salt/channel/server.py send_aes_key_event; tag cluster/peer/<id>). Each
+// entry is for one peer only; to a peer whose key is not known goes an empty
+// one.
+type Announce struct {
+	PeerID  string
+	Entries []AnnounceEntry
+	Stamp   string // as in Discover
+}
+
+// AnnounceEntry is the part of an Announce for one peer. Without AES it asks
+// for nothing and tells nothing.
+type AnnounceEntry struct {
+	ID  string
+	AES []byte // the key's text under OAEP
+	Sig []byte // X9.31 over the hexadecimal SHA-256 of the text
+}
+
+func announceDigest(k crypt.Key) []byte {
+	sum := sha256.Sum256([]byte(k.String()))
+	return []byte(hex.EncodeToString(sum[:]))
+}
+
+// AnnounceSig is the signature of an announcement; it is the same for every
+// peer and every time, so keep it.
+func AnnounceSig(own *rsa.PrivateKey, session crypt.Key) ([]byte, error) {
+	return crypt.X931Sign(own, announceDigest(session))
+}
+
+// NewAnnounceEntry encrypts our session key for one peer. sig is that of
+// AnnounceSig.
+func (s Suite) NewAnnounceEntry(to Peer, session crypt.Key, sig []byte) (AnnounceEntry, error) {
+	pub, err := crypt.ParsePublic([]byte(to.Pub))
+	if err != nil {
+		return AnnounceEntry{}, fmt.Errorf("announcing to %s: %w", to.ID, err)
+	}
+	ct, err := crypt.Encrypt(pub, s.Encryption, []byte(session.String()))
+	if err != nil {
+		return AnnounceEntry{}, fmt.Errorf("announcing to %s: %w", to.ID, err)
+	}
+	return AnnounceEntry{ID: to.ID, AES: ct, Sig: sig}, nil
+}
+
+// Pack is the data of the message.
+func (a Announce) Pack() *msgpack.Map {
+	peers := msgpack.NewMap()
+	for _, e := range a.Entries {
+		if e.AES == nil {
+			peers.Set(e.ID, msgpack.NewMap())
+			continue
+		}
+		peers.Set(e.ID, msgpack.NewMap("aes", e.AES, "sig", e.Sig))
+	}
+	m := msgpack.NewMap("peer_id", a.PeerID, "peers", peers)
+	if a.Stamp != "" {
+		m.Set("_stamp", a.Stamp)
+	}
+	return m
+}
+
+// maxEntries bounds the peers in one announcement.
+const maxEntries = 256
+
+// ParseAnnounce reads an announcement; nothing in it is proven. from is the
+// name in the tag, which must be the same as the one inside.
+func ParseAnnounce(from string, data []byte) (Announce, error) {
+	m, err := decodeMap(data, strangerLimits)
+	if err != nil {
+		return Announce{}, err
+	}
+	a := Announce{PeerID: m.Str("peer_id"), Stamp: m.Str("_stamp")}
+	if err := ValidPeer(a.PeerID); err != nil || a.PeerID != from {
+		return Announce{}, fmt.Errorf("%w: peer_id", ErrField)
+	}
+	peers := m.Map("peers")
+	if peers.Len() > maxEntries {
+		return Announce{}, fmt.Errorf("%w: %d peers", ErrField, peers.Len())
+	}
+	for k, v := range peers.All() {
+		id, _ := k.(string)
+		e, ok := v.(*msgpack.Map)
+		if id == "" || !ok {
+			return Announce{}, fmt.Errorf("%w: peers", ErrField)
+		}
+		entry := AnnounceEntry{ID: id}
+		entry.AES, _ = e.Bytes("aes")
+		entry.Sig, _ = e.Bytes("sig")
+		a.Entries = append(a.Entries, entry)
+	}
+	return a, nil
+}
+
+// Open takes the sender's session key out of the entry for us. own decrypts
+// it, sender verifies it. ok is false when the sender has no key of ours yet
+// and sent an empty entry, or none.
+func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
+	for _, e := range a.Entries {
+		if e.ID != id || e.AES == nil {
+			continue
+		}
+		pub, err := crypt.ParsePublic([]byte(sender))
+		if err != nil {
+			return crypt.Key{}, false, fmt.Errorf("%w: %w", ErrField, err)
+		}
+		// The cheap check first: it costs a stranger more than us.
+		digest, err := crypt.X931Recover(pub, e.Sig)
+		if err != nil {
+			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)
+		}
+		text, err := crypt.Decrypt(own, s.Encryption, e.AES)
+		if err != nil {
+			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)
+		}
+		key, err := crypt.ParseKey(string(text))
+		if err != nil {
+			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrField, err)
+		}
+		if subtle.ConstantTimeCompare(announceDigest(key), digest) != 1 {
+			return crypt.Key{}, false, fmt.Errorf("%w: session key of another signature", ErrProof)
+		}
+		return key, true, nil
+	}
+	return crypt.Key{}, false, nil
+}

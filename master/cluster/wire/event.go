@@ -1,0 +1,89 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+// PeerField is where Salt marks an event that another master fired
+// (extract_cluster_event).
+const PeerField = "__peer_id"
+
+// EventTag is the tag under which an event of the master id travels.
+func EventTag(id, tag string) string { return eventPrefix + id + "/" + tag }
+
+// SealEvent seals the data of an event with the sender's session key. All
+// peers get the same bytes.
+func SealEvent(data *msgpack.Map, session crypt.Key) ([]byte, error) {
+	body, err := msgpack.Marshal(msgpack.NewMap("event_payload", data), msgpack.Raw)
+	if err != nil {
+		return nil, err
+	}
+	return session.Seal(body, ""), nil
+}
+
+// OpenEvent opens the data of a forwarded event with the sender's session
+// keys. The field __peer_id, which a sender might have set, is removed.
+func OpenEvent(data []byte, session ...crypt.Key) (*msgpack.Map, error) {
+	body, err := openBlob(data, session)
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodeMap(body, limits)
+	if err != nil {
+		return nil, err
+	}
+	payload := m.Map("event_payload")
+	if payload == nil {
+		return nil, fmt.Errorf("%w: event_payload", ErrField)
+	}
+	payload.Delete(PeerField)
+	return payload, nil
+}
+
+// Blob packs sealed bytes as the data of a frame.
+func Blob(sealed []byte) ([]byte, error) { return msgpack.Marshal(sealed, msgpack.Modern) }
+
+// KeyState is what an event says of a minion's key.
+type KeyState uint8
+
+// The states; KeyNone is an event that tells of no change.
+const (
+	KeyNone KeyState = iota
+	KeyAccepted
+	KeyPending
+	KeyRejected
+	KeyDenied
+	KeyDeleted
+)
+
+// keyActs are both vocabularies: that of sign-ins (salt/daemons/masterapi.py,
+// channel/server.py) and that of salt-key (salt/key.py).
+var keyActs = map[string]KeyState{
+	"accept": KeyAccepted, "accepted": KeyAccepted, "pend": KeyPending, "pending": KeyPending,
+	"reject": KeyRejected, "rejected": KeyRejected, "denied": KeyDenied, "deny": KeyDenied,
+	"delete": KeyDeleted, "deleted": KeyDeleted,
+}
+
+// KeyEvent reads the change of a minion's key from an event salt/key or
+// salt/auth. The state is a hint: the key itself is read from the volume.
+func KeyEvent(tag string, data *msgpack.Map) (id string, st KeyState) {
+	if tag != "salt/key" && tag != "salt/auth" {
+		return "", KeyNone
+	}
+	st = keyActs[strings.ToLower(data.Str("act"))]
+	if id = data.Str("id"); id == "" || !data.Bool("result") && st != KeyDenied && st != KeyRejected {
+		return "", KeyNone
+	}
+	return id, st
+}
+
+// RotateTag is the event by which Salt's masters tell each other of a new
+// cluster key (salt/master.py handle_key_rotate).
+const RotateTag = "rotate_cluster_aes_key"
+
+// RotateEvent is the data of RotateTag.
+func RotateEvent() *msgpack.Map { return msgpack.NewMap(RotateTag, true) }

@@ -1,0 +1,202 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// Bounds of what is read, in bytes.
+const (
+	// MaxFrame bounds a frame from a master that has proven who it is: an
+	// event as large as a return may be.
+	MaxFrame = 80 << 20
+	// MaxStranger bounds a frame from anybody else: the messages of joining
+	// and session keys are below 8 KiB.
+	MaxStranger = 64 << 10
+
+	maxTag    = 4096
+	prefixLen = 4
+	tagEnd    = "\n\n"
+)
+
+var (
+	// ErrFrame says that bytes are not a frame with an event in it.
+	ErrFrame = errors.New("bad frame")
+	// ErrTooLarge says that a frame announces more bytes than it may have.
+	ErrTooLarge = errors.New("frame is too large")
+)
+
+var (
+	limits         = msgpack.Limits{Depth: 64, Nodes: 2 << 20}
+	strangerLimits = msgpack.Limits{Depth: 16, Nodes: 4096}
+)
+
+// Frame is one frame, taken apart but not interpreted.
+type Frame struct {
+	Tag  string
+	Data []byte // packed value
+}
+
+// Reader reads frames from one connection. It is for one goroutine.
+type Reader struct {
+	r   io.Reader
+	max int
+	buf bytes.Buffer
+}
+
+// NewReader reads frames of at most max bytes from r, which should be
+// buffered.
+func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
+
+// SetMax changes the bound, once the other end has proven who it is.
+func (r *Reader) SetMax(max int) { r.max = max }
+
+// keepBuffer is the largest buffer that a quiet connection keeps.
+const keepBuffer = 64 << 10
+
+// Next reads a frame. Its bytes are good until the next call. Memory is
+// taken as bytes arrive, not as the length announces. Errors are those of
+// the connection, io.EOF between frames, ErrTooLarge and ErrFrame.
+func (r *Reader) Next() (Frame, error) {
+	var head [prefixLen]byte
+	if _, err := io.ReadFull(r.r, head[:]); err != nil {
+		return Frame{}, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if uint64(n) > uint64(r.max) {
+		return Frame{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, n)
+	}
+	if r.buf.Cap() > keepBuffer && n <= keepBuffer {
+		r.buf = bytes.Buffer{}
+	}
+	r.buf.Reset()
+	if _, err := io.CopyN(&r.buf, r.r, int64(n)); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return Frame{}, err
+	}
+	return ParseFrame(r.buf.Bytes())
+}
+
+// ParseFrame takes a frame without its length apart. Data is part of b.
+func ParseFrame(b []byte) (Frame, error) {
+	body, err := frameBody(b)
+	if err != nil {
+		return Frame{}, err
+	}
+	tag, data, ok := bytes.Cut(body, []byte(tagEnd))
+	if !ok || len(tag) == 0 || len(tag) > maxTag || !utf8.Valid(tag) {
+		return Frame{}, fmt.Errorf("%w: tag", ErrFrame)
+	}
+	return Frame{Tag: string(tag), Data: data}, nil
+}
+
+// frameHead is what all Salt masters send before the body.
+const frameHead = "\x82\xa4head\x80\xa4body"
+
+// frameBody finds the body without copying it, when the frame looks as Salt
+// makes it, and reads any other map by the general rules.
+func frameBody(b []byte) ([]byte, error) {
+	if rest, ok := bytes.CutPrefix(b, []byte(frameHead)); ok && len(rest) > 0 {
+		if n, at := binLen(rest); at > 0 && n == len(rest)-at {
+			return rest[at:], nil
+		}
+	}
+	v, err := msgpack.Decode(b, strangerLimits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, fmt.Errorf("%w: not a map", ErrFrame)
+	}
+	body, ok := m.Bytes("body")
+	if !ok {
+		return nil, fmt.Errorf("%w: no body", ErrFrame)
+	}
+	return body, nil
+}
+
+// binLen reads the head of a bin or str; at is 0 when it is none.
+func binLen(b []byte) (n, at int) {
+	width := map[byte]int{0xc4: 1, 0xd9: 1, 0xc5: 2, 0xda: 2, 0xc6: 4, 0xdb: 4}[b[0]]
+	if width == 0 || len(b) < 1+width {
+		return 0, 0
+	}
+	for _, c := range b[1 : 1+width] {
+		n = n<<8 | int(c)
+	}
+	return n, 1 + width
+}
+
+// AppendFrame packs data and puts it into a frame with its length after dst.
+func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
+	packed, err := msgpack.Marshal(data, msgpack.Modern)
+	if err != nil {
+		return dst, fmt.Errorf("packing %q: %w", tag, err)
+	}
+	return AppendPacked(dst, tag, packed)
+}
+
+// AppendPacked is AppendFrame for data that is packed already.
+func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
+	n := len(tag) + len(tagEnd) + len(packed)
+	if n > MaxFrame-64 {
+		return dst, fmt.Errorf("packing %q: %w", tag, ErrTooLarge)
+	}
+	var head []byte
+	switch {
+	case n <= 0xff:
+		head = []byte{0xc4, byte(n)}
+	case n <= 0xffff:
+		head = binary.BigEndian.AppendUint16([]byte{0xc5}, uint16(n))
+	default:
+		head = binary.BigEndian.AppendUint32([]byte{0xc6}, uint32(n))
+	}
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(frameHead)+len(head)+n))
+	dst = append(dst, frameHead...)
+	dst = append(dst, head...)
+	dst = append(dst, tag...)
+	dst = append(dst, tagEnd...)
+	return append(dst, packed...), nil
+}
+
+// decodeMap reads packed data that must be a map.
+func decodeMap(b []byte, l msgpack.Limits) (*msgpack.Map, error) {
+	v, err := msgpack.Decode(b, l)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, fmt.Errorf("%w: data is not a map", ErrFrame)
+	}
+	return m, nil
+}
+
+// decodeBlob reads packed data that must be bytes.
+func decodeBlob(b []byte) ([]byte, error) {
+	if len(b) > 0 {
+		if n, at := binLen(b); at > 0 && n == len(b)-at {
+			return b[at:], nil
+		}
+	}
+	v, err := msgpack.Decode(b, strangerLimits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	switch v := v.(type) {
+	case []byte:
+		return v, nil
+	case string:
+		return []byte(v), nil
+	}
+	return nil, fmt.Errorf("%w: data is not bytes", ErrFrame)
+}

@@ -1,0 +1,433 @@
+package wire
+
+import (
+	"crypto/rsa"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+var (
+	// ErrProof says that a message is not from whom it claims to be: a
+	// signature, a token or a cipher does not fit.
+	ErrProof = errors.New("message is not proven")
+	// ErrField says that a field is missing or unusable.
+	ErrField = errors.New("bad field")
+)
+
+const (
+	// TokenLen is the length of the tokens that tie answers to questions.
+	TokenLen = 32
+	// maxToken bounds tokens of others.
+	maxToken = 128
+	maxPEM   = 4096
+)
+
+// Suite names the algorithms of the cluster's configuration
+// (cluster_encryption_algorithm, publish_signing_algorithm).
+type Suite struct {
+	Encryption string // crypt.OAEPSHA1 or crypt.OAEPSHA224
+	Signing    string // crypt.PKCS1SHA1 or crypt.PKCS1SHA224
+}
+
+// Discover asks a master to show that it belongs to the cluster. Whoever
+// sends it proves only that he has the private half of Pub.
+type Discover struct {
+	PeerID string
+	Pub    string // PEM of the sender's master key
+	Token  string
+	// Own says that the sender is a Saltern master. Salt neither sends nor
+	// reads the field.
+	Own bool
+	// Stamp is the time in the envelope, when the message went through an
+	// event bus; "" leaves it out. It is not signed.
+	Stamp string
+}
+
+// DiscoverReply is signed with the cluster's key.
+type DiscoverReply struct {
+	ReturnToken string // of the Discover
+	Token       string
+	PeerID      string
+	Pub         string // PEM of the sender's master key
+	ClusterPub  string
+	Own         bool
+}
+
+// Join asks to be let in. Secret and SessionKey travel under RSA, tied to
+// the peer's token.
+type Join struct {
+	ReturnToken string // of the DiscoverReply
+	Token       string
+	PeerID      string
+	Secret      string // cluster_secret
+	SessionKey  crypt.Key
+	Pub         string
+	Own         bool
+}
+
+// JoinReply lets a master in and hands it what the cluster shares.
+type JoinReply struct {
+	ReturnToken string // of the Join
+	PeerID      string
+	SessionKey  crypt.Key // of the sender
+	ClusterKey  crypt.Key // cluster AES
+	ClusterPEM  []byte    // private key of the cluster, not encrypted
+	ClusterPub  string
+	// Peers are the other masters with the PEM of their keys. Salt 3008.3
+	// sends none, but reads them.
+	Peers []Peer
+}
+
+// Peer is a master and its public key.
+type Peer struct{ ID, Pub string }
+
+// JoinNotify tells members of a new one. It is sealed with the cluster's key.
+type JoinNotify struct {
+	PeerID     string // who let it in
+	JoinPeerID string
+	Pub        string
+	SessionKey crypt.Key
+}
+
+// sealed is the envelope of the four messages of joining.
+func (s Suite) sealed(inner *msgpack.Map, key *rsa.PrivateKey, stamp string) (*msgpack.Map, error) {
+	payload, err := msgpack.Marshal(inner, msgpack.Modern)
+	if err != nil {
+		return nil, err
+	}
+	sig, err := crypt.Sign(key, s.Signing, payload)
+	if err != nil {
+		return nil, err
+	}
+	m := msgpack.NewMap("sig", sig, "payload", payload)
+	if stamp != "" {
+		m.Set("_stamp", stamp)
+	}
+	return m, nil
+}
+
+// envelope reads an envelope without trusting it.
+type envelope struct {
+	*msgpack.Map
+	payload, sig []byte
+	stamp        string
+}
+
+func openEnvelope(data []byte) (envelope, error) {
+	outer, err := decodeMap(data, strangerLimits)
+	if err != nil {
+		return envelope{}, err
+	}
+	e := envelope{stamp: outer.Str("_stamp")}
+	var ok1, ok2 bool
+	e.payload, ok1 = outer.Bytes("payload")
+	e.sig, ok2 = outer.Bytes("sig")
+	if !ok1 || !ok2 {
+		return envelope{}, fmt.Errorf("%w: no payload or signature", ErrField)
+	}
+	e.Map, err = decodeMap(e.payload, strangerLimits)
+	return e, err
+}
+
+func (s Suite) verify(e envelope, pem string) error {
+	pub, err := crypt.ParsePublic([]byte(pem))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrField, err)
+	}
+	if err := crypt.Verify(pub, s.Signing, e.payload, e.sig); err != nil {
+		return fmt.Errorf("%w: %w", ErrProof, err)
+	}
+	return nil
+}
+
+// texts reads fields that must be short texts; the first is a name of a
+// master.
+func (e envelope) texts(peer *string, pub *string, tokens ...field) error {
+	*peer = e.Str("peer_id")
+	if err := ValidPeer(*peer); err != nil {
+		return fmt.Errorf("%w: peer_id: %w", ErrField, err)
+	}
+	if pub != nil {
+		if *pub = e.Str("pub"); *pub == "" || len(*pub) > maxPEM {
+			return fmt.Errorf("%w: pub", ErrField)
+		}
+	}
+	for _, f := range tokens {
+		if *f.to = e.Str(f.name); *f.to == "" || len(*f.to) > maxToken {
+			return fmt.Errorf("%w: %s", ErrField, f.name)
+		}
+	}
+	return nil
+}
+
+type field struct {
+	name string
+	to   *string
+}
+
+// Seal packs and signs with the sender's master key.
+func (d Discover) Seal(s Suite, key *rsa.PrivateKey) (*msgpack.Map, error) {
+	m := msgpack.NewMap("peer_id", d.PeerID, "pub", d.Pub, "token", d.Token)
+	own(m, d.Own)
+	return s.sealed(m, key, d.Stamp)
+}
+
+func own(m *msgpack.Map, is bool) {
+	if is {
+		m.Set("saltern", 1)
+	}
+}
+
+func isOwn(m *msgpack.Map) bool { n, _ := m.Int("saltern"); return n >= 1 }
+
+// OpenDiscover reads a Discover and verifies that its sender has the key that
+// it shows.
+func (s Suite) OpenDiscover(data []byte) (Discover, error) {
+	e, err := openEnvelope(data)
+	if err != nil {
+		return Discover{}, err
+	}
+	d := Discover{Own: isOwn(e.Map), Stamp: e.stamp}
+	if err := e.texts(&d.PeerID, &d.Pub, field{"token", &d.Token}); err != nil {
+		return Discover{}, err
+	}
+	return d, s.verify(e, d.Pub)
+}
+
+// Seal packs and signs with the cluster's key.
+func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*msgpack.Map, error) {
+	m := msgpack.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub, "cluster_pub", d.ClusterPub)
+	own(m, d.Own)
+	return s.sealed(m, cluster, "")
+}
+
+// OpenDiscoverReply reads a DiscoverReply and verifies the signature with the
+// ClusterPub in it. Whether that is the cluster's key, and ReturnToken, are
+// for the caller to check.
+func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
+	e, err := openEnvelope(data)
+	if err != nil {
+		return DiscoverReply{}, err
+	}
+	d := DiscoverReply{Own: isOwn(e.Map)}
+	if err := e.texts(&d.PeerID, &d.Pub, field{"token", &d.Token}, field{"return_token", &d.ReturnToken}); err != nil {
+		return DiscoverReply{}, err
+	}
+	if d.ClusterPub = e.Str("cluster_pub"); len(d.ClusterPub) > maxPEM {
+		return DiscoverReply{}, fmt.Errorf("%w: cluster_pub", ErrField)
+	}
+	return d, s.verify(e, d.ClusterPub)
+}
+
+// Seal packs for the owner of to, and signs with the sender's master key.
+func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*msgpack.Map, error) {
+	pub, err := crypt.ParsePublic([]byte(to))
+	if err != nil {
+		return nil, err
+	}
+	secret, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+j.Secret))
+	if err != nil {
+		return nil, fmt.Errorf("encrypting cluster_secret, which may have %d bytes at most: %w", MaxSecret(pub, s.Encryption), err)
+	}
+	session, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+j.SessionKey.String()))
+	if err != nil {
+		return nil, err
+	}
+	m := msgpack.NewMap("return_token", j.ReturnToken, "token", j.Token, "peer_id", j.PeerID, "secret", secret, "key", session, "pub", j.Pub)
+	own(m, j.Own)
+	return s.sealed(m, key, "")
+}
+
+// MaxSecret is the greatest length of cluster_secret in bytes for a peer's
+// key: what OAEP leaves besides the token.
+func MaxSecret(pub *rsa.PublicKey, algo string) int {
+	h, err := crypt.EncryptionHash(algo)
+	if err != nil {
+		return 0
+	}
+	return pub.Size() - 2*h.Size() - 2 - TokenLen
+}
+
+// OpenJoin reads a Join, verifies it with the Pub in it and decrypts it with
+// our master key. That Pub, ReturnToken and Secret are right is for the caller
+// to check.
+func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
+	e, err := openEnvelope(data)
+	if err != nil {
+		return Join{}, err
+	}
+	j := Join{Own: isOwn(e.Map)}
+	if err := e.texts(&j.PeerID, &j.Pub, field{"token", &j.Token}, field{"return_token", &j.ReturnToken}); err != nil {
+		return Join{}, err
+	}
+	if err := s.verify(e, j.Pub); err != nil {
+		return Join{}, err
+	}
+	secret, err := s.unwrap(e.Map, "secret", key, j.ReturnToken)
+	if err != nil {
+		return Join{}, err
+	}
+	j.Secret = string(secret)
+	j.SessionKey, err = s.unwrapKey(e.Map, "key", key, j.ReturnToken)
+	return j, err
+}
+
+// unwrap decrypts a field and takes the token off its front.
+func (s Suite) unwrap(m *msgpack.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
+	ct, ok := m.Bytes(name)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", ErrField, name)
+	}
+	plain, err := crypt.Decrypt(key, s.Encryption, ct)
+	if err != nil || len(plain) < len(token) || subtle.ConstantTimeCompare(plain[:len(token)], []byte(token)) != 1 {
+		return nil, fmt.Errorf("%w: %s", ErrProof, name)
+	}
+	return plain[len(token):], nil
+}
+
+func (s Suite) unwrapKey(m *msgpack.Map, name string, key *rsa.PrivateKey, token string) (crypt.Key, error) {
+	text, err := s.unwrap(m, name, key, token)
+	if err != nil {
+		return crypt.Key{}, err
+	}
+	k, err := crypt.ParseKey(string(text))
+	if err != nil {
+		return crypt.Key{}, fmt.Errorf("%w: %s: %w", ErrField, name, err)
+	}
+	return k, nil
+}
+
+// Seal packs for the owner of to, and signs with the sender's master key.
+func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*msgpack.Map, error) {
+	pub, err := crypt.ParsePublic([]byte(to))
+	if err != nil {
+		return nil, err
+	}
+	once, err := crypt.NewKey(nil)
+	if err != nil {
+		return nil, err
+	}
+	m := msgpack.NewMap("return_token", j.ReturnToken, "peer_id", j.PeerID)
+	for _, f := range []struct {
+		name string
+		key  crypt.Key
+	}{{"aes", j.SessionKey}, {"cluster_aes", j.ClusterKey}, {"cluster_key_session", once}} {
+		ct, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+f.key.String()))
+		if err != nil {
+			return nil, err
+		}
+		m.Set(f.name, ct)
+	}
+	m.Set("cluster_pem", once.SealPlain(j.ClusterPEM))
+	m.Set("cluster_pub", j.ClusterPub)
+	peers := msgpack.NewMap()
+	for _, p := range j.Peers {
+		peers.Set(p.ID, p.Pub)
+	}
+	m.Set("peers", peers)
+	return s.sealed(m, key, "")
+}
+
+// OpenJoinReply verifies a JoinReply with the key of the peer that was asked
+// and decrypts it with our master key. token is that of our Join; another one
+// is ErrProof.
+func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token string) (JoinReply, error) {
+	e, err := openEnvelope(data)
+	if err != nil {
+		return JoinReply{}, err
+	}
+	var j JoinReply
+	if err := e.texts(&j.PeerID, nil, field{"return_token", &j.ReturnToken}); err != nil {
+		return JoinReply{}, err
+	}
+	if err := s.verify(e, from); err != nil {
+		return JoinReply{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(j.ReturnToken), []byte(token)) != 1 {
+		return JoinReply{}, fmt.Errorf("%w: answer to another question", ErrProof)
+	}
+	if j.SessionKey, err = s.unwrapKey(e.Map, "aes", key, token); err != nil {
+		return JoinReply{}, err
+	}
+	if j.ClusterKey, err = s.unwrapKey(e.Map, "cluster_aes", key, token); err != nil {
+		return JoinReply{}, err
+	}
+	once, err := s.unwrapKey(e.Map, "cluster_key_session", key, token)
+	if err != nil {
+		return JoinReply{}, err
+	}
+	blob, _ := e.Bytes("cluster_pem")
+	if j.ClusterPEM, err = once.OpenPlain(blob); err != nil {
+		return JoinReply{}, fmt.Errorf("%w: cluster_pem", ErrProof)
+	}
+	j.ClusterPub = e.Str("cluster_pub")
+	for k, v := range e.Map.Map("peers").All() {
+		id, _ := k.(string)
+		pub, _ := v.(string)
+		if ValidPeer(id) != nil || pub == "" || len(pub) > maxPEM {
+			return JoinReply{}, fmt.Errorf("%w: peers", ErrField)
+		}
+		j.Peers = append(j.Peers, Peer{id, pub})
+	}
+	return j, nil
+}
+
+// Peek reads who sent an envelope of joining, without any proof, to find the
+// key to verify it with.
+func Peek(data []byte) (peerID string, err error) {
+	e, err := openEnvelope(data)
+	if err != nil {
+		return "", err
+	}
+	return e.Str("peer_id"), ValidPeer(e.Str("peer_id"))
+}
+
+// Seal packs and seals with the cluster's key.
+func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
+	body, err := msgpack.Marshal(msgpack.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub", n.Pub, "aes", n.SessionKey.String()), msgpack.Raw)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Seal(body, ""), nil
+}
+
+// OpenJoinNotify opens a JoinNotify with one of the cluster's keys (the
+// current and the one before).
+func OpenJoinNotify(data []byte, cluster ...crypt.Key) (JoinNotify, error) {
+	body, err := openBlob(data, cluster)
+	if err != nil {
+		return JoinNotify{}, err
+	}
+	m, err := decodeMap(body, strangerLimits)
+	if err != nil {
+		return JoinNotify{}, err
+	}
+	n := JoinNotify{PeerID: m.Str("peer_id"), JoinPeerID: m.Str("join_peer_id"), Pub: m.Str("pub")}
+	if err := errors.Join(ValidPeer(n.PeerID), ValidPeer(n.JoinPeerID)); err != nil {
+		return JoinNotify{}, fmt.Errorf("%w: %w", ErrField, err)
+	}
+	if _, err := crypt.ParsePublic([]byte(n.Pub)); err != nil {
+		return JoinNotify{}, fmt.Errorf("%w: pub: %w", ErrField, err)
+	}
+	if n.SessionKey, err = crypt.ParseKey(m.Str("aes")); err != nil {
+		return JoinNotify{}, fmt.Errorf("%w: aes: %w", ErrField, err)
+	}
+	return n, nil
+}
+
+func openBlob(data []byte, keys []crypt.Key) ([]byte, error) {
+	blob, err := decodeBlob(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if body, err := k.Open(blob); err == nil {
+			return body, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: sealed with another key", ErrProof)
+}

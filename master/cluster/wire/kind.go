@@ -1,0 +1,97 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kind is what a message is about.
+type Kind uint8
+
+// The messages of Salt 3008.3, and Own for Saltern's.
+const (
+	Unknown Kind = iota
+	KindDiscover
+	KindDiscoverReply
+	KindJoin
+	KindJoinReply
+	KindJoinNotify
+	KindAnnounce // session key: cluster/peer/<id>
+	KindEvent    // cluster/event/<id>/<tag>
+	KindRaft     // cluster/raft/<kind>
+	KindState    // sharding and file systems that are not shared: not served
+	KindOwn      // cluster/saltern/<kind>
+)
+
+const (
+	peerPrefix  = "cluster/peer/"
+	eventPrefix = "cluster/event/"
+	raftPrefix  = "cluster/raft/"
+	// OwnPrefix begins the tags of Saltern's own messages.
+	OwnPrefix = "cluster/saltern/"
+)
+
+var peerKinds = map[string]Kind{
+	"discover": KindDiscover, "discover-reply": KindDiscoverReply, "join": KindJoin, "join-reply": KindJoinReply,
+	"join-notify": KindJoinNotify, "state-sync-chunk": KindState, "sync-roots-begin": KindState, "delegate-write": KindState,
+	"shed-request": KindState, "multi-ring-request": KindState, "collect-request": KindState,
+}
+
+// Classify tells what a tag is and splits it: the master that it names, and
+// what follows (the tag of a forwarded event, the kind of a Raft message).
+func Classify(tag string) (kind Kind, peer, rest string) {
+	if r, ok := strings.CutPrefix(tag, eventPrefix); ok {
+		peer, rest, ok = strings.Cut(r, "/")
+		if !ok || ValidPeer(peer) != nil || rest == "" {
+			return Unknown, "", ""
+		}
+		return KindEvent, peer, rest
+	}
+	if r, ok := strings.CutPrefix(tag, peerPrefix); ok {
+		if k := peerKinds[r]; k != Unknown {
+			return k, "", ""
+		}
+		if ValidPeer(r) != nil {
+			return Unknown, "", ""
+		}
+		return KindAnnounce, r, ""
+	}
+	if r, ok := strings.CutPrefix(tag, raftPrefix); ok && r != "" {
+		return KindRaft, "", r
+	}
+	if r, ok := strings.CutPrefix(tag, OwnPrefix); ok && r != "" {
+		return KindOwn, "", r
+	}
+	return Unknown, "", ""
+}
+
+// ErrPeer says that a text cannot name a master of a cluster.
+var ErrPeer = errors.New("invalid name of a master")
+
+// maxPeer is the longest name of a master in bytes.
+const maxPeer = 253
+
+// ValidPeer tells whether id may name a master: an address or host name as
+// it is dialled, which also becomes a file name. Salt does not look.
+func ValidPeer(id string) error {
+	if id == "" || len(id) > maxPeer {
+		return fmt.Errorf("%w: %d bytes", ErrPeer, len(id))
+	}
+	for i := range len(id) {
+		c := id[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case i > 0 && (c == '.' || c == '-' || c == '_'), c == ':':
+		default:
+			return fmt.Errorf("%w: character %d is not allowed", ErrPeer, i)
+		}
+	}
+	if strings.Contains(id, "..") {
+		return fmt.Errorf("%w: two dots", ErrPeer)
+	}
+	if peerKinds[id] != Unknown {
+		return fmt.Errorf("%w: %q is the name of a message", ErrPeer, id)
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package wire
+
+import (
+	"fmt"
+
+	"saltern/master/msgpack"
+)
+
+// Raft is a message of Salt's consensus (salt/cluster/consensus/rpc.py). It
+// is not protected in any way.
+type Raft struct {
+	Kind    string // what follows cluster/raft/ in the tag
+	Src     string
+	RPCID   string
+	Group   string
+	Payload *msgpack.Map
+}
+
+// Pack is the data of the message; its tag is cluster/raft/<kind>.
+func (r Raft) Pack() *msgpack.Map {
+	return msgpack.NewMap("src", r.Src, "rpc_id", r.RPCID, "raft_group_id", r.Group, "payload", r.Payload)
+}
+
+// RaftTag is the tag of a kind.
+func RaftTag(kind string) string { return raftPrefix + kind }
+
+// ParseRaft reads the data of a message.
+func ParseRaft(kind string, data []byte) (Raft, error) {
+	m, err := decodeMap(data, strangerLimits)
+	if err != nil {
+		return Raft{}, err
+	}
+	r := Raft{Kind: kind, Src: m.Str("src"), RPCID: m.Str("rpc_id"), Group: m.Str("raft_group_id"), Payload: m.Map("payload")}
+	if err := ValidPeer(r.Src); err != nil {
+		return Raft{}, fmt.Errorf("%w: src: %w", ErrField, err)
+	}
+	if r.Payload == nil || r.Group == "" {
+		return Raft{}, fmt.Errorf("%w: payload or group", ErrField)
+	}
+	return r, nil
+}

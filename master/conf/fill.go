@@ -1,0 +1,186 @@
+package conf
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// fill sets the fields of m from the options. It calls bad for each option
+// whose value does not fit its field.
+func fill(m *Master, opts *msgpack.Map, bad func(option string, err error)) {
+	groups := reflect.ValueOf(m).Elem()
+	for i := range groups.NumField() {
+		if !groups.Type().Field(i).Anonymous {
+			continue
+		}
+		group := groups.Field(i)
+		for j := range group.NumField() {
+			name, unit, _ := strings.Cut(group.Type().Field(j).Tag.Get("conf"), ",")
+			if name == "" {
+				continue
+			}
+			v, ok := opts.Get(name)
+			if !ok || v == nil {
+				continue
+			}
+			if err := set(group.Field(j), v, unit); err != nil {
+				bad(name, err)
+			}
+		}
+	}
+}
+
+func set(f reflect.Value, v any, unit string) error {
+	if s, ok := v.(string); ok && strings.HasPrefix(s, "sdb://") {
+		return fmt.Errorf("values from sdb:// are not supported")
+	}
+	misfit := func(want string) error { return fmt.Errorf("expected %s, found %s", want, typeName(v)) }
+	switch p := f.Addr().Interface().(type) {
+	case *time.Duration:
+		d, ok := seconds(v, unit)
+		if !ok {
+			return misfit("a number of seconds")
+		}
+		*p = d
+		return nil
+	case *[]netip.Prefix:
+		l, err := prefixes(v)
+		*p = l
+		return err
+	case **msgpack.Map:
+		c, err := coerce(v, []string{"dict"})
+		if err == nil {
+			*p = c.(*msgpack.Map)
+		}
+		return err
+	case *[]any:
+		l, ok := v.([]any)
+		if !ok {
+			return misfit("a list")
+		}
+		*p = l
+		return nil
+	case *[]string:
+		l, err := texts(v)
+		*p = l
+		return err
+	case *map[string][]string:
+		r, err := roots(v)
+		*p = r
+		return err
+	case *any:
+		*p = v
+		return nil
+	case *bool:
+		b, ok := v.(bool)
+		if !ok {
+			return misfit("true or false")
+		}
+		*p = b
+		return nil
+	case *string:
+		c, err := coerce(v, []string{"str"})
+		if err == nil {
+			*p = c.(string)
+		}
+		return err
+	case *int:
+		c, err := coerce(v, []string{"int"})
+		if err != nil {
+			return err
+		}
+		n, ok := c.(int64)
+		if !ok || n > math.MaxInt || n < math.MinInt {
+			return misfit("a number that fits into 64 bits")
+		}
+		*p = int(n)
+		return nil
+	}
+	return fmt.Errorf("field of type %s", f.Type())
+}
+
+// seconds reads a duration: seconds, or minutes with the unit "m".
+func seconds(v any, unit string) (time.Duration, bool) {
+	var f float64
+	switch v := v.(type) {
+	case int64:
+		f = float64(v)
+	case float64:
+		f = v
+	default:
+		return 0, false
+	}
+	if unit == "m" {
+		f *= 60
+	}
+	f *= float64(time.Second)
+	if math.IsNaN(f) || math.Abs(f) >= math.MaxInt64 {
+		return 0, false
+	}
+	return time.Duration(f), true
+}
+
+// texts reads a list of texts, or one text.
+func texts(v any) ([]string, error) {
+	switch v := v.(type) {
+	case string:
+		if v == "" {
+			return nil, nil
+		}
+		return []string{v}, nil
+	case []any:
+		out := make([]string, 0, len(v))
+		for i, x := range v {
+			c, err := coerce(x, []string{"str"})
+			if err != nil {
+				return nil, fmt.Errorf("item %d: %w", i+1, err)
+			}
+			out = append(out, c.(string))
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("expected a list of texts, found %s", typeName(v))
+}
+
+// roots reads environment -> directories, after normalizeRoots.
+func roots(v any) (map[string][]string, error) {
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, fmt.Errorf("expected environments with lists of directories, found %s", typeName(v))
+	}
+	out := make(map[string][]string, m.Len())
+	for k, x := range m.All() {
+		l, err := texts(x)
+		if err != nil {
+			return nil, fmt.Errorf("environment %v: %w", k, err)
+		}
+		out[fmt.Sprint(k)] = l
+	}
+	return out, nil
+}
+
+func prefixes(v any) ([]netip.Prefix, error) {
+	l, err := texts(v)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, s := range l {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			a, aerr := netip.ParseAddr(s)
+			if aerr != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/24", s)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}

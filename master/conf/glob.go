@@ -1,0 +1,39 @@
+package conf
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// magic tells whether Python's glob would expand the pattern.
+func magic(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
+
+// glob expands a pattern as Python's glob does: [!x] negates, and a wildcard
+// does not match a leading dot. The result is sorted.
+func glob(pattern string) []string {
+	if !magic(pattern) {
+		if m, err := filepath.Glob(escapeGlob(pattern)); err == nil {
+			return m
+		}
+		return nil
+	}
+	found, err := filepath.Glob(strings.ReplaceAll(strings.ReplaceAll(pattern, `\`, `\\`), "[!", "[^"))
+	if err != nil {
+		return nil
+	}
+	pats := strings.Split(filepath.Clean(pattern), "/")
+	found = slices.DeleteFunc(found, func(path string) bool {
+		parts := strings.Split(path, "/")
+		for i := range parts {
+			if i < len(pats) && magic(pats[i]) && pats[i][0] != '.' && strings.HasPrefix(parts[i], ".") {
+				return true
+			}
+		}
+		return false
+	})
+	slices.Sort(found)
+	return found
+}
+
+func escapeGlob(s string) string { return strings.ReplaceAll(s, `\`, `\\`) }

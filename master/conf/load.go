@@ -1,0 +1,370 @@
+package conf
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/master/msgpack"
+)
+
+// DefaultDir is where Load looks when it is given no path.
+const DefaultDir = "/etc/salt"
+
+// Loader reads configurations. The zero Loader is ready; all fields but
+// Tool take the place of the machine in tests.
+type Loader struct {
+	Hostname  func() (string, error)
+	Addresses func() []netip.Addr
+	HostsFile string // "" means /etc/hosts
+	User      string // "" means the user of this process
+	// Tool is for programs that serve nothing: what matters only to a master
+	// that starts, such as the length of a socket's path, is no fault.
+	Tool bool
+}
+
+// Load reads the configuration at path: a directory, in which the file is
+// called master, or the file. "" means DefaultDir. A missing file gives the
+// defaults and a note. The error lists all faults.
+func Load(path string) (*Master, error) { return new(Loader).Load(path) }
+
+// Load is the function of the same name.
+func (l *Loader) Load(path string) (*Master, error) {
+	if path == "" {
+		path = DefaultDir
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration path: %w", err)
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		path = filepath.Join(path, "master")
+	}
+	opts, err := defaults()
+	if err != nil {
+		return nil, fmt.Errorf("built-in defaults: %w", err)
+	}
+	types, err := optionTypes()
+	if err != nil {
+		return nil, fmt.Errorf("built-in option types: %w", err)
+	}
+	idle, err := unusedOptions()
+	if err != nil {
+		return nil, fmt.Errorf("built-in table of options: %w", err)
+	}
+	r := &reader{origins: make(map[string]origin)}
+	a := &assembly{loader: l, reader: r, opts: opts, over: r.overrides(path, opts.Str("default_include")), types: types, unused: idle}
+	opts.Set("user", l.user())
+	a.check()
+	opts.Set("conf_file", path)
+	opts.Set("__role", "master")
+	opts.Set("__fs_update", true)
+	a.apply()
+	m := &Master{Raw: opts, Path: path}
+	m.AutosignTimeout = 120 * time.Minute
+	fill(m, opts, a.bad)
+	a.validate(m)
+	m.Notes = r.notes
+	if m.Nodegroups == nil {
+		m.Nodegroups = &msgpack.Map{}
+	}
+	var faults *multierror.Error
+	for _, f := range r.faults {
+		faults = multierror.Append(faults, f)
+	}
+	if err := faults.ErrorOrNil(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// assembly is one configuration on its way.
+type assembly struct {
+	loader *Loader
+	*reader
+	opts   *msgpack.Map // defaults, then everything
+	over   *msgpack.Map // what the files say
+	types  map[string][]string
+	unused map[string]unused
+}
+
+func (a *assembly) bad(option string, err error) {
+	where := ""
+	if o, ok := a.origins[option]; ok {
+		where = o.String() + ": "
+	}
+	a.faults = append(a.faults, fmt.Errorf("%soption %s: %w", where, option, err))
+}
+
+func (a *assembly) remark(l slog.Level, option, format string, args ...any) {
+	a.notes = append(a.notes, Note{Level: l, Option: option, Path: a.origins[option].path, Text: fmt.Sprintf(format, args...)})
+}
+
+// check compares the options of the files with their types and moves them
+// over the defaults.
+func (a *assembly) check() {
+	for k, v := range a.over.All() {
+		name, ok := k.(string)
+		if !ok {
+			continue // noted when it was read
+		}
+		types, known := a.types[name]
+		switch {
+		case !known:
+			a.remark(slog.LevelDebug, name, "option is not known, kept for renderers and modules")
+		case v == nil && !nullable(types):
+			if _, has := a.opts.Get(name); has {
+				a.remark(slog.LevelWarn, name, "option has no value, the default is used")
+			}
+			continue
+		case strings.HasPrefix(text(v), "sdb://"): // fill refuses it where it matters
+		default:
+			c, err := coerce(v, types)
+			if err != nil {
+				a.bad(name, err)
+				continue
+			}
+			v = c
+			a.unusedNote(name, v)
+		}
+		a.opts.Set(name, v)
+	}
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// apply derives options from others, in the order of Salt's
+// apply_master_config.
+func (a *assembly) apply() {
+	o := a.opts
+	if dir := a.over.Str("log_dir"); dir != "" {
+		if f := a.over.Str("log_file"); f == "" {
+			o.Set("log_file", filepath.Join(dir, "master"))
+		} else if !filepath.IsAbs(f) {
+			o.Set("log_file", filepath.Join(dir, f))
+		}
+	}
+	if v, ok := a.over.Get("cluster_port"); ok {
+		if _, set := a.over.Get("cluster_pool_port"); !set {
+			a.remark(slog.LevelWarn, "cluster_port", "option is deprecated, use cluster_pool_port")
+			if c, err := coerce(v, []string{"int"}); err == nil {
+				o.Set("cluster_pool_port", c)
+			}
+		}
+	}
+	if _, rest := o.Map("external_auth").Get("rest"); rest {
+		if !o.Bool("keep_acl_in_token") {
+			a.remark(slog.LevelWarn, "keep_acl_in_token", "external_auth has rest, which needs keep_acl_in_token; it is switched on")
+		}
+		o.Set("keep_acl_in_token", true)
+	}
+	if env, ok := o.Get("environment"); ok {
+		a.remark(slog.LevelWarn, "environment", "option is now called saltenv")
+		if se, _ := o.Get("saltenv"); se == nil {
+			o.Set("saltenv", env)
+		} else {
+			o.Set("environment", se)
+		}
+	}
+	if l := o.List("fileserver_backend"); l != nil {
+		l = slices.Clone(l)
+		for i, v := range l {
+			switch v {
+			case "git", "hg", "svn", "minion":
+				l[i] = v.(string) + "fs"
+			}
+		}
+		o.Set("fileserver_backend", l)
+	}
+	if cache := o.Str("cachedir"); len(o.Str("sock_dir")) > len(cache)+10 {
+		o.Set("sock_dir", filepath.Join(cache, ".salt-unix"))
+	}
+	o.Set("token_dir", filepath.Join(o.Str("cachedir"), "tokens"))
+	o.Set("syndic_dir", filepath.Join(o.Str("cachedir"), "syndics"))
+	if o.Str("extension_modules") == "" {
+		o.Set("extension_modules", filepath.Join(o.Str("cachedir"), "extmods"))
+	}
+	if len(o.List("utils_dirs")) == 0 {
+		o.Set("utils_dirs", []any{filepath.Join(o.Str("extension_modules"), "utils")})
+	}
+	if o.Str("ipc_write_buffer") == "dynamic" {
+		o.Set("ipc_write_buffer", int64(10<<20)) // Salt takes a share of the memory
+	}
+	a.id()
+	a.prependRoot()
+	a.cluster()
+	for _, name := range []string{"file_roots", "pillar_roots"} {
+		o.Set(name, normalizeRoots(o.Map(name)))
+	}
+	if s := o.Str("file_ignore_regex"); s != "" {
+		o.Set("file_ignore_regex", []any{s})
+	}
+	if s := o.Str("file_ignore_glob"); s != "" {
+		o.Set("file_ignore_glob", []any{s})
+	}
+	o.Set("hash_type", strings.ToLower(o.Str("hash_type")))
+	if v, _ := o.Get("ssl"); v == false {
+		o.Set("ssl", nil)
+	} else if v == true {
+		o.Set("ssl", &msgpack.Map{})
+	}
+	if l := o.List("nodegroups"); l != nil {
+		a.nodegroups(l)
+	}
+	if o.Map("peer").Len() > 0 {
+		if n, ok := o.Int("worker_threads"); ok && n < 3 {
+			o.Set("worker_threads", int64(3))
+		}
+	}
+}
+
+func (a *assembly) id() {
+	o := a.opts
+	id, derived, address := o.Str("id"), false, false
+	if id == "" {
+		id, address = a.loader.masterID(o, o.Str("root_dir"))
+		derived = true
+	}
+	if d := o.Str("append_domain"); d != "" && !address && !strings.HasSuffix(id, d) && !strings.HasSuffix(id, ".") {
+		id += "." + d
+	}
+	if derived {
+		id += "_master"
+	}
+	o.Set("id", id)
+}
+
+// prependRoot puts the paths that Salt puts there under root_dir, unless
+// they are absolute and set by the user.
+func (a *assembly) prependRoot() {
+	o := a.opts
+	root, err := filepath.Abs(o.Str("root_dir"))
+	if err != nil {
+		a.bad("root_dir", err)
+		return
+	}
+	names := []string{"pki_dir", "cachedir", "pidfile", "sock_dir", "extension_modules", "autosign_file",
+		"autoreject_file", "token_dir", "syndic_dir", "sqlite_queue_dir", "autosign_grains_dir"}
+	for _, n := range []string{"log_file", "key_logfile", "ssh_log_file"} {
+		if s := o.Str(n); s != "" && !hasScheme(s) {
+			names = append(names, n)
+		}
+	}
+	for _, n := range names {
+		s, ok := o.Get(n)
+		if p := text(s); ok && p != "" {
+			o.Set(n, underRoot(root, p))
+		}
+	}
+}
+
+// underRoot is prepend_root_dir for one path. Salt's own root is "/", whose
+// prefix is empty, so that every absolute path counts as lying in the
+// default root and moves under root_dir, once.
+func underRoot(root, path string) string {
+	if root == "/" {
+		if filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join("/", path)
+	}
+	if rest, ok := strings.CutPrefix(path, root); ok && (rest == "" || rest[0] == '/') {
+		return filepath.Join(root, rest)
+	}
+	return filepath.Join(root, path)
+}
+
+// hasScheme tells file:///dev/log and udp://host from a path.
+func hasScheme(s string) bool {
+	i := strings.IndexByte(s, ':')
+	if i <= 0 {
+		return false
+	}
+	for j, c := range []byte(s[:i]) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (j == 0 || !(c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.')) {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *assembly) cluster() {
+	o := a.opts
+	if v, _ := o.Get("cluster_id"); v == nil {
+		for _, n := range []string{"cluster_peers", "cluster_pki_dir"} {
+			if v, _ := o.Get(n); v != nil && !empty(v) {
+				a.remark(slog.LevelWarn, n, "option is ignored without cluster_id")
+				if n == "cluster_peers" {
+					o.Set(n, []any{})
+				} else {
+					o.Set(n, nil)
+				}
+			}
+		}
+		return
+	}
+	if len(o.List("cluster_peers")) == 0 && o.Str("cluster_secret") == "" {
+		a.remark(slog.LevelWarn, "cluster_id", "cluster_id is set, but neither cluster_peers nor cluster_secret")
+		o.Set("cluster_peers", []any{})
+	}
+	if o.Str("cluster_pki_dir") == "" {
+		a.remark(slog.LevelWarn, "cluster_id", "cluster_id is set without cluster_pki_dir, pki_dir is used")
+		o.Set("cluster_pki_dir", o.Str("pki_dir"))
+	}
+}
+
+// normalizeRoots makes environment names text, replaces what is no list by
+// an empty one and expands wildcards.
+func normalizeRoots(m *msgpack.Map) *msgpack.Map {
+	out := &msgpack.Map{}
+	for k, v := range m.All() {
+		name, ok := convert(k, "str")
+		if !ok {
+			name = fmt.Sprint(k)
+		}
+		if s, ok := k.(string); ok {
+			name = s
+		}
+		dirs, _ := v.([]any)
+		list := make([]any, 0, len(dirs))
+		for _, d := range dirs {
+			s, ok := d.(string)
+			if !ok || !magic(s) {
+				list = append(list, d)
+				continue
+			}
+			for _, f := range glob(s) {
+				list = append(list, f)
+			}
+		}
+		out.Set(name, list)
+	}
+	return out
+}
+
+// nodegroups takes the list form, one map of one group each.
+func (a *assembly) nodegroups(l []any) {
+	m := &msgpack.Map{}
+	for i, v := range l {
+		g, ok := v.(*msgpack.Map)
+		if !ok || g.Len() != 1 {
+			a.bad("nodegroups", fmt.Errorf("item %d: expected one group, found %s", i+1, typeName(v)))
+			continue
+		}
+		for k, v := range g.All() {
+			m.Set(k, v)
+		}
+	}
+	a.opts.Set("nodegroups", m)
+}

@@ -1,0 +1,93 @@
+package conf
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+)
+
+// What is asked for and does not happen is said.
+func TestUnusedOptions(t *testing.T) {
+	for _, c := range []struct {
+		in, option string
+		level      slog.Level
+		noted      bool
+	}{
+		{"event_return: [mysql]", "event_return", slog.LevelWarn, true},
+		{"engines: [slack: {}]", "engines", slog.LevelWarn, true},
+		{"master_job_cache: redis", "master_job_cache", slog.LevelWarn, true},
+		{"worker_threads: 20", "worker_threads", slog.LevelInfo, true},
+		{"master_job_cache: local_cache", "master_job_cache", 0, false},
+		{"event_return: ''", "event_return", 0, false},
+		{"worker_threads: 5", "worker_threads", 0, false},
+		{"timeout: 7", "timeout", 0, false},
+	} {
+		m, err := loader().Load(write(t, map[string]string{"master": c.in + "\n"}))
+		if err != nil {
+			t.Errorf("%q: %v", c.in, err)
+			continue
+		}
+		noted := false
+		for _, n := range m.Notes {
+			if n.Option == c.option && strings.Contains(n.Text, "not used") {
+				noted = true
+				if n.Level != c.level || !strings.HasSuffix(n.Path, "/master") {
+					t.Errorf("%q: note %+v", c.in, n)
+				}
+			}
+		}
+		if noted != c.noted {
+			t.Errorf("%q: noted %v, want %v", c.in, noted, c.noted)
+		}
+	}
+}
+
+func TestOtherUserIsNoted(t *testing.T) {
+	for user, want := range map[string]bool{"root": false, "salt": true} {
+		l := loader()
+		l.User = "root"
+		m, err := l.Load(write(t, map[string]string{"master": "user: " + user + "\n"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := false
+		for _, n := range m.Notes {
+			got = got || n.Option == "user" && n.Level == slog.LevelWarn
+		}
+		if got != want {
+			t.Errorf("user %s: noted %v, want %v", user, got, want)
+		}
+	}
+}
+
+// Whoever reads the manual must find every option that is not used, and every
+// one of our own.
+func TestManualListsOptions(t *testing.T) {
+	b, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := string(b)
+	idle, err := unusedOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	types, err := optionTypes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range idle {
+		if _, known := types[name]; !known {
+			t.Errorf("%s is in unused.txt, but no option", name)
+		}
+		if !strings.Contains(manual, "`"+name+"`") {
+			t.Errorf("docs/configuration.md does not list %s, which is not used", name)
+		}
+	}
+	for name := range types {
+		if strings.HasPrefix(name, "saltern_") && !strings.Contains(manual, "`"+name+"`") {
+			t.Errorf("docs/configuration.md does not explain %s", name)
+		}
+	}
+}

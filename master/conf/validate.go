@@ -1,0 +1,95 @@
+package conf
+
+import (
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// levels are the names that Salt knows (salt/_logging).
+var levels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error", "critical", "quiet"}
+
+// validate checks the values of options that have been read.
+func (a *assembly) validate(m *Master) {
+	for _, p := range []struct {
+		name string
+		port int
+	}{{"publish_port", m.PublishPort}, {"ret_port", m.RetPort}, {"cluster_pool_port", m.ClusterPoolPort},
+		{"saltern_front_publish_port", m.FrontPublishPort}} {
+		if p.port < 0 || p.port > 65535 || p.port == 0 && p.name != "saltern_front_publish_port" {
+			a.bad(p.name, fmt.Errorf("%d is not a port", p.port))
+		}
+	}
+	oneOf := func(name, v string, allowed ...string) {
+		if !slices.Contains(allowed, v) {
+			a.bad(name, fmt.Errorf("%q is not one of %s", v, strings.Join(allowed, ", ")))
+		}
+	}
+	oneOf("publish_signing_algorithm", m.PublishSigningAlgorithm, "PKCS1v15-SHA1", "PKCS1v15-SHA224")
+	oneOf("cluster_encryption_algorithm", m.ClusterEncryptionAlgorithm, "OAEP-SHA1", "OAEP-SHA224")
+	oneOf("transport", m.Transport, "zeromq")
+	oneOf("hash_type", m.HashType, "md5", "sha1", "sha224", "sha256", "sha384", "sha512")
+	oneOf("top_file_merging_strategy", m.TopFileMergingStrategy, "merge", "merge_all", "same")
+	oneOf("log_level", strings.ToLower(m.LogLevel), levels...)
+	if m.LogLevelLogfile != "" {
+		oneOf("log_level_logfile", strings.ToLower(m.LogLevelLogfile), levels...)
+	}
+	if m.KeySize < 2048 {
+		a.bad("keysize", fmt.Errorf("%d bits, at least 2048", m.KeySize))
+	}
+	if bad := strings.ContainsAny(m.ID, "/\\\x00\n"); bad || m.ID == "." || m.ID == ".." {
+		a.bad("id", fmt.Errorf("%q cannot be an id", m.ID))
+	}
+	atLeast := func(name string, n, least int) {
+		if n < least {
+			a.bad(name, fmt.Errorf("%d is below %d", n, least))
+		}
+	}
+	atLeast("max_minions", m.MaxMinions, 0)
+	atLeast("file_recv_max_size", m.FileRecvMaxSize, 0)
+	atLeast("pub_hwm", m.PubHWM, 0)
+	atLeast("file_buffer_size", m.FileBufferSize, 1)
+	atLeast("max_event_size", m.MaxEventSize, 1)
+	a.ignoreRegex(m)
+	// A Unix socket path holds 107 bytes and the longest name is known.
+	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {
+		a.bad("sock_dir", fmt.Errorf("path is %d bytes too long for a socket", n-107))
+	}
+	a.risks(m)
+}
+
+// ignoreRegex drops patterns that cannot be compiled, as Salt does.
+func (a *assembly) ignoreRegex(m *Master) {
+	if len(m.FileIgnoreRegex) == 0 {
+		return
+	}
+	kept := make([]string, 0, len(m.FileIgnoreRegex))
+	raw := make([]any, 0, len(m.FileIgnoreRegex))
+	for _, p := range m.FileIgnoreRegex {
+		if _, err := regexp.Compile(p); err != nil {
+			a.remark(slog.LevelWarn, "file_ignore_regex", "pattern %q is ignored: %v", p, err)
+			continue
+		}
+		kept, raw = append(kept, p), append(raw, p)
+	}
+	m.FileIgnoreRegex = kept
+	a.opts.Set("file_ignore_regex", raw)
+}
+
+// risks notes settings that let in whoever asks, and a user that is not ours.
+func (a *assembly) risks(m *Master) {
+	if self := a.loader.user(); m.User != "" && m.User != self {
+		a.remark(slog.LevelWarn, "user", "this process runs as %s and does not become %s; start it as that user", self, m.User)
+	}
+	if m.OpenMode {
+		a.remark(slog.LevelWarn, "open_mode", "any key is accepted for any id")
+	}
+	if m.AutoAccept {
+		a.remark(slog.LevelWarn, "auto_accept", "every minion that asks is accepted")
+	}
+	if m.MinimumAuthVersion < 3 {
+		a.remark(slog.LevelWarn, "minimum_auth_version", "old sign-in versions can be replayed and are accepted")
+	}
+}

@@ -1,0 +1,205 @@
+package crypt
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// Errors of Open and OpenReply.
+var (
+	// ErrOpen says that a blob was not made with this key: too short, not a
+	// whole number of blocks, wrong MAC or wrong padding. The cases are not
+	// told apart on purpose.
+	ErrOpen = errors.New("crypt: blob does not open with this key")
+	// ErrNotPickle says that a genuine blob does not carry the marker of a
+	// Salt payload. Salt treats such a blob as an empty map
+	// (crypt.Crypticle.loads).
+	ErrNotPickle = errors.New("crypt: plaintext is not a Salt payload")
+	// ErrNonce says that a genuine reply answers another request.
+	ErrNonce = errors.New("crypt: reply carries another nonce")
+)
+
+// KeyLen is the length of a key's text form in bytes.
+const KeyLen = 76
+
+// NonceLen is the length of a request nonce: 32 hexadecimal digits.
+const NonceLen = 32
+
+// Overhead is the greatest number of bytes by which a sealed blob is longer
+// than body and nonce together.
+const Overhead = ivLen + len(marker) + aes.BlockSize + sha256.Size
+
+const (
+	marker    = "pickle::"
+	ivLen     = aes.BlockSize
+	aesKeyLen = 24
+	rawKeyLen = aesKeyLen + sha256.Size
+)
+
+// Key is a symmetric key of the protocol: AES-192 for secrecy and
+// HMAC-SHA256 for authenticity. A Key is a value and never changes; the zero
+// Key opens nothing and must not seal. Formatting a Key with package fmt or
+// logging it with slog does not reveal it.
+type Key struct {
+	text  string
+	block cipher.Block
+	mac   [sha256.Size]byte
+}
+
+// NewKey makes a key of 56 bytes read from random; nil means the system's
+// secure source.
+func NewKey(random io.Reader) (Key, error) {
+	if random == nil {
+		random = rand.Reader
+	}
+	var raw [rawKeyLen]byte
+	if _, err := io.ReadFull(random, raw[:]); err != nil {
+		return Key{}, fmt.Errorf("crypt: reading randomness for a key: %w", err)
+	}
+	return keyOf(raw[:], base64.StdEncoding.EncodeToString(raw[:]))
+}
+
+// ParseKey reads the text form of a key: the standard base64 of 56 bytes, in
+// which white space around it is forgiven.
+func ParseKey(s string) (Key, error) {
+	t := string(bytes.TrimSpace([]byte(s)))
+	if len(t) != KeyLen {
+		return Key{}, fmt.Errorf("crypt: key text has %d characters instead of %d", len(t), KeyLen)
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(t)
+	if err != nil || len(raw) != rawKeyLen {
+		return Key{}, errors.New("crypt: key text is not the base64 of 56 bytes")
+	}
+	return keyOf(raw, t)
+}
+
+func keyOf(raw []byte, text string) (Key, error) {
+	block, err := aes.NewCipher(raw[:aesKeyLen])
+	if err != nil {
+		return Key{}, fmt.Errorf("crypt: setting up AES: %w", err)
+	}
+	return Key{text: text, block: block, mac: [sha256.Size]byte(raw[aesKeyLen:])}, nil
+}
+
+// String is the secret text of 76 characters that is sent under RSA and kept
+// in files. Package fmt does not call it, see Format.
+func (k Key) String() string { return k.text }
+
+// IsZero tells whether k is no key at all.
+func (k Key) IsZero() bool { return k.block == nil }
+
+// Format prints a placeholder for every verb, so that a key in a message or
+// in a struct cannot leak.
+func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[key]") }
+
+// LogValue is the placeholder for package slog.
+func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
+
+// Seal encrypts a packed body. A reply to a request carries the request's
+// nonce of NonceLen characters in front of the body; everything else is
+// sealed with an empty nonce. body is not changed and not kept.
+func (k Key) Seal(body []byte, nonce string) []byte {
+	return k.AppendSeal(nil, body, nonce)
+}
+
+// AppendSeal is Seal into the free capacity of dst, which is grown when
+// needed; body must not overlap it. It panics when k is the zero Key.
+func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
+	start, n := len(dst), Room(nonce)+len(body)
+	if need := n + aes.BlockSize + sha256.Size; cap(dst)-start < need {
+		dst = append(make([]byte, 0, start+need), dst...)
+	}
+	dst = dst[:start+n]
+	copy(dst[start+Room(nonce):], body)
+	return k.SealInPlace(dst, start, nonce)
+}
+
+// Room is the number of bytes in front of the body in a blob with this nonce.
+func Room(nonce string) int { return ivLen + len(marker) + len(nonce) }
+
+// sealChunk is how much is encrypted before it is hashed, so that the hash
+// finds it in the processor's cache. It is a whole number of blocks.
+const sealChunk = 32 << 10
+
+// SealInPlace makes the end of b a blob without copying the body: b[start:]
+// is Room(nonce) bytes of any content with the body behind them. It returns b
+// with the blob at start; up to Overhead bytes are appended. It panics when k
+// is the zero Key.
+func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
+	if k.IsZero() {
+		panic("crypt: sealing with the zero key")
+	}
+	iv := b[start : start+ivLen]
+	_, _ = rand.Read(iv) // never fails
+	n := copy(b[start+ivLen:], marker)
+	copy(b[start+ivLen+n:], nonce)
+	pad := aes.BlockSize - (len(b)-start-ivLen)%aes.BlockSize
+	for range pad {
+		b = append(b, byte(pad))
+	}
+	h := hmac.New(sha256.New, k.mac[:])
+	h.Write(b[start : start+ivLen])
+	cbc := cipher.NewCBCEncrypter(k.block, b[start:start+ivLen])
+	for text := b[start+ivLen:]; len(text) > 0; {
+		chunk := text[:min(len(text), sealChunk)]
+		cbc.CryptBlocks(chunk, chunk)
+		h.Write(chunk)
+		text = text[len(chunk):]
+	}
+	return h.Sum(b)
+}
+
+// Open checks and decrypts a blob and returns the packed body without the
+// marker. The result does not alias blob. Its errors are ErrOpen and
+// ErrNotPickle.
+func (k Key) Open(blob []byte) ([]byte, error) {
+	n := len(blob) - sha256.Size
+	if k.IsZero() || n < ivLen+aes.BlockSize || n%aes.BlockSize != 0 {
+		return nil, ErrOpen
+	}
+	var sum [sha256.Size]byte
+	h := hmac.New(sha256.New, k.mac[:])
+	h.Write(blob[:n])
+	if !hmac.Equal(h.Sum(sum[:0]), blob[n:]) {
+		return nil, ErrOpen
+	}
+	plain := make([]byte, n-ivLen)
+	cipher.NewCBCDecrypter(k.block, blob[:ivLen]).CryptBlocks(plain, blob[ivLen:n])
+	pad := int(plain[len(plain)-1])
+	if pad < 1 || pad > aes.BlockSize {
+		return nil, ErrOpen
+	}
+	for _, c := range plain[len(plain)-pad:] {
+		if int(c) != pad {
+			return nil, ErrOpen
+		}
+	}
+	body, ok := bytes.CutPrefix(plain[:len(plain)-pad], []byte(marker))
+	if !ok {
+		return nil, ErrNotPickle
+	}
+	return body, nil
+}
+
+// OpenReply is Open for a reply: it demands the nonce of the request in front
+// of the body and returns ErrNonce when there is another one. This is what a
+// minion does with an answer.
+func (k Key) OpenReply(blob []byte, nonce string) ([]byte, error) {
+	body, err := k.Open(blob)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) < len(nonce) || !hmac.Equal(body[:len(nonce)], []byte(nonce)) {
+		return nil, ErrNonce
+	}
+	return body[len(nonce):], nil
+}

@@ -1,0 +1,235 @@
+package crypt
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Errors of reading private keys.
+var (
+	// ErrPassphrase says that a private key is encrypted and the passphrase
+	// is missing or wrong.
+	ErrPassphrase = errors.New("crypt: passphrase missing or wrong")
+	// ErrPrivateKey says that a private key is damaged, no RSA key or of an
+	// unusable size.
+	ErrPrivateKey = errors.New("crypt: unusable private key")
+)
+
+const (
+	maxPrivatePEM  = 64 << 10
+	minPrivateBits = 1024 // what crypto/rsa still works with
+	maxPrivateBits = 16384
+)
+
+// GeneratePrivate makes an RSA key of so many bits (Salt's option keysize,
+// 2048 by default; less is refused).
+func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
+	if bits < 2048 || bits > maxPrivateBits {
+		return nil, fmt.Errorf("crypt: refusing to make an RSA key of %d bits, want 2048 to %d", bits, maxPrivateBits)
+	}
+	k, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		return nil, fmt.Errorf("crypt: making an RSA key: %w", err)
+	}
+	return k, nil
+}
+
+// LoadPrivate reads the private key in a file, see ParsePrivate. Errors name
+// the file.
+func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
+	text, err := readBounded(path, maxPrivatePEM)
+	if err != nil {
+		return nil, fmt.Errorf("reading private key: %w", err)
+	}
+	k, err := ParsePrivate(text, passphrase)
+	if err != nil {
+		return nil, fmt.Errorf("reading private key %s: %w", path, err)
+	}
+	return k, nil
+}
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return b, nil
+}
+
+// ParsePrivate reads an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY",
+// which Salt writes), the same encrypted the traditional way (Salt with
+// key_pass), PKCS#8, or encrypted PKCS#8 (Salt with key_pass in FIPS mode).
+// An empty passphrase means none; for a key in clear it is ignored. Errors
+// are ErrPassphrase or ErrPrivateKey with the reason.
+func ParsePrivate(text []byte, passphrase string) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%w: no PEM block found", ErrPrivateKey)
+	}
+	der, err := decryptBlock(block, passphrase)
+	if err != nil {
+		return nil, err
+	}
+	k, err := parsePrivateDER(block.Type, der)
+	if err != nil {
+		return nil, err
+	}
+	if bits := k.N.BitLen(); bits < minPrivateBits || bits > maxPrivateBits {
+		return nil, fmt.Errorf("%w: %d bits", ErrPrivateKey, bits)
+	}
+	if err := k.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
+	}
+	return k, nil
+}
+
+func decryptBlock(block *pem.Block, passphrase string) ([]byte, error) {
+	switch {
+	case block.Type == "ENCRYPTED PRIVATE KEY":
+		if passphrase == "" {
+			return nil, ErrPassphrase
+		}
+		return decryptPKCS8(block.Bytes, []byte(passphrase))
+	//lint:ignore SA1019 this is the form that Salt writes with key_pass
+	case x509.IsEncryptedPEMBlock(block):
+		if passphrase == "" {
+			return nil, ErrPassphrase
+		}
+		//lint:ignore SA1019 as above; the file is ours, nobody can use it as an oracle
+		der, err := x509.DecryptPEMBlock(block, []byte(passphrase))
+		if errors.Is(err, x509.IncorrectPasswordError) {
+			return nil, ErrPassphrase
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
+		}
+		// The form has no check sum: one wrong passphrase in 256 gets here.
+		if len(der) == 0 || der[0] != 0x30 {
+			return nil, ErrPassphrase
+		}
+		return der, nil
+	}
+	return block.Bytes, nil
+}
+
+func parsePrivateDER(typ string, der []byte) (*rsa.PrivateKey, error) {
+	switch typ {
+	case "RSA PRIVATE KEY":
+		k, err := x509.ParsePKCS1PrivateKey(der)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
+		}
+		return k, nil
+	case "PRIVATE KEY", "ENCRYPTED PRIVATE KEY":
+		parsed, err := x509.ParsePKCS8PrivateKey(der)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
+		}
+		k, ok := parsed.(*rsa.PrivateKey)
+		if !ok {
+			return nil, fmt.Errorf("%w: %T instead of an RSA key", ErrPrivateKey, parsed)
+		}
+		return k, nil
+	}
+	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPrivateKey, typ)
+}
+
+// PrivatePEM is the PKCS#1 PEM of a private key, which Salt's own tools read;
+// with a passphrase it is encrypted the traditional way with AES-256.
+func PrivatePEM(k *rsa.PrivateKey, passphrase string) ([]byte, error) {
+	der := x509.MarshalPKCS1PrivateKey(k)
+	if passphrase == "" {
+		return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der}), nil
+	}
+	//lint:ignore SA1019 the form that Salt reads
+	block, err := x509.EncryptPEMBlock(rand.Reader, "RSA PRIVATE KEY", der, []byte(passphrase), x509.PEMCipherAES256)
+	if err != nil {
+		return nil, fmt.Errorf("crypt: encrypting a private key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
+}
+
+// SavePrivate writes a private key with mode 0400, durably and at once: a
+// reader sees the old file or the new one.
+func SavePrivate(path string, k *rsa.PrivateKey, passphrase string) error {
+	text, err := PrivatePEM(k, passphrase)
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(path, text, 0o400); err != nil {
+		return fmt.Errorf("saving private key: %w", err)
+	}
+	return nil
+}
+
+// SavePublic writes the public half with mode 0644, like SavePrivate.
+func SavePublic(path string, pub *rsa.PublicKey) error {
+	text, err := PublicPEM(pub)
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+		return fmt.Errorf("saving public key: %w", err)
+	}
+	return nil
+}
+
+// WriteFile replaces a file: a temporary file beside it is written, synced
+// and renamed, then the folder is synced. The temporary name begins with a
+// dot, which no reader of key folders takes for a key.
+func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if _, err = f.Write(data); err != nil {
+		return err
+	}
+	if err = f.Chmod(mode); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("syncing folder %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package crypt
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	_ "crypto/sha1" // the default of every minion
+	_ "crypto/sha256"
+	"errors"
+	"fmt"
+)
+
+// Names of the RSA schemes as they stand in requests (crypt.py,
+// VALID_ENCRYPTION_ALGORITHMS and VALID_SIGNING_ALGORITHMS). The first of
+// each kind is what Salt uses by default.
+const (
+	OAEPSHA1    = "OAEP-SHA1"
+	OAEPSHA224  = "OAEP-SHA224"
+	PKCS1SHA1   = "PKCS1v15-SHA1"
+	PKCS1SHA224 = "PKCS1v15-SHA224"
+)
+
+// Errors of the RSA functions.
+var (
+	// ErrAlgorithm says that the named scheme does not exist or is of the
+	// wrong kind.
+	ErrAlgorithm = errors.New("crypt: unsupported algorithm")
+	// ErrDecrypt says that an RSA ciphertext does not open.
+	ErrDecrypt = errors.New("crypt: RSA ciphertext does not open with this key")
+	// ErrSignature says that a signature does not match.
+	ErrSignature = errors.New("crypt: signature does not match")
+)
+
+// EncryptionHash is the hash of an OAEP scheme; MGF1 uses the same one and
+// there is no label. An unknown name gives ErrAlgorithm.
+func EncryptionHash(algo string) (crypto.Hash, error) {
+	switch algo {
+	case OAEPSHA1:
+		return crypto.SHA1, nil
+	case OAEPSHA224:
+		return crypto.SHA224, nil
+	}
+	return 0, fmt.Errorf("%w for encryption: %.40q", ErrAlgorithm, algo)
+}
+
+// SignatureHash is the hash of a PKCS#1 v1.5 scheme. An unknown name gives
+// ErrAlgorithm.
+func SignatureHash(algo string) (crypto.Hash, error) {
+	switch algo {
+	case PKCS1SHA1:
+		return crypto.SHA1, nil
+	case PKCS1SHA224:
+		return crypto.SHA224, nil
+	}
+	return 0, fmt.Errorf("%w for signing: %.40q", ErrAlgorithm, algo)
+}
+
+// Encrypt encrypts a short text, such as a Key's, with an OAEP scheme.
+func Encrypt(pub *rsa.PublicKey, algo string, plain []byte) ([]byte, error) {
+	h, err := EncryptionHash(algo)
+	if err != nil {
+		return nil, err
+	}
+	ct, err := rsa.EncryptOAEP(h.New(), rand.Reader, pub, plain, nil)
+	if err != nil {
+		return nil, fmt.Errorf("crypt: encrypting with %s: %w", algo, err)
+	}
+	return ct, nil
+}
+
+// Decrypt opens what Encrypt made. Every failure but an unknown scheme is
+// ErrDecrypt.
+func Decrypt(priv *rsa.PrivateKey, algo string, ct []byte) ([]byte, error) {
+	h, err := EncryptionHash(algo)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := rsa.DecryptOAEP(h.New(), nil, priv, ct, nil)
+	if err != nil {
+		return nil, ErrDecrypt
+	}
+	return plain, nil
+}
+
+// Sign signs msg with a PKCS#1 v1.5 scheme. The result is a function of its
+// arguments: signing twice gives the same bytes.
+func Sign(priv *rsa.PrivateKey, algo string, msg []byte) ([]byte, error) {
+	h, err := SignatureHash(algo)
+	if err != nil {
+		return nil, err
+	}
+	d := h.New()
+	d.Write(msg)
+	sig, err := rsa.SignPKCS1v15(nil, priv, h, d.Sum(nil))
+	if err != nil {
+		return nil, fmt.Errorf("crypt: signing with %s: %w", algo, err)
+	}
+	return sig, nil
+}
+
+// Verify checks a signature of msg. It returns nil, ErrAlgorithm (wrapped) or
+// ErrSignature.
+func Verify(pub *rsa.PublicKey, algo string, msg, sig []byte) error {
+	h, err := SignatureHash(algo)
+	if err != nil {
+		return err
+	}
+	d := h.New()
+	d.Write(msg)
+	if rsa.VerifyPKCS1v15(pub, h, d.Sum(nil), sig) != nil {
+		return ErrSignature
+	}
+	return nil
+}

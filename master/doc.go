@@ -1,0 +1,13 @@
+// Package master is the composition root of the Salt master: it reads
+// nothing and decides little, but knows which part talks to which.
+//
+//	port 4506 → zmtp.Router → request.Server ─┬─ auth.Service        sign-in, session keys
+//	                                          ├─ minionMethods       what signed-in minions may call
+//	                                          └─ localMethods        publish, wheel, runner, tokens
+//	onPublish → eauth, acl → target → jobs → publish.Publisher → zmtp.Pub → port 4505
+//	_return   → jobs (durable) → event.Bus → event.Server (Salt's sockets) → salt, salt-run
+//	_pillar   → pillar.Compiler (and its renderers) → cache → private reply
+//
+// Every part gets what it needs as arguments; only this package imports them
+// all, and only cmd/salt-master imports this package.
+package master

@@ -1,0 +1,337 @@
+// Package eauth proves who a local caller is: by the key file of a system
+// user, by user name and password against an external system, or by a token
+// that was given out for the latter. What a proven caller may do is decided
+// by package acl.
+//
+// Sources: salt/auth/__init__.py (LoadAuth), salt/daemons/masterapi.py
+// (access_keys), salt/master.py (ClearFuncs).
+package eauth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// Verdict of a backend.
+type Verdict struct {
+	OK     bool
+	Groups []string
+}
+
+// Backend checks a user name and password. It may block; the context bounds
+// it.
+type Backend func(ctx context.Context, user, password string) (Verdict, error)
+
+// Config of an Authenticator.
+type Config struct {
+	// External is external_auth: system → user or group% → permissions.
+	External *msgpack.Map
+	// Backends by name of the system. Other is asked for systems that have
+	// none of their own; nil refuses them.
+	Backends map[string]Backend
+	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
+	// PublisherACL is publisher_acl, SudoACL sudo_acl, User the master's user.
+	PublisherACL *msgpack.Map
+	SudoACL      bool
+	User         string
+	// Permissions collects what user and groups are granted in the section
+	// of a system (acl.FillAuthList).
+	Permissions func(section *msgpack.Map, user string, groups []string) []any
+	// UserKeys are the contents of the key files by system user.
+	UserKeys map[string]string
+	Tokens   *Tokens
+	// TokenExpire is the life of a token; ExpireOverride tells whether a
+	// caller may choose it (token_expire_user_override).
+	TokenExpire    time.Duration
+	ExpireOverride func(system, user string) bool
+	Log            *slog.Logger
+	Now            func() time.Time
+	// FailDelay is the least time a failed login takes, against guessing.
+	FailDelay time.Duration
+}
+
+// Authenticator checks callers. It is safe for concurrent use.
+type Authenticator struct {
+	cfg   Config
+	slots chan struct{} // external systems are slow: bound them
+	queue chan struct{} // those at work and those that wait
+	mu    sync.Mutex
+	worst time.Duration
+}
+
+// maxLogins bounds the logins that are checked at once; further ones wait for
+// their turn. Each holds a worker of the request port, and refusals are slow
+// on purpose: no more than maxQueued may be under way, or strangers could take
+// all workers from the minions. Overflow policy: the newest is refused at once.
+const (
+	maxLogins = 16
+	maxQueued = 64
+)
+
+// New makes an Authenticator.
+func New(cfg Config) *Authenticator {
+	return &Authenticator{cfg: cfg, slots: make(chan struct{}, maxLogins), queue: make(chan struct{}, maxQueued), worst: cfg.FailDelay}
+}
+
+// Caller is a proven caller.
+type Caller struct {
+	// Kind is "user", "eauth" or "token".
+	Kind string
+	// Name is the proven name.
+	Name string
+	// All means that the caller needs no permission: root, the master's user.
+	All bool
+	// Permissions is what acl checks otherwise.
+	Permissions []any
+}
+
+// Failure tells why a caller was refused, in Salt's words.
+type Failure struct{ Name, Message string }
+
+func (f *Failure) Error() string { return f.Message }
+
+// Map is the answer that clients of Salt know.
+func (f *Failure) Map() *msgpack.Map {
+	return msgpack.NewMap("error", msgpack.NewMap("name", f.Name, "message", f.Message))
+}
+
+// ErrorName is the class Salt uses for refusals of this kind of login.
+func ErrorName(kind string) string {
+	switch kind {
+	case "token":
+		return "TokenAuthenticationError"
+	case "eauth":
+		return "EauthAuthenticationError"
+	}
+	return "UserAuthenticationError"
+}
+
+// Check proves the caller of a clear command. Token and password are looked
+// for in creds (the load itself, or its kwargs for publish), the key of a
+// system user in load. Both maps lose what is secret in them.
+func (a *Authenticator) Check(ctx context.Context, load, creds *msgpack.Map) (Caller, error) {
+	if creds == nil {
+		creds = msgpack.NewMap()
+	}
+	defer func() {
+		for _, k := range []string{"token", "password", "key"} {
+			creds.Delete(k)
+			load.Delete(k)
+		}
+	}()
+	if _, ok := creds.Get("token"); ok {
+		return a.byToken(creds.Str("token"))
+	}
+	if _, ok := creds.Get("eauth"); ok {
+		return a.byPassword(ctx, creds)
+	}
+	return a.byKey(load)
+}
+
+func (a *Authenticator) byToken(token string) (Caller, error) {
+	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
+	if err == nil {
+		if section, ok := a.section(t.Eauth); ok {
+			return Caller{Kind: "token", Name: t.Name, Permissions: a.cfg.Permissions(section, t.Name, t.Groups)}, nil
+		}
+	}
+	a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
+	return Caller{}, &Failure{"TokenAuthenticationError", `Authentication failure of type "token" occurred.`}
+}
+
+// section is the part of external_auth for one system.
+func (a *Authenticator) section(system string) (*msgpack.Map, bool) {
+	v, ok := a.cfg.External.Get(system)
+	if !ok {
+		return nil, false
+	}
+	m, _ := v.(*msgpack.Map)
+	return m, true
+}
+
+func (a *Authenticator) byPassword(ctx context.Context, creds *msgpack.Map) (Caller, error) {
+	name, shown := creds.Str("username"), "UNKNOWN"
+	if name != "" {
+		shown = name
+	}
+	v, section, ok := a.login(ctx, creds.Str("eauth"), name, creds.Str("password"))
+	if !ok {
+		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", shown)
+		return Caller{}, &Failure{"EauthAuthenticationError",
+			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
+	}
+	return Caller{Kind: "eauth", Name: name, Permissions: a.cfg.Permissions(section, name, v.Groups)}, nil
+}
+
+func (a *Authenticator) login(ctx context.Context, system, user, password string) (Verdict, *msgpack.Map, bool) {
+	section, ok := a.section(system)
+	if !ok {
+		a.cfg.Log.Warn("external authentication system is not enabled", "eauth", system)
+		return Verdict{}, nil, false
+	}
+	select {
+	case a.queue <- struct{}{}:
+		defer func() { <-a.queue }()
+	default:
+		a.cfg.Log.Warn("too many logins at once; one is refused", "eauth", system)
+		return Verdict{}, nil, false
+	}
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return Verdict{}, nil, false
+	}
+	start := a.cfg.Now()
+	v, err := a.ask(ctx, system, user, password)
+	if err != nil {
+		a.cfg.Log.Warn("external authentication failed to answer", "eauth", system, "error", err)
+	}
+	if err != nil || !v.OK {
+		a.delay(ctx, a.cfg.Now().Sub(start))
+		return Verdict{}, nil, false
+	}
+	return v, section, true
+}
+
+func (a *Authenticator) ask(ctx context.Context, system, user, password string) (Verdict, error) {
+	if b, ok := a.cfg.Backends[system]; ok {
+		return b(ctx, user, password)
+	}
+	if a.cfg.Other != nil {
+		return a.cfg.Other(ctx, system, user, password)
+	}
+	return Verdict{}, fmt.Errorf("no backend for external_auth %q", system)
+}
+
+// delay makes all refusals take about the same time, whatever was wrong
+// (salt/auth/__init__.py time_auth).
+func (a *Authenticator) delay(ctx context.Context, took time.Duration) {
+	a.mu.Lock()
+	a.worst = max(a.worst, took)
+	worst := a.worst
+	a.mu.Unlock()
+	if worst <= 0 {
+		return
+	}
+	n, err := rand.Int(rand.Reader, big.NewInt(int64(worst/2)+1))
+	if err != nil {
+		return
+	}
+	t := time.NewTimer(worst*3/4 + time.Duration(n.Int64()) - took)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// byKey follows authenticate_key: root and the master's user may use any
+// known key, sudo_NAME likewise but acts as NAME, others need their own.
+func (a *Authenticator) byKey(load *msgpack.Map) (Caller, error) {
+	denied := &Failure{"UserAuthenticationError", `Authentication failure of type "user" occurred`}
+	key := load.Str("key")
+	if key == "" {
+		a.cfg.Log.Warn(`Authentication failure of type "user" occurred.`)
+		return Caller{}, denied
+	}
+	user, named := load.Get("user")
+	name, _ := user.(string)
+	owner, anyKey := a.owner(key)
+	switch sudo, isSudo := strings.CutPrefix(name, "sudo_"); {
+	case !named && anyKey:
+		return Caller{Kind: "user", Name: a.cfg.User, All: true}, nil
+	case isSudo && anyKey:
+		if !a.cfg.SudoACL || a.cfg.PublisherACL.Len() == 0 {
+			return Caller{Kind: "user", Name: name, All: true}, nil
+		}
+		return a.restricted(sudo, denied)
+	case (name == "root" || name == a.cfg.User) && anyKey:
+		return Caller{Kind: "user", Name: name, All: true}, nil
+	case anyKey && name != "" && (owner == "root" || owner == a.cfg.User) && owner != name:
+		// The superuser's key may be used under any other name.
+		return Caller{Kind: "user", Name: name, All: true}, nil
+	case anyKey && name != "" && a.owns(name, key):
+		return a.restricted(name, denied)
+	}
+	a.cfg.Log.Warn(`Authentication failure of type "user" occurred.`, "user", name)
+	return Caller{}, denied
+}
+
+// owner compares a key with all known ones, in constant time each.
+func (a *Authenticator) owner(key string) (string, bool) {
+	found, ok := "", false
+	for user, k := range a.cfg.UserKeys {
+		if k != "" && subtle.ConstantTimeCompare([]byte(k), []byte(key)) == 1 {
+			found, ok = user, true
+		}
+	}
+	return found, ok
+}
+
+func (a *Authenticator) owns(user, key string) bool {
+	k := a.cfg.UserKeys[user]
+	return k != "" && subtle.ConstantTimeCompare([]byte(k), []byte(key)) == 1
+}
+
+// restricted collects the permissions of publisher_acl whose user pattern
+// matches (salt/utils/master.py get_values_of_matching_keys).
+func (a *Authenticator) restricted(user string, denied *Failure) (Caller, error) {
+	var perms []any
+	for k, v := range a.cfg.PublisherACL.All() {
+		expr, _ := k.(string)
+		if !pattern.Expr(user, expr) {
+			continue
+		}
+		if l, ok := v.([]any); ok {
+			perms = append(perms, l...)
+		}
+	}
+	if len(perms) == 0 {
+		return Caller{}, denied
+	}
+	return Caller{Kind: "user", Name: user, Permissions: perms}, nil
+}
+
+// MakeToken logs a caller in and gives out a token; the empty text is Salt's
+// refusal (salt/master.py mk_token).
+func (a *Authenticator) MakeToken(ctx context.Context, load *msgpack.Map) (any, error) {
+	system, user := load.Str("eauth"), load.Str("username")
+	v, _, ok := a.login(ctx, system, user, load.Str("password"))
+	if !ok {
+		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
+		return "", nil
+	}
+	life := a.cfg.TokenExpire
+	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.cfg.ExpireOverride != nil && a.cfg.ExpireOverride(system, user) {
+		life = time.Duration(secs) * time.Second
+	}
+	t, err := a.cfg.Tokens.Make(user, system, v.Groups, life, a.cfg.Now())
+	if err != nil {
+		return nil, err
+	}
+	return t.Map(), nil
+}
+
+// GetToken describes a token; the empty map is Salt's answer for one that is
+// unknown or expired.
+func (a *Authenticator) GetToken(load *msgpack.Map) any {
+	if _, ok := load.Get("token"); !ok {
+		return false
+	}
+	t, err := a.cfg.Tokens.Get(load.Str("token"), a.cfg.Now())
+	if err != nil {
+		return msgpack.NewMap()
+	}
+	return t.Map()
+}

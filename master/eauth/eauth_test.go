@@ -1,0 +1,143 @@
+package eauth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+func newTest(t *testing.T, now *time.Time) *Authenticator {
+	t.Helper()
+	tokens, err := OpenTokens(filepath.Join(t.TempDir(), "tokens"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{
+		External:     msgpack.NewMap("auto", msgpack.NewMap("ann", []any{"test.*"}), "sharedsecret", msgpack.NewMap()),
+		Backends:     map[string]Backend{"auto": Auto, "sharedsecret": SharedSecret("s3")},
+		PublisherACL: msgpack.NewMap("bob", []any{"test.ping"}, "op.*", []any{"cmd.run"}),
+		SudoACL:      true,
+		User:         "root",
+		Permissions: func(s *msgpack.Map, user string, _ []string) []any {
+			return s.List(user)
+		},
+		UserKeys:    map[string]string{"root": "rootkey", "bob": "bobkey", "ops1": "opskey", "mallory": "malkey"},
+		Tokens:      tokens,
+		TokenExpire: time.Hour,
+		Log:         slog.New(slog.DiscardHandler),
+		Now:         func() time.Time { return *now },
+	})
+}
+
+func TestAttack02KeysAndPasswords(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	a := newTest(t, &now)
+	tests := []struct {
+		name        string
+		load, creds *msgpack.Map
+		want        string // name, "" for refused
+		all         bool
+		perms       int
+	}{
+		{"root", msgpack.NewMap("user", "root", "key", "rootkey"), nil, "root", true, 0},
+		{"any key as root", msgpack.NewMap("user", "root", "key", "bobkey"), nil, "root", true, 0},
+		{"no user", msgpack.NewMap("key", "rootkey"), nil, "root", true, 0},
+		{"no key", msgpack.NewMap("user", "root"), nil, "", false, 0},
+		{"empty key", msgpack.NewMap("user", "root", "key", ""), nil, "", false, 0},
+		{"wrong key", msgpack.NewMap("user", "root", "key", "rootkeX"), nil, "", false, 0},
+		{"key is no text", msgpack.NewMap("user", "root", "key", int64(0)), nil, "", false, 0},
+		{"user is no text", msgpack.NewMap("user", []any{"root"}, "key", "bobkey"), nil, "", false, 0},
+		{"bob", msgpack.NewMap("user", "bob", "key", "bobkey"), nil, "bob", false, 1},
+		{"bob with another's key", msgpack.NewMap("user", "bob", "key", "malkey"), nil, "", false, 0},
+		{"by pattern", msgpack.NewMap("user", "ops1", "key", "opskey"), nil, "ops1", false, 1},
+		{"no acl", msgpack.NewMap("user", "mallory", "key", "malkey"), nil, "", false, 0},
+		{"sudo acts as bob", msgpack.NewMap("user", "sudo_bob", "key", "rootkey"), nil, "bob", false, 1},
+		{"sudo of nobody", msgpack.NewMap("user", "sudo_x", "key", "rootkey"), nil, "", false, 0},
+		{"eauth", msgpack.NewMap(), msgpack.NewMap("eauth", "auto", "username", "ann", "password", "x"), "ann", false, 1},
+		{"eauth without entry", msgpack.NewMap(), msgpack.NewMap("eauth", "auto", "username", "eve", "password", "x"), "eve", false, 0},
+		{"system not enabled", msgpack.NewMap(), msgpack.NewMap("eauth", "pam", "username", "ann", "password", "x"), "", false, 0},
+		{"wrong password", msgpack.NewMap(), msgpack.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), "", false, 0},
+		{"unknown token", msgpack.NewMap(), msgpack.NewMap("token", "../../etc/passwd"), "", false, 0},
+		{"token is no text", msgpack.NewMap(), msgpack.NewMap("token", nil), "", false, 0},
+		{"root key does not help a bad token", msgpack.NewMap("user", "root", "key", "rootkey"), msgpack.NewMap("token", ""), "", false, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := a.Check(context.Background(), tt.load, tt.creds)
+			if (err == nil) != (tt.want != "") || c.Name != tt.want || c.All != tt.all || len(c.Permissions) != tt.perms {
+				t.Errorf("got %+v, %v", c, err)
+			}
+			if _, ok := tt.load.Get("key"); ok {
+				t.Error("the key is still in the load")
+			}
+		})
+	}
+}
+
+func TestAttack29ExpiredToken(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	a := newTest(t, &now)
+	v, err := a.MakeToken(context.Background(), msgpack.NewMap("eauth", "auto", "username", "ann", "password", "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := v.(*msgpack.Map).Str("token")
+	if len(tok) != 64 {
+		t.Fatalf("token %q", tok)
+	}
+	use := func() error {
+		_, err := a.Check(context.Background(), msgpack.NewMap(), msgpack.NewMap("token", tok))
+		return err
+	}
+	if err := use(); err != nil {
+		t.Errorf("fresh token: %v", err)
+	}
+	if m := a.GetToken(msgpack.NewMap("token", tok)).(*msgpack.Map); m.Str("name") != "ann" || m.Str("eauth") != "auto" {
+		t.Errorf("get_token says %v", m)
+	}
+	now = now.Add(time.Hour)
+	var f *Failure
+	if err := use(); !errors.As(err, &f) || f.Name != "TokenAuthenticationError" {
+		t.Errorf("at the moment it expires: %v", err)
+	}
+	now = now.Add(-time.Minute)
+	if err := use(); err == nil {
+		t.Error("it works again after the clock went back: it was not removed")
+	}
+	if m := a.GetToken(msgpack.NewMap("token", tok)).(*msgpack.Map); m.Len() != 0 {
+		t.Errorf("get_token says %v", m)
+	}
+}
+
+func TestTokenFiles(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	a := newTest(t, &now)
+	dir := a.cfg.Tokens.dir
+	tok, err := a.cfg.Tokens.Make("ann", "auto", []string{"wheel"}, time.Minute, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, tok.Token+".p"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("token file: %v, %v", info, err)
+	}
+	bad := filepath.Join(dir, "00112233445566778899aabbccddeeff.p")
+	if err := os.WriteFile(bad, []byte{0xdd, 0xff, 0xff, 0xff, 0xff}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.cfg.Tokens.Get("00112233445566778899aabbccddeeff", now); err == nil {
+		t.Error("a corrupt token is accepted")
+	}
+	if err := a.cfg.Tokens.Clean(now.Add(2 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("%d files left after cleaning", len(left))
+	}
+}

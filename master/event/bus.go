@@ -1,0 +1,192 @@
+package event
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// DefaultMaxSize is the default of max_event_size, in bytes.
+const DefaultMaxSize = 1 << 20
+
+// Bus hands every fired event to every subscriber. All methods may be called
+// concurrently.
+type Bus struct {
+	now     func() time.Time
+	maxSize int
+
+	mu     sync.Mutex
+	sinks  map[sink]struct{}
+	closed bool
+
+	fired   atomic.Uint64
+	lost    atomic.Uint64
+	readers atomic.Int64 // that want events packed
+}
+
+// sink is told of each event under the lock of the bus; it must not block.
+type sink interface {
+	deliver(*Event)
+	end()
+}
+
+// NewBus makes a bus. now gives the time for _stamp. maxSize bounds the
+// packed data of an event in bytes (max_event_size); larger values inside it
+// are replaced for whoever reads the packed form. 0 means DefaultMaxSize.
+func NewBus(now func() time.Time, maxSize int) *Bus {
+	if maxSize <= 0 {
+		maxSize = DefaultMaxSize
+	}
+	return &Bus{now: now, maxSize: maxSize, sinks: map[sink]struct{}{}}
+}
+
+// Stamp is a time as Salt 3008 writes it into _stamp: UTC, ISO 8601 with
+// microseconds (left out when they are zero, as Python does) and "+00:00".
+func Stamp(t time.Time) string {
+	t = t.UTC().Truncate(time.Microsecond)
+	if t.Nanosecond() == 0 {
+		return t.Format("2006-01-02T15:04:05+00:00")
+	}
+	return t.Format("2006-01-02T15:04:05.000000+00:00")
+}
+
+// Fire puts an event on the bus and returns at once. As in Salt, _stamp is
+// set to the time of firing, in its old place if there was one. data itself
+// is not changed, but it and everything in it belong to the subscribers from
+// then on: the caller must not change it.
+//
+// Sources: salt/utils/event.py SaltEvent.fire_event.
+func (b *Bus) Fire(tag string, data *msgpack.Map) error {
+	stamped := data.Clone()
+	stamped.Set("_stamp", Stamp(b.now()))
+	return b.put(Event{Tag: tag, Data: stamped, Origin: Internal})
+}
+
+// Relay puts an event of another origin on the bus. Its _stamp is kept; one
+// that has none is stamped now. The data is not changed.
+func (b *Bus) Relay(tag string, data *msgpack.Map, from Origin) error {
+	if _, ok := data.Get("_stamp"); !ok {
+		data = data.Clone()
+		data.Set("_stamp", Stamp(b.now()))
+	}
+	return b.put(Event{Tag: tag, Data: orEmpty(data), Origin: from})
+}
+
+func (b *Bus) put(e Event) error {
+	if err := CheckTag(e.Tag); err != nil {
+		return err
+	}
+	if e.wire == nil {
+		e.wire = &wire{maxSize: b.maxSize}
+	}
+	b.fired.Add(1)
+	if b.readers.Load() > 0 {
+		e.wire.pack(e.Tag, e.Data) // here, so that others need not wait for it
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for s := range b.sinks {
+		s.deliver(&e)
+	}
+	return nil
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	Fired       uint64 // events put on the bus
+	Lost        uint64 // events that slow subscribers in the process lost, all together
+	Subscribers int    // subscribers and socket servers now
+}
+
+// Stats reads the counters.
+func (b *Bus) Stats() Stats {
+	b.mu.Lock()
+	n := len(b.sinks)
+	b.mu.Unlock()
+	return Stats{Fired: b.fired.Load(), Lost: b.lost.Load(), Subscribers: n}
+}
+
+// Close ends all subscriptions. Events fired later reach nobody.
+func (b *Bus) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for s := range b.sinks {
+		delete(b.sinks, s)
+		s.end()
+	}
+}
+
+func (b *Bus) attach(s sink) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		s.end()
+		return
+	}
+	b.sinks[s] = struct{}{}
+}
+
+func (b *Bus) detach(s sink) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.sinks[s]; ok {
+		delete(b.sinks, s)
+		s.end()
+	}
+}
+
+// Subscription is one reader inside the process. C is closed by Close and
+// when the bus closes.
+type Subscription struct {
+	C <-chan Event
+
+	bus     *Bus
+	name    string
+	c       chan Event
+	filter  Filter
+	pending uint64 // lost since the last delivery; under the lock of the bus
+	lost    atomic.Uint64
+}
+
+// Subscribe adds a reader. name is for logs and status. depth is the number
+// of events that may wait (at least 1); when it is reached, new events are
+// lost for this reader and counted.
+func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
+	c := make(chan Event, max(depth, 1))
+	s := &Subscription{C: c, c: c, bus: b, name: name, filter: filter}
+	b.attach(s)
+	return s
+}
+
+// Dropped is the number of events lost so far.
+func (s *Subscription) Dropped() uint64 { return s.lost.Load() }
+
+// String names the subscription and its losses.
+func (s *Subscription) String() string {
+	return fmt.Sprintf("%s (%d waiting, %d lost)", s.name, len(s.c), s.Dropped())
+}
+
+// Close ends the subscription and closes C. It may be called more than once.
+func (s *Subscription) Close() { s.bus.detach(s) }
+
+func (s *Subscription) deliver(e *Event) {
+	if s.filter != nil && !s.filter(e.Tag) {
+		return
+	}
+	mine := *e
+	mine.Lost = s.pending
+	select {
+	case s.c <- mine:
+		s.pending = 0
+	default:
+		s.pending++
+		s.lost.Add(1)
+		s.bus.lost.Add(1)
+	}
+}
+
+func (s *Subscription) end() { close(s.c) }

@@ -1,0 +1,187 @@
+package event
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// maxClientFrame bounds one frame that a Listener accepts, in bytes. It is
+// wide since the master of a Salt release may be on the other side.
+const maxClientFrame = 64 << 20
+
+// Listener reads events from the pub socket of a master, ours or a Python one
+// of 3006 to 3008. It is for one goroutine; Close may come from another.
+type Listener struct {
+	conn   net.Conn
+	buf    []byte // unread bytes
+	prefix bool   // frames have a length prefix
+	known  bool   // prefix is known
+}
+
+// DialPub connects to master_event_pub.ipc in sockDir. Events fired before it
+// returns may or may not be seen, later ones will be. The context bounds the
+// connecting only.
+func DialPub(ctx context.Context, sockDir string) (*Listener, error) {
+	c, err := dial(ctx, sockDir, pubName)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{conn: c}, nil
+}
+
+func dial(ctx context.Context, dir, name string) (net.Conn, error) {
+	path := filepath.Join(dir, name)
+	if n := len(path); n > maxSocketPath {
+		return nil, fmt.Errorf("event socket %s: path has %d bytes, the system allows %d", path, n, maxSocketPath)
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to event socket: %w", err)
+	}
+	return c, nil
+}
+
+// Close hangs up; a waiting Next returns an error.
+func (l *Listener) Close() error { return l.conn.Close() }
+
+// Next waits for the next event. It returns the error of ctx when that ends
+// first (the Listener stays usable), io.EOF when the master has hung up, and
+// ErrFrame when what came is no event.
+func (l *Listener) Next(ctx context.Context) (Event, error) {
+	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			l.conn.SetReadDeadline(time.Time{})
+		}
+	}()
+	for {
+		if err := ctx.Err(); err != nil {
+			return Event{}, err
+		}
+		v, ok, err := l.frame()
+		if err != nil {
+			return Event{}, err
+		}
+		if ok {
+			e, _, err := eventOf(v)
+			e.Origin = Socket
+			return e, err
+		}
+		if err := l.more(); err != nil {
+			if ctx.Err() != nil {
+				return Event{}, ctx.Err()
+			}
+			return Event{}, fmt.Errorf("read event socket: %w", err)
+		}
+	}
+}
+
+// frame takes one whole frame from the buffer, if there is one. A frame
+// starts with a map head (above 0x7f), a length prefix with a small byte.
+func (l *Listener) frame() (any, bool, error) {
+	if len(l.buf) == 0 {
+		return nil, false, nil
+	}
+	if !l.known {
+		l.known, l.prefix = true, l.buf[0] < 0x80
+	}
+	if l.prefix {
+		if len(l.buf) < prefixLen {
+			return nil, false, nil
+		}
+		n := int(binary.BigEndian.Uint32(l.buf))
+		if n > maxClientFrame {
+			return nil, false, fmt.Errorf("%w: claims %d bytes", ErrFrame, n)
+		}
+		if len(l.buf) < prefixLen+n {
+			return nil, false, nil
+		}
+		v, err := msgpack.Decode(l.buf[prefixLen:prefixLen+n], limits)
+		l.buf = l.buf[prefixLen+n:]
+		if err != nil {
+			return nil, false, fmt.Errorf("%w: %w", ErrFrame, err)
+		}
+		return v, true, nil
+	}
+	v, n, err := msgpack.DecodePrefix(l.buf, limits)
+	switch {
+	case errors.Is(err, msgpack.ErrShort) && len(l.buf) < maxClientFrame:
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	l.buf = l.buf[n:]
+	return v, true, nil
+}
+
+// more reads what is there behind the unread bytes. The buffer doubles when
+// it is full, so that a large frame is looked at a few times only.
+func (l *Listener) more() error {
+	if cap(l.buf)-len(l.buf) < 4<<10 {
+		grown := make([]byte, len(l.buf), max(64<<10, 2*len(l.buf)))
+		copy(grown, l.buf)
+		l.buf = grown
+	}
+	n, err := l.conn.Read(l.buf[len(l.buf):cap(l.buf)])
+	l.buf = l.buf[:len(l.buf)+n]
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// Sender fires events through the pull socket of a master. Its methods may
+// not be called concurrently.
+type Sender struct {
+	conn net.Conn
+	now  func() time.Time
+}
+
+// DialPull connects to master_event_pull.ipc in sockDir; that takes the
+// rights of root or of the master's user.
+func DialPull(ctx context.Context, sockDir string) (*Sender, error) {
+	c, err := dial(ctx, sockDir, pullName)
+	if err != nil {
+		return nil, err
+	}
+	return &Sender{conn: c, now: time.Now}, nil
+}
+
+// Fire sends one event with the time of now as _stamp. When it returns, the
+// event is with the kernel, not yet with the subscribers. After an error the
+// Sender must be closed.
+func (s *Sender) Fire(ctx context.Context, tag string, data *msgpack.Map) error {
+	if err := CheckTag(tag); err != nil {
+		return err
+	}
+	stamped := data.Clone()
+	stamped.Set("_stamp", Stamp(s.now()))
+	frame, _, err := packFrame(tag, stamped, DefaultMaxSize)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { s.conn.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := s.conn.Write(frame); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return fmt.Errorf("fire event %q: %w", tag, err)
+	}
+	return nil
+}
+
+// Close hangs up.
+func (s *Sender) Close() error { return s.conn.Close() }

@@ -1,0 +1,158 @@
+package event
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// Errors for events that cannot be carried.
+var (
+	// ErrTag means that the tag is empty, too long, not text, or holds the
+	// separator.
+	ErrTag = errors.New("event: bad tag")
+	// ErrFrame means that bytes from a socket are not a frame with an event.
+	ErrFrame = errors.New("event: bad frame")
+)
+
+const (
+	tagEnd = "\n\n"
+	// maxTag bounds tags in bytes. Salt has no bound; its longest own tags
+	// are a job id and a minion id long.
+	maxTag = 4096
+	// frameHead is {"head": {}, "body": before the head of the body.
+	frameHead = "\x82\xa4head\x80\xa4body"
+	// prefixLen is the length prefix, binHead the longest head of a bin.
+	prefixLen, binHead = 4, 5
+)
+
+// limits bound what is decoded from a socket.
+var limits = msgpack.Limits{Depth: 64, Nodes: 1 << 20}
+
+// CheckTag tells whether a tag may go on the bus: 1 to 4096 bytes of UTF-8
+// without an empty line in it.
+func CheckTag(tag string) error {
+	switch {
+	case tag == "":
+		return fmt.Errorf("%w: empty", ErrTag)
+	case len(tag) > maxTag:
+		return fmt.Errorf("%w: %d bytes", ErrTag, len(tag))
+	case !utf8.ValidString(tag):
+		return fmt.Errorf("%w: not utf-8", ErrTag)
+	case bytes.Contains([]byte(tag), []byte(tagEnd)) || tag[len(tag)-1] == '\n':
+		return fmt.Errorf("%w: holds the separator", ErrTag)
+	}
+	return nil
+}
+
+// packFrame builds prefix, frame head and body in one buffer. The frame for
+// readers without prefix is frame[prefixLen:].
+func packFrame(tag string, data *msgpack.Map, maxSize int) (frame, body []byte, err error) {
+	const room = prefixLen + len(frameHead) + binHead
+	buf := make([]byte, room, room+len(tag)+256)
+	buf = append(buf, tag...)
+	buf = append(buf, tagEnd...)
+	start := len(buf)
+	buf, err = msgpack.Append(buf, orEmpty(data), msgpack.Modern)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pack event %q: %w", tag, err)
+	}
+	if maxSize > 0 && len(buf)-start > maxSize {
+		buf, err = msgpack.Append(buf[:start], trim(data, maxSize), msgpack.Modern)
+		if err != nil {
+			return nil, nil, fmt.Errorf("pack event %q: %w", tag, err)
+		}
+	}
+	return seal(buf, room)
+}
+
+// frameBody puts a body that is packed already into a frame.
+func frameBody(body []byte) ([]byte, []byte, error) {
+	const room = prefixLen + len(frameHead) + binHead
+	buf := make([]byte, room, room+len(body))
+	return seal(append(buf, body...), room)
+}
+
+// seal writes the heads right before the body, which starts at room.
+func seal(buf []byte, room int) (frame, body []byte, err error) {
+	body = buf[room:]
+	n := len(body)
+	if n > math.MaxInt32 {
+		return nil, nil, fmt.Errorf("pack event: %d bytes", n)
+	}
+	var head []byte
+	switch {
+	case n <= math.MaxUint8:
+		head = []byte{0xc4, byte(n)}
+	case n <= math.MaxUint16:
+		head = binary.BigEndian.AppendUint16([]byte{0xc5}, uint16(n))
+	default:
+		head = binary.BigEndian.AppendUint32([]byte{0xc6}, uint32(n))
+	}
+	at := room - len(head)
+	copy(buf[at:], head)
+	at -= len(frameHead)
+	copy(buf[at:], frameHead)
+	at -= prefixLen
+	binary.BigEndian.PutUint32(buf[at:], uint32(len(buf)-at-prefixLen))
+	return buf[at:], body, nil
+}
+
+func orEmpty(m *msgpack.Map) *msgpack.Map {
+	if m == nil {
+		return &msgpack.Map{}
+	}
+	return m
+}
+
+// parseFrame reads the event of one frame without prefix, and the event's
+// travelling form. Neither is part of b.
+func parseFrame(b []byte) (Event, []byte, error) {
+	v, err := msgpack.Decode(b, limits)
+	if err != nil {
+		return Event{}, nil, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return eventOf(v)
+}
+
+// eventOf reads the event of a decoded frame.
+func eventOf(v any) (Event, []byte, error) {
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return Event{}, nil, fmt.Errorf("%w: not a map", ErrFrame)
+	}
+	body, ok := m.Bytes("body")
+	if !ok {
+		return Event{}, nil, fmt.Errorf("%w: no body", ErrFrame)
+	}
+	e, err := ParseBody(body)
+	return e, body, err
+}
+
+// ParseBody reads an event from its travelling form (tag, "\n\n", packed
+// map). Peers send events in this form (salt/utils/event.py
+// SaltEvent.unpack). The event does not keep body.
+func ParseBody(body []byte) (Event, error) {
+	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
+	if !ok {
+		return Event{}, fmt.Errorf("%w: no separator", ErrFrame)
+	}
+	t := string(tag)
+	if err := CheckTag(t); err != nil {
+		return Event{}, err
+	}
+	v, err := msgpack.Decode(rest, limits)
+	if err != nil {
+		return Event{}, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	data, ok := v.(*msgpack.Map)
+	if !ok {
+		return Event{}, fmt.Errorf("%w: data is not a map", ErrFrame)
+	}
+	return Event{Tag: t, Data: data}, nil
+}

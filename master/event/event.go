@@ -1,0 +1,105 @@
+package event
+
+import (
+	"strings"
+	"sync"
+
+	"saltern/master/msgpack"
+)
+
+// Origin says who put an event on the bus.
+type Origin uint8
+
+const (
+	// Internal events were fired by this master.
+	Internal Origin = iota
+	// Socket events came through the pull socket from a local process.
+	Socket
+	// Peer events were fired by another master of the cluster.
+	Peer
+)
+
+// String is the word for logs.
+func (o Origin) String() string {
+	switch o {
+	case Socket:
+		return "socket"
+	case Peer:
+		return "peer"
+	}
+	return "internal"
+}
+
+// Event is one event as a subscriber gets it. Its data is shared by all
+// subscribers and must not be changed.
+type Event struct {
+	Tag    string
+	Data   *msgpack.Map
+	Origin Origin
+	// Lost is the number of events that this subscriber lost between the
+	// previous event it got and this one. Those were events that its filter
+	// had let through.
+	Lost uint64
+
+	wire *wire
+}
+
+// Body returns the event as it travels: tag, "\n\n" and the packed map, not
+// larger than the bus allows. The bytes are shared and must not be changed.
+// An event that did not come from a bus is packed anew for each call.
+func (e Event) Body() ([]byte, error) {
+	w := e.wire
+	if w == nil {
+		w = &wire{}
+	}
+	w.pack(e.Tag, e.Data)
+	return w.body, w.err
+}
+
+// wire holds the packed form of one event, made on first use.
+type wire struct {
+	once    sync.Once
+	maxSize int
+	frame   []byte // length prefix and frame
+	body    []byte // part of frame
+	err     error
+}
+
+func (w *wire) pack(tag string, data *msgpack.Map) {
+	w.once.Do(func() {
+		if w.frame != nil {
+			return
+		}
+		w.frame, w.body, w.err = packFrame(tag, data, w.maxSize)
+	})
+}
+
+// Tag joins parts to "salt/<part>/<part>", leaving out empty ones
+// (salt/utils/event.py tagify).
+func Tag(parts ...string) string {
+	var b strings.Builder
+	b.WriteString("salt")
+	for _, p := range parts {
+		if p != "" {
+			b.WriteByte('/')
+			b.WriteString(p)
+		}
+	}
+	return b.String()
+}
+
+// Filter chooses events by tag. It is called while an event is handed out, so
+// it must be quick and must not call the bus. A nil Filter lets all through.
+type Filter func(tag string) bool
+
+// Prefix lets through tags that start with one of the given texts.
+func Prefix(prefixes ...string) Filter {
+	return func(tag string) bool {
+		for _, p := range prefixes {
+			if strings.HasPrefix(tag, p) {
+				return true
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,100 @@
+package event
+
+import (
+	"net"
+	"sync"
+)
+
+// batch is the most frames that go out in one writev(2).
+const batch = 64
+
+// reader is one connection on the pub socket. Its queue is bounded in bytes;
+// the frames in it are shared with the other readers.
+type reader struct {
+	conn *net.UnixConn
+	uid  uint32
+	wake chan struct{}
+	gone chan struct{} // closed when the other side has hung up
+
+	mu    sync.Mutex
+	queue [][]byte
+	bytes int // queued and being written
+}
+
+// push queues a frame; false means that the bound is reached.
+func (r *reader) push(frame []byte, bound int) bool {
+	r.mu.Lock()
+	// A frame larger than the bound may wait alone, or nobody could get it.
+	if r.bytes > 0 && r.bytes+len(frame) > bound {
+		r.mu.Unlock()
+		return false
+	}
+	r.bytes += len(frame)
+	r.queue = append(r.queue, frame)
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (r *reader) waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes
+}
+
+// take moves up to batch frames to out.
+func (r *reader) take(out [][]byte) ([][]byte, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(batch, len(r.queue))
+	out = append(out, r.queue[:n]...)
+	size := 0
+	for i := range n {
+		size += len(r.queue[i])
+		r.queue[i] = nil
+	}
+	r.queue = r.queue[n:]
+	if len(r.queue) == 0 {
+		r.queue = nil
+	}
+	return out, size
+}
+
+// write sends frames until the connection ends.
+func (r *reader) write() {
+	var room [batch][]byte
+	for {
+		frames, size := r.take(room[:0])
+		if len(frames) == 0 {
+			select {
+			case <-r.wake:
+				continue
+			case <-r.gone:
+				return
+			}
+		}
+		buffers := net.Buffers(frames)
+		if _, err := buffers.WriteTo(r.conn); err != nil {
+			return
+		}
+		clear(room[:])
+		r.mu.Lock()
+		r.bytes -= size
+		r.mu.Unlock()
+	}
+}
+
+// watch reads and forgets, since readers have nothing to say, until the other
+// side hangs up or the connection is closed.
+func (r *reader) watch() {
+	defer close(r.gone)
+	var b [512]byte
+	for {
+		if _, err := r.conn.Read(b[:]); err != nil {
+			return
+		}
+	}
+}

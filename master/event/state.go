@@ -1,0 +1,109 @@
+package event
+
+import (
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// maxStateErrors bounds the events that one return can cause.
+const maxStateErrors = 1000
+
+// FireStateErrors fires the events that Salt adds for failed states when a
+// state run comes back with a return code: for each state with result false
+// one tagged "<module>.<function>" and one tagged
+// salt/job/<jid>/sub/<id>/error/<fun>. Other returns fire nothing. At most
+// 1000 states of one return are told of.
+//
+// The first tag is made of text from the minion; it is fired only if it looks
+// like the name of a state function, so that no minion can forge other tags.
+//
+// Sources: salt/utils/event.py fire_ret_load, SUB_EVENT.
+func (b *Bus) FireStateErrors(load *msgpack.Map) {
+	v, codes := value(load, "return"), value(load, "retcode")
+	if fun := load.Str("fun"); fun != "" {
+		b.stateErrors(load, fun, v, codes)
+		return
+	}
+	for i, f := range load.List("fun") {
+		fun, _ := f.(string)
+		b.stateErrors(load, fun, pick(v, fun, i), pick(codes, fun, i))
+	}
+}
+
+// pick takes the part of a compound job's result for one function: results
+// are a list in order or a map by function.
+func pick(v any, fun string, i int) any {
+	switch v := v.(type) {
+	case []any:
+		if i < len(v) {
+			return v[i]
+		}
+	case *msgpack.Map:
+		inner, _ := v.Get(fun)
+		return inner
+	}
+	return nil
+}
+
+func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
+	if fun != "state.sls" && fun != "state.highstate" {
+		return
+	}
+	states, ok := ret.(*msgpack.Map)
+	if code, _ := retcode.(int64); code == 0 || !ok {
+		return
+	}
+	n := 0
+	for k, v := range states.All() {
+		key, _ := k.(string)
+		chunk, ok := v.(*msgpack.Map)
+		if !ok || key == "" {
+			continue
+		}
+		if result, isBool := value(chunk, "result").(bool); !isBool || result {
+			continue
+		}
+		if n++; n > maxStateErrors {
+			return
+		}
+		parts := strings.Split(key, "_|-")
+		name := parts[0] + "." + parts[len(parts)-1]
+		data := chunk.Clone()
+		data.Set("retcode", retcode)
+		if functionName(name) {
+			b.Fire(name, data)
+		}
+		sub := data.Clone()
+		sub.Set("jid", value(load, "jid"))
+		sub.Set("id", value(load, "id"))
+		sub.Set("success", false)
+		sub.Set("return", "Error: "+name)
+		sub.Set("fun", fun)
+		if user, ok := load.Get("user"); ok {
+			sub.Set("user", user)
+		}
+		b.Fire(Tag("job", load.Str("jid"), "sub", load.Str("id"), "error", fun), sub)
+	}
+}
+
+func value(m *msgpack.Map, key string) any {
+	v, _ := m.Get(key)
+	return v
+}
+
+// functionName tells whether s is <module>.<function>.
+func functionName(s string) bool {
+	dots := 0
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c == '.':
+			dots++
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_':
+		default:
+			return false
+		}
+	}
+	return dots == 1 && len(s) <= 128
+}

@@ -1,0 +1,123 @@
+package event
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// skippable is the largest frame that is read past; a longer claim ends the
+// connection.
+const skippable = 64 << 20
+
+// addWriter takes a connection on the pull socket. The mode of the socket
+// keeps other users away; asking the kernel for the user as well covers a
+// socket whose mode somebody has widened.
+func (s *Server) addWriter(c *net.UnixConn) error {
+	uid, err := s.cfg.peerUID(c)
+	if err != nil {
+		return err
+	}
+	if !s.mayFire(uid) {
+		return fmt.Errorf("user %d may not fire events", uid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case len(s.writers) >= s.cfg.MaxWriters:
+		return fmt.Errorf("%d writers already", len(s.writers))
+	}
+	s.writers[c] = struct{}{}
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		err := s.read(c)
+		c.Close()
+		s.mu.Lock()
+		delete(s.writers, c)
+		s.mu.Unlock()
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			s.log.Warn("event socket: writer cut off", "uid", uid, "err", err)
+		}
+	}()
+	return nil
+}
+
+// read puts the events of one writer on the bus until it hangs up. A frame
+// that is no event is counted and skipped: the length prefix says where the
+// next one starts. A writer may be silent for ever between frames but not
+// inside one.
+func (s *Server) read(c *net.UnixConn) error {
+	in := bufio.NewReaderSize(c, 16<<10)
+	for {
+		if err := c.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+		if _, err := in.Peek(1); err != nil {
+			return ended(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(s.cfg.FrameTimeout)); err != nil {
+			return err
+		}
+		var head [prefixLen]byte
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return ended(err)
+		}
+		n := int64(binary.BigEndian.Uint32(head[:]))
+		switch {
+		case n > skippable:
+			s.bad.Add(1)
+			return fmt.Errorf("%w: claims %d bytes", ErrFrame, n)
+		case n > int64(s.cfg.MaxFrame):
+			s.bad.Add(1)
+			s.log.Warn("event socket: frame too large, skipped", "bytes", n, "limit", s.cfg.MaxFrame)
+			if _, err := io.CopyN(io.Discard, in, n); err != nil {
+				return ended(err)
+			}
+			continue
+		}
+		var frame bytes.Buffer // grows as bytes arrive, not as they are claimed
+		if _, err := io.CopyN(&frame, in, n); err != nil {
+			return ended(err)
+		}
+		if err := s.take(frame.Bytes()); err != nil {
+			s.bad.Add(1)
+			s.log.Warn("event socket: bad event skipped", "err", err)
+		}
+	}
+}
+
+// take puts the event of a frame on the bus. Its bytes go to the readers as
+// they came, unless they are too many or lack the time.
+func (s *Server) take(frame []byte) error {
+	e, body, err := parseFrame(frame)
+	if err != nil {
+		return err
+	}
+	e.Origin = Socket
+	_, stamped := e.Data.Get("_stamp")
+	if !stamped || len(frame) > s.bus.maxSize {
+		return s.bus.Relay(e.Tag, e.Data, Socket)
+	}
+	e.wire = &wire{}
+	e.wire.frame, e.wire.body, err = frameBody(body)
+	if err != nil {
+		return err
+	}
+	return s.bus.put(e)
+}
+
+// ended turns the ways in which a writer may hang up into nil.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

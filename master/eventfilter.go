@@ -1,0 +1,107 @@
+package master
+
+import (
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// maxEventTag bounds the tag of a minion's event.
+const maxEventTag = 512
+
+// eventFilter decides which tags a minion may fire on the master's bus. It is
+// an allow-list: the name space "salt/" and every other tag that the master,
+// its tools or its peers use belong to them, except for the forms below that
+// carry the sender's own id. All other tags are the administrators' own and
+// are free, unless saltern_minion_event_prefixes restricts them.
+//
+// Salt's own deny-list (salt/daemons/masterapi.py MINION_EVENT_BLACKLIST) let
+// through what it did not spell (CVE-2025-22239, CVE-2025-22236).
+type eventFilter struct {
+	// prefixes, when set, are the only ones for tags outside "salt/".
+	prefixes []string
+}
+
+// reserved first parts of a tag, compared without regard to case and to
+// slashes in front.
+var reservedTags = map[string]bool{
+	"": true, "salt": true, "key": true, "auth": true, "minion": true, "syndic": true, "cluster": true,
+	"master": true, "run": true, "runner": true, "wheel": true, "job": true, "presence": true,
+	"resource": true, "__master_disconnected": true, "raft": true,
+}
+
+// plainTags are tags without the sender's id that minions of Salt send.
+var plainTags = map[string]bool{"minion_start": true, "minion_ping": true, "_salt_error": true, "_minion_mine": true}
+
+// own is the list of name spaces below "salt/" whose next part must be the
+// sender's id.
+var ownSpaces = map[string]bool{"minion": true, "beacon": true, "engines": true, "state_result": true, "proxy": true, "schedule": true}
+
+// testSpace is the one name space below "salt/" that is free: no part of Salt
+// fires there or listens there, and people try their event buses with it.
+const testSpace = "test"
+
+// allowed tells whether the minion id may fire tag.
+func (f eventFilter) allowed(id, tag string) bool {
+	if tag == "" || len(tag) > maxEventTag || strings.ContainsFunc(tag, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+		return false
+	}
+	if plainTags[tag] {
+		return true
+	}
+	parts := strings.Split(tag, "/")
+	first := strings.ToLower(strings.TrimSpace(parts[0]))
+	if first == "salt" && parts[0] == "salt" {
+		if ownTag(id, parts[1:]) {
+			return true
+		}
+		if len(parts) < 3 || parts[1] != testSpace {
+			return false
+		}
+	} else if reservedTags[first] || isJID(first) {
+		return false
+	}
+	if len(f.prefixes) == 0 {
+		return true
+	}
+	for _, p := range f.prefixes {
+		if tag == p || strings.HasPrefix(tag, strings.TrimSuffix(p, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// ownTag judges what follows "salt/": the sender's own name spaces, and the
+// progress and start of a job on the sender:
+// salt/job/<jid>/prog/<id>/…, salt/job/<jid>/start/<id>, salt/state_result/<id>/….
+func ownTag(id string, parts []string) bool {
+	if len(parts) >= 3 && ownSpaces[parts[0]] {
+		return parts[1] == id
+	}
+	if len(parts) >= 4 && parts[0] == "job" && isJID(parts[1]) {
+		return (parts[2] == "prog" || parts[2] == "start") && parts[3] == id
+	}
+	return false
+}
+
+func isJID(s string) bool {
+	if len(s) < 20 {
+		return false
+	}
+	return strings.Trim(s[:20], "0123456789") == ""
+}
+
+// ownData makes sure that an event's data does not speak for another minion:
+// an id at its top is the sender's.
+func ownData(id string, data any) *msgpack.Map {
+	m, ok := data.(*msgpack.Map)
+	if !ok {
+		return msgpack.NewMap("data", data, "id", id)
+	}
+	if v, ok := m.Get("id"); ok && v != id {
+		m = m.Clone()
+		m.Set("id", id)
+	}
+	return m
+}

@@ -1,0 +1,149 @@
+package fileserver
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// maxCachedLists bounds the list cache: with __env__ any name that a minion
+// makes up is an environment. When it is full, lists are built each time.
+const maxCachedLists = 200
+
+type listKey struct{ backend, env string }
+
+// cachedList is a listing as it goes on the wire, sorted.
+type cachedList struct {
+	files, dirs, emptyDirs []any
+	links                  *msgpack.Map
+	made                   time.Time
+	known                  bool // the backend has the environment
+}
+
+func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedList, error) {
+	key := listKey{b.Name(), env}
+	s.mu.Lock()
+	c := s.cached[key]
+	s.mu.Unlock()
+	if c != nil {
+		if age := s.cfg.Now().Sub(c.made); age >= 0 && age < s.cfg.ListCacheTime {
+			return c, nil
+		}
+	}
+	v, err, _ := s.lists.Do(key.backend+"\x00"+env, func() (any, error) {
+		// Others may wait for this walk, so it does not end with ctx.
+		l, err := b.List(context.WithoutCancel(ctx), env)
+		if err != nil {
+			return nil, err
+		}
+		c := &cachedList{made: s.cfg.Now(), links: msgpack.NewMap(), known: l != nil}
+		if l != nil {
+			c.files = boxed(slices.Sorted(maps.Keys(l.Files)))
+			c.dirs = boxed(slices.Sorted(maps.Keys(l.Dirs)))
+			c.emptyDirs = boxed(slices.Sorted(maps.Keys(l.EmptyDirs)))
+			for _, k := range slices.Sorted(maps.Keys(l.Links)) {
+				c.links.Set(k, l.Links[k])
+			}
+		}
+		s.keepList(key, c)
+		return c, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*cachedList), nil
+}
+
+func (s *Server) keepList(key listKey, c *cachedList) {
+	if s.cfg.ListCacheTime < 0 || !c.known {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.cached[key]; !there && len(s.cached) >= maxCachedLists {
+		for k, old := range s.cached {
+			if c.made.Sub(old.made) >= s.cfg.ListCacheTime {
+				delete(s.cached, k)
+			}
+		}
+		if len(s.cached) >= maxCachedLists {
+			return
+		}
+	}
+	s.cached[key] = c
+}
+
+// listed answers the three requests for lists.
+func (s *Server) listed(ctx context.Context, load *msgpack.Map, part func(*cachedList) []any) (any, error) {
+	env, prefix, ok := listArgs(load)
+	if !ok {
+		return []any{}, nil
+	}
+	var out []any
+	back, _ := load.Get("fsbackend")
+	for _, b := range s.choose(back) {
+		c, err := s.listing(ctx, b, env)
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = part(c)
+		} else if more := part(c); len(more) > 0 {
+			out = union(out, more)
+		}
+	}
+	if prefix != "" {
+		var some []any
+		for _, v := range out {
+			if strings.HasPrefix(v.(string), prefix) {
+				some = append(some, v)
+			}
+		}
+		out = some
+	}
+	if out == nil {
+		out = []any{}
+	}
+	return out, nil
+}
+
+func (s *Server) symlinks(ctx context.Context, load *msgpack.Map) (any, error) {
+	out := msgpack.NewMap()
+	env, prefix, ok := listArgs(load)
+	if !ok {
+		return out, nil
+	}
+	back, _ := load.Get("fsbackend")
+	for _, b := range s.choose(back) {
+		c, err := s.listing(ctx, b, env)
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range c.links.All() {
+			if strings.HasPrefix(k.(string), prefix) {
+				out.Set(k, v)
+			}
+		}
+	}
+	return out, nil
+}
+
+func listArgs(load *msgpack.Map) (env, prefix string, ok bool) {
+	v, has := load.Get("saltenv")
+	if !has {
+		return "", "", false
+	}
+	env, ok = text(v)
+	return env, strings.Trim(load.Str("prefix"), "/"), ok && len(env) <= 255
+}
+
+// union merges two sorted lists of texts.
+func union(a, b []any) []any {
+	out := append(slices.Clone(a), b...)
+	slices.SortFunc(out, func(x, y any) int { return strings.Compare(x.(string), y.(string)) })
+	return slices.Compact(out)
+}

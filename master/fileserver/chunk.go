@@ -1,0 +1,171 @@
+package fileserver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"saltern/master/msgpack"
+)
+
+// Chunk is a part of a file that is read when it is packed, straight into the
+// buffer that is sent. It keeps the file open and a turn at the disk taken
+// until Close. It is used by one goroutine.
+type Chunk struct {
+	h     Handle
+	path  string // on this disk
+	rel   string // as minions name it
+	loc   int64
+	size  int // bytes that the file had there when it was opened
+	level int // of gzip; 0: none
+	leave func()
+}
+
+// missing is the answer for what cannot be served. An empty chunk ends the
+// transfer as well, so a disk error must not look like one.
+func missing() *msgpack.Map { return msgpack.NewMap("data", "", "dest", "") }
+
+// Serve answers _serve_file: with a *Chunk, which the caller must close, or
+// with a map. The same holds for the result and errors as with Call.
+func (s *Server) Serve(ctx context.Context, load *msgpack.Map) (any, error) {
+	leave, err := s.enter(ctx, "_serve_file")
+	if err != nil {
+		return nil, err
+	}
+	c, none, err := s.chunk(ctx, load)
+	if c != nil && c.level == 0 {
+		c.leave = leave
+		return c, nil
+	}
+	defer leave()
+	if err != nil {
+		return nil, fmt.Errorf("_serve_file: %w", err)
+	}
+	if c == nil {
+		return none, nil
+	}
+	defer c.h.Close()
+	v, err := c.value()
+	if err != nil {
+		return nil, fmt.Errorf("_serve_file: %w", err)
+	}
+	return v, nil
+}
+
+// chunk opens what a load of _serve_file asks for; nil when there is none, and
+// the answer to give instead.
+func (s *Server) chunk(ctx context.Context, load *msgpack.Map) (*Chunk, *msgpack.Map, error) {
+	loc, ok := load.Int("loc")
+	if !ok || loc < 0 {
+		return nil, missing(), nil
+	}
+	h, f, ok, err := s.open(ctx, load)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !ok {
+		return nil, missing(), nil
+	}
+	c := &Chunk{h: h, path: f.Path, rel: f.Rel, loc: loc, size: int(max(0, min(int64(s.cfg.BufferSize), f.Stat[6]-loc)))}
+	if level, ok := gzipLevel(load); ok && c.size > 0 {
+		c.level = level
+	}
+	return c, nil, nil
+}
+
+// read fills b, or less when the file ends before.
+func (c *Chunk) read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, err := c.h.ReadAt(b, c.loc)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("read %s: %w", c.path, err)
+	}
+	return n, nil
+}
+
+// value is the answer as a map.
+func (c *Chunk) value() (any, error) {
+	buf := make([]byte, c.size)
+	n, err := c.read(buf)
+	if err != nil {
+		return nil, err
+	}
+	ret := msgpack.NewMap("data", buf[:n], "dest", c.rel)
+	if c.level == 0 || n == 0 {
+		return ret, nil
+	}
+	var z bytes.Buffer
+	w, err := gzip.NewWriterLevel(&z, c.level)
+	if err != nil {
+		return nil, err
+	}
+	w.Write(buf[:n]) // into memory, cannot fail
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	ret.Set("data", z.Bytes())
+	ret.Set("gzip", int64(c.level))
+	return ret, nil
+}
+
+// Packed pieces of an answer: a map of two, and its keys.
+const (
+	packedData = "\x82\xa4data"
+	packedDest = "\xa4dest"
+	rawHead    = 5 // longest head of packed bytes
+)
+
+// PackedSize bounds the bytes that AppendPacked appends.
+func (c *Chunk) PackedSize() int {
+	return len(packedData) + rawHead + c.size + len(packedDest) + rawHead + len(c.rel)
+}
+
+// AppendPacked reads the file and appends the answer in packed form, as the
+// map with data and dest would be packed.
+func (c *Chunk) AppendPacked(dst []byte) ([]byte, error) {
+	if need := c.PackedSize(); cap(dst)-len(dst) < need {
+		dst = append(make([]byte, 0, len(dst)+need), dst...)
+	}
+	dst = append(dst, packedData...)
+	// Room for the longest head; only a short chunk has a shorter one and
+	// must be moved.
+	start := len(dst)
+	data := dst[start+rawHead : start+rawHead+c.size]
+	n, err := c.read(data)
+	if err != nil {
+		return nil, err
+	}
+	dst = msgpack.AppendRawHead(dst, n)
+	if len(dst) < start+rawHead {
+		dst = append(dst, data[:n]...)
+	} else {
+		dst = dst[:len(dst)+n]
+	}
+	dst = append(dst, packedDest...)
+	dst = msgpack.AppendRawHead(dst, len(c.rel))
+	return append(dst, c.rel...), nil
+}
+
+// Close ends the use of the file.
+func (c *Chunk) Close() error {
+	if c.leave != nil {
+		defer c.leave()
+	}
+	if err := c.h.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", c.path, err)
+	}
+	return nil
+}
+
+func gzipLevel(load *msgpack.Map) (int, bool) {
+	if load.Bool("gzip") {
+		return 1, true
+	}
+	level, ok := load.Int("gzip")
+	return int(level), ok && level >= 1 && level <= 9
+}

@@ -1,0 +1,60 @@
+package fileserver
+
+import (
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/dlclark/regexp2"
+
+	"saltern/master/pattern"
+)
+
+// Ignore decides which files are hidden (salt/fileserver/__init__.py,
+// is_file_ignored).
+type Ignore struct {
+	find  []func(string) bool
+	globs []string
+}
+
+// NewIgnore compiles file_ignore_regex and file_ignore_glob. An expression
+// that does not compile is skipped with a warning, as in Salt.
+func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
+	ig := &Ignore{globs: globs}
+	for _, expr := range regexes {
+		if re, err := regexp.Compile(expr); err == nil {
+			ig.find = append(ig.find, re.MatchString)
+			continue
+		}
+		// Look-around and other things that only a backtracking engine has.
+		re, err := regexp2.Compile(expr, regexp2.None)
+		if err != nil {
+			log.Warn("skipping a file_ignore_regex that does not compile", "regex", expr, "err", err)
+			continue
+		}
+		re.MatchTimeout = 100 * time.Millisecond
+		ig.find = append(ig.find, func(s string) bool {
+			ok, err := re.MatchString(s)
+			return ok || err != nil // in doubt a file stays hidden
+		})
+	}
+	return ig
+}
+
+// Match tells whether a file name is hidden. A nil *Ignore hides nothing.
+func (ig *Ignore) Match(name string) bool {
+	if ig == nil {
+		return false
+	}
+	for _, f := range ig.find {
+		if f(name) {
+			return true
+		}
+	}
+	for _, g := range ig.globs {
+		if pattern.Glob(g, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,192 @@
+package fileserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// Limits of one environment: entries that are listed, and directories inside
+// directories.
+const (
+	maxListing   = 1 << 20
+	maxWalkDepth = 100
+)
+
+var errTooMany = errors.New("the environment has too many files to list")
+
+// Listing is the content of one environment, paths relative to its roots.
+type Listing struct {
+	Files, Dirs, EmptyDirs map[string]struct{}
+	Links                  map[string]string // link → its target as written
+}
+
+func newListing() *Listing {
+	return &Listing{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]string{}}
+}
+
+func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
+	dirs := r.of(env)
+	if dirs == nil {
+		return nil, nil
+	}
+	out := newListing()
+	for _, root := range dirs {
+		realRoot := realpath(root)
+		add := func(tgt map[string]struct{}, parent string, items []fs.DirEntry) {
+			for _, e := range items {
+				r.addEntry(out, tgt, root, realRoot, parent, e)
+			}
+		}
+		w := walker{ctx: ctx, follow: r.follow, visit: func(parent string, subdirs, files []fs.DirEntry) {
+			add(out.Dirs, parent, subdirs)
+			add(out.Files, parent, files)
+		}}
+		if err := w.walk(root); err != nil {
+			return nil, fmt.Errorf("list environment %q: %w", env, err)
+		}
+	}
+	return out, nil
+}
+
+func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, parent string, e fs.DirEntry) {
+	full := filepath.Join(parent, e.Name())
+	isLink := e.Type()&fs.ModeSymlink != 0
+	if isLink && r.ignoreSymlinks {
+		return
+	}
+	rel, err := filepath.Rel(root, full)
+	if err != nil || !utf8.ValidString(rel) || r.ignore.Match(rel) {
+		return
+	}
+	if !isLink && !e.IsDir() && !e.Type().IsRegular() {
+		return // FIFOs, sockets and devices are never served
+	}
+	tgt[rel] = struct{}{}
+	if e.IsDir() || isLink && isDir(full) {
+		if empty(full) {
+			l.EmptyDirs[rel] = struct{}{}
+		}
+	}
+	if !isLink {
+		return
+	}
+	dest, err := os.Readlink(full)
+	if err != nil || !utf8.ValidString(dest) {
+		return
+	}
+	// A target that starts with .. is taken from the link itself, not from
+	// its directory: minions depend on the outcome, so it is kept.
+	base := filepath.Dir(full)
+	if strings.HasPrefix(dest, "..") {
+		base = full
+	}
+	joined := dest
+	if !filepath.IsAbs(dest) {
+		joined = filepath.Join(base, dest)
+	}
+	inside, err := filepath.Rel(realRoot, realpath(joined))
+	if err == nil && !strings.HasPrefix(inside, "..") || !r.follow {
+		l.Links[rel] = dest
+	}
+}
+
+// walker goes through a tree top down, as os.walk does: links to directories
+// count as directories and are entered only when follow is set. A directory
+// that contains itself by a link is entered once.
+type walker struct {
+	ctx    context.Context
+	follow bool
+	prune  func(name string) bool // directories not to enter; may be nil
+	visit  func(parent string, dirs, files []fs.DirEntry)
+	seen   int
+}
+
+type dirID struct{ dev, ino uint64 }
+
+// walk returns nil for a root that does not exist.
+func (w *walker) walk(root string) error { return w.enter(root, nil) }
+
+func (w *walker) enter(dir string, above []dirID) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	fi, err := os.Stat(dir)
+	if err != nil || !fi.IsDir() || len(above) >= maxWalkDepth {
+		return nil
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		id := dirID{uint64(st.Dev), st.Ino}
+		if slices.Contains(above, id) {
+			return nil
+		}
+		above = append(slices.Clip(above), id)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && len(entries) == 0 {
+		return nil // unreadable: as if it were empty
+	}
+	if w.seen += len(entries); w.seen > maxListing {
+		return errTooMany
+	}
+	var dirs, files []fs.DirEntry
+	for _, e := range entries {
+		switch {
+		case e.IsDir(), e.Type()&fs.ModeSymlink != 0 && isDir(filepath.Join(dir, e.Name())):
+			if w.prune == nil || !w.prune(e.Name()) {
+				dirs = append(dirs, e)
+			}
+		default:
+			files = append(files, e)
+		}
+	}
+	w.visit(dir, dirs, files)
+	for _, e := range dirs {
+		if e.IsDir() || w.follow {
+			if err := w.enter(filepath.Join(dir, e.Name()), above); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isDir(p string) bool {
+	fi, err := os.Stat(p)
+	return err == nil && fi.IsDir()
+}
+
+func empty(dir string) bool {
+	d, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(1)
+	return len(names) == 0
+}
+
+// realpath resolves links as far as the path exists (Python's
+// os.path.realpath).
+func realpath(p string) string {
+	p = filepath.Clean(p)
+	rest := ""
+	for cur := p; ; {
+		if real, err := filepath.EvalSymlinks(cur); err == nil {
+			return filepath.Join(real, rest)
+		}
+		up := filepath.Dir(cur)
+		if up == cur {
+			return p
+		}
+		rest = filepath.Join(filepath.Base(cur), rest)
+		cur = up
+	}
+}

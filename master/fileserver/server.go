@@ -1,0 +1,250 @@
+package fileserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
+
+	"saltern/master/msgpack"
+)
+
+// ErrUnknownCommand is returned by Call for a command that is not the file
+// server's.
+var ErrUnknownCommand = errors.New("not a command of the file server")
+
+// Server answers file requests. Make it with New.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	backends []Backend
+	hasher   *hasher
+	recv     *receiver
+	slots    chan struct{}
+	lists    singleflight.Group
+
+	mu     sync.Mutex
+	cached map[listKey]*cachedList
+	times  map[string]map[string]int64 // backend → file → mtime, of the last Update
+}
+
+// New makes a Server. It fails when the configuration names a backend or
+// hash type that does not exist here.
+func New(cfg Config) (*Server, error) {
+	cfg.setDefaults()
+	ig := NewIgnore(cfg.IgnoreRegex, cfg.IgnoreGlob, cfg.Log)
+	backends, err := cfg.backends(ig)
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHasher(cfg.HashType, cfg.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: cfg, log: cfg.Log, backends: backends, hasher: h, recv: newReceiver(&cfg),
+		slots: make(chan struct{}, cfg.MaxConcurrent), cached: map[listKey]*cachedList{}, times: map[string]map[string]int64{}}, nil
+}
+
+// Commands are the requests that Call answers.
+func Commands() []string {
+	return []string{"_file_envs", "_file_list", "_file_list_emptydirs", "_dir_list", "_symlink_list", "_file_find",
+		"_file_hash", "_file_hash_and_stat", "_serve_file", "_file_recv"}
+}
+
+// Call answers one request of the minion with this (already proven) id. The
+// result is what goes into the reply; it may share storage with caches and
+// must not be changed. What does not exist or is not allowed is Salt's empty
+// answer, not an error; errors are faults of the disk, ctx ending while the
+// request waits its turn, and ErrUnknownCommand.
+func (s *Server) Call(ctx context.Context, cmd, id string, load *msgpack.Map) (any, error) {
+	if !slices.Contains(Commands(), cmd) {
+		return nil, ErrUnknownCommand
+	}
+	if cmd == "_file_envs" {
+		back, _ := load.Get("back")
+		if load.Bool("sources") {
+			out := msgpack.NewMap()
+			for _, b := range s.choose(back) {
+				out.Set(b.Name(), boxed(b.Envs()))
+			}
+			return out, nil
+		}
+		return boxed(s.envs(back)), nil
+	}
+	leave, err := s.enter(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	v, err := s.call(ctx, cmd, id, load)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmd, err)
+	}
+	return v, nil
+}
+
+// enter waits for a turn to touch the disk.
+func (s *Server) enter(ctx context.Context, cmd string) (leave func(), err error) {
+	select {
+	case s.slots <- struct{}{}:
+		return func() { <-s.slots }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: waiting for a turn: %w", cmd, ctx.Err())
+	}
+}
+
+func (s *Server) call(ctx context.Context, cmd, id string, load *msgpack.Map) (any, error) {
+	switch cmd {
+	case "_file_list":
+		return s.listed(ctx, load, func(c *cachedList) []any { return c.files })
+	case "_file_list_emptydirs":
+		return s.listed(ctx, load, func(c *cachedList) []any { return c.emptyDirs })
+	case "_dir_list":
+		return s.listed(ctx, load, func(c *cachedList) []any { return c.dirs })
+	case "_symlink_list":
+		return s.symlinks(ctx, load)
+	case "_file_find":
+		return s.find(ctx, load)
+	case "_file_hash":
+		sum, _, err := s.hashAndStat(ctx, load)
+		return sum, err
+	case "_file_hash_and_stat":
+		sum, stat, err := s.hashAndStat(ctx, load)
+		return []any{sum, stat}, err
+	case "_serve_file":
+		c, missing, err := s.chunk(ctx, load)
+		if c == nil {
+			return missing, err
+		}
+		defer c.h.Close()
+		return c.value()
+	default:
+		return s.Recv(ctx, id, load)
+	}
+}
+
+// choose applies Salt's rules for naming backends: a list or a text with
+// commas; names that all start with a minus are taken away from the enabled
+// ones (Fileserver.backends).
+func (s *Server) choose(back any) []Backend {
+	var names []string
+	switch v := back.(type) {
+	case string:
+		if v != "" {
+			names = strings.Split(v, ",")
+		}
+	case []any:
+		for _, x := range v {
+			if t, ok := text(x); ok {
+				names = append(names, t)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return s.backends
+	}
+	subtract := !slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, "-") })
+	var out []Backend
+	for _, b := range s.backends {
+		if subtract != slices.Contains(names, map[bool]string{true: "-"}[subtract]+b.Name()) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+func (s *Server) envs(back any) []string {
+	var out []string
+	for _, b := range s.choose(back) {
+		out = append(out, b.Envs()...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// query reads path and saltenv of a request.
+func query(load *msgpack.Map, needEnv bool) (Query, bool) {
+	p := load.Str("path")
+	if p == "" {
+		return Query{}, false
+	}
+	env, ok := "base", true
+	if v, has := load.Get("saltenv"); has {
+		env, ok = text(v)
+	} else if needEnv {
+		return Query{}, false
+	}
+	if !ok {
+		return Query{}, false
+	}
+	return parseQuery(p, env)
+}
+
+func (s *Server) find(ctx context.Context, load *msgpack.Map) (any, error) {
+	if q, ok := query(load, false); ok {
+		for _, b := range s.backends {
+			f, ok, err := b.Find(ctx, q)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				return msgpack.NewMap("path", f.Path, "rel", f.Rel, "stat", f.Stat.List(), "back", b.Name()), nil
+			}
+		}
+	}
+	return msgpack.NewMap("path", "", "rel", ""), nil
+}
+
+func (s *Server) open(ctx context.Context, load *msgpack.Map) (Handle, File, bool, error) {
+	q, ok := query(load, true)
+	if !ok {
+		return nil, File{}, false, nil
+	}
+	for _, b := range s.backends {
+		h, f, ok, err := b.Open(ctx, q)
+		if ok || err != nil {
+			return h, f, ok, err
+		}
+	}
+	return nil, File{}, false, nil
+}
+
+func (s *Server) hashAndStat(ctx context.Context, load *msgpack.Map) (sum, stat any, err error) {
+	h, f, ok, err := s.open(ctx, load)
+	if err != nil || !ok {
+		return "", nil, err
+	}
+	defer h.Close()
+	hsum, err := s.hasher.sum(h, f.Path)
+	if err != nil {
+		return "", nil, fmt.Errorf("hash %s: %w", f.Path, err)
+	}
+	return msgpack.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.Stat.List(), nil
+}
+
+// boxed is a list of texts as values.
+func boxed(names []string) []any {
+	out := make([]any, len(names))
+	for i, n := range names {
+		out[i] = n
+	}
+	return out
+}
+
+// Stats are counters since the start, for metrics.
+type Stats struct {
+	HashHits, HashMisses uint64
+	Busy                 int // requests that touch the disk now
+}
+
+// Stats returns the counters.
+func (s *Server) Stats() Stats {
+	s.hasher.mu.Lock()
+	defer s.hasher.mu.Unlock()
+	return Stats{s.hasher.hits, s.hasher.miss, len(s.slots)}
+}

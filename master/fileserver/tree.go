@@ -1,0 +1,200 @@
+package fileserver
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// maxEdit bounds files that are read or written by the wheel functions.
+const maxEdit = 16 << 20
+
+// Tree is the wheel functions file_roots.* and pillar_roots.* (salt/wheel):
+// looking at and editing the files of environments. Its callers are
+// administrators, but paths are still kept below the roots.
+type Tree struct {
+	Roots map[string][]string // environment → directories
+}
+
+// Find returns the files with this relative path, one map of path → "txt"
+// or "bin" for each root that has it.
+func (t Tree) Find(rel, env string) []any {
+	out := []any{}
+	for _, root := range t.Roots[env] {
+		full, b, ok := t.read(root, rel)
+		if !ok {
+			continue
+		}
+		form := "txt"
+		if isBinary(b[:min(len(b), 512)]) {
+			form = "bin"
+		}
+		out = append(out, msgpack.NewMap(full, form))
+	}
+	return out
+}
+
+// Read returns the text files with this relative path, one map of path →
+// content for each root that has it.
+func (t Tree) Read(rel, env string) []any {
+	out := []any{}
+	for _, root := range t.Roots[env] {
+		full, b, ok := t.read(root, rel)
+		if ok && !isBinary(b[:min(len(b), 512)]) && utf8.Valid(b) {
+			out = append(out, msgpack.NewMap(full, string(b)))
+		}
+	}
+	return out
+}
+
+func (t Tree) read(root, rel string) (full string, data []byte, ok bool) {
+	full = filepath.Join(root, rel)
+	if !filepath.IsLocal(rel) {
+		return "", nil, false
+	}
+	f, fi, err := (&roots{}).openBelow(root, full)
+	if err != nil {
+		return "", nil, false
+	}
+	defer f.Close()
+	if fi.Size() > maxEdit {
+		return "", nil, false
+	}
+	data = make([]byte, fi.Size())
+	n, _ := f.ReadAt(data, 0)
+	return full, data[:n], true
+}
+
+// Write replaces a file below root number index of an environment and
+// returns Salt's sentence about the outcome.
+func (t Tree) Write(data, rel, env string, index int) string {
+	dirs, ok := t.Roots[env]
+	switch {
+	case !ok:
+		return fmt.Sprintf("Named environment %s is not present", env)
+	case index < 0 || index >= len(dirs):
+		return fmt.Sprintf("Specified index %d in environment %s is not present", index, env)
+	case filepath.IsAbs(rel):
+		return fmt.Sprintf("The path passed in %s is not relative to the environment %s", rel, env)
+	case !filepath.IsLocal(rel) || filepath.Clean(rel) == "." || len(data) > maxEdit:
+		return "Invalid path: " + rel
+	}
+	dest := filepath.Join(dirs[index], rel)
+	if err := t.write(dirs[index], filepath.Clean(rel), data); err != nil {
+		return fmt.Sprintf("Unable to write file %s: %v", dest, err)
+	}
+	return "Wrote data to file " + dest
+}
+
+// write puts the data into a new file and renames it, so that no minion is
+// served half of it.
+func (Tree) write(dir, rel, data string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o644)
+	if fi, err := root.Stat(rel); err == nil {
+		if !fi.Mode().IsRegular() {
+			return fs.ErrExist
+		}
+		mode = fi.Mode().Perm()
+	}
+	tmp := filepath.Join(filepath.Dir(rel), fmt.Sprintf(".%s.%d.tmp", filepath.Base(rel), os.Getpid()))
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = root.Rename(tmp, rel)
+	}
+	if err != nil {
+		root.Remove(tmp)
+	}
+	return err
+}
+
+// ListEnv returns root → nested directories, files as "f".
+func (t Tree) ListEnv(ctx context.Context, env string) (*msgpack.Map, error) {
+	out := msgpack.NewMap()
+	for _, root := range t.Roots[env] {
+		top := msgpack.NewMap()
+		at := map[string]*msgpack.Map{filepath.Clean(root): top}
+		w := walker{ctx: ctx, visit: func(parent string, dirs, files []fs.DirEntry) {
+			here := at[filepath.Clean(parent)]
+			for _, d := range dirs {
+				sub := msgpack.NewMap()
+				here.Set(d.Name(), sub)
+				at[filepath.Join(parent, d.Name())] = sub
+			}
+			for _, f := range files {
+				here.Set(f.Name(), "f")
+			}
+		}}
+		if err := w.walk(root); err != nil {
+			return nil, err
+		}
+		out.Set(root, top)
+	}
+	return out, nil
+}
+
+// ListRoots returns environment → a list with its ListEnv.
+func (t Tree) ListRoots(ctx context.Context) (*msgpack.Map, error) {
+	out := msgpack.NewMap()
+	var names []string
+	for env := range t.Roots {
+		names = append(names, env)
+	}
+	slices.Sort(names)
+	for _, env := range names {
+		l, err := t.ListEnv(ctx, env)
+		if err != nil {
+			return nil, err
+		}
+		out.Set(env, []any{l})
+	}
+	return out, nil
+}
+
+// isBinary is Salt's guess (salt/utils/stringutils.py): a NUL, or more than
+// three in ten bytes that are no text. The end of b may cut a character.
+func isBinary(b []byte) bool {
+	isText := utf8.Valid(b)
+	for cut := 1; !isText && cut < utf8.UTFMax && cut < len(b); cut++ {
+		rest := b[len(b)-cut:]
+		isText = utf8.Valid(b[:len(b)-cut]) && utf8.RuneStart(rest[0]) && !utf8.FullRune(rest)
+	}
+	odd := 0
+	for _, c := range b {
+		switch {
+		case c == 0:
+			return true
+		case c < 0x20 && !strings.ContainsRune("\n\r\t\f\b", rune(c)), c == 0x7f, c == 0xff, c >= 0x80 && !isText:
+			odd++
+		}
+	}
+	return odd*10 > len(b)*3
+}

@@ -1,0 +1,127 @@
+package fileserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"saltern/master/msgpack"
+)
+
+// Changes is what Update saw in one backend.
+type Changes struct {
+	Backend                  string
+	Added, Removed, Modified []string
+}
+
+// Changed tells whether there was any.
+func (c Changes) Changed() bool { return len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
+
+// Event is the data of the event fileserver/<backend>/update
+// (fileserver_events, salt/fileserver/roots.py update).
+func (c Changes) Event() *msgpack.Map {
+	return msgpack.NewMap("changed", c.Changed(), "files",
+		msgpack.NewMap("changed", boxed(c.Modified), "removed", boxed(c.Removed), "added", boxed(c.Added)), "backend", c.Backend)
+}
+
+// Update walks the backends and compares modification times with the last
+// call; the first call only takes note. Backends that changed lose their
+// cached lists. back names backends as in Salt's runner; nil: all.
+func (s *Server) Update(ctx context.Context, back any) ([]Changes, error) {
+	var out []Changes
+	for _, b := range s.choose(back) {
+		now, err := b.Times(ctx)
+		if err != nil {
+			return out, fmt.Errorf("update %s: %w", b.Name(), err)
+		}
+		s.mu.Lock()
+		old, before := s.times[b.Name()]
+		s.times[b.Name()] = now
+		c := Changes{Backend: b.Name()}
+		if before {
+			c.compare(old, now)
+		}
+		if c.Changed() {
+			for k := range s.cached {
+				if k.backend == b.Name() {
+					delete(s.cached, k)
+				}
+			}
+		}
+		s.mu.Unlock()
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func (c *Changes) compare(old, now map[string]int64) {
+	for f, t := range now {
+		if was, ok := old[f]; !ok {
+			c.Added = append(c.Added, f)
+		} else if was != t {
+			c.Modified = append(c.Modified, f)
+		}
+	}
+	for f := range old {
+		if _, ok := now[f]; !ok {
+			c.Removed = append(c.Removed, f)
+		}
+	}
+	slices.Sort(c.Added)
+	slices.Sort(c.Removed)
+	slices.Sort(c.Modified)
+}
+
+// Envs lists the environments (runner fileserver.envs).
+func (s *Server) Envs(back any) []string { return s.envs(back) }
+
+// FileList lists the files of an environment (runner fileserver.file_list).
+func (s *Server) FileList(ctx context.Context, env, prefix string) ([]string, error) {
+	v, err := s.Call(ctx, "_file_list", "", msgpack.NewMap("saltenv", env, "prefix", prefix))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(v.([]any)))
+	for _, f := range v.([]any) {
+		out = append(out, f.(string))
+	}
+	return out, nil
+}
+
+// ClearCache forgets hashes and lists of the named backends (runner
+// fileserver.clear_cache) and returns their names.
+func (s *Server) ClearCache(back any) []string {
+	out := s.Backends(back)
+	s.hasher.clear()
+	s.ClearFileListCache(nil, back)
+	return out
+}
+
+// ClearFileListCache forgets the lists of some environments (all: nil) and
+// returns backend → environments whose list was dropped (runner
+// fileserver.clear_file_list_cache).
+func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string {
+	chosen := s.choose(back)
+	out := map[string][]string{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.cached {
+		if (envs == nil || slices.Contains(envs, k.env)) && slices.ContainsFunc(chosen, func(b Backend) bool { return b.Name() == k.backend }) {
+			delete(s.cached, k)
+			out[k.backend] = append(out[k.backend], k.env)
+		}
+	}
+	for _, v := range out {
+		slices.Sort(v)
+	}
+	return out
+}
+
+// Backends resolves names of backends as Salt's runner does; nil: all.
+func (s *Server) Backends(back any) []string {
+	var out []string
+	for _, b := range s.choose(back) {
+		out = append(out, b.Name())
+	}
+	return out
+}

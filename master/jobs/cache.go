@@ -1,0 +1,97 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// Errors that a caller may want to tell apart.
+var (
+	// ErrJID means that a job id is not one.
+	ErrJID = errors.New("jobs: bad job id")
+	// ErrMinion means that a minion or syndic id cannot be a file name.
+	ErrMinion = errors.New("jobs: bad minion id")
+	// ErrTooLarge means that a load or return is over the bound.
+	ErrTooLarge = errors.New("jobs: too large")
+	// ErrClosed means that the cache was closed.
+	ErrClosed = errors.New("jobs: cache is closed")
+	// ErrInUse means that another process has the journal open.
+	ErrInUse = errors.New("jobs: journal is in use")
+)
+
+// Cache keeps jobs. All methods may be called concurrently. A method that
+// saves returns nil only when what it saved is durable; after an error it may
+// or may not have been saved, and saving it again does no harm.
+type Cache interface {
+	// Prep declares a job before its load is known. An empty jid asks for a
+	// new one. With nocache the returns of the job are not kept.
+	Prep(ctx context.Context, jid string, nocache bool) (string, error)
+	// SaveLoad keeps the publish load of a job and the minions that are
+	// expected to return; nil minions are not recorded. An older load of the
+	// job is replaced, minions are added to those that are there. Load must
+	// not hold a key or token, and must not be changed afterwards.
+	SaveLoad(ctx context.Context, jid string, load *msgpack.Map, minions []string) error
+	// Stage is SaveLoad in two steps, for a publish that must not wait for a
+	// disk: when it returns, this process knows the job; wait returns when
+	// the job is durable.
+	Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (wait func(context.Context) error, err error)
+	// AddMinions adds expected minions, of a syndic or (syndic "") of this
+	// master.
+	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
+	// SaveReturn keeps a return. stored is false, without an error, when
+	// the job already has a durable return of this minion (that one is kept)
+	// or keeps no returns.
+	SaveReturn(ctx context.Context, r Return) (stored bool, err error)
+	// UpdateEndtime records when a job ended, as text for people.
+	UpdateEndtime(ctx context.Context, jid, text string) error
+
+	// Load returns the load of a job with the sorted expected minions added
+	// as "Minions"; nil when there is no such job.
+	Load(ctx context.Context, jid string) (*msgpack.Map, error)
+	// Returns gives the returns of a job so far, by minion: maps with
+	// return, retcode, success and out as far as they were sent.
+	Returns(ctx context.Context, jid string) (*msgpack.Map, error)
+	// Endtime is the text of UpdateEndtime, "" when there is none.
+	Endtime(ctx context.Context, jid string) (string, error)
+	// Each calls visit for every job that has a load, in no order. An error
+	// from visit ends it and is returned.
+	Each(ctx context.Context, visit func(Job) error) error
+
+	// Clean removes jobs that are older than keep, at a gentle pace.
+	Clean(ctx context.Context, keep time.Duration) (removed int, err error)
+}
+
+// Return is what one minion returned for one job.
+type Return struct {
+	JID, ID string
+	// Data is what is kept: return, retcode and success, as far as they came.
+	Data *msgpack.Map
+	// Out names the outputter that the function asked for; nil for none.
+	Out any
+	// Load is the whole return. It becomes the load of the job when the job
+	// is not known, as with a job that another master started (salt/utils/
+	// job.py store_job). Nil records no load.
+	Load *msgpack.Map
+}
+
+// ReturnOf takes the parts that are kept from the load of a _return request.
+// The load must name a job and a minion; it is used, not copied.
+func ReturnOf(load *msgpack.Map) Return {
+	r := Return{JID: load.Str("jid"), ID: load.Str("id"), Data: &msgpack.Map{}, Load: load}
+	for _, k := range []string{"return", "retcode", "success"} {
+		if v, ok := load.Get(k); ok {
+			r.Data.Set(k, v)
+		}
+	}
+	r.Out, _ = load.Get("out")
+	return r
+}
+
+// Job is one job in a listing.
+type Job struct {
+	JID  string
+	Load *msgpack.Map
+}

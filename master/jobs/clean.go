@@ -1,0 +1,70 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// unnamedGrace is how long a job directory without a jid file may exist: its
+// writer, such as a tool of Salt, may be about to make that file.
+const unnamedGrace = 10 * time.Minute
+
+// Clean implements Cache (local_cache.clean_old_jobs): a job is as old as its
+// jid file was written. It rests after each removal for as long as that took,
+// so that it takes at most half of the disk's time.
+func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
+	now := c.cfg.Now()
+	removed := 0
+	var errs []error
+	err := c.eachDir(ctx, func(dir string) error {
+		old, err := c.old(dir, now, keep)
+		if err != nil || !old {
+			return nil
+		}
+		begin := time.Now()
+		if err := os.RemoveAll(dir); err != nil {
+			errs = append(errs, err)
+			return nil
+		}
+		os.Remove(filepath.Dir(dir)) // succeeds when it is empty
+		removed++
+		select {
+		case <-time.After(min(time.Since(begin), time.Second)):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if removed > 0 {
+		c.known.forget()
+	}
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return removed, fmt.Errorf("clean job cache: %w", err)
+	}
+	return removed, nil
+}
+
+// old tells whether a job directory may go. One that gets new records stays.
+func (c *Local) old(dir string, now time.Time, keep time.Duration) (bool, error) {
+	path := filepath.Join(dir, jidFile)
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if st, err = os.Stat(dir); err != nil {
+			return false, err
+		}
+		return now.Sub(st.ModTime()) > max(unnamedGrace, keep), nil
+	}
+	if err != nil || now.Sub(st.ModTime()) <= keep {
+		return false, err
+	}
+	jid, err := readFile(path)
+	if err != nil {
+		return false, err
+	}
+	return !c.overlay.has(string(jid)), nil
+}

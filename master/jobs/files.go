@@ -1,0 +1,183 @@
+package jobs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// files turns records into Salt's files. It is used by one goroutine.
+type files struct {
+	layout
+	dirMode, fileMode fs.FileMode
+	fault             func(op string) error // for tests
+}
+
+// apply makes the files of a record. Doing so again gives the same files.
+func (f *files) apply(r *record) error {
+	dir := f.job(r.jid)
+	err := f.applyIn(dir, r)
+	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or it was cleaned
+		if err = f.makeJob(dir, r); err == nil {
+			err = f.applyIn(dir, r)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("job cache: %w", err)
+	}
+	return nil
+}
+
+// makeJob makes the directory of a job with the jid file in it, which Salt
+// takes the age of a job from; a job without one is scrubbed by Salt.
+func (f *files) makeJob(dir string, r *record) error {
+	if err := os.MkdirAll(dir, f.dirMode); err != nil {
+		return err
+	}
+	path := dir + "/" + jidFile
+	if exists(path) {
+		return nil
+	}
+	if err := f.put(dir, jidFile, []byte(r.jid)); err != nil {
+		return err
+	}
+	// The time matters when the journal is replayed long after.
+	t := time.Unix(0, r.time)
+	return os.Chtimes(path, t, t)
+}
+
+func (f *files) applyIn(dir string, r *record) error {
+	switch r.kind {
+	case kindPrep:
+		if !exists(dir + "/" + jidFile) {
+			return fs.ErrNotExist
+		}
+		if len(r.a) == 0 {
+			return nil
+		}
+		return f.put(dir, nocacheFile, nil)
+	case kindLoad:
+		return f.put(dir, loadFile, r.a)
+	case kindMinions:
+		return f.mergeMinions(dir, r)
+	case kindEndtime:
+		return f.put(dir, endtimeFile, r.a)
+	case kindReturn:
+		return f.putReturn(dir+"/"+r.id, r)
+	}
+	return fmt.Errorf("record of unknown kind %d", r.kind)
+}
+
+func (f *files) putReturn(dir string, r *record) error {
+	if err := os.Mkdir(dir, f.dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// out.p first: whoever sees return.p shall see it, too.
+	if r.b != nil {
+		if err := f.put(dir, outFile, r.b); err != nil {
+			return err
+		}
+	}
+	return f.put(dir, returnFile, r.a)
+}
+
+// put writes a file under a temporary name and renames it. It is not synced.
+func (f *files) put(dir, name string, content []byte) error {
+	if f.fault != nil {
+		if err := f.fault("put"); err != nil {
+			return err
+		}
+	}
+	tmp := dir + "/" + tempFile
+	fd, err := syscall.Open(tmp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_TRUNC|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, uint32(f.fileMode))
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: tmp, Err: err}
+	}
+	err = writeAll(fd, content)
+	if cerr := syscall.Close(fd); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = syscall.Rename(tmp, dir+"/"+name)
+	}
+	if err != nil {
+		syscall.Unlink(tmp)
+		return &fs.PathError{Op: "write", Path: dir + "/" + name, Err: err}
+	}
+	return nil
+}
+
+func writeAll(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := syscall.Write(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// mergeMinions adds to the list that is there, as Salt does for batches and
+// syndics that share a job id (local_cache.save_minions).
+func (f *files) mergeMinions(dir string, r *record) error {
+	path := dir + "/" + minionsName(r.id)
+	old, _, err := readValue(path)
+	if err != nil {
+		old = nil // damaged: the new list is better than none
+	}
+	var add any
+	if add, err = msgpack.Decode(r.a, msgpack.DefaultLimits); err != nil {
+		return fmt.Errorf("minion list in the journal: %w", err)
+	}
+	packed, err := msgpack.Marshal(union(old, add), msgpack.Modern)
+	if err != nil {
+		return err
+	}
+	return f.put(dir, minionsName(r.id), packed)
+}
+
+// union is the sorted union of lists of texts; other values count as empty.
+func union(lists ...any) []string {
+	var out []string
+	for _, l := range lists {
+		switch l := l.(type) {
+		case []string:
+			out = append(out, l...)
+		case []any:
+			for _, v := range l {
+				if s, ok := v.(string); ok {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// same tells whether the files of a return hold what the record says. After a
+// crash a file may be there and be empty.
+func (f *files) same(r *record) bool {
+	if r.kind != kindReturn {
+		return false
+	}
+	dir := f.job(r.jid) + "/" + r.id + "/"
+	if r.b != nil {
+		if b, err := readFile(dir + outFile); err != nil || !bytes.Equal(b, r.b) {
+			return false
+		}
+	}
+	b, err := readFile(dir + returnFile)
+	return err == nil && bytes.Equal(b, r.a)
+}

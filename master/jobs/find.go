@@ -1,0 +1,132 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// Query chooses jobs. Zero fields choose all; a job must satisfy every other
+// one.
+type Query struct {
+	Functions []string     // globs, one of which matches the function
+	Targets   []string     // globs, one of which matches the target
+	Metadata  *msgpack.Map // one of these pairs is in the job's metadata
+	From, To  time.Time    // bounds of the start, inclusive
+	NoFindJob bool         // leave out saltutil.find_job
+	Last      int          // only so many of the latest
+}
+
+// Find lists the jobs that satisfy a query by job id. With Last it holds only
+// so many loads in memory.
+func Find(ctx context.Context, c Cache, q Query) ([]Job, error) {
+	var out []Job
+	err := c.Each(ctx, func(j Job) error {
+		if !q.match(j) {
+			return nil
+		}
+		if q.Last <= 0 {
+			out = append(out, j)
+			return nil
+		}
+		i, _ := slices.BinarySearchFunc(out, j, byID)
+		if len(out) == q.Last {
+			if i == 0 {
+				return nil
+			}
+			copy(out, out[1:i])
+			out[i-1] = j
+			return nil
+		}
+		out = slices.Insert(out, i, j)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, byID)
+	return out, nil
+}
+
+func byID(a, b Job) int { return strings.Compare(a.JID, b.JID) }
+
+func (q *Query) match(j Job) bool {
+	if q.NoFindJob && j.Load.Str("fun") == "saltutil.find_job" {
+		return false
+	}
+	if len(q.Functions) > 0 && !anyGlob(q.Functions, value(j.Load, "fun")) {
+		return false
+	}
+	if len(q.Targets) > 0 && !anyGlob(q.Targets, value(j.Load, "tgt")) {
+		return false
+	}
+	if q.Metadata != nil && !anyPair(q.Metadata, Metadata(j.Load)) {
+		return false
+	}
+	if q.From.IsZero() && q.To.IsZero() {
+		return true
+	}
+	t, err := Time(j.JID)
+	return err == nil && (q.From.IsZero() || !t.Before(q.From)) && (q.To.IsZero() || !t.After(q.To))
+}
+
+// anyGlob tells whether one of the patterns matches a text or a text in a
+// list.
+func anyGlob(patterns []string, v any) bool {
+	switch v := v.(type) {
+	case string:
+		return slices.ContainsFunc(patterns, func(p string) bool { return pattern.Glob(p, v) })
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return anyGlob(patterns, e) })
+	}
+	return false
+}
+
+func anyPair(want *msgpack.Map, have any) bool {
+	m, ok := have.(*msgpack.Map)
+	if !ok {
+		return false
+	}
+	for k, v := range want.All() {
+		if other, ok := m.GetAny(k); ok && equal(v, other) {
+			return true
+		}
+	}
+	return false
+}
+
+func equal(a, b any) bool {
+	x, err1 := msgpack.Marshal(a, msgpack.Modern)
+	y, err2 := msgpack.Marshal(b, msgpack.Modern)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+func value(m *msgpack.Map, key string) any {
+	v, _ := m.Get(key)
+	return v
+}
+
+// Metadata is what a job was published with: a field of the load, of its
+// kwargs, or of a keyword argument; nil if there is none (salt/utils/jid.py
+// format_job_instance).
+func Metadata(load *msgpack.Map) any {
+	if v, ok := load.Get("metadata"); ok {
+		return v
+	}
+	if v, ok := load.Map("kwargs").Get("metadata"); ok {
+		return v
+	}
+	for _, a := range load.List("arg") {
+		if m, ok := a.(*msgpack.Map); ok && m.Bool("__kwarg__") {
+			if v, ok := m.Get("metadata"); ok {
+				return v
+			}
+		}
+	}
+	return nil
+}

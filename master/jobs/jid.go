@@ -1,0 +1,95 @@
+package jobs
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// jidLayout is the 20 digits of a job id without the point before the
+// microseconds.
+const jidLayout = "20060102150405.000000"
+
+const jidDigits = 20
+
+// IDs makes job ids. It may be used concurrently.
+type IDs struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+// NewIDs makes a source of job ids that reads the time from now.
+func NewIDs(now func() time.Time) *IDs { return &IDs{now: now} }
+
+// New returns a job id: 20 digits, the UTC time in microseconds. Ids of one
+// source always increase, also when the clock stands still or goes back
+// (salt/utils/jid.py gen_jid does so only with unique_jid).
+func (s *IDs) New() string {
+	t := s.now().UTC().Truncate(time.Microsecond)
+	s.mu.Lock()
+	if !t.After(s.last) {
+		t = s.last.Add(time.Microsecond)
+	}
+	s.last = t
+	s.mu.Unlock()
+	return FromTime(t)
+}
+
+// FromTime is the job id of a time.
+func FromTime(t time.Time) string {
+	s := t.UTC().Format(jidLayout)
+	return s[:14] + s[15:]
+}
+
+// Valid tells whether jid is a job id: exactly 20 ASCII digits, optionally an
+// underscore and 1 to 10 digits (unique_jid adds a process id). Salt's own
+// check lets any text through after the underscore; jid becomes part of
+// paths and tags, so this one does not.
+func Valid(jid string) bool {
+	switch n := len(jid); {
+	case n == jidDigits:
+		return digits(jid)
+	case n > jidDigits+1 && n <= jidDigits+11:
+		return jid[jidDigits] == '_' && digits(jid[:jidDigits]) && digits(jid[jidDigits+1:])
+	}
+	return false
+}
+
+func digits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// Time is the time at which a job id was made.
+func Time(jid string) (time.Time, error) {
+	if !Valid(jid) {
+		return time.Time{}, fmt.Errorf("%w: %.40q", ErrJID, jid)
+	}
+	t, err := time.Parse(jidLayout, jid[:14]+"."+jid[14:jidDigits])
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %s is no time", ErrJID, jid)
+	}
+	return t, nil
+}
+
+var months = [...]string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
+
+// StartTime writes the time of a job id as Salt shows it, such as
+// "2026, Nov 21 08:05:09.316776"; "" for anything that is not a job id
+// (salt/utils/jid.py jid_to_time).
+func StartTime(jid string) string {
+	if !Valid(jid) {
+		return ""
+	}
+	month := int(jid[4]-'0')*10 + int(jid[5]-'0')
+	if month < 1 || month > 12 {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s %s %s:%s:%s.%s", jid[:4], months[month-1], jid[6:8], jid[8:10], jid[10:12], jid[12:14], jid[14:20])
+}

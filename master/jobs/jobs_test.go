@@ -1,0 +1,721 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+const wireDir = "../testdata/wire"
+
+const jid1 = "20261121080509316776"
+
+func wire(t testing.TB, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(wireDir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func unpack(t testing.TB, b []byte) any {
+	t.Helper()
+	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func packed(t testing.TB, v any) string {
+	t.Helper()
+	b, err := msgpack.Marshal(v, msgpack.Modern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func open(t testing.TB, cfg Config) *Local {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = filepath.Join(t.TempDir(), "jobs")
+	}
+	if cfg.retry == 0 {
+		cfg.retry = time.Millisecond
+	}
+	c, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(canceled()) })
+	return c
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ret(jid, id string, v any) Return {
+	return Return{JID: jid, ID: id, Data: msgpack.NewMap("return", v, "retcode", 0, "success", true)}
+}
+
+func save(t testing.TB, c Cache, r Return) {
+	t.Helper()
+	stored, err := c.SaveReturn(within(t), r)
+	if err != nil || !stored {
+		t.Fatalf("return of %s: stored %v, %v", r.ID, stored, err)
+	}
+}
+
+// crash stops a cache as a kill would, with everything left in the journal.
+func crash(t testing.TB, c *Local) {
+	t.Helper()
+	c.stop()
+	c.wg.Wait()
+	c.journal.close()
+	c.journal.unlock()
+}
+
+// flushed waits until nothing is left to become files.
+func flushed(t testing.TB, c *Local) {
+	t.Helper()
+	until(t, func() bool { return c.Stats().OpenJobs == 0 })
+}
+
+func until(t testing.TB, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("did not happen in 20 s")
+		}
+	}
+}
+
+func TestGoldenLayout(t *testing.T) {
+	c := open(t, Config{})
+	load := unpack(t, wire(t, "jobcache_load_p.bin")).(*msgpack.Map)
+	ok(t, c.SaveLoad(within(t), jid1, load, []string{"min8", "min6", "min7", "min6"}))
+	r := Return{JID: jid1, ID: "min8", Data: unpack(t, wire(t, "jobcache_return_p.bin")).(*msgpack.Map), Out: unpack(t, wire(t, "jobcache_out_p.bin"))}
+	save(t, c, r)
+	check := func() {
+		t.Helper()
+		got, err := c.Load(within(t), jid1)
+		ok(t, err)
+		if packed(t, got.List("Minions")) != string(wire(t, "jobcache_minions_p.bin")) {
+			t.Errorf("minions %v", got.List("Minions"))
+		}
+		got.Delete("Minions")
+		if packed(t, got) != string(wire(t, "jobcache_load_p.bin")) {
+			t.Error("the load differs")
+		}
+		rets, err := c.Returns(within(t), jid1)
+		ok(t, err)
+		min8 := rets.Map("min8")
+		if rets.Len() != 1 || min8.Str("out") != "highstate" {
+			t.Fatalf("returns %v", rets.Keys())
+		}
+		min8.Delete("out")
+		if packed(t, min8) != string(wire(t, "jobcache_return_p.bin")) {
+			t.Error("the return differs")
+		}
+	}
+	check()
+	flushed(t, c)
+	check()
+	dir := filepath.Join(c.cfg.Dir, "2b", "1de2ca4d2ee2d22ee48e6960bd33e7ef07745643e19efc18dbac71390a7065")
+	for file, vector := range map[string]string{
+		"jid": "jobcache_jid.bin", ".load.p": "jobcache_load_p.bin", ".minions.p": "jobcache_minions_p.bin",
+		"min8/return.p": "jobcache_return_p.bin", "min8/out.p": "jobcache_out_p.bin",
+	} {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !bytes.Equal(b, wire(t, vector)) {
+			t.Errorf("%s: %x, %v", file, b, err)
+		}
+	}
+	var names []string
+	filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		names = append(names, strings.TrimPrefix(p, dir))
+		return err
+	})
+	if want := "[ /.load.p /.minions.p /jid /min8 /min8/out.p /min8/return.p]"; fmt.Sprint(names) != want {
+		t.Errorf("files %v", names)
+	}
+}
+
+func TestSecondReturnIsIgnored(t *testing.T) {
+	c := open(t, Config{})
+	save(t, c, ret(jid1, "m1", "first"))
+	again := func() {
+		t.Helper()
+		stored, err := c.SaveReturn(within(t), ret(jid1, "m1", "second"))
+		if stored || err != nil {
+			t.Fatalf("stored %v, %v", stored, err)
+		}
+		got, err := c.Returns(within(t), jid1)
+		ok(t, err)
+		if got.Map("m1").Str("return") != "first" {
+			t.Error("the first return was replaced")
+		}
+	}
+	again()
+	flushed(t, c)
+	again()
+	if c.Stats().Duplicates != 2 {
+		t.Errorf("%+v", c.Stats())
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	c := open(t, Config{SegmentBytes: 8 << 10})
+	const n = 300
+	var stored sync.Map
+	var wg sync.WaitGroup
+	for i := range 2 * n { // each minion twice
+		wg.Go(func() {
+			id := fmt.Sprintf("m%d", i%n)
+			ok, err := c.SaveReturn(within(t), Return{JID: jid1, ID: id, Data: msgpack.NewMap("return", i), Load: msgpack.NewMap("jid", jid1, "fun", "f", "id", id)})
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				if _, twice := stored.LoadOrStore(id, i); twice {
+					t.Errorf("%s stored twice", id)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	check := func() {
+		got, err := c.Returns(within(t), jid1)
+		ok(t, err)
+		if got.Len() != n {
+			t.Fatalf("%d returns", got.Len())
+		}
+		for id, v := range got.All() {
+			want, _ := stored.Load(id)
+			if i, _ := v.(*msgpack.Map).Int("return"); int(i) != want {
+				t.Errorf("%s is %d, want %d", id, i, want)
+			}
+		}
+		if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" {
+			t.Errorf("load %v, %v", load, err)
+		}
+	}
+	check()
+	flushed(t, c)
+	check()
+	st := c.Stats()
+	if st.Records != n+2 { // and one load with its list of minions
+		t.Errorf("%d records", st.Records)
+	}
+	ok(t, c.Close(within(t)))
+	if left, _ := filepath.Glob(filepath.Join(c.cfg.JournalDir, "*.log")); len(left) != 0 {
+		t.Errorf("segments left: %v", left)
+	}
+}
+
+func TestNocacheEndtimeAndMinions(t *testing.T) {
+	c := open(t, Config{})
+	jid, err := c.Prep(within(t), "", true)
+	ok(t, err)
+	for range 2 {
+		stored, err := c.SaveReturn(within(t), ret(jid, "m1", 1))
+		if stored || err != nil {
+			t.Fatalf("%v, %v", stored, err)
+		}
+		flushed(t, c)
+		c.known.forget()
+	}
+	if given, err := c.Prep(within(t), jid1, false); given != jid1 || err != nil {
+		t.Error(given, err)
+	}
+	ok(t, c.SaveLoad(within(t), jid1, msgpack.NewMap("jid", jid1), []string{"b"}))
+	ok(t, c.AddMinions(within(t), jid1, []string{"a", "b"}, ""))
+	ok(t, c.AddMinions(within(t), jid1, []string{"z"}, "syndic1"))
+	ok(t, c.UpdateEndtime(within(t), jid1, "2026, Nov 21 08:05:10.000000"))
+	for range 2 {
+		load, err := c.Load(within(t), jid1)
+		ok(t, err)
+		if fmt.Sprint(load.List("Minions")) != "[a b z]" {
+			t.Errorf("minions %v", load.List("Minions"))
+		}
+		if text, err := c.Endtime(within(t), jid1); err != nil || text != "2026, Nov 21 08:05:10.000000" {
+			t.Errorf("endtime %q, %v", text, err)
+		}
+		flushed(t, c)
+	}
+	if text, err := c.Endtime(within(t), FromTime(time.Unix(5, 0))); text != "" || err != nil {
+		t.Error(text, err)
+	}
+	if load, err := c.Load(within(t), FromTime(time.Unix(5, 0))); load != nil || err != nil {
+		t.Error(load, err)
+	}
+}
+
+func TestStageIsVisibleAtOnce(t *testing.T) {
+	block := make(chan struct{})
+	c := open(t, Config{fault: func(op string) error {
+		if op == "sync" {
+			<-block
+		}
+		return nil
+	}})
+	wait, err := c.Stage(within(t), jid1, msgpack.NewMap("jid", jid1, "fun", "f"), []string{"m"})
+	ok(t, err)
+	if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
+		t.Errorf("%v, %v", load, err)
+	}
+	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if err := wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("durable before the sync: %v", err)
+	}
+	// A return shows when it is durable, and its double waits for that.
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := c.SaveReturn(within(t), ret(jid1, "m", 1)); first <- err }()
+	until(t, func() bool {
+		c.overlay.mu.RLock()
+		defer c.overlay.mu.RUnlock()
+		return len(c.overlay.jobs[jid1].returns) == 1
+	})
+	go func() { _, err := c.SaveReturn(within(t), ret(jid1, "m", 2)); second <- err }()
+	select {
+	case <-second:
+		t.Error("the double was acknowledged before the return was durable")
+	case <-time.After(20 * time.Millisecond):
+	}
+	if got, _ := c.Returns(within(t), jid1); got.Len() != 0 {
+		t.Error("a return that is not durable shows")
+	}
+	close(block)
+	ok(t, wait(within(t)))
+	ok(t, <-first)
+	ok(t, <-second)
+}
+
+func TestReplay(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jobs")
+	stuck := func(op string) error {
+		if op == "put" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	c := open(t, Config{Dir: dir, fault: stuck, SegmentBytes: 600})
+	ok(t, c.SaveLoad(within(t), jid1, msgpack.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
+	ok(t, c.UpdateEndtime(within(t), jid1, "then"))
+	for i := range 20 {
+		save(t, c, Return{JID: jid1, ID: fmt.Sprintf("m%d", i), Data: msgpack.NewMap("return", strings.Repeat("x", i*10)), Out: "nested"})
+	}
+	crash(t, c)
+	if left, _ := filepath.Glob(dir + ".journal/*.log"); len(left) < 3 {
+		t.Fatalf("segments %v", left)
+	}
+	// A file may be there and be empty after a power failure.
+	empty := c.files.job(jid1) + "/m7"
+	ok(t, os.MkdirAll(empty, 0o755))
+	ok(t, os.WriteFile(empty+"/return.p", nil, 0o600))
+
+	c = open(t, Config{Dir: dir})
+	got, err := c.Returns(within(t), jid1)
+	ok(t, err)
+	for i := range 20 {
+		m := got.Map(fmt.Sprintf("m%d", i))
+		if m.Str("return") != strings.Repeat("x", i*10) || m.Str("out") != "nested" {
+			t.Errorf("m%d is %v", i, m)
+		}
+	}
+	if text, _ := c.Endtime(within(t), jid1); text != "then" {
+		t.Error(text)
+	}
+	if left, _ := filepath.Glob(dir + ".journal/*.log"); len(left) != 0 {
+		t.Errorf("segments left: %v", left)
+	}
+	if c.Stats().OpenJobs != 0 {
+		t.Error("replayed records are files")
+	}
+}
+
+func TestSecondMasterIsRefused(t *testing.T) {
+	c := open(t, Config{})
+	if _, err := Open(c.cfg, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {
+		t.Error(err)
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	for _, op := range []string{"write", "sync", "create"} {
+		t.Run(op, func(t *testing.T) {
+			var mu sync.Mutex
+			full := false
+			set := func(v bool) { mu.Lock(); full = v; mu.Unlock() }
+			c := open(t, Config{SegmentBytes: 1, fault: func(o string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if full && (o == op || o == "put") {
+					return syscall.ENOSPC
+				}
+				return nil
+			}})
+			save(t, c, ret(jid1, "before", 1))
+			set(true)
+			stored, err := c.SaveReturn(within(t), ret(jid1, "during", 1))
+			if stored && err == nil || !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("stored %v, %v", stored, err)
+			}
+			if got, _ := c.Returns(within(t), jid1); got.Map("before") == nil || got.Map("during") != nil {
+				t.Errorf("while full: %v", got.Keys())
+			}
+			set(false)
+			save(t, c, ret(jid1, "during", 2)) // the minion tries again
+			save(t, c, ret(jid1, "after", 1))
+			flushed(t, c)
+			crash(t, c)
+			c = open(t, Config{Dir: c.cfg.Dir})
+			got, err := c.Returns(within(t), jid1)
+			ok(t, err)
+			if v, _ := got.Map("during").Int("return"); got.Len() != 3 || v != 2 {
+				t.Errorf("%v, during %d", got.Keys(), v)
+			}
+		})
+	}
+}
+
+// The files cannot be written but the journal can: callers are served until
+// the queue is full, then they get errors, and nothing is lost.
+func TestFilesCannotBeWritten(t *testing.T) {
+	var mu sync.Mutex
+	full := true
+	c := open(t, Config{QueueBytes: 1, MaxReturn: 1 << 20, fault: func(o string) error { // a queue of 2 MiB
+		mu.Lock()
+		defer mu.Unlock()
+		if full && o == "put" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	payload := strings.Repeat("x", 100<<10)
+	n := 0
+	for ; ; n++ {
+		if n == 30 {
+			t.Fatal("the queue has no bound")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		_, err := c.SaveReturn(ctx, ret(jid1, fmt.Sprintf("m%d", n), payload))
+		cancel()
+		if err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "busy") {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if n < 15 {
+		t.Errorf("full after %d", n)
+	}
+	if !c.Stats().Stalled {
+		t.Error("not reported")
+	}
+	mu.Lock()
+	full = false
+	mu.Unlock()
+	flushed(t, c)
+	got, err := c.Returns(within(t), jid1)
+	ok(t, err)
+	if got.Len() != n {
+		t.Errorf("%d of %d returns", got.Len(), n)
+	}
+}
+
+func TestRecordThatCanNeverBeStored(t *testing.T) {
+	c := open(t, Config{})
+	dir := c.files.job(jid1)
+	ok(t, os.MkdirAll(dir, 0o755))
+	ok(t, os.WriteFile(dir+"/m1", []byte("in the way"), 0o600))
+	save(t, c, ret(jid1, "m1", 1))
+	save(t, c, ret(jid1, "m2", 1))
+	flushed(t, c)
+	list, _ := filepath.Glob(c.cfg.JournalDir + "/quarantine/record-*")
+	if len(list) != 1 || c.Stats().Quarantined != 1 {
+		t.Errorf("quarantine %v, %+v", list, c.Stats())
+	}
+	if got, _ := c.Returns(within(t), jid1); got.Map("m2") == nil {
+		t.Error("the next record was held up")
+	}
+}
+
+// Attack 16: job ids and minion ids as paths, FIFOs where files should be.
+func TestAttack16Paths(t *testing.T) {
+	c := open(t, Config{})
+	for _, jid := range []string{"", "..", "../../etc/passwd", "2026112108050931677", "202611210805093167761", "2026112108050931677x",
+		jid1 + "_", jid1 + "_x", jid1 + "_../x", jid1 + "_12345678901", "２0261121080509316776", jid1 + "\x00", "\n" + jid1[1:], "req"} {
+		_, e1 := c.SaveReturn(within(t), ret(jid, "m1", 1))
+		_, e2 := c.Load(within(t), jid)
+		_, e3 := c.Returns(within(t), jid)
+		_, e4 := c.Endtime(within(t), jid)
+		_, e5 := c.Stage(within(t), jid, &msgpack.Map{}, nil)
+		e6 := c.AddMinions(within(t), jid, nil, "")
+		e7 := c.UpdateEndtime(within(t), jid, "x")
+		var e8 error
+		if jid != "" { // asks for a new one
+			_, e8 = c.Prep(within(t), jid, true)
+		} else {
+			e8 = ErrJID
+		}
+		for i, err := range []error{e1, e2, e3, e4, e5, e6, e7, e8} {
+			if !errors.Is(err, ErrJID) {
+				t.Errorf("%q, call %d: %v", jid, i+1, err)
+			}
+		}
+	}
+	for _, id := range []string{"", ".", "..", "a/b", "/etc", `a\b`, "a\x00", "a\nb", ".load.p", "jid", "nocache", "endtime", strings.Repeat("x", 256), "\xff"} {
+		if _, err := c.SaveReturn(within(t), ret(jid1, id, 1)); !errors.Is(err, ErrMinion) {
+			t.Errorf("%q: %v", id, err)
+		}
+		if id == "" {
+			continue
+		}
+		if err := c.AddMinions(within(t), jid1, nil, id); !errors.Is(err, ErrMinion) {
+			t.Errorf("syndic %q: %v", id, err)
+		}
+	}
+	flushed(t, c)
+	if list, _ := os.ReadDir(c.cfg.Dir); len(list) != 0 {
+		t.Errorf("something was written: %v", list)
+	}
+	dir := c.files.job(jid1)
+	ok(t, os.MkdirAll(dir+"/m1", 0o755))
+	for _, name := range []string{"/.load.p", "/m1/return.p", "/.minions.p"} {
+		ok(t, syscall.Mkfifo(dir+name, 0o600))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := c.Load(within(t), jid1); err == nil {
+			t.Error("read a FIFO")
+		}
+		if got, err := c.Returns(within(t), jid1); err != nil || got.Len() != 0 {
+			t.Error(got, err)
+		}
+		if list, err := Find(within(t), c, Query{}); err != nil || len(list) != 0 {
+			t.Error(list, err)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("hangs on a FIFO")
+	}
+}
+
+func TestBounds(t *testing.T) {
+	c := open(t, Config{MaxReturn: 1000})
+	big := strings.Repeat("x", 1001)
+	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", big)); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if err := c.SaveLoad(within(t), jid1, msgpack.NewMap("arg", big), nil); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	ok(t, c.Close(within(t)))
+	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", 1)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestClean(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	clock := now.Add(-25 * time.Hour)
+	var mu sync.Mutex
+	c := open(t, Config{Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }})
+	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
+	ok(t, c.SaveLoad(within(t), old, msgpack.NewMap("jid", old), nil))
+	save(t, c, ret(old, "m1", 1))
+	flushed(t, c)
+	mu.Lock()
+	clock = now
+	mu.Unlock()
+	ok(t, c.SaveLoad(within(t), young, msgpack.NewMap("jid", young), nil))
+	flushed(t, c)
+	unnamed := filepath.Join(c.cfg.Dir, "zz", "unnamed")
+	fresh := filepath.Join(c.cfg.Dir, "zz", "fresh")
+	ok(t, os.MkdirAll(unnamed, 0o755))
+	ok(t, os.MkdirAll(fresh, 0o755))
+	ok(t, os.Chtimes(unnamed, now.Add(-48*time.Hour), now.Add(-48*time.Hour)))
+	ok(t, os.Chtimes(fresh, now, now))
+	n, err := c.Clean(within(t), 24*time.Hour)
+	if n != 2 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	if load, _ := c.Load(within(t), old); load != nil {
+		t.Error("the old job is there")
+	}
+	if load, _ := c.Load(within(t), young); load == nil {
+		t.Error("the young job is gone")
+	}
+	if _, err := os.Stat(fresh); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Dir(c.files.job(old))); filepath.Dir(c.files.job(old)) != filepath.Dir(c.files.job(young)) && err == nil {
+		t.Error("the empty directory is left")
+	}
+	save(t, c, ret(old, "m2", 1)) // a late return
+	flushed(t, c)
+	if b, err := os.ReadFile(c.files.job(old) + "/jid"); err != nil || string(b) != old {
+		t.Errorf("jid file of a job that came back: %q, %v", b, err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	c := open(t, Config{})
+	add := func(sec int, kv ...any) string {
+		jid := FromTime(time.Date(2026, 11, 21, 8, 0, sec, 0, time.UTC))
+		ok(t, c.SaveLoad(within(t), jid, msgpack.NewMap(append(kv, "jid", jid)...), nil))
+		return jid
+	}
+	a := add(1, "fun", "test.ping", "tgt", "*", "metadata", msgpack.NewMap("k", "v"))
+	b := add(2, "fun", "state.apply", "tgt", "web1", "kwargs", msgpack.NewMap("metadata", msgpack.NewMap("k", 2)))
+	flushed(t, c)
+	d := add(3, "fun", "saltutil.find_job", "tgt", []any{"web1", "db1"}, "arg", []any{msgpack.NewMap("__kwarg__", true, "metadata", msgpack.NewMap("k", 3))})
+	e := add(4, "fun", []any{"test.ping", "test.echo"}, "tgt", "db*")
+	at := func(sec int) time.Time { return time.Date(2026, 11, 21, 8, 0, sec, 0, time.UTC) }
+	for _, tc := range []struct {
+		name string
+		q    Query
+		want []string
+	}{
+		{"all", Query{}, []string{a, b, d, e}},
+		{"last two", Query{Last: 2}, []string{d, e}},
+		{"last, no find_job", Query{Last: 3, NoFindJob: true}, []string{a, b, e}},
+		{"function", Query{Functions: []string{"test.*"}}, []string{a, e}},
+		{"functions", Query{Functions: []string{"x", "state.apply"}}, []string{b}},
+		{"target", Query{Targets: []string{"web?"}}, []string{b, d}},
+		{"metadata", Query{Metadata: msgpack.NewMap("k", 2, "x", 1)}, []string{b}},
+		{"metadata in an argument", Query{Metadata: msgpack.NewMap("k", 3)}, []string{d}},
+		{"from", Query{From: at(3)}, []string{d, e}},
+		{"to", Query{To: at(2)}, []string{a, b}},
+		{"both", Query{From: at(2), To: at(3)}, []string{b, d}},
+		{"all conditions", Query{Functions: []string{"*"}, Targets: []string{"db*"}, From: at(4)}, []string{e}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			list, err := Find(within(t), c, tc.q)
+			ok(t, err)
+			var got []string
+			for _, j := range list {
+				got = append(got, j.JID)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+	stop := errors.New("stop")
+	if err := c.Each(within(t), func(Job) error { return stop }); err != stop {
+		t.Error(err)
+	}
+}
+
+func TestReturnOf(t *testing.T) {
+	r := ReturnOf(msgpack.NewMap("cmd", "_return", "id", "m", "jid", jid1, "success", true, "return", 5, "out", "txt"))
+	if r.ID != "m" || r.JID != jid1 || r.Out != "txt" || fmt.Sprint(r.Data.Keys()) != "[return success]" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Python's salt reads the load file as soon as its publish is answered.
+func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
+	var slow atomic.Bool
+	c := open(t, Config{fault: func(op string) error {
+		if op == "put" && slow.Load() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		return nil
+	}})
+	slow.Store(true)
+	var wg sync.WaitGroup
+	for i := range 400 { // a flood of returns, two seconds of work
+		wg.Go(func() { save(t, c, ret(jid1, fmt.Sprintf("m%d", i), true)) })
+	}
+	wg.Wait()
+	for range 5 {
+		jid, err := c.Prep(within(t), "", false)
+		ok(t, err)
+		ok(t, c.SaveLoad(within(t), jid, msgpack.NewMap("fun", "test.ping", "jid", jid), []string{"m1"}))
+		for _, name := range []string{loadFile, minionsFile} {
+			if _, err := os.Stat(filepath.Join(c.files.job(jid), name)); err != nil {
+				t.Errorf("when the wait has ended: %v", err)
+			}
+		}
+	}
+	slow.Store(false)
+}
+
+// A return can be all that is known of a job. Salt's get_load fails on a load
+// without a list of minions.
+func TestFirstReturnCanBeReadBySalt(t *testing.T) {
+	c := open(t, Config{})
+	r := ret(jid1, "m1", true)
+	r.Load = msgpack.NewMap("fun", "test.ping", "jid", jid1, "id", "m1")
+	save(t, c, r)
+	save(t, c, ret(jid1, "m2", true))
+	flushed(t, c)
+	dir := c.files.job(jid1)
+	b, err := os.ReadFile(filepath.Join(dir, minionsFile))
+	ok(t, err)
+	if list, isList := unpack(t, b).([]any); !isList || len(list) != 0 {
+		t.Errorf("minions: %v", unpack(t, b))
+	}
+	load, err := c.Load(within(t), jid1)
+	ok(t, err)
+	if _, has := load.Get("Minions"); has || load.Str("fun") != "test.ping" {
+		t.Errorf("load: %v", load)
+	}
+}
+
+func TestWaitEndsWithoutFiles(t *testing.T) {
+	var broken atomic.Bool
+	c := open(t, Config{fault: func(op string) error {
+		if op == "put" && broken.Load() {
+			return syscall.ENOSPC
+		}
+		return nil
+	}})
+	broken.Store(true)
+	began := time.Now()
+	ok(t, c.SaveLoad(within(t), jid1, msgpack.NewMap("fun", "test.ping"), nil))
+	if took := time.Since(began); took > visibleWait+3*time.Second {
+		t.Errorf("a durable job was held up for %s", took)
+	}
+	broken.Store(false)
+	flushed(t, c)
+}

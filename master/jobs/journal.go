@@ -1,0 +1,333 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// segment is one file of the journal. All but bytes and file belong to the
+// journal's lock.
+type segment struct {
+	path    string
+	mark    mark
+	file    *os.File
+	bytes   int64
+	pending int  // records that are not yet files
+	sealed  bool // nothing will be appended
+}
+
+// batch is what one fdatasync makes durable.
+type batch struct {
+	recs []*record
+	buf  []byte
+	done chan struct{}
+	err  error
+}
+
+// journal is a log with group commit. One goroutine, commit, writes.
+type journal struct {
+	dir      string
+	segBytes int64
+	log      *slog.Logger
+	fault    func(op string) error // for tests
+	// onCommit takes the records of a batch before its callers go on; err
+	// says that the batch failed.
+	onCommit func(recs []*record, err error)
+
+	kick chan struct{}
+	done chan struct{}
+	lock *os.File
+
+	mu     sync.Mutex
+	cur    *batch
+	closed bool
+	segs   []*segment // that hold records which are not yet files, and the last
+	next   uint64
+
+	commits, records uint64 // under mu
+}
+
+const segmentSuffix = ".log"
+
+// openJournal locks the directory and makes it if needed. Segments of an
+// earlier run are left for replay.
+func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open job journal: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open job journal: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
+	}
+	return &journal{
+		dir: dir, segBytes: segBytes, log: log, lock: lock,
+		kick: make(chan struct{}, 1), done: make(chan struct{}),
+	}, nil
+}
+
+// left lists the segments of earlier runs, oldest first.
+func (j *journal) left() ([]string, error) {
+	list, err := os.ReadDir(j.dir)
+	if err != nil {
+		return nil, fmt.Errorf("open job journal: %w", err)
+	}
+	var nums []uint64
+	for _, e := range list {
+		s, ok := strings.CutSuffix(e.Name(), segmentSuffix)
+		if n, err := strconv.ParseUint(s, 10, 64); ok && err == nil && e.Type().IsRegular() {
+			nums = append(nums, n)
+		}
+	}
+	slices.Sort(nums)
+	out := make([]string, len(nums))
+	for i, n := range nums {
+		out[i] = j.segmentPath(n)
+		j.next = n + 1
+	}
+	return out, nil
+}
+
+func (j *journal) segmentPath(n uint64) string {
+	return filepath.Join(j.dir, fmt.Sprintf("%016d%s", n, segmentSuffix))
+}
+
+// append adds records to the batch that is being gathered. They stay in
+// order and are committed together.
+func (j *journal) append(recs ...*record) (*batch, error) {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return nil, ErrClosed
+	}
+	if j.cur == nil {
+		j.cur = &batch{done: make(chan struct{})}
+	}
+	b := j.cur
+	for _, r := range recs {
+		b.recs = append(b.recs, r)
+		b.buf = r.appendTo(b.buf)
+	}
+	j.mu.Unlock()
+	select {
+	case j.kick <- struct{}{}:
+	default:
+	}
+	return b, nil
+}
+
+// wait waits until the batch is durable or has failed.
+func (b *batch) wait(ctx context.Context) error {
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the job journal: %w", ctx.Err())
+	}
+}
+
+// commit writes batches until close.
+func (j *journal) commit() {
+	defer close(j.done)
+	var seg *segment
+	for {
+		j.mu.Lock()
+		b := j.cur
+		j.cur = nil
+		closed := j.closed
+		j.mu.Unlock()
+		if b == nil {
+			if closed {
+				j.seal(seg)
+				return
+			}
+			<-j.kick
+			continue
+		}
+		seg, b.err = j.write(seg, b)
+		j.mu.Lock()
+		j.commits++
+		if b.err == nil {
+			seg.pending += len(b.recs)
+			for _, r := range b.recs {
+				r.seg = seg
+			}
+			j.records += uint64(len(b.recs))
+		}
+		j.mu.Unlock()
+		if b.err != nil {
+			j.log.Error("job journal: batch not written", "records", len(b.recs), "err", b.err)
+		}
+		j.onCommit(b.recs, b.err)
+		close(b.done)
+	}
+}
+
+// write appends a batch and syncs it. It returns the segment for the next
+// batch. After a failed sync nobody knows what of the segment the disk has;
+// it is left alone and a new one is begun.
+func (j *journal) write(seg *segment, b *batch) (*segment, error) {
+	if seg != nil && seg.bytes >= j.segBytes {
+		j.seal(seg)
+		seg = nil
+	}
+	var err error
+	if seg == nil {
+		if seg, err = j.newSegment(); err != nil {
+			return nil, fmt.Errorf("job journal: new segment: %w", err)
+		}
+	}
+	off := 0
+	for _, r := range b.recs {
+		copy(b.buf[off:], seg.mark[:])
+		off += r.size()
+	}
+	if err = j.try("write"); err == nil {
+		_, err = seg.file.WriteAt(b.buf, seg.bytes)
+	}
+	if err != nil {
+		// Most likely the disk is full. Take back what was written.
+		if terr := seg.file.Truncate(seg.bytes); terr != nil {
+			j.seal(seg)
+			seg = nil
+		}
+		return seg, fmt.Errorf("job journal: write: %w", err)
+	}
+	if err = j.try("sync"); err == nil {
+		err = unix.Fdatasync(int(seg.file.Fd()))
+	}
+	if err != nil {
+		j.seal(seg)
+		return nil, fmt.Errorf("job journal: sync: %w", err)
+	}
+	seg.bytes += int64(len(b.buf))
+	return seg, nil
+}
+
+func (j *journal) try(op string) error {
+	if j.fault == nil {
+		return nil
+	}
+	return j.fault(op)
+}
+
+func (j *journal) newSegment() (*segment, error) {
+	if err := j.try("create"); err != nil {
+		return nil, err
+	}
+	path := j.segmentPath(j.next)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			j.next++
+		}
+		return nil, err
+	}
+	seg := &segment{path: path, file: f, bytes: int64(segmentHead)}
+	rand.Read(seg.mark[:])
+	// With its blocks and size known beforehand a segment is synced with a
+	// third less work. It does without when the disk is too full for that.
+	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(append([]byte(segmentMagic), seg.mark[:]...), 0)
+	}
+	if err == nil {
+		err = syncDir(j.dir)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(path)
+		return nil, err
+	}
+	j.next++
+	j.mu.Lock()
+	j.segs = append(j.segs, seg)
+	j.mu.Unlock()
+	return seg, nil
+}
+
+func (j *journal) seal(seg *segment) {
+	if seg == nil {
+		return
+	}
+	seg.file.Close()
+	j.mu.Lock()
+	seg.sealed = true
+	j.mu.Unlock()
+}
+
+// retire takes a record off its segment once it is files.
+func (j *journal) retire(r *record) {
+	j.mu.Lock()
+	r.seg.pending--
+	j.mu.Unlock()
+}
+
+// finished lists sealed segments of which all records are files. They may be
+// removed once the file system was synced.
+func (j *journal) finished() []*segment {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var out []*segment
+	for _, s := range j.segs {
+		if s.sealed && s.pending == 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// remove deletes segments and forgets them.
+func (j *journal) remove(segs []*segment) error {
+	var errs []error
+	for _, s := range segs {
+		if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+			continue
+		}
+		j.mu.Lock()
+		j.segs = slices.DeleteFunc(j.segs, func(x *segment) bool { return x == s })
+		j.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// close commits what was appended and stops.
+func (j *journal) close() {
+	j.mu.Lock()
+	j.closed = true
+	j.mu.Unlock()
+	select {
+	case j.kick <- struct{}{}:
+	default:
+	}
+	<-j.done
+}
+
+func (j *journal) unlock() { j.lock.Close() }
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

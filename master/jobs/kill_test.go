@@ -1,0 +1,109 @@
+package jobs
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// childDir tells the test binary to be the process that is killed.
+const childDir = "SALTERN_TEST_JOBS_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		writeUntilKilled(dir, os.Args[len(os.Args)-1])
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// writeUntilKilled saves returns from many goroutines and prints each that
+// was acknowledged.
+func writeUntilKilled(dir, run string) {
+	c, err := Open(Config{Dir: dir, SegmentBytes: 32 << 10}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	var out sync.Mutex
+	for g := range 16 {
+		go func() {
+			for i := 0; ; i++ {
+				jid := FromTime(time.Unix(int64(i%7), 0))
+				id := fmt.Sprintf("r%s-g%d-i%d", run, g, i)
+				stored, err := c.SaveReturn(context.Background(), ret(jid, id, strings.Repeat(id, 1+i%40)))
+				out.Lock()
+				if err != nil || !stored {
+					fmt.Println("error", stored, err)
+				} else {
+					fmt.Println("ack", jid, id, 1+i%40)
+				}
+				out.Unlock()
+			}
+		}()
+	}
+	select {}
+}
+
+// A process that saves returns is killed at a random moment, again and again.
+// All returns that it acknowledged are found, whole.
+func TestKilled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jobs")
+	acked := map[string]string{} // minion → jid and repeats
+	for run := range 5 {
+		cmd := exec.Command(os.Args[0], strconv.Itoa(run))
+		cmd.Env = append(os.Environ(), childDir+"="+dir)
+		cmd.Stderr = os.Stderr
+		pipe, err := cmd.StdoutPipe()
+		ok(t, err)
+		ok(t, cmd.Start())
+		// The first line comes after start and replay; the kill after it.
+		lines := bufio.NewScanner(pipe)
+		for n := 0; lines.Scan(); n++ {
+			if n == 0 {
+				time.AfterFunc(time.Duration(20+rand.IntN(120))*time.Millisecond, func() { cmd.Process.Kill() })
+			}
+			f := strings.Fields(lines.Text())
+			if len(f) == 4 && f[0] == "ack" {
+				acked[f[2]] = f[1] + " " + f[3]
+			} else if f[0] == "error" {
+				t.Error(lines.Text())
+			}
+		}
+		cmd.Wait()
+	}
+	if len(acked) < 100 {
+		t.Fatalf("only %d returns were acknowledged", len(acked))
+	}
+	c := open(t, Config{Dir: dir})
+	lost := 0
+	for i := range 7 {
+		jid := FromTime(time.Unix(int64(i), 0))
+		got, err := c.Returns(within(t), jid)
+		ok(t, err)
+		for id, want := range acked {
+			f := strings.Fields(want)
+			if f[0] != jid {
+				continue
+			}
+			n, _ := strconv.Atoi(f[1])
+			if m := got.Map(id); m == nil || m.Str("return") != strings.Repeat(id, n) {
+				lost++
+			}
+		}
+	}
+	t.Logf("%d acknowledged returns in 5 runs, %d lost", len(acked), lost)
+	if lost > 0 {
+		t.Errorf("%d of %d lost", lost, len(acked))
+	}
+}

@@ -1,0 +1,53 @@
+package jobs
+
+import "sync"
+
+// knownMax bounds each generation of known.
+const knownMax = 4096
+
+// known remembers jobs whose files were looked at lately, so that each return
+// need not ask the file system again. It holds two generations: when the
+// young one is full it becomes the old one.
+type known struct {
+	mu         sync.Mutex
+	young, old map[string]jobFacts
+}
+
+type jobFacts struct {
+	load    bool // the job has a load
+	nocache bool
+}
+
+func newKnown() *known { return &known{young: map[string]jobFacts{}} }
+
+func (k *known) get(jid string) (jobFacts, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f, ok := k.young[jid]
+	if !ok {
+		if f, ok = k.old[jid]; ok {
+			k.putLocked(jid, f)
+		}
+	}
+	return f, ok
+}
+
+func (k *known) put(jid string, f jobFacts) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.putLocked(jid, f)
+}
+
+func (k *known) putLocked(jid string, f jobFacts) {
+	if len(k.young) >= knownMax {
+		k.young, k.old = map[string]jobFacts{}, k.young
+	}
+	k.young[jid] = f
+}
+
+// forget drops everything, as after a removal of jobs.
+func (k *known) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.young, k.old = map[string]jobFacts{}, nil
+}

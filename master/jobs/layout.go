@@ -1,0 +1,156 @@
+package jobs
+
+import (
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// File names of Salt's layout (salt/returners/local_cache.py).
+const (
+	jidFile     = "jid"
+	loadFile    = ".load.p"
+	minionsFile = ".minions.p"
+	nocacheFile = "nocache"
+	endtimeFile = "endtime"
+	returnFile  = "return.p"
+	outFile     = "out.p"
+	// tempFile holds content before it is renamed; only the background
+	// writer makes it, one at a time for a directory.
+	tempFile = ".tmp"
+)
+
+// maxFile bounds a file that is read, in bytes.
+const maxFile = 256 << 20
+
+// layout knows where things are. It holds no state.
+type layout struct {
+	dir  string
+	hash func(string) string
+}
+
+func newLayout(dir, hashType string) (layout, error) {
+	l := layout{dir: dir}
+	switch hashType {
+	case "", "sha256":
+		l.hash = func(s string) string { h := sha256.Sum256([]byte(s)); return hex.EncodeToString(h[:]) }
+	case "sha224":
+		l.hash = func(s string) string { h := sha256.Sum224([]byte(s)); return hex.EncodeToString(h[:]) }
+	case "sha384":
+		l.hash = func(s string) string { h := sha512.Sum384([]byte(s)); return hex.EncodeToString(h[:]) }
+	case "sha512":
+		l.hash = func(s string) string { h := sha512.Sum512([]byte(s)); return hex.EncodeToString(h[:]) }
+	case "sha1":
+		l.hash = func(s string) string { h := sha1.Sum([]byte(s)); return hex.EncodeToString(h[:]) }
+	case "md5":
+		l.hash = func(s string) string { h := md5.Sum([]byte(s)); return hex.EncodeToString(h[:]) }
+	default:
+		return l, fmt.Errorf("jobs: hash_type %q is not known", hashType)
+	}
+	return l, nil
+}
+
+// job is the directory of a job.
+func (l layout) job(jid string) string {
+	h := l.hash(jid)
+	return l.dir + "/" + h[:2] + "/" + h[2:]
+}
+
+// checkID refuses what cannot be one component of a path, or would hide
+// among the files of a job.
+func checkID(id string) error {
+	switch {
+	case id == "" || len(id) > 255 || id[0] == '.':
+	case strings.ContainsAny(id, "/\\\x00\n"):
+	case id == jidFile || id == nocacheFile || id == endtimeFile:
+	case !utf8.ValidString(id):
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %.80q", ErrMinion, id)
+}
+
+func checkJID(jid string) error {
+	if !Valid(jid) {
+		return fmt.Errorf("%w: %.40q", ErrJID, jid)
+	}
+	return nil
+}
+
+func minionsName(syndic string) string {
+	if syndic == "" {
+		return minionsFile
+	}
+	return ".minions." + syndic + ".p"
+}
+
+// readFile reads a regular file of bounded size; a FIFO or device that
+// somebody put there is refused without blocking.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("read %s: not a regular file", path)
+	case st.Size() > maxFile:
+		return nil, fmt.Errorf("read %s: %w: %d bytes", path, ErrTooLarge, st.Size())
+	}
+	b := make([]byte, st.Size())
+	_, err = io.ReadFull(f, b)
+	return b, err
+}
+
+// readValue reads a packed value; ok is false when there is no such file.
+func readValue(path string) (v any, ok bool, err error) {
+	b, err := readFile(path)
+	if missing(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("job cache: %w", err)
+	}
+	v, err = msgpack.Decode(b, msgpack.DefaultLimits)
+	if err != nil {
+		return nil, false, fmt.Errorf("job cache: %s: %w", path, err)
+	}
+	return v, true, nil
+}
+
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+func exists(path string) bool {
+	var st syscall.Stat_t
+	return syscall.Stat(path, &st) == nil
+}
+
+// readNames lists a directory; a missing one is empty.
+func readNames(dir string) ([]os.DirEntry, error) {
+	list, err := os.ReadDir(dir)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job cache: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,275 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// Config of a Local cache. Zero fields take the defaults that are named.
+type Config struct {
+	Dir          string // <cachedir>/jobs
+	JournalDir   string // on local disk; Dir + ".journal"
+	HashType     string // hash_type, sha256
+	QueueBytes   int64  // bytes that wait to become files, 128 MiB
+	MaxReturn    int    // bytes of one packed load or return, 64 MiB
+	SegmentBytes int64  // size at which a new segment is begun, 16 MiB
+	DirMode      fs.FileMode
+	FileMode     fs.FileMode
+	Now          func() time.Time
+
+	retry time.Duration         // first pause after trouble, 100 ms
+	fault func(op string) error // for tests
+}
+
+func (c *Config) setDefaults() {
+	if c.JournalDir == "" {
+		c.JournalDir = c.Dir + ".journal"
+	}
+	if c.QueueBytes <= 0 {
+		c.QueueBytes = 128 << 20
+	}
+	if c.MaxReturn <= 0 {
+		c.MaxReturn = 64 << 20
+	}
+	c.QueueBytes = max(c.QueueBytes, int64(c.MaxReturn)+1<<20)
+	if c.SegmentBytes <= 0 {
+		c.SegmentBytes = 16 << 20
+	}
+	if c.DirMode == 0 {
+		c.DirMode = 0o750
+	}
+	if c.FileMode == 0 {
+		c.FileMode = 0o640
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.retry <= 0 {
+		c.retry = 100 * time.Millisecond
+	}
+}
+
+// Local is the Cache on this machine's disk. See the package comment.
+type Local struct {
+	cfg     Config
+	log     *slog.Logger
+	ids     *IDs
+	files   files
+	journal *journal
+	overlay *overlay
+	queue   *queue
+	known   *known
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	stalled     atomic.Bool
+	quarantined atomic.Uint64
+	duplicates  atomic.Uint64
+}
+
+var _ Cache = (*Local)(nil)
+
+// Open opens the cache, makes files from what an earlier run left in the
+// journal, and starts the two goroutines that Close ends.
+func Open(cfg Config, log *slog.Logger) (*Local, error) {
+	cfg.setDefaults()
+	lay, err := newLayout(cfg.Dir, cfg.HashType)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, cfg.DirMode); err != nil {
+		return nil, fmt.Errorf("open job cache: %w", err)
+	}
+	j, err := openJournal(cfg.JournalDir, cfg.SegmentBytes, log)
+	if err != nil {
+		return nil, err
+	}
+	j.fault = cfg.fault
+	c := &Local{
+		cfg: cfg, log: log, ids: NewIDs(cfg.Now),
+		files:   files{layout: lay, dirMode: cfg.DirMode, fileMode: cfg.FileMode, fault: cfg.fault},
+		journal: j, overlay: newOverlay(), queue: newQueue(cfg.QueueBytes), known: newKnown(),
+	}
+	if err := c.replay(); err != nil {
+		j.unlock()
+		return nil, err
+	}
+	j.onCommit = c.committed
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	c.wg.Add(1)
+	go j.commit()
+	go c.materialise(ctx)
+	return c, nil
+}
+
+// replay makes files from the segments of an earlier run and removes them.
+func (c *Local) replay() error {
+	paths, err := c.journal.left()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("replay job journal: %w", err)
+		}
+		n := 0
+		damaged, tail, err := scan(b, func(r *record) error {
+			n++
+			if checkRecord(r) != nil {
+				return nil
+			}
+			if c.files.same(r) {
+				return nil
+			}
+			if err := c.files.apply(r); err != nil {
+				if transient(err) {
+					return err
+				}
+				c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "err", err)
+				c.quarantineRecord(r)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("replay job journal %s: %w", path, err)
+		}
+		c.log.Info("job journal replayed", "path", path, "records", n, "torn_bytes", tail, "damaged", damaged)
+		if damaged > 0 {
+			c.log.Error("job journal is damaged, segment kept in quarantine", "path", path, "places", damaged)
+			c.quarantine(filepath.Base(path), func(to string) error { return os.Link(path, to) })
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	if err := c.syncAll(); err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("replay job journal: %w", err)
+		}
+	}
+	return nil
+}
+
+func checkRecord(r *record) error {
+	if err := checkJID(r.jid); err != nil {
+		return err
+	}
+	if r.kind == kindReturn || r.kind == kindMinions && r.id != "" {
+		return checkID(r.id)
+	}
+	return nil
+}
+
+// committed takes a batch from the journal.
+func (c *Local) committed(recs []*record, err error) {
+	if err == nil {
+		c.overlay.committed(recs)
+		for _, r := range recs {
+			r.finish(nil)
+		}
+		c.queue.push(recs)
+		return
+	}
+	c.known.forget() // it may know loads that are gone now
+	for _, r := range recs {
+		c.drop(r, err)
+	}
+}
+
+// drop takes back a record that will not be in the journal.
+func (c *Local) drop(r *record, err error) {
+	c.overlay.remove(r)
+	c.queue.room.Release(r.cost)
+	r.finish(err)
+}
+
+// Close stops taking records, waits until those it has are files or ctx ends,
+// and stops. What is left is in the journal for the next Open.
+func (c *Local) Close(ctx context.Context) error {
+	c.journal.close()
+	c.queue.close()
+	undo := context.AfterFunc(ctx, c.stop)
+	defer undo()
+	c.wg.Wait()
+	c.stop()
+	c.checkpoint()
+	c.journal.unlock()
+	return ctx.Err()
+}
+
+// Stats are counters since the start, and sizes now.
+type Stats struct {
+	Records, Commits uint64 // records written and syncs that took
+	QueueBytes       int64  // waiting to become files
+	OpenJobs         int    // jobs of which something waits
+	Segments         int
+	Duplicates       uint64 // returns that were there already
+	Quarantined      uint64 // records and segments put aside
+	Stalled          bool   // files cannot be written at the moment
+}
+
+// Stats reads the counters.
+func (c *Local) Stats() Stats {
+	s := Stats{Duplicates: c.duplicates.Load(), Quarantined: c.quarantined.Load(), Stalled: c.stalled.Load()}
+	c.journal.mu.Lock()
+	s.Records, s.Commits, s.Segments = c.journal.records, c.journal.commits, len(c.journal.segs)
+	c.journal.mu.Unlock()
+	c.queue.mu.Lock()
+	s.QueueBytes = c.queue.bytes
+	c.queue.mu.Unlock()
+	c.overlay.mu.RLock()
+	s.OpenJobs = len(c.overlay.jobs)
+	c.overlay.mu.RUnlock()
+	return s
+}
+
+// pack packs a value with a bound on the result.
+func (c *Local) pack(what string, v any) ([]byte, error) {
+	b, err := msgpack.Marshal(v, msgpack.Modern)
+	if err != nil {
+		return nil, fmt.Errorf("pack %s: %w", what, err)
+	}
+	if len(b) > c.cfg.MaxReturn {
+		return nil, fmt.Errorf("%w: %s of %d bytes", ErrTooLarge, what, len(b))
+	}
+	return b, nil
+}
+
+// recordCost is what a record takes besides its bytes, roughly.
+const recordCost = 512
+
+// take makes room for records in the queue.
+func (c *Local) take(ctx context.Context, recs ...*record) error {
+	var sum int64
+	for _, r := range recs {
+		r.cost = int64(r.size()) + recordCost
+		r.time = c.cfg.Now().UnixNano()
+		sum += r.cost
+	}
+	if err := c.queue.room.Acquire(ctx, sum); err != nil {
+		return fmt.Errorf("job cache is busy: %w", err)
+	}
+	return nil
+}
+
+// giveBack undoes take.
+func (c *Local) giveBack(recs ...*record) {
+	for _, r := range recs {
+		c.queue.room.Release(r.cost)
+	}
+}

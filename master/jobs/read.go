@@ -1,0 +1,204 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// Load implements Cache (local_cache.get_load).
+func (c *Local) Load(ctx context.Context, jid string) (*msgpack.Map, error) {
+	if err := checkJID(jid); err != nil {
+		return nil, err
+	}
+	open := c.overlay.snapshot(jid)
+	dir := c.files.job(jid)
+	var v any
+	var ok bool
+	var err error
+	if open.load != nil {
+		ok = true
+		v, err = msgpack.Decode(open.load.a, msgpack.DefaultLimits)
+	} else {
+		v, ok, err = readValue(dir + "/" + loadFile)
+	}
+	if err != nil || !ok {
+		return nil, err
+	}
+	load, isMap := v.(*msgpack.Map)
+	if !isMap {
+		return nil, fmt.Errorf("job cache: load of %s is not a map", jid)
+	}
+	var lists []any
+	names, err := readNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range names {
+		if n := e.Name(); n == minionsFile || strings.HasPrefix(n, ".minions.") && strings.HasSuffix(n, ".p") {
+			list, _, err := readValue(dir + "/" + n)
+			if err != nil {
+				c.log.Warn("job cache: minion list left out", "jid", jid, "err", err)
+				continue
+			}
+			lists = append(lists, list)
+		}
+	}
+	for _, r := range open.minions {
+		list, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
+		if err == nil {
+			lists = append(lists, list)
+		}
+	}
+	if all := union(lists...); len(all) > 0 {
+		list := make([]any, len(all))
+		for i, s := range all {
+			list[i] = s
+		}
+		load.Set("Minions", list)
+	}
+	return load, nil
+}
+
+// Returns implements Cache (local_cache.get_jid). A return that cannot be
+// read is left out and logged.
+func (c *Local) Returns(ctx context.Context, jid string) (*msgpack.Map, error) {
+	if err := checkJID(jid); err != nil {
+		return nil, err
+	}
+	out := &msgpack.Map{}
+	open := c.overlay.snapshot(jid) // before the files, see overlay
+	dir := c.files.job(jid)
+	names, err := readNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		id := e.Name()
+		if strings.HasPrefix(id, ".") || !e.IsDir() || open.returns[id] != nil {
+			continue
+		}
+		v, ok, err := readValue(dir + "/" + id + "/" + returnFile)
+		if err != nil {
+			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "err", err)
+		}
+		if err != nil || !ok {
+			continue
+		}
+		ret := returnMap(v)
+		if v, ok, err := readValue(dir + "/" + id + "/" + outFile); ok && err == nil {
+			ret.Set("out", v)
+		}
+		out.Set(id, ret)
+	}
+	for id, r := range open.returns {
+		v, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
+		if err != nil {
+			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "err", err)
+			continue
+		}
+		ret := returnMap(v)
+		if r.b != nil {
+			if v, err := msgpack.Decode(r.b, msgpack.DefaultLimits); err == nil {
+				ret.Set("out", v)
+			}
+		}
+		out.Set(id, ret)
+	}
+	return out, nil
+}
+
+// returnMap is what return.p holds; very old ones hold the bare return.
+func returnMap(v any) *msgpack.Map {
+	if m, ok := v.(*msgpack.Map); ok {
+		if _, ok := m.Get("return"); ok {
+			return m
+		}
+	}
+	return msgpack.NewMap("return", v)
+}
+
+// Endtime implements Cache (local_cache.get_endtime).
+func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
+	if err := checkJID(jid); err != nil {
+		return "", err
+	}
+	if open := c.overlay.snapshot(jid); open.endtime != nil {
+		return string(open.endtime.a), nil
+	}
+	b, err := readFile(c.files.job(jid) + "/" + endtimeFile)
+	if missing(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("job cache: %w", err)
+	}
+	return strings.Trim(string(b), "\n"), nil
+}
+
+// Each implements Cache (local_cache._walk_through). A load that cannot be
+// read is left out and logged.
+func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
+	open := c.overlay.loads()
+	for jid, b := range open {
+		v, err := msgpack.Decode(b, msgpack.DefaultLimits)
+		if load, ok := v.(*msgpack.Map); ok && err == nil {
+			if err := visit(Job{jid, load}); err != nil {
+				return err
+			}
+		}
+	}
+	return c.eachDir(ctx, func(dir string) error {
+		v, ok, err := readValue(dir + "/" + loadFile)
+		if err != nil {
+			c.log.Warn("job cache: job left out", "path", dir, "err", err)
+			return nil
+		}
+		load, isMap := v.(*msgpack.Map)
+		if !ok || !isMap {
+			return nil
+		}
+		jid := load.Str("jid")
+		if _, seen := open[jid]; seen || checkJID(jid) != nil {
+			return nil
+		}
+		return visit(Job{jid, load})
+	})
+}
+
+// eachDir calls visit for the directory of every job on disk. Jobs that
+// vanish meanwhile are no error.
+func (c *Local) eachDir(ctx context.Context, visit func(dir string) error) error {
+	tops, err := readNames(c.files.dir)
+	if err != nil {
+		return err
+	}
+	for _, top := range tops {
+		if !top.IsDir() || len(top.Name()) != 2 {
+			continue
+		}
+		path := c.files.dir + "/" + top.Name()
+		finals, err := os.ReadDir(path)
+		if err != nil && !missing(err) {
+			return fmt.Errorf("job cache: %w", err)
+		}
+		for _, final := range finals {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !final.IsDir() {
+				continue
+			}
+			if err := visit(path + "/" + final.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

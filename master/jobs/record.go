@@ -1,0 +1,194 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// kind of a record. The numbers are on disk; do not change them.
+type kind uint8
+
+const (
+	kindPrep    kind = 1 // a: empty, or "n" for nocache
+	kindLoad    kind = 2 // a: .load.p
+	kindMinions kind = 3 // id: syndic or "", a: packed list of minions to add
+	kindReturn  kind = 4 // id: minion, a: return.p, b: out.p or nil
+	kindEndtime kind = 5 // a: text
+)
+
+// record is one entry of the journal. Its bytes are never changed.
+type record struct {
+	kind kind
+	time int64 // Unix nanoseconds
+	jid  string
+	id   string
+	a, b []byte
+
+	// What follows is not on disk.
+	cost      int64    // what the record takes of the queue
+	seg       *segment // where it is, once committed
+	committed bool     // under overlay.mu
+	done      chan struct{}
+	err       error         // once done is closed
+	visible   chan struct{} // if set, closed when the record has become files
+}
+
+// urgent records become files before others, because tools on this host look
+// for them at once.
+func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }
+
+// finish tells those who wait for the outcome of a return.
+func (r *record) finish(err error) {
+	if r.done != nil {
+		r.err = err
+		close(r.done)
+	}
+}
+
+// outcome waits until a return is durable or has failed.
+func (r *record) outcome(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the same return: %w", ctx.Err())
+	}
+}
+
+// A segment starts with segmentMagic and a mark, 8 random bytes. Then come
+// records:
+//
+//	mark(8) length(4) crc32c(4) payload(length)
+//	payload = kind(1) time(8) len jid(2) len id(2) len a(4) len b(4) jid id a b
+//
+// big-endian; len b is all ones when there is no b. The mark lets a reader
+// find the next record behind a damaged one. It is random, and so unknown to
+// minions: one could otherwise put a forged record into its return and hope
+// that the write is torn in front of it.
+const (
+	segmentMagic = "SALTJNL1"
+	markSize     = 8
+	segmentHead  = len(segmentMagic) + markSize
+	recordHead   = markSize + 8
+	payloadHead  = 21
+	noB          = 0xffffffff
+)
+
+type mark [markSize]byte
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (r *record) size() int {
+	return recordHead + payloadHead + len(r.jid) + len(r.id) + len(r.a) + len(r.b)
+}
+
+// appendTo packs the record; the mark is left zero, see setMark.
+func (r *record) appendTo(buf []byte) []byte {
+	at := len(buf)
+	be := binary.BigEndian
+	buf = append(buf, make([]byte, markSize)...)
+	buf = be.AppendUint32(buf, uint32(r.size()-recordHead))
+	buf = be.AppendUint32(buf, 0)
+	buf = append(buf, byte(r.kind))
+	buf = be.AppendUint64(buf, uint64(r.time))
+	buf = be.AppendUint16(buf, uint16(len(r.jid)))
+	buf = be.AppendUint16(buf, uint16(len(r.id)))
+	buf = be.AppendUint32(buf, uint32(len(r.a)))
+	if r.b == nil {
+		buf = be.AppendUint32(buf, noB)
+	} else {
+		buf = be.AppendUint32(buf, uint32(len(r.b)))
+	}
+	buf = append(buf, r.jid...)
+	buf = append(buf, r.id...)
+	buf = append(buf, r.a...)
+	buf = append(buf, r.b...)
+	be.PutUint32(buf[at+markSize+4:], crc32.Checksum(buf[at+recordHead:], castagnoli))
+	return buf
+}
+
+// parseRecord reads the record at the start of b; n is its length. ok is
+// false when b does not start with a whole and undamaged record.
+func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
+	be := binary.BigEndian
+	if len(b) < recordHead+payloadHead || mark(b[:markSize]) != m {
+		return nil, 0, false
+	}
+	length := uint64(be.Uint32(b[markSize:]))
+	if length < payloadHead || length > uint64(len(b)-recordHead) {
+		return nil, 0, false
+	}
+	p := b[recordHead : recordHead+int(length)]
+	if crc32.Checksum(p, castagnoli) != be.Uint32(b[markSize+4:]) {
+		return nil, 0, false
+	}
+	jid, id, la, lb := uint64(be.Uint16(p[9:])), uint64(be.Uint16(p[11:])), uint64(be.Uint32(p[13:])), uint64(be.Uint32(p[17:]))
+	hasB := lb != noB
+	if !hasB {
+		lb = 0
+	}
+	if payloadHead+jid+id+la+lb != length {
+		return nil, 0, false
+	}
+	r = &record{kind: kind(p[0]), time: int64(be.Uint64(p[1:]))}
+	rest := p[payloadHead:]
+	cut := func(n uint64) []byte {
+		s := rest[:n:n]
+		rest = rest[n:]
+		return s
+	}
+	r.jid, r.id, r.a = string(cut(jid)), string(cut(id)), cut(la)
+	if hasB {
+		r.b = cut(lb)
+	}
+	return r, recordHead + int(length), true
+}
+
+// scan calls each for every undamaged record of a segment. damaged is the
+// number of gaps that have a good record behind them, tail the number of
+// bytes at the end that are no record; zeros, which a segment is filled with
+// from the start, are not counted.
+func scan(b []byte, each func(*record) error) (damaged, tail int, err error) {
+	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {
+		return 0, torn(b), nil
+	}
+	m := mark(b[len(segmentMagic):segmentHead])
+	for b = b[segmentHead:]; len(b) > 0; {
+		r, n, ok := parseRecord(b, m)
+		if !ok {
+			next := resync(b, m)
+			if next < 0 {
+				return damaged, torn(b), nil
+			}
+			damaged++
+			b = b[next:]
+			continue
+		}
+		if err := each(r); err != nil {
+			return damaged, 0, err
+		}
+		b = b[n:]
+	}
+	return damaged, 0, nil
+}
+
+func torn(b []byte) int { return len(bytes.TrimRight(b, "\x00")) }
+
+// resync finds the next good record behind the start of b, -1 if there is
+// none.
+func resync(b []byte, m mark) int {
+	for at := 1; at < len(b); at++ {
+		i := bytes.Index(b[at:], m[:])
+		if i < 0 {
+			return -1
+		}
+		at += i
+		if _, _, ok := parseRecord(b[at:], m); ok {
+			return at
+		}
+	}
+	return -1
+}

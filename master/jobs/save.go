@@ -1,0 +1,250 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// submit makes room for records, shows them, and appends them to the journal.
+func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
+	if err := c.take(ctx, recs...); err != nil {
+		return nil, err
+	}
+	for _, r := range recs {
+		c.overlay.add(r)
+	}
+	b, err := c.journal.append(recs...)
+	if err != nil {
+		for _, r := range recs {
+			c.drop(r, err)
+		}
+	}
+	return b, err
+}
+
+func (c *Local) submitAndWait(ctx context.Context, recs ...*record) error {
+	b, err := c.submit(ctx, recs...)
+	if err != nil {
+		return err
+	}
+	return b.wait(ctx)
+}
+
+// Prep implements Cache (local_cache.prep_jid). Without nocache nothing is
+// written: the directory comes with the load.
+func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, error) {
+	if jid == "" {
+		jid = c.ids.New()
+	}
+	if err := checkJID(jid); err != nil {
+		return "", err
+	}
+	if !nocache {
+		return jid, nil
+	}
+	facts, _ := c.facts(jid)
+	facts.nocache = true
+	c.known.put(jid, facts)
+	return jid, c.submitAndWait(ctx, &record{kind: kindPrep, jid: jid, a: []byte("n")})
+}
+
+// SaveLoad implements Cache (local_cache.save_load).
+func (c *Local) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, minions []string) error {
+	wait, err := c.Stage(ctx, jid, load, minions)
+	if err != nil {
+		return err
+	}
+	return wait(ctx)
+}
+
+// Stage implements Cache.
+func (c *Local) Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+	if err := checkJID(jid); err != nil {
+		return nil, err
+	}
+	packed, err := c.pack("job load", load)
+	if err != nil {
+		return nil, err
+	}
+	recs := []*record{{kind: kindLoad, jid: jid, a: packed, visible: make(chan struct{})}}
+	if minions != nil {
+		list, err := c.pack("minion list", union(minions))
+		if err != nil {
+			return nil, err
+		}
+		// First, so that no file of a load is seen without it: Salt's get_load
+		// fails then.
+		recs = append([]*record{{kind: kindMinions, jid: jid, a: list, visible: make(chan struct{})}}, recs...)
+	}
+	b, err := c.submit(ctx, recs...)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		if err := b.wait(ctx); err != nil {
+			return err
+		}
+		c.waitVisible(ctx, recs)
+		return nil
+	}, nil
+}
+
+// visibleWait bounds how long a durable load is waited for to become files.
+const visibleWait = 2 * time.Second
+
+// waitVisible waits until records are files: Python's salt reads .load.p as
+// soon as the master has answered its publish, and takes a job without one
+// for nonexistent (salt/client/__init__.py get_iter_returns). While the files
+// cannot be written the job goes on without them.
+func (c *Local) waitVisible(ctx context.Context, recs []*record) {
+	t := time.NewTimer(visibleWait)
+	defer t.Stop()
+	for _, r := range recs {
+		if c.stalled.Load() {
+			return
+		}
+		select {
+		case <-r.visible:
+		case <-t.C:
+			c.log.Warn("job is durable, but its files are late", "jid", r.jid)
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// AddMinions implements Cache (local_cache.save_minions).
+func (c *Local) AddMinions(ctx context.Context, jid string, minions []string, syndic string) error {
+	if err := checkJID(jid); err != nil {
+		return err
+	}
+	if syndic != "" {
+		if err := checkID(syndic); err != nil {
+			return err
+		}
+	}
+	list, err := c.pack("minion list", union(minions))
+	if err != nil {
+		return err
+	}
+	return c.submitAndWait(ctx, &record{kind: kindMinions, jid: jid, id: syndic, a: list})
+}
+
+// UpdateEndtime implements Cache (local_cache.update_endtime).
+func (c *Local) UpdateEndtime(ctx context.Context, jid, text string) error {
+	if err := checkJID(jid); err != nil {
+		return err
+	}
+	return c.submitAndWait(ctx, &record{kind: kindEndtime, jid: jid, a: []byte(text)})
+}
+
+// SaveReturn implements Cache (local_cache.returner).
+func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
+	if err := checkJID(ret.JID); err != nil {
+		return false, err
+	}
+	if err := checkID(ret.ID); err != nil {
+		return false, err
+	}
+	facts, err := c.facts(ret.JID)
+	if err != nil || facts.nocache {
+		return false, err
+	}
+	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID, done: make(chan struct{})}
+	if r.a, err = c.pack("return", orEmpty(ret.Data)); err != nil {
+		return false, err
+	}
+	if ret.Out != nil {
+		if r.b, err = c.pack("outputter", ret.Out); err != nil {
+			return false, err
+		}
+	}
+	if err := c.take(ctx, r); err != nil {
+		return false, err
+	}
+	if other := c.overlay.add(r); other != nil {
+		c.giveBack(r)
+		c.duplicates.Add(1)
+		return false, other.outcome(ctx)
+	}
+	// Ask the disk only now: a return that just became a file has left the
+	// overlay before, and is found here.
+	if exists(c.files.job(ret.JID) + "/" + ret.ID + "/" + returnFile) {
+		c.drop(r, nil)
+		c.duplicates.Add(1)
+		return false, nil
+	}
+	recs := []*record{r}
+	if !facts.load && ret.Load != nil {
+		recs = append(c.firstLoad(ctx, ret), r)
+	}
+	b, err := c.journal.append(recs...)
+	if err != nil {
+		for _, r := range recs {
+			c.drop(r, err)
+		}
+		return false, err
+	}
+	return true, b.wait(ctx)
+}
+
+// firstLoad makes the return the load of a job that has none, with an empty
+// list of expected minions, without which Salt's tools cannot read it. Of
+// returns that come at once the first does so.
+func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
+	packed, err := c.pack("job load", ret.Load)
+	if err != nil {
+		c.log.Warn("job is not known and its return makes no load", "jid", ret.JID, "minion", ret.ID, "err", err)
+		return nil
+	}
+	list, err := c.pack("minion list", []any{})
+	if err != nil {
+		return nil
+	}
+	minions := &record{kind: kindMinions, jid: ret.JID, a: list}
+	r := &record{kind: kindLoad, jid: ret.JID, a: packed}
+	if err := c.take(ctx, minions, r); err != nil {
+		return nil
+	}
+	if !c.overlay.addFirstLoad(r) {
+		c.giveBack(minions, r)
+		return nil
+	}
+	c.overlay.add(minions)
+	return []*record{minions, r}
+}
+
+// facts tells what is known of a job without reading it.
+func (c *Local) facts(jid string) (jobFacts, error) {
+	if f, ok := c.known.get(jid); ok && f.load {
+		return f, nil
+	}
+	open := c.overlay.snapshotFacts(jid)
+	dir := c.files.job(jid)
+	f := jobFacts{
+		load:    open.load || exists(dir+"/"+loadFile),
+		nocache: open.nocache || exists(dir+"/"+nocacheFile),
+	}
+	c.known.put(jid, f)
+	return f, nil
+}
+
+func (o *overlay) snapshotFacts(jid string) jobFacts {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	j := o.jobs[jid]
+	if j == nil {
+		return jobFacts{}
+	}
+	return jobFacts{load: j.load != nil, nocache: j.prep != nil && len(j.prep.a) > 0}
+}
+
+func orEmpty(m *msgpack.Map) *msgpack.Map {
+	if m == nil {
+		return &msgpack.Map{}
+	}
+	return m
+}

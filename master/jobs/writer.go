@@ -1,0 +1,232 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+)
+
+// queue passes committed records to the background writer. It holds records
+// whose callers took their cost from room before, so it needs no bound of its
+// own.
+type queue struct {
+	room *semaphore.Weighted
+
+	mu     sync.Mutex
+	urgent []*record
+	list   []*record
+	bytes  int64
+	closed bool
+	wake   chan struct{}
+}
+
+func newQueue(bytes int64) *queue {
+	return &queue{room: semaphore.NewWeighted(bytes), wake: make(chan struct{}, 1)}
+}
+
+func (q *queue) push(recs []*record) {
+	q.mu.Lock()
+	for _, r := range recs {
+		if r.urgent() {
+			q.urgent = append(q.urgent, r)
+		} else {
+			q.list = append(q.list, r)
+		}
+		q.bytes += r.cost
+	}
+	q.mu.Unlock()
+	q.nudge()
+}
+
+func (q *queue) nudge() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.nudge()
+}
+
+// popLimit is how many records that are not urgent are taken at a time, so
+// that urgent ones do not wait behind a flood of returns.
+const popLimit = 64
+
+// pop waits for records and takes all urgent ones, or else some of the
+// others; nil when the queue is closed and empty or ctx ends.
+func (q *queue) pop(ctx context.Context) []*record {
+	for {
+		q.mu.Lock()
+		list, closed := q.urgent, q.closed
+		if len(list) > 0 {
+			q.urgent = nil
+		} else {
+			n := min(len(q.list), popLimit)
+			list = slices.Clone(q.list[:n])
+			clear(q.list[:n]) // their bytes are not held until the end of the flood
+			q.list = q.list[n:]
+			if len(q.list) == 0 {
+				q.list = nil
+			}
+		}
+		q.mu.Unlock()
+		if len(list) > 0 {
+			return list
+		}
+		if closed || ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (q *queue) release(r *record) {
+	q.mu.Lock()
+	q.bytes -= r.cost
+	q.mu.Unlock()
+	q.room.Release(r.cost)
+}
+
+// materialise is the background writer. It ends when the queue is closed and
+// empty, or when ctx ends; the journal has what it leaves.
+func (c *Local) materialise(ctx context.Context) {
+	defer c.wg.Done()
+	for {
+		recs := c.queue.pop(ctx)
+		if recs == nil {
+			return
+		}
+		for _, r := range recs {
+			if !c.makeFiles(ctx, r) {
+				return
+			}
+			c.overlay.remove(r)
+			c.journal.retire(r)
+			c.queue.release(r)
+			if r.visible != nil {
+				close(r.visible)
+			}
+		}
+		c.checkpoint()
+	}
+}
+
+// makeFiles tries until the files of a record are there. Trouble that an
+// administrator can end, such as a full disk, is waited for; the queue fills
+// meanwhile and callers get errors. A record that can never be stored goes to
+// quarantine so that it does not block the others. False means that ctx ended.
+func (c *Local) makeFiles(ctx context.Context, r *record) bool {
+	pause := c.cfg.retry
+	for {
+		err := c.files.apply(r)
+		if err == nil {
+			c.stalled.Store(false)
+			return true
+		}
+		if !transient(err) {
+			c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "err", err)
+			c.quarantineRecord(r)
+			return true
+		}
+		if !c.stalled.Swap(true) {
+			c.log.Error("job cache cannot be written, trying again", "jid", r.jid, "err", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return false
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+// transient tells whether trying again may help.
+func transient(err error) bool {
+	for _, e := range []error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE,
+		syscall.ENFILE, syscall.EACCES, syscall.EPERM, syscall.EFBIG, syscall.ESTALE, syscall.EINTR,
+		syscall.ENOENT, syscall.EBUSY, syscall.ETIMEDOUT,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkpoint removes segments that are not needed any more. The files made
+// from them are synced first, all with one call.
+func (c *Local) checkpoint() {
+	segs := c.journal.finished()
+	if len(segs) == 0 {
+		return
+	}
+	if err := c.syncAll(); err != nil {
+		c.log.Error("job cache: journal is kept", "err", err)
+		return
+	}
+	if err := c.journal.remove(segs); err != nil {
+		c.log.Error("job journal: remove", "err", err)
+	}
+}
+
+// syncAll makes all job files durable (syncfs(2), which tells of write errors
+// since Linux 5.8).
+func (c *Local) syncAll() error {
+	d, err := os.Open(c.files.dir)
+	if err != nil {
+		return fmt.Errorf("sync job cache: %w", err)
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("sync job cache: %w", err)
+	}
+	return nil
+}
+
+const (
+	quarantineDir = "quarantine"
+	maxQuarantine = 64 // files
+)
+
+// quarantineRecord keeps a record that could not be stored, for people.
+func (c *Local) quarantineRecord(r *record) {
+	head := append([]byte(segmentMagic), make([]byte, markSize)...)
+	c.quarantine(fmt.Sprintf("record-%d%s", c.cfg.Now().UnixNano(), segmentSuffix), func(path string) error {
+		return os.WriteFile(path, r.appendTo(head), 0o600)
+	})
+}
+
+// quarantine calls keep with a path in the quarantine directory, unless that
+// is full.
+func (c *Local) quarantine(name string, keep func(path string) error) {
+	dir := filepath.Join(c.journal.dir, quarantineDir)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		if list, _ := os.ReadDir(dir); len(list) >= maxQuarantine {
+			err = fmt.Errorf("%s holds %d files already", dir, len(list))
+		} else {
+			err = keep(filepath.Join(dir, name))
+		}
+	}
+	c.quarantined.Add(1)
+	if err != nil {
+		c.log.Error("job journal: quarantine", "err", err)
+	}
+}

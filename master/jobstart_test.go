@@ -1,0 +1,31 @@
+package master
+
+import (
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+// A target that cannot be read selects nobody: the tools exit with status 2,
+// "no minions matched", and nothing is published.
+func TestUnreadableTarget(t *testing.T) {
+	r := startMaster(t, "nodegroups:\n  loop_a: N@loop_b\n  loop_b: N@loop_a\n")
+	r.accepted("web1", "min6")
+	r.listen()
+	for _, c := range []struct {
+		tgt any
+		typ string
+	}{{"loop_a", "nodegroup"}, {"N@loop_b", "compound"}, {"web1 and", "compound"}, {"(", "pcre"}, {"web1", "colour"}} {
+		load, ok := r.clear("publish", "fun", "test.ping", "arg", []any{}, "tgt", c.tgt, "tgt_type", c.typ, "ret", "", "jid", "",
+			"key", r.key, "user", currentUser(), "kwargs", msgpack.NewMap()).(*msgpack.Map)
+		if !ok {
+			t.Errorf("%v (%s): no map", c.tgt, c.typ)
+			continue
+		}
+		got := load.Map("load")
+		if jid, has := got.Get("jid"); !has || jid != nil || len(got.List("minions")) != 0 || got.Str("error") == "" {
+			t.Errorf("%v (%s): %v", c.tgt, c.typ, got)
+		}
+	}
+	r.quiet("targets that cannot be read", "salt/auth", "salt/master/")
+}

@@ -1,0 +1,204 @@
+package keys
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	autosignDir = "minions_autosign"
+	// maxListFile bounds autosign_file, autoreject_file and grain files.
+	maxListFile = 4 << 20
+	sweepEvery  = time.Minute
+)
+
+// AutosignConfig are the options of Salt's master that accept or reject new
+// keys without an administrator (daemons/masterapi.py AutoKey). The zero
+// value matches nothing.
+type AutosignConfig struct {
+	AutoAccept     bool   // auto_accept: everybody; a hole, see Service warnings
+	AutosignFile   string // autosign_file; "" for none
+	AutorejectFile string // autoreject_file; "" for none
+	// Dir is <pki_dir>/minions_autosign: a file named like a minion lets its
+	// first key in and is used up by it.
+	Dir string
+	// Timeout is autosign_timeout: files in Dir that are older are removed
+	// unused. 0 means Salt's default of 120 minutes, negative never.
+	Timeout time.Duration
+	// GrainsDir is autosign_grains_dir: a file named like a grain holds the
+	// values that let a minion in. "" for none.
+	GrainsDir string
+	// Permissive is permissive_pki_access: files that a group of this
+	// process may write are trusted.
+	Permissive bool
+	Logger     *slog.Logger     // nil discards
+	Now        func() time.Time // nil means time.Now
+}
+
+// Autosign answers whether a new key may pass. It is safe for concurrent use.
+type Autosign struct {
+	cfg AutosignConfig
+
+	mu     sync.Mutex
+	lists  map[string]*listFile
+	warned map[string]struct{} // files with wrong permissions that were logged
+	swept  time.Time
+}
+
+// NewAutosign makes an Autosign. Files are read when they are needed and
+// again when they have changed.
+func NewAutosign(cfg AutosignConfig) *Autosign {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 120 * time.Minute
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Autosign{cfg: cfg, lists: map[string]*listFile{}, warned: map[string]struct{}{}}
+}
+
+// Open tells whether every key is accepted. Nobody should run so for long.
+func (a *Autosign) Open() bool { return a.cfg.AutoAccept }
+
+// Reject tells whether autoreject_file names the id.
+func (a *Autosign) Reject(id string) bool {
+	return ValidID(id) == nil && a.listed(a.cfg.AutorejectFile, id)
+}
+
+// Accept tells whether a new key of id may be accepted at once. grains are
+// the values that the minion sent for this purpose, as text in Python's
+// spelling; anybody can send them, so they are as good as passwords sent in
+// clear. A file in Dir is used up by a positive answer, so ask only when the
+// answer decides.
+func (a *Autosign) Accept(id string, grains map[string]string) bool {
+	if ValidID(id) != nil {
+		return false
+	}
+	return a.cfg.AutoAccept || a.listed(a.cfg.AutosignFile, id) || a.stub(id) || a.grains(grains)
+}
+
+func (a *Autosign) listed(path, id string) bool {
+	if path == "" {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lists[path]
+	if l == nil {
+		l = &listFile{}
+		a.lists[path] = l
+	}
+	if !l.refresh(path, a.trusted) {
+		return false
+	}
+	return l.match(id)
+}
+
+// trusted applies Salt's rules for who may write such a file; mu is held.
+func (a *Autosign) trusted(path string, st os.FileInfo) bool {
+	ok := st.Mode().Perm()&0o002 == 0
+	if ok && st.Mode().Perm()&0o020 != 0 {
+		ok = a.cfg.Permissive && (os.Getuid() != 0 || inGroup(st))
+	}
+	if ok {
+		delete(a.warned, path)
+		return true
+	}
+	if _, before := a.warned[path]; !before {
+		a.warned[path] = struct{}{}
+		a.cfg.Logger.Warn("wrong permissions, ignoring the content", "path", path, "mode", st.Mode().Perm().String())
+	}
+	return false
+}
+
+// stub looks for <Dir>/<id> and uses it up. Of several masters that share the
+// folder the one that removes the file wins.
+func (a *Autosign) stub(id string) bool {
+	if a.cfg.Dir == "" {
+		return false
+	}
+	a.sweep()
+	path := filepath.Join(a.cfg.Dir, id)
+	st, err := os.Lstat(path)
+	if err != nil || !st.Mode().IsRegular() || a.expired(st) {
+		return false
+	}
+	if err := os.Remove(path); err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			a.cfg.Logger.Error("using up an autosign file", "minion", id, "error", err)
+		}
+		return false
+	}
+	return true
+}
+
+func (a *Autosign) expired(st os.FileInfo) bool {
+	return a.cfg.Timeout > 0 && a.cfg.Now().Sub(st.ModTime()) > a.cfg.Timeout
+}
+
+// sweep removes expired files, at most once in a while.
+func (a *Autosign) sweep() {
+	now := a.cfg.Now()
+	a.mu.Lock()
+	due := a.cfg.Timeout > 0 && now.Sub(a.swept) >= sweepEvery
+	if due {
+		a.swept = now
+	}
+	a.mu.Unlock()
+	if !due {
+		return
+	}
+	list, err := os.ReadDir(a.cfg.Dir)
+	if err != nil {
+		return // no folder, no autosign files
+	}
+	for _, e := range list {
+		st, err := e.Info()
+		if err != nil || !st.Mode().IsRegular() || !a.expired(st) {
+			continue
+		}
+		path := filepath.Join(a.cfg.Dir, e.Name())
+		if err := os.Remove(path); err == nil {
+			a.cfg.Logger.Warn("autosign file expired", "path", path)
+		}
+	}
+}
+
+func (a *Autosign) grains(grains map[string]string) bool {
+	if len(grains) == 0 || a.cfg.GrainsDir == "" {
+		return false
+	}
+	list, err := os.ReadDir(a.cfg.GrainsDir)
+	if err != nil {
+		a.cfg.Logger.Warn("reading autosign_grains_dir", "error", err)
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range list {
+		value, sent := grains[e.Name()]
+		if !sent {
+			continue
+		}
+		path := filepath.Join(a.cfg.GrainsDir, e.Name())
+		data, st, err := readRegular(path, maxListFile, true)
+		if err != nil || !a.trusted(path, st) {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			if line != "" && !strings.HasPrefix(line, "#") && line == value {
+				return true
+			}
+		}
+	}
+	return false
+}

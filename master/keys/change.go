@@ -1,0 +1,231 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"saltern/master/crypt"
+)
+
+func (s *Store) fileMode() os.FileMode {
+	if s.cfg.Permissive {
+		return 0o640
+	}
+	return 0o600
+}
+
+// Put stores a key in a state and takes the id out of the other states
+// (Denied stays as it is). The key must be acceptable to crypt.ParsePublic
+// within the configured bounds. Errors are ErrID, crypt.ErrPublicKey,
+// ErrPendingFull or those of the disk.
+func (s *Store) Put(id string, st State, pem string) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	if st != Accepted && st != Pending && st != Rejected {
+		return fmt.Errorf("storing a key as %s: no such state", st)
+	}
+	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
+		return fmt.Errorf("storing the key of %q: %w", id, err)
+	}
+	defer s.lockID(id)()
+	return s.put(id, st, pem)
+}
+
+// put writes the file and removes those of other states; the stripe is held.
+func (s *Store) put(id string, st State, pem string) error {
+	if st == Pending {
+		release, err := s.reserve(id)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := s.write(id, st, pem); err != nil {
+		return fmt.Errorf("storing the %s key of %q: %w", st, id, err)
+	}
+	return s.drop(id, others(st)...)
+}
+
+// Swap is Put under the condition that the key of id is still the one that
+// the caller has looked up (the zero Entry: none). The folders themselves are
+// asked, so that a decision of an administrator or another master that this
+// store has not yet seen is not overwritten. Otherwise it returns ErrChanged
+// and the caller should look again.
+func (s *Store) Swap(id string, old Entry, st State, pem string) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	if st != Accepted && st != Pending && st != Rejected {
+		return fmt.Errorf("storing a key as %s: no such state", st)
+	}
+	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
+		return fmt.Errorf("storing the key of %q: %w", id, err)
+	}
+	defer s.lockID(id)()
+	s.examineLocked(id, lookupOrder[:]...)
+	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
+		return fmt.Errorf("storing the key of %q as %s: %w", id, st, ErrChanged)
+	}
+	return s.put(id, st, pem)
+}
+
+// reserve takes one of the places for pending keys until the file is in the
+// index, so that concurrent sign-ins cannot exceed the bound together.
+func (s *Store) reserve(id string) (release func(), err error) {
+	if s.has(Pending, id) {
+		return func() {}, nil
+	}
+	if int64(s.Count(Pending))+s.waiting.Add(1) > int64(s.cfg.MaxPending) {
+		s.waiting.Add(-1)
+		return nil, fmt.Errorf("storing a pending key: %w (%d)", ErrPendingFull, s.cfg.MaxPending)
+	}
+	return func() { s.waiting.Add(-1) }, nil
+}
+
+func (s *Store) has(st State, id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.files[st][id] != nil
+}
+
+func (s *Store) file(st State, id string) *keyFile {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.files[st][id]
+}
+
+func others(keep State) []State {
+	var out []State
+	for _, st := range lookupOrder {
+		if st != keep {
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// write stores a file and indexes it; the stripe is held.
+func (s *Store) write(id string, st State, pem string) error {
+	pem = crypt.NormalizePEM(pem)
+	path := s.path(st, id)
+	if err := crypt.WriteFile(path, []byte(pem), s.fileMode()); err != nil {
+		return err
+	}
+	sig, err := lstat(path)
+	if err != nil {
+		return err
+	}
+	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
+	return nil
+}
+
+// drop removes the files of some states; the stripe is held.
+func (s *Store) drop(id string, states ...State) error {
+	var errs []error
+	found := map[State]*keyFile{}
+	for _, st := range states {
+		gone, err := remove(s.path(st, id))
+		if err == nil && gone {
+			err = syncDir(s.stateDir(st))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("removing the %s key of %q: %w", st, id, err))
+			continue
+		}
+		found[st] = nil
+	}
+	s.apply(id, found)
+	return errors.Join(errs...)
+}
+
+// Move gives the key of a minion another state, as salt-key -a and -r do. A
+// denied key is not moved; see Denied and Put. Without a key it returns
+// ErrUnknown.
+func (s *Store) Move(id string, to State) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	if to != Accepted && to != Pending && to != Rejected {
+		return fmt.Errorf("moving a key to %s: no such state", to)
+	}
+	defer s.lockID(id)()
+	s.mu.RLock()
+	from, f := s.effective(id)
+	s.mu.RUnlock()
+	if f == nil {
+		return fmt.Errorf("moving the key of %q to %s: %w", id, to, ErrUnknown)
+	}
+	if from != to {
+		if err := s.rename(id, from, to, f); err != nil {
+			return fmt.Errorf("moving the key of %q from %s to %s: %w", id, from, to, err)
+		}
+	}
+	return s.drop(id, others(to)...)
+}
+
+func (s *Store) rename(id string, from, to State, f *keyFile) error {
+	if err := os.Rename(s.path(from, id), s.path(to, id)); err != nil {
+		return err
+	}
+	for _, st := range []State{to, from} {
+		if err := syncDir(s.stateDir(st)); err != nil {
+			return err
+		}
+	}
+	// Somebody may have replaced the file since it was read: take what is
+	// there now, not what was there.
+	now, err := s.load(id, to, f)
+	if err != nil {
+		return err
+	}
+	s.apply(id, map[State]*keyFile{from: nil, to: now})
+	return nil
+}
+
+// Delete removes the key of a minion from the given states, or from all four
+// when none is given. A key that is not there is no error.
+func (s *Store) Delete(id string, states ...State) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	if len(states) == 0 {
+		states = []State{Accepted, Pending, Rejected, Denied}
+	}
+	for _, st := range states {
+		if st == None || st >= numStates {
+			return fmt.Errorf("deleting a key from %s: no such state", st)
+		}
+	}
+	defer s.lockID(id)()
+	return s.drop(id, states...)
+}
+
+// Deny remembers a key that was offered for id and did not match the one on
+// file. Only the first such key is kept until it is deleted, as with Salt's
+// folders; further ones cost no disk access. A key that would not be
+// acceptable in any state is not stored.
+func (s *Store) Deny(id, pem string) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	if s.has(Denied, id) {
+		return nil
+	}
+	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
+		return fmt.Errorf("storing the denied key of %q: %w", id, err)
+	}
+	defer s.lockID(id)()
+	if s.has(Denied, id) {
+		return nil
+	}
+	if err := s.write(id, Denied, pem); err != nil {
+		return fmt.Errorf("storing the denied key of %q: %w", id, err)
+	}
+	return nil
+}
+
+// AutosignDir is the folder <pki_dir>/minions_autosign.
+func (s *Store) AutosignDir() string { return filepath.Join(s.dir, autosignDir) }

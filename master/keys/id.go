@@ -1,0 +1,49 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxIDLen is the longest minion id in bytes: a full DNS name, and with the
+// suffix that caches add (".p") still a legal file name.
+const MaxIDLen = 253
+
+// ErrID says that a text is not usable as a minion id. The error around it
+// gives the reason but never the text, which may hold anything.
+var ErrID = errors.New("invalid minion id")
+
+// ValidID tells whether id may name a minion; the error is ErrID with the
+// reason. It refuses what Salt 3008.3 refuses (utils/verify.py valid_id: path
+// separators, NUL, empty, "." and "..") and also what no host is called but
+// an attacker might be: ids over MaxIDLen bytes, invalid UTF-8, characters
+// that are not printable (line ends, escapes, bidirectional overrides, spaces
+// other than the plain one), a leading dot (hidden files), outer spaces and
+// the glob characters * ? [ ], which would make an id match others.
+func ValidID(id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("%w: empty", ErrID)
+	case len(id) > MaxIDLen:
+		return fmt.Errorf("%w: %d bytes long", ErrID, len(id))
+	case id[0] == '.':
+		return fmt.Errorf("%w: begins with a dot", ErrID)
+	case id[0] == ' ' || id[len(id)-1] == ' ':
+		return fmt.Errorf("%w: space at an end", ErrID)
+	case strings.ContainsAny(id, `/\`):
+		return fmt.Errorf("%w: holds a path separator", ErrID)
+	case strings.ContainsAny(id, "*?[]"):
+		return fmt.Errorf("%w: holds a glob character", ErrID)
+	case !utf8.ValidString(id):
+		return fmt.Errorf("%w: not UTF-8", ErrID)
+	}
+	for _, r := range id {
+		if !unicode.IsPrint(r) {
+			return fmt.Errorf("%w: holds the character %U", ErrID, r)
+		}
+	}
+	return nil
+}

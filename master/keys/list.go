@@ -1,0 +1,141 @@
+package keys
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// listFile is a file of minion ids, one to a line: exact, with glob
+// characters, or a regular expression; lines with # are comments
+// (utils/stringutils.py expr_match).
+type listFile struct {
+	sig      fileSig
+	known    bool
+	exact    map[string]struct{}
+	patterns []*regexp.Regexp
+}
+
+// refresh reads the file if it has changed and tells whether it may be used.
+func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) bool {
+	st, err := os.Stat(path)
+	if err != nil || !st.Mode().IsRegular() || !trusted(path, st) {
+		return false
+	}
+	if l.known && l.sig == sigOf(st) {
+		return true
+	}
+	data, st, err := readRegular(path, maxListFile, true)
+	if err != nil || !trusted(path, st) {
+		return false
+	}
+	l.parse(string(data))
+	l.sig, l.known = sigOf(st), true
+	return true
+}
+
+// parse takes each line as all three kinds at once, as Salt does. A line that
+// is no regular expression in Go's sense (which lacks look-around and back
+// references) still counts as text and glob. Unlike in Salt the expression
+// must match the whole id even when it has alternatives: "a|b" does not let
+// "abc" in.
+func (l *listFile) parse(text string) {
+	l.exact, l.patterns = map[string]struct{}{}, nil
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		l.exact[line] = struct{}{}
+		if regexp.QuoteMeta(line) == line {
+			continue
+		}
+		if g, err := regexp.Compile(globExpr(line)); err == nil && strings.ContainsAny(line, "*?[") {
+			l.patterns = append(l.patterns, g)
+		}
+		if g, err := regexp.Compile(`\A(?:` + line + `)\z`); err == nil {
+			l.patterns = append(l.patterns, g)
+		}
+	}
+}
+
+func (l *listFile) match(id string) bool {
+	if _, ok := l.exact[id]; ok {
+		return true
+	}
+	return slices.ContainsFunc(l.patterns, func(p *regexp.Regexp) bool { return p.MatchString(id) })
+}
+
+// globExpr is the regular expression of a glob with the rules of Python's
+// fnmatch: * and ? match anything, [seq] and [!seq] a character, and there is
+// no escape character.
+func globExpr(glob string) string {
+	var b strings.Builder
+	b.WriteString(`(?s)\A`)
+	rest := glob
+	for rest != "" {
+		c := rest[0]
+		switch c {
+		case '*':
+			b.WriteString(`.*`)
+		case '?':
+			b.WriteByte('.')
+		case '[':
+			if class, n := globClass(rest); n > 0 {
+				b.WriteString(class)
+				rest = rest[n:]
+				continue
+			}
+			b.WriteString(`\[`)
+		default:
+			n := strings.IndexAny(rest, "*?[")
+			if n < 0 {
+				n = len(rest)
+			}
+			b.WriteString(regexp.QuoteMeta(rest[:n]))
+			rest = rest[n:]
+			continue
+		}
+		rest = rest[1:]
+	}
+	b.WriteString(`\z`)
+	return b.String()
+}
+
+// globClass translates the bracket expression at the start of s and returns
+// its length, 0 when it is not closed.
+func globClass(s string) (string, int) {
+	i := 1
+	if i < len(s) && s[i] == '!' {
+		i++
+	}
+	if i < len(s) && s[i] == ']' {
+		i++
+	}
+	end := strings.IndexByte(s[min(i, len(s)):], ']')
+	if end < 0 {
+		return "", 0
+	}
+	end += i
+	body, not := s[1:end], ""
+	if strings.HasPrefix(body, "!") {
+		body, not = body[1:], "^"
+	}
+	r := strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
+	return "[" + not + r.Replace(body) + "]", end + 1
+}
+
+// inGroup tells whether this process belongs to the group of a file.
+func inGroup(st os.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		return false
+	}
+	return int(sys.Gid) == os.Getegid() || slices.Contains(groups, int(sys.Gid))
+}

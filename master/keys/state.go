@@ -1,0 +1,135 @@
+package keys
+
+import (
+	"crypto/md5"
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strings"
+	"sync"
+
+	"saltern/master/crypt"
+)
+
+// State is what the administrator thinks of a key.
+type State uint8
+
+// The states. Of the first three a minion id has at most one; Denied is kept
+// beside them and holds a second key that somebody offered for the id.
+const (
+	None     State = iota // no key
+	Accepted              // may sign in
+	Pending               // waits for the administrator
+	Rejected              // refused by the administrator
+	Denied                // did not match the key on file
+	numStates
+)
+
+// lookupOrder is the order in which Salt looks for a key
+// (cache/localfs_key.py fetch): when a key is in two folders, the worse news
+// count.
+var lookupOrder = [...]State{Rejected, Pending, Accepted}
+
+// String is the name that Salt gives the state.
+func (s State) String() string {
+	return [...]string{"none", "accepted", "pending", "rejected", "denied", "unknown"}[min(s, numStates)]
+}
+
+// Dir is the name of the state's folder, "" for None.
+func (s State) Dir() string {
+	return [...]string{"", "minions", "minions_pre", "minions_rejected", "minions_denied", ""}[min(s, numStates)]
+}
+
+// Entry is a key at one moment. It does not change when the store does.
+type Entry struct {
+	State State
+	// PEM is the text of the key, normalised as by crypt.NormalizePEM. A
+	// file put there by hand may hold anything; Public tells.
+	PEM string
+	// Gen is another number for each key that was ever seen in this
+	// process: what was concluded from a key holds as long as Gen is the same.
+	Gen  uint64
+	file *keyFile
+}
+
+// Public is the parsed key. It is parsed at the first call and kept with the
+// store's copy, so later calls cost nothing.
+func (e Entry) Public() (*rsa.PublicKey, error) {
+	if e.file == nil {
+		return nil, fmt.Errorf("%w: no key", crypt.ErrPublicKey)
+	}
+	return e.file.public()
+}
+
+// keyFile is the file of a key as it was last seen. Everything but the parsed
+// key is fixed when it is made.
+type keyFile struct {
+	pem    string
+	gen    uint64
+	sig    fileSig
+	bounds crypt.Bounds
+
+	once sync.Once
+	pub  *rsa.PublicKey
+	err  error
+}
+
+func (f *keyFile) public() (*rsa.PublicKey, error) {
+	f.once.Do(func() { f.pub, f.err = f.bounds.ParsePublic([]byte(f.pem)) })
+	return f.pub, f.err
+}
+
+// Change tells that the key of a minion is another one or has another state.
+type Change struct {
+	ID       string
+	Old, New State // None, Accepted, Pending or Rejected
+	// Gen is the generation of the new key, 0 when there is none. With equal
+	// states the key itself was replaced.
+	Gen uint64
+}
+
+// Fingerprint is the fingerprint of a PEM text as salt-key prints it: pairs
+// of hexadecimal digits with colons, of the hash over the lines between the
+// outer ones (utils/crypt.py pem_finger). hashType is md5, sha1, sha224,
+// sha256, sha384 or sha512.
+func Fingerprint(pem, hashType string) (string, error) {
+	var h hash.Hash
+	switch hashType {
+	case "md5":
+		h = md5.New()
+	case "sha1":
+		h = sha1.New()
+	case "sha224":
+		h = sha256.New224()
+	case "sha256":
+		h = sha256.New()
+	case "sha384":
+		h = sha512.New384()
+	case "sha512":
+		h = sha512.New()
+	default:
+		return "", fmt.Errorf("unknown hash type %.20q for a fingerprint", hashType)
+	}
+	var lines []string
+	for line := range strings.Lines(crypt.NormalizePEM(pem)) {
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	for i := 1; i < len(lines)-1; i++ {
+		h.Write([]byte(lines[i]))
+	}
+	digits := hex.EncodeToString(h.Sum(nil))
+	var b strings.Builder
+	for i := 0; i < len(digits); i += 2 {
+		if i > 0 {
+			b.WriteByte(':')
+		}
+		b.WriteString(digits[i : i+2])
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,341 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+// Errors of the Store that callers tell apart.
+var (
+	// ErrUnknown says that there is no key for the id in the state asked for.
+	ErrUnknown = errors.New("no such key")
+	// ErrPendingFull says that as many keys wait for the administrator as
+	// the configuration allows.
+	ErrPendingFull = errors.New("too many pending keys")
+	// ErrChanged says that somebody else has changed the key meanwhile.
+	ErrChanged = errors.New("key has changed meanwhile")
+)
+
+// DefaultMaxPending is the bound of pending keys. Salt has none, so that
+// anybody who reaches the port can fill the disk.
+const DefaultMaxPending = 100_000
+
+// Config of a Store. The zero value is usable.
+type Config struct {
+	// Create makes the folders that are missing. On a volume that several
+	// nodes share only the node that forms the cluster may set it: racing
+	// mkdirs end in a split brain. Without it a missing folder is an error.
+	Create bool
+	// Permissive is permissive_pki_access: the group may read.
+	Permissive bool
+	// MaxPending bounds the pending keys; 0 means DefaultMaxPending.
+	MaxPending int
+	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
+	Bounds crypt.Bounds
+	// ScanEvery is how often Run looks whether a folder has changed (one
+	// stat per folder); 0 means a second.
+	ScanEvery time.Duration
+	// FullEvery is how often Run compares every file, for changes inside
+	// files on other machines; 0 means 5 minutes, negative never.
+	FullEvery time.Duration
+	// NoNotify leaves inotify out, for file systems where it is of no use.
+	NoNotify bool
+	Logger   *slog.Logger // nil discards
+}
+
+const stripes = 64
+
+// Store is the set of minion keys under one folder. All methods may be called
+// concurrently. Lookups only read memory; the methods that change keys write
+// to disk first, durably, and may block as long as the disk does.
+type Store struct {
+	dir     string
+	cfg     Config
+	log     *slog.Logger
+	gen     atomic.Uint64
+	seed    maphash.Seed
+	stripe  [stripes]sync.Mutex // serialise changes of one id; taken before mu
+	scans   atomic.Uint64       // folder listings made, for tests and metrics
+	waiting atomic.Int64        // pending keys being written, see reserve
+
+	mu    sync.RWMutex
+	files [numStates]map[string]*keyFile
+
+	snapMu sync.Mutex
+	snap   []string            // accepted ids, sorted; never changed in place
+	dirty  map[string]struct{} // ids whose membership in snap may have changed
+
+	cbMu sync.RWMutex
+	cbs  []func(Change)
+
+	scanMu sync.Mutex // one scan at a time
+	seen   [numStates]dirSeen
+}
+
+// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and
+// returns the store. Call Run to follow later changes by others.
+func Open(dir string, cfg Config) (*Store, error) {
+	if cfg.MaxPending == 0 {
+		cfg.MaxPending = DefaultMaxPending
+	}
+	if cfg.Bounds == (crypt.Bounds{}) {
+		cfg.Bounds = crypt.DefaultBounds
+	}
+	if cfg.ScanEvery <= 0 {
+		cfg.ScanEvery = time.Second
+	}
+	if cfg.FullEvery == 0 {
+		cfg.FullEvery = 5 * time.Minute
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{dir: dir, cfg: cfg, log: cfg.Logger, seed: maphash.MakeSeed(), dirty: map[string]struct{}{}}
+	for st := range s.files {
+		s.files[st] = map[string]*keyFile{}
+	}
+	if err := s.makeTree(); err != nil {
+		return nil, err
+	}
+	if cfg.Create {
+		s.sweep(time.Now().Add(-time.Hour))
+	}
+	if err := s.scan(true); err != nil {
+		return nil, fmt.Errorf("reading minion keys: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Store) makeTree() error {
+	mode := os.FileMode(0o700)
+	if s.cfg.Permissive {
+		mode = 0o750
+	}
+	dirs := []string{s.dir}
+	for st := Accepted; st < numStates; st++ {
+		dirs = append(dirs, s.stateDir(st))
+	}
+	dirs = append(dirs, filepath.Join(s.dir, autosignDir))
+	for _, d := range dirs {
+		st, err := os.Stat(d)
+		switch {
+		case err == nil && !st.IsDir():
+			return fmt.Errorf("opening minion keys: %s is not a folder", d)
+		case errors.Is(err, os.ErrNotExist) && s.cfg.Create:
+			if err := os.MkdirAll(d, mode); err != nil {
+				return fmt.Errorf("making folder for minion keys: %w", err)
+			}
+		case err != nil && filepath.Base(d) != autosignDir:
+			return fmt.Errorf("opening minion keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// sweep removes temporary files that a crash has left behind.
+func (s *Store) sweep(before time.Time) {
+	for st := Accepted; st < numStates; st++ {
+		left, err := filepath.Glob(filepath.Join(s.stateDir(st), ".tmp-*"))
+		if err != nil {
+			continue // the pattern is good, so this is a strange folder name
+		}
+		for _, path := range left {
+			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.ModTime().Before(before) {
+				_ = os.Remove(path)
+			}
+		}
+	}
+}
+
+func (s *Store) stateDir(st State) string         { return filepath.Join(s.dir, st.Dir()) }
+func (s *Store) path(st State, id string) string  { return filepath.Join(s.dir, st.Dir(), id) }
+func (s *Store) lockID(id string) (unlock func()) { m := s.stripeOf(id); m.Lock(); return m.Unlock }
+func (s *Store) stripeOf(id string) *sync.Mutex {
+	return &s.stripe[maphash.String(s.seed, id)%stripes]
+}
+
+// Lookup returns the key of a minion, whatever its state but Denied. It costs
+// no input or output.
+func (s *Store) Lookup(id string) (Entry, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st, f := s.effective(id)
+	if f == nil {
+		return Entry{}, false
+	}
+	return Entry{State: st, PEM: f.pem, Gen: f.gen, file: f}, true
+}
+
+// effective is the key that counts for an id; mu is held.
+func (s *Store) effective(id string) (State, *keyFile) {
+	for _, st := range lookupOrder {
+		if f := s.files[st][id]; f != nil {
+			return st, f
+		}
+	}
+	return None, nil
+}
+
+// Denied returns the key that was offered for id and did not match.
+func (s *Store) Denied(id string) (Entry, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	f := s.files[Denied][id]
+	if f == nil {
+		return Entry{}, false
+	}
+	return Entry{State: Denied, PEM: f.pem, Gen: f.gen, file: f}, true
+}
+
+// Bounds are the key sizes that the store takes.
+func (s *Store) Bounds() crypt.Bounds { return s.cfg.Bounds }
+
+// Count is the number of keys in a state's folder.
+func (s *Store) Count(st State) int {
+	if st >= numStates {
+		return 0
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.files[st])
+}
+
+// Accepted is the sorted list of the ids of accepted minions. The slice is
+// shared between callers and must not be changed; later changes of the store
+// do not show in it. When nothing has changed the call costs nothing.
+func (s *Store) Accepted() []string {
+	s.snapMu.Lock()
+	defer s.snapMu.Unlock()
+	if len(s.dirty) == 0 {
+		return s.snap
+	}
+	changed := make([]string, 0, len(s.dirty))
+	for id := range s.dirty {
+		changed = append(changed, id)
+	}
+	clear(s.dirty)
+	slices.Sort(changed)
+	s.mu.RLock()
+	in := make([]bool, len(changed))
+	for i, id := range changed {
+		st, _ := s.effective(id)
+		in[i] = st == Accepted
+	}
+	s.mu.RUnlock()
+
+	next := make([]string, 0, len(s.snap)+len(changed))
+	i := 0
+	for j, id := range changed {
+		for i < len(s.snap) && s.snap[i] < id {
+			next = append(next, s.snap[i])
+			i++
+		}
+		if i < len(s.snap) && s.snap[i] == id {
+			i++
+		}
+		if in[j] {
+			next = append(next, id)
+		}
+	}
+	s.snap = append(next, s.snap[i:]...)
+	return s.snap
+}
+
+// List returns the ids of a state, sorted, as a slice of the caller's own.
+func (s *Store) List(want State) []string {
+	if want == Accepted {
+		return slices.Clone(s.Accepted())
+	}
+	if want == None || want >= numStates {
+		return nil
+	}
+	s.mu.RLock()
+	out := make([]string, 0, len(s.files[want]))
+	for id := range s.files[want] {
+		if st, _ := s.effective(id); st == want || want == Denied {
+			out = append(out, id)
+		}
+	}
+	s.mu.RUnlock()
+	slices.Sort(out)
+	return out
+}
+
+// Finger is the fingerprint of a minion's key, see Fingerprint.
+func (s *Store) Finger(id, hashType string) (string, error) {
+	e, ok := s.Lookup(id)
+	if !ok {
+		return "", fmt.Errorf("fingerprint of %q: %w", id, ErrUnknown)
+	}
+	return Fingerprint(e.PEM, hashType)
+}
+
+// OnChange registers a function that is told of every change, whoever made
+// it. Changes of one id arrive in order; those of different ids may arrive at
+// the same time. The function must be quick and must not change the store.
+// Register before Run.
+func (s *Store) OnChange(f func(Change)) {
+	s.cbMu.Lock()
+	defer s.cbMu.Unlock()
+	s.cbs = append(s.cbs, f)
+}
+
+// apply puts what was found for an id into the index (nil: nothing) and tells
+// of the change. The id's stripe is held.
+func (s *Store) apply(id string, found map[State]*keyFile) {
+	s.mu.Lock()
+	oldState, old := s.effective(id)
+	for st, f := range found {
+		switch {
+		case f == nil:
+			delete(s.files[st], id)
+		default:
+			s.files[st][id] = f
+		}
+	}
+	newState, now := s.effective(id)
+	s.mu.Unlock()
+	if old == now && oldState == newState {
+		return
+	}
+	if (oldState == Accepted) != (newState == Accepted) {
+		s.snapMu.Lock()
+		s.dirty[id] = struct{}{}
+		s.snapMu.Unlock()
+	}
+	if old != nil && now != nil && oldState == newState && old.pem == now.pem {
+		return // the same key in a new file
+	}
+	c := Change{ID: id, Old: oldState, New: newState}
+	if now != nil {
+		c.Gen = now.gen
+	}
+	s.cbMu.RLock()
+	cbs := s.cbs
+	s.cbMu.RUnlock()
+	for _, f := range cbs {
+		f(c)
+	}
+}
+
+// newFile makes the record of a file. A file that was only touched keeps its
+// generation.
+func (s *Store) newFile(pem string, sig fileSig, before *keyFile) *keyFile {
+	f := &keyFile{pem: crypt.NormalizePEM(pem), sig: sig, bounds: s.cfg.Bounds}
+	if before != nil && before.pem == f.pem {
+		f.gen = before.gen
+	} else {
+		f.gen = s.gen.Add(1)
+	}
+	return f
+}

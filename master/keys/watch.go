@@ -1,0 +1,117 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settle is how long Run waits after the first event before it looks.
+	// salt-key removes a key from one folder before it writes it to another;
+	// a look in between would see a minion without a key.
+	settle = 40 * time.Millisecond
+	// maxNames bounds the names kept between two looks; beyond it Run looks
+	// at everything.
+	maxNames = 4096
+)
+
+// Run follows the changes that others make to the folders until ctx is done,
+// and returns ctx's error. A change on this machine is seen within some 50
+// ms, one that another machine made on a shared volume after Config.ScanEvery
+// (if the folder's entries change) or Config.FullEvery (if only the inside of
+// a file does). Call it once. It starts no goroutine that outlives it.
+func (s *Store) Run(ctx context.Context) error {
+	w := s.watcher()
+	if w != nil {
+		defer w.Close()
+	} else {
+		w = &fsnotify.Watcher{} // nil channels: never ready
+	}
+	tick := time.NewTicker(s.cfg.ScanEvery)
+	defer tick.Stop()
+	var fullC <-chan time.Time
+	if s.cfg.FullEvery > 0 {
+		full := time.NewTicker(s.cfg.FullEvery)
+		defer full.Stop()
+		fullC = full.C
+	}
+	names := map[string]struct{}{}
+	var look <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case ev, ok := <-w.Events:
+			if !ok {
+				return errors.New("watching minion keys: watcher closed")
+			}
+			if len(names) <= maxNames {
+				names[filepath.Base(ev.Name)] = struct{}{}
+			}
+			if look == nil {
+				look = time.After(settle)
+			}
+		case err := <-w.Errors:
+			s.log.Warn("watching minion keys", "error", err)
+			s.report(s.scan(true))
+		case <-look:
+			look = nil
+			if len(names) > maxNames {
+				s.report(s.scan(true))
+			} else {
+				for name := range names {
+					s.Refresh(name)
+				}
+			}
+			clear(names)
+		case <-tick.C:
+			s.rewatch(w)
+			s.report(s.scan(false))
+		case <-fullC:
+			s.report(s.scan(true))
+		}
+	}
+}
+
+func (s *Store) report(err error) {
+	if err != nil {
+		s.log.Error("reading minion keys; keeping what is known", "error", err)
+	}
+}
+
+// watcher sets inotify up; nil means that only the periodic look is left.
+func (s *Store) watcher() *fsnotify.Watcher {
+	if s.cfg.NoNotify {
+		return nil
+	}
+	w, err := fsnotify.NewBufferedWatcher(256)
+	if err != nil {
+		s.log.Warn("watching minion keys: changes are seen by the periodic look only", "error", err)
+		return nil
+	}
+	s.rewatch(w)
+	return w
+}
+
+// rewatch watches the folders that are not watched, which includes those that
+// were removed and made again.
+func (s *Store) rewatch(w *fsnotify.Watcher) {
+	if w.Events == nil {
+		return
+	}
+	watched := map[string]bool{}
+	for _, d := range w.WatchList() {
+		watched[d] = true
+	}
+	for st := Accepted; st < numStates; st++ {
+		if d := s.stateDir(st); !watched[d] {
+			if err := w.Add(d); err != nil {
+				s.log.Debug("watching minion keys", "path", d, "error", err)
+			}
+		}
+	}
+}

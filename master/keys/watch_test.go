@@ -1,0 +1,102 @@
+package keys_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/master/keys"
+)
+
+// salt-key works on the folders behind the master's back. 3008 removes the
+// file first and writes it anew elsewhere, older releases move it.
+func TestWatchSaltKey(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, keys.Config{ScanEvery: time.Hour}) // inotify alone
+	must(t, s.Put("new", keys.Pending, pem(t, 1)))
+	must(t, s.Put("old", keys.Pending, pem(t, 2)))
+	run(t, s)
+	time.Sleep(50 * time.Millisecond)
+	var log changes
+	s.OnChange(log.add)
+
+	in := func(st keys.State, id string) string { return filepath.Join(dir, st.Dir(), id) }
+	must(t, os.Remove(in(keys.Pending, "new")))
+	must(t, os.WriteFile(in(keys.Accepted, "tmpk3x"), []byte(pem(t, 1)), 0o600))
+	must(t, os.Rename(in(keys.Accepted, "tmpk3x"), in(keys.Accepted, "new")))
+	must(t, os.Rename(in(keys.Pending, "old"), in(keys.Rejected, "old")))
+	took := within(t, 2*time.Second, "both changes", func() bool {
+		return state(s, "new") == keys.Accepted && state(s, "old") == keys.Rejected
+	})
+	t.Logf("seen after %v", took)
+	for _, line := range log.take() {
+		if line != "new pending>accepted" && line != "old pending>rejected" {
+			t.Errorf("told %q", line)
+		}
+	}
+	if got := s.Accepted(); len(got) != 1 || got[0] != "new" {
+		t.Errorf("accepted %q", got)
+	}
+	// Rewritten in place, as 3006 does in open mode.
+	e, _ := s.Lookup("new")
+	must(t, os.WriteFile(in(keys.Accepted, "new"), []byte(pem(t, 3)), 0o600))
+	within(t, 2*time.Second, "new content", func() bool {
+		n, _ := s.Lookup("new")
+		return n.PEM == pem(t, 3) && n.Gen != e.Gen
+	})
+	must(t, os.Remove(in(keys.Accepted, "new")))
+	within(t, 2*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
+}
+
+// Without inotify, as on a network volume, the periodic look finds changes.
+func TestWatchByScan(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: 50 * time.Millisecond, NoNotify: true})
+	run(t, s)
+	path := filepath.Join(dir, "minions", "m")
+	must(t, os.WriteFile(path, []byte(pem(t, 1)), 0o600))
+	within(t, 2*time.Second, "new file", func() bool { return state(s, "m") == keys.Accepted })
+	must(t, os.WriteFile(path, []byte(pem(t, 2)), 0o600))
+	within(t, 2*time.Second, "new content", func() bool { e, _ := s.Lookup("m"); return e.PEM == pem(t, 2) })
+	must(t, os.Remove(path))
+	within(t, 2*time.Second, "removal", func() bool { return state(s, "m") == keys.None })
+}
+
+// A volume that goes away must not lock everybody out.
+func TestVolumeGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: 20 * time.Millisecond})
+	must(t, s.Put("m", keys.Accepted, pem(t, 1)))
+	run(t, s)
+	must(t, os.Rename(dir, dir+".away"))
+	must(t, os.Mkdir(dir, 0o700)) // the empty mount point
+	time.Sleep(100 * time.Millisecond)
+	if err := s.Rescan(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("rescan: %v", err)
+	}
+	if state(s, "m") != keys.Accepted {
+		t.Error("the key was forgotten")
+	}
+	must(t, os.Remove(dir))
+	must(t, os.Rename(dir+".away", dir))
+	must(t, os.Remove(filepath.Join(dir, "minions", "m")))
+	within(t, 2*time.Second, "removal after return", func() bool { return state(s, "m") == keys.None })
+}
+
+// More changes at once than names are kept.
+func TestWatchFlood(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, keys.Config{ScanEvery: time.Hour})
+	run(t, s)
+	time.Sleep(50 * time.Millisecond)
+	file := filepath.Join(dir, "key")
+	must(t, os.WriteFile(file, []byte(pem(t, 1)), 0o600))
+	const n = 6000
+	for i := range n {
+		must(t, os.Link(file, filepath.Join(dir, "minions", fmt.Sprint("m", i))))
+	}
+	within(t, 20*time.Second, "all files", func() bool { return len(s.Accepted()) == n })
+}

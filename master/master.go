@@ -1,0 +1,426 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/acl"
+	"saltern/master/auth"
+	"saltern/master/cache"
+	"saltern/master/cluster"
+	"saltern/master/eauth"
+	"saltern/master/event"
+	"saltern/master/fileserver"
+	"saltern/master/jobs"
+	"saltern/master/keys"
+	"saltern/master/keys/admin"
+	"saltern/master/mine"
+	"saltern/master/msgpack"
+	"saltern/master/pillar"
+	"saltern/master/pillar/renderer"
+	"saltern/master/presence"
+	"saltern/master/publish"
+	"saltern/master/request"
+	"saltern/master/zmtp"
+
+	"saltern/master/conf"
+)
+
+// Master is one running Salt master. Make it with New, run it with Run.
+type Master struct {
+	cfg *conf.Master
+	log *slog.Logger
+	now func() time.Time
+
+	identity  auth.Identity
+	secrets   *auth.Secrets
+	signin    *auth.Service
+	keys      *keys.Store
+	ring      *admin.Ring
+	auth      *eauth.Authenticator
+	tokens    *eauth.Tokens
+	blacklist acl.Blacklist
+	events    eventFilter
+	bus       *event.Bus
+	sockets   *event.Server
+	jobs      jobs.Cache
+	closeJobs func(context.Context) error
+	jids      *jobs.IDs
+	cache     *cache.Store
+	mine      *mine.Service
+	files     *fileserver.Server
+	pillars   *pillar.Compiler
+	renderers *renderer.Pool
+	presence  *presence.Tracker
+	runners   *runners
+	reactor   *reactor
+	schedule  *schedule
+
+	cluster    *cluster.Pool // nil alone
+	clusterJob clusterJobs
+
+	router    *zmtp.Router
+	pub       *zmtp.Pub
+	publisher *publish.Publisher
+	requests  *request.Server
+
+	pillarFaults *pillarFaults
+
+	background *background
+	problems   *problems
+	started    time.Time
+	count      struct{ returns, jobs, filtered, pillars, pillarErrors atomic.Uint64 }
+}
+
+// limits of the composition, in one place.
+const (
+	cacheMemory    = 64 << 20 // bytes of minion data kept in memory
+	requestTimeout = 2 * time.Minute
+	// maxRequests are at work at once. It is far above the number of pillars
+	// that may wait for a renderer, so that these never keep returns waiting.
+	maxRequests     = 2048
+	maxRunners      = 32
+	closeTimeout    = 10 * time.Second // for what the job cache still has to write
+	routerBusyReply = "bad load"       // makes a minion sign in and try again
+)
+
+// New opens everything that lasts: keys, secrets, caches, sockets. What it
+// opened is closed again when it fails. The error names what to mend.
+func New(cfg *conf.Master, log *slog.Logger) (*Master, error) {
+	m := &Master{
+		cfg: cfg, log: log, now: time.Now, started: time.Now(),
+		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
+		problems: newProblems(log, time.Now), pillarFaults: newPillarFaults(),
+		events: eventFilter{prefixes: texts(cfg.Raw.List("saltern_minion_event_prefixes"))},
+	}
+	for _, open := range []func() error{m.openDirs, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices} {
+		if err := open(); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+	}
+	return m, nil
+}
+
+func texts(l []any) []string {
+	var out []string
+	for _, v := range l {
+		if s, ok := v.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (m *Master) openDirs() error {
+	c := m.cfg
+	for dir, mode := range map[string]os.FileMode{
+		c.PKIDir: 0o700, c.CacheDir: 0o750, c.SockDir: 0o755,
+		filepath.Join(c.CacheDir, "jobs"): 0o750, filepath.Join(c.CacheDir, "proc"): 0o750, filepath.Join(c.CacheDir, "minions"): 0o750,
+		filepath.Join(c.CacheDir, "sessions"): 0o700, filepath.Join(c.CacheDir, "publish_auth"): 0o700,
+	} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("creating the folders of the master: %w", err)
+		}
+	}
+	return m.clearHealth()
+}
+
+func (m *Master) openKeys() error {
+	c := m.cfg
+	var err error
+	if m.identity, err = auth.OpenMaster(c.PKIDir, c.ID, c.KeyPass, c.KeySize); err != nil {
+		return err
+	}
+	if c.ClusterID != "" {
+		if err := m.openCluster(); err != nil {
+			return err
+		}
+	}
+	sc := auth.SecretsConfig{
+		Identity: m.identity, MasterID: c.ID, CacheDir: c.CacheDir, PublishSession: c.PublishSession,
+		SigningAlgorithm: c.PublishSigningAlgorithm, Logger: m.log,
+	}
+	m.clusterSecrets(&sc)
+	if c.MasterSignPubkey {
+		signer, err := auth.OpenSigner(c.PKIDir, c.MasterSignKeyName, c.SigningKeyPass, c.KeySize)
+		if err != nil {
+			return err
+		}
+		sc.Signer = &signer
+		if c.UsePubkeySignature {
+			sig, err := os.ReadFile(filepath.Join(c.PKIDir, c.MasterPubkeySig))
+			if err != nil {
+				return fmt.Errorf("reading master_pubkey_signature: %w", err)
+			}
+			sc.PubkeySignature = string(sig)
+		}
+	}
+	if m.secrets, err = auth.OpenSecrets(sc); err != nil {
+		return err
+	}
+	if m.keys, err = keys.Open(m.minionKeys(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Logger: m.log}); err != nil {
+		return err
+	}
+	autosign := keys.NewAutosign(keys.AutosignConfig{
+		AutoAccept: c.AutoAccept, AutosignFile: c.AutosignFile, AutorejectFile: c.AutorejectFile, Dir: m.keys.AutosignDir(),
+		Timeout: c.AutosignTimeout, GrainsDir: c.AutosignGrainsDir, Permissive: c.PermissivePKIAccess, Logger: m.log,
+	})
+	port := c.FrontPublishPort
+	if port == 0 {
+		port = c.PublishPort
+	}
+	m.signin, err = auth.New(auth.Config{
+		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
+		Connected: m.connectedCount, NoEvents: !c.AuthEvents, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.log,
+	})
+	return err
+}
+
+func (m *Master) openCallers() error {
+	c := m.cfg
+	users := append([]string{c.User, currentUser()}, c.PublisherACL.Keys()...)
+	known, err := userKeys(c.CacheDir, users, c.ClientACLVerify, m.log)
+	if err != nil {
+		return err
+	}
+	if m.tokens, err = eauth.OpenTokens(c.TokenDir); err != nil {
+		return err
+	}
+	m.blacklist = acl.Blacklist{Users: texts(c.PublisherACLBlacklist.List("users")), Modules: texts(c.PublisherACLBlacklist.List("modules"))}
+	if _, ok := c.ExternalAuth.Get("auto"); ok {
+		m.log.Warn("external_auth auto lets everybody in; it is for tests only")
+	}
+	m.auth = eauth.New(eauth.Config{
+		External:     c.ExternalAuth,
+		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.Raw.Str("sharedsecret"))},
+		Other:        m.pythonLogin,
+		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User,
+		Permissions: func(s *msgpack.Map, user string, groups []string) []any {
+			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
+		},
+		UserKeys: known, Tokens: m.tokens, TokenExpire: c.TokenExpire, ExpireOverride: m.mayChooseExpire,
+		Log: m.log, Now: time.Now, FailDelay: time.Second,
+	})
+	return nil
+}
+
+// mayChooseExpire reads token_expire_user_override: true, or a map of
+// external systems to lists of users.
+func (m *Master) mayChooseExpire(system, user string) bool {
+	switch v := m.cfg.TokenExpireUserOverride.(type) {
+	case bool:
+		return v
+	case *msgpack.Map:
+		for _, u := range v.List(system) {
+			if u == user {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (m *Master) openStores() error {
+	c := m.cfg
+	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType}, m.log)
+	if err != nil {
+		return err
+	}
+	m.jobs, m.closeJobs = local, local.Close
+	if m.cluster != nil {
+		m.jobs = &sharedJobs{Cache: local, m: m}
+	}
+	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
+		return err
+	}
+	m.files, err = fileserver.New(fileserver.Config{
+		Roots: c.FileRoots, Backends: c.FileserverBackend, IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
+		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,
+		Cachedir: c.CacheDir, Recv: fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20}, Log: m.log,
+		MinionFS: fileserver.MinionFSConfig{Env: c.Raw.Str("minionfs_env"), Mountpoint: c.Raw.Str("minionfs_mountpoint"),
+			Whitelist: texts(c.Raw.List("minionfs_whitelist")), Blacklist: texts(c.Raw.List("minionfs_blacklist"))},
+	})
+	return err
+}
+
+func (m *Master) openBus() error {
+	m.bus = event.NewBus(time.Now, m.cfg.MaxEventSize)
+	mode := os.FileMode(0o660)
+	var err error
+	m.sockets, err = event.Serve(m.bus, event.Config{Dir: m.cfg.SockDir, PubMode: mode, ReaderBuffer: m.cfg.IPCWriteBuffer}, m.log)
+	return err
+}
+
+func (m *Master) openServices() error {
+	m.ring = &admin.Ring{
+		Store: m.keys, Dir: m.cfg.PKIDir, HashType: m.cfg.HashType,
+		Fire: func(tag string, data *msgpack.Map) error { return m.bus.Fire(tag, data) },
+		Rotate: func() error {
+			if !m.cfg.RotateAESKey {
+				return nil
+			}
+			return auth.RequestRotation(m.cfg.CacheDir, m.cfg.ID)
+		},
+		Forget: m.cache.Forget,
+	}
+	m.mine = m.newMine()
+	if err := m.openPillar(); err != nil {
+		return err
+	}
+	m.runners = m.newRunners()
+	m.reactor = m.newReactor()
+	m.schedule = m.newSchedule()
+	table := m.minionMethods()
+	for name, method := range m.localMethods() {
+		table[name] = method
+	}
+	version := int64(m.cfg.MinimumAuthVersion)
+	if version < 3 {
+		m.log.Warn("minimum_auth_version is below 3: minions may sign in by an old protocol (CVE-2025-62349)", "minimum_auth_version", version)
+	}
+	m.requests = request.New(request.Config{
+		Auth: m.signin, Saw: m.saw, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
+		Now: time.Now, Log: m.log,
+	})
+	m.keys.OnChange(m.onKeyChange)
+	return nil
+}
+
+// onKeyChange clears what is known of a minion whose key is gone, so that
+// nothing of it is served to a later owner of the name.
+func (m *Master) onKeyChange(c keys.Change) {
+	if c.New != keys.None {
+		return
+	}
+	m.presence.Forget(c.ID)
+	m.pillarFaults.forget(c.ID)
+	if m.cfg.PreserveMinionCache {
+		return
+	}
+	if err := m.cache.Forget(c.ID); err != nil {
+		m.log.Warn("cache of a deleted minion cannot be cleared", "minion", c.ID, "error", err)
+	}
+}
+
+// fire puts an event on the bus.
+func (m *Master) fire(tag string, data *msgpack.Map) {
+	if m.bus == nil {
+		return
+	}
+	if err := m.bus.Fire(tag, data); err != nil {
+		m.log.Warn("event cannot be fired", "tag", tag, "error", err)
+	}
+}
+
+// listen opens a port of the master.
+func (m *Master) listen(ctx context.Context, port int) (net.Listener, error) {
+	addr := net.JoinHostPort(m.cfg.Interface, strconv.Itoa(port))
+	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3}}
+	network := "tcp"
+	if a, err := netip.ParseAddr(m.cfg.Interface); err == nil && a.Is4() {
+		network = "tcp4"
+	}
+	ln, err := lc.Listen(ctx, network, addr)
+	if err != nil {
+		return nil, fmt.Errorf("listening on port %d: %w; another master or program holds it, or interface is not an address of this host", port, err)
+	}
+	return ln, nil
+}
+
+// Run serves until ctx ends. It returns nil after an orderly stop.
+func (m *Master) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pubLn, err := m.listen(ctx, m.cfg.PublishPort)
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	retLn, err := m.listen(ctx, m.cfg.RetPort)
+	if err != nil {
+		return errors.Join(err, pubLn.Close(), m.Close())
+	}
+	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom}
+	// The listeners outlive ctx for the moment that requests need to end.
+	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM})
+	m.publisher, err = publish.New(publish.Config{
+		Keys: m.secrets.NextPublish, Sign: m.signPublish(), Algorithm: m.cfg.PublishSigningAlgorithm, Pub: m.pub,
+		Filtering: m.cfg.ZMQFiltering, OrderMasters: m.cfg.OrderMasters, Now: time.Now,
+	})
+	if err != nil {
+		return errors.Join(err, retLn.Close(), m.Close())
+	}
+	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
+	if err == nil {
+		m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), retLn, zmtp.RouterConfig{Listen: listen, BusyReply: busy, Concurrency: maxRequests, Handler: m.handle, Free: m.requests.Recycle})
+	}
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	if err := m.serveCluster(); err != nil {
+		return errors.Join(err, m.Close())
+	}
+	if err := m.ready(); err != nil {
+		return errors.Join(err, m.Close())
+	}
+	m.log.Info("salt-master is ready", "interface", m.cfg.Interface, "publish_port", m.cfg.PublishPort, "ret_port", m.cfg.RetPort,
+		"id", m.cfg.ID, "accepted", m.keys.Count(keys.Accepted))
+	m.fire(event.Tag("master", m.cfg.ID, "start"), msgpack.NewMap("data", "salt-master "+m.cfg.ID+" started"))
+	err = m.work(ctx)
+	return errors.Join(err, m.Close())
+}
+
+func (m *Master) handle(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
+	// What was asked is finished although the asker may be gone: a return
+	// that was taken must be kept.
+	answer := m.requests.Handle(context.WithoutCancel(ctx), p.Remote, payload)
+	return answer, answer != nil
+}
+
+// signPublish is nil when sign_pub_messages is off.
+func (m *Master) signPublish() func(algo string, data []byte) ([]byte, error) {
+	if !m.cfg.SignPubMessages {
+		return nil
+	}
+	return m.secrets.Sign
+}
+
+// Close stops everything, in the order against the flow: doors first, stores
+// last. It may be called on a master that was opened in part.
+func (m *Master) Close() error {
+	if m.router != nil {
+		m.router.Close()
+	}
+	if m.pub != nil {
+		m.pub.Close()
+	}
+	if m.cluster != nil {
+		m.cluster.Close()
+	}
+	m.background.Close()
+	if m.renderers != nil {
+		m.renderers.Close()
+	}
+	if m.sockets != nil {
+		m.sockets.Close()
+	}
+	if m.bus != nil {
+		m.bus.Close()
+	}
+	var err error
+	if m.closeJobs != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		err = m.closeJobs(ctx)
+		m.closeJobs = nil
+	}
+	return err
+}

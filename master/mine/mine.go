@@ -1,0 +1,174 @@
+// Package mine answers what minions ask of each other's mines: values that a
+// minion publishes for the others. It applies the master's mine_get
+// permissions and the permissions that a minion attached to a value.
+//
+// Sources: salt/daemons/masterapi.py (_mine_get), salt/utils/mine.py.
+package mine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// Keys of a value that carries its own permissions (salt/utils/mine.py).
+const (
+	aclID      = "__saltmine_acl__"
+	aclData    = "__data__"
+	allowTgt   = "allow_tgt"
+	allowType  = "allow_tgt_type"
+	maxFunName = 1024
+)
+
+// Service answers mine queries. It is safe for concurrent use when its
+// functions are.
+type Service struct {
+	// Data returns the mine of a minion.
+	Data func(id string) (*msgpack.Map, bool)
+	// Resolve returns the ids that a target selects, without those about
+	// which nothing is known; pillar matches must be exact, so that a mine
+	// query cannot be used to guess pillar values.
+	Resolve func(tgt any, typ string) ([]string, error)
+	// ACL is mine_get: regular expression of the asking id → expressions of
+	// functions. Restricted tells whether the option is set at all.
+	ACL        *msgpack.Map
+	Restricted bool
+	// Match is Python's re.match.
+	Match func(pattern, s string) bool
+}
+
+// Get answers a _mine_get load of the minion id: id → value for one function,
+// function → id → value for several.
+func (s *Service) Get(id string, load *msgpack.Map) (*msgpack.Map, error) {
+	funs, several := functions(load)
+	if s.Restricted {
+		funs = s.permitted(id, funs)
+	}
+	ret := msgpack.NewMap()
+	if len(funs) == 0 {
+		return ret, nil
+	}
+	tgt, _ := load.Get("tgt")
+	ids, err := s.Resolve(tgt, targetType(load))
+	if err != nil {
+		return nil, fmt.Errorf("resolving the target of a mine query: %w", err)
+	}
+	for _, minion := range ids {
+		data, ok := s.Data(minion)
+		if !ok {
+			continue
+		}
+		for _, fun := range funs {
+			v, ok := data.Get(fun)
+			if !ok {
+				continue
+			}
+			if v, ok = s.open(id, v); !ok {
+				continue
+			}
+			if !several {
+				ret.Set(minion, v)
+				continue
+			}
+			if ret.Map(fun) == nil {
+				ret.Set(fun, msgpack.NewMap())
+			}
+			ret.Map(fun).Set(minion, v)
+		}
+	}
+	return ret, nil
+}
+
+// functions reads the asked functions; a list, or a text with commas, asks
+// for the answer by function.
+func functions(load *msgpack.Map) (funs []string, several bool) {
+	raw, _ := load.Get("fun")
+	switch v := raw.(type) {
+	case string:
+		if len(v) > maxFunName {
+			return nil, false
+		}
+		for f := range strings.SplitSeq(v, ",") {
+			if !slices.Contains(funs, f) {
+				funs = append(funs, f)
+			}
+		}
+		return funs, len(funs) > 1
+	case []any:
+		for _, f := range v {
+			if f, ok := f.(string); ok {
+				funs = append(funs, f)
+			}
+		}
+		return funs, true
+	}
+	return nil, false
+}
+
+func (s *Service) permitted(id string, funs []string) []string {
+	var perms, out []string
+	for k, v := range s.ACL.All() {
+		pattern, _ := k.(string)
+		if !s.Match(pattern, id) {
+			continue
+		}
+		if l, ok := v.([]any); ok {
+			for _, p := range l {
+				if p, ok := p.(string); ok {
+					perms = append(perms, p)
+				}
+			}
+		}
+	}
+	for _, f := range funs {
+		if slices.ContainsFunc(perms, func(p string) bool { return s.Match(p, f) }) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// targetType is tgt_type, or expr_form from old minions; pillar matches are
+// made exact, so that nobody can guess at the pillars of others. Salt forgets
+// pillar_pcre.
+func targetType(load *msgpack.Map) string {
+	typ := "glob"
+	if _, ok := load.Get("tgt_type"); ok {
+		typ = load.Str("tgt_type")
+	} else if old := load.Str("expr_form"); old != "" {
+		typ = old
+	}
+	typ = strings.ToLower(typ)
+	switch typ {
+	case "pillar", "pillar_pcre":
+		return "pillar_exact"
+	case "compound":
+		return "compound_pillar_exact"
+	}
+	return typ
+}
+
+// open takes a value out of its permissions, if it has any, and tells whether
+// id may see it.
+func (s *Service) open(id string, v any) (any, bool) {
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return v, true
+	}
+	if _, ok := m.Get(aclID); !ok {
+		return v, true
+	}
+	data, _ := m.Get(aclData)
+	tgt, ok := m.Get(allowTgt)
+	if !ok {
+		return data, true
+	}
+	typ := m.Str(allowType)
+	if typ == "" {
+		typ = "glob"
+	}
+	allowed, err := s.Resolve(tgt, typ)
+	return data, err == nil && slices.Contains(allowed, id)
+}

@@ -1,0 +1,297 @@
+package msgpack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+)
+
+// Errors that a caller may want to tell apart; all others are corrupt input
+// as well.
+var (
+	// ErrShort means that the input ends inside a value.
+	ErrShort = errors.New("msgpack: input ends inside a value")
+	// ErrTrailing means that bytes follow the value.
+	ErrTrailing = errors.New("msgpack: bytes after the value")
+	// ErrLimit means that the value is deeper or larger than allowed.
+	ErrLimit = errors.New("msgpack: value exceeds the limits")
+)
+
+// Limits bound what Decode accepts. The size in bytes is bounded by the
+// caller, who has the bytes in hand.
+type Limits struct {
+	Depth int // containers inside containers
+	Nodes int // values in all, keys included
+}
+
+// DefaultLimits suit requests and cache files: 64 levels and 2 million
+// values.
+var DefaultLimits = Limits{Depth: 64, Nodes: 2 << 20}
+
+type decoder struct {
+	b     []byte
+	off   int
+	nodes int
+	depth int
+}
+
+// Decode reads exactly one value that fills b. The result does not alias b.
+func Decode(b []byte, l Limits) (any, error) {
+	v, n, err := DecodePrefix(b, l)
+	if err != nil {
+		return nil, err
+	}
+	if n != len(b) {
+		return nil, ErrTrailing
+	}
+	return v, nil
+}
+
+// DecodePrefix reads the first value of b and tells how many bytes it took.
+// ErrShort says that more bytes may complete it. The result does not alias b.
+func DecodePrefix(b []byte, l Limits) (any, int, error) {
+	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
+	v, err := d.value()
+	if err != nil {
+		return nil, 0, err
+	}
+	return v, d.off, nil
+}
+
+func (d *decoder) take(n uint64) ([]byte, error) {
+	if n > uint64(len(d.b)-d.off) {
+		return nil, ErrShort
+	}
+	s := d.b[d.off : d.off+int(n)]
+	d.off += int(n)
+	return s, nil
+}
+
+// size reads a big-endian length of w bytes.
+func (d *decoder) size(w uint64) (uint64, error) {
+	s, err := d.take(w)
+	if err != nil {
+		return 0, err
+	}
+	switch w {
+	case 1:
+		return uint64(s[0]), nil
+	case 2:
+		return uint64(binary.BigEndian.Uint16(s)), nil
+	default:
+		return uint64(binary.BigEndian.Uint32(s)), nil
+	}
+}
+
+func (d *decoder) value() (any, error) {
+	if d.nodes--; d.nodes < 0 {
+		return nil, fmt.Errorf("%w: too many values", ErrLimit)
+	}
+	s, err := d.take(1)
+	if err != nil {
+		return nil, err
+	}
+	c := s[0]
+	switch {
+	case c <= 0x7f:
+		return int64(c), nil
+	case c >= 0xe0:
+		return int64(int8(c)), nil
+	case c <= 0x8f:
+		return d.mapOf(uint64(c & 0x0f))
+	case c <= 0x9f:
+		return d.list(uint64(c & 0x0f))
+	case c <= 0xbf:
+		return d.raw(uint64(c & 0x1f))
+	}
+	return d.tagged(c)
+}
+
+func (d *decoder) tagged(c byte) (any, error) {
+	switch c {
+	case 0xc0:
+		return nil, nil
+	case 0xc2:
+		return false, nil
+	case 0xc3:
+		return true, nil
+	case 0xc4, 0xc5, 0xc6:
+		n, err := d.size(1 << (c - 0xc4))
+		if err != nil {
+			return nil, err
+		}
+		return d.bytes(n)
+	case 0xc7, 0xc8, 0xc9:
+		n, err := d.size(1 << (c - 0xc7))
+		if err != nil {
+			return nil, err
+		}
+		return d.ext(n)
+	case 0xca:
+		s, err := d.take(4)
+		if err != nil {
+			return nil, err
+		}
+		return float64(math.Float32frombits(binary.BigEndian.Uint32(s))), nil
+	case 0xcb:
+		s, err := d.take(8)
+		if err != nil {
+			return nil, err
+		}
+		return math.Float64frombits(binary.BigEndian.Uint64(s)), nil
+	case 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd1, 0xd2, 0xd3:
+		return d.integer(c)
+	case 0xd4, 0xd5, 0xd6, 0xd7, 0xd8:
+		return d.ext(1 << (c - 0xd4))
+	case 0xd9, 0xda, 0xdb:
+		n, err := d.size(1 << (c - 0xd9))
+		if err != nil {
+			return nil, err
+		}
+		return d.raw(n)
+	case 0xdc, 0xdd:
+		n, err := d.size(2 << (c - 0xdc))
+		if err != nil {
+			return nil, err
+		}
+		return d.list(n)
+	case 0xde, 0xdf:
+		n, err := d.size(2 << (c - 0xde))
+		if err != nil {
+			return nil, err
+		}
+		return d.mapOf(n)
+	}
+	return nil, fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
+}
+
+func (d *decoder) integer(c byte) (any, error) {
+	w := uint64(1) << (c & 3)
+	s, err := d.take(w)
+	if err != nil {
+		return nil, err
+	}
+	var u uint64
+	for _, x := range s {
+		u = u<<8 | uint64(x)
+	}
+	if c >= 0xd0 { // signed: spread the sign bit
+		shift := 64 - 8*w
+		return int64(u<<shift) >> shift, nil
+	}
+	if u > math.MaxInt64 {
+		return u, nil
+	}
+	return int64(u), nil
+}
+
+// raw is text when it is valid UTF-8, bytes otherwise.
+func (d *decoder) raw(n uint64) (any, error) {
+	s, err := d.take(n)
+	if err != nil {
+		return nil, err
+	}
+	if utf8.Valid(s) {
+		return string(s), nil
+	}
+	return append(make([]byte, 0, len(s)), s...), nil
+}
+
+func (d *decoder) bytes(n uint64) (any, error) {
+	s, err := d.take(n)
+	if err != nil {
+		return nil, err
+	}
+	return append(make([]byte, 0, len(s)), s...), nil
+}
+
+func (d *decoder) ext(n uint64) (any, error) {
+	t, err := d.take(1)
+	if err != nil {
+		return nil, err
+	}
+	typ := int8(t[0])
+	s, err := d.take(n)
+	if err != nil {
+		return nil, err
+	}
+	return Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
+}
+
+// enter checks that n values can be in what is left (each takes at least a
+// byte) and goes one level down.
+func (d *decoder) enter(n uint64) error {
+	if n > uint64(len(d.b)-d.off) {
+		return ErrShort
+	}
+	if n > uint64(d.nodes) {
+		return fmt.Errorf("%w: too many values", ErrLimit)
+	}
+	if d.depth--; d.depth < 0 {
+		return fmt.Errorf("%w: nested too deep", ErrLimit)
+	}
+	return nil
+}
+
+func (d *decoder) list(n uint64) (any, error) {
+	if err := d.enter(n); err != nil {
+		return nil, err
+	}
+	l := make([]any, 0, min(n, 4096))
+	for ; n > 0; n-- {
+		v, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		l = append(l, v)
+	}
+	d.depth++
+	return l, nil
+}
+
+func (d *decoder) mapOf(n uint64) (any, error) {
+	if n > math.MaxUint32/2 {
+		return nil, ErrShort
+	}
+	if err := d.enter(2 * n); err != nil {
+		return nil, err
+	}
+	m := &Map{entries: make([]entry, 0, min(n, 1024))}
+	for ; n > 0; n-- {
+		k, err := d.key()
+		if err != nil {
+			return nil, err
+		}
+		v, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		m.Set(k, v) // a repeated key: the last one counts, as in Python
+	}
+	d.depth++
+	return m, nil
+}
+
+// key reads a map key. Bytes become text, which is what Salt's own decoder
+// does for keys that are not UTF-8-clean only by surrogates; containers and
+// extensions cannot be keys.
+func (d *decoder) key() (any, error) {
+	k, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	switch k := k.(type) {
+	case []byte:
+		return string(k), nil
+	case float64:
+		if math.IsNaN(k) {
+			return nil, errors.New("msgpack: not-a-number cannot be a map key")
+		}
+		return k, nil
+	case nil, bool, int64, uint64, string:
+		return k, nil
+	}
+	return nil, fmt.Errorf("msgpack: %T cannot be a map key", k)
+}

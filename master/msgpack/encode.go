@@ -1,0 +1,260 @@
+package msgpack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+)
+
+// Mode is the dialect to write.
+type Mode uint8
+
+const (
+	// Raw packs as Python with use_bin_type=False: text and bytes both as
+	// raw, never str8 and never bin. The ZeroMQ channel and everything inside
+	// an AES blob or a signed blob (salt/payload.py dumps).
+	Raw Mode = iota
+	// Modern packs text as str (with str8) and bytes as bin: events, caches,
+	// the job cache, the frames of the tcp transport.
+	Modern
+)
+
+// maxEncodeDepth bounds values that were built by us, against loops.
+const maxEncodeDepth = 200
+
+// Marshal packs one value. See Append.
+func Marshal(v any, mode Mode) ([]byte, error) { return Append(nil, v, mode) }
+
+// Append packs v after dst. Besides the values that Decode returns it takes
+// int and the sized integers, *big.Int (as text beyond 64 bits, as Salt
+// does), []string, []int, map[string]any and map[string]string (keys
+// sorted). An integer takes the fewest bytes, as with Python's packer. On
+// error the returned slice is dst as it was.
+func Append(dst []byte, v any, mode Mode) ([]byte, error) {
+	e := encoder{b: dst, mode: mode}
+	if err := e.value(v, 0); err != nil {
+		return dst, err
+	}
+	return e.b, nil
+}
+
+// AppendRawHead appends the head of text or bytes of length n in Raw mode, for
+// callers that put the bytes behind it themselves. It takes 1, 3 or 5 bytes.
+func AppendRawHead(dst []byte, n int) []byte {
+	e := encoder{b: dst, mode: Raw}
+	e.rawHead(n)
+	return e.b
+}
+
+type encoder struct {
+	b    []byte
+	mode Mode
+}
+
+func (e *encoder) value(v any, depth int) error {
+	if depth > maxEncodeDepth {
+		return fmt.Errorf("%w: nested too deep to pack", ErrLimit)
+	}
+	switch v := v.(type) {
+	case nil:
+		e.b = append(e.b, 0xc0)
+	case bool:
+		if v {
+			e.b = append(e.b, 0xc3)
+		} else {
+			e.b = append(e.b, 0xc2)
+		}
+	case int64:
+		e.int(v)
+	case int:
+		e.int(int64(v))
+	case int32:
+		e.int(int64(v))
+	case uint16:
+		e.uint(uint64(v))
+	case uint32:
+		e.uint(uint64(v))
+	case uint64:
+		e.uint(v)
+	case float64:
+		e.b = binary.BigEndian.AppendUint64(append(e.b, 0xcb), math.Float64bits(v))
+	case string:
+		e.text(v)
+	case []byte:
+		e.bytes(v)
+	case *big.Int:
+		e.big(v)
+	case Ext:
+		return e.ext(v)
+	case *Map:
+		return e.mapOf(v, depth)
+	case []any:
+		return list(e, v, depth)
+	case []string:
+		return list(e, v, depth)
+	case []int:
+		return list(e, v, depth)
+	case []*Map:
+		return list(e, v, depth)
+	case map[string]any:
+		return sorted(e, v, depth)
+	case map[string]string:
+		return sorted(e, v, depth)
+	default:
+		return fmt.Errorf("msgpack: cannot pack %T", v)
+	}
+	return nil
+}
+
+func (e *encoder) big(v *big.Int) {
+	switch {
+	case v.IsInt64():
+		e.int(v.Int64())
+	case v.IsUint64():
+		e.uint(v.Uint64())
+	default:
+		e.text(v.String())
+	}
+}
+
+func (e *encoder) int(v int64) {
+	switch {
+	case v >= 0:
+		e.uint(uint64(v))
+	case v >= -32:
+		e.b = append(e.b, byte(v))
+	case v >= math.MinInt8:
+		e.b = append(e.b, 0xd0, byte(v))
+	case v >= math.MinInt16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, 0xd1), uint16(v))
+	case v >= math.MinInt32:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xd2), uint32(v))
+	default:
+		e.b = binary.BigEndian.AppendUint64(append(e.b, 0xd3), uint64(v))
+	}
+}
+
+func (e *encoder) uint(v uint64) {
+	switch {
+	case v <= 0x7f:
+		e.b = append(e.b, byte(v))
+	case v <= math.MaxUint8:
+		e.b = append(e.b, 0xcc, byte(v))
+	case v <= math.MaxUint16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, 0xcd), uint16(v))
+	case v <= math.MaxUint32:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xce), uint32(v))
+	default:
+		e.b = binary.BigEndian.AppendUint64(append(e.b, 0xcf), v)
+	}
+}
+
+// rawHead writes the head of a raw or str of n bytes.
+func (e *encoder) rawHead(n int) {
+	switch {
+	case n <= 31:
+		e.b = append(e.b, 0xa0|byte(n))
+	case n <= math.MaxUint8 && e.mode == Modern:
+		e.b = append(e.b, 0xd9, byte(n))
+	case n <= math.MaxUint16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, 0xda), uint16(n))
+	default:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xdb), uint32(n))
+	}
+}
+
+func (e *encoder) text(s string) {
+	e.rawHead(len(s))
+	e.b = append(e.b, s...)
+}
+
+func (e *encoder) bytes(s []byte) {
+	if e.mode == Raw {
+		e.rawHead(len(s))
+		e.b = append(e.b, s...)
+		return
+	}
+	switch n := len(s); {
+	case n <= math.MaxUint8:
+		e.b = append(e.b, 0xc4, byte(n))
+	case n <= math.MaxUint16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, 0xc5), uint16(n))
+	default:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xc6), uint32(n))
+	}
+	e.b = append(e.b, s...)
+}
+
+func (e *encoder) ext(v Ext) error {
+	n := len(v.Data)
+	switch {
+	case n == 1 || n == 2 || n == 4 || n == 8 || n == 16:
+		c := byte(0xd4)
+		for w := 1; w < n; w <<= 1 {
+			c++
+		}
+		e.b = append(e.b, c)
+	case n <= math.MaxUint8:
+		e.b = append(e.b, 0xc7, byte(n))
+	case n <= math.MaxUint16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, 0xc8), uint16(n))
+	case n <= math.MaxUint32:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, 0xc9), uint32(n))
+	default:
+		return fmt.Errorf("%w: extension of %d bytes", ErrLimit, n)
+	}
+	e.b = append(append(e.b, byte(v.Type)), v.Data...)
+	return nil
+}
+
+func (e *encoder) head(n int, fix, c16 byte) {
+	switch {
+	case n <= 15:
+		e.b = append(e.b, fix|byte(n))
+	case n <= math.MaxUint16:
+		e.b = binary.BigEndian.AppendUint16(append(e.b, c16), uint16(n))
+	default:
+		e.b = binary.BigEndian.AppendUint32(append(e.b, c16+1), uint32(n))
+	}
+}
+
+func (e *encoder) mapOf(m *Map, depth int) error {
+	e.head(m.Len(), 0x80, 0xde)
+	for k, v := range m.All() {
+		if err := e.value(k, depth+1); err != nil {
+			return err
+		}
+		if err := e.value(v, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func list[T any](e *encoder, l []T, depth int) error {
+	e.head(len(l), 0x90, 0xdc)
+	for _, v := range l {
+		if err := e.value(any(v), depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sorted[T any](e *encoder, m map[string]T, depth int) error {
+	e.head(len(m), 0x80, 0xde)
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		e.text(k)
+		if err := e.value(any(m[k]), depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

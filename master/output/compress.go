@@ -1,0 +1,138 @@
+package output
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// compressStates rolls the states of one id, SLS file and result into one
+// (salt/output/highstate.py _compress_ids). Data of an unexpected form is
+// returned as it is.
+func compressStates(data *msgpack.Map) *msgpack.Map {
+	out := msgpack.NewMap()
+	for host, v := range data.All() {
+		m, ok := v.(*msgpack.Map)
+		if !ok {
+			return data
+		}
+		c, ok := compressHost(m)
+		if !ok {
+			return data
+		}
+		out.Set(host, c)
+	}
+	return out
+}
+
+func compressHost(m *msgpack.Map) (*msgpack.Map, bool) {
+	counts := map[string]int{}
+	for k, v := range m.All() {
+		info, ok := v.(*msgpack.Map)
+		if !ok {
+			return nil, false
+		}
+		id, ok := compressKey(Str(k), info)
+		if !ok {
+			return nil, false
+		}
+		counts[id]++
+	}
+	out := msgpack.NewMap()
+	for k, v := range m.All() {
+		info := v.(*msgpack.Map)
+		id, _ := compressKey(Str(k), info)
+		if counts[id] == 1 {
+			out.Set(k, info)
+			continue
+		}
+		comps := strings.Split(Str(k), "_|-")
+		if len(comps) < 3 {
+			return nil, false
+		}
+		get := func(name string) string { e, _ := info.Get(name); return Str(e) }
+		comps[2] = strings.Join([]string{"state_compressed", get("__sls__"), get("__id__"), get("result")}, "_")
+		comps[1] = fmt.Sprintf("%s (%d)", get("__id__"), counts[id])
+		tag := strings.Join(comps, "_|-")
+		first := out.Map(tag)
+		if first == nil {
+			out.Set(tag, info.Clone())
+			continue
+		}
+		if !compressInto(first, info) {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+func compressKey(tag string, info *msgpack.Map) (string, bool) {
+	module, _, _ := strings.Cut(tag, "_|-")
+	key := module
+	for _, name := range []string{"__id__", "__sls__", "result"} {
+		v, ok := info.Get(name)
+		if !ok {
+			return "", false
+		}
+		key += "_" + Str(v)
+	}
+	return key, true
+}
+
+func compressInto(first, info *msgpack.Map) bool {
+	a, okA := first.Int("__run_num__")
+	b, okB := info.Int("__run_num__")
+	if !okA || !okB {
+		return false
+	}
+	first.Set("__run_num__", min(a, b))
+	da, okA := plainNumber(first, "duration")
+	db, okB := plainNumber(info, "duration")
+	if !okA || !okB {
+		return false
+	}
+	first.Set("duration", math.Round((da+db)*1000)/1000)
+	sa, _ := first.Get("start_time")
+	sb, _ := info.Get("start_time")
+	ta, okA := sa.(string)
+	tb, okB := sb.(string)
+	if !okA || !okB {
+		return false
+	}
+	first.Set("start_time", min(ta, tb))
+	changes, _ := info.Get("changes")
+	if !truthy(changes) {
+		return true
+	}
+	name, _ := info.Get("name")
+	have, _ := first.Get("changes")
+	if !truthy(have) {
+		first.Set("changes", msgpack.NewMap("compressed changes", msgpack.NewMap(Str(name), changes)))
+		return true
+	}
+	m, ok := have.(*msgpack.Map)
+	if !ok {
+		return false
+	}
+	inner := m.Map("compressed changes")
+	if inner == nil {
+		firstName, _ := first.Get("name")
+		inner = msgpack.NewMap(Str(firstName), have)
+		first.Set("changes", msgpack.NewMap("compressed changes", inner))
+	}
+	inner.Set(Str(name), changes)
+	return true
+}
+
+func plainNumber(m *msgpack.Map, key string) (float64, bool) {
+	v, _ := m.Get(key)
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}

@@ -1,0 +1,94 @@
+package output
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+type goldenCase struct {
+	Name, Out, Value, Want string
+	Opts                   map[string]any
+	Retcode                int
+}
+
+func (c goldenCase) options(t *testing.T) Options {
+	t.Helper()
+	o := Defaults()
+	o.Retcode = c.Retcode
+	for k, v := range c.Opts {
+		switch k {
+		case "color":
+			o.Color = v.(bool)
+		case "output_indent":
+			o.Indent = Indent{Set: true, Pretty: v == "pretty"}
+			if f, ok := v.(float64); ok {
+				o.Indent.Width = int(f)
+			}
+		case "nested_indent":
+			o.NestedIndent = int(v.(float64))
+		case "state_output":
+			o.StateOutput = v.(string)
+		case "state_verbose":
+			o.StateVerbose = v.(bool)
+		case "state_output_diff":
+			o.StateDiff = v.(bool)
+		case "state_output_profile":
+			o.StateProfile = v.(bool)
+		case "state_output_pct":
+			o.StatePercent = v.(bool)
+		case "state_tabular":
+			o.StateTabular = v.(bool)
+		case "state_compress_ids":
+			o.StateCompress = v.(bool)
+		case "state_output_exclude":
+			for _, e := range v.([]any) {
+				o.StateExclude = append(o.StateExclude, e.(string))
+			}
+		case "state_output_terse":
+			o.StateTerse = strings.Split(v.(string), ",")
+		default:
+			t.Fatalf("option %s", k)
+		}
+	}
+	return o
+}
+
+// TestGolden compares with what Salt 3008.3 prints (testdata/golden.py).
+func TestGolden(t *testing.T) {
+	b, err := os.ReadFile("testdata/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []goldenCase
+	if err := json.Unmarshal(b, &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) < 1000 {
+		t.Fatalf("only %d cases", len(cases))
+	}
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("%s/%s/%v", c.Out, c.Name, c.Opts), func(t *testing.T) {
+			raw, err := hex.DecodeString(c.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := msgpack.Decode(raw, msgpack.DefaultLimits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := Repr(v)
+			if got := Render(c.Out, v, c.options(t)); got != c.Want {
+				t.Errorf("got:\n%s\nwant:\n%s\nquoted got:  %.300q\nquoted want: %.300q", got, c.Want, got, c.Want)
+			}
+			if Repr(v) != before {
+				t.Error("the value was changed")
+			}
+		})
+	}
+}

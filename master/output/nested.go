@@ -1,0 +1,102 @@
+package output
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// nested is the default outputter (salt/output/nested.py).
+func nested(v any, o *Options) string {
+	n := nest{Options: o, palette: o.colors()}
+	n.show(v, o.NestedIndent, "")
+	return strings.Join(n.lines, "\n")
+}
+
+type nest struct {
+	*Options
+	palette
+	lines []string
+}
+
+func (n *nest) line(indent int, color, prefix, msg, suffix string) {
+	n.lines = append(n.lines, strings.Repeat(" ", indent)+color+prefix+msg+n.end+suffix)
+}
+
+// container is the colour of list markers and map keys.
+func (n *nest) container(color string) string {
+	if n.Retcode != 0 {
+		return n.red
+	}
+	return color
+}
+
+func (n *nest) show(v any, indent int, prefix string) {
+	switch v := v.(type) {
+	case nil, bool, int, int64, uint64, float64, *big.Int:
+		n.line(indent, n.lightYellow, prefix, Repr(v), "")
+	case string:
+		n.text(v, indent, prefix)
+	case []byte:
+		if utf8.Valid(v) { // other bytes are not shown at all
+			n.text(string(v), indent, prefix)
+		}
+	case []any:
+		for _, e := range v {
+			switch e.(type) {
+			case *msgpack.Map:
+				n.line(indent, n.container(n.green), "", "|_", "")
+				n.show(e, indent+2, "")
+			case []any:
+				n.line(indent, n.container(n.green), "", "|_", "")
+				n.show(e, indent+2, "- ")
+			default:
+				n.show(e, indent, "- ")
+			}
+		}
+	case *msgpack.Map:
+		n.mapping(v, indent, prefix)
+	}
+}
+
+func (n *nest) text(s string, indent int, prefix string) {
+	for i, line := range splitLines(s) {
+		if i == 1 {
+			prefix = strings.Repeat(" ", len(prefix))
+		}
+		n.line(indent, n.green, prefix, n.strip(line), "")
+	}
+}
+
+func (n *nest) mapping(m *msgpack.Map, indent int, prefix string) {
+	if indent > 0 {
+		n.line(indent, n.container(n.cyan), "", "----------", "")
+	}
+	entry := func(k string, v any) {
+		n.line(indent, n.container(n.cyan), prefix, n.strip(k), ":")
+		n.show(v, indent+4, "")
+	}
+	if keys, ok := sortedKeys(m); ok {
+		for _, k := range keys {
+			v, _ := m.GetAny(k)
+			entry(Str(k), v)
+		}
+		return
+	}
+	// Keys that cannot be compared are taken as text.
+	byText := make(map[string]any, m.Len())
+	for k, v := range m.All() {
+		byText[Str(k)] = v
+	}
+	keys := make([]string, 0, len(byText))
+	for k := range byText {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		entry(k, byText[k])
+	}
+}

@@ -1,0 +1,161 @@
+package output
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// txt prints "id: line" for each line (salt/output/txt.py).
+func txt(v any, o *Options) string {
+	strip := func(s string) string {
+		if o.Terminal {
+			return o.strip(s)
+		}
+		return s
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		if s, ok := v.(string); ok {
+			return strip(s) + "\n"
+		}
+		return Pformat(v, 1) + "\n"
+	}
+	var b strings.Builder
+	for k, e := range m.All() {
+		var lines []string
+		switch e := e.(type) {
+		case string:
+			lines = splitLines(e)
+		case []byte:
+			lines = byteLines(e)
+		default:
+			lines = []string{Str(e)}
+		}
+		for _, l := range lines {
+			b.WriteString(strip(Str(k)) + ": " + strip(l) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// byteLines are the lines of bytes, each as its repr.
+func byteLines(b []byte) []string {
+	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n"))
+	b = bytes.ReplaceAll(b, []byte("\r"), []byte("\n"))
+	b = bytes.TrimSuffix(b, []byte("\n"))
+	var out []string
+	for l := range bytes.SplitSeq(b, []byte("\n")) {
+		out = append(out, Repr(l))
+	}
+	return out
+}
+
+// raw prints the value as Python would (salt/output/raw.py).
+func raw(v any, o *Options) string {
+	if s, ok := v.(string); ok && o.Terminal {
+		return o.strip(s)
+	}
+	return Str(v)
+}
+
+// newlineValues prints the values without the ids, one on a line
+// (salt/output/newline_values_only.py, up to Salt 3007).
+func newlineValues(v any, o *Options) string {
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		panic(failure("not a map"))
+	}
+	var lines []string
+	for _, e := range m.All() {
+		if l, ok := e.([]any); ok {
+			for _, x := range l {
+				lines = append(lines, o.strip(Str(x)))
+			}
+			continue
+		}
+		lines = append(lines, o.strip(Str(e)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// noReturn prints minions that did not answer (salt/output/no_return.py).
+func noReturn(v any, o *Options) string {
+	var b strings.Builder
+	c := o.colors()
+	var show func(v any, indent int)
+	show = func(v any, indent int) {
+		pad := strings.Repeat(" ", indent)
+		switch v := v.(type) {
+		case string:
+			for _, l := range strings.Split(v, "\n") {
+				b.WriteString(c.red + pad + o.strip(l) + c.end + "\n")
+			}
+		case *msgpack.Map:
+			keys, ok := sortedKeys(v)
+			if !ok {
+				panic(failure("keys cannot be sorted"))
+			}
+			for _, k := range keys {
+				e, _ := v.GetAny(k)
+				b.WriteString(c.cyan + pad + o.strip(Str(k)) + c.end + ":\n")
+				show(e, indent+4)
+			}
+		}
+	}
+	show(v, 0)
+	return b.String()
+}
+
+// key prints the lists of salt-key (salt/output/key.py): a map of the names
+// of the key directories to lists of ids, or to maps of id to text.
+func key(v any, o *Options) string {
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		panic(failure("not a map"))
+	}
+	c := o.colors()
+	pad := ""
+	if o.MultiKey {
+		pad = "    "
+	}
+	sections := map[string][3]string{ // title, its colour, colour of the ids
+		"minions_pre":      {"Unaccepted Keys:", c.lightRed, c.red},
+		"minions":          {"Accepted Keys:", c.lightGreen, c.green},
+		"minions_denied":   {"Denied Keys:", c.lightMagenta, c.magenta},
+		"minions_rejected": {"Rejected Keys:", c.lightBlue, c.blue},
+		"local":            {"Local Keys:", c.lightMagenta, c.magenta},
+	}
+	names, _ := sortedKeys(m)
+	var lines []string
+	for _, n := range names {
+		s, ok := sections[Str(n)]
+		if !ok {
+			panic(failure("unknown key directory"))
+		}
+		lines = append(lines, pad+s[1]+s[0]+c.end)
+		list, _ := m.GetAny(n)
+		switch list := list.(type) {
+		case []any:
+			ids := make([]string, 0, len(list))
+			for _, id := range list {
+				ids = append(ids, Str(id))
+			}
+			slices.Sort(ids)
+			for _, id := range ids {
+				lines = append(lines, pad+s[2]+o.strip(id)+c.end)
+			}
+		case *msgpack.Map:
+			ids, _ := sortedKeys(list)
+			for _, id := range ids {
+				text, _ := list.GetAny(id)
+				lines = append(lines, pad+s[2]+o.strip(Str(id))+":  "+o.strip(Str(text))+c.end)
+			}
+		default:
+			panic(failure("not a list of ids"))
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,260 @@
+package output
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// pprintWidth is the width that Python's pprint aims at.
+const pprintWidth = 80
+
+func pprintText(v any, o *Options) string {
+	if o.Indent.Set && o.Indent.Width >= 0 {
+		return Pformat(v, o.Indent.Width)
+	}
+	return Pformat(v, 1)
+}
+
+// Pformat is Python's pprint.pformat(v, indent).
+func Pformat(v any, indent int) string {
+	p := pretty{per: indent}
+	p.format(v, 0, 0, 0)
+	return p.b.String()
+}
+
+type pretty struct {
+	b   strings.Builder
+	per int
+}
+
+func (p *pretty) format(v any, indent, allowance, level int) {
+	rep := prettyRepr(v)
+	if utf8.RuneCountInString(rep) <= pprintWidth-indent-allowance {
+		p.b.WriteString(rep)
+		return
+	}
+	level++
+	switch v := v.(type) {
+	case *msgpack.Map:
+		p.mapping(v, indent, allowance+1, level)
+	case []any:
+		p.b.WriteByte('[')
+		p.pad()
+		in := indent + p.per
+		for i, e := range v {
+			last := i == len(v)-1
+			p.format(e, in, p.room(last, allowance+1), level)
+			p.next(last, in)
+		}
+		p.b.WriteByte(']')
+	case string:
+		p.text(v, rep, indent, allowance, level)
+	case []byte:
+		p.bytes(v, rep, indent, allowance, level)
+	default:
+		p.b.WriteString(rep)
+	}
+}
+
+func (p *pretty) pad() { p.b.WriteString(strings.Repeat(" ", max(p.per-1, 0))) }
+
+func (p *pretty) room(last bool, allowance int) int {
+	if last {
+		return allowance
+	}
+	return 1
+}
+
+func (p *pretty) next(last bool, indent int) {
+	if !last {
+		p.b.WriteString(",\n" + strings.Repeat(" ", indent))
+	}
+}
+
+func (p *pretty) mapping(m *msgpack.Map, indent, allowance, level int) {
+	p.b.WriteByte('{')
+	p.pad()
+	in := indent + p.per
+	keys := prettyKeys(m)
+	for i, k := range keys {
+		last := i == len(keys)-1
+		rep := prettyRepr(k)
+		p.b.WriteString(rep + ": ")
+		e, _ := m.GetAny(k)
+		p.format(e, in+utf8.RuneCountInString(rep)+2, p.room(last, allowance), level)
+		p.next(last, in)
+	}
+	p.b.WriteByte('}')
+}
+
+// text breaks a long text at its lines and, within a line, at white space.
+func (p *pretty) text(s, rep string, indent, allowance, level int) {
+	if level == 1 {
+		indent++
+		allowance++
+	}
+	width := pprintWidth - indent
+	var chunks []string
+	parts := lines(s, true)
+	for i, line := range parts {
+		final := i == len(parts)-1
+		first := width
+		if final {
+			first -= allowance
+		}
+		r := Repr(line)
+		if utf8.RuneCountInString(r) <= first {
+			chunks = append(chunks, r)
+			continue
+		}
+		chunks = append(chunks, wrapWords(line, width, allowance, final)...)
+	}
+	if len(chunks) == 1 {
+		p.b.WriteString(rep)
+		return
+	}
+	p.chunks(chunks, indent, level)
+}
+
+func wrapWords(line string, width, allowance int, final bool) []string {
+	var chunks []string
+	parts := wordsWithSpace(line)
+	current := ""
+	for j, part := range parts {
+		if final && j == len(parts)-1 {
+			width -= allowance
+		}
+		candidate := current + part
+		if utf8.RuneCountInString(Repr(candidate)) > width {
+			if current != "" {
+				chunks = append(chunks, Repr(current))
+			}
+			current = part
+		} else {
+			current = candidate
+		}
+	}
+	if current != "" {
+		chunks = append(chunks, Repr(current))
+	}
+	return chunks
+}
+
+func (p *pretty) chunks(chunks []string, indent, level int) {
+	if level == 1 {
+		p.b.WriteByte('(')
+	}
+	p.b.WriteString(strings.Join(chunks, "\n"+strings.Repeat(" ", indent)))
+	if level == 1 {
+		p.b.WriteByte(')')
+	}
+}
+
+func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
+	if len(s) <= 4 {
+		p.b.WriteString(rep)
+		return
+	}
+	if level == 1 {
+		indent++
+		allowance++
+	}
+	width := pprintWidth - indent
+	var chunks []string
+	var current []byte
+	for i := 0; i < len(s); i += 4 {
+		part := s[i:min(i+4, len(s))]
+		if i == len(s)/4*4 {
+			width -= allowance
+		}
+		candidate := slices.Concat(current, part)
+		if len(Repr(candidate)) > width {
+			if len(current) > 0 {
+				chunks = append(chunks, Repr(current))
+			}
+			current = part
+		} else {
+			current = candidate
+		}
+	}
+	if len(current) > 0 {
+		chunks = append(chunks, Repr(current))
+	}
+	p.chunks(chunks, indent, level)
+}
+
+// wordsWithSpace splits into words, each with the white space after it.
+func wordsWithSpace(s string) []string {
+	var parts []string
+	start, inSpace := 0, false
+	for i, r := range s {
+		space := isSpace(r)
+		if inSpace && !space {
+			parts = append(parts, s[start:i])
+			start = i
+		}
+		inSpace = space
+	}
+	if start < len(s) {
+		parts = append(parts, s[start:])
+	}
+	return parts
+}
+
+// prettyKeys sorts keys; of those that cannot be compared the name of the
+// type decides.
+func prettyKeys(m *msgpack.Map) []any {
+	if keys, ok := sortedKeys(m); ok {
+		return keys
+	}
+	var keys []any
+	for k := range m.All() {
+		keys = append(keys, k)
+	}
+	rank := func(v any) string {
+		switch v.(type) {
+		case nil:
+			return "NoneType"
+		case bool:
+			return "bool"
+		case float64:
+			return "float"
+		case string:
+			return "str"
+		}
+		return "int"
+	}
+	slices.SortStableFunc(keys, func(a, b any) int {
+		if c := strings.Compare(rank(a), rank(b)); c != 0 {
+			return c
+		}
+		if s, ok := a.(string); ok {
+			return strings.Compare(s, b.(string))
+		}
+		return number64(a).Cmp(number64(b))
+	})
+	return keys
+}
+
+// prettyRepr is Repr with sorted keys.
+func prettyRepr(v any) string {
+	switch v := v.(type) {
+	case *msgpack.Map:
+		parts := make([]string, 0, v.Len())
+		for _, k := range prettyKeys(v) {
+			e, _ := v.GetAny(k)
+			parts = append(parts, prettyRepr(k)+": "+prettyRepr(e))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case []any:
+		parts := make([]string, 0, len(v))
+		for _, e := range v {
+			parts = append(parts, prettyRepr(e))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return Repr(v)
+}

@@ -1,0 +1,313 @@
+package pillar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+	"saltern/master/pillar/renderer"
+)
+
+// compilation is the making of one pillar.
+type compilation struct {
+	c                  *Compiler
+	ctx                context.Context
+	req                Request
+	grains             *msgpack.Map
+	saltenv, pillarenv string
+	envs               []environment
+	pillar             *msgpack.Map // what templates and matchers see
+	ignored            map[string][]string
+	errors, topErrors  []string
+	rend               *renderer.Session
+	rendErr            error
+	rendered           int
+}
+
+// Compile makes the pillar of a minion. Faults of the pillar's sources are
+// in its _errors and in the log; an error means that there is no pillar, for
+// example because ctx ended. The map is the caller's, the values below it
+// may be shared and must not be changed.
+func (c *Compiler) Compile(ctx context.Context, req Request) (*msgpack.Map, error) {
+	if req.ID == "" {
+		return nil, errors.New("compile a pillar: no minion id")
+	}
+	if req.Ext != nil {
+		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
+	}
+	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillarenv: req.Pillarenv, pillar: msgpack.NewMap(), ignored: map[string][]string{}}
+	n.grains = req.Grains.Clone()
+	n.grains.Set("id", req.ID)
+	n.chooseEnvs()
+	defer func() {
+		if n.rend != nil {
+			n.rend.Close()
+		}
+	}()
+	var p *msgpack.Map
+	var err error
+	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
+		p, err = n.whole()
+	} else {
+		p, err = n.run()
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
+	}
+	return p, nil
+}
+
+// chooseEnvs settles the environments (Pillar.__init__ and __gen_opts).
+func (c *compilation) chooseEnvs() {
+	cfg := &c.c.cfg
+	if c.saltenv == "" {
+		c.saltenv = cfg.Saltenv
+	}
+	if c.pillarenv == "" {
+		c.pillarenv = cfg.Pillarenv
+		if cfg.PillarenvFromEnv {
+			c.pillarenv = c.req.Saltenv
+		}
+	}
+	for _, name := range cfg.RootOrder {
+		if dirs, ok := cfg.Roots[name]; ok && name != "__env__" {
+			c.envs = append(c.envs, environment{name, dirs})
+		}
+	}
+	dynamic, ok := cfg.Roots["__env__"]
+	if !ok {
+		return
+	}
+	env := c.pillarenv
+	if env == "" {
+		env = c.saltenv
+	}
+	if env == "" {
+		env = "base"
+	}
+	if c.has(env) {
+		return
+	}
+	if !validEnv(env) {
+		c.c.log.Error("a pillar environment cannot be a directory name", "minion", c.req.ID, "env", env)
+		return
+	}
+	dirs := make([]string, len(dynamic))
+	for i, d := range dynamic {
+		dirs[i] = strings.ReplaceAll(d, "__env__", env)
+	}
+	c.envs = append(c.envs, environment{env, dirs})
+}
+
+// validEnv tells whether a name that a minion chose may replace __env__ in a
+// path.
+func validEnv(env string) bool {
+	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") && !strings.ContainsAny(env, "/\\\x00\n\r")
+}
+
+func (c *compilation) has(env string) bool {
+	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
+}
+
+// known tells whether SLS of an environment can be listed: base always.
+func (c *compilation) known(env string) bool { return env == "base" || c.has(env) }
+
+func (c *compilation) env(name string) environment {
+	for _, e := range c.envs {
+		if e.name == name {
+			return e
+		}
+	}
+	return environment{name: name}
+}
+
+// names are the environments, base first.
+func (c *compilation) names() []string {
+	out := []string{"base"}
+	for _, e := range c.envs {
+		if e.name != "base" {
+			out = append(out, e.name)
+		}
+	}
+	return out
+}
+
+// run follows Pillar.compile_pillar.
+func (c *compilation) run() (*msgpack.Map, error) {
+	cfg := &c.c.cfg
+	envs, files := c.tops()
+	t, err := c.mergeTops(envs, files)
+	if err != nil {
+		c.topErrors = append(c.topErrors, err.Error())
+		t = &top{}
+	}
+	var pillar *msgpack.Map
+	if cfg.ExtPillarFirst {
+		c.pillar = c.extPillar(c.req.Override.Clone())
+		if c.rend != nil {
+			if err := c.rend.SetPillar(c.ctx, c.pillar); err != nil {
+				return nil, err
+			}
+		}
+		first := c.pillar
+		pillar = c.merge(first, c.all(c.match(t)))
+	} else {
+		pillar = c.extPillar(c.all(c.match(t)))
+	}
+	pillar = pillar.Clone()
+	c.errors = append(c.errors, c.topErrors...)
+	if cfg.PillarOpts {
+		pillar.Set("master", c.masterOpts())
+	}
+	c.setErrors(pillar)
+	if c.req.Override.Len() > 0 {
+		pillar = c.merge(pillar, c.req.Override)
+	}
+	if cfg.Decrypt {
+		pillar = c.decrypt(pillar)
+	}
+	return pillar, nil
+}
+
+func (c *compilation) setErrors(pillar *msgpack.Map) {
+	if len(c.errors) == 0 {
+		return
+	}
+	list := make([]any, len(c.errors))
+	for i, e := range c.errors {
+		c.c.log.Error("pillar error", "minion", c.req.ID, "err", e)
+		list[i] = e
+	}
+	pillar.Set("_errors", list)
+}
+
+// all renders and merges what the top files chose (render_pillar).
+func (c *compilation) all(matches []selected) *msgpack.Map {
+	pillar := c.req.Override.Clone()
+	for _, s := range matches {
+		mods := map[string]any{}
+		for _, name := range c.expand(s) {
+			if c.ctx.Err() != nil {
+				return pillar
+			}
+			state, errs := c.render(name, s.env, mods, nil, 0)
+			c.errors = append(c.errors, errs...)
+			if m, ok := state.(*msgpack.Map); ok {
+				pillar = c.merge(pillar, m)
+			}
+		}
+	}
+	return pillar
+}
+
+// expand replaces patterns in the names of SLS by what exists.
+func (c *compilation) expand(s selected) []string {
+	var out []string
+	for _, name := range s.sls {
+		if !c.known(s.env) {
+			c.errors = append(c.errors, noEnv(s.env).Error())
+		} else if pattern.HasMeta(name) {
+			avail, err := c.c.files.available(c.env(s.env))
+			if err != nil {
+				c.errors = append(c.errors, err.Error())
+				continue
+			}
+			if found := filter(avail, name); len(found) > 0 {
+				out = append(out, found...)
+				continue
+			}
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// extPillar runs the ext_pillar chain over a pillar.
+func (c *compilation) extPillar(pillar *msgpack.Map) *msgpack.Map {
+	if len(c.c.cfg.ExtPillar) == 0 {
+		if c.req.Override.Len() > 0 {
+			pillar = c.merge(pillar, c.req.Override)
+		}
+		return pillar
+	}
+	s, err := c.session()
+	if err == nil {
+		var out *msgpack.Map
+		var errs []string
+		if out, errs, err = s.ExtPillar(c.ctx, pillar, c.req.Override, c.req.Extra); err == nil {
+			c.errors = append(c.errors, errs...)
+			return out
+		}
+	}
+	c.c.log.Error("the ext_pillar chain failed", "minion", c.req.ID, "err", err)
+	for _, e := range c.c.cfg.ExtPillar {
+		name := "?"
+		if m, ok := e.(*msgpack.Map); ok && m.Len() > 0 {
+			name = m.Keys()[0]
+		}
+		c.errors = append(c.errors, fmt.Sprintf("Failed to load ext_pillar %s: Please see master log for details.", name))
+	}
+	if c.req.Override.Len() > 0 {
+		pillar = c.merge(pillar, c.req.Override)
+	}
+	return pillar
+}
+
+func (c *compilation) decrypt(pillar *msgpack.Map) *msgpack.Map {
+	s, err := c.session()
+	var out *msgpack.Map
+	var errs []string
+	if err == nil {
+		out, errs, err = s.Decrypt(c.ctx, pillar)
+	}
+	if err != nil {
+		c.c.log.Error("the pillar cannot be decrypted", "minion", c.req.ID, "err", err)
+		out, errs = pillar, []string{"Failed to decrypt the pillar. Please see master log for details."}
+	}
+	if len(errs) > 0 {
+		list := slices.Clone(out.List("_errors"))
+		for _, e := range errs {
+			list = append(list, e)
+		}
+		out.Set("_errors", list)
+	}
+	return out
+}
+
+// masterOpts is the key master of pillar_opts: the options that this pillar
+// was compiled with.
+func (c *compilation) masterOpts() *msgpack.Map {
+	out := c.c.cfg.Opts.Clone()
+	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
+		out.Delete(k)
+	}
+	for k, v := range maps.All(map[string]any{"id": c.req.ID, "minion_id": c.req.ID, "grains": c.grains, "file_client": "local", "saltenv": orNil(c.saltenv), "pillarenv": orNil(c.pillarenv)}) {
+		out.Set(k, v)
+	}
+	out.Set("pillar_roots", c.roots())
+	out.Set("state_top", "salt://"+c.c.cfg.Top)
+	out.Set("saltversion", c.c.cfg.SaltVersion)
+	return out
+}
+
+// whole has Salt's own Pillar class do everything, for merging strategies
+// that need its objects.
+func (c *compilation) whole() (*msgpack.Map, error) {
+	s, err := c.session()
+	if err != nil {
+		c.errors = append(c.errors, c.failed("top", err))
+		p := c.req.Override.Clone()
+		c.setErrors(p)
+		return p, nil
+	}
+	return s.Whole(c.ctx, c.req.Override, c.req.Extra)
+}

@@ -1,0 +1,74 @@
+package renderer
+
+import (
+	"errors"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrNoSalt means that no Python with the Salt library was found. The
+	// text says what was tried.
+	ErrNoSalt = errors.New("no Python with the Salt library")
+	// ErrBusy means that too many callers wait for a worker.
+	ErrBusy = errors.New("all renderers are busy")
+	// ErrClosed means that the pool is closed.
+	ErrClosed = errors.New("the renderers are stopped")
+	// ErrTimeout means that a request took longer than it may and its worker
+	// was killed.
+	ErrTimeout = errors.New("rendering took too long")
+	// ErrDied means that a worker ended while it served a request, twice.
+	ErrDied = errors.New("the renderer process died")
+)
+
+// Config of a Pool. The zero value of a field is its default.
+type Config struct {
+	Python            []string      // programs to try (option saltern_renderer_python); none: Pythons
+	ConfigFile        string        // master configuration file that Salt reads; empty: only Overrides
+	Overrides         *msgpack.Map  // options that replace those of the file
+	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
+	MaxWorkers        int           // 0: number of CPUs, at least 2
+	MaxWaiting        int           // callers that may wait for a worker; 0: 1000
+	WorkerIdle        time.Duration // a worker stops after this time without work; 0: 30 s
+	IdleStop          time.Duration // the nursery stops after this time without work; 0: 5 min
+	StartTimeout      time.Duration // 0: 60 s
+	RequestTimeout    time.Duration // for one request; 0: 60 s
+	MemoryLimit       int64         // address space of a worker in bytes; 0: 2 GiB
+	SessionsPerWorker int           // then it is replaced; 0: 1000
+	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
+	RetryStart        time.Duration // after a failed start, fail at once for this long; 0: 30 s
+	Log               *slog.Logger  // nil: no log
+}
+
+// Pythons are the programs that are tried when none is configured: the one
+// that Salt's own packages bring, then the system's.
+var pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
+
+func (c *Config) setDefaults() {
+	def(&c.MaxWorkers, max(2, runtime.NumCPU()))
+	def(&c.MaxWaiting, 1000)
+	def(&c.WorkerIdle, 30*time.Second)
+	def(&c.IdleStop, 5*time.Minute)
+	def(&c.StartTimeout, time.Minute)
+	def(&c.RequestTimeout, time.Minute)
+	def(&c.MemoryLimit, 2<<30)
+	def(&c.SessionsPerWorker, 1000)
+	def(&c.MaxMessage, 64<<20)
+	def(&c.RetryStart, 30*time.Second)
+	if len(c.Python) == 0 {
+		c.Python = pythons
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func def[T int | int64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}

@@ -1,0 +1,14 @@
+// Package renderer runs Salt's own Python renderers for the Go master.
+//
+// Templates (Jinja, #!py, Mako …), ext_pillar and master_tops modules are
+// code of Salt and of its users, so they run in Salt's library and nowhere
+// else. A Pool starts a nursery process on first use (a Python that imported
+// Salt), which forks workers on demand; both stop when they are idle. One
+// worker serves one session at a time, and a session is one minion: loaders
+// and options are made anew for it, so that no minion sees what belongs to
+// another.
+//
+// A worker that dies costs the request that ran in it one retry; one that
+// takes too long is killed. Waiting callers are bounded (Config.MaxWaiting),
+// and so are messages, memory of a worker, and the log lines it may write.
+package renderer

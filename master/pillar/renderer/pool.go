@@ -1,0 +1,330 @@
+package renderer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pool hands out sessions. Make it with New and Close it. All methods may be
+// called concurrently.
+type Pool struct {
+	cfg     Config
+	slots   chan struct{} // one per worker in use
+	waiting atomic.Int64
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	users   sync.WaitGroup // sessions and the janitor
+
+	start sync.Mutex // held while a nursery starts
+
+	mu       sync.Mutex
+	nursery  *nursery
+	idle     []*worker // most recently used last
+	next     int64
+	failed   error
+	failedAt time.Time
+	closed   bool
+	stats    Stats
+}
+
+// Stats are counters since the start, for metrics.
+type Stats struct {
+	Starts, Forks, Sessions, Retries, Killed, Refused uint64
+	Workers                                           int  // busy and idle
+	Running                                           bool // whether the nursery lives
+}
+
+// New makes a pool; no process is started yet.
+func New(cfg Config) *Pool {
+	cfg.setDefaults()
+	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Close stops all processes and waits for them. Sessions that are open fail.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.users.Wait()
+	p.mu.Lock()
+	n := p.nursery
+	p.nursery, p.idle = nil, nil
+	p.mu.Unlock()
+	if n != nil {
+		n.stop(time.Second)
+	}
+}
+
+// Warm starts the nursery, which takes a second or more, before it is needed.
+func (p *Pool) Warm(ctx context.Context) error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	p.users.Add(1)
+	p.mu.Unlock()
+	defer p.users.Done()
+	_, err := p.running(ctx)
+	return err
+}
+
+// SaltVersion is the version of the Salt library, empty when it is not
+// running.
+func (p *Pool) SaltVersion() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nursery == nil {
+		return ""
+	}
+	return p.nursery.version
+}
+
+// Stats returns the counters.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Workers = len(p.slots) + len(p.idle)
+	s.Running = p.nursery != nil && p.nursery.alive()
+	return s
+}
+
+// acquire returns a worker for one session. release gives it back.
+func (p *Pool) acquire(ctx context.Context) (*worker, error) {
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		if p.waiting.Add(1) > int64(p.cfg.MaxWaiting) {
+			p.waiting.Add(-1)
+			p.count(func(s *Stats) { s.Refused++ })
+			return nil, ErrBusy
+		}
+		defer p.waiting.Add(-1)
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-p.ctx.Done():
+			return nil, ErrClosed
+		}
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		<-p.slots
+		return nil, ErrClosed
+	}
+	p.users.Add(1)
+	p.stats.Sessions++
+	var w *worker
+	if k := len(p.idle); k > 0 {
+		w, p.idle = p.idle[k-1], p.idle[:k-1]
+	}
+	p.mu.Unlock()
+	if w == nil || !w.nursery.alive() {
+		var err error
+		if w, err = p.fork(ctx); err != nil {
+			p.users.Done()
+			<-p.slots
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// release takes a worker back; a broken one is ended.
+func (p *Pool) release(w *worker, broken bool) {
+	defer p.users.Done()
+	defer func() { <-p.slots }()
+	w.sessions++
+	w.idle = time.Now()
+	w.nursery.last.Store(w.idle.UnixNano())
+	p.mu.Lock()
+	keep := !broken && !p.closed && w.nursery == p.nursery && w.sessions < p.cfg.SessionsPerWorker
+	if keep {
+		p.idle = append(p.idle, w)
+	} else if broken {
+		p.stats.Killed++
+	}
+	p.mu.Unlock()
+	if !keep {
+		w.discard()
+	}
+}
+
+func (p *Pool) count(f func(*Stats)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.stats)
+}
+
+// fork has the nursery make a worker.
+func (p *Pool) fork(ctx context.Context) (*worker, error) {
+	for try := 0; ; try++ {
+		n, err := p.running(ctx)
+		if err != nil {
+			return nil, err
+		}
+		mine, theirs, err := socketPair(unix.SOCK_STREAM)
+		if err != nil {
+			return nil, fmt.Errorf("make a renderer's socket: %w", err)
+		}
+		p.mu.Lock()
+		p.next++
+		number := p.next
+		p.stats.Forks++
+		p.mu.Unlock()
+		err = n.order("fork", number, theirs)
+		theirs.Close()
+		if err == nil {
+			return &worker{nursery: n, number: number, conn: mine, max: p.cfg.MaxMessage}, nil
+		}
+		mine.Close()
+		p.drop(n)
+		if try == 1 {
+			return nil, fmt.Errorf("%w: fork a worker: %w", ErrDied, err)
+		}
+	}
+}
+
+// drop forgets a nursery that does not work.
+func (p *Pool) drop(n *nursery) {
+	p.mu.Lock()
+	if p.nursery == n {
+		p.nursery = nil
+	}
+	p.mu.Unlock()
+	n.stop(0)
+}
+
+// running returns the nursery and starts it if need be.
+func (p *Pool) running(ctx context.Context) (*nursery, error) {
+	if n, err := p.current(); n != nil || err != nil {
+		return n, err
+	}
+	p.start.Lock()
+	defer p.start.Unlock()
+	if n, err := p.current(); n != nil || err != nil {
+		return n, err
+	}
+	// The start serves everybody who waits, so it ends with the pool only.
+	n, err := p.startAny(p.ctx)
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		if n != nil {
+			n.stop(0)
+		}
+		return nil, ErrClosed
+	}
+	defer p.mu.Unlock()
+	if err != nil {
+		p.failed, p.failedAt = err, time.Now()
+		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved", "err", err)
+		return nil, err
+	}
+	p.nursery, p.failed = n, nil
+	p.stats.Starts++
+	p.users.Add(1)
+	go p.janitor(n)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// current returns the nursery that runs, or why none can be started now.
+func (p *Pool) current() (*nursery, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
+	if p.nursery != nil && p.nursery.alive() {
+		return p.nursery, nil
+	}
+	p.nursery = nil
+	if p.failed != nil && time.Since(p.failedAt) < p.cfg.RetryStart {
+		return nil, p.failed
+	}
+	return nil, nil
+}
+
+func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
+	var tried []string
+	for _, python := range p.cfg.Python {
+		n, err := startNursery(ctx, &p.cfg, python)
+		if err == nil {
+			p.cfg.Log.Info("renderers started", "python", python, "salt", n.version)
+			return n, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		tried = append(tried, err.Error())
+	}
+	return nil, fmt.Errorf("%w: install Salt's Python library, or name a Python that has it with saltern_renderer_python (tried %s)", ErrNoSalt, strings.Join(tried, "; "))
+}
+
+// janitor stops workers and at last the nursery when there is nothing to do.
+func (p *Pool) janitor(n *nursery) {
+	defer p.users.Done()
+	tick := time.NewTicker(max(10*time.Millisecond, min(p.cfg.WorkerIdle, p.cfg.IdleStop)/4))
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-n.done:
+			p.mu.Lock()
+			if p.nursery == n {
+				p.nursery = nil
+				p.cfg.Log.Warn("the renderer process ended; it is started again when it is needed")
+			}
+			p.mu.Unlock()
+			return
+		case <-tick.C:
+		}
+		if p.sweep(n) {
+			n.stop(time.Second)
+			return
+		}
+	}
+}
+
+// sweep ends idle workers and tells whether the nursery is to end too.
+func (p *Pool) sweep(n *nursery) bool {
+	p.mu.Lock()
+	var old, keep []*worker
+	for _, w := range p.idle {
+		if w.nursery != n || time.Since(w.idle) >= p.cfg.WorkerIdle {
+			old = append(old, w)
+		} else {
+			keep = append(keep, w)
+		}
+	}
+	p.idle = keep
+	end := len(p.slots) == 0 && len(p.idle) == 0 && time.Since(time.Unix(0, n.last.Load())) >= p.cfg.IdleStop
+	if end && p.nursery == n {
+		p.nursery = nil
+	}
+	p.mu.Unlock()
+	for _, w := range old {
+		w.discard()
+	}
+	return end
+}
+
+// transient tells whether a request may be tried again on a fresh worker.
+func transient(err error) bool { return errors.Is(err, ErrDied) }

@@ -1,0 +1,214 @@
+package renderer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"saltern/master/msgpack"
+)
+
+// Minion is for whom a session renders.
+type Minion struct {
+	ID        string
+	Grains    *msgpack.Map
+	Saltenv   any          // text or nil
+	Pillarenv any          // text or nil
+	Pillar    *msgpack.Map // what templates see as pillar; nil: empty
+	Opts      *msgpack.Map // options that differ for this session, such as pillar_roots
+	Master    bool         // render as the master itself: reactor, orchestration, tops
+}
+
+// Session is one worker, set up for one minion. It is used by one goroutine
+// and must be closed.
+type Session struct {
+	pool   *Pool
+	begin  *msgpack.Map
+	pillar *msgpack.Map // as last set
+	worker *worker
+	broken bool
+	once   sync.Once
+}
+
+// Session waits for a worker and prepares it. ctx bounds the waiting.
+func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
+	kind := "pillar"
+	if m.Master {
+		kind = "master"
+	}
+	s := &Session{pool: p, begin: msgpack.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
+		"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone())}
+	w, err := p.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.worker = w
+	if _, err := s.call(ctx, nil); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("begin a renderer session: %w", err)
+	}
+	return s, nil
+}
+
+// Close gives the worker back.
+func (s *Session) Close() {
+	s.once.Do(func() {
+		if !s.broken {
+			if _, err := s.worker.call(s.pool.ctx, s.pool.cfg.RequestTimeout, msgpack.NewMap("op", "end")); err != nil {
+				s.broken = true
+			}
+		}
+		s.pool.release(s.worker, s.broken)
+	})
+}
+
+// call runs a request, once more on a fresh worker when this one dies. A nil
+// request only begins the session.
+func (s *Session) call(ctx context.Context, req *msgpack.Map) (*msgpack.Map, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.pool.ctx, cancel)()
+	for try := 0; ; try++ {
+		reply, err := s.attempt(ctx, req, try > 0 || req == nil)
+		var f *Failure
+		if err == nil || errors.As(err, &f) {
+			return reply, err
+		}
+		s.broken = true
+		if s.pool.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		if try > 0 || !transient(err) {
+			return nil, err
+		}
+		s.pool.count(func(st *Stats) { st.Retries++ })
+		s.pool.cfg.Log.Warn("a renderer died; trying once more", "minion", s.begin.Str("id"), "err", err)
+		s.worker.discard()
+		w, err := s.pool.fork(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.worker, s.broken = w, false
+	}
+}
+
+func (s *Session) attempt(ctx context.Context, req *msgpack.Map, begin bool) (*msgpack.Map, error) {
+	timeout := s.pool.cfg.RequestTimeout
+	if begin {
+		b := s.begin
+		if s.pillar != nil {
+			b = b.Clone()
+			b.Set("pillar", s.pillar)
+		}
+		if reply, err := s.worker.call(ctx, timeout, b); err != nil || req == nil {
+			return reply, err
+		}
+	}
+	return s.worker.call(ctx, timeout, req)
+}
+
+// Template is one render request: a file, or a text.
+type Template struct {
+	Path     string // file; empty: Text
+	Text     string
+	SLS      string // dotted name, for sls and the tpl… variables
+	Saltenv  string
+	Renderer string       // pipe; empty: the option renderer; a #! line goes first
+	Pillar   bool         // imports come from pillar_roots
+	Context  *msgpack.Map // further variables
+}
+
+// Render compiles a template (salt/template.py compile_template). A template
+// that is wrong is a *Failure.
+func (s *Session) Render(ctx context.Context, t Template) (any, error) {
+	req := msgpack.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "renderer", t.Renderer, "pillar_rend", t.Pillar, "context", t.Context.Clone())
+	if t.Path != "" {
+		req.Set("path", t.Path)
+	} else {
+		req.Set("text", t.Text)
+	}
+	reply, err := s.call(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	v, _ := reply.Get("value")
+	return v, nil
+}
+
+// SetPillar changes what later templates see as pillar.
+func (s *Session) SetPillar(ctx context.Context, pillar *msgpack.Map) error {
+	s.pillar = pillar
+	_, err := s.call(ctx, msgpack.NewMap("op", "pillar", "pillar", pillar))
+	return err
+}
+
+// ExtPillar runs the whole ext_pillar chain of the configuration on a pillar
+// and returns the outcome and Salt's error texts.
+func (s *Session) ExtPillar(ctx context.Context, pillar, override, extra *msgpack.Map) (*msgpack.Map, []string, error) {
+	s.pillar = pillar
+	return s.mapResult(ctx, msgpack.NewMap("op", "ext_pillar", "pillar", pillar, "override", override.Clone(), "extra", extra.Clone()))
+}
+
+// Whole has Salt's Pillar class compile everything, top files included.
+func (s *Session) Whole(ctx context.Context, override, extra *msgpack.Map) (*msgpack.Map, error) {
+	m, _, err := s.mapResult(ctx, msgpack.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone()))
+	return m, err
+}
+
+// Decrypt runs decrypt_pillar of the configuration.
+func (s *Session) Decrypt(ctx context.Context, pillar *msgpack.Map) (*msgpack.Map, []string, error) {
+	return s.mapResult(ctx, msgpack.NewMap("op", "decrypt", "pillar", pillar))
+}
+
+func (s *Session) mapResult(ctx context.Context, req *msgpack.Map) (*msgpack.Map, []string, error) {
+	reply, err := s.call(ctx, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	var errs []string
+	for _, e := range reply.List("errors") {
+		if t, ok := e.(string); ok {
+			errs = append(errs, t)
+		}
+	}
+	m := reply.Map("value")
+	if m == nil {
+		return nil, errs, &Failure{Message: "the result is not a dictionary"}
+	}
+	return m, errs, nil
+}
+
+// Tops runs the master_tops modules of the configuration for a minion, whose
+// options are given. Modules that fail are reported as texts and left out.
+func (p *Pool) Tops(ctx context.Context, minionOpts *msgpack.Map) (*msgpack.Map, []string, error) {
+	s, err := p.Session(ctx, Minion{Master: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.Close()
+	return s.mapResult(ctx, msgpack.NewMap("op", "tops", "minion_opts", minionOpts.Clone()))
+}
+
+// Render is a session of a single template, rendered as the master: what the
+// reactor needs. m.Grains are the master's.
+func (p *Pool) Render(ctx context.Context, m Minion, t Template) (any, error) {
+	m.Master = true
+	s, err := p.Session(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Render(ctx, t)
+}
+
+// MasterGrains loads the grains of the machine itself, which takes a while.
+func (p *Pool) MasterGrains(ctx context.Context) (*msgpack.Map, error) {
+	s, err := p.Session(ctx, Minion{Master: true})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	m, _, err := s.mapResult(ctx, msgpack.NewMap("op", "grains"))
+	return m, err
+}

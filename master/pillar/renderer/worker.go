@@ -1,0 +1,111 @@
+package renderer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// replyLimits bound what a template may return.
+var replyLimits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
+
+// worker is one process, used by one session at a time.
+type worker struct {
+	nursery  *nursery
+	number   int64
+	conn     *net.UnixConn
+	sessions int
+	idle     time.Time
+	max      int
+}
+
+// call sends a request and reads its reply. After an error other than a
+// *Failure the worker is of no more use.
+func (w *worker) call(ctx context.Context, timeout time.Duration, req *msgpack.Map) (*msgpack.Map, error) {
+	frame, err := msgpack.Append(make([]byte, 4, 4096), req, msgpack.Modern)
+	if err != nil {
+		return nil, &Failure{Message: "the request cannot be packed: " + err.Error()}
+	}
+	if len(frame)-4 > w.max {
+		return nil, &Failure{Message: fmt.Sprintf("the request has %d bytes, %d are allowed", len(frame)-4, w.max)}
+	}
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+	w.conn.SetDeadline(time.Now().Add(timeout))
+	stop := context.AfterFunc(ctx, func() { w.conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	reply, err := w.exchange(frame)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case isTimeout(err):
+		return nil, fmt.Errorf("%w (%v)", ErrTimeout, timeout)
+	default:
+		return nil, fmt.Errorf("%w: %w", ErrDied, err)
+	}
+	v, err := msgpack.Decode(reply, replyLimits)
+	m, _ := v.(*msgpack.Map)
+	if err != nil {
+		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
+	}
+	if m == nil {
+		return nil, &Failure{Message: "the reply is not a map"}
+	}
+	if !m.Bool("ok") {
+		return nil, &Failure{Message: m.Str("error"), Kind: m.Str("kind"), Trace: m.Str("trace")}
+	}
+	return m, nil
+}
+
+func (w *worker) exchange(frame []byte) ([]byte, error) {
+	if _, err := w.conn.Write(frame); err != nil {
+		return nil, err
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(w.conn, head[:]); err != nil {
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint32(head[:]))
+	if size > w.max {
+		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, w.max)
+	}
+	// Grow with what arrives, not with what is announced.
+	buf := make([]byte, 0, min(size, 1<<20))
+	for len(buf) < size {
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, min(size, 2*cap(buf))), buf...)
+		}
+		k, err := w.conn.Read(buf[len(buf):min(size, cap(buf))])
+		buf = buf[:len(buf)+k]
+		if err != nil {
+			return nil, err
+		}
+	}
+	return buf, nil
+}
+
+// discard ends the process.
+func (w *worker) discard() {
+	w.conn.Close()
+	w.nursery.order("kill", w.number, nil) // it also ends by itself when the socket closes
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// Failure is an error that the Python side reports: a template is wrong, a
+// module raised. Message is the exception's text as Salt would show it.
+type Failure struct {
+	Message, Kind, Trace string
+}
+
+// Error returns the exception's text.
+func (f *Failure) Error() string { return f.Message }

@@ -1,0 +1,590 @@
+"""Renders templates with the Salt library on behalf of a Go master.
+
+The first process (the nursery) imports Salt once, without any minion's data,
+and forks workers on request. A worker serves one session at a time: a session
+is one minion's pillar. All loaders, options and file clients are made anew
+for each session, as Salt's own Pillar class does, so nothing of one minion is
+there when the next one comes; only what is the same for all of them (the
+master's options, the index of module files) is kept.
+
+Frames are a big-endian 32 bit length and a MessagePack map. The nursery gets
+its settings on stdin and its orders on descriptor 3.
+"""
+
+import copy
+import gc
+import json
+import logging
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+
+CONTROL = 3
+
+
+def read_exact(read, size):
+    parts = []
+    while size:
+        part = read(min(size, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def read_frame(read, limit):
+    head = read_exact(read, 4)
+    if head is None:
+        return None
+    (size,) = struct.unpack(">I", head)
+    if size > limit:
+        raise ValueError(f"a frame of {size} bytes is too long")
+    return read_exact(read, size)
+
+
+class JSONLines(logging.Handler):
+    """One line of JSON per record, short enough for the reader."""
+
+    def emit(self, record):
+        try:
+            text = self.format(record)
+            if len(text) > 4000:
+                text = text[:4000] + "..."
+            line = json.dumps(
+                {"level": record.levelno, "logger": record.name[:200], "text": text}
+            )
+            os.write(2, line.encode() + b"\n")
+        except Exception:  # pylint: disable=broad-except
+            pass
+
+
+def setup_logging(level):
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    root.addHandler(JSONLines())
+    root.setLevel(level)
+    logging.captureWarnings(True)
+
+
+class Salt:
+    """The Salt library and the master's options."""
+
+    def __init__(self, settings):
+        import salt.config
+        import salt.fileclient
+        import salt.loader
+        import salt.loader.lazy
+        import salt.payload
+        import salt.pillar
+        import salt.template
+        import salt.utils.dictupdate
+        import salt.utils.msgpack
+        import salt.utils.templates
+        import salt.utils.url
+        import salt.version
+
+        self.salt = salt
+        self.version = salt.version.__version__
+        overrides = settings.get("overrides") or {}
+        if settings.get("config_file"):
+            opts = salt.config.master_config(settings["config_file"])
+            opts.update(overrides)
+        else:
+            opts = salt.config.apply_master_config(overrides)
+        opts["__role"] = "master"
+        # Workers only read files; the file server's upkeep is not theirs.
+        opts["__fs_update"] = True
+        opts.pop("grains", None)
+        opts.pop("logger", None)
+        setup_logging(settings.get("log_level", logging.WARNING))
+        self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
+        self.index_module_files()
+        self.quick_truth()
+
+    def master_opts(self):
+        """A copy of the master's options that nobody else holds."""
+        return pickle.loads(self.opts)
+
+    def index_module_files(self):
+        """
+        Keeps the list of module files of each loader while the directories
+        do not change: half of the time of making a loader goes there.
+        """
+        lazy = self.salt.loader.lazy.LazyLoader
+        if not hasattr(lazy, "_refresh_file_mapping"):
+            return
+        listed = lazy._refresh_file_mapping
+        known = {}
+
+        def stamp(path):
+            try:
+                st = os.stat(path)
+                return (path, st.st_ino, st.st_mtime_ns)
+            except OSError:
+                return (path, 0, 0)
+
+        def refresh(loader):
+            key = (loader.tag, tuple(loader.module_dirs), tuple(loader.static_modules))
+            now = [stamp(p) for p in loader.module_dirs]
+            entry = known.get(key)
+            if entry and entry[0] == now:
+                loader.suffix_map = dict(entry[1])
+                loader.suffix_order = list(entry[2])
+                loader.file_mapping = entry[3].copy()
+                return
+            listed(loader)
+            newest = max([n[2] for n in now], default=0)
+            if time.time_ns() - newest > 2 * 10**9:
+                known[key] = (
+                    now,
+                    dict(loader.suffix_map),
+                    list(loader.suffix_order),
+                    loader.file_mapping.copy(),
+                )
+
+        lazy._refresh_file_mapping = refresh
+
+        found = self.salt.loader._module_dirs
+        dirs = {}
+
+        def module_dirs(opts, *args, **kwargs):
+            try:
+                key = (
+                    args,
+                    tuple(sorted(kwargs.items())),
+                    opts.get("extension_modules"),
+                    tuple(opts.get("module_dirs") or ()),
+                    opts.get("resource_type"),
+                )
+                hash(key)
+            except TypeError:
+                return found(opts, *args, **kwargs)
+            entry = dirs.get(key)
+            if entry is None or time.monotonic() - entry[0] > 30:
+                entry = dirs[key] = (
+                    time.monotonic(),
+                    list(found(opts, *args, **kwargs)),
+                )
+            return list(entry[1])
+
+        self.salt.loader._module_dirs = module_dirs
+
+    def quick_truth(self):
+        """Options are asked whether they are empty, by counting, many times."""
+        try:
+            from salt.utils.optsdict import OptsDict
+        except ImportError:
+            return
+        if "__bool__" not in OptsDict.__dict__:
+            OptsDict.__bool__ = lambda self: any(True for k in self._get_all_keys() if k in self)
+
+    def load(self, raw):
+        return self.salt.utils.msgpack.unpackb(raw, raw=False, strict_map_key=False)
+
+    def dump(self, value):
+        return self.salt.payload.dumps(value, use_bin_type=True)
+
+
+def accepted(function, **kwargs):
+    """Calls a function with those of the arguments that it knows: the
+    loaders of older releases take fewer."""
+    import inspect
+
+    known = inspect.signature(function).parameters
+    return {k: v for k, v in kwargs.items() if k in known}
+
+
+class LateClient:
+    """A file client that is made when it is first used."""
+
+    def __init__(self, make):
+        self.__dict__["_make"] = make
+        self.__dict__["_client"] = None
+
+    def __getattr__(self, name):
+        if self._client is None:
+            self.__dict__["_client"] = self._make()
+        return getattr(self._client, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Session:
+    """What salt.pillar.Pillar holds for one minion."""
+
+    def __init__(self, lib, request):
+        salt = lib.salt
+        self.lib = lib
+        self.master = request.get("kind") == "master"
+        self.minion_id = request.get("id")
+        self.pillar = request.get("pillar") or {}
+        opts = lib.master_opts()
+        self.ext_id = opts.get("id")
+        opts["file_client"] = "local"
+        opts["grains"] = request.get("grains") or {}
+        opts["saltenv"] = request.get("saltenv")
+        opts["pillarenv"] = request.get("pillarenv")
+        if not self.master:
+            opts["id"] = self.minion_id
+            opts["minion_id"] = self.minion_id
+        for key, value in (request.get("opts") or {}).items():
+            opts[key] = value
+        top = opts.get("state_top", "top.sls")
+        if not top.startswith("salt://"):
+            opts["state_top"] = salt.utils.url.create(top.lstrip("/"))
+        self.opts = opts
+        self.client = salt.fileclient.get_file_client(opts, True)
+        self.files = LateClient(lambda: salt.fileclient.get_file_client(opts, False))
+        utils = salt.loader.utils(
+            opts, **accepted(salt.loader.utils, file_client=self.client)
+        )
+        with_pillar = accepted(salt.loader.minion_mods, pillar=self.pillar)
+        if not with_pillar:
+            opts["pillar"] = self.pillar
+        self.functions = salt.loader.minion_mods(
+            opts,
+            utils=utils,
+            **accepted(salt.loader.minion_mods, file_client=self.files),
+            **with_pillar,
+        )
+        self._rend = None
+        self._salt_pillar = None
+
+    @property
+    def rend(self):
+        if self._rend is None:
+            render = self.lib.salt.loader.render
+            self._rend = render(
+                self.opts,
+                self.functions,
+                self.client,
+                **accepted(render, file_client=self.client, pillar=self.pillar),
+            )
+        return self._rend
+
+    def set_pillar(self, request):
+        """The pillar as it is now, for templates that come later."""
+        new = request.get("pillar") or {}
+        self.pillar.clear()
+        self.pillar.update(new)
+        inner = getattr(self.functions, "_dunder_salt", None)
+        for loader in (self.functions, inner):
+            if hasattr(loader, "pack"):
+                loader.pack["__pillar__"] = self.pillar
+        if "pillar" in self.opts:
+            self.opts["pillar"] = self.pillar
+        self._rend = None
+        return {}
+
+    def render(self, request):
+        compile_template = self.lib.salt.template.compile_template
+        kwargs = dict(request.get("context") or {})
+        if request.get("pillar_rend"):
+            kwargs["_pillar_rend"] = True
+        path, text = request.get("path"), ""
+        if path is None:
+            path, text = ":string:", request["text"]
+        value = compile_template(
+            path,
+            self.rend,
+            request.get("renderer") or self.opts["renderer"],
+            self.opts["renderer_blacklist"],
+            self.opts["renderer_whitelist"],
+            saltenv=request.get("saltenv") or "base",
+            sls=request.get("sls") or "",
+            input_data=text,
+            **kwargs,
+        )
+        if hasattr(value, "read"):
+            value = value.read()
+        return {"value": value}
+
+    def salt_pillar(self, request):
+        """A Pillar object of Salt that was not initialised but filled in."""
+        if self._salt_pillar is not None:
+            return self._salt_pillar
+        salt = self.lib.salt
+        p = object.__new__(salt.pillar.Pillar)
+        p._closing = True
+        p.minion_id = self.minion_id
+        p.ext = None
+        p.opts = self.opts
+        p.saltenv = self.opts.get("saltenv")
+        p.client, p.fileclient = self.client, self.files
+        p.functions, p.rend = self.functions, self.rend
+        p.matchers = {}
+        p.pillar_data = self.pillar
+        p.merge_strategy = self.opts.get("pillar_source_merging_strategy") or "smart"
+        p.ignored_pillars = {}
+        p.pillar_override = request.get("override") or {}
+        p.extra_minion_data = request.get("extra") or {}
+        ext_opts = copy.deepcopy(self.opts)
+        ext_opts["id"] = self.ext_id
+        p.ext_pillars = salt.loader.pillars(
+            ext_opts,
+            self.functions,
+            **accepted(salt.loader.pillars, pillar=self.pillar),
+        )
+        self._salt_pillar = p
+        return p
+
+    def ext_pillar(self, request):
+        p = self.salt_pillar(request)
+        errors = []
+        self.set_pillar(request)
+        pillar, errors = p.ext_pillar(copy.deepcopy(self.pillar), errors)
+        return {"value": pillar, "errors": errors}
+
+    def whole(self, request):
+        opts = self.lib.master_opts()
+        opts["file_client"] = "local"
+        pillar = self.lib.salt.pillar.Pillar(
+            opts,
+            self.opts["grains"],
+            self.minion_id,
+            self.opts["saltenv"],
+            pillar_override=request.get("override"),
+            pillarenv=self.opts["pillarenv"],
+            extra_minion_data=request.get("extra"),
+        )
+        try:
+            return {"value": pillar.compile_pillar()}
+        finally:
+            pillar.destroy()
+
+    def decrypt(self, request):
+        p = self.salt_pillar(request)
+        pillar = request.get("pillar") or {}
+        errors = p.decrypt_pillar(pillar) or []
+        return {"value": pillar, "errors": errors}
+
+    def tops(self, request):
+        salt = self.lib.salt
+        opts = request.get("minion_opts") or {}
+        grains = opts.get("grains") or {}
+        out, errors = {}, []
+        loaded = salt.loader.tops(self.opts)
+        for name in loaded:
+            if name not in self.opts.get("master_tops", {}):
+                continue
+            try:
+                out = salt.utils.dictupdate.merge(
+                    out, loaded[name](opts=opts, grains=grains), merge_lists=True
+                )
+            except Exception as exc:  # pylint: disable=broad-except
+                errors.append(f"Top function {name} failed with error {exc}")
+        return {"value": out, "errors": errors}
+
+    def grains(self, _request):
+        return {"value": dict(self.lib.salt.loader.grains(self.opts))}
+
+
+METHODS = {
+    "render": Session.render,
+    "pillar": Session.set_pillar,
+    "ext_pillar": Session.ext_pillar,
+    "decrypt": Session.decrypt,
+    "whole": Session.whole,
+    "tops": Session.tops,
+    "grains": Session.grains,
+}
+
+
+def show_plain_pillar():
+    """Templates see values, not what hides them from logs."""
+    try:
+        from salt.utils.secret import mask_pillar
+
+        mask_pillar.set(False)
+    except ImportError:
+        pass
+
+
+def handle(lib, session, request):
+    op = request["op"]
+    if op == "begin":
+        return Session(lib, request), {}
+    if op == "end":
+        return None, {}
+    if session is None:
+        raise ValueError("no session")
+    return session, METHODS[op](session, request)
+
+
+def serve(lib, sock, settings):
+    limit = settings["max_frame"]
+    session = None
+    while True:
+        raw = read_frame(sock.recv, limit)
+        if raw is None:
+            return
+        try:
+            session, reply = handle(lib, session, lib.load(raw))
+            reply["ok"] = True
+            out = lib.dump(reply)
+        except MemoryError:
+            session = None
+            out = lib.dump({"ok": False, "error": "the memory limit of a renderer is reached"})
+            sock.sendall(struct.pack(">I", len(out)) + out)
+            os._exit(3)
+        except BaseException as exc:  # pylint: disable=broad-except
+            if isinstance(exc, KeyboardInterrupt):
+                raise
+            trace = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
+            out = lib.dump(
+                {
+                    "ok": False,
+                    "error": str(exc)[:65536],
+                    "kind": type(exc).__name__,
+                    "trace": trace[-16384:],
+                }
+            )
+            exc = trace = None
+        if len(out) > limit:
+            out = lib.dump({"ok": False, "error": f"the result of {len(out)} bytes is too long"})
+        sock.sendall(struct.pack(">I", len(out)) + out)
+
+
+def die_with_parent(parent):
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    except Exception:  # pylint: disable=broad-except
+        pass
+    if os.getppid() != parent:
+        os._exit(4)
+
+
+def start_worker(lib, fd, settings, control, parent):
+    die_with_parent(parent)
+    for sig in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(sig, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    control.close()
+    limit = settings.get("memory_limit")
+    if limit:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    import random
+
+    random.seed()
+    show_plain_pillar()
+    serve(lib, socket.socket(fileno=fd), settings)
+
+
+def nursery(lib, settings, control):
+    """Forks workers and kills them when told to."""
+    import selectors
+
+    wake_r, wake_w = os.pipe()
+    os.set_blocking(wake_r, False)
+    os.set_blocking(wake_w, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+    select = selectors.DefaultSelector()
+    select.register(control, selectors.EVENT_READ)
+    select.register(wake_r, selectors.EVENT_READ)
+    workers = {}
+    me = os.getpid()
+    while True:
+        for key, _ in select.select():
+            if key.fd == wake_r:
+                try:
+                    os.read(wake_r, 4096)
+                except BlockingIOError:
+                    pass
+                continue
+            raw, fds, _, _ = socket.recv_fds(control, 65536, 4)
+            if not raw:
+                for pid in workers.values():
+                    os.kill(pid, signal.SIGKILL)
+                os._exit(0)
+            order = lib.load(raw)
+            if order["op"] == "fork" and fds:
+                pid = os.fork()
+                if pid == 0:
+                    code = 1
+                    try:
+                        start_worker(lib, fds[0], settings, control, me)
+                        code = 0
+                    except (BrokenPipeError, ConnectionResetError):
+                        code = 0
+                    except BaseException:  # pylint: disable=broad-except
+                        logging.getLogger("renderer").exception("a worker ends")
+                    finally:
+                        os._exit(code)
+                workers[order["worker"]] = pid
+            elif order["op"] == "kill" and order["worker"] in workers:
+                os.kill(workers[order["worker"]], signal.SIGKILL)
+            for fd in fds:
+                os.close(fd)
+        # A worker stays in the table until it was waited for, so that a
+        # number is never killed after it went to another process.
+        while workers:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                workers.clear()
+                break
+            if pid == 0:
+                break
+            for number, known in list(workers.items()):
+                if known == pid:
+                    del workers[number]
+
+
+def rehearse(lib):
+    """One session of an imaginary minion, so that workers start with their
+    imports done. It holds no data of anybody."""
+    show_plain_pillar()
+    session = Session(lib, {"id": "rehearsal", "grains": {"id": "rehearsal"}})
+    text = (
+        "{% set x = salt['grains.get']('os', 'none') %}{% for i in range(2) %}\n"
+        "k{{ i }}: {{ x|tojson }}\n{% endfor %}\n"
+        "p: {{ salt['pillar.get']('a:b', 1) }}\nc: {{ salt['config.get']('nosuch', 2) }}\n"
+    )
+    session.render({"text": text, "pillar_rend": True, "sls": "rehearsal"})
+
+
+def main():
+    stdin = os.fdopen(0, "rb", buffering=0)
+    raw = read_frame(stdin.read, 1 << 26)
+    control = socket.socket(fileno=CONTROL)
+    try:
+        try:
+            import msgpack
+        except ImportError:
+            import salt.utils.msgpack as msgpack
+        settings = msgpack.unpackb(raw, raw=False, strict_map_key=False)
+        os.umask(0o077)
+        setup_logging(settings.get("log_level", logging.WARNING))
+        lib = Salt(settings)
+        try:
+            rehearse(lib)
+        except Exception:  # pylint: disable=broad-except
+            logging.getLogger("renderer").exception("the rehearsal failed")
+        gc.collect()
+        gc.freeze()
+    except BaseException as exc:  # pylint: disable=broad-except
+        text = f"{type(exc).__name__}: {exc}"[:2000]
+        control.send(json.dumps({"op": "failed", "error": text}).encode())
+        os._exit(2)
+    os.dup2(2, 1)
+    control.send(json.dumps({"op": "ready", "salt": lib.version}).encode())
+    nursery(lib, settings, control)
+
+
+main()

@@ -1,0 +1,320 @@
+package pillar
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// errTop stands for what makes Salt give up the top files as a whole.
+const errTop = saltError("Error encountered while rendering pillar top file.")
+
+// saltError is an error in Salt's words, which tools may look for.
+type saltError string
+
+func (e saltError) Error() string { return string(e) }
+
+// chosen is one target of a top file with what it brings.
+type chosen struct {
+	target any
+	typ    string
+	sls    []string
+	order  int64
+}
+
+// top is environment → targets, both in order.
+type top struct {
+	envs    []string
+	targets map[string][]*chosen
+}
+
+// tops reads the top files of the environments that count for this minion,
+// as lists of maps by environment (salt/pillar/__init__.py get_tops).
+func (c *compilation) tops() (envs []string, files map[string][]*msgpack.Map) {
+	files = map[string][]*msgpack.Map{}
+	for _, env := range c.topEnvs() {
+		v, found, err := c.topFile(env)
+		if err != nil {
+			c.c.log.Error("a pillar top file cannot be rendered", "minion", c.req.ID, "env", env, "err", err)
+			c.topErrors = append(c.topErrors, "Rendering Primary Top file failed, render error:\n"+err.Error())
+			break
+		}
+		if found {
+			envs = append(envs, env)
+			files[env] = append(files[env], v)
+		}
+	}
+	// Files that top files include; these are not searched for more.
+	for _, env := range envs {
+		includes, ok := files[env][0].Get("include")
+		if !ok {
+			continue
+		}
+		files[env][0] = files[env][0].Clone()
+		files[env][0].Delete("include")
+		list, _ := includes.([]any)
+		done := map[string]bool{}
+		for _, inc := range list {
+			name, _ := inc.(string)
+			if name == "" || done[name] {
+				continue
+			}
+			done[name] = true
+			path, _, err := sls(c.env(env), name)
+			var v any
+			if err == nil && path != "" {
+				v, err = c.compile(path, env, "", nil)
+			}
+			m, isMap := v.(*msgpack.Map)
+			if err == nil && path != "" && !isMap {
+				err = errors.New("it does not render to a dictionary")
+			}
+			if err != nil {
+				c.topErrors = append(c.topErrors, fmt.Sprintf("Rendering Top file %s failed, render error:\n%v", name, err))
+				continue
+			}
+			if isMap {
+				files[env] = append(files[env], m)
+			}
+		}
+	}
+	return envs, files
+}
+
+// topEnvs are the environments whose top files are read.
+func (c *compilation) topEnvs() []string {
+	if c.pillarenv != "" {
+		if c.has(c.pillarenv) {
+			return []string{c.pillarenv}
+		}
+		c.c.log.Debug("the pillarenv is not configured", "minion", c.req.ID, "env", c.pillarenv)
+		return nil
+	}
+	all := c.names()
+	if c.c.cfg.Strategy == "none" {
+		only := c.saltenv
+		if only == "" {
+			only = "base"
+		}
+		if !slices.Contains(all, only) {
+			return nil
+		}
+		return []string{only}
+	}
+	return all
+}
+
+func (c *compilation) topFile(env string) (v *msgpack.Map, found bool, err error) {
+	path, err := find(c.env(env), c.c.cfg.Top)
+	if err != nil || path == "" {
+		return nil, false, err
+	}
+	val, err := c.compile(path, env, "", nil)
+	if err != nil {
+		return nil, false, err
+	}
+	m, ok := val.(*msgpack.Map)
+	if !ok {
+		return nil, false, errors.New("the top file does not render to a dictionary")
+	}
+	return m, true, nil
+}
+
+// mergeTops joins the top files (merge_tops and sort_top_targets). The last
+// file that names a target decides what it brings.
+func (c *compilation) mergeTops(envs []string, files map[string][]*msgpack.Map) (*top, error) {
+	t := &top{targets: map[string][]*chosen{}}
+	for _, from := range envs {
+		for _, file := range files[from] {
+			for k, body := range file.All() {
+				env, ok := k.(string)
+				if !ok || env == "include" {
+					continue
+				}
+				targets, ok := body.(*msgpack.Map)
+				if !ok {
+					if emptyIterable(body) {
+						continue
+					}
+					return nil, errTop
+				}
+				for tgt, comps := range targets.All() {
+					ch, ignore, err := choose(tgt, comps)
+					if err != nil {
+						return nil, err
+					}
+					if ignore {
+						c.ignored[env] = append(c.ignored[env], ch.sls...)
+					}
+					t.put(env, ch)
+				}
+			}
+		}
+	}
+	for _, l := range t.targets {
+		slices.SortStableFunc(l, func(a, b *chosen) int { return int(max(-1, min(1, a.order-b.order))) })
+	}
+	return t, nil
+}
+
+func (t *top) put(env string, ch *chosen) {
+	if !slices.Contains(t.envs, env) {
+		t.envs = append(t.envs, env)
+	}
+	for i, old := range t.targets[env] {
+		if old.target == ch.target {
+			t.targets[env][i] = ch
+			return
+		}
+	}
+	t.targets[env] = append(t.targets[env], ch)
+}
+
+func emptyIterable(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return len(v) == 0
+	case string:
+		return v == ""
+	}
+	return false
+}
+
+// choose reads what stands below one target.
+func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
+	ch = &chosen{target: tgt, typ: "compound"}
+	var items []any
+	switch v := comps.(type) {
+	case []any:
+		items = v
+	case *msgpack.Map: // iterating a Python dict gives its keys
+		for k := range v.All() {
+			items = append(items, k)
+		}
+	case string: // and a text its characters
+		for _, r := range v {
+			items = append(items, string(r))
+		}
+	default:
+		return nil, false, errTop
+	}
+	for _, item := range items {
+		switch v := item.(type) {
+		case string:
+			if !slices.Contains(ch.sls, v) {
+				ch.sls = append(ch.sls, v)
+			}
+		case *msgpack.Map:
+			if m, ok := v.Get("match"); ok {
+				if ch.typ, ok = m.(string); !ok {
+					return nil, false, errTop
+				}
+			}
+			if o, ok := v.Get("order"); ok {
+				if ch.order, ok = order(o); !ok {
+					return nil, false, errTop
+				}
+			}
+			if ig, _ := v.Get("ignore_missing"); truthy(ig) {
+				ignoreMissing = true
+			}
+		}
+	}
+	return ch, ignoreMissing, nil
+}
+
+func order(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	case float64:
+		return int64(v), true
+	case string:
+		n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		return n, true
+	}
+	return 0, false
+}
+
+func truthy(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	case string:
+		return v != ""
+	case []byte:
+		return len(v) > 0
+	case []any:
+		return len(v) > 0
+	case *msgpack.Map:
+		return v.Len() > 0
+	}
+	return true
+}
+
+// selected is an environment with the SLS that the minion gets of it.
+type selected struct {
+	env string
+	sls []string
+}
+
+// match asks every target whether it selects the minion (top_matches).
+func (c *compilation) match(t *top) []selected {
+	var out []selected
+	for _, env := range t.envs {
+		if c.pillarenv != "" && env != c.pillarenv {
+			continue
+		}
+		var list []string
+		matched := false
+		for _, ch := range t.targets[env] {
+			tgt, isText := ch.target.(string)
+			if !isText {
+				continue
+			}
+			ok, err := c.c.cfg.Match(tgt, ch.typ, c.req.ID, c.grains, c.pillar, c.c.cfg.Nodegroups)
+			if err != nil {
+				c.c.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env, "target", tgt, "type", ch.typ, "err", err)
+				continue
+			}
+			if !ok {
+				continue
+			}
+			matched = true
+			for _, s := range ch.sls {
+				if !slices.Contains(list, s) {
+					list = append(list, s)
+				}
+			}
+		}
+		if matched {
+			out = append(out, selected{env, list})
+		}
+	}
+	if len(c.c.cfg.EnvOrder) == 0 {
+		return out
+	}
+	var ordered []selected
+	for _, env := range c.c.cfg.EnvOrder {
+		if i := slices.IndexFunc(out, func(s selected) bool { return s.env == env }); i >= 0 {
+			ordered = append(ordered, out[i])
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return append(ordered, out...)
+}

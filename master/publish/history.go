@@ -1,0 +1,84 @@
+package publish
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// Recent is a publish that is remembered. Its parts are shared and must not be
+// changed.
+type Recent struct {
+	At      time.Time
+	JID     string
+	Load    *msgpack.Map // as it was given to Publish
+	Matched []string
+	size    int
+	seq     uint64
+}
+
+// history keeps recent publishes. Overflow policy: the oldest go first, when
+// there are more than count, or more than bytes of payload, or they are older
+// than age. The newest is dropped at once when it alone exceeds bytes.
+type history struct {
+	count int
+	age   time.Duration
+	bytes int
+
+	mu   sync.Mutex
+	list []Recent
+	used int
+	seq  uint64
+}
+
+// add remembers r; forget takes it back.
+func (h *history) add(r Recent) (forget func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seq++
+	r.seq = h.seq
+	h.list = append(h.list, r)
+	h.used += r.size
+	h.prune(r.At)
+	return func() { h.remove(r.seq) }
+}
+
+func (h *history) remove(seq uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.list = slices.DeleteFunc(h.list, func(r Recent) bool {
+		if r.seq != seq {
+			return false
+		}
+		h.used -= r.size
+		return true
+	})
+}
+
+// prune drops what is too old or too much. h.mu is held.
+func (h *history) prune(now time.Time) {
+	n := 0
+	for n < len(h.list) && (len(h.list)-n > h.count || h.used > h.bytes || now.Sub(h.list[n].At) > h.age) {
+		h.used -= h.list[n].size
+		n++
+	}
+	clear(h.list[:n])
+	h.list = h.list[n:]
+	if len(h.list) == 0 {
+		h.list = nil
+	}
+}
+
+func (h *history) since(t, now time.Time) []Recent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.prune(now)
+	for i, r := range h.list {
+		if !r.At.Before(t) {
+			return append([]Recent(nil), h.list[i:]...)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+	"saltern/master/zmtp"
+)
+
+// Config configures a Publisher.
+type Config struct {
+	// Keys gives the publish key and the next serial under it, together. A
+	// serial of 0 is left out of the load, as it must be where several masters
+	// publish with one key. Required.
+	Keys func() (key crypt.Key, serial int64, err error)
+	// Sign signs with the key that minions know as the master's. nil leaves
+	// publishes unsigned (Salt's sign_pub_messages: False).
+	Sign func(algo string, data []byte) ([]byte, error)
+	// Algorithm is Salt's publish_signing_algorithm. Default PKCS1v15-SHA1.
+	Algorithm string
+	// Pub is the socket. Required.
+	Pub Socket
+	// Filtering is Salt's zmq_filtering: loads with a list of minions go out
+	// under each one's topic, all others under "broadcast".
+	Filtering bool
+	// OrderMasters is Salt's order_masters: with Filtering, syndics get what
+	// goes to lists of minions as well.
+	OrderMasters bool
+
+	// KeepCount, KeepAge and KeepBytes bound the memory of recent publishes.
+	// Defaults 256, 2 minutes, 8 MiB; a negative KeepCount keeps none.
+	KeepCount int
+	KeepAge   time.Duration
+	KeepBytes int
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+// Socket is what a Publisher needs of a *zmtp.Pub.
+type Socket interface {
+	Publish(ctx context.Context, frames ...[]byte) error
+	SendTo(ctx context.Context, id uint64, frames ...[]byte) bool
+}
+
+var _ Socket = (*zmtp.Pub)(nil)
+
+// Publisher sends loads to minions. All methods are safe for concurrent use.
+type Publisher struct {
+	cfg  Config
+	keep history
+
+	mu   sync.Mutex
+	last chan struct{} // closed when the load drawn last has been sent
+
+	published, resent, failed atomic.Uint64
+}
+
+// New makes a Publisher.
+func New(cfg Config) (*Publisher, error) {
+	if cfg.Keys == nil || cfg.Pub == nil {
+		return nil, errors.New("publish: no keys or no socket")
+	}
+	if cfg.Algorithm == "" {
+		cfg.Algorithm = crypt.PKCS1SHA1
+	}
+	if cfg.KeepCount == 0 {
+		cfg.KeepCount = 256
+	}
+	if cfg.KeepAge == 0 {
+		cfg.KeepAge = 2 * time.Minute
+	}
+	if cfg.KeepBytes == 0 {
+		cfg.KeepBytes = 8 << 20
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	sent := make(chan struct{})
+	close(sent)
+	return &Publisher{cfg: cfg, last: sent,
+		keep: history{count: cfg.KeepCount, age: cfg.KeepAge, bytes: cfg.KeepBytes}}, nil
+}
+
+// Stats are the counters since the start.
+type Stats struct {
+	Published uint64 // loads sent to all
+	Resent    uint64 // loads sent to one by Resend
+	Failed    uint64 // loads that could not be sent
+	Kept      int    // recent publishes in memory
+}
+
+// Stats returns the counters.
+func (p *Publisher) Stats() Stats {
+	return Stats{Published: p.published.Load(), Resent: p.resent.Load(), Failed: p.failed.Load(),
+		Kept: len(p.keep.since(time.Time{}, p.cfg.Now()))}
+}
+
+// Publish sends load to the minions. matched are the ids that the target was
+// resolved to; only Filtering uses them. load is not changed; the values in it
+// must not be changed while it may be sent again (KeepAge). A serial in it, as one from
+// another master has, is replaced by our own. When Publish returns, the load
+// is with the shards of the socket: no minion is waited for.
+func (p *Publisher) Publish(ctx context.Context, load *msgpack.Map, matched []string) error {
+	topics := p.topics(load, matched)
+	err := p.send(ctx, load, func(payload []byte) (err error) {
+		// Remembered first: a minion that comes while this is going out must
+		// find it in one place or the other. It ignores a second copy.
+		forget := p.keep.add(Recent{At: p.cfg.Now(), JID: load.Str("jid"), Load: load.Clone(),
+			Matched: matched, size: len(payload)})
+		defer func() {
+			if err != nil {
+				forget()
+			}
+		}()
+		if !p.cfg.Filtering {
+			return p.cfg.Pub.Publish(ctx, payload)
+		}
+		for i, topic := range topics {
+			if err := p.cfg.Pub.Publish(ctx, topic, payload); err != nil {
+				return fmt.Errorf("topic %d of %d: %w", i+1, len(topics), err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.published.Add(1)
+	return nil
+}
+
+// ErrGone says that the connection to send to does not exist any more, or has
+// no room.
+var ErrGone = errors.New("publish: subscriber is gone or its queue is full")
+
+// Resend sends a recent publish to one subscriber, by its zmtp.Peer.ID. It is
+// sealed anew with the key and serial of now, since the minion drops what is
+// older than the last load it saw; that another minion never sees this serial
+// does no harm. A minion ignores a job id that it has run already.
+func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
+	err := p.send(ctx, r.Load, func(payload []byte) error {
+		frames := [][]byte{payload}
+		if p.cfg.Filtering {
+			frames = [][]byte{[]byte(topicBroadcast), payload}
+		}
+		if !p.cfg.Pub.SendTo(ctx, subscriber, frames...) {
+			return ErrGone
+		}
+		return nil
+	})
+	if err == nil {
+		p.resent.Add(1)
+	}
+	return err
+}
+
+// Recent returns the publishes since a time, oldest first, as far as they are
+// kept.
+func (p *Publisher) Recent(since time.Time) []Recent { return p.keep.since(since, p.cfg.Now()) }
+
+// send wraps a load and gives it to out, when its turn has come.
+func (p *Publisher) send(ctx context.Context, load *msgpack.Map, out func([]byte) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	p.mu.Lock()
+	key, serial, err := p.cfg.Keys()
+	if err != nil {
+		p.mu.Unlock()
+		p.failed.Add(1)
+		return fmt.Errorf("publish: get key: %w", err)
+	}
+	before, sent := p.last, make(chan struct{})
+	p.last = sent
+	p.mu.Unlock()
+
+	payload, err := p.wrap(load, key, serial)
+	<-before // a matter of processor time: nobody before us waits for a peer
+	defer close(sent)
+	if err == nil {
+		err = out(payload)
+	}
+	if err != nil {
+		p.failed.Add(1)
+		return fmt.Errorf("publish: %w", err)
+	}
+	return nil
+}
+
+// wrap makes the payload: the sealed load and a signature over it, in the
+// order of fields that Salt sends.
+func (p *Publisher) wrap(load *msgpack.Map, key crypt.Key, serial int64) ([]byte, error) {
+	load = load.Clone()
+	load.Delete("serial") // so that ours comes last
+	if serial != 0 {
+		load.Set("serial", serial)
+	}
+	body, err := msgpack.Marshal(load, msgpack.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("pack load: %w", err)
+	}
+	blob := key.Seal(body, "")
+	outer := msgpack.NewMap("enc", "aes", "load", blob)
+	if p.cfg.Sign != nil {
+		sig, err := p.cfg.Sign(p.cfg.Algorithm, blob)
+		if err != nil {
+			return nil, fmt.Errorf("sign: %w", err)
+		}
+		outer.Set("sig_algo", p.cfg.Algorithm)
+		outer.Set("sig", sig)
+	}
+	b, err := msgpack.Marshal(outer, msgpack.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("pack envelope: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,62 @@
+package publish
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+
+	"saltern/master/msgpack"
+)
+
+// Topics that are not a minion's own (salt/transport/zeromq.py,
+// PublishServer.publish_payload).
+const (
+	topicBroadcast = "broadcast"
+	topicSyndic    = "syndic"
+)
+
+// Topic is what a minion with zmq_filtering subscribes to besides "broadcast":
+// the SHA-1 of its id in hexadecimal. Topics match by prefix; the hash keeps
+// ids that begin alike apart.
+func Topic(id string) string {
+	sum := sha1.Sum([]byte(id))
+	return hex.EncodeToString(sum[:])
+}
+
+// topics lists the topics of a load, with the same choice as Salt: the ids of
+// a list target, the matched ids of a glob or pcre, "broadcast" for everything
+// else and for an empty list.
+func (p *Publisher) topics(load *msgpack.Map, matched []string) [][]byte {
+	if !p.cfg.Filtering {
+		return nil
+	}
+	var ids []string
+	switch load.Str("tgt_type") {
+	case "glob", "pcre":
+		ids = matched
+	case "list":
+		ids = matched
+		if l := load.List("tgt"); l != nil {
+			ids = ids[:0:0]
+			for _, v := range l {
+				if id, ok := v.(string); ok {
+					ids = append(ids, id)
+				}
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return [][]byte{[]byte(topicBroadcast)}
+	}
+	topics := make([][]byte, 0, len(ids)+1)
+	seen := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			topics = append(topics, []byte(Topic(id)))
+		}
+	}
+	if p.cfg.OrderMasters {
+		topics = append(topics, []byte(topicSyndic))
+	}
+	return topics
+}

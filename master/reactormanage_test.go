@@ -1,0 +1,80 @@
+package master
+
+import (
+	"strings"
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+// answersOf fires a question to the reactor and returns what it answers.
+func answersOf(r *running, what string, data *msgpack.Map) []*msgpack.Map {
+	var out []*msgpack.Map
+	// The runner's own name space is in front, as with Salt's salt-run.
+	r.m.fire("salt/run/20260102030405678901/"+manageSpace+"/"+what, data)
+	until(r.t, "the reactor to take the question", func() bool {
+		for _, e := range r.seen() {
+			if strings.HasPrefix(e.Tag, manageSpace+"/") {
+				out = append(out, e.Data)
+			}
+		}
+		return len(out) > 0 || strings.Contains(r.log.String(), "discarding")
+	})
+	return out
+}
+
+func TestReactorIsManaged(t *testing.T) {
+	r := startMaster(t, "reactor:\n  - 'a/*': /nowhere/a.sls\n")
+	r.listen()
+	ask := func(what string, more ...any) *msgpack.Map {
+		t.Helper()
+		got := answersOf(r, what, msgpack.NewMap(append([]any{"key", r.key}, more...)...))
+		if len(got) != 1 {
+			t.Fatalf("%s: %d answers", what, len(got))
+		}
+		return got[0]
+	}
+	if got := ask("list"); len(got.List("reactors")) != 1 {
+		t.Errorf("list: %v", got)
+	}
+	if got := ask("add", "event", "b/*", "reactors", []any{"/nowhere/b.sls"}); !got.Map("result").Bool("status") || len(got.List("reactors")) != 2 {
+		t.Errorf("add: %v", got)
+	}
+	reacts := func(file string) func() bool {
+		return func() bool { return strings.Contains(r.log.String(), "path="+file) }
+	}
+	r.m.fire("b/1", msgpack.NewMap())
+	until(t, "the new rule to react", reacts("/nowhere/b.sls"))
+	if got := ask("delete", "event", "b/*"); !got.Map("result").Bool("status") || len(got.List("reactors")) != 1 {
+		t.Errorf("delete: %v", got)
+	}
+	if got := ask("set_leader", "id", "another", "value", false); !got.Bool("result") {
+		t.Error("another master's id stops this reactor")
+	}
+	if got := ask("set_leader", "id", "m1", "value", false); got.Bool("result") {
+		t.Error("set_leader False has no effect")
+	}
+	r.m.fire("a/1", msgpack.NewMap())
+	if got := ask("is_leader"); got.Bool("result") || reacts("/nowhere/a.sls")() {
+		t.Error("a reactor that is not the leader reacts")
+	}
+	ask("set_leader", "id", "m1", "value", true)
+	r.m.fire("a/1", msgpack.NewMap())
+	until(t, "the reactor to react again", reacts("/nowhere/a.sls"))
+}
+
+// The reactor's rules lead to any command on any minion: who changes them
+// must know the master's own key.
+func TestAttack02ReactorIsManagedByTheKeyOnly(t *testing.T) {
+	for name, key := range map[string]any{"none": nil, "empty": "", "wrong": "x", "not text": int64(1)} {
+		r := startMaster(t, "")
+		r.listen()
+		if got := answersOf(r, "add", msgpack.NewMap("key", key, "event", "*", "reactors", []any{"/tmp/evil.sls"})); len(got) > 0 {
+			t.Errorf("key %s: answer %v", name, got)
+		}
+		if n := len(r.m.reactor.rules.Load().All()); n != 0 {
+			t.Errorf("key %s: %d rules", name, n)
+		}
+		r.stop()
+	}
+}

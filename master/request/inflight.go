@@ -1,0 +1,60 @@
+package request
+
+import (
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// inflight knows the requests at work, so that a stuck one shows in status.
+type inflight struct{ *inflightState }
+
+type inflightState struct {
+	mu   sync.Mutex
+	next uint64
+	at   map[uint64]time.Time
+}
+
+func newInflight() inflight { return inflight{&inflightState{at: map[uint64]time.Time{}}} }
+
+func (f inflight) start(now time.Time) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next++
+	f.at[f.next] = now
+	return f.next
+}
+
+func (f inflight) end(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.at, n)
+}
+
+func (f inflight) oldest(now time.Time) (time.Duration, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var max time.Duration
+	for _, t := range f.at {
+		if d := now.Sub(t); d > max {
+			max = d
+		}
+	}
+	return max, len(f.at)
+}
+
+// sanitize makes text of a stranger fit for a log line: short, one line,
+// without control characters.
+func sanitize(s string) string {
+	if len(s) > 64 {
+		s = s[:64]
+	}
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
+}
+
+func stack() string {
+	buf := make([]byte, 8192)
+	return string(buf[:runtime.Stack(buf, false)])
+}

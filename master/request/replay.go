@@ -1,0 +1,136 @@
+package request
+
+import (
+	"container/list"
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// replays remembers the answers to requests with a lasting effect by minion
+// and nonce. It serves two cases alike: a minion that repeats a request
+// because the answer was lost gets that answer, and a recorded request that
+// somebody plays again has no effect.
+//
+// Overflow policy: the oldest answers are forgotten first, after window or
+// when more than size are held, or more than so many bytes in their answers.
+type replays struct {
+	mu     sync.Mutex
+	window time.Duration
+	size   int
+	byKey  map[replayKey]*list.Element
+	order  *list.List
+	bytes  int            // of the answers that are weighed
+	fresh  []*replayEntry // not weighed yet; about as many as requests are at work
+}
+
+// maxReplayBytes bounds the memory of remembered answers. A minion can choose
+// what some of them hold.
+const maxReplayBytes = 64 << 20
+
+type replayKey struct{ id, nonce string }
+
+type replayEntry struct {
+	key   replayKey
+	at    time.Time
+	done  chan struct{}
+	value any
+	err   error
+	bytes int
+	gone  bool
+}
+
+func newReplays(size int, window time.Duration) *replays {
+	return &replays{window: window, size: size, byKey: map[replayKey]*list.Element{}, order: list.New()}
+}
+
+// begin returns the entry of a request and whether the caller is the one to
+// execute it; everybody else waits for done and takes value.
+func (r *replays) begin(id, nonce string, now time.Time) (*replayEntry, bool) {
+	k := replayKey{id, nonce}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.weigh()
+	for e := r.order.Front(); e != nil; e = r.order.Front() {
+		old := e.Value.(*replayEntry)
+		if r.order.Len() < r.size && now.Sub(old.at) < r.window && r.bytes <= maxReplayBytes {
+			break
+		}
+		r.remove(e)
+	}
+	if e, ok := r.byKey[k]; ok {
+		return e.Value.(*replayEntry), false
+	}
+	entry := &replayEntry{key: k, at: now, done: make(chan struct{})}
+	r.byKey[k] = r.order.PushBack(entry)
+	r.fresh = append(r.fresh, entry)
+	return entry, true
+}
+
+func (r *replays) remove(e *list.Element) {
+	old := e.Value.(*replayEntry)
+	r.order.Remove(e)
+	delete(r.byKey, old.key)
+	r.bytes -= old.bytes
+	old.gone = true
+}
+
+// weigh counts the bytes of the answers that have come since the last time.
+func (r *replays) weigh() {
+	r.fresh = slices.DeleteFunc(r.fresh, func(e *replayEntry) bool {
+		if e.gone {
+			return true
+		}
+		select {
+		case <-e.done:
+			e.bytes = weight(e.value)
+			r.bytes += e.bytes
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// weight is about how many bytes of memory a value takes.
+func weight(v any) int {
+	const word = 16
+	switch v := v.(type) {
+	case string:
+		return word + len(v)
+	case []byte:
+		return word + len(v)
+	case []any:
+		n := word
+		for _, x := range v {
+			n += word + weight(x)
+		}
+		return n
+	case []string:
+		n := word
+		for _, x := range v {
+			n += word + len(x)
+		}
+		return n
+	case *msgpack.Map:
+		n := word
+		for k, x := range v.All() {
+			n += 4*word + weight(k) + weight(x)
+		}
+		return n
+	case Plain:
+		return weight(v.Payload)
+	}
+	return word
+}
+
+// forget lets a request be executed again, after it failed.
+func (r *replays) forget(entry *replayEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.byKey[entry.key]; ok && e.Value == entry {
+		r.remove(e)
+	}
+}

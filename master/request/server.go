@@ -1,0 +1,386 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+// Auth is what the server needs of the sign-in service (package auth).
+type Auth interface {
+	// SignIn answers an _auth load with the complete payload.
+	SignIn(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) any
+	// OpenRequest opens an encrypted load of an accepted minion and returns
+	// the key that fitted. It must not create state for other ids.
+	OpenRequest(id string, blob []byte) (body []byte, key crypt.Key, err error)
+	// VerifyToken tells whether tok was made with the accepted key of id.
+	VerifyToken(id string, tok []byte) bool
+}
+
+// Config of a Server. All fields but TTL and Ready are required.
+type Config struct {
+	Auth    Auth
+	Methods Table
+	// MinVersion is minimum_auth_version: requests of an older protocol are
+	// refused (CVE-2025-62349).
+	MinVersion int64
+	// TTL is request_server_ttl: encrypted requests older than this are
+	// refused; 0 accepts any age, as Salt does by default.
+	TTL time.Duration
+	// Timeout bounds one method's work.
+	Timeout time.Duration
+	// Ready tells whether this master can serve; nil means always. While it
+	// is false everything but a sign-in is answered by cluster_retry.
+	Ready func() bool
+	// Saw is told of each minion whose request was proven; nil for nobody.
+	Saw func(id string, from netip.AddrPort)
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Stats are counters since start.
+type Stats struct {
+	Requests, Refused, Failed, Replayed uint64
+}
+
+// Server decodes, checks, dispatches and answers request payloads. Handle may
+// be called from any number of goroutines.
+type Server struct {
+	cfg     Config
+	replays *replays
+	stats   struct{ requests, refused, failed, replayed atomic.Uint64 }
+	oldest  inflight
+	loud    loudness
+	buffers sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
+}
+
+const (
+	replayEntries = 65536
+	replayWindow  = 10 * time.Minute
+	nonceLen      = 32
+)
+
+// New makes a Server.
+func New(cfg Config) *Server {
+	return &Server{cfg: cfg, replays: newReplays(replayEntries, replayWindow), oldest: newInflight()}
+}
+
+// Stats returns the counters.
+func (s *Server) Stats() Stats {
+	return Stats{
+		Requests: s.stats.requests.Load(), Refused: s.stats.refused.Load(),
+		Failed: s.stats.failed.Load(), Replayed: s.stats.replayed.Load(),
+	}
+}
+
+// Oldest returns how long the longest running request has been at work, and
+// how many are.
+func (s *Server) Oldest() (time.Duration, int) { return s.oldest.oldest(s.cfg.Now()) }
+
+// Literal refusals of the Python master.
+const (
+	badLoad       = "bad load"
+	notAMap       = "payload and load must be a dict"
+	nulInID       = "bad load: id contains a null byte"
+	handlerFailed = "Some exception handling minion payload"
+)
+
+// refusal is an answer in the clear together with the reason for the log.
+type refusal struct {
+	answer any
+	why    string
+	level  slog.Level
+}
+
+func (r *refusal) Error() string { return r.why }
+
+func refuse(answer any, format string, args ...any) error {
+	return &refusal{answer, fmt.Sprintf(format, args...), slog.LevelInfo}
+}
+
+// notExposed refuses a command that the caller cannot have; its wording is
+// the Python master's, which log watchers look for.
+func notExposed(cmd any) error {
+	return &refusal{msgpack.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
+}
+
+// ErrSilence, wrapped in a method's error, leaves the request unanswered: the
+// sender must not take it for done, and repeats it after its timeout. An
+// answer of any kind would be taken for success (salt/minion.py _return_pub).
+var ErrSilence = errors.New("request is left unanswered")
+
+// Handle answers one payload. The answer is nil only when a method failed
+// with ErrSilence; the connection should be closed then.
+func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte) []byte {
+	s.stats.requests.Add(1)
+	now := s.cfg.Now()
+	tok := s.oldest.start(now)
+	defer s.oldest.end(tok)
+	if s.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
+		defer cancel()
+	}
+	answer, err := s.handle(ctx, from, payload, now)
+	var r *refusal
+	if errors.As(err, &r) {
+		s.stats.refused.Add(1)
+		s.cfg.Log.Log(ctx, s.loud.level(r.level, now), "request refused: "+r.why, "from", from)
+		answer = r.answer
+	} else if err != nil {
+		s.stats.failed.Add(1)
+		s.cfg.Log.Error("request failed", "from", from, "error", err)
+		if errors.Is(err, ErrSilence) {
+			return nil
+		}
+		answer = handlerFailed
+	}
+	if sealed, ok := answer.(sealed); ok {
+		return sealed.bytes
+	}
+	out, err := msgpack.Marshal(answer, msgpack.Raw)
+	if err != nil {
+		s.stats.failed.Add(1)
+		s.cfg.Log.Error("answer cannot be packed", "from", from, "error", err)
+		out, _ = msgpack.Marshal(handlerFailed, msgpack.Raw)
+	}
+	return out
+}
+
+// routingError is what the worker pool router of 3008 says to a frame that it
+// cannot read (salt/master.py RequestRouter).
+func routingError() *msgpack.Map { return msgpack.NewMap("error", "Routing error") }
+
+func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte, now time.Time) (any, error) {
+	v, err := msgpack.Decode(payload, msgpack.DefaultLimits)
+	if err != nil {
+		return nil, refuse(routingError(), "decoding a payload of %d bytes: %v", len(payload), err)
+	}
+	env, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, refuse(badLoad, "payload is not a map")
+	}
+	load, hasLoad := env.Get("load")
+	enc, hasEnc := env.Get("enc")
+	if !hasLoad || !hasEnc {
+		return nil, refuse(badLoad, "payload without enc or load")
+	}
+	version := int64(0)
+	if raw, ok := env.Get("version"); ok {
+		if version, ok = raw.(int64); !ok {
+			return nil, refuse(badLoad, "protocol version is a %T", raw)
+		}
+	}
+	if version < s.cfg.MinVersion {
+		return nil, refuse(badLoad, "protocol version %d is below minimum_auth_version %d", version, s.cfg.MinVersion)
+	}
+	switch enc {
+	case "clear":
+		return s.clear(ctx, from, load, version)
+	case "aes":
+		return s.encrypted(ctx, from, env, version, now)
+	}
+	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(enc))
+}
+
+// checkID holds what §verify of salt/channel/server.py handle_message says
+// about ids; the full validity check is auth's.
+func checkID(load *msgpack.Map) error {
+	raw, ok := load.Get("id")
+	if !ok {
+		return nil
+	}
+	id, ok := raw.(string)
+	if !ok {
+		return refuse(fmt.Sprintf("bad load: id %.64s is not a string", fmt.Sprint(raw)), "id is a %T", raw)
+	}
+	if strings.ContainsRune(id, 0) {
+		return refuse(nulInID, "id contains a null byte")
+	}
+	return nil
+}
+
+func (s *Server) ready() bool { return s.cfg.Ready == nil || s.cfg.Ready() }
+
+// retryLater is what a 3008 cluster member answers before it can serve.
+func retryLater() *msgpack.Map {
+	return msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("ret", false, "cluster_retry", true))
+}
+
+func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, version int64) (any, error) {
+	load, ok := raw.(*msgpack.Map)
+	if !ok {
+		return nil, refuse(notAMap, "clear load is a %T", raw)
+	}
+	if err := checkID(load); err != nil {
+		return nil, err
+	}
+	cmd, ok := load.Get("cmd")
+	if !ok {
+		return nil, refuse(msgpack.NewMap(), "clear load without cmd")
+	}
+	if cmd == "_auth" {
+		return s.cfg.Auth.SignIn(ctx, load, version, from), nil
+	}
+	if !s.ready() {
+		return retryLater(), nil
+	}
+	name, _ := cmd.(string)
+	m, ok := s.cfg.Methods[name]
+	if !ok || !m.Local {
+		return nil, notExposed(cmd)
+	}
+	return s.call(ctx, name, m, &Call{Load: load, From: from})
+}
+
+func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, env *msgpack.Map, version int64, now time.Time) (any, error) {
+	if !s.ready() {
+		return retryLater(), nil
+	}
+	blob, ok := env.Bytes("load")
+	if !ok {
+		return nil, refuse(badLoad, "encrypted load is not bytes")
+	}
+	id, ok := env.Get("id")
+	outer, isText := id.(string)
+	if !ok || !isText {
+		return nil, refuse(badLoad, "encrypted load without an id")
+	}
+	body, key, err := s.cfg.Auth.OpenRequest(outer, blob)
+	if err != nil {
+		return nil, refuse(badLoad, "opening the request of %.64q: %v", outer, err)
+	}
+	v, err := msgpack.Decode(body, msgpack.DefaultLimits)
+	if err != nil {
+		return nil, refuse(badLoad, "decoding the request of %.64q: %v", outer, err)
+	}
+	load, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, refuse(notAMap, "request of %.64q is a %T", outer, v)
+	}
+	if err := checkID(load); err != nil {
+		return nil, err
+	}
+	c, err := s.prove(outer, load, version, now)
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.Saw != nil {
+		s.cfg.Saw(outer, from)
+	}
+	c.From, c.EncAlgo, c.SigAlgo = from, env.Str("enc_algo"), env.Str("sig_algo")
+	answer, err := s.dispatch(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := answer.(Plain); ok {
+		return p.Payload, nil
+	}
+	return s.seal(key, c.Nonce, answer)
+}
+
+// prove checks age, id and token of an opened load and takes nonce and token
+// out of it.
+func (s *Server) prove(outer string, load *msgpack.Map, version int64, now time.Time) (*Call, error) {
+	if s.cfg.TTL > 0 {
+		ts, ok := load.Int("ts")
+		if age := now.Sub(time.Unix(ts, 0)); !ok || age > s.cfg.TTL || age < -s.cfg.TTL {
+			return nil, refuse(badLoad, "request of %.64q is %s old, request_server_ttl allows %s", outer, age, s.cfg.TTL)
+		}
+	}
+	if load.Str("id") != outer {
+		return nil, refuse(badLoad, "request sealed by %.64q names %.64q", outer, load.Str("id"))
+	}
+	tok, ok := load.Bytes("tok")
+	if !ok || !s.cfg.Auth.VerifyToken(outer, tok) {
+		return nil, refuse(badLoad, "token of %.64q is missing or wrong", outer)
+	}
+	nonce := load.Str("nonce")
+	if len(nonce) != nonceLen && version >= 2 {
+		return nil, refuse(badLoad, "request of %.64q has no nonce", outer)
+	}
+	load.Delete("nonce")
+	load.Delete("tok")
+	return &Call{ID: outer, Load: load, Nonce: nonce}, nil
+}
+
+func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
+	raw, _ := c.Load.Get("cmd")
+	name, _ := raw.(string)
+	m, ok := s.cfg.Methods[name]
+	if !ok || m.Local {
+		s.stats.refused.Add(1)
+		s.cfg.Log.Error("Requested method not exposed: "+sanitize(fmt.Sprint(raw)), "minion", c.ID, "from", c.From)
+		return msgpack.NewMap(), nil
+	}
+	for _, f := range m.Requires {
+		if _, ok := c.Load.Get(f); !ok {
+			s.cfg.Log.Info("request lacks a field", "minion", c.ID, "cmd", name, "field", f)
+			return m.Missing, nil
+		}
+	}
+	if !m.Once {
+		return s.callMinion(ctx, name, m, c)
+	}
+	entry, first := s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
+	if !first {
+		s.stats.replayed.Add(1)
+		select {
+		case <-entry.done:
+			return entry.value, entry.err
+		case <-ctx.Done():
+			return "", nil
+		}
+	}
+	defer close(entry.done)
+	var failed bool
+	entry.value, failed, entry.err = s.attempt(ctx, name, m, c)
+	if failed {
+		s.replays.forget(entry)
+	}
+	return entry.value, entry.err
+}
+
+func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call) (any, error) {
+	v, _, err := s.attempt(ctx, name, m, c)
+	return v, err
+}
+
+// attempt runs a method; its failure becomes an empty text, or ErrSilence.
+func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
+	v, err = s.call(ctx, name, m, c)
+	switch {
+	case errors.Is(err, ErrSilence):
+		return nil, true, fmt.Errorf("%s of %s: %w", name, c.ID, err)
+	case err != nil:
+		return s.failed(name, c, err), true, nil
+	}
+	return v, false, nil
+}
+
+// failed logs a method's error; the empty text is Salt's sign for it.
+func (s *Server) failed(name string, c *Call, err error) any {
+	s.stats.failed.Add(1)
+	s.cfg.Log.Error("method failed", "cmd", name, "minion", c.ID, "from", c.From, "error", err)
+	return ""
+}
+
+// call runs a method; a panic in it is an error of this request only.
+func (s *Server) call(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = nil, fmt.Errorf("method %s panicked: %v", name, p)
+			s.cfg.Log.Error("panic in a method", "cmd", name, "panic", p, "stack", stack())
+		}
+	}()
+	return m.Do(ctx, c)
+}

@@ -1,0 +1,79 @@
+package request
+
+import (
+	"context"
+	"net/netip"
+	"sort"
+
+	"saltern/master/msgpack"
+)
+
+// Call is one request on its way to a method.
+type Call struct {
+	// ID is the proven id of the minion that asks; empty for local (clear)
+	// methods, whose callers prove themselves by key or token.
+	ID string
+	// Load holds the command's fields without cmd, nonce and token. Any id
+	// inside it equals ID.
+	Load *msgpack.Map
+	// From is the sender's address as the connection (or the trusted proxy in
+	// front of it) tells.
+	From netip.AddrPort
+	// EncAlgo and SigAlgo are the algorithms wanted in a private reply.
+	EncAlgo, SigAlgo string
+	// Nonce is the request's nonce, which a private reply must repeat.
+	Nonce string
+}
+
+// Func is a method. The result is packed as it is: for minions it is sealed
+// with their session key, unless it is Plain; for local methods it is the
+// whole payload. Only minions' methods may return a Packer. An error is logged and answered by an empty text, which is
+// what Salt sends for an exception in a handler.
+type Func func(ctx context.Context, c *Call) (any, error)
+
+// Plain is a complete payload that goes out without the session key: the
+// private pillar reply, whose map carries its own key.
+type Plain struct{ Payload *msgpack.Map }
+
+// Packer is a result that packs itself straight into the buffer that is sent,
+// for what is too big to be copied. A method that returns one must not be a
+// Once method. The server calls Close in every case, and AppendPacked at most
+// once before.
+type Packer interface {
+	// PackedSize bounds the bytes that AppendPacked appends.
+	PackedSize() int
+	// AppendPacked appends the packed value (msgpack.Raw) to dst.
+	AppendPacked(dst []byte) ([]byte, error)
+	Close() error
+}
+
+// Method is one row of the table.
+type Method struct {
+	// Local methods are called in the clear by tools on the master's host and
+	// authenticate inside; all others need a session key and a token.
+	Local bool
+	// Requires lists the fields without which the load is refused.
+	Requires []string
+	// Missing is the answer when a required field is not there.
+	Missing any
+	// Once marks a method with a lasting effect: a request that arrives again
+	// with the same nonce gets the first answer and is not executed again.
+	Once bool
+	Do   Func
+}
+
+// Table maps "cmd" to its method. It is not changed after it was handed to
+// New.
+type Table map[string]Method
+
+// Names returns the names of the local or of the minions' methods, sorted.
+func (t Table) Names(local bool) []string {
+	var out []string
+	for n, m := range t {
+		if m.Local == local {
+			out = append(out, n)
+		}
+	}
+	sort.Strings(out)
+	return out
+}

@@ -1,0 +1,72 @@
+package master
+
+import (
+	"strings"
+	"testing"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+)
+
+// ret waits for the result of a runner that was started.
+func (r *running) runnerResult(answer any) *msgpack.Map {
+	r.t.Helper()
+	m, ok := answer.(*msgpack.Map)
+	if !ok || m.Str("jid") == "" {
+		r.t.Fatalf("answer of a runner: %v", answer)
+	}
+	var data *msgpack.Map
+	until(r.t, "the result of a runner", func() bool {
+		for _, e := range r.seen() {
+			if e.Tag == m.Str("tag")+"/ret" {
+				data = e.Data
+			}
+		}
+		return data != nil
+	})
+	return data
+}
+
+func TestRunnersAreListedAndKept(t *testing.T) {
+	r := startMaster(t, "")
+	r.listen()
+	run := func(fun string, args ...any) *msgpack.Map {
+		t.Helper()
+		return r.runnerResult(r.clear("runner", "fun", fun, "kwarg", msgpack.NewMap("arg", args, "kwarg", msgpack.NewMap()), "key", r.key, "user", currentUser()))
+	}
+	now := run("jobs.master").List("return")
+	if len(now) != 1 {
+		t.Fatalf("jobs.master: %v", now)
+	}
+	entry, _ := now[0].(*msgpack.Map)
+	for _, field := range []string{"_stamp", "fun", "fun_args", "jid", "pid", "user"} {
+		if _, ok := entry.Get(field); !ok {
+			t.Errorf("jobs.master lacks %s: %v", field, entry)
+		}
+	}
+	if len(r.m.runners.list()) != 0 {
+		t.Error("a runner that has ended is still listed")
+	}
+	jid := run("test.arg", "x").Str("jid")
+	job := run("jobs.list_job", jid).Map("return")
+	if job.Str("Function") != "runner.test.arg" || job.Map("Result").Map("m1") == nil {
+		t.Errorf("kept runner: %v", job)
+	}
+	if got := r.clear("wheel", "fun", "key.list_all", "key", r.key, "user", currentUser()).(*msgpack.Map).Map("data"); run("jobs.list_job", got.Str("jid")).Map("return").Str("Function") != "wheel.key.list_all" {
+		t.Errorf("wheel function %v is not kept", got)
+	}
+}
+
+// A key file that appeared a moment ago counts for the next job.
+func TestKeyOfAMomentAgo(t *testing.T) {
+	r := startMaster(t, "")
+	pem, err := crypt.PublicPEM(&pair(t, "min8").PublicKey)
+	must(t, err)
+	for _, id := range []string{"new1", "new2", "new3"} {
+		must(t, crypt.WriteFile(r.path("pki", keys.Accepted.Dir(), id), []byte(strings.TrimSpace(pem)), 0o600))
+		if got := r.job(id, "test.ping").List("minions"); len(got) != 1 {
+			t.Errorf("%s: minions %v", id, got)
+		}
+	}
+}

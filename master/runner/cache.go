@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+
+	"saltern/master/msgpack"
+)
+
+// Sources: salt/runners/cache.py, salt/utils/master.py MasterPillarUtil.
+func cacheDefs() map[string]def {
+	return map[string]def{
+		"cache.grains": {"tgt tgt_type= **", func(c *call) (any, error) { return c.cached("grains", false) }},
+		"cache.pillar": {"tgt= tgt_type= **", func(c *call) (any, error) { return c.cached("pillar", true) }},
+		"cache.mine":   {"tgt= tgt_type= **", func(c *call) (any, error) { return c.cached("mine", true) }},
+
+		"cache.clear_pillar":    {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("pillar") }},
+		"cache.clear_grains":    {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("grains") }},
+		"cache.clear_mine":      {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("mine") }},
+		"cache.clear_all":       {"tgt= tgt_type=", func(c *call) (any, error) { return c.clear("pillar", "grains", "mine") }},
+		"cache.clear_mine_func": {"tgt= tgt_type= clear_mine_func_flag=", cacheClearMineFunc},
+
+		"cache.list":  {"bank cachedir=", cacheList},
+		"cache.fetch": {"bank key cachedir=", cacheFetch},
+		"cache.flush": {"bank key= cachedir=", cacheFlush},
+		"cache.store": {"bank key data cachedir=", cacheStore},
+	}
+}
+
+// ids finds the minions that tgt names.
+func (c *call) ids() ([]string, error) {
+	if err := need("minion cache", c.Cache == nil || c.Targets == nil); err != nil {
+		return nil, err
+	}
+	return c.Targets.Match(c.vals["tgt"], c.textOr("tgt_type", "glob"))
+}
+
+// cached maps minions to what a bank holds of them. Without a target it is
+// about all minions, where Salt allows that.
+func (c *call) cached(bank string, all bool) (any, error) {
+	var ids []string
+	var err error
+	if all && !truth(c.vals["tgt"]) {
+		if err := need("minion cache", c.Cache == nil); err != nil {
+			return nil, err
+		}
+		if ids, err = c.Cache.IDs("grains"); err == nil && bank == "pillar" {
+			more, merr := c.Cache.IDs("pillar")
+			ids, err = append(ids, more...), merr
+		}
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+	} else {
+		ids, err = c.ids()
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &msgpack.Map{}
+	for _, id := range ids {
+		m, ok := c.Cache.Get(bank, id)
+		if !ok {
+			m = &msgpack.Map{}
+		}
+		out.Set(id, m)
+	}
+	return out, nil
+}
+
+// known narrows the target to minions with cached grains, as Salt does before
+// it clears.
+func (c *call) known() ([]string, error) {
+	ids, err := c.ids()
+	if err != nil {
+		return nil, err
+	}
+	have, err := c.Cache.IDs("grains")
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(have, id) }), nil
+}
+
+func (c *call) clear(banks ...string) (any, error) {
+	if c.vals["tgt"] == nil {
+		return false, nil
+	}
+	ids, err := c.known()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		for _, b := range banks {
+			if err := c.Cache.Flush(b, id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return true, nil
+}
+
+func cacheClearMineFunc(c *call) (any, error) {
+	fun := c.text("clear_mine_func_flag")
+	if c.vals["tgt"] == nil || fun == "" {
+		return false, nil
+	}
+	ids, err := c.known()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		m, ok := c.Cache.Get("mine", id)
+		if !ok {
+			continue
+		}
+		if _, ok := m.Get(fun); !ok {
+			continue
+		}
+		m = m.Clone()
+		m.Delete(fun)
+		if err := c.Cache.Set("mine", id, m); err != nil {
+			return nil, err
+		}
+	}
+	return true, nil
+}
+
+// bank checks the arguments of the functions that name a bank.
+func (c *call) bank() (string, error) {
+	if err := need("minion cache", c.Cache == nil); err != nil {
+		return "", err
+	}
+	b := c.text("bank")
+	if !slices.Contains([]string{"grains", "pillar", "mine"}, b) {
+		return "", fmt.Errorf("bank %q is not grains, pillar or mine: %w", b, ErrUnavailable)
+	}
+	if truth(c.vals["cachedir"]) {
+		return "", fmt.Errorf("another cachedir: %w", ErrUnavailable)
+	}
+	return b, nil
+}
+
+func cacheList(c *call) (any, error) {
+	b, err := c.bank()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.Cache.IDs(b)
+	return list(ids), err
+}
+
+func cacheFetch(c *call) (any, error) {
+	b, err := c.bank()
+	if err != nil {
+		return nil, err
+	}
+	m, ok := c.Cache.Get(b, c.text("key"))
+	if !ok {
+		m = &msgpack.Map{}
+	}
+	return m, nil
+}
+
+func cacheFlush(c *call) (any, error) {
+	b, err := c.bank()
+	if err != nil {
+		return nil, err
+	}
+	ids := []string{c.text("key")}
+	if ids[0] == "" {
+		if ids, err = c.Cache.IDs(b); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range ids {
+		if err := c.Cache.Flush(b, id); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func cacheStore(c *call) (any, error) {
+	b, err := c.bank()
+	if err != nil {
+		return nil, err
+	}
+	m, ok := c.vals["data"].(*msgpack.Map)
+	if !ok {
+		return nil, &ArgumentError{"data must be a dictionary"}
+	}
+	return nil, c.Cache.Set(b, c.text("key"), m)
+}

@@ -1,0 +1,125 @@
+package runner
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/jobs"
+	"saltern/master/msgpack"
+)
+
+// Env is what runners work on.
+type Env struct {
+	Jobs     jobs.Cache
+	Events   Events
+	Minions  Minions
+	Cache    Cache
+	Targets  Targets
+	Keys     Keys
+	Presence Presence
+	Files    Files
+	Pillar   Pillar
+	// Options is the master's configuration under Salt's names.
+	Options *msgpack.Map
+	// Version is the version of Salt that minions are compared with.
+	Version string
+	// Running lists the runners at work, as Salt's proc files do: maps of fun
+	// ("runner.jobs.master"), fun_args, jid, pid and user.
+	Running func() []*msgpack.Map
+	// Progress reports from a long call, to the one who waits for it; nil
+	// throws them away.
+	Progress func(data *msgpack.Map)
+	// Out is the terminal of the caller, for state.event and the few runners
+	// that print. Nil means that there is none.
+	Out io.Writer
+	Log *slog.Logger
+}
+
+// Events is the event bus.
+type Events interface {
+	// Fire puts an event on the bus.
+	Fire(tag string, data *msgpack.Map) error
+	// Listen calls visit for each event from now on, until that returns
+	// false or ctx ends.
+	Listen(ctx context.Context, visit func(event.Event) bool) error
+}
+
+// Minions runs functions on minions.
+type Minions interface {
+	// Ask publishes a job and gathers what comes back until all minions have
+	// answered or are known not to. Zero durations mean the configured ones.
+	Ask(ctx context.Context, q Question) (Answer, error)
+}
+
+// Question is a job for minions.
+type Question struct {
+	Target          any // text or list of text
+	TargetType, Fun string
+	Arg             []any
+	Timeout, Gather time.Duration
+}
+
+// Answer is what came back.
+type Answer struct {
+	Expected []string
+	// Returns maps a minion to its whole return (return, retcode, …).
+	Returns map[string]*msgpack.Map
+}
+
+// Cache is what minions have told the master: banks grains, pillar and mine.
+// Maps that come out of it are not changed.
+type Cache interface {
+	Get(bank, id string) (*msgpack.Map, bool)
+	Set(bank, id string, m *msgpack.Map) error
+	Flush(bank, id string) error
+	IDs(bank string) ([]string, error)
+}
+
+// Targets finds the accepted minions that a target names.
+type Targets interface {
+	Match(target any, targetType string) ([]string, error)
+	// MatchExact is Match for a compound target in which pillar terms match
+	// exact values only, and minions without cached data do not match
+	// (CkMinions._check_compound_pillar_exact_minions, not greedy).
+	MatchExact(compound string) ([]string, error)
+}
+
+// Keys knows the accepted minions.
+type Keys interface {
+	Accepted() []string
+	Delete(id string) error
+}
+
+// Presence knows who is connected.
+type Presence interface {
+	// Connected maps minions to the address they are seen at.
+	Connected() map[string]string
+}
+
+// Files is the file server.
+type Files interface {
+	// Call answers a file server request such as _file_list; load may name
+	// backends under "fsbackend".
+	Call(ctx context.Context, cmd string, load *msgpack.Map) (any, error)
+	// Backends resolves names of backends; nil means the configured ones.
+	Backends(names any) []string
+	// Envs lists the environments of one backend.
+	Envs(ctx context.Context, backend string) ([]string, error)
+	Update(ctx context.Context, backends []string) error
+	// ClearCache drops what one backend has cached. has is false when the
+	// backend has no cache.
+	ClearCache(ctx context.Context, backend string) (has bool, err error)
+	// ClearLists drops cached file lists of backends in the environments
+	// (nil: all) and reports the environments by backend.
+	ClearLists(ctx context.Context, backends, envs []string) (map[string][]string, error)
+}
+
+// Pillar renders pillars.
+type Pillar interface {
+	Compile(ctx context.Context, id string, grains *msgpack.Map, saltenv, pillarenv string) (*msgpack.Map, error)
+	// Top gives the merged top file, or the errors in it.
+	Top(ctx context.Context, id string, grains *msgpack.Map, saltenv string) (top *msgpack.Map, errs []string, err error)
+}

@@ -1,0 +1,122 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+
+	"saltern/master/msgpack"
+)
+
+// Sources: salt/runners/fileserver.py, salt/fileserver/__init__.py.
+func filesDefs() map[string]def {
+	return map[string]def{
+		"fileserver.envs":                  {"backend= sources=", filesEnvs},
+		"fileserver.file_list":             {"saltenv= backend=", filesList("_file_list")},
+		"fileserver.dir_list":              {"saltenv= backend=", filesList("_dir_list")},
+		"fileserver.empty_dir_list":        {"saltenv= backend=", filesList("_file_list_emptydirs")},
+		"fileserver.symlink_list":          {"saltenv= backend=", filesList("_symlink_list")},
+		"fileserver.update":                {"backend= **", filesUpdate},
+		"fileserver.clear_cache":           {"backend=", filesClearCache},
+		"fileserver.clear_file_list_cache": {"saltenv= backend=", filesClearLists},
+		// The file server of this master takes no locks that could be left over.
+		"fileserver.clear_lock": {"backend= remote=", func(*call) (any, error) { return "No locks were removed", nil }},
+		"fileserver.lock":       {"backend= remote=", func(*call) (any, error) { return "No locks were set", nil }},
+	}
+}
+
+func (c *call) backends() ([]string, error) {
+	if err := need("file server", c.Files == nil); err != nil {
+		return nil, err
+	}
+	return c.Files.Backends(orNil(c.vals["backend"])), nil
+}
+
+func filesEnvs(c *call) (any, error) {
+	backends, err := c.backends()
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, b := range backends {
+		envs, err := c.Files.Envs(c.ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, envs...)
+	}
+	if c.flag("sources", false) {
+		// Salt sorts the map that it has here, which leaves its keys.
+		slices.Sort(backends)
+		return list(backends), nil
+	}
+	slices.Sort(all)
+	return list(slices.Compact(all)), nil
+}
+
+func filesList(cmd string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		if err := need("file server", c.Files == nil); err != nil {
+			return nil, err
+		}
+		load := msgpack.NewMap("saltenv", c.textOr("saltenv", "base"), "prefix", "")
+		if b := c.vals["backend"]; truth(b) {
+			load.Set("fsbackend", list(split(b)))
+		}
+		return c.Files.Call(c.ctx, cmd, load)
+	}
+}
+
+func filesUpdate(c *call) (any, error) {
+	backends, err := c.backends()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Files.Update(c.ctx, backends); err != nil {
+		return nil, err
+	}
+	return true, nil
+}
+
+func filesClearCache(c *call) (any, error) {
+	backends, err := c.backends()
+	if err != nil {
+		return nil, err
+	}
+	var cleared, failed []any
+	for _, b := range backends {
+		switch has, err := c.Files.ClearCache(c.ctx, b); {
+		case err != nil:
+			failed = append(failed, err.Error())
+		case has:
+			cleared = append(cleared, fmt.Sprintf("The %s fileserver cache was successfully cleared", b))
+		}
+	}
+	out := &msgpack.Map{}
+	if cleared != nil {
+		out.Set("cleared", cleared)
+	}
+	if failed != nil {
+		out.Set("errors", failed)
+	}
+	if out.Len() == 0 {
+		return "No cache was cleared", nil
+	}
+	return out, nil
+}
+
+func filesClearLists(c *call) (any, error) {
+	backends, err := c.backends()
+	if err != nil {
+		return nil, err
+	}
+	cleared, err := c.Files.ClearLists(c.ctx, backends, split(c.vals["saltenv"]))
+	if err != nil {
+		return nil, err
+	}
+	out := &msgpack.Map{}
+	for _, b := range sortedKeys(cleared) {
+		envs := slices.Sorted(slices.Values(cleared[b]))
+		out.Set(b, list(envs))
+	}
+	return out, nil
+}

@@ -1,0 +1,345 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/jobs"
+	"saltern/master/msgpack"
+)
+
+// Sources: salt/runners/jobs.py, salt/utils/jid.py.
+func jobsDefs() map[string]def {
+	return map[string]def{
+		"jobs.active":           {"display_progress=", jobsActive},
+		"jobs.master":           {"", jobsMaster},
+		"jobs.lookup_jid":       {"jid ext_source= returned= missing= display_progress=", jobsLookup},
+		"jobs.list_job":         {"jid ext_source= display_progress=", func(c *call) (any, error) { return c.job(c.text("jid")) }},
+		"jobs.print_job":        {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.text("jid")) }},
+		"jobs.list_jobs":        {"ext_source= outputter= search_metadata= search_function= search_target= start_time= end_time= display_progress=", jobsList},
+		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress=", jobsFilter},
+		"jobs.exit_success":     {"jid ext_source=", jobsExitSuccess},
+		"jobs.last_run":         {"ext_source= outputter= metadata= function= target= display_progress=", jobsLastRun},
+	}
+}
+
+// format describes a job as the jobs runner does; nil is a job that is not
+// there.
+func format(jid string, load *msgpack.Map) *msgpack.Map {
+	if load.Len() == 0 {
+		return msgpack.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime", jobs.StartTime(jid))
+	}
+	out := describe(load)
+	if v, ok := load.Get("Minions"); ok {
+		out.Set("Minions", v)
+	}
+	out.Set("StartTime", jobs.StartTime(jid))
+	return out
+}
+
+func describe(load *msgpack.Map) *msgpack.Map {
+	or := func(key string, def any) any {
+		if v, ok := load.Get(key); ok {
+			return v
+		}
+		return def
+	}
+	out := msgpack.NewMap(
+		"Function", or("fun", "unknown-function"),
+		"Arguments", or("arg", []any{}),
+		"Target", or("tgt", "unknown-target"),
+		"Target-type", or("tgt_type", "list"),
+		"User", or("user", "root"))
+	if m := jobs.Metadata(load); m != nil {
+		out.Set("Metadata", m)
+	}
+	return out
+}
+
+// outputter wraps data when the caller names an outputter.
+func (c *call) outputter(data any) any {
+	if o := c.vals["outputter"]; truth(o) {
+		return msgpack.NewMap("outputter", o, "data", data)
+	}
+	return data
+}
+
+func (c *call) endtime(jid string, into *msgpack.Map) error {
+	if !c.Options.Bool("job_cache_store_endtime") {
+		return nil
+	}
+	text, err := c.Jobs.Endtime(c.ctx, jid)
+	if err == nil && text != "" {
+		into.Set("EndTime", text)
+	}
+	return err
+}
+
+// job is jobs.list_job. A job id that cannot be one is a job that is not
+// there.
+func (c *call) job(jid string) (*msgpack.Map, error) {
+	out := msgpack.NewMap("jid", jid)
+	body, err := c.jobBody(jid)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range body.All() {
+		out.Set(k, v)
+	}
+	return out, nil
+}
+
+func (c *call) jobBody(jid string) (*msgpack.Map, error) {
+	if err := need("job cache", c.Jobs == nil); err != nil {
+		return nil, err
+	}
+	c.show("Querying returner: local_cache")
+	load, err := c.Jobs.Load(c.ctx, jid)
+	if errors.Is(err, jobs.ErrJID) {
+		out := format(jid, nil)
+		out.Set("Result", &msgpack.Map{})
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := format(jid, load)
+	result, err := c.Jobs.Returns(c.ctx, jid)
+	if err != nil {
+		return nil, err
+	}
+	out.Set("Result", result)
+	return out, c.endtime(jid, out)
+}
+
+func (c *call) printJob(jid string) (any, error) {
+	body, err := c.jobBody(jid)
+	if err != nil {
+		return nil, err
+	}
+	return msgpack.NewMap(jid, body), nil
+}
+
+func jobsLookup(c *call) (any, error) {
+	data, err := c.job(c.text("jid"))
+	if err != nil {
+		return nil, err
+	}
+	result := data.Map("Result")
+	out := &msgpack.Map{}
+	var outputter any
+	for id, v := range result.All() {
+		ret, _ := v.(*msgpack.Map)
+		c.show("%s", id)
+		if c.flag("returned", true) {
+			out.Set(id, get(ret, "return"))
+		}
+		if o := get(ret, "out"); outputter == nil && truth(o) {
+			outputter = o
+		}
+	}
+	if c.flag("missing", false) {
+		for _, id := range data.List("Minions") {
+			if _, ok := result.GetAny(id); !ok {
+				out.Set(id, "Minion did not return")
+			}
+		}
+	}
+	if outputter != nil {
+		return msgpack.NewMap("outputter", outputter, "data", out), nil
+	}
+	return out, nil
+}
+
+func jobsExitSuccess(c *call) (any, error) {
+	data, err := c.job(c.text("jid"))
+	if err != nil {
+		return nil, err
+	}
+	out := &msgpack.Map{}
+	for _, id := range data.List("Minions") {
+		out.Set(id, false)
+	}
+	for id, v := range data.Map("Result").All() {
+		if ret, ok := v.(*msgpack.Map); ok && truth(get(ret, "return")) {
+			out.Set(id, true)
+		}
+	}
+	return out, nil
+}
+
+// query reads the filters of list_jobs.
+func (c *call) query(metadata, function, target string) (jobs.Query, bool, error) {
+	q := jobs.Query{Functions: split(orNil(c.vals[function])), Targets: split(orNil(c.vals[target]))}
+	if v := c.vals[metadata]; truth(v) {
+		m, ok := v.(*msgpack.Map)
+		if !ok {
+			return q, false, nil // as in Salt, which matches nothing then
+		}
+		q.Metadata = m
+	}
+	var err error
+	if q.From, err = c.when("start_time"); err != nil {
+		return q, false, err
+	}
+	q.To, err = c.when("end_time")
+	return q, true, err
+}
+
+func orNil(v any) any {
+	if !truth(v) {
+		return nil
+	}
+	return v
+}
+
+func jobsList(c *call) (any, error) {
+	if err := need("job cache", c.Jobs == nil); err != nil {
+		return nil, err
+	}
+	c.show("Querying returner local_cache for jobs.")
+	q, any, err := c.query("search_metadata", "search_function", "search_target")
+	out := &msgpack.Map{}
+	if err != nil || !any {
+		return c.outputter(out), err
+	}
+	list, err := jobs.Find(c.ctx, c.Jobs, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range list {
+		d := describe(j.Load)
+		d.Set("StartTime", jobs.StartTime(j.JID))
+		if err := c.endtime(j.JID, d); err != nil {
+			return nil, err
+		}
+		out.Set(j.JID, d)
+	}
+	return c.outputter(out), nil
+}
+
+func jobsFilter(c *call) (any, error) {
+	if err := need("job cache", c.Jobs == nil); err != nil {
+		return nil, err
+	}
+	c.show("Querying returner local_cache for jobs.")
+	n, err := c.number("count", 0)
+	out := []any{}
+	if err != nil || n < 1 {
+		return c.outputter(out), err
+	}
+	list, err := jobs.Find(c.ctx, c.Jobs, jobs.Query{Last: int(min(n, 1e6)), NoFindJob: c.flag("filter_find_job", true)})
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range list {
+		d := describe(j.Load)
+		d.Set("JID", j.JID)
+		d.Set("StartTime", jobs.StartTime(j.JID))
+		out = append(out, d)
+	}
+	return c.outputter(out), nil
+}
+
+func jobsLastRun(c *call) (any, error) {
+	if err := need("job cache", c.Jobs == nil); err != nil {
+		return nil, err
+	}
+	q, any, err := c.query("metadata", "function", "target")
+	if err != nil || !any {
+		return false, err
+	}
+	q.Last = 1
+	list, err := jobs.Find(c.ctx, c.Jobs, q)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	return c.printJob(list[0].JID)
+}
+
+func jobsMaster(c *call) (any, error) {
+	out := []any{}
+	if c.Running != nil {
+		for _, m := range c.Running() {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+func jobsActive(c *call) (any, error) {
+	if err := need("minions", c.Minions == nil); err != nil {
+		return nil, err
+	}
+	a, err := c.Minions.Ask(c.ctx, Question{Target: "*", TargetType: "glob", Fun: "saltutil.running"})
+	if err != nil {
+		return nil, err
+	}
+	out := &msgpack.Map{}
+	running := map[string][]any{}
+	for _, id := range sortedKeys(a.Returns) {
+		c.show("Received reply from minion %s", id)
+		for _, v := range a.Returns[id].List("return") {
+			job, ok := v.(*msgpack.Map)
+			jid := job.Str("jid")
+			if !ok || jid == "" {
+				continue
+			}
+			if _, seen := out.Get(jid); !seen {
+				out.Set(jid, format(jid, job))
+			}
+			running[jid] = append(running[jid], msgpack.NewMap(id, get(job, "pid")))
+		}
+	}
+	for k, v := range out.All() {
+		jid, d := k.(string), v.(*msgpack.Map)
+		returned := []any{}
+		if c.Jobs != nil && jobs.Valid(jid) {
+			rets, err := c.Jobs.Returns(c.ctx, jid)
+			if err != nil {
+				return nil, err
+			}
+			returned = list(rets.Keys())
+		}
+		d.Set("Running", running[jid])
+		d.Set("Returned", returned)
+	}
+	return out, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// timeLayouts are the forms in which people write times; Salt takes any that
+// python-dateutil knows.
+var timeLayouts = []string{
+	"2006, Jan 2 15:04:05.999999", "2006, Jan 2 15:04", "2006, Jan 2",
+	"2006-01-02T15:04:05.999999Z07:00", "2006-01-02T15:04:05.999999", "2006-01-02T15:04",
+	"2006-01-02 15:04:05.999999", "2006-01-02 15:04", "2006-01-02",
+	"2006/01/02 15:04:05", "2006/01/02 15:04", "2006/01/02",
+	"Jan 2 2006 15:04:05", "Jan 2 2006 15:04", "Jan 2 2006", "Jan 2, 2006 15:04:05", "Jan 2, 2006 15:04", "Jan 2, 2006",
+	"2 Jan 2006 15:04:05", "2 Jan 2006 15:04", "2 Jan 2006", "01/02/2006 15:04", "01/02/2006", "20060102", "20060102150405",
+}
+
+// when reads a time argument, in UTC like job ids; zero when it is missing.
+func (c *call) when(name string) (time.Time, error) {
+	s := strings.TrimSpace(c.text(name))
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, l := range timeLayouts {
+		if t, err := time.ParseInLocation(l, s, time.UTC); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, &ArgumentError{fmt.Sprintf("%s: %q is not a time", name, s)}
+}

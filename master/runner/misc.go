@@ -1,0 +1,224 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"saltern/master/event"
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// Sources: salt/runners/{test,event,state,config,match,error}.py.
+func miscDefs() map[string]def {
+	return map[string]def{
+		"test.arg": {"* **", func(c *call) (any, error) {
+			return msgpack.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
+		}},
+		"test.raw_arg": {"* **", func(c *call) (any, error) {
+			return msgpack.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
+		}},
+		"test.metasyntactic":     {"locality=", testMetasyntactic},
+		"test.stdout_print":      {"", func(c *call) (any, error) { c.print("foo"); return "bar", nil }},
+		"test.sleep":             {"s_time=", testSleep},
+		"test.stream":            {"", testStream},
+		"test.get_opts":          {"", func(c *call) (any, error) { return c.Options, nil }},
+		"event.send":             {"tag data=", eventSend},
+		"state.event":            {"tagmatch= count= quiet= sock_dir= pretty= node=", stateEvent},
+		"config.get":             {"key default= delimiter=", configGet},
+		"match.compound_matches": {"expr minion_id", matchCompound},
+		"error.error":            {"name= message=", errorError},
+	}
+}
+
+func (c *call) print(s string) {
+	if c.Out != nil {
+		fmt.Fprintln(c.Out, s)
+	}
+}
+
+func testMetasyntactic(c *call) (any, error) {
+	switch c.textOr("locality", "us") {
+	case "us":
+		return list(strings.Fields("foo bar baz qux quux quuz corge grault garply waldo fred plugh xyzzy thud")), nil
+	case "uk":
+		return list(strings.Fields("wibble wobble wubble flob")), nil
+	}
+	return nil, nil
+}
+
+func (c *call) sleep(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+func testSleep(c *call) (any, error) {
+	s, err := c.number("s_time", 10)
+	if err != nil || s < 0 || s > 1e6 {
+		return nil, &ArgumentError{"s_time must be a number of seconds"}
+	}
+	c.print(strconv.FormatFloat(s, 'f', -1, 64))
+	return true, c.sleep(time.Duration(s * float64(time.Second)))
+}
+
+func testStream(c *call) (any, error) {
+	for i := 1; i < 100; i++ {
+		c.progress("message", fmt.Sprintf("Runner is %d%% done", i))
+		if err := c.sleep(100 * time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	return true, nil
+}
+
+func eventSend(c *call) (any, error) {
+	if err := need("event bus", c.Events == nil); err != nil {
+		return nil, err
+	}
+	data := &msgpack.Map{}
+	if v := c.vals["data"]; truth(v) {
+		m, ok := v.(*msgpack.Map)
+		if !ok {
+			return nil, &ArgumentError{fmt.Sprintf("Dict object expected, not '%s'.", text(v))}
+		}
+		data = m
+	}
+	if err := c.Events.Fire(c.text("tag"), data); err != nil {
+		return nil, err
+	}
+	return true, nil
+}
+
+// stateEvent prints events as they come, each as tag, tab and JSON.
+func stateEvent(c *call) (any, error) {
+	if err := need("event bus", c.Events == nil); err != nil {
+		return nil, err
+	}
+	count, err := c.number("count", -1)
+	if err != nil {
+		return nil, err
+	}
+	if count == 0 {
+		return nil, nil
+	}
+	pattern, quiet, pretty := c.textOr("tagmatch", "*"), c.flag("quiet", false), c.flag("pretty", false)
+	match := expression(pattern)
+	left := int(count)
+	return nil, c.Events.Listen(c.ctx, func(e event.Event) bool {
+		if !match(e.Tag) {
+			return true
+		}
+		if !quiet && c.Out != nil {
+			if _, err := fmt.Fprintf(c.Out, "%s\t%s\n", printable(e.Tag), JSON(e.Data, pretty)); err != nil {
+				return false // the terminal is gone
+			}
+		}
+		left--
+		return left != 0
+	})
+}
+
+// printable replaces control characters, which could command a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// expression matches as Salt's expr_match does.
+func expression(expr string) func(string) bool {
+	return func(s string) bool { return pattern.Expr(s, expr) }
+}
+
+func configGet(c *call) (any, error) {
+	v, ok := traverse(c.Options, strings.Split(c.text("key"), c.textOr("delimiter", ":")))
+	if ok {
+		return v, nil
+	}
+	if d, ok := c.vals["default"]; ok {
+		return d, nil
+	}
+	return "", nil
+}
+
+// traverse follows keys through maps and lists
+// (salt/utils/data.py traverse_dict_and_list).
+func traverse(v any, keys []string) (any, bool) {
+	for _, k := range keys {
+		n, err := strconv.ParseInt(k, 10, 64)
+		isNumber := err == nil
+		switch x := v.(type) {
+		case *msgpack.Map:
+			next, ok := x.Get(k)
+			if !ok && isNumber {
+				next, ok = x.GetAny(n)
+			}
+			if !ok {
+				return nil, false
+			}
+			v = next
+		case []any:
+			i := slices.IndexFunc(x, func(e any) bool {
+				m, ok := e.(*msgpack.Map)
+				if !ok {
+					return false
+				}
+				if isNumber {
+					_, ok = m.GetAny(n)
+				} else {
+					_, ok = m.Get(k)
+				}
+				return ok
+			})
+			switch {
+			case i >= 0 && isNumber:
+				v, _ = x[i].(*msgpack.Map).GetAny(n)
+			case i >= 0:
+				v, _ = x[i].(*msgpack.Map).Get(k)
+			case isNumber && n >= 0 && n < int64(len(x)):
+				v = x[n]
+			case isNumber && n < 0 && -n <= int64(len(x)):
+				v = x[int64(len(x))+n]
+			default:
+				return nil, false
+			}
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// matchCompound never fails, as in Salt: the answer to a broken expression is
+// that it does not match.
+func matchCompound(c *call) (any, error) {
+	if err := need("targets", c.Targets == nil); err != nil {
+		return nil, err
+	}
+	id := c.text("minion_id")
+	ids, err := c.Targets.MatchExact(c.text("expr"))
+	if err == nil && slices.Contains(ids, id) {
+		return msgpack.NewMap("res", id), nil
+	}
+	return msgpack.NewMap("res", false), nil
+}
+
+func errorError(c *call) (any, error) {
+	if name, ok := c.vals["name"]; ok && name != nil {
+		return nil, &Exception{text(name), c.text("message")}
+	}
+	return &msgpack.Map{}, nil
+}

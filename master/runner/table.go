@@ -1,0 +1,161 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// ErrUnavailable means that the master was built without what a runner needs.
+var ErrUnavailable = errors.New("not available on this master")
+
+// UnknownError means that there is no such runner. Its text is Salt's.
+type UnknownError struct{ Name string }
+
+func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
+
+// ArgumentError means that the arguments do not fit. Its text is Salt's.
+type ArgumentError struct{ Reason string }
+
+func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
+
+// Exception is an error that a caller asked for by name (error.error).
+type Exception struct{ Name, Message string }
+
+func (e *Exception) Error() string { return e.Name + ": " + e.Message }
+
+// Func is a runner. kwargs may be nil.
+type Func func(ctx context.Context, env *Env, args []any, kwargs *msgpack.Map) (any, error)
+
+// Table maps names to runners.
+type Table struct{ funcs map[string]Func }
+
+// New makes the table of all runners in this package.
+func New() *Table {
+	t := &Table{funcs: map[string]Func{}}
+	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, pillarDefs, miscDefs} {
+		for name, d := range defs() {
+			t.funcs[name] = d.bound(name)
+		}
+	}
+	return t
+}
+
+// Add adds or replaces a runner. It must not be called while others use the
+// table.
+func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
+
+// Names lists the runners in alphabetic order.
+func (t *Table) Names() []string { return slices.Sorted(maps.Keys(t.funcs)) }
+
+// Has tells whether there is such a runner.
+func (t *Table) Has(name string) bool { return t.funcs[name] != nil }
+
+// Call calls a runner. Errors of type *UnknownError and *ArgumentError are the
+// caller's mistakes.
+func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwargs *msgpack.Map) (any, error) {
+	f := t.funcs[name]
+	if f == nil {
+		return nil, &UnknownError{name}
+	}
+	ret, err := f(ctx, env, args, kwargs)
+	if err != nil {
+		var unknown *UnknownError
+		var argument *ArgumentError
+		if !errors.As(err, &unknown) && !errors.As(err, &argument) {
+			err = fmt.Errorf("runner %s: %w", name, err)
+		}
+		return nil, err
+	}
+	return ret, nil
+}
+
+// def describes a runner by the parameters of the Python function. Params are
+// in order; one with "=" has a default, which bound leaves nil. "*" and "**"
+// at the end take what is left over.
+type def struct {
+	params string
+	do     func(*call) (any, error)
+}
+
+// call is one call with its arguments bound.
+type call struct {
+	*Env
+	ctx    context.Context
+	vals   map[string]any
+	args   []any        // left over
+	kwargs *msgpack.Map // left over, never nil
+}
+
+func (d def) bound(name string) Func {
+	short := name[strings.IndexByte(name, '.')+1:]
+	return func(ctx context.Context, env *Env, args []any, kwargs *msgpack.Map) (any, error) {
+		c := &call{Env: env, ctx: ctx, vals: map[string]any{}, kwargs: &msgpack.Map{}}
+		if err := c.bind(short, strings.Fields(d.params), args, kwargs); err != nil {
+			return nil, err
+		}
+		return d.do(c)
+	}
+}
+
+func (c *call) bind(short string, params []string, args []any, kwargs *msgpack.Map) error {
+	rest, more := false, false
+	var names, missing []string
+	optional := map[string]bool{}
+	for _, p := range params {
+		switch p {
+		case "*":
+			rest = true
+		case "**":
+			more = true
+		default:
+			n, opt := strings.CutSuffix(p, "=")
+			names = append(names, n)
+			optional[n] = opt
+		}
+	}
+	for i, a := range args {
+		switch {
+		case i < len(names):
+			c.vals[names[i]] = a
+		case rest:
+			c.args = append(c.args, a)
+		default:
+			return &ArgumentError{fmt.Sprintf("%s() takes %d positional arguments but %d were given", short, len(names), len(args))}
+		}
+	}
+	for k, v := range kwargs.All() {
+		name, ok := k.(string)
+		_, given := c.vals[name]
+		_, known := optional[name]
+		switch {
+		case !ok || strings.HasPrefix(name, "__"):
+		case known && given:
+			return &ArgumentError{fmt.Sprintf("%s() got multiple values for argument '%s'", short, name)}
+		case known:
+			c.vals[name] = v
+		case more:
+			c.kwargs.Set(k, v)
+		default:
+			return &ArgumentError{fmt.Sprintf("%s() got an unexpected keyword argument '%s'", short, name)}
+		}
+	}
+	for _, n := range names {
+		if _, given := c.vals[n]; !given && !optional[n] {
+			missing = append(missing, "'"+n+"'")
+		}
+	}
+	if len(missing) > 0 {
+		plural := ""
+		if len(missing) > 1 {
+			plural = "s"
+		}
+		return &ArgumentError{fmt.Sprintf("%s() missing %d required positional argument%s: %s", short, len(missing), plural, strings.Join(missing, " and "))}
+	}
+	return nil
+}

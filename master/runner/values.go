@@ -1,0 +1,172 @@
+package runner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// text is an argument as text; nil and missing are "". Numbers come from a
+// command line that looks like YAML.
+func (c *call) text(name string) string { return text(c.vals[name]) }
+
+func text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case int:
+		return strconv.Itoa(v)
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	}
+	return fmt.Sprint(v)
+}
+
+func (c *call) textOr(name, def string) string {
+	if s := c.text(name); s != "" {
+		return s
+	}
+	return def
+}
+
+// flag is an argument as Python's truth, def when it is missing.
+func (c *call) flag(name string, def bool) bool {
+	v, ok := c.vals[name]
+	if !ok {
+		return def
+	}
+	return truth(v)
+}
+
+// truth is Python's bool().
+func truth(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case []byte:
+		return len(v) > 0
+	case int64:
+		return v != 0
+	case int:
+		return v != 0
+	case uint64:
+		return v != 0
+	case float64:
+		return v != 0
+	case []any:
+		return len(v) > 0
+	case *msgpack.Map:
+		return v.Len() > 0
+	}
+	return true
+}
+
+// number is an argument as a number.
+func (c *call) number(name string, def float64) (float64, error) {
+	switch v := c.vals[name].(type) {
+	case nil:
+		return def, nil
+	case int64:
+		return float64(v), nil
+	case int:
+		return float64(v), nil
+	case float64:
+		return v, nil
+	case string:
+		if f, err := strconv.ParseFloat(v, 64); err == nil {
+			return f, nil
+		}
+	}
+	return 0, &ArgumentError{fmt.Sprintf("%s must be a number", name)}
+}
+
+// seconds is an argument as a duration; zero when it is missing.
+func (c *call) seconds(name string) (time.Duration, error) {
+	f, err := c.number(name, 0)
+	if err != nil || f < 0 || f > 1e6 {
+		return 0, &ArgumentError{fmt.Sprintf("%s must be a number of seconds", name)}
+	}
+	return time.Duration(f * float64(time.Second)), nil
+}
+
+// split turns a list or a text with commas into texts (salt/utils/args.py
+// split_input); nil gives nil.
+func split(v any) []string {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case []any:
+		out := make([]string, len(v))
+		for i := range v {
+			out[i] = text(v[i])
+		}
+		return out
+	case []string:
+		return v
+	}
+	parts := strings.Split(text(v), ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+func list(s []string) []any {
+	out := make([]any, len(s))
+	for i := range s {
+		out[i] = s[i]
+	}
+	return out
+}
+
+// sortedMap makes a map with its keys in order.
+func sortedMap[V any](m map[string]V) *msgpack.Map {
+	out := &msgpack.Map{}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out.Set(k, any(m[k]))
+	}
+	return out
+}
+
+func get(m *msgpack.Map, key string) any {
+	v, _ := m.Get(key)
+	return v
+}
+
+func (c *call) progress(kv ...any) {
+	if c.Progress != nil {
+		c.Progress(msgpack.NewMap(kv...))
+	}
+}
+
+// show reports progress if the caller asked for it.
+func (c *call) show(format string, args ...any) {
+	if c.flag("display_progress", false) {
+		c.progress("message", fmt.Sprintf(format, args...))
+	}
+}
+
+func need(what string, missing bool) error {
+	if missing {
+		return fmt.Errorf("%s: %w", what, ErrUnavailable)
+	}
+	return nil
+}

@@ -1,0 +1,383 @@
+package saltyaml
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/master/msgpack"
+)
+
+// Short forms of the tags, as the parser gives them.
+const (
+	tagNull      = "!!null"
+	tagBool      = "!!bool"
+	tagInt       = "!!int"
+	tagFloat     = "!!float"
+	tagStr       = "!!str"
+	tagBinary    = "!!binary"
+	tagTimestamp = "!!timestamp"
+	tagMerge     = "!!merge"
+	tagValue     = "!!value"
+	tagSeq       = "!!seq"
+	tagMap       = "!!map"
+	tagSet       = "!!set"
+	tagOmap      = "!!omap"
+	tagPairs     = "!!pairs"
+	tagUnicode   = "!!python/unicode"
+)
+
+type pair struct{ key, val *yaml.Node }
+
+// constructor turns nodes into values. Its budget counts every value made,
+// so that neither aliases nor merge keys can multiply.
+type constructor struct {
+	limits Limits
+	nodes  int
+	depth  int
+	merged map[*yaml.Node][]pair
+	open   map[*yaml.Node]bool // containers being built: an alias into one is a loop
+}
+
+func fault(n *yaml.Node, format string, args ...any) error {
+	return &Error{Line: n.Line, Err: fmt.Errorf(format, args...)}
+}
+
+func (c *constructor) document(root *yaml.Node) (any, error) {
+	if err := c.anchors(root, make(map[string]int), 0); err != nil {
+		return nil, err
+	}
+	return c.value(root)
+}
+
+// anchors refuses an anchor that is defined twice, as PyYAML's composer
+// does.
+func (c *constructor) anchors(n *yaml.Node, seen map[string]int, depth int) error {
+	if depth > c.limits.Depth {
+		return fault(n, "%w: nested too deep", ErrLimit)
+	}
+	if n.Anchor != "" && n.Kind != yaml.AliasNode {
+		if line, dup := seen[n.Anchor]; dup {
+			return fault(n, "duplicate anchor %q, first on line %d", n.Anchor, line)
+		}
+		seen[n.Anchor] = n.Line
+	}
+	for _, s := range n.Content {
+		if err := c.anchors(s, seen, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func resolved(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// spend takes n values off the budget.
+func (c *constructor) spend(at *yaml.Node, n int) error {
+	if c.nodes -= n; c.nodes < 0 {
+		return fault(at, "%w: more than %d values, aliases expanded", ErrLimit, c.limits.Nodes)
+	}
+	return nil
+}
+
+// value builds what a node stands for.
+func (c *constructor) value(n *yaml.Node) (any, error) {
+	n = resolved(n)
+	if err := c.spend(n, 1); err != nil {
+		return nil, err
+	}
+	tag := tagOf(n)
+	switch tag {
+	case tagNull, tagBool, tagInt, tagFloat, tagStr, tagUnicode, tagBinary, tagTimestamp:
+		text, err := c.scalar(n)
+		if err != nil {
+			return nil, err
+		}
+		v, err := scalarValue(tag, text)
+		if err != nil {
+			return nil, fault(n, "%w", err)
+		}
+		return v, nil
+	case tagSeq, tagMap, tagSet, tagOmap, tagPairs:
+	default:
+		return nil, fault(n, "could not determine a constructor for the tag %q", longTag(tag))
+	}
+	if c.open[n] {
+		return nil, fault(n, "an alias contains itself")
+	}
+	if c.depth++; c.depth > c.limits.Depth {
+		return nil, fault(n, "%w: nested too deep", ErrLimit)
+	}
+	c.open[n] = true
+	defer func() { delete(c.open, n); c.depth-- }()
+	switch tag {
+	case tagSeq:
+		return c.sequence(n)
+	case tagMap:
+		return c.mapping(n)
+	case tagSet:
+		return c.set(n)
+	default:
+		return c.pairs(n, tag)
+	}
+}
+
+// scalar is the text of a scalar, or of the "=" key of a map.
+func (c *constructor) scalar(n *yaml.Node) (string, error) {
+	for hops := 0; n.Kind == yaml.MappingNode && hops < c.limits.Depth; hops++ {
+		var def *yaml.Node
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if tagOf(resolved(n.Content[i])) == tagValue {
+				def = resolved(n.Content[i+1])
+				break
+			}
+		}
+		if def == nil {
+			break
+		}
+		n = def
+	}
+	if n.Kind != yaml.ScalarNode {
+		return "", fault(n, "expected a scalar, but found a %s", kind(n))
+	}
+	return n.Value, nil
+}
+
+func (c *constructor) sequence(n *yaml.Node) (any, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, fault(n, "expected a sequence, but found a %s", kind(n))
+	}
+	l := make([]any, 0, len(n.Content))
+	for _, s := range n.Content {
+		v, err := c.value(s)
+		if err != nil {
+			return nil, err
+		}
+		l = append(l, v)
+	}
+	return l, nil
+}
+
+func (c *constructor) mapping(n *yaml.Node) (*msgpack.Map, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, fault(n, "expected a mapping, but found a %s", kind(n))
+	}
+	pairs, err := c.flatten(n)
+	if err != nil {
+		return nil, err
+	}
+	m := &msgpack.Map{}
+	seen := make(map[any]struct{}, len(pairs))
+	for _, p := range pairs {
+		k, err := c.key(p.key)
+		if err != nil {
+			return nil, err
+		}
+		v, err := c.value(p.val)
+		if err != nil {
+			return nil, err
+		}
+		id := identity(k)
+		if _, dup := seen[id]; dup {
+			return nil, fault(p.key, "found conflicting ID '%v'", k)
+		}
+		seen[id] = struct{}{}
+		m.Set(k, v)
+	}
+	return m, nil
+}
+
+// key builds a map key. Integers beyond 64 bits and bytes become text.
+func (c *constructor) key(n *yaml.Node) (any, error) {
+	if r := resolved(n); tagOf(r) == tagValue {
+		return r.Value, c.spend(r, 1)
+	}
+	k, err := c.value(n)
+	if err != nil {
+		return nil, err
+	}
+	switch k := k.(type) {
+	case []byte:
+		return string(k), nil
+	case *big.Int:
+		return k.String(), nil
+	case float64:
+		if math.IsNaN(k) {
+			return nil, fault(n, "not-a-number cannot be a key")
+		}
+	case []any:
+		return nil, fault(n, "found unacceptable key: a list cannot be a key")
+	case *msgpack.Map:
+		return nil, fault(n, "found unacceptable key: a mapping cannot be a key (double curly braces?)")
+	}
+	return k, nil
+}
+
+// identity makes keys equal that are equal in Python: 1, 1.0 and true.
+func identity(k any) any {
+	switch k := k.(type) {
+	case bool:
+		if k {
+			return int64(1)
+		}
+		return int64(0)
+	case float64:
+		if k == math.Trunc(k) && math.Abs(k) < 1<<53 {
+			return int64(k)
+		}
+	}
+	return k
+}
+
+// flatten gives the pairs of a mapping with its merge keys carried out:
+// merged pairs first, without those whose key the mapping has itself. As in
+// Salt, pairs of two merged mappings may meet; that is a duplicate key.
+func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
+	if done, ok := c.merged[n]; ok {
+		if done == nil {
+			return nil, fault(n, "a merge key contains itself")
+		}
+		return done, nil
+	}
+	c.merged[n] = nil
+	own := make([]pair, 0, len(n.Content)/2)
+	var merge []pair
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		p := pair{resolved(n.Content[i]), resolved(n.Content[i+1])}
+		if tagOf(p.key) != tagMerge {
+			own = append(own, p)
+			continue
+		}
+		more, err := c.mergeValue(p.val)
+		if err != nil {
+			return nil, err
+		}
+		merge = append(merge, more...)
+	}
+	if len(merge) > 0 {
+		has := make(map[string]bool, len(own))
+		for _, p := range own {
+			if p.key.Kind == yaml.ScalarNode {
+				has[p.key.Value] = true
+			}
+		}
+		all := make([]pair, 0, len(merge)+len(own))
+		for _, p := range merge {
+			if p.key.Kind != yaml.ScalarNode || !has[p.key.Value] {
+				all = append(all, p)
+			}
+		}
+		own = append(all, own...)
+	}
+	c.merged[n] = own
+	return own, nil
+}
+
+func (c *constructor) mergeValue(v *yaml.Node) ([]pair, error) {
+	switch v.Kind {
+	case yaml.MappingNode:
+		ps, err := c.flatten(v)
+		if err != nil {
+			return nil, err
+		}
+		return ps, c.spend(v, len(ps))
+	case yaml.SequenceNode:
+		var out []pair
+		for i := len(v.Content) - 1; i >= 0; i-- {
+			s := resolved(v.Content[i])
+			if s.Kind != yaml.MappingNode {
+				return nil, fault(s, "expected a mapping for merging, but found a %s", kind(s))
+			}
+			ps, err := c.flatten(s)
+			if err != nil {
+				return nil, err
+			}
+			if err := c.spend(s, len(ps)+1); err != nil {
+				return nil, err
+			}
+			out = append(out, ps...)
+		}
+		return out, nil
+	}
+	return nil, fault(v, "expected a mapping or list of mappings for merging, but found a %s", kind(v))
+}
+
+func (c *constructor) set(n *yaml.Node) (any, error) {
+	m, err := c.mapping(n)
+	if err != nil {
+		return nil, err
+	}
+	l := make([]any, 0, m.Len())
+	for k := range m.All() {
+		l = append(l, k)
+	}
+	return l, nil
+}
+
+// pairs builds !!omap and !!pairs: a list of lists of two.
+func (c *constructor) pairs(n *yaml.Node, tag string) (any, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, fault(n, "expected a sequence for %s, but found a %s", tag, kind(n))
+	}
+	l := make([]any, 0, len(n.Content))
+	for _, s := range n.Content {
+		s = resolved(s)
+		if s.Kind != yaml.MappingNode || len(s.Content) != 2 {
+			return nil, fault(s, "expected a mapping of length 1 for %s", tag)
+		}
+		k, err := c.value(s.Content[0])
+		if err != nil {
+			return nil, err
+		}
+		v, err := c.value(s.Content[1])
+		if err != nil {
+			return nil, err
+		}
+		l = append(l, []any{k, v})
+	}
+	return l, nil
+}
+
+// tagOf is the tag of a node by Salt's rules, whatever the parser made of it.
+func tagOf(n *yaml.Node) string {
+	if n.Style&yaml.TaggedStyle != 0 {
+		return n.Tag
+	}
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return tagSeq
+	case yaml.MappingNode:
+		return tagMap
+	}
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		return tagStr
+	}
+	return plainTag(n.Value)
+}
+
+func kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return "scalar"
+	case yaml.SequenceNode:
+		return "sequence"
+	case yaml.MappingNode:
+		return "mapping"
+	}
+	return "node"
+}
+
+func longTag(t string) string {
+	if s, ok := strings.CutPrefix(t, "!!"); ok {
+		return "tag:yaml.org,2002:" + s
+	}
+	return t
+}

@@ -1,0 +1,222 @@
+package saltyaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits bound what Decode accepts.
+type Limits struct {
+	Bytes int // length of the text
+	Depth int // containers inside containers
+	Nodes int // values in all after aliases are expanded, keys included
+}
+
+// DefaultLimits suit configuration, SLS files and command lines: 8 MiB of
+// text, 64 levels, one million values.
+func DefaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
+
+// ErrLimit means that a document is larger, deeper or, through its aliases,
+// more numerous than allowed.
+var ErrLimit = errors.New("document exceeds the limits")
+
+// Error is a fault in a document and where it is.
+type Error struct {
+	Name string // as given to Decode, usually a path
+	Line int    // from 1; 0 when not known
+	Err  error
+}
+
+// Error gives the fault in the form name:line: text.
+func (e *Error) Error() string {
+	if e.Line <= 0 {
+		return e.Name + ": " + e.Err.Error()
+	}
+	return e.Name + ":" + strconv.Itoa(e.Line) + ": " + e.Err.Error()
+}
+
+// Unwrap gives the fault without its place.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Decode reads the only document of b within DefaultLimits. The name stands
+// in errors. No document at all, and an empty one, are nil. Every error is
+// an *Error.
+func Decode(b []byte, name string) (any, error) {
+	return DecodeLimited(b, name, DefaultLimits())
+}
+
+// DecodeLimited is Decode with limits of the caller's choice.
+func DecodeLimited(b []byte, name string, l Limits) (any, error) {
+	if len(b) > l.Bytes {
+		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLimit, len(b), l.Bytes)}
+	}
+	if n := estimate(b); n > l.Nodes {
+		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", ErrLimit, n, l.Nodes)}
+	}
+	root, err := parse(b)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			e.Name = name
+			return nil, e
+		}
+		return nil, &Error{name, 0, err}
+	}
+	if root == nil {
+		return nil, nil
+	}
+	c := constructor{limits: l, nodes: l.Nodes, merged: make(map[*yaml.Node][]pair), open: make(map[*yaml.Node]bool)}
+	v, err := c.document(root)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			e.Name = name
+			return nil, e
+		}
+		return nil, &Error{name, 0, err}
+	}
+	return v, nil
+}
+
+// estimate is an upper bound, cheap to get, of the nodes that the parser
+// would allocate: it takes about 200 bytes for each, whatever its text.
+func estimate(b []byte) int {
+	n := 1
+	for i, c := range b {
+		switch c {
+		case ',', '[', '{':
+			n++
+		case '-', ':', '?':
+			if i+1 == len(b) || b[i+1] <= ' ' || b[i+1] == ',' || b[i+1] == ']' || b[i+1] == '}' {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// parse gives the content of the only document, nil when there is none.
+func parse(b []byte) (root *yaml.Node, err error) {
+	defer func() {
+		// The library reports some malformed input by panicking with a text.
+		if r := recover(); r != nil {
+			root, err = nil, fmt.Errorf("cannot parse: %v", r)
+		}
+	}()
+	if err := printable(b); err != nil {
+		return nil, err
+	}
+	d := yaml.NewDecoder(bytes.NewReader(version11(b)))
+	var doc, next yaml.Node
+	if err := d.Decode(&doc); err == io.EOF {
+		return nil, nil
+	} else if err != nil {
+		return nil, syntax(err)
+	}
+	switch err := d.Decode(&next); {
+	case err == io.EOF:
+	case err != nil:
+		return nil, syntax(err)
+	default:
+		return nil, &Error{Line: next.Line, Err: errors.New("expected a single document, but another one begins here")}
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+// version11 lets a document that declares YAML 1.2 pass: libyaml, which Salt
+// uses, reads it by the rules of 1.1, the library refuses it.
+func version11(b []byte) []byte {
+	const v12 = "%YAML 1.2"
+	for off := 0; off < len(b); {
+		line := b[off:]
+		if n := bytes.IndexByte(line, '\n'); n >= 0 {
+			line = line[:n+1]
+		}
+		switch {
+		case bytes.HasPrefix(line, []byte(v12)):
+			c := bytes.Clone(b)
+			c[off+len(v12)-1] = '1'
+			return c
+		case line[0] != '%' && line[0] != '#' && len(bytes.TrimSpace(line)) > 0:
+			return b
+		}
+		off += len(line)
+	}
+	return b
+}
+
+// syntax takes "yaml: line 3: text" apart.
+func syntax(err error) error {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	rest, ok := strings.CutPrefix(msg, "line ")
+	if !ok {
+		if fromZero(msg) {
+			return &Error{Line: 1, Err: errors.New(msg)}
+		}
+		return &Error{Err: errors.New(msg)}
+	}
+	num, text, ok := strings.Cut(rest, ": ")
+	n, aerr := strconv.Atoi(num)
+	if !ok || aerr != nil {
+		return &Error{Err: errors.New(msg)}
+	}
+	if fromZero(text) {
+		n++
+	}
+	return &Error{Line: n, Err: errors.New(text)}
+}
+
+// fromZero knows the faults whose lines the library counts from zero, leaving
+// out the first: those of its parser, not of its scanner.
+func fromZero(text string) bool {
+	rest, ok := strings.CutPrefix(text, "did not find expected ")
+	switch rest {
+	case "node content", "key", "',' or ']'", "',' or '}'", "'-' indicator", "<document start>":
+		return ok
+	}
+	return false
+}
+
+// printable refuses what YAML 1.1 does not allow in a stream. The parser
+// lets some of it pass. Text in UTF-16 is left to the parser.
+func printable(b []byte) error {
+	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
+		return nil
+	}
+	line := 1
+	for i := 0; i < len(b); {
+		c := b[i]
+		if c >= 0x20 && c < 0x7f {
+			i++
+			continue
+		}
+		if c < utf8.RuneSelf {
+			if c == '\n' {
+				line++
+			} else if c != '\t' && c != '\r' {
+				return &Error{Line: line, Err: fmt.Errorf("unacceptable character #x%04x", c)}
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return &Error{Line: line, Err: errors.New("text is not valid UTF-8")}
+		}
+		if r != 0x85 && r < 0xa0 || r == 0xfffe || r == 0xffff {
+			return &Error{Line: line, Err: fmt.Errorf("unacceptable character #x%04x", r)}
+		}
+		i += n
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package saltyaml
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// Style says how to write a document. The zero Style is the block style of
+// Salt's yaml outputter (salt/output/yaml_out.py).
+type Style struct {
+	Indent   int  // columns per level; values outside 2..9 mean 2
+	Flow     bool // everything in [] and {}
+	KeepKeys bool // write keys in the order of the map; otherwise sorted, as PyYAML does with a dict
+}
+
+// maxEncodeDepth bounds values that were built by us, against loops.
+const maxEncodeDepth = 200
+
+// Encode writes v as Salt's yaml outputter does. Besides the values that
+// Decode returns it takes int, []string, map[string]any and map[string]string.
+func Encode(v any) ([]byte, error) { return EncodeStyle(v, Style{}) }
+
+// EncodeStyle is Encode in another style.
+func EncodeStyle(v any, s Style) ([]byte, error) {
+	if s.Indent < 2 || s.Indent > 9 {
+		s.Indent = 2
+	}
+	e := emitter{style: s, indent: -1, whitespace: true, indention: true}
+	if err := e.node(v, place{}, 0); err != nil {
+		return nil, fmt.Errorf("write yaml: %w", err)
+	}
+	e.writeIndent()
+	return e.out, nil
+}
+
+// place is where in the document a node stands.
+type place struct {
+	mapping   bool // value or key of a map
+	simpleKey bool
+}
+
+// atom is a scalar ready to be written.
+type atom struct {
+	text    string
+	tag     string // written before the text, "" for none
+	plain   bool   // the plain form would be read as the same value
+	literal bool   // block literal where the place allows it
+}
+
+// scalarAtom gives the text of a scalar, or false for a container.
+func scalarAtom(v any) (atom, bool, error) {
+	plain := func(s string) (atom, bool, error) { return atom{text: s, plain: true}, true, nil }
+	switch v := v.(type) {
+	case nil:
+		return plain("null")
+	case bool:
+		return plain(strconv.FormatBool(v))
+	case int:
+		return plain(strconv.Itoa(v))
+	case int64:
+		return plain(strconv.FormatInt(v, 10))
+	case uint64:
+		return plain(strconv.FormatUint(v, 10))
+	case *big.Int:
+		return plain(v.String())
+	case float64:
+		return plain(floatText(v))
+	case string:
+		return atom{text: v, plain: plainTag(v) == tagStr && !timestamp(v)}, true, nil
+	case []byte:
+		return atom{text: base64Lines(v), tag: "!!binary", literal: true}, true, nil
+	case []any, []string, *msgpack.Map, map[string]any, map[string]string:
+		return atom{}, false, nil
+	case msgpack.Ext:
+		return plain("NULL") // what Salt's dumper writes for types it does not know
+	}
+	return atom{}, false, fmt.Errorf("cannot write %T", v)
+}
+
+// floatText is Python's repr of a float with ".0" put before an exponent
+// that has no fraction.
+func floatText(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return ".nan"
+	case math.IsInf(f, 1):
+		return ".inf"
+	case math.IsInf(f, -1):
+		return "-.inf"
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		s := strconv.FormatFloat(f, 'e', -1, 64)
+		if !strings.Contains(s, ".") {
+			s = strings.Replace(s, "e", ".0e", 1)
+		}
+		return s
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// base64Lines is Python's base64.encodebytes: lines of 76 characters.
+func base64Lines(b []byte) string {
+	s := base64.StdEncoding.EncodeToString(b)
+	var out strings.Builder
+	for len(s) > 76 {
+		out.WriteString(s[:76] + "\n")
+		s = s[76:]
+	}
+	if s != "" {
+		out.WriteString(s + "\n")
+	}
+	return out.String()
+}
+
+// timestamp matches the pattern that PyYAML takes for a date or a time, so
+// that such text is quoted.
+func timestamp(s string) bool {
+	num := func(lo, hi int) bool {
+		n := min(span(s, digit), hi)
+		s = s[n:]
+		return n >= lo
+	}
+	lit := func(c byte) bool {
+		if s == "" || s[0] != c {
+			return false
+		}
+		s = s[1:]
+		return true
+	}
+	blank := func(c byte) bool { return c == ' ' || c == '\t' }
+	if len(s) == 10 && digit(s[5]) && digit(s[6]) && digit(s[8]) && digit(s[9]) && span(s, digit) == 4 && s[4] == '-' && s[7] == '-' {
+		return true
+	}
+	if span(s, digit) != 4 || !num(4, 4) || !lit('-') || !num(1, 2) || !lit('-') || !num(1, 2) {
+		return false
+	}
+	if n := span(s, blank); n > 0 {
+		s = s[n:]
+	} else if !lit('T') && !lit('t') {
+		return false
+	}
+	if !num(1, 2) || !lit(':') || !num(2, 2) || !lit(':') || !num(2, 2) {
+		return false
+	}
+	if lit('.') {
+		s = s[span(s, digit):]
+	}
+	if s == "" {
+		return true
+	}
+	s = s[span(s, blank):]
+	if lit('Z') {
+		return s == ""
+	}
+	if !lit('+') && !lit('-') || !num(1, 2) {
+		return false
+	}
+	return s == "" || lit(':') && num(2, 2) && s == ""
+}
+
+type item struct{ key, val any }
+
+// items lists the pairs of any map in the order in which to write them.
+func items(v any, keep bool) []item {
+	var l []item
+	switch v := v.(type) {
+	case *msgpack.Map:
+		for k, x := range v.All() {
+			l = append(l, item{k, x})
+		}
+	case map[string]any:
+		for k, x := range v {
+			l = append(l, item{k, x})
+		}
+		keep = false
+	case map[string]string:
+		for k, x := range v {
+			l = append(l, item{k, x})
+		}
+		keep = false
+	}
+	if !keep {
+		sortItems(l)
+	}
+	return l
+}
+
+// sortItems sorts when Python could: all text, or all numbers.
+func sortItems(l []item) {
+	texts, numbers := 0, 0
+	for _, it := range l {
+		switch it.key.(type) {
+		case string:
+			texts++
+		case bool, int64, uint64, float64:
+			numbers++
+		}
+	}
+	switch len(l) {
+	case texts:
+		slices.SortStableFunc(l, func(a, b item) int { return strings.Compare(a.key.(string), b.key.(string)) })
+	case numbers:
+		sort.SliceStable(l, func(i, j int) bool { return number(l[i].key).Cmp(number(l[j].key)) < 0 })
+	}
+}
+
+func number(k any) *big.Float {
+	switch k := k.(type) {
+	case bool:
+		if k {
+			return big.NewFloat(1)
+		}
+	case int64:
+		return new(big.Float).SetInt64(k)
+	case uint64:
+		return new(big.Float).SetUint64(k)
+	case float64:
+		if !math.IsNaN(k) {
+			return new(big.Float).SetFloat64(k)
+		}
+	}
+	return new(big.Float)
+}
+
+func listItems(v any) []any {
+	switch v := v.(type) {
+	case []any:
+		return v
+	case []string:
+		l := make([]any, len(v))
+		for i := range v {
+			l[i] = v[i]
+		}
+		return l
+	}
+	return nil
+}
+
+var errDepth = errors.New("value is nested too deep")

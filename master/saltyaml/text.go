@@ -1,0 +1,223 @@
+package saltyaml
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// traits tell in which forms a text can be written so that it is read back
+// unchanged; the rules are those of libyaml's emitter.
+type traits struct {
+	multiline  bool
+	flowPlain  bool
+	blockPlain bool
+	single     bool
+	block      bool
+}
+
+func isBreak(r rune) bool {
+	return r == '\n' || r == '\r' || r == 0x85 || r == 0x2028 || r == 0x2029
+}
+
+func printableRune(r rune) bool {
+	return r == '\n' || r >= 0x20 && r <= 0x7e || r >= 0xa0 && r <= 0xd7ff ||
+		r >= 0xe000 && r <= 0xfffd && r != 0xfeff
+}
+
+func analyse(s string) traits {
+	if s == "" {
+		return traits{blockPlain: true, single: true}
+	}
+	var inFlow, inBlock, breaks, special, edge, trailingSpace, breakSpace, spaceBreak bool
+	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") {
+		inFlow, inBlock = true, true
+	}
+	both := func() { inFlow, inBlock = true, true }
+	blank := func(r rune) bool { return r == ' ' || r == '\t' || r == 0 || isBreak(r) }
+	before, wasSpace, wasBreak := true, false, false
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		after := true // white space or the end follows
+		last := i+n == len(s)
+		if !last {
+			next, _ := utf8.DecodeRuneInString(s[i+n:])
+			after = blank(next)
+		}
+		switch {
+		case i == 0 && strings.ContainsRune("#,[]{}&*!|>'\"%@`", r):
+			both()
+		case r == ':', i == 0 && r == '?':
+			inFlow = true
+			inBlock = inBlock || after
+		case i == 0 && r == '-' && after:
+			both()
+		case strings.ContainsRune(",?[]{}", r):
+			inFlow = true
+		case r == '#' && before:
+			both()
+		}
+		if !printableRune(r) || r == utf8.RuneError && n == 1 {
+			special = true
+		}
+		switch {
+		case r == ' ':
+			edge = edge || i == 0 || last
+			trailingSpace = trailingSpace || last
+			breakSpace = breakSpace || wasBreak
+			wasSpace, wasBreak = true, false
+		case isBreak(r):
+			breaks = true
+			edge = edge || i == 0 || last
+			spaceBreak = spaceBreak || wasSpace
+			wasSpace, wasBreak = false, true
+		default:
+			wasSpace, wasBreak = false, false
+		}
+		before = blank(r)
+		i += n
+	}
+	plain := !edge && !breakSpace && !spaceBreak && !special && !breaks
+	return traits{
+		multiline:  breaks,
+		flowPlain:  plain && !inFlow,
+		blockPlain: plain && !inBlock,
+		single:     !breakSpace && !spaceBreak && !special,
+		block:      !trailingSpace && !spaceBreak && !special,
+	}
+}
+
+// foldable tells whether the space at s[i] may become a line break.
+func foldable(s string, i int) bool { return i+1 >= len(s) || s[i+1] != ' ' }
+
+func (e *emitter) plain(s string, split bool) {
+	if !e.whitespace {
+		e.put(" ")
+	}
+	spaces := false
+	for i, r := range s {
+		if r != ' ' {
+			e.put(string(r))
+			e.indention, spaces = false, false
+			continue
+		}
+		if split && !spaces && e.column > bestWidth && foldable(s, i) {
+			e.writeIndent()
+		} else {
+			e.put(" ")
+		}
+		spaces = true
+	}
+	e.whitespace, e.indention = false, false
+}
+
+func (e *emitter) singleQuoted(s string, split bool) {
+	e.indicator("'", true, false, false)
+	spaces, breaks := false, false
+	for i, r := range s {
+		switch {
+		case r == ' ':
+			if split && !spaces && e.column > bestWidth && i > 0 && i < len(s)-1 && foldable(s, i) {
+				e.writeIndent()
+			} else {
+				e.put(" ")
+			}
+			spaces = true
+		case isBreak(r):
+			if !breaks && r == '\n' {
+				e.lineBreak()
+			}
+			e.breakAs(r)
+			e.indention, breaks = true, true
+		default:
+			if breaks {
+				e.writeIndent()
+			}
+			if r == '\'' {
+				e.put("'")
+			}
+			e.put(string(r))
+			e.indention, spaces, breaks = false, false, false
+		}
+	}
+	if breaks {
+		e.writeIndent()
+	}
+	e.indicator("'", false, false, false)
+	e.whitespace, e.indention = false, false
+}
+
+func (e *emitter) breakAs(r rune) {
+	if r == '\n' {
+		e.lineBreak()
+		return
+	}
+	e.put(string(r))
+	e.column = 0
+}
+
+func escape(r rune) string {
+	const from, to = "\x00\x07\x08\t\n\x0b\x0c\r\x1b\"\\\u0085\u00a0\u2028\u2029", `0abtnvfre"\N_LP`
+	n := 0
+	for _, f := range from {
+		if f == r {
+			return `\` + to[n:n+1]
+		}
+		n++
+	}
+	switch {
+	case r <= 0xff:
+		return fmt.Sprintf(`\x%02X`, r)
+	case r <= 0xffff:
+		return fmt.Sprintf(`\u%04X`, r)
+	}
+	return fmt.Sprintf(`\U%08X`, r)
+}
+
+func (e *emitter) doubleQuoted(s string, split bool) {
+	e.indicator("\"", true, false, false)
+	spaces := false
+	for i, r := range s {
+		switch {
+		case !printableRune(r) || isBreak(r) || r == '"' || r == '\\':
+			e.put(escape(r))
+			spaces = false
+		case r == ' ':
+			if split && !spaces && e.column > bestWidth && i > 0 && i < len(s)-1 {
+				e.writeIndent()
+				if !foldable(s, i) {
+					e.put(`\`)
+				}
+			} else {
+				e.put(" ")
+			}
+			spaces = true
+		default:
+			e.put(string(r))
+			spaces = false
+		}
+	}
+	e.indicator("\"", false, false, false)
+	e.whitespace, e.indention = false, false
+}
+
+// literal writes base64 lines, which never begin with a space and always end
+// with one line break.
+func (e *emitter) literal(s string) {
+	e.indicator("|", true, false, false)
+	e.lineBreak()
+	e.indention, e.whitespace = true, true
+	breaks := true
+	for _, r := range s {
+		if r == '\n' {
+			e.lineBreak()
+			e.indention, breaks = true, true
+			continue
+		}
+		if breaks {
+			e.writeIndent()
+		}
+		e.put(string(r))
+		e.indention, breaks = false, false
+	}
+}

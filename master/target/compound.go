@@ -1,0 +1,210 @@
+package target
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+type (
+	notNode struct{ a node }
+	andNode struct{ a, b node }
+	orNode  struct{ a, b node }
+)
+
+func (n notNode) match(id string) bool { return !n.a.match(id) }
+func (n andNode) match(id string) bool { return n.a.match(id) && n.b.match(id) }
+func (n orNode) match(id string) bool  { return n.a.match(id) || n.b.match(id) }
+
+func operator(word string) bool {
+	switch word {
+	case "and", "or", "not", "(", ")":
+		return true
+	}
+	return false
+}
+
+// engines are the letters before an @ (TARGET_REX of salt/utils/minions.py).
+var engines = map[byte]string{
+	'G': "grain", 'P': "grain_pcre", 'I': "pillar", 'J': "pillar_pcre",
+	'L': "list", 'N': "nodegroup", 'S': "ipcidr", 'E': "pcre",
+	'R': "range", 'T': "resource", 'M': "managing_minion",
+}
+
+// parseWord takes an operand apart: the kind of its engine ("" for a glob),
+// its own delimiter ("" for none) and its pattern.
+func parseWord(word string) (typ, delimiter, expr string) {
+	plain := func() (string, string, string) { return "", "", word }
+	if word == "" || strings.ContainsRune(word, '\n') {
+		return plain()
+	}
+	typ, ok := engines[word[0]]
+	if !ok {
+		return plain()
+	}
+	rest := word[1:]
+	if strings.IndexByte("GPIJ", word[0]) >= 0 {
+		if _, n := utf8.DecodeRuneInString(rest); n > 0 && len(rest) > n+1 && rest[n] == '@' {
+			return typ, rest[:n], rest[n+1:]
+		}
+	}
+	if len(rest) > 1 && rest[0] == '@' {
+		return typ, "", rest[1:]
+	}
+	return plain()
+}
+
+// parser builds the tree of a compound target: or binds weakest, not
+// strongest, and "a not b" means "a and not b".
+type parser struct {
+	words   []string
+	env     Env
+	exact   bool // pillar parts match exactly
+	depth   int
+	missing []string
+}
+
+func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
+	words, err := expand(words, env)
+	if err != nil {
+		return Matcher{}, err
+	}
+	p := &parser{words: words, env: env, exact: exact}
+	n, err := p.or()
+	if err != nil {
+		return Matcher{}, err
+	}
+	if len(p.words) > 0 {
+		return Matcher{}, fmt.Errorf("%w: unexpected %s", ErrInvalid, shown(p.words[0]))
+	}
+	m := Matcher{n: n, missing: p.missing}
+	switch n := n.(type) {
+	case set: // a single list, such as a nodegroup of names
+		for id := range n {
+			m.exact = append(m.exact, id)
+		}
+		slices.Sort(m.exact)
+		m.exactly = true
+	case glob:
+		if !strings.ContainsAny(string(n), "*?[") {
+			m.exact, m.exactly = []string{string(n)}, true
+		}
+	}
+	return m, nil
+}
+
+// expand puts the words of nodegroups in their place. As in Salt, a group
+// that has no groups inside is put there without parentheses.
+func expand(words []string, env Env) ([]string, error) {
+	var out []string
+	for _, w := range words {
+		if typ, _, name := parseWord(w); !operator(w) && typ == "nodegroup" {
+			inner, err := nodegroup(name, env.Nodegroups)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, inner...)
+		} else {
+			out = append(out, w)
+		}
+		if len(out) > maxWords {
+			return nil, fmt.Errorf("%w: more than %d words", ErrInvalid, maxWords)
+		}
+	}
+	return out, nil
+}
+
+func (p *parser) peek() string {
+	if len(p.words) == 0 {
+		return ""
+	}
+	return p.words[0]
+}
+
+func (p *parser) or() (node, error) {
+	a, err := p.and()
+	for err == nil && p.peek() == "or" && len(p.words) > 0 {
+		p.words = p.words[1:]
+		var b node
+		if b, err = p.and(); err == nil {
+			a = orNode{a, b}
+		}
+	}
+	return a, err
+}
+
+func (p *parser) and() (node, error) {
+	a, err := p.not()
+	for err == nil && (p.peek() == "and" || p.peek() == "not") {
+		if p.peek() == "and" {
+			p.words = p.words[1:]
+		}
+		var b node
+		if b, err = p.not(); err == nil {
+			a = andNode{a, b}
+		}
+	}
+	return a, err
+}
+
+func (p *parser) not() (node, error) {
+	if p.peek() != "not" {
+		return p.operand(false)
+	}
+	p.words = p.words[1:]
+	n, err := p.operand(true)
+	if err != nil {
+		return nil, err
+	}
+	return notNode{n}, nil
+}
+
+// operand reads a parenthesis or a word. Names of a list behind "not" are
+// not expected to have keys.
+func (p *parser) operand(negated bool) (node, error) {
+	if len(p.words) == 0 {
+		return nil, fmt.Errorf("%w: a minion is expected at the end", ErrInvalid)
+	}
+	word := p.words[0]
+	p.words = p.words[1:]
+	switch {
+	case word == "(":
+		if p.depth++; p.depth > maxNested {
+			return nil, fmt.Errorf("%w: parentheses nested more than %d deep", ErrInvalid, maxNested)
+		}
+		n, err := p.or()
+		if err != nil {
+			return nil, err
+		}
+		if p.peek() != ")" {
+			return nil, fmt.Errorf("%w: a parenthesis is not closed", ErrInvalid)
+		}
+		p.words = p.words[1:]
+		p.depth--
+		return n, nil
+	case operator(word):
+		return nil, fmt.Errorf("%w: a minion is expected before %s", ErrInvalid, shown(word))
+	}
+	typ, delimiter, expr := parseWord(word)
+	switch typ {
+	case "":
+		return glob(word), nil
+	case "list":
+		l := slices.DeleteFunc(strings.Split(expr, ","), func(s string) bool { return s == "" })
+		if !negated {
+			p.missing = append(p.missing, l...)
+		}
+		return newSet(l), nil
+	case "range", "resource", "managing_minion":
+		return nil, fmt.Errorf("%w: %s in a compound target", ErrUnsupported, shown(word))
+	case "pillar", "pillar_pcre":
+		if p.exact {
+			typ = "pillar_exact"
+		}
+	}
+	if delimiter == "" {
+		delimiter = ":" // whatever the delimiter of the request
+	}
+	return compileSimple(expr, typ, delimiter, p.env.Source)
+}

@@ -1,0 +1,174 @@
+package target
+
+import (
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// mode is how values are compared; always without regard to case.
+type mode uint8
+
+const (
+	wild  mode = iota // glob
+	regex             // regular expression, from the beginning
+	exact             // equal
+)
+
+const (
+	// maxSteps bounds the work of one match: patterns with several "*:" can
+	// be made to visit deep data again and again.
+	maxSteps = 20000
+	// maxLevels bounds the keys of one expression.
+	maxLevels = 64
+)
+
+// lookup is a grain or pillar target.
+type lookup struct {
+	expr      string
+	delimiter string
+	mode      mode
+	data      func(id string) (*msgpack.Map, bool)
+}
+
+func grains(src Source) func(string) (*msgpack.Map, bool) {
+	if src == nil {
+		return nothing
+	}
+	return src.Grains
+}
+
+func pillar(src Source) func(string) (*msgpack.Map, bool) {
+	if src == nil {
+		return nothing
+	}
+	return src.Pillar
+}
+
+func nothing(string) (*msgpack.Map, bool) { return nil, false }
+
+func newLookup(expr, delimiter string, m mode, data func(string) (*msgpack.Map, bool)) (node, error) {
+	if strings.Count(expr, delimiter) >= maxLevels {
+		return nil, ErrInvalid
+	}
+	return lookup{expr, delimiter, m, data}, nil
+}
+
+func (l lookup) match(id string) bool {
+	d, ok := l.data(id)
+	return ok && subdict(d, l.expr, l.delimiter, l.mode)
+}
+
+// subdict is salt.utils.data.subdict_match: key:value, where keys may hold
+// the delimiter and values may be any member of a list; deeper keys are
+// tried first.
+func subdict(data *msgpack.Map, expr, delimiter string, m mode) bool {
+	w := walk{mode: m, steps: maxSteps}
+	return w.subdict(data, expr, delimiter)
+}
+
+type walk struct {
+	mode  mode
+	steps int
+}
+
+// step takes the cost of some work off the budget: one step is a comparison
+// of short texts. Without any left nothing matches.
+func (w *walk) step(cost int) bool { w.steps -= cost; return w.steps >= 0 }
+
+func (w *walk) subdict(data *msgpack.Map, expr, delimiter string) bool {
+	parts := strings.Split(expr, delimiter)
+	for i := len(parts) - 1; i > 0 && w.step(len(parts)); i-- {
+		key, want := strings.Join(parts[:i], delimiter), strings.Join(parts[i:], delimiter)
+		var v any = data
+		if key == "*" {
+			want = expr // the whole data is what is searched
+		} else {
+			found, ok := traverse(data, parts[:i])
+			if !ok {
+				continue
+			}
+			v = found
+		}
+		switch v := v.(type) {
+		case *msgpack.Map:
+			if v.Len() > 0 && w.inMap(v, want) {
+				return true
+			}
+		case []any:
+			for _, x := range v {
+				if m, ok := x.(*msgpack.Map); ok && w.inMap(m, want) || w.value(x, want) {
+					return true
+				}
+			}
+		default:
+			if w.value(v, want) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *walk) inMap(m *msgpack.Map, want string) bool {
+	if !w.step(1) {
+		return false
+	}
+	want, wildcard := strings.CutPrefix(want, "*:")
+	if want == "*" {
+		return true
+	}
+	if _, ok := m.Get(want); ok {
+		return true
+	}
+	for k := range m.All() {
+		if w.value(k, want) {
+			return true
+		}
+	}
+	if w.subdict(m, want, ":") {
+		return true
+	}
+	if !wildcard {
+		return false
+	}
+	for _, v := range m.All() {
+		switch v := v.(type) {
+		case *msgpack.Map:
+			if w.inMap(v, want) {
+				return true
+			}
+		case []any:
+			for _, x := range v {
+				if w.value(x, want) {
+					return true
+				}
+			}
+		default:
+			if w.value(v, want) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// value compares one value, as text in small letters. Salt puts regular
+// expressions into small letters too.
+func (w *walk) value(v any, want string) bool {
+	if w.steps <= 0 {
+		return false
+	}
+	have, want := strings.ToLower(str(v)), strings.ToLower(want)
+	if !w.step(1 + (len(have)+len(want))/64) {
+		return false
+	}
+	switch w.mode {
+	case regex:
+		return pattern.Match(want, have)
+	case exact:
+		return have == want
+	}
+	return globMatch(want, have)
+}

@@ -1,0 +1,100 @@
+package target
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/msgpack"
+)
+
+// nodegroup gives the words of a compound target for a group
+// (nodegroup_comp of salt/utils/minions.py). A group without operators is a
+// list of names, or, with characters of regular expressions, an expression.
+func nodegroup(name string, groups *msgpack.Map) ([]string, error) {
+	g := grouper{groups: groups}
+	words, _, err := g.expand(name)
+	return words, err
+}
+
+type grouper struct {
+	groups *msgpack.Map
+	open   []string // groups being expanded
+	words  int
+}
+
+// expand gives a group's words and tells whether groups were inside it.
+func (g *grouper) expand(name string) (words []string, nested bool, err error) {
+	if slices.Contains(g.open, name) {
+		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", ErrInvalid, shown(name))
+	}
+	v, ok := g.groups.Get(name)
+	if !ok {
+		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", ErrInvalid, shown(name))
+	}
+	def, err := definition(name, v)
+	if err != nil {
+		return nil, false, err
+	}
+	if g.words += len(def); g.words > maxWords {
+		return nil, false, fmt.Errorf("%w: nodegroups of more than %d words", ErrInvalid, maxWords)
+	}
+	g.open = append(g.open, name)
+	defer func() { g.open = g.open[:len(g.open)-1] }()
+	for _, w := range def {
+		inner, ok := strings.CutPrefix(w, "N@")
+		if !ok || inner == "" {
+			words = append(words, w)
+			continue
+		}
+		nested = true
+		more, _, err := g.expand(inner)
+		if err != nil {
+			return nil, false, err
+		}
+		words = append(words, more...)
+	}
+	inside := len(g.open) > 1
+	if !nested || inside {
+		if joined := joinNames(def); joined != "" {
+			return []string{joined}, nested, nil
+		}
+		if !inside {
+			return def, false, nil
+		}
+	}
+	if len(words) > 0 {
+		words = append(append([]string{"("}, words...), ")")
+	}
+	return words, nested, nil
+}
+
+func definition(name string, v any) ([]string, error) {
+	switch v := v.(type) {
+	case string:
+		return strings.Fields(v), nil
+	case []any:
+		out := make([]string, 0, len(v))
+		for _, w := range v {
+			out = append(out, str(w))
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", ErrInvalid, shown(name))
+}
+
+// joinNames makes one word of a group without operators, wildcards and
+// engines; "" when it has some.
+func joinNames(words []string) string {
+	expression := false
+	for _, w := range words {
+		if operator(w) || strings.Contains(w, "*") || len(w) > 1 && w[0] >= 'A' && w[0] <= 'Z' && w[1] == '@' {
+			return ""
+		}
+		expression = expression || strings.ContainsAny(w, `([{\?}])`)
+	}
+	if expression {
+		return "E@" + strings.Join(words, ",")
+	}
+	return "L@" + strings.Join(words, ",")
+}

@@ -1,0 +1,255 @@
+// Package target finds the minions that a target selects.
+//
+// The rules are those of Salt's matchers (salt/matchers/*_match.py), which
+// every minion applies to a job it receives, so that the master expects
+// exactly those that will answer. Like salt/utils/minions.py, the master
+// judges grains and pillars by what it has cached; a minion without cached
+// data matches no such target.
+//
+// Stricter than Salt, because permissions are judged with the same targets:
+// an unknown or looping nodegroup, an unclosed parenthesis and an expression
+// that does not compile are errors, never part of a match; a comma in a glob
+// is a plain character, as it is for minions.
+//
+// Grains come from minions and are not to be trusted.
+package target
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+var (
+	// ErrInvalid means that a target is malformed; it selects nobody.
+	ErrInvalid = errors.New("invalid target")
+	// ErrUnsupported means a kind of target that this master does not serve.
+	ErrUnsupported = errors.New("target type is not supported")
+)
+
+const (
+	maxTarget = 1 << 20 // bytes of a target, a list of minions included
+	maxWords  = 10000   // words of a compound target, nodegroups expanded
+	maxNested = 100     // parentheses inside parentheses
+)
+
+// Source knows what minions told about themselves. It must be safe for
+// concurrent use when a Matcher is used so; the maps are only read.
+type Source interface {
+	Grains(id string) (*msgpack.Map, bool)
+	Pillar(id string) (*msgpack.Map, bool)
+}
+
+// Env is what targets refer to.
+type Env struct {
+	// Delimiter parts the keys of grain and pillar targets; "" means ":".
+	Delimiter string
+	// Nodegroups is the option of this name; may be nil.
+	Nodegroups *msgpack.Map
+	// Source may be nil when there is nothing cached.
+	Source Source
+}
+
+func (e Env) delimiter() string {
+	if e.Delimiter == "" {
+		return ":"
+	}
+	return e.Delimiter
+}
+
+// Matcher is a compiled target. It is safe for concurrent use.
+type Matcher struct {
+	n node
+	// exact lists the only ids that can match, when exactly is set: for a
+	// glob without wildcards and a list.
+	exact   []string
+	exactly bool
+	// missing are names that must be reported when they have no key.
+	missing []string
+}
+
+// node is one part of a target.
+type node interface{ match(id string) bool }
+
+// Match tells whether the minion is selected.
+func (m Matcher) Match(id string) bool { return m.n != nil && m.n.match(id) }
+
+// Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre,
+// pillar, pillar_exact, pillar_pcre, ipcidr, nodegroup, compound and
+// compound_pillar_exact, in which all pillar parts match exactly. "" means
+// glob. A target is text, or a list of text for list and compound. Errors
+// wrap ErrInvalid or ErrUnsupported.
+func Compile(tgt any, typ string, env Env) (Matcher, error) {
+	switch typ {
+	case "list":
+		l, err := names(tgt)
+		if err != nil {
+			return Matcher{}, err
+		}
+		return Matcher{n: newSet(l), exact: l, exactly: true, missing: l}, nil
+	case "compound", "compound_pillar_exact":
+		words, err := compoundWords(tgt)
+		if err != nil {
+			return Matcher{}, err
+		}
+		return compileCompound(words, env, typ != "compound")
+	}
+	s, ok := text(tgt)
+	if !ok {
+		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", ErrInvalid, shown(typ), tgt)
+	}
+	if len(s) > maxTarget {
+		return Matcher{}, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
+	}
+	switch typ {
+	case "glob", "":
+		m := Matcher{n: glob(s)}
+		if !strings.ContainsAny(s, "*?[") {
+			m.exact, m.exactly = []string{s}, true
+		}
+		return m, nil
+	case "nodegroup":
+		words, err := nodegroup(s, env.Nodegroups)
+		if err != nil {
+			return Matcher{}, err
+		}
+		return compileCompound(words, env, false)
+	case "range":
+		return Matcher{}, fmt.Errorf("%w: range needs a range server", ErrUnsupported)
+	}
+	n, err := compileSimple(s, typ, env.delimiter(), env.Source)
+	return Matcher{n: n}, err
+}
+
+// compileSimple prepares the types that a compound target shares.
+func compileSimple(s, typ, delimiter string, src Source) (node, error) {
+	switch typ {
+	case "pcre":
+		if _, err := pattern.MatchErr(s, ""); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		return pcre(s), nil
+	case "grain":
+		return newLookup(s, delimiter, wild, grains(src))
+	case "grain_pcre":
+		return newLookup(s, delimiter, regex, grains(src))
+	case "pillar":
+		return newLookup(s, delimiter, wild, pillar(src))
+	case "pillar_exact":
+		return newLookup(s, delimiter, exact, pillar(src))
+	case "pillar_pcre":
+		return newLookup(s, delimiter, regex, pillar(src))
+	case "ipcidr":
+		return newCIDR(s, grains(src))
+	}
+	return nil, fmt.Errorf("%w: %s", ErrUnsupported, shown(typ))
+}
+
+// Resolve returns those of ids that a target selects, in their order, and of
+// the names in a list target those without a key. ids must be sorted; names
+// that a target spells out are looked up, not searched for.
+func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
+	m, err := Compile(tgt, typ, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	has := func(id string) bool { _, ok := slices.BinarySearch(ids, id); return ok }
+	for _, name := range m.missing {
+		if !has(name) && !slices.Contains(missing, name) {
+			missing = append(missing, name)
+		}
+	}
+	if m.exactly {
+		for _, id := range m.exact {
+			if has(id) {
+				matched = append(matched, id)
+			}
+		}
+		slices.Sort(matched)
+		return slices.Compact(matched), missing, nil
+	}
+	for _, id := range ids {
+		if m.Match(id) {
+			matched = append(matched, id)
+		}
+	}
+	return matched, missing, nil
+}
+
+type pcre string
+
+func (p pcre) match(id string) bool { return pattern.Match(string(p), id) }
+
+// set is a list of ids.
+type set map[string]struct{}
+
+func newSet(l []string) set {
+	s := make(set, len(l))
+	for _, id := range l {
+		s[id] = struct{}{}
+	}
+	return s
+}
+
+func (s set) match(id string) bool { _, ok := s[id]; return ok }
+
+// names reads a list target: text parted by commas, or a list of text.
+func names(tgt any) ([]string, error) {
+	if s, ok := text(tgt); ok {
+		if len(s) > maxTarget {
+			return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
+		}
+		return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" }), nil
+	}
+	return textList(tgt, "list")
+}
+
+func compoundWords(tgt any) ([]string, error) {
+	if s, ok := text(tgt); ok {
+		if len(s) > maxTarget {
+			return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
+		}
+		return strings.Fields(s), nil
+	}
+	return textList(tgt, "compound")
+}
+
+func textList(tgt any, typ string) ([]string, error) {
+	switch l := tgt.(type) {
+	case []string:
+		return slices.Clone(l), nil
+	case []any:
+		out := make([]string, 0, len(l))
+		for _, v := range l {
+			s, ok := text(v)
+			if !ok {
+				return nil, fmt.Errorf("%w: a %s target holds %T", ErrInvalid, typ, v)
+			}
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("%w: a %s target is text or a list, not %T", ErrInvalid, typ, tgt)
+}
+
+func text(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case nil:
+		return "", true // Salt reads a missing target as empty text
+	}
+	return "", false
+}
+
+// shown bounds what a caller wrote for use in an error.
+func shown(s string) string {
+	if len(s) > 100 {
+		s = s[:100] + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,137 @@
+// Package wheel holds the functions that change the master itself, called by
+// authenticated local clients with the clear command "wheel": keys, roots,
+// configuration. Names, parameters and shapes are those of salt/wheel/*.py.
+package wheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"saltern/master/keys/admin"
+	"saltern/master/msgpack"
+)
+
+// Roots is a tree of files by environment, as fileserver.Tree edits it.
+type Roots interface {
+	Find(path, saltenv string) []any
+	ListEnv(ctx context.Context, saltenv string) (*msgpack.Map, error)
+	ListRoots(ctx context.Context) (*msgpack.Map, error)
+	Read(path, saltenv string) []any
+	Write(data, path, saltenv string, index int) string
+}
+
+// Env is what the functions work on.
+type Env struct {
+	Keys *admin.Ring
+	// FileRoots and PillarRoots may be nil; their functions are refused then.
+	FileRoots, PillarRoots Roots
+	// Connected returns the ids of connected minions.
+	Connected func() []string
+	// ConfigDir is the folder whose master.d takes config.update_config.
+	ConfigDir string
+	// DefaultInclude is the option of that name ("master.d/*.conf").
+	DefaultInclude string
+	// Values is the whole configuration for config.values.
+	Values func() *msgpack.Map
+	// KeySize is the least size of a generated key in bits.
+	KeySize int
+	// PublicKey is the master's own, by the name of its file.
+	PublicKey func() (name, pem string)
+}
+
+// function is one wheel function with its parameters in order; the first
+// required ones have no default.
+type function struct {
+	params   []string
+	required int
+	do       func(ctx context.Context, e *Env, a args) (any, error)
+}
+
+// ErrUnknown means that there is no such function.
+var ErrUnknown = errors.New("no such wheel function")
+
+// Names lists all functions.
+func Names() []string {
+	t := table()
+	out := make([]string, 0, len(t))
+	for n := range t {
+		out = append(out, n)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// table is built for each call, so that nobody can change it.
+func table() map[string]function {
+	t := keyFunctions()
+	for n, f := range configFunctions() {
+		t[n] = f
+	}
+	for n, f := range rootsFunctions("file_roots", func(e *Env) Roots { return e.FileRoots }) {
+		t[n] = f
+	}
+	for n, f := range rootsFunctions("pillar_roots", func(e *Env) Roots { return e.PillarRoots }) {
+		t[n] = f
+	}
+	t["minions.connected"] = function{do: func(_ context.Context, e *Env, _ args) (any, error) { return e.Connected(), nil }}
+	t["error.error"] = function{params: []string{"name", "message"}, do: func(_ context.Context, _ *Env, a args) (any, error) {
+		return nil, fmt.Errorf("%s: %s", a.text("name", "Exception"), a.text("message", ""))
+	}}
+	return t
+}
+
+// Call runs a function with positional and named arguments. Arguments that
+// the function does not know are refused, as Python does; those of the
+// envelope (names with two underscores and the credentials) must have been
+// taken out before.
+func Call(ctx context.Context, e *Env, name string, positional []any, named *msgpack.Map) (any, error) {
+	f, ok := table()[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: %.64q", ErrUnknown, name)
+	}
+	a := args{}
+	if len(positional) > len(f.params) {
+		return nil, fmt.Errorf("%s takes %d arguments, %d were given", name, len(f.params), len(positional))
+	}
+	for i, v := range positional {
+		a[f.params[i]] = v
+	}
+	for k, v := range named.All() {
+		p, _ := k.(string)
+		if !slices.Contains(f.params, p) {
+			return nil, fmt.Errorf("%s takes no argument %.64q; it takes: %s", name, fmt.Sprint(k), strings.Join(f.params, ", "))
+		}
+		if _, dup := a[p]; dup {
+			return nil, fmt.Errorf("%s got %q twice", name, p)
+		}
+		a[p] = v
+	}
+	for _, p := range f.params[:f.required] {
+		if _, ok := a[p]; !ok {
+			return nil, fmt.Errorf("%s needs the argument %q", name, p)
+		}
+	}
+	return f.do(ctx, e, a)
+}
+
+type args map[string]any
+
+func (a args) text(name, def string) string {
+	if s, ok := a[name].(string); ok {
+		return s
+	}
+	return def
+}
+
+func (a args) flag(name string) bool { b, _ := a[name].(bool); return b }
+
+func (a args) number(name string, def int) int {
+	if n, ok := a[name].(int64); ok {
+		return int(n)
+	}
+	return def
+}

@@ -1,0 +1,295 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DialConfig configures the clients Req and Sub.
+type DialConfig struct {
+	Limits Limits // MaxMessage, MaxFrames, Handshake and the pace; the rest does not apply
+	// Heartbeat, when its Interval is set, makes the client send PINGs and give
+	// up a silent server; Timeout is then 3 × Interval unless set. PINGs of the
+	// server are answered in any case.
+	Heartbeat Heartbeat
+	// Identity is sent to the server. Default empty.
+	Identity string
+	// Dialer opens the connection. Default: the zero net.Dialer.
+	Dialer net.Dialer
+}
+
+// client is what Req and Sub share: a link with its own goroutines.
+type client struct {
+	link
+	group sync.WaitGroup
+	lim   Limits
+	bud   budget
+}
+
+// dial connects to addr, "host:port" or "unix:path", and shakes hands.
+func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) error {
+	network := "tcp"
+	if path, ok := cutUnix(addr); ok {
+		network, addr = "unix", path
+	}
+	conn, err := cfg.Dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return fmt.Errorf("zmtp: dial: %w", err)
+	}
+	c.lim = cfg.Limits.withDefaults(64 << 20)
+	c.bud.max = c.lim.MaxInflight
+	c.init(conn, &c.lim, newPools(), &c.bud,
+		outLimits{items: 16, bytes: 1 << 40, stall: 30 * time.Second}, c.group.Go)
+	c.peer.Remote = remote(conn)
+	stop := context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
+	err = conn.SetReadDeadline(time.Now().Add(c.lim.Handshake))
+	if err == nil {
+		err = c.handshake(own, cfg.Identity)
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		err = c.why(err)
+		c.fail(err)
+		c.group.Wait()
+		return fmt.Errorf("zmtp: handshake with %s: %w", addr, err)
+	}
+	if cfg.Heartbeat.Interval > 0 {
+		def(&cfg.Heartbeat.Timeout, 3*cfg.Heartbeat.Interval)
+		c.group.Go(func() { c.beats(cfg.Heartbeat) })
+	}
+	return nil
+}
+
+func cutUnix(addr string) (string, bool) {
+	if len(addr) > 5 && addr[:5] == "unix:" {
+		return addr[5:], true
+	}
+	return addr, false
+}
+
+func (c *client) beats(h Heartbeat) {
+	t := time.NewTicker(h.Interval)
+	defer t.Stop()
+	ping := pingFrame()
+	for {
+		select {
+		case <-c.ended:
+			return
+		case now := <-t.C:
+			c.beat(now, h.Timeout, ping)
+		}
+	}
+}
+
+// end closes the connection and waits for the goroutines.
+func (c *client) end() {
+	c.fail(nil)
+	c.group.Wait()
+}
+
+// Req is a client that asks a Router (or any ZMTP ROUTER or REP socket), one
+// request at a time. It is safe for concurrent use; requests queue up. Once a
+// request failed the connection is closed, because a late answer could be
+// taken for that of the next request: dial again.
+type Req struct {
+	client
+	turn    chan struct{} // one token
+	asked   atomic.Bool   // an answer is due
+	replies chan []byte
+}
+
+// DialReq connects to addr, "host:port" or "unix:path". ctx bounds dialling
+// and the handshake only.
+func DialReq(ctx context.Context, addr string, cfg DialConfig) (*Req, error) {
+	r := &Req{turn: make(chan struct{}, 1), replies: make(chan []byte)}
+	if err := r.dial(ctx, "REQ", addr, cfg); err != nil {
+		return nil, err
+	}
+	r.group.Go(r.read)
+	return r, nil
+}
+
+// Do sends payload and returns the answer. A ctx that ends first closes the
+// connection.
+func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("zmtp: request: %w", ctx.Err())
+	}
+	r.asked.Store(true)
+	buf := appendMessage(make([]byte, 0, len(payload)+2+maxHeader), nil, payload)
+	if err := r.out.send(packet{b: buf}); err != nil {
+		return nil, fmt.Errorf("zmtp: request: %w", r.why(err))
+	}
+	select {
+	case b := <-r.replies:
+		return b, nil
+	case <-ctx.Done():
+		r.fail(ctx.Err())
+		return nil, fmt.Errorf("zmtp: request: %w", ctx.Err())
+	case <-r.ended:
+		return nil, fmt.Errorf("zmtp: request: %w", r.why(nil))
+	}
+}
+
+func (r *Req) read() {
+	var q request
+	for {
+		err := r.next(&q.message)
+		if err == nil {
+			err = q.split()
+		}
+		if err == nil && !r.asked.CompareAndSwap(true, false) {
+			err = violation("answer without a question")
+		}
+		if err != nil {
+			r.fail(err)
+			r.in.close()
+			return
+		}
+		b := append([]byte(nil), q.payload...)
+		q.free()
+		select {
+		case r.replies <- b:
+		case <-r.ended:
+		}
+	}
+}
+
+// Close ends the connection; a running Do returns an error.
+func (r *Req) Close() { r.end() }
+
+// Sub is a client that receives what a Pub publishes.
+type Sub struct {
+	client
+	messages chan [][]byte
+
+	mu     sync.Mutex
+	topics map[string]int
+}
+
+// subQueue is the number of messages that wait for Next. Overflow policy: the
+// connection is not read any more until there is room.
+const subQueue = 64
+
+// DialSub connects to addr, "host:port" or "unix:path", and subscribes to the
+// topics ("" is everything; none is nothing). ctx bounds dialling and the
+// handshake only.
+func DialSub(ctx context.Context, addr string, cfg DialConfig, topics ...string) (*Sub, error) {
+	s := &Sub{messages: make(chan [][]byte, subQueue), topics: map[string]int{}}
+	if err := s.dial(ctx, "SUB", addr, cfg); err != nil {
+		return nil, err
+	}
+	s.group.Go(s.read)
+	for _, t := range topics {
+		if err := s.Subscribe(t); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Subscribe adds a topic.
+func (s *Sub) Subscribe(topic string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.topics[topic]++; s.topics[topic] > 1 {
+		return nil
+	}
+	return s.change("SUBSCRIBE", 1, topic)
+}
+
+// Unsubscribe takes one subscription to a topic back. A topic subscribed to
+// twice must be taken back twice.
+func (s *Sub) Unsubscribe(topic string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.topics[topic]
+	if !ok {
+		return nil
+	}
+	if n > 1 {
+		s.topics[topic] = n - 1
+		return nil
+	}
+	delete(s.topics, topic)
+	return s.change("CANCEL", 0, topic)
+}
+
+// change uses the command of ZMTP 3.1 or the message of 3.0.
+func (s *Sub) change(command string, first byte, topic string) error {
+	var b []byte
+	if s.minor > 0 {
+		b = appendCommand(nil, command, []byte(topic))
+	} else {
+		b = appendMessage(nil, append([]byte{first}, topic...))
+	}
+	if err := s.out.send(packet{b: b}); err != nil {
+		return fmt.Errorf("zmtp: subscribe: %w", s.why(err))
+	}
+	return nil
+}
+
+// Next returns the next message, one slice per frame. The error is ctx's, or
+// says why the connection ended.
+func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
+	select {
+	case m := <-s.messages:
+		return m, nil
+	default:
+	}
+	select {
+	case m := <-s.messages:
+		return m, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.ended:
+	}
+	select {
+	case m := <-s.messages: // came before the end
+		return m, nil
+	default:
+		return nil, s.why(errors.New("zmtp: connection ended"))
+	}
+}
+
+func (s *Sub) read() {
+	var m message
+	for {
+		if err := s.next(&m); err != nil {
+			s.fail(err)
+			s.in.close()
+			return
+		}
+		all := append([]byte(nil), m.buf.b...)
+		frames := make([][]byte, len(m.ends))
+		start := 0
+		for i, end := range m.ends {
+			frames[i] = all[start:end:end]
+			start = end
+		}
+		m.free()
+		s.deaf.Store(true)
+		select {
+		case s.messages <- frames:
+		case <-s.ended:
+		}
+		s.hear()
+	}
+}
+
+// Close ends the connection.
+func (s *Sub) Close() { s.end() }

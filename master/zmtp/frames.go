@@ -1,0 +1,131 @@
+package zmtp
+
+import (
+	"io"
+	"time"
+)
+
+// header reads the next frame header. io.EOF is returned as it is when the
+// peer closed between two frames.
+func (r *reader) header(p *pace) (header, error) {
+	for need := 1; ; {
+		b, err := r.peek(need)
+		if err != nil {
+			if r.buffered() > 0 {
+				err = unexpected(err)
+			}
+			return header{}, err
+		}
+		h, n, err := parseHeader(b)
+		if err != nil || n > 0 {
+			if err == nil {
+				r.skip(n)
+			}
+			return h, err
+		}
+		if need = 2; b[0]&flagLong != 0 {
+			need = maxHeader
+		}
+		if err := p.need(r, uint64(need), 0); err != nil {
+			return header{}, err
+		}
+	}
+}
+
+// command reads the body of a command frame. The result lies in the read
+// buffer: the caller must skip h.size bytes when it is done with it.
+func (r *reader) command(h header, p *pace) (name, body []byte, err error) {
+	if h.size > maxCommand {
+		return nil, nil, violation("command of %d bytes", h.size)
+	}
+	if h.size == 0 {
+		return nil, nil, violation("empty command")
+	}
+	if err := p.need(r, h.size, 0); err != nil {
+		return nil, nil, err
+	}
+	b, err := r.peek(int(h.size))
+	if err != nil {
+		return nil, nil, unexpected(err)
+	}
+	return parseCommand(b)
+}
+
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// pace is the deadline policy of a message on its way in: it may stand still
+// for MessageTime, and it may not be slower than MinRate on the whole.
+type pace struct {
+	l     *Limits
+	start time.Time
+	set   bool
+}
+
+// need is called before n more bytes of a message are read; got is how many
+// of it are there. As long as the bytes are buffered already it costs nothing. A
+// nil pace leaves the deadlines alone.
+func (p *pace) need(r *reader, n uint64, got int) error {
+	if p == nil || uint64(r.buffered()) >= n {
+		return nil
+	}
+	return p.deadline(r, got)
+}
+
+// deadline sets the deadline; the first call starts the clock.
+func (p *pace) deadline(r *reader, got int) error {
+	now := time.Now()
+	if !p.set {
+		p.start, p.set = now, true
+	}
+	end := p.start.Add(p.l.MessageTime + time.Duration(got)*time.Second/time.Duration(p.l.MinRate))
+	if still := now.Add(p.l.MessageTime); still.Before(end) {
+		end = still
+	}
+	return r.conn.SetReadDeadline(end)
+}
+
+// done ends a message, or a command between two messages.
+func (p *pace) done(r *reader) error {
+	if !p.set {
+		return nil
+	}
+	p.set = false
+	return r.conn.SetReadDeadline(time.Time{})
+}
+
+// body appends the size bytes of a frame to dst. The memory grows with
+// arrival: at most growFrom bytes are allocated ahead. charge is asked before
+// each growth, with the new capacity.
+func (r *reader) body(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
+	for size > 0 {
+		room := cap(dst.b) - len(dst.b)
+		if room == 0 || (uint64(room) < size && cap(dst.b) < growFrom) {
+			ahead := min(size, max(growFrom, uint64(len(dst.b))))
+			if err := charge(len(dst.b) + int(ahead)); err != nil {
+				return err
+			}
+			next := r.pools.buffer(len(dst.b) + int(ahead))
+			next.b = append(next.b, dst.b...)
+			dst.free()
+			*dst = next
+			room = cap(dst.b) - len(dst.b)
+		}
+		// In steps, so that the deadline follows the progress.
+		n := int(min(uint64(room), size, freeSize))
+		if err := p.need(r, uint64(n), len(dst.b)); err != nil {
+			return err
+		}
+		at := len(dst.b)
+		if err := r.full(dst.b[at : at+n]); err != nil {
+			return unexpected(err)
+		}
+		dst.b = dst.b[:at+n]
+		size -= uint64(n)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener in memory, so that tests can own the clock.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
+
+// dial connects a peer; what it gets from the server is in frames until the
+// end of the connection.
+func (p *pipes) dial(greetingAndMore []byte) (c net.Conn, frames chan string) {
+	c, server := net.Pipe()
+	p.conns <- server
+	frames = make(chan string, 1000)
+	go func() {
+		defer close(frames)
+		in := &raw{Conn: c}
+		_, _ = io.CopyN(io.Discard, c, greetingSize)
+		in.in = newBufio(c)
+		for {
+			h, b, err := in.tryFrame()
+			if err != nil {
+				return
+			}
+			if h.command {
+				b = append([]byte("/"), b...)
+			}
+			frames <- string(b)
+		}
+	}()
+	if greetingAndMore != nil {
+		go func() { _, _ = c.Write(greetingAndMore) }()
+	}
+	return c, frames
+}
+
+func ended(frames chan string) bool {
+	for {
+		select {
+		case _, ok := <-frames:
+			if !ok {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
+
+const (
+	pingSeen = "/\x04PING\x00\x00"
+	hour     = time.Hour
+)
+
+// As with a real master: a PING every 10 s with a TTL of 0, and the end after
+// 30 s of silence (found at the next PING). Whoever answers stays.
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		p := ListenPub(context.Background(), ln, PubConfig{})
+		defer p.Close()
+		shake := appendReady(greeting(), "SUB", "")
+		_, mute := ln.dial(shake)
+		alive, frames := ln.dial(shake)
+		old := greeting()
+		old[11] = 0
+		_, v30 := ln.dial(appendReady(old, "SUB", ""))
+		stop := make(chan struct{})
+		defer func() { <-stop }()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		pings := 0
+		go func() {
+			defer close(stop)
+			for {
+				select {
+				case f := <-frames:
+					if f == pingSeen {
+						pings++
+						_, _ = alive.Write(appendCommand(nil, "PONG", nil))
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if s := p.Stats(); s.Conns != 3 {
+			t.Fatalf("after 29 s: %+v", s)
+		}
+		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		if s := p.Stats(); s.Conns != 2 || s.Silent != 1 || !ended(mute) {
+			t.Fatalf("after 41 s: %+v", s)
+		}
+		time.Sleep(hour)
+		synctest.Wait()
+		if s := p.Stats(); s.Conns != 2 {
+			t.Fatalf("after an hour: %+v", s)
+		}
+		if want := int((hour + 41*time.Second) / (10 * time.Second)); pings < want-1 || pings > want+1 {
+			t.Errorf("%d PINGs in an hour and 41 s", pings)
+		}
+		for len(v30) > 0 {
+			if f := <-v30; f == pingSeen {
+				t.Error("PING sent to a peer of version 3.0")
+			}
+		}
+	})
+}
+
+// A peer is not silent while its request is being handled and the next one
+// waits, nor while it takes bytes of a long answer.
+func TestHeartbeatSparesTheBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		r, err := ListenRouter(context.Background(), ln, RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
+			time.Sleep(2 * time.Minute)
+			return b, true
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		b := appendReady(greeting(), "DEALER", "")
+		b = appendMessage(b, nil, []byte("one"))
+		b = appendMessage(b, nil, []byte("two"))
+		c, frames := ln.dial(b)
+		var got string
+		pongs := make(chan struct{}, 1000)
+		defer close(pongs)
+		go func() { // one writer: the pipe's lock would hold the test's clock
+			for range pongs {
+				_, _ = c.Write(appendCommand(nil, "PONG", nil))
+			}
+		}()
+		for f := range frames {
+			switch {
+			case f == pingSeen:
+				pongs <- struct{}{}
+			case f != "" && f[0] != '/':
+				got += f + " "
+			}
+			if f == "two" {
+				_ = c.Close()
+			}
+		}
+		if got != "one two " {
+			t.Errorf("answers %q", got)
+		}
+	})
+}
+
+// Without READY the handshake ends after 5 s, whatever trickles in.
+func TestHandshakeDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		p := ListenPub(context.Background(), ln, PubConfig{})
+		defer p.Close()
+		_, silent := ln.dial(nil)
+		slow, half := ln.dial(greeting())
+		time.Sleep(4 * time.Second)
+		_, _ = slow.Write([]byte{flagCommand})
+		synctest.Wait()
+		if s := p.Stats(); s.Handshakes != 2 {
+			t.Fatalf("after 4 s: %+v", s)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s := p.Stats(); s.Conns != 0 || s.LateShakes != 2 || !ended(silent) || !ended(half) {
+			t.Errorf("after 5 s: %+v", s)
+		}
+	})
+}
+
+// A message may not stand still for more than 30 s, nor come slower than
+// MinRate.
+func TestMessagePace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		r, err := ListenRouter(context.Background(), ln, RouterConfig{Handler: echo, Listen: Listen{Heartbeat: Heartbeat{Interval: -1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		const size = 400 << 10
+		start := append(appendReady(greeting(), "REQ", ""), flagMore, 0)
+		start = append(start, longHeader(0, size)...)
+		slow, _ := ln.dial(start) // 4 KiB/s is just enough, with 30 s to spare
+		stuck, gone := ln.dial(start)
+		_, _ = stuck.Write(make([]byte, 100<<10))
+		for range size / 4096 {
+			time.Sleep(time.Second)
+			if _, err := slow.Write(make([]byte, 4096)); err != nil {
+				t.Fatalf("cut off: %v", err)
+			}
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Conns != 1 || s.Requests != 1 || !ended(gone) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A client gives up a silent server when told to look.
+func TestClientHeartbeat(t *testing.T) {
+	ln := listen(t)
+	defer func() { _ = ln.Close() }()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write(appendReady(greeting(), "PUB", ""))
+		_, _ = io.Copy(io.Discard, c) // reads, and never says a word
+		_ = c.Close()
+	}()
+	s, err := DialSub(withTimeout(t), ln.Addr().String(), DialConfig{Heartbeat: Heartbeat{Interval: 20 * time.Millisecond}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Next(withTimeout(t)); !errors.Is(err, errSilent) {
+		t.Errorf("next: %v", err)
+	}
+}
+
+// PONG repeats the context of its PING.
+func TestPong(t *testing.T) {
+	r := router(t, RouterConfig{})
+	c := shake(t, r.Addr(), "REQ")
+	for _, context := range []string{"", "x", "0123456789abcdef"} {
+		c.send(appendCommand(nil, "PING", append([]byte{0, 100}, context...)))
+		if h, b := c.frame(); !h.command || string(b) != "\x04PONG"+context {
+			t.Errorf("context %q: %q", context, b)
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Listen holds what Router and Pub have in common.
+type Listen struct {
+	Limits    Limits
+	Heartbeat Heartbeat
+	// ProxyFrom lists the addresses whose connections may begin with a PROXY
+	// v2 header; from any other address such a header ends the connection. The
+	// header is optional, since the proxy's health checks and local tools come
+	// from the same address.
+	ProxyFrom []netip.Prefix
+	// ProxyUnix allows the same on Unix sockets.
+	ProxyUnix bool
+	// Linger is how long Close waits for replies and queued messages to leave.
+	// Default 1 s, as Salt sets it; negative: do not wait.
+	Linger time.Duration
+	// Log gets expected network events at debug level, broken peers as warnings
+	// of bounded rate. Default: nowhere.
+	Log *slog.Logger
+}
+
+// slots is the number of groups of connections. Each heartbeat tick serves
+// one of them, so that the load is even.
+const slots = 16
+
+// hub accepts connections and owns them.
+type hub struct {
+	cfg    Listen
+	own    string // socket type
+	out    outLimits
+	pools  *pools
+	memory budget
+	count  counters
+	noise  throttle
+	ln     net.Listener
+	// serve is called after the handshake, in the connection's goroutine. It
+	// sets role and ready, and returns why the connection ended.
+	serve   func(*member) error
+	ctx     context.Context // ends at the very end of Close
+	cancel  context.CancelFunc
+	closing chan struct{}
+	once    sync.Once
+
+	loops sync.WaitGroup // accept and heartbeat
+	conns sync.WaitGroup // connection goroutines and flushers
+	ids   atomic.Uint64
+	slots [slots]slot
+
+	mu      sync.Mutex
+	sources map[netip.Addr]int // only with MaxPerSource
+}
+
+// slot is a group of connections.
+type slot struct {
+	mu      sync.Mutex
+	members []*member
+}
+
+// member is a connection of a hub.
+type member struct {
+	link
+	slot  *slot
+	index int // in slot.members; guarded by slot.mu
+	// ready says that the handshake is over; role is set before.
+	ready atomic.Bool
+	role  any // *asker or *subscriber
+}
+
+func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMessage int, out outLimits) *hub {
+	cfg.Limits = cfg.Limits.withDefaults(maxMessage)
+	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
+	def(&cfg.Linger, time.Second)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &hub{cfg: cfg, own: own, out: out, pools: newPools(), ln: ln,
+		closing: make(chan struct{}), sources: map[netip.Addr]int{}}
+	h.memory.max = cfg.Limits.MaxInflight
+	// The handlers' context outlives ctx by the linger time: close cancels it.
+	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return h
+}
+
+// start begins to accept. When ctx ends, the hub closes itself.
+func (h *hub) start(ctx context.Context, closed func()) {
+	h.loops.Go(h.accept)
+	if h.cfg.Heartbeat.Interval > 0 {
+		h.loops.Go(h.heartbeat)
+	}
+	stop := context.AfterFunc(ctx, closed)
+	h.loops.Go(func() { <-h.closing; stop() })
+}
+
+func (h *hub) accept() {
+	pause := 5 * time.Millisecond
+	for {
+		conn, err := h.ln.Accept()
+		if err == nil {
+			pause = 5 * time.Millisecond
+			h.admit(conn)
+			continue
+		}
+		select {
+		case <-h.closing:
+			return
+		default:
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// Out of descriptors, most likely: wait instead of spinning.
+		h.count.acceptFails.Add(1)
+		h.noise.warn(h.cfg.Log, "cannot accept", "err", err)
+		select {
+		case <-h.closing:
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+func (h *hub) admit(conn net.Conn) {
+	h.count.accepted.Add(1)
+	if h.count.conns.Add(1) > int64(h.cfg.Limits.MaxConns) {
+		h.count.conns.Add(-1)
+		h.count.refused.Add(1)
+		_ = conn.Close()
+		return
+	}
+	if tc, ok := conn.(*net.TCPConn); ok {
+		// salt's transport/zeromq.py on 4506: idle 60, interval 15, count 3.
+		_ = tc.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true,
+			Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3})
+	}
+	id := h.ids.Add(1)
+	m := &member{slot: &h.slots[id%slots]}
+	m.init(conn, &h.cfg.Limits, h.pools, &h.memory, h.out, h.conns.Go)
+	m.peer.ID = id
+	m.peer.Remote = remote(conn)
+	h.add(m)
+	h.conns.Go(func() { h.run(m) })
+}
+
+// remote is the address of a TCP peer, the zero value for others.
+func remote(conn net.Conn) netip.AddrPort {
+	a, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := a.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+func (h *hub) add(m *member) {
+	m.slot.mu.Lock()
+	m.index = len(m.slot.members)
+	m.slot.members = append(m.slot.members, m)
+	m.slot.mu.Unlock()
+}
+
+func (h *hub) remove(m *member) {
+	s := m.slot
+	s.mu.Lock()
+	last := len(s.members) - 1
+	s.members[m.index] = s.members[last]
+	s.members[m.index].index = m.index
+	s.members[last] = nil
+	s.members = s.members[:last]
+	s.mu.Unlock()
+}
+
+// run is the goroutine of a connection.
+func (h *hub) run(m *member) {
+	defer h.count.conns.Add(-1)
+	counted, err := h.shake(m)
+	if err == nil {
+		err = h.serve(m)
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errLate
+	}
+	err = m.why(err)
+	m.fail(err)
+	m.in.close()
+	h.remove(m)
+	if counted {
+		h.forget(m.peer.Remote.Addr())
+	}
+	h.report(m, err)
+}
+
+// shake does everything up to READY. counted says that the connection counts
+// against MaxPerSource.
+func (h *hub) shake(m *member) (counted bool, err error) {
+	h.count.handshakes.Add(1)
+	defer h.count.handshakes.Add(-1)
+	if err := m.conn.SetReadDeadline(time.Now().Add(h.cfg.Limits.Handshake)); err != nil {
+		return false, err
+	}
+	trusted := h.trusted(m)
+	proxied := false
+	if trusted {
+		src, ok, err := readProxy(m.in)
+		if err != nil {
+			return false, err
+		}
+		if ok {
+			m.peer.Remote, proxied = src, true
+		}
+	}
+	if h.cfg.Limits.MaxPerSource > 0 && (proxied || !trusted) {
+		if !h.remember(m.peer.Remote.Addr()) {
+			h.count.refused.Add(1)
+			return false, errTooMany
+		}
+		counted = true
+	}
+	if err := m.handshake(h.own, ""); err != nil {
+		return counted, err
+	}
+	return counted, m.conn.SetReadDeadline(time.Time{})
+}
+
+var (
+	errTooMany = errors.New("zmtp: too many connections from this address")
+	errLate    = errors.New("zmtp: handshake not finished in time")
+	errSlow    = violation("message not finished in time")
+)
+
+func (h *hub) trusted(m *member) bool {
+	if !m.peer.Remote.IsValid() {
+		return h.cfg.ProxyUnix && m.conn.RemoteAddr().Network() == "unix"
+	}
+	for _, p := range h.cfg.ProxyFrom {
+		if p.Contains(m.peer.Remote.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *hub) remember(a netip.Addr) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sources[a] >= h.cfg.Limits.MaxPerSource {
+		return false
+	}
+	h.sources[a]++
+	return true
+}
+
+func (h *hub) forget(a netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sources[a]--; h.sources[a] <= 0 {
+		delete(h.sources, a)
+	}
+}
+
+// report counts and logs the end of a connection.
+func (h *hub) report(m *member, err error) {
+	args := []any{"socket", h.own, "peer", m.peer.Remote, "err", err}
+	switch {
+	case errors.Is(err, ErrProtocol):
+		h.count.badPeers.Add(1)
+		h.noise.warn(h.cfg.Log, "connection closed: peer misbehaves", args...)
+	case errors.Is(err, errLate):
+		h.count.lateShakes.Add(1)
+		h.cfg.Log.Debug("connection closed", args...)
+	case errors.Is(err, errSilent):
+		h.count.silent.Add(1)
+		h.cfg.Log.Debug("connection closed: peer is silent", args...)
+	case errors.Is(err, errStalled):
+		h.count.stalled.Add(1)
+		h.cfg.Log.Info("connection closed: peer does not read", args...)
+	case errors.Is(err, errTooMany):
+		h.noise.warn(h.cfg.Log, "connection refused", args...)
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errClosed):
+		h.cfg.Log.Debug("connection closed", "socket", h.own, "peer", m.peer.Remote)
+	default:
+		h.cfg.Log.Debug("connection closed", args...)
+	}
+}
+
+// heartbeat visits every connection once per interval.
+func (h *hub) heartbeat() {
+	t := time.NewTicker(h.cfg.Heartbeat.Interval / slots)
+	defer t.Stop()
+	ping := pingFrame()
+	var batch []*member
+	for i := 0; ; i = (i + 1) % slots {
+		select {
+		case <-h.closing:
+			return
+		case <-t.C:
+		}
+		batch = h.slots[i].copy(batch[:0])
+		now := time.Now()
+		for _, m := range batch {
+			if m.ready.Load() {
+				m.beat(now, h.cfg.Heartbeat.Timeout, ping)
+			}
+		}
+		clear(batch)
+	}
+}
+
+func (s *slot) copy(dst []*member) []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(dst, s.members...)
+}
+
+// each calls f for every connection past its handshake.
+func (h *hub) each(f func(*member)) {
+	for m := range h.all {
+		f(m)
+	}
+}
+
+// all yields every connection past its handshake.
+func (h *hub) all(yield func(*member) bool) {
+	var batch []*member
+	for i := range h.slots {
+		batch = h.slots[i].copy(batch[:0])
+		for _, m := range batch {
+			if m.ready.Load() && !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// close stops accepting, waits up to the linger time for settled, ends every
+// connection and waits for all goroutines. Safe to call again.
+func (h *hub) close(settled func(*member) <-chan struct{}) {
+	h.once.Do(func() {
+		close(h.closing)
+		_ = h.ln.Close()
+		h.linger(settled)
+		h.cancel()
+	})
+	h.loops.Wait()
+	// A connection accepted in the last moment is in a slot by now.
+	for i := range h.slots {
+		for _, m := range h.slots[i].copy(nil) {
+			m.fail(nil)
+		}
+	}
+	h.conns.Wait()
+}
+
+func (h *hub) linger(settled func(*member) <-chan struct{}) {
+	if h.cfg.Linger < 0 {
+		return
+	}
+	t := time.NewTimer(h.cfg.Linger)
+	defer t.Stop()
+	over := false
+	h.each(func(m *member) {
+		for !over {
+			wait := settled(m)
+			if wait == nil {
+				return
+			}
+			select {
+			case <-wait:
+			case <-m.ended:
+				return
+			case <-t.C:
+				over = true
+			}
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package zmtp
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Limits bound what one listener accepts. The zero value of a field means its
+// default.
+type Limits struct {
+	// MaxMessage is the size in bytes of the largest message, all frames
+	// together. Default 64 MiB for a Router; a Pub takes 4 KiB, since
+	// subscribers send nothing but subscriptions.
+	MaxMessage int
+	// MaxInflight bounds the memory in bytes of all messages over 64 KiB that
+	// are being received or handled at once. A connection that needs more is
+	// closed. Default 4 × MaxMessage.
+	MaxInflight int64
+	// MaxFrames is the number of frames in a message. Default 16.
+	MaxFrames int
+	// Handshake is the time from accept to READY. Default 5 s.
+	Handshake time.Duration
+	// MessageTime is how long a started message may stand still before the
+	// connection is closed. Default 30 s. A message that trickles at less
+	// than MinRate is closed as well.
+	MessageTime time.Duration
+	// MinRate is the least bytes per second of a message on its way in,
+	// counted after the first MessageTime. Default 4096.
+	MinRate int
+	// MaxConns bounds all connections of the listener, those in handshake
+	// included; a connection over it is closed at once. Default 65536.
+	MaxConns int
+	// MaxPerSource bounds the connections of one address (as seen through the
+	// PROXY header). Default 0: no bound, since many minions may share the
+	// address of a NAT gateway. Connections from ProxyFrom addresses without a
+	// PROXY header, as health checks make them, do not count.
+	MaxPerSource int
+}
+
+func (l Limits) withDefaults(maxMessage int) Limits {
+	def(&l.MaxMessage, maxMessage)
+	def(&l.MaxInflight, 4*int64(l.MaxMessage))
+	def(&l.MaxFrames, 16)
+	def(&l.Handshake, 5*time.Second)
+	def(&l.MessageTime, 30*time.Second)
+	def(&l.MinRate, 4096)
+	def(&l.MaxConns, 65536)
+	return l
+}
+
+// Heartbeat says when to look for vanished peers. The zero value means the
+// figures of salt's transport/zeromq.py (_set_zmq_heartbeat): PING every 10 s
+// with a TTL of 0, close after 30 s of silence. Peers that announce ZMTP 3.0
+// know no PING and are left to TCP keep-alive.
+type Heartbeat struct {
+	// Interval is the time between PINGs; negative switches heartbeats off.
+	Interval time.Duration
+	// Timeout is the silence after which a peer counts as gone.
+	Timeout time.Duration
+}
+
+func (h Heartbeat) withDefaults() Heartbeat {
+	def(&h.Interval, 10*time.Second)
+	def(&h.Timeout, 30*time.Second)
+	return h
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Peer names the other end of a connection.
+type Peer struct {
+	// ID is unique among all connections of the listener, and never reused.
+	ID uint64
+	// Remote is the peer's address: the source in the PROXY header when there
+	// was one, the address of the TCP connection otherwise, and the zero value
+	// on Unix sockets.
+	Remote netip.AddrPort
+	// SocketType is what the peer calls itself: REQ, DEALER, SUB, …
+	SocketType string
+	// Identity is the routing id that the peer asked for. It is not verified
+	// and may repeat; use it in logs only, quoted.
+	Identity string
+}

@@ -1,0 +1,290 @@
+package zmtp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// link is one connection with its two directions, the part that servers and
+// clients share. Its goroutine calls handshake, then next; send, ping and fail
+// may be called by anybody.
+type link struct {
+	conn   net.Conn
+	in     *reader
+	out    outbox
+	limits *Limits
+	memory *budget
+	peer   Peer
+	minor  byte // of the peer's version
+	// deaf says that the link's goroutine is not reading, so that silence
+	// proves nothing.
+	deaf atomic.Bool
+	// onCommand handles what is neither PING nor PONG; nil refuses.
+	onCommand func(name, body []byte) error
+
+	closing sync.Once
+	cause   error // why fail was called; read after ended
+	ended   chan struct{}
+}
+
+// outLimits bound the queue of an outbox.
+type outLimits struct {
+	items int
+	bytes int
+	stall time.Duration
+}
+
+// init sets up a new link. spawn starts the temporary flusher; its owner waits
+// for it.
+func (k *link) init(conn net.Conn, l *Limits, p *pools, m *budget, o outLimits, spawn func(func())) {
+	k.conn, k.in, k.limits, k.memory = conn, newReader(conn, p), l, m
+	k.ended = make(chan struct{})
+	k.out.conn, k.out.raw = conn, k.in.raw
+	k.out.maxItems, k.out.maxBytes, k.out.stall = o.items, o.bytes, o.stall
+	k.out.fail, k.out.spawn = k.fail, spawn
+	k.out.try = k.out.tryWrite
+}
+
+// fail ends the connection; the first cause is kept. A nil cause closes in
+// good order, any other resets the connection, so that the kernel does not
+// keep sending what nobody reads.
+func (k *link) fail(cause error) {
+	k.closing.Do(func() {
+		k.cause = cause
+		close(k.ended) // before Close wakes the reader, which asks why
+		k.out.close()
+		if tc, ok := k.conn.(*net.TCPConn); ok && cause != nil && !errors.Is(cause, io.EOF) {
+			_ = tc.SetLinger(0)
+		}
+		_ = k.conn.Close()
+	})
+}
+
+// why gives the cause of the end in place of err, the read error that the end
+// brought about.
+func (k *link) why(err error) error {
+	select {
+	case <-k.ended:
+		if k.cause != nil {
+			return k.cause
+		}
+		return errClosed
+	default:
+		return err
+	}
+}
+
+// handshake exchanges greeting and READY. The caller has set a deadline.
+func (k *link) handshake(own, identity string) error {
+	if err := k.out.send(packet{b: appendReady(greeting(), own, identity)}); err != nil {
+		return err
+	}
+	// A stranger (a browser, a scanner) is sent away at its first byte.
+	b, err := k.in.peek(1)
+	if err != nil {
+		return err
+	}
+	if b[0] != 0xff {
+		return violation("first byte 0x%02x is no greeting", b[0])
+	}
+	if b, err = k.in.peek(greetingSize); err != nil {
+		return unexpected(err)
+	}
+	if k.minor, err = parseGreeting(b); err != nil {
+		return err
+	}
+	k.in.skip(greetingSize)
+	h, err := k.in.header(nil)
+	if err != nil {
+		return unexpected(err)
+	}
+	if !h.command {
+		return violation("message before READY")
+	}
+	name, body, err := k.in.command(h, nil)
+	if err != nil {
+		return err
+	}
+	defer k.in.skip(int(h.size))
+	switch string(name) {
+	case "READY":
+	case "ERROR":
+		return violation("peer refused the handshake: %q", body[min(1, len(body)):])
+	default:
+		return violation("command %q before READY", name)
+	}
+	meta, err := parseMetadata(body)
+	if err != nil {
+		return err
+	}
+	if !accepts(own, meta.socketType) {
+		return violation("socket type %q cannot talk to %s", meta.socketType, own)
+	}
+	k.peer.SocketType, k.peer.Identity = meta.socketType, meta.identity
+	return nil
+}
+
+// message is one received message; its frames lie one after the other in buf.
+type message struct {
+	buf     buffer
+	ends    []int
+	memory  *budget
+	charged int64
+}
+
+func (m *message) frame(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = m.ends[i-1]
+	}
+	return m.buf.b[start:m.ends[i]:m.ends[i]]
+}
+
+func (m *message) free() {
+	m.buf.free()
+	m.ends = m.ends[:0]
+	if m.charged != 0 {
+		m.memory.give(m.charged)
+		m.charged = 0
+	}
+}
+
+func (m *message) charge(capacity int) error {
+	if capacity <= freeSize {
+		return nil
+	}
+	more := int64(capacity) - m.charged
+	if !m.memory.take(more) {
+		return violation("no room for a message of %d bytes now", capacity)
+	}
+	m.charged += more
+	return nil
+}
+
+// next reads one message into m, which must be free, and answers commands on
+// the way.
+func (k *link) next(m *message) error {
+	err := k.read(m)
+	if err != nil {
+		m.free()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = errSlow
+		}
+	}
+	return err
+}
+
+func (k *link) read(m *message) error {
+	m.memory = k.memory
+	p := pace{l: k.limits}
+	for {
+		h, err := k.in.header(&p)
+		if err != nil {
+			return err
+		}
+		if h.command {
+			if err := k.command(h, &p); err != nil {
+				return err
+			}
+			if len(m.ends) > 0 {
+				// Commands do not prolong a message, however fast they come.
+				if err := p.deadline(k.in, len(m.buf.b)); err != nil {
+					return err
+				}
+				continue
+			}
+		} else {
+			if len(m.ends) >= k.limits.MaxFrames {
+				return violation("message of more than %d frames", k.limits.MaxFrames)
+			}
+			if h.size > uint64(k.limits.MaxMessage-len(m.buf.b)) {
+				return violation("message of more than %d bytes", k.limits.MaxMessage)
+			}
+			if err := k.in.body(&m.buf, h.size, &p, m.charge); err != nil {
+				return err
+			}
+			m.ends = append(m.ends, len(m.buf.b))
+			if h.more {
+				if err := p.need(k.in, 1, len(m.buf.b)); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := p.done(k.in); err != nil {
+			return err
+		}
+		if !h.command {
+			return nil
+		}
+	}
+}
+
+func (k *link) command(h header, p *pace) error {
+	name, body, err := k.in.command(h, p)
+	if err != nil {
+		return err
+	}
+	defer k.in.skip(int(h.size))
+	switch string(name) {
+	case "PING":
+		if len(body) < 2 || len(body) > 2+maxPingContext {
+			return violation("PING of %d bytes", len(body))
+		}
+		pong := appendCommand(make([]byte, 0, 32), "PONG", body[2:])
+		if err := k.out.send(packet{b: pong, control: true}); err != errDropped {
+			return err
+		}
+		return nil
+	case "PONG":
+		return nil
+	case "READY", "ERROR", "HELLO", "WELCOME", "INITIATE":
+		return violation("command %q after the handshake", name)
+	}
+	if k.onCommand == nil {
+		return violation("command %q", name)
+	}
+	return k.onCommand(name, body)
+}
+
+// Causes of an end that is the peer's doing.
+var (
+	errSilent  = errors.New("zmtp: peer is silent")
+	errStalled = errors.New("zmtp: peer does not read")
+)
+
+// hear ends a deaf time; silence counts from now on.
+func (k *link) hear() {
+	k.in.seen.Store(time.Now().UnixNano())
+	k.deaf.Store(false)
+}
+
+// beat is one heartbeat: it ends a link that has been silent for too long,
+// and sends a PING otherwise. Bytes that a slow peer takes are a sign of life
+// too.
+func (k *link) beat(now time.Time, timeout time.Duration, ping []byte) {
+	if k.minor == 0 {
+		return
+	}
+	last := k.in.seen.Load()
+	busy := k.out.pending() != nil
+	if busy {
+		last = max(last, k.out.moved.Load())
+	}
+	if !k.deaf.Load() && now.UnixNano()-last > int64(timeout) {
+		k.fail(errSilent)
+		return
+	}
+	if !busy {
+		_ = k.out.send(packet{b: ping, control: true})
+	}
+}
+
+// pingFrame is a PING with a TTL of 0 and no context, as a Salt master sends
+// it.
+func pingFrame() []byte { return appendCommand(nil, "PING", []byte{0, 0}) }

@@ -1,0 +1,307 @@
+package zmtp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+var (
+	errDropped = errors.New("zmtp: queue full, message dropped")
+	errClosed  = errors.New("zmtp: connection closed")
+)
+
+// packet is a piece of the outgoing stream that must not be torn: one frame,
+// or one message, or several.
+type packet struct {
+	b       []byte
+	free    func() // called once, when the bytes are written or given up; or nil
+	control bool   // PING or PONG
+}
+
+// outbox writes a connection. See the package comment for the way it works.
+//
+// Overflow policy: a data packet that would exceed maxItems or maxBytes is
+// dropped (the newest, as libzmq does at its high-water mark) and the caller
+// is told; a control packet (PING, PONG) is dropped when maxControl of them
+// wait already, since a peer that does not read does not miss them.
+type outbox struct {
+	conn     net.Conn
+	raw      syscall.RawConn
+	maxItems int
+	maxBytes int
+	stall    time.Duration // longest time without progress of a flush
+	fail     func(error)   // called (without the lock) when writing is over
+	spawn    func(func())  // starts the flusher under its owner
+
+	// moved is when queued bytes last moved, in Unix nanoseconds.
+	moved atomic.Int64
+
+	mu      sync.Mutex
+	queue   []packet      // empty unless flushing
+	bytes   int           // in queue
+	control int           // control packets in queue
+	idle    chan struct{} // not nil while a flusher runs; closed at its end
+	dead    bool
+
+	try    func(uintptr) bool
+	src    []byte
+	n      int
+	tryErr error
+}
+
+const (
+	maxControl = 4
+	// flushChunk is what a slow peer must take within one stall time.
+	flushChunk = 64 << 10
+)
+
+// tryWrite runs inside RawConn.Write: writes that never block; always true,
+// so that RawConn does not wait.
+func (o *outbox) tryWrite(fd uintptr) bool {
+	for o.n < len(o.src) {
+		n, err := syscall.Write(int(fd), o.src[o.n:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			return true
+		case err != nil:
+			o.tryErr = err
+			return true
+		}
+		o.n += n
+	}
+	return true
+}
+
+// send writes or queues the packets, all or none of them. It never blocks on
+// the peer. It takes over the packets in every case.
+func (o *outbox) send(ps ...packet) error {
+	o.mu.Lock()
+	broken, err := o.put(ps)
+	o.mu.Unlock()
+	if broken {
+		o.fail(err)
+	}
+	return err
+}
+
+// put is send with o.mu held; broken says that the connection is over.
+func (o *outbox) put(ps []packet) (broken bool, err error) {
+	if o.dead {
+		freeAll(ps)
+		return false, errClosed
+	}
+	if o.idle == nil && o.raw != nil {
+		for len(ps) > 0 {
+			n, err := o.now(ps[0].b)
+			if err != nil {
+				o.die()
+				freeAll(ps)
+				return true, err
+			}
+			if n < len(ps[0].b) {
+				ps[0].b = ps[0].b[n:]
+				break
+			}
+			freeAll(ps[:1])
+			ps = ps[1:]
+		}
+		if len(ps) == 0 {
+			return false, nil
+		}
+	}
+	size, control := 0, 0
+	for _, p := range ps {
+		size += len(p.b)
+		if p.control {
+			control++
+		}
+	}
+	// An idle outbox takes packets of any size: their first bytes may be on
+	// the wire already.
+	if o.idle != nil && !o.room(len(ps), size, control) {
+		freeAll(ps)
+		return false, errDropped
+	}
+	o.queue = append(o.queue, ps...)
+	o.bytes += size
+	o.control += control
+	if o.idle == nil {
+		o.idle = make(chan struct{})
+		o.moved.Store(time.Now().UnixNano())
+		o.spawn(o.flush)
+	}
+	return false, nil
+}
+
+func (o *outbox) room(items, size, control int) bool {
+	if control == items {
+		return o.control+control <= maxControl
+	}
+	return len(o.queue)+items <= o.maxItems && o.bytes+size <= o.maxBytes
+}
+
+// now writes what the socket takes at once.
+func (o *outbox) now(b []byte) (int, error) {
+	o.src, o.n, o.tryErr = b, 0, nil
+	err := o.raw.Write(o.try)
+	o.src = nil
+	if err == nil {
+		err = o.tryErr
+	}
+	return o.n, err
+}
+
+// flush is the goroutine of a slow connection. It ends when the queue is
+// empty or the connection is broken.
+func (o *outbox) flush() {
+	var bufs net.Buffers
+	for {
+		o.mu.Lock()
+		if len(o.queue) == 0 || o.dead {
+			freeAll(o.queue)
+			o.queue, o.bytes, o.control = nil, 0, 0
+			close(o.idle)
+			o.idle = nil
+			if !o.dead {
+				_ = o.conn.SetWriteDeadline(time.Time{})
+			}
+			o.mu.Unlock()
+			return
+		}
+		bufs = bufs[:0]
+		size, whole := 0, 0
+		for _, p := range o.queue {
+			b := p.b[:min(len(p.b), flushChunk-size)]
+			bufs = append(bufs, b)
+			size += len(b)
+			if len(b) < len(p.b) {
+				break
+			}
+			if whole++; size == flushChunk || len(bufs) == 64 {
+				break
+			}
+		}
+		o.mu.Unlock()
+
+		_ = o.conn.SetWriteDeadline(time.Now().Add(o.stall))
+		out := bufs // WriteTo eats its receiver
+		_, err := out.WriteTo(o.conn)
+
+		o.mu.Lock()
+		if err != nil {
+			o.die()
+			o.mu.Unlock()
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				err = errStalled
+			}
+			o.fail(err)
+			continue // ends at the top
+		}
+		o.moved.Store(time.Now().UnixNano())
+		o.taken(whole, size)
+		o.mu.Unlock()
+	}
+}
+
+// taken removes what was written: whole packets, and the first bytes of the
+// one behind them.
+func (o *outbox) taken(whole, size int) {
+	o.bytes -= size
+	for _, p := range o.queue[:whole] {
+		size -= len(p.b)
+		if p.control {
+			o.control--
+		}
+	}
+	freeAll(o.queue[:whole])
+	clear(o.queue[:whole]) // a long queue must not keep what is gone
+	o.queue = o.queue[whole:]
+	if size > 0 {
+		o.queue[0].b = o.queue[0].b[size:]
+	}
+}
+
+// die marks the end. What is queued belongs to the flusher, who may be writing
+// it and gives it up when it comes back. o.mu is held.
+func (o *outbox) die() { o.dead = true }
+
+func (o *outbox) close() {
+	o.mu.Lock()
+	o.die()
+	o.mu.Unlock()
+}
+
+// pending is closed when the queue is empty; nil when it is.
+func (o *outbox) pending() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.idle
+}
+
+// queued is the number of bytes that wait.
+func (o *outbox) queued() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes
+}
+
+func freeAll(ps []packet) {
+	for _, p := range ps {
+		if p.free != nil {
+			p.free()
+		}
+	}
+}
+
+// publish writes or queues the messages, in order. whole are their bytes in
+// one piece, or nil. Those that find no room are dropped; sent and size tell
+// what was taken.
+func (o *outbox) publish(ms []*publication, whole []byte) (sent, size int, err error) {
+	o.mu.Lock()
+	sent, size, broken, err := o.putAll(ms, whole)
+	o.mu.Unlock()
+	if broken {
+		o.fail(err)
+	}
+	return sent, size, err
+}
+
+func (o *outbox) putAll(ms []*publication, whole []byte) (sent, size int, broken bool, err error) {
+	if o.dead {
+		return 0, 0, false, errClosed
+	}
+	first := 0 // bytes of ms[0] that are written
+	if o.idle == nil && o.raw != nil && whole != nil {
+		n, err := o.now(whole)
+		if err != nil {
+			o.die()
+			return 0, 0, true, err
+		}
+		for n > 0 && n >= len(ms[0].wire) {
+			n -= len(ms[0].wire)
+			sent, size, ms = sent+1, size+len(ms[0].wire), ms[1:]
+			if len(ms) == 0 {
+				return sent, size, false, nil
+			}
+		}
+		first = n
+	}
+	for i, m := range ms {
+		b := m.wire
+		if i == 0 {
+			b = b[first:]
+		}
+		if broken, err = o.put([]packet{{b: b}}); err != nil {
+			return sent, size, broken, err
+		}
+		sent, size = sent+1, size+len(m.wire)
+	}
+	return sent, size, false, nil
+}

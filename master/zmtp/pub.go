@@ -1,0 +1,293 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// PubConfig configures a Pub.
+type PubConfig struct {
+	Listen
+	// MaxQueue is the number of messages that wait for a slow subscriber;
+	// beyond it the newest are dropped for it. Default 1000 (Salt's pub_hwm).
+	MaxQueue int
+	// MaxQueueBytes is the same in bytes. The bytes are shared between all
+	// subscribers that wait for the same messages. Default 16 MiB.
+	MaxQueueBytes int
+	// WriteStall is how long a subscriber may take no bytes while some wait
+	// for it, before it is cut off. Default 30 s.
+	WriteStall time.Duration
+	// Shards is the number of goroutines that write. Default: as many as
+	// processors, at most 8.
+	Shards int
+
+	// The hooks are called in the connection's goroutine, in this order, and
+	// delay only this peer. OnConnect: after the handshake. OnSubscribe: a
+	// subscription has come and is in force; topic is "" for everything.
+	// OnDisconnect: the connection is closed; err says why, nil when the peer
+	// closed it or we did.
+	OnConnect    func(Peer)
+	OnSubscribe  func(p Peer, topic string)
+	OnDisconnect func(p Peer, err error)
+}
+
+// Pub is a listener that publishes, as the PUB socket on Salt's port 4505
+// does. All methods are safe for concurrent use.
+type Pub struct {
+	hub    *hub
+	cfg    PubConfig
+	shards []*shard
+
+	mu     sync.Mutex // one publisher at a time: all see the same order
+	closed bool
+}
+
+// publication is a framed message, shared by all who get it.
+type publication struct {
+	topic []byte // first frame
+	wire  []byte
+	// do marks a barrier: nothing is sent, but do is called by each shard's
+	// goroutine when all before it is done.
+	do func(*shard)
+}
+
+// ListenPub serves ln until Close is called or ctx ends. The Pub owns ln.
+func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
+	def(&cfg.MaxQueue, 1000)
+	def(&cfg.MaxQueueBytes, 16<<20)
+	def(&cfg.WriteStall, 30*time.Second)
+	def(&cfg.Shards, min(runtime.GOMAXPROCS(0), 8))
+	p := &Pub{cfg: cfg}
+	p.hub = newHub(ctx, ln, "PUB", cfg.Listen, 4096,
+		outLimits{items: cfg.MaxQueue, bytes: cfg.MaxQueueBytes, stall: cfg.WriteStall})
+	p.hub.serve = p.serve
+	for range cfg.Shards {
+		s := &shard{count: &p.hub.count, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
+		p.shards = append(p.shards, s)
+		p.hub.loops.Go(s.run)
+	}
+	p.hub.start(ctx, p.Close)
+	return p
+}
+
+// serve is the loop of a connection: subscribers send nothing but
+// subscriptions, as messages (ZMTP 3.0) or commands (3.1).
+func (p *Pub) serve(m *member) error {
+	sub := &subscriber{m: m}
+	m.role = sub
+	m.onCommand = func(name, body []byte) error {
+		switch string(name) {
+		case "SUBSCRIBE":
+			return p.subscribe(sub, body)
+		case "CANCEL":
+			sub.topics.cancel(body)
+			return nil
+		}
+		return violation("command %q from a subscriber", name)
+	}
+	m.ready.Store(true)
+	if p.cfg.OnConnect != nil {
+		p.cfg.OnConnect(m.peer)
+	}
+	s := p.shardsOf(m.peer.ID)[0]
+	s.add(sub)
+	err := p.listen(sub)
+	s.remove(sub)
+	if p.cfg.OnDisconnect != nil {
+		m.fail(err)
+		p.cfg.OnDisconnect(m.peer, public(m.why(err)))
+	}
+	return err
+}
+
+func (p *Pub) listen(sub *subscriber) error {
+	var msg message
+	for {
+		if err := sub.m.next(&msg); err != nil {
+			return err
+		}
+		b := msg.buf.b
+		var err error
+		switch {
+		case len(msg.ends) != 1:
+			err = violation("subscriber sent a message of %d frames", len(msg.ends))
+		case len(b) > 0 && b[0] == 1:
+			err = p.subscribe(sub, b[1:])
+		case len(b) > 0 && b[0] == 0:
+			sub.topics.cancel(b[1:])
+		default:
+			err = violation("subscriber sent data")
+		}
+		msg.free()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Pub) subscribe(sub *subscriber, topic []byte) error {
+	if err := sub.topics.subscribe(topic); err != nil {
+		return err
+	}
+	if p.cfg.OnSubscribe != nil {
+		p.cfg.OnSubscribe(sub.m.peer, string(topic))
+	}
+	return nil
+}
+
+// public hides the causes that are no fault.
+func public(err error) error {
+	if errors.Is(err, errClosed) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Addr is the address of the listener.
+func (p *Pub) Addr() net.Addr { return p.hub.ln.Addr() }
+
+// Publish sends one message, of one or more frames, to every subscriber with a
+// topic that is a prefix of the first frame. The frames are copied. It returns
+// when the message is in the hands of all shards; it waits only for them (that
+// is for processor time), never for a subscriber. The error is ctx's, or says
+// that the Pub is closed.
+func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
+	size := 0
+	for _, f := range frames {
+		size += maxHeader + len(f)
+	}
+	m := &publication{wire: appendMessage(make([]byte, 0, size), frames...)}
+	if len(frames) > 0 {
+		m.topic = append([]byte(nil), frames[0][:min(len(frames[0]), maxTopic)]...)
+	}
+	p.hub.count.published.Add(1)
+	return p.hand(ctx, m, p.shards)
+}
+
+func (p *Pub) hand(ctx context.Context, m *publication, shards []*shard) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return net.ErrClosed
+	}
+	// The first wait may be given up; once one shard has the message the
+	// others must get it too.
+	done := ctx.Done()
+	for _, s := range shards {
+		select {
+		case s.queue <- m:
+			done = nil
+		case <-done:
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Flush waits until everything published before has been written to, or
+// queued for, every subscriber.
+func (p *Pub) Flush(ctx context.Context) error {
+	var g sync.WaitGroup
+	g.Add(len(p.shards))
+	if err := p.hand(ctx, &publication{do: func(*shard) { g.Done() }}, p.shards); err != nil {
+		return err
+	}
+	idle := make(chan struct{})
+	go func() { g.Wait(); close(idle) }() // ends: shards drain their queues even at Close
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Subscriber describes a connection of a Pub.
+type Subscriber struct {
+	Peer
+	Topics []string // "" is everything
+	Queued int      // bytes that wait for it
+}
+
+// Subscribers lists the connections that are past their handshake.
+func (p *Pub) Subscribers() []Subscriber {
+	return slices.AppendSeq(make([]Subscriber, 0, p.hub.count.conns.Load()), p.Each)
+}
+
+// Each yields the connections that are past their handshake. Their topics
+// must not be changed.
+func (p *Pub) Each(yield func(Subscriber) bool) {
+	for m := range p.hub.all {
+		if !yield(Subscriber{Peer: m.peer, Topics: m.role.(*subscriber).topics.list(), Queued: m.out.queued()}) {
+			return
+		}
+	}
+}
+
+// SendTo sends a message to the connection with this Peer.ID alone, whatever
+// it subscribed to, behind everything published before. It tells whether the
+// connection was there and had room.
+func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
+	b := appendMessage(nil, frames...)
+	result := make(chan bool, 1)
+	do := func(s *shard) { result <- s.sendOne(id, b) }
+	if err := p.hand(ctx, &publication{do: do}, p.shardsOf(id)); err != nil {
+		return false
+	}
+	return <-result // the shard comes to it, at Close too
+}
+
+// shardsOf is the shard of a connection.
+func (p *Pub) shardsOf(id uint64) []*shard {
+	i := id % uint64(len(p.shards))
+	return p.shards[i : i+1]
+}
+
+// Disconnect closes the connections that match chooses, and returns how many
+// they were. match must not call the Pub.
+func (p *Pub) Disconnect(match func(Peer) bool) int {
+	n := 0
+	p.hub.each(func(m *member) {
+		if match(m.peer) {
+			m.fail(nil)
+			n++
+		}
+	})
+	return n
+}
+
+// Stats returns the counters.
+func (p *Pub) Stats() Stats {
+	s := p.hub.count.snapshot()
+	p.hub.each(func(m *member) {
+		if q := m.out.queued(); q > 0 {
+			s.Slow++
+			s.Queued += int64(q)
+		}
+	})
+	return s
+}
+
+// Close stops accepting, gives queued messages the linger time, ends all
+// connections and waits for every goroutine. It may be called again, but not
+// by a hook.
+func (p *Pub) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		for _, s := range p.shards {
+			close(s.queue)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range p.shards {
+		<-s.drained
+	}
+	p.hub.close(func(m *member) <-chan struct{} { return m.out.pending() })
+}

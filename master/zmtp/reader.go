@@ -1,0 +1,161 @@
+package zmtp
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// reader reads a connection through a pooled buffer that it holds only while
+// there are bytes in it: the wait for the next byte happens in the runtime's
+// poller, before a buffer is taken. It is used by one goroutine.
+type reader struct {
+	conn  net.Conn
+	raw   syscall.RawConn // nil: no descriptor, as with net.Pipe
+	pools *pools
+	// seen is when bytes last arrived, in Unix nanoseconds.
+	seen atomic.Int64
+
+	box  *[]byte // nil while idle
+	r, w int     // unread bytes are (*box)[r:w]
+
+	try   func(uintptr) bool // the same closure for all reads
+	dst   []byte             // where try reads to; nil: into the box
+	n     int
+	tryEr error
+}
+
+func newReader(conn net.Conn, p *pools) *reader {
+	r := &reader{conn: conn, pools: p}
+	r.raw = rawConn(conn)
+	r.try = r.tryRead
+	r.seen.Store(time.Now().UnixNano())
+	return r
+}
+
+func rawConn(conn net.Conn) syscall.RawConn {
+	if sc, ok := conn.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
+// tryRead runs inside RawConn.Read: one read that never blocks, true when
+// there is a result.
+func (r *reader) tryRead(fd uintptr) bool {
+	dst := r.dst
+	if dst == nil {
+		r.hold()
+		dst = (*r.box)[r.w:]
+	}
+	for {
+		n, err := syscall.Read(int(fd), dst)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			r.release()
+			return false
+		case err != nil:
+			n = 0
+		case n == 0:
+			err = io.EOF
+		}
+		r.n, r.tryEr = n, err
+		return true
+	}
+}
+
+func (r *reader) hold() {
+	if r.box == nil {
+		r.box = r.pools.read.Get().(*[]byte)
+		r.r, r.w = 0, 0
+	}
+}
+
+// release gives the buffer back if nothing is in it.
+func (r *reader) release() {
+	if r.box != nil && r.r == r.w {
+		r.pools.read.Put(r.box)
+		r.box, r.r, r.w = nil, 0, 0
+	}
+}
+
+// close gives the buffer back for good.
+func (r *reader) close() {
+	r.r = r.w
+	r.release()
+}
+
+// some reads at least one byte to dst, or to the buffer when dst is nil.
+func (r *reader) some(dst []byte) (int, error) {
+	r.dst = dst
+	var err error
+	if r.raw != nil {
+		r.n, r.tryEr = 0, nil
+		if err = r.raw.Read(r.try); err == nil {
+			err = r.tryEr
+		}
+	} else {
+		if dst == nil {
+			r.hold()
+			dst = (*r.box)[r.w:]
+		}
+		r.n, err = r.conn.Read(dst)
+	}
+	r.dst = nil
+	if r.n > 0 {
+		r.seen.Store(time.Now().UnixNano())
+		return r.n, nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return 0, err
+}
+
+// buffered is the number of bytes that wait to be read.
+func (r *reader) buffered() int { return r.w - r.r }
+
+// peek gives the next n bytes (at most readSize) without taking them.
+func (r *reader) peek(n int) ([]byte, error) {
+	for r.w-r.r < n {
+		if r.box != nil && r.r > 0 && (r.r == r.w || r.r+n > readSize) {
+			copy(*r.box, (*r.box)[r.r:r.w])
+			r.r, r.w = 0, r.w-r.r
+		}
+		got, err := r.some(nil)
+		if err != nil {
+			return nil, err
+		}
+		r.w += got
+	}
+	return (*r.box)[r.r : r.r+n], nil
+}
+
+// skip takes n bytes that were peeked at.
+func (r *reader) skip(n int) {
+	r.r += n
+	r.release()
+}
+
+// full fills dst, first from the buffer, then straight from the connection.
+func (r *reader) full(dst []byte) error {
+	if n := r.buffered(); n > 0 {
+		c := copy(dst, (*r.box)[r.r:r.w])
+		r.skip(c)
+		dst = dst[c:]
+	}
+	for len(dst) > 0 {
+		n, err := r.some(dst)
+		if err != nil {
+			return err
+		}
+		dst = dst[n:]
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Handler answers one request. It runs on one of a bounded number of workers,
+// never twice at once for the same connection. payload is the frame behind the
+// empty delimiter and is valid until Handler returns; reply may be a part of
+// it, and must not be changed afterwards. With ok false nothing is answered and the connection is
+// closed. ctx ends when the peer's connection does or the Router closes: what
+// must be finished although nobody waits for the answer should use
+// context.WithoutCancel.
+type Handler func(ctx context.Context, p Peer, payload []byte) (reply []byte, ok bool)
+
+// RouterConfig configures a Router.
+type RouterConfig struct {
+	Listen
+	// Handler is required.
+	Handler Handler
+	// Concurrency is the number of handlers that run at once. Default 256.
+	Concurrency int
+	// QueueWait is how long a request waits for a free worker. Default 10 s.
+	QueueWait time.Duration
+	// BusyReply is the answer to a request that waited for too long. When it
+	// is nil the connection is closed instead.
+	BusyReply []byte
+	// Free is called with a reply of Handler when its bytes are not needed any
+	// more. Replies are then never part of their request. May be nil.
+	Free func(reply []byte)
+	// WriteStall is how long a peer may take no byte of a reply before it is
+	// cut off. Default 30 s.
+	WriteStall time.Duration
+}
+
+// Router is a listener that answers requests, as the ROUTER socket on Salt's
+// port 4506 does. Peers are REQ or DEALER sockets. Requests of one connection
+// are handled one after the other and answered in order; the next one is read
+// while the first is handled, so that PINGs are answered and a lost peer is
+// noticed. All methods are safe for concurrent use.
+type Router struct {
+	hub     *hub
+	cfg     RouterConfig
+	workers *workers
+	stopped sync.Once
+}
+
+// ListenRouter serves ln until Close is called or ctx ends. The Router owns
+// ln.
+func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Router, error) {
+	if cfg.Handler == nil {
+		return nil, errors.New("zmtp: router without a handler")
+	}
+	def(&cfg.Concurrency, 256)
+	def(&cfg.QueueWait, 10*time.Second)
+	def(&cfg.WriteStall, 30*time.Second)
+	r := &Router{cfg: cfg, workers: newWorkers(cfg.Concurrency, cfg.QueueWait)}
+	// A reply is sent only when the one before is gone: the queue needs room
+	// for that one and some control frames, whatever its size.
+	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
+		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall})
+	r.hub.serve = r.serve
+	r.hub.start(ctx, r.Close)
+	return r, nil
+}
+
+// Addr is the address of the listener.
+func (r *Router) Addr() net.Addr { return r.hub.ln.Addr() }
+
+// Stats returns the counters.
+func (r *Router) Stats() Stats {
+	s := r.hub.count.snapshot()
+	return s
+}
+
+// Close stops accepting, gives running handlers and replies the linger time,
+// ends all connections and waits for every goroutine. It may be called again.
+func (r *Router) Close() {
+	r.hub.close(func(m *member) <-chan struct{} {
+		if c, ok := m.role.(*asker); ok {
+			if wait := c.running(); wait != nil {
+				return wait
+			}
+		}
+		return m.out.pending()
+	})
+	r.stopped.Do(r.workers.close)
+}
+
+// asker is the Router's side of a connection.
+type asker struct {
+	r      *Router
+	m      *member
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	work chan struct{} // closed when the running handler is done; nil: none
+}
+
+func (c *asker) running() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.work
+}
+
+// serve is the loop of a connection.
+func (r *Router) serve(m *member) error {
+	c := &asker{r: r, m: m}
+	c.ctx, c.cancel = context.WithCancel(r.hub.ctx)
+	m.role = c
+	m.ready.Store(true)
+	var err error
+	for err == nil {
+		err = c.one()
+	}
+	c.cancel()
+	if work := c.running(); work != nil {
+		<-work // it holds buffers, and must not outlive the Router
+	}
+	return err
+}
+
+// one reads a request and starts its handler.
+func (c *asker) one() error {
+	req := &request{}
+	if err := c.m.next(&req.message); err != nil {
+		return err
+	}
+	if err := req.split(); err != nil {
+		req.free()
+		return err
+	}
+	if err := c.turn(); err != nil {
+		req.free()
+		return err
+	}
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.work = done
+	c.mu.Unlock()
+	c.r.hub.count.requests.Add(1)
+	err := c.r.workers.do(c.ctx, func() {
+		c.handle(req)
+		c.finish(done)
+	})
+	if err == nil {
+		return nil
+	}
+	c.finish(done)
+	if errors.Is(err, errBusy) {
+		c.r.hub.count.busy.Add(1)
+		c.r.hub.noise.warn(c.r.hub.cfg.Log, "request refused: all workers busy",
+			"peer", c.m.peer.Remote, "wait", c.r.cfg.QueueWait)
+		if c.r.cfg.BusyReply != nil {
+			return c.reply(req, c.r.cfg.BusyReply, nil)
+		}
+	}
+	req.free()
+	return err
+}
+
+func (c *asker) finish(done chan struct{}) {
+	c.mu.Lock()
+	c.work = nil
+	c.mu.Unlock()
+	close(done)
+}
+
+// turn waits until the request before is handled and its reply is sent.
+func (c *asker) turn() error {
+	c.m.deaf.Store(true)
+	defer c.m.hear()
+	for _, wait := range []func() <-chan struct{}{c.running, c.m.out.pending} {
+		if ch := wait(); ch != nil {
+			select {
+			case <-ch:
+			case <-c.m.ended:
+				return errClosed
+			}
+		}
+	}
+	return nil
+}
+
+// handle runs on a worker.
+func (c *asker) handle(req *request) {
+	c.r.hub.count.working.Add(1)
+	defer c.r.hub.count.working.Add(-1)
+	defer func() {
+		if p := recover(); p != nil {
+			c.r.hub.count.panics.Add(1)
+			c.r.hub.cfg.Log.Error("request handler panicked", "peer", c.m.peer.Remote,
+				"panic", p, "stack", string(debug.Stack()))
+			c.m.fail(errHandler)
+			// The request's memory is left to the garbage collector: the
+			// handler may have left a goroutine that reads it.
+			req.memory.give(req.charged)
+		}
+	}()
+	reply, ok := c.r.cfg.Handler(c.ctx, c.m.peer, req.payload)
+	if !ok {
+		req.free()
+		c.m.fail(nil)
+		return
+	}
+	if err := c.reply(req, reply, c.r.cfg.Free); err != nil {
+		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "err", err)
+	}
+}
+
+var errHandler = errors.New("zmtp: request handler failed")
+
+// reply sends a reply behind the envelope of its request, and takes over the
+// request. free, if any, is called with b when b is not needed any more.
+func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
+	if len(b) > freeSize/2 { // too big to copy
+		head := appendHeader(req.envelope(nil), 0, len(b))
+		done := req.free
+		if free != nil {
+			req.free() // b is no part of it
+			done = func() { free(b) }
+		}
+		return c.m.out.send(packet{b: head}, packet{b: b, free: done})
+	}
+	defer req.free()
+	buf := c.r.hub.pools.buffer(len(req.buf.b) - len(req.payload) + maxHeader*(len(req.ends)+1) + len(b))
+	buf.b = append(appendHeader(req.envelope(buf.b), 0, len(b)), b...)
+	if free != nil {
+		free(b)
+	}
+	return c.m.out.send(packet{b: buf.b, free: buf.free})
+}
+
+// request is a message with its parts.
+type request struct {
+	message
+	payload []byte
+}
+
+// split finds the payload: the frame behind the first empty one, and the last.
+func (q *request) split() error {
+	for i := range q.ends {
+		if len(q.frame(i)) > 0 {
+			continue
+		}
+		if i != len(q.ends)-2 {
+			break
+		}
+		q.payload = q.frame(i + 1)
+		return nil
+	}
+	return violation("request of %d frames without an empty frame before the last", len(q.ends))
+}
+
+// envelope appends the frames up to the empty one, as they came.
+func (q *request) envelope(dst []byte) []byte {
+	for i := range len(q.ends) - 1 {
+		f := q.frame(i)
+		dst = append(appendHeader(dst, flagMore, len(f)), f...)
+	}
+	return dst
+}

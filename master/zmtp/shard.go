@@ -1,0 +1,147 @@
+package zmtp
+
+import (
+	"errors"
+	"sync"
+)
+
+const (
+	// shardQueue is the number of messages that a shard may be behind.
+	// Overflow policy: Publish waits for processor time.
+	shardQueue = 256
+	// A burst is joined into one write up to these limits.
+	burstItems = 64
+	burstBytes = 256 << 10
+)
+
+// subscriber is the Pub's side of a connection.
+type subscriber struct {
+	m      *member
+	topics topics
+	index  int // in shard.subs; guarded by shard.mu
+}
+
+// shard writes to its part of the subscribers.
+type shard struct {
+	count   *counters
+	queue   chan *publication
+	drained chan struct{} // closed when run is over
+
+	mu   sync.Mutex
+	subs []*subscriber
+
+	burst, some []*publication // scratch of run
+}
+
+func (s *shard) add(sub *subscriber) {
+	s.mu.Lock()
+	sub.index = len(s.subs)
+	s.subs = append(s.subs, sub)
+	s.mu.Unlock()
+}
+
+func (s *shard) remove(sub *subscriber) {
+	s.mu.Lock()
+	last := len(s.subs) - 1
+	s.subs[sub.index] = s.subs[last]
+	s.subs[sub.index].index = sub.index
+	s.subs[last] = nil
+	s.subs = s.subs[:last]
+	s.mu.Unlock()
+}
+
+// run is the shard's goroutine: it takes what has been published and writes
+// it. It ends when the queue is closed and empty.
+func (s *shard) run() {
+	defer close(s.drained)
+	for m := range s.queue {
+		s.collect(m)
+		if m := s.burst[len(s.burst)-1]; m.do == nil {
+			s.fan(s.burst)
+		} else {
+			s.fan(s.burst[:len(s.burst)-1])
+			m.do(s)
+		}
+		clear(s.burst)
+	}
+}
+
+// collect takes m and what waits behind it, up to the limits of a burst or up
+// to a barrier.
+func (s *shard) collect(m *publication) {
+	s.burst = append(s.burst[:0], m)
+	size := len(m.wire)
+	for m.do == nil && len(s.burst) < burstItems && size < burstBytes {
+		select {
+		case next, ok := <-s.queue:
+			if !ok {
+				return
+			}
+			m = next
+			s.burst = append(s.burst, m)
+			size += len(m.wire)
+		default:
+			return
+		}
+	}
+}
+
+// fan writes a burst to all subscribers.
+func (s *shard) fan(burst []*publication) {
+	if len(burst) == 0 {
+		return
+	}
+	whole := wires(burst)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		if sub.topics.everything() {
+			s.send(sub, burst, whole)
+			continue
+		}
+		s.some = sub.topics.matches(s.some[:0], burst)
+		if len(s.some) > 0 {
+			s.send(sub, s.some, nil)
+		}
+	}
+	clear(s.some)
+}
+
+// sendOne writes to one subscriber.
+func (s *shard) sendOne(id uint64, b []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		if sub.m.peer.ID == id {
+			return sub.m.out.send(packet{b: b}) == nil
+		}
+	}
+	return false
+}
+
+// wires joins the bytes of a burst.
+func wires(ms []*publication) []byte {
+	if len(ms) == 1 {
+		return ms[0].wire
+	}
+	size := 0
+	for _, m := range ms {
+		size += len(m.wire)
+	}
+	b := make([]byte, 0, size)
+	for _, m := range ms {
+		b = append(b, m.wire...)
+	}
+	return b
+}
+
+// send gives messages to one subscriber; whole is their joined bytes, nil when
+// nobody else gets exactly these.
+func (s *shard) send(sub *subscriber, ms []*publication, whole []byte) {
+	sent, size, err := sub.m.out.publish(ms, whole)
+	s.count.sent.Add(uint64(sent))
+	s.count.bytes.Add(uint64(size))
+	if errors.Is(err, errDropped) {
+		s.count.drop.Add(uint64(len(ms) - sent))
+	}
+}

@@ -1,0 +1,84 @@
+package zmtp
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stats are the counters of a listener since its start, but for Conns,
+// Handshakes and the queue figures, which are of the moment.
+type Stats struct {
+	Conns      int64 // open connections, those in handshake included
+	Handshakes int64 // connections that have not said READY yet
+
+	Accepted    uint64 // connections taken from the listener
+	Refused     uint64 // closed at accept: MaxConns, MaxPerSource, closing
+	BadPeers    uint64 // closed for a protocol violation or an exceeded limit
+	LateShakes  uint64 // closed because READY did not come in time
+	Silent      uint64 // closed after missed heartbeats
+	Stalled     uint64 // closed because they did not read
+	AcceptFails uint64 // errors of accept itself, such as no descriptors
+
+	// Router only.
+	Requests uint64 // handed to the handler
+	Busy     uint64 // not handled because no worker came free in time
+	Panics   uint64 // handler panics
+	Working  int64  // handlers running
+
+	// Pub only.
+	Published uint64 // messages given to Publish
+	Sent      uint64 // messages written or queued, over all subscribers
+	Dropped   uint64 // messages dropped because a subscriber's queue was full
+	Bytes     uint64 // bytes written or queued, over all subscribers
+	Slow      int64  // subscribers that have a queue
+	Queued    int64  // bytes in their queues
+}
+
+type counters struct {
+	conns, handshakes                                          atomic.Int64
+	accepted, refused, badPeers, lateShakes, silent, stalled   atomic.Uint64
+	acceptFails, requests, busy, panics, published, sent, drop atomic.Uint64
+	bytes                                                      atomic.Uint64
+	working                                                    atomic.Int64
+}
+
+func (c *counters) snapshot() Stats {
+	return Stats{
+		Conns: c.conns.Load(), Handshakes: c.handshakes.Load(),
+		Accepted: c.accepted.Load(), Refused: c.refused.Load(),
+		BadPeers: c.badPeers.Load(), LateShakes: c.lateShakes.Load(),
+		Silent: c.silent.Load(), Stalled: c.stalled.Load(),
+		AcceptFails: c.acceptFails.Load(),
+		Requests:    c.requests.Load(), Busy: c.busy.Load(),
+		Panics: c.panics.Load(), Working: c.working.Load(),
+		Published: c.published.Load(), Sent: c.sent.Load(),
+		Dropped: c.drop.Load(), Bytes: c.bytes.Load(),
+	}
+}
+
+// throttle lets one log line through per period, so that a flood of bad peers
+// is not a flood of lines. The counters know them all.
+type throttle struct {
+	mu      sync.Mutex
+	next    time.Time
+	skipped int
+}
+
+const throttlePeriod = 5 * time.Second
+
+func (t *throttle) warn(log *slog.Logger, msg string, args ...any) {
+	t.mu.Lock()
+	now := time.Now()
+	if now.Before(t.next) {
+		t.skipped++
+		t.mu.Unlock()
+		log.Debug(msg, args...)
+		return
+	}
+	skipped := t.skipped
+	t.next, t.skipped = now.Add(throttlePeriod), 0
+	t.mu.Unlock()
+	log.Warn(msg, append(args, "skipped", skipped)...)
+}

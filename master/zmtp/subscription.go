@@ -1,0 +1,96 @@
+package zmtp
+
+import "sync"
+
+const (
+	maxTopics = 128 // subscriptions of one connection
+	maxTopic  = 256 // bytes of one
+)
+
+// topics is the set of prefixes that a connection subscribed to. It is a set,
+// not a count, as in libzmq: a subscriber that subscribes twice says so twice
+// but cancels only once, when its last subscription is gone. The subscription
+// to everything, the usual one, costs no memory.
+type topics struct {
+	mu  sync.Mutex
+	all bool
+	set map[string]struct{}
+}
+
+func (t *topics) subscribe(topic []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(topic) == 0 {
+		t.all = true
+		return nil
+	}
+	if len(topic) > maxTopic {
+		return violation("topic of %d bytes", len(topic))
+	}
+	if _, ok := t.set[string(topic)]; !ok && len(t.set) >= maxTopics {
+		return violation("more than %d topics", maxTopics)
+	}
+	if t.set == nil {
+		t.set = map[string]struct{}{}
+	}
+	t.set[string(topic)] = struct{}{}
+	return nil
+}
+
+func (t *topics) cancel(topic []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(topic) == 0 {
+		t.all = false
+		return
+	}
+	delete(t.set, string(topic))
+}
+
+// everything tells whether all messages match.
+func (t *topics) everything() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all
+}
+
+// matches appends to dst those messages that match.
+func (t *topics) matches(dst, ms []*publication) []*publication {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all {
+		return append(dst, ms...)
+	}
+	if len(t.set) == 0 {
+		return dst
+	}
+	for _, m := range ms {
+		for topic := range t.set {
+			if len(m.topic) >= len(topic) && string(m.topic[:len(topic)]) == topic {
+				dst = append(dst, m)
+				break
+			}
+		}
+	}
+	return dst
+}
+
+// everyTopic is the list of most subscribers.
+var everyTopic = []string{""}
+
+// list returns the topics, "" for everything. The list must not be changed.
+func (t *topics) list() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all && len(t.set) == 0 {
+		return everyTopic
+	}
+	var l []string
+	if t.all {
+		l = append(l, "")
+	}
+	for topic := range t.set {
+		l = append(l, topic)
+	}
+	return l
+}

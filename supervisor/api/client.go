@@ -1,0 +1,129 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// Client talks to the supervisor on the same machine. It is safe for
+// concurrent use.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// ErrNotRunning means that nobody listens on the socket.
+var ErrNotRunning = errors.New("applianced is not running")
+
+// maxAnswer bounds what is read from the supervisor.
+const maxAnswer = 8 << 20
+
+// NewClient gives a client for the socket at path. Nothing is dialled yet.
+func NewClient(socket string) *Client {
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second,
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: t, Timeout: 10 * time.Second}}
+}
+
+// Status fetches the status document.
+func (c *Client) Status(ctx context.Context) (status.Document, error) {
+	var d status.Document
+	err := c.do(ctx, http.MethodGet, "/v1/status", nil, &d)
+	if err == nil && d.Schema != status.Schema {
+		err = fmt.Errorf("status document has schema %d, this program knows %d", d.Schema, status.Schema)
+	}
+	return d, err
+}
+
+// Output gives the last lines a service wrote.
+func (c *Client) Output(ctx context.Context, service string, lines int) ([]string, error) {
+	var a struct{ Lines []string }
+	err := c.do(ctx, http.MethodGet, "/v1/services/"+url.PathEscape(service)+"/log?lines="+strconv.Itoa(lines), nil, &a)
+	return a.Lines, err
+}
+
+// Restart restarts a service.
+func (c *Client) Restart(ctx context.Context, service string) error {
+	return c.do(ctx, http.MethodPost, "/v1/services/"+url.PathEscape(service)+"/restart", nil, nil)
+}
+
+// Reload makes the node start anew with its configuration file.
+func (c *Client) Reload(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/v1/reload", nil, nil)
+}
+
+// Config gives the text of the configuration file.
+func (c *Client) Config(ctx context.Context) ([]byte, error) {
+	var a struct{ Text string }
+	err := c.do(ctx, http.MethodGet, "/v1/config", nil, &a)
+	return []byte(a.Text), err
+}
+
+// CheckConfig has a configuration checked without using it.
+func (c *Client) CheckConfig(ctx context.Context, text []byte) error {
+	return c.do(ctx, http.MethodPost, "/v1/config/check", text, nil)
+}
+
+// SetConfig replaces the configuration; a wrong one is refused and changes
+// nothing.
+func (c *Client) SetConfig(ctx context.Context, text []byte) error {
+	return c.do(ctx, http.MethodPut, "/v1/config", text, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://applianced"+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("ask applianced: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
+		}
+		return fmt.Errorf("ask applianced: %w", err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("ask applianced: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		var e struct{ Error string }
+		if json.Unmarshal(b, &e) != nil || e.Error == "" {
+			e.Error = resp.Status
+		}
+		if resp.StatusCode == http.StatusUnprocessableEntity {
+			return &refused{e.Error}
+		}
+		return errors.New(e.Error)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("answer of applianced: %w", err)
+	}
+	return nil
+}
+
+type refused struct{ text string }
+
+func (r *refused) Error() string        { return r.text }
+func (r *refused) Is(target error) bool { return target == ErrConfig }

@@ -1,0 +1,325 @@
+// Package api is the supervisor's local API: HTTP and JSON over a unix
+// socket. The command line, the console page and the set-up wizard use it and
+// nothing else.
+//
+//	GET  /v1/status                     the status document (package status)
+//	GET  /v1/config                     text of the configuration file
+//	PUT  /v1/config                     check and replace it; the node starts anew with it
+//	POST /v1/config/check               check only
+//	POST /v1/reload                     start anew with the file as it is
+//	GET  /v1/services/{name}/log?lines= last lines a child wrote
+//	POST /v1/services/{name}/restart
+//
+// Every caller's credentials are checked (SO_PEERCRED): root, the
+// supervisor's own user, and members of the admin group. Faults come as
+// {"error": "..."} with a fitting HTTP status.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/supervisor/service"
+	"saltern/supervisor/status"
+)
+
+// Node is what the API serves; the supervisor implements it. All methods may
+// be called at the same time.
+type Node interface {
+	Status() status.Document
+	Output(name string, lines int) ([]string, error)
+	Restart(name string) error
+	Reload() error
+	Config() ([]byte, error)
+	CheckConfig(text []byte) error
+	SetConfig(text []byte) error
+}
+
+// ErrConfig marks a configuration that was refused; the caller gets its text.
+var ErrConfig = errors.New("configuration refused")
+
+const (
+	maxConns  = 64      // at the same time; further ones are closed at once
+	maxBody   = 1 << 20 // of a request
+	maxHeader = 16 << 10
+	maxLines  = 200
+)
+
+// Server listens on the socket.
+type Server struct {
+	node  Node
+	log   *slog.Logger
+	admin string // group name, may be empty
+}
+
+// NewServer gives a server for node. Members of the group admin may use it
+// besides root and our own user; an empty or unknown group adds nobody.
+func NewServer(node Node, admin string, log *slog.Logger) *Server {
+	return &Server{node: node, log: log, admin: admin}
+}
+
+// Listen makes the socket with mode 0660 (owner: us, group: admin if it
+// exists). A socket file that nobody listens on is replaced; one that answers
+// is an error.
+func (s *Server) Listen(path string) (net.Listener, error) {
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("listen on %s: another supervisor answers there", path)
+	}
+	if fi, err := os.Lstat(path); err == nil {
+		if fi.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("listen on %s: the file is not a socket", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+	}
+	// Made under another name inside a directory of its own, so that it never
+	// exists with a mode that lets anyone in.
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".api-*")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	fresh := filepath.Join(dir, "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	ln.SetUnlinkOnClose(false)
+	err = os.Chmod(fresh, 0o660)
+	if gid, ok := s.adminGID(); err == nil && ok {
+		err = os.Chown(fresh, -1, gid)
+	}
+	if err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		_ = ln.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &limited{Listener: ln, path: path, slots: make(chan struct{}, maxConns)}, nil
+}
+
+func (s *Server) adminGID() (int, bool) {
+	if s.admin == "" {
+		return 0, false
+	}
+	g, err := user.LookupGroup(s.admin)
+	if err != nil {
+		return 0, false
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	return gid, err == nil
+}
+
+// Serve answers until ctx ends, then lets running answers finish for a short
+// time. It closes ln and removes its socket file.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       30 * time.Second,
+		MaxHeaderBytes:    maxHeader,
+		ConnContext:       withPeer,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if srv.Shutdown(short) != nil {
+			_ = srv.Close()
+		}
+	})
+	err := srv.Serve(ln)
+	if !stop() {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("local API: %w", err)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.node.Status(), nil) })
+	mux.HandleFunc("GET /v1/services/{name}/log", s.output)
+	mux.HandleFunc("POST /v1/services/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
+		s.answer(w, struct{}{}, s.node.Restart(r.PathValue("name")))
+	})
+	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, s.node.Reload()) })
+	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := s.node.Config()
+		s.answer(w, map[string]string{"text": string(text)}, err)
+	})
+	mux.HandleFunc("PUT /v1/config", s.config(s.node.SetConfig))
+	mux.HandleFunc("POST /v1/config/check", s.config(s.node.CheckConfig))
+	return s.guard(mux)
+}
+
+func (s *Server) output(w http.ResponseWriter, r *http.Request) {
+	n := 50
+	if t := r.URL.Query().Get("lines"); t != "" {
+		var err error
+		if n, err = strconv.Atoi(t); err != nil || n < 0 {
+			fail(w, http.StatusBadRequest, "lines is not a number")
+			return
+		}
+	}
+	lines, err := s.node.Output(r.PathValue("name"), min(n, maxLines))
+	s.answer(w, map[string][]string{"lines": lines}, err)
+}
+
+func (s *Server) config(do func([]byte) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			fail(w, http.StatusRequestEntityTooLarge, "configuration too large or cut short")
+			return
+		}
+		s.answer(w, struct{}{}, do(text))
+	}
+}
+
+func (s *Server) answer(w http.ResponseWriter, v any, err error) {
+	switch {
+	case err == nil:
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(v); err != nil {
+			s.log.Debug("local API: answer not sent", "error", err)
+		}
+	case errors.Is(err, service.ErrUnknown):
+		fail(w, http.StatusNotFound, err.Error())
+	case errors.Is(err, ErrConfig):
+		fail(w, http.StatusUnprocessableEntity, err.Error())
+	default:
+		fail(w, http.StatusInternalServerError, err.Error())
+	}
+}
+
+func fail(w http.ResponseWriter, code int, msg string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": msg})
+}
+
+type peerKey struct{}
+
+type peer struct {
+	cred *unix.Ucred
+	err  error
+}
+
+// withPeer reads the credentials of the process that connected; the kernel
+// vouches for them (unix(7), SO_PEERCRED).
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	var p peer
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		p.err = errors.New("not a unix connection")
+		return context.WithValue(ctx, peerKey{}, p)
+	}
+	raw, err := sc.SyscallConn()
+	if err == nil {
+		cerr := raw.Control(func(fd uintptr) {
+			p.cred, p.err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		})
+		p.err = errors.Join(p.err, cerr)
+	} else {
+		p.err = err
+	}
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// guard lets only permitted peers through to next.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := r.Context().Value(peerKey{}).(peer)
+		if p.err != nil || p.cred == nil || !s.allowed(p.cred) {
+			s.log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", p.cred), "path", r.URL.Path)
+			fail(w, http.StatusForbidden, "not permitted")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) allowed(c *unix.Ucred) bool {
+	if c.Uid == 0 || int(c.Uid) == os.Geteuid() {
+		return true
+	}
+	gid, ok := s.adminGID()
+	if !ok {
+		return false
+	}
+	if int(c.Gid) == gid {
+		return true
+	}
+	u, err := user.LookupId(strconv.Itoa(int(c.Uid)))
+	if err != nil {
+		return false
+	}
+	groups, err := u.GroupIds()
+	return err == nil && slices.Contains(groups, strconv.Itoa(gid))
+}
+
+// limited bounds the connections served at the same time and removes the
+// socket file at the end.
+type limited struct {
+	net.Listener
+	path  string
+	slots chan struct{}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &slotConn{UnixConn: c.(*net.UnixConn), free: l.slots}, nil
+		default: // a flood: the newest are turned away
+			_ = c.Close()
+		}
+	}
+}
+
+func (l *limited) Close() error {
+	err := l.Listener.Close()
+	_ = os.Remove(l.path)
+	return err
+}
+
+type slotConn struct {
+	*net.UnixConn
+	free chan struct{}
+	once sync.Once
+}
+
+func (c *slotConn) Close() error {
+	c.once.Do(func() { <-c.free })
+	return c.UnixConn.Close()
+}

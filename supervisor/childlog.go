@@ -1,0 +1,169 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/service"
+)
+
+// childLog takes the lines of one child to our own log and to a bounded
+// file. Lines above the rate are dropped and counted: a child that floods must not fill the disk (attack
+// 25). It is safe for concurrent use.
+type childLog struct {
+	name string
+	log  *slog.Logger
+	now  func() time.Time
+	path string
+
+	mu      sync.Mutex
+	file    *os.File
+	size    int64
+	broken  bool // the file could not be written; said once
+	tokens  float64
+	last    time.Time
+	dropped int
+}
+
+const (
+	lineRate  = 200     // lines a second, in the long run
+	lineBurst = 2000    // at once
+	logLimit  = 8 << 20 // bytes in one file; one older file is kept
+)
+
+func newChildLog(name, dir string, log *slog.Logger, now func() time.Time) *childLog {
+	return &childLog{name: name, log: log, now: now, path: filepath.Join(dir, name+".log"), tokens: lineBurst, last: now()}
+}
+
+// line is a sink of service.Lines.
+func (c *childLog) line(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	c.tokens = min(lineBurst, c.tokens+lineRate*now.Sub(c.last).Seconds())
+	c.last = now
+	if c.tokens < 1 {
+		c.dropped++
+		return
+	}
+	c.tokens--
+	if c.dropped > 0 {
+		note := fmt.Sprintf("%d lines were left out: too many at once", c.dropped)
+		c.dropped = 0
+		c.log.Warn(note, "service", c.name)
+		c.write(now, note)
+	}
+	lvl, msg, attrs := parse(text)
+	c.log.LogAttrs(context.Background(), lvl, msg, append([]slog.Attr{slog.String("service", c.name)}, attrs...)...)
+	c.write(now, text)
+}
+
+func (c *childLog) write(now time.Time, text string) {
+	err := c.rotate()
+	if err == nil {
+		var n int
+		n, err = fmt.Fprintf(c.file, "%s %s\n", now.UTC().Format("2006-01-02T15:04:05.000Z"), text)
+		c.size += int64(n)
+	}
+	if err != nil && !c.broken {
+		c.log.Warn("log file of a service cannot be written", "service", c.name, "error", err)
+	}
+	c.broken = err != nil
+}
+
+func (c *childLog) rotate() error {
+	if c.file != nil && c.size < logLimit {
+		return nil
+	}
+	if c.file != nil {
+		_ = c.file.Close()
+		c.file = nil
+		if err := os.Rename(c.path, c.path+".1"); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	c.file, c.size = f, fi.Size()
+	return nil
+}
+
+func (c *childLog) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file != nil {
+		_ = c.file.Close()
+		c.file = nil
+	}
+}
+
+var (
+	errorWord = regexp.MustCompile(`\[(ERROR|CRITICAL) *\]|\blevel=(ERROR|error)\b|"level":"(ERROR|error)"|^(panic|fatal error):|^Traceback`)
+	warnWord  = regexp.MustCompile(`\[WARNING *\]|\blevel=(WARN|warn)|"level":"(WARN|warn)`)
+	debugWord = regexp.MustCompile(`\[(DEBUG|TRACE) *\]|\blevel=(DEBUG|debug)\b|"level":"(DEBUG|debug)"`)
+)
+
+// parse takes a child's line apart: slog's JSON form, slog's text form (only
+// the level is read), Salt's "[LEVEL   ] text", or anything else.
+func parse(text string) (slog.Level, string, []slog.Attr) {
+	if !strings.HasPrefix(text, "{") {
+		if m := saltForm.FindStringSubmatch(text); m != nil {
+			return level(text), m[1], nil
+		}
+		return level(text), text, nil
+	}
+	var fields map[string]any
+	if json.Unmarshal([]byte(text), &fields) != nil {
+		return level(text), text, nil
+	}
+	msg, ok := fields[slog.MessageKey].(string)
+	if !ok {
+		return level(text), text, nil
+	}
+	lvl := level(text)
+	for _, k := range []string{slog.MessageKey, slog.LevelKey, slog.TimeKey} {
+		delete(fields, k)
+	}
+	var attrs []slog.Attr
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		v := fields[k]
+		if s, ok := v.(string); ok {
+			v = service.CleanText(s)
+		}
+		attrs = append(attrs, slog.Any(k, v))
+	}
+	return lvl, service.CleanText(msg), attrs
+}
+
+var saltForm = regexp.MustCompile(`^\[(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] (.*)$`)
+
+// level reads the level out of a line in slog's or Salt's form.
+func level(text string) slog.Level {
+	head := text[:min(len(text), 256)]
+	switch {
+	case errorWord.MatchString(head):
+		return slog.LevelError
+	case warnWord.MatchString(head):
+		return slog.LevelWarn
+	case debugWord.MatchString(head):
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}

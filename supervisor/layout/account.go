@@ -1,0 +1,52 @@
+// Package layout puts a node's files in place: directories with their owners
+// and modes, the master's generated configuration, the load balancer's, and
+// the checks of what an administrator keeps beside them. Everything here is
+// idempotent; an existing file of the administrator is never changed.
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// Account is who a child runs as.
+type Account struct {
+	Name       string              // as written into configuration
+	UID, GID   int                 // effective
+	Credential *syscall.Credential // nil: as ourselves
+	// Missing is set when we are root and the account named does not exist,
+	// so that the child runs as root.
+	Missing bool
+}
+
+// FindAccount resolves the account for a child. Without root rights, without
+// a name, or when the account does not exist, the child runs as ourselves.
+func FindAccount(name string) (Account, error) {
+	self := Account{Name: strconv.Itoa(os.Geteuid()), UID: os.Geteuid(), GID: os.Getegid()}
+	if u, err := user.LookupId(self.Name); err == nil {
+		self.Name = u.Username
+	}
+	if self.UID != 0 || name == "" || name == self.Name {
+		return self, nil
+	}
+	u, err := user.Lookup(name)
+	var unknown user.UnknownUserError
+	if errors.As(err, &unknown) {
+		self.Missing = true
+		return self, nil
+	}
+	if err != nil {
+		return self, fmt.Errorf("look up account %s: %w", name, err)
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return self, fmt.Errorf("look up account %s: %w", name, err)
+	}
+	return Account{Name: name, UID: int(uid), GID: int(gid),
+		Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+}

@@ -1,0 +1,50 @@
+package layout
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/settings"
+)
+
+// BalancerConfig gives the text of the generated configuration of this node's
+// load balancer: two fronts, one backend, an admin socket.
+func BalancerConfig(s *settings.Settings) ([]byte, error) {
+	type front struct {
+		Name    string   `yaml:"name"`
+		Mode    string   `yaml:"mode"`
+		Bind    []string `yaml:"bind"`
+		Balance string   `yaml:"balance,omitempty"`
+	}
+	type backend struct {
+		Name        string `yaml:"name"`
+		Address     string `yaml:"address"`
+		PublishPort int    `yaml:"publish_port"`
+		RequestPort int    `yaml:"request_port"`
+		ProxyV2     bool   `yaml:"proxy_v2"`
+	}
+	c := struct {
+		Frontends []front           `yaml:"frontends"`
+		Backends  []backend         `yaml:"backends"`
+		Log       map[string]string `yaml:"log"`
+		Admin     map[string]string `yaml:"admin"`
+	}{
+		Frontends: []front{
+			{"publish", "publish", s.FrontPublish(), s.LB.Balance},
+			{"request", "request", s.FrontRequest(), ""},
+		},
+		Backends: []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol}},
+		Log:      map[string]string{"sessions": "publish"}, // a request is no event
+		Admin:    map[string]string{"socket": s.LBSocket()},
+	}
+	var b bytes.Buffer
+	fmt.Fprintln(&b, "# Written by applianced at every start of the load balancer; do not edit.")
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(c); err != nil {
+		return nil, fmt.Errorf("load balancer configuration: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,223 @@
+package layout
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/settings"
+)
+
+const masterHead = `# Written by applianced at every start of the master; do not edit.
+# Your own options go into
+#   %s/*.conf
+# and into appliance.yaml under master.options.
+`
+
+// MasterConfig gives the text of the generated master configuration. user is
+// the account the master runs as.
+func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
+	own, err := netip.ParseAddr(s.Master.Address)
+	if err != nil {
+		return nil, fmt.Errorf("master address: %w", err)
+	}
+	type pair struct {
+		key   string
+		value any
+	}
+	managed := []pair{
+		{"id", s.Node},
+		{"user", user},
+		{"interface", s.Master.Address},
+		{"publish_port", s.Master.PublishPort},
+		{"ret_port", s.Master.RequestPort},
+		{"root_dir", "/"},
+		{"pki_dir", s.PKIDir()},
+		{"cachedir", s.CacheDir()},
+		{"sock_dir", s.MasterSockDir()},
+		{"pidfile", filepath.Join(s.MasterSockDir(), "salt-master.pid")},
+		{"log_file", filepath.Join(s.CacheDir(), "salt-master.log")},
+		{"default_include", filepath.Join(s.UserConfDir(), "*.conf")},
+	}
+	if own.Is6() {
+		managed = append(managed, pair{"ipv6", true})
+	}
+	if s.LB.Enabled {
+		managed = append(managed, pair{"saltern_front_publish_port", s.Front.PublishPort})
+	}
+	if s.LB.Enabled && s.LB.ProxyProtocol {
+		managed = append(managed, pair{"saltern_proxy_from", proxySources(own)})
+	}
+	level := s.Log.Level
+	if level == "warn" {
+		level = "warning"
+	}
+	defaults := []pair{
+		{"log_level", level},
+		{"log_level_logfile", "quiet"}, // what it prints is kept by the supervisor
+		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
+		{"pillar_roots", map[string][]string{"base": {s.PillarRoot()}}},
+	}
+	for _, d := range defaults {
+		if _, given := s.Master.Options[d.key]; !given {
+			managed = append(managed, d)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Master.Options)) {
+		managed = append(managed, pair{k, s.Master.Options[k]})
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, masterHead, s.UserConfDir())
+	for _, p := range managed {
+		text, err := yaml.Marshal(map[string]any{p.key: p.value})
+		if err != nil {
+			return nil, fmt.Errorf("master option %s: %w", p.key, err)
+		}
+		b.Write(text)
+	}
+	return b.Bytes(), nil
+}
+
+// proxySources lists the addresses from which the node's own load balancer
+// reaches the master: a loopback address is reached from 127.0.0.1, any other
+// address of this machine from itself.
+func proxySources(own netip.Addr) []string {
+	list := []netip.Addr{own}
+	if own.Is4() && own.IsLoopback() {
+		list = append(list, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	}
+	var out []string
+	for _, a := range list {
+		p := netip.PrefixFrom(a, a.BitLen()).String()
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// UserFault is something in the administrator's own options that the
+// appliance cannot start with, or wants to be told about.
+type UserFault struct {
+	File     string
+	Line     int
+	Option   string // empty: the file cannot be read as YAML
+	Insecure bool   // an option of settings.Insecure
+	Allowed  bool   // the insecure option was allowed by name
+	Reason   string
+}
+
+// Error words the fault with its place.
+func (u *UserFault) Error() string {
+	at := u.File
+	if u.Line > 0 {
+		at = fmt.Sprintf("%s:%d", u.File, u.Line)
+	}
+	if u.Option == "" {
+		return at + ": " + u.Reason
+	}
+	return at + ": " + u.Option + ": " + u.Reason
+}
+
+const (
+	maxUserFile  = 1 << 20
+	maxUserFiles = 256
+)
+
+// CheckUserConf reads the administrator's option files (top-level keys only;
+// what the options mean is the master's business) and lists what stands
+// against a start. Options of appliance.yaml that are insecure and allowed
+// are listed too, so that status can show them.
+func CheckUserConf(s *settings.Settings) []*UserFault {
+	var out []*UserFault
+	for _, o := range settings.Insecure() {
+		if v, ok := s.Master.Options[o]; ok && v != false {
+			out = append(out, &UserFault{File: "appliance.yaml", Option: o, Insecure: true, Allowed: true, Reason: "is on"})
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
+	for _, f := range files[:min(len(files), maxUserFiles)] {
+		out = append(out, checkUserFile(s, f)...)
+	}
+	if len(files) > maxUserFiles {
+		out = append(out, &UserFault{File: s.UserConfDir(), Reason: fmt.Sprintf("more than %d files", maxUserFiles)})
+	}
+	return out
+}
+
+func checkUserFile(s *settings.Settings, path string) []*UserFault {
+	b, err := readFile(path, maxUserFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []*UserFault{{File: path, Reason: err.Error()}}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		line, reason := yamlFault(err)
+		return []*UserFault{{File: path, Line: line, Reason: reason}}
+	}
+	if doc.Kind == 0 { // empty
+		return nil
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+			return nil
+		}
+		return []*UserFault{{File: path, Line: top.Line, Reason: "is not a list of options (key: value)"}}
+	}
+	var out []*UserFault
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		switch {
+		case slices.Contains(settings.Managed(), key.Value):
+			out = append(out, &UserFault{File: path, Line: key.Line, Option: key.Value, Reason: "is set by the appliance and must not be given here"})
+		case slices.Contains(settings.Insecure(), key.Value) && !isFalse(value):
+			allowed := slices.Contains(s.AllowInsecure, key.Value)
+			f := &UserFault{File: path, Line: key.Line, Option: key.Value, Insecure: true, Allowed: allowed, Reason: "is on"}
+			if !allowed {
+				f.Reason = "lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml"
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// yamlFault takes "yaml: line 3: text" apart. The library counts the lines of
+// its parser's faults, but not those of its scanner, from zero, and leaves out
+// the first.
+func yamlFault(err error) (line int, reason string) {
+	reason = strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(reason, "line "); ok {
+		number, text, _ := strings.Cut(rest, ": ")
+		if n, err := strconv.Atoi(number); err == nil {
+			line, reason = n, text
+		}
+	}
+	switch reason {
+	case "did not find expected node content", "did not find expected key", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
+		"did not find expected '-' indicator", "did not find expected <document start>":
+		line++
+	}
+	return line, reason
+}
+
+// isFalse knows the words Salt's loader reads as false (YAML 1.1).
+func isFalse(n *yaml.Node) bool {
+	if n.Kind != yaml.ScalarNode {
+		return false
+	}
+	return slices.Contains([]string{"false", "no", "off", "", "~", "null", "0"}, strings.ToLower(n.Value))
+}

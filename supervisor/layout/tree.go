@@ -1,0 +1,210 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/settings"
+)
+
+// Make creates the tree of a node. It is called before every start of the
+// master; what exists keeps its mode, except for the directories of secrets.
+func Make(s *settings.Settings, master, lb Account) error {
+	dirs := []struct {
+		path  string
+		mode  fs.FileMode
+		owner *Account // nil: ours
+		exact bool     // set the mode on an existing directory as well
+	}{
+		{s.DataDir, 0o755, nil, false},
+		{filepath.Join(s.DataDir, "etc"), 0o755, nil, false},
+		{s.MasterConf(), 0o755, nil, false},
+		{s.LogDir(), 0o750, nil, false},
+		{s.CacheDir(), 0o750, &master, false},
+		{s.StorageDir(), 0o755, nil, false},
+		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
+		{s.UserConfDir(), 0o755, nil, false},
+		{filepath.Dir(s.FileRoot()), 0o755, nil, false},
+		{s.FileRoot(), 0o755, nil, false},
+		{s.PillarRoot(), 0o750, &master, false},
+		{s.PKIDir(), 0o700, &master, true},
+		{s.RuntimeDir, 0o755, nil, false},
+		{s.MasterSockDir(), 0o755, &master, false},
+		{filepath.Dir(s.LBSocket()), 0o755, &lb, false},
+	}
+	var faults *multierror.Error
+	for _, d := range dirs {
+		faults = multierror.Append(faults, mkdir(d.path, d.mode, d.owner, d.exact))
+	}
+	return faults.ErrorOrNil()
+}
+
+func mkdir(path string, mode fs.FileMode, owner *Account, exact bool) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.Mkdir(path, mode)
+	}
+	made := err == nil
+	if errors.Is(err, os.ErrExist) {
+		fi, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+		if !fi.IsDir() {
+			return fmt.Errorf("make directory: %s exists and is not a directory", path)
+		}
+	} else if err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if made || exact {
+		if err := os.Chmod(path, mode); err != nil { // the umask does not count
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	if made && owner != nil && owner.Credential != nil {
+		if err := os.Chown(path, owner.UID, owner.GID); err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// WriteFile replaces a file in one step (temporary file, sync, rename); an
+// equal file is left alone. It reports whether it wrote.
+func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
+	if old, err := readFile(path, int64(len(content))+1); err == nil && bytes.Equal(old, content) {
+		return false, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(f.Name()) // nothing is there after the rename
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", path, err)
+	}
+	return true, nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// readFile reads a regular file of at most limit bytes and never blocks on a
+// pipe or a device.
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return b, err
+}
+
+// KeyFault is a key file that the master could not use.
+type KeyFault struct {
+	Path   string
+	Reason string
+}
+
+// Error words the fault.
+func (k *KeyFault) Error() string { return "key file " + k.Path + ": " + k.Reason }
+
+// maxKeyFile bounds a PEM file: a 16384-bit private key has 13 KiB.
+const maxKeyFile = 64 << 10
+
+// CheckKeys looks at the master's own key files, if they are there: regular,
+// not empty, PEM, readable by the account the master runs as.
+func CheckKeys(pki string, reader Account) error {
+	var faults *multierror.Error
+	entries, err := os.ReadDir(pki)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return &KeyFault{pki, err.Error()}
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".pem") || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(pki, e.Name())
+		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && filepath.Dir(to) == filepath.Clean(pki) && strings.HasSuffix(to, ".pem") {
+			continue // master.pem stands for a file that is looked at itself
+		}
+		if reason := keyFault(path, reader); reason != "" {
+			faults = multierror.Append(faults, &KeyFault{path, reason})
+		}
+	}
+	return faults.ErrorOrNil()
+}
+
+func keyFault(path string, reader Account) string {
+	b, err := readFile(path, maxKeyFile)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			return pe.Err.Error()
+		}
+		return err.Error()
+	}
+	if block, _ := pem.Decode(b); block == nil {
+		return "does not hold a PEM key (empty or cut short)"
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return err.Error()
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok || reader.UID == 0 {
+		return ""
+	}
+	mode := fi.Mode().Perm()
+	switch {
+	case int(st.Uid) == reader.UID && mode&0o400 != 0:
+	case int(st.Uid) != reader.UID && int(st.Gid) == reader.GID && mode&0o040 != 0:
+	case int(st.Uid) != reader.UID && int(st.Gid) != reader.GID && mode&0o004 != 0:
+	default:
+		return fmt.Sprintf("not readable by %s (owner %d, mode %04o)", reader.Name, st.Uid, mode)
+	}
+	return ""
+}

@@ -1,0 +1,311 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/probe"
+	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// The names of the services.
+const (
+	masterService = "master"
+	lbService     = "lb"
+)
+
+// node is one configured node: its services and what is known about it.
+type node struct {
+	opt     Options
+	cfg     *settings.Settings
+	started time.Time
+	manager *service.Manager
+	logs    map[string]*childLog
+	master  layout.Account
+	lb      layout.Account
+	slow    *slowFacts
+	// balancer is the admin client of our own load balancer.
+	balancer *lbproxy.Client
+
+	mu       sync.Mutex
+	blocked  map[string][]status.Finding // why a service is not started, by service
+	insecure []*layout.UserFault         // allowed insecure options
+	isDown   bool                        // stopping
+	board    *status.Board
+	since    *time.Time // serving since
+	ready    bool       // READY=1 was sent
+
+	doc atomic.Pointer[status.Document]
+}
+
+func newNode(opt Options, cfg *settings.Settings, started time.Time, board *status.Board) (*node, error) {
+	n := &node{opt: opt, cfg: cfg, started: started, board: board, logs: map[string]*childLog{},
+		blocked: map[string][]status.Finding{}, slow: newSlowFacts(cfg), balancer: lbproxy.NewClient(cfg.LBSocket())}
+	var err error
+	if n.master, err = layout.FindAccount(cfg.Users.Master); err != nil {
+		return nil, err
+	}
+	if n.lb, err = layout.FindAccount(cfg.Users.LB); err != nil {
+		return nil, err
+	}
+	specs := []service.Spec{n.masterSpec()}
+	if cfg.LB.Enabled {
+		specs = append(specs, n.lbSpec())
+	}
+	if n.manager, err = service.NewManager(opt.Log, opt.Now, specs...); err != nil {
+		return nil, err
+	}
+	d := n.compose(facts{})
+	n.doc.Store(&d)
+	return n, nil
+}
+
+func (n *node) close() {
+	for _, l := range n.logs {
+		l.close()
+	}
+}
+
+func (n *node) stopping() {
+	n.mu.Lock()
+	n.isDown = true
+	n.mu.Unlock()
+}
+
+func (n *node) output(name string) *service.Lines {
+	l := newChildLog(name, n.cfg.LogDir(), n.opt.Log, n.opt.Now)
+	n.logs[name] = l
+	return service.NewLines(l.line)
+}
+
+// masterProgram lies beside our own executable unless the settings name it.
+func (n *node) masterProgram() string {
+	if n.cfg.Programs.Master != "" {
+		return n.cfg.Programs.Master
+	}
+	return filepath.Join(filepath.Dir(n.opt.Executable), "salt-master")
+}
+
+func (n *node) pidFile(name string) string {
+	return filepath.Join(n.cfg.RuntimeDir, name+".pid")
+}
+
+func (n *node) lbProgram() string {
+	if n.cfg.Programs.LB != "" {
+		return n.cfg.Programs.LB
+	}
+	return n.opt.Executable
+}
+
+func (n *node) masterSpec() service.Spec {
+	out := n.output(masterService)
+	proc := &service.Process{Path: n.masterProgram(), Args: []string{"-c", n.cfg.MasterConf()}, Env: childEnv(), Dir: "/",
+		PIDFile: n.pidFile(masterService), Credential: n.master.Credential, StopTimeout: n.cfg.Limits.StopTimeout, Log: out}
+	return service.Spec{
+		Name:   masterService,
+		Output: out,
+		Runner: proc,
+		Prepare: func(ctx context.Context) error {
+			if err := proc.KillStale(ctx); err != nil {
+				return n.block(masterService, err)
+			}
+			return n.block(masterService, n.prepareMaster())
+		},
+		Health: &service.Health{Interval: 2 * time.Second, Fall: 3, Check: func(ctx context.Context) error {
+			if err := probe.Ping(ctx, n.cfg.MasterRequest()); err != nil {
+				return fmt.Errorf("master to answer ping on %s: %w", n.cfg.MasterRequest(), err)
+			}
+			if err := probe.Subscribable(ctx, n.cfg.MasterPublish()); err != nil {
+				return fmt.Errorf("master to accept subscribers on %s: %w", n.cfg.MasterPublish(), err)
+			}
+			return nil
+		}},
+	}
+}
+
+func (n *node) lbSpec() service.Spec {
+	out := n.output(lbService)
+	args := []string{"lb", "--config", n.cfg.LBConf(), "--log-format", "json", "--log-level", n.cfg.Log.Level}
+	proc := &service.Process{Path: n.lbProgram(), Args: args, Env: childEnv(), Dir: "/",
+		PIDFile: n.pidFile(lbService), Credential: n.lb.Credential, StopTimeout: n.cfg.Limits.StopTimeout, Log: out}
+	return service.Spec{
+		Name:   lbService,
+		Output: out,
+		Runner: proc,
+		Prepare: func(ctx context.Context) error {
+			if err := proc.KillStale(ctx); err != nil {
+				return n.block(lbService, err)
+			}
+			return n.block(lbService, n.prepareLB())
+		},
+		Health: &service.Health{Interval: 2 * time.Second, Fall: 2, Check: func(ctx context.Context) error {
+			// Not by its ports: each such connection would count as a session.
+			if _, err := n.balancer.Status(ctx); err != nil {
+				return fmt.Errorf("load balancer to answer on its admin socket: %w", err)
+			}
+			return nil
+		}},
+	}
+}
+
+// childEnv is the whole environment of a child: no notification socket, no
+// credentials, nothing of ours.
+func childEnv() []string {
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	return []string{"PATH=" + path, "LANG=C.UTF-8", "HOME=/"}
+}
+
+// blockers is an error that carries the problems to show.
+type blockers []status.Finding
+
+func (b blockers) Error() string {
+	var words []string
+	for _, f := range b {
+		words = append(words, f.Cause)
+	}
+	return strings.Join(words, "; ")
+}
+
+// block remembers why a service is not started, for the status.
+func (n *node) block(name string, err error) error {
+	var b blockers
+	if err != nil && !errors.As(err, &b) {
+		b = blockers{{Code: status.StorageUnusable, Subject: n.cfg.DataDir, Cause: err.Error()}}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.blocked[name] = b
+	return err
+}
+
+func (n *node) prepareMaster() error {
+	if err := layout.Make(n.cfg, n.master, n.lb); err != nil {
+		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: flat(err)}}
+	}
+	var b blockers
+	var allowed []*layout.UserFault
+	for _, f := range layout.CheckUserConf(n.cfg) {
+		if f.Insecure && f.Allowed {
+			allowed = append(allowed, f)
+			continue
+		}
+		b = append(b, status.Finding{Code: status.MasterConfig, Subject: f.File + " " + f.Option, Cause: f.Error()})
+	}
+	n.mu.Lock()
+	n.insecure = allowed
+	n.mu.Unlock()
+	b = append(b, keyFindings(layout.CheckKeys(n.cfg.PKIDir(), n.master))...)
+	b = append(b, programFindings(n.masterProgram())...)
+	b = append(b, portFindings(n.cfg.MasterRequest(), n.cfg.MasterPublish())...)
+	if len(b) > 0 {
+		return b
+	}
+	text, err := layout.MasterConfig(n.cfg, n.master.Name)
+	if err != nil {
+		return blockers{{Code: status.MasterConfig, Subject: n.opt.ConfigPath, Cause: err.Error()}}
+	}
+	_, err = layout.WriteFile(filepath.Join(n.cfg.MasterConf(), "master"), text, 0o644)
+	return err
+}
+
+func (n *node) prepareLB() error {
+	if err := layout.Make(n.cfg, n.master, n.lb); err != nil {
+		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: flat(err)}}
+	}
+	b := blockers(programFindings(n.lbProgram()))
+	b = append(b, portFindings(append(n.cfg.FrontRequest(), n.cfg.FrontPublish()...)...)...)
+	if len(b) > 0 {
+		return b
+	}
+	text, err := layout.BalancerConfig(n.cfg)
+	if err != nil {
+		return err
+	}
+	_, err = layout.WriteFile(n.cfg.LBConf(), text, 0o644)
+	return err
+}
+
+func keyFindings(err error) blockers {
+	if err == nil {
+		return nil
+	}
+	list := []error{err}
+	var me *multierror.Error
+	if errors.As(err, &me) {
+		list = me.Errors
+	}
+	var b blockers
+	for _, e := range list {
+		var kf *layout.KeyFault
+		if errors.As(e, &kf) {
+			b = append(b, status.Finding{Code: status.KeyUnreadable, Subject: kf.Path, Cause: kf.Reason})
+		}
+	}
+	return b
+}
+
+func programFindings(path string) []status.Finding {
+	fi, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: err.Error()}}
+	case !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0:
+		return []status.Finding{{Code: status.ProgramMissing, Subject: path, Cause: path + " is not an executable file"}}
+	}
+	return nil
+}
+
+func portFindings(addresses ...string) []status.Finding {
+	var out []status.Finding
+	for _, a := range addresses {
+		if err := probe.PortFree(a); err != nil {
+			out = append(out, status.Finding{Code: status.PortInUse, Subject: a, Cause: err.Error()})
+		}
+	}
+	return out
+}
+
+// flat words a list of errors in one line.
+func flat(err error) string {
+	var me *multierror.Error
+	if !errors.As(err, &me) {
+		return err.Error()
+	}
+	var words []string
+	for _, e := range me.Errors {
+		words = append(words, e.Error())
+	}
+	return strings.Join(words, "; ")
+}
+
+// reachable turns a wildcard listening address into one that can be dialled.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	switch ip := net.ParseIP(host); {
+	case ip == nil || !ip.IsUnspecified():
+		return address
+	case ip.To4() != nil:
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return net.JoinHostPort("::1", port)
+}

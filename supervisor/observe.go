@@ -1,0 +1,388 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/probe"
+	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// facts are what one round of observation saw. All of it is plain data, so
+// that what follows from it can be tested without a node.
+type facts struct {
+	now      time.Time
+	services []service.Info
+	blocked  map[string][]status.Finding
+	front    error // ping through the front (or of the master, without a load balancer)
+	observed bool  // front was looked at
+	balancer *balancerFacts
+	balErr   error
+	slowAnswer
+	clock    *bool
+	insecure []string // allowed insecure options that are on, with their place
+	asRoot   []string // services that run as root for want of an account
+	stopping bool
+}
+
+// slowAnswer is what the file systems said when they were last asked.
+type slowAnswer struct {
+	disks   map[string]diskFact // by path
+	keys    *probe.Keys
+	keysErr error
+	master  *masterStatus            // nil: none that can be used
+	hang    map[string]time.Duration // path → for how long the file system has not answered
+}
+
+type diskFact struct {
+	probe.Disk
+	err error
+}
+
+// balancerFacts are what the load balancer says about itself.
+type balancerFacts struct {
+	backends int // configured
+	up       int
+	why      string // why the others are not
+	sessions int    // on the publish port
+	fdBudget int64  // descriptors for sessions
+	fdFree   int64
+}
+
+const (
+	observeServing = 2 * time.Second
+	observeWaiting = 500 * time.Millisecond
+)
+
+// observeLoop observes until ctx ends. It is also the heartbeat towards the
+// watchdog: nothing in it can block for longer than a few seconds.
+func (n *node) observeLoop(ctx context.Context) {
+	for {
+		f := n.observe(ctx)
+		d := n.compose(f)
+		n.doc.Store(&d)
+		n.notify(d)
+		pause := observeWaiting
+		if d.ServingSince != nil {
+			pause = observeServing
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (n *node) observe(ctx context.Context) facts {
+	f := facts{now: n.opt.Now(), services: n.manager.Services(8), observed: true}
+	var tasks sync.WaitGroup
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	tasks.Go(func() { f.front = n.pingFront(ctx) })
+	if n.cfg.LB.Enabled {
+		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, n.balancer) })
+	}
+	f.slowAnswer = n.slow.get(n.opt.Now())
+	if ok, err := probe.ClockSynchronised(); err == nil {
+		f.clock = &ok
+	}
+	if n.master.Missing {
+		f.asRoot = append(f.asRoot, "salt-master")
+	}
+	if n.lb.Missing && n.cfg.LB.Enabled {
+		f.asRoot = append(f.asRoot, "applianced lb")
+	}
+	n.mu.Lock()
+	f.blocked = map[string][]status.Finding{}
+	for k, v := range n.blocked {
+		f.blocked[k] = v
+	}
+	for _, u := range n.insecure {
+		f.insecure = append(f.insecure, u.Option)
+	}
+	f.stopping = n.isDown
+	n.mu.Unlock()
+	tasks.Wait()
+	return f
+}
+
+// pingFront asks for a ping where minions would ask.
+func (n *node) pingFront(ctx context.Context) error {
+	if !n.cfg.LB.Enabled {
+		return probe.Ping(ctx, n.cfg.MasterRequest())
+	}
+	var last error
+	for _, a := range n.cfg.FrontRequest() {
+		if last = probe.Ping(ctx, reachable(a)); last == nil {
+			return nil
+		}
+	}
+	return last
+}
+
+// compose makes the document of what was seen.
+func (n *node) compose(f facts) status.Document {
+	now := n.opt.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	serving := f.observed && f.front == nil && !f.stopping
+	switch {
+	case serving && n.since == nil:
+		n.since = &now
+	case !serving:
+		n.since = nil
+	}
+	d := status.Document{
+		Schema: status.Schema, Time: now, Version: n.opt.Version, Cluster: n.cfg.Cluster, Node: n.cfg.Node,
+		Started: n.started, ServingSince: n.since, Setup: status.SetupWaiting,
+		Front:    status.Front{Addresses: frontAddresses(n.cfg.Front.Addresses), PublishPort: n.cfg.Front.PublishPort, RequestPort: n.cfg.Front.RequestPort},
+		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
+		Storage: status.Storage{Kind: n.cfg.Storage.Kind, Path: n.cfg.StorageDir()},
+	}
+	if serving {
+		d.Setup = status.SetupReady
+	}
+	if disk, ok := f.disks[n.cfg.StorageDir()]; ok && disk.err == nil {
+		d.Storage.Total, d.Storage.Free, d.Storage.FreePercent, d.Storage.InodesFree = disk.Total, disk.Free, disk.FreePercent, disk.InodesPercent
+	}
+	if f.keys != nil {
+		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = f.keys.Accepted, f.keys.Pending, f.keys.Rejected, f.keys.Denied
+	}
+	if pid := pidOf(f, masterService); f.master.fresh(now, pid) {
+		m := f.master
+		// The master's index is newer than the last look at the folders.
+		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = m.Accepted, m.Pending, m.Rejected, m.Denied
+		d.Master = &status.Master{Written: m.Written, Requests: m.Requests, Returns: m.Returns, Jobs: m.Jobs,
+			OldestRequestMillis: m.OldestMillis, PillarErrorMinions: m.PillarFaulty}
+	}
+	if f.balancer != nil {
+		d.Minions.Connected = &f.balancer.sessions
+	}
+	for _, i := range f.services {
+		s := status.Service{Name: i.Name, State: string(i.State), Message: i.Message, Since: i.Since, PID: i.PID, Restarts: i.Restarts,
+			LastExit: i.LastExit, LastLine: i.LastLine}
+		for _, e := range i.Events {
+			s.Events = append(s.Events, status.Event{Time: e.Time, State: string(e.State), Message: e.Message})
+		}
+		d.Services = append(d.Services, s)
+	}
+	d.Problems = n.board.Update(now, findings(n.cfg, f))
+	d.Health = status.Worst(d.Problems)
+	if !serving {
+		d.Health = status.NotServing
+	}
+	d.Exit = d.Health.Exit()
+	d.Nodes = []status.Node{summary(n.cfg.Node, f, d)}
+	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
+		d.Next = "point minions here: master: " + first(d.Front.Addresses) + "; then: " + saltKey(n.cfg.MasterConf()) + " -L"
+	} else if d.Minions.Pending > 0 {
+		d.Next = saltKey(n.cfg.MasterConf()) + " -L shows the keys that wait for you"
+	}
+	return d
+}
+
+// saltKey is how salt-key is called on this node: Salt's tools look into
+// /etc/salt by themselves.
+func saltKey(dir string) string {
+	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
+		return "salt-key"
+	}
+	return "salt-key -c " + dir
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return "this node"
+	}
+	return list[0]
+}
+
+// summary is this node's line in the table of nodes.
+func summary(name string, f facts, d status.Document) status.Node {
+	s := status.Node{Name: name, Role: "this", State: "starting", Master: word(f, masterService), Proxy: word(f, lbService),
+		Storage: "ok", Minions: d.Minions.Connected, Clock: "?"}
+	switch {
+	case f.stopping:
+		s.State = "stopping"
+	case d.ServingSince != nil:
+		s.State = "ready"
+	}
+	if f.clock != nil && *f.clock {
+		s.Clock = "synced"
+	} else if f.clock != nil {
+		s.Clock = "unsynced"
+	}
+	for _, p := range d.Problems {
+		switch p.Code {
+		case status.StorageUnusable:
+			s.Storage = "down"
+		case status.DiskFull:
+			s.Storage = "full"
+		case status.DiskLow:
+			s.Storage = "low"
+		}
+	}
+	return s
+}
+
+// pidOf gives the process of a service, 0 if there is none.
+func pidOf(f facts, name string) int {
+	for _, i := range f.services {
+		if i.Name == name {
+			return i.PID
+		}
+	}
+	return 0
+}
+
+// word says in one word how a service is.
+func word(f facts, name string) string {
+	for _, i := range f.services {
+		if i.Name != name {
+			continue
+		}
+		switch i.State {
+		case service.Running:
+			return "ok"
+		case service.Starting, service.Stopping:
+			return string(i.State)
+		case service.Failing:
+			return "failing"
+		}
+		return "down"
+	}
+	return "off"
+}
+
+func (n *node) notify(d status.Document) {
+	state := "WATCHDOG=1"
+	n.mu.Lock()
+	ready := n.ready
+	n.mu.Unlock()
+	switch {
+	case ready:
+	case d.ServingSince != nil, n.opt.Now().Sub(n.started) > readyAnyway:
+		state = "READY=1\nWATCHDOG=1"
+		n.mu.Lock()
+		n.ready = true
+		n.mu.Unlock()
+	default:
+		state = extend + "\nWATCHDOG=1"
+	}
+	n.opt.Notify.Notify("STATUS=" + oneLine(headline(d)))
+	for line := range strings.SplitSeq(state, "\n") {
+		n.opt.Notify.Notify(line)
+	}
+}
+
+// headline is the status in one line.
+func headline(d status.Document) string {
+	if len(d.Problems) > 0 {
+		return fmt.Sprintf("%s: %s %s", d.Health, d.Problems[0].Code, d.Problems[0].Title)
+	}
+	return string(d.Health)
+}
+
+func (n *node) document() status.Document {
+	d := *n.doc.Load()
+	return d
+}
+
+// frontAddresses replaces a wildcard by the machine's own addresses, since
+// "0.0.0.0" helps nobody who configures a minion.
+func frontAddresses(configured []string) []string {
+	const most = 8
+	out := []string{}
+	for _, a := range configured {
+		ip, err := netip.ParseAddr(a)
+		if err != nil || !ip.IsUnspecified() {
+			out = append(out, a)
+			continue
+		}
+		own, _ := net.InterfaceAddrs()
+		for _, o := range own {
+			p, err := netip.ParsePrefix(o.String())
+			if err != nil || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() || p.Addr().Is4() != ip.Is4() {
+				continue
+			}
+			out = append(out, p.Addr().String())
+		}
+	}
+	return out[:min(len(out), most)]
+}
+
+// slowFacts are those that touch a file system, which may hang. One goroutine
+// at a time looks; its last answers are used meanwhile. A goroutine stuck in
+// the kernel cannot be ended, but there is never more than one.
+type slowFacts struct {
+	paths  []string
+	pki    string
+	report string // the master's status file
+
+	mu      sync.Mutex
+	running bool
+	since   time.Time // when the look under way began
+	at      string    // what it is looking at
+	last    time.Time
+	answer  slowAnswer
+}
+
+const (
+	slowEvery = 2 * time.Second
+	slowHangs = 5 * time.Second // a look that takes longer is a problem
+)
+
+func newSlowFacts(cfg *settings.Settings) *slowFacts {
+	return &slowFacts{paths: []string{cfg.DataDir, cfg.StorageDir()}, pki: cfg.PKIDir(), report: filepath.Join(cfg.CacheDir(), "status.json")}
+}
+
+// get gives the last answers and starts a new look when they are old.
+func (s *slowFacts) get(now time.Time) slowAnswer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.answer
+	switch {
+	case s.running && now.Sub(s.since) > slowHangs:
+		out.hang = map[string]time.Duration{s.at: now.Sub(s.since)}
+	case !s.running && now.Sub(s.last) >= slowEvery:
+		s.running, s.since = true, now
+		go s.look()
+	}
+	return out
+}
+
+func (s *slowFacts) look() {
+	disks := map[string]diskFact{}
+	for _, p := range s.paths {
+		s.mark(p)
+		d, err := probe.StatDisk(p)
+		disks[p] = diskFact{d, err}
+	}
+	s.mark(s.pki)
+	keys, err := probe.CountKeys(s.pki)
+	s.mark(s.report)
+	master, merr := readMasterStatus(s.report)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if merr != nil && !errors.Is(merr, fs.ErrNotExist) {
+		master = s.answer.master // half written, perhaps; it grows stale if that lasts
+	}
+	s.running, s.last, s.answer = false, s.since, slowAnswer{disks: disks, keys: &keys, keysErr: err, master: master}
+}
+
+func (s *slowFacts) mark(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = path
+}

@@ -1,0 +1,181 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is how full a file system is.
+type Disk struct {
+	Total, Free   uint64  // bytes; Free is what ordinary users may still take
+	FreePercent   float64 // of Total
+	InodesPercent float64 // free inodes; 100 where the file system does not count them
+	ReadOnly      bool
+}
+
+// StatDisk looks at the file system that holds path. It can block as long as
+// the file system does, so a network file system needs a caller that can
+// live with that.
+func StatDisk(path string) (Disk, error) {
+	var st unix.Statfs_t
+	for {
+		err := unix.Statfs(path, &st)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return Disk{}, fmt.Errorf("statfs %s: %w", path, err)
+		}
+		break
+	}
+	size := uint64(st.Bsize)
+	d := Disk{Total: st.Blocks * size, Free: st.Bavail * size, InodesPercent: 100, ReadOnly: st.Flags&unix.ST_RDONLY != 0}
+	if st.Blocks > 0 {
+		d.FreePercent = 100 * float64(st.Bavail) / float64(st.Blocks)
+	}
+	if st.Files > 0 {
+		d.InodesPercent = 100 * float64(st.Ffree) / float64(st.Files)
+	}
+	return d, nil
+}
+
+// ClockSynchronised asks the kernel whether a time service disciplines the
+// clock (adjtimex(2), STA_UNSYNC). An error means that it cannot be told.
+func ClockSynchronised() (bool, error) {
+	var tx unix.Timex
+	state, err := unix.Adjtimex(&tx)
+	if err != nil {
+		return false, fmt.Errorf("adjtimex: %w", err)
+	}
+	return state != unix.TIME_ERROR && tx.Status&unix.STA_UNSYNC == 0, nil
+}
+
+// Keys counts the minion keys in a Salt pki directory.
+type Keys struct{ Accepted, Pending, Rejected, Denied int }
+
+// CountKeys counts the files in the four key directories; a directory that
+// does not exist counts as empty. Names that begin with a dot are Salt's own
+// (.key_cache).
+func CountKeys(pki string) (Keys, error) {
+	var k Keys
+	var faults []error
+	for name, n := range map[string]*int{"minions": &k.Accepted, "minions_pre": &k.Pending, "minions_rejected": &k.Rejected, "minions_denied": &k.Denied} {
+		var err error
+		if *n, err = countFiles(filepath.Join(pki, name)); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return k, errors.Join(faults...)
+}
+
+func countFiles(dir string) (int, error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count keys: %w", err)
+	}
+	defer f.Close()
+	n := 0
+	for {
+		names, err := f.Readdirnames(1024)
+		for _, name := range names {
+			if !strings.HasPrefix(name, ".") {
+				n++
+			}
+		}
+		if errors.Is(err, io.EOF) || err == nil && len(names) == 0 {
+			return n, nil
+		}
+		if err != nil {
+			return n, fmt.Errorf("count keys: %w", err)
+		}
+	}
+}
+
+// PortFree reports whether address (ip:port) could be listened on, and if not
+// by whom it is held as far as can be told.
+func PortFree(address string) error {
+	ln, err := net.Listen("tcp", address)
+	if err == nil {
+		return ln.Close()
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("cannot listen on %s: %w", address, clean(err))
+	}
+	if who := holder(address); who != "" {
+		return fmt.Errorf("%w: %s is held by %s", ErrPortInUse, address, who)
+	}
+	return fmt.Errorf("%w: %s", ErrPortInUse, address)
+}
+
+// ErrPortInUse is what [PortFree] wraps when somebody else listens.
+var ErrPortInUse = errors.New("address in use")
+
+// holder finds the process that listens on the port of address: its inode in
+// /proc/net/tcp*, then the process with that socket open. Empty when it
+// cannot be told.
+func holder(address string) string {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return ""
+	}
+	inodes := map[string]bool{}
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := readBounded(file, 8<<20)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) < 10 || f[3] != "0A" { // 0A: LISTEN
+				continue
+			}
+			_, hexPort, _ := strings.Cut(f[1], ":")
+			if port, err := strconv.ParseUint(hexPort, 16, 16); err == nil && uint16(port) == ap.Port() {
+				inodes["socket:["+f[9]+"]"] = true
+			}
+		}
+	}
+	if len(inodes) == 0 {
+		return ""
+	}
+	return processWith(inodes)
+}
+
+func processWith(inodes map[string]bool) string {
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		fds, err := os.ReadDir(p + "/fd")
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			if to, err := os.Readlink(p + "/fd/" + fd.Name()); err == nil && inodes[to] {
+				comm, _ := readBounded(p+"/comm", 64)
+				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), filepath.Base(p))
+			}
+		}
+	}
+	return ""
+}
+
+func readBounded(path string, n int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, n))
+}

@@ -1,0 +1,175 @@
+// Package probe observes what a node depends on: whether a master answers,
+// who holds a port, how full a disk is, whether the clock is disciplined, how
+// many keys there are. Every observation is bounded in time and size and
+// changes nothing.
+package probe
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// ErrJoining is returned by [Ping] for a master that answers but says that it
+// is not ready to serve (a cluster member that is still joining).
+var ErrJoining = errors.New("master is still joining its cluster")
+
+// Limits of one probe: a master's answer to a ping is a few dozen bytes.
+const (
+	maxFrame    = 64 << 10
+	maxFrames   = 32
+	defaultWait = 3 * time.Second
+)
+
+// pingPayload is msgpack of {"enc":"clear","load":{"cmd":"ping"},"version":3},
+// the clear request every Salt master echoes (salt/master.py, ClearFuncs.ping).
+const pingPayload = "\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\x03"
+
+// Ping asks a master for a sign of life: it does the ZMTP 3.0 handshake
+// (RFC 23, NULL mechanism) as a REQ peer and sends Salt's clear `ping`.
+// address is host:port of the request port. It takes at most 3 s unless ctx
+// ends before.
+func Ping(ctx context.Context, address string) error {
+	c, err := dial(ctx, address, "REQ")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	msg := append([]byte{1, 0, 0, byte(len(pingPayload))}, pingPayload...)
+	if _, err := c.Write(msg); err != nil {
+		return fmt.Errorf("send ping: %w", clean(err))
+	}
+	for range maxFrames {
+		flags, body, err := readFrame(c)
+		if err != nil {
+			return fmt.Errorf("no answer to ping: %w", clean(err))
+		}
+		if flags&flagCommand != 0 || flags&flagMore != 0 {
+			continue // heartbeats; the empty delimiter
+		}
+		return judge(body)
+	}
+	return errors.New("no answer to ping: only other frames came")
+}
+
+func judge(body []byte) error {
+	switch {
+	case bytes.Contains(body, []byte("cluster_retry")):
+		return ErrJoining
+	case bytes.Contains(body, []byte("\xa3cmd\xa4ping")):
+		return nil
+	}
+	return fmt.Errorf("answer to ping is not an echo (%d bytes)", len(body))
+}
+
+// Subscribable does the ZMTP handshake with a publish port as a SUB peer and
+// hangs up: the port is served by something that speaks the protocol.
+func Subscribable(ctx context.Context, address string) error {
+	c, err := dial(ctx, address, "SUB")
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+const (
+	flagMore    = 1
+	flagLong    = 2
+	flagCommand = 4
+)
+
+func dial(ctx context.Context, address, socketType string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, defaultWait)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, clean(err)
+	}
+	deadline, _ := ctx.Deadline()
+	_ = c.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	err = handshake(c, socketType)
+	stop()
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("handshake: %w", clean(err))
+	}
+	return c, nil
+}
+
+func handshake(c io.ReadWriter, socketType string) error {
+	var greeting [64]byte
+	greeting[0], greeting[8], greeting[9], greeting[10] = 0xff, 1, 0x7f, 3
+	copy(greeting[12:], "NULL")
+	property := "\x0bSocket-Type" + string(binary.BigEndian.AppendUint32(nil, uint32(len(socketType)))) + socketType
+	ready := "\x05READY" + property
+	out := append(greeting[:], flagCommand, byte(len(ready)))
+	out = append(out, ready...)
+	if _, err := c.Write(out); err != nil {
+		return err
+	}
+	var peer [64]byte
+	if _, err := io.ReadFull(c, peer[:]); err != nil {
+		return fmt.Errorf("no greeting: %w", err)
+	}
+	if peer[0] != 0xff || peer[9]&1 == 0 || peer[10] < 3 {
+		return errors.New("greeting is not ZMTP 3")
+	}
+	flags, body, err := readFrame(c)
+	if err != nil {
+		return fmt.Errorf("no READY: %w", err)
+	}
+	if flags&flagCommand == 0 || !bytes.HasPrefix(body, []byte("\x05READY")) {
+		return errors.New("peer refused the handshake")
+	}
+	return nil
+}
+
+// readFrame reads one frame; its size is checked before it is allocated.
+func readFrame(r io.Reader) (flags byte, body []byte, err error) {
+	var head [9]byte
+	if _, err := io.ReadFull(r, head[:2]); err != nil {
+		return 0, nil, err
+	}
+	size := uint64(head[1])
+	if head[0]&flagLong != 0 {
+		if _, err := io.ReadFull(r, head[2:]); err != nil {
+			return 0, nil, err
+		}
+		size = binary.BigEndian.Uint64(head[1:])
+	}
+	if head[0]&^(flagMore|flagLong|flagCommand) != 0 || size > maxFrame {
+		return 0, nil, fmt.Errorf("bad frame (flags %#x, %d bytes)", head[0], size)
+	}
+	body = make([]byte, size)
+	_, err = io.ReadFull(r, body)
+	return head[0], body, err
+}
+
+// clean takes the repetition out of the network errors that end up in a
+// status line.
+func clean(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		switch {
+		case op.Timeout():
+			return errors.New("timed out")
+		case op.Err != nil:
+			var inner interface{ Unwrap() error }
+			if errors.As(op.Err, &inner) && inner.Unwrap() != nil {
+				return inner.Unwrap()
+			}
+			return op.Err
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("connection closed")
+	}
+	return err
+}

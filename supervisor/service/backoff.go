@@ -1,0 +1,63 @@
+package service
+
+import "time"
+
+// Backoff is the pause policy between two runs of a service: the first pause
+// is Min, every further one Factor times longer up to Max, and a run that
+// lasted at least Stable starts again from Min. The zero value is usable and
+// means [DefaultBackoff].
+type Backoff struct {
+	Min    time.Duration // first pause
+	Max    time.Duration // longest pause
+	Factor float64       // growth, at least 1
+	Stable time.Duration // a run this long counts as good
+}
+
+// DefaultBackoff is used where a [Spec] names none: 0.5 s growing to 30 s,
+// forgiven after one stable minute.
+func DefaultBackoff() Backoff {
+	return Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second, Factor: 2, Stable: time.Minute}
+}
+
+func (b Backoff) withDefaults() Backoff {
+	d := DefaultBackoff()
+	if b.Min <= 0 {
+		b.Min = d.Min
+	}
+	if b.Max < b.Min {
+		b.Max = max(d.Max, b.Min)
+	}
+	if b.Factor < 1 {
+		b.Factor = d.Factor
+	}
+	if b.Stable <= 0 {
+		b.Stable = d.Stable
+	}
+	return b
+}
+
+// pauser applies a Backoff. It is not safe for concurrent use.
+type pauser struct {
+	policy Backoff
+	next   time.Duration
+	fails  int // runs in a row that were not stable
+}
+
+func newPauser(b Backoff) *pauser { return &pauser{policy: b.withDefaults()} }
+
+// ended records that a run ended after it had lasted ran, and gives the pause
+// before the next one.
+func (p *pauser) ended(ran time.Duration) time.Duration {
+	if ran >= p.policy.Stable {
+		p.reset()
+	}
+	if p.next == 0 {
+		p.next = p.policy.Min
+	}
+	pause := p.next
+	p.fails++
+	p.next = min(time.Duration(float64(p.next)*p.policy.Factor), p.policy.Max)
+	return pause
+}
+
+func (p *pauser) reset() { p.next, p.fails = 0, 0 }

@@ -1,0 +1,124 @@
+package service
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Condition is something a service waits for before it starts.
+//
+// Wait blocks until the condition holds and then returns nil, or returns the
+// error of ctx. String says in words what is awaited, without "waiting for":
+// "master to answer ping on 127.0.0.1:14506". It may be called at any time,
+// from any goroutine, also during Wait.
+type Condition interface {
+	Wait(ctx context.Context) error
+	String() string
+}
+
+// Poll makes a Condition of a check that is called every interval until it
+// returns nil. The text of the last failure is part of the description.
+// Each call of check gets a context that ends after limit; a check that
+// ignores its context blocks the service that waits, nothing else.
+func Poll(what string, interval, limit time.Duration, check func(context.Context) error) Condition {
+	return &poll{what: what, interval: interval, limit: limit, check: check}
+}
+
+type poll struct {
+	what     string
+	interval time.Duration
+	limit    time.Duration
+	check    func(context.Context) error
+
+	mu   sync.Mutex
+	last string
+}
+
+func (p *poll) Wait(ctx context.Context) error {
+	for {
+		err := p.once(ctx)
+		p.mu.Lock()
+		p.last = ""
+		if err != nil {
+			p.last = err.Error()
+		}
+		p.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		if !sleep(ctx, p.interval) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *poll) once(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.limit)
+	defer cancel()
+	return p.check(ctx)
+}
+
+func (p *poll) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == "" {
+		return p.what
+	}
+	return p.what + " (" + p.last + ")"
+}
+
+// All waits for every condition, one after the other in the order given, and
+// describes those that do not hold yet.
+func All(conditions ...Condition) Condition { return &all{list: conditions} }
+
+type all struct {
+	list []Condition
+
+	mu   sync.Mutex
+	done int
+}
+
+func (a *all) Wait(ctx context.Context) error {
+	a.setDone(0)
+	for i, c := range a.list {
+		if err := c.Wait(ctx); err != nil {
+			return err
+		}
+		a.setDone(i + 1)
+	}
+	return nil
+}
+
+func (a *all) setDone(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.done = n
+}
+
+func (a *all) String() string {
+	a.mu.Lock()
+	rest := a.list[a.done:]
+	a.mu.Unlock()
+	var words []string
+	for _, c := range rest {
+		words = append(words, c.String())
+	}
+	return strings.Join(words, ", then ")
+}
+
+// sleep pauses for d and reports false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,172 @@
+package service
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxLine   = 8 << 10 // a longer line is cut into pieces of this size
+	tailLines = 200     // kept in memory for each service
+)
+
+// Lines is an io.Writer that cuts what a child writes into lines, makes them
+// safe to print (no control characters, no terminal escapes) and hands each
+// to the functions given. It keeps the last lines in memory.
+//
+// It is safe for concurrent use. A line is at most 8 KiB; a longer one comes
+// in pieces. Memory is bounded by 200 such lines.
+type Lines struct {
+	sinks []func(line string)
+
+	mu   sync.Mutex
+	part []byte
+	tail []string // ring
+	next int
+}
+
+// NewLines gives a writer that calls each of sinks, in order, for every line.
+// A sink is called with the writer's lock held and must not call back.
+func NewLines(sinks ...func(line string)) *Lines { return &Lines{sinks: sinks} }
+
+// Write implements io.Writer. It never fails.
+func (l *Lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(b)
+	for len(b) > 0 {
+		i := bytes.IndexByte(b, '\n')
+		piece := b
+		if i >= 0 {
+			piece = b[:i]
+		}
+		if room := maxLine - len(l.part); len(piece) > room {
+			l.part = append(l.part, piece[:room]...)
+			b = b[room:]
+			l.emit()
+			continue
+		}
+		l.part = append(l.part, piece...)
+		if i < 0 {
+			break
+		}
+		b = b[i+1:]
+		l.emit()
+	}
+	return n, nil
+}
+
+// Flush hands on a last line that had no newline.
+func (l *Lines) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.part) > 0 {
+		l.emit()
+	}
+}
+
+func (l *Lines) emit() {
+	line := CleanText(strings.TrimRight(string(l.part), "\r"))
+	l.part = l.part[:0]
+	if strings.TrimSpace(line) == "" {
+		return
+	}
+	if len(l.tail) < tailLines {
+		l.tail = append(l.tail, line)
+	} else {
+		l.tail[l.next] = line
+	}
+	l.next = (l.next + 1) % tailLines
+	for _, f := range l.sinks {
+		f(line)
+	}
+}
+
+// Tail gives the last n lines, oldest first.
+func (l *Lines) Tail(n int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have := len(l.tail)
+	n = max(0, min(n, have))
+	out := make([]string, 0, n)
+	for i := have - n; i < have; i++ {
+		at := i
+		if have == tailLines {
+			at = (l.next + i) % tailLines
+		}
+		out = append(out, l.tail[at])
+	}
+	return out
+}
+
+// CleanText makes text from outside safe for a terminal and for a log of one
+// line per entry: escape sequences go, control characters and bytes that are
+// not UTF-8 become '?', a tab stays.
+func CleanText(s string) string {
+	plain := true
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < 0x20 && c != '\t' || c >= 0x7f {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); {
+		if s[i] == 0x1b {
+			i += escapeLen(s[i:])
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size <= 1:
+			b.WriteByte('?')
+		case r == '\t':
+			b.WriteByte('\t')
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == 0x2028, r == 0x2029:
+			b.WriteByte('?')
+		default:
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// escapeLen gives the length of the terminal escape sequence s starts with:
+// CSI (ECMA-48) up to its final byte, OSC and its kin up to BEL or ST, else
+// ESC and one more byte.
+func escapeLen(s string) int {
+	if len(s) < 2 {
+		return len(s)
+	}
+	switch s[1] {
+	case '[':
+		for i := 2; i < len(s); i++ {
+			if s[i] >= 0x40 && s[i] <= 0x7e {
+				return i + 1
+			}
+			if s[i] < 0x20 {
+				return i
+			}
+		}
+		return len(s)
+	case ']', 'P', 'X', '^', '_':
+		for i := 2; i < len(s); i++ {
+			if s[i] == 0x07 {
+				return i + 1
+			}
+			if s[i] == 0x1b && i+1 < len(s) && s[i+1] == '\\' {
+				return i + 2
+			}
+		}
+		return len(s)
+	}
+	return 2
+}

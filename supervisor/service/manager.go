@@ -1,0 +1,173 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// Manager owns a set of services. Its methods are safe for concurrent use.
+type Manager struct {
+	log   *slog.Logger
+	now   func() time.Time
+	order []*running // in start order: dependencies first
+}
+
+type running struct {
+	*Service
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// ErrUnknown is returned for the name of a service that does not exist.
+var ErrUnknown = errors.New("no such service")
+
+// NewManager checks the specs (unique names, known dependencies, no circle)
+// and orders them; nothing starts before [Manager.Run].
+func NewManager(log *slog.Logger, now func() time.Time, specs ...Spec) (*Manager, error) {
+	m := &Manager{log: log, now: now}
+	byName := map[string]Spec{}
+	for _, s := range specs {
+		if _, twice := byName[s.Name]; twice || s.Name == "" || s.Runner == nil {
+			return nil, fmt.Errorf("service %q: name missing or used twice, or no runner", s.Name)
+		}
+		byName[s.Name] = s
+	}
+	const visiting, visited = 1, 2
+	mark := map[string]int{}
+	var visit func(name, by string) error
+	visit = func(name, by string) error {
+		s, ok := byName[name]
+		switch {
+		case !ok:
+			return fmt.Errorf("service %q needs %q: %w", by, name, ErrUnknown)
+		case mark[name] == visiting:
+			return fmt.Errorf("service %q needs itself through %q", name, by)
+		case mark[name] == visited:
+			return nil
+		}
+		mark[name] = visiting
+		for _, d := range s.After {
+			if err := visit(d, name); err != nil {
+				return err
+			}
+		}
+		mark[name] = visited
+		m.order = append(m.order, &running{Service: newService(s, log, now), done: make(chan struct{})})
+		return nil
+	}
+	for _, s := range specs {
+		if err := visit(s.Name, ""); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Run starts all services and blocks until ctx ended and every service has
+// stopped. They are stopped one by one, each before those it depends on. The
+// error lists those that did not end within limit; nil when all did.
+// Run may be called once.
+func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
+	for _, r := range m.order {
+		// Not a child of ctx: the order of stopping is ours.
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		r.cancel = cancel
+		deps := m.dependencies(r.spec)
+		go func() {
+			defer close(r.done)
+			r.loop(own, deps)
+		}()
+	}
+	<-ctx.Done()
+	var faults *multierror.Error
+	for _, r := range slices.Backward(m.order) {
+		r.cancel()
+		t := time.NewTimer(limit)
+		select {
+		case <-r.done:
+		case <-t.C:
+			faults = multierror.Append(faults, fmt.Errorf("service %s did not stop within %s", r.spec.Name, limit))
+		}
+		t.Stop()
+	}
+	return faults.ErrorOrNil()
+}
+
+func (m *Manager) dependencies(s Spec) Condition {
+	var list []Condition
+	for _, name := range s.After {
+		if d := m.find(name); d != nil {
+			list = append(list, &upCondition{d.Service})
+		}
+	}
+	if list == nil {
+		return nil
+	}
+	return All(list...)
+}
+
+func (m *Manager) find(name string) *running {
+	i := slices.IndexFunc(m.order, func(r *running) bool { return r.spec.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return m.order[i]
+}
+
+// Services gives a snapshot of all services in start order, each with its
+// last n events.
+func (m *Manager) Services(n int) []Info {
+	out := make([]Info, 0, len(m.order))
+	for _, r := range m.order {
+		out = append(out, r.Info(n))
+	}
+	return out
+}
+
+// Restart ends the run of a service and starts it anew; a pause ends at once.
+func (m *Manager) Restart(name string) error {
+	r := m.find(name)
+	if r == nil {
+		return fmt.Errorf("%q: %w", name, ErrUnknown)
+	}
+	r.Restart()
+	return nil
+}
+
+// Output gives the last n lines that a service wrote.
+func (m *Manager) Output(name string, n int) ([]string, error) {
+	r := m.find(name)
+	if r == nil {
+		return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
+	}
+	if r.spec.Output == nil {
+		return nil, nil
+	}
+	return r.spec.Output.Tail(n), nil
+}
+
+// upCondition waits until a service is up.
+type upCondition struct {
+	s *Service
+}
+
+func (c *upCondition) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.s.upNow():
+		return nil
+	}
+}
+
+// String names the service and, one level deep, what it waits for itself.
+func (c *upCondition) String() string {
+	i := c.s.Info(0)
+	return fmt.Sprintf("service %s to be up (%s: %s)", c.s.spec.Name, i.State, i.Message)
+}

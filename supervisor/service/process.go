@@ -1,0 +1,150 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// A Runner runs something once: Run blocks until it ended by itself or until
+// ctx ended and it could be stopped. An end on request is a nil error.
+// started is called once, when it runs, with its process id or 0.
+type Runner interface {
+	Run(ctx context.Context, started func(pid int)) error
+}
+
+// Process is a [Runner] for a child process. The child leads a process group
+// of its own and gets SIGTERM from the kernel when this process dies.
+//
+// On the end of the context the child alone gets SIGTERM, so that it can stop
+// its own children in its own order; after StopTimeout, and in any case after
+// the child has ended, what is left of the group is killed.
+type Process struct {
+	Path        string   // absolute path of the program
+	Args        []string // without the program's name
+	Env         []string // the whole environment; nothing is inherited
+	Dir         string
+	Credential  *syscall.Credential // nil: run as ourselves
+	StopTimeout time.Duration       // default 20 s
+	Log         io.Writer           // gets stdout and stderr; must not block for long
+	// PIDFile remembers the child across our own death, for KillStale. Empty:
+	// no such file. Its directory must not be writable by others.
+	PIDFile string
+}
+
+// ExitError says how a process ended by itself.
+type ExitError struct {
+	Code   int    // exit code, -1 when a signal ended it
+	Signal string // name of that signal
+}
+
+// Error words the end for people.
+func (e *ExitError) Error() string {
+	if e.Signal != "" {
+		return "killed by " + e.Signal
+	}
+	return fmt.Sprintf("exit code %d", e.Code)
+}
+
+const defaultStopTimeout = 20 * time.Second
+
+// Run implements [Runner]. It keeps its operating system thread for the whole
+// life of the child: Linux ties the parent death signal to the thread that
+// started the child, not to the process.
+func (p *Process) Run(ctx context.Context, started func(pid int)) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	cmd := exec.Command(p.Path, p.Args...)
+	cmd.Env = p.Env
+	if cmd.Env == nil {
+		cmd.Env = []string{}
+	}
+	cmd.Dir = p.Dir
+	cmd.Stdout, cmd.Stderr = p.Log, p.Log
+	cmd.WaitDelay = 2 * time.Second // a grandchild may hold the pipe open
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:    true,
+		Pdeathsig:  syscall.SIGTERM,
+		Credential: p.Credential,
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.Path, err)
+	}
+	pid := cmd.Process.Pid
+	p.remember(pid)
+	defer p.forget()
+	started(pid)
+
+	ended := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			p.stop(cmd.Process, ended)
+		}
+	}()
+	err := cmd.Wait()
+	close(ended)
+	<-stopped
+	killGroup(pid)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return exitError(err)
+}
+
+func (p *Process) stop(proc *os.Process, ended <-chan struct{}) {
+	limit := p.StopTimeout
+	if limit <= 0 {
+		limit = defaultStopTimeout
+	}
+	_ = proc.Signal(syscall.SIGTERM)
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+		killGroup(proc.Pid)
+	}
+}
+
+// killGroup kills what is left of a process group. The group id stays
+// reserved while any member lives, so it cannot hit a stranger unless the
+// group is already empty and the id was given away since: the window is the
+// time between the child's end and this call.
+func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
+
+func exitError(err error) error {
+	var ee *exec.ExitError
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		return &ExitError{Code: 0}
+	case errors.As(err, &ee):
+		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return &ExitError{Code: -1, Signal: signalName(ws.Signal())}
+		}
+		return &ExitError{Code: ee.ExitCode()}
+	}
+	return err
+}
+
+func signalName(s syscall.Signal) string {
+	names := map[syscall.Signal]string{
+		syscall.SIGKILL: "SIGKILL (out of memory, or by hand)", syscall.SIGSEGV: "SIGSEGV", syscall.SIGABRT: "SIGABRT",
+		syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "SIGHUP", syscall.SIGPIPE: "SIGPIPE",
+		syscall.SIGBUS: "SIGBUS", syscall.SIGILL: "SIGILL", syscall.SIGSYS: "SIGSYS (refused system call)",
+	}
+	if n, ok := names[s]; ok {
+		return n
+	}
+	return s.String()
+}

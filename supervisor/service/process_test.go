@@ -1,0 +1,234 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const shell = "/bin/sh"
+
+func runShell(t *testing.T, ctx context.Context, script string, stop time.Duration) (*Lines, error) {
+	t.Helper()
+	out := NewLines()
+	p := &Process{Path: shell, Args: []string{"-c", script}, Log: out, StopTimeout: stop, Env: []string{"PATH=/usr/bin:/bin"}}
+	err := p.Run(ctx, func(int) {})
+	out.Flush()
+	return out, err
+}
+
+func TestProcessEnds(t *testing.T) {
+	for script, want := range map[string]string{
+		"exit 7":        "exit code 7",
+		"true":          "exit code 0",
+		"kill -SEGV $$": "killed by SIGSEGV",
+		"kill -KILL $$": "killed by SIGKILL (out of memory, or by hand)",
+	} {
+		_, err := runShell(t, t.Context(), script, 0)
+		var ee *ExitError
+		if !errors.As(err, &ee) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", script, err, want)
+		}
+	}
+	_, err := (&Process{Path: "/no/such/program"}).Path, (&Process{Path: "/no/such/program"}).Run(t.Context(), func(int) {})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing program: %v", err)
+	}
+}
+
+func TestProcessInheritsNothing(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/canary")
+	out, _ := runShell(t, t.Context(), "env", 0)
+	if got := strings.Join(out.Tail(50), "\n"); strings.Contains(got, "canary") || !strings.Contains(got, "PATH=/usr/bin:/bin") {
+		t.Errorf("environment of the child:\n%s", got)
+	}
+}
+
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+func TestStopKillsTheWholeGroup(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	got := make(chan int, 1)
+	out := NewLines(func(l string) {
+		if n, err := strconv.Atoi(l); err == nil {
+			got <- n
+			cancel()
+		}
+	})
+	// Neither the leader nor its child heed SIGTERM.
+	p := &Process{Path: shell, Args: []string{"-c", "trap '' TERM; (trap '' TERM; sleep 60) & echo $!; wait; sleep 60"},
+		Env: []string{"PATH=/usr/bin:/bin"}, Log: out, StopTimeout: 200 * time.Millisecond}
+	began := time.Now()
+	if err := p.Run(ctx, func(int) {}); err != nil {
+		t.Errorf("stop on request is not an error: %v", err)
+	}
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("stop took %s", d)
+	}
+	child := <-got
+	for i := 0; alive(child); i++ {
+		if i > 200 {
+			t.Fatalf("grandchild %d still lives", child)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestParentDeath starts this test binary as a parent that starts a child and
+// is then killed: the child must go as well.
+func TestParentDeath(t *testing.T) {
+	if os.Getenv("SALTERN_TEST_PARENT") != "" {
+		p := &Process{Path: shell, Args: []string{"-c", "exec sleep 60"}, Env: []string{"PATH=/usr/bin:/bin"}}
+		_ = p.Run(context.Background(), func(pid int) {
+			_, _ = os.Stdout.WriteString("child " + strconv.Itoa(pid) + "\n")
+		})
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestParentDeath$")
+	cmd.Env = append(os.Environ(), "SALTERN_TEST_PARENT=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	n, err := out.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(buf[:n]), "child ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !alive(child) {
+		t.Fatal("child is not there")
+	}
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	for i := 0; alive(child); i++ {
+		if i > 300 {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+			t.Fatal("child outlived its parent")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// A child that an earlier life left behind is gone before the new one starts;
+// a stranger with the same process id but another start time is left alone.
+func TestStaleChild(t *testing.T) {
+	file := t.TempDir() + "/child.pid"
+	env := []string{"PATH=/usr/bin:/bin"}
+	left := func() (*exec.Cmd, string) {
+		cmd := exec.Command(shell, "-c", "trap '' TERM; sleep 60 & wait; sleep 60")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ticks, err := startTicks(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd, ticks
+	}
+	for _, c := range []struct {
+		name     string
+		stranger bool
+	}{{"ours", false}, {"stranger", true}} {
+		old, ticks := left()
+		go func() { _ = old.Wait() }()
+		if c.stranger {
+			ticks += "0"
+		}
+		if err := os.WriteFile(file, []byte(strconv.Itoa(old.Process.Pid)+" "+ticks+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := &Process{Path: shell, Args: []string{"-c", "sleep 0.3; exit 3"}, Env: env, PIDFile: file}
+		if err := p.KillStale(t.Context()); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		err := p.Run(t.Context(), func(pid int) {
+			if alive(old.Process.Pid) != c.stranger {
+				t.Errorf("%s: lives: %v", c.name, !c.stranger)
+			}
+			if b, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(b), strconv.Itoa(pid)+" ") {
+				t.Errorf("%s: file %q %v", c.name, b, err)
+			}
+		})
+		if err == nil || err.Error() != "exit code 3" {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		killGroup(old.Process.Pid)
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the file is left: %v", c.name, err)
+		}
+	}
+	for _, junk := range []string{"", "x y", "1 1", "-5 1", "999999999 1"} {
+		if err := os.WriteFile(file, []byte(junk), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Process{PIDFile: file}).KillStale(t.Context()); err != nil {
+			t.Errorf("%q: %v", junk, err)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	var got []string
+	l := NewLines(func(s string) { got = append(got, s) })
+	for _, s := range []string{"one\ntw", "o\r\n\n", "esc \x1b[31mred\x1b[0m \x1b]0;title\x07end\n", "bad \xff \x00\n", strings.Repeat("x", maxLine+5) + "\n", "tail"} {
+		if n, err := l.Write([]byte(s)); n != len(s) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	l.Flush()
+	want := []string{"one", "two", "esc red end", "bad ? ?", strings.Repeat("x", maxLine), "xxxxx", "tail"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q", got)
+	}
+	for i := range 1000 {
+		_, _ = l.Write([]byte(strconv.Itoa(i) + "\n"))
+	}
+	if tail := l.Tail(3); strings.Join(tail, " ") != "997 998 999" {
+		t.Errorf("tail %v", tail)
+	}
+	if n := len(l.Tail(1 << 20)); n != tailLines {
+		t.Errorf("%d lines kept, want %d", n, tailLines)
+	}
+}
+
+// FuzzCleanText: whatever a child writes, what is printed holds nothing that
+// a terminal would obey and no second line (attack 25, 26).
+func FuzzCleanText(f *testing.F) {
+	for _, s := range []string{"plain", "\x1b[2J\x1b]52;c;QQ==\x07", "a\nb\rc", "\x9b31m", "\xc2\x9b31m", "\x1b", "\x1b[", "\u202eabc", "日本"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := CleanText(s)
+		for _, r := range got {
+			if r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == '\u202e' || r == '\u2028' {
+				t.Fatalf("%q became %q", s, got)
+			}
+		}
+		if again := CleanText(got); again != got {
+			t.Fatalf("not stable: %q, %q", got, again)
+		}
+	})
+}

@@ -1,0 +1,331 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Health is the check of a service that runs. Fall failures in a row make it
+// [Failing], Rise passes in a row make it [Running].
+type Health struct {
+	Check    func(context.Context) error
+	Interval time.Duration // default 2 s
+	Limit    time.Duration // for one check, default 3 s
+	Fall     int           // default 2
+	Rise     int           // default 1
+}
+
+// Spec says what a service is. Only Name and Runner are needed.
+type Spec struct {
+	Name  string
+	After []string // names of services that must be Running before this one starts, and that stop after it
+	// Wait is called before every start; nil means nothing more to wait for.
+	Wait Condition
+	// Prepare is called after Wait and before every start, to write
+	// configuration for example. Its error is shown, not counted as a crash,
+	// and it is tried again every two seconds: a person is expected to mend
+	// the cause.
+	Prepare func(context.Context) error
+	Runner  Runner
+	Backoff Backoff
+	Health  *Health
+	// Output is where the runner's output went, for the last line of a crash.
+	Output *Lines
+	// Ended is called after each run that was not ended on request.
+	Ended func(ran time.Duration, err error)
+}
+
+// prepareAgain is the pause after a failed preparation.
+const prepareAgain = 2 * time.Second
+
+// Service is one service under a [Manager].
+type Service struct {
+	spec Spec
+	log  *slog.Logger
+	now  func() time.Time
+
+	mu        sync.Mutex
+	info      Info
+	up        chan struct{} // closed while Running or Failing
+	condition Condition     // being waited for now
+	restart   context.CancelCauseFunc
+	nudge     chan struct{}
+}
+
+var errRestart = errors.New("restart asked for")
+
+func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
+	s := &Service{spec: spec, log: log.With("service", spec.Name), now: now, up: make(chan struct{}), nudge: make(chan struct{}, 1)}
+	s.info.Name = spec.Name
+	s.set(Waiting, "not started yet")
+	return s
+}
+
+// Info gives a snapshot with the last n events.
+func (s *Service) Info(n int) Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.info
+	if s.condition != nil && i.State == Waiting {
+		i.Message = "waiting for " + s.condition.String()
+	}
+	n = max(0, min(n, len(s.info.Events)))
+	i.Events = append([]Event(nil), s.info.Events[len(s.info.Events)-n:]...)
+	return i
+}
+
+// Restart ends a run (or a pause between runs) and starts anew.
+func (s *Service) Restart() {
+	s.mu.Lock()
+	stop := s.restart
+	s.mu.Unlock()
+	if stop != nil {
+		stop(errRestart)
+		return
+	}
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Service) set(st State, format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wasUp := s.info.State == Running || s.info.State == Failing
+	isUp := st == Running || st == Failing
+	if st == s.info.State && msg == s.info.Message {
+		return
+	}
+	if st != s.info.State {
+		s.info.Since = s.now()
+	}
+	s.info.State, s.info.Message = st, msg
+	s.info.Events = append(s.info.Events, Event{Time: s.now(), State: st, Message: msg})
+	if len(s.info.Events) > historySize {
+		s.info.Events = s.info.Events[len(s.info.Events)-historySize:]
+	}
+	switch {
+	case isUp && !wasUp:
+		close(s.up)
+	case wasUp && !isUp:
+		s.up = make(chan struct{})
+	}
+	s.log.Info("service state", "state", string(st), "message", msg)
+}
+
+// upNow is closed while the service is up.
+func (s *Service) upNow() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
+func (s *Service) await(ctx context.Context, c Condition) error {
+	if c == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.condition = c
+	s.mu.Unlock()
+	s.set(Waiting, "waiting for %s", c.String())
+	err := c.Wait(ctx)
+	s.mu.Lock()
+	s.condition = nil
+	s.mu.Unlock()
+	return err
+}
+
+// loop is the life of the service: it returns when ctx has ended and the
+// runner is gone.
+func (s *Service) loop(ctx context.Context, dependencies Condition) {
+	pause := newPauser(s.spec.Backoff)
+	defer s.set(Stopped, "stopped")
+	for first := true; ctx.Err() == nil; first = false {
+		if !s.ready(ctx, dependencies) {
+			return
+		}
+		if !first {
+			s.mu.Lock()
+			s.info.Restarts++
+			s.mu.Unlock()
+		}
+		began := s.now()
+		asked, err := s.runOnce(ctx)
+		ran := s.now().Sub(began)
+		if ctx.Err() != nil {
+			return
+		}
+		if asked {
+			pause.reset()
+			continue
+		}
+		d := pause.ended(ran)
+		s.crashed(pause.fails, err)
+		if s.spec.Ended != nil {
+			s.spec.Ended(ran, err)
+		}
+		s.set(Pausing, "ended after %s: %v; next start in %s", round(ran), err, round(d))
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		case <-s.nudge:
+			pause.reset()
+		}
+	}
+}
+
+// ready waits for everything a start needs; false means ctx ended.
+func (s *Service) ready(ctx context.Context, dependencies Condition) bool {
+	for {
+		if s.await(ctx, dependencies) != nil || s.await(ctx, s.spec.Wait) != nil {
+			return false
+		}
+		if s.spec.Prepare == nil {
+			return true
+		}
+		err := s.spec.Prepare(ctx)
+		if err == nil {
+			return true
+		}
+		s.set(Waiting, "not started: %v", err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(prepareAgain):
+		case <-s.nudge:
+		}
+	}
+}
+
+// runOnce runs the runner and its health check until the runner ends.
+func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
+	run, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.mu.Lock()
+	s.restart = cancel
+	s.mu.Unlock()
+
+	var checks sync.WaitGroup
+	s.set(Starting, "starting")
+	noted := make(chan struct{})
+	unnote := context.AfterFunc(run, func() {
+		s.set(Stopping, "asked to stop")
+		close(noted)
+	})
+	err = s.spec.Runner.Run(run, func(pid int) {
+		s.mu.Lock()
+		s.info.PID = pid
+		s.mu.Unlock()
+		if s.spec.Health == nil {
+			s.set(Running, "running")
+			return
+		}
+		checks.Go(func() { s.watch(run) })
+	})
+	asked = context.Cause(run) == errRestart
+	if !unnote() {
+		<-noted
+	}
+	cancel(nil)
+	checks.Wait()
+	if s.spec.Output != nil {
+		s.spec.Output.Flush()
+	}
+	s.mu.Lock()
+	s.restart, s.info.PID = nil, 0
+	if !asked && ctx.Err() == nil {
+		s.info.LastExit = "ended by itself"
+		if err != nil {
+			s.info.LastExit = err.Error()
+		}
+	}
+	s.mu.Unlock()
+	if err == nil {
+		err = errors.New("ended by itself")
+	}
+	return asked, err
+}
+
+func (s *Service) crashed(fails int, err error) {
+	line := ""
+	if s.spec.Output != nil {
+		if t := s.spec.Output.Tail(1); len(t) == 1 {
+			line = t[0]
+		}
+	}
+	s.mu.Lock()
+	s.info.Failures, s.info.LastLine = fails, line
+	s.mu.Unlock()
+	s.log.Error("service ended", "error", err, "failures", fails, "line", line)
+}
+
+// watch runs the health check until ctx ends.
+func (s *Service) watch(ctx context.Context) {
+	h := *s.spec.Health
+	if h.Interval <= 0 {
+		h.Interval = 2 * time.Second
+	}
+	if h.Limit <= 0 {
+		h.Limit = 3 * time.Second
+	}
+	h.Fall, h.Rise = max(h.Fall, 1), max(h.Rise, 1)
+	pass, fail := 0, 0
+	began := s.now()
+	for ctx.Err() == nil {
+		cctx, cancel := context.WithTimeout(ctx, h.Limit)
+		err := h.Check(cctx)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		interval := h.Interval
+		switch {
+		case err == nil:
+			pass, fail = pass+1, 0
+			if pass >= h.Rise {
+				s.healthy(began)
+			}
+		case s.isStarting():
+			pass = 0
+			s.set(Starting, "waiting for it to answer (%v)", err)
+			interval = min(interval, 250*time.Millisecond)
+		default:
+			pass, fail = 0, fail+1
+			if fail >= h.Fall {
+				s.set(Failing, "health check: %v", err)
+			}
+		}
+		sleep(ctx, interval)
+	}
+}
+
+func (s *Service) healthy(began time.Time) {
+	s.mu.Lock()
+	if s.now().Sub(began) >= s.spec.Backoff.withDefaults().Stable {
+		s.info.Failures = 0
+	}
+	s.mu.Unlock()
+	s.set(Running, "running")
+}
+
+func (s *Service) isStarting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.info.State == Starting
+}
+
+func round(d time.Duration) time.Duration {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond)
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

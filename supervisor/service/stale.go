@@ -1,0 +1,86 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// staleWait is how long a killed child of an earlier life may take to vanish.
+const staleWait = 10 * time.Second
+
+// remember writes the child's process id and start time. It is an aid, so a
+// failure is not one of the child.
+func (p *Process) remember(pid int) {
+	if p.PIDFile == "" {
+		return
+	}
+	ticks, err := startTicks(pid)
+	if err != nil {
+		return
+	}
+	_ = os.WriteFile(p.PIDFile, fmt.Appendf(nil, "%d %s\n", pid, ticks), 0o600)
+}
+
+func (p *Process) forget() {
+	if p.PIDFile != "" {
+		_ = os.Remove(p.PIDFile)
+	}
+}
+
+// KillStale ends a child that an earlier life of ours left behind, with its
+// group: it got SIGTERM when we died, but may be slow or stuck. It is to be
+// called before a start. The start time tells the child from a stranger that
+// got the same process id.
+func (p *Process) KillStale(ctx context.Context) error {
+	if p.PIDFile == "" {
+		return nil
+	}
+	b, err := os.ReadFile(p.PIDFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for an earlier child: %w", err)
+	}
+	defer p.forget()
+	text, ticks, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	pid, err := strconv.Atoi(text)
+	if err != nil || pid <= 1 {
+		return nil
+	}
+	for end := time.Now().Add(staleWait); ; {
+		if now, err := startTicks(pid); err != nil || now != ticks {
+			return nil
+		}
+		killGroup(pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		if !sleep(ctx, 20*time.Millisecond) {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("an earlier child, process %d, cannot be killed", pid)
+		}
+	}
+}
+
+// startTicks gives the start time of a process that lives (proc(5), stat,
+// field 22); a zombie counts as gone.
+func startTicks(pid int) (string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	// The name, field 2, may hold anything: the last bracket ends it.
+	i := strings.LastIndexByte(string(b), ')')
+	fields := strings.Fields(string(b[i+1:]))
+	if i < 0 || len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return "", os.ErrProcessDone
+	}
+	return fields[19], nil
+}

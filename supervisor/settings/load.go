@@ -1,0 +1,211 @@
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/go-multierror"
+	"go.yaml.in/yaml/v3"
+)
+
+// ErrNone means that there is no file: nothing was given yet, so offer the
+// set-up. It is kept apart from "given, but wrong".
+var ErrNone = errors.New("no configuration yet")
+
+// maxFile bounds appliance.yaml before it is parsed.
+const maxFile = 1 << 20
+
+// maxSocketPath is what a unix socket address can hold (unix(7): 108 bytes
+// with the final NUL).
+const maxSocketPath = 107
+
+// Load reads and checks the file. hostname is the default identity. The error
+// is [ErrNone] when the file does not exist, else a list of all faults.
+func Load(path, hostname string) (*Settings, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block us
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, ErrNone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("read configuration: %s is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return Parse(b, path, hostname)
+}
+
+// Parse checks the text of a file; name is used in messages.
+func Parse(b []byte, name, hostname string) (*Settings, error) {
+	if len(b) > maxFile {
+		return nil, fmt.Errorf("%s: larger than %d bytes", name, maxFile)
+	}
+	s := Default(hostname)
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	var faults *multierror.Error
+	if err := dec.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+		var te *yaml.TypeError
+		if !errors.As(err, &te) {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, m := range te.Errors {
+			faults = multierror.Append(faults, fmt.Errorf("%s: %s", name, strings.Replace(m, "in type settings.", "in ", 1)))
+		}
+	} else if err == nil {
+		var more yaml.Node
+		if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+			faults = multierror.Append(faults, fmt.Errorf("%s: more than one document", name))
+		}
+	}
+	if s.Storage.Path == "" {
+		s.Storage.Path = filepath.Join(s.DataDir, "cluster")
+	}
+	for _, err := range s.faults() {
+		faults = multierror.Append(faults, fmt.Errorf("%s: %w", name, err))
+	}
+	if err := faults.ErrorOrNil(); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+var (
+	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+)
+
+// Insecure lists the options that need to be allowed by name.
+func Insecure() []string { return []string{"open_mode", "auto_accept"} }
+
+// Managed lists the master options that the appliance sets itself: given
+// anywhere else they would break the node.
+func Managed() []string {
+	return []string{
+		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
+		"default_include", "id", "saltern_front_publish_port", "saltern_proxy_from", "conf_file", "log_file", "transport",
+	}
+}
+
+func (s *Settings) faults() []error {
+	var out []error
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+
+	if !nodeName.MatchString(s.Node) || strings.Contains(s.Node, "..") {
+		bad("node: %q is not a host name (letters, digits, dot, dash, at most 63)", s.Node)
+	}
+	if !nodeName.MatchString(s.Cluster) {
+		bad("cluster: %q is not a plain name (letters, digits, dot, dash, at most 63)", s.Cluster)
+	}
+	for key, path := range map[string]string{"data_dir": s.DataDir, "runtime_dir": s.RuntimeDir, "storage.path": s.Storage.Path} {
+		if !filepath.IsAbs(path) || filepath.Clean(path) == "/" || strings.ContainsAny(path, "\n\x00") {
+			bad("%s: %q is not an absolute path below /", key, path)
+		}
+	}
+	for _, p := range []string{s.APISocket(), s.LBSocket(), filepath.Join(s.MasterSockDir(), "master_event_pull.ipc")} {
+		if len(p) > maxSocketPath {
+			bad("runtime_dir: too long: the socket %s would have %d bytes, the system allows %d", p, len(p), maxSocketPath)
+			break
+		}
+	}
+	out = append(out, s.addressFaults()...)
+	if s.Storage.Kind != "local" {
+		bad("storage.kind: %q is not known (local)", s.Storage.Kind)
+	}
+	if s.LB.Balance != "leastconn" && s.LB.Balance != "roundrobin" {
+		bad("lb.balance: %q is not known (leastconn, roundrobin)", s.LB.Balance)
+	}
+	for key, name := range map[string]string{"users.master": s.Users.Master, "users.lb": s.Users.LB, "users.admin_group": s.Users.Admin} {
+		if name != "" && !userName.MatchString(name) {
+			bad("%s: %q is not an account name", key, name)
+		}
+	}
+	for key, path := range map[string]string{"programs.master": s.Programs.Master, "programs.lb": s.Programs.LB} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad("%s: %q is not an absolute path", key, path)
+		}
+	}
+	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
+		bad("limits: 0 <= disk_full_percent (%g) <= disk_low_percent (%g) <= 90 does not hold", l.DiskFullPercent, l.DiskLowPercent)
+	}
+	if s.Limits.StopTimeout < 1e9 || s.Limits.StopTimeout > 300e9 {
+		bad("limits.stop_timeout: %s is not between 1s and 5m", s.Limits.StopTimeout)
+	}
+	for _, o := range s.AllowInsecure {
+		if !slices.Contains(Insecure(), o) {
+			bad("allow_insecure: %q is not known (%s)", o, strings.Join(Insecure(), ", "))
+		}
+	}
+	for _, o := range Managed() {
+		if _, given := s.Master.Options[o]; given {
+			bad("master.options: %s is set by the appliance", o)
+		}
+	}
+	for _, o := range Insecure() {
+		if v, given := s.Master.Options[o]; given && v != false && !slices.Contains(s.AllowInsecure, o) {
+			bad("master.options: %s lets every minion in; if you mean it, add it to allow_insecure", o)
+		}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
+		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
+	}
+	if s.Log.Format != "text" && s.Log.Format != "json" {
+		bad("log.format: %q is not known (text, json)", s.Log.Format)
+	}
+	slices.SortFunc(out, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return out
+}
+
+func (s *Settings) addressFaults() []error {
+	var out []error
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+	for key, port := range map[string]int{"front.publish_port": s.Front.PublishPort, "front.request_port": s.Front.RequestPort,
+		"master.publish_port": s.Master.PublishPort, "master.request_port": s.Master.RequestPort} {
+		if port < 1 || port > 65535 {
+			bad("%s: %d is not a port", key, port)
+		}
+	}
+	if s.Front.PublishPort == s.Front.RequestPort {
+		bad("front: publish_port and request_port are both %d", s.Front.PublishPort)
+	}
+	if s.Master.PublishPort == s.Master.RequestPort {
+		bad("master: publish_port and request_port are both %d", s.Master.PublishPort)
+	}
+	if len(s.Front.Addresses) == 0 {
+		bad("front.addresses: empty")
+	}
+	own, err := netip.ParseAddr(s.Master.Address)
+	if err != nil || own.Zone() != "" {
+		bad("master.address: %q is not an IP address", s.Master.Address)
+	}
+	for _, a := range s.Front.Addresses {
+		ip, err := netip.ParseAddr(a)
+		if err != nil || ip.Zone() != "" {
+			bad("front.addresses: %q is not an IP address", a)
+			continue
+		}
+		if !s.LB.Enabled || ip != own && !ip.IsUnspecified() {
+			continue
+		}
+		for _, p := range []int{s.Front.PublishPort, s.Front.RequestPort} {
+			if p == s.Master.PublishPort || p == s.Master.RequestPort {
+				bad("front: port %d is the master's as well", p)
+			}
+		}
+	}
+	return out
+}

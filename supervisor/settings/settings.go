@@ -1,0 +1,189 @@
+// Package settings reads appliance.yaml, the one file that says what a node
+// is. The reading is strict: an unknown key, a wrong type or a value out of
+// range is a fault, and all faults are reported at once with file and line.
+//
+// Every key has a default, see [Default]; a node that is alone needs none of
+// them. What the file is *not*: the master's own configuration. That is
+// written by the supervisor from these settings, and an administrator's Salt
+// options live in <storage>/etc/master.d/*.conf, where no upgrade touches
+// them.
+package settings
+
+import (
+	"net/netip"
+	"path/filepath"
+	"time"
+)
+
+// DefaultPath is where the settings are looked for.
+const DefaultPath = "/etc/saltern/appliance.yaml"
+
+// Settings is the content of appliance.yaml.
+type Settings struct {
+	// Node is the identity of this node: one string for the master's id, the
+	// peers and the status. Default: the host name.
+	Node string `yaml:"node"`
+	// Cluster names the cluster in status and logs.
+	Cluster string `yaml:"cluster"`
+	// DataDir holds everything that must survive a restart.
+	DataDir string `yaml:"data_dir"`
+	// RuntimeDir holds sockets and may be lost at a reboot.
+	RuntimeDir string `yaml:"runtime_dir"`
+
+	Front    Front    `yaml:"front"`
+	Master   Master   `yaml:"master"`
+	LB       LB       `yaml:"lb"`
+	Storage  Storage  `yaml:"storage"`
+	Users    Users    `yaml:"users"`
+	Programs Programs `yaml:"programs"`
+	Limits   Limits   `yaml:"limits"`
+	// AllowInsecure lists options that the appliance refuses otherwise:
+	// open_mode, auto_accept.
+	AllowInsecure []string `yaml:"allow_insecure"`
+	Log           Log      `yaml:"log"`
+}
+
+// Front is what minions connect to; the load balancer listens there.
+type Front struct {
+	Addresses   []string `yaml:"addresses"`    // IP addresses without port
+	PublishPort int      `yaml:"publish_port"` // 4505
+	RequestPort int      `yaml:"request_port"` // 4506
+}
+
+// Master is where this node's master listens, and extra Salt options.
+type Master struct {
+	Address     string         `yaml:"address"`
+	PublishPort int            `yaml:"publish_port"` // 14505
+	RequestPort int            `yaml:"request_port"` // 14506
+	Options     map[string]any `yaml:"options"`      // Salt's master options, written after ours
+}
+
+// LB tunes the load balancer of this node.
+type LB struct {
+	// Enabled false leaves it out; minions must then reach the master itself.
+	Enabled bool `yaml:"enabled"`
+	// ProxyProtocol tells masters the true address of a minion (PROXY v2).
+	ProxyProtocol bool `yaml:"proxy_protocol"`
+	// Balance of the publish port: leastconn or roundrobin.
+	Balance string `yaml:"balance"`
+}
+
+// Storage says where keys, files and pillars live.
+type Storage struct {
+	Kind string `yaml:"kind"` // local
+	Path string `yaml:"path"` // default <data_dir>/cluster
+}
+
+// Users are the accounts the children run as when the supervisor is root and
+// the account exists.
+type Users struct {
+	Master string `yaml:"master"`
+	LB     string `yaml:"lb"`
+	// Admin is the group that may use the local API beside root.
+	Admin string `yaml:"admin_group"`
+}
+
+// Programs are looked for beside the supervisor's own executable by default.
+type Programs struct {
+	Master string `yaml:"master"`
+	LB     string `yaml:"lb"` // default: the supervisor's own executable
+}
+
+// Limits are the marks at which status complains.
+type Limits struct {
+	DiskLowPercent  float64       `yaml:"disk_low_percent"`  // free space under which a warning is shown
+	DiskFullPercent float64       `yaml:"disk_full_percent"` // free space under which the node is not fit
+	StopTimeout     time.Duration `yaml:"stop_timeout"`      // for one child
+}
+
+// Log of the supervisor and, in memory and on disk, of its children.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn, error
+	Format string `yaml:"format"` // text or json
+}
+
+// Default gives the settings of a node without a file. hostname is used for
+// the node's identity.
+func Default(hostname string) Settings {
+	return Settings{
+		Node:       hostname,
+		Cluster:    "saltern",
+		DataDir:    "/var/lib/saltern",
+		RuntimeDir: "/run/saltern",
+		Front:      Front{Addresses: []string{"0.0.0.0"}, PublishPort: 4505, RequestPort: 4506},
+		Master:     Master{Address: "127.0.0.1", PublishPort: 14505, RequestPort: 14506},
+		LB:         LB{Enabled: true, ProxyProtocol: true, Balance: "leastconn"},
+		Storage:    Storage{Kind: "local"},
+		Users:      Users{Master: "saltern-master", LB: "saltern-lb", Admin: "saltern"},
+		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second},
+		Log:        Log{Level: "info", Format: "text"},
+	}
+}
+
+// The paths inside a node follow from the settings and are not configured one
+// by one.
+
+// StorageDir is the root of what is shared by a cluster's nodes.
+func (s *Settings) StorageDir() string { return s.Storage.Path }
+
+// PKIDir holds the master's keys and the minions'.
+func (s *Settings) PKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
+
+// FileRoot is the base environment's file root.
+func (s *Settings) FileRoot() string { return filepath.Join(s.Storage.Path, "srv", "salt") }
+
+// PillarRoot is the base environment's pillar root.
+func (s *Settings) PillarRoot() string { return filepath.Join(s.Storage.Path, "srv", "pillar") }
+
+// UserConfDir holds the administrator's own master options, *.conf.
+func (s *Settings) UserConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
+
+// MasterConf is the generated configuration directory of the master.
+func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", "salt") }
+
+// LBConf is the generated configuration file of the load balancer.
+func (s *Settings) LBConf() string { return filepath.Join(s.DataDir, "etc", "lb.yaml") }
+
+// CacheDir is the master's cachedir; it is this node's alone.
+func (s *Settings) CacheDir() string { return filepath.Join(s.DataDir, "cache") }
+
+// LogDir holds what the children wrote.
+func (s *Settings) LogDir() string { return filepath.Join(s.DataDir, "log") }
+
+// MasterSockDir is the master's sock_dir.
+func (s *Settings) MasterSockDir() string { return filepath.Join(s.RuntimeDir, "master") }
+
+// LBSocket is the load balancer's admin socket.
+func (s *Settings) LBSocket() string { return filepath.Join(s.RuntimeDir, "lb", "admin.sock") }
+
+// APISocket is the supervisor's local API.
+func (s *Settings) APISocket() string { return filepath.Join(s.RuntimeDir, "applianced.sock") }
+
+// MasterRequest is the address of this node's master for requests (4506's
+// duty behind the load balancer).
+func (s *Settings) MasterRequest() string { return join(s.Master.Address, s.Master.RequestPort) }
+
+// MasterPublish is the address of this node's master for subscribers.
+func (s *Settings) MasterPublish() string { return join(s.Master.Address, s.Master.PublishPort) }
+
+// FrontRequest and FrontPublish are the front's listening addresses.
+func (s *Settings) FrontRequest() []string { return s.front(s.Front.RequestPort) }
+
+// FrontPublish is the counterpart of FrontRequest for subscribers.
+func (s *Settings) FrontPublish() []string { return s.front(s.Front.PublishPort) }
+
+func (s *Settings) front(port int) []string {
+	var out []string
+	for _, a := range s.Front.Addresses {
+		out = append(out, join(a, port))
+	}
+	return out
+}
+
+func join(address string, port int) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil { // validated before
+		return ""
+	}
+	return netip.AddrPortFrom(ip, uint16(port)).String()
+}

@@ -1,0 +1,164 @@
+// Package status is what a node says about itself: one document, printed as
+// text for people or as JSON for machines, and an exit code that is an
+// answer. It knows nothing of how the facts were gathered.
+//
+// The JSON form is promised: fields are added, never renamed or removed,
+// while Schema stays the same. Problem codes (SCA-nnn) never change meaning.
+package status
+
+import "time"
+
+// Schema is the version of the document's JSON form.
+const Schema = 1
+
+// Health is the overall answer.
+type Health string
+
+// The answers, from good to bad.
+const (
+	Healthy      Health = "healthy"
+	Degraded     Health = "degraded"       // serving, but something needs attention
+	NotServing   Health = "not serving"    // minions cannot work with this node
+	Unconfigured Health = "not configured" // set-up has not been done
+)
+
+// Exit codes of `applianced status`.
+const (
+	ExitHealthy      = 0
+	ExitUnknown      = 1 // the supervisor could not be asked
+	ExitDegraded     = 2
+	ExitNotServing   = 3
+	ExitUnconfigured = 4
+)
+
+// Exit gives the exit code for an answer.
+func (h Health) Exit() int {
+	switch h {
+	case Healthy:
+		return ExitHealthy
+	case Degraded:
+		return ExitDegraded
+	case NotServing:
+		return ExitNotServing
+	case Unconfigured:
+		return ExitUnconfigured
+	}
+	return ExitUnknown
+}
+
+// Setup is the state of the set-up.
+type Setup string
+
+// The set-up states. A node on local storage knows New, Waiting, Ready and
+// Failed.
+const (
+	SetupNew     Setup = "new"
+	SetupForming Setup = "forming"
+	SetupJoining Setup = "joining"
+	SetupWaiting Setup = "waiting" // configured, not serving yet
+	SetupReady   Setup = "ready"
+	SetupFailed  Setup = "failed" // the configuration is wrong
+)
+
+// Document is the whole status of a node.
+type Document struct {
+	Schema       int        `json:"schema"`
+	Time         time.Time  `json:"time"`
+	Health       Health     `json:"health"`
+	Exit         int        `json:"exit"`
+	Setup        Setup      `json:"setup"`
+	Version      string     `json:"version"`
+	Cluster      string     `json:"cluster"`
+	Node         string     `json:"node"`
+	Started      time.Time  `json:"started"`                // of the supervisor
+	ServingSince *time.Time `json:"servingSince,omitempty"` // nil: not serving
+	Front        Front      `json:"front"`
+	Nodes        []Node     `json:"nodes"`
+	Services     []Service  `json:"services"`
+	Minions      Minions    `json:"minions"`
+	Master       *Master    `json:"master,omitempty"` // nil: it does not say
+	Storage      Storage    `json:"storage"`
+	Clock        Clock      `json:"clock"`
+	Problems     []Problem  `json:"problems"`
+	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's
+}
+
+// Front is what minions connect to on this node.
+type Front struct {
+	Addresses   []string `json:"addresses"` // IP addresses
+	PublishPort int      `json:"publishPort"`
+	RequestPort int      `json:"requestPort"`
+}
+
+// Node is one line of the table of nodes.
+type Node struct {
+	Name     string     `json:"name"`
+	Role     string     `json:"role"`  // this, voter
+	State    string     `json:"state"` // ready, starting, stopping, unreachable
+	Master   string     `json:"master"`
+	Proxy    string     `json:"proxy"`
+	Storage  string     `json:"storage"`
+	Minions  *int       `json:"minions"` // connected; null: not known
+	Clock    string     `json:"clock"`
+	LastSeen *time.Time `json:"lastSeen,omitempty"`
+}
+
+// Service is one child of the supervisor.
+type Service struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"`
+	Message  string    `json:"message"`
+	Since    time.Time `json:"since"`
+	PID      int       `json:"pid,omitempty"`
+	Restarts int       `json:"restarts"`
+	LastExit string    `json:"lastExit,omitempty"`
+	LastLine string    `json:"lastLine,omitempty"`
+	Events   []Event   `json:"events,omitempty"`
+}
+
+// Event is one line of a service's history.
+type Event struct {
+	Time    time.Time `json:"time"`
+	State   string    `json:"state"`
+	Message string    `json:"message"`
+}
+
+// Minions are counts of keys and connections.
+type Minions struct {
+	Accepted  int  `json:"accepted"`
+	Pending   int  `json:"pending"`
+	Rejected  int  `json:"rejected"`
+	Denied    int  `json:"denied"`
+	Connected *int `json:"connected"` // sessions on the publish port of this node's front; null: not known
+}
+
+// Master is what this node's master last said about itself. The counters
+// begin at its start.
+type Master struct {
+	Written             time.Time `json:"written"`
+	Requests            uint64    `json:"requests"`
+	Returns             uint64    `json:"returns"`
+	Jobs                uint64    `json:"jobs"`
+	OldestRequestMillis int64     `json:"oldestRequestMillis"` // how long the longest running request has been at work; 0: none is
+	PillarErrorMinions  int       `json:"pillarErrorMinions"`  // minions whose last pillar had errors
+}
+
+// Storage is the file system under the keys and files.
+type Storage struct {
+	Kind        string  `json:"kind"`
+	Path        string  `json:"path"`
+	Total       uint64  `json:"totalBytes"`
+	Free        uint64  `json:"freeBytes"` // for ordinary users
+	FreePercent float64 `json:"freePercent"`
+	InodesFree  float64 `json:"inodesFreePercent"`
+}
+
+// Clock says whether the kernel's clock is disciplined.
+type Clock struct {
+	Synchronised *bool `json:"synchronised"` // null: cannot be told
+}
+
+// Unknown is the document of a node whose supervisor could not be asked.
+func Unknown(now time.Time) Document {
+	return Document{Schema: Schema, Time: now, Exit: ExitUnknown}
+}

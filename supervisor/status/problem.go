@@ -1,0 +1,219 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Severity says what a problem means for service.
+type Severity string
+
+// The severities.
+const (
+	Fatal   Severity = "fatal"   // minions cannot be served: health becomes "not serving"
+	Warning Severity = "warning" // needs a person: health becomes "degraded"
+	Notice  Severity = "notice"  // worth knowing: health stays
+)
+
+// Code identifies a kind of problem for ever. The hundreds say where: 0
+// configuration, 1 other nodes, 2 master, 3 load balancer, 4 storage, 5
+// security, 6 system.
+type Code string
+
+// The codes.
+const (
+	NotConfigured     Code = "SCA-001"
+	ConfigWrong       Code = "SCA-002"
+	NodeUnreachable   Code = "SCA-104"
+	MasterDown        Code = "SCA-201"
+	MasterConfig      Code = "SCA-202"
+	MasterSilent      Code = "SCA-203"
+	KeyUnreadable     Code = "SCA-204"
+	PortInUse         Code = "SCA-205"
+	PillarErrors      Code = "SCA-206"
+	ProgramMissing    Code = "SCA-207"
+	ReturnsNotKept    Code = "SCA-208"
+	MasterProblem     Code = "SCA-209"
+	MasterUnreported  Code = "SCA-210"
+	BalancerDown      Code = "SCA-301"
+	NoBackend         Code = "SCA-302"
+	BalancerSilent    Code = "SCA-303"
+	StorageUnusable   Code = "SCA-401"
+	DiskFull          Code = "SCA-402"
+	DiskLow           Code = "SCA-403"
+	InsecureOption    Code = "SCA-501"
+	ChildrenAsRoot    Code = "SCA-502"
+	ClockUnsynced     Code = "SCA-601"
+	DescriptorsShort  Code = "SCA-602"
+	SupervisorStopped Code = "SCA-603"
+)
+
+// Kind is what is fixed about a code: the table of kinds is the manual.
+type Kind struct {
+	Code      Code
+	Severity  Severity
+	Title     string        // a short sentence; one %s takes the subject
+	Next      string        // what to do; one %s takes the subject, if present
+	DependsOn []Code        // while one of these is shown, this one is hidden: it is a consequence
+	Visible   time.Duration // must have held this long before it is shown, against flapping
+}
+
+// Kinds gives the table, ordered by code.
+func Kinds() []Kind {
+	return []Kind{
+		{NotConfigured, Fatal, "this node has not been set up", "write %s or run the set-up on the console", nil, 0},
+		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
+		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s", nil, 10 * time.Second},
+		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
+			[]Code{MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing}, 0},
+		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},
+		{MasterSilent, Fatal, "salt-master does not answer", "applianced logs master; applianced restart master",
+			[]Code{MasterDown, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing}, 0},
+		{KeyUnreadable, Fatal, "key file %s cannot be used", "give it back its owner and mode, or restore it from a backup", nil, 0},
+		{PortInUse, Fatal, "address %s is in use by another program", "stop that program, or choose another port in appliance.yaml", nil, 0},
+		{PillarErrors, Warning, "pillars do not render", "applianced logs master; salt-run pillar.show_pillar MINION", nil, 0},
+		{ProgramMissing, Fatal, "program %s is missing", "install it again, or set programs in appliance.yaml", nil, 0},
+		{ReturnsNotKept, Fatal, "salt-master cannot keep returns", "mend what the cause names; minions send their returns again for a while",
+			[]Code{MasterDown, DiskFull, StorageUnusable}, 0},
+		{MasterProblem, Warning, "salt-master has trouble: %s", "applianced logs master", []Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
+		{MasterUnreported, Warning, "salt-master does not report how it is", "applianced logs master; look at its cache directory",
+			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
+		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{PortInUse, ProgramMissing}, 0},
+		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
+			[]Code{MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing}, 3 * time.Second},
+		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
+			[]Code{BalancerDown, PortInUse, ProgramMissing}, 3 * time.Second},
+		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
+		{DiskFull, Fatal, "the file system of %s is full", "make room there or enlarge the disk", nil, 0},
+		{DiskLow, Warning, "the file system of %s is nearly full", "make room or enlarge the disk", []Code{DiskFull}, 0},
+		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
+		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
+		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
+		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
+		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},
+	}
+}
+
+// Problem is one thing that is wrong now.
+type Problem struct {
+	Code      Code      `json:"code"`
+	Severity  Severity  `json:"severity"`
+	Title     string    `json:"title"`
+	Cause     string    `json:"cause,omitempty"` // what was observed, with names and numbers
+	Next      string    `json:"next,omitempty"`
+	Subject   string    `json:"subject,omitempty"` // what it is about: a path, an address, a node
+	Since     time.Time `json:"since"`
+	DependsOn []Code    `json:"dependsOn,omitempty"`
+	Hides     []Code    `json:"hides,omitempty"` // consequences that are true as well and not listed
+}
+
+// Finding is a problem as seen by one observation.
+type Finding struct {
+	Code    Code
+	Subject string
+	Cause   string
+}
+
+// Board remembers since when each problem has held, and decides which ones
+// to show. It is not safe for concurrent use.
+type Board struct {
+	kinds map[Code]Kind
+	since map[boardKey]time.Time
+}
+
+type boardKey struct {
+	code    Code
+	subject string
+}
+
+// maxProblems bounds what is listed; the mildest are dropped.
+const maxProblems = 50
+
+// NewBoard gives an empty board.
+func NewBoard() *Board {
+	b := &Board{kinds: map[Code]Kind{}, since: map[boardKey]time.Time{}}
+	for _, k := range Kinds() {
+		b.kinds[k.Code] = k
+	}
+	return b
+}
+
+// Update takes everything that is wrong at now and gives what to show:
+// severe ones first, consequences of a shown cause left out. A finding that
+// is missing from one update has ended.
+func (b *Board) Update(now time.Time, found []Finding) []Problem {
+	next := make(map[boardKey]time.Time, len(found))
+	var held []Problem
+	for _, f := range found {
+		key := boardKey{f.Code, f.Subject}
+		if _, twice := next[key]; twice {
+			continue
+		}
+		since, ok := b.since[key]
+		if !ok {
+			since = now
+		}
+		next[key] = since
+		k := b.kinds[f.Code]
+		if now.Sub(since) < k.Visible {
+			continue
+		}
+		held = append(held, Problem{Code: f.Code, Severity: k.Severity, Title: fill(k.Title, f.Subject), Cause: f.Cause,
+			Next: fill(k.Next, f.Subject), Subject: f.Subject, Since: since, DependsOn: k.DependsOn})
+	}
+	b.since = next
+	shown := hideConsequences(held)
+	slices.SortStableFunc(shown, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
+	})
+	return shown[:min(len(shown), maxProblems)]
+}
+
+func hideConsequences(held []Problem) []Problem {
+	present := map[Code]bool{}
+	for _, p := range held {
+		present[p.Code] = true
+	}
+	hiddenBy := map[Code][]Code{}
+	shown := []Problem{}
+	for _, p := range held {
+		hidden := false
+		for _, d := range p.DependsOn {
+			if present[d] {
+				hidden = true
+				if !slices.Contains(hiddenBy[d], p.Code) {
+					hiddenBy[d] = append(hiddenBy[d], p.Code)
+				}
+			}
+		}
+		if !hidden {
+			shown = append(shown, p)
+		}
+	}
+	for i := range shown {
+		shown[i].Hides = hiddenBy[shown[i].Code]
+	}
+	return shown
+}
+
+// Worst gives the health that follows from the problems shown.
+func Worst(problems []Problem) Health {
+	h := Healthy
+	for _, p := range problems {
+		switch {
+		case p.Code == NotConfigured:
+			return Unconfigured
+		case p.Severity == Fatal:
+			h = NotServing
+		case p.Severity == Warning && h == Healthy:
+			h = Degraded
+		}
+	}
+	return h
+}
+
+func rank(s Severity) int { return slices.Index([]Severity{Fatal, Warning, Notice}, s) }
+
+func fill(format, subject string) string { return strings.ReplaceAll(format, "%s", subject) }

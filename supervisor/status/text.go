@@ -1,0 +1,209 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"saltern/supervisor/service"
+)
+
+// WriteJSON prints the document for machines.
+func WriteJSON(w io.Writer, d Document) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(d)
+}
+
+// WriteText prints the document for people: first line the answer, then the
+// nodes, then what is wrong and what to do, then the exit code. Nothing that
+// came from outside can reach the terminal as a control character.
+func WriteText(w io.Writer, d Document) error {
+	var b strings.Builder
+	writeHead(&b, d)
+	if d.Health != Unconfigured {
+		writeNodes(&b, d)
+		writeServices(&b, d)
+		writeKeys(&b, d)
+	}
+	writeProblems(&b, d)
+	if d.Next != "" {
+		fmt.Fprintf(&b, "Next\n  %s\n", d.Next)
+	}
+	if d.Exit != 0 {
+		fmt.Fprintf(&b, "exit %d\n", d.Exit)
+	}
+	lines := strings.Split(b.String(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(service.CleanText(l), " ")
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n"))
+	return err
+}
+
+func writeHead(b *strings.Builder, d Document) {
+	fmt.Fprintf(b, "%s", strings.ToUpper(string(d.Health)))
+	if d.Cluster != "" {
+		fmt.Fprintf(b, "  cluster %s", d.Cluster)
+	}
+	if d.Setup != SetupReady && d.Setup != "" {
+		fmt.Fprintf(b, "  set-up %s", d.Setup)
+	}
+	if n := len(d.Nodes); n == 1 {
+		b.WriteString("  (1 node)")
+	} else if n > 1 {
+		fmt.Fprintf(b, "  (%d nodes)", n)
+	}
+	if d.ServingSince != nil && d.Health != NotServing {
+		fmt.Fprintf(b, "  serving since %s", Age(d.Time.Sub(*d.ServingSince)))
+	}
+	b.WriteString("\n")
+	if len(d.Front.Addresses) > 0 {
+		fmt.Fprintf(b, "minions use %s (ports %d and %d)\n", strings.Join(d.Front.Addresses, ", "), d.Front.PublishPort, d.Front.RequestPort)
+	}
+}
+
+func table(b *strings.Builder, rows [][]string) {
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		for i, c := range r {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, strings.ReplaceAll(c, "\t", " "))
+		}
+		fmt.Fprint(tw, "\n")
+	}
+	_ = tw.Flush()
+}
+
+func writeNodes(b *strings.Builder, d Document) {
+	if len(d.Nodes) == 0 {
+		return
+	}
+	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "PROXY", "STORAGE", "MINIONS", "CLOCK"}}
+	for _, n := range d.Nodes {
+		minions := "-"
+		if n.Minions != nil {
+			minions = thousands(*n.Minions)
+		}
+		clock := n.Clock
+		if n.LastSeen != nil {
+			clock = "last seen " + Age(d.Time.Sub(*n.LastSeen))
+		}
+		rows = append(rows, []string{n.Name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock})
+	}
+	table(b, rows)
+}
+
+func writeServices(b *strings.Builder, d Document) {
+	if len(d.Services) == 0 {
+		return
+	}
+	b.WriteString("Services\n")
+	var rows [][]string
+	for _, s := range d.Services {
+		note := s.Message
+		if note == s.State {
+			note = ""
+			if s.LastExit != "" {
+				note = "before that: " + s.LastExit
+			}
+		}
+		pid := ""
+		if s.PID > 0 {
+			pid = fmt.Sprintf("pid %d", s.PID)
+		}
+		restarts := ""
+		switch {
+		case s.Restarts == 1:
+			restarts = "1 restart"
+		case s.Restarts > 1:
+			restarts = fmt.Sprintf("%d restarts", s.Restarts)
+		}
+		rows = append(rows, []string{"  " + s.Name, s.State, Age(d.Time.Sub(s.Since)), pid, restarts, note})
+	}
+	table(b, rows)
+}
+
+func writeKeys(b *strings.Builder, d Document) {
+	m := d.Minions
+	fmt.Fprintf(b, "Keys     %s accepted, %s pending, %s rejected, %s denied\n",
+		thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied))
+	if m := d.Master; m != nil && m.OldestRequestMillis >= slowRequest.Milliseconds() {
+		fmt.Fprintf(b, "Requests the oldest has been at work for %s\n", Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
+	}
+	if d.Storage.Total > 0 {
+		fmt.Fprintf(b, "Storage  %s: %s free of %s (%.0f %%)\n", d.Storage.Path, Size(d.Storage.Free), Size(d.Storage.Total), d.Storage.FreePercent)
+	}
+}
+
+func writeProblems(b *strings.Builder, d Document) {
+	heading := ""
+	for _, p := range d.Problems {
+		h := "Problems"
+		if p.Severity == Notice {
+			h = "Notes"
+		}
+		if h != heading {
+			heading = h
+			b.WriteString(h + "\n")
+		}
+		fmt.Fprintf(b, "  %s %s (for %s, since %s)\n", p.Code, p.Title, Age(d.Time.Sub(p.Since)), clock(p.Since))
+		if p.Cause != "" {
+			for _, l := range strings.Split(p.Cause, "\n") {
+				fmt.Fprintf(b, "          %s\n", l)
+			}
+		}
+		if p.Next != "" {
+			fmt.Fprintf(b, "          next: %s\n", p.Next)
+		}
+	}
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04 UTC") }
+
+// slowRequest is how old a request must be to be worth a line.
+const slowRequest = 5 * time.Second
+
+// Age words a duration with one unit: 45s, 4m, 3h, 12d.
+func Age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// Size words a number of bytes in binary units.
+func Size(n uint64) string {
+	const k = 1024
+	f, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
+		if f < k {
+			break
+		}
+		f, unit = f/k, u
+	}
+	if unit == "B" || f >= 100 {
+		return fmt.Sprintf("%.0f %s", f, unit)
+	}
+	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,306 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// Options are what a Supervisor needs from outside.
+type Options struct {
+	ConfigPath string // of appliance.yaml
+	Hostname   string // default identity
+	Version    string // shown in status
+	Executable string // our own path: the load balancer is the same binary, the master lies beside it
+	Socket     string // of the local API; empty: as configured
+	Log        *slog.Logger
+	Notify     Notifier         // nil: nobody
+	Now        func() time.Time // nil: time.Now
+}
+
+// Supervisor runs a node. Its methods are safe for concurrent use.
+type Supervisor struct {
+	opt     Options
+	started time.Time
+	reload  chan struct{}
+
+	mu    sync.Mutex
+	node  *node           // nil while there is no usable configuration
+	doc   status.Document // while there is no node
+	board *status.Board
+}
+
+// New gives a supervisor; nothing happens before Run.
+func New(opt Options) *Supervisor {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Notify == nil {
+		opt.Notify = silent{}
+	}
+	return &Supervisor{opt: opt, started: opt.Now(), reload: make(chan struct{}, 1), board: status.NewBoard()}
+}
+
+// configPoll is how often a missing or wrong file is looked at again.
+const configPoll = time.Second
+
+var errReload = errors.New("reload")
+
+// Run runs the node until ctx ends, then stops its children in reverse order.
+// The error lists what did not stop, or says why nothing could be started
+// (the local API's socket, above all). A missing or wrong configuration is
+// not an error: it is served as status until it is mended.
+func (s *Supervisor) Run(ctx context.Context) error {
+	for {
+		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
+		if err != nil {
+			err = s.runWithout(ctx, err)
+		} else {
+			err = s.runNode(ctx, cfg)
+		}
+		if ctx.Err() != nil || !errors.Is(err, errReload) {
+			s.opt.Notify.Notify("STOPPING=1")
+			return err
+		}
+		s.opt.Log.Info("starting anew with the configuration as it is now", "path", s.opt.ConfigPath)
+	}
+}
+
+// runWithout serves the status of a node that has no usable configuration,
+// until there is one.
+func (s *Supervisor) runWithout(ctx context.Context, fault error) error {
+	base := settings.Default(s.opt.Hostname)
+	if err := os.MkdirAll(filepath.Dir(s.socket(&base)), 0o755); err != nil {
+		return fmt.Errorf("%w; and the local API cannot be served: %w", fault, err)
+	}
+	s.mu.Lock()
+	s.node = nil
+	s.doc = s.unusable(fault)
+	s.mu.Unlock()
+	if errors.Is(fault, settings.ErrNone) {
+		s.opt.Log.Warn("not configured yet", "path", s.opt.ConfigPath)
+	} else {
+		s.opt.Log.Error("configuration is wrong", "error", fault)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return s.serveAPI(ctx, cancel, s.socket(&base), base.Users.Admin, func(ctx context.Context) {
+		s.opt.Notify.Notify("READY=1\nSTATUS=" + oneLine(fault.Error()))
+		before := signature(s.opt.ConfigPath)
+		tick := time.NewTicker(configPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.reload:
+				cancel(errReload)
+			case <-tick.C:
+				s.opt.Notify.Notify("WATCHDOG=1")
+				if signature(s.opt.ConfigPath) != before {
+					cancel(errReload)
+				}
+			}
+		}
+	})
+}
+
+func (s *Supervisor) socket(cfg *settings.Settings) string {
+	if s.opt.Socket != "" {
+		return s.opt.Socket
+	}
+	return cfg.APISocket()
+}
+
+func (s *Supervisor) unusable(fault error) status.Document {
+	now := s.opt.Now()
+	f := status.Finding{Code: status.ConfigWrong, Subject: s.opt.ConfigPath, Cause: fault.Error()}
+	d := status.Document{Schema: status.Schema, Setup: status.SetupFailed, Version: s.opt.Version, Node: s.opt.Hostname,
+		Started: s.started, Nodes: []status.Node{}, Services: []status.Service{}}
+	if errors.Is(fault, settings.ErrNone) {
+		f = status.Finding{Code: status.NotConfigured, Subject: s.opt.ConfigPath}
+		d.Setup = status.SetupNew
+	}
+	d.Front.Addresses = []string{}
+	d.Problems = s.board.Update(now, []status.Finding{f})
+	d.Health = status.Worst(d.Problems)
+	d.Exit = d.Health.Exit()
+	return d
+}
+
+// runNode runs a configured node until ctx ends or a reload is asked for.
+func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error {
+	n, err := newNode(s.opt, cfg, s.started, s.board)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	if err := os.MkdirAll(cfg.RuntimeDir, 0o755); err != nil {
+		return fmt.Errorf("runtime directory: %w", err)
+	}
+	s.mu.Lock()
+	s.node = n
+	s.mu.Unlock()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var stopped error
+	err = s.serveAPI(ctx, cancel, s.socket(cfg), cfg.Users.Admin, func(ctx context.Context) {
+		observed := make(chan struct{})
+		own, stopObserving := context.WithCancel(context.WithoutCancel(ctx))
+		go func() {
+			defer close(observed)
+			n.observeLoop(own)
+		}()
+		reloading := context.AfterFunc(ctx, n.stopping)
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-s.reload:
+				cancel(errReload)
+			}
+		}()
+		stopped = n.manager.Run(ctx, cfg.Limits.StopTimeout+5*time.Second)
+		reloading()
+		stopObserving()
+		<-observed
+	})
+	if stopped != nil {
+		var both *multierror.Error
+		return multierror.Append(both, stopped, err).ErrorOrNil()
+	}
+	return err
+}
+
+// serveAPI serves the socket while body runs and returns when both have
+// ended; the API answers until the very end. The cause of a reload comes
+// through as errReload.
+func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFunc, socket, admin string, body func(context.Context)) error {
+	srv := api.NewServer(s, admin, s.opt.Log)
+	ln, err := srv.Listen(socket)
+	if err != nil {
+		return err
+	}
+	apiCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() {
+		err := srv.Serve(apiCtx, ln)
+		if err != nil {
+			cancel(err)
+		}
+		ended <- err
+	}()
+	body(ctx)
+	stop()
+	if err := <-ended; err != nil {
+		return err
+	}
+	if errors.Is(context.Cause(ctx), errReload) {
+		return errReload
+	}
+	return nil
+}
+
+// Status implements api.Node.
+func (s *Supervisor) Status() status.Document {
+	s.mu.Lock()
+	n, doc := s.node, s.doc
+	s.mu.Unlock()
+	if n != nil {
+		return n.document()
+	}
+	doc.Time = s.opt.Now()
+	return doc
+}
+
+func (s *Supervisor) manager() *service.Manager {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return nil
+	}
+	return s.node.manager
+}
+
+// Output implements api.Node.
+func (s *Supervisor) Output(name string, lines int) ([]string, error) {
+	if m := s.manager(); m != nil {
+		return m.Output(name, lines)
+	}
+	return nil, fmt.Errorf("%q: %w (the node is not configured)", name, service.ErrUnknown)
+}
+
+// Restart implements api.Node.
+func (s *Supervisor) Restart(name string) error {
+	m := s.manager()
+	if m == nil {
+		return fmt.Errorf("%q: %w (the node is not configured)", name, service.ErrUnknown)
+	}
+	return m.Restart(name)
+}
+
+// Reload implements api.Node: the file is checked first, and the running node
+// goes on if it is wrong.
+func (s *Supervisor) Reload() error {
+	if _, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err != nil {
+		return fmt.Errorf("%w: %w", api.ErrConfig, err)
+	}
+	select {
+	case s.reload <- struct{}{}:
+	default: // one is under way
+	}
+	return nil
+}
+
+// Config implements api.Node.
+func (s *Supervisor) Config() ([]byte, error) {
+	b, err := os.ReadFile(s.opt.ConfigPath)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// CheckConfig implements api.Node.
+func (s *Supervisor) CheckConfig(text []byte) error {
+	if _, err := settings.Parse(text, filepath.Base(s.opt.ConfigPath), s.opt.Hostname); err != nil {
+		return fmt.Errorf("%w: %w", api.ErrConfig, err)
+	}
+	return nil
+}
+
+// SetConfig implements api.Node.
+func (s *Supervisor) SetConfig(text []byte) error {
+	if err := s.CheckConfig(text); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.opt.ConfigPath), 0o755); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	if _, err := layout.WriteFile(s.opt.ConfigPath, text, 0o600); err != nil {
+		return err
+	}
+	return s.Reload()
+}
+
+// signature changes when a file does; it is empty for a missing one.
+func signature(path string) string {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(fi.ModTime().UnixNano(), fi.Size())
+}

@@ -1,0 +1,131 @@
+// Package docs holds the documents to what is there: links lead somewhere,
+// and targets of make exist.
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+const root = "../.."
+
+// results are documents that come out of measurements on a large machine; a
+// checkout may be without them for a while.
+var results = map[string]bool{"docs/compatibility.md": true, "docs/performance.md": true}
+
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(root, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[name] = string(b)
+		}
+	}
+	if len(out) < 8 {
+		t.Fatalf("only %d documents found", len(out))
+	}
+	return out
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.*?) *$`)
+	target  = regexp.MustCompile("(?m)(?:`|^    |^)make ([a-z][a-z0-9-]*)")
+)
+
+// anchor is what GitHub makes of a heading.
+func anchor(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(text) {
+		switch {
+		case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+			b.WriteRune(r)
+		case r == ' ':
+			b.WriteByte('-')
+		}
+	}
+	return b.String()
+}
+
+func anchors(text string) map[string]bool {
+	out := map[string]bool{"": true}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		out[anchor(m[1])] = true
+	}
+	return out
+}
+
+func TestLinks(t *testing.T) {
+	docs := documents(t)
+	n := 0
+	for name, text := range docs {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			n++
+			file, frag, _ := strings.Cut(m[1], "#")
+			to := name
+			if file != "" {
+				to = filepath.Join(filepath.Dir(name), file)
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil && !results[to] {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+				continue
+			}
+			if other, ok := docs[to]; ok && !anchors(other)[frag] {
+				t.Errorf("%s links to %s; there is no such heading", name, m[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d links found", n)
+	}
+}
+
+func TestMakeTargets(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for name, text := range documents(t) {
+		for _, m := range target.FindAllStringSubmatch(text, -1) {
+			n++
+			if !strings.Contains(string(b), "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, which the Makefile does not have", name, m[1])
+			}
+		}
+	}
+	if n < 5 {
+		t.Errorf("only %d targets found", n)
+	}
+}
+
+func TestAnchor(t *testing.T) {
+	for text, want := range map[string]string{
+		"Differences from Salt 3008.3": "differences-from-salt-30083", "The load balancer's file": "the-load-balancers-file",
+		"appliance.yaml": "applianceyaml", "A one-node appliance": "a-one-node-appliance",
+	} {
+		if got := anchor(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

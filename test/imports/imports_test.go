@@ -1,0 +1,132 @@
+// Package imports holds the rules of who may import whom; see
+// docs/architecture.md.
+package imports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "saltern/"
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "saltern/...")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v\n%s", err, &stderr)
+	}
+	var all []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// in tells whether path is the folder dir or below it.
+func in(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// violation names the rule that an import breaks, or "".
+func violation(from, to string) string {
+	if !strings.HasPrefix(to, module) {
+		return ""
+	}
+	from, to = strings.TrimPrefix(from, module), strings.TrimPrefix(to, module)
+	leaves := []string{"master/zmtp", "master/msgpack", "master/crypt"}
+	if slices.Contains(leaves, from) {
+		return from + " imports nothing of ours"
+	}
+	if from == "lbproxy" && slices.Contains(leaves, to) {
+		return "" // it asks masters for a sign of life in their own words
+	}
+	if in(to, "cmd") && !in(to, from) {
+		return "nobody imports a command"
+	}
+	if in(to, "test") && !in(from, "test") {
+		return "only tests import what is for tests"
+	}
+	below := map[string][]string{
+		"master":     {"supervisor", "glusterctl", "lbproxy", "tui"},
+		"glusterctl": {"master", "supervisor", "lbproxy", "tui"},
+		"lbproxy":    {"master", "supervisor", "glusterctl", "tui"},
+		"tui":        {"master", "glusterctl", "lbproxy"},
+		"supervisor": {"master", "tui"},
+	}
+	for dir, forbidden := range below {
+		if !in(from, dir) {
+			continue
+		}
+		for _, f := range forbidden {
+			if in(to, f) {
+				return dir + " must not import " + f
+			}
+		}
+	}
+	if in(from, "master") && from != "master" && to == "master" {
+		return "only commands import the composition root of the master"
+	}
+	return ""
+}
+
+func TestImportsPointDownward(t *testing.T) {
+	all := packages(t)
+	if len(all) < 10 {
+		t.Fatalf("only %d packages found", len(all))
+	}
+	for _, p := range all {
+		for _, imp := range p.Imports {
+			if why := violation(p.ImportPath, imp); why != "" {
+				t.Errorf("%s imports %s: %s", p.ImportPath, imp, why)
+			}
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	for _, tt := range []struct {
+		from, to string
+		bad      bool
+	}{
+		{"saltern/cmd/salt", "saltern/master/client", false},
+		{"saltern/master/zmtp", "saltern/master/msgpack", true},
+		{"saltern/master/zmtp", "net", false},
+		{"saltern/master/jobs", "saltern/supervisor", true},
+		{"saltern/master/jobs", "saltern/master", true},
+		{"saltern/master", "saltern/glusterctl", true},
+		{"saltern/supervisor/status", "saltern/lbproxy", false},
+		{"saltern/supervisor", "saltern/master/keys", true},
+		{"saltern/tui", "saltern/master/jobs", true},
+		{"saltern/lbproxy", "saltern/cmd/applianced", true},
+		{"saltern/lbproxy", "saltern/master/msgpack", false},
+		{"saltern/lbproxy", "saltern/master/keys", true},
+		{"saltern/cmd/salt", "saltern/cmd/salt/optparse", false},
+		{"saltern/cmd/applianced", "saltern/cmd/salt/optparse", true},
+		{"saltern/test/minion", "saltern/master/zmtp", false},
+		{"saltern/test/lab", "saltern/supervisor/status", false},
+		{"saltern/master/jobs", "saltern/test/minion", true},
+	} {
+		if got := violation(tt.from, tt.to) != ""; got != tt.bad {
+			t.Errorf("%s imports %s: %v", tt.from, tt.to, violation(tt.from, tt.to))
+		}
+	}
+}

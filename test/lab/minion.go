@@ -1,0 +1,71 @@
+package lab
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Minion is an unmodified salt-minion with a root folder of its own.
+type Minion struct {
+	*Proc
+	ID, Version string
+	Dir         string
+	bin         string
+}
+
+// StartMinion starts a minion of a version that uses the node. options are
+// further minion options.
+func StartMinion(t testing.TB, n *Node, id, version string, options map[string]any) *Minion {
+	t.Helper()
+	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
+	conf := map[string]any{
+		"id": id, "master": n.Addr, "master_port": n.Settings.Front.RequestPort,
+		"root_dir": m.Dir, "pki_dir": m.Dir + "/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock",
+		"log_file": m.Dir + "/minion.log", "pidfile": m.Dir + "/minion.pid", "conf_file": m.Dir + "/etc/minion",
+		"log_level": "info", "log_level_logfile": "quiet",
+		"acceptance_wait_time": 1, "acceptance_wait_time_max": 1, "random_startup_delay": 0,
+		"recon_default": 200, "recon_max": 1000, "recon_randomize": true,
+		"enable_fqdns_grains": false, "enable_gpu_grains": false, "mine_enabled": false, "grains_cache": false,
+	}
+	if Peer() {
+		conf["publish_port"] = n.Settings.Front.PublishPort
+	}
+	for k, v := range options {
+		conf[k] = v
+	}
+	text, err := yaml.Marshal(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	WriteTree(t, m.Dir, map[string]string{"etc/minion": string(text)})
+	for _, d := range []string{"pki", "cache", "sock"} {
+		if err := os.MkdirAll(filepath.Join(m.Dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Launch(t)
+	return m
+}
+
+// Launch starts the minion again after it was stopped or killed.
+func (m *Minion) Launch(t testing.TB) {
+	t.Helper()
+	m.Proc = Start(t, "minion "+m.ID+" ("+m.Version+")", filepath.Join(m.Dir, "out"),
+		filepath.Join(m.bin, "salt-minion"), "-c", filepath.Join(m.Dir, "etc"))
+}
+
+// Call runs salt-call on the minion and gives its return.
+func (m *Minion) Call(t testing.TB, args ...string) any {
+	t.Helper()
+	r := Run(t, 120*time.Second, filepath.Join(m.bin, "salt-call"), append([]string{"-c", filepath.Join(m.Dir, "etc"), "--out", "json"}, args...)...)
+	var v struct{ Local any }
+	if err := json.Unmarshal([]byte(r.Out), &v); err != nil {
+		t.Fatalf("salt-call on %s: %v\n%s%s", m.ID, err, r.Out, r.Err)
+	}
+	return v.Local
+}
