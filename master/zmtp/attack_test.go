@@ -248,7 +248,7 @@ func TestAttack20TooManyConnections(t *testing.T) {
 	for range 3 {
 		good = append(good, dialReq(t, r.Addr()))
 	}
-	dialRaw(t, r.Addr()).wantClosed()
+	wantRefused(t, r.Addr())
 	good[0].Close()
 	eventually(t, "room", func() bool { return r.Stats().Conns == 2 })
 	wantEcho(t, dialReq(t, r.Addr()), "room again")
@@ -256,7 +256,7 @@ func TestAttack20TooManyConnections(t *testing.T) {
 	r = router(t, RouterConfig{Listen: Listen{Limits: Limits{MaxPerSource: 2}}})
 	a := dialReq(t, r.Addr())
 	dialReq(t, r.Addr())
-	dialRaw(t, r.Addr()).wantClosed()
+	wantRefused(t, r.Addr())
 	a.Close()
 	eventually(t, "room", func() bool { return r.Stats().Conns == 1 })
 	wantEcho(t, dialReq(t, r.Addr()), "room again")

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -200,6 +202,22 @@ func (r *raw) wantClosed() {
 			return
 		}
 	}
+}
+
+// wantRefused dials a where there is no room: the connection is reset, before
+// or after the dialler has learned that it was open.
+func wantRefused(t testing.TB, a net.Addr) {
+	t.Helper()
+	c, err := net.Dial("tcp", a.String())
+	if errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	(&raw{t, c, bufio.NewReader(c)}).wantClosed()
 }
 
 func newBufio(c net.Conn) *bufio.Reader { return bufio.NewReader(c) }
