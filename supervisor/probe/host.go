@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -123,11 +125,11 @@ func PortFree(address string) error {
 // ErrPortInUse is what [PortFree] wraps when somebody else listens.
 var ErrPortInUse = errors.New("address in use")
 
-// holder finds the process that listens on the port of address: its inode in
+// holder finds the process that listens where address would: its inode in
 // /proc/net/tcp*, then the process with that socket open. Empty when it
 // cannot be told.
 func holder(address string) string {
-	ap, err := netip.ParseAddrPort(address)
+	want, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return ""
 	}
@@ -142,8 +144,7 @@ func holder(address string) string {
 			if len(f) < 10 || f[3] != "0A" { // 0A: LISTEN
 				continue
 			}
-			_, hexPort, _ := strings.Cut(f[1], ":")
-			if port, err := strconv.ParseUint(hexPort, 16, 16); err == nil && uint16(port) == ap.Port() {
+			if got, ok := procAddress(f[1]); ok && clash(want, got) {
 				inodes["socket:["+f[9]+"]"] = true
 			}
 		}
@@ -152,6 +153,30 @@ func holder(address string) string {
 		return ""
 	}
 	return processWith(inodes)
+}
+
+// clash tells whether sockets at a and b cannot both listen.
+func clash(a, b netip.AddrPort) bool {
+	return a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
+}
+
+// procAddress reads an address of /proc/net/tcp or tcp6: the address as words
+// of 32 bits in the machine's order, a colon, the port.
+func procAddress(s string) (netip.AddrPort, bool) {
+	hexIP, hexPort, _ := strings.Cut(s, ":")
+	port, err := strconv.ParseUint(hexPort, 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	raw, err := hex.DecodeString(hexIP)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	for word := raw; len(word) >= 4; word = word[4:] {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	ip, ok := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), ok
 }
 
 func processWith(inodes map[string]bool) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,6 +154,47 @@ func TestPortFreeNamesTheHolder(t *testing.T) {
 	}
 	if err := PortFree("192.0.2.1:4505"); err == nil || errors.Is(err, ErrPortInUse) {
 		t.Errorf("not our address: %v", err)
+	}
+}
+
+// TestHolderIsThatOfTheAddress: another program may listen on the same port of
+// another address.
+func TestHolderIsThatOfTheAddress(t *testing.T) {
+	for _, c := range []struct {
+		proc, want string
+		ok         bool
+	}{
+		{"0100007F:119A", "127.0.0.1:4506", true},
+		{"0200007F:119A", "127.0.0.2:4506", true},
+		{"00000000:0016", "0.0.0.0:22", true},
+		{"00000000000000000000000000000000:119A", "[::]:4506", true},
+		{"00000000000000000000000001000000:119A", "[::1]:4506", true},
+		{"0000000000000000FFFF00000100007F:119A", "127.0.0.1:4506", true},
+		{"0100007F", "", false},
+		{"0100:119A", "", false},
+		{"0100007F:11119A", "", false},
+		{"zz00007F:119A", "", false},
+		{"", "", false},
+	} {
+		got, ok := procAddress(c.proc)
+		if ok != c.ok || ok && got.String() != c.want {
+			t.Errorf("%s: %v %v, want %s", c.proc, got, ok, c.want)
+		}
+	}
+	at := netip.MustParseAddrPort
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:1", "127.0.0.1:1", true},
+		{"127.0.0.1:1", "127.0.0.2:1", false},
+		{"127.0.0.1:1", "127.0.0.1:2", false},
+		{"127.0.0.1:1", "0.0.0.0:1", true},
+		{"[::]:1", "127.0.0.1:1", true},
+	} {
+		if clash(at(c.a), at(c.b)) != c.want {
+			t.Errorf("clash of %s and %s is not %v", c.a, c.b, c.want)
+		}
 	}
 }
 

@@ -49,15 +49,18 @@ func (h Health) Exit() int {
 // Setup is the state of the set-up.
 type Setup string
 
-// The set-up states. A node on local storage knows New, Waiting, Ready and
-// Failed.
+// The set-up states. A node that is alone knows New, Waiting, Ready and Failed.
 const (
-	SetupNew     Setup = "new"
-	SetupForming Setup = "forming"
-	SetupJoining Setup = "joining"
-	SetupWaiting Setup = "waiting" // configured, not serving yet
-	SetupReady   Setup = "ready"
-	SetupFailed  Setup = "failed" // the configuration is wrong
+	SetupNew       Setup = "new"
+	SetupPreflight Setup = "preflight" // answers are checked against the world
+	SetupForming   Setup = "forming"
+	SetupJoining   Setup = "joining"
+	SetupWaiting   Setup = "waiting" // configured, not serving yet
+	SetupReady     Setup = "ready"
+	SetupDegraded  Setup = "degraded" // was ready, is not now
+	SetupDraining  Setup = "draining"
+	SetupRemoved   Setup = "removed" // the cluster has let this node go
+	SetupFailed    Setup = "failed"  // the configuration is wrong, or a step of the set-up failed
 )
 
 // Document is the whole status of a node.

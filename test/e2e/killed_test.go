@@ -240,9 +240,9 @@ func pause(ctx context.Context, d time.Duration) {
 func publish(ctx context.Context, n *lab.Node, tgt, fun string, arg ...any) (string, error) {
 	s := n.Settings
 	c := client.New(client.Config{Interface: s.Master.Address, RetPort: s.Master.RequestPort, SockDir: s.MasterSockDir(), CacheDir: s.CacheDir(),
-		User: "root", MasterUser: "root", Timeout: 2 * time.Second, Gather: time.Second, Publish: 5 * time.Second})
+		User: "root", MasterUser: "root", Timeout: 2 * time.Second, Gather: time.Second, Publish: lab.Limit(15 * time.Second)})
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, lab.Limit(10*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, lab.Limit(20*time.Second))
 	defer cancel()
 	j, err := c.Publish(ctx, client.Request{Target: tgt, TargetType: "glob", Fun: fun, Arg: arg})
 	return j.JID, err

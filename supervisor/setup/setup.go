@@ -1,0 +1,164 @@
+// Package setup takes a machine from nothing to a serving node. Answers are
+// what a person or user-data says; they are validated and checked against the
+// world (preflight) before anything is changed, and then carried out step by
+// step. Where it stands is kept on disk, so that a power cut at any point is
+// followed by going on, and told in the words of the status.
+package setup
+
+import (
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// Mode says what the machine becomes.
+type Mode string
+
+// The modes.
+const (
+	Form Mode = "form" // the first node of a new cluster
+	Join Mode = "join" // a node of a cluster that exists
+)
+
+// Answers are everything that the set-up needs to know. The same type is
+// filled by the wizard, by user-data and by a file; keys are the YAML names.
+// A zero value means "not said": the default is taken where there is one.
+type Answers struct {
+	Mode    Mode   `yaml:"mode" json:"mode"`
+	Cluster string `yaml:"cluster_id" json:"cluster_id"`
+	// Node is the name of this machine; default: its host name.
+	Node string `yaml:"node" json:"node"`
+	// Address is the IP address for peers; default: that of the default route.
+	Address string `yaml:"address" json:"address"`
+	// Front are the addresses for minions; default: all of the machine.
+	Front []string `yaml:"front" json:"front,omitempty"`
+	// Peers are nodes to join through: addresses or names, one is enough.
+	Peers []string `yaml:"peers" json:"peers,omitempty"`
+	// Secret of the cluster. Forming without one makes one.
+	Secret string `yaml:"secret" json:"secret,omitempty"`
+	// JoinString is "sca1.HASH.SECRET@HOST,HOST" and stands for Peers, Secret
+	// and the cluster's proof.
+	JoinString string `yaml:"join" json:"join,omitempty"`
+	// DataDisk is a block device for the shared volume's copy; empty: a
+	// directory on the state partition.
+	DataDisk string `yaml:"data_disk" json:"data_disk,omitempty"`
+	// EraseDisk allows a data disk that is not empty to be formatted.
+	EraseDisk bool `yaml:"erase_data_disk" json:"erase_data_disk,omitempty"`
+	// Virtual is an address that moves between the nodes.
+	Virtual string  `yaml:"virtual_address" json:"virtual_address,omitempty"`
+	Network Network `yaml:"network" json:"network"`
+	Admin   Admin   `yaml:"admin" json:"admin"`
+}
+
+// Network is the machine's own configuration; a zero value leaves it alone.
+type Network struct {
+	Interface string   `yaml:"interface" json:"interface,omitempty"`
+	Method    string   `yaml:"method" json:"method,omitempty"`   // dhcp, static, or empty: as it is
+	Address   string   `yaml:"address" json:"address,omitempty"` // with prefix length, for static
+	Gateway   string   `yaml:"gateway" json:"gateway,omitempty"`
+	DNS       []string `yaml:"dns" json:"dns,omitempty"`
+	NTP       []string `yaml:"ntp" json:"ntp,omitempty"`
+	Hostname  string   `yaml:"hostname" json:"hostname,omitempty"`
+}
+
+// Admin is how the administrator gets in.
+type Admin struct {
+	SSHKeys []string `yaml:"ssh_keys" json:"ssh_keys,omitempty"`
+	// Password of the account admin, in clear text; it is kept as a hash only.
+	Password string `yaml:"password" json:"password,omitempty"`
+}
+
+// Fault is one wrong answer. Field is the YAML name of the answer, with a dot
+// for nested ones ("network.address"), so that a form can show it in place.
+type Fault struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// Check is one line of the preflight.
+type Check struct {
+	Name   string `json:"name"` // clock, name, address, port, mtu, version, disk, cluster, memory
+	What   string `json:"what"` // what was tried: "reach 10.0.0.2 on 4521/tcp"
+	Result Result `json:"result"`
+	Detail string `json:"detail,omitempty"` // what was seen
+	Hint   string `json:"hint,omitempty"`   // what to check, for warn and fail
+}
+
+// Result of a check.
+type Result string
+
+// The results. A failed check stops the set-up, a warning does not.
+const (
+	Pass Result = "pass"
+	Warn Result = "warn"
+	Fail Result = "fail"
+	Skip Result = "skip" // could not be tried, Detail says why
+)
+
+// Facts are what the machine has, for the wizard to offer.
+type Facts struct {
+	Hostname   string      `json:"hostname"`
+	Version    string      `json:"version"`
+	Interfaces []Interface `json:"interfaces"`
+	Disks      []Disk      `json:"disks"`
+	// Managed is false where the machine's network is not ours to change (no
+	// systemd-networkd of ours): the network page is then left out.
+	Managed bool `json:"managed"`
+}
+
+// Interface is one network interface.
+type Interface struct {
+	Name      string   `json:"name"`
+	MAC       string   `json:"mac"`
+	Up        bool     `json:"up"`
+	Addresses []string `json:"addresses"` // with prefix length
+	Default   bool     `json:"default"`   // has the default route
+	MTU       int      `json:"mtu"`
+}
+
+// Disk is one block device that could hold data.
+type Disk struct {
+	Path  string `json:"path"`
+	Size  uint64 `json:"size"` // bytes
+	Model string `json:"model"`
+	Empty bool   `json:"empty"`
+	Why   string `json:"why,omitempty"` // what is on it when it is not empty
+}
+
+// Progress is where the set-up stands; `applianced status` shows the same
+// words.
+type Progress struct {
+	State status.Setup `json:"state"`
+	// Steps in their order; the first that is not done is under way or failed.
+	Steps []Step    `json:"steps"`
+	Since time.Time `json:"since"` // of State
+	// Failure is set while State is failed.
+	Failure *Failure `json:"failure,omitempty"`
+	// Done is set when State is ready.
+	Done *Done `json:"done,omitempty"`
+}
+
+// Step is one thing that is done.
+type Step struct {
+	Name    string `json:"name"`    // in words: "make the shared volume"
+	State   string `json:"state"`   // todo, doing, done, failed
+	Message string `json:"message"` // what it waits for, or did
+}
+
+// Failure says why the set-up stopped.
+type Failure struct {
+	Tried string   `json:"tried"` // what was being done
+	Cause string   `json:"cause"`
+	Check []string `json:"check"` // what to look at
+	// Back is true when answers can be changed: nothing of this machine is part
+	// of a cluster yet. Retry is always possible.
+	Back bool `json:"back"`
+}
+
+// Done is what the last page shows.
+type Done struct {
+	Addresses  []string `json:"addresses"`  // for minions
+	MinionConf string   `json:"minionConf"` // the lines for /etc/salt/minion.d
+	JoinString string   `json:"joinString"` // for the next node; secret
+	BackUp     []string `json:"backUp"`     // what to keep elsewhere
+}
