@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"saltern/supervisor/status"
@@ -20,6 +21,7 @@ import (
 // concurrent use.
 type Client struct {
 	socket string
+	token  string // tells this client from others, see Setup
 	http   *http.Client
 }
 
@@ -38,7 +40,7 @@ func NewClient(socket string) *Client {
 		},
 		MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second,
 	}
-	return &Client{socket: socket, http: &http.Client{Transport: t, Timeout: 10 * time.Second}}
+	return &Client{socket: socket, token: newToken(), http: &http.Client{Transport: t, Timeout: preflightTakes + 20*time.Second}}
 }
 
 // Status fetches the status document.
@@ -86,11 +88,20 @@ func (c *Client) SetConfig(ctx context.Context, text []byte) error {
 	return c.do(ctx, http.MethodPut, "/v1/config", text, nil)
 }
 
+// answerTakes bounds ordinary requests.
+const answerTakes = 10 * time.Second
+
 func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
+	if _, ok := ctx.Deadline(); !ok && !strings.HasPrefix(path, "/v1/setup/") {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, answerTakes)
+		defer cancel()
+	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://applianced"+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ask applianced: %w", err)
 	}
+	req.Header.Set(tokenHeader, c.token)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
@@ -109,8 +120,11 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		if json.Unmarshal(b, &e) != nil || e.Error == "" {
 			e.Error = resp.Status
 		}
-		if resp.StatusCode == http.StatusUnprocessableEntity {
-			return &refused{e.Error}
+		switch resp.StatusCode {
+		case http.StatusUnprocessableEntity:
+			return &refused{e.Error, ErrConfig}
+		case http.StatusConflict:
+			return &refused{e.Error, ErrState}
 		}
 		return errors.New(e.Error)
 	}
@@ -123,7 +137,10 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 	return nil
 }
 
-type refused struct{ text string }
+type refused struct {
+	text string
+	kind error
+}
 
 func (r *refused) Error() string        { return r.text }
-func (r *refused) Is(target error) bool { return target == ErrConfig }
+func (r *refused) Is(target error) bool { return target == r.kind }

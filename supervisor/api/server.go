@@ -9,6 +9,7 @@
 //	POST /v1/reload                     start anew with the file as it is
 //	GET  /v1/services/{name}/log?lines= last lines a child wrote
 //	POST /v1/services/{name}/restart
+//	     /v1/setup...                   the set-up, see [Setup]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
 // supervisor's own user, and members of the admin group. Faults come as
@@ -175,6 +176,9 @@ func (s *Server) handler() http.Handler {
 	})
 	mux.HandleFunc("PUT /v1/config", s.config(s.node.SetConfig))
 	mux.HandleFunc("POST /v1/config/check", s.config(s.node.CheckConfig))
+	if n, ok := s.node.(Setup); ok {
+		s.setupRoutes(mux, n)
+	}
 	return s.guard(mux)
 }
 
@@ -213,6 +217,8 @@ func (s *Server) answer(w http.ResponseWriter, v any, err error) {
 		fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, ErrConfig):
 		fail(w, http.StatusUnprocessableEntity, err.Error())
+	case errors.Is(err, ErrState):
+		fail(w, http.StatusConflict, err.Error())
 	default:
 		fail(w, http.StatusInternalServerError, err.Error())
 	}

@@ -44,10 +44,26 @@ type Answers struct {
 	DataDisk string `yaml:"data_disk" json:"data_disk,omitempty"`
 	// EraseDisk allows a data disk that is not empty to be formatted.
 	EraseDisk bool `yaml:"erase_data_disk" json:"erase_data_disk,omitempty"`
+	// Storage says where keys and files are shared; empty: a volume on the
+	// nodes' own disks where that is possible, else a local directory.
+	Storage Storage `yaml:"storage" json:"storage"`
 	// Virtual is an address that moves between the nodes.
 	Virtual string  `yaml:"virtual_address" json:"virtual_address,omitempty"`
 	Network Network `yaml:"network" json:"network"`
 	Admin   Admin   `yaml:"admin" json:"admin"`
+	// Settings are further keys of appliance.yaml, as they stand there.
+	Settings map[string]any `yaml:"settings" json:"settings,omitempty"`
+}
+
+// Storage is where the nodes of a cluster share keys and files.
+type Storage struct {
+	// Kind is volume (copies on the nodes), directory (one that the
+	// administrator shares himself, for example by NFS) or local (this machine
+	// alone: no other node can join).
+	Kind string `yaml:"kind" json:"kind,omitempty"`
+	// Path of the directory; default for the other kinds: below the data
+	// directory.
+	Path string `yaml:"path" json:"path,omitempty"`
 }
 
 // Network is the machine's own configuration; a zero value leaves it alone.
@@ -73,6 +89,39 @@ type Admin struct {
 type Fault struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
+}
+
+// Validation is what is thought of answers before anything is tried.
+type Validation struct {
+	// Answers are completed: defaults are filled in, a join string is taken
+	// apart. A secret that would be made is still empty.
+	Answers Answers `json:"answers"`
+	// Faults is empty when the set-up could start with these answers.
+	Faults []Fault `json:"faults"`
+}
+
+// Claim says which wizard leads: the first that starts owns the set-up, others
+// follow. An owner renews its claim every few seconds and loses it after
+// ClaimLasts.
+type Claim struct {
+	Mine  bool      `json:"mine"`
+	Owner string    `json:"owner"` // how the owner called itself: "tty1"; empty: nobody leads
+	Since time.Time `json:"since"`
+}
+
+// ClaimLasts is how long a claim holds without being renewed.
+const ClaimLasts = 15 * time.Second
+
+// TrialLasts is how long a new network configuration is tried before it is
+// taken back, unless it is confirmed.
+const TrialLasts = 60 * time.Second
+
+// Trial is a network configuration that is being tried.
+type Trial struct {
+	Active    bool      `json:"active"`
+	Until     time.Time `json:"until"`     // taken back then
+	Addresses []string  `json:"addresses"` // what the interface has now
+	Message   string    `json:"message,omitempty"`
 }
 
 // Check is one line of the preflight.

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"saltern/supervisor/setup"
+)
+
+// Setup is what the set-up routes serve. A [Node] that implements it gets
+// them:
+//
+//	GET  /v1/setup            where it stands (setup.Progress)
+//	GET  /v1/setup/facts      what the machine has (setup.Facts)
+//	POST /v1/setup/validate   answers → setup.Validation; changes nothing
+//	POST /v1/setup/preflight  answers → []setup.Check; changes nothing
+//	POST /v1/setup/start      answers; the work goes on by itself
+//	POST /v1/setup/retry      what failed is tried again
+//	POST /v1/setup/back       back to the answers
+//	POST /v1/setup/network    {action: try|confirm|revert, network} → setup.Trial
+//	POST /v1/setup/claim      {name, take} → setup.Claim
+//
+// Each client has a random token; who leads the set-up is told apart by it.
+// What changes something is refused to others while a claim is held.
+type Setup interface {
+	SetupProgress() setup.Progress
+	SetupFacts(ctx context.Context) (setup.Facts, error)
+	SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error)
+	SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error)
+	SetupStart(ctx context.Context, token string, a setup.Answers) error
+	SetupRetry(ctx context.Context, token string) error
+	SetupBack(ctx context.Context, token string) error
+	SetupNetwork(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error)
+	SetupClaim(ctx context.Context, token, name string, take bool) (setup.Claim, error)
+}
+
+// ErrState marks a request that does not fit to where the set-up stands, or
+// that somebody else leads.
+var ErrState = errors.New("not possible now")
+
+// tokenHeader carries a client's token.
+const tokenHeader = "X-Setup-Token"
+
+// preflightTakes bounds a preflight: it talks to other machines.
+const preflightTakes = 60 * time.Second
+
+type networkRequest struct {
+	Action  string        `json:"action"`
+	Network setup.Network `json:"network"`
+}
+
+type claimRequest struct {
+	Name string `json:"name"`
+	Take bool   `json:"take"`
+}
+
+// setupRoutes adds the routes of the set-up.
+func (s *Server) setupRoutes(mux *http.ServeMux, n Setup) {
+	mux.HandleFunc("GET /v1/setup", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, n.SetupProgress(), nil) })
+	mux.HandleFunc("GET /v1/setup/facts", func(w http.ResponseWriter, r *http.Request) {
+		f, err := n.SetupFacts(r.Context())
+		s.answer(w, f, err)
+	})
+	mux.HandleFunc("POST /v1/setup/validate", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
+		v, err := n.SetupValidate(r.Context(), a)
+		s.answer(w, v, err)
+	}))
+	mux.HandleFunc("POST /v1/setup/preflight", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(preflightTakes + 10*time.Second))
+		ctx, cancel := context.WithTimeout(r.Context(), preflightTakes)
+		defer cancel()
+		c, err := n.SetupPreflight(ctx, a)
+		s.answer(w, c, err)
+	}))
+	mux.HandleFunc("POST /v1/setup/start", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
+		s.answer(w, struct{}{}, n.SetupStart(r.Context(), token(r), a))
+	}))
+	mux.HandleFunc("POST /v1/setup/retry", func(w http.ResponseWriter, r *http.Request) {
+		s.answer(w, struct{}{}, n.SetupRetry(r.Context(), token(r)))
+	})
+	mux.HandleFunc("POST /v1/setup/back", func(w http.ResponseWriter, r *http.Request) {
+		s.answer(w, struct{}{}, n.SetupBack(r.Context(), token(r)))
+	})
+	mux.HandleFunc("POST /v1/setup/network", withBody(func(w http.ResponseWriter, r *http.Request, q networkRequest) {
+		t, err := n.SetupNetwork(r.Context(), token(r), q.Action, q.Network)
+		s.answer(w, t, err)
+	}))
+	mux.HandleFunc("POST /v1/setup/claim", withBody(func(w http.ResponseWriter, r *http.Request, q claimRequest) {
+		c, err := n.SetupClaim(r.Context(), token(r), q.Name, q.Take)
+		s.answer(w, c, err)
+	}))
+}
+
+func token(r *http.Request) string {
+	t := r.Header.Get(tokenHeader)
+	return t[:min(len(t), 64)]
+}
+
+// withBody decodes a bounded JSON body; unknown keys are refused.
+func withBody[T any](do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var v T
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&v); err != nil {
+			fail(w, http.StatusBadRequest, "request cannot be read: "+err.Error())
+			return
+		}
+		do(w, r, v)
+	}
+}
+
+// SetupProgress tells where the set-up stands.
+func (c *Client) SetupProgress(ctx context.Context) (setup.Progress, error) {
+	var p setup.Progress
+	err := c.do(ctx, http.MethodGet, "/v1/setup", nil, &p)
+	return p, err
+}
+
+// SetupFacts tells what the machine has.
+func (c *Client) SetupFacts(ctx context.Context) (setup.Facts, error) {
+	var f setup.Facts
+	err := c.do(ctx, http.MethodGet, "/v1/setup/facts", nil, &f)
+	return f, err
+}
+
+// SetupValidate checks answers without trying anything.
+func (c *Client) SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error) {
+	var v setup.Validation
+	err := c.post(ctx, "/v1/setup/validate", a, &v)
+	return v, err
+}
+
+// SetupPreflight checks answers against the world. It takes up to a minute.
+func (c *Client) SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error) {
+	var list []setup.Check
+	err := c.post(ctx, "/v1/setup/preflight", a, &list)
+	return list, err
+}
+
+// SetupStart begins the set-up; SetupProgress tells how it goes.
+func (c *Client) SetupStart(ctx context.Context, a setup.Answers) error {
+	return c.post(ctx, "/v1/setup/start", a, nil)
+}
+
+// SetupRetry tries again what failed.
+func (c *Client) SetupRetry(ctx context.Context) error {
+	return c.post(ctx, "/v1/setup/retry", nil, nil)
+}
+
+// SetupBack gives up a set-up that has not made this machine part of a
+// cluster yet; the state is new then.
+func (c *Client) SetupBack(ctx context.Context) error {
+	return c.post(ctx, "/v1/setup/back", nil, nil)
+}
+
+// SetupNetwork tries (action try), keeps (confirm) or takes back (revert) a
+// network configuration. Without a confirmation it is taken back after
+// setup.TrialLasts. The network is used by try only.
+func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error) {
+	var t setup.Trial
+	err := c.post(ctx, "/v1/setup/network", networkRequest{action, n}, &t)
+	return t, err
+}
+
+// SetupClaim asks to lead the set-up, or renews the claim. take takes it from
+// whoever has it. name is shown to the others ("tty1").
+func (c *Client) SetupClaim(ctx context.Context, name string, take bool) (setup.Claim, error) {
+	var a setup.Claim
+	err := c.post(ctx, "/v1/setup/claim", claimRequest{name, take}, &a)
+	return a, err
+}
+
+// post sends v as JSON; nil sends an empty body.
+func (c *Client) post(ctx context.Context, path string, v, into any) error {
+	var body []byte
+	if v != nil {
+		var err error
+		if body, err = json.Marshal(v); err != nil {
+			return err
+		}
+	}
+	return c.do(ctx, http.MethodPost, path, body, into)
+}
+
+// newToken gives a client's token.
+func newToken() string { return rand.Text() }
