@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,21 +24,29 @@ type Minion struct {
 func StartMinion(t testing.TB, n *Node, id, version string, options map[string]any) *Minion {
 	t.Helper()
 	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
+	conf := map[string]any{"master": n.Addr, "master_port": n.Settings.Front.RequestPort}
+	if Peer() {
+		conf["publish_port"] = n.Settings.Front.PublishPort
+	}
+	maps.Copy(conf, options)
+	m.prepare(t, conf)
+	m.Launch(t)
+	return m
+}
+
+// prepare makes the folders and the configuration; options say where the
+// master is, and whatever else differs from what all minions of tests have.
+func (m *Minion) prepare(t testing.TB, options map[string]any) {
+	t.Helper()
 	conf := map[string]any{
-		"id": id, "master": n.Addr, "master_port": n.Settings.Front.RequestPort,
-		"root_dir": m.Dir, "pki_dir": m.Dir + "/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock",
+		"id": m.ID, "root_dir": m.Dir, "pki_dir": m.Dir + "/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock",
 		"log_file": m.Dir + "/minion.log", "pidfile": m.Dir + "/minion.pid", "conf_file": m.Dir + "/etc/minion",
 		"log_level": "info", "log_level_logfile": "quiet",
 		"acceptance_wait_time": 1, "acceptance_wait_time_max": 1, "random_startup_delay": 0,
 		"recon_default": 200, "recon_max": 1000, "recon_randomize": true,
 		"enable_fqdns_grains": false, "enable_gpu_grains": false, "mine_enabled": false, "grains_cache": false,
 	}
-	if Peer() {
-		conf["publish_port"] = n.Settings.Front.PublishPort
-	}
-	for k, v := range options {
-		conf[k] = v
-	}
+	maps.Copy(conf, options)
 	text, err := yaml.Marshal(conf)
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +57,6 @@ func StartMinion(t testing.TB, n *Node, id, version string, options map[string]a
 			t.Fatal(err)
 		}
 	}
-	m.Launch(t)
-	return m
 }
 
 // Launch starts the minion again after it was stopped or killed.

@@ -1,0 +1,334 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// ports of every member.
+const (
+	FrontPublish  = 4505 // of the load balancer
+	FrontRequest  = 4506
+	masterPublish = 14505
+	masterRequest = 14506
+	poolPort      = 4520
+)
+
+// ClusterSecret is the cluster_secret of clusters in tests.
+const ClusterSecret = "the secret of this test's cluster"
+
+// ClusterConfig changes the cluster that [StartCluster] makes.
+type ClusterConfig struct {
+	Nodes   int               // 3
+	Network *Network          // hosts of their own; nil: loopback addresses
+	Options map[string]any    // further options of each master
+	Health  map[string]any    // section health of each load balancer
+	States  map[string]string // files under the shared file root
+	Pillar  map[string]string // files under the shared pillar root
+	NoLB    bool              // masters only, on the front ports
+}
+
+// Cluster is several masters with a load balancer each that share a folder.
+type Cluster struct {
+	Members []*Member
+	Shared  string // pki, srv
+	Config  ClusterConfig
+}
+
+// Member is one node of a cluster: a master and, before it, a load balancer
+// that knows all masters.
+type Member struct {
+	Addr   string // id, interface and address
+	Dir    string
+	Master *Proc
+	LB     *Proc
+	c      *Cluster
+}
+
+// StartCluster starts the members one after another and waits until each
+// serves and all are connected.
+func StartCluster(t testing.TB, cfg ClusterConfig) *Cluster {
+	t.Helper()
+	if cfg.Nodes == 0 {
+		cfg.Nodes = 3
+	}
+	c := &Cluster{Shared: Dir(t), Config: cfg}
+	for _, d := range []string{"pki", "srv/salt", "srv/pillar"} {
+		if err := os.MkdirAll(filepath.Join(c.Shared, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	WriteTree(t, c.Shared+"/srv/salt", cfg.States)
+	WriteTree(t, c.Shared+"/srv/pillar", cfg.Pillar)
+	for range cfg.Nodes {
+		c.Prepare(t)
+	}
+	for _, m := range c.Members {
+		m.StartMaster(t)
+		m.WaitReady(t)
+	}
+	for _, m := range c.Members {
+		m.StartLB(t)
+	}
+	c.WaitWhole(t)
+	return c
+}
+
+// Prepare makes a further member and starts nothing. Its peers are those that
+// there are now.
+func (c *Cluster) Prepare(t testing.TB) *Member {
+	t.Helper()
+	m := &Member{Dir: Dir(t), c: c}
+	if c.Config.Network != nil {
+		m.Addr = c.Config.Network.Host(t, len(c.Members)+1)
+	} else {
+		m.Addr = Address(t, FrontPublish, FrontRequest, masterPublish, masterRequest, poolPort)
+	}
+	c.Members = append(c.Members, m)
+	for _, d := range []string{"pki", "cache", "sock", "lb"} {
+		if err := os.MkdirAll(filepath.Join(m.Dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Configure(t, nil)
+	return m
+}
+
+// Configure writes the configuration of the master with more or other options;
+// cluster_peers are all other members there are now, unless given.
+func (m *Member) Configure(t testing.TB, options map[string]any) {
+	t.Helper()
+	var peers []string
+	for _, o := range m.c.Members {
+		if o != m {
+			peers = append(peers, o.Addr)
+		}
+	}
+	conf := map[string]any{
+		"id": m.Addr, "interface": m.Addr, "user": "root", "root_dir": "/", "cluster_id": "lab", "cluster_peers": peers,
+		"cluster_pki_dir": m.c.Shared + "/pki", "cluster_secret": ClusterSecret,
+		"pki_dir": m.Dir + "/pki", "cachedir": m.Dir + "/cache", "sock_dir": m.Dir + "/sock", "pidfile": m.Dir + "/sock/master.pid",
+		"log_file": m.Dir + "/master.log", "log_level": "info", "log_level_logfile": "quiet",
+		"file_roots":   map[string][]string{"base": {m.c.Shared + "/srv/salt"}},
+		"pillar_roots": map[string][]string{"base": {m.c.Shared + "/srv/pillar"}},
+	}
+	if m.c.Config.NoLB {
+		conf["publish_port"], conf["ret_port"] = FrontPublish, FrontRequest
+	} else {
+		conf["publish_port"], conf["ret_port"], conf["saltern_front_publish_port"] = masterPublish, masterRequest, FrontPublish
+		var from []string
+		for _, o := range m.c.Members {
+			from = append(from, o.Addr+"/32")
+		}
+		conf["saltern_proxy_from"] = append(from, "127.0.0.1/32")
+		if m.c.Config.Network != nil {
+			conf["saltern_proxy_from"] = []string{m.c.Config.Network.net + "0/24"}
+		}
+	}
+	if !Peer() {
+		conf["saltern_renderer_python"] = filepath.Join(Venv(t, Newest), "python3")
+	}
+	maps.Copy(conf, m.c.Config.Options)
+	maps.Copy(conf, options)
+	text, err := yaml.Marshal(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	WriteTree(t, m.Dir, map[string]string{"etc/master": string(text)})
+}
+
+// start starts a program on the member's host.
+func (m *Member) start(t testing.TB, name, log, path string, args ...string) *Proc {
+	t.Helper()
+	path, args = m.c.Config.Network.wrap(m.Addr, path, args)
+	return Start(t, name+" "+m.Addr, filepath.Join(m.Dir, log), path, args...)
+}
+
+// StartMaster starts the master and does not wait.
+func (m *Member) StartMaster(t testing.TB) {
+	t.Helper()
+	_ = os.Remove(m.Dir + "/cache/health/ready")
+	m.Master = m.start(t, "salt-master", "master.out", Bin(t, "salt-master"), "-c", m.Dir+"/etc")
+}
+
+// Ready tells whether the master serves.
+func (m *Member) Ready() bool {
+	_, err := os.Stat(m.Dir + "/cache/health/ready")
+	return err == nil && m.Master.Running()
+}
+
+// WaitReady waits until the master serves.
+func (m *Member) WaitReady(t testing.TB) {
+	t.Helper()
+	Eventually(t, 60*time.Second, "master "+m.Addr+" serves", func() error {
+		if !m.Master.Running() {
+			t.Fatalf("master %s has ended:\n%s", m.Addr, Tail(m.Master.Log, 5))
+		}
+		if !m.Ready() {
+			return fmt.Errorf("not ready")
+		}
+		return nil
+	})
+}
+
+// StartLB starts the load balancer with all members of now as backends.
+func (m *Member) StartLB(t testing.TB) {
+	t.Helper()
+	if m.c.Config.NoLB {
+		return
+	}
+	bind := func(port int) []string {
+		out := []string{fmt.Sprintf("%s:%d", m.Addr, port)}
+		if n := m.c.Config.Network; n != nil { // whoever has the virtual address
+			out = []string{fmt.Sprintf("0.0.0.0:%d", port)}
+		}
+		return out
+	}
+	var backends []map[string]any
+	for _, o := range m.c.Members {
+		backends = append(backends, o.Backend())
+	}
+	conf := map[string]any{
+		"frontends": []map[string]any{
+			{"name": "publish", "mode": "publish", "bind": bind(FrontPublish)},
+			{"name": "request", "mode": "request", "bind": bind(FrontRequest)},
+		},
+		"backends": backends, "admin": map[string]any{"socket": m.LBSocket()},
+	}
+	if m.c.Config.Health != nil {
+		conf["health"] = m.c.Config.Health
+	}
+	text, err := yaml.Marshal(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	WriteTree(t, m.Dir, map[string]string{"etc/lb.yaml": string(text)})
+	m.LB = m.start(t, "lb", "lb.out", Bin(t, "applianced"), "lb", "--config", m.Dir+"/etc/lb.yaml")
+}
+
+// Backend is this member as load balancers are told.
+func (m *Member) Backend() map[string]any {
+	return map[string]any{"name": m.Addr, "address": m.Addr, "publish_port": masterPublish, "request_port": masterRequest, "proxy_v2": true}
+}
+
+// LBSocket is the admin socket of the load balancer.
+func (m *Member) LBSocket() string { return m.Dir + "/lb/admin.sock" }
+
+// ClusterView is how a master sees the cluster, from its status file.
+type ClusterView struct {
+	Phase  string
+	Owner  string
+	Fence  uint64
+	Owns   bool
+	KeyGen uint64
+	Peers  []struct {
+		ID               string
+		Connected, Alive bool
+	}
+}
+
+// View reads what the master last wrote about the cluster; Subscribers counts
+// who listens at it.
+func (m *Member) View() (v ClusterView, subscribers int, err error) {
+	b, err := os.ReadFile(m.Dir + "/cache/status.json")
+	if err != nil {
+		return v, 0, err
+	}
+	var s struct {
+		Cluster     *ClusterView
+		Subscribers int
+		Written     time.Time
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return v, 0, err
+	}
+	if s.Cluster == nil {
+		return v, 0, fmt.Errorf("master %s is in no cluster", m.Addr)
+	}
+	if time.Since(s.Written) > 10*time.Second {
+		return v, 0, fmt.Errorf("the status of %s is old", m.Addr)
+	}
+	return *s.Cluster, s.Subscribers, nil
+}
+
+// Alive are the members whose master runs.
+func (c *Cluster) Alive() []*Member {
+	return slices.DeleteFunc(slices.Clone(c.Members), func(m *Member) bool { return m.Master == nil || !m.Master.Running() })
+}
+
+// WaitWhole waits until all masters that run see each other.
+func (c *Cluster) WaitWhole(t testing.TB) {
+	t.Helper()
+	alive := c.Alive()
+	Eventually(t, 60*time.Second, "all masters are connected", func() error {
+		for _, m := range alive {
+			v, _, err := m.View()
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, p := range v.Peers {
+				if p.Connected && p.Alive {
+					n++
+				}
+			}
+			if n < len(alive)-1 {
+				return fmt.Errorf("%s sees %d of %d: %+v", m.Addr, n, len(alive)-1, v.Peers)
+			}
+		}
+		return nil
+	})
+}
+
+func (m *Member) cli(t testing.TB, name string, args []string) Result {
+	t.Helper()
+	path, argv := m.c.Config.Network.wrap(m.Addr, CLI(t, name), append([]string{"-c", m.Dir + "/etc"}, args...))
+	return Run(t, 90*time.Second, path, argv...)
+}
+
+// Salt runs salt at this member.
+func (m *Member) Salt(t testing.TB, args ...string) Result { t.Helper(); return m.cli(t, "salt", args) }
+
+// Key runs salt-key.
+func (m *Member) Key(t testing.TB, args ...string) Result {
+	t.Helper()
+	return m.cli(t, "salt-key", args)
+}
+
+// SaltRun runs salt-run.
+func (m *Member) SaltRun(t testing.TB, args ...string) Result {
+	t.Helper()
+	return m.cli(t, "salt-run", args)
+}
+
+// JSON runs salt with JSON output and decodes it: minion → return.
+func (m *Member) JSON(t testing.TB, args ...string) (map[string]any, error) {
+	t.Helper()
+	r := m.Salt(t, append([]string{"--out", "json", "--static"}, args...)...)
+	var v map[string]any
+	if err := json.Unmarshal([]byte(r.Out), &v); err != nil {
+		return nil, fmt.Errorf("salt %s: %w\n%s%s", strings.Join(args, " "), err, r.Out, r.Err)
+	}
+	return v, nil
+}
+
+// StartMinion starts a minion of a version that knows one address, its
+// load balancer's.
+func (c *Cluster) StartMinion(t testing.TB, id, version, address string, options map[string]any) *Minion {
+	t.Helper()
+	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
+	conf := map[string]any{"master": address, "master_port": FrontRequest, "tcp_keepalive_idle": 10}
+	maps.Copy(conf, options)
+	m.prepare(t, conf)
+	m.Launch(t)
+	return m
+}

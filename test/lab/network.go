@@ -1,0 +1,125 @@
+package lab
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Network is a bridge with pretend hosts on it, each a network namespace with
+// an address of its own. The test process is on it too, so that what it dials
+// goes over the bridge. Root is needed; without it the test is skipped, loudly.
+type Network struct {
+	prefix string // of names of namespaces and links, at most 7 bytes
+	net    string // "10.50.7."
+	hosts  map[string]string
+}
+
+// NewNetwork makes a network. prefix begins the names of what it makes (three
+// letters), base is the first two numbers of its addresses, such as "10.50".
+// Everything is gone at the end of the test.
+func NewNetwork(t testing.TB, prefix, base string) *Network {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("NOT TESTED: namespaces need root")
+	}
+	n := &Network{hosts: map[string]string{}}
+	var last error
+	for range 50 { // until the numbers are free
+		k := rand.IntN(250)
+		n.prefix, n.net = fmt.Sprintf("%s%02x", prefix, k), fmt.Sprintf("%s.%d.", base, k)
+		if last = ipCommand("link", "add", n.prefix+"b", "type", "bridge"); last == nil {
+			break
+		}
+	}
+	if last != nil {
+		t.Skipf("NOT TESTED: no bridge can be made here: %v", last)
+	}
+	t.Cleanup(func() {
+		for _, ns := range n.hosts {
+			_ = ipCommand("netns", "del", ns)
+		}
+		_ = ipCommand("link", "del", n.prefix+"b")
+	})
+	n.must(t, "addr", "add", n.net+"254/24", "dev", n.prefix+"b")
+	n.must(t, "link", "set", n.prefix+"b", "up")
+	return n
+}
+
+func ipCommand(args ...string) error {
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func (n *Network) must(t testing.TB, args ...string) {
+	t.Helper()
+	if err := ipCommand(args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Host adds a host and gives its address; number is the last part of it,
+// 1 to 99.
+func (n *Network) Host(t testing.TB, number int) string {
+	t.Helper()
+	addr, ns := fmt.Sprint(n.net, number), fmt.Sprintf("%s-%d", n.prefix, number)
+	veth := fmt.Sprintf("%sv%d", n.prefix, number)
+	n.must(t, "netns", "add", ns)
+	n.hosts[addr] = ns
+	n.must(t, "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", ns)
+	n.must(t, "link", "set", veth, "master", n.prefix+"b", "up")
+	n.must(t, "-n", ns, "addr", "add", addr+"/24", "dev", "eth0")
+	n.must(t, "-n", ns, "link", "set", "lo", "up")
+	n.must(t, "-n", ns, "link", "set", "eth0", "up")
+	return addr
+}
+
+func (n *Network) link(addr string) string {
+	return n.prefix + "v" + addr[strings.LastIndex(addr, ".")+1:]
+}
+
+// Cut pulls the cable of a host: no reset and no end of stream tells the
+// others. Mend puts it back.
+func (n *Network) Cut(t testing.TB, addr string) {
+	t.Helper()
+	n.must(t, "link", "set", n.link(addr), "down")
+}
+
+// Mend ends Cut.
+func (n *Network) Mend(t testing.TB, addr string) {
+	t.Helper()
+	n.must(t, "link", "set", n.link(addr), "up")
+}
+
+// Virtual is an address that belongs to no host yet; see Move.
+func (n *Network) Virtual() string { return n.net + "200" }
+
+// Move gives the virtual address to a host, and takes it from all others, as
+// a program for virtual addresses does when a host is lost.
+func (n *Network) Move(t testing.TB, to string) {
+	t.Helper()
+	v := n.Virtual()
+	for addr, ns := range n.hosts {
+		if addr != to {
+			_ = ipCommand("-n", ns, "addr", "del", v+"/32", "dev", "eth0") // most do not have it
+		}
+	}
+	n.must(t, "-n", n.hosts[to], "addr", "replace", v+"/32", "dev", "eth0")
+	// The test's own table of neighbours; a router is told by an announcement.
+	_ = ipCommand("neigh", "del", v, "dev", n.prefix+"b")
+}
+
+// wrap gives the command line that runs a program on a host; addr "" or a nil
+// network: here.
+func (n *Network) wrap(addr, path string, args []string) (string, []string) {
+	if n == nil || n.hosts[addr] == "" {
+		return path, args
+	}
+	return "ip", append([]string{"netns", "exec", n.hosts[addr], path}, args...)
+}
