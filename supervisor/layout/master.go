@@ -76,7 +76,7 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 		managed = append(managed, pair{k, s.Master.Options[k]})
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, masterHead, s.UserConfDir())
+	fmt.Fprintf(&b, masterHead, s.EditConfDir())
 	for _, p := range managed {
 		text, err := yaml.Marshal(map[string]any{p.key: p.value})
 		if err != nil {

@@ -31,7 +31,7 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.MasterConf(), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
-		{s.StorageDir(), 0o755, nil, false},
+		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false}, // of a volume its copy: the volume's own directories are made once
 		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
 		{s.UserConfDir(), 0o755, nil, false},
 		{filepath.Dir(s.FileRoot()), 0o755, nil, false},

@@ -72,8 +72,13 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 			faults = multierror.Append(faults, fmt.Errorf("%s: more than one document", name))
 		}
 	}
-	if s.Storage.Path == "" {
+	if s.Storage.Path == "" && s.OnVolume() {
+		s.Storage.Path = "/srv/cluster"
+	} else if s.Storage.Path == "" {
 		s.Storage.Path = filepath.Join(s.DataDir, "cluster")
+	}
+	if s.Storage.Bricks == "" {
+		s.Storage.Bricks = filepath.Join(s.DataDir, "bricks")
 	}
 	for _, err := range s.faults() {
 		faults = multierror.Append(faults, fmt.Errorf("%s: %w", name, err))
@@ -85,8 +90,9 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 }
 
 var (
-	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-	userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	nodeName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	volumeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+	userName   = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 )
 
 // Insecure lists the options that need to be allowed by name.
@@ -111,7 +117,7 @@ func (s *Settings) faults() []error {
 	if !nodeName.MatchString(s.Cluster) {
 		bad("cluster: %q is not a plain name (letters, digits, dot, dash, at most 63)", s.Cluster)
 	}
-	for key, path := range map[string]string{"data_dir": s.DataDir, "runtime_dir": s.RuntimeDir, "storage.path": s.Storage.Path} {
+	for key, path := range map[string]string{"data_dir": s.DataDir, "runtime_dir": s.RuntimeDir, "storage.path": s.Storage.Path, "storage.bricks": s.Storage.Bricks} {
 		if !filepath.IsAbs(path) || filepath.Clean(path) == "/" || strings.ContainsAny(path, "\n\x00") {
 			bad("%s: %q is not an absolute path below /", key, path)
 		}
@@ -123,8 +129,11 @@ func (s *Settings) faults() []error {
 		}
 	}
 	out = append(out, s.addressFaults()...)
-	if s.Storage.Kind != "local" {
-		bad("storage.kind: %q is not known (local)", s.Storage.Kind)
+	if s.Storage.Kind != LocalStorage && s.Storage.Kind != VolumeStorage {
+		bad("storage.kind: %q is not known (local, volume)", s.Storage.Kind)
+	}
+	if !volumeName.MatchString(s.Storage.Volume) {
+		bad("storage.volume: %q is not a plain name (letters, digits, dash, underscore, at most 64)", s.Storage.Volume)
 	}
 	if s.LB.Balance != "leastconn" && s.LB.Balance != "roundrobin" {
 		bad("lb.balance: %q is not known (leastconn, roundrobin)", s.LB.Balance)

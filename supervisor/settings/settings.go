@@ -70,9 +70,25 @@ type LB struct {
 
 // Storage says where keys, files and pillars live.
 type Storage struct {
-	Kind string `yaml:"kind"` // local
-	Path string `yaml:"path"` // default <data_dir>/cluster
+	Kind string `yaml:"kind"` // local, volume
+	// Path is the directory itself; default <data_dir>/cluster, and for a
+	// volume, where it is mounted, /srv/cluster.
+	Path string `yaml:"path"`
+	// Volume is the name of the shared volume. Bricks is the directory for this
+	// node's copy of it, on a file system that is not the root; default
+	// <data_dir>/bricks.
+	Volume string `yaml:"volume"`
+	Bricks string `yaml:"bricks"`
+	// TwoCopies lets two nodes hold two copies although nobody decides when
+	// they lose each other: the volume then stops with the first of them.
+	TwoCopies bool `yaml:"two_copies"`
 }
+
+// The kinds of storage.
+const (
+	LocalStorage  = "local"  // a directory of this node alone
+	VolumeStorage = "volume" // the shared volume of the cluster
+)
 
 // Users are the accounts the children run as when the supervisor is root and
 // the account exists.
@@ -113,7 +129,7 @@ func Default(hostname string) Settings {
 		Front:      Front{Addresses: []string{"0.0.0.0"}, PublishPort: 4505, RequestPort: 4506},
 		Master:     Master{Address: "127.0.0.1", PublishPort: 14505, RequestPort: 14506},
 		LB:         LB{Enabled: true, ProxyProtocol: true, Balance: "leastconn"},
-		Storage:    Storage{Kind: "local"},
+		Storage:    Storage{Kind: LocalStorage, Volume: "cluster"},
 		Users:      Users{Master: "saltern-master", LB: "saltern-lb", Admin: "saltern"},
 		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second},
 		Log:        Log{Level: "info", Format: "text"},
@@ -126,17 +142,48 @@ func Default(hostname string) Settings {
 // StorageDir is the root of what is shared by a cluster's nodes.
 func (s *Settings) StorageDir() string { return s.Storage.Path }
 
-// PKIDir holds the master's keys and the minions'.
-func (s *Settings) PKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
+// OnVolume tells whether keys, files and pillars are on the shared volume.
+func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 
-// FileRoot is the base environment's file root.
-func (s *Settings) FileRoot() string { return filepath.Join(s.Storage.Path, "srv", "salt") }
+// PKIDir holds the master's own keys, and the minions' as well unless they are
+// shared; see SharedPKIDir.
+func (s *Settings) PKIDir() string {
+	if s.OnVolume() {
+		return filepath.Join(s.DataDir, "pki") // has to be there while the volume hangs
+	}
+	return s.SharedPKIDir()
+}
 
-// PillarRoot is the base environment's pillar root.
-func (s *Settings) PillarRoot() string { return filepath.Join(s.Storage.Path, "srv", "pillar") }
+// SharedPKIDir holds the minions' keys and the cluster's.
+func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
 
-// UserConfDir holds the administrator's own master options, *.conf.
-func (s *Settings) UserConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
+// SharedJobsDir is where masters of a cluster keep the job cache together.
+func (s *Settings) SharedJobsDir() string { return filepath.Join(s.Storage.Path, "cache", "jobs") }
+
+// MirrorDir is this node's copy of what the volume holds for minions.
+func (s *Settings) MirrorDir() string { return filepath.Join(s.DataDir, "mirror") }
+
+// served is where the master reads what an administrator writes into the
+// storage: for a volume this node's copy of it.
+func (s *Settings) served() string {
+	if s.OnVolume() {
+		return s.MirrorDir()
+	}
+	return s.Storage.Path
+}
+
+// FileRoot is the base environment's file root, as the master reads it.
+func (s *Settings) FileRoot() string { return filepath.Join(s.served(), "srv", "salt") }
+
+// PillarRoot is the base environment's pillar root, as the master reads it.
+func (s *Settings) PillarRoot() string { return filepath.Join(s.served(), "srv", "pillar") }
+
+// UserConfDir holds the administrator's own master options, *.conf, as the
+// master reads them; they are written in EditConfDir.
+func (s *Settings) UserConfDir() string { return filepath.Join(s.served(), "etc", "master.d") }
+
+// EditConfDir is where an administrator writes master options.
+func (s *Settings) EditConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
 
 // MasterConf is the generated configuration directory of the master.
 func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", "salt") }
