@@ -79,6 +79,18 @@ bench-master: bench-swarm build deps-salt ## compare the master with Python's (S
 	python3 test/bench/master.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH)
 
+# PROXYBENCH_SRC is the source of the load generator, which is not part of
+# this repository; see test/bench/lb/run for more settings.
+.PHONY: bench-lb
+bench-lb: build ## compare the load balancer with HAProxy (root; PROXYBENCH_SRC=DIR; REPS=5 ONLY=speed,fail)
+	PROXYBENCH_SRC="$(PROXYBENCH_SRC)" test/bench/lb/run
+
+# SOAK are flags of test/soak.
+SOAK ?= -duration 30m
+.PHONY: soak-lb
+soak-lb: build ## load, abuse and faults on the load balancer for half an hour; nothing may be left behind (SOAK='-duration 4h')
+	$(GO) run ./test/soak -program bin/applianced $(SOAK)
+
 .PHONY: test-gluster
 test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TLS (by hand, as root)
 	@command -v glusterd mkfs.xfs >/dev/null || { echo "needed: apt-get install glusterfs-server glusterfs-client xfsprogs iproute2" >&2; exit 1; }
