@@ -43,6 +43,24 @@ const (
 	StorageUnusable   Code = "SCA-401"
 	DiskFull          Code = "SCA-402"
 	DiskLow           Code = "SCA-403"
+	VolumeAbsent      Code = "SCA-411"
+	VolumeHangs       Code = "SCA-412"
+	VolumeStopped     Code = "SCA-413"
+	VolumeNoQuorum    Code = "SCA-414"
+	StorageDaemon     Code = "SCA-415"
+	VolumeFull        Code = "SCA-416"
+	VolumeLow         Code = "SCA-417"
+	BrickFull         Code = "SCA-418"
+	BrickDown         Code = "SCA-419"
+	SplitBrain        Code = "SCA-420"
+	HealPending       Code = "SCA-421"
+	HealStuck         Code = "SCA-422"
+	StorageBlocked    Code = "SCA-423"
+	StorageOpen       Code = "SCA-424"
+	StorageRejected   Code = "SCA-425"
+	StoragePeerAway   Code = "SCA-426"
+	ClockSkew         Code = "SCA-427"
+	MirrorBehind      Code = "SCA-428"
 	InsecureOption    Code = "SCA-501"
 	ChildrenAsRoot    Code = "SCA-502"
 	ClockUnsynced     Code = "SCA-601"
@@ -88,6 +106,26 @@ func Kinds() []Kind {
 		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
 		{DiskFull, Fatal, "the file system of %s is full", "make room there or enlarge the disk", nil, 0},
 		{DiskLow, Warning, "the file system of %s is nearly full", "make room or enlarge the disk", []Code{DiskFull}, 0},
+		{VolumeAbsent, Fatal, "the shared volume is not mounted", "it is mounted again by itself; if it stays: applianced storage status, and the client's log in /var/log/glusterfs",
+			[]Code{VolumeStopped, VolumeNoQuorum, StorageRejected}, 3 * time.Second},
+		{VolumeHangs, Fatal, "the shared volume does not answer", "check that the other nodes and their bricks run: applianced storage status",
+			[]Code{VolumeStopped, VolumeNoQuorum, StorageRejected}, 0},
+		{VolumeStopped, Fatal, "the shared volume does not run", "applianced storage plan shows what is missing; by hand: gluster volume start %s", nil, 3 * time.Second},
+		{VolumeNoQuorum, Fatal, "too many copies of the shared volume are away", "bring a node back; the rest follows by itself", nil, 3 * time.Second},
+		{StorageDaemon, Warning, "glusterd on this node does not answer", "systemctl status glusterd; look at /var/log/glusterfs/glusterd.log", nil, 10 * time.Second},
+		{VolumeFull, Fatal, "the shared volume is full", "delete what is not needed, or give the nodes larger disks", nil, 0},
+		{VolumeLow, Warning, "the shared volume is nearly full", "delete what is not needed, or give the nodes larger disks", []Code{VolumeFull}, 0},
+		{BrickFull, Warning, "the disk of copy %s is full", "make the disk of that node larger, or delete what is not needed", nil, 0},
+		{BrickDown, Warning, "the copy %s does not run", "it is started again by itself; if its disk is lost: applianced storage plan", []Code{VolumeStopped}, 5 * time.Second},
+		{SplitBrain, Warning, "copies disagree, and only you can say which is right", "applianced storage status lists the files and the commands that settle them", nil, 0},
+		{HealPending, Notice, "copies of the shared volume are being made equal", "wait; do not stop another node before it has ended", nil, 15 * time.Second},
+		{HealStuck, Warning, "copies of the shared volume do not become equal", "applianced storage status lists the files", []Code{BrickDown}, 0},
+		{StorageBlocked, Warning, "a change of the storage cannot be made", "applianced storage plan", nil, 20 * time.Second},
+		{StorageOpen, Warning, "the shared volume is open to other machines", "applianced storage plan", nil, 30 * time.Second},
+		{StorageRejected, Fatal, "the storage pool rejects node %s", "if it was removed on purpose: let it join again as a new node", nil, 10 * time.Second},
+		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", nil, 10 * time.Second},
+		{ClockSkew, Warning, "the clocks of this node and of %s differ", "check the time service on both: timedatectl", nil, 20 * time.Second},
+		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it is mended by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
