@@ -181,7 +181,7 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		switch {
-		case slices.Contains(settings.Managed(), key.Value):
+		case slices.Contains(s.ManagedHere(), key.Value):
 			out = append(out, &UserFault{File: path, Line: key.Line, Option: key.Value, Reason: "is set by the appliance and must not be given here"})
 		case slices.Contains(settings.Insecure(), key.Value) && !isFalse(value):
 			allowed := slices.Contains(s.AllowInsecure, key.Value)

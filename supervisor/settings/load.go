@@ -107,6 +107,20 @@ func Managed() []string {
 	}
 }
 
+// ManagedInCluster lists the options that it sets as well on a node of a
+// cluster (peering.enabled).
+func ManagedInCluster() []string {
+	return []string{"cluster_id", "cluster_peers", "cluster_pki_dir", "cluster_secret", "cluster_pool_port", "cluster_pub_fingerprint", "include"}
+}
+
+// ManagedHere lists all options that the appliance sets itself on this node.
+func (s *Settings) ManagedHere() []string {
+	if s.Peering.Enabled {
+		return append(Managed(), ManagedInCluster()...)
+	}
+	return Managed()
+}
+
 func (s *Settings) faults() []error {
 	var out []error
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
@@ -129,8 +143,8 @@ func (s *Settings) faults() []error {
 		}
 	}
 	out = append(out, s.addressFaults()...)
-	if s.Storage.Kind != LocalStorage && s.Storage.Kind != VolumeStorage {
-		bad("storage.kind: %q is not known (local, volume)", s.Storage.Kind)
+	if !slices.Contains([]string{LocalStorage, DirectoryStorage, VolumeStorage}, s.Storage.Kind) {
+		bad("storage.kind: %q is not known (local, directory, volume)", s.Storage.Kind)
 	}
 	if !volumeName.MatchString(s.Storage.Volume) {
 		bad("storage.volume: %q is not a plain name (letters, digits, dash, underscore, at most 64)", s.Storage.Volume)
@@ -159,7 +173,7 @@ func (s *Settings) faults() []error {
 			bad("allow_insecure: %q is not known (%s)", o, strings.Join(Insecure(), ", "))
 		}
 	}
-	for _, o := range Managed() {
+	for _, o := range s.ManagedHere() {
 		if _, given := s.Master.Options[o]; given {
 			bad("master.options: %s is set by the appliance", o)
 		}
@@ -183,9 +197,20 @@ func (s *Settings) addressFaults() []error {
 	var out []error
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for key, port := range map[string]int{"front.publish_port": s.Front.PublishPort, "front.request_port": s.Front.RequestPort,
-		"master.publish_port": s.Master.PublishPort, "master.request_port": s.Master.RequestPort} {
+		"master.publish_port": s.Master.PublishPort, "master.request_port": s.Master.RequestPort,
+		"peering.node_port": s.Peering.NodePort, "peering.pool_port": s.Peering.PoolPort} {
 		if port < 1 || port > 65535 {
 			bad("%s: %d is not a port", key, port)
+		}
+	}
+	if p := s.Peering; p.Enabled {
+		if a, err := netip.ParseAddr(p.Address); err != nil || a.Zone() != "" || a.IsUnspecified() {
+			bad("peering.address: %q is not an IP address of this node", p.Address)
+		} else if p.Address != s.Master.Address {
+			bad("peering.address: %s and master.address %s must be the same", p.Address, s.Master.Address)
+		}
+		if p.NodePort == p.PoolPort {
+			bad("peering: node_port and pool_port are both %d", p.NodePort)
 		}
 	}
 	if s.Front.PublishPort == s.Front.RequestPort {

@@ -3,6 +3,7 @@ package settings
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestManualListsKeys(t *testing.T) {
 	if len(keys) < 25 {
 		t.Fatalf("only %d keys found", len(keys))
 	}
-	for _, k := range append(append(keys, Managed()...), Insecure()...) {
+	for _, k := range slices.Concat(keys, Managed(), ManagedInCluster(), Insecure()) {
 		if !strings.Contains(string(b), "`"+k+"`") {
 			t.Errorf("docs/configuration.md does not list %s", k)
 		}

@@ -32,6 +32,7 @@ type Settings struct {
 
 	Front    Front    `yaml:"front"`
 	Master   Master   `yaml:"master"`
+	Peering  Peering  `yaml:"peering"`
 	LB       LB       `yaml:"lb"`
 	Storage  Storage  `yaml:"storage"`
 	Users    Users    `yaml:"users"`
@@ -58,6 +59,19 @@ type Master struct {
 	Options     map[string]any `yaml:"options"`      // Salt's master options, written after ours
 }
 
+// Peering makes this node part of a cluster. The set-up writes it; who else is
+// in the cluster is in the table of nodes, not here.
+type Peering struct {
+	Enabled bool `yaml:"enabled"`
+	// Address is this node's address for the other nodes; master.address must
+	// be the same.
+	Address string `yaml:"address"`
+	// NodePort is that of the node API (4521), PoolPort that of the masters'
+	// pool (4520); the same on all nodes.
+	NodePort int `yaml:"node_port"`
+	PoolPort int `yaml:"pool_port"`
+}
+
 // LB tunes the load balancer of this node.
 type LB struct {
 	// Enabled false leaves it out; minions must then reach the master itself.
@@ -70,7 +84,7 @@ type LB struct {
 
 // Storage says where keys, files and pillars live.
 type Storage struct {
-	Kind string `yaml:"kind"` // local, volume
+	Kind string `yaml:"kind"` // local, directory, volume
 	// Path is the directory itself; default <data_dir>/cluster, and for a
 	// volume, where it is mounted, /srv/cluster.
 	Path string `yaml:"path"`
@@ -86,8 +100,9 @@ type Storage struct {
 
 // The kinds of storage.
 const (
-	LocalStorage  = "local"  // a directory of this node alone
-	VolumeStorage = "volume" // the shared volume of the cluster
+	LocalStorage     = "local"     // a directory of this node alone
+	DirectoryStorage = "directory" // one that the administrator shares between the nodes
+	VolumeStorage    = "volume"    // the shared volume of the cluster
 )
 
 // Users are the accounts the children run as when the supervisor is root and
@@ -128,6 +143,7 @@ func Default(hostname string) Settings {
 		RuntimeDir: "/run/saltern",
 		Front:      Front{Addresses: []string{"0.0.0.0"}, PublishPort: 4505, RequestPort: 4506},
 		Master:     Master{Address: "127.0.0.1", PublishPort: 14505, RequestPort: 14506},
+		Peering:    Peering{NodePort: 4521, PoolPort: 4520},
 		LB:         LB{Enabled: true, ProxyProtocol: true, Balance: "leastconn"},
 		Storage:    Storage{Kind: LocalStorage, Volume: "cluster"},
 		Users:      Users{Master: "saltern-master", LB: "saltern-lb", Admin: "saltern"},
@@ -148,8 +164,8 @@ func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 // PKIDir holds the master's own keys, and the minions' as well unless they are
 // shared; see SharedPKIDir.
 func (s *Settings) PKIDir() string {
-	if s.OnVolume() {
-		return filepath.Join(s.DataDir, "pki") // has to be there while the volume hangs
+	if s.OnVolume() || s.Peering.Enabled {
+		return filepath.Join(s.DataDir, "pki") // each master's own; has to be there while the volume hangs
 	}
 	return s.SharedPKIDir()
 }
@@ -190,6 +206,20 @@ func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", 
 
 // LBConf is the generated configuration file of the load balancer.
 func (s *Settings) LBConf() string { return filepath.Join(s.DataDir, "etc", "lb.yaml") }
+
+// NodeDir holds what makes this node a member of its cluster: its own key, the
+// table of nodes, the cluster's secret. Mode 0700.
+func (s *Settings) NodeDir() string { return filepath.Join(s.DataDir, "node") }
+
+// SharedNodesDir holds the table of nodes on the shared storage.
+func (s *Settings) SharedNodesDir() string { return filepath.Join(s.Storage.Path, "nodes") }
+
+// ClusterConf is the part of the master's generated configuration that holds
+// the cluster's secret.
+func (s *Settings) ClusterConf() string { return filepath.Join(s.DataDir, "etc", "cluster.conf") }
+
+// NodeAddress is where the node API listens.
+func (s *Settings) NodeAddress() string { return join(s.Peering.Address, s.Peering.NodePort) }
 
 // CacheDir is the master's cachedir; it is this node's alone.
 func (s *Settings) CacheDir() string { return filepath.Join(s.DataDir, "cache") }
