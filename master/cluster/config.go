@@ -40,6 +40,9 @@ type Config struct {
 
 	// PlainPeers permits Salt's masters, which speak without TLS.
 	PlainPeers bool
+	// StateDir is a folder of this master alone for what it has promised
+	// Salt's masters; required with PlainPeers.
+	StateDir string
 
 	Logger *slog.Logger     // nil discards
 	Now    func() time.Time // nil means time.Now
@@ -107,6 +110,9 @@ func (c *Config) complete() error {
 		if err := wire.ValidPeer(peerName(p)); err != nil {
 			return fmt.Errorf("cluster_peers: %.60q: %w", p, err)
 		}
+	}
+	if c.PlainPeers && c.StateDir == "" {
+		return errors.New("cluster: no folder for what was promised to Salt's masters")
 	}
 	if c.Port == 0 {
 		c.Port = 4520

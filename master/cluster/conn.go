@@ -243,7 +243,12 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		}
 		m, err := parseOwn(rest, f.Data)
 		return p.verified(from, m, err)
-	case wire.KindRaft, wire.KindState:
+	case wire.KindRaft:
+		if p.consensus == nil {
+			return nil // not served
+		}
+		return p.consensus.take(k, rest, f.Data)
+	case wire.KindState:
 		return nil // not served
 	}
 	return errOwn

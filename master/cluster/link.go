@@ -372,6 +372,8 @@ func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
 			return buf, err
 		}
 		tag, data = wire.AnnounceTag(p.cfg.ID), wire.Announce{PeerID: p.cfg.ID, Entries: []wire.AnnounceEntry{e}}.Pack()
+	case wire.Raft:
+		tag, data = wire.RaftTag(m.Kind), m.Pack()
 	default:
 		if plain {
 			return buf, nil // Salt's masters do not know it

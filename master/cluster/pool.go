@@ -59,6 +59,7 @@ type Pool struct {
 
 	folderBusy atomic.Bool
 	inbox      *inbox
+	consensus  *consensus // nil without PlainPeers
 	count      counters
 }
 
@@ -140,6 +141,10 @@ func (p *Pool) open(ctx context.Context) error {
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.inbox = newInbox(p)
+	if cfg.PlainPeers {
+		p.consensus = newConsensus(p)
+		p.wg.Go(p.consensus.run)
+	}
 	p.wg.Go(p.ticks)
 	p.wg.Go(p.inbox.accept)
 	return nil
@@ -231,6 +236,9 @@ func (p *Pool) apply(h Handler, gen, seedGen uint64) {
 		}
 	}
 }
+
+// ID is the name of this master in the cluster.
+func (p *Pool) ID() string { return p.cfg.ID }
 
 // Identity is the key pair that minions know.
 func (p *Pool) Identity() auth.Identity { return p.identity }

@@ -99,7 +99,7 @@ func TestSaltJoins(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ids, port := hosts(t, 3)
-	permit := func(c *Config) { c.PlainPeers = true }
+	permit := func(c *Config) { c.PlainPeers, c.StateDir = true, t.TempDir() }
 	a, err := start(t, within(t), ids[0], port, 0, dir, permit)
 	must(t, err)
 	s := newSalt(t, ids[1], port, 1)
@@ -187,7 +187,7 @@ func TestSaltJoins(t *testing.T) {
 	fire(wire.RotateTag, wire.RotateEvent())
 	until(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
 	// One of ours joins through ours and knows the Salt master.
-	b, err := start(t, within(t), ids[2], port, 2, dir, func(c *Config) { c.PlainPeers, c.Peers = true, ids[:1] })
+	b, err := start(t, within(t), ids[2], port, 2, dir, func(c *Config) { c.PlainPeers, c.Peers, c.StateDir = true, ids[:1], t.TempDir() })
 	must(t, err)
 	until(t, "the Salt master at b", func() bool {
 		for _, p := range b.Status().Peers {

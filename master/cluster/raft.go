@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	mathrand "math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/raft"
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+)
+
+// maxRaft are the messages of the consensus that may wait; more are lost,
+// and sent again by their senders.
+const maxRaft = 256
+
+// consensus takes part in the consensus of Salt's masters as long as there
+// are any in the cluster, see package raft.
+type consensus struct {
+	p      *Pool
+	in     chan wire.Raft
+	status atomic.Pointer[raft.Status] // nil when it is not wanted
+	left   bool                        // the file was removed; of run alone
+}
+
+func newConsensus(p *Pool) *consensus { return &consensus{p: p, in: make(chan wire.Raft, maxRaft)} }
+
+// take queues a message, if who it names has sent it. Salt proves nothing
+// here, so that its address must do; nothing of ours depends on it.
+func (c *consensus) take(k *conn, kind string, data []byte) error {
+	m, err := wire.ParseRaft(kind, data)
+	if err != nil {
+		return err
+	}
+	from, ok := k.in.p.view.Load().rec.Member(m.Src)
+	if k.plain {
+		a, err := netip.ParseAddr(from.ID)
+		ok = ok && !from.Own && (err != nil || a.Unmap() == k.from)
+	} else {
+		me, member := k.member()
+		ok = ok && member && me.ID == from.ID
+	}
+	if !ok {
+		return fmt.Errorf("%w: of %s", wire.ErrProof, m.Src)
+	}
+	select {
+	case c.in <- m:
+	default:
+		c.p.count.dropped.Add(1)
+	}
+	return nil
+}
+
+func (c *consensus) file() string {
+	return filepath.Join(c.p.cfg.StateDir, ".cluster_raft."+c.p.cfg.ID)
+}
+
+// run works until the pool is closed.
+func (c *consensus) run() {
+	t := time.NewTicker(raft.Beat)
+	defer t.Stop()
+	var n *raft.Node
+	for {
+		var out []raft.Out
+		select {
+		case m := <-c.in:
+			if n == nil {
+				continue
+			}
+			out = n.Step(time.Now(), m)
+		case <-t.C:
+			members := c.members()
+			if members == nil {
+				n = nil
+				c.leave()
+				continue
+			}
+			if n == nil {
+				if n = c.join(); n == nil {
+					continue
+				}
+			}
+			_, own := c.p.Own()
+			out = n.Tick(time.Now(), members, own)
+			c.show(n.Status())
+		case <-c.p.ctx.Done():
+			return
+		}
+		if st, dirty := n.Dirty(); dirty {
+			if err := c.save(st); err != nil {
+				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.file(), "error", err)
+				n = nil // what is not kept must not be promised
+				continue
+			}
+		}
+		c.p.sendRaft(out)
+	}
+}
+
+func (c *consensus) show(s raft.Status) {
+	old := c.status.Swap(&s)
+	if old == nil || old.Leader != s.Leader || old.Role != s.Role || old.Commit != s.Commit {
+		c.p.log.Debug("consensus of Salt's masters", "role", s.Role, "leader", s.Leader, "term", s.Term, "index", s.Index, "commit", s.Commit,
+			"voters", s.Voters, "learners", s.Learners)
+	}
+}
+
+// members are the masters of the cluster, nil while none of Salt's is among
+// them or this master does not belong to it.
+func (c *consensus) members() []raft.Member {
+	v := c.p.view.Load()
+	if v.phase != node.Active {
+		return nil
+	}
+	var out []raft.Member
+	mixed := false
+	for _, m := range v.rec.Members {
+		mixed = mixed || !m.Own
+		out = append(out, raft.Member{ID: m.ID, Own: m.Own})
+	}
+	if !mixed {
+		return nil
+	}
+	return out
+}
+
+// leave ends our part when the last of Salt's masters has gone. The file goes
+// as well: a group that is made later begins anew.
+func (c *consensus) leave() {
+	if c.status.Swap(nil) != nil {
+		c.p.log.Info("no Salt master is left in the cluster")
+	}
+	if c.p.view.Load().phase == node.Active && !c.left {
+		c.left = true
+		if err := os.Remove(c.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.p.log.Warn("an old file cannot be removed", "path", c.file(), "error", err)
+		}
+	}
+}
+
+// join reads what this master has promised before; nil when that cannot be
+// read now.
+func (c *consensus) join() *raft.Node {
+	c.left = false
+	st, err := c.load()
+	if err != nil {
+		c.p.log.Error("what Salt's masters agreed on cannot be read; remove the file to begin anew", "path", c.file(), "error", err)
+		return nil
+	}
+	return raft.New(raft.Config{ID: c.p.cfg.ID, State: st, Token: token,
+		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) }})
+}
+
+// maxRaftFile bounds the file in bytes.
+const maxRaftFile = 8 << 20
+
+func (c *consensus) load() (raft.State, error) {
+	b, err := readRegular(c.file(), maxRaftFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return raft.State{}, nil
+	}
+	if err != nil {
+		return raft.State{}, err
+	}
+	return raft.ParseState(b)
+}
+
+func (c *consensus) save(st raft.State) error {
+	b, err := st.Pack()
+	if err != nil {
+		return err
+	}
+	if len(b) > maxRaftFile {
+		return fmt.Errorf("%d bytes are too many", len(b))
+	}
+	return crypt.WriteFile(c.file(), b, 0o600)
+}
+
+func (p *Pool) sendRaft(out []raft.Out) {
+	if len(out) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range out {
+		if l := p.links[o.To]; l != nil && l.up.Load() {
+			l.control(o.Msg)
+		}
+	}
+}

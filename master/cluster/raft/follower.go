@@ -1,0 +1,136 @@
+package raft
+
+import (
+	"slices"
+	"time"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/msgpack"
+)
+
+// Step takes a message of a member and returns what is to be sent. That Src
+// is who sent it has been looked at before.
+func (n *Node) Step(now time.Time, m wire.Raft) []Out {
+	if m.Group != groupName || !slices.ContainsFunc(n.members, func(o Member) bool { return o.ID == m.Src }) {
+		return nil
+	}
+	p := m.Payload
+	term := integer(p, "term", 0)
+	switch m.Kind {
+	case "pre-request-vote":
+		n.onPreVote(now, m.Src, term, p)
+	case "request-vote":
+		n.onVote(now, m.Src, term, p)
+	case "append-entries":
+		n.onAppend(now, m.Src, term, p)
+	case "install-snapshot":
+		// Salt 3008.3 never sends one. What we could not replicate further
+		// must not be taken; the leader sends entries instead.
+		n.send(m.Src, "install-snapshot-reply", msgpack.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
+	case "pre-request-vote-reply", "request-vote-reply":
+		n.onVoteReply(now, m, term)
+	case "append-entries-reply":
+		n.onAppendReply(now, m.Src, p)
+	}
+	return n.take()
+}
+
+// current tells whether a candidate's log has all that ours has.
+func (n *Node) current(p *msgpack.Map) bool {
+	term, index := integer(p, "last_log_term", 0), integer(p, "last_log_index", -1)
+	mine := n.termAt(n.last())
+	return term > mine || term == mine && index >= n.last()
+}
+
+// onPreVote changes nothing here (raft/node.py pre_request_vote).
+func (n *Node) onPreVote(now time.Time, from string, term int64, p *msgpack.Map) {
+	granted := term > n.st.Term && n.current(p) && n.role != leader && now.Sub(n.heard) >= lease
+	n.send(from, "pre-request-vote-reply", msgpack.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+}
+
+func (n *Node) onVote(now time.Time, from string, term int64, p *msgpack.Map) {
+	if term > n.st.Term {
+		n.follow(now, term)
+	}
+	granted := term == n.st.Term && n.role == follower && (n.st.Voted == "" || n.st.Voted == from) && n.current(p)
+	if granted {
+		n.st.Voted, n.dirty, n.heard = from, true, now
+	}
+	n.send(from, "request-vote-reply", msgpack.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+}
+
+func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
+	if term > n.st.Term {
+		n.follow(now, term)
+		return
+	}
+	pre := m.Kind == "pre-request-vote-reply"
+	if pre && n.role != asking || !pre && (n.role != candidate || term != n.st.Term) || !slices.Contains(n.electorate(), m.Src) {
+		return
+	}
+	granted := m.Payload.Bool("granted")
+	if n.found && !granted {
+		// It has a log, or a leader: the group exists.
+		n.role = follower
+		n.wait(now)
+		return
+	}
+	n.votes[m.Src] = granted
+	n.count(now)
+}
+
+// onAppend follows a leader (raft/node.py handle_append_entries).
+func (n *Node) onAppend(now time.Time, from string, term int64, p *msgpack.Map) {
+	prevIndex, prevTerm := integer(p, "prev_log_index", -1), integer(p, "prev_log_term", 0)
+	entries, ok := entriesOf(p, term)
+	success := false
+	if term >= n.st.Term && !(n.role == leader && term == n.st.Term) {
+		n.follow(now, term)
+		n.role, n.leader, n.heard = follower, from, now
+		success = ok && n.keep(prevIndex, prevTerm, entries)
+	}
+	if success {
+		n.commit = max(n.commit, min(integer(p, "leader_commit", -1), prevIndex+int64(len(entries))))
+		switch {
+		case n.commit >= n.last():
+			n.stuck = time.Time{}
+		case n.stuck.IsZero():
+			n.stuck = now
+		}
+	}
+	n.send(from, "append-entries-reply", msgpack.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
+		"sent_log_index", prevIndex+int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.st.Term, "success", success,
+		"conflict_index", n.last(), "conflict_term", n.st.Term))
+}
+
+// keep takes entries after prev, if that is what we have there.
+func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
+	if prev < -1 || prev > n.last() || prev >= 0 && n.termAt(prev) != prevTerm {
+		return false
+	}
+	if prev+1+int64(len(entries)) > maxEntries {
+		return false
+	}
+	for i, e := range entries {
+		at := prev + 1 + int64(i)
+		if at <= n.last() {
+			if n.termAt(at) == e.Term {
+				continue
+			}
+			n.st.Log = slices.Clone(n.st.Log[:at])
+		}
+		n.st.Log, n.dirty = append(n.st.Log, e), true
+	}
+	return true
+}
+
+func (n *Node) onAppendReply(now time.Time, from string, p *msgpack.Map) {
+	if t := integer(p, "our_term", 0); t > n.st.Term {
+		n.follow(now, t)
+		return
+	}
+	if n.role != leader || integer(p, "term", 0) != n.st.Term {
+		return
+	}
+	n.acknowledged(from, p.Bool("success"), integer(p, "sent_log_index", -1))
+}

@@ -1,0 +1,122 @@
+package raft
+
+import "slices"
+
+// beat sends every other master what it lacks, or nothing.
+func (n *Node) beat() {
+	voters, learners := n.group()
+	for _, id := range append(slices.Clone(voters), learners...) {
+		if id != n.cfg.ID {
+			n.appendTo(id)
+		}
+	}
+}
+
+func (n *Node) appendTo(id string) {
+	next, ok := n.next[id]
+	if !ok {
+		next = n.last() + 1
+		n.next[id], n.match[id] = next, -1
+	}
+	entries := n.st.Log[min(next, n.last()+1):]
+	if len(entries) > maxBatch {
+		entries = entries[:maxBatch]
+	}
+	n.send(id, "append-entries", appendRequest(n.cfg.ID, n.st.Term, n.termAt(next-1), next-1, n.commit, entries))
+}
+
+// acknowledged takes what a master says to an append.
+func (n *Node) acknowledged(id string, success bool, sent int64) {
+	if _, ok := n.next[id]; !ok || sent > n.last() {
+		return
+	}
+	if !success {
+		n.next[id] = max(0, n.next[id]-1)
+		return
+	}
+	n.match[id] = max(n.match[id], sent)
+	n.next[id] = n.match[id] + 1
+	n.advance()
+	n.reconcile()
+}
+
+// advance commits what a majority of the voters has and is of this term.
+func (n *Node) advance() {
+	voters, _ := n.group()
+	have := make([]int64, 0, len(voters))
+	for _, id := range voters {
+		m, ok := n.match[id]
+		switch {
+		case id == n.cfg.ID:
+			m = n.last()
+		case !ok:
+			m = -1
+		}
+		have = append(have, m)
+	}
+	if len(have) == 0 {
+		return
+	}
+	slices.Sort(have)
+	if i := have[(len(have)-1)/2]; i > n.commit && n.termAt(i) == n.st.Term {
+		n.commit = i
+	}
+}
+
+// reconcile brings the group in line with the cluster, one voter at a time,
+// each change when the one before is committed.
+func (n *Node) reconcile() {
+	if n.installed && n.commit < n.last() {
+		return
+	}
+	voters, learners := n.group()
+	switch {
+	case voters == nil: // the founding configuration
+		for _, m := range n.members {
+			voters = append(voters, m.ID)
+		}
+	case n.installed:
+		var changed bool
+		if voters, learners, changed = n.change(voters, learners); !changed {
+			return
+		}
+	}
+	n.installed = true
+	slices.Sort(voters)
+	slices.Sort(learners)
+	if len(n.st.Log) >= maxEntries {
+		return
+	}
+	n.st.Log = append(n.st.Log, Entry{Term: n.st.Term, Type: typeConfig, Cmd: config(voters, learners)})
+	n.dirty = true
+	n.advance()
+}
+
+// change finds the next step.
+func (n *Node) change(voters, learners []string) (v, l []string, changed bool) {
+	voters, learners = slices.Clone(voters), slices.Clone(learners)
+	member := func(id string) bool {
+		return slices.ContainsFunc(n.members, func(m Member) bool { return m.ID == id })
+	}
+	learners = slices.DeleteFunc(learners, func(id string) bool {
+		gone := !member(id)
+		changed = changed || gone
+		return gone
+	})
+	for _, m := range n.members {
+		if !slices.Contains(voters, m.ID) && !slices.Contains(learners, m.ID) {
+			learners, changed = append(learners, m.ID), true
+		}
+	}
+	for i, id := range voters {
+		if !member(id) && id != n.cfg.ID {
+			return slices.Delete(voters, i, i+1), learners, true
+		}
+	}
+	for i, id := range learners {
+		if m, ok := n.match[id]; id == n.cfg.ID || ok && m >= n.last() && m >= 0 {
+			return append(voters, id), slices.Delete(learners, i, i+1), true
+		}
+	}
+	return voters, learners, changed
+}

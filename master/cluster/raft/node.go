@@ -1,0 +1,290 @@
+package raft
+
+import (
+	"slices"
+	"time"
+
+	"saltern/master/cluster/wire"
+)
+
+// Times of the group. Salt's are 750 to 1500 ms for an election and 50 ms
+// between heartbeats.
+const (
+	// Beat is how often Tick should be called; a leader sends that often.
+	Beat = 100 * time.Millisecond
+	// lease is how long after a leader's message a pre-vote is denied.
+	lease = 750 * time.Millisecond
+	// patience is how long ours wait for another leader, at least; up to as
+	// long again is added at random.
+	patience = 4 * time.Second
+	// candidacy is how long a candidate waits for votes.
+	candidacy = time.Second
+)
+
+// bounds of what others may have us keep.
+const (
+	maxEntries = 1 << 14 // of the log; an entry is a change of the group
+	maxBatch   = 64      // entries in a message
+	maxGroup   = 64
+)
+
+// Types of entries (salt/cluster/consensus/raft/log.py LogEntryType). Only
+// configurations mean something to us; others are kept and handed on.
+const typeConfig = 1
+
+// Entry is an entry of the log. Its index is its place.
+type Entry struct {
+	Term, Type int64
+	Cmd        any // decoded
+}
+
+// State is what must be on disk before a message leaves.
+type State struct {
+	Term  int64
+	Voted string
+	Log   []Entry
+}
+
+// Member is a master of the cluster.
+type Member struct {
+	ID  string
+	Own bool // Saltern's
+}
+
+// Config of a Node. All fields but State are required.
+type Config struct {
+	ID    string
+	State State // as saved
+	// Token is another text each time, for the ids of messages.
+	Token func() string
+	// Jitter returns a duration below d.
+	Jitter func(d time.Duration) time.Duration
+}
+
+// Out is a message to be sent.
+type Out struct {
+	To  string
+	Msg wire.Raft
+}
+
+type role uint8
+
+const (
+	follower role = iota
+	asking        // for pre-votes
+	candidate
+	leader
+)
+
+func (r role) String() string {
+	return [...]string{"follower", "asking", "candidate", "leader"}[r]
+}
+
+// Node is the part of one master. It is for one goroutine.
+type Node struct {
+	cfg     Config
+	st      State
+	dirty   bool
+	out     []Out
+	members []Member
+	owner   bool
+
+	role   role
+	leader string
+	heard  time.Time // of a leader, or of a candidate that got our vote
+	commit int64     // index, -1 for none
+	stuck  time.Time // since when the leader's commit stands behind our log
+	until  time.Time // when to stand, or to give a candidacy up
+
+	votes     map[string]bool
+	found     bool // the candidacy founds the group
+	next      map[string]int64
+	match     map[string]int64
+	installed bool // the configuration of this term is proposed
+}
+
+// New makes a node.
+func New(cfg Config) *Node {
+	return &Node{cfg: cfg, st: cfg.State, commit: -1}
+}
+
+// Dirty tells whether State must be saved before messages are sent, and
+// counts it as saved.
+func (n *Node) Dirty() (State, bool) {
+	d := n.dirty
+	n.dirty = false
+	return n.st, d
+}
+
+// Status is what people want to know.
+type Status struct {
+	Role, Leader  string
+	Term          int64
+	Index, Commit int64
+	Voters        []string
+	Learners      []string
+}
+
+// Status returns the state for people.
+func (n *Node) Status() Status {
+	v, l := n.group()
+	return Status{Role: n.role.String(), Leader: n.leader, Term: n.st.Term, Index: n.last(), Commit: n.commit, Voters: v, Learners: l}
+}
+
+// last is the index of the last entry, -1 for none.
+func (n *Node) last() int64 { return int64(len(n.st.Log)) - 1 }
+
+// termAt is the term of an entry, 0 for none.
+func (n *Node) termAt(i int64) int64 {
+	if i < 0 || i > n.last() {
+		return 0
+	}
+	return n.st.Log[i].Term
+}
+
+// group is the newest configuration in the log, committed or not, as with
+// Salt (raft/node.py on_config_change).
+func (n *Node) group() (voters, learners []string) {
+	for i := len(n.st.Log) - 1; i >= 0; i-- {
+		if v, l, ok := configOf(n.st.Log[i]); ok {
+			return v, l
+		}
+	}
+	return nil, nil
+}
+
+// electorate are the voters besides us.
+func (n *Node) electorate() []string {
+	voters, _ := n.group()
+	if voters == nil {
+		for _, m := range n.members {
+			voters = append(voters, m.ID)
+		}
+	}
+	var out []string
+	for _, v := range voters {
+		if v != n.cfg.ID {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Tick tells the time, the members of the cluster and whether this master
+// owns what only one of ours may do.
+func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
+	n.members, n.owner = members, owner
+	if n.until.IsZero() {
+		n.wait(now)
+	}
+	switch {
+	case n.role == leader:
+		n.reconcile()
+		n.beat()
+	case now.Before(n.until):
+	case n.role == candidate || n.role == asking:
+		n.role = follower
+		n.wait(now)
+	case n.mayStand(now):
+		if n.stuck.IsZero() {
+			n.ask(now)
+		} else {
+			n.stand(now) // the followers of that leader would say no
+		}
+	default:
+		n.wait(now)
+	}
+	return n.take()
+}
+
+func (n *Node) take() []Out {
+	out := n.out
+	n.out = nil
+	return out
+}
+
+// wait sets the time of the next look.
+func (n *Node) wait(now time.Time) { n.until = now.Add(patience + n.cfg.Jitter(patience)) }
+
+// mayStand tells whether a leader is wanted and we may be it.
+func (n *Node) mayStand(now time.Time) bool {
+	led := now.Sub(n.heard) < patience
+	if !led {
+		n.stuck = time.Time{}
+	}
+	if led && (n.stuck.IsZero() || now.Sub(n.stuck) < patience) {
+		return false
+	}
+	voters, _ := n.group()
+	n.found = voters == nil
+	if n.found {
+		return n.owner && !led && len(n.members) > 1
+	}
+	return slices.Contains(voters, n.cfg.ID)
+}
+
+// ask begins with the question whether others would vote for us.
+func (n *Node) ask(now time.Time) {
+	n.role, n.votes = asking, map[string]bool{}
+	n.until = now.Add(candidacy)
+	n.toVoters("pre-request-vote", n.st.Term+1)
+	n.count(now)
+}
+
+// stand asks for votes.
+func (n *Node) stand(now time.Time) {
+	n.role, n.votes = candidate, map[string]bool{}
+	n.until = now.Add(candidacy)
+	n.setTerm(n.st.Term + 1)
+	n.st.Voted, n.dirty = n.cfg.ID, true
+	n.toVoters("request-vote", n.st.Term)
+	n.count(now)
+}
+
+func (n *Node) toVoters(kind string, term int64) {
+	for _, id := range n.electorate() {
+		n.send(id, kind, voteRequest(n.cfg.ID, term, n.termAt(n.last()), n.last()))
+	}
+}
+
+// count looks whether a majority is for us.
+func (n *Node) count(now time.Time) {
+	yes, all := 1, len(n.electorate())+1
+	for _, v := range n.votes {
+		if v {
+			yes++
+		}
+	}
+	if 2*yes <= all {
+		return
+	}
+	if n.role == asking {
+		n.stand(now)
+		return
+	}
+	n.lead()
+}
+
+func (n *Node) lead() {
+	n.role, n.leader, n.installed = leader, n.cfg.ID, false
+	n.next, n.match = map[string]int64{}, map[string]int64{}
+	n.stuck = time.Time{}
+	n.reconcile()
+	n.beat()
+}
+
+// setTerm takes a higher term; the vote was for the one before.
+func (n *Node) setTerm(t int64) {
+	if t > n.st.Term {
+		n.st.Term, n.st.Voted, n.dirty = t, "", true
+	}
+}
+
+// follow makes us a follower; who is the leader is not known yet.
+func (n *Node) follow(now time.Time, term int64) {
+	n.setTerm(term)
+	if n.role != follower {
+		n.role = follower
+		n.wait(now)
+	}
+}

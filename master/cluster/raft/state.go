@@ -1,0 +1,53 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/msgpack"
+)
+
+var errState = errors.New("bad state of the consensus")
+
+// Pack writes the state as it is kept on disk.
+func (s State) Pack() ([]byte, error) {
+	log := make([]any, len(s.Log))
+	for i, e := range s.Log {
+		log[i] = []any{e.Term, e.Type, e.Cmd}
+	}
+	b, err := msgpack.Marshal(msgpack.NewMap("term", s.Term, "voted", s.Voted, "log", log), msgpack.Modern)
+	if err != nil {
+		return nil, fmt.Errorf("packing the state of the consensus: %w", err)
+	}
+	return b, nil
+}
+
+// ParseState reads what Pack has written.
+func ParseState(b []byte) (State, error) {
+	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 64, Nodes: 1 << 20})
+	if err != nil {
+		return State{}, fmt.Errorf("%w: %w", errState, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return State{}, errState
+	}
+	s := State{Term: integer(m, "term", -1), Voted: m.Str("voted")}
+	if s.Term < 0 || s.Voted != "" && wire.ValidPeer(s.Voted) != nil || len(m.List("log")) > maxEntries {
+		return State{}, errState
+	}
+	for _, v := range m.List("log") {
+		l, ok := v.([]any)
+		if !ok || len(l) != 3 {
+			return State{}, errState
+		}
+		term, ok1 := l[0].(int64)
+		kind, ok2 := l[1].(int64)
+		if !ok1 || !ok2 || term > s.Term {
+			return State{}, errState
+		}
+		s.Log = append(s.Log, Entry{Term: term, Type: kind, Cmd: l[2]})
+	}
+	return s, nil
+}
