@@ -44,6 +44,7 @@ does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
 	root.SetVersionTemplate("applianced {{.Version}}\n")
 	root.AddCommand(runCommand(&f), statusCommand(&f), logsCommand(&f), restartCommand(&f), reloadCommand(&f),
 		configCommand(&f), lbCommand(&f), versionCommand())
+	root.AddCommand(terminalCommands(&f)...)
 	return root
 }
 

@@ -82,6 +82,9 @@ func violation(from, to string) string {
 			}
 		}
 	}
+	if in(from, "tui") && !in(to, "tui") && !slices.Contains([]string{"supervisor/setup", "supervisor/status", "supervisor/api"}, to) {
+		return "tui knows the supervisor by its local API only"
+	}
 	if in(from, "master") && from != "master" && to == "master" {
 		return "only commands import the composition root of the master"
 	}
@@ -116,6 +119,8 @@ func TestRules(t *testing.T) {
 		{"saltern/supervisor/status", "saltern/lbproxy", false},
 		{"saltern/supervisor", "saltern/master/keys", true},
 		{"saltern/tui", "saltern/master/jobs", true},
+		{"saltern/tui", "saltern/supervisor/api", false},
+		{"saltern/tui", "saltern/supervisor/settings", true},
 		{"saltern/lbproxy", "saltern/cmd/applianced", true},
 		{"saltern/lbproxy", "saltern/master/msgpack", false},
 		{"saltern/lbproxy", "saltern/master/keys", true},

@@ -1,0 +1,102 @@
+package tui
+
+import (
+	"strings"
+
+	"saltern/supervisor/setup"
+)
+
+// The ways to join, and the kinds of storage that are offered beside disks.
+const (
+	byString = "string"
+	byPeers  = "peers"
+
+	methodKeep   = ""
+	methodDHCP   = "dhcp"
+	methodStatic = "static"
+
+	systemDisk = "system"
+	sharedDir  = "directory"
+)
+
+// draft is what was typed so far, field by field.
+type draft struct {
+	mode string
+
+	iface, method, address, gateway, dns string
+
+	sshKey, password, again string
+
+	cluster, node, peerAddress string
+	how, joinString            string
+	peers, secret              string
+
+	storage   string // a device, systemDisk or sharedDir
+	sharedDir string
+	erase     bool
+
+	virtual string
+}
+
+// newDraft starts from what the machine has.
+func newDraft(f setup.Facts) draft {
+	d := draft{mode: string(setup.Form), how: byString, node: f.Hostname, storage: systemDisk}
+	for _, i := range f.Interfaces {
+		if i.Default || d.iface == "" {
+			d.iface = i.Name
+		}
+	}
+	for _, k := range f.Disks {
+		if k.Empty {
+			d.storage = k.Path
+			break
+		}
+	}
+	return d
+}
+
+// answers puts the draft into the form that the supervisor understands.
+// Fields of ways not taken are left out.
+func (d *draft) answers() setup.Answers {
+	a := setup.Answers{Mode: setup.Mode(d.mode), Node: trim(d.node), Address: trim(d.peerAddress), Virtual: trim(d.virtual)}
+	a.Admin.Password = d.password
+	if k := trim(d.sshKey); k != "" {
+		a.Admin.SSHKeys = []string{k}
+	}
+	a.Network = d.network()
+	switch {
+	case a.Mode == setup.Form:
+		a.Cluster, a.Secret = trim(d.cluster), d.secret
+	case d.how == byString:
+		a.JoinString = trim(d.joinString)
+	default:
+		a.Cluster, a.Peers, a.Secret = trim(d.cluster), list(d.peers), d.secret
+	}
+	switch d.storage {
+	case systemDisk:
+	case sharedDir:
+		a.Storage = setup.Storage{Kind: "directory", Path: trim(d.sharedDir)}
+	default:
+		a.DataDisk, a.EraseDisk = d.storage, d.erase
+	}
+	return a
+}
+
+func (d *draft) network() setup.Network {
+	n := setup.Network{}
+	if d.method == methodKeep {
+		return n
+	}
+	n.Interface, n.Method = d.iface, d.method
+	if d.method == methodStatic {
+		n.Address, n.Gateway, n.DNS = trim(d.address), trim(d.gateway), list(d.dns)
+	}
+	return n
+}
+
+func trim(s string) string { return strings.TrimSpace(s) }
+
+// list splits at commas and spaces.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+}

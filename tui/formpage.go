@@ -1,0 +1,179 @@
+package tui
+
+import (
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/huh/v2"
+
+	"saltern/supervisor/setup"
+)
+
+// maxInput bounds what a field takes: the longest are SSH keys.
+const maxInput = 16 << 10
+
+// formPage asks for some answers. When its form is complete the supervisor
+// validates all answers; faults of this page's fields keep it open and are
+// shown at the fields.
+type formPage struct {
+	name   string
+	intro  string
+	fields func(w *Wizard, f *fieldMaker) []huh.Field
+	when   func(w *Wizard) bool // nil: always
+	check  func(d *draft) []setup.Fault
+
+	form   *huh.Form
+	own    []string // the fields on the page, in their order
+	faults map[string]string
+	last   string // what was drawn last: a completed form draws nothing
+}
+
+// fieldMaker makes fields that show their fault and remembers their names.
+type fieldMaker struct{ p *formPage }
+
+func (f *fieldMaker) note(field, hint string) string {
+	f.p.own = append(f.p.own, field)
+	if m := f.p.faults[field]; m != "" {
+		return "! " + strings.Join(wrap(m, 70), "\n  ")
+	}
+	return hint
+}
+
+func (f *fieldMaker) input(field, title, hint string, v *string) *huh.Input {
+	return huh.NewInput().Key(field).Title(title).Description(f.note(field, hint)).CharLimit(maxInput).Prompt("> ").Value(v)
+}
+
+func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
+	return f.input(field, title, hint, v).EchoMode(huh.EchoModePassword)
+}
+
+func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
+	return huh.NewSelect[string]().Key(field).Title(title).Description(f.note(field, hint)).Options(options...).Value(v)
+}
+
+func (f *fieldMaker) yesNo(field, title, hint string, v *bool) *huh.Select[bool] {
+	return huh.NewSelect[bool]().Key(field).Title(title).Description(f.note(field, hint)).
+		Options(huh.NewOption("no", false), huh.NewOption("yes", true)).Value(v)
+}
+
+func (p *formPage) title() string { return p.name }
+
+func (p *formPage) applies(w *Wizard) bool { return p.when == nil || p.when(w) }
+
+func (p *formPage) enter(w *Wizard) tea.Cmd {
+	p.faults = nil
+	return p.build(w)
+}
+
+// build makes the form anew from the draft, with the faults known, and puts
+// the cursor on the first faulty field.
+func (p *formPage) build(w *Wizard) tea.Cmd {
+	p.own = nil
+	fields := p.fields(w, &fieldMaker{p})
+	p.form = huh.NewForm(huh.NewGroup(fields...)).WithShowHelp(false).WithShowErrors(false).
+		WithTheme(huh.ThemeFunc(plainTheme)).WithKeyMap(formKeys())
+	p.resize(w)
+	cmds := []tea.Cmd{p.form.Init()}
+	for i, name := range p.own {
+		if p.faults[name] != "" {
+			for range i {
+				cmds = append(cmds, p.form.NextField())
+			}
+			break
+		}
+	}
+	return tea.Batch(cmds...)
+}
+
+func (p *formPage) resize(w *Wizard) {
+	b := w.size.body()
+	p.form.WithWidth(b.width).WithHeight(max(3, b.height-p.introHeight(b.width)))
+}
+
+func (p *formPage) introHeight(width int) int {
+	if p.intro == "" {
+		return 1
+	}
+	return len(wrap(p.intro, width)) + 2
+}
+
+func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case validated:
+		return p.validated(w, msg)
+	case tea.WindowSizeMsg:
+		p.resize(w)
+		return nil
+	case tea.KeyPressMsg:
+		if msg.String() == "esc" {
+			return w.back()
+		}
+		w.message = ""
+	}
+	if w.busy != "" {
+		return nil
+	}
+	_, cmd := p.form.Update(msg)
+	if p.form.State != huh.StateCompleted {
+		return cmd
+	}
+	if p.check != nil {
+		if faults := p.check(&w.draft); len(faults) > 0 {
+			return p.show(w, faults)
+		}
+	}
+	return w.validate()
+}
+
+func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
+	if msg.err != nil {
+		w.message = "The answers could not be checked: " + clean(msg.err.Error())
+		return p.build(w)
+	}
+	return p.show(w, msg.faults)
+}
+
+// show goes on when none of the faults is this page's.
+func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
+	p.faults = map[string]string{}
+	for _, f := range faults {
+		for _, name := range p.own {
+			if p.faults[name] == "" && about(f.Field, name) {
+				p.faults[name] = f.Message
+				break
+			}
+		}
+	}
+	if len(p.faults) == 0 {
+		return w.forward()
+	}
+	w.message = "Please correct what is marked with an exclamation mark."
+	return p.build(w)
+}
+
+func (p *formPage) view(w *Wizard) string {
+	var head string
+	if p.intro != "" {
+		head = "\n" + paragraph("", p.intro, w.size.body().width) + "\n\n"
+	} else {
+		head = "\n"
+	}
+	if v := p.form.View(); v != "" {
+		p.last = v
+	}
+	return head + p.last
+}
+
+func (p *formPage) keys(w *Wizard) string {
+	keys := "Enter: next   Tab, arrows: move   "
+	if !w.first() {
+		keys += "Esc: page before   "
+	}
+	return keys + "Ctrl-C: leave"
+}
+
+// about reports whether a fault of field belongs to the field named: it is the
+// same, one of its parts (storage.path, peers[1]), or what it is part of.
+func about(field, name string) bool {
+	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") || strings.HasPrefix(name, field+".")
+}

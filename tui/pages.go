@@ -1,0 +1,176 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"charm.land/huh/v2"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
+
+// pages are the wizard's, in their order.
+func pages() []page {
+	return []page{
+		&formPage{name: "Welcome", fields: modeFields,
+			intro: "This machine becomes a node of a Salt master that goes on when a node is lost. Nothing is changed before you have seen all answers once more."},
+		&formPage{name: "Network", fields: networkFields, when: func(w *Wizard) bool { return w.facts.Managed },
+			intro: "A change is tried first, and taken back after 60 seconds unless you confirm it."},
+		&formPage{name: "Fixed address", fields: staticFields,
+			when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }},
+		&trialPage{},
+		&formPage{name: "Administrator", fields: adminFields, check: samePassword,
+			intro: "How you get in later: with an SSH key, with a password for the account admin, or both."},
+		&formPage{name: "Cluster", fields: formFields, when: forming},
+		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
+		&formPage{name: "Join string", fields: joinStringFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
+		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
+		&formPage{name: "Storage", fields: storageFields,
+			intro: "Keys, files and pillars of the cluster are kept on every node, best on a disk of their own."},
+		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded},
+		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir }},
+		&formPage{name: "Virtual address", fields: virtualFields,
+			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
+		&preflightPage{},
+		&reviewPage{},
+		&progressPage{},
+	}
+}
+
+func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
+		huh.NewOption("form a new cluster (this is its first node)", string(setup.Form)),
+		huh.NewOption("join a cluster that exists", string(setup.Join)))}
+}
+
+func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
+	var options []huh.Option[string]
+	for _, i := range w.facts.Interfaces {
+		line := clean(i.Name) + "  " + clean(i.MAC)
+		switch {
+		case len(i.Addresses) > 0:
+			line += "  " + clean(strings.Join(i.Addresses, ", "))
+		case !i.Up:
+			line += "  no cable"
+		}
+		options = append(options, huh.NewOption(clip(line, 70), i.Name))
+	}
+	method := f.choice("network.method", "Addresses", "", &w.draft.method,
+		huh.NewOption("leave as it is", methodKeep),
+		huh.NewOption("from a DHCP server", methodDHCP),
+		huh.NewOption("fixed", methodStatic))
+	if len(options) < 2 {
+		return []huh.Field{method}
+	}
+	return []huh.Field{f.choice("network.interface", "Interface", "", &w.draft.iface, options...), method}
+}
+
+func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{
+		f.input("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.address),
+		f.input("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.gateway),
+		f.input("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.dns),
+	}
+}
+
+func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{
+		f.input("admin.ssh_keys", "SSH public key", "one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
+		f.secret("admin.password", "Password", "for the console and SSH; may be empty when there is a key", &w.draft.password),
+		f.secret("again", "Password once more", "", &w.draft.again),
+	}
+}
+
+func samePassword(d *draft) []setup.Fault {
+	if d.password == d.again {
+		return nil
+	}
+	return []setup.Fault{{Field: "again", Message: "the two passwords differ"}}
+}
+
+func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
+	return []huh.Field{
+		f.input("node", "Name of this node", "unique in the cluster, for example sca-1; it cannot be changed later", &w.draft.node),
+		f.input("address", "Address for the other nodes", "an IP address of this machine; empty: "+w.defaultAddress(), &w.draft.peerAddress),
+	}
+}
+
+// defaultAddress words what is taken when no address is given.
+func (w *Wizard) defaultAddress() string {
+	for _, i := range w.facts.Interfaces {
+		if i.Default && len(i.Addresses) > 0 {
+			a, _, _ := strings.Cut(i.Addresses[0], "/")
+			return clean(a)
+		}
+	}
+	return "that of the default route"
+}
+
+func formFields(w *Wizard, f *fieldMaker) []huh.Field {
+	first := f.input("cluster_id", "Name of the cluster", "letters, digits, dots and dashes, for example prod-eu", &w.draft.cluster)
+	return append(append([]huh.Field{first}, w.nodeFields(f)...),
+		f.secret("secret", "Secret of the cluster", "empty: a good one is made and shown once, at the end", &w.draft.secret))
+}
+
+func joinHowFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return append([]huh.Field{f.choice("how", "What do you have from the cluster?", "", &w.draft.how,
+		huh.NewOption("a join string (on one of its nodes: applianced join-string)", byString),
+		huh.NewOption("addresses of its nodes and its secret", byPeers))}, w.nodeFields(f)...)
+}
+
+func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{f.secret("join", "Join string", "begins with sca1. and is not shown while you type or paste", &w.draft.joinString)}
+}
+
+func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{
+		f.input("cluster_id", "Name of the cluster", "as it was given on its first node", &w.draft.cluster),
+		f.input("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough", &w.draft.peers),
+		f.secret("secret", "Secret of the cluster", "not shown while you type", &w.draft.secret),
+	}
+}
+
+func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
+	var options []huh.Option[string]
+	for _, d := range w.facts.Disks {
+		line := fmt.Sprintf("disk %s, %s %s", clean(d.Path), status.Size(d.Size), clean(d.Model))
+		if !d.Empty {
+			line += " (not empty: " + clean(d.Why) + ")"
+		}
+		options = append(options, huh.NewOption(clip(strings.TrimSpace(line), 72), d.Path))
+	}
+	options = append(options, huh.NewOption("the system disk (for trials and small clusters)", systemDisk),
+		huh.NewOption("a directory that all nodes share already, for example by NFS", sharedDir))
+	return []huh.Field{f.choice("data_disk", "Where", "", &w.draft.storage, options...)}
+}
+
+// eraseNeeded reports whether the disk chosen has something on it.
+func eraseNeeded(w *Wizard) bool {
+	for _, d := range w.facts.Disks {
+		if d.Path == w.draft.storage {
+			return !d.Empty
+		}
+	}
+	return false
+}
+
+func eraseFields(w *Wizard, f *fieldMaker) []huh.Field {
+	why := "something"
+	for _, d := range w.facts.Disks {
+		if d.Path == w.draft.storage {
+			why = clean(d.Why)
+		}
+	}
+	return []huh.Field{f.yesNo("erase_data_disk", "Erase "+clean(w.draft.storage)+"?", "There is on it: "+why+". All of it would be lost.", &w.draft.erase)}
+}
+
+func sharedFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{f.input("storage", "Directory", "an absolute path, mounted on all nodes", &w.draft.sharedDir)}
+}
+
+func virtualFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{f.input("virtual_address", "Virtual address", "a free IP address of the same network; empty: none", &w.draft.virtual)}
+}

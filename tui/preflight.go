@@ -1,0 +1,122 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+)
+
+// preflightPage has the answers checked against the world before anything is
+// changed.
+type preflightPage struct {
+	checks []setup.Check
+	done   bool
+	from   int // first line shown
+}
+
+type preflighted struct {
+	turn   int
+	checks []setup.Check
+	err    error
+}
+
+func (p *preflightPage) title() string          { return "Preflight" }
+func (p *preflightPage) applies(w *Wizard) bool { return true }
+
+func (p *preflightPage) enter(w *Wizard) tea.Cmd {
+	p.checks, p.done, p.from = nil, false, 0
+	w.busy = "Checking; this takes up to a minute ..."
+	turn, a := w.turn, w.draft.answers()
+	return func() tea.Msg {
+		c, err := w.api.SetupPreflight(w.ctx, a)
+		return preflighted{turn, c, err}
+	}
+}
+
+// passed reports whether the set-up may go on.
+func (p *preflightPage) passed() bool {
+	for _, c := range p.checks {
+		if c.Result == setup.Fail {
+			return false
+		}
+	}
+	return p.done
+}
+
+func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case preflighted:
+		if msg.turn != w.turn {
+			return nil
+		}
+		w.busy, p.checks, p.done = "", msg.checks, msg.err == nil
+		switch {
+		case msg.err != nil:
+			w.message = "The checks could not be made: " + clean(msg.err.Error())
+		case p.passed():
+			w.message = "All is well enough to go on."
+		default:
+			w.message = "Something must be mended first: see the hints."
+		}
+	case tea.KeyPressMsg:
+		switch key := msg.String(); {
+		case key == "esc":
+			return w.back()
+		case w.busy != "":
+		case key == "r":
+			return w.show()
+		case key == "enter" && p.passed():
+			return w.forward()
+		case key == "down":
+			p.from++
+		case key == "up":
+			p.from = max(0, p.from-1)
+		}
+	}
+	return nil
+}
+
+func (p *preflightPage) view(w *Wizard) string {
+	if w.busy != "" {
+		return "\nClock, name, addresses, ports to and from the peers, MTU, version, disk and the\ncluster's proof are looked at."
+	}
+	b := w.size.body()
+	var lines []string
+	for _, c := range p.checks {
+		text := c.What
+		if text == "" {
+			text = c.Name
+		}
+		if c.Detail != "" {
+			text += ": " + c.Detail
+		}
+		lines = append(lines, strings.Split(paragraph(fmt.Sprintf("[%-4s] ", c.Result), text, b.width), "\n")...)
+		if c.Hint != "" && (c.Result == setup.Fail || c.Result == setup.Warn) {
+			lines = append(lines, strings.Split(paragraph("       -> ", c.Hint, b.width), "\n")...)
+		}
+	}
+	return "\n" + scrolled(lines, &p.from, b.height-1)
+}
+
+// scrolled gives the lines from *from on that fit, and keeps *from in range.
+func scrolled(lines []string, from *int, room int) string {
+	*from = max(0, min(*from, len(lines)-room))
+	if len(lines) <= room {
+		return strings.Join(lines, "\n")
+	}
+	part := append([]string{}, lines[*from:*from+room]...)
+	if *from+room < len(lines) {
+		part[room-1] = fmt.Sprintf("  ... %d more lines (arrow down)", len(lines)-*from-room+1)
+	}
+	return strings.Join(part, "\n")
+}
+
+func (p *preflightPage) keys(*Wizard) string {
+	if p.passed() {
+		return "Enter: next   r: check again   Esc: page before   Ctrl-C: leave"
+	}
+	return "r: check again   Esc: page before   Ctrl-C: leave"
+}

@@ -1,0 +1,157 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/status"
+)
+
+const progressTitle = "Set-up"
+
+// progressPage shows how the set-up goes, why it stopped, or what to do with
+// the node that is ready.
+type progressPage struct{ from int }
+
+// told is the answer to retry and back.
+type told struct {
+	turn int
+	err  error
+}
+
+func (p *progressPage) title() string         { return progressTitle }
+func (p *progressPage) applies(*Wizard) bool  { return true }
+func (p *progressPage) enter(*Wizard) tea.Cmd { p.from = 0; return nil }
+
+func (p *progressPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case told:
+		if msg.turn != w.turn {
+			return nil
+		}
+		w.busy = ""
+		if msg.err != nil {
+			w.message = clean(msg.err.Error())
+		}
+		return w.poll(false, false)
+	case tea.KeyPressMsg:
+		return p.key(w, msg.String())
+	}
+	return nil
+}
+
+func (p *progressPage) key(w *Wizard, key string) tea.Cmd {
+	f := w.progress.Failure
+	turn := w.turn
+	switch {
+	case key == "down":
+		p.from++
+	case key == "up":
+		p.from = max(0, p.from-1)
+	case w.Ready() && key == "enter":
+		return tea.Quit
+	case w.busy != "" || f == nil:
+	case key == "r":
+		w.busy = "Trying again ..."
+		return func() tea.Msg { return told{turn, w.api.SetupRetry(w.ctx)} }
+	case key == "b" && f.Back:
+		w.busy = "Going back to the answers ..."
+		return func() tea.Msg { return told{turn, w.api.SetupBack(w.ctx)} }
+	}
+	return nil
+}
+
+func (p *progressPage) view(w *Wizard) string {
+	b := w.size.body()
+	text := w.steps()
+	if w.Ready() {
+		text = w.done()
+	}
+	return "\n" + scrolled(strings.Split(text, "\n"), &p.from, b.height-1)
+}
+
+// steps words the steps and the failure, if any.
+func (w *Wizard) steps() string {
+	width := w.size.body().width
+	var lines []string
+	lines = append(lines, bold.Render("State: "+clean(string(w.progress.State))), "")
+	for _, s := range w.progress.Steps {
+		mark, text := stepMark(s.State), s.Name
+		if s.Message != "" && s.State != "todo" {
+			text += ": " + s.Message
+		}
+		lines = append(lines, paragraph(fmt.Sprintf("[%-4s] ", mark), text, width))
+	}
+	f := w.progress.Failure
+	switch {
+	case w.progress.State != status.SetupFailed:
+	case f == nil:
+		lines = append(lines, paragraph("", "The configuration of this node is wrong. What is wrong is told by: applianced status", width))
+	default:
+		lines = append(lines, "", paragraph("Failed: ", f.Tried, width), paragraph("Cause:  ", f.Cause, width))
+		for i, c := range f.Check {
+			head := "        "
+			if i == 0 {
+				head = "Check:  "
+			}
+			lines = append(lines, paragraph(head, c, width))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func stepMark(state string) string {
+	switch state {
+	case "done":
+		return "done"
+	case "doing":
+		return "..."
+	case "failed":
+		return "FAIL"
+	}
+	return ""
+}
+
+// done is the last page.
+func (w *Wizard) done() string {
+	width := w.size.body().width
+	d := w.progress.Done
+	lines := []string{bold.Render("This node is " + clean(string(w.progress.State)) + ".")}
+	if d == nil {
+		return lines[0]
+	}
+	lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "", "In each minion's /etc/salt/minion.d/master.conf:")
+	for _, l := range strings.Split(strings.TrimRight(d.MinionConf, "\n"), "\n") {
+		lines = append(lines, "    "+clip(clean(l), width-4))
+	}
+	if d.JoinString != "" {
+		lines = append(lines, "", "The next node joins with this string. It is secret, and shown only now:")
+		for s := clean(d.JoinString); s != ""; {
+			n := min(len(s), width-4)
+			lines = append(lines, "    "+s[:n])
+			s = s[n:]
+		}
+	}
+	if len(d.BackUp) > 0 {
+		lines = append(lines, "", "Keep a copy elsewhere of:")
+		for _, b := range d.BackUp {
+			lines = append(lines, paragraph("  - ", b, width))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (p *progressPage) keys(w *Wizard) string {
+	f := w.progress.Failure
+	switch {
+	case w.Ready():
+		return "Enter: to the console page   arrows: scroll"
+	case w.progress.State == status.SetupFailed && f != nil && f.Back:
+		return "r: try again   b: back to the answers   Ctrl-C: leave"
+	case w.progress.State == status.SetupFailed && f != nil:
+		return "r: try again   Ctrl-C: leave"
+	}
+	return "The set-up goes on by itself.   Ctrl-C: leave this page"
+}

@@ -1,0 +1,158 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+)
+
+func pageOf(n, all int) string { return fmt.Sprintf("  (%d of %d)", n, all) }
+
+// reviewPage shows all answers once more. Only here something is started.
+type reviewPage struct {
+	faults []setup.Fault
+	valid  bool
+}
+
+type startedMsg struct {
+	turn int
+	err  error
+}
+
+func (p *reviewPage) title() string          { return "Review" }
+func (p *reviewPage) applies(w *Wizard) bool { return true }
+
+func (p *reviewPage) enter(w *Wizard) tea.Cmd {
+	p.faults, p.valid = nil, false
+	return w.validate()
+}
+
+func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case validated:
+		p.faults, p.valid = msg.faults, msg.err == nil && len(msg.faults) == 0
+		if msg.err != nil {
+			w.message = "The answers could not be checked: " + clean(msg.err.Error())
+		}
+	case startedMsg:
+		if msg.turn != w.turn {
+			return nil
+		}
+		w.busy = ""
+		if msg.err != nil {
+			w.message = "Not started: " + clean(msg.err.Error())
+			return nil
+		}
+		w.draft.secret, w.draft.joinString, w.draft.password, w.draft.again = "", "", "", ""
+		return w.poll(false, false)
+	case tea.KeyPressMsg:
+		switch {
+		case w.busy != "":
+		case msg.String() == "esc":
+			return w.back()
+		case msg.String() == "enter" && p.valid:
+			w.busy = "Starting ..."
+			turn, a := w.turn, w.draft.answers()
+			return func() tea.Msg { return startedMsg{turn, w.api.SetupStart(w.ctx, a)} }
+		case msg.String() == "enter":
+			return w.validate()
+		}
+	}
+	return nil
+}
+
+func (p *reviewPage) view(w *Wizard) string {
+	width := w.size.body().width
+	if len(p.faults) > 0 {
+		lines := []string{"", "These answers do not go together:", ""}
+		for _, f := range p.faults {
+			lines = append(lines, paragraph("  ! ", f.Field+": "+f.Message, width))
+		}
+		return strings.Join(lines, "\n")
+	}
+	lines := []string{"", bold.Render("This will be done:"), ""}
+	for _, r := range summary(w.checked, &w.draft) {
+		lines = append(lines, paragraph(fmt.Sprintf("  %-22s", r[0]), r[1], width))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// summary words the answers; secrets are not among them.
+func summary(a setup.Answers, d *draft) [][2]string {
+	var rows [][2]string
+	row := func(name, value string) {
+		if value != "" {
+			rows = append(rows, [2]string{name, value})
+		}
+	}
+	if a.Mode == setup.Form {
+		row("Form the cluster", a.Cluster)
+	} else {
+		name := a.Cluster
+		if name == "" {
+			name = "that of the join string"
+		}
+		row("Join the cluster", name)
+		row("through", strings.Join(a.Peers, ", "))
+	}
+	row("Name of this node", a.Node)
+	row("Address for peers", a.Address)
+	row("Addresses for minions", strings.Join(a.Front, ", "))
+	row("Virtual address", a.Virtual)
+	switch {
+	case a.DataDisk != "" && a.EraseDisk:
+		row("Data disk", a.DataDisk+"  ALL DATA ON IT IS ERASED")
+	case a.DataDisk != "":
+		row("Data disk", a.DataDisk)
+	case a.Storage.Kind == "directory":
+		row("Shared directory", a.Storage.Path)
+	default:
+		row("Storage", "on the system disk")
+	}
+	switch {
+	case a.Mode == setup.Form && d.secret == "":
+		row("Secret", "is made, and shown at the end")
+	default:
+		row("Secret", "as you gave it")
+	}
+	var in []string
+	if len(a.Admin.SSHKeys) > 0 {
+		in = append(in, "SSH key "+keyName(a.Admin.SSHKeys[0]))
+	}
+	if d.password != "" {
+		in = append(in, "password of admin")
+	}
+	if len(in) == 0 {
+		in = []string{"as it is now"}
+	}
+	row("Administrator", strings.Join(in, ", "))
+	switch a.Network.Method {
+	case methodDHCP:
+		row("Network", a.Network.Interface+" by DHCP")
+	case methodStatic:
+		row("Network", a.Network.Interface+" "+a.Network.Address+", gateway "+a.Network.Gateway)
+	}
+	return rows
+}
+
+// keyName is the type and comment of an SSH public key.
+func keyName(k string) string {
+	parts := strings.Fields(k)
+	switch len(parts) {
+	case 0:
+		return ""
+	case 1, 2:
+		return parts[0]
+	}
+	return clip(parts[0]+" "+strings.Join(parts[2:], " "), 48)
+}
+
+func (p *reviewPage) keys(w *Wizard) string {
+	if !p.valid {
+		return "Enter: check again   Esc: page before   Ctrl-C: leave"
+	}
+	return "Enter: START THE SET-UP   Esc: page before   Ctrl-C: leave"
+}

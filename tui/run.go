@@ -1,0 +1,89 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"golang.org/x/sys/unix"
+)
+
+// Terminal is where a page is drawn. Both files are usually the same tty.
+type Terminal struct {
+	In  *os.File
+	Out *os.File
+	Env []string
+}
+
+// ErrNoTerminal means that the program does not run on a terminal.
+var ErrNoTerminal = errors.New("this needs a terminal")
+
+// Name is what the terminal is called: "tty1", "ttyS0", "pts/3".
+func (t Terminal) Name() string {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.In.Fd()))
+	if err != nil || !strings.HasPrefix(name, "/dev/") {
+		return "terminal"
+	}
+	return clean(strings.TrimPrefix(name, "/dev/"))
+}
+
+// Run draws the model until it quits or ctx ends. It gives the last model.
+func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
+	if err := t.guardSize(); err != nil {
+		return m, err
+	}
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithEnvironment(t.env()),
+		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(15), tea.WithoutSignalHandler())
+	last, err := p.Run()
+	switch {
+	case ctx.Err() != nil:
+		return last, nil
+	case errors.Is(err, io.EOF):
+		return last, nil // the line was hung up
+	case err != nil:
+		return last, fmt.Errorf("terminal: %w", err)
+	}
+	return last, nil
+}
+
+// guardSize gives a terminal without a size, as serial lines are, one of
+// 80x24: nothing would be drawn otherwise.
+func (t Terminal) guardSize() error {
+	ws, err := unix.IoctlGetWinsize(int(t.Out.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoTerminal, err)
+	}
+	if ws.Row > 0 && ws.Col > 0 {
+		return nil
+	}
+	ws.Row, ws.Col = minHeight, minWidth
+	if err := unix.IoctlSetWinsize(int(t.Out.Fd()), unix.TIOCSWINSZ, ws); err != nil {
+		return fmt.Errorf("set the size of the terminal: %w", err)
+	}
+	return nil
+}
+
+// env is the environment as the drawing library shall see it. With SSH_TTY it
+// does not ask the terminal what it can do: a serial line without a listener
+// never answers, and an old terminal would show the question.
+func (t Terminal) env() []string {
+	env := append([]string{}, t.Env...)
+	term := ""
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "TERM="); ok {
+			term = v
+		}
+	}
+	if term == "" || term == "dumb" || term == "unknown" {
+		env = append(env, "TERM=vt220")
+	}
+	return append(env, "SSH_TTY=/dev/null")
+}
+
+// Model is a page for a terminal: a bubbletea model.
+type Model = tea.Model

@@ -1,0 +1,117 @@
+package tui
+
+import (
+	"strings"
+
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+)
+
+// The smallest screen that all pages fit on; also what is assumed of a
+// terminal that does not tell its size.
+const (
+	minWidth  = 80
+	minHeight = 24
+)
+
+// frameLines are the lines around a body: heading, rule, rule, message, keys.
+const frameLines = 5
+
+var (
+	bold    = lipgloss.NewStyle().Bold(true)
+	reverse = lipgloss.NewStyle().Reverse(true)
+)
+
+// size is that of the terminal, never smaller than one cell.
+type size struct{ width, height int }
+
+// body is the room of a page inside the frame. On a screen that is too small
+// nothing of it is drawn, but it must be right when the screen grows again.
+func (s size) body() size {
+	return size{max(s.width, minWidth) - 2, max(s.height, minHeight) - frameLines}
+}
+
+// fits reports whether pages can be drawn as they are meant.
+func (s size) fits() bool { return s.width >= minWidth && s.height >= minHeight }
+
+// frame draws a page: what it is, where in the order it stands, its body, one
+// line for what just happened and one for the keys.
+func frame(s size, heading, where, body, message, keys string) string {
+	if !s.fits() {
+		return tooSmall(s)
+	}
+	rule := strings.Repeat("-", s.width-1)
+	gap := max(1, s.width-1-len(heading)-len(where))
+	lines := []string{bold.Render(heading) + strings.Repeat(" ", gap) + where, rule}
+	inner := strings.Split(body, "\n")
+	room := s.body().height
+	if len(inner) > room {
+		inner = append(inner[:room-1], "  ...")
+	}
+	for len(inner) < room {
+		inner = append(inner, "")
+	}
+	for _, l := range inner {
+		lines = append(lines, strings.TrimRight(" "+l, " "))
+	}
+	lines = append(lines, rule, clip(" "+message, s.width-1), clip(" "+keys, s.width-1))
+	return strings.Join(lines, "\n")
+}
+
+// tooSmall is what a terminal gets that is smaller than the pages.
+func tooSmall(s size) string {
+	lines := wrap("This terminal is too small. Make it 80 columns by 24 rows, or larger.", max(10, s.width-1))
+	return strings.Join(lines[:min(len(lines), max(1, s.height))], "\n")
+}
+
+// clip cuts a line of plain ASCII text to width.
+func clip(l string, width int) string {
+	if len(l) <= width {
+		return l
+	}
+	return l[:max(0, width-3)] + "..."
+}
+
+// clean makes text from outside fit for the screen: one line, printable ASCII.
+func clean(s string) string {
+	s = ansi.Strip(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(s))
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// wrap breaks cleaned text at spaces, and words longer than a line anywhere.
+func wrap(s string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(clean(s)) {
+		for len(word) > width {
+			if line != "" {
+				lines, line = append(lines, line), ""
+			}
+			lines, word = append(lines, word[:width]), word[width:]
+		}
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	if line != "" || len(lines) == 0 {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// paragraph wraps s and puts indent before the first line and as many spaces
+// before the others.
+func paragraph(indent, s string, width int) string {
+	lines := wrap(s, width-len(indent))
+	return indent + strings.Join(lines, "\n"+strings.Repeat(" ", len(indent)))
+}

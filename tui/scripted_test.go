@@ -1,0 +1,157 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// scripted plays the supervisor for tests of single pages.
+type scripted struct {
+	mu       sync.Mutex
+	facts    setup.Facts
+	progress setup.Progress
+	claim    setup.Claim
+	checks   []setup.Check
+	doc      status.Document
+	err      error // of every call
+	startErr error
+
+	started  *setup.Answers
+	networks []string
+	retried  int
+	restarts []string
+	restored int
+}
+
+func newScripted() *scripted {
+	return &scripted{
+		facts: setup.Facts{Hostname: "sca-1", Version: "1.0.0", Managed: true,
+			Interfaces: []setup.Interface{
+				{Name: "ens3", MAC: "52:54:00:12:34:56", Up: true, Addresses: []string{"10.0.0.11/24"}, Default: true, MTU: 1500},
+				{Name: "ens4", MAC: "52:54:00:12:34:57", Addresses: []string{}},
+			},
+			Disks: []setup.Disk{
+				{Path: "/dev/vdb", Size: 64 << 30, Model: "QEMU", Empty: true},
+				{Path: "/dev/vdc", Size: 512 << 30, Model: "Evil\x1b[31mdisk\u2588", Why: "an ext4 file system named backup"},
+			}},
+		progress: setup.Progress{State: status.SetupNew, Steps: []setup.Step{}},
+		claim:    setup.Claim{Mine: true, Owner: "tty1"},
+		checks: []setup.Check{
+			{Name: "clock", What: "compare the clock with 10.0.0.12", Result: setup.Pass, Detail: "12 ms behind"},
+			{Name: "port", What: "reach 10.0.0.12 on 4521/tcp", Result: setup.Pass},
+		},
+	}
+}
+
+func (s *scripted) lock() func() { s.mu.Lock(); return s.mu.Unlock }
+
+func (s *scripted) set(f func(*scripted)) {
+	defer s.lock()()
+	f(s)
+}
+
+func (s *scripted) Status(context.Context) (status.Document, error) {
+	defer s.lock()()
+	return s.doc, s.err
+}
+
+func (s *scripted) Output(_ context.Context, name string, n int) ([]string, error) {
+	defer s.lock()()
+	return []string{"a line of " + name, "an evil \x1b[2Jline \u2588 that is longer than the eighty columns of a terminal, by far and away"}, s.err
+}
+
+func (s *scripted) Restart(_ context.Context, name string) error {
+	defer s.lock()()
+	s.restarts = append(s.restarts, name)
+	return s.err
+}
+
+func (s *scripted) SetupProgress(context.Context) (setup.Progress, error) {
+	defer s.lock()()
+	return s.progress, s.err
+}
+
+func (s *scripted) SetupFacts(context.Context) (setup.Facts, error) {
+	defer s.lock()()
+	return s.facts, s.err
+}
+
+// SetupValidate refuses what contains "bad", field by field.
+func (s *scripted) SetupValidate(_ context.Context, a setup.Answers) (setup.Validation, error) {
+	defer s.lock()()
+	v := setup.Validation{Answers: a, Faults: []setup.Fault{}}
+	for field, value := range map[string]string{"cluster_id": a.Cluster, "node": a.Node, "address": a.Address, "virtual_address": a.Virtual,
+		"network.address": a.Network.Address, "network.gateway": a.Network.Gateway, "network.dns[0]": strings.Join(a.Network.DNS, " "),
+		"admin.ssh_keys[0]": strings.Join(a.Admin.SSHKeys, " "), "admin.password": a.Admin.Password, "peers[0]": strings.Join(a.Peers, " "),
+		"secret": a.Secret, "join": a.JoinString, "storage.path": a.Storage.Path} {
+		if strings.Contains(value, "bad") {
+			v.Faults = append(v.Faults, setup.Fault{Field: field, Message: "the message of " + field})
+		}
+	}
+	if a.Mode == setup.Form && a.Cluster == "" {
+		v.Faults = append(v.Faults, setup.Fault{Field: "cluster_id", Message: "a name is needed"})
+	}
+	if a.DataDisk == "/dev/vdc" && !a.EraseDisk {
+		v.Faults = append(v.Faults, setup.Fault{Field: "erase_data_disk", Message: "the disk is not empty"})
+	}
+	if _, err := netip.ParseAddr(a.Address); a.Address == "" || err != nil {
+		v.Answers.Address = "10.0.0.11"
+	}
+	return v, s.err
+}
+
+func (s *scripted) SetupPreflight(context.Context, setup.Answers) ([]setup.Check, error) {
+	defer s.lock()()
+	return s.checks, s.err
+}
+
+func (s *scripted) SetupStart(_ context.Context, a setup.Answers) error {
+	defer s.lock()()
+	if s.startErr != nil {
+		return s.startErr
+	}
+	if s.started != nil {
+		return errors.New("started twice")
+	}
+	s.started = &a
+	s.progress = setup.Progress{State: status.SetupForming, Steps: []setup.Step{
+		{Name: "make the cluster's key", State: "done", Message: "in 40 ms"},
+		{Name: "make the shared volume", State: "doing", Message: "waits for glusterd"},
+		{Name: "start salt-master", State: "todo"},
+	}}
+	return nil
+}
+
+func (s *scripted) SetupRetry(context.Context) error {
+	defer s.lock()()
+	s.retried++
+	return s.err
+}
+
+func (s *scripted) SetupBack(context.Context) error {
+	defer s.lock()()
+	s.restored++
+	s.progress = setup.Progress{State: status.SetupNew}
+	return s.err
+}
+
+func (s *scripted) SetupNetwork(_ context.Context, action string, n setup.Network) (setup.Trial, error) {
+	defer s.lock()()
+	s.networks = append(s.networks, action)
+	return setup.Trial{Active: action == "try", Until: time.Now().Add(setup.TrialLasts), Addresses: []string{"10.0.0.21/24"}}, s.err
+}
+
+func (s *scripted) SetupClaim(_ context.Context, name string, take bool) (setup.Claim, error) {
+	defer s.lock()()
+	if take {
+		s.claim = setup.Claim{Mine: true, Owner: name, Since: time.Now()}
+	}
+	return s.claim, s.err
+}

@@ -1,0 +1,26 @@
+package tui
+
+import (
+	"context"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// Supervisor is what the pages ask and tell. *api.Client implements it; tests
+// of single pages use a scripted one.
+type Supervisor interface {
+	Status(ctx context.Context) (status.Document, error)
+	Output(ctx context.Context, service string, lines int) ([]string, error)
+	Restart(ctx context.Context, service string) error
+
+	SetupProgress(ctx context.Context) (setup.Progress, error)
+	SetupFacts(ctx context.Context) (setup.Facts, error)
+	SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error)
+	SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error)
+	SetupStart(ctx context.Context, a setup.Answers) error
+	SetupRetry(ctx context.Context) error
+	SetupBack(ctx context.Context) error
+	SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error)
+	SetupClaim(ctx context.Context, name string, take bool) (setup.Claim, error)
+}

@@ -1,0 +1,42 @@
+package tui
+
+import (
+	"charm.land/bubbles/v2/key"
+	"charm.land/huh/v2"
+	"charm.land/lipgloss/v2"
+)
+
+// plainTheme draws forms with bold and reverse only: no colour, no box glyph.
+func plainTheme(bool) *huh.Styles {
+	t := huh.ThemeBase(false)
+	t.FieldSeparator = lipgloss.NewStyle().SetString("\n\n")
+	bar := lipgloss.Border{Left: "|"}
+	plain := lipgloss.NewStyle()
+	t.Focused.Base = plain.PaddingLeft(1).BorderStyle(bar).BorderLeft(true)
+	t.Focused.Title = bold
+	t.Focused.Description = plain
+	t.Focused.SelectSelector = plain.SetString("> ")
+	t.Focused.SelectedOption = reverse
+	t.Focused.UnselectedOption = plain
+	t.Focused.TextInput = huh.TextInputStyles{}
+	t.Focused.NextIndicator, t.Focused.PrevIndicator = plain, plain
+	t.Blurred = t.Focused
+	t.Blurred.Base = plain.PaddingLeft(1).BorderStyle(lipgloss.Border{Left: " "}).BorderLeft(true)
+	t.Blurred.Title = plain
+	t.Blurred.SelectedOption = plain
+	t.Group = huh.GroupStyles{}
+	return t
+}
+
+// formKeys are the keys inside a form. The arrows move between fields too:
+// some terminals have no shift-tab.
+func formKeys() *huh.KeyMap {
+	k := huh.NewDefaultKeyMap()
+	none := key.NewBinding(key.WithDisabled())
+	k.Quit = none // the wizard asks first
+	k.Input.AcceptSuggestion = none
+	k.Input.Prev = key.NewBinding(key.WithKeys("shift+tab", "up"))
+	k.Input.Next = key.NewBinding(key.WithKeys("enter", "tab", "down"))
+	k.Select.Filter, k.Select.SetFilter, k.Select.ClearFilter = none, none, none
+	return k
+}

@@ -1,0 +1,151 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+)
+
+// trialPage tries a new network configuration. It is kept only when the
+// administrator confirms it in time.
+type trialPage struct {
+	trial     setup.Trial
+	confirmed *setup.Network // what was confirmed last
+	ended     bool           // taken back
+}
+
+type trialMsg struct {
+	turn   int
+	action string
+	trial  setup.Trial
+	err    error
+}
+
+type trialTick struct{ turn int }
+
+func (p *trialPage) title() string { return "Network, on trial" }
+
+func (p *trialPage) applies(w *Wizard) bool {
+	return w.facts.Managed && w.draft.method != methodKeep
+}
+
+func (p *trialPage) enter(w *Wizard) tea.Cmd {
+	p.trial, p.ended = setup.Trial{}, false
+	if n := w.draft.network(); p.confirmed != nil && fmt.Sprint(*p.confirmed) == fmt.Sprint(n) {
+		return nil
+	}
+	p.confirmed = nil
+	return p.tell(w, "try")
+}
+
+func (p *trialPage) tell(w *Wizard, action string) tea.Cmd {
+	w.busy = map[string]string{"try": "Setting the network ...", "confirm": "Keeping it ...", "revert": "Taking it back ..."}[action]
+	turn, n := w.turn, w.draft.network()
+	return func() tea.Msg {
+		t, err := w.api.SetupNetwork(w.ctx, action, n)
+		return trialMsg{turn, action, t, err}
+	}
+}
+
+func (p *trialPage) tick(w *Wizard) tea.Cmd {
+	turn := w.turn
+	return tea.Tick(time.Second, func(time.Time) tea.Msg { return trialTick{turn} })
+}
+
+func (p *trialPage) left() time.Duration { return time.Until(p.trial.Until).Round(time.Second) }
+
+func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
+	case trialMsg:
+		if msg.turn == w.turn {
+			return p.told(w, msg)
+		}
+	case trialTick:
+		if msg.turn != w.turn || !p.trial.Active || p.confirmed != nil {
+			return nil
+		}
+		if p.left() <= 0 {
+			p.trial.Active, p.ended = false, true
+			return nil
+		}
+		return p.tick(w)
+	case tea.KeyPressMsg:
+		return p.key(w, msg.String())
+	}
+	return nil
+}
+
+func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
+	w.busy = ""
+	if msg.err != nil {
+		w.message = clean(msg.err.Error())
+		p.ended = true
+		return nil
+	}
+	p.trial = msg.trial
+	switch msg.action {
+	case "try":
+		return p.tick(w)
+	case "confirm":
+		n := w.draft.network()
+		p.confirmed = &n
+		return w.forward()
+	}
+	p.ended = true
+	return w.back()
+}
+
+func (p *trialPage) key(w *Wizard, key string) tea.Cmd {
+	switch {
+	case w.busy != "":
+	case key == "enter" && p.confirmed != nil:
+		return w.forward()
+	case key == "enter" && p.trial.Active:
+		return p.tell(w, "confirm")
+	case key == "r" && p.ended:
+		return w.show()
+	case key == "esc" && p.trial.Active && p.confirmed == nil:
+		return p.tell(w, "revert")
+	case key == "esc":
+		return w.back()
+	}
+	return nil
+}
+
+func (p *trialPage) view(w *Wizard) string {
+	width := w.size.body().width
+	switch {
+	case w.busy != "":
+		return "\n" + w.busy
+	case p.confirmed != nil:
+		return "\nThe network is as you confirmed it."
+	case p.trial.Active:
+		text := "\n" + paragraph("", "The network is set as you said. The interface has now:", width) + "\n\n"
+		for _, a := range p.trial.Addresses {
+			text += "    " + clean(a) + "\n"
+		}
+		if len(p.trial.Addresses) == 0 {
+			text += "    no address\n"
+		}
+		text += "\n" + paragraph("", fmt.Sprintf("It is taken back in %d seconds unless you press Enter.", int(p.left().Seconds())), width)
+		if p.trial.Message != "" {
+			text += "\n\n" + paragraph("", p.trial.Message, width)
+		}
+		return text
+	}
+	return "\n" + strings.Join(wrap("The network is as it was before. Press r to try once more, or Esc to change it.", width), "\n")
+}
+
+func (p *trialPage) keys(*Wizard) string {
+	switch {
+	case p.trial.Active && p.confirmed == nil:
+		return "Enter: KEEP IT   Esc: take it back   Ctrl-C: leave"
+	case p.confirmed != nil:
+		return "Enter: next   Esc: page before   Ctrl-C: leave"
+	}
+	return "r: try again   Esc: page before   Ctrl-C: leave"
+}

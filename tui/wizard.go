@@ -1,0 +1,336 @@
+package tui
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"charm.land/bubbles/v2/cursor"
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// pollEvery is how often the supervisor is asked where the set-up stands, and
+// the claim to lead it is renewed (setup.ClaimLasts is several times as long).
+const pollEvery = 2 * time.Second
+
+// page is one screen of the wizard.
+type page interface {
+	title() string
+	applies(w *Wizard) bool
+	enter(w *Wizard) tea.Cmd
+	update(w *Wizard, msg tea.Msg) tea.Cmd
+	view(w *Wizard) string
+	keys(w *Wizard) string
+}
+
+// Wizard is the first-boot wizard as a bubbletea model. It is used by one
+// goroutine, bubbletea's.
+type Wizard struct {
+	ctx  context.Context
+	api  Supervisor
+	name string // of this terminal: "tty1"
+
+	size  size
+	facts setup.Facts
+	draft draft
+	// checked are the answers as the supervisor completed them last.
+	checked setup.Answers
+
+	pages []page
+	at    int // -1 until facts and progress are known
+	turn  int // grows with every page shown: answers for an earlier one are dropped
+
+	progress setup.Progress
+	claim    setup.Claim
+	lost     error // the supervisor does not answer
+
+	busy    string // what is being waited for
+	message string
+	ask     *question
+}
+
+// question is asked before something that cannot be taken back.
+type question struct {
+	text string
+	yes  func() tea.Cmd
+}
+
+// NewWizard gives the wizard for a terminal called name. ctx ends its requests.
+func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
+	return &Wizard{ctx: ctx, api: s, name: name, size: size{minWidth, minHeight}, pages: pages(), at: -1}
+}
+
+// Ready reports whether the machine is set up, which ends the wizard's duty.
+func (w *Wizard) Ready() bool {
+	switch w.progress.State {
+	case status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved:
+		return true
+	}
+	return false
+}
+
+// polled is where things stand at the supervisor.
+type polled struct {
+	progress setup.Progress
+	claim    setup.Claim
+	facts    *setup.Facts
+	again    bool // the next poll hangs on this one
+	err      error
+}
+
+// validated is the supervisor's word on the draft.
+type validated struct {
+	turn   int
+	faults []setup.Fault
+	full   setup.Answers
+	err    error
+}
+
+type pollNow struct{}
+
+// Init implements tea.Model.
+func (w *Wizard) Init() tea.Cmd { return w.poll(false, true) }
+
+// poll asks for progress, claim and, at first, facts.
+func (w *Wizard) poll(take, again bool) tea.Cmd {
+	first := w.at < 0
+	return func() tea.Msg {
+		p := polled{again: again}
+		if p.claim, p.err = w.api.SetupClaim(w.ctx, w.name, take); p.err != nil {
+			return p
+		}
+		if p.progress, p.err = w.api.SetupProgress(w.ctx); p.err != nil || !first {
+			return p
+		}
+		f, err := w.api.SetupFacts(w.ctx)
+		p.facts, p.err = &f, err
+		return p
+	}
+}
+
+func (w *Wizard) pollLater() tea.Cmd {
+	return tea.Tick(pollEvery, func(time.Time) tea.Msg { return pollNow{} })
+}
+
+// Update implements tea.Model.
+func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case cursor.BlinkMsg:
+		return w, nil // a cursor that blinks is traffic on a serial line
+	case tea.WindowSizeMsg:
+		if msg.Width <= 0 || msg.Height <= 0 {
+			return w, nil
+		}
+		w.size = size{msg.Width, msg.Height}
+	case pollNow:
+		return w, w.poll(false, true)
+	case polled:
+		cmd := w.polled(msg)
+		if msg.again {
+			cmd = tea.Batch(cmd, w.pollLater())
+		}
+		return w, cmd
+	case validated:
+		if msg.turn != w.turn {
+			return w, nil
+		}
+		w.busy, w.checked = "", msg.full
+	case tea.KeyPressMsg:
+		if cmd, taken := w.globalKey(msg); taken {
+			return w, cmd
+		}
+	}
+	if w.at < 0 || w.following() {
+		return w, nil
+	}
+	return w, w.pages[w.at].update(w, msg)
+}
+
+func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
+	key := msg.String()
+	if q := w.ask; q != nil {
+		switch key {
+		case "y", "Y":
+			w.ask = nil
+			return q.yes(), true
+		case "n", "N", "esc":
+			w.ask = nil
+		}
+		return nil, true
+	}
+	switch {
+	case key == "ctrl+c":
+		w.ask = &question{w.leaving(), func() tea.Cmd { return tea.Quit }}
+		return nil, true
+	case w.at >= 0 && w.following():
+		if key == "t" || key == "T" {
+			w.ask = &question{"Take over the set-up from " + clean(w.claim.Owner) + "? (y/n)", func() tea.Cmd { return w.poll(true, false) }}
+		}
+		return nil, true
+	}
+	return nil, false
+}
+
+// leaving words what leaving means now.
+func (w *Wizard) leaving() string {
+	switch {
+	case w.at >= 0 && w.pages[w.at].title() == progressTitle && !w.Ready():
+		return "Leave this page? The set-up goes on by itself. (y/n)"
+	case w.Ready():
+		return "Leave this page? (y/n)"
+	}
+	for _, p := range w.pages {
+		if t, ok := p.(*trialPage); ok && t.confirmed != nil {
+			return "Leave the set-up? Nothing but the network has been changed. (y/n)"
+		}
+	}
+	return "Leave the set-up? Nothing has been changed; what you typed is forgotten. (y/n)"
+}
+
+// following reports whether another terminal leads.
+func (w *Wizard) following() bool { return !w.claim.Mine }
+
+// started reports whether the machine is past the answers.
+func (w *Wizard) started() bool { return w.progress.State != status.SetupNew && w.progress.State != "" }
+
+func (w *Wizard) polled(p polled) tea.Cmd {
+	w.lost = p.err
+	if p.err != nil {
+		return nil
+	}
+	led := w.claim.Mine
+	w.progress, w.claim = p.progress, p.claim
+	if p.facts != nil {
+		w.facts = *p.facts
+		w.draft = newDraft(w.facts)
+		w.at = 0
+		if w.started() {
+			w.at = len(w.pages) - 1
+		}
+		return w.show()
+	}
+	last := len(w.pages) - 1
+	switch {
+	case w.at < 0:
+		return nil
+	case w.started() && w.at != last:
+		// By another terminal or by configuration from outside.
+		w.at = last
+		return w.show()
+	case !w.started() && w.at == last && w.busy == "":
+		w.at = 0
+		return w.show()
+	case w.claim.Mine && !led:
+		return w.show()
+	case led && !w.claim.Mine:
+		w.turn++
+		w.busy, w.message = "", ""
+	}
+	return nil
+}
+
+// show enters the page at hand.
+func (w *Wizard) show() tea.Cmd {
+	w.turn++
+	w.busy, w.message = "", ""
+	return w.pages[w.at].enter(w)
+}
+
+// forward goes to the next page that applies.
+func (w *Wizard) forward() tea.Cmd {
+	for i := w.at + 1; i < len(w.pages); i++ {
+		if w.pages[i].applies(w) {
+			w.at = i
+			break
+		}
+	}
+	return w.show()
+}
+
+// back goes to the page before, if there is one.
+func (w *Wizard) back() tea.Cmd {
+	for i := w.at - 1; i >= 0; i-- {
+		if w.pages[i].applies(w) {
+			w.at = i
+			return w.show()
+		}
+	}
+	return nil
+}
+
+func (w *Wizard) first() bool {
+	return !slices.ContainsFunc(w.pages[:w.at], func(p page) bool { return p.applies(w) })
+}
+
+// validate has the whole draft checked; the page gets a validated message.
+func (w *Wizard) validate() tea.Cmd {
+	w.busy = "Checking the answers ..."
+	turn, a := w.turn, w.draft.answers()
+	return func() tea.Msg {
+		v, err := w.api.SetupValidate(w.ctx, a)
+		return validated{turn, v.Faults, v.Answers, err}
+	}
+}
+
+// View implements tea.Model.
+func (w *Wizard) View() tea.View {
+	v := tea.NewView(w.screen())
+	v.AltScreen = true
+	return v
+}
+
+func (w *Wizard) screen() string {
+	heading := "Saltern set-up"
+	if v := clean(w.facts.Version); v != "" {
+		heading += "  " + clip(v, 30)
+	}
+	message := w.message
+	if w.busy != "" {
+		message = w.busy
+	}
+	switch {
+	case w.ask != nil:
+		message = w.ask.text
+	case w.lost != nil:
+		message = "The supervisor does not answer; it is asked again and again."
+	}
+	if w.at < 0 {
+		return frame(w.size, heading, "", "\nAsking the supervisor ...", message, "Ctrl-C: leave")
+	}
+	p := w.pages[w.at]
+	if w.following() {
+		return frame(w.size, heading, "Following "+clean(w.claim.Owner), w.followed(), message, "t: take over   Ctrl-C: leave")
+	}
+	return frame(w.size, heading, w.where(p), p.view(w), message, p.keys(w))
+}
+
+// where words the page's place in the order.
+func (w *Wizard) where(p page) string {
+	n, all := 0, 0
+	for i, q := range w.pages[:len(w.pages)-1] {
+		if !q.applies(w) {
+			continue
+		}
+		all++
+		if i <= w.at {
+			n++
+		}
+	}
+	if w.at == len(w.pages)-1 {
+		return p.title()
+	}
+	return p.title() + pageOf(n, all)
+}
+
+// followed is what a terminal shows that does not lead.
+func (w *Wizard) followed() string {
+	head := "\n" + paragraph("", "The set-up is being done on "+w.claim.Owner+" since "+w.claim.Since.UTC().Format("15:04 UTC")+
+		". This terminal shows how it goes, and can take over.", w.size.body().width) + "\n\n"
+	if !w.started() {
+		return head + "Answers are being given there."
+	}
+	return head + w.steps()
+}

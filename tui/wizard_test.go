@@ -1,0 +1,327 @@
+package tui
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// inBubble runs a test of the wizard against a scripted supervisor.
+func inBubble(t *testing.T, s *scripted, do func(p *pump)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWizard(t.Context(), s, "tty1")
+		p := newPump(t, w)
+		defer p.end()
+		do(p)
+	})
+}
+
+const someKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 ops@example"
+
+// TestFormPages walks the way of a first node, with a fixed address, and
+// compares every screen.
+func TestFormPages(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.golden("01-welcome")
+		p.keys("enter")
+		p.golden("02-network")
+		p.keys("enter", "down", "down", "enter")
+		p.golden("03-fixed")
+		p.keys("=10.0.0.21/24", "enter", "=10.0.0.1", "enter", "=10.0.0.2, 10.0.0.3", "enter")
+		p.golden("04-trial")
+		p.wait(15 * time.Second)
+		p.has("taken back in 45 seconds")
+		p.keys("enter")
+		p.has("Administrator")
+		p.golden("05-administrator")
+		p.keys("="+someKey, "enter", "=correct horse", "enter", "=correct horse", "enter")
+		p.golden("06-form")
+		p.keys("=prod-eu", "enter", "enter", "enter", "enter")
+		p.golden("07-storage")
+		p.keys("enter")
+		p.golden("08-virtual")
+		p.keys("=10.0.0.20", "enter")
+		p.golden("09-preflight")
+		p.keys("enter")
+		p.golden("10-review")
+		p.keys("enter")
+		p.wait(3 * time.Second)
+		p.golden("11-progress")
+		s.set(func(s *scripted) {
+			s.progress = setup.Progress{State: status.SetupReady, Done: &setup.Done{Addresses: []string{"10.0.0.20", "10.0.0.21"},
+				MinionConf: "master: 10.0.0.20\nmaster_tries: -1\n", JoinString: "sca1." + strings.Repeat("0123456789abcdef", 4) + "." + strings.Repeat("s", 43) + "@10.0.0.21",
+				BackUp: []string{"the join string above", "what applianced backup writes"}}}
+		})
+		p.wait(3 * time.Second)
+		p.golden("12-ready")
+		p.keys("enter")
+		if !p.quit {
+			t.Error("the wizard goes on after the last page")
+		}
+	})
+	a := s.started
+	if a == nil || a.Mode != setup.Form || a.Cluster != "prod-eu" || a.Node != "sca-1" || a.Network.Method != "static" || a.Network.Address != "10.0.0.21/24" ||
+		len(a.Network.DNS) != 2 || a.DataDisk != "/dev/vdb" || a.Virtual != "10.0.0.20" || a.Admin.Password != "correct horse" || a.Admin.SSHKeys[0] != someKey {
+		t.Errorf("started with %+v", a)
+	}
+	if got := strings.Join(s.networks, " "); got != "try confirm" {
+		t.Errorf("network: %s", got)
+	}
+}
+
+// TestJoinPages walks the two ways to join.
+func TestJoinPages(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	inBubble(t, s, func(p *pump) {
+		p.keys("down", "enter")
+		p.has("Administrator") // the network is not ours
+		p.keys("="+someKey, "enter", "enter", "enter")
+		p.golden("20-join-how")
+		p.keys("enter", "enter", "enter")
+		p.keys("=sca1.abc.def@10.0.0.11")
+		p.golden("21-join-string")
+		if strings.Contains(p.screen(), "abc") {
+			t.Error("the join string is shown")
+		}
+		p.keys("esc", "down", "enter", "enter", "enter")
+		p.golden("22-join-peers")
+		p.keys("=prod-eu", "enter", "=10.0.0.11,10.0.0.12", "enter", "=geheim", "enter")
+		p.has("Storage")
+		p.keys("down", "enter")
+		p.golden("23-erase")
+		p.keys("enter")
+		p.has("! the disk is not empty")
+		p.keys("esc", "down", "down", "enter")
+		p.golden("24-shared")
+		p.keys("=/srv/nfs", "enter", "enter", "enter")
+		p.golden("25-review-join")
+		if strings.Contains(p.screen(), "geheim") {
+			t.Error("the secret is shown")
+		}
+		p.keys("enter")
+		p.wait(3 * time.Second)
+	})
+	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "geheim" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
+		t.Errorf("started with %+v", s.started)
+	}
+}
+
+// TestPreflightStops: a failed check keeps the wizard before the review, with
+// its hint; the checks can be made again and answers be changed.
+func TestPreflightStops(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	good := s.checks
+	s.checks = []setup.Check{
+		{Name: "clock", What: "compare the clock with 10.0.0.12", Result: setup.Fail, Detail: "10 minutes behind", Hint: "set the clock: timedatectl, or name a time server that answers"},
+		{Name: "mtu", What: "send 1500 bytes to 10.0.0.12", Result: setup.Warn, Detail: "1450 bytes pass", Hint: "minions and peers will work; look at the switch"},
+		{Name: "port", What: "reach 10.0.0.12 on 4521/tcp", Result: setup.Fail, Detail: "connection refused", Hint: "is applianced running there, and does a firewall drop 4521/tcp?"},
+		{Name: "cluster", What: "have the cluster prove itself", Result: setup.Skip, Detail: "no peer could be reached"},
+		{Name: "name", What: "evil \x1b[31mname\u2588\n", Result: setup.Pass},
+	}
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "="+someKey, "enter", "enter", "enter", "=prod", "enter", "enter", "enter", "enter", "enter", "enter")
+		p.golden("30-preflight-fails")
+		p.keys("enter")
+		p.has("Preflight")
+		s.set(func(s *scripted) { s.checks = good })
+		p.keys("r")
+		p.has("All is well enough")
+		p.keys("esc")
+		p.has("Virtual address")
+		p.keys("enter", "enter")
+		p.has("This will be done")
+		s.set(func(s *scripted) { s.startErr = errors.New("somebody else leads: ttyS0") })
+		p.keys("enter")
+		p.has("Not started: somebody else leads")
+	})
+	if s.started != nil {
+		t.Error("started")
+	}
+}
+
+// TestFieldFaults: wrong input in every field shows that field's message, and
+// the page stays.
+func TestFieldFaults(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		managed bool
+		keys    []string // up to the page
+		typed   []string
+		message string
+	}{
+		{"address", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=bad", "enter", "enter", "enter"}, "! the message of network.address"},
+		{"gateway", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=1", "enter", "=bad", "enter", "enter"}, "! the message of network.gateway"},
+		{"dns", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=1", "enter", "enter", "=bad", "enter"}, "! the message of network.dns[0]"},
+		{"key", false, []string{"enter"}, []string{"=bad", "enter", "enter", "enter"}, "! the message of admin.ssh_keys[0]"},
+		{"password", false, []string{"enter"}, []string{"enter", "=bad", "enter", "=bad", "enter"}, "! the message of admin.password"},
+		{"passwords differ", false, []string{"enter"}, []string{"enter", "=one", "enter", "=two", "enter"}, "! the two passwords differ"},
+		{"cluster", false, []string{"enter", "enter", "enter", "enter"}, []string{"=bad", "enter", "enter", "enter", "enter"}, "! the message of cluster_id"},
+		{"no cluster", false, []string{"enter", "enter", "enter", "enter"}, []string{"enter", "enter", "enter", "enter"}, "! a name is needed"},
+		{"node", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "ctrl+u", "=bad", "enter", "enter", "enter"}, "! the message of node"},
+		{"peer address", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "enter", "=bad", "enter", "enter"}, "! the message of address"},
+		{"secret", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "enter", "enter", "=bad", "enter"}, "! the message of secret"},
+		{"join string", false, []string{"down", "enter", "enter", "enter", "enter", "enter", "enter", "enter"}, []string{"=bad", "enter"}, "! the message of join"},
+		{"peers", false, []string{"down", "enter", "enter", "enter", "enter", "down", "enter", "enter", "enter"}, []string{"=c", "enter", "=bad", "enter", "enter"}, "! the message of peers[0]"},
+		{"virtual", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "enter"}, []string{"=bad", "enter"}, "! the message of virtual_address"},
+		{"directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "down", "enter"}, []string{"=bad", "enter"}, "! the message of storage.path"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScripted()
+			s.facts.Managed = tt.managed
+			inBubble(t, s, func(p *pump) {
+				p.keys(tt.keys...)
+				before := strings.SplitN(p.screen(), "\n", 2)[0]
+				p.keys(tt.typed...)
+				p.has(tt.message, "marked with an exclamation mark")
+				if after := strings.SplitN(p.screen(), "\n", 2)[0]; after != before {
+					t.Errorf("the page changed from %s to %s", before, after)
+				}
+				if tt.name == "address" {
+					p.golden("31-field-fault")
+				}
+			})
+		})
+	}
+}
+
+// TestTrialEnds: nobody confirms the network, and the page says so.
+func TestTrialEnds(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "enter", "down", "enter")
+		p.has("on trial", "taken back in 60 seconds")
+		p.wait(61 * time.Second)
+		p.has("The network is as it was before")
+		p.keys("r")
+		p.has("taken back in 60 seconds")
+		p.keys("esc")
+		p.has("A change is tried first")
+	})
+	if got := strings.Join(s.networks, " "); got != "try try revert" {
+		t.Errorf("network: %s", got)
+	}
+}
+
+// TestFailureAndBack: why it stopped, what to look at, and both ways on.
+func TestFailureAndBack(t *testing.T) {
+	s := newScripted()
+	s.progress = setup.Progress{State: status.SetupFailed, Steps: []setup.Step{{Name: "prove the secret", State: "failed", Message: "refused"}},
+		Failure: &setup.Failure{Tried: "to join through 10.0.0.11", Cause: "the cluster does not know this secret", Back: true,
+			Check: []string{"the secret on a node: applianced join-string", "that 10.0.0.11 is a node of the cluster you mean"}}}
+	inBubble(t, s, func(p *pump) {
+		p.golden("40-failed")
+		p.keys("r")
+		p.wait(3 * time.Second)
+		p.has("Failed:")
+		p.keys("b")
+		p.wait(3 * time.Second)
+		p.has("What shall this machine do?")
+	})
+	if s.retried != 1 || s.restored != 1 {
+		t.Errorf("retried %d, went back %d times", s.retried, s.restored)
+	}
+}
+
+// TestFollower: the second terminal follows, and can take over.
+func TestFollower(t *testing.T) {
+	s := newScripted()
+	s.claim = setup.Claim{Owner: "ttyS0", Since: time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)}
+	inBubble(t, s, func(p *pump) {
+		p.golden("50-follower")
+		p.keys("enter", "down") // nothing is answered here
+		s.set(func(s *scripted) {
+			s.progress = setup.Progress{State: status.SetupForming, Steps: []setup.Step{{Name: "make the shared volume", State: "doing"}}}
+		})
+		p.wait(3 * time.Second)
+		p.golden("51-follower-progress")
+		p.keys("t")
+		p.has("Take over the set-up from ttyS0? (y/n)")
+		p.keys("n", "t", "y")
+		p.wait(3 * time.Second)
+		p.has("goes on by itself")
+		s.set(func(s *scripted) { s.claim = setup.Claim{Owner: "ttyS0"} })
+		p.wait(3 * time.Second)
+		p.has("Following ttyS0")
+	})
+}
+
+// TestLeaving: Ctrl-C asks, and nothing was started.
+func TestLeaving(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "ctrl+c")
+		p.golden("60-leaving")
+		p.keys("x", "enter", "n")
+		p.has("A change is tried first")
+		p.keys("ctrl+c", "y")
+		if !p.quit {
+			t.Error("still there")
+		}
+	})
+	if s.started != nil || len(s.networks) != 0 {
+		t.Error("something was changed")
+	}
+}
+
+// TestUnattendedOvertakes: answers come from elsewhere while somebody looks at
+// the wizard.
+func TestUnattendedOvertakes(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "enter")
+		s.set(func(s *scripted) { s.progress = setup.Progress{State: status.SetupJoining} })
+		p.wait(3 * time.Second)
+		p.has("State: joining")
+	})
+}
+
+// TestSupervisorLost: the supervisor goes away and comes back.
+func TestSupervisorLost(t *testing.T) {
+	s := newScripted()
+	s.err = errors.New("not running")
+	inBubble(t, s, func(p *pump) {
+		p.golden("61-no-supervisor")
+		s.set(func(s *scripted) { s.err = nil })
+		p.wait(3 * time.Second)
+		p.has("What shall this machine do?")
+		s.set(func(s *scripted) { s.err = errors.New("not running") })
+		p.wait(3 * time.Second)
+		p.has("The supervisor does not answer")
+		p.keys("enter")
+		s.set(func(s *scripted) { s.err = nil })
+		p.wait(3 * time.Second)
+		p.has("The answers could not be checked")
+		p.keys("enter")
+		p.has("Network")
+	})
+}
+
+// TestSizes: small screens say so, large ones are used, and the way back
+// brings the page with what was typed.
+func TestSizes(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "=ssh-ed25519 AAAA")
+		p.send(tea.WindowSizeMsg{Width: 40, Height: 10})
+		p.has("This terminal is too small")
+		p.send(tea.WindowSizeMsg{Width: 0, Height: 0}) // says nothing
+		p.send(tea.WindowSizeMsg{Width: 1, Height: 1})
+		p.screen()
+		p.send(tea.WindowSizeMsg{Width: 120, Height: 50})
+		p.has("ssh-ed25519 AAAA")
+		p.send(tea.WindowSizeMsg{Width: 80, Height: 24})
+		p.has("ssh-ed25519 AAAA")
+	})
+}
