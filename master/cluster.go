@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +24,7 @@ import (
 const (
 	// clusterJoin is how long a start may take until this master belongs to
 	// the cluster (saltern_cluster_join_timeout, in seconds).
-	clusterJoin = time.Minute
-	// keepReturn is how long a return may wait for a peer to keep it.
-	keepReturn   = 5 * time.Second
+	clusterJoin  = time.Minute
 	forwardDepth = 16384
 )
 
@@ -33,11 +32,36 @@ const (
 type clusterJobs struct {
 	removed chan struct{} // closed when this master was removed
 	once    sync.Once
+	cache   *jobs.Cluster
+
+	mu  sync.Mutex
+	key string // last cluster key that was taken
 	// kept holds the tags of returns that peers got with Keep, so that the
-	// event of the same return is not sent to them a second time.
-	kept sync.Map
-	mu   sync.Mutex
-	key  string // last cluster key that was taken
+	// event of the same return is not sent to them a second time. It forgets
+	// when it is full: then an event goes twice, which peers notice.
+	kept map[string]bool
+}
+
+// maxKept bounds clusterJobs.kept.
+const maxKept = 16384
+
+// sent notes that peers get the return of this tag without its event.
+func (c *clusterJobs) sent(tag string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept == nil || len(c.kept) >= maxKept {
+		c.kept = map[string]bool{}
+	}
+	c.kept[tag] = true
+}
+
+// wasSent asks for what sent noted, once.
+func (c *clusterJobs) wasSent(tag string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ok := c.kept[tag]
+	delete(c.kept, tag)
+	return ok
 }
 
 // openCluster joins the cluster, or forms it. It returns when this master
@@ -116,9 +140,8 @@ func (m *Master) forward(ctx context.Context) {
 			}
 			if e.Lost > 0 {
 				m.log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
-				m.clusterJob.kept.Clear()
 			}
-			if _, sent := m.clusterJob.kept.LoadAndDelete(e.Tag); !sent {
+			if !m.clusterJob.wasSent(e.Tag) {
 				m.cluster.Forward(e)
 			}
 		case <-ctx.Done():
@@ -142,37 +165,43 @@ func (m *Master) rotateCluster(ctx context.Context) {
 	m.problems.clear("key rotation")
 }
 
-// sharedJobs is the job cache of a master in a cluster: a return is kept when
-// this master's disk and another master have it.
-type sharedJobs struct {
-	jobs.Cache
-	m *Master
-}
+// jobPeers hands returns to the other masters.
+type jobPeers struct{ m *Master }
 
-// SaveReturn implements jobs.Cache. Without a peer the local disk must do; a
-// peer that is there and does not answer is a fault, and the minion is asked
-// to send its return again.
-func (s *sharedJobs) SaveReturn(ctx context.Context, r jobs.Return) (bool, error) {
-	stored, err := s.Cache.SaveReturn(ctx, r)
-	if err != nil || r.Load == nil || r.ID == s.m.cfg.ID {
-		return stored, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, keepReturn)
-	defer cancel()
+// Keep implements jobs.Peers.
+func (p jobPeers) Keep(ctx context.Context, r jobs.Return) error {
+	m := p.m
 	tag := event.Tag("job", r.JID, "ret", r.ID)
 	load := r.Load.Clone()
-	load.Set("_stamp", event.Stamp(s.m.now()))
-	s.m.clusterJob.kept.Store(tag, true)
-	switch err := s.m.cluster.Keep(ctx, tag, load); {
-	case err == nil:
-		s.m.problems.clear("cluster")
-	case errors.Is(err, cluster.ErrAlone):
-		s.m.problems.set("cluster", errors.New("returns are kept by this master alone: no other one is connected"))
-	default:
-		s.m.problems.set("cluster", err)
-		return stored, err
+	load.Set("_stamp", event.Stamp(m.now()))
+	m.clusterJob.sent(tag)
+	err := m.cluster.Keep(ctx, tag, load)
+	if errors.Is(err, cluster.ErrAlone) {
+		if len(m.cluster.Status().Peers) == 0 {
+			return jobs.ErrSingle
+		}
+		return jobs.ErrAlone
 	}
-	return stored, nil
+	return err
+}
+
+// openClusterJobs makes the job cache that all masters share.
+func (m *Master) openClusterJobs(local *jobs.Local) error {
+	c, err := jobs.OpenCluster(jobs.ClusterConfig{
+		ID: m.cluster.ID(), Dir: filepath.Join(m.cfg.ClusterPKIDir, cluster.JobsDir), Local: local, Peers: jobPeers{m}, Keep: m.cfg.KeepJobs,
+		Degraded: func(err error) {
+			if err == nil {
+				m.problems.clear("cluster")
+				return
+			}
+			m.problems.set("cluster", err)
+		}, Log: m.log,
+	})
+	if err != nil {
+		return err
+	}
+	m.jobs, m.clusterJob.cache, m.closeJobs = c, c, c.Close
+	return nil
 }
 
 // clusterHandler is what peers reach of this master.
@@ -203,7 +232,7 @@ func (h clusterHandler) Event(ctx context.Context, peer, tag string, data *msgpa
 			load.Delete(k)
 		}
 		// Not waited for: the job itself comes next and must not be late.
-		if _, err := h.m.jobs.Stage(ctx, jid, load, texts(data.List("minions"))); err != nil {
+		if _, err := h.m.clusterJob.cache.StageCopy(ctx, jid, load, texts(data.List("minions"))); err != nil {
 			h.m.problems.set("job cache", err)
 			h.m.log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 		}
@@ -244,8 +273,7 @@ func (h clusterHandler) Return(ctx context.Context, peer, tag string, load *msgp
 	}
 	kept := load.Clone()
 	kept.Delete("_stamp")
-	local := m.jobs.(*sharedJobs).Cache // not to the peers again
-	if _, err := local.SaveReturn(ctx, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
+	if err := m.clusterJob.cache.SaveCopy(ctx, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
 		m.problems.set("job cache", err)
 		return fmt.Errorf("keeping the return of %s for job %s: %w", id, jid, err)
 	}
@@ -267,7 +295,10 @@ func (m *Master) addClusterRunners(t *runner.Table) {
 		return
 	}
 	t.Add("cluster.members", func(context.Context, *runner.Env, []any, *msgpack.Map) (any, error) {
-		return clusterMembers(m.cluster.Status(), m.now()), nil
+		out := clusterMembers(m.cluster.Status(), m.now())
+		j := m.clusterJob.cache.ClusterStats()
+		out.Set("job_records", msgpack.NewMap("handed_over", j.Handed, "imported", j.Imported, "held", j.Held, "lost", j.Lost))
+		return out, nil
 	})
 	t.Add("cluster.rotate", func(ctx context.Context, _ *runner.Env, _ []any, _ *msgpack.Map) (any, error) {
 		return true, m.cluster.Rotate(ctx)

@@ -237,7 +237,9 @@ func (m *Master) openStores() error {
 	}
 	m.jobs, m.closeJobs = local, local.Close
 	if m.cluster != nil {
-		m.jobs = &sharedJobs{Cache: local, m: m}
+		if err := m.openClusterJobs(local); err != nil {
+			return err
+		}
 	}
 	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
 		return err

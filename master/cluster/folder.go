@@ -27,6 +27,9 @@ const (
 	clusterPub = "cluster.pub"
 )
 
+// JobsDir is where masters hand over the records of jobs; see package jobs.
+const JobsDir = "jobs"
+
 // times of the folder.
 const (
 	lockWait   = 3 * time.Second
@@ -215,10 +218,11 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 		return prepared{}, err
 	}
 	defer unlock()
-	// Salt's folders of minion keys, here where no other master makes them.
-	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign"} {
+	// Salt's folders of minion keys and ours of jobs, here where no other master
+	// makes them.
+	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign", JobsDir} {
 		if err := os.MkdirAll(f.path(d), 0o700); err != nil {
-			return prepared{}, fmt.Errorf("making the folders of minion keys: %w", err)
+			return prepared{}, fmt.Errorf("making the folders of minion keys and jobs: %w", err)
 		}
 	}
 	var p prepared

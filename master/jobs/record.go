@@ -36,6 +36,11 @@ type record struct {
 	visible   chan struct{} // if set, closed when the record has become files
 }
 
+// copy is the same record for another log.
+func (r *record) copy() *record {
+	return &record{kind: r.kind, time: r.time, jid: r.jid, id: r.id, a: r.a, b: r.b}
+}
+
 // urgent records become files before others, because tools on this host look
 // for them at once.
 func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }

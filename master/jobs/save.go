@@ -61,18 +61,24 @@ func (c *Local) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, min
 
 // Stage implements Cache.
 func (c *Local) Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+	wait, _, err := c.stageRecords(ctx, jid, load, minions)
+	return wait, err
+}
+
+// stageRecords is Stage, and tells what it has made.
+func (c *Local) stageRecords(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, []*record, error) {
 	if err := checkJID(jid); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	packed, err := c.pack("job load", load)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	recs := []*record{{kind: kindLoad, jid: jid, a: packed, visible: make(chan struct{})}}
 	if minions != nil {
 		list, err := c.pack("minion list", union(minions))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		// First, so that no file of a load is seen without it: Salt's get_load
 		// fails then.
@@ -80,7 +86,7 @@ func (c *Local) Stage(ctx context.Context, jid string, load *msgpack.Map, minion
 	}
 	b, err := c.submit(ctx, recs...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return func(ctx context.Context) error {
 		if err := b.wait(ctx); err != nil {
@@ -88,7 +94,7 @@ func (c *Local) Stage(ctx context.Context, jid string, load *msgpack.Map, minion
 		}
 		c.waitVisible(ctx, recs)
 		return nil
-	}, nil
+	}, recs, nil
 }
 
 // visibleWait bounds how long a durable load is waited for to become files.
@@ -143,25 +149,39 @@ func (c *Local) UpdateEndtime(ctx context.Context, jid, text string) error {
 
 // SaveReturn implements Cache (local_cache.returner).
 func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
-	if err := checkJID(ret.JID); err != nil {
-		return false, err
-	}
-	if err := checkID(ret.ID); err != nil {
-		return false, err
-	}
-	facts, err := c.facts(ret.JID)
+	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
 		return false, err
 	}
+	return c.keep(ctx, r, facts, ret)
+}
+
+// newReturn packs a return; of a job that keeps none there is no record.
+func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
+	if err := checkJID(ret.JID); err != nil {
+		return nil, jobFacts{}, err
+	}
+	if err := checkID(ret.ID); err != nil {
+		return nil, jobFacts{}, err
+	}
+	facts, err := c.facts(ret.JID)
+	if err != nil || facts.nocache {
+		return nil, facts, err
+	}
 	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID, done: make(chan struct{})}
 	if r.a, err = c.pack("return", orEmpty(ret.Data)); err != nil {
-		return false, err
+		return nil, facts, err
 	}
 	if ret.Out != nil {
 		if r.b, err = c.pack("outputter", ret.Out); err != nil {
-			return false, err
+			return nil, facts, err
 		}
 	}
+	return r, facts, nil
+}
+
+// keep writes the record of a return, and a load for its job if there is none.
+func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
 	if err := c.take(ctx, r); err != nil {
 		return false, err
 	}

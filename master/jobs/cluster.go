@@ -1,0 +1,392 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+)
+
+// times of the driver.
+const (
+	keepWait    = 5 * time.Second // for a peer, and again for the shared folder
+	importEvery = 30 * time.Second
+	// importFirst is how long a start waits for what the others have handed
+	// over meanwhile; the rest comes in the background.
+	importFirst = 5 * time.Second
+)
+
+// ownSegment marks a segment of this master, which is never read.
+const ownSegment = -1
+
+// Errors of Peers.Keep.
+var (
+	// ErrAlone means that other masters belong to the cluster, and none is
+	// connected.
+	ErrAlone = errors.New("no other master is connected")
+	// ErrSingle means that no other master belongs to the cluster.
+	ErrSingle = errors.New("the cluster has one master")
+)
+
+// Peers are the other masters.
+type Peers interface {
+	// Keep sends a return to all of them and waits until one has it on its
+	// disk. ErrAlone and ErrSingle say that there is nobody.
+	Keep(ctx context.Context, r Return) error
+}
+
+// ClusterConfig is what Cluster needs. All fields are required.
+type ClusterConfig struct {
+	ID    string // of this master
+	Dir   string // shared folder, which exists
+	Local *Local
+	Peers Peers
+	Keep  time.Duration // keep_jobs: age at which jobs are removed
+	// Degraded is told how returns are kept: nil as they should be, an error
+	// with less than that.
+	Degraded func(error)
+	Log      *slog.Logger
+}
+
+// Cluster is the Cache of a master in a cluster. Every master has all jobs on
+// its own disk: what it takes itself, what peers send at once, and what it
+// finds in the shared folder, where each master hands over what it took.
+//
+// A return is acknowledged when it would survive the loss of this master: its
+// own disk and that of a peer have it. When no peer keeps it, the shared
+// folder does, and the return waits for that. When the folder does not answer
+// either, and no peer is connected, the own disk must do, and Degraded says so;
+// with a peer that is connected and silent the return is not acknowledged and
+// the minion sends it again.
+//
+// A copy that its first master does not hand over is handed over by those
+// that got it. So a master that was away finds in the folder what it missed;
+// what is younger waits in the queues of its peers.
+type Cluster struct {
+	*Local
+	cfg  ClusterConfig
+	vol  *volume
+	held *held
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	imported map[string]int64 // bytes of each segment that were read; ownSegment
+	count    uint64
+}
+
+var _ Cache = (*Cluster)(nil)
+
+// OpenCluster starts the driver above a local cache, which it closes. Before
+// it returns it takes over what the folder holds, as far as that is quick.
+func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
+	c := &Cluster{Local: cfg.Local, cfg: cfg, held: newHeld(), imported: map[string]int64{}}
+	c.vol = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.imported[name] = ownSegment
+	}, cfg.Log)
+	b, err := readFile(c.importedFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading which segments were imported: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		size, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseInt(size, 10, 64); err == nil && handedName.MatchString(name) {
+			c.imported[name] = n
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	first := make(chan struct{})
+	// They may hang in the shared file system: Close does not wait for ever.
+	c.wg.Go(func() { c.vol.run(ctx) })
+	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
+	select {
+	case <-first:
+	case <-time.After(importFirst):
+		cfg.Log.Warn("jobs of the other masters are still being read", "path", cfg.Dir)
+	}
+	return c, nil
+}
+
+func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
+
+// SaveReturn implements Cache.
+func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
+	if ret.Load == nil || ret.ID == c.cfg.ID { // of this master's own runners
+		return c.Local.SaveReturn(ctx, ret)
+	}
+	r, facts, err := c.newReturn(ret)
+	if err != nil || facts.nocache {
+		return false, err
+	}
+	type outcome struct {
+		stored bool
+		err    error
+	}
+	local := make(chan outcome, 1)
+	go func() {
+		stored, err := c.keep(ctx, r, facts, ret)
+		local <- outcome{stored, err}
+	}()
+	wait, cancel := context.WithTimeout(ctx, keepWait)
+	perr := c.cfg.Peers.Keep(wait, ret)
+	cancel()
+	o := <-local
+	if o.err != nil {
+		return o.stored, o.err
+	}
+	if perr == nil || errors.Is(perr, ErrSingle) {
+		c.cfg.Degraded(nil)
+		c.vol.add(r.copy())
+		return o.stored, nil
+	}
+	wait, cancel = context.WithTimeout(ctx, keepWait)
+	defer cancel()
+	switch verr := c.vol.addAndWait(wait, r.copy()); {
+	case verr == nil:
+		c.cfg.Degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", perr))
+		return o.stored, nil
+	case errors.Is(perr, ErrAlone):
+		c.cfg.Degraded(fmt.Errorf("returns are kept by this master alone: %w, and the shared folder does not take them: %w", perr, verr))
+		return o.stored, nil
+	default:
+		return o.stored, errors.Join(perr, verr)
+	}
+}
+
+// SaveCopy keeps a return that a peer has taken. It is durable when SaveCopy
+// returns.
+func (c *Cluster) SaveCopy(ctx context.Context, ret Return) error {
+	r, facts, err := c.newReturn(ret)
+	if err != nil || facts.nocache {
+		return err
+	}
+	if _, err := c.keep(ctx, r, facts, ret); err != nil {
+		return err
+	}
+	c.hold(r.copy())
+	return nil
+}
+
+// Stage implements Cache.
+func (c *Cluster) Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+	return c.stage(ctx, jid, load, minions, func(r *record) { c.vol.add(r) })
+}
+
+// SaveLoad implements Cache.
+func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, minions []string) error {
+	wait, err := c.Stage(ctx, jid, load, minions)
+	if err != nil {
+		return err
+	}
+	return wait(ctx)
+}
+
+// StageCopy is Stage for a job that a peer has started.
+func (c *Cluster) StageCopy(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+	return c.stage(ctx, jid, load, minions, c.hold)
+}
+
+func (c *Cluster) stage(ctx context.Context, jid string, load *msgpack.Map, minions []string, also func(*record)) (func(context.Context) error, error) {
+	wait, recs, err := c.stageRecords(ctx, jid, load, minions)
+	for _, r := range recs {
+		also(r.copy())
+	}
+	return wait, err
+}
+
+func (c *Cluster) hold(r *record) {
+	if due := c.held.put(c.Local.cfg.Now(), r); len(due) > 0 {
+		c.vol.add(due...)
+	}
+}
+
+// follow imports what others hand over, until ctx ends. first is called after
+// the first time.
+func (c *Cluster) follow(ctx context.Context, first func()) {
+	defer first()
+	t := time.NewTicker(importEvery)
+	defer t.Stop()
+	for {
+		if err := c.Import(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Warn("jobs of the other masters cannot be read", "path", c.cfg.Dir, "error", err)
+		}
+		first()
+		if due := c.held.due(c.Local.cfg.Now()); len(due) > 0 {
+			c.vol.add(due...)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Import takes over the segments of the shared folder that are new.
+func (c *Cluster) Import(ctx context.Context) error {
+	names, err := c.vol.list()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	changed := false
+	for _, name := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		c.mu.Lock()
+		read := c.imported[name]
+		c.mu.Unlock()
+		if read == ownSegment {
+			continue
+		}
+		size, err := c.vol.size(name)
+		if err == nil && size == read {
+			continue
+		}
+		n := 0
+		if err == nil {
+			err = c.vol.read(name, func(r *record) error {
+				n++
+				return c.take1(ctx, r)
+			})
+		}
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err) // the next time again
+			}
+			continue
+		}
+		changed = true
+		c.mu.Lock()
+		c.imported[name] = size
+		c.count += uint64(n)
+		c.mu.Unlock()
+	}
+	return errors.Join(append(errs, c.saveImported(names, changed))...)
+}
+
+// saveImported remembers what was read of the segments that are there.
+func (c *Cluster) saveImported(names []string, changed bool) error {
+	there := map[string]bool{}
+	for _, n := range names {
+		there[n] = true
+	}
+	c.mu.Lock()
+	before := len(c.imported)
+	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano()) // a new one of ours may not be in names yet
+	maps.DeleteFunc(c.imported, func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
+	var b bytes.Buffer
+	for _, n := range slices.Sorted(maps.Keys(c.imported)) {
+		fmt.Fprintf(&b, "%d %s\n", c.imported[n], n)
+	}
+	changed = changed || before != len(c.imported)
+	c.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	if err := crypt.WriteFile(c.importedFile(), b.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("noting which segments were imported: %w", err)
+	}
+	return nil
+}
+
+// take1 takes one record of another master into the local cache.
+func (c *Cluster) take1(ctx context.Context, r *record) error {
+	if c.held.seen(r) || checkRecord(r) != nil {
+		return nil
+	}
+	if at, err := Time(r.jid); err == nil && c.cfg.Keep > 0 && c.Local.cfg.Now().Sub(at) > c.cfg.Keep {
+		return nil // it would be removed at once
+	}
+	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // not the whole segment with them
+	switch r.kind {
+	case kindReturn:
+		facts, err := c.facts(r.jid)
+		if err != nil || facts.nocache {
+			return err
+		}
+		r.done = make(chan struct{})
+		_, err = c.keep(ctx, r, facts, Return{JID: r.jid, ID: r.id})
+		return err
+	case kindLoad, kindMinions:
+		load, err := c.Load(ctx, r.jid)
+		if err != nil {
+			return err
+		}
+		if _, fromReturn := load.Get("return"); load != nil && !fromReturn && (r.kind == kindLoad || contained(r.a, load.List("Minions"))) {
+			return nil
+		}
+		return c.submitAndWait(ctx, r)
+	}
+	return nil
+}
+
+// contained tells whether all texts of a packed list are in another.
+func contained(packed []byte, have []any) bool {
+	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	list, ok := v.([]any)
+	if err != nil || !ok {
+		return true // nothing that could be added
+	}
+	for _, id := range list {
+		if !slices.Contains(have, id) {
+			return false
+		}
+	}
+	return true
+}
+
+// Clean implements Cache: it removes old segments from the folder as well.
+func (c *Cluster) Clean(ctx context.Context, keep time.Duration) (int, error) {
+	n, err := c.Local.Clean(ctx, keep)
+	c.vol.clean(keep)
+	return n, err
+}
+
+// Close hands over what waits and closes the local cache, within ctx.
+func (c *Cluster) Close(ctx context.Context) error {
+	c.stop()
+	done := make(chan struct{})
+	go func() { // it may hang in the shared file system
+		c.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		c.cfg.Log.Warn("the shared folder does not answer; what it misses is with the other masters", "path", c.cfg.Dir)
+	}
+	return c.Local.Close(ctx)
+}
+
+// ClusterStats are counters of records since the start, and sizes now.
+type ClusterStats struct {
+	Handed   uint64 // to the shared folder
+	Imported uint64 // from it
+	Lost     uint64 // not handed over for lack of room
+	Held     int    // copies that are not seen in the folder yet
+}
+
+// ClusterStats reads the counters.
+func (c *Cluster) ClusterStats() ClusterStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ClusterStats{Handed: c.vol.handed.Load(), Imported: c.count, Lost: c.vol.lost.Load(), Held: c.held.count()}
+}

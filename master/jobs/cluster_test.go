@@ -1,0 +1,287 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// peers answers Keep with a fixed error, or hands the return to another
+// master.
+type peers struct {
+	err error
+	to  []*Cluster
+}
+
+func (p *peers) Keep(ctx context.Context, r Return) error {
+	for _, c := range p.to {
+		if err := c.SaveCopy(ctx, r); err != nil {
+			return err
+		}
+	}
+	return p.err
+}
+
+type fellow struct {
+	*Cluster
+	peers    *peers
+	mu       sync.Mutex
+	degraded error
+	clock    time.Time
+}
+
+func (f *fellow) state() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.degraded
+}
+
+func (f *fellow) now() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clock
+}
+
+func (f *fellow) wait(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clock = f.clock.Add(d)
+}
+
+// member opens the job cache of a master; Close ends it early.
+func member(t *testing.T, id, shared, dir string) *fellow {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	f := &fellow{peers: &peers{}, clock: time.Now()}
+	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Now: f.now}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Cluster, err = OpenCluster(ClusterConfig{ID: id, Dir: shared, Local: l, Peers: f.peers, Log: log, Degraded: func(err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.degraded = err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.end(t) })
+	return f
+}
+
+func (f *fellow) end(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if f.Cluster == nil {
+		return
+	}
+	if err := f.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	f.Cluster = nil
+}
+
+func (f *fellow) save(id, value string) error {
+	load := msgpack.NewMap("jid", jid1, "id", id, "fun", "test.ping", "return", value, "retcode", int64(0), "success", true)
+	_, err := f.SaveReturn(context.Background(), ReturnOf(load))
+	return err
+}
+
+func (f *fellow) has(t *testing.T, id string) string {
+	t.Helper()
+	r, err := f.Returns(context.Background(), jid1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Map(id).Str("return")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAloneInTheFolder: without a peer a return is in the shared folder when
+// it is acknowledged, and another master finds it there; the job as well.
+func TestAloneInTheFolder(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	a.peers.err = ErrAlone
+	must(t, a.SaveLoad(context.Background(), jid1, msgpack.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"}))
+	must(t, a.save("m1", "one"))
+	if a.state() == nil || errors.Is(a.state(), ErrClosed) {
+		t.Errorf("state %v", a.state())
+	}
+	b := member(t, "10.0.0.2", shared, t.TempDir()) // the first one may be dead by now
+	if got := b.has(t, "m1"); got != "one" {
+		t.Errorf("b has %q", got)
+	}
+	load, err := b.Load(context.Background(), jid1)
+	if err != nil || load.Str("tgt") != "*" || len(load.List("Minions")) != 2 {
+		t.Errorf("the job on b: %v, %v", load, err)
+	}
+	// A segment grows, and is read again.
+	must(t, a.save("m2", "two"))
+	must(t, b.Import(context.Background()))
+	if got := b.has(t, "m2"); got != "two" {
+		t.Errorf("b has %q", got)
+	}
+	if n := b.ClusterStats().Imported; n < 4 {
+		t.Errorf("%d imported", n)
+	}
+	again := b.ClusterStats().Imported
+	must(t, b.Import(context.Background()))
+	if n := b.ClusterStats().Imported; n != again {
+		t.Errorf("read again: %d, %d", again, n)
+	}
+	a.peers.err = nil
+	must(t, a.save("m3", "three"))
+	if a.state() != nil {
+		t.Errorf("state %v", a.state())
+	}
+}
+
+// TestFolderGone: what is acknowledged when the shared folder does not take
+// anything depends on whether there is anybody else.
+func TestFolderGone(t *testing.T) {
+	t.Parallel()
+	shared := filepath.Join(t.TempDir(), "jobs")
+	must(t, os.Mkdir(shared, 0o700))
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	must(t, os.Rename(shared, shared+".away"))
+	a.peers.err = ErrSingle
+	must(t, a.save("m1", "one"))
+	if a.state() != nil {
+		t.Errorf("one master: %v", a.state())
+	}
+	a.peers.err = ErrAlone
+	must(t, a.save("m2", "two"))
+	if err := a.state(); !errors.Is(err, ErrAlone) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("alone: %v", err)
+	}
+	a.peers.err = context.DeadlineExceeded // a peer that is there and silent
+	if err := a.save("m3", "three"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("acknowledged: %v", err)
+	}
+	must(t, os.Rename(shared+".away", shared))
+	must(t, a.save("m3", "three")) // the minion has sent it again
+	b := member(t, "10.0.0.2", shared, t.TempDir())
+	for id, want := range map[string]string{"m1": "one", "m2": "two", "m3": "three"} {
+		if got := b.has(t, id); got != want {
+			t.Errorf("%s: b has %q", id, got)
+		}
+	}
+}
+
+// TestHeldCopies: a copy whose first master does not hand it over is handed
+// over by the one that got it; one that was handed over is not.
+func TestHeldCopies(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, t.TempDir())
+	a.peers.to = []*Cluster{b.Cluster}
+	must(t, a.save("m1", "one"))
+	if n := b.ClusterStats().Held; n != 1 {
+		t.Fatalf("%d held", n)
+	}
+	must(t, a.vol.addAndWait(context.Background()))
+	must(t, b.Import(context.Background()))
+	if n := b.ClusterStats().Held; n != 0 {
+		t.Errorf("%d held", n)
+	}
+	must(t, b.SaveCopy(context.Background(), ReturnOf(msgpack.NewMap("jid", jid1, "id", "m2", "return", "two")))) // of a master that is gone
+	b.wait(heldFor + time.Second)
+	due := b.held.due(b.now())
+	if len(due) != 1 || due[0].id != "m2" {
+		t.Fatalf("due %v", due)
+	}
+	b.vol.add(due...)
+	must(t, b.vol.addAndWait(context.Background()))
+	c := member(t, "10.0.0.3", shared, t.TempDir())
+	if c.has(t, "m1") != "one" || c.has(t, "m2") != "two" {
+		t.Errorf("c has %q and %q", c.has(t, "m1"), c.has(t, "m2"))
+	}
+}
+
+// TestHeldBounds: copies beyond the bound are handed over early.
+func TestHeldBounds(t *testing.T) {
+	t.Parallel()
+	h, now, due := newHeld(), time.Unix(1000, 0), 0
+	big := make([]byte, 1<<20)
+	for i := range 40 {
+		due += len(h.put(now, &record{kind: kindReturn, jid: jid1, id: fmt.Sprint("m", i), a: big}))
+	}
+	if due != 40-h.count() || h.bytes > heldBytes || due == 0 {
+		t.Errorf("%d due, %d held, %d bytes", due, h.count(), h.bytes)
+	}
+	for range 5000 { // the same again and again
+		h.put(now, &record{kind: kindReturn, jid: jid1, id: "m39"})
+	}
+	if len(h.list) > 4*h.count()+1024 || h.seen(&record{kind: kindReturn, jid: jid1, id: "m39"}) != true {
+		t.Errorf("%d in the list for %d", len(h.list), h.count())
+	}
+}
+
+// TestAwayAndDamaged: a master that was away finds what it missed, once, also
+// behind a damaged place; strange files are left alone.
+func TestAwayAndDamaged(t *testing.T) {
+	t.Parallel()
+	shared, dir := t.TempDir(), t.TempDir()
+	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, dir)
+	b.end(t)
+	for i := range 10 {
+		must(t, a.save(fmt.Sprint("m", i), fmt.Sprint("v", i)))
+	}
+	must(t, a.vol.addAndWait(context.Background()))
+	must(t, os.WriteFile(filepath.Join(shared, "notes.txt"), []byte("x"), 0o600))
+	must(t, os.Mkdir(filepath.Join(shared, "10.0.0.9_0000000000000000001_0000000000000001.log"), 0o700))
+	names, err := a.vol.list()
+	must(t, err)
+	var path string
+	for _, n := range names {
+		if st, err := os.Stat(filepath.Join(shared, n)); err == nil && st.Mode().IsRegular() {
+			path = filepath.Join(shared, n)
+		}
+	}
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	whole[len(whole)/2] ^= 0xff
+	must(t, os.WriteFile(path, whole, 0o600))
+	b = member(t, "10.0.0.2", shared, dir)
+	n := 0
+	for i := range 10 {
+		if got := b.has(t, fmt.Sprint("m", i)); got == fmt.Sprint("v", i) {
+			n++
+		} else if got != "" {
+			t.Errorf("m%d has %q", i, got)
+		}
+	}
+	if n != 9 {
+		t.Errorf("%d of 10 returns, one is damaged", n)
+	}
+	read := b.ClusterStats().Imported
+	b.end(t)
+	b = member(t, "10.0.0.2", shared, dir)
+	if again := b.ClusterStats().Imported; read == 0 || again != 0 {
+		t.Errorf("imported %d records, and %d after a restart", read, again)
+	}
+	// Old segments go.
+	a.wait(48 * time.Hour)
+	_, err = a.Clean(context.Background(), 24*time.Hour)
+	must(t, err)
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the old segment: %v", err)
+	}
+}
