@@ -20,7 +20,7 @@ type Manager struct {
 
 type running struct {
 	*Service
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
 
@@ -70,13 +70,14 @@ func NewManager(log *slog.Logger, now func() time.Time, specs ...Spec) (*Manager
 }
 
 // Run starts all services and blocks until ctx ended and every service has
-// stopped. They are stopped one by one, each before those it depends on. The
+// stopped. They are stopped one by one, each before those it depends on; their
+// contexts end with the cause of ctx, which a [Lasting] asks for. The
 // error lists those that did not end within limit; nil when all did.
 // Run may be called once.
 func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	for _, r := range m.order {
 		// Not a child of ctx: the order of stopping is ours.
-		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		r.cancel = cancel
 		deps := m.dependencies(r.spec)
 		go func() {
@@ -87,7 +88,7 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	<-ctx.Done()
 	var faults *multierror.Error
 	for _, r := range slices.Backward(m.order) {
-		r.cancel()
+		r.cancel(context.Cause(ctx))
 		t := time.NewTimer(limit)
 		select {
 		case <-r.done:

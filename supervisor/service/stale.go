@@ -69,18 +69,15 @@ func (p *Process) KillStale(ctx context.Context) error {
 	}
 }
 
-// startTicks gives the start time of a process that lives (proc(5), stat,
-// field 22); a zombie counts as gone.
+// startTicks gives the start time of a process that lives; a zombie counts as
+// gone.
 func startTicks(pid int) (string, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	st, err := statOf(pid)
 	if err != nil {
 		return "", err
 	}
-	// The name, field 2, may hold anything: the last bracket ends it.
-	i := strings.LastIndexByte(string(b), ')')
-	fields := strings.Fields(string(b[i+1:]))
-	if i < 0 || len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if st.state == "Z" || st.state == "X" {
 		return "", os.ErrProcessDone
 	}
-	return fields[19], nil
+	return st.ticks, nil
 }

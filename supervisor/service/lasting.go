@@ -1,0 +1,326 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lasting is a [Runner] for a process that outlives this one: it is not told of
+// our death, and what it writes goes to a named pipe that it holds open itself.
+// The next Run, in this life or the next, adopts it if it is still the program
+// and the configuration that a start would give (Tag) and Answers; else a new
+// process is started beside it. That one is expected to take its place and the
+// earlier one to end by itself in its own time.
+//
+// A restart on request ([Service.Restart]) starts a new process beside the
+// running one. When the context ends and Leave agrees, the process is left
+// running; else it is stopped, with earlier ones that have not ended yet.
+//
+// Run is to be called once at a time; the other methods are safe for
+// concurrent use.
+type Lasting struct {
+	Path        string   // absolute path of the program
+	Args        []string // without the program's name
+	Env         []string // the whole environment
+	Dir         string
+	Credential  *syscall.Credential // nil: run as ourselves
+	StopTimeout time.Duration       // default 20 s
+	Log         io.Writer           // gets stdout and stderr; must not block for long
+	// PIDFile remembers the processes, Pipe is the named pipe. Their directory
+	// must not be writable by others.
+	PIDFile, Pipe string
+	// Tag stands for the program and its configuration, one word. A process
+	// with another tag is not adopted.
+	Tag func() (string, error)
+	// Answers says whether the process in service is well enough to be adopted.
+	Answers func(context.Context) error
+	// Leave says, from the cause of the context's end, whether to leave the
+	// process running. nil: never.
+	Leave func(cause error) bool
+
+	mu     sync.Mutex
+	procs  []*lasting // alive, oldest first
+	known  bool       // the file has been read
+	renew  bool       // the next Run must start one
+	failed bool       // the last Run's process ended by itself
+}
+
+// answerLimit bounds the question whether a process is well.
+const answerLimit = 5 * time.Second
+
+// Run implements [Runner]. started gets the id of the process in service.
+func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
+	drained, err := l.readPipe()
+	if err != nil {
+		return err
+	}
+	defer drained()
+	p, err := l.obtain(ctx)
+	if err != nil {
+		return err
+	}
+	started(p.pid)
+	select {
+	case <-p.gone:
+		l.mu.Lock()
+		l.failed = true
+		l.mu.Unlock()
+		return p.err
+	case <-ctx.Done():
+	}
+	cause := context.Cause(ctx)
+	switch {
+	case cause == errRestart:
+		l.mu.Lock()
+		l.renew = true
+		l.mu.Unlock()
+	case l.Leave != nil && l.Leave(cause):
+		l.release()
+	default:
+		l.stop()
+	}
+	return nil
+}
+
+// Alive says whether a process of ours runs, of this life or an earlier one.
+func (l *Lasting) Alive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.load()
+	return len(l.procs) > 0
+}
+
+// Stop ends all processes there are, for a service that is not wanted any more.
+func (l *Lasting) Stop() {
+	l.mu.Lock()
+	l.load()
+	l.mu.Unlock()
+	l.stop()
+}
+
+// obtain adopts the newest process or starts one.
+func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
+	tag, err := l.Tag()
+	if err != nil {
+		return nil, fmt.Errorf("identify %s: %w", l.Path, err)
+	}
+	l.mu.Lock()
+	l.load()
+	var newest *lasting
+	if n := len(l.procs); n > 0 {
+		newest = l.procs[n-1]
+	}
+	renew, failed := l.renew, l.failed
+	l.renew, l.failed = false, false
+	l.mu.Unlock()
+
+	if newest != nil {
+		actx, cancel := context.WithTimeout(ctx, answerLimit)
+		answer := l.Answers(actx)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			// Neither adopted nor replaced: whoever comes next decides.
+			return newest, nil
+		case answer == nil && newest.tag == tag && !renew:
+			newest.inService = true
+			return newest, nil
+		case answer != nil && (newest.inService || failed || newest.adopted):
+			// It would be in the way of a new one and serves nobody.
+			l.end(syscall.SIGKILL, 0)
+		}
+	}
+	return l.start(tag)
+}
+
+// start starts a process.
+func (l *Lasting) start(tag string) (*lasting, error) {
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", l.Path, err)
+	}
+	defer unix.Close(null)
+	// Open for reading too, so that the pipe never breaks for the process;
+	// non-blocking, so that a pipe nobody reads never holds it up.
+	out, err := unix.Open(l.Pipe, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: open its log pipe: %w", l.Path, err)
+	}
+	defer unix.Close(out)
+	env := l.Env
+	if env == nil {
+		env = []string{}
+	}
+	pid, err := syscall.ForkExec(l.Path, append([]string{l.Path}, l.Args...), &syscall.ProcAttr{Dir: l.Dir, Env: env,
+		Files: []uintptr{uintptr(null), uintptr(out), uintptr(out)}, Sys: &syscall.SysProcAttr{Setpgid: true, Credential: l.Credential}})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", l.Path, err)
+	}
+	st, err := statOf(pid)
+	if err != nil {
+		st.ticks = "-" // it has ended already; watch will say how
+	}
+	p := &lasting{pid: pid, ticks: st.ticks, tag: tag, inService: true}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.procs {
+		o.inService = false
+	}
+	if err := p.watch(func() { l.forget(p) }); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return nil, fmt.Errorf("watch %s: %w", l.Path, err)
+	}
+	l.procs = append(l.procs, p)
+	l.save()
+	return p, nil
+}
+
+// forget takes an ended process off the list.
+func (l *Lasting) forget(p *lasting) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.procs = slices.DeleteFunc(l.procs, func(o *lasting) bool { return o == p })
+	l.save()
+}
+
+// release lets go of all processes; they run on.
+func (l *Lasting) release() {
+	l.mu.Lock()
+	procs := l.procs
+	l.procs, l.known = nil, false
+	l.mu.Unlock()
+	for _, p := range procs {
+		p.unwatch()
+	}
+}
+
+func (l *Lasting) stop() {
+	limit := l.StopTimeout
+	if limit <= 0 {
+		limit = defaultStopTimeout
+	}
+	l.end(syscall.SIGTERM, limit)
+}
+
+// end signals all processes and kills those that have not ended within limit.
+func (l *Lasting) end(s syscall.Signal, limit time.Duration) {
+	l.mu.Lock()
+	procs := slices.Clone(l.procs)
+	l.mu.Unlock()
+	for _, p := range procs {
+		p.signal(s)
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for _, p := range procs {
+		select {
+		case <-p.gone:
+			continue
+		case <-t.C:
+			t.Reset(0) // for the others too
+		}
+		p.signal(syscall.SIGKILL)
+		select {
+		case <-p.gone:
+		case <-time.After(staleWait):
+		}
+	}
+}
+
+// readPipe makes the pipe if need be and passes on what comes out of it until
+// the function given back is called, which passes on what is left and waits.
+func (l *Lasting) readPipe() (func(), error) {
+	fail := func(err error) (func(), error) {
+		return nil, fmt.Errorf("log pipe %s: %w", l.Pipe, err)
+	}
+	if fi, err := os.Lstat(l.Pipe); err == nil && fi.Mode().Type() != os.ModeNamedPipe {
+		if err := os.Remove(l.Pipe); err != nil {
+			return fail(err)
+		}
+	}
+	if err := unix.Mkfifo(l.Pipe, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fail(err)
+	}
+	// Open for writing too: it does not end when no process holds it.
+	f, err := os.OpenFile(l.Pipe, os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fail(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 64<<10)
+		for {
+			n, err := f.Read(b)
+			if n > 0 && l.Log != nil {
+				_, _ = l.Log.Write(b[:n])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		// What is there now is read at once; nobody waits for more.
+		_ = f.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		<-done
+		_ = f.Close()
+	}, nil
+}
+
+// save writes the list; l.mu is held. Like all of the file, it is an aid: a
+// failure costs the next life an adoption.
+func (l *Lasting) save() {
+	if len(l.procs) == 0 {
+		_ = os.Remove(l.PIDFile)
+		return
+	}
+	var b []byte
+	for _, p := range l.procs {
+		b = fmt.Appendf(b, "%d %s %s\n", p.pid, p.ticks, p.tag)
+	}
+	tmp := filepath.Join(filepath.Dir(l.PIDFile), "."+filepath.Base(l.PIDFile))
+	if os.WriteFile(tmp, b, 0o600) == nil {
+		_ = os.Rename(tmp, l.PIDFile)
+	}
+}
+
+// load reads the list once; l.mu is held.
+func (l *Lasting) load() {
+	if l.known {
+		return
+	}
+	l.known = true
+	f, err := os.Open(l.PIDFile)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for {
+		p := &lasting{adopted: true}
+		if _, err := fmt.Fscanln(f, &p.pid, &p.ticks, &p.tag); err != nil {
+			if err == io.EOF || len(l.procs) > 64 {
+				return
+			}
+			continue
+		}
+		st, err := statOf(p.pid)
+		if err != nil || p.pid <= 1 || st.ticks != p.ticks {
+			continue // it has ended, or is a stranger
+		}
+		if p.watch(func() { l.forget(p) }) == nil {
+			l.procs = append(l.procs, p)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lasting is one process of a [Lasting], a child of ours or not.
+type lasting struct {
+	pid        int
+	ticks, tag string
+	adopted    bool // started in an earlier life
+	inService  bool // no other was started after it
+
+	fd   *os.File      // a pidfd
+	gone chan struct{} // closed when it has ended or is not watched any more
+	err  error         // how it ended; valid then
+
+}
+
+// watch begins to wait for the end of the process; ended is called once it has
+// come, before gone is closed. A pidfd refers to this process for ever, also
+// when its number is given away again (pidfd_open(2)).
+func (p *lasting) watch(ended func()) error {
+	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("watch process %d: %w", p.pid, err)
+	}
+	p.fd, p.gone = os.NewFile(uintptr(fd), "process"), make(chan struct{})
+	rc, err := p.fd.SyscallConn()
+	if err != nil {
+		_ = p.fd.Close()
+		return fmt.Errorf("watch process %d: %w", p.pid, err)
+	}
+	go func() {
+		defer close(p.gone)
+		err := rc.Read(func(fd uintptr) bool {
+			pfd := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(pfd, 0)
+			return err == nil && n > 0
+		})
+		if err != nil {
+			return // not watched any more
+		}
+		p.err = p.reap()
+		_ = p.fd.Close()
+		ended()
+	}()
+	return nil
+}
+
+// reap fetches how the process ended, which only its parent can learn.
+func (p *lasting) reap() error {
+	var ws syscall.WaitStatus
+	for {
+		n, err := syscall.Wait4(p.pid, &ws, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil || n != p.pid:
+			return errors.New("ended (an earlier life of the supervisor had started it, so its exit code is not known)")
+		case ws.Signaled():
+			return &ExitError{Code: -1, Signal: signalName(ws.Signal())}
+		default:
+			return &ExitError{Code: ws.ExitStatus()}
+		}
+	}
+}
+
+// unwatch stops watching and waits until that is done; the process runs on.
+func (p *lasting) unwatch() {
+	_ = p.fd.Close()
+	<-p.gone
+}
+
+// signal sends a signal to the process, if it still lives.
+func (p *lasting) signal(s syscall.Signal) {
+	rc, err := p.fd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = rc.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), s, nil, 0) })
+}
+
+// procStat is what is needed of /proc/PID/stat.
+type procStat struct {
+	state string
+	ticks string // start time
+}
+
+// statOf reads the state and start time of a process, also of a zombie
+// (proc(5), stat, fields 3 and 22).
+func statOf(pid int) (procStat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return procStat{}, err
+	}
+	// The name, field 2, may hold anything: the last bracket ends it.
+	i := strings.LastIndexByte(string(b), ')')
+	fields := strings.Fields(string(b[i+1:]))
+	if i < 0 || len(fields) < 20 {
+		return procStat{}, os.ErrProcessDone
+	}
+	return procStat{fields[0], fields[19]}, nil
+}
