@@ -66,7 +66,7 @@ func (c *clusterJobs) wasSent(tag string) bool {
 
 // openCluster joins the cluster, or forms it. It returns when this master
 // belongs to it.
-func (m *Master) openCluster() error {
+func (m *Master) openCluster(ctx context.Context) error {
 	c := m.cfg
 	if c.ClusterIsolatedFS {
 		return errors.New("cluster_isolated_filesystem is set, but masters share cluster_pki_dir here; remove the option")
@@ -75,7 +75,7 @@ func (m *Master) openCluster() error {
 	if s := c.ClusterJoinTimeout; s > 0 {
 		wait = s
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var err error
 	m.clusterJob.removed = make(chan struct{})
@@ -95,7 +95,7 @@ func (m *Master) openCluster() error {
 // clusterSecrets makes the secrets those of the cluster.
 func (m *Master) clusterSecrets(sc *auth.SecretsConfig) {
 	if m.cluster != nil {
-		sc.ClusterKey, sc.Seed = m.cluster.ClusterKey(), m.cluster.Seed()
+		sc.ClusterKey, sc.Seed, sc.SessionDir = m.cluster.ClusterKey(), m.cluster.Seed(), m.sessionDir()
 	}
 }
 

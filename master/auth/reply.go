@@ -97,7 +97,7 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (*msgpa
 	if err != nil {
 		return nil, err
 	}
-	own, err := sec.session(r.id, v.pem, sec.epoch(r.id, sec.cfg.Now()))
+	own, err := sec.newSession(r.id, v.pem)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,9 @@ type SecretsConfig struct {
 	// cluster have agreed on one; then there is no file. SetClusterSeed
 	// replaces it.
 	Seed string
+	// SessionDir makes the session keys files in this folder, one for each
+	// minion, for a cluster in which Salt's masters take part. "" derives them.
+	SessionDir string
 	// ClusterKey is the publish key that the masters of a cluster share. When
 	// it is set, publishes carry no serial (several masters count apart) and
 	// the key is replaced by SetClusterKey only.
@@ -58,7 +61,8 @@ type SecretsConfig struct {
 type Secrets struct {
 	cfg      SecretsConfig
 	pubSigs  map[string]string
-	headOnly bool // in a cluster: no serials, no file
+	headOnly bool          // in a cluster: no serials, no file
+	files    *sessionFiles // nil when session keys are derived
 
 	sessions sync.Map // id → *cachedSession
 
@@ -114,6 +118,11 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if cfg.SessionDir != "" {
+		if s.files, err = openSessionFiles(cfg); err != nil {
+			return nil, err
+		}
 	}
 	if s.pubSigs, err = signPublic(cfg); err != nil {
 		return nil, err

@@ -65,6 +65,11 @@ func (s *Service) forget(c keys.Change) {
 	if c.New != keys.Accepted {
 		s.tokens.Delete(c.ID)
 		s.cfg.Secrets.sessions.Delete(c.ID)
+		if f := s.cfg.Secrets.files; f != nil {
+			if err := f.forget(c.ID); err != nil {
+				s.log.Warn("a session key is left", "minion", c.ID, "error", err)
+			}
+		}
 	}
 }
 

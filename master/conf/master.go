@@ -306,6 +306,9 @@ type Cluster struct {
 	ClusterIsolatedFS     bool     `conf:"cluster_isolated_filesystem"`
 	// ClusterPlainPeers permits Salt's own masters, which speak without TLS.
 	ClusterPlainPeers bool `conf:"saltern_cluster_plain_peers"`
+	// ClusterSessions is the folder of session keys that Salt's own masters
+	// share: sessions in their cachedir. "" means that of this master.
+	ClusterSessions string `conf:"saltern_cluster_sessions"`
 	// ClusterEmptySecret lets masters join that show no secret.
 	ClusterEmptySecret bool `conf:"saltern_cluster_empty_secret"`
 	// ClusterJoinTimeout is how long a start may take to join; 0 for a minute.

@@ -1,0 +1,134 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+)
+
+// sessionFiles are the session keys of minions as Salt's masters share them:
+// one file for each minion, which whoever finds it missing or older than
+// publish_session replaces (salt/channel/server.py session_key). Its methods
+// may be called concurrently.
+type sessionFiles struct {
+	dir    string
+	period time.Duration
+	now    func() time.Time
+	random io.Reader
+	seen   sync.Map // id → seenFile
+}
+
+// seenFile is what was read last, with what tells whether it is another file.
+type seenFile struct {
+	info os.FileInfo
+	key  crypt.Key
+}
+
+func openSessionFiles(cfg SecretsConfig) (*sessionFiles, error) {
+	st, err := os.Stat(cfg.SessionDir)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the folder of session keys: %w", err)
+	}
+	if !st.IsDir() {
+		return nil, fmt.Errorf("looking for the folder of session keys: %s is none", cfg.SessionDir)
+	}
+	return &sessionFiles{dir: cfg.SessionDir, period: cfg.PublishSession, now: cfg.Now, random: cfg.Random}, nil
+}
+
+// key returns the session key that all masters use for a minion now.
+func (f *sessionFiles) key(id string) (crypt.Key, error) {
+	if err := keys.ValidID(id); err != nil {
+		return crypt.Key{}, err
+	}
+	path := filepath.Join(f.dir, id)
+	// Another master may replace the file between a look and the next.
+	for range 3 {
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			err = f.make(path, false)
+		case err == nil && f.now().Sub(info.ModTime()) > f.period:
+			err = f.make(path, true)
+		case err == nil:
+			if v, ok := f.seen.Load(id); ok && same(v.(seenFile).info, info) {
+				return v.(seenFile).key, nil
+			}
+			return f.read(id, path)
+		}
+		if err != nil && !errors.Is(err, syscall.ESTALE) {
+			return crypt.Key{}, fmt.Errorf("keeping the session key of %q: %w", id, err)
+		}
+	}
+	return f.read(id, path)
+}
+
+func same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+func (f *sessionFiles) read(id, path string) (crypt.Key, error) {
+	text, info, err := readSecret(path)
+	if err != nil {
+		return crypt.Key{}, fmt.Errorf("reading the session key of %q: %w", id, err)
+	}
+	key, err := crypt.ParseKey(text)
+	if err != nil {
+		return crypt.Key{}, fmt.Errorf("reading the session key of %q: %w", id, err)
+	}
+	f.seen.Store(id, seenFile{info, key})
+	return key, nil
+}
+
+// make writes a new key. When the file is missing, the first of several
+// masters wins.
+func (f *sessionFiles) make(path string, replace bool) error {
+	key, err := crypt.NewKey(f.random)
+	if err != nil {
+		return err
+	}
+	if replace {
+		return crypt.WriteFile(path, []byte(key.String()), 0o600)
+	}
+	tmp, err := os.CreateTemp(f.dir, ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(key.String())
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// forget removes the key of a minion that is accepted no more, so that a later
+// owner of its name gets another.
+func (f *sessionFiles) forget(id string) error {
+	f.seen.Delete(id)
+	if keys.ValidID(id) != nil {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(f.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the session key of %q: %w", id, err)
+	}
+	return nil
+}
+
+// newSession is the session key that a minion is told when it signs in.
+func (s *Secrets) newSession(id, pem string) (crypt.Key, error) {
+	if s.files != nil {
+		return s.files.key(id)
+	}
+	return s.session(id, pem, s.epoch(id, s.cfg.Now()))
+}
