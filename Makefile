@@ -53,11 +53,7 @@ fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=3s)
 
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
-	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 3 -skip '^TestFault' ./test/e2e/...
-
-.PHONY: e2e-faults
-e2e-faults: build deps-salt ## faults of a node (full disk, broken keys, ports, options, pillars); by hand: they want a quiet machine
-	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 1 -run '^TestFault' ./test/e2e/...
+	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 3 ./test/e2e/...
 
 .PHONY: test-peer
 test-peer: build ## Salt's own integration tests (PEER_SUITE=harness, as root; PEER_ARGS=options)

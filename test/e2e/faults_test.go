@@ -264,7 +264,7 @@ func TestFaultDiskFull(t *testing.T) {
 		t.Skip("a Python master acknowledges before it keeps")
 	}
 	t.Parallel()
-	n := lab.PrepareNode(t, lab.NodeConfig{Disk: "48m", States: map[string]string{"file.txt": "of the master\n"}, Pillar: map[string]string{
+	n := lab.PrepareNode(t, lab.NodeConfig{Disk: "96m", States: map[string]string{"file.txt": "of the master\n"}, Pillar: map[string]string{
 		"top.sls": "base:\n  '*':\n    - plain\n", "plain.sls": "a: 1\n"}})
 	other := scripted(t, n, 1)[0]
 	n.Launch(t)
