@@ -70,8 +70,9 @@ const (
 // consequences. It is a pure function of what was observed and desired.
 func Assess(o *Observation, d Desired) []Problem {
 	var out []Problem
-	say := func(sev Severity, code, next, format string, args ...any) {
-		out = append(out, Problem{Finding{"storage." + code, fmt.Sprintf(format, args...), next}, sev})
+	say := func(sev Severity, code, next, format string, args ...any) *Problem {
+		out = append(out, Problem{Finding{Code: "storage." + code, What: fmt.Sprintf(format, args...), Next: next}, sev})
+		return &out[len(out)-1]
 	}
 	assessMount(o, say)
 	if o.Daemon != "" {
@@ -85,13 +86,13 @@ func Assess(o *Observation, d Desired) []Problem {
 		p, known := o.peer(m.Name, m.Address)
 		switch {
 		case known && p.State == cli.PeerRejected:
-			say(Critical, "peer_rejected", "reset the storage of "+m.Name+" and let it join again", "the pool rejects %s: its configuration differs", m.Name)
+			say(Critical, "peer_rejected", "reset the storage of "+m.Name+" and let it join again", "the pool rejects %s: its configuration differs", m.Name).Subject = m.Name
 		case known && !p.Connected:
-			say(Warning, "peer_down", "bring "+m.Name+" back, or remove it", "%s is away", m.Name)
+			say(Warning, "peer_down", "bring "+m.Name+" back, or remove it", "%s is away", m.Name).Subject = m.Name
 		case known && !o.Reachable[m.Address]:
-			say(Warning, "peer_silent", "check the network of "+m.Name, "%s does not answer", m.Name)
+			say(Warning, "peer_silent", "check the network of "+m.Name, "%s does not answer", m.Name).Subject = m.Name
 		case !known && o.Pool != nil:
-			say(Warning, "peer_missing", "run the storage plan", "%s is not in the pool", m.Name)
+			say(Warning, "peer_missing", "run the storage plan", "%s is not in the pool", m.Name).Subject = m.Name
 		}
 	}
 	switch {
@@ -107,7 +108,8 @@ func Assess(o *Observation, d Desired) []Problem {
 	return out
 }
 
-type sayFunc func(sev Severity, code, next, format string, args ...any)
+// sayFunc adds a problem; what it gives is valid until the next one.
+type sayFunc func(sev Severity, code, next, format string, args ...any) *Problem
 
 func assessMount(o *Observation, say sayFunc) {
 	h := o.Mount
@@ -146,7 +148,7 @@ func assessVolume(o *Observation, d Desired, say sayFunc) {
 		host, _, _ := cli.SplitBrick(b.Name)
 		away := slices.ContainsFunc(o.Pool, func(p cli.Peer) bool { return p.UUID == b.HostUUID && !p.Self && !p.Connected })
 		if up, known := o.brickState(b); known && !up && !away {
-			say(Warning, "brick_down", "gluster volume start "+d.Volume+" force; if its disk is lost, replace the brick", "the brick %s does not run although %s is there", b.Name, host)
+			say(Warning, "brick_down", "gluster volume start "+d.Volume+" force; if its disk is lost, replace the brick", "the brick %s does not run although %s is there", b.Name, host).Subject = b.Name
 		}
 	}
 	for _, p := range o.Processes {
@@ -169,9 +171,9 @@ func assessVolume(o *Observation, d Desired, say sayFunc) {
 		}
 		switch {
 		case least < fullPercent:
-			say(Critical, "brick_full", "make the disk of that node larger, or delete what is not needed", "the disk of %s has %.1f %% %s left", p.Name, least, what)
+			say(Critical, "brick_full", "make the disk of that node larger, or delete what is not needed", "the disk of %s has %.1f %% %s left", p.Name, least, what).Subject = p.Name
 		case least < lowPercent:
-			say(Warning, "brick_low", "make the disk of that node larger, or delete what is not needed", "the disk of %s has %.1f %% %s left", p.Name, least, what)
+			say(Warning, "brick_low", "make the disk of that node larger, or delete what is not needed", "the disk of %s has %.1f %% %s left", p.Name, least, what).Subject = p.Name
 		}
 	}
 	if h := o.HealState(); h.SplitBrain.N > 0 {

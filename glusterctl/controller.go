@@ -3,6 +3,7 @@ package glusterctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -92,6 +93,21 @@ func New(cfg Config) *Controller {
 
 // Plan is [NewPlan].
 func (c *Controller) Plan(obs *Observation, d Desired) Plan { return NewPlan(obs, d) }
+
+// Probe takes a machine into the pool. It is no fault when it is a member
+// already; one that does not answer is not asked, because glusterd would wait
+// two minutes for it.
+func (c *Controller) Probe(ctx context.Context, m Member) error {
+	if err := c.cfg.Dial(ctx, m.Address); err != nil {
+		return fmt.Errorf("reach glusterd of %s: %w", m.Name, err)
+	}
+	return c.client.Change(ctx, "peer", "probe", m.Name)
+}
+
+// HealEntries lists what is to be healed on each brick.
+func (c *Controller) HealEntries(ctx context.Context, volume string) ([]cli.Heal, error) {
+	return c.client.HealEntries(ctx, volume)
+}
 
 func dial(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -55,6 +55,8 @@ type Finding struct {
 	Code string `json:"code"` // stable, e.g. storage.member_unreachable
 	What string `json:"what"`
 	Next string `json:"next"` // what to do about it
+	// Subject is the member or brick that it is about, if it is about one.
+	Subject string `json:"subject,omitempty"`
 }
 
 // Plan is an ordered list of steps from what is to what should be.

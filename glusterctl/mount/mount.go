@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -113,7 +114,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// Mounter mounts and unmounts one volume at one point.
+// Mounter mounts and unmounts one volume at one point. Mount, Unmount and
+// SetOthers may be called by several goroutines; one works at a time.
 type Mounter struct {
 	Runner cli.Runner // nil: cli.Exec
 	Volume string
@@ -134,6 +136,18 @@ type Mounter struct {
 	// Connections is the directory of FUSE connections; "" means
 	// /sys/fs/fuse/connections.
 	Connections string
+	// Attach mounts instead of mount(8), e.g. through systemd: the client must
+	// outlive the process that mounts. nil: mount(8).
+	Attach func(ctx context.Context, source, point, options string) error
+
+	mu sync.Mutex
+}
+
+// SetOthers replaces Others.
+func (m *Mounter) SetOthers(names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Others = names
 }
 
 func (m *Mounter) run(ctx context.Context, argv ...string) error {
@@ -178,6 +192,8 @@ var ErrForeign = errors.New("something else is mounted there")
 // Mount mounts the volume. It is no fault when it is mounted already; whether
 // it answers is the [Prober]'s to say.
 func (m *Mounter) Mount(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	e, ok, err := m.Entry()
 	if err != nil {
 		return err
@@ -195,15 +211,15 @@ func (m *Mounter) Mount(ctx context.Context) error {
 	if err := ready(m.Point); err != nil {
 		return fmt.Errorf("mount volume %s: %w", m.Volume, err)
 	}
-	argv := []string{"mount", "-t", "glusterfs"}
 	opts := append([]string{}, m.Options...)
 	if len(m.Others) > 0 {
 		opts = append(opts, "backup-volfile-servers="+strings.Join(m.Others, ":"))
 	}
-	if len(opts) > 0 {
-		argv = append(argv, "-o", strings.Join(opts, ","))
+	attach := m.Attach
+	if attach == nil {
+		attach = m.attach
 	}
-	if err := m.run(ctx, append(argv, m.Server+":/"+m.Volume, m.Point)...); err != nil {
+	if err := attach(ctx, m.Server+":/"+m.Volume, m.Point, strings.Join(opts, ",")); err != nil {
 		return fmt.Errorf("mount volume %s: %w", m.Volume, err)
 	}
 	// mount.glusterfs may end with 0 although the client gave up at once.
@@ -211,6 +227,15 @@ func (m *Mounter) Mount(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("mount volume %s: nothing is mounted at %s; see the client's log", m.Volume, m.Point), err)
 	}
 	return nil
+}
+
+// attach runs mount(8).
+func (m *Mounter) attach(ctx context.Context, source, point, options string) error {
+	argv := []string{"mount", "-t", "glusterfs"}
+	if options != "" {
+		argv = append(argv, "-o", options)
+	}
+	return m.run(ctx, append(argv, source, point)...)
 }
 
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
@@ -251,6 +276,8 @@ func sameVolume(source, volume string) bool {
 // told that the connection is gone (ENOTCONN or ECONNABORTED), then the point
 // is detached. It is no fault when nothing is mounted.
 func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for range 4 { // mounts can be stacked
 		e, ok, err := m.Entry()
 		if err != nil || !ok {

@@ -2,12 +2,25 @@ package storage
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
+	"saltern/glusterctl"
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/layout"
+	"saltern/glusterctl/mount"
 	"saltern/supervisor/nodes"
 )
+
+// layoutVersion is the version of the tree on the volume that this program
+// makes and needs.
+const layoutVersion = 1
 
 // Config is what a [Manager] works with.
 type Config struct {
@@ -17,9 +30,12 @@ type Config struct {
 	// Volume is the name of the volume, Mount where it is mounted.
 	Volume string
 	Mount  string
-	// Dir is on this node's own disk: the copy of the files for minions and what
-	// has to be remembered without the volume.
-	Dir string
+	// Dir is on this node's own disk: what has to be remembered without the
+	// volume. Mirror is the copy of the files for minions, there as well.
+	Dir    string
+	Mirror string
+	// Bricks is the directory for this node's copies.
+	Bricks string
 	// Helper starts a child of this program that ends in [HelperMain].
 	Helper []string
 	// UID and GID of the master process, which owns what it writes.
@@ -33,6 +49,9 @@ type Config struct {
 	TLS bool
 	// Lead is asked before each change, beside the lease; nil: nobody is asked.
 	Lead func(ctx context.Context) error
+	// Mirrored is called when files for minions have changed in the copy; it must
+	// not block. nil: nobody.
+	Mirrored func()
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
@@ -40,11 +59,36 @@ type Config struct {
 // Manager keeps the storage of one node. Its methods are safe for concurrent
 // use and never wait for the volume.
 type Manager struct {
-	cfg Config
+	cfg     Config
+	timers  glusterctl.Timers
+	ctl     *glusterctl.Controller
+	mounter *mount.Mounter
+	keeper  *mount.Keeper
+	daemon  *daemon
+	lease   lease
+	mirror  mirror
+	clocks  worker
+	wake    chan struct{} // something changed: look at once
 
-	mu    sync.Mutex
-	table nodes.Table
-	state State
+	mu      sync.Mutex
+	table   nodes.Table
+	stop    context.CancelFunc // ends the change under way
+	obs     *glusterctl.Observation
+	full    time.Time // of the newest full look in obs
+	plan    glusterctl.Plan
+	planned bool // plan is of this table
+	doing   string
+	fault   string // of the last change or local step
+	stuck   []glusterctl.Stuck
+	tracker glusterctl.HealTracker
+	tracked time.Time
+	ahead   map[string]clockDiff
+	formed  bool // the volume has been made once; this node never makes another
+}
+
+type clockDiff struct {
+	ahead time.Duration
+	at    time.Time
 }
 
 // New makes a manager; nothing happens before Run.
@@ -55,33 +99,235 @@ func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, state: State{Waiting: "the table of nodes", Spare: -1}}
+	m := &Manager{cfg: cfg, timers: glusterctl.DefaultTimers(), wake: make(chan struct{}, 1), ahead: map[string]clockDiff{}}
+	m.formed = exists(m.formedMark())
+	m.mounter = &mount.Mounter{Volume: cfg.Volume, Point: cfg.Mount, Server: cfg.Self, Options: []string{"log-level=WARNING"}}
+	if systemdRuns() {
+		m.mounter.Attach = attachUnit
+	}
+	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: "nodes/" + cfg.Self + "/probe", Timeout: m.timers.ProbeTimeout()}
+	m.keeper = &mount.Keeper{Probe: prober.Probe, Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 3 * time.Second, Healthy: m.healthy}
+	m.daemon = &daemon{runner: cli.Exec{}, bricks: cfg.Bricks}
+	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
+	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
+	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored()}.text())
+	m.ctl = glusterctl.New(glusterctl.Config{
+		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper,
+		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
+		StartDaemon: m.startDaemon,
+		Lead:        m.mayChange,
+	})
+	return m
 }
+
+func (m *Manager) helper(args ...string) []string { return append(slices.Clone(m.cfg.Helper), args...) }
+
+func (m *Manager) formedMark() string { return filepath.Join(m.cfg.Dir, "volume-made") }
 
 // SetTable gives the members that the pool should have. A change under way
 // that the new table does not want is stopped between two steps.
 func (m *Manager) SetTable(t nodes.Table) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.table = t
+	if reflect.DeepEqual(m.table, t) {
+		m.mu.Unlock()
+		return
+	}
+	m.table, m.planned = t, false
+	if m.stop != nil {
+		m.stop()
+	}
+	m.mu.Unlock()
+	m.poke()
 }
 
-// State gives the newest state. It never waits.
-func (m *Manager) State() State {
+func (m *Manager) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Desired is what the table asks for, as glusterctl understands it.
+func (m *Manager) Desired() glusterctl.Desired {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state
+	return m.desired()
 }
 
-// ProbePeer takes a machine into the pool on behalf of a node that joins: it
-// must be done by a member, and only while glusterd of n answers. It is no
-// fault when n is a member already.
-func (m *Manager) ProbePeer(ctx context.Context, n nodes.Node) error {
-	return nil
+// desired is called with mu held.
+func (m *Manager) desired() glusterctl.Desired {
+	d := glusterctl.Desired{Volume: m.cfg.Volume, Self: m.cfg.Self, Form: m.cfg.Form && !m.formed, TwoCopies: m.cfg.TwoCopies, TLS: m.cfg.TLS,
+		Timers: m.timers, Mount: m.cfg.Mount, Layout: layoutVersion}
+	used := map[string]bool{}
+	for _, n := range m.table.Nodes {
+		role := glusterctl.Role(n.Storage)
+		switch {
+		case n.State == nodes.Removed, n.State == nodes.Leaving && n.Name != m.cfg.Self:
+			continue
+		case n.State == nodes.Leaving: // it may look on until the others have let it go
+			role = glusterctl.Client
+		case role == "":
+			role = glusterctl.Client
+		}
+		d.Members = append(d.Members, glusterctl.Member{Name: n.Name, Address: n.Address, Role: role, Brick: n.Brick})
+		used[n.Name], used[n.Address] = true, true
+	}
+	for _, n := range m.table.Nodes {
+		if (n.State == nodes.Removed || n.State == nodes.Leaving) && !used[n.Name] && !slices.Contains(d.Leaving, n.Name) {
+			d.Leaving = append(d.Leaving, n.Name)
+		}
+	}
+	return d
+}
+
+// member tells whether this node belongs to the cluster by the table, and
+// whether it goes.
+func (m *Manager) member() (in, leaving bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.table.Find(m.cfg.Self)
+	return ok && n.State != nodes.Removed, ok && n.State == nodes.Leaving
 }
 
 // Run keeps the storage until ctx ends; the volume stays mounted then.
 func (m *Manager) Run(ctx context.Context) error {
-	<-ctx.Done()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.lease.keep(ctx, m.mayLead) })
+	wg.Go(func() {
+		m.mirror.keep(ctx, m.cfg.Now, m.mountWorks, func(r mirrorReport) {
+			m.cfg.Log.Info("files for minions copied", "copied", r.Copied, "removed", r.Removed, "bytes", r.Bytes)
+			if m.cfg.Mirrored != nil {
+				m.cfg.Mirrored()
+			}
+		})
+	})
+	wg.Go(func() { m.keepClocks(ctx) })
+	wg.Go(func() { m.keepMount(ctx) })
+	wg.Go(func() { m.keepLooking(ctx) })
+	m.keepChanging(ctx)
+	return nil
+}
+
+// keepMount starts the keeper of the mount when the volume is there.
+func (m *Manager) keepMount(ctx context.Context) {
+	for !m.volumeRuns() {
+		if !pause(ctx, time.Second) {
+			return
+		}
+	}
+	m.keeper.Run(ctx)
+}
+
+func (m *Manager) volumeRuns() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.obs != nil && m.obs.Volume != nil && m.obs.Volume.State == cli.Started
+}
+
+// healthy tells whether a new mount would be served.
+func (m *Manager) healthy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.obs == nil || m.obs.Volume == nil || m.obs.Volume.State != cli.Started {
+		return false
+	}
+	q := m.obs.Quorum()
+	return !q.Known || q.Spare >= 0
+}
+
+// mountWorks tells whether the newest look at the mount was good. The keeper
+// looks every few seconds; before it runs, observations do.
+func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
+
+func (m *Manager) health() mount.Health {
+	h, at := m.keeper.Last()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.obs != nil && m.obs.Mount != nil && m.obs.At.After(at) {
+		return *m.obs.Mount
+	}
+	return h
+}
+
+// ProbePeer takes a machine into the pool on behalf of a node that joins: it
+// must be done by a member, and only while glusterd of n answers. It is no
+// fault when n is a member already. The table that lists n does the same by
+// itself; this is for who wants to know at once.
+func (m *Manager) ProbePeer(ctx context.Context, n nodes.Node) error {
+	d := m.Desired()
+	p := glusterctl.Member{Name: n.Name, Address: n.Address, Role: glusterctl.Client}
+	if !slices.ContainsFunc(d.Members, func(x glusterctl.Member) bool { return x.Name == n.Name }) {
+		d.Members = append(d.Members, p)
+	}
+	if err := setHosts(hostsPath, glusterctl.HostsBlock(d.Members)); err != nil {
+		return err
+	}
+	return m.ctl.Probe(ctx, p)
+}
+
+// Forget makes this node's storage forget its cluster, so that it can join one
+// as a new machine: the volume is unmounted and glusterd loses its identity.
+// Copies in bricks stay where they are. Run must have ended.
+func (m *Manager) Forget(ctx context.Context) error {
+	err := m.mounter.Unmount(ctx, true)
+	if serr := m.daemon.stop(ctx); serr != nil {
+		return errors.Join(err, serr)
+	}
+	return errors.Join(err, glusterctl.ResetDaemon(glusterctl.DaemonState), setHosts(hostsPath, ""), remove(m.formedMark()))
+}
+
+// FreshBrick names a directory for a new copy on this node, one that has never
+// been one.
+func (m *Manager) FreshBrick() (string, error) { return FreshBrick(m.cfg.Bricks, m.cfg.Volume) }
+
+func (m *Manager) startDaemon(ctx context.Context) error {
+	if err := setHosts(hostsPath, glusterctl.HostsBlock(m.Desired().Members)); err != nil {
+		return err
+	}
+	return m.daemon.start(ctx)
+}
+
+// keepClocks compares clocks with the other nodes.
+func (m *Manager) keepClocks(ctx context.Context) {
+	defer m.clocks.close()
+	for pause(ctx, clocksEvery) {
+		if !m.mountWorks() {
+			continue
+		}
+		var r clocksReply
+		if err := m.clocks.ask(ctx, m.timers.ProbeTimeout(), struct{}{}, &r); err != nil {
+			continue // the mount's own probe says it
+		}
+		m.mu.Lock()
+		for n, d := range r.Ahead {
+			m.ahead[n] = clockDiff{d, m.cfg.Now()}
+		}
+		m.mu.Unlock()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+var errNotNow = errors.New("another node makes the changes of the pool")
+
+// mayChange is asked before each step.
+func (m *Manager) mayChange(ctx context.Context) error {
+	ok, _, why := m.leads()
+	if !ok {
+		return fmt.Errorf("%w: %s", errNotNow, why)
+	}
+	if m.cfg.Lead != nil {
+		return m.cfg.Lead(ctx)
+	}
 	return nil
 }

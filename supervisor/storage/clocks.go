@@ -1,0 +1,105 @@
+package storage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/glusterctl/layout"
+)
+
+// Each node writes the time into a file of its own on the volume every
+// clocksEvery; the others compare it with theirs when they see it change.
+const (
+	clocksEvery = 5 * time.Second
+	clockFile   = "clock"
+	// skewLimit is what counts as a difference. What a reader sees is a little
+	// old: up to clocksEvery and what the volume keeps in caches.
+	skewLimit = 5 * time.Second
+)
+
+// clocksReply gives for each other node how far its clock is ahead (+) or
+// behind (-) as of a stamp that is new since the last question.
+type clocksReply struct {
+	Ahead map[string]time.Duration `json:"ahead,omitempty"`
+}
+
+// clocksChild serves questions: args are the mount point and this node's name.
+func clocksChild(args []string, in io.Reader, out io.Writer) int {
+	if len(args) != 2 {
+		return 2
+	}
+	root, self := args[0], args[1]
+	seen := map[string]time.Time{}
+	return serve(in, out, func([]byte) (any, error) {
+		if err := onVolume(root); err != nil {
+			return nil, err
+		}
+		info, err := layout.Read(root)
+		if err != nil {
+			return nil, err
+		}
+		r := clocksReply{Ahead: map[string]time.Duration{}}
+		for _, n := range info.Nodes {
+			if !filepath.IsLocal(n) {
+				continue
+			}
+			path := filepath.Join(root, "nodes", n, "probe", clockFile)
+			if n == self {
+				if err := writeClock(path, time.Now()); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			t, err := readClock(path)
+			if err != nil {
+				continue // away, or never there yet
+			}
+			first := seen[n].IsZero()
+			if t.Equal(seen[n]) {
+				continue
+			}
+			seen[n] = t
+			if !first { // an old stamp says nothing, a change is fresh
+				r.Ahead[n] = t.Sub(time.Now())
+			}
+		}
+		return r, nil
+	})
+}
+
+func writeClock(path string, now time.Time) error {
+	b, err := json.Marshal(now.UTC())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+		return fmt.Errorf("write the time: %w", err)
+	}
+	return os.Rename(path+".new", path)
+}
+
+func readClock(path string) (time.Time, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 256))
+	var t time.Time
+	return t, errors.Join(err, json.Unmarshal(b, &t))
+}
+
+// skew judges the newest difference to a node: 0 when it is within bounds.
+// A stamp is up to clocksEvery old when it is read, so being behind by that
+// much is normal.
+func skew(ahead time.Duration) time.Duration {
+	if ahead > skewLimit || ahead < -(skewLimit+clocksEvery) {
+		return ahead
+	}
+	return 0
+}

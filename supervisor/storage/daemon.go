@@ -1,0 +1,151 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"saltern/glusterctl"
+	"saltern/glusterctl/cli"
+	"saltern/supervisor/layout"
+)
+
+// Where Debian's GlusterFS looks.
+const (
+	daemonConfig = "/etc/glusterfs/glusterd.vol"
+	daemonPID    = "/run/glusterd.pid"
+)
+
+// daemon is the local glusterd.
+type daemon struct {
+	runner cli.Runner
+	// drop is the directory of the unit's drop-ins; bricks the directory whose
+	// file system glusterd waits for.
+	bricks string
+}
+
+// start configures and starts glusterd, and starts it anew when it runs with
+// another configuration. Bricks and mounts go on meanwhile. That it answers is
+// the caller's to wait for.
+func (d *daemon) start(ctx context.Context) error {
+	changed, err := configure(daemonConfig, glusterctl.DaemonConfig(0))
+	if err != nil {
+		return fmt.Errorf("configure glusterd: %w", err)
+	}
+	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
+		return fmt.Errorf("configure glusterd: %w", err)
+	}
+	if systemdRuns() {
+		return d.startUnit(ctx, changed)
+	}
+	pid := runningDaemon()
+	if pid > 0 && !changed {
+		return nil
+	}
+	if pid > 0 {
+		if err := d.stop(ctx); err != nil {
+			return err
+		}
+	}
+	out, err := d.runner.Run(ctx, []string{"glusterd", "-p", daemonPID})
+	if err == nil && out.Exit != 0 {
+		err = fmt.Errorf("exit %d: %s", out.Exit, strings.TrimSpace(string(out.Stderr)))
+	}
+	if err != nil {
+		return fmt.Errorf("start glusterd: %w", err)
+	}
+	return nil
+}
+
+// stop ends glusterd, not its bricks.
+func (d *daemon) stop(ctx context.Context) error {
+	if systemdRuns() {
+		return stopUnit(ctx, daemonUnit)
+	}
+	pid := runningDaemon()
+	if pid == 0 {
+		return nil
+	}
+	_ = syscall.Kill(pid, syscall.SIGTERM) // it may be gone
+	for range 100 {
+		if runningDaemon() != pid {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("stop glusterd: process %d does not end", pid)
+}
+
+// runningDaemon gives the process of glusterd, 0 when there is none.
+func runningDaemon() int {
+	b, err := os.ReadFile(daemonPID)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid < 2 {
+		return 0
+	}
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil || strings.TrimSpace(string(comm)) != "glusterd" {
+		return 0
+	}
+	return pid
+}
+
+// configure writes a file when it differs. A file that is mounted itself cannot
+// be replaced and is written in place.
+func configure(path string, content []byte) (changed bool, err error) {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	_, err = layout.WriteFile(path, content, 0o644)
+	if errors.Is(err, syscall.EBUSY) {
+		err = os.WriteFile(path, content, 0o644)
+	}
+	return err == nil, err
+}
+
+const (
+	hostsPath  = "/etc/hosts"
+	hostsBegin = "# begin of the cluster's nodes, kept by applianced"
+	hostsEnd   = "# end of the cluster's nodes"
+)
+
+// setHosts keeps the block of the cluster's nodes in a hosts file. It comes
+// first, so that it wins over a line that gives this node's name 127.0.1.1.
+func setHosts(path, block string) error {
+	have, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("names of the nodes: %w", err)
+	}
+	rest := string(have)
+	if before, after, ok := strings.Cut(rest, hostsBegin+"\n"); ok {
+		if _, end, ok := strings.Cut(after, hostsEnd+"\n"); ok {
+			rest = before + end
+		}
+	}
+	text := rest
+	if block != "" {
+		text = hostsBegin + "\n" + block + hostsEnd + "\n" + rest
+	}
+	if _, err := configure(path, []byte(text)); err != nil {
+		return fmt.Errorf("names of the nodes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package storage
+
+import (
+	"fmt"
+	"io"
+
+	"saltern/glusterctl"
+)
+
+// HelperMain is the side of this package that touches the volume. A program
+// that uses a [Manager] calls it with what follows the words of Config.Helper
+// and exits with what it returns:
+//
+//	probe PATH [DIR]     how is the mount?
+//	layout SPEC          make the directories
+//	lease PATH NODE      hold the lease while asked
+//	mirror SPEC          copy the files for minions when asked
+//	clocks PATH NODE     compare clocks when asked
+//	copy FROM TO         move a local directory to the volume, one pass
+func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
+	if len(args) > 0 {
+		switch args[0] {
+		case "lease":
+			return leaseChild(args[1:], in, out)
+		case "mirror":
+			return mirrorChild(args[1:], in, out, errOut)
+		case "clocks":
+			return clocksChild(args[1:], in, out)
+		case "copy":
+			return copyMain(args[1:], out, errOut)
+		case "probe", "layout":
+			return glusterctl.HelperMain(args, out, errOut)
+		}
+	}
+	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy FROM TO")
+	return 2
+}
