@@ -1,0 +1,265 @@
+package nodeapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"saltern/supervisor/nodes"
+)
+
+// Client speaks with one node whose key is known. It is safe for concurrent
+// use; Close ends idle connections.
+type Client struct {
+	http *http.Client
+}
+
+// NewClient gives a client for the node at address (host:port) whose
+// certificate has the hash pin. Nothing is dialled yet.
+func NewClient(id *Identity, address, pin string) *Client {
+	t := &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if pin == "" {
+				return nil, ErrPin
+			}
+			return dial(ctx, id, address, pin)
+		},
+		MaxIdleConns: 1, MaxConnsPerHost: 4, IdleConnTimeout: 45 * time.Second, DisableCompression: true,
+	}
+	return &Client{http: &http.Client{Transport: t, Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}
+}
+
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func dial(ctx context.Context, id *Identity, address, pin string) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTakes)
+	defer cancel()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := tls.Client(raw, id.clientTLS(pin))
+	if err := c.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Status asks how the node does.
+func (c *Client) Status(ctx context.Context) (Summary, error) {
+	var s Summary
+	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Table fetches the node's table, checked.
+func (c *Client) Table(ctx context.Context) (nodes.Table, error) {
+	var t nodes.Table
+	if err := c.do(ctx, http.MethodGet, "/v1/table", nil, &t); err != nil {
+		return nodes.Table{}, err
+	}
+	return t, t.Check()
+}
+
+// Offer gives the node a table that may be newer than its own.
+func (c *Client) Offer(ctx context.Context, t nodes.Table) error {
+	return c.do(ctx, http.MethodPut, "/v1/table", t, nil)
+}
+
+// SetState has the node change our own state in the table: Member, Draining,
+// Leaving or Removed.
+func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, error) {
+	path := map[nodes.State]string{nodes.Member: "/v1/ready", nodes.Draining: "/v1/drain", nodes.Leaving: "/v1/leave", nodes.Removed: "/v1/gone"}[s]
+	if path == "" {
+		return nodes.Table{}, fmt.Errorf("state %s cannot be asked for", s)
+	}
+	var t nodes.Table
+	if err := c.do(ctx, http.MethodPost, path, struct{}{}, &t); err != nil {
+		return nodes.Table{}, err
+	}
+	return t, t.Check()
+}
+
+// SetSecret gives the node the cluster's new secret.
+func (c *Client) SetSecret(ctx context.Context, secret string) error {
+	return c.do(ctx, http.MethodPut, "/v1/secret", struct{ Secret string }{secret}, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, in, into any) error {
+	var body io.Reader = http.NoBody
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "https://node"+path, body)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return short(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return short(err)
+	}
+	if len(b) > maxAnswer {
+		return errors.New("node API: the answer is too large")
+	}
+	if resp.StatusCode != http.StatusOK {
+		var f fault
+		if json.Unmarshal(b, &f) != nil || f.Error == "" {
+			return fmt.Errorf("node API: the other node answered %s", resp.Status)
+		}
+		if kind := codes[f.Code]; kind != nil {
+			return &refusedError{kind, clip(f.Error)}
+		}
+		return errors.New(clip(f.Error))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("node API: the answer cannot be read: %w", err)
+	}
+	return nil
+}
+
+// refusedError is what another node said, with its kind.
+type refusedError struct {
+	kind error
+	text string
+}
+
+func (e *refusedError) Error() string { return e.text }
+func (e *refusedError) Unwrap() error { return e.kind }
+
+// short takes the URL out of an error of package http.
+func short(err error) error {
+	if errors.Is(err, ErrPin) {
+		return ErrPin
+	}
+	if strings.Contains(err.Error(), "Client.Timeout") || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op
+	}
+	return err
+}
+
+func clip(s string) string {
+	const most = 400
+	return strings.ToValidUTF8(s[:min(len(s), most)], "")
+}
+
+// Ask is what a machine wants of a cluster that it does not belong to yet.
+type Ask struct {
+	Address string // host:port of a node
+	Cluster string // empty: not known
+	Secret  string
+	KeyHash string // of the join string; empty: not known, then the secret alone proves the cluster
+	Version string
+	Join    bool // false: only look
+	Node    nodes.Node
+	Ports   []int // to be tried from there on this machine
+}
+
+// Met is what came of it. All of it is from a node that has proven itself.
+type Met struct {
+	Table   nodes.Table
+	Storage Storage
+	Version string
+	// Skew is how far the clock there is ahead of ours, within Round.
+	Skew, Round time.Duration
+	Reach       []Reach
+	// Node is the certificate's hash of the node that answered.
+	Node string
+}
+
+// Meet proves this machine and the cluster to each other, and joins if that is
+// asked for. [ErrProof] means that the other end is not the cluster.
+func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
+	conn, err := dial(ctx, id, a.Address, "")
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	state := conn.ConnectionState()
+	bind, err := binding(&state)
+	if err != nil {
+		return nil, err
+	}
+	there := peerHash(&state)
+	given := make(chan *tls.Conn, 1)
+	given <- conn
+	t := &http.Transport{DisableCompression: true, MaxConnsPerHost: 1, DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+		select {
+		case c := <-given:
+			return c, nil
+		default: // what was proven holds for one connection only
+			return nil, errors.New("the other node ended the connection")
+		}
+	}}
+	defer t.CloseIdleConnections()
+	c := &Client{http: &http.Client{Transport: t, Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}
+
+	var hello helloReply
+	mine := nonce()
+	sent := time.Now()
+	if err := c.do(ctx, http.MethodPost, "/v1/join/hello", helloRequest{Protocol, a.Version, a.Cluster, mine}, &hello); err != nil {
+		return nil, err
+	}
+	round := time.Since(sent)
+	skew := time.Until(hello.Time) + round/2
+	if hello.Protocol != Protocol {
+		return nil, fmt.Errorf("%w: %s (protocol %d, ours is %d)", ErrProtocol, clip(hello.Version), hello.Protocol, Protocol)
+	}
+	hash := KeyHash(hello.Key)
+	if a.KeyHash != "" && a.KeyHash != hash {
+		return nil, fmt.Errorf("%w: its key has the hash %.12s…, the join string says %.12s…", ErrProof, hash, a.KeyHash)
+	}
+	if !validNonce(hello.Nonce) {
+		return nil, fmt.Errorf("%w: no nonce", ErrProof)
+	}
+	if err := verifyCluster(hello.Key, transcript("cluster key", bind, mine, hello.Nonce, id.Hash, there), hello.Signature); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrProof, err)
+	}
+	key, err := stretch(a.Secret, hash)
+	if err != nil {
+		return nil, err
+	}
+	q := proveRequest{Proof: mac(key, transcript("machine", bind, mine, hello.Nonce, id.Hash, there)), Join: a.Join, Node: a.Node, Ports: a.Ports,
+		Pad: strings.Repeat("-", padding)}
+	var r proveReply
+	if err := c.do(ctx, http.MethodPost, "/v1/join/prove", q, &r); err != nil {
+		return nil, err
+	}
+	if !sameMAC(r.Proof, mac(key, transcript("cluster", bind, mine, hello.Nonce, id.Hash, there))) {
+		return nil, fmt.Errorf("%w: it does not know the secret", ErrProof)
+	}
+	if err := r.Table.Check(); err != nil {
+		return nil, err
+	}
+	if r.Table.KeyHash != hash {
+		return nil, fmt.Errorf("%w: its table of nodes names another key", ErrProof)
+	}
+	return &Met{Table: r.Table, Storage: r.Storage, Version: clip(hello.Version), Skew: skew, Round: round, Reach: r.Reach, Node: there}, nil
+}

@@ -1,0 +1,123 @@
+package nodeapi
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/supervisor/layout"
+)
+
+// Identity is this node's key for the node API, with a certificate that it
+// signed itself. Others know it by Hash.
+type Identity struct {
+	cert tls.Certificate
+	// Hash is the SHA-256 of the public key (SubjectPublicKeyInfo) in
+	// hexadecimal, as in the table of nodes.
+	Hash string
+}
+
+const identityFile = "identity.pem"
+
+// LoadIdentity reads the key in dir, and makes it when there is none. dir must
+// exist and be readable by us alone.
+func LoadIdentity(dir string) (*Identity, error) {
+	path := filepath.Join(dir, identityFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if b, err = newIdentity(); err == nil {
+			_, err = layout.WriteFile(path, b, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node's own key: %w", err)
+	}
+	cert, err := tls.X509KeyPair(b, b)
+	if err != nil {
+		return nil, fmt.Errorf("node's own key %s: %w; restore it from a backup, or remove it and join again", path, err)
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("node's own key %s: %w", path, err)
+	}
+	return &Identity{cert: cert, Hash: hashOf(leaf)}, nil
+}
+
+func newIdentity() ([]byte, error) {
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	// Who it is and how long it holds is said by the table of nodes, not by the
+	// certificate; a clock that is wrong must not lock a node out.
+	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "saltern node"},
+		NotBefore: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+		KeyUsage: x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, pub, key)
+	if err != nil {
+		return nil, err
+	}
+	pk, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	out := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})
+	return append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...), nil
+}
+
+func hashOf(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// peerHash is the hash of what the other end showed; "" without a certificate.
+// The handshake has proven that it holds the key.
+func peerHash(s *tls.ConnectionState) string {
+	if s == nil || len(s.PeerCertificates) == 0 {
+		return ""
+	}
+	return hashOf(s.PeerCertificates[0])
+}
+
+const proto = "http/1.1"
+
+// serverTLS asks for a certificate and leaves to each request whether the one
+// shown may make it.
+func (i *Identity) serverTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.cert}, ClientAuth: tls.RequestClientCert,
+		NextProtos: []string{proto}, SessionTicketsDisabled: true}
+}
+
+// ErrPin means that the other end is not the node it should be.
+var ErrPin = errors.New("another machine answers there: its certificate is not the one in the table of nodes")
+
+// clientTLS connects to the node whose certificate has that hash, and to
+// nobody else; "" takes any, and then nothing is proven yet.
+func (i *Identity) clientTLS(pin string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.cert}, NextProtos: []string{proto},
+		InsecureSkipVerify: true, // names and issuers mean nothing here; VerifyConnection compares the key
+		VerifyConnection: func(s tls.ConnectionState) error {
+			got := peerHash(&s)
+			if got == "" || pin != "" && subtle.ConstantTimeCompare([]byte(got), []byte(pin)) != 1 {
+				return ErrPin
+			}
+			return nil
+		}}
+}

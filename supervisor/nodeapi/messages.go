@@ -1,0 +1,135 @@
+// Package nodeapi is how the nodes of a cluster speak with each other about
+// themselves: HTTP and JSON inside TLS 1.3 on one port (4521).
+//
+//	POST /v1/join/hello   a stranger asks who is there        proof.go
+//	POST /v1/join/prove   it proves the secret, and may join
+//	GET  /v1/table        the table of nodes                   members
+//	PUT  /v1/table        a newer table is offered             members
+//	GET  /v1/status       how this node does                   members
+//	POST /v1/ready        the asking node serves from now on   members
+//	POST /v1/leave        the asking node goes                 members
+//	PUT  /v1/secret       the cluster has a new secret         members
+//
+// Certificates are signed by nobody: the hash of each node's key stands in the
+// table of nodes, and connections are pinned to it at both ends. A stranger
+// reaches the two join routes and nothing else, within a rate (limit.go); a
+// removed node is told so. Every message is bounded before it is decoded.
+package nodeapi
+
+import (
+	"errors"
+	"time"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+// Protocol is the version of this protocol. Nodes of different protocols do
+// not form a cluster; new fields do not change it.
+const Protocol = 1
+
+// Port is where the node API listens unless appliance.yaml says otherwise.
+const Port = 4521
+
+// Bounds.
+const (
+	maxMessage  = 512 << 10
+	maxHello    = 8 << 10
+	padding     = 24 << 10 // of a proof: more than a few packets, so that a small MTU shows
+	maxAnswer   = 1 << 20
+	dialTakes   = 5 * time.Second
+	answerTakes = 15 * time.Second
+)
+
+type helloRequest struct {
+	Protocol int    `json:"protocol"`
+	Version  string `json:"version"`
+	Cluster  string `json:"cluster"` // empty: not known
+	Nonce    string `json:"nonce"`
+}
+
+type helloReply struct {
+	Protocol  int       `json:"protocol"`
+	Version   string    `json:"version"`
+	Nonce     string    `json:"nonce"`
+	Key       string    `json:"key"` // cluster.pub
+	Signature []byte    `json:"signature"`
+	Time      time.Time `json:"time"`
+}
+
+type proveRequest struct {
+	Proof string     `json:"proof"`
+	Join  bool       `json:"join"` // false: only look
+	Node  nodes.Node `json:"node"`
+	Ports []int      `json:"ports"` // to be tried on the machine that asks
+	Pad   string     `json:"pad"`
+}
+
+type proveReply struct {
+	Proof   string      `json:"proof"`
+	Table   nodes.Table `json:"table"`
+	Storage Storage     `json:"storage"`
+	Time    time.Time   `json:"time"`
+	Reach   []Reach     `json:"reach"`
+	Pad     string      `json:"pad"`
+}
+
+// Storage says where the cluster keeps what its nodes share.
+type Storage struct {
+	Kind string `json:"kind"` // as in appliance.yaml
+	Path string `json:"path"`
+}
+
+// Reach is what came of dialling a port.
+type Reach struct {
+	Port  int    `json:"port"`
+	Error string `json:"error,omitempty"` // empty: the machine answers there, if only to refuse
+}
+
+// Summary is how a node does; it is what others show in their status.
+type Summary struct {
+	Node     status.Node      `json:"node"`
+	Setup    status.Setup     `json:"setup"`
+	Version  string           `json:"version"`
+	Time     time.Time        `json:"time"`
+	Table    uint64           `json:"table"` // version of its table
+	Problems []status.Problem `json:"problems"`
+}
+
+// What went wrong with a request, for programs.
+const (
+	codeProtocol = "protocol"
+	codeCluster  = "cluster"
+	codeSecret   = "secret"
+	codeName     = "name"
+	codeRemoved  = "removed"
+	codeStranger = "stranger"
+	codeBusy     = "busy"
+	codeStorage  = "storage"
+	codeRequest  = "request"
+	codeSelf     = "fault"
+)
+
+// Errors that callers tell apart. Each comes wrapped with what the other side
+// said.
+var (
+	ErrProtocol = errors.New("the cluster runs another version")
+	ErrCluster  = errors.New("that is another cluster")
+	ErrSecret   = errors.New("the secret is not the cluster's")
+	ErrName     = errors.New("the name or address is taken")
+	ErrRemoved  = errors.New("this node was removed from the cluster")
+	ErrStranger = errors.New("the cluster does not know this node")
+	ErrBusy     = errors.New("too many attempts")
+	ErrStorage  = errors.New("the cluster's shared storage cannot be used now")
+	ErrProof    = errors.New("the machine there could not prove that it is the cluster")
+)
+
+var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
+	codeRemoved: ErrRemoved, codeStranger: ErrStranger, codeBusy: ErrBusy, codeStorage: ErrStorage}
+
+// fault is an error as it goes over the wire.
+type fault struct {
+	Code  string `json:"code"`
+	Error string `json:"error"`
+	http  int
+}

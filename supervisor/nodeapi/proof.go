@@ -1,0 +1,150 @@
+package nodeapi
+
+import (
+	"crypto"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// How a machine and a cluster prove themselves to each other, on a TLS
+// connection between two strangers. Everything is bound to that connection by
+// a value that both ends derive from it (RFC 8446 §7.5, RFC 9266): whoever
+// sits between has two connections with two values and can pass on nothing.
+//
+//  1. The cluster proves itself by its key: it signs the value. A machine that
+//     knows the key's hash from a join string stops here with anybody else,
+//     and has said nothing yet.
+//  2. The machine proves that it knows the secret, by a MAC of the value.
+//  3. The cluster proves that it knows the secret, too. For a machine that was
+//     given no hash this is the only proof, and it believes nothing before.
+//
+// A MAC can be tried against guesses by whoever has seen it, so the secret is
+// stretched, and short ones are refused (see setup.Validate).
+const (
+	exporterLabel = "EXPORTER-saltern-join-1"
+	stretchRounds = 60000
+	nonceBytes    = 32
+)
+
+// binding is the value of one connection.
+func binding(s *tls.ConnectionState) ([]byte, error) {
+	if s == nil || s.Version < tls.VersionTLS13 {
+		return nil, errors.New("join: not a TLS 1.3 connection")
+	}
+	return s.ExportKeyingMaterial(exporterLabel, nil, 32)
+}
+
+// KeyHash is the hash of a public key file of the cluster, as it stands in join
+// strings. It is the same as Salt's cluster_pub_fingerprint.
+func KeyHash(text string) string {
+	sum := sha256.Sum256([]byte(strings.TrimSpace(text) + "\n"))
+	return hex.EncodeToString(sum[:])
+}
+
+// ClusterKey is the cluster's key pair: the private half in memory, the public
+// one as its file.
+type ClusterKey struct {
+	key *rsa.PrivateKey
+	// Public is the PEM text, Hash its hash.
+	Public, Hash string
+}
+
+// ParseClusterKey reads cluster.pem; PKCS#1 and PKCS#8 are understood.
+func ParseClusterKey(text []byte) (*ClusterKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("the cluster's key is not a PEM file")
+	}
+	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+	if err != nil {
+		any, err8 := x509.ParsePKCS8PrivateKey(block.Bytes)
+		k, ok := any.(*rsa.PrivateKey)
+		if err8 != nil || !ok {
+			return nil, fmt.Errorf("the cluster's key cannot be read: %w", err)
+		}
+		key = k
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	pub := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	return &ClusterKey{key: key, Public: pub, Hash: KeyHash(pub)}, nil
+}
+
+// NewClusterKey makes the key of a new cluster and gives it as PEM text.
+func NewClusterKey() ([]byte, error) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048) // Salt's default, minions check a signature of it per job
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
+}
+
+// transcript is what proofs are about: who says it, on which connection, with
+// which nonces and certificates.
+func transcript(who string, bind []byte, machine, cluster, machineCert, clusterCert string) []byte {
+	h := sha256.New()
+	for _, p := range []string{exporterLabel, who, string(bind), machine, cluster, machineCert, clusterCert} {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return h.Sum(nil)
+}
+
+var pss = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256}
+
+func (k *ClusterKey) sign(digest []byte) ([]byte, error) {
+	return rsa.SignPSS(rand.Reader, k.key, crypto.SHA256, digest, pss)
+}
+
+// verifyCluster checks the signature with the key shown; whether that key is
+// the right one is the caller's to say.
+func verifyCluster(public string, digest, sig []byte) error {
+	block, _ := pem.Decode([]byte(public))
+	if block == nil {
+		return errors.New("the cluster's public key is not a PEM file")
+	}
+	any, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("the cluster's public key: %w", err)
+	}
+	pub, ok := any.(*rsa.PublicKey)
+	if !ok || pub.N.BitLen() < 2048 || pub.N.BitLen() > 8192 {
+		return errors.New("the cluster's public key is not an RSA key of 2048 to 8192 bits")
+	}
+	return rsa.VerifyPSS(pub, crypto.SHA256, digest, sig, pss)
+}
+
+// stretch makes the key of the MACs from a secret.
+func stretch(secret, keyHash string) ([]byte, error) {
+	return pbkdf2.Key(sha256.New, secret, []byte("saltern-join-1 "+keyHash), stretchRounds, 32)
+}
+
+func mac(key, digest []byte) string {
+	m := hmac.New(sha256.New, key)
+	m.Write(digest)
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+func sameMAC(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
+
+func nonce() string {
+	b := make([]byte, nonceBytes)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+func validNonce(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == nonceBytes
+}

@@ -1,0 +1,320 @@
+package nodeapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/nodes"
+)
+
+// Host is the node behind the API. All methods may be called at the same time.
+type Host interface {
+	// Table gives the table of nodes.
+	Table() nodes.Table
+	// Secret and ClusterKey prove the cluster; an error says why this node
+	// cannot do that now ("the shared storage is not there yet").
+	Secret() (string, error)
+	ClusterKey() (*ClusterKey, error)
+	Storage() Storage
+	Summary() Summary
+	// Offer takes a table of another member if it is newer.
+	Offer(t nodes.Table) error
+	// Admit puts a machine that has proven the secret into the table, as
+	// joining. It must be safe to repeat. ErrName and ErrRemoved refuse it.
+	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
+	// SetState changes the asking node's state in the table.
+	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
+	// SetSecret replaces the cluster's secret on this node.
+	SetSecret(secret string) error
+}
+
+// Server answers on the node port.
+type Server struct {
+	host    Host
+	id      *Identity
+	version string
+	log     *slog.Logger
+	now     func() time.Time
+	limit   *limiter
+
+	mu      sync.Mutex
+	stretch struct{ secret, hash, key string }
+}
+
+// NewServer gives a server for a node.
+func NewServer(host Host, id *Identity, version string, log *slog.Logger, now func() time.Time) *Server {
+	return &Server{host: host, id: id, version: version, log: log, now: now, limit: newLimiter(now)}
+}
+
+// Serve answers on ln until ctx ends, and closes ln.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       answerTakes,
+		WriteTimeout:      4 * answerTakes,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    8 << 10,
+		ConnState:         s.limit.conn,
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, meetingKey{}, &meeting{})
+		},
+		TLSConfig: s.id.serverTLS(),
+		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if srv.Shutdown(short) != nil {
+			_ = srv.Close()
+		}
+	})
+	err := srv.Serve(tls.NewListener(ln, srv.TLSConfig))
+	if !stop() {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("node API: %w", err)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/join/hello", take(maxHello, s.hello))
+	mux.HandleFunc("POST /v1/join/prove", take(maxMessage, s.prove))
+	mux.HandleFunc("GET /v1/table", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) }))
+	mux.HandleFunc("GET /v1/status", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) }))
+	mux.HandleFunc("PUT /v1/table", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, nodes.MaxTable))
+		var t nodes.Table
+		if err == nil {
+			t, err = nodes.Parse(b)
+		}
+		if err == nil {
+			err = s.host.Offer(t)
+		}
+		if err != nil {
+			refuse(w, fault{codeRequest, err.Error(), http.StatusBadRequest})
+			return
+		}
+		reply(w, struct{}{})
+	}))
+	mux.HandleFunc("POST /v1/ready", s.state(nodes.Member))
+	mux.HandleFunc("POST /v1/drain", s.state(nodes.Draining))
+	mux.HandleFunc("POST /v1/leave", s.state(nodes.Leaving))
+	mux.HandleFunc("POST /v1/gone", s.state(nodes.Removed))
+	mux.HandleFunc("PUT /v1/secret", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		take(maxHello, func(w http.ResponseWriter, _ *http.Request, q struct{ Secret string }) {
+			if err := s.host.SetSecret(q.Secret); err != nil {
+				refuse(w, faultOf(err))
+				return
+			}
+			reply(w, struct{}{})
+		})(w, r)
+	}))
+	return mux
+}
+
+// member lets only present nodes of the table through, by their key.
+func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		t := s.host.Table()
+		n, ok := t.ByCertificate(peerHash(r.TLS))
+		switch {
+		case !ok:
+			s.log.Warn("node API: a stranger was refused", "peer", r.RemoteAddr, "path", r.URL.Path)
+			refuse(w, fault{codeStranger, "this cluster does not know your certificate", http.StatusForbidden})
+		case n.State == nodes.Removed:
+			s.log.Warn("node API: a removed node was refused", "peer", r.RemoteAddr, "node", n.Name)
+			refuse(w, fault{codeRemoved, n.Name + " was removed from cluster " + t.Cluster, http.StatusGone})
+		default:
+			next(w, r, n)
+		}
+	}
+}
+
+// state changes the asking node's own state and gives the new table.
+func (s *Server) state(to nodes.State) http.HandlerFunc {
+	return s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		t, err := s.host.SetState(r.Context(), n.Name, to)
+		if err != nil {
+			refuse(w, faultOf(err))
+			return
+		}
+		s.log.Info("node changed its state", "peer", n.Name, "state", to)
+		reply(w, t)
+	})
+}
+
+type meetingKey struct{}
+
+// meeting is the talk with a stranger on one connection.
+type meeting struct {
+	mu      sync.Mutex
+	met     bool
+	machine string // nonces
+	cluster string
+	bind    []byte
+}
+
+func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
+	if !s.limit.hello(r.RemoteAddr) {
+		s.log.Warn("node API: too many attempts to join", "peer", r.RemoteAddr)
+		refuse(w, fault{codeBusy, "too many attempts from your address or altogether; wait a minute", http.StatusTooManyRequests})
+		return
+	}
+	m := r.Context().Value(meetingKey{}).(*meeting)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := s.host.Table()
+	switch {
+	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
+		refuse(w, fault{codeRequest, "hello comes once, with a certificate and a nonce", http.StatusBadRequest})
+		return
+	case q.Protocol != Protocol:
+		s.log.Warn("node API: a machine of another version wants to join", "peer", r.RemoteAddr, "protocol", q.Protocol)
+		refuse(w, fault{codeProtocol, fmt.Sprintf("this cluster runs version %s (protocol %d); your protocol is %d", s.version, Protocol, q.Protocol), http.StatusConflict})
+		return
+	case q.Cluster != "" && q.Cluster != t.Cluster:
+		s.log.Warn("node API: a machine wants to join another cluster", "peer", r.RemoteAddr)
+		refuse(w, fault{codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict})
+		return
+	}
+	key, err := s.host.ClusterKey()
+	if err != nil {
+		refuse(w, fault{codeStorage, err.Error(), http.StatusServiceUnavailable})
+		return
+	}
+	bind, err := binding(r.TLS)
+	if err != nil {
+		refuse(w, fault{codeRequest, err.Error(), http.StatusBadRequest})
+		return
+	}
+	m.met, m.machine, m.cluster, m.bind = true, q.Nonce, nonce(), bind
+	sig, err := key.sign(transcript("cluster key", bind, m.machine, m.cluster, peerHash(r.TLS), s.id.Hash))
+	if err != nil {
+		refuse(w, fault{codeSelf, err.Error(), http.StatusInternalServerError})
+		return
+	}
+	reply(w, helloReply{Protocol: Protocol, Version: s.version, Nonce: m.cluster, Key: key.Public, Signature: sig, Time: s.now()})
+}
+
+func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
+	m := r.Context().Value(meetingKey{}).(*meeting)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.met {
+		refuse(w, fault{codeRequest, "hello comes first, on the same connection", http.StatusBadRequest})
+		return
+	}
+	m.met = false // one try for each hello
+	key, err := s.secretKey()
+	if err != nil {
+		refuse(w, fault{codeStorage, err.Error(), http.StatusServiceUnavailable})
+		return
+	}
+	machine := peerHash(r.TLS)
+	if !sameMAC(q.Proof, mac(key, transcript("machine", m.bind, m.machine, m.cluster, machine, s.id.Hash))) {
+		s.limit.failed(r.RemoteAddr)
+		s.log.Warn("node API: a machine does not know the secret", "peer", r.RemoteAddr)
+		refuse(w, fault{codeSecret, "the secret is not that of this cluster", http.StatusForbidden})
+		return
+	}
+	t := s.host.Table()
+	if q.Join {
+		n := q.Node
+		n.Certificate, n.State, n.Joined = machine, nodes.Joining, s.now().UTC()
+		if err := n.Check(); err != nil {
+			refuse(w, fault{codeRequest, err.Error(), http.StatusBadRequest})
+			return
+		}
+		if t, err = s.host.Admit(r.Context(), n); err != nil {
+			s.log.Warn("node API: a machine was not admitted", "peer", n.Name, "address", n.Address, "error", err)
+			refuse(w, faultOf(err))
+			return
+		}
+		s.log.Info("a machine was admitted to the cluster", "peer", n.Name, "address", n.Address)
+	} else if n, ok := t.ByCertificate(machine); ok && n.State == nodes.Removed {
+		refuse(w, fault{codeRemoved, n.Name + " was removed from cluster " + t.Cluster, http.StatusGone})
+		return
+	}
+	reply(w, proveReply{Proof: mac(key, transcript("cluster", m.bind, m.machine, m.cluster, machine, s.id.Hash)), Table: t,
+		Storage: s.host.Storage(), Time: s.now(), Reach: reachBack(r.Context(), r.RemoteAddr, q.Ports), Pad: strings.Repeat("-", padding)})
+}
+
+// secretKey stretches the secret once and remembers the result.
+func (s *Server) secretKey() ([]byte, error) {
+	secret, err := s.host.Secret()
+	if err != nil {
+		return nil, err
+	}
+	if secret == "" {
+		return nil, errors.New("this cluster has no secret: nobody can join")
+	}
+	hash := s.host.Table().KeyHash
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stretch.secret != secret || s.stretch.hash != hash {
+		key, err := stretch(secret, hash)
+		if err != nil {
+			return nil, err
+		}
+		s.stretch.secret, s.stretch.hash, s.stretch.key = secret, hash, string(key)
+	}
+	return []byte(s.stretch.key), nil
+}
+
+// take decodes a bounded body.
+func take[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var v T
+		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+		if err == nil {
+			err = json.NewDecoder(bytes.NewReader(b)).Decode(&v)
+		}
+		if err != nil {
+			refuse(w, fault{codeRequest, "the message cannot be read", http.StatusBadRequest})
+			return
+		}
+		do(w, r, v)
+	}
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // a peer that went away asks again
+}
+
+func refuse(w http.ResponseWriter, f fault) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(f.http)
+	_ = json.NewEncoder(w).Encode(f)
+}
+
+// faultOf gives an error of the host its code.
+func faultOf(err error) fault {
+	switch {
+	case errors.Is(err, ErrName):
+		return fault{codeName, err.Error(), http.StatusConflict}
+	case errors.Is(err, ErrRemoved):
+		return fault{codeRemoved, err.Error(), http.StatusGone}
+	case errors.Is(err, ErrStorage), errors.Is(err, nodes.ErrShared):
+		return fault{codeStorage, err.Error(), http.StatusServiceUnavailable}
+	}
+	return fault{codeSelf, err.Error(), http.StatusInternalServerError}
+}

@@ -1,0 +1,240 @@
+package nodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/supervisor/layout"
+)
+
+// Names on disk.
+const (
+	tableFile = "nodes.json"
+	lockFile  = ".lock"
+)
+
+// ErrShared means that the shared storage could not be used in time.
+var ErrShared = errors.New("the shared storage does not answer")
+
+// Keeper holds this node's copy of the table. The copy that counts is on the
+// shared storage: whoever changes the table does so there, under a lock, and
+// with a higher version. A Keeper is safe for concurrent use.
+type Keeper struct {
+	path   string // own copy
+	shared string // directory on the shared storage
+
+	mu      sync.Mutex
+	table   Table
+	changed chan struct{} // closed at the next change
+
+	busy chan struct{} // held by the one goroutine that may touch the shared storage
+}
+
+// OpenKeeper reads this node's copy from dir; it may be missing. shared is the
+// directory of the shared storage, which is not touched yet.
+func OpenKeeper(dir, shared string) (*Keeper, error) {
+	k := &Keeper{path: filepath.Join(dir, tableFile), shared: shared, changed: make(chan struct{}), busy: make(chan struct{}, 1)}
+	b, err := readSmall(k.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("table of nodes: %w", err)
+	}
+	if k.table, err = Parse(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", k.path, err)
+	}
+	return k, nil
+}
+
+// Table gives a copy; its Version is 0 while there is none.
+func (k *Keeper) Table() Table {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.table.Clone()
+}
+
+// Changed gives a channel that is closed at the next change.
+func (k *Keeper) Changed() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// Offer takes a table if it is newer and of the same cluster; it tells whether
+// it did. The table is on this node's disk then.
+func (k *Keeper) Offer(t Table) (bool, error) {
+	if err := t.Check(); err != nil {
+		return false, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t.Version <= k.table.Version {
+		return false, nil
+	}
+	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || t.KeyHash != k.table.KeyHash) {
+		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)", t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
+	}
+	if err := write(k.path, t); err != nil {
+		return false, err
+	}
+	k.table = t.Clone()
+	close(k.changed)
+	k.changed = make(chan struct{})
+	return true, nil
+}
+
+// Change changes the table on the shared storage and takes the result. change
+// gets the newest table and may refuse; it is called at most once. When the
+// shared storage does not answer until ctx ends, the error is [ErrShared] and
+// the change may or may not happen; the next look tells.
+func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
+	own := k.Table()
+	var next Table
+	err := k.onShared(ctx, func() error {
+		unlock, err := lock(ctx, filepath.Join(k.shared, lockFile))
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		t, err := k.readShared()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			t = own // the first change since the shared storage was made
+		case err != nil:
+			return err
+		case t.Version < own.Version:
+			t = own
+		}
+		if own.KeyHash != "" && t.KeyHash != own.KeyHash {
+			return fmt.Errorf("the shared storage holds the table of another cluster (%s)", t.Cluster)
+		}
+		if err := change(&t); err != nil {
+			return err
+		}
+		t.Version++
+		if err := t.Check(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err() // nobody waits for it any more
+		}
+		next = t
+		return write(filepath.Join(k.shared, tableFile), t)
+	})
+	if err != nil {
+		return Table{}, err
+	}
+	_, err = k.Offer(next)
+	return next, err
+}
+
+// Look takes a newer table from the shared storage, if there is one.
+func (k *Keeper) Look(ctx context.Context) error {
+	var t Table
+	err := k.onShared(ctx, func() (err error) {
+		t, err = k.readShared()
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = k.Offer(t)
+	return err
+}
+
+func (k *Keeper) readShared() (Table, error) {
+	var t Table
+	var err error
+	for range 3 { // a stale handle of a network file system is tried again
+		var b []byte
+		if b, err = readSmall(filepath.Join(k.shared, tableFile)); err == nil {
+			return Parse(b)
+		}
+		if !errors.Is(err, syscall.ESTALE) {
+			break
+		}
+	}
+	return t, err
+}
+
+// onShared calls f in a goroutine of its own, since it may hang in the kernel
+// for ever. Only one is under way at a time.
+func (k *Keeper) onShared(ctx context.Context, f func() error) error {
+	select {
+	case k.busy <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%s)", ErrShared, k.shared)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-k.busy }()
+		done <- f()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%s)", ErrShared, k.shared)
+	}
+}
+
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the table of nodes: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // closing unlocks
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock the table of nodes: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("lock the table of nodes: another node holds it: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func write(path string, t Table) error {
+	b, err := json.MarshalIndent(t, "", " ")
+	if err != nil {
+		return err
+	}
+	_, err = layout.WriteFile(path, append(b, '\n'), 0o600)
+	return err
+}
+
+func readSmall(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, MaxTable+1))
+	if err == nil && len(b) > MaxTable {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, MaxTable)
+	}
+	return b, err
+}

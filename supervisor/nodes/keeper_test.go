@@ -1,0 +1,157 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func table(version uint64, names ...string) Table {
+	t := Table{Version: version, Cluster: "c", KeyHash: strings.Repeat("ab", 32)}
+	for i, n := range names {
+		t.Nodes = append(t.Nodes, Node{Name: n, Address: fmt.Sprintf("127.0.70.%d", i+1), State: Member,
+			Certificate: fmt.Sprintf("%064x", i+1), Storage: "data"})
+	}
+	return t
+}
+
+func keeper(t *testing.T, shared string) *Keeper {
+	t.Helper()
+	k, err := OpenKeeper(t.TempDir(), shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestOfferTakesOnlyNewer(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKeeper(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := k.Changed()
+	for _, c := range []struct {
+		t    Table
+		took bool
+		bad  bool
+	}{
+		{table(3, "a"), true, false},
+		{table(3, "b"), false, false},
+		{table(2, "b"), false, false},
+		{Table{Version: 9, Cluster: "other", KeyHash: strings.Repeat("ab", 32), Nodes: table(1, "x").Nodes}, false, true},
+		{Table{Version: 9, Cluster: "c", KeyHash: strings.Repeat("cd", 32), Nodes: table(1, "x").Nodes}, false, true},
+		{table(4, "a", "a"), false, true},
+		{table(4, "../a"), false, true},
+		{table(4), false, true},
+		{table(4, "a", "b"), true, false},
+	} {
+		took, err := k.Offer(c.t)
+		if took != c.took || (err != nil) != c.bad {
+			t.Errorf("version %d of %s: %v %v", c.t.Version, c.t.Cluster, took, err)
+		}
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("the change was not told")
+	}
+	again, err := OpenKeeper(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := again.Table(); got.Version != 4 || len(got.Nodes) != 2 {
+		t.Errorf("after a restart: %+v", got)
+	}
+}
+
+// Several nodes change the table at the same time; nothing is lost.
+func TestChangesOfManyNodes(t *testing.T) {
+	shared := t.TempDir()
+	first := keeper(t, shared)
+	if _, err := first.Offer(table(1, "n0")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := first.Change(ctx, func(*Table) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := 1; i <= 10; i++ {
+		k := keeper(t, shared)
+		if _, err := k.Offer(table(1, "n0")); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			_, err := k.Change(ctx, func(t *Table) error {
+				t.Put(Node{Name: fmt.Sprintf("n%d", i), Address: fmt.Sprintf("127.0.70.%d", 10+i), State: Joining, Certificate: fmt.Sprintf("%064x", 10+i)})
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := first.Look(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.Table(); got.Version != 12 || len(got.Nodes) != 11 {
+		t.Errorf("version %d, %d nodes", got.Version, len(got.Nodes))
+	}
+	refused := errors.New("no")
+	if _, err := first.Change(ctx, func(*Table) error { return refused }); !errors.Is(err, refused) || first.Table().Version != 12 {
+		t.Errorf("a change that was refused: %v", err)
+	}
+}
+
+func TestNoSharedStorage(t *testing.T) {
+	k := keeper(t, filepath.Join(t.TempDir(), "not", "mounted"))
+	if _, err := k.Offer(table(1, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Change(t.Context(), func(*Table) error { return nil }); err == nil {
+		t.Error("changed a table that is not there")
+	}
+	if k.Table().Version != 1 {
+		t.Error("the version grew")
+	}
+	shared := t.TempDir()
+	held, err := lock(t.Context(), filepath.Join(shared, lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held()
+	k2 := keeper(t, shared)
+	_, _ = k2.Offer(table(1, "a"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := k2.Change(ctx, func(*Table) error { t.Error("changed without the lock"); return nil }); err == nil {
+		t.Error("changed without the lock")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	dir := f.TempDir()
+	k, _ := OpenKeeper(dir, "")
+	_, _ = k.Offer(table(7, "a", "b"))
+	seed, err := os.ReadFile(filepath.Join(dir, tableFile))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add([]byte(`{"version":1,"nodes":[{}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := Parse(b)
+		if err == nil && (got.Check() != nil || len(got.Nodes) == 0) {
+			t.Fatal("taken, but wrong")
+		}
+	})
+}

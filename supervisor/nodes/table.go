@@ -1,0 +1,187 @@
+package nodes
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"slices"
+)
+
+// Bounds of a table.
+const (
+	MaxNodes = 64
+	// MaxTable is the size of a table as JSON.
+	MaxTable = 256 << 10
+)
+
+var (
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// Parse reads a table and checks it. Nothing of it is used before.
+func Parse(b []byte) (Table, error) {
+	var t Table
+	if len(b) > MaxTable {
+		return t, fmt.Errorf("table of nodes: larger than %d bytes", MaxTable)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(&t); err != nil {
+		return Table{}, fmt.Errorf("table of nodes: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Table{}, errors.New("table of nodes: something follows it")
+	}
+	return t, t.Check()
+}
+
+// Check tells what is wrong with a table.
+func (t *Table) Check() error {
+	switch {
+	case t.Version == 0:
+		return errors.New("table of nodes: it has no version")
+	case !nameForm.MatchString(t.Cluster):
+		return fmt.Errorf("table of nodes: cluster %.70q is not a plain name", t.Cluster)
+	case !hashForm.MatchString(t.KeyHash):
+		return errors.New("table of nodes: keyHash is not a SHA-256")
+	case len(t.Nodes) == 0 || len(t.Nodes) > MaxNodes:
+		return fmt.Errorf("table of nodes: %d nodes, 1 to %d are possible", len(t.Nodes), MaxNodes)
+	}
+	names, addresses := map[string]bool{}, map[string]bool{}
+	for _, n := range t.Nodes {
+		if err := n.Check(); err != nil {
+			return fmt.Errorf("table of nodes: %w", err)
+		}
+		if names[n.Name] {
+			return fmt.Errorf("table of nodes: %s is there twice", n.Name)
+		}
+		names[n.Name] = true
+		if n.State == Removed {
+			continue
+		}
+		if addresses[n.Address] {
+			return fmt.Errorf("table of nodes: %s belongs to two nodes", n.Address)
+		}
+		addresses[n.Address] = true
+	}
+	return nil
+}
+
+// Check tells what is wrong with a node.
+func (n *Node) Check() error {
+	if !nameForm.MatchString(n.Name) {
+		return fmt.Errorf("node %.70q: the name is not a host name", n.Name)
+	}
+	if a, err := netip.ParseAddr(n.Address); err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.String() != n.Address {
+		return fmt.Errorf("node %s: %.60q is not an IP address", n.Name, n.Address)
+	}
+	if !slices.Contains([]State{Joining, Member, Draining, Leaving, Removed}, n.State) {
+		return fmt.Errorf("node %s: state %.20q is not known", n.Name, n.State)
+	}
+	if !hashForm.MatchString(n.Certificate) {
+		return fmt.Errorf("node %s: the hash of its certificate is not a SHA-256", n.Name)
+	}
+	if len(n.Front) > 16 || len(n.Brick) > 4096 || len(n.Storage) > 16 {
+		return fmt.Errorf("node %s: too much is said about it", n.Name)
+	}
+	for _, f := range n.Front {
+		if _, err := netip.ParseAddr(f); err != nil {
+			return fmt.Errorf("node %s: %.60q is not an IP address", n.Name, f)
+		}
+	}
+	return nil
+}
+
+// Clone gives a copy that shares nothing.
+func (t *Table) Clone() Table {
+	c := *t
+	c.Nodes = slices.Clone(t.Nodes)
+	for i := range c.Nodes {
+		c.Nodes[i].Front = slices.Clone(c.Nodes[i].Front)
+	}
+	return c
+}
+
+// ByCertificate gives the node with that key, whatever its state.
+func (t *Table) ByCertificate(hash string) (Node, bool) {
+	for _, n := range t.Nodes {
+		if n.Certificate == hash {
+			return n, true
+		}
+	}
+	return Node{}, false
+}
+
+// Present are the nodes that belong to the cluster: all but the removed ones.
+func (t *Table) Present() []Node {
+	var out []Node
+	for _, n := range t.Nodes {
+		if n.State != Removed {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Peers are the present nodes but for the one of that name.
+func (t *Table) Peers(self string) []Node {
+	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.Name == self })
+}
+
+// Set changes the state of a node; it is a fault when there is none.
+func (t *Table) Set(name string, s State) error {
+	for i := range t.Nodes {
+		if t.Nodes[i].Name == name {
+			t.Nodes[i].State = s
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no node %s", name)
+}
+
+// Put adds a node, or replaces the one of that name.
+func (t *Table) Put(n Node) {
+	for i := range t.Nodes {
+		if t.Nodes[i].Name == n.Name {
+			t.Nodes[i] = n
+			return
+		}
+	}
+	t.Nodes = append(t.Nodes, n)
+}
+
+// Errors of [Admit].
+var (
+	ErrTaken   = errors.New("is taken")
+	ErrRemoved = errors.New("was removed")
+)
+
+// Admit puts a machine that asks to join into the table. A machine that is in
+// it already, by its key, changes nothing; one that was removed is refused for
+// ever. A new machine may have the name of a removed one.
+func Admit(t *Table, n Node) error {
+	for _, o := range t.Nodes {
+		switch {
+		case o.Certificate == n.Certificate && o.State == Removed:
+			return fmt.Errorf("%s %w from the cluster; set the machine up anew to join again", o.Name, ErrRemoved)
+		case o.Certificate == n.Certificate && o.Name == n.Name && o.Address == n.Address:
+			return nil
+		case o.Certificate == n.Certificate:
+			return fmt.Errorf("this machine is %s at %s in the cluster already; that name or address %w", o.Name, o.Address, ErrTaken)
+		case o.State == Removed:
+		case o.Name == n.Name:
+			return fmt.Errorf("name %s %w by the node at %s", n.Name, ErrTaken, o.Address)
+		case o.Address == n.Address:
+			return fmt.Errorf("address %s %w by node %s", n.Address, ErrTaken, o.Name)
+		}
+	}
+	if len(t.Present()) >= MaxNodes {
+		return fmt.Errorf("the cluster has %d nodes; that is the most", MaxNodes)
+	}
+	t.Put(n)
+	return nil
+}
