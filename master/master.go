@@ -94,15 +94,17 @@ const (
 )
 
 // New opens everything that lasts: keys, secrets, caches, sockets. What it
-// opened is closed again when it fails. The error names what to mend.
-func New(cfg *conf.Master, log *slog.Logger) (*Master, error) {
+// opened is closed again when it fails. The error names what to mend. In a
+// cluster it waits until this master has joined, or ctx ends.
+func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	m := &Master{
 		cfg: cfg, log: log, now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
 		problems: newProblems(log, time.Now), pillarFaults: newPillarFaults(),
 		events: eventFilter{prefixes: texts(cfg.Raw.List("saltern_minion_event_prefixes"))},
 	}
-	for _, open := range []func() error{m.openDirs, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices} {
+	openKeys := func() error { return m.openKeys(ctx) }
+	for _, open := range []func() error{m.openDirs, openKeys, m.openCallers, m.openStores, m.openBus, m.openServices} {
 		if err := open(); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
@@ -134,14 +136,14 @@ func (m *Master) openDirs() error {
 	return m.clearHealth()
 }
 
-func (m *Master) openKeys() error {
+func (m *Master) openKeys(ctx context.Context) error {
 	c := m.cfg
 	var err error
 	if m.identity, err = auth.OpenMaster(c.PKIDir, c.ID, c.KeyPass, c.KeySize); err != nil {
 		return err
 	}
 	if c.ClusterID != "" {
-		if err := m.openCluster(); err != nil {
+		if err := m.openCluster(ctx); err != nil {
 			return err
 		}
 	}

@@ -147,7 +147,7 @@ func (r *running) start(options string) error {
 	must(t, os.WriteFile(r.path("master"), []byte(text+strings.ReplaceAll(options, "%DIR%", r.dir)), 0o600))
 	cfg, err := conf.Load(r.path("master"))
 	must(t, err)
-	r.m, err = New(cfg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	r.m, err = New(t.Context(), cfg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		return err
 	}

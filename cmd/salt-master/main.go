@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -134,9 +135,11 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	raiseFiles(log)
 	defer profileOnSignal(log)()
 	cfg.Report(ctx, log)
-	m, err := master.New(cfg, log)
+	m, err := master.New(ctx, cfg, log)
 	if err == nil {
 		err = m.Run(ctx)
+	} else if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = nil // stopped before it had joined its cluster
 	}
 	if cfg.PidFile != "" {
 		if b, rerr := os.ReadFile(cfg.PidFile); rerr == nil && string(b) == fmt.Sprint(os.Getpid()) {
