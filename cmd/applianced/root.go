@@ -43,7 +43,7 @@ does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
 	root.PersistentFlags().StringVar(&f.socket, "socket", "", "socket of the supervisor (default: from the configuration)")
 	root.SetVersionTemplate("applianced {{.Version}}\n")
 	root.AddCommand(runCommand(&f), statusCommand(&f), logsCommand(&f), restartCommand(&f), reloadCommand(&f),
-		configCommand(&f), lbCommand(&f), versionCommand())
+		configCommand(&f), lbCommand(&f), storageCommand(&f), versionCommand())
 	root.AddCommand(terminalCommands(&f)...)
 	return root
 }

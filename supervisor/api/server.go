@@ -9,6 +9,7 @@
 //	POST /v1/reload                     start anew with the file as it is
 //	GET  /v1/services/{name}/log?lines= last lines a child wrote
 //	POST /v1/services/{name}/restart
+//	GET  /v1/storage                    the shared volume as this node sees it
 //	     /v1/setup...                   the set-up, see [Setup]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
@@ -165,6 +166,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.node.Status(), nil) })
+	mux.HandleFunc("GET /v1/storage", s.storage)
 	mux.HandleFunc("GET /v1/services/{name}/log", s.output)
 	mux.HandleFunc("POST /v1/services/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, struct{}{}, s.node.Restart(r.PathValue("name")))

@@ -65,7 +65,7 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 			}
 			seen[n] = t
 			if !first { // an old stamp says nothing, a change is fresh
-				r.Ahead[n] = t.Sub(time.Now())
+				r.Ahead[n] = time.Until(t)
 			}
 		}
 		return r, nil
