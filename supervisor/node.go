@@ -38,8 +38,10 @@ type node struct {
 	master  layout.Account
 	lb      layout.Account
 	slow    *slowFacts
-	// balancer is the admin client of our own load balancer.
+	// balancer is the admin client of our own load balancer, backends what it
+	// is to have.
 	balancer *lbproxy.Client
+	backends atomic.Pointer[[]lbproxy.Backend]
 
 	mu       sync.Mutex
 	blocked  map[string][]status.Finding // why a service is not started, by service
@@ -65,6 +67,8 @@ func newNode(opt Options, cfg *settings.Settings, started time.Time, board *stat
 	specs := []service.Spec{n.masterSpec()}
 	if cfg.LB.Enabled {
 		specs = append(specs, n.lbSpec())
+	} else {
+		n.lbProcess(nil).Stop() // of a life in which it was enabled
 	}
 	if n.manager, err = service.NewManager(opt.Log, opt.Now, specs...); err != nil {
 		return nil, err
@@ -104,13 +108,6 @@ func (n *node) pidFile(name string) string {
 	return filepath.Join(n.cfg.RuntimeDir, name+".pid")
 }
 
-func (n *node) lbProgram() string {
-	if n.cfg.Programs.LB != "" {
-		return n.cfg.Programs.LB
-	}
-	return n.opt.Executable
-}
-
 func (n *node) masterSpec() service.Spec {
 	out := n.output(masterService)
 	proc := &service.Process{Path: n.masterProgram(), Args: []string{"-c", n.cfg.MasterConf()}, Env: childEnv(), Dir: "/",
@@ -131,31 +128,6 @@ func (n *node) masterSpec() service.Spec {
 			}
 			if err := probe.Subscribable(ctx, n.cfg.MasterPublish()); err != nil {
 				return fmt.Errorf("master to accept subscribers on %s: %w", n.cfg.MasterPublish(), err)
-			}
-			return nil
-		}},
-	}
-}
-
-func (n *node) lbSpec() service.Spec {
-	out := n.output(lbService)
-	args := []string{"lb", "--config", n.cfg.LBConf(), "--log-format", "json", "--log-level", n.cfg.Log.Level}
-	proc := &service.Process{Path: n.lbProgram(), Args: args, Env: childEnv(), Dir: "/",
-		PIDFile: n.pidFile(lbService), Credential: n.lb.Credential, StopTimeout: n.cfg.Limits.StopTimeout, Log: out}
-	return service.Spec{
-		Name:   lbService,
-		Output: out,
-		Runner: proc,
-		Prepare: func(ctx context.Context) error {
-			if err := proc.KillStale(ctx); err != nil {
-				return n.block(lbService, err)
-			}
-			return n.block(lbService, n.prepareLB())
-		},
-		Health: &service.Health{Interval: 2 * time.Second, Fall: 2, Check: func(ctx context.Context) error {
-			// Not by its ports: each such connection would count as a session.
-			if _, err := n.balancer.Status(ctx); err != nil {
-				return fmt.Errorf("load balancer to answer on its admin socket: %w", err)
 			}
 			return nil
 		}},
@@ -222,23 +194,6 @@ func (n *node) prepareMaster() error {
 		return blockers{{Code: status.MasterConfig, Subject: n.opt.ConfigPath, Cause: err.Error()}}
 	}
 	_, err = layout.WriteFile(filepath.Join(n.cfg.MasterConf(), "master"), text, 0o644)
-	return err
-}
-
-func (n *node) prepareLB() error {
-	if err := layout.Make(n.cfg, n.master, n.lb); err != nil {
-		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: flat(err)}}
-	}
-	b := blockers(programFindings(n.lbProgram()))
-	b = append(b, portFindings(append(n.cfg.FrontRequest(), n.cfg.FrontPublish()...)...)...)
-	if len(b) > 0 {
-		return b
-	}
-	text, err := layout.BalancerConfig(n.cfg)
-	if err != nil {
-		return err
-	}
-	_, err = layout.WriteFile(n.cfg.LBConf(), text, 0o644)
 	return err
 }
 

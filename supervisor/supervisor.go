@@ -29,6 +29,10 @@ type Options struct {
 	Log        *slog.Logger
 	Notify     Notifier         // nil: nobody
 	Now        func() time.Time // nil: time.Now
+	// Renew is called at a reload, while only the load balancer runs. It may
+	// put another program into the place of this process and then does not
+	// return. nil: nothing.
+	Renew func()
 }
 
 // Supervisor runs a node. Its methods are safe for concurrent use.
@@ -74,6 +78,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if ctx.Err() != nil || !errors.Is(err, errReload) {
 			s.opt.Notify.Notify("STOPPING=1")
 			return err
+		}
+		if s.opt.Renew != nil {
+			s.opt.Renew()
 		}
 		s.opt.Log.Info("starting anew with the configuration as it is now", "path", s.opt.ConfigPath)
 	}

@@ -39,10 +39,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 3 && os.Args[1] == "lb":
 		cfg, err := lbproxy.LoadConfig(os.Args[3])
 		if err == nil {
-			var p *lbproxy.Proxy
-			if p, err = lbproxy.New(cfg, slog.New(slog.NewJSONHandler(os.Stderr, nil))); err == nil {
-				err = p.Run(ctx)
-			}
+			err = lbproxy.Serve(ctx, cfg, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

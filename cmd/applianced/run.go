@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,7 +23,12 @@ serves the local API. It stays up without a configuration, or with a wrong one,
 and says so in its status until the file is mended.
 
 SIGTERM stops the children in reverse order; SIGHUP starts anew with the
-configuration as it is then (a wrong one changes nothing).`,
+configuration as it is then (a wrong one changes nothing), and with the program
+as it is then if that was replaced.
+
+The load balancer goes on through SIGHUP, and when this process is killed; the
+next life adopts it. If its program or configuration has changed, a new one
+takes its place and no connection is refused.`,
 		Example: `  applianced run
   applianced run --config ./appliance.yaml`,
 		Args: cobra.NoArgs,
@@ -42,7 +48,7 @@ configuration as it is then (a wrong one changes nothing).`,
 		}
 		log := newLog(cmd.ErrOrStderr(), level, format)
 		s := supervisor.New(supervisor.Options{ConfigPath: path, Hostname: hostname(), Version: version(), Executable: exe, Socket: f.socket,
-			Log: log, Notify: supervisor.NewSystemd()})
+			Log: log, Notify: supervisor.NewSystemd(), Renew: func() { renew(exe, log) }})
 
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
@@ -63,4 +69,22 @@ configuration as it is then (a wrong one changes nothing).`,
 		return s.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// renew puts the program at path into the place of this process if it is
+// another one by now. Systemd sees the same process.
+func renew(path string, log *slog.Logger) {
+	now, err := os.Stat(path)
+	if err != nil {
+		log.Error("our own program", "path", path, "error", err)
+		return
+	}
+	own, err := os.Stat("/proc/self/exe")
+	if err != nil || os.SameFile(now, own) {
+		return
+	}
+	log.Info("the program was replaced: going on as the new one", "path", path)
+	if err := syscall.Exec(path, os.Args, os.Environ()); err != nil {
+		log.Error("the new program cannot be run; going on as the old one", "path", path, "error", err)
+	}
 }

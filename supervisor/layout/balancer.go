@@ -3,6 +3,7 @@ package layout
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
 
@@ -37,7 +38,7 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 		},
 		Backends: []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol}},
 		Log:      map[string]string{"sessions": "publish"}, // a request is no event
-		Admin:    map[string]string{"socket": s.LBSocket()},
+		Admin:    map[string]string{"socket": s.LBSocket(), "handover": filepath.Join(filepath.Dir(s.LBSocket()), "handover.sock")},
 	}
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "# Written by applianced at every start of the load balancer; do not edit.")

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -110,32 +109,6 @@ func TestStopLeavesNothing(t *testing.T) {
 		t.Errorf("status of a stopped node: %+v", r)
 	}
 	n.Launch(t)
-	n.Ping(t, 60*time.Second, "web1")
-}
-
-// TestSupervisorKilled: SIGKILL of the supervisor takes its children along;
-// one that is stuck is removed by the next start, and stale sockets do not
-// stand in its way.
-func TestSupervisorKilled(t *testing.T) {
-	t.Parallel()
-	n := lab.StartNode(t, lab.NodeConfig{})
-	accepted(t, n, "web1", lab.Newest)
-	p := n.Proc
-	lb, _ := pid(t, n, "lb")
-	stuck, _ := pid(t, n, "master")
-	if err := errors.Join(syscall.Kill(stuck, syscall.SIGSTOP), syscall.Kill(p.PID(), syscall.SIGKILL)); err != nil {
-		t.Fatal(err)
-	}
-	lab.Eventually(t, 30*time.Second, "load balancer is gone", func() error {
-		if slices.Contains(p.Left(), lb) {
-			return fmt.Errorf("process %d lives", lb)
-		}
-		return nil
-	})
-	n.Launch(t)
-	if slices.Contains(n.Left(), stuck) {
-		t.Errorf("the stuck master %d lives beside the new one", stuck)
-	}
 	n.Ping(t, 60*time.Second, "web1")
 }
 
