@@ -15,7 +15,7 @@ import (
 
 // terminalCommands are the verbs with a page of their own.
 func terminalCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{setupCommand(f)}
+	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f)}
 }
 
 func setupCommand(f *flags) *cobra.Command {

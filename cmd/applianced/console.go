@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/api"
+	"saltern/tui"
+)
+
+func consoleCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "console",
+		Short: "Show the console page: status and a menu",
+		Long: `console shows how this node is, again and again, with a menu by number: status
+details, logs, network, support bundle, restart, shut down, log in.
+
+It stands on the consoles of an appliance that is set up, before anybody has
+logged in. Whoever stands there can restart and shut down the machine, as he
+could with its power switch; what needs the shell asks for a login.`,
+		Example: "  applianced console",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			term := terminal()
+			c := tui.NewConsole(cmd.Context(), api.NewClient(f.apiSocket()), func(ctx context.Context) (string, error) {
+				return f.writeBundle(ctx, "")
+			})
+			if err := onTerminal(cmd.Context(), term, c); err != nil {
+				return err
+			}
+			return f.carryOut(c.Action(), term)
+		},
+	}
+}
+
+// carryOut does what the page ended with.
+func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
+	switch a {
+	case tui.Reboot:
+		return systemctl("reboot")
+	case tui.PowerOff:
+		return systemctl("poweroff")
+	case tui.Login:
+		if strings.HasPrefix(term.Name(), "pts/") {
+			return nil // the shell is where we were started from
+		}
+		login, err := exec.LookPath("login")
+		if err != nil {
+			return fmt.Errorf("log in: %w", err)
+		}
+		fmt.Fprintln(term.Out, "End with: exit")
+		return syscall.Exec(login, []string{filepath.Base(login)}, os.Environ())
+	}
+	return nil
+}
+
+func systemctl(verb string) error {
+	cmd := exec.Command("systemctl", verb)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("systemctl %s: %w", verb, err)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package support
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tail reads the end of a regular file from a line's beginning; it never
+// blocks on a pipe or a device, and follows no link.
+func tail(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	cut := fi.Size() > limit
+	if cut {
+		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil, err
+	}
+	if cut {
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			text = text[i+1:]
+		}
+		text = append([]byte("(the beginning is left out)\n"), text...)
+	}
+	return text, nil
+}
+
+// list names the files below dir with mode, owner, size and time, not their
+// content.
+func list(dir string) []byte {
+	var b strings.Builder
+	n := 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if n++; n > maxListed {
+			return errors.New("there are more")
+		}
+		if err != nil {
+			fmt.Fprintf(&b, "%q: %v\n", path, err)
+			return nil
+		}
+		fi, err := e.Info()
+		if err != nil {
+			return nil // gone since
+		}
+		uid, gid := uint32(0), uint32(0)
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+			uid, gid = st.Uid, st.Gid
+		}
+		fmt.Fprintf(&b, "%s %5d %5d %10d %s %q\n", fi.Mode(), uid, gid, fi.Size(), fi.ModTime().UTC().Format(time.RFC3339), path)
+		return nil
+	})
+	if err != nil {
+		fmt.Fprintf(&b, "the list ends here: %v\n", err)
+	}
+	return []byte(b.String())
+}

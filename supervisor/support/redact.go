@@ -1,0 +1,180 @@
+package support
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// removed stands where a secret was.
+const removed = "[removed]"
+
+// shortest is the length from which a value is known by itself: shorter ones
+// would take harmless words out of the text. They are caught by their form.
+const shortest = 6
+
+// Redactor takes secrets out of texts. It is safe for concurrent use.
+type Redactor struct {
+	known *strings.Replacer
+}
+
+// maxValues bounds the secrets known by value.
+const maxValues = 20000
+
+// NewRedactor gives a redactor that knows these values besides the usual
+// forms of secrets.
+func NewRedactor(values ...string) *Redactor {
+	seen := map[string]bool{}
+	var list []string
+	add := func(v string) {
+		if len(v) >= shortest && !seen[v] && len(list) < maxValues {
+			seen[v] = true
+			list = append(list, v)
+		}
+	}
+	for _, v := range values {
+		v = strings.TrimSpace(v)
+		add(v)
+		if len(v) >= shortest {
+			add(base64.StdEncoding.EncodeToString([]byte(v)))
+			add(base64.RawURLEncoding.EncodeToString([]byte(v)))
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a part must not hide the whole
+	var pairs []string
+	for _, v := range list {
+		pairs = append(pairs, v, removed)
+	}
+	return &Redactor{strings.NewReplacer(pairs...)}
+}
+
+// secretName matches names of options and fields whose values are secret.
+const secretName = `[A-Za-z0-9_.-]*(?:secret|passw(?:or)?d|passphrase|token|api_?key|private_?key|priv_?key|access_?key|_pass|psk|credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
+
+var (
+	pemBlock   = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
+	ageKey     = regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`)
+	joinString = regexp.MustCompile(`(sca1\.[0-9A-Za-z]+\.)[^@\s"']+`)
+	cryptHash  = regexp.MustCompile(`\$(?:1|2[aby]|5|6|7|y|gy|argon2id?)\$[^\s:"']+`)
+	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}`)
+	inURL      = regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^/\s:@]*:)[^@\s/]+@`)
+	keyValue   = regexp.MustCompile(`(?im)(["']?` + secretName + `["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?|\n)+|[^\s,}\]&][^\n,}\]&]*)`)
+	listBelow  = regexp.MustCompile(`(?im)^([ \t]*)(["']?` + secretName + `["']?:[ \t]*\n)((?:[ \t]+[^\n]*\n?|[ \t]*-[^\n]*\n?)+)`)
+)
+
+// Clean gives text without secrets. It does not change text itself.
+func (r *Redactor) Clean(text []byte) []byte {
+	text = []byte(r.known.Replace(string(text)))
+	text = pemBlock.ReplaceAll(text, []byte(removed))
+	text = ageKey.ReplaceAll(text, []byte(removed))
+	text = joinString.ReplaceAll(text, []byte("${1}"+removed))
+	text = cryptHash.ReplaceAll(text, []byte(removed))
+	text = inURL.ReplaceAll(text, []byte("${1}"+removed+"@"))
+	text = bearer.ReplaceAll(text, []byte("${1} "+removed))
+	text = listBelow.ReplaceAll(text, []byte("${1}${2}${1}  "+removed+"\n"))
+	return keyValue.ReplaceAllFunc(text, func(m []byte) []byte {
+		parts := keyValue.FindSubmatch(m)
+		out := append(append([]byte{}, parts[1]...), removed...)
+		if bytes.HasSuffix(m, []byte("\n")) {
+			out = append(out, '\n')
+		}
+		return out
+	})
+}
+
+var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
+
+// secretsOf finds the values that are secret on this node: the lines of its
+// secret files, and the options of its configuration with telling names.
+func secretsOf(s Source) []string {
+	var values []string
+	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
+		n := 0
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if n++; n > maxListed {
+				return fs.SkipAll
+			}
+			if err == nil && e.IsDir() && noSecrets(e.Name()) {
+				return fs.SkipDir
+			}
+			if err != nil || !e.Type().IsRegular() || !secretFile(path, e) {
+				return nil
+			}
+			if text, err := tail(path, 64<<10); err == nil {
+				values = append(values, string(text))
+				for _, l := range strings.Split(string(text), "\n") {
+					if !strings.HasPrefix(l, "-----") {
+						values = append(values, l)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	files, _ := filepath.Glob(filepath.Join(s.Settings.UserConfDir(), "*.conf"))
+	files = append(files, s.ConfigPath, filepath.Join(s.Settings.MasterConf(), "master"))
+	for _, f := range files[:min(len(files), 256)] {
+		text, err := tail(f, 1<<20)
+		if err != nil {
+			continue
+		}
+		var doc yaml.Node
+		if yaml.Unmarshal(text, &doc) == nil {
+			values = append(values, secretScalars(&doc, false, 0)...)
+		}
+	}
+	return values
+}
+
+// noSecrets names directories that are large and hold no secret of ours:
+// public keys of minions, jobs, logs.
+func noSecrets(name string) bool {
+	return slices.Contains([]string{"minions", "minions_pre", "minions_denied", "minions_rejected", "peers", "jobs", "log"}, name)
+}
+
+// secretFile reports whether a file holds a secret as a whole.
+func secretFile(path string, e fs.DirEntry) bool {
+	name := strings.ToLower(filepath.Base(path))
+	if strings.HasSuffix(name, ".pub") {
+		return false
+	}
+	fi, err := e.Info()
+	if err != nil || fi.Size() > 64<<10 {
+		return false
+	}
+	for _, part := range []string{"secret", "token", "password", "_key", ".key", ".pem", "seed", ".aes", "credential"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return strings.Contains(path, "/tokens/") || strings.Contains(path, "/sessions/")
+}
+
+// secretScalars gives the values below keys with telling names.
+func secretScalars(n *yaml.Node, below bool, depth int) []string {
+	if depth > 32 {
+		return nil
+	}
+	var out []string
+	switch n.Kind {
+	case yaml.ScalarNode:
+		if below && !strings.HasPrefix(n.Value, "/") { // paths of secrets are not secrets
+			out = append(out, n.Value)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			out = append(out, secretScalars(n.Content[i+1], below || secretOption.MatchString(n.Content[i].Value), depth+1)...)
+		}
+	default: // aliases are found where they point to
+		for _, c := range n.Content {
+			out = append(out, secretScalars(c, below, depth+1)...)
+		}
+	}
+	return out
+}

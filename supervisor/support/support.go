@@ -1,0 +1,200 @@
+// Package support writes a support bundle: what is needed to find out why a
+// node does what it does, as one compressed archive, without secrets.
+//
+// Two nets hold secrets back. Only named things are collected: never the
+// content of keys, tokens, states, pillars, jobs or minion data. And every
+// text passes a [Redactor], which knows the secrets of this node by value and
+// the forms secrets have. What can still be inside are names of minions and
+// nodes, addresses, and options of the configuration.
+package support
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// Source is what a bundle is made from.
+type Source struct {
+	Settings   *settings.Settings
+	ConfigPath string // of appliance.yaml; may be missing
+	Version    string
+	Now        time.Time
+	// Status asks the supervisor. Its error becomes part of the bundle.
+	Status func(context.Context) (status.Document, error)
+	// Commands are programs whose output is collected; nil: [Commands].
+	Commands map[string][]string
+}
+
+const (
+	maxFile     = 4 << 20  // of one file; longer ones lose their beginning
+	maxBundle   = 64 << 20 // of all, before compression
+	maxListed   = 20000    // files named in a list
+	commandTime = 10 * time.Second
+)
+
+// Commands are the programs asked, by name in the bundle. Each is read-only
+// and may be missing.
+func Commands() map[string][]string {
+	return map[string][]string{
+		"system/uname.txt":      {"uname", "-a"},
+		"system/addresses.txt":  {"ip", "-brief", "address"},
+		"system/routes.txt":     {"ip", "route"},
+		"system/sockets.txt":    {"ss", "-tulpn"},
+		"system/disks.txt":      {"df", "-hT"},
+		"system/blocks.txt":     {"lsblk"},
+		"system/processes.txt":  {"ps", "-eo", "pid,ppid,user,stat,etimes,rss,pcpu,comm"}, // no arguments: they are other people's
+		"system/time.txt":       {"timedatectl", "show"},
+		"system/units.txt":      {"systemctl", "list-units", "--all", "--no-pager", "--plain"},
+		"system/failed.txt":     {"systemctl", "--failed", "--no-pager", "--plain"},
+		"system/journal.txt":    {"journalctl", "-u", "applianced", "-u", "glusterd", "-n", "5000", "--no-pager", "-o", "short-iso"},
+		"system/kernel.txt":     {"journalctl", "-k", "-n", "1000", "--no-pager", "-o", "short-iso"},
+		"storage/peers.txt":     {"gluster", "--mode=script", "peer", "status"},
+		"storage/volumes.txt":   {"gluster", "--mode=script", "volume", "info"},
+		"storage/bricks.txt":    {"gluster", "--mode=script", "volume", "status"},
+		"storage/heal.txt":      {"gluster", "--mode=script", "volume", "heal", "cluster", "info", "summary"},
+		"system/firewall.txt":   {"nft", "list", "ruleset"},
+		"system/limits.txt":     {"cat", "/proc/sys/fs/file-nr", "/proc/meminfo", "/proc/loadavg", "/proc/pressure/io", "/proc/pressure/memory"},
+		"system/os-release.txt": {"cat", "/etc/os-release"},
+	}
+}
+
+// Write writes the bundle. Things that cannot be read are named in it with
+// the reason; the error is that of writing, or of ctx.
+func Write(ctx context.Context, w io.Writer, s Source) error {
+	zip := gzip.NewWriter(w)
+	b := &bundle{ctx: ctx, tar: tar.NewWriter(zip), src: s, left: maxBundle,
+		red: NewRedactor(secretsOf(s)...), top: "saltern-support-" + s.Settings.Node + "-" + s.Now.UTC().Format("20060102T150405Z")}
+	b.collect()
+	if b.err == nil {
+		b.add("NOT-COLLECTED.txt", []byte(strings.Join(b.missing, "\n")+"\n"))
+	}
+	return errors.Join(b.err, b.tar.Close(), zip.Close(), ctx.Err())
+}
+
+// bundle is an archive under way.
+type bundle struct {
+	ctx     context.Context
+	tar     *tar.Writer
+	src     Source
+	red     *Redactor
+	top     string
+	left    int
+	missing []string
+	err     error
+}
+
+func (b *bundle) collect() {
+	s := b.src.Settings
+	b.add("README.txt", []byte("Support bundle of node "+s.Node+", made "+b.src.Now.UTC().Format(time.RFC3339)+" by Saltern "+b.src.Version+
+		".\nSecrets were left out; [removed] stands where one was. Names of minions and\nnodes, addresses and options of the configuration are in it.\n"))
+	b.status()
+	b.file("config/appliance.yaml", b.src.ConfigPath)
+	b.file("config/master", filepath.Join(s.MasterConf(), "master"))
+	b.file("config/lb.yaml", s.LBConf())
+	users, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
+	for _, f := range users[:min(len(users), 256)] {
+		b.file("config/master.d/"+filepath.Base(f), f)
+	}
+	logs, _ := filepath.Glob(filepath.Join(s.LogDir(), "*"))
+	for _, f := range logs[:min(len(logs), 32)] {
+		b.file("log/"+filepath.Base(f), f)
+	}
+	for name, dir := range map[string]string{"files/pki.txt": s.PKIDir(), "files/srv.txt": filepath.Dir(s.FileRoot()), "files/data.txt": s.DataDir, "files/run.txt": s.RuntimeDir} {
+		b.add(name, list(dir))
+	}
+	commands := b.src.Commands
+	if commands == nil {
+		commands = Commands()
+	}
+	names := make([]string, 0, len(commands))
+	for name := range commands {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		b.command(name, commands[name])
+	}
+}
+
+func (b *bundle) status() {
+	d, err := b.src.Status(b.ctx)
+	if err != nil {
+		b.missing = append(b.missing, "status: "+err.Error())
+		return
+	}
+	var text, js strings.Builder
+	if err := errors.Join(status.WriteText(&text, d), status.WriteJSON(&js, d)); err != nil {
+		b.missing = append(b.missing, "status: "+err.Error())
+		return
+	}
+	b.add("status.txt", []byte(text.String()))
+	b.add("status.json", []byte(js.String()))
+}
+
+// add puts text into the archive, without its secrets.
+func (b *bundle) add(name string, text []byte) {
+	if b.err != nil || b.ctx.Err() != nil {
+		return
+	}
+	text = b.red.Clean(text)
+	if len(text) > b.left {
+		b.missing = append(b.missing, name+": the bundle is full")
+		return
+	}
+	b.left -= len(text)
+	h := &tar.Header{Name: b.top + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: b.src.Now, Typeflag: tar.TypeReg}
+	if b.err = b.tar.WriteHeader(h); b.err == nil {
+		_, b.err = b.tar.Write(text)
+	}
+}
+
+// file adds the end of a regular file.
+func (b *bundle) file(name, path string) {
+	text, err := tail(path, maxFile)
+	if err != nil {
+		b.missing = append(b.missing, name+": "+err.Error())
+		return
+	}
+	b.add(name, text)
+}
+
+func (b *bundle) command(name string, argv []string) {
+	ctx, cancel := context.WithTimeout(b.ctx, commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "SYSTEMD_COLORS=0"}
+	cmd.WaitDelay = time.Second
+	out := &limited{room: maxFile}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		b.missing = append(b.missing, fmt.Sprintf("%s: %s: %v", name, strings.Join(argv, " "), err))
+	}
+	if len(out.text) > 0 {
+		b.add(name, out.text)
+	}
+}
+
+// limited keeps the beginning of what is written to it.
+type limited struct {
+	text []byte
+	room int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	n := min(len(p), l.room-len(l.text))
+	l.text = append(l.text, p[:n]...)
+	return len(p), nil
+}

@@ -1,0 +1,172 @@
+package support
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// canary gives a text that occurs nowhere else.
+func canary(n int) string { return fmt.Sprintf("Canary%04dQx7zSecretWord", n) }
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unpack(t *testing.T, b []byte) map[string]string {
+	t.Helper()
+	zip, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		files[name] = string(text)
+	}
+}
+
+// TestAttack27CanariesInBundle plants a secret in every place a node keeps
+// some, and in logs that repeat them in several forms, and finds none of them
+// in the bundle.
+func TestAttack27CanariesInBundle(t *testing.T) {
+	dir := t.TempDir()
+	s := settings.Default("n1")
+	s.DataDir, s.RuntimeDir, s.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "cluster")
+	n := 0
+	var planted []string
+	next := func() string {
+		n++
+		planted = append(planted, canary(n))
+		return canary(n)
+	}
+	pem := func() string {
+		return "-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(next())) + "\n" + next() + "\n-----END RSA PRIVATE KEY-----\n"
+	}
+	secret, root, password := next(), next(), next()
+	for path, text := range map[string]string{
+		filepath.Join(s.PKIDir(), "master.pem"):             pem(),
+		filepath.Join(s.PKIDir(), "cluster.pem"):            pem(),
+		filepath.Join(s.PKIDir(), "session_seed"):           next(),
+		filepath.Join(s.PKIDir(), ".aes"):                   next(),
+		filepath.Join(s.PKIDir(), "sessions", "web1"):       next(),
+		filepath.Join(s.CacheDir(), ".root_key"):            root,
+		filepath.Join(s.CacheDir(), "tokens", "ab12"):       next(),
+		filepath.Join(s.DataDir, "setup", "secret"):         secret + "\n",
+		filepath.Join(s.DataDir, "node", "api.key"):         pem(),
+		filepath.Join(s.FileRoot(), "top.sls"):              "password: " + next(),
+		filepath.Join(s.PillarRoot(), "web.sls"):            "db: {password: " + next() + "}",
+		filepath.Join(s.CacheDir(), "jobs", "ab", "return"): next(),
+		filepath.Join(s.CacheDir(), "minions", "w", "data"): next(),
+		filepath.Join(s.UserConfDir(), "git.conf"): "gitfs_password: " + next() + "\next_pillar:\n  - vault:\n      token: '" + next() + "'\n" +
+			"api_keys:\n  - " + next() + "\n  - " + next() + "\nprivate_key: |\n  " + next() + "\n  " + next() + "\nkeep_jobs: 24\n",
+		filepath.Join(s.MasterConf(), "master"): "cluster_id: prod\ncluster_secret: " + secret + "\nrest_cherrypy: {ssl_key_password: \"" + next() + "\"}\n",
+		s.LBConf():                              "admin:\n  token: " + next() + "\n",
+		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nbase64 " + base64.StdEncoding.EncodeToString([]byte(secret)) +
+			"\nroot key " + root + " used\nsca1.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nGET https://user:" + next() + "@example.org/x\n" +
+			"Authorization: Bearer " + next() + "\nadmin:$6$" + next() + "$" + next() + ":19000\n{\"password\":\"" + next() + "\",\"user\":\"kept-user\"}\n" +
+			"msg=\"login\" error=kept-error passwd=" + next() + " more\n" + pem() + "AGE-SECRET-KEY-1" + strings.ToUpper(next()) + "\nkept-line\n",
+		filepath.Join(s.LogDir(), "lb.log"): strings.Repeat("x", maxFile) + "\nkept-end\n",
+	} {
+		write(t, path, text)
+	}
+	config := filepath.Join(dir, "appliance.yaml")
+	write(t, config, "node: n1\nmaster:\n  options:\n    some_secret: "+password+"\n    nested: {the_password: ["+next()+", "+next()+"]}\n")
+	planted = append(planted, strings.ToUpper(canary(n)))
+
+	doc := status.Document{Schema: 1, Node: "n1", Problems: []status.Problem{{Code: status.MasterProblem, Title: "trouble", Cause: "cannot use password " + password}}}
+	var out bytes.Buffer
+	err := Write(t.Context(), &out, Source{Settings: &s, ConfigPath: config, Version: "1", Now: time.Unix(1e9, 0),
+		Status: func(context.Context) (status.Document, error) { return doc, nil },
+		Commands: map[string][]string{"system/echo.txt": {"echo", "said", secret}, "system/none.txt": {"/does/not/exist"},
+			"system/false.txt": {"false"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, out.Bytes())
+	all := ""
+	for name, text := range files {
+		all += "== " + name + "\n" + text
+	}
+	for _, c := range planted {
+		for _, form := range []string{c, base64.StdEncoding.EncodeToString([]byte(c))} {
+			if i := strings.Index(all, form); i >= 0 {
+				t.Errorf("%s is in the bundle: ...%s...", form, all[max(0, i-120):min(len(all), i+60)])
+			}
+		}
+	}
+	for _, want := range []string{"kept-line", "kept-user", "kept-error", "kept-end", "keep_jobs: 24", "cluster_id: prod", "the beginning is left out",
+		"said [removed]", "master.pem", "/does/not/exist", "sca1.0123abcd.[removed]@10.0.0.1"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not in the bundle", want)
+		}
+	}
+	if n < 30 {
+		t.Errorf("only %d canaries", n)
+	}
+}
+
+// TestBrokenNode: a bundle is made of whatever there is.
+func TestBrokenNode(t *testing.T) {
+	s := settings.Default("n1")
+	s.DataDir, s.RuntimeDir, s.Storage.Path = "/does/not/exist", "/does/not/exist", "/does/not/exist"
+	var out bytes.Buffer
+	if err := Write(t.Context(), &out, Source{Settings: &s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), Commands: map[string][]string{},
+		Status: func(context.Context) (status.Document, error) { return status.Document{}, errors.New("it is down") }}); err != nil {
+		t.Fatal(err)
+	}
+	if got := unpack(t, out.Bytes())["NOT-COLLECTED.txt"]; !strings.Contains(got, "it is down") || !strings.Contains(got, "appliance.yaml") {
+		t.Errorf("not collected: %s", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Write(ctx, io.Discard, Source{Settings: &s, Now: time.Unix(1e9, 0), Commands: map[string][]string{},
+		Status: func(context.Context) (status.Document, error) { return status.Document{}, nil }}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestSpecialFiles: a pipe or a link in the place of a log stops nothing and
+// gives nothing.
+func TestSpecialFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "shadow"), "root:x")
+	if err := os.Symlink(filepath.Join(dir, "shadow"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "link"), "/dev/zero", dir} {
+		if got, err := tail(path, 100); err == nil {
+			t.Errorf("%s gave %q", path, got)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/status"
+)
+
+func someStatus(now time.Time) status.Document {
+	since, two := now.Add(-12*24*time.Hour), 1204
+	d := status.Document{Schema: 1, Time: now, Health: status.Degraded, Exit: 2, Setup: status.SetupReady, Version: "1.0.0", Cluster: "prod-eu",
+		Node: "sca-1", ServingSince: &since, Front: status.Front{Addresses: []string{"10.0.0.11"}, PublishPort: 4505, RequestPort: 4506},
+		Nodes: []status.Node{
+			{Name: "sca-1", Role: "this", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &two, Clock: "+2ms"},
+			{Name: "sca-2", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", LastSeen: &since},
+		},
+		Services: []status.Service{
+			{Name: "master", State: "running", Message: "running", Since: since, PID: 812},
+			{Name: "lb", State: "running", Message: "running", Since: since, PID: 813},
+		},
+		Minions: status.Minions{Accepted: 2408, Pending: 3},
+		Storage: status.Storage{Path: "/srv/cluster", Total: 64 << 30, Free: 40 << 30, FreePercent: 62},
+		Problems: []status.Problem{{Code: status.NodeUnreachable, Severity: status.Warning, Title: "node sca-2 is unreachable", Since: now.Add(-4 * time.Minute),
+			Cause: "10.0.0.12 does not answer on 4521/tcp since a while; the evil \x1b[31mname\u2588 is part of a cause that is longer than one line of a terminal", Next: "applianced ping sca-2"}},
+	}
+	return d
+}
+
+func inConsole(t *testing.T, s *scripted, do func(p *pump, c *Console)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := NewConsole(t.Context(), s, func(context.Context) (string, error) { return "/var/lib/saltern/support/x.tar.gz", nil })
+		s.set(func(s *scripted) { s.doc = someStatus(time.Now()) })
+		p := newPump(t, c)
+		defer p.end()
+		do(p, c)
+	})
+}
+
+// TestConsole walks through the menu and compares every screen.
+func TestConsole(t *testing.T) {
+	s := newScripted()
+	inConsole(t, s, func(p *pump, c *Console) {
+		p.golden("70-console")
+		p.keys("1")
+		p.golden("71-details")
+		p.keys("esc", "2")
+		p.golden("72-logs")
+		p.keys("2")
+		p.has("The last lines of lb")
+		p.keys("esc", "3")
+		p.golden("73-network")
+		p.keys("esc", "4")
+		p.golden("74-support")
+		p.keys("n")
+		p.has("1 to 7")
+		p.keys("4", "y")
+		p.has("Written: /var/lib/saltern/support/x.tar.gz")
+		p.keys("5")
+		p.golden("75-restart")
+		p.keys("1", "n", "2", "y")
+		p.has("is being restarted")
+		p.keys("esc", "6", "n", "7")
+		if !p.quit || c.Action() != Login {
+			t.Errorf("ended %v with %q", p.quit, c.Action())
+		}
+	})
+	if got := strings.Join(s.restarts, " "); got != "lb" {
+		t.Errorf("restarted: %s", got)
+	}
+}
+
+// TestConsoleEnds: what ends the page is asked for first.
+func TestConsoleEnds(t *testing.T) {
+	for _, tt := range []struct {
+		keys []string
+		want Action
+	}{{[]string{"6", "y"}, PowerOff}, {[]string{"5", "3", "y"}, Reboot}, {[]string{"7"}, Login}} {
+		inConsole(t, newScripted(), func(p *pump, c *Console) {
+			p.keys(tt.keys...)
+			if !p.quit || c.Action() != tt.want {
+				t.Errorf("%v: ended %v with %q", tt.keys, p.quit, c.Action())
+			}
+		})
+	}
+}
+
+// TestConsoleFollows: the page follows the node's state by itself, and says so
+// when the supervisor is away.
+func TestConsoleFollows(t *testing.T) {
+	s := newScripted()
+	inConsole(t, s, func(p *pump, _ *Console) {
+		s.set(func(s *scripted) { s.err = api.ErrNotRunning })
+		p.wait(4 * time.Second)
+		p.golden("76-console-alone")
+		s.set(func(s *scripted) { s.err = errors.New("it says \x1b[2J no") })
+		p.wait(4 * time.Second)
+		p.has("it says no")
+		s.set(func(s *scripted) { s.err, s.doc.Health = nil, status.Healthy })
+		p.wait(4 * time.Second)
+		p.has("HEALTHY")
+	})
+}
