@@ -154,7 +154,7 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 // no proof: each message has its own.
 func (k *conn) salt() bool {
 	for _, m := range k.in.p.view.Load().rec.Members {
-		if a, err := netip.ParseAddr(m.ID); !m.Own && (err != nil || a.Unmap() == k.from) {
+		if k.in.fromSalt(m, k.from) {
 			return true
 		}
 	}
@@ -191,7 +191,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		if !k.plain {
 			return errOwn
 		}
-		return k.in.event(peer, rest, f.Data)
+		return k.in.event(k.from, peer, rest, f.Data)
 	}
 	switch kind {
 	case wire.KindDiscover:
@@ -235,6 +235,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		if err != nil || !ok {
 			return err
 		}
+		k.in.prove(peer, k.from)
 		from.ID = peer
 		return p.verified(from, node.SessionKey{Key: key}, nil)
 	case wire.KindOwn:

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -107,7 +108,7 @@ func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
 
 // event takes an event of a Salt master. What comes before its session key
 // waits, within bounds.
-func (in *inbox) event(peer, tag string, data []byte) error {
+func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 	p := in.p
 	v := p.view.Load()
 	m, ok := v.rec.Member(peer)
@@ -122,7 +123,7 @@ func (in *inbox) event(peer, tag string, data []byte) error {
 			p.count.dropped.Add(1)
 			return errRate
 		}
-		in.parked[peer] = append(in.parked[peer], parkedEvent{tag, append([]byte(nil), data...)})
+		in.parked[peer] = append(in.parked[peer], parkedEvent{from, tag, append([]byte(nil), data...)})
 		return nil
 	}
 	load, err := wire.OpenEvent(data, key)
@@ -130,6 +131,7 @@ func (in *inbox) event(peer, tag string, data []byte) error {
 		return err
 	}
 	p.count.handled.Add(1)
+	in.prove(peer, from)
 	return in.deliver(p.ctx, peer, tag, load)
 }
 
@@ -141,7 +143,7 @@ func (in *inbox) unpark(peer string) {
 		delete(in.parked, peer)
 		in.mu.Unlock()
 		for _, e := range events {
-			if err := in.event(peer, e.tag, e.data); err != nil {
+			if err := in.event(e.from, peer, e.tag, e.data); err != nil {
 				in.p.count.bad.Add(1)
 			}
 		}

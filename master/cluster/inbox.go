@@ -33,6 +33,9 @@ type inbox struct {
 	// seen is how far each peer's duties were handled, by incarnation.
 	seen   map[string]*seen
 	parked map[string][]parkedEvent
+	// proven is the address from which a Salt master last showed what only it
+	// could know: it may dial from another than its name.
+	proven map[string]netip.Addr
 
 	rsa  chan struct{}
 	rate struct {
@@ -43,6 +46,7 @@ type inbox struct {
 }
 
 type parkedEvent struct {
+	from netip.Addr
 	tag  string
 	data []byte
 }
@@ -55,7 +59,7 @@ type seen struct {
 
 func newInbox(p *Pool) *inbox {
 	return &inbox{p: p, conns: map[*conn]bool{}, per: map[netip.Addr]int{}, seen: map[string]*seen{}, parked: map[string][]parkedEvent{},
-		rsa: make(chan struct{}, maxRSA)}
+		proven: map[string]netip.Addr{}, rsa: make(chan struct{}, maxRSA)}
 }
 
 func (in *inbox) accept() {
@@ -141,6 +145,32 @@ func (in *inbox) review() {
 			delete(in.parked, id)
 		}
 	}
+	for id := range in.proven {
+		if m, ok := v.rec.Member(id); !ok || m.Own {
+			delete(in.proven, id)
+		}
+	}
+}
+
+// prove remembers where a Salt master dials from.
+func (in *inbox) prove(peer string, from netip.Addr) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.proven[peer] = from
+}
+
+// fromSalt tells whether a connection without TLS may be that of a Salt
+// master. It is no proof.
+func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
+	if m.Own {
+		return false
+	}
+	if a, err := netip.ParseAddr(m.ID); err != nil || a.Unmap() == from {
+		return true
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.proven[m.ID] == from
 }
 
 // member tells which member the other end has proven to be.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	mathrand "math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -41,8 +40,7 @@ func (c *consensus) take(k *conn, kind string, data []byte) error {
 	}
 	from, ok := k.in.p.view.Load().rec.Member(m.Src)
 	if k.plain {
-		a, err := netip.ParseAddr(from.ID)
-		ok = ok && !from.Own && (err != nil || a.Unmap() == k.from)
+		ok = ok && k.in.fromSalt(from, k.from)
 	} else {
 		me, member := k.member()
 		ok = ok && member && me.ID == from.ID

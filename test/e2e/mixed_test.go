@@ -1,0 +1,58 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// mixed prepares masters of one cluster on one shared folder; python tells
+// which are Salt's.
+func mixed(t *testing.T, python ...bool) []*lab.Site {
+	t.Helper()
+	shared := lab.Dir(t)
+	sites := lab.NewSites(t, len(python))
+	for i, s := range sites {
+		var peers []string
+		for _, o := range sites {
+			if o != s {
+				peers = append(peers, o.Addr)
+			}
+		}
+		s.Python = python[i]
+		s.Options = map[string]any{
+			"cluster_id": "mixed", "cluster_peers": peers, "cluster_pki_dir": filepath.Join(shared, "pki"), "cluster_secret": lab.ClusterSecret,
+			"saltern_cluster_plain_peers": true, "saltern_cluster_sessions": filepath.Join(shared, "cache", "sessions"),
+		}
+		if s.Python {
+			s.Options["cachedir"] = filepath.Join(shared, "cache")
+		}
+		lab.WriteTree(t, shared, map[string]string{"pki/.keep": "", "cache/sessions/.keep": ""})
+	}
+	return sites
+}
+
+// TestMixedCluster: ours joins a cluster of Salt's; each has a minion.
+func TestMixedCluster(t *testing.T) {
+	t.Parallel()
+	sites := mixed(t, true, false)
+	salt, ours := sites[0], sites[1]
+	salt.Launch(t)
+	a := lab.SiteMinion(t, "a", lab.Versions()[0], sites[:1], nil)
+	salt.WaitKey(t, 60*time.Second, "minions_pre", a.ID)
+	ours.Launch(t)
+	b := lab.SiteMinion(t, "b", lab.Newest, sites[1:], nil)
+	ours.WaitKey(t, 60*time.Second, "minions_pre", b.ID)
+	if r := salt.Key(t, "-y", "-a", b.ID); r.Code != 0 {
+		t.Fatalf("salt-key of Salt: %+v", r)
+	}
+	if r := ours.Key(t, "-y", "-a", a.ID); r.Code != 0 {
+		t.Fatalf("our salt-key: %+v", r)
+	}
+	ours.Ping(t, 90*time.Second, a.ID, b.ID)
+	salt.Ping(t, 90*time.Second, a.ID, b.ID)
+}
