@@ -1,0 +1,139 @@
+// Package profile is what an image consists of, as data: the list of Debian
+// packages, the kernels, the pinned Python packages of the renderers, and the
+// files that are laid over the packages' own. Nothing here runs anything.
+package profile
+
+import (
+	"bufio"
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed packages.list flavours.yaml requirements.txt all:overlay
+var files embed.FS
+
+// Suite is the Debian release that images are made of.
+const Suite = "bookworm"
+
+// Flavour is one kernel.
+type Flavour struct {
+	Name string `yaml:"-"`
+	// Package is the Debian package that depends on the newest kernel.
+	Package string `yaml:"package"`
+	// Exclude are folders below /lib/modules/VERSION that are left out.
+	Exclude []string `yaml:"exclude"`
+}
+
+// File is one file of the overlay.
+type File struct {
+	Path    string // from the root, without a leading slash
+	Mode    fs.FileMode
+	Content []byte
+}
+
+var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+
+// Packages lists the Debian packages, sorted.
+func Packages() ([]string, error) {
+	b, err := files.ReadFile("packages.list")
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	return parsePackages(b)
+}
+
+func parsePackages(b []byte) ([]string, error) {
+	var out []string
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for n := 1; sc.Scan(); n++ {
+		line, _, _ := strings.Cut(sc.Text(), "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if !packageName.MatchString(line) {
+			return nil, fmt.Errorf("packages.list:%d: %q is no package name", n, line)
+		}
+		if slices.Contains(out, line) {
+			return nil, fmt.Errorf("packages.list:%d: %s is there twice", n, line)
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out, sc.Err()
+}
+
+// Flavours gives the kernels by name.
+func Flavours() (map[string]Flavour, error) {
+	b, err := files.ReadFile("flavours.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	var m map[string]Flavour
+	if err := d.Decode(&m); err != nil {
+		return nil, fmt.Errorf("flavours.yaml: %w", err)
+	}
+	for name, f := range m {
+		if !packageName.MatchString(f.Package) {
+			return nil, fmt.Errorf("flavours.yaml: %s: package %q", name, f.Package)
+		}
+		f.Name = name
+		m[name] = f
+	}
+	return m, nil
+}
+
+// Requirements is the pip file of the renderers' Python packages: every one
+// by version and hash.
+func Requirements() ([]byte, error) {
+	b, err := files.ReadFile("requirements.txt")
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	return b, nil
+}
+
+// Overlay lists the files that are laid over the tree, sorted by path. Modes
+// follow from the place, not from the checkout: programs below libexec and
+// scripts of the initial RAM disk are executable, sudo's files are 0440.
+func Overlay() ([]File, error) {
+	var out []File
+	err := fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := files.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		p = strings.TrimPrefix(p, "overlay/")
+		out = append(out, File{Path: p, Mode: mode(p), Content: b})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return out, nil
+}
+
+func mode(p string) fs.FileMode {
+	dir := path.Dir(p)
+	switch {
+	case strings.HasPrefix(p, "usr/libexec/"), strings.HasPrefix(p, "etc/initramfs-tools/hooks/"),
+		strings.HasPrefix(p, "etc/initramfs-tools/scripts/"):
+		return 0o755
+	case dir == "etc/sudoers.d":
+		return 0o440
+	}
+	return 0o644
+}

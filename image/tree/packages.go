@@ -1,0 +1,148 @@
+package tree
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"saltern/image/profile"
+)
+
+// sources are the archives as lines of sources.list.
+func (b *builder) sources() []string {
+	return []string{
+		fmt.Sprintf("deb %s %s main", b.Mirror, profile.Suite),
+		fmt.Sprintf("deb %s %s-updates main", b.Mirror, profile.Suite),
+		fmt.Sprintf("deb %s %s-security main", b.Security, profile.Suite),
+	}
+}
+
+// leftOut are documents that nobody reads on an appliance; licences stay.
+var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/info/*",
+	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
+
+// packages unpacks the packages into the tree. They come from a tar file that
+// is kept in Cache under the hash of its recipe, with the kernels' packages
+// beside it; remove the cache for newer ones.
+func (b *builder) packages(ctx context.Context) error {
+	list, err := profile.Packages()
+	if err != nil {
+		return err
+	}
+	flavours, err := profile.Flavours()
+	if err != nil {
+		return err
+	}
+	var kernels []string
+	for _, f := range flavours {
+		kernels = append(kernels, f.Name+"="+f.Package)
+	}
+	sort.Strings(kernels)
+	recipe := strings.Join([]string{strings.Join(list, ","), strings.Join(b.sources(), "\n"), strings.Join(leftOut, "\n"), strings.Join(kernels, ","),
+		fmt.Sprint(b.Epoch.Unix()), "4"}, "\n\n")
+	sum := sha256.Sum256([]byte(recipe))
+	base := b.Cache
+	if base == "" {
+		base = b.Work
+	}
+	dir := filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(filepath.Join(dir, "base.tar")); err != nil {
+		if err := b.debstrap(ctx, dir, list, flavours); err != nil {
+			return err
+		}
+	}
+	if b.Kernel != nil {
+		b.kernelDebs = filepath.Join(dir, "kernel-"+b.Kernel.Name)
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	return b.run(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner", "--xattrs", "--xattrs-include=*")
+}
+
+// debstrap fetches everything into dir, which appears at once or not at all.
+func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavours map[string]profile.Flavour) error {
+	part := dir + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--include=" + strings.Join(list, ","),
+		"--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\""}
+	for _, o := range leftOut {
+		args = append(args, "--dpkgopt="+o)
+	}
+	for _, f := range flavours {
+		debs := filepath.Join(part, "kernel-"+f.Name)
+		if err := os.MkdirAll(filepath.Join(debs, "partial"), 0o755); err != nil {
+			return err
+		}
+		args = append(args, "--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package)
+	}
+	args = append(args, profile.Suite, filepath.Join(part, "base.tar"))
+	if err := b.run(ctx, "mmdebstrap", append(args, b.sources()...)...); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(part, dir)
+}
+
+// kernel installs the kernel's packages; the initial RAM disk comes later.
+func (b *builder) kernel(ctx context.Context) error {
+	if b.Kernel == nil {
+		return nil
+	}
+	debs, err := filepath.Glob(filepath.Join(b.kernelDebs, "*.deb"))
+	if err != nil || len(debs) == 0 {
+		return errors.Join(err, fmt.Errorf("no packages in %s", b.kernelDebs))
+	}
+	sort.Strings(debs)
+	args := []string{"dpkg", "--no-triggers", "--path-exclude=/boot/System.map*"}
+	for _, e := range b.Kernel.Exclude {
+		args = append(args, "--path-exclude=/lib/modules/*/"+e+"/*")
+	}
+	args = append(args, "-i")
+	in := b.path("var/cache/apt/kernel")
+	for _, d := range debs {
+		if err := copyFile(d, filepath.Join(in, filepath.Base(d)), 0o644); err != nil {
+			return err
+		}
+		args = append(args, "/var/cache/apt/kernel/"+filepath.Base(d))
+	}
+	return b.chroot(ctx, args...)
+}
+
+// initrd makes /boot/initrd.img-VERSION with the profile's hooks.
+func (b *builder) initrd(ctx context.Context) error {
+	if b.Kernel == nil {
+		return nil
+	}
+	modules := newest(b.path("lib/modules/*"))
+	if modules == "" {
+		return errors.New("no kernel in the tree")
+	}
+	v := filepath.Base(modules)
+	if err := b.chroot(ctx, "mkinitramfs", "-o", "/boot/initrd.img-"+v, v); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Kernel gives the paths of the kernel and its initial RAM disk in a tree.
+func Kernel(dir string) (vmlinuz, initrd string, err error) {
+	vmlinuz, initrd = newest(filepath.Join(dir, "boot/vmlinuz-*")), newest(filepath.Join(dir, "boot/initrd.img-*"))
+	if vmlinuz == "" || initrd == "" {
+		return "", "", fmt.Errorf("%s holds no kernel with an initial RAM disk", dir)
+	}
+	return vmlinuz, initrd, nil
+}

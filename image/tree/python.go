@@ -1,0 +1,95 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"saltern/image/profile"
+)
+
+// pythonHome is a virtual environment in the tree: the release's own Python
+// with Salt's library beside it.
+const pythonHome = "opt/saltern/python"
+
+// tools are the programs of Salt's library that are worth having on a node.
+// The names salt, salt-key and so on are ours.
+var tools = map[string]string{"salt-run": "salt_run", "salt-ssh": "salt_ssh", "salt-call": "salt_call"}
+
+// python installs what requirements.txt pins. Packages without a wheel are
+// compiled with the machine's own python3, which must be of the same version
+// as the tree's.
+func (b *builder) python(ctx context.Context) error {
+	if !b.Python {
+		return nil
+	}
+	version := filepath.Base(newest(b.path("usr/lib/python3.*")))
+	out, err := b.output(ctx, "python3", "-c", "import sys; print('python%d.%d' % sys.version_info[:2])")
+	if err != nil {
+		return err
+	}
+	if host := strings.TrimSpace(string(out)); host != version {
+		return fmt.Errorf("the tree has %s, this machine %s: build on a machine of the same Debian release", version, host)
+	}
+	text, err := profile.Requirements()
+	if err != nil {
+		return err
+	}
+	req := filepath.Join(b.Work, "requirements.txt")
+	venv := filepath.Join(b.Work, "pip")
+	site := b.path(filepath.Join(pythonHome, "lib", version, "site-packages"))
+	if err := errors.Join(os.MkdirAll(b.Work, 0o755), os.WriteFile(req, text, 0o644), os.MkdirAll(site, 0o755)); err != nil {
+		return err
+	}
+	if err := b.run(ctx, "python3", "-m", "venv", venv); err != nil {
+		return err
+	}
+	args := []string{"CFLAGS=-O2 -g0", filepath.Join(venv, "bin/pip"), "install", "-q", "--no-input", "--disable-pip-version-check", "--require-hashes", "--no-deps", "--no-compile",
+		"--target", site, "-r", req}
+	if b.Cache != "" {
+		args = append(args, "--cache-dir", filepath.Join(b.Cache, "pip"))
+	}
+	if err := b.run(ctx, "env", args...); err != nil {
+		return err
+	}
+	if err := b.pythonEnvironment(version, site); err != nil {
+		return err
+	}
+	// A read-only system cannot keep what Python compiles, so it is done here,
+	// without times in the files.
+	return b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
+}
+
+// pythonEnvironment makes a virtual environment of the folder and removes what
+// names the machine that built it.
+func (b *builder) pythonEnvironment(version, site string) error {
+	records, err := filepath.Glob(filepath.Join(site, "*.dist-info", "RECORD"))
+	if err != nil {
+		return err
+	}
+	for _, r := range append(records, filepath.Join(site, "bin"), filepath.Join(site, "share")) {
+		if err := os.RemoveAll(r); err != nil {
+			return err
+		}
+	}
+	bin := b.path(filepath.Join(pythonHome, "bin"))
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	err = errors.Join(
+		link("/usr/bin/"+version, filepath.Join(bin, "python3")),
+		link("python3", filepath.Join(bin, "python")),
+		b.write(filepath.Join(pythonHome, "pyvenv.cfg"), "home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
+		// Where the renderers look first, as with Salt's own packages.
+		link("/"+pythonHome, b.path("opt/saltstack/salt")),
+		b.write("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
+	)
+	for name, function := range tools {
+		text := "#!/" + pythonHome + "/bin/python3\nimport sys\nfrom salt.scripts import " + function + "\nsys.exit(" + function + "())\n"
+		err = errors.Join(err, b.write(filepath.Join(pythonHome, "bin", name), text, 0o755))
+	}
+	return err
+}

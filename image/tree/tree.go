@@ -1,0 +1,287 @@
+// Package tree makes the appliance's root directory: Debian packages by
+// mmdebstrap, a kernel, the profile's files, our programs, the Python library
+// of the renderers, and nothing that would be the same on two machines but
+// should not.
+//
+// It needs root, mmdebstrap, and for Python a python3 of the tree's release.
+package tree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/image/profile"
+)
+
+// Options of a build.
+type Options struct {
+	// Work is a folder for what lies between; it may be removed afterwards.
+	Work string
+	// Cache keeps packages between builds; empty: nothing is kept.
+	Cache string
+	// Mirror and Security are Debian's archives.
+	Mirror, Security string
+	// Programs is the folder with applianced, salt-master and salt.
+	Programs string
+	// Version is written into os-release.
+	Version string
+	// Epoch is the time of everything in the tree.
+	Epoch time.Time
+	// Kernel is the flavour; nil: none, for containers.
+	Kernel *profile.Flavour
+	// Python puts Salt's library in.
+	Python bool
+	Log    *slog.Logger
+}
+
+// Archives of Debian.
+const (
+	DebianMirror   = "http://deb.debian.org/debian"
+	DebianSecurity = "http://deb.debian.org/debian-security"
+)
+
+// programs are installed into /usr/bin; the links are names of the last.
+var (
+	programs = []string{"applianced", "salt-master", "salt"}
+	links    = []string{"salt-key", "salt-run", "salt-cp"}
+)
+
+type builder struct {
+	kernelDebs string
+	Options
+	dir string
+}
+
+// Build makes the tree in Work/tree and gives its path; what was there before
+// is removed.
+func Build(ctx context.Context, o Options) (string, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if os.Geteuid() != 0 {
+		return "", errors.New("tree: only root can make it (owners and device nodes of packages)")
+	}
+	work, err := filepath.Abs(o.Work)
+	if err != nil {
+		return "", fmt.Errorf("tree: %w", err)
+	}
+	o.Work = work
+	b := &builder{Options: o, dir: filepath.Join(work, "tree")}
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"packages", b.packages}, {"kernel", b.kernel}, {"files", b.overlay}, {"programs", b.programs}, {"python", b.python},
+		{"identity", b.identity}, {"units", b.units}, {"initrd", b.initrd}, {"clean", b.clean},
+	}
+	for _, s := range steps {
+		began := time.Now()
+		if err := s.do(ctx); err != nil {
+			return "", fmt.Errorf("tree: %s: %w", s.name, err)
+		}
+		o.Log.Info("tree", "step", s.name, "seconds", int(time.Since(began).Seconds()))
+	}
+	return b.dir, nil
+}
+
+// run runs a program with the build's environment; its output is in the error
+// when it fails.
+func (b *builder) run(ctx context.Context, name string, args ...string) error {
+	_, err := b.output(ctx, name, args...)
+	return err
+}
+
+func (b *builder) output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", b.Epoch.Unix()), "LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive",
+		"INITRD=No", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	var out, all bytes.Buffer
+	cmd.Stdout = io.MultiWriter(&out, &all)
+	cmd.Stderr = &all
+	if err := cmd.Run(); err != nil {
+		text := all.Bytes()
+		return nil, fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(text[max(0, len(text)-2000):]))
+	}
+	return out.Bytes(), nil
+}
+
+// chroot runs a program inside the tree with a /proc and /dev that vanish with
+// it: they live in a mount namespace of its own.
+func (b *builder) chroot(ctx context.Context, args ...string) error {
+	script := `mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"`
+	return b.run(ctx, "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", b.dir}, args...)...)
+}
+
+func (b *builder) path(p string) string { return filepath.Join(b.dir, p) }
+
+func (b *builder) write(p, text string, mode fs.FileMode) error {
+	full := b.path(p)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		return err
+	}
+	_ = os.Remove(full) // a link is replaced, not followed
+	if err := os.WriteFile(full, []byte(text), mode); err != nil {
+		return err
+	}
+	return os.Chmod(full, mode)
+}
+
+// overlay lays the profile's files over those of the packages.
+func (b *builder) overlay(ctx context.Context) error {
+	files, err := profile.Overlay()
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := b.write(f.Path, string(f.Content), f.Mode); err != nil {
+			return err
+		}
+	}
+	release, err := os.ReadFile(b.path("usr/lib/os-release"))
+	if err != nil {
+		return err
+	}
+	text := strings.TrimRight(string(release), "\n") + "\nIMAGE_ID=saltern\nIMAGE_VERSION=" + b.Version + "\n"
+	return errors.Join(
+		b.write("usr/lib/os-release", text, 0o644),
+		b.write("etc/hostname", "saltern\n", 0o644),
+		b.write("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0o644),
+		b.write("etc/issue", "Saltern \\n \\l\n\n", 0o644),
+		b.write("etc/motd", "", 0o644),
+		b.write("etc/fstab", "# The state partition is mounted by the initial RAM disk.\n", 0o644),
+		b.chroot(ctx, "systemd-sysusers"),
+	)
+}
+
+// programs installs ours.
+func (b *builder) programs(context.Context) error {
+	for _, p := range programs {
+		if err := copyFile(filepath.Join(b.Programs, p), b.path("usr/bin/"+p), 0o755); err != nil {
+			return fmt.Errorf("%w (make build makes it)", err)
+		}
+	}
+	for _, l := range links {
+		_ = os.Remove(b.path("usr/bin/" + l))
+		if err := os.Symlink("salt", b.path("usr/bin/"+l)); err != nil {
+			return err
+		}
+	}
+	// Salt's tools look there; the node's configuration is generated.
+	return os.Symlink("/var/lib/saltern/etc/salt", b.path("etc/salt"))
+}
+
+// units applies the preset, so that exactly what it names is on.
+func (b *builder) units(ctx context.Context) error {
+	for _, u := range []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer", "apt-daily-upgrade.timer",
+		"dpkg-db-backup.timer", "glustereventsd.service", "debug-shell.service", "ctrl-alt-del.target"} {
+		p := b.path("etc/systemd/system/" + u)
+		_ = os.Remove(p)
+		if err := os.Symlink("/dev/null", p); err != nil {
+			return err
+		}
+	}
+	if err := b.chroot(ctx, "systemctl", "preset-all"); err != nil {
+		return err
+	}
+	return b.chroot(ctx, "systemctl", "set-default", "multi-user.target")
+}
+
+// identity removes what makes a machine itself and makes the mount points.
+func (b *builder) identity(context.Context) error {
+	for _, pattern := range []string{"etc/ssh/ssh_host_*", "var/lib/dbus/machine-id", "var/lib/glusterd/glusterd.info", "var/lib/systemd/random-seed",
+		"var/lib/systemd/catalog/database", "etc/ssl/private/*"} {
+		found, err := filepath.Glob(b.path(pattern))
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if err := os.RemoveAll(f); err != nil {
+				return err
+			}
+		}
+	}
+	for _, d := range []string{"data", "efi", "srv/cluster", "var/lib/saltern", "var/home", "etc/saltern", "etc/ssh/authorized_keys.d"} {
+		if err := os.MkdirAll(b.path(d), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(b.path("home")); err != nil {
+		return err
+	}
+	return errors.Join(
+		b.write("etc/machine-id", "", 0o444),
+		os.Symlink("/var/home", b.path("home")),
+		link("/etc/machine-id", b.path("var/lib/dbus/machine-id")),
+		link("../run/systemd/resolve/stub-resolv.conf", b.path("etc/resolv.conf")),
+		link("../proc/self/mounts", b.path("etc/mtab")),
+	)
+}
+
+// clean removes what the running system never reads and what differs from
+// build to build.
+func (b *builder) clean(context.Context) error {
+	for _, pattern := range []string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
+		"var/cache/ldconfig/aux-cache", "etc/*-", "etc/apt/apt.conf.d/*mmdebstrap", "etc/apt/sources.list.d/*", "etc/.pwd.lock",
+		"var/tmp/*", "root/.*", "vmlinuz*", "initrd.img*", "boot/System.map*", "usr/share/doc/*/changelog*"} {
+		found, err := filepath.Glob(b.path(pattern))
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if base := filepath.Base(f); base == "." || base == ".." {
+				continue
+			}
+			if err := os.RemoveAll(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func link(to, at string) error {
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	_ = os.Remove(at)
+	return os.Symlink(to, at)
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	_ = os.Remove(to)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Chmod(mode), out.Close())
+}
+
+// newest gives the path of the newest file of a pattern, "" for none.
+func newest(pattern string) string {
+	found, _ := filepath.Glob(pattern)
+	slices.Sort(found)
+	if len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1]
+}
