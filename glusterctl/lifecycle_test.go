@@ -207,7 +207,7 @@ func TestGrow(t *testing.T) {
 	}
 	p = r.reach(t, want("node1", "1", "2", "3"))
 	wantBricks(t, r, "1", "2", "3")
-	if got := kinds(p); got != "probe wait-peers record add-brick wait-heal record add-brick wait-heal record make-layout" {
+	if got := kinds(p); got != "probe wait-peers make-layout record add-brick wait-heal record add-brick wait-heal record" {
 		t.Errorf("plan: %s", got)
 	}
 	if got := r.pool.Option("node1", "cluster.server-quorum-type"); got != "server" {
@@ -277,7 +277,7 @@ func TestReplaceDeadNode(t *testing.T) {
 	d.Leaving = []string{"node3"}
 	p = r.reach(t, d)
 	wantBricks(t, r, "1", "2", "4")
-	if got := kinds(p); got != "probe wait-peers replace-brick wait-heal record make-layout detach" {
+	if got := kinds(p); got != "probe wait-peers make-layout replace-brick wait-heal record detach" {
 		t.Errorf("plan: %s", got)
 	}
 	if got := r.pool.Peers("node1"); !slices.Equal(got, []string{"node2", "node4"}) {

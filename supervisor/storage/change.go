@@ -47,7 +47,11 @@ func (m *Manager) look(ctx context.Context) {
 	m.mu.Lock()
 	old, age := m.obs, m.cfg.Now().Sub(m.full)
 	m.mu.Unlock()
-	if old == nil || age >= fullEvery || differ(old, quick) || age >= 5*time.Second && unsettled(old) {
+	soon := fullEvery / 2 // one node's looks are enough for all but what differs
+	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
+		soon = 2 * lookEvery
+	}
+	if old == nil || age >= fullEvery || differ(old, quick) || age >= soon && unsettled(old) {
 		if o, err := m.ctl.Observe(ctx, d); err == nil {
 			m.take(o, true)
 			m.trackHeal(ctx, o)
@@ -83,6 +87,12 @@ func differ(a, b *glusterctl.Observation) bool {
 func unsettled(o *glusterctl.Observation) bool {
 	q, h := o.Quorum(), o.HealState()
 	return o.StatusError != "" || q.Known && q.Up < q.Bricks || !h.Pending.Zero()
+}
+
+func (m *Manager) isFormed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.formed
 }
 
 func (m *Manager) take(o *glusterctl.Observation, full bool) {
@@ -176,11 +186,12 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 	if err := m.ownParts(ctx, d); err != nil {
 		return err
 	}
-	obs, err := m.ctl.Observe(ctx, d)
-	if err != nil {
-		return err
+	m.mu.Lock()
+	obs := m.obs
+	m.mu.Unlock()
+	if obs == nil {
+		return nil // it is looked at just now
 	}
-	m.take(obs, true)
 	plan := m.ctl.Plan(obs, d)
 	m.mu.Lock()
 	m.plan, m.planned = plan, true
