@@ -209,7 +209,7 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 			return nil
 		}
 	}
-	err = m.ctl.Apply(ctx, plan, func(e glusterctl.Event) {
+	err := m.ctl.Apply(ctx, plan, func(e glusterctl.Event) {
 		text := e.Step.What
 		if e.Text != "" {
 			text += ": " + e.Text
