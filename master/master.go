@@ -352,7 +352,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, pubLn.Close(), m.Close())
 	}
-	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom}
+	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat()}
 	// The listeners outlive ctx for the moment that requests need to end.
 	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM})
 	m.publisher, err = publish.New(publish.Config{

@@ -15,7 +15,8 @@ type DialConfig struct {
 	Limits Limits // MaxMessage, MaxFrames, Handshake and the pace; the rest does not apply
 	// Heartbeat, when its Interval is set, makes the client send PINGs and give
 	// up a silent server; Timeout is then 3 × Interval unless set. PINGs of the
-	// server are answered in any case.
+	// server are answered in any case, and a server that is silent for longer
+	// than the TTL in its PING is given up, as libzmq does.
 	Heartbeat Heartbeat
 	// Identity is sent to the server. Default empty.
 	Identity string
@@ -26,9 +27,10 @@ type DialConfig struct {
 // client is what Req and Sub share: a link with its own goroutines.
 type client struct {
 	link
-	group sync.WaitGroup
-	lim   Limits
-	bud   budget
+	group  sync.WaitGroup
+	lim    Limits
+	bud    budget
+	expiry *time.Timer // of the reading goroutine
 }
 
 // dial connects to addr, "host:port" or "unix:path", and shakes hands.
@@ -46,6 +48,7 @@ func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) err
 	c.init(conn, &c.lim, newPools(), &c.bud,
 		outLimits{items: 16, bytes: 1 << 40, stall: 30 * time.Second}, c.group.Go)
 	c.peer.Remote = remote(conn)
+	c.expire = c.live
 	stop := context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
 	err = conn.SetReadDeadline(time.Now().Add(c.lim.Handshake))
 	if err == nil {
@@ -80,7 +83,7 @@ func cutUnix(addr string) (string, bool) {
 func (c *client) beats(h Heartbeat) {
 	t := time.NewTicker(h.Interval)
 	defer t.Stop()
-	ping := pingFrame()
+	ping := pingFrame(h.TTL)
 	for {
 		select {
 		case <-c.ended:
@@ -91,10 +94,29 @@ func (c *client) beats(h Heartbeat) {
 	}
 }
 
+// live gives the server until ttl is over to say something more. It is called
+// by the reading goroutine.
+func (c *client) live(ttl time.Duration) {
+	switch {
+	case ttl <= 0:
+	case c.expiry == nil:
+		c.expiry = time.AfterFunc(ttl, func() {
+			if !c.deaf.Load() && time.Since(time.Unix(0, c.in.seen.Load())) >= ttl {
+				c.fail(errSilent)
+			}
+		})
+	default:
+		c.expiry.Reset(ttl)
+	}
+}
+
 // end closes the connection and waits for the goroutines.
 func (c *client) end() {
 	c.fail(nil)
 	c.group.Wait()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 }
 
 // Req is a client that asks a Router (or any ZMTP ROUTER or REP socket), one

@@ -263,3 +263,62 @@ func TestPong(t *testing.T) {
 		}
 	}
 }
+
+// A client gives up a server that is silent for longer than the TTL in its
+// PING, as libzmq does, and not before.
+func TestTimeToLive(t *testing.T) {
+	ln := listen(t)
+	defer func() { _ = ln.Close() }()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		b := appendReady(greeting(), "PUB", "")
+		b = appendMessage(append(b, pingFrame(300*time.Millisecond)...), []byte("one"))
+		_, _ = c.Write(b)
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}()
+	s, err := DialSub(withTimeout(t), ln.Addr().String(), DialConfig{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if m, err := s.Next(withTimeout(t)); err != nil || string(m[0]) != "one" {
+		t.Fatalf("%q, %v", m, err)
+	}
+	if _, err := s.Next(withTimeout(t)); !errors.Is(err, errSilent) {
+		t.Errorf("next: %v", err)
+	}
+}
+
+// With a TTL each publish is followed by a PING within two seconds: libzmq
+// forgets the TTL of the PING before at every message.
+func TestPingAfterPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		p := ListenPub(context.Background(), ln, PubConfig{Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
+		defer p.Close()
+		c, frames := ln.dial(append(appendReady(greeting(), "SUB", ""), appendMessage(nil, []byte{1})...))
+		time.Sleep(time.Minute)
+		if err := p.Publish(context.Background(), []byte("job")); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		end := time.After(hour / 2)
+		for len(got) < 3 {
+			select {
+			case f := <-frames:
+				got = append(got, f)
+				continue
+			case <-end:
+			}
+			break
+		}
+		if ping := "/\x04PING\x00\x78"; len(got) != 3 || got[1] != "job" || got[2] != ping {
+			t.Errorf("frames %q", got)
+		}
+		_ = c.Close()
+	})
+}

@@ -57,11 +57,18 @@ type Heartbeat struct {
 	Interval time.Duration
 	// Timeout is the silence after which a peer counts as gone.
 	Timeout time.Duration
+	// TTL, at most 65 s, is told to the peer with each PING: libzmq counts us as
+	// gone when nothing comes for so long afterwards, and connects anew. It is
+	// the only way in which an unmodified minion finds out early that the host
+	// of its master has vanished. Default 0: it is not asked to look.
+	TTL time.Duration
 }
 
 func (h Heartbeat) withDefaults() Heartbeat {
 	def(&h.Interval, 10*time.Second)
 	def(&h.Timeout, 30*time.Second)
+	// libzmq keeps the time in 16 bits of milliseconds (zmtp_engine.cpp).
+	h.TTL = min(max(h.TTL, 0), 65*time.Second)
 	return h
 }
 

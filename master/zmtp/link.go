@@ -1,6 +1,7 @@
 package zmtp
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -24,6 +25,8 @@ type link struct {
 	// deaf says that the link's goroutine is not reading, so that silence
 	// proves nothing.
 	deaf atomic.Bool
+	// expire takes the TTL of a PING; nil ignores it.
+	expire func(ttl time.Duration)
 	// onCommand handles what is neither PING nor PONG; nil refuses.
 	onCommand func(name, body []byte) error
 
@@ -236,6 +239,9 @@ func (k *link) command(h header, p *pace) error {
 		if len(body) < 2 || len(body) > 2+maxPingContext {
 			return violation("PING of %d bytes", len(body))
 		}
+		if k.expire != nil {
+			k.expire(time.Duration(binary.BigEndian.Uint16(body)) * 100 * time.Millisecond)
+		}
 		pong := appendCommand(make([]byte, 0, 32), "PONG", body[2:])
 		if err := k.out.send(packet{b: pong, control: true}); err != errDropped {
 			return err
@@ -285,6 +291,8 @@ func (k *link) beat(now time.Time, timeout time.Duration, ping []byte) {
 	}
 }
 
-// pingFrame is a PING with a TTL of 0 and no context, as a Salt master sends
-// it.
-func pingFrame() []byte { return appendCommand(nil, "PING", []byte{0, 0}) }
+// pingFrame is a PING without context, as a Salt master sends it with a TTL
+// of 0. The TTL is in tenths of a second.
+func pingFrame(ttl time.Duration) []byte {
+	return appendCommand(nil, "PING", binary.BigEndian.AppendUint16(nil, uint16(ttl/(100*time.Millisecond))))
+}

@@ -167,6 +167,7 @@ func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 		m.topic = append([]byte(nil), frames[0][:min(len(frames[0]), maxTopic)]...)
 	}
 	p.hub.count.published.Add(1)
+	p.hub.spoke.Store(true)
 	return p.hand(ctx, m, p.shards)
 }
 
