@@ -37,6 +37,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	}
 	out = append(out, balancerFindings(cfg, f)...)
 	out = append(out, diskFindings(cfg, f)...)
+	if f.volume != nil {
+		out = append(out, f.volume.Problems...)
+	}
 	out = append(out, masterReports(f)...)
 	for _, o := range f.insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})

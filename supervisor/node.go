@@ -20,6 +20,7 @@ import (
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
 )
 
 // The names of the services.
@@ -38,6 +39,7 @@ type node struct {
 	master  layout.Account
 	lb      layout.Account
 	slow    *slowFacts
+	volume  *storage.Manager // nil: this node keeps no shared volume
 	// balancer is the admin client of our own load balancer, backends what it
 	// is to have.
 	balancer *lbproxy.Client
@@ -64,6 +66,7 @@ func newNode(opt Options, cfg *settings.Settings, started time.Time, board *stat
 	if n.lb, err = layout.FindAccount(cfg.Users.LB); err != nil {
 		return nil, err
 	}
+	n.volume = n.newVolume()
 	specs := []service.Spec{n.masterSpec()}
 	if cfg.LB.Enabled {
 		specs = append(specs, n.lbSpec())
@@ -116,6 +119,7 @@ func (n *node) masterSpec() service.Spec {
 		Name:   masterService,
 		Output: out,
 		Runner: proc,
+		Wait:   n.volumeReady(),
 		Prepare: func(ctx context.Context) error {
 			if err := proc.KillStale(ctx); err != nil {
 				return n.block(masterService, err)

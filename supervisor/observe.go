@@ -16,6 +16,7 @@ import (
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
 )
 
 // facts are what one round of observation saw. All of it is plain data, so
@@ -33,6 +34,7 @@ type facts struct {
 	insecure []string // allowed insecure options that are on, with their place
 	asRoot   []string // services that run as root for want of an account
 	stopping bool
+	volume   *storage.State // nil: this node keeps no shared volume
 }
 
 // slowAnswer is what the file systems said when they were last asked.
@@ -94,6 +96,7 @@ func (n *node) observe(ctx context.Context) facts {
 		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, n.balancer) })
 	}
 	f.slowAnswer = n.slow.get(n.opt.Now())
+	f.volume = n.volumeFacts()
 	if ok, err := probe.ClockSynchronised(); err == nil {
 		f.clock = &ok
 	}
@@ -148,7 +151,7 @@ func (n *node) compose(f facts) status.Document {
 		Started: n.started, ServingSince: n.since, Setup: status.SetupWaiting,
 		Front:    status.Front{Addresses: frontAddresses(n.cfg.Front.Addresses), PublishPort: n.cfg.Front.PublishPort, RequestPort: n.cfg.Front.RequestPort},
 		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
-		Storage: status.Storage{Kind: n.cfg.Storage.Kind, Path: n.cfg.StorageDir()},
+		Storage: storageOf(n.cfg.Storage.Kind, n.cfg.StorageDir(), f.volume),
 	}
 	if serving {
 		d.Setup = status.SetupReady
@@ -211,7 +214,7 @@ func first(list []string) string {
 // summary is this node's line in the table of nodes.
 func summary(name string, f facts, d status.Document) status.Node {
 	s := status.Node{Name: name, Role: "this", State: "starting", Master: word(f, masterService), Proxy: word(f, lbService),
-		Storage: "ok", Minions: d.Minions.Connected, Clock: "?"}
+		Storage: storageWord(f.volume), Minions: d.Minions.Connected, Clock: "?"}
 	switch {
 	case f.stopping:
 		s.State = "stopping"
@@ -344,7 +347,11 @@ const (
 )
 
 func newSlowFacts(cfg *settings.Settings) *slowFacts {
-	return &slowFacts{paths: []string{cfg.DataDir, cfg.StorageDir()}, pki: cfg.PKIDir(), report: filepath.Join(cfg.CacheDir(), "status.json")}
+	s := &slowFacts{paths: []string{cfg.DataDir, cfg.StorageDir()}, pki: cfg.SharedPKIDir(), report: filepath.Join(cfg.CacheDir(), "status.json")}
+	if cfg.OnVolume() { // nothing of this process touches it: the volume's manager and the master say how it is
+		s.paths, s.pki = s.paths[:1], ""
+	}
+	return s
 }
 
 // get gives the last answers and starts a new look when they are old.
@@ -369,8 +376,12 @@ func (s *slowFacts) look() {
 		d, err := probe.StatDisk(p)
 		disks[p] = diskFact{d, err}
 	}
-	s.mark(s.pki)
-	keys, err := probe.CountKeys(s.pki)
+	var keys probe.Keys
+	var err error
+	if s.pki != "" {
+		s.mark(s.pki)
+		keys, err = probe.CountKeys(s.pki)
+	}
 	s.mark(s.report)
 	master, merr := readMasterStatus(s.report)
 	s.mu.Lock()

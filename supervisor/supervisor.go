@@ -172,6 +172,11 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 			defer close(observed)
 			n.observeLoop(own)
 		}()
+		kept := make(chan struct{})
+		go func() {
+			defer close(kept)
+			n.keepVolume(own)
+		}()
 		reloading := context.AfterFunc(ctx, n.stopping)
 		go func() {
 			select {
@@ -184,6 +189,7 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 		reloading()
 		stopObserving()
 		<-observed
+		<-kept
 	})
 	if stopped != nil {
 		var both *multierror.Error

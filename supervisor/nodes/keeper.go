@@ -18,9 +18,13 @@ import (
 
 // Names on disk.
 const (
-	tableFile = "nodes.json"
+	tableFile = File
 	lockFile  = ".lock"
 )
+
+// File is the name of the table in a node's data directory and on the shared
+// storage.
+const File = "nodes.json"
 
 // ErrShared means that the shared storage could not be used in time.
 var ErrShared = errors.New("the shared storage does not answer")
