@@ -181,18 +181,37 @@ func (b *builder) programs(context.Context) error {
 	return os.Symlink("/var/lib/saltern/etc/salt", b.path("etc/salt"))
 }
 
-// units applies the preset, so that exactly what it names is on.
+// masked units are never started: others do their work here, or nobody should.
+var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer", "apt-daily-upgrade.timer",
+	"dpkg-db-backup.timer", "glustereventsd.service", "debug-shell.service", "ctrl-alt-del.target"}
+
+// units turns on exactly what the preset names, whatever the packages chose.
 func (b *builder) units(ctx context.Context) error {
-	for _, u := range []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer", "apt-daily-upgrade.timer",
-		"dpkg-db-backup.timer", "glustereventsd.service", "debug-shell.service", "ctrl-alt-del.target"} {
-		p := b.path("etc/systemd/system/" + u)
-		_ = os.Remove(p)
-		if err := os.Symlink("/dev/null", p); err != nil {
-			return err
+	etc := b.path("etc/systemd/system")
+	remove := func(patterns ...string) error {
+		for _, pattern := range patterns {
+			found, err := filepath.Glob(filepath.Join(etc, pattern))
+			if err != nil {
+				return err
+			}
+			for _, f := range found {
+				if err := os.RemoveAll(f); err != nil {
+					return err
+				}
+			}
 		}
+		return nil
+	}
+	if err := remove("*.wants", "*.requires"); err != nil {
+		return err
 	}
 	if err := b.chroot(ctx, "systemctl", "preset-all"); err != nil {
 		return err
+	}
+	for _, u := range masked {
+		if err := errors.Join(remove("*/"+u), link("/dev/null", filepath.Join(etc, u))); err != nil {
+			return err
+		}
 	}
 	return b.chroot(ctx, "systemctl", "set-default", "multi-user.target")
 }

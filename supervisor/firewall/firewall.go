@@ -1,0 +1,86 @@
+// Package firewall keeps the sets of nftables that hold the addresses of the
+// cluster's nodes. The rules themselves are the system's (/etc/nftables.conf
+// in the image): ports for minions and administrators are open to all, those
+// between nodes only to the members of the sets.
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/nodes"
+)
+
+// Names in /etc/nftables.conf.
+const (
+	Table = "saltern" // of the family inet
+	Set4  = "peers"
+	Set6  = "peers6"
+)
+
+// Peers lists the addresses that belong to nodes of the table; those of
+// removed ones do not.
+func Peers(t nodes.Table) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, n := range t.Nodes {
+		if n.State == nodes.Removed {
+			continue
+		}
+		a, err := netip.ParseAddr(n.Address)
+		if err != nil {
+			return nil, fmt.Errorf("firewall: node %s: %w", n.Name, err)
+		}
+		if a = a.Unmap().WithZone(""); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out, nil
+}
+
+// Script gives the commands that make the sets hold exactly these addresses;
+// nft carries them out as one change.
+func Script(peers []netip.Addr) string {
+	var four, six []string
+	for _, a := range peers {
+		if a.Is4() {
+			four = append(four, a.String())
+		} else {
+			six = append(six, a.String())
+		}
+	}
+	var b strings.Builder
+	for _, s := range []struct {
+		name string
+		list []string
+	}{{Set4, four}, {Set6, six}} {
+		fmt.Fprintf(&b, "flush set inet %s %s\n", Table, s.name)
+		if len(s.list) > 0 {
+			fmt.Fprintf(&b, "add element inet %s %s { %s }\n", Table, s.name, strings.Join(s.list, ", "))
+		}
+	}
+	return b.String()
+}
+
+// Apply fills the sets. It needs CAP_NET_ADMIN and the program nft.
+func Apply(ctx context.Context, peers []netip.Addr) error {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		return fmt.Errorf("firewall: %w (install nftables)", err)
+	}
+	cmd := exec.CommandContext(ctx, nft, "-f", "-")
+	cmd.Stdin = strings.NewReader(Script(peers))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		text := bytes.TrimSpace(out.Bytes())
+		return errors.Join(fmt.Errorf("firewall: nft: %w: %s", err, text[:min(len(text), 500)]), ctx.Err())
+	}
+	return nil
+}

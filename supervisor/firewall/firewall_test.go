@@ -1,0 +1,85 @@
+package firewall
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"saltern/supervisor/nodes"
+)
+
+func table() nodes.Table {
+	return nodes.Table{Nodes: []nodes.Node{
+		{Name: "b", Address: "10.0.0.2", State: nodes.Member},
+		{Name: "a", Address: "10.0.0.1", State: nodes.Joining},
+		{Name: "gone", Address: "10.0.0.9", State: nodes.Removed},
+		{Name: "six", Address: "2001:db8::7", State: nodes.Member},
+		{Name: "mapped", Address: "::ffff:10.0.0.2", State: nodes.Member},
+	}}
+}
+
+func TestScript(t *testing.T) {
+	peers, err := Peers(table())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `flush set inet saltern peers
+add element inet saltern peers { 10.0.0.1, 10.0.0.2 }
+flush set inet saltern peers6
+add element inet saltern peers6 { 2001:db8::7 }
+`
+	if got := Script(peers); got != want {
+		t.Errorf("got:\n%s", got)
+	}
+	if got := Script(nil); strings.Contains(got, "add") {
+		t.Errorf("nobody: %s", got)
+	}
+	bad := nodes.Table{Nodes: []nodes.Node{{Name: "x", Address: "10.0.0.1 }; flush ruleset"}}}
+	if p, err := Peers(bad); err == nil {
+		t.Errorf("taken: %v", p)
+	}
+}
+
+// TestImageRules loads the image's rules into a network namespace of their
+// own, fills the sets twice, and reads them back.
+func TestImageRules(t *testing.T) {
+	for _, tool := range []string{"nft", "unshare"} {
+		if _, err := exec.LookPath(tool); err != nil || os.Geteuid() != 0 {
+			t.Skipf("SKIPPED: needs root and %s", tool)
+		}
+	}
+	peers, err := Peers(table())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := t.TempDir()
+	rules, err := os.ReadFile("../../image/profile/overlay/etc/nftables.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(own+"/a.nft", []byte("tcp dport 9100 accept\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(rules), "/etc/nftables.d/", own+"/")
+	if err := os.WriteFile(own+"/rules", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(own+"/peers", []byte(Script(peers)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("unshare", "--net", "sh", "-ec", "nft -f "+own+"/rules; nft -f "+own+"/peers; nft -f "+own+"/peers; nft list ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	fields := strings.Fields(string(out))
+	for _, want := range []string{"10.0.0.1,", "10.0.0.2", "2001:db8::7", "9100"} {
+		if !slices.Contains(fields, want) {
+			t.Errorf("no %s in:\n%s", want, out)
+		}
+	}
+	if strings.Contains(string(out), "10.0.0.9") {
+		t.Errorf("a removed node is let in:\n%s", out)
+	}
+}
