@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
@@ -40,7 +39,7 @@ type Setup interface {
 
 // ErrState marks a request that does not fit to where the set-up stands, or
 // that somebody else leads.
-var ErrState = errors.New("not possible now")
+var ErrState = setup.ErrState
 
 // tokenHeader carries a client's token.
 const tokenHeader = "X-Setup-Token"

@@ -11,7 +11,7 @@ import (
 )
 
 // BalancerConfig gives the text of the generated configuration of this node's
-// load balancer: two fronts, one backend, an admin socket.
+// load balancer: two fronts, an admin socket, and the masters of all nodes.
 func BalancerConfig(s *settings.Settings) ([]byte, error) {
 	type front struct {
 		Name    string   `yaml:"name"`
@@ -26,6 +26,12 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 		RequestPort int    `yaml:"request_port"`
 		ProxyV2     bool   `yaml:"proxy_v2"`
 	}
+	backends := []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol}}
+	for _, m := range s.Members {
+		if m.Name != s.Node {
+			backends = append(backends, backend{m.Name, m.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol})
+		}
+	}
 	c := struct {
 		Frontends []front           `yaml:"frontends"`
 		Backends  []backend         `yaml:"backends"`
@@ -36,7 +42,7 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 			{"publish", "publish", s.FrontPublish(), s.LB.Balance},
 			{"request", "request", s.FrontRequest(), ""},
 		},
-		Backends: []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol}},
+		Backends: backends,
 		Log:      map[string]string{"sessions": "publish"}, // a request is no event
 		Admin:    map[string]string{"socket": s.LBSocket(), "handover": filepath.Join(filepath.Dir(s.LBSocket()), "handover.sock")},
 	}

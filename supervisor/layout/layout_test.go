@@ -230,3 +230,29 @@ func TestFindAccount(t *testing.T) {
 		t.Errorf("%+v %v", a, err)
 	}
 }
+
+// TestClusterNode: on a node of a cluster the master is called by its address,
+// the load balancers of all nodes may speak for minions, and the secret is in
+// a file of its own.
+func TestClusterNode(t *testing.T) {
+	s := settings.Default("n1")
+	s.Cluster = "prod"
+	s.Master.Address, s.Peering.Address, s.Peering.Enabled = "127.0.70.1", "127.0.70.1", true
+	s.Members = []settings.Member{{Name: "n1", Address: "127.0.70.1"}, {Name: "n2", Address: "127.0.70.2"}}
+	b, err := MasterConfig(&s, "u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"id: 127.0.70.1\n", "cluster_id: prod\n", "cluster_peers:\n    - 127.0.70.2\n", "127.0.70.2/32", s.ClusterConf(), s.SharedPKIDir()} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %q in\n%s", want, b)
+		}
+	}
+	if strings.Contains(string(b), "secret:") {
+		t.Error("the secret is in a file that all may read")
+	}
+	lb, err := BalancerConfig(&s)
+	if err != nil || !strings.Contains(string(lb), "name: n2") || strings.Count(string(lb), "proxy_v2: true") != 2 {
+		t.Errorf("%v\n%s", err, lb)
+	}
+}

@@ -34,8 +34,12 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 		key   string
 		value any
 	}
+	id := s.Node
+	if s.Peering.Enabled {
+		id = s.Peering.Address // masters call each other by it
+	}
 	managed := []pair{
-		{"id", s.Node},
+		{"id", id},
 		{"user", user},
 		{"interface", s.Master.Address},
 		{"publish_port", s.Master.PublishPort},
@@ -55,7 +59,17 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 		managed = append(managed, pair{"saltern_front_publish_port", s.Front.PublishPort})
 	}
 	if s.LB.Enabled && s.LB.ProxyProtocol {
-		managed = append(managed, pair{"saltern_proxy_from", proxySources(own)})
+		managed = append(managed, pair{"saltern_proxy_from", ProxySources(s)})
+	}
+	if s.Peering.Enabled {
+		peers := []string{}
+		for _, m := range s.Members {
+			if m.Address != s.Peering.Address {
+				peers = append(peers, m.Address)
+			}
+		}
+		managed = append(managed, pair{"cluster_id", s.Cluster}, pair{"cluster_peers", peers}, pair{"cluster_pki_dir", s.SharedPKIDir()},
+			pair{"cluster_pool_port", s.Peering.PoolPort}, pair{"include", []string{s.ClusterConf()}})
 	}
 	level := s.Log.Level
 	if level == "warn" {
@@ -87,13 +101,22 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// proxySources lists the addresses from which the node's own load balancer
-// reaches the master: a loopback address is reached from 127.0.0.1, any other
-// address of this machine from itself.
-func proxySources(own netip.Addr) []string {
+// ProxySources lists the addresses from which load balancers reach the master:
+// the node's own and those of the other nodes. A loopback address is reached
+// from 127.0.0.1, any other address of this machine from itself.
+func ProxySources(s *settings.Settings) []string {
+	own, err := netip.ParseAddr(s.Master.Address)
+	if err != nil { // validated before
+		return nil
+	}
 	list := []netip.Addr{own}
 	if own.Is4() && own.IsLoopback() {
 		list = append(list, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	}
+	for _, m := range s.Members {
+		if a, err := netip.ParseAddr(m.Address); err == nil {
+			list = append(list, a)
+		}
 	}
 	var out []string
 	for _, a := range list {
@@ -103,6 +126,13 @@ func proxySources(own netip.Addr) []string {
 		}
 	}
 	return out
+}
+
+// ClusterConfig gives the text of the part of the master's configuration that
+// only the master may read.
+func ClusterConfig(secret string) ([]byte, error) {
+	text, err := yaml.Marshal(map[string]string{"cluster_secret": secret})
+	return append([]byte("# Written by applianced; do not edit.\n"), text...), err
 }
 
 // UserFault is something in the administrator's own options that the

@@ -31,6 +31,9 @@ func yamlKeys(typ reflect.Type, prefix string) []string {
 	for i := range typ.NumField() {
 		f := typ.Field(i)
 		key := prefix + f.Tag.Get("yaml")
+		if f.Tag.Get("yaml") == "-" {
+			continue
+		}
 		if f.Type.Kind() == reflect.Struct {
 			out = append(out, yamlKeys(f.Type, key+".")...)
 			continue

@@ -42,6 +42,15 @@ type Settings struct {
 	// open_mode, auto_accept.
 	AllowInsecure []string `yaml:"allow_insecure"`
 	Log           Log      `yaml:"log"`
+	// Members are the nodes of the cluster, this one among them. They come from
+	// the table of nodes, never from the file.
+	Members []Member `yaml:"-"`
+}
+
+// Member is a node of the cluster.
+type Member struct {
+	Name, Address string
+	Draining      bool // gets no new minions
 }
 
 // Front is what minions connect to; the load balancer listens there.

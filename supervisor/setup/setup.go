@@ -131,6 +131,8 @@ type Check struct {
 	Result Result `json:"result"`
 	Detail string `json:"detail,omitempty"` // what was seen
 	Hint   string `json:"hint,omitempty"`   // what to check, for warn and fail
+
+	passing bool // a failure that may go away by itself: another node is not there yet
 }
 
 // Result of a check.
@@ -153,6 +155,8 @@ type Facts struct {
 	// Managed is false where the machine's network is not ours to change (no
 	// systemd-networkd of ours): the network page is then left out.
 	Managed bool `json:"managed"`
+	// Volume tells whether the machine can hold a copy of a shared volume.
+	Volume bool `json:"volume"`
 }
 
 // Interface is one network interface.

@@ -1,0 +1,202 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// claim is who leads the set-up.
+type claim struct {
+	token, name string
+	since, seen time.Time
+}
+
+// Progress tells where the set-up stands.
+func (m *Machine) Progress() Progress {
+	m.mu.Lock()
+	s, doing, looking := m.s, m.doing, m.looking
+	m.mu.Unlock()
+	p := Progress{State: s.Phase, Since: s.Since, Failure: s.Failure, Steps: []Step{}}
+	if looking {
+		p.Steps = append(p.Steps, Step{Name: "look for answers given with this machine", State: "doing"})
+	}
+	if s.Phase != status.SetupNew {
+		under := true
+		for _, st := range plan(s.Answers) {
+			v := Step{Name: st.name, State: "todo"}
+			switch {
+			case slices.Contains(s.Done, st.id) || s.Phase == status.SetupReady:
+				v.State = "done"
+			case under && s.Failure != nil:
+				v.State, v.Message, under = "failed", s.Failure.Cause, false
+			case under:
+				v.State, v.Message, under = "doing", doing, false
+			}
+			p.Steps = append(p.Steps, v)
+		}
+	}
+	if s.Failure != nil {
+		p.State = status.SetupFailed
+	}
+	if p.State == status.SetupReady {
+		p.Done = m.done(s)
+	}
+	return p
+}
+
+// done is what the last page shows.
+func (m *Machine) done(s saved) *Done {
+	l := m.cfg.World.Look()
+	d := &Done{Addresses: l.Addresses, BackUp: []string{"the join string: it holds the cluster's secret",
+		"everything of the cluster, regularly: applianced backup"}}
+	var fronts []string
+	for _, n := range l.Table.Present() {
+		fronts = append(fronts, n.Front...)
+	}
+	if l.Table.Virtual != "" {
+		d.Addresses = append([]string{l.Table.Virtual}, d.Addresses...)
+		fronts = []string{l.Table.Virtual}
+	}
+	if len(fronts) == 0 {
+		fronts = d.Addresses
+	}
+	d.MinionConf = MinionConf(fronts)
+	d.JoinString, _ = m.JoinString()
+	return d
+}
+
+// MinionConf gives the lines for a minion's configuration. With several
+// addresses a minion moves on to the next when one does not answer.
+func MinionConf(addresses []string) string {
+	if len(addresses) == 1 {
+		return "master: " + addresses[0] + "\nmaster_alive_interval: 30\n"
+	}
+	out := "master:\n"
+	for _, a := range addresses {
+		out += "  - " + a + "\n"
+	}
+	return out + "master_type: failover\nmaster_alive_interval: 30\n"
+}
+
+// JoinString gives the line with which another node joins; it is a secret.
+func (m *Machine) JoinString() (string, error) {
+	t := m.cfg.World.Look().Table
+	secret, err := ReadSecret(m.cfg.NodeDir)
+	if err != nil {
+		return "", err
+	}
+	if t.Version == 0 || secret == "" {
+		return "", fmt.Errorf("%w: this node is not part of a cluster", ErrState)
+	}
+	j := JoinInfo{KeyHash: t.KeyHash, Secret: secret}
+	for _, n := range t.Present() {
+		j.Peers = append(j.Peers, n.Address)
+	}
+	return j.String(), nil
+}
+
+// Validate checks answers without trying anything.
+func (m *Machine) Validate(ctx context.Context, a Answers) Validation {
+	return Validate(a, m.cfg.Facts(ctx), m.cfg.Base)
+}
+
+// Preflight checks answers against the world.
+func (m *Machine) Preflight(ctx context.Context, a Answers) ([]Check, error) {
+	v := m.Validate(ctx, a)
+	if err := Faults(v.Faults); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrState, flat(err))
+	}
+	return m.preflight(ctx, v.Answers)
+}
+
+// Start begins the set-up.
+func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
+	if err := m.may(token); err != nil {
+		return err
+	}
+	v := m.Validate(ctx, a)
+	if err := Faults(v.Faults); err != nil {
+		return fmt.Errorf("%w: %s", ErrState, flat(err))
+	}
+	s := m.snapshot()
+	switch {
+	case s.Phase == status.SetupNew && !m.cfg.World.Configured():
+	case s.Phase == status.SetupNew:
+		return fmt.Errorf("%w: this node has an appliance.yaml already", ErrState)
+	case s.Failure != nil && !s.Part:
+	default:
+		return fmt.Errorf("%w: this node is %s", ErrState, s.Phase)
+	}
+	return m.begin(v.Answers, "answers given here", false)
+}
+
+// Retry tries again what failed.
+func (m *Machine) Retry(token string) error {
+	if err := m.may(token); err != nil {
+		return err
+	}
+	s := m.snapshot()
+	if s.Failure == nil {
+		return fmt.Errorf("%w: nothing has failed", ErrState)
+	}
+	m.mu.Lock()
+	broken := m.broken
+	m.mu.Unlock()
+	if broken != nil {
+		m.load()
+	} else if s.Phase == status.SetupNew {
+		m.mu.Lock()
+		m.s.Failure = nil
+		m.mu.Unlock()
+	} else {
+		return m.decide(func(s *saved) { s.Failure = nil })
+	}
+	m.nudge()
+	return nil
+}
+
+// Back gives up a set-up that has not made this machine part of a cluster.
+func (m *Machine) Back(token string) error {
+	if err := m.may(token); err != nil {
+		return err
+	}
+	s := m.snapshot()
+	switch {
+	case s.Part:
+		return fmt.Errorf("%w: this machine may be part of a cluster already; try again, or begin anew: applianced reset", ErrState)
+	case s.Failure == nil && s.Phase != status.SetupPreflight && s.Phase != status.SetupNew:
+		return fmt.Errorf("%w: the set-up is under way", ErrState)
+	}
+	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
+}
+
+// Claim asks to lead the set-up, or renews the claim.
+func (m *Machine) Claim(token, name string, take bool) Claim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.cfg.Now()
+	if m.claim.token == "" || take || now.Sub(m.claim.seen) > ClaimLasts {
+		if m.claim.token != token {
+			m.claim = claim{token: token, name: name[:min(len(name), 64)], since: now}
+		}
+	}
+	if m.claim.token == token {
+		m.claim.seen = now
+	}
+	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since}
+}
+
+// may refuses a change while somebody else leads.
+func (m *Machine) may(token string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.claim
+	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= ClaimLasts {
+		return fmt.Errorf("%w: the set-up is led by %s", ErrState, c.name)
+	}
+	return nil
+}

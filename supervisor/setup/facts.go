@@ -1,0 +1,156 @@
+package setup
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Look finds out what the machine has. It reads, and changes nothing.
+func Look(_ context.Context, hostname, version string) Facts {
+	return Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible()}
+}
+
+// managedMark is there on a machine whose network is ours to change.
+const managedMark = "/usr/lib/saltern/network-is-managed"
+
+func managed() bool {
+	_, err := os.Stat(managedMark)
+	return err == nil
+}
+
+func interfaces() []Interface {
+	out := []Interface{}
+	all, err := net.Interfaces()
+	if err != nil {
+		return out
+	}
+	def := defaultRoute()
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		f := Interface{Name: i.Name, MAC: i.HardwareAddr.String(), Up: i.Flags&net.FlagUp != 0, Addresses: []string{}, Default: i.Name == def, MTU: i.MTU}
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			f.Addresses = append(f.Addresses, a.String())
+		}
+		out = append(out, f)
+	}
+	slices.SortStableFunc(out, func(a, b Interface) int {
+		if a.Default != b.Default {
+			if a.Default {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return out
+}
+
+// defaultRoute is the interface of the default route (proc(5), net/route and
+// net/ipv6_route).
+func defaultRoute() string {
+	if f, err := os.Open("/proc/net/route"); err == nil {
+		defer f.Close()
+		best, metric := "", 1<<62
+		for sc := bufio.NewScanner(f); sc.Scan(); {
+			w := strings.Fields(sc.Text())
+			if len(w) < 8 || w[1] != "00000000" || w[7] != "00000000" {
+				continue
+			}
+			if m, err := strconv.Atoi(w[6]); err == nil && m < metric {
+				best, metric = w[0], m
+			}
+		}
+		if best != "" {
+			return best
+		}
+	}
+	f, err := os.Open("/proc/net/ipv6_route")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		w := strings.Fields(sc.Text())
+		if len(w) == 10 && w[0] == strings.Repeat("0", 32) && w[1] == "00" && w[9] != "lo" {
+			return w[9]
+		}
+	}
+	return ""
+}
+
+// disks lists whole block devices that could hold data.
+func disks(sys string) []Disk {
+	out := []Disk{}
+	entries, err := os.ReadDir(filepath.Join(sys, "block"))
+	if err != nil {
+		return out
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if hasPrefix(name, "loop", "ram", "zram", "sr", "fd", "dm-", "md", "nbd") {
+			continue
+		}
+		dir := filepath.Join(sys, "block", name)
+		sectors, err := strconv.ParseUint(word(filepath.Join(dir, "size")), 10, 64)
+		if err != nil || sectors == 0 || word(filepath.Join(dir, "ro")) == "1" {
+			continue
+		}
+		d := Disk{Path: "/dev/" + name, Size: sectors * 512, Model: word(filepath.Join(dir, "device", "model"))}
+		d.Why = occupied(dir, name, d.Path)
+		d.Empty = d.Why == ""
+		out = append(out, d)
+	}
+	return out
+}
+
+// occupied says what is on a disk; "" when it is empty.
+func occupied(dir, name, dev string) string {
+	parts, _ := filepath.Glob(filepath.Join(dir, name+"*"))
+	if len(parts) > 0 {
+		return fmt.Sprintf("%d partitions", len(parts))
+	}
+	if held, _ := os.ReadDir(filepath.Join(dir, "holders")); len(held) > 0 {
+		return "used by " + held[0].Name()
+	}
+	f, err := os.OpenFile(dev, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "cannot be read: " + err.(*fs.PathError).Err.Error()
+	}
+	defer f.Close()
+	head := make([]byte, 1<<20) // partition tables and all common file systems begin within
+	n, err := f.Read(head)
+	if err != nil {
+		return "cannot be read"
+	}
+	for _, b := range head[:n] {
+		if b != 0 {
+			return "holds data"
+		}
+	}
+	return ""
+}
+
+func word(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b[:min(len(b), 256)]))
+}
+
+func hasPrefix(s string, list ...string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return strings.HasPrefix(s, p) })
+}

@@ -1,0 +1,393 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+// World is the node that is set up, as the supervisor runs it. All methods may
+// be called at any time.
+type World interface {
+	// Configured tells whether there is an appliance.yaml.
+	Configured() bool
+	// Configure writes it and has the node start with it.
+	Configure(text []byte) error
+	// Look tells how the node does.
+	Look() NodeLook
+}
+
+// NodeLook is how the node does at the moment.
+type NodeLook struct {
+	Running bool // with appliance.yaml as it is
+	// Storage tells that the shared storage is there with the cluster's key on
+	// it, StorageWaiting what is missing.
+	Storage        bool
+	StorageWaiting string
+	// Serving tells that minions are answered, ServingWaiting what is missing.
+	Serving        bool
+	ServingWaiting string
+	Table          nodes.Table
+	Addresses      []string // for minions
+}
+
+// Config is what a Machine works with.
+type Config struct {
+	Dir     string // of the set-up's own state
+	DataDir string // of the node, where the table of nodes is
+	NodeDir string // of what makes the node a member, settings.NodeDir
+	Base    Base
+	World   World
+	// Facts looks at the machine.
+	Facts func(context.Context) Facts
+	// Source looks for answers that were given with the machine: nil without
+	// any. An error says that they are there and wrong. Its text is shown.
+	Source  func(context.Context) (*Answers, string, error)
+	Version string
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Accounts sets up the administrator's account; nil: it is left out.
+	Accounts func(context.Context, Admin) error
+}
+
+// ErrState marks a request that does not fit to where the set-up stands.
+var ErrState = errors.New("not possible now")
+
+// Machine takes the node through its states. Run does the work; the other
+// methods are safe for concurrent use.
+type Machine struct {
+	cfg   Config
+	store store
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	s       saved
+	doing   string // words for the step under way
+	looking bool   // for answers given with the machine
+	claim   claim
+	broken  error // the state on disk cannot be read
+	// turn counts what people decided; a step that began before is worth
+	// nothing. stop ends the step under way.
+	turn int
+	stop context.CancelFunc
+}
+
+// NewMachine reads where the set-up stands.
+func NewMachine(cfg Config) *Machine {
+	m := &Machine{cfg: cfg, store: store{cfg.Dir}, wake: make(chan struct{}, 1)}
+	m.load()
+	return m
+}
+
+func (m *Machine) load() {
+	s, err := m.store.get()
+	if err != nil {
+		s = saved{Phase: status.SetupFailed, Failure: &Failure{Tried: "read where the set-up stands", Cause: err.Error(),
+			Check: []string{"look at " + m.cfg.Dir + "; remove it to begin anew"}}}
+	}
+	if s.Since.IsZero() {
+		s.Since = m.cfg.Now()
+	}
+	m.mu.Lock()
+	m.s, m.broken = s, err
+	m.mu.Unlock()
+}
+
+// Active tells whether the set-up has to do with this node: it is not when
+// somebody wrote appliance.yaml by hand.
+func (m *Machine) Active() bool {
+	m.mu.Lock()
+	phase := m.s.Phase
+	m.mu.Unlock()
+	return phase != status.SetupNew || !m.cfg.World.Configured()
+}
+
+// times of the machine.
+const (
+	look    = 250 * time.Millisecond // at a node that gets ready
+	passing = time.Second            // between tries of what may pass by itself, at first
+	longest = 10 * time.Second
+)
+
+// Run takes the node through its states until ctx ends.
+func (m *Machine) Run(ctx context.Context) {
+	sourced := false
+	pause := passing
+	for ctx.Err() == nil {
+		s := m.snapshot()
+		switch {
+		case s.Phase == status.SetupNew && !sourced && s.Failure == nil && m.cfg.Source != nil && !m.cfg.World.Configured():
+			sourced = true
+			m.source(ctx)
+		case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady, s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
+			sourced = sourced && s.Failure == nil // a retry looks again
+			m.wait(ctx, 0)
+			pause = passing
+		default:
+			if again := m.advance(ctx, s); again {
+				m.wait(ctx, pause)
+				pause = min(pause*3/2, longest)
+			} else {
+				pause = passing
+			}
+		}
+	}
+}
+
+func (m *Machine) snapshot() saved {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.s
+}
+
+// wait pauses until there is something to do, at most for d unless it is 0.
+func (m *Machine) wait(ctx context.Context, d time.Duration) {
+	var after <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		after = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-m.wake:
+	case <-after:
+	}
+}
+
+func (m *Machine) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// change changes the state and keeps it. Nothing is believed to have happened
+// that is not on the disk.
+func (m *Machine) change(f func(*saved)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := m.s
+	next.Done = slices.Clone(m.s.Done)
+	f(&next)
+	if next.Phase != m.s.Phase {
+		next.Since = m.cfg.Now().UTC()
+	}
+	if err := m.store.put(next); err != nil {
+		return err
+	}
+	if next.Phase != m.s.Phase {
+		m.cfg.Log.Info("set-up", "state", next.Phase, "before", m.s.Phase)
+	}
+	m.s, m.doing = next, ""
+	return nil
+}
+
+// decide changes the state because a person says so, whatever is under way.
+func (m *Machine) decide(f func(*saved)) error {
+	m.mu.Lock()
+	m.turn++
+	if m.stop != nil {
+		m.stop()
+	}
+	m.mu.Unlock()
+	err := m.change(f)
+	m.nudge()
+	return err
+}
+
+// fail stops the set-up with a reason.
+func (m *Machine) fail(f Failure) {
+	m.cfg.Log.Error("set-up has stopped", "tried", f.Tried, "error", f.Cause)
+	if err := m.change(func(s *saved) { f.Back = !s.Part; s.Failure = &f }); err != nil { // a full disk, perhaps: remembered in memory only
+		m.mu.Lock()
+		m.s.Failure = &f
+		m.mu.Unlock()
+	}
+}
+
+func (m *Machine) say(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doing = fmt.Sprintf(format, args...)
+}
+
+// source looks for answers given with the machine.
+func (m *Machine) source(ctx context.Context) {
+	m.mu.Lock()
+	m.looking = true
+	m.mu.Unlock()
+	a, from, err := m.cfg.Source(ctx)
+	m.mu.Lock()
+	m.looking = false
+	m.mu.Unlock()
+	switch {
+	case ctx.Err() != nil, err == nil && a == nil:
+		return
+	case err == nil:
+		v := Validate(*a, m.cfg.Facts(ctx), m.cfg.Base)
+		if err = Faults(v.Faults); err == nil {
+			err = m.begin(v.Answers, from, true)
+		}
+		if err == nil {
+			return
+		}
+	}
+	m.cfg.Log.Error("answers for the set-up are wrong", "path", from, "error", err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.s.Phase == status.SetupNew { // kept in memory: they may be mended before the next boot
+		m.s.Failure = &Failure{Tried: "read the answers in " + from, Cause: flat(err), Check: []string{"mend them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
+	}
+}
+
+// begin takes complete, valid answers.
+func (m *Machine) begin(a Answers, source string, auto bool) error {
+	return m.decide(func(s *saved) {
+		*s = saved{Phase: status.SetupPreflight, Answers: a, Source: source, Auto: auto}
+	})
+}
+
+// advance makes the next step that is not done. It tells whether the same has
+// to be tried again after a pause.
+func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
+	for _, st := range plan(s.Answers) {
+		if slices.Contains(s.Done, st.id) && !(st.id == stepConfig && !m.cfg.World.Configured()) {
+			continue
+		}
+		if st.phase != s.Phase {
+			if err := m.change(func(s *saved) { s.Phase = st.phase; s.Part = s.Part || st.part }); err != nil {
+				m.fail(Failure{Tried: st.name, Cause: err.Error(), Check: []string{"make room on the disk of " + m.cfg.Dir}})
+			}
+			return false
+		}
+		err, stale := m.do(ctx, st, s.Answers)
+		if ctx.Err() != nil || stale {
+			return false
+		}
+		var p *passingError
+		switch {
+		case err == nil:
+			err = m.change(func(s *saved) { s.Done = append(s.Done, st.id) })
+			if err != nil {
+				m.fail(Failure{Tried: st.name, Cause: err.Error(), Check: []string{"make room on the disk of " + m.cfg.Dir}})
+			}
+			return false
+		case errors.As(err, &p) && (s.Auto || p.always):
+			m.say("waits: %s", flat(err))
+			return true
+		}
+		m.fail(Failure{Tried: st.name, Cause: flat(err), Check: hints(err)})
+		return false
+	}
+	if err := m.change(func(s *saved) { s.Phase = status.SetupReady; s.Answers = public(s.Answers) }); err != nil {
+		m.say("waits: %v", err)
+		return true
+	}
+	return false
+}
+
+// do makes one step. stale tells that somebody decided something meanwhile.
+func (m *Machine) do(ctx context.Context, st step, a Answers) (err error, stale bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.mu.Lock()
+	turn := m.turn
+	m.stop = cancel
+	m.mu.Unlock()
+	err = st.do(m, ctx, a)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stop = nil
+	return err, turn != m.turn
+}
+
+// public takes out what is not needed any more when the node is ready.
+func public(a Answers) Answers {
+	a.Secret, a.JoinString, a.Admin.Password = "", "", ""
+	return a
+}
+
+// passingError is a failure that may pass by itself; always also when somebody
+// watches.
+type passingError struct {
+	error
+	always bool
+}
+
+func (p *passingError) Unwrap() error { return p.error }
+
+// hinted is a failure with what to look at.
+type hinted struct {
+	error
+	check []string
+}
+
+func (h *hinted) Unwrap() error { return h.error }
+
+func hint(err error, check ...string) error { return &hinted{err, check} }
+
+func hints(err error) []string {
+	var h *hinted
+	if errors.As(err, &h) {
+		return h.check
+	}
+	return []string{"journalctl -u applianced; then try again"}
+}
+
+// flat words an error in one line.
+func flat(err error) string {
+	var me *multierror.Error
+	if !errors.As(err, &me) {
+		return err.Error()
+	}
+	var words []string
+	for _, e := range me.Errors {
+		words = append(words, e.Error())
+	}
+	return strings.Join(words, "; ")
+}
+
+// preflight makes the checks again with what the machine has now.
+func (m *Machine) preflight(ctx context.Context, a Answers) ([]Check, error) {
+	id, err := m.identity()
+	if err != nil {
+		return nil, err
+	}
+	p := Preflight{Facts: m.cfg.Facts(ctx), Base: m.cfg.Base, Identity: id, Version: m.cfg.Version}
+	checks, _ := p.Run(ctx, a)
+	return checks, nil
+}
+
+// Remove tells that the cluster has let this node go.
+func (m *Machine) Remove() {
+	if m.snapshot().Phase == status.SetupRemoved {
+		return
+	}
+	if err := m.change(func(s *saved) { s.Phase = status.SetupRemoved }); err != nil {
+		m.cfg.Log.Error("set-up", "error", err)
+	}
+}
+
+// mkNodeDir makes the directory of what makes the node a member.
+func (m *Machine) mkNodeDir() error {
+	if err := os.MkdirAll(filepath.Dir(m.cfg.NodeDir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(m.cfg.NodeDir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Chmod(m.cfg.NodeDir, 0o700)
+}

@@ -1,0 +1,358 @@
+package setup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// step is one thing that is done. Each may be done twice: power may fail after
+// it was done and before that was kept.
+type step struct {
+	id    string
+	name  string // for people
+	phase status.Setup
+	part  bool // from here on there is no way back
+	do    func(*Machine, context.Context, Answers) error
+}
+
+// The ids are kept on disk.
+const (
+	stepPreflight = "preflight"
+	stepAdmin     = "admin"
+	stepKey       = "key"
+	stepTable     = "table"
+	stepAdmit     = "admit"
+	stepConfig    = "config"
+	stepStorage   = "storage"
+	stepServe     = "serve"
+	stepMember    = "member"
+)
+
+// plan are the steps for these answers, in their order.
+func plan(a Answers) []step {
+	var out []step
+	add := func(id, name string, phase status.Setup, part bool, do func(*Machine, context.Context, Answers) error) {
+		out = append(out, step{id, name, phase, part, do})
+	}
+	admin := len(a.Admin.SSHKeys) > 0 || a.Admin.Password != ""
+	if a.Mode == Join {
+		add(stepPreflight, "check this machine and the cluster", status.SetupPreflight, false, (*Machine).doPreflight)
+		if admin {
+			add(stepAdmin, "set up the administrator's account", status.SetupJoining, false, (*Machine).doAdmin)
+		}
+		add(stepAdmit, "be admitted by the cluster", status.SetupJoining, true, (*Machine).doAdmit)
+		add(stepConfig, "write the configuration", status.SetupJoining, true, (*Machine).doConfig)
+		add(stepStorage, "get the shared storage", status.SetupJoining, true, (*Machine).doStorage)
+		add(stepServe, "start salt-master and the load balancer", status.SetupWaiting, true, (*Machine).doServe)
+		add(stepMember, "take part in the cluster", status.SetupWaiting, true, (*Machine).doMember)
+		return out
+	}
+	add(stepPreflight, "check this machine", status.SetupPreflight, false, (*Machine).doPreflight)
+	if admin {
+		add(stepAdmin, "set up the administrator's account", status.SetupForming, false, (*Machine).doAdmin)
+	}
+	add(stepKey, "make the cluster's key and secret", status.SetupForming, false, (*Machine).doKey)
+	add(stepTable, "write the table of nodes", status.SetupForming, true, (*Machine).doTable)
+	add(stepConfig, "write the configuration", status.SetupForming, true, (*Machine).doConfig)
+	add(stepStorage, "prepare the shared storage", status.SetupForming, true, (*Machine).doStorage)
+	add(stepServe, "start salt-master and the load balancer", status.SetupWaiting, true, (*Machine).doServe)
+	return out
+}
+
+// Names of files in the node's directory.
+const (
+	// SecretFile holds the cluster's secret.
+	SecretFile = "secret"
+	// StagedKey is the cluster's key until the shared storage has it.
+	StagedKey = "cluster.pem"
+	// joinedStorage is what the cluster said about its storage.
+	joinedStorage = "storage.yaml"
+)
+
+func (m *Machine) identity() (*nodeapi.Identity, error) {
+	if err := m.mkNodeDir(); err != nil {
+		return nil, fmt.Errorf("node's own key: %w", err)
+	}
+	return nodeapi.LoadIdentity(m.cfg.NodeDir)
+}
+
+func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
+	m.say("checks are made")
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	checks, err := m.preflight(ctx, a)
+	if err != nil {
+		return err
+	}
+	failed, pass := Stopped(checks)
+	if len(failed) == 0 {
+		return nil
+	}
+	var causes, next []string
+	for _, c := range failed {
+		words := c.What
+		if c.Detail != "" {
+			words += ": " + c.Detail
+		}
+		causes, next = append(causes, words), append(next, c.Hint)
+	}
+	err = hint(errors.New(strings.Join(causes, "; ")), next...)
+	if pass {
+		return &passingError{error: err}
+	}
+	return err
+}
+
+func (m *Machine) doAdmin(ctx context.Context, a Answers) error {
+	if m.cfg.Accounts == nil {
+		return nil
+	}
+	return m.cfg.Accounts(ctx, a.Admin)
+}
+
+func (m *Machine) doKey(_ context.Context, a Answers) error {
+	if err := m.mkNodeDir(); err != nil {
+		return err
+	}
+	path := filepath.Join(m.cfg.NodeDir, StagedKey)
+	if b, err := os.ReadFile(path); err != nil || !usable(b) {
+		text, err := nodeapi.NewClusterKey()
+		if err != nil {
+			return fmt.Errorf("make the cluster's key: %w", err)
+		}
+		if _, err := layout.WriteFile(path, text, 0o600); err != nil {
+			return err
+		}
+	}
+	secret := a.Secret
+	if secret == "" {
+		if b, err := os.ReadFile(filepath.Join(m.cfg.NodeDir, SecretFile)); err == nil && secretFault(string(b)) == "" {
+			return nil
+		}
+		secret = rand.Text() + rand.Text()[:6] // 160 bits
+	}
+	_, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, SecretFile), []byte(secret), 0o600)
+	return err
+}
+
+func usable(b []byte) bool {
+	_, err := nodeapi.ParseClusterKey(b)
+	return err == nil
+}
+
+func (m *Machine) doTable(_ context.Context, a Answers) error {
+	id, err := m.identity()
+	if err != nil {
+		return err
+	}
+	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
+	if err != nil {
+		return err
+	}
+	if k.Table().Version > 0 {
+		return nil // power failed after it was written
+	}
+	b, err := os.ReadFile(filepath.Join(m.cfg.NodeDir, StagedKey))
+	if err != nil {
+		return err
+	}
+	key, err := nodeapi.ParseClusterKey(b)
+	if err != nil {
+		return err
+	}
+	self, err := m.self(a)
+	if err != nil {
+		return err
+	}
+	self.State, self.Certificate, self.Joined = nodes.Member, id.Hash, m.cfg.Now().UTC()
+	_, err = k.Offer(nodes.Table{Version: 1, Cluster: a.Cluster, KeyHash: key.Hash, Virtual: a.Virtual, Nodes: []nodes.Node{self}})
+	return err
+}
+
+// self is this node's line in the table.
+func (m *Machine) self(a Answers) (nodes.Node, error) {
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return nodes.Node{}, err
+	}
+	n := nodes.Node{Name: a.Node, Address: a.Address, Storage: "data", Brick: s.Storage.Bricks}
+	for _, f := range a.Front {
+		if f != "0.0.0.0" && f != "::" {
+			n.Front = append(n.Front, f)
+		}
+	}
+	if len(n.Front) == 0 {
+		n.Front = []string{a.Address}
+	}
+	return n, nil
+}
+
+func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
+	id, err := m.identity()
+	if err != nil {
+		return err
+	}
+	self, err := m.self(a)
+	if err != nil {
+		return err
+	}
+	var info JoinInfo
+	if a.JoinString != "" {
+		info, _ = ParseJoin(a.JoinString)
+	}
+	port, err := m.nodePort(a)
+	if err != nil {
+		return err
+	}
+	var last error
+	for _, peer := range a.Peers {
+		m.say("asks %s", peer)
+		one, cancel := context.WithTimeout(ctx, 45*time.Second)
+		met, err := nodeapi.Meet(one, id, nodeapi.Ask{Address: net.JoinHostPort(peer, strconv.Itoa(port)), Cluster: a.Cluster, Secret: a.Secret,
+			KeyHash: info.KeyHash, Version: m.cfg.Version, Join: true, Node: self})
+		cancel()
+		if err == nil {
+			return m.admitted(a, met)
+		}
+		c := meetCheck(peer, port, err)
+		last = hint(fmt.Errorf("%s: %s", c.What, c.Detail), c.Hint)
+		if !c.passing {
+			return last
+		}
+		last = &passingError{error: last}
+	}
+	return last
+}
+
+func (m *Machine) nodePort(a Answers) (int, error) {
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return 0, err
+	}
+	return s.Peering.NodePort, nil
+}
+
+// admitted keeps what the cluster said. The table comes last: with it this
+// node is a member.
+func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
+	text, err := yaml.Marshal(Storage{Kind: met.Storage.Kind, Path: met.Storage.Path})
+	if err != nil {
+		return err
+	}
+	if _, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, joinedStorage), text, 0o600); err != nil {
+		return err
+	}
+	if _, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, SecretFile), []byte(a.Secret), 0o600); err != nil {
+		return err
+	}
+	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
+	if err != nil {
+		return err
+	}
+	_, err = k.Offer(met.Table)
+	return err
+}
+
+func (m *Machine) doConfig(_ context.Context, a Answers) error {
+	if a.Mode == Join {
+		k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
+		if err != nil {
+			return err
+		}
+		a.Cluster = k.Table().Cluster
+		b, err := readBounded(filepath.Join(m.cfg.NodeDir, joinedStorage))
+		if err != nil {
+			return fmt.Errorf("what the cluster said about its storage: %w", err)
+		}
+		var st Storage
+		if err := yaml.Unmarshal(b, &st); err != nil {
+			return fmt.Errorf("what the cluster said about its storage: %w", err)
+		}
+		a.Storage.Kind = st.Kind
+		if a.Storage.Path == "" && st.Kind == settings.DirectoryStorage {
+			a.Storage.Path = st.Path
+		}
+	}
+	text, err := Render(a, m.cfg.Base)
+	if err != nil {
+		return err
+	}
+	return m.cfg.World.Configure(text)
+}
+
+// until polls the node. It has no limit: what it waits for is shown, and the
+// status names what is wrong.
+func (m *Machine) until(ctx context.Context, done func(NodeLook) (bool, string)) error {
+	for {
+		ok, waits := done(m.cfg.World.Look())
+		if ok {
+			return nil
+		}
+		m.say("waits for %s", waits)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(look):
+		}
+	}
+}
+
+func (m *Machine) doStorage(ctx context.Context, _ Answers) error {
+	return m.until(ctx, func(l NodeLook) (bool, string) {
+		if !l.Running {
+			return false, "the node to start with its configuration"
+		}
+		return l.Storage, l.StorageWaiting
+	})
+}
+
+func (m *Machine) doServe(ctx context.Context, _ Answers) error {
+	return m.until(ctx, func(l NodeLook) (bool, string) {
+		if !l.Running {
+			return false, "the node to start with its configuration"
+		}
+		return l.Serving, l.ServingWaiting
+	})
+}
+
+func (m *Machine) doMember(ctx context.Context, a Answers) error {
+	return m.until(ctx, func(l NodeLook) (bool, string) {
+		n, ok := l.Table.Find(a.Node)
+		return ok && n.State != nodes.Joining, "the other nodes to take note"
+	})
+}
+
+// ReadSecret gives the cluster's secret of this node; empty when there is none.
+func ReadSecret(nodeDir string) (string, error) {
+	b, err := readBounded(filepath.Join(nodeDir, SecretFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// WriteSecret replaces it.
+func WriteSecret(nodeDir, secret string) error {
+	if why := secretFault(secret); why != "" {
+		return errors.New("secret: " + why)
+	}
+	_, err := layout.WriteFile(filepath.Join(nodeDir, SecretFile), []byte(secret), 0o600)
+	return err
+}

@@ -1,0 +1,113 @@
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/supervisor/layout"
+	"saltern/supervisor/status"
+)
+
+// saved is what is kept on disk: enough to go on after a power cut at any
+// point. Secrets are in a file of their own.
+type saved struct {
+	Schema int `json:"schema"`
+	// Phase is the state that was reached; a failure stops within it.
+	Phase  status.Setup `json:"phase"`
+	Since  time.Time    `json:"since"`
+	Source string       `json:"source,omitempty"` // where the answers came from
+	// Auto goes on by itself when what failed may pass: nobody is there to retry.
+	Auto    bool     `json:"auto,omitempty"`
+	Answers Answers  `json:"answers"`
+	Done    []string `json:"done,omitempty"` // steps of the plan, by id
+	Failure *Failure `json:"failure,omitempty"`
+	// Part is set once this machine may be part of a cluster: there is no way
+	// back to the answers then.
+	Part bool `json:"part,omitempty"`
+}
+
+// secrets are what the answers hold that nobody may read.
+type secrets struct {
+	Secret   string `json:"secret,omitempty"`
+	Join     string `json:"join,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+const (
+	storeSchema = 1
+	stateFile   = "state.json"
+	secretsFile = "secrets.json"
+	maxStore    = 1 << 20
+)
+
+// store keeps saved in a directory of mode 0700. Every change is on the disk
+// when put returns.
+type store struct{ dir string }
+
+func (s store) get() (saved, error) {
+	var v saved
+	b, err := readBounded(filepath.Join(s.dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return saved{Schema: storeSchema, Phase: status.SetupNew}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &v)
+	}
+	if err != nil {
+		return saved{}, fmt.Errorf("state of the set-up: %w", err)
+	}
+	if v.Schema != storeSchema {
+		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version", v.Schema)
+	}
+	var sec secrets
+	if b, err := readBounded(filepath.Join(s.dir, secretsFile)); err == nil {
+		if err := json.Unmarshal(b, &sec); err != nil {
+			return saved{}, fmt.Errorf("secrets of the set-up: %w", err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return saved{}, fmt.Errorf("secrets of the set-up: %w", err)
+	}
+	v.Answers.Secret, v.Answers.JoinString, v.Answers.Admin.Password = sec.Secret, sec.Join, sec.Password
+	return v, nil
+}
+
+// put writes secrets first: a state without them would be no use.
+func (s store) put(v saved) error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("keep the state of the set-up: %w", err)
+	}
+	a := &v.Answers
+	sec, err := json.Marshal(secrets{a.Secret, a.JoinString, a.Admin.Password})
+	if err != nil {
+		return err
+	}
+	a.Secret, a.JoinString, a.Admin.Password = "", "", ""
+	v.Schema = storeSchema
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	if _, err := layout.WriteFile(filepath.Join(s.dir, secretsFile), sec, 0o600); err != nil {
+		return fmt.Errorf("keep the secrets of the set-up: %w", err)
+	}
+	if _, err := layout.WriteFile(filepath.Join(s.dir, stateFile), append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("keep the state of the set-up: %w", err)
+	}
+	return nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() || fi.Size() > maxStore {
+		return nil, fmt.Errorf("%s is not a small regular file", path)
+	}
+	return os.ReadFile(path)
+}

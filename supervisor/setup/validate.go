@@ -1,0 +1,336 @@
+package setup
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/settings"
+)
+
+// Validate checks answers without trying anything: form, ranges, and what does
+// not go together. It fills in defaults from what the machine has, and takes a
+// join string apart. All faults are given at once, in the order of the form.
+func Validate(a Answers, f Facts, base Base) Validation {
+	c := &checker{a: a}
+	c.mode()
+	c.identity(f)
+	c.network(f)
+	c.admin()
+	c.storage(f)
+	if len(c.faults) == 0 {
+		c.settings(base)
+	}
+	if c.faults == nil {
+		c.faults = []Fault{}
+	}
+	return Validation{Answers: c.a, Faults: c.faults}
+}
+
+// Faults makes one error of a list; nil for an empty one.
+func Faults(list []Fault) error {
+	var all *multierror.Error
+	for _, f := range list {
+		all = multierror.Append(all, fmt.Errorf("%s: %s", f.Field, f.Message))
+	}
+	return all.ErrorOrNil()
+}
+
+type checker struct {
+	a      Answers
+	faults []Fault
+}
+
+func (c *checker) bad(field, format string, args ...any) {
+	c.faults = append(c.faults, Fault{field, fmt.Sprintf(format, args...)})
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+func plainName(s string) bool { return nameForm.MatchString(s) && !strings.Contains(s, "..") }
+
+func (c *checker) mode() {
+	a := &c.a
+	if a.JoinString != "" {
+		j, err := ParseJoin(a.JoinString)
+		switch {
+		case err != nil:
+			c.bad("join", "%v", err)
+		case a.Secret != "" && a.Secret != j.Secret:
+			c.bad("secret", "differs from the one in the join string; leave it out")
+		default:
+			a.JoinString, a.Secret, a.Peers = j.String(), j.Secret, merge(j.Peers, a.Peers)
+		}
+		if a.Mode == "" {
+			a.Mode = Join
+		}
+	}
+	switch a.Mode {
+	case "":
+		c.bad("mode", "is missing: form (the first node of a new cluster) or join (a node of one that exists)")
+	case Form:
+		if a.JoinString != "" {
+			c.bad("join", "is for mode join")
+		}
+		if len(a.Peers) > 0 {
+			c.bad("peers", "are for mode join: the first node of a cluster has none")
+		}
+		if a.Cluster == "" {
+			a.Cluster = "saltern"
+		}
+		if a.Secret != "" {
+			if why := secretFault(a.Secret); why != "" {
+				c.bad("secret", "%s; leave it out to have one made", why)
+			}
+		}
+	case Join:
+		c.join()
+	default:
+		c.bad("mode", "%.20q is not known: form or join", a.Mode)
+	}
+	if a.Cluster != "" && !plainName(a.Cluster) {
+		c.bad("cluster_id", "%.70q is not a plain name (letters, digits, dot, dash, at most 63)", a.Cluster)
+	}
+}
+
+func (c *checker) join() {
+	a := &c.a
+	if len(a.Peers) == 0 && a.JoinString == "" {
+		c.bad("peers", "is missing: the address of a node to join through, or a join string")
+	}
+	if len(a.Peers) > 16 {
+		c.bad("peers", "at most 16 are tried")
+	}
+	for _, p := range a.Peers {
+		if !hostForm(p) {
+			c.bad("peers", "%.60q is not an address or host name (without a port)", p)
+		}
+	}
+	switch {
+	case a.JoinString != "":
+	case a.Secret == "":
+		c.bad("secret", "is missing: that of the cluster, or a join string")
+	default:
+		if why := secretFault(a.Secret); why != "" {
+			c.bad("secret", "%s", why)
+		}
+	}
+}
+
+func (c *checker) identity(f Facts) {
+	a := &c.a
+	if a.Node == "" {
+		a.Node = f.Hostname
+		if a.Network.Hostname != "" {
+			a.Node = a.Network.Hostname
+		}
+	}
+	switch {
+	case !plainName(a.Node):
+		c.bad("node", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", a.Node)
+	case a.Node == "localhost" || strings.HasPrefix(a.Node, "localhost."):
+		c.bad("node", "localhost is every machine's name; give this one a name of its own")
+	}
+	if a.Address == "" {
+		a.Address = defaultAddress(a.Network, f)
+	}
+	switch ip, err := netip.ParseAddr(a.Address); {
+	case a.Address == "":
+		c.bad("address", "this machine has no address on a default route; say which one other nodes reach it by")
+	case err != nil || ip.Zone() != "":
+		c.bad("address", "%.60q is not an IP address", a.Address)
+	case ip.IsUnspecified() || ip.IsMulticast():
+		c.bad("address", "%s is not the address of one machine", a.Address)
+	default:
+		a.Address = ip.String()
+	}
+	if len(a.Front) == 0 {
+		a.Front = []string{"0.0.0.0"}
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is6() {
+			a.Front = []string{"::", "0.0.0.0"}
+		}
+	}
+	for _, s := range a.Front {
+		if ip, err := netip.ParseAddr(s); err != nil || ip.Zone() != "" || ip.IsMulticast() {
+			c.bad("front", "%.60q is not an IP address", s)
+		}
+	}
+	if a.Virtual != "" {
+		if ip, err := netip.ParseAddr(a.Virtual); err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
+			c.bad("virtual_address", "%.60q is not an IP address", a.Virtual)
+		} else if a.Virtual == a.Address {
+			c.bad("virtual_address", "is this node's own address; it has to be one that no machine has")
+		}
+	}
+	for _, p := range a.Peers {
+		if p == a.Address {
+			c.bad("peers", "%s is this machine", p)
+		}
+	}
+}
+
+func defaultAddress(n Network, f Facts) string {
+	if n.Method == "static" {
+		if p, err := netip.ParsePrefix(n.Address); err == nil {
+			return p.Addr().String()
+		}
+	}
+	for _, i := range f.Interfaces {
+		if !i.Default {
+			continue
+		}
+		for _, s := range i.Addresses {
+			if p, err := netip.ParsePrefix(s); err == nil && !p.Addr().IsLinkLocalUnicast() {
+				return p.Addr().String()
+			}
+		}
+	}
+	return ""
+}
+
+func (c *checker) network(f Facts) {
+	n := c.a.Network
+	if n.Hostname != "" && !plainName(n.Hostname) {
+		c.bad("network.hostname", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", n.Hostname)
+	}
+	for _, s := range n.DNS {
+		if ip, err := netip.ParseAddr(s); err != nil || ip.IsUnspecified() {
+			c.bad("network.dns", "%.60q is not an IP address", s)
+		}
+	}
+	for _, s := range n.NTP {
+		if !hostForm(s) {
+			c.bad("network.ntp", "%.60q is not an address or host name", s)
+		}
+	}
+	switch n.Method {
+	case "", "dhcp":
+		if n.Address != "" || n.Gateway != "" {
+			c.bad("network.method", "must be static for an address or gateway to be used")
+		}
+	case "static":
+		p, err := netip.ParsePrefix(n.Address)
+		if err != nil {
+			c.bad("network.address", "%.60q is not an address with a prefix length, such as 192.0.2.10/24", n.Address)
+			break
+		}
+		if !p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast() {
+			c.bad("network.address", "%s is not the address of one machine", n.Address)
+		}
+		if n.Gateway == "" {
+			break
+		}
+		if g, err := netip.ParseAddr(n.Gateway); err != nil {
+			c.bad("network.gateway", "%.60q is not an IP address", n.Gateway)
+		} else if !p.Contains(g) || g == p.Addr() {
+			c.bad("network.gateway", "%s is not another machine of the network %s", g, p.Masked())
+		}
+	default:
+		c.bad("network.method", "%.20q is not known: dhcp or static", n.Method)
+	}
+	if n.Interface != "" && !slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == n.Interface }) {
+		c.bad("network.interface", "this machine has no %.20q", n.Interface)
+	}
+	if n.Method != "" && !f.Managed {
+		c.bad("network.method", "the network of this machine is managed elsewhere; leave it out")
+	}
+}
+
+var keyTypes = []string{"ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+	"sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"}
+
+func (c *checker) admin() {
+	a := c.a.Admin
+	if len(a.SSHKeys) > 32 {
+		c.bad("admin.ssh_keys", "at most 32")
+	}
+	for _, k := range a.SSHKeys {
+		words := strings.Fields(k)
+		if len(k) > 8192 || strings.ContainsAny(k, "\n\r\x00") || len(words) < 2 || !slices.Contains(keyTypes, words[0]) || !strings.HasPrefix(words[1], "AAAA") {
+			c.bad("admin.ssh_keys", "%.40q is not a public key as in ~/.ssh/id_ed25519.pub", k)
+		}
+	}
+	if a.Password != "" && (len(a.Password) < 8 || len(a.Password) > 256 || strings.ContainsAny(a.Password, "\n\r\x00")) {
+		c.bad("admin.password", "has to have 8 to 256 characters on one line")
+	}
+}
+
+func (c *checker) storage(f Facts) {
+	a := &c.a
+	kinds := []string{settings.VolumeStorage, settings.DirectoryStorage, settings.LocalStorage}
+	if a.Storage.Kind == "" && a.Mode == Form {
+		a.Storage.Kind = settings.LocalStorage
+		if f.Volume {
+			a.Storage.Kind = settings.VolumeStorage
+		}
+	}
+	switch k := a.Storage.Kind; {
+	case k != "" && !slices.Contains(kinds, k):
+		c.bad("storage.kind", "%.20q is not known: %s", k, strings.Join(kinds, ", "))
+	case k == settings.LocalStorage && a.Mode == Join:
+		c.bad("storage.kind", "local is for a machine alone; a node that joins shares the cluster's storage")
+	case k == settings.DirectoryStorage && a.Storage.Path == "":
+		c.bad("storage.path", "is missing: the directory that all nodes share")
+	case k == settings.VolumeStorage && !f.Volume:
+		c.bad("storage.kind", "a shared volume needs glusterd, which is not installed on this machine")
+	}
+	if p := a.Storage.Path; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/" || strings.ContainsAny(p, "\n\x00")) {
+		c.bad("storage.path", "%.60q is not an absolute path below /", p)
+	}
+	if d := a.DataDisk; d != "" {
+		if !strings.HasPrefix(d, "/dev/") || strings.Contains(d, "..") {
+			c.bad("data_disk", "%.60q is not a block device such as /dev/sdb", d)
+		} else if i := slices.IndexFunc(f.Disks, func(x Disk) bool { return x.Path == d }); i < 0 {
+			c.bad("data_disk", "this machine has no free disk %.60q", d)
+		} else if !f.Disks[i].Empty && !a.EraseDisk {
+			c.bad("data_disk", "%s is not empty (%s); erase_data_disk: true erases it", d, f.Disks[i].Why)
+		}
+	}
+}
+
+// settings has appliance.yaml, as it would be written, checked by its own
+// package.
+func (c *checker) settings(base Base) {
+	text, err := Render(c.a, base)
+	if err == nil {
+		_, err = settings.Parse(text, "settings", c.a.Node)
+	}
+	var many *multierror.Error
+	switch {
+	case err == nil:
+	case asMulti(err, &many):
+		for _, e := range many.Errors {
+			c.bad("settings", "%s", strings.TrimPrefix(e.Error(), "settings: "))
+		}
+	default:
+		c.bad("settings", "%v", err)
+	}
+}
+
+func asMulti(err error, to **multierror.Error) bool {
+	m, ok := err.(*multierror.Error)
+	*to = m
+	return ok
+}
+
+func merge(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// volumePossible tells whether this machine can hold a copy of a volume.
+func volumePossible() bool {
+	_, err := exec.LookPath("glusterd")
+	return err == nil
+}
