@@ -208,7 +208,7 @@ func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*alone, 
 		return nil, err
 	}
 	c := storage.FromSettings(cfg, exe, master, slog.New(slog.NewTextHandler(errOut, nil)))
-	c.Form = form
+	c.Form = c.Form || form
 	a := &alone{manager: storage.New(c), table: table}
 	_, err = a.state(context.Background())
 	return a, err
