@@ -223,8 +223,11 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		}
 		return p.verified(from, m, err)
 	case wire.KindAnnounce:
-		m, ok := p.view.Load().rec.Member(peer)
-		if !ok || m.Own {
+		m, member := p.view.Load().rec.Member(peer)
+		if !member && k.plain {
+			m = p.configured(peer)
+		}
+		if m.ID == "" || m.Own {
 			return wire.ErrProof
 		}
 		a, err := wire.ParseAnnounce(peer, f.Data)
@@ -234,6 +237,9 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		key, ok, err := s.Open(a, p.cfg.ID, p.masterKey(), m.Pub)
 		if err != nil || !ok {
 			return err
+		}
+		if !member {
+			return p.verified(node.Source{ID: p.cfg.ID}, wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
 		}
 		k.in.prove(peer, k.from)
 		from.ID = peer

@@ -40,7 +40,11 @@ var errLocked = errors.New("another master holds the lock of the cluster's folde
 
 // folder is the shared folder. Its methods block as long as the file system
 // does.
-type folder struct{ dir string }
+type folder struct {
+	dir string
+	// salt permits Salt's masters, who may put another AES key there.
+	salt bool
+}
 
 func (f folder) path(name string) string { return filepath.Join(f.dir, name) }
 func (f folder) peerFile(id string) string {
@@ -148,7 +152,7 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 		return node.Record{}, false, fmt.Errorf("writing the cluster's record: %w", err)
 	}
 	// From here on the change is made. What follows is repeated by mend.
-	_ = f.mendLocked(r)
+	_ = f.mendLocked(r, r.KeyGen != current.KeyGen)
 	for _, m := range current.Members {
 		if _, ok := r.Member(m.ID); !ok {
 			_ = os.Remove(f.peerFile(m.ID))
@@ -188,11 +192,18 @@ func (f folder) mend(r node.Record) error {
 	if err != nil || !exists || now.Version != r.Version {
 		return err
 	}
-	return f.mendLocked(r)
+	return f.mendLocked(r, false)
 }
 
-func (f folder) mendLocked(r node.Record) error {
-	if k, err := f.key(); err == nil && k.String() == r.Key {
+// mendLocked writes the AES key of the record. changed says that it is a new
+// one; otherwise a key that is unknown, or missing for a moment, is one that a
+// Salt master puts there now, and is left alone.
+func (f folder) mendLocked(r node.Record, changed bool) error {
+	k, err := f.key()
+	if err == nil && k.String() == r.Key {
+		return nil
+	}
+	if f.salt && !changed && (err != nil || k.String() != r.PrevKey) {
 		return nil
 	}
 	if err := crypt.WriteFile(f.path(keyFile), []byte(r.Key), 0o600); err != nil {

@@ -83,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{cfg.Dir}, links: map[string]*link{}, strays: map[string]*link{},
+	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, links: map[string]*link{}, strays: map[string]*link{},
 		commands: map[uint64]chan error{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
 	if err := p.open(ctx); err != nil {
 		return nil, fmt.Errorf("opening the cluster: %w", err)
@@ -226,6 +226,9 @@ func (p *Pool) apply(h Handler, gen, seedGen uint64) {
 			if err := h.Keys(v.keys[0], v.rec.Seed); err != nil {
 				p.log.Error("the cluster's keys cannot be taken", "error", err)
 			} else {
+				if v.rec.KeyGen != gen && p.cfg.PlainPeers {
+					p.tellRotation()
+				}
 				gen, seedGen = v.rec.KeyGen, v.rec.SeedGen
 			}
 		}

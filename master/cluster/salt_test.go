@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,6 +187,16 @@ func TestSaltJoins(t *testing.T) {
 	must(t, crypt.WriteFile(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
 	fire(wire.RotateTag, wire.RotateEvent())
 	until(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
+	// And are told when ours rotate, with the file in place.
+	must(t, a.Rotate(within(t)))
+	for told := false; !told; {
+		f := s.next(wire.KindEvent)
+		told = strings.HasSuffix(f.Tag, "/"+wire.RotateTag) && a.ClusterKey().String() != k.String()
+	}
+	aes, err := os.ReadFile(filepath.Join(dir, ".aes"))
+	if err != nil || string(aes) != a.ClusterKey().String() {
+		t.Error("the file is not the key that was told of", err)
+	}
 	// One of ours joins through ours and knows the Salt master.
 	b, err := start(t, within(t), ids[2], port, 2, dir, func(c *Config) { c.PlainPeers, c.Peers, c.StateDir = true, ids[:1], t.TempDir() })
 	must(t, err)
@@ -202,4 +213,44 @@ func TestSaltJoins(t *testing.T) {
 	if err != nil || notify.JoinPeerID != b.cfg.ID {
 		t.Error("the Salt master was not told of b", err)
 	}
+}
+
+// A Salt master whose address comes first never asks to join. Listed in
+// cluster_peers and with its key on the folder, it belongs to the cluster once
+// it has proven its key; others do not.
+func TestSaltThatDoesNotAsk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 3)
+	a, err := start(t, within(t), ids[0], port, 0, dir, func(c *Config) {
+		c.PlainPeers, c.StateDir, c.Peers = true, t.TempDir(), ids[1:2]
+	})
+	must(t, err)
+	announce := func(s *saltMaster, key *rsa.PrivateKey) {
+		sig, err := wire.AnnounceSig(key, s.session)
+		must(t, err)
+		e, err := a.cfg.Suite.NewAnnounceEntry(wire.Peer{ID: a.cfg.ID, Pub: a.cfg.Pub}, s.session, sig)
+		must(t, err)
+		s.send(wire.AnnounceTag(s.id), wire.Announce{PeerID: s.id, Entries: []wire.AnnounceEntry{e}}.Pack())
+	}
+	known := func(id string) bool { _, ok := a.view.Load().rec.Member(id); return ok }
+	stranger, s := newSalt(t, ids[2], port, 2), newSalt(t, ids[1], port, 1)
+	for _, x := range []*saltMaster{stranger, s} {
+		must(t, os.WriteFile(filepath.Join(dir, "peers", x.id+".pub"), []byte(pubOf(t, map[string]int{ids[1]: 1, ids[2]: 2}[x.id])), 0o400))
+		x.dial(a.cfg.ID)
+	}
+	announce(stranger, stranger.key)
+	announce(s, stranger.key) // forged
+	until(t, "two refusals", func() bool { return a.Status().Bad >= 2 })
+	if known(stranger.id) || known(s.id) {
+		t.Fatal("a master was let in that is not listed or has not proven its key")
+	}
+	announce(s, s.key)
+	until(t, "the listed master", func() bool { return known(s.id) })
+	s.next(wire.KindAnnounce) // our session key
+	// It is led: asked for a vote, and told of the founding configuration.
+	until(t, "the question for a vote", func() bool {
+		f := s.next(wire.KindRaft)
+		return strings.HasSuffix(f.Tag, "/pre-request-vote")
+	})
 }

@@ -56,3 +56,28 @@ func TestMixedCluster(t *testing.T) {
 	ours.Ping(t, 90*time.Second, a.ID, b.ID)
 	salt.Ping(t, 90*time.Second, a.ID, b.ID)
 }
+
+// TestMixedSaltJoins: one of Salt's joins a cluster of ours, which must lead
+// it before it serves, whether its address comes first or last.
+func TestMixedSaltJoins(t *testing.T) {
+	t.Parallel()
+	for name, python := range map[string][]bool{"last": {false, true}, "first": {true, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sites := mixed(t, python...)
+			ours, salt := sites[0], sites[1]
+			if python[0] {
+				ours, salt = salt, ours
+			}
+			ours.Launch(t)
+			a := lab.SiteMinion(t, "a", lab.Newest, []*lab.Site{ours}, nil)
+			ours.WaitKey(t, 60*time.Second, "minions_pre", a.ID)
+			if r := ours.Key(t, "-y", "-a", a.ID); r.Code != 0 {
+				t.Fatalf("our salt-key: %+v", r)
+			}
+			ours.Ping(t, 90*time.Second, a.ID)
+			salt.Launch(t)
+			salt.Ping(t, 120*time.Second, a.ID)
+		})
+	}
+}

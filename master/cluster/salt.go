@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"path/filepath"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+)
+
+// configured is a Salt master that belongs to the cluster by cluster_peers
+// and its key on the folder. One whose address comes first founds a cluster
+// of its own belief and never asks to join.
+func (p *Pool) configured(id string) node.Member {
+	for _, s := range p.cfg.Peers {
+		if peerName(s) != id || id == p.cfg.ID {
+			continue
+		}
+		pub, err := p.folder.read(filepath.Join(peersDir, id+".pub"), 4096)
+		if err != nil {
+			return node.Member{}
+		}
+		return node.Member{ID: id, Pub: string(pub)}
+	}
+	return node.Member{}
+}
+
+// tellRotation has Salt's masters read the file of the AES key again, as one
+// of theirs would (salt/master.py rotate_cluster_secret).
+func (p *Pool) tellRotation() {
+	data := wire.RotateEvent()
+	blob, err := wire.SealEvent(data, p.session)
+	if err == nil {
+		blob, err = wire.Blob(blob)
+	}
+	if err != nil {
+		p.log.Error("Salt's masters cannot be told of the new cluster key", "error", err)
+		return
+	}
+	now := p.cfg.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if l.plain {
+			l.put(Jobs, &item{at: now, tag: wire.RotateTag, sealed: func() []byte { return blob }})
+		}
+	}
+}
