@@ -108,6 +108,10 @@ func secretsOf(s Source) []string {
 			}
 			if text, err := tail(path, 64<<10); err == nil {
 				values = append(values, string(text))
+				var doc yaml.Node // JSON is YAML, too
+				if yaml.Unmarshal(text, &doc) == nil {
+					values = append(values, secretScalars(&doc, true, 0)...)
+				}
 				for _, l := range strings.Split(string(text), "\n") {
 					if !strings.HasPrefix(l, "-----") {
 						values = append(values, l)

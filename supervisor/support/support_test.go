@@ -73,7 +73,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 	pem := func() string {
 		return "-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(next())) + "\n" + next() + "\n-----END RSA PRIVATE KEY-----\n"
 	}
-	secret, root, password := next(), next(), next()
+	secret, root, password, other := next(), next(), next(), next()
 	for path, text := range map[string]string{
 		filepath.Join(s.PKIDir(), "master.pem"):             pem(),
 		filepath.Join(s.PKIDir(), "cluster.pem"):            pem(),
@@ -83,6 +83,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		filepath.Join(s.CacheDir(), ".root_key"):            root,
 		filepath.Join(s.CacheDir(), "tokens", "ab12"):       next(),
 		filepath.Join(s.DataDir, "setup", "secret"):         secret + "\n",
+		filepath.Join(s.DataDir, "setup", "secrets.json"):   `{"secret":"` + other + `","admin":{"hash":"` + next() + `"}}`,
 		filepath.Join(s.DataDir, "node", "api.key"):         pem(),
 		filepath.Join(s.FileRoot(), "top.sls"):              "password: " + next(),
 		filepath.Join(s.PillarRoot(), "web.sls"):            "db: {password: " + next() + "}",
@@ -92,7 +93,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 			"api_keys:\n  - " + next() + "\n  - " + next() + "\nprivate_key: |\n  " + next() + "\n  " + next() + "\nkeep_jobs: 24\n",
 		filepath.Join(s.MasterConf(), "master"): "cluster_id: prod\ncluster_secret: " + secret + "\nrest_cherrypy: {ssl_key_password: \"" + next() + "\"}\n",
 		s.LBConf():                              "admin:\n  token: " + next() + "\n",
-		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nbase64 " + base64.StdEncoding.EncodeToString([]byte(secret)) +
+		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nother " + other + "\nbase64 " + base64.StdEncoding.EncodeToString([]byte(secret)) +
 			"\nroot key " + root + " used\nsca1.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nGET https://user:" + next() + "@example.org/x\n" +
 			"Authorization: Bearer " + next() + "\nadmin:$6$" + next() + "$" + next() + ":19000\n{\"password\":\"" + next() + "\",\"user\":\"kept-user\"}\n" +
 			"msg=\"login\" error=kept-error passwd=" + next() + " more\n" + pem() + "AGE-SECRET-KEY-1" + strings.ToUpper(next()) + "\nkept-line\n",

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/backup"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+func backupCommand(f *flags) *cobra.Command {
+	var out, phraseFile, recipientsFile string
+	var recipients []string
+	var jobs bool
+	cmd := &cobra.Command{
+		Use:   "backup --output FILE",
+		Short: "Write an encrypted backup: keys, options, states and pillars",
+		Long: `backup writes what cannot be made again: the keys of the cluster and of its
+minions, the administrator's options, states and pillars, and with --jobs the job
+cache. One backup of any node is enough for the cluster.
+
+It is encrypted with age (https://age-encryption.org): for recipients, whose
+public keys are not secret, or with a passphrase, which is asked for. Whoever has
+the passphrase or the key of a recipient has the keys of your minions' master.`,
+		Example: `  applianced backup -o /mnt/backup/prod.age
+  applianced backup -o - --recipient age1... | ssh store 'cat > prod.age'`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write, - for standard output")
+	cmd.Flags().StringArrayVarP(&recipients, "recipient", "r", nil, "age public key; may be given several times")
+	cmd.Flags().StringVarP(&recipientsFile, "recipients-file", "R", "", "file with age public keys, one a line")
+	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "", "file with the passphrase in its first line, instead of asking")
+	cmd.Flags().BoolVar(&jobs, "jobs", false, "the job cache too")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if out == "" {
+			return errors.New("backup: --output FILE is needed, or --output - for standard output")
+		}
+		s, err := settings.Load(f.config, hostname())
+		if err != nil {
+			return err
+		}
+		to, err := backupRecipients(cmd.Context(), recipients, recipientsFile, phraseFile)
+		if err != nil {
+			return err
+		}
+		o := backup.Options{Settings: s, ConfigPath: f.config, Version: version(), Now: time.Now(), Jobs: jobs}
+		if out == "-" {
+			_, err = backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
+			return err
+		}
+		sum, err := writePrivate(out, func(w io.Writer) (backup.Summary, error) { return backup.Write(cmd.Context(), w, o, to...) })
+		if err != nil {
+			return err
+		}
+		for _, l := range sum.Skipped {
+			fmt.Fprintln(cmd.ErrOrStderr(), "left out:", l)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; to check it: applianced restore --check %s\n", out, sum.Files, status.Size(uint64(sum.Bytes)), out)
+		return nil
+	}
+	return cmd
+}
+
+// writePrivate writes a file that only we may read, whole or not at all.
+func writePrivate(path string, write func(io.Writer) (backup.Summary, error)) (backup.Summary, error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return backup.Summary{}, fmt.Errorf("backup: %w", err)
+	}
+	defer os.Remove(file.Name()) // nothing is there after the rename
+	sum, err := write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	return sum, err
+}

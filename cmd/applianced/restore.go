@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/backup"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+func restoreCommand(f *flags) *cobra.Command {
+	var identityFile, phraseFile string
+	var check, force bool
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Restore a backup onto a fresh node",
+		Long: `restore puts keys, options, states and pillars of a backup into place and
+restarts the master. Set the node up first (applianced setup: form a new cluster
+with the old name); further nodes join after the restore. Minions need no change
+as long as they reach the node by the address they know.
+
+The archive is read to its end before anything is changed. What a restore
+replaces is kept in a directory beside it. A node that has accepted minions is
+refused unless --force is given.`,
+		Example: `  applianced restore --check prod.age
+  applianced restore prod.age
+  applianced restore --identity key.txt prod.age`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVarP(&identityFile, "identity", "i", "", "file with an age secret key; default: a passphrase is asked for")
+	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "", "file with the passphrase in its first line, instead of asking")
+	cmd.Flags().BoolVar(&check, "check", false, "read the whole backup and restore nothing")
+	cmd.Flags().BoolVar(&force, "force", false, "also when this node has accepted minions")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in, err := os.Open(args[0])
+		if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		defer in.Close()
+		ids, err := backupIdentities(cmd.Context(), identityFile, phraseFile)
+		if err != nil {
+			return err
+		}
+		if check {
+			sum, _, err := backup.Inspect(cmd.Context(), in, backup.Limits{}, ids...)
+			if err == nil {
+				printBackup(cmd.OutOrStdout(), "whole", sum)
+			}
+			return err
+		}
+		return f.restore(cmd, in, force, ids)
+	}
+	return cmd
+}
+
+func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, ids []age.Identity) error {
+	s, err := settings.Load(f.config, hostname())
+	if err != nil {
+		return fmt.Errorf("%w; set this node up first: applianced setup", err)
+	}
+	t := backup.Target{Settings: s, Force: force, Stamp: time.Now().UTC().Format("20060102T150405Z")}
+	sum, config, err := backup.Restore(cmd.Context(), in, t, ids...)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	printBackup(out, "restored", sum)
+	if config != nil {
+		path := filepath.Join(s.DataDir, "appliance.yaml.restored")
+		if _, err := layout.WriteFile(path, config, 0o600); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "This node keeps its own appliance.yaml; that of the backup is in %s.\n", path)
+	}
+	if sum.Manifest.Cluster != s.Cluster {
+		fmt.Fprintf(out, "Note: the backup is of cluster %s, this node is of %s.\n", sum.Manifest.Cluster, s.Cluster)
+	}
+	switch err := api.NewClient(f.apiSocket()).Restart(cmd.Context(), "master"); {
+	case errors.Is(err, api.ErrNotRunning):
+		fmt.Fprintln(out, "applianced does not run; start it: systemctl start applianced")
+	case err != nil:
+		return fmt.Errorf("restart the master: %w; next: applianced restart master", err)
+	default:
+		fmt.Fprintln(out, "The master is being restarted; next: applianced status")
+	}
+	return nil
+}
+
+func printBackup(w io.Writer, what string, sum backup.Summary) {
+	m := sum.Manifest
+	fmt.Fprintf(w, "%s: backup of cluster %q, made %s on node %q by version %q: %d files, %s\n",
+		what, m.Cluster, m.Created.UTC().Format("2006-01-02 15:04 UTC"), m.Node, m.Version, sum.Files, status.Size(uint64(sum.Bytes)))
+}

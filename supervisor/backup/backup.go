@@ -1,0 +1,251 @@
+// Package backup writes and restores what cannot be made again: the keys of
+// the cluster and of its minions, the administrator's options, states and
+// pillars, and if wanted the job cache.
+//
+// A backup is a tar archive, compressed with gzip and encrypted with age, for
+// recipients (public keys) or with a passphrase. It is never in clear on a
+// disk. Its first entry is the [Manifest].
+//
+// Whoever has a recipient's public key can make an archive, so what is in one
+// is as hostile as any input: only regular files in known places are taken,
+// with bounded sizes and numbers, and nothing is put into its place before
+// the whole archive was read and found whole.
+package backup
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"filippo.io/age"
+
+	"saltern/supervisor/settings"
+)
+
+// Format is the version of the archive's layout.
+const Format = 1
+
+// Manifest says what an archive is.
+type Manifest struct {
+	Format  int       `json:"format"`
+	Created time.Time `json:"created"`
+	Node    string    `json:"node"`
+	Cluster string    `json:"cluster"`
+	Version string    `json:"version"` // of the program that wrote it
+	Jobs    bool      `json:"jobs"`    // the job cache is inside
+}
+
+// Summary is what was written or restored.
+type Summary struct {
+	Manifest Manifest
+	Files    int
+	Bytes    int64
+	// Skipped are things in the trees that a backup does not take (links,
+	// sockets, devices) with the reason, at most maxSkipped of them.
+	Skipped []string
+}
+
+// Options say what to back up.
+type Options struct {
+	Settings   *settings.Settings
+	ConfigPath string // of appliance.yaml; may be missing
+	Version    string
+	Now        time.Time
+	Jobs       bool
+}
+
+const (
+	manifestName = "manifest.json"
+	maxManifest  = 64 << 10
+	maxConfig    = 1 << 20
+	maxSkipped   = 100
+)
+
+// tree is one part of a backup: a directory of the node and its place in the
+// archive.
+type tree struct {
+	name string // "pki"
+	dir  string
+	// master is true where files belong to the account of the master.
+	master bool
+	// skip tells what below is made again by itself.
+	skip func(rel string) bool
+}
+
+// trees are the parts, in their order in the archive.
+func trees(s *settings.Settings, jobs bool) []tree {
+	list := []tree{
+		{name: "pki", dir: s.PKIDir(), master: true, skip: func(rel string) bool {
+			top, _, _ := strings.Cut(rel, "/")
+			return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
+		}},
+		{name: "etc/master.d", dir: s.UserConfDir()},
+		{name: "srv/salt", dir: s.FileRoot()},
+		{name: "srv/pillar", dir: s.PillarRoot(), master: true},
+	}
+	if jobs {
+		list = append(list, tree{name: "jobs", dir: filepath.Join(s.CacheDir(), "jobs"), master: true})
+	}
+	return list
+}
+
+// Write writes a backup for the recipients, at least one. What is skipped is
+// in the summary; a file that cannot be read is an error, and w then holds
+// nothing that can be restored.
+func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
+	sum := Summary{Manifest: Manifest{Format: Format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs}}
+	sealed, err := age.Encrypt(w, recipients...)
+	if err != nil {
+		return sum, fmt.Errorf("backup: %w", err)
+	}
+	zip := gzip.NewWriter(sealed)
+	b := &writer{ctx: ctx, tar: tar.NewWriter(zip), sum: &sum, now: o.Now}
+	if err := b.all(o); err != nil {
+		return sum, fmt.Errorf("backup: %w", err)
+	}
+	if err := errors.Join(b.tar.Close(), zip.Close(), sealed.Close()); err != nil {
+		return sum, fmt.Errorf("backup: %w", err)
+	}
+	return sum, nil
+}
+
+type writer struct {
+	ctx context.Context
+	tar *tar.Writer
+	sum *Summary
+	now time.Time
+}
+
+func (b *writer) all(o Options) error {
+	text, err := json.MarshalIndent(b.sum.Manifest, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := b.text(manifestName, text); err != nil {
+		return err
+	}
+	switch text, err := os.ReadFile(o.ConfigPath); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		if err := b.text("appliance.yaml", text); err != nil {
+			return err
+		}
+	}
+	for _, t := range trees(o.Settings, o.Jobs) {
+		if err := b.tree(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *writer) text(name string, text []byte) error {
+	if err := b.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), ModTime: b.now, Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	_, err := b.tar.Write(text)
+	return err
+}
+
+func (b *writer) tree(t tree) error {
+	root, err := os.OpenRoot(t.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(rel string, e fs.DirEntry, err error) error {
+		switch {
+		case b.ctx.Err() != nil:
+			return b.ctx.Err()
+		case errors.Is(err, fs.ErrNotExist): // gone since
+			return nil
+		case err != nil:
+			return err
+		case rel == ".":
+			return nil
+		case t.skip != nil && t.skip(rel):
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case e.IsDir():
+			return b.dir(t.name+"/"+rel, e)
+		case !e.Type().IsRegular():
+			b.skipped(t.name+"/"+rel, "is not a regular file")
+			return nil
+		}
+		return b.file(root, rel, t.name+"/"+rel)
+	})
+}
+
+func (b *writer) skipped(name, why string) {
+	if len(b.sum.Skipped) < maxSkipped {
+		b.sum.Skipped = append(b.sum.Skipped, name+" "+why)
+	}
+}
+
+// dir keeps the mode of a directory, and empty ones.
+func (b *writer) dir(name string, e fs.DirEntry) error {
+	fi, err := e.Info()
+	if err != nil {
+		return nil // gone since
+	}
+	return b.tar.WriteHeader(&tar.Header{Name: name + "/", Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime(), Typeflag: tar.TypeDir})
+}
+
+// file writes one file; it opens it again when it changed its length
+// meanwhile.
+func (b *writer) file(root *os.Root, rel, name string) error {
+	if err := checkName(name); err != nil {
+		b.skipped(name, err.Error())
+		return nil
+	}
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !fi.Mode().IsRegular() {
+		b.skipped(name, "is not a regular file")
+		return nil
+	}
+	if fi.Size() > maxFile {
+		return fmt.Errorf("%s is larger than %d GiB; move it out of the tree", name, maxFile>>30)
+	}
+	if err := b.tar.WriteHeader(&tar.Header{Name: name, Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime(), Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	n, err := io.Copy(b.tar, io.LimitReader(f, fi.Size()))
+	if err != nil {
+		return err
+	}
+	if n < fi.Size() {
+		return fmt.Errorf("%s became shorter while it was read; try again", name)
+	}
+	b.sum.Files++
+	b.sum.Bytes += n
+	return nil
+}

@@ -1,0 +1,354 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"saltern/supervisor/settings"
+)
+
+func node(t *testing.T) *settings.Settings {
+	t.Helper()
+	dir := t.TempDir()
+	s := settings.Default("n1")
+	s.Cluster = "prod"
+	s.DataDir, s.RuntimeDir, s.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "cluster")
+	return &s
+}
+
+func write(t *testing.T, path, text string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// full makes a node with something in every tree.
+func full(t *testing.T) *settings.Settings {
+	s := node(t)
+	write(t, filepath.Join(s.PKIDir(), "master.pem"), "private-canary", 0o400)
+	write(t, filepath.Join(s.PKIDir(), "cluster.pub"), "public", 0o644)
+	write(t, filepath.Join(s.PKIDir(), "minions", "web1"), "key of web1", 0o644)
+	write(t, filepath.Join(s.PKIDir(), "minions_pre", "web2"), "key of web2", 0o644)
+	write(t, filepath.Join(s.PKIDir(), "sessions", "web1"), "made again", 0o600)
+	write(t, filepath.Join(s.PKIDir(), ".saltern_cluster"), "made again", 0o600)
+	write(t, filepath.Join(s.PKIDir(), "peers", "n2.pub"), "made again", 0o600)
+	write(t, filepath.Join(s.UserConfDir(), "a.conf"), "keep_jobs: 1", 0o644)
+	write(t, filepath.Join(s.FileRoot(), "top.sls"), "base: {}", 0o644)
+	write(t, filepath.Join(s.FileRoot(), "bin", "run.sh"), "#!/bin/sh", 0o755)
+	write(t, filepath.Join(s.PillarRoot(), "web.sls"), "password: pillar-canary", 0o600)
+	write(t, filepath.Join(s.CacheDir(), "jobs", "ab", "cdef", "return.p"), "a return", 0o600)
+	if err := os.Symlink("/etc/shadow", filepath.Join(s.FileRoot(), "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(s.FileRoot(), "empty"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// contents gives every file below the node's directories but what a restore
+// keeps aside.
+func contents(t *testing.T, s *settings.Settings) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for _, dir := range []string{s.StorageDir(), s.CacheDir()} {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil || e.IsDir() {
+				return err
+			}
+			rel, _ := filepath.Rel(filepath.Dir(dir), path)
+			fi, err := e.Info()
+			if err != nil || !fi.Mode().IsRegular() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			got[rel] = fi.Mode().String() + " " + string(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return got
+}
+
+func passphrase(t *testing.T, text string) (age.Recipient, age.Identity) {
+	t.Helper()
+	r, err := age.NewScryptRecipient(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetWorkFactor(8)
+	i, err := age.NewScryptIdentity(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, i
+}
+
+func options(s *settings.Settings, jobs bool) Options {
+	return Options{Settings: s, ConfigPath: filepath.Join(s.DataDir, "..", "appliance.yaml"), Version: "1", Now: time.Unix(1e9, 0), Jobs: jobs}
+}
+
+func TestRoundTrip(t *testing.T) {
+	s := full(t)
+	write(t, options(s, true).ConfigPath, "node: n1\n", 0o600)
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr, pi := passphrase(t, "correct horse")
+	for _, tt := range []struct {
+		name string
+		jobs bool
+		r    age.Recipient
+		i    age.Identity
+	}{{"recipient", true, id.Recipient(), id}, {"passphrase", false, pr, pi}} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			sum, err := Write(t.Context(), &out, options(s, tt.jobs), tt.r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(sum.Skipped) != 1 || !strings.Contains(sum.Skipped[0], "srv/salt/link") {
+				t.Errorf("skipped: %q", sum.Skipped)
+			}
+			for _, canary := range []string{"private-canary", "pillar-canary", "web1", "prod"} {
+				if bytes.Contains(out.Bytes(), []byte(canary)) {
+					t.Errorf("%s is in clear", canary)
+				}
+			}
+			seen, config, err := Inspect(t.Context(), bytes.NewReader(out.Bytes()), Limits{}, tt.i)
+			if err != nil || seen.Files != sum.Files || seen.Bytes != sum.Bytes || seen.Manifest != sum.Manifest || string(config) != "node: n1\n" {
+				t.Errorf("inspected %+v %q %v, written %+v", seen, config, err, sum)
+			}
+			to := node(t)
+			got, config, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "one"}, tt.i)
+			if err != nil || string(config) != "node: n1\n" || got.Manifest.Cluster != "prod" {
+				t.Fatalf("%+v %q %v", got, config, err)
+			}
+			want := contents(t, s)
+			for name := range want {
+				if strings.HasSuffix(want[name], "made again") || !tt.jobs && strings.Contains(name, "jobs/") {
+					delete(want, name)
+				}
+			}
+			if have := contents(t, to); fmt.Sprint(have) != fmt.Sprint(want) {
+				t.Errorf("restored\n%v\nwant\n%v", have, want)
+			}
+			if fi, err := os.Stat(filepath.Join(to.FileRoot(), "empty")); err != nil || fi.Mode().Perm() != 0o750 {
+				t.Errorf("empty directory: %v %v", fi, err)
+			}
+		})
+	}
+}
+
+// TestNotFresh: accepted minions are not overwritten by accident, and what a
+// forced restore replaces is kept.
+func TestNotFresh(t *testing.T) {
+	s := full(t)
+	r, i := passphrase(t, "correct horse")
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.PKIDir(), "minions", "web1"), "a newer key", 0o644)
+	before := contents(t, s)
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a"}, i); !errors.Is(err, ErrNotFresh) {
+		t.Errorf("not fresh: %v", err)
+	}
+	if after := contents(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Error("something was changed")
+	}
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a", Force: true}, i); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{filepath.Join(s.PKIDir(), "minions", "web1"): "key of web1",
+		filepath.Join(s.StorageDir(), ".before-restore-a", "pki", "minions", "web1"): "a newer key"} {
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s: %q %v", path, b, err)
+		}
+	}
+}
+
+// TestDamaged: an archive that is cut, changed or of another key restores
+// nothing at all.
+func TestDamaged(t *testing.T) {
+	s := full(t)
+	r, i := passphrase(t, "correct horse")
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, options(s, true), r); err != nil {
+		t.Fatal(err)
+	}
+	whole := out.Bytes()
+	bad := map[string][]byte{"empty": nil, "text": []byte("hello")}
+	for n := 0; n < len(whole); n += 97 {
+		bad[fmt.Sprintf("cut at %d", n)] = whole[:n]
+		changed := bytes.Clone(whole)
+		changed[n] ^= 1
+		bad[fmt.Sprintf("changed at %d", n)] = changed
+	}
+	bad["cut by one byte"] = whole[:len(whole)-1]
+	bad["longer"] = append(bytes.Clone(whole), "more"...)
+	for name, text := range bad {
+		to := node(t)
+		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a"}, i); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := contents(t, to); len(got) != 0 {
+			t.Errorf("%s: restored %v", name, got)
+		}
+	}
+	_, other := passphrase(t, "another one")
+	if _, _, err := Inspect(t.Context(), bytes.NewReader(whole), Limits{}, other); err == nil || !strings.Contains(err.Error(), "passphrase or key does not fit") {
+		t.Errorf("wrong passphrase: %v", err)
+	}
+}
+
+// hostile makes an archive with any entries.
+func hostile(t *testing.T, r age.Recipient, manifest string, entries ...tar.Header) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	sealed, err := age.Encrypt(&out, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip := gzip.NewWriter(sealed)
+	w := tar.NewWriter(zip)
+	if manifest != "" {
+		entries = append([]tar.Header{{Name: manifestName, Typeflag: tar.TypeReg, Size: int64(len(manifest))}}, entries...)
+	}
+	for n, h := range entries {
+		if h.Mode == 0 {
+			h.Mode = 0o644
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatalf("%+v: %v", h, err)
+		}
+		body := strings.Repeat("x", int(h.Size))
+		if n == 0 && manifest != "" {
+			body = manifest
+		}
+		if _, err := io.WriteString(w, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), zip.Close(), sealed.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestAttack14HostileArchive: whoever knows a recipient can make an archive.
+// None of these leaves a file anywhere.
+func TestAttack14HostileArchive(t *testing.T) {
+	r, i := passphrase(t, "p")
+	good, err := json.Marshal(Manifest{Format: Format, Node: "evil"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 3} }
+	for name, entries := range map[string][]tar.Header{
+		"parent":            {file("pki/../../../evil")},
+		"parent alone":      {file("../evil")},
+		"absolute":          {file("/etc/evil")},
+		"hidden parent":     {file("srv/salt/a/../../../evil")},
+		"dot":               {file("pki/./a")},
+		"double slash":      {file("pki//a")},
+		"tree as directory": {{Name: "pki/", Typeflag: tar.TypeDir}},
+		"other place":       {file("etc/passwd")},
+		"prefix only":       {file("pkix/a")},
+		"tree itself":       {file("pki")},
+		"new line":          {file("srv/salt/a\nb")},
+		"escape":            {file("srv/salt/\x1b[2Ja")},
+		"backslash":         {file("srv/salt/..\\a")},
+		"long name":         {file("srv/salt/" + strings.Repeat("a", 2000))},
+		"deep":              {file("srv/salt/" + strings.Repeat("a/", 40) + "b")},
+		"symlink":           {{Name: "srv/salt/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, file("srv/salt/l/evil")},
+		"hard link":         {{Name: "srv/salt/l", Typeflag: tar.TypeLink, Linkname: "/etc/shadow"}},
+		"device":            {{Name: "srv/salt/d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
+		"pipe":              {{Name: "srv/salt/f", Typeflag: tar.TypeFifo}},
+		"twice":             {file("srv/salt/a"), file("srv/salt/a")},
+		"file as directory": {file("srv/salt/a"), file("srv/salt/a/b")},
+		"jobs not declared": {file("jobs/a")},
+		"sessions":          {file("pki/sessions/web1")},
+		"second manifest":   {file(manifestName)},
+		"big configuration": {{Name: "appliance.yaml", Typeflag: tar.TypeReg, Size: maxConfig + 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := node(t)
+			text := hostile(t, r, string(good), append([]tar.Header{file("srv/salt/first")}, entries...)...)
+			if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a"}, i); err == nil {
+				t.Error("restored")
+			}
+			if got := contents(t, to); len(got) != 0 {
+				t.Errorf("there is %v", got)
+			}
+			if e, err := os.ReadDir(filepath.Dir(to.DataDir)); err != nil || len(e) > 1 {
+				t.Errorf("beside the storage there is %v %v", e, err)
+			}
+		})
+	}
+	for name, manifest := range map[string]string{"none": "", "no JSON": "{", "other format": `{"format":2}`, "large": `{"format":1,"node":"` + strings.Repeat("x", maxManifest) + `"}`} {
+		text := hostile(t, r, manifest, file("srv/salt/first"))
+		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: node(t), Stamp: "a"}, i); err == nil {
+			t.Errorf("manifest %s: restored", name)
+		}
+	}
+}
+
+// TestRestoredModes: no set-uid bits, nothing that others may write.
+func TestRestoredModes(t *testing.T) {
+	r, i := passphrase(t, "p")
+	text := hostile(t, r, `{"format":1}`, tar.Header{Name: "srv/salt/su", Typeflag: tar.TypeReg, Size: 1, Mode: 0o7777})
+	to := node(t)
+	if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a"}, i); err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(filepath.Join(to.FileRoot(), "su")); err != nil || fi.Mode() != 0o755 {
+		t.Errorf("%v %v", fi.Mode(), err)
+	}
+}
+
+// TestAttack21Bomb: a small archive that unpacks to a lot, by one file or by
+// many, ends at the bound and leaves nothing.
+func TestAttack21Bomb(t *testing.T) {
+	r, i := passphrase(t, "p")
+	many := []tar.Header{}
+	for n := range 50 {
+		many = append(many, tar.Header{Name: fmt.Sprintf("srv/salt/f%d", n), Typeflag: tar.TypeReg})
+	}
+	for name, entries := range map[string][]tar.Header{"one large": {{Name: "srv/salt/a", Typeflag: tar.TypeReg, Size: 2 << 20}}, "many": many} {
+		text := hostile(t, r, `{"format":1}`, entries...)
+		if len(text) > 100<<10 {
+			t.Fatalf("%s: %d bytes", name, len(text))
+		}
+		to := node(t)
+		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: to, Stamp: "a", Limits: Limits{Bytes: 1 << 20, Entries: 20}}, i); err == nil || !strings.Contains(err.Error(), "more than") && !strings.Contains(err.Error(), "larger than") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := contents(t, to); len(got) != 0 {
+			t.Errorf("%s: there is %v", name, got)
+		}
+	}
+}
