@@ -353,6 +353,9 @@ func (m *Master) Run(ctx context.Context) error {
 		return errors.Join(err, pubLn.Close(), m.Close())
 	}
 	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat()}
+	if m.cluster != nil && len(m.cfg.ProxyFrom) > 0 { // the load balancers of nodes that join later
+		listen.ProxyMember = func(a netip.Addr) bool { return m.cluster.IsMember(a.Unmap().String()) }
+	}
 	// The listeners outlive ctx for the moment that requests need to end.
 	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM})
 	m.publisher, err = publish.New(publish.Config{

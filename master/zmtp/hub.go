@@ -22,6 +22,9 @@ type Listen struct {
 	// header is optional, since the proxy's health checks and local tools come
 	// from the same address.
 	ProxyFrom []netip.Prefix
+	// ProxyMember tells of further addresses that may; nil: there are none. It
+	// is asked once per connection and must not wait.
+	ProxyMember func(netip.Addr) bool
 	// ProxyUnix allows the same on Unix sockets.
 	ProxyUnix bool
 	// Linger is how long Close waits for replies and queued messages to leave.
@@ -250,7 +253,7 @@ func (h *hub) trusted(m *member) bool {
 			return true
 		}
 	}
-	return false
+	return h.cfg.ProxyMember != nil && h.cfg.ProxyMember(m.peer.Remote.Addr())
 }
 
 func (h *hub) remember(a netip.Addr) bool {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -90,6 +91,21 @@ func TestAttack34SpoofedSource(t *testing.T) {
 	if s := p.Stats(); s.Conns > 1 {
 		t.Errorf("stats %+v", s)
 	}
+}
+
+// A member of the cluster may send the header as soon as it is one.
+func TestProxyMember(t *testing.T) {
+	var member atomic.Bool
+	p := publisher(t, PubConfig{Listen: Listen{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")},
+		ProxyMember: func(a netip.Addr) bool { return member.Load() && a.String() == "127.0.0.1" }}})
+	text := append(proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "")), appendReady(greeting(), "SUB", "")...)
+	before := dialRaw(t, p.Addr())
+	_, _ = before.Write(text)
+	before.wantClosed()
+	member.Store(true)
+	after := dialRaw(t, p.Addr())
+	after.send(text)
+	after.welcome()
 }
 
 // Connections of the proxy itself do not count against MaxPerSource, those it
