@@ -1,0 +1,141 @@
+//go:build e2e
+
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/supervisor/status"
+	"saltern/test/lab"
+)
+
+// returnsOf is where the test writes what node i would write.
+func returnsOf(i int) string { return fmt.Sprintf("/srv/cluster/nodes/node%d/returns", i) }
+
+// formed makes three machines and forms a volume on the first, which serves.
+func formed(t *testing.T, machines int) *hosts {
+	t.Helper()
+	h := newHosts(t, machines)
+	h.member(1)
+	h.spread(t, 1)
+	h.on(t, 1, "sh", "-c", "mkdir -p /data/saltern/storage && touch /data/saltern/storage/forms-the-volume")
+	h.start(t, 1)
+	h.settled(t, 90*time.Second, 1, 1)
+	return h
+}
+
+func (h *hosts) serving(t *testing.T, i int) {
+	t.Helper()
+	lab.Eventually(t, 60*time.Second, fmt.Sprintf("node%d serves", i), func() error {
+		d, err := h.status(i)
+		if err == nil && d.ServingSince == nil {
+			err = fmt.Errorf("%s: %+v", d.Health, d.Problems)
+		}
+		return err
+	})
+}
+
+// grown has three copies, on three nodes that serve.
+func grown(t *testing.T) *hosts {
+	t.Helper()
+	h := formed(t, 3)
+	h.member(2)
+	h.member(3)
+	h.spread(t, 1, 2, 3)
+	h.start(t, 2)
+	h.start(t, 3)
+	h.settled(t, 150*time.Second, 3, 1, 2, 3)
+	return h
+}
+
+// A volume is formed, grows to three copies, takes writes while one node first
+// loses its cable and then its power, and is complete again when it is back.
+func TestVolumeLife(t *testing.T) {
+	h := formed(t, 3)
+	h.serving(t, 1)
+	h.on(t, 1, "sh", "-c", "echo 'one: {test.nop: []}' >/srv/cluster/srv/salt/one.sls; echo accepted >/srv/cluster/pki/minions/m1")
+	h.member(2)
+	h.member(3)
+	h.spread(t, 1, 2, 3)
+	h.start(t, 2)
+	h.start(t, 3)
+	h.settled(t, 150*time.Second, 3, 1, 2, 3)
+
+	for i := 1; i <= 3; i++ { // written on one, read on all, and copied to each for its minions
+		if got := h.on(t, i, "cat", "/srv/cluster/pki/minions/m1"); got != "accepted\n" {
+			t.Errorf("node%d reads %q", i, got)
+		}
+		lab.Eventually(t, 60*time.Second, fmt.Sprintf("node%d has a copy of the file", i), func() error {
+			_, err := h.run(10*time.Second, "exec", fmt.Sprint(i), "cmp", "/srv/cluster/srv/salt/one.sls", "/data/saltern/mirror/srv/salt/one.sls")
+			return err
+		})
+		h.serving(t, i)
+	}
+
+	program := h.writer(t)
+	wait := h.writing(t, 1, program, returnsOf(1), 30)
+	time.Sleep(3 * time.Second) // of the writing, with all nodes there
+	h.must(t, time.Minute, "cut", "3")
+	h.has(t, 60*time.Second, 1, status.StoragePeerAway)
+	h.stop(3, syscall.SIGKILL)
+	h.must(t, time.Minute, "crash", "3")
+	w := wait()
+	t.Logf("one node lost its cable and its power while %d records were written: longest %d ms, the machine was late by %d ms, %d faults", w.Kept, w.Longest, w.Late, w.Faults)
+	if w.Faults > 0 {
+		t.Errorf("%d writes failed", w.Faults)
+	}
+	// 8 s is what the timers allow; a machine that is late itself is late here too.
+	if w.Longest > 8000+2*w.Late {
+		t.Errorf("a write took %d ms, the machine was late by %d ms only", w.Longest, w.Late)
+	}
+	h.on(t, 2, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
+
+	h.must(t, time.Minute, "boot", "3")
+	h.must(t, time.Minute, "uncut", "3")
+	h.start(t, 3)
+	h.settled(t, 180*time.Second, 3, 1, 2, 3)
+	h.serving(t, 3)
+	// In its own copy as well, seen without the volume.
+	h.on(t, 3, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
+}
+
+// A volume that hangs does not stop the node: it says so, serves files from its
+// copy, and is mended without a hand when the volume answers.
+func TestVolumeHangs(t *testing.T) {
+	h := formed(t, 1)
+	h.serving(t, 1)
+	h.on(t, 1, "sh", "-c", "echo 'one: {test.nop: []}' >/srv/cluster/srv/salt/one.sls")
+	lab.Eventually(t, 60*time.Second, "the copy has the file", func() error {
+		_, err := h.run(10*time.Second, "exec", "1", "test", "-e", "/data/saltern/mirror/srv/salt/one.sls")
+		return err
+	})
+	h.on(t, 1, "pkill", "-STOP", "glusterfsd")
+	h.has(t, 60*time.Second, 1, status.VolumeHangs)
+	d, err := h.status(1)
+	if err != nil || d.ServingSince == nil || d.Health != status.Degraded {
+		t.Errorf("while the volume hangs: %s, serving since %v, %v", d.Health, d.ServingSince, err)
+	}
+	out, err := h.run(30*time.Second, "exec", "1", "timeout", "20", filepath.Join(h.bin, "salt-run"), "-c", "/data/saltern/etc/salt", "fileserver.file_list")
+	if err != nil || !strings.Contains(out, "one.sls") {
+		t.Errorf("files while the volume hangs: %v %q", err, out)
+	}
+	h.on(t, 1, "pkill", "-CONT", "glusterfsd")
+	lab.Eventually(t, 120*time.Second, "the volume answers again", func() error {
+		d, err := h.status(1)
+		if err != nil {
+			return err
+		}
+		for _, p := range d.Problems {
+			if strings.HasPrefix(string(p.Code), "SCA-41") {
+				return errors.New(p.Cause)
+			}
+		}
+		return nil
+	})
+}
