@@ -47,7 +47,7 @@ func NewSites(t testing.TB, n int) []*Site {
 func (s *Site) Configure(t testing.TB) {
 	t.Helper()
 	conf := map[string]any{
-		"id": s.Addr, "interface": s.Addr, "user": "root", "root_dir": "/", "worker_threads": 3, "log_fmt_console": "%(asctime)s.%(msecs)03d [%(levelname)s] %(message)s",
+		"id": s.Addr, "interface": s.Addr, "user": "root", "root_dir": "/", "worker_threads": 3, "gather_job_timeout": 3, "log_fmt_console": "%(asctime)s.%(msecs)03d [%(levelname)s] %(message)s",
 		"pki_dir": s.Dir + "/pki", "cachedir": s.Dir + "/cache", "sock_dir": s.Dir + "/sock", "pidfile": s.Dir + "/sock/master.pid",
 		"token_dir": s.Dir + "/tokens", "log_file": s.Dir + "/master.log", "log_level": "info", "log_level_logfile": "quiet",
 		"file_roots": map[string][]string{"base": {s.Dir + "/srv/salt"}}, "pillar_roots": map[string][]string{"base": {s.Dir + "/srv/pillar"}},
@@ -126,7 +126,7 @@ func (s *Site) Ping(t testing.TB, limit time.Duration, ids ...string) {
 		if !s.Running() {
 			t.Fatalf("%s has ended:\n%s", s.Name, Tail(s.Log, 5))
 		}
-		m, err := s.JSON(t, "-L", strings.Join(ids, ","), "-t", "10", "test.ping")
+		m, err := s.JSON(t, "-L", strings.Join(ids, ","), "-t", "4", "test.ping")
 		if err != nil {
 			return err
 		}
