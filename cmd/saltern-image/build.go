@@ -1,24 +1,222 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"saltern/image/bundle"
+	"saltern/image/disk"
+	"saltern/image/ova"
 	"saltern/image/profile"
+	"saltern/image/sbom"
 	"saltern/image/tree"
 )
 
+// formats, and the kernel each has.
+var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "upgrade": "cloud", "ova": "generic", "upgrade-ova": "generic"}
+
+type build struct {
+	common
+	out     string
+	formats []string
+	level   int
+	size    int
+	option  string
+	sign    string
+}
+
+func buildCommand() *cobra.Command {
+	var b build
+	cmd := &cobra.Command{
+		Use: "build", Short: "Make disk images", Args: cobra.NoArgs,
+		Long: `build makes, in the folder --out:
+
+  saltern-cloud.raw       disk for EC2 (saltern-image ami) and whoever wants one
+  saltern-cloud.qcow2     the same for QEMU, libvirt, OpenStack, Proxmox
+  saltern.ova             for VMware and VirtualBox, with the generic kernel
+  saltern-cloud.upgrade   new version for machines of the first two (--sign)
+  saltern-generic.upgrade the same for those of the OVA
+  *.spdx.json             what is inside
+
+It runs as root, and mounts nothing outside of mount namespaces of its own.`,
+	}
+	b.add(cmd)
+	f := cmd.Flags()
+	f.StringVar(&b.out, "out", "dist", "folder of the results")
+	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"}, "raw, qcow2, ova, upgrade, upgrade-ova")
+	f.IntVar(&b.level, "level", 15, "compression of the root file system, zstd 1 to 22")
+	f.IntVar(&b.size, "size", 8, "size of the disk in GiB; the image takes only what is in it")
+	f.StringVar(&b.option, "kernel-option", "", "more options for the kernel")
+	f.StringVar(&b.sign, "sign", "", "private key (ed25519, PEM) that signs upgrades; its public half is trusted by the image")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }
+	return cmd
+}
+
+func (b *build) run(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	for _, f := range b.formats {
+		if formats[f] == "" {
+			return fmt.Errorf("build: format %q: there are raw, qcow2, ova, upgrade, upgrade-ova", f)
+		}
+		if strings.HasPrefix(f, "upgrade") && b.sign == "" {
+			return errors.New("build: an upgrade needs --sign KEY (saltern-image keygen makes one)")
+		}
+	}
+	o, done, err := b.options(cmd)
+	defer done()
+	if err != nil {
+		return err
+	}
+	if b.sign != "" {
+		if o.Keys, err = trusted(b.sign); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return fmt.Errorf("build: %w", err)
+	}
+	began := time.Now()
+	if _, err := tree.Build(ctx, o); err != nil {
+		return err
+	}
+	var made []string
+	for _, name := range []string{"cloud", "generic"} {
+		var want []string
+		for _, f := range b.formats {
+			if formats[f] == name {
+				want = append(want, f)
+			}
+		}
+		if len(want) == 0 {
+			continue
+		}
+		files, err := b.flavour(ctx, o, name, want)
+		if err != nil {
+			return err
+		}
+		made = append(made, files...)
+	}
+	for _, path := range made {
+		fi, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("build: %w", err)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%6.1f MB  %s\n", float64(fi.Size())/1e6, path)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%d s\n", int(time.Since(began).Seconds()))
+	return nil
+}
+
+// flavour makes what is wanted with one kernel.
+func (b *build) flavour(ctx context.Context, o tree.Options, name string, want []string) ([]string, error) {
+	all, err := profile.Flavours()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := tree.WithKernel(ctx, o, all[name])
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	list, err := sbom.Scan(dir, tree.Programs())
+	if err != nil {
+		return nil, err
+	}
+	doc, err := sbom.Document("saltern-"+name, o.Version, o.Epoch, list)
+	if err != nil {
+		return nil, err
+	}
+	made := []string{filepath.Join(b.out, "saltern-"+name+".spdx.json")}
+	if err := os.WriteFile(made[0], doc, 0o644); err != nil {
+		return nil, fmt.Errorf("build: %w", err)
+	}
+	kernel, initrd, err := tree.Kernel(dir)
+	if err != nil {
+		return nil, err
+	}
+	root, raw := filepath.Join(o.Work, "root.squashfs"), filepath.Join(o.Work, "saltern.raw")
+	if slices.Contains(want, "raw") {
+		raw = filepath.Join(b.out, "saltern-cloud.raw")
+		made = append(made, raw)
+	}
+	began := time.Now()
+	step := func(name string) {
+		o.Log.Info(filepath.Base(dir), "step", name, "seconds", int(time.Since(began).Seconds()))
+		began = time.Now()
+	}
+	if err := disk.Squashfs(ctx, dir, root, b.level, o.Epoch); err != nil {
+		return nil, err
+	}
+	step("squashfs")
+	err = disk.Build(ctx, disk.Options{Out: raw, Root: root, Kernel: kernel, Initrd: initrd, Size: int64(b.size) << 30, KernelOption: b.option, Version: o.Version, Epoch: o.Epoch})
+	if err != nil {
+		return nil, err
+	}
+	step("disk")
+	for _, f := range want {
+		out := ""
+		switch f {
+		case "qcow2":
+			out = filepath.Join(b.out, "saltern-cloud.qcow2")
+			err = qcow2(ctx, raw, out)
+		case "ova":
+			out = filepath.Join(b.out, "saltern.ova")
+			err = ova.Build(ctx, ova.Options{Out: out, Raw: raw, Name: "saltern", Version: o.Version, CPUs: 2, MemoryMiB: 2048, Epoch: o.Epoch})
+		case "upgrade", "upgrade-ova":
+			out = filepath.Join(b.out, "saltern-"+name+".upgrade")
+			err = b.upgrade(out, bundle.Manifest{Version: o.Version, Flavour: name, Created: o.Epoch}, []string{kernel, initrd, root})
+		default:
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, out)
+		step(f)
+	}
+	return made, nil
+}
+
+// qcow2 compresses a disk for QEMU from 5.1 on.
+func qcow2(ctx context.Context, raw, out string) error {
+	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-o", "compression_type=zstd", raw, out)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("qemu-img: %w: %s", err, strings.TrimSpace(string(text)))
+	}
+	return nil
+}
+
+func (b *build) upgrade(out string, m bundle.Manifest, files []string) error {
+	text, err := os.ReadFile(b.sign)
+	if err != nil {
+		return fmt.Errorf("build: %w", err)
+	}
+	key, err := bundle.PrivateKey(text)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(out)
+	if err != nil {
+		return fmt.Errorf("build: %w", err)
+	}
+	return errors.Join(bundle.Create(f, m, files, key), f.Close())
+}
+
 // common are the flags that say what goes in.
 type common struct {
-	o      tree.Options
-	kernel string
-	epoch  int64
+	o     tree.Options
+	epoch int64
 }
 
 func (c *common) add(cmd *cobra.Command) {
@@ -46,7 +244,7 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	if o.Work == "" {
 		dir, err := os.MkdirTemp("/var/tmp", "saltern-image-")
 		if err != nil {
-			return o, done, err
+			return o, done, fmt.Errorf("work folder: %w", err)
 		}
 		o.Work, done = dir, func() { _ = os.RemoveAll(dir) }
 	}
@@ -56,55 +254,9 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 		}
 		abs, err := filepath.Abs(*p)
 		if err != nil {
-			return o, done, err
+			return o, done, fmt.Errorf("work folder: %w", err)
 		}
 		*p = abs
 	}
 	return o, done, os.MkdirAll(o.Work, 0o755)
 }
-
-func flavour(name string) (*profile.Flavour, error) {
-	if name == "none" {
-		return nil, nil
-	}
-	all, err := profile.Flavours()
-	if err != nil {
-		return nil, err
-	}
-	f, ok := all[name]
-	if !ok {
-		return nil, fmt.Errorf("kernel %q: there are cloud and generic, and none", name)
-	}
-	return &f, nil
-}
-
-func treeCommand() *cobra.Command {
-	var c common
-	cmd := &cobra.Command{
-		Use: "tree", Short: "Make the root directory only, for containers and tests", Args: cobra.NoArgs,
-		Long: "tree makes WORK/tree, which systemd-nspawn boots, and prints its path.",
-	}
-	c.add(cmd)
-	cmd.Flags().StringVar(&c.kernel, "kernel", "none", "cloud, generic or none")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if c.o.Work == "" {
-			return fmt.Errorf("tree: say where: --work FOLDER")
-		}
-		o, done, err := c.options(cmd)
-		defer done()
-		if err != nil {
-			return err
-		}
-		if o.Kernel, err = flavour(c.kernel); err != nil {
-			return err
-		}
-		dir, err := tree.Build(cmd.Context(), o)
-		if err == nil {
-			fmt.Fprintln(cmd.OutOrStdout(), dir)
-		}
-		return err
-	}
-	return cmd
-}
-
-func buildCommand() *cobra.Command { return &cobra.Command{Use: "build"} }

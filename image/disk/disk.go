@@ -46,6 +46,7 @@ type Options struct {
 	Initrd       string
 	Size         int64  // of the disk in bytes; 0: as small as it can be
 	KernelOption string // beside [Append]
+	Version      string // told by `applianced upgrade status`
 	Epoch        time.Time
 }
 
@@ -161,12 +162,13 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 		return "", err
 	}
 	cfg, envFile, nsh := filepath.Join(b.work, "grub.cfg"), filepath.Join(b.work, "grubenv"), filepath.Join(b.work, "startup.nsh")
-	kernel, initrd := filepath.Join(b.work, "vmlinuz"), filepath.Join(b.work, "initrd")
+	kernel, initrd, version := filepath.Join(b.work, "vmlinuz"), filepath.Join(b.work, "initrd"), filepath.Join(b.work, "version")
 	err = errors.Join(
 		os.WriteFile(cfg, []byte(config(parts[2].ID, parts[3].ID, b.KernelOption)), 0o644),
 		os.WriteFile(envFile, env, 0o644),
 		// A firmware that has lost its boot entries ends in its shell.
 		os.WriteFile(nsh, []byte("\\EFI\\BOOT\\BOOTX64.EFI\r\n"), 0o644),
+		os.WriteFile(version, []byte(b.Version+"\n"), 0o644),
 		copyTo(b.Kernel, kernel), copyTo(b.Initrd, initrd),
 	)
 	if err != nil {
@@ -177,7 +179,7 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 			return "", err
 		}
 	}
-	for _, f := range [][2]string{{efi, "EFI/BOOT/BOOTX64.EFI"}, {nsh, "startup.nsh"}, {cfg, "grub/grub.cfg"}, {envFile, "grub/grubenv"}, {kernel, "a/vmlinuz"}, {initrd, "a/initrd"}} {
+	for _, f := range [][2]string{{efi, "EFI/BOOT/BOOTX64.EFI"}, {nsh, "startup.nsh"}, {cfg, "grub/grub.cfg"}, {envFile, "grub/grubenv"}, {kernel, "a/vmlinuz"}, {initrd, "a/initrd"}, {version, "a/version"}} {
 		if err := os.Chtimes(f[0], b.Epoch, b.Epoch); err != nil {
 			return "", err
 		}

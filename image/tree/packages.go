@@ -27,17 +27,14 @@ func (b *builder) sources() []string {
 var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
-// packages unpacks the packages into the tree. They come from a tar file that
-// is kept in Cache under the hash of its recipe, with the kernels' packages
-// beside it; remove the cache for newer ones.
-func (b *builder) packages(ctx context.Context) error {
-	list, err := profile.Packages()
-	if err != nil {
-		return err
+// store gives the folder of the packages, which is named by the hash of its
+// recipe.
+func (b *builder) store() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
+	if list, err = profile.Packages(); err != nil {
+		return "", nil, nil, err
 	}
-	flavours, err := profile.Flavours()
-	if err != nil {
-		return err
+	if flavours, err = profile.Flavours(); err != nil {
+		return "", nil, nil, err
 	}
 	var kernels []string
 	for _, f := range flavours {
@@ -45,20 +42,27 @@ func (b *builder) packages(ctx context.Context) error {
 	}
 	sort.Strings(kernels)
 	recipe := strings.Join([]string{strings.Join(list, ","), strings.Join(b.sources(), "\n"), strings.Join(leftOut, "\n"), strings.Join(kernels, ","),
-		fmt.Sprint(b.Epoch.Unix()), "4"}, "\n\n")
+		fmt.Sprint(b.Epoch.Unix())}, "\n\n")
 	sum := sha256.Sum256([]byte(recipe))
 	base := b.Cache
 	if base == "" {
 		base = b.Work
 	}
-	dir := filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
+	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8])), list, flavours, nil
+}
+
+// packages unpacks the packages into the tree. They come from a tar file that
+// is kept in Cache under the hash of its recipe, with the kernels' packages
+// beside it; remove the cache for newer ones.
+func (b *builder) packages(ctx context.Context) error {
+	dir, list, flavours, err := b.store()
+	if err != nil {
+		return err
+	}
 	if _, err := os.Stat(filepath.Join(dir, "base.tar")); err != nil {
 		if err := b.debstrap(ctx, dir, list, flavours); err != nil {
 			return err
 		}
-	}
-	if b.Kernel != nil {
-		b.kernelDebs = filepath.Join(dir, "kernel-"+b.Kernel.Name)
 	}
 	if err := os.RemoveAll(b.dir); err != nil {
 		return err
@@ -98,17 +102,26 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 }
 
 // kernel installs the kernel's packages; the initial RAM disk comes later.
-func (b *builder) kernel(ctx context.Context) error {
-	if b.Kernel == nil {
-		return nil
+func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
+	dir, _, _, err := b.store()
+	if err != nil {
+		return err
 	}
-	debs, err := filepath.Glob(filepath.Join(b.kernelDebs, "*.deb"))
+	debs, err := filepath.Glob(filepath.Join(dir, "kernel-"+f.Name, "*.deb"))
 	if err != nil || len(debs) == 0 {
-		return errors.Join(err, fmt.Errorf("no packages in %s", b.kernelDebs))
+		return errors.Join(err, fmt.Errorf("no packages of kernel %s in %s", f.Name, dir))
+	}
+	release, err := os.OpenFile(b.path("usr/lib/os-release"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = release.WriteString("VARIANT_ID=" + f.Name + "\n")
+	if err = errors.Join(err, release.Close()); err != nil {
+		return err
 	}
 	sort.Strings(debs)
 	args := []string{"dpkg", "--no-triggers", "--path-exclude=/boot/System.map*"}
-	for _, e := range b.Kernel.Exclude {
+	for _, e := range f.Exclude {
 		args = append(args, "--path-exclude=/lib/modules/*/"+e+"/*")
 	}
 	args = append(args, "-i")
@@ -124,18 +137,12 @@ func (b *builder) kernel(ctx context.Context) error {
 
 // initrd makes /boot/initrd.img-VERSION with the profile's hooks.
 func (b *builder) initrd(ctx context.Context) error {
-	if b.Kernel == nil {
-		return nil
-	}
 	modules := newest(b.path("lib/modules/*"))
 	if modules == "" {
 		return errors.New("no kernel in the tree")
 	}
 	v := filepath.Base(modules)
-	if err := b.chroot(ctx, "mkinitramfs", "-o", "/boot/initrd.img-"+v, v); err != nil {
-		return err
-	}
-	return nil
+	return b.chroot(ctx, "mkinitramfs", "-o", "/boot/initrd.img-"+v, v)
 }
 
 // Kernel gives the paths of the kernel and its initial RAM disk in a tree.

@@ -38,8 +38,8 @@ type Options struct {
 	Version string
 	// Epoch is the time of everything in the tree.
 	Epoch time.Time
-	// Kernel is the flavour; nil: none, for containers.
-	Kernel *profile.Flavour
+	// Keys are public keys (PEM) that may sign new versions, by file name.
+	Keys map[string][]byte
 	// Python puts Salt's library in.
 	Python bool
 	Log    *slog.Logger
@@ -58,41 +58,71 @@ var (
 )
 
 type builder struct {
-	kernelDebs string
 	Options
 	dir string
 }
 
-// Build makes the tree in Work/tree and gives its path; what was there before
-// is removed.
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// Build makes the tree without a kernel in Work/tree, which is enough for a
+// container, and gives its path; what was there before is removed.
 func Build(ctx context.Context, o Options) (string, error) {
+	b, err := newBuilder(o, "tree")
+	if err != nil {
+		return "", err
+	}
+	return b.dir, b.steps(ctx, []step{
+		{"packages", b.packages}, {"files", b.overlay}, {"programs", b.programs}, {"python", b.python},
+		{"identity", b.identity}, {"units", b.units}, {"clean", b.clean},
+	})
+}
+
+// WithKernel copies the tree that Build made and adds a kernel; it gives the
+// path of the copy, Work/tree-FLAVOUR.
+func WithKernel(ctx context.Context, o Options, f profile.Flavour) (string, error) {
+	b, err := newBuilder(o, "tree-"+f.Name)
+	if err != nil {
+		return "", err
+	}
+	return b.dir, b.steps(ctx, []step{
+		{"copy", func(ctx context.Context) error {
+			if err := os.RemoveAll(b.dir); err != nil {
+				return err
+			}
+			return b.run(ctx, "cp", "-a", filepath.Join(b.Work, "tree"), b.dir)
+		}},
+		{"kernel", func(ctx context.Context) error { return b.kernel(ctx, f) }},
+		{"initrd", b.initrd}, {"clean", b.clean},
+	})
+}
+
+func newBuilder(o Options, name string) (*builder, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if os.Geteuid() != 0 {
-		return "", errors.New("tree: only root can make it (owners and device nodes of packages)")
+		return nil, errors.New("tree: only root can make it (owners and device nodes of packages)")
 	}
 	work, err := filepath.Abs(o.Work)
 	if err != nil {
-		return "", fmt.Errorf("tree: %w", err)
+		return nil, fmt.Errorf("tree: %w", err)
 	}
 	o.Work = work
-	b := &builder{Options: o, dir: filepath.Join(work, "tree")}
-	steps := []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"packages", b.packages}, {"kernel", b.kernel}, {"files", b.overlay}, {"programs", b.programs}, {"python", b.python},
-		{"identity", b.identity}, {"units", b.units}, {"initrd", b.initrd}, {"clean", b.clean},
-	}
+	return &builder{Options: o, dir: filepath.Join(work, name)}, nil
+}
+
+func (b *builder) steps(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		began := time.Now()
 		if err := s.do(ctx); err != nil {
-			return "", fmt.Errorf("tree: %s: %w", s.name, err)
+			return fmt.Errorf("tree: %s: %w", s.name, err)
 		}
-		o.Log.Info("tree", "step", s.name, "seconds", int(time.Since(began).Seconds()))
+		b.Log.Info(filepath.Base(b.dir), "step", s.name, "seconds", int(time.Since(began).Seconds()))
 	}
-	return b.dir, nil
+	return nil
 }
 
 // run runs a program with the build's environment; its output is in the error
@@ -145,6 +175,11 @@ func (b *builder) overlay(ctx context.Context) error {
 	}
 	for _, f := range files {
 		if err := b.write(f.Path, string(f.Content), f.Mode); err != nil {
+			return err
+		}
+	}
+	for name, pem := range b.Keys {
+		if err := b.write("usr/lib/saltern/upgrade-keys/"+name, string(pem), 0o644); err != nil {
 			return err
 		}
 	}
@@ -303,4 +338,13 @@ func newest(pattern string) string {
 		return ""
 	}
 	return found[len(found)-1]
+}
+
+// Programs lists ours by their path in a tree.
+func Programs() []string {
+	var out []string
+	for _, p := range programs {
+		out = append(out, "usr/bin/"+p)
+	}
+	return out
 }

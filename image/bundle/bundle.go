@@ -1,0 +1,301 @@
+// Package bundle is a new version of the system as one file: a tar archive of
+//
+//	manifest.json   what follows: names, sizes, SHA-256; version, kernel flavour
+//	manifest.sig    ed25519 signature of manifest.json, in base64
+//	vmlinuz, initrd, root.squashfs
+//
+// in this order, so that nothing is read that was not signed, and nothing needs
+// to be kept twice.
+package bundle
+
+import (
+	"archive/tar"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of what is read before anything is proven, and after.
+const (
+	maxManifest  = 64 << 10
+	maxSignature = 1 << 10
+	maxPart      = 4 << 30
+)
+
+// Parts are the files of a bundle in their order.
+var Parts = []string{"vmlinuz", "initrd", "root.squashfs"}
+
+// Schema of the manifest.
+const Schema = 1
+
+// ErrSignature is given when no trusted key has signed the manifest.
+var ErrSignature = errors.New("bundle: the signature is not of a key that this node trusts")
+
+// Manifest says what a bundle holds.
+type Manifest struct {
+	Schema  int       `json:"schema"`
+	Name    string    `json:"name"` // saltern
+	Version string    `json:"version"`
+	Flavour string    `json:"flavour"` // kernel: cloud or generic
+	Created time.Time `json:"created"` // orders versions
+	Parts   []Part    `json:"parts"`
+}
+
+// Part is one file.
+type Part struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // hexadecimal
+}
+
+var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~_-]{0,63}$`)
+
+// Check tells whether the manifest makes sense.
+func (m *Manifest) Check() error {
+	if m.Schema != Schema || m.Name != "saltern" {
+		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it", m.Schema, m.Name)
+	}
+	if !word.MatchString(m.Version) || !word.MatchString(m.Flavour) || m.Created.IsZero() {
+		return errors.New("bundle: the manifest lacks version, flavour or time")
+	}
+	var names []string
+	for _, p := range m.Parts {
+		names = append(names, p.Name)
+		if b, err := hex.DecodeString(p.SHA256); err != nil || len(b) != sha256.Size || p.Size <= 0 || p.Size > maxPart {
+			return fmt.Errorf("bundle: part %q of %d bytes: size or digest is wrong", p.Name, p.Size)
+		}
+	}
+	if !slices.Equal(names, Parts) {
+		return fmt.Errorf("bundle: parts %q, want %q", names, Parts)
+	}
+	return nil
+}
+
+// Create writes a bundle. files are the paths of Parts, in their order.
+func Create(w io.Writer, m Manifest, files []string, key ed25519.PrivateKey) error {
+	m.Schema, m.Name, m.Parts = Schema, "saltern", nil
+	if len(files) != len(Parts) {
+		return fmt.Errorf("bundle: %d files, want %d", len(files), len(Parts))
+	}
+	for i, path := range files {
+		p, err := measure(path)
+		if err != nil {
+			return err
+		}
+		p.Name = Parts[i]
+		m.Parts = append(m.Parts, p)
+	}
+	if err := m.Check(); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("bundle: %w", err)
+	}
+	sig := base64.StdEncoding.EncodeToString(ed25519.Sign(key, text)) + "\n"
+	t := tar.NewWriter(w)
+	put := func(name string, size int64, r io.Reader) error {
+		h := &tar.Header{Name: name, Size: size, Mode: 0o644, ModTime: m.Created, Format: tar.FormatUSTAR}
+		if err := t.WriteHeader(h); err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		if _, err := io.Copy(t, r); err != nil {
+			return fmt.Errorf("bundle: %s: %w", name, err)
+		}
+		return nil
+	}
+	if err := errors.Join(put("manifest.json", int64(len(text)), strings.NewReader(string(text))), put("manifest.sig", int64(len(sig)), strings.NewReader(sig))); err != nil {
+		return err
+	}
+	for i, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		err = put(Parts[i], m.Parts[i].Size, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+func measure(path string) (Part, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Part{}, fmt.Errorf("bundle: %w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return Part{}, fmt.Errorf("bundle: %w", err)
+	}
+	return Part{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// Reader gives the parts of a bundle whose manifest is proven.
+type Reader struct {
+	Manifest Manifest
+	tar      *tar.Reader
+	next     int
+}
+
+// Open reads manifest and signature. Nothing that the manifest says is
+// believed before the signature of one of the keys fits.
+func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("bundle: this node trusts no key; put one into /etc/saltern/upgrade-keys/NAME.pem")
+	}
+	t := tar.NewReader(r)
+	text, err := small(t, "manifest.json", maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	sigText, err := small(t, "manifest.sig", maxSignature)
+	if err != nil {
+		return nil, err
+	}
+	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(sigText)))
+	if err != nil || !slices.ContainsFunc(keys, func(k ed25519.PublicKey) bool { return ed25519.Verify(k, text, sig) }) {
+		return nil, ErrSignature
+	}
+	b := &Reader{tar: t}
+	if err := json.Unmarshal(text, &b.Manifest); err != nil {
+		return nil, fmt.Errorf("bundle: manifest: %w", err)
+	}
+	return b, b.Manifest.Check()
+}
+
+func small(t *tar.Reader, name string, limit int64) ([]byte, error) {
+	h, err := t.Next()
+	if err != nil {
+		return nil, fmt.Errorf("bundle: this is no bundle of a version: %w", err)
+	}
+	if h.Name != name || h.Typeflag != tar.TypeReg || h.Size > limit {
+		return nil, fmt.Errorf("bundle: %q where %s should be", h.Name[:min(len(h.Name), 100)], name)
+	}
+	b, err := io.ReadAll(io.LimitReader(t, limit))
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// Next gives the next part. Its reader ends with an error instead of io.EOF
+// when size or digest are not those of the manifest; until then what it gave
+// is not proven. After the last part Next gives io.EOF.
+func (b *Reader) Next() (Part, io.Reader, error) {
+	if b.next == len(b.Manifest.Parts) {
+		return Part{}, nil, io.EOF
+	}
+	p := b.Manifest.Parts[b.next]
+	b.next++
+	h, err := b.tar.Next()
+	if err != nil {
+		return p, nil, fmt.Errorf("bundle: %s: %w", p.Name, err)
+	}
+	if h.Name != p.Name || h.Typeflag != tar.TypeReg || h.Size != p.Size {
+		return p, nil, fmt.Errorf("bundle: %s is not as the manifest says", p.Name)
+	}
+	return p, &proven{r: b.tar, part: p, sum: sha256.New()}, nil
+}
+
+type proven struct {
+	r    io.Reader
+	part Part
+	n    int64
+	sum  hash.Hash
+}
+
+func (p *proven) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	p.sum.Write(b[:n])
+	p.n += int64(n)
+	if err == io.EOF && (p.n != p.part.Size || hex.EncodeToString(p.sum.Sum(nil)) != p.part.SHA256) {
+		return n, fmt.Errorf("bundle: %s is damaged: its digest is not that of the manifest", p.part.Name)
+	}
+	return n, err
+}
+
+// GenerateKey gives a pair as PEM files: PKCS #8 and SubjectPublicKeyInfo.
+func GenerateKey() (private, public []byte, err error) {
+	pub, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bundle: %w", err)
+	}
+	a, err1 := x509.MarshalPKCS8PrivateKey(key)
+	b, err2 := x509.MarshalPKIXPublicKey(pub)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, fmt.Errorf("bundle: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: a}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: b}), nil
+}
+
+// PrivateKey reads a private key's PEM.
+func PrivateKey(text []byte) (ed25519.PrivateKey, error) {
+	if block, _ := pem.Decode(text); block != nil {
+		if k, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if key, ok := k.(ed25519.PrivateKey); ok {
+				return key, nil
+			}
+		}
+	}
+	return nil, errors.New("bundle: not an ed25519 private key in PEM (PKCS #8)")
+}
+
+// PublicKey reads a public key's PEM.
+func PublicKey(text []byte) (ed25519.PublicKey, error) {
+	if block, _ := pem.Decode(text); block != nil {
+		if k, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
+			if key, ok := k.(ed25519.PublicKey); ok {
+				return key, nil
+			}
+		}
+	}
+	return nil, errors.New("bundle: not an ed25519 public key in PEM")
+}
+
+// Keys reads all NAME.pem of folders; folders that are not there are passed
+// over.
+func Keys(dirs ...string) ([]ed25519.PublicKey, error) {
+	var out []ed25519.PublicKey
+	for _, d := range dirs {
+		found, err := filepath.Glob(filepath.Join(d, "*.pem"))
+		if err != nil {
+			return nil, fmt.Errorf("bundle: %w", err)
+		}
+		for _, path := range found {
+			f, err := os.Open(path)
+			if err != nil {
+				return nil, fmt.Errorf("bundle: %w", err)
+			}
+			text, err := io.ReadAll(io.LimitReader(f, 16<<10))
+			f.Close()
+			if err != nil {
+				return nil, fmt.Errorf("bundle: %w", err)
+			}
+			k, err := PublicKey(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,214 @@
+// Package ova packs a disk for VMware and VirtualBox: a tar archive of an OVF
+// descriptor, a manifest of digests, and a compressed disk.
+package ova
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Options of an archive.
+type Options struct {
+	Out       string
+	Raw       string // the disk
+	Name      string
+	Version   string
+	CPUs      int
+	MemoryMiB int
+	Epoch     time.Time
+}
+
+// Build makes the archive; qemu-img compresses the disk.
+func Build(ctx context.Context, o Options) error {
+	fi, err := os.Stat(o.Raw)
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	work, err := os.MkdirTemp(filepath.Dir(o.Out), ".ova-")
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	defer os.RemoveAll(work)
+	vmdk := filepath.Join(work, "disk")
+	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized,adapter_type=lsilogic,hwversion=14", o.Raw, vmdk)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ova: qemu-img: %w: %s", err, bytes.TrimSpace(out))
+	}
+	if err := fixID(vmdk); err != nil {
+		return err
+	}
+	disk, err := os.Open(vmdk)
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	defer disk.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, disk)
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	m := machine{Name: o.Name, Version: o.Version, Disk: o.Name + "-disk1.vmdk", DiskSize: size, Capacity: fi.Size(), CPUs: o.CPUs, MemoryMiB: o.MemoryMiB, Properties: Properties}
+	ovf, err := m.descriptor()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(ovf)
+	manifest := fmt.Sprintf("SHA256(%s.ovf)= %x\nSHA256(%s)= %x\n", o.Name, sum, m.Disk, h.Sum(nil))
+	if _, err := disk.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	return o.pack([]entry{{o.Name + ".ovf", int64(len(ovf)), bytes.NewReader(ovf)}, {o.Name + ".mf", int64(len(manifest)), strings.NewReader(manifest)}, {m.Disk, size, disk}})
+}
+
+type entry struct {
+	name string
+	size int64
+	r    io.Reader
+}
+
+// pack writes the archive: descriptor first, as DSP0243 wants, then manifest
+// and disk.
+func (o Options) pack(entries []entry) error {
+	part := o.Out + ".part"
+	f, err := os.Create(part)
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	defer os.Remove(part) // nothing is there after the rename
+	t := tar.NewWriter(f)
+	for _, e := range entries {
+		err = errors.Join(err, t.WriteHeader(&tar.Header{Name: e.name, Size: e.size, Mode: 0o644, ModTime: o.Epoch, Format: tar.FormatUSTAR}))
+		if err == nil {
+			_, err = io.Copy(t, e.r)
+		}
+	}
+	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
+		err = os.Rename(part, o.Out)
+	}
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	return nil
+}
+
+var cid = regexp.MustCompile(`\nCID=([0-9a-f]{8})\n`)
+
+// fixID replaces the random content number of a VMDK's descriptor, which is
+// text near the file's start, so that two builds agree.
+func fixID(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, 64<<10)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("ova: %w", err)
+	}
+	at := cid.FindSubmatchIndex(head[:n])
+	if at == nil {
+		return errors.New("ova: the compressed disk has no content number")
+	}
+	if _, err := f.WriteAt([]byte("5a17e2d0"), int64(at[2])); err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	return f.Sync()
+}
+
+// Content is what an archive says of itself.
+type Content struct {
+	Name       string
+	Disk       string
+	Capacity   int64
+	Properties []string
+}
+
+// Verify reads an archive as a deploying program would: the descriptor is
+// first, every file has the digest of the manifest, the descriptor's disk is
+// there with its size.
+func Verify(r io.Reader) (Content, error) {
+	var c Content
+	t := tar.NewReader(r)
+	sums, sizes := map[string]string{}, map[string]int64{}
+	var ovf, manifest []byte
+	for i := 0; ; i++ {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return c, fmt.Errorf("ova: %w", err)
+		}
+		if i == 0 && !strings.HasSuffix(h.Name, ".ovf") {
+			return c, fmt.Errorf("ova: the descriptor must be first, not %s", h.Name)
+		}
+		sum := sha256.New()
+		var keep bytes.Buffer
+		var w io.Writer = sum
+		if strings.HasSuffix(h.Name, ".ovf") || strings.HasSuffix(h.Name, ".mf") {
+			if h.Size > 1<<20 {
+				return c, fmt.Errorf("ova: %s has %d bytes", h.Name, h.Size)
+			}
+			w = io.MultiWriter(sum, &keep)
+		}
+		if _, err := io.Copy(w, t); err != nil {
+			return c, fmt.Errorf("ova: %w", err)
+		}
+		switch {
+		case strings.HasSuffix(h.Name, ".ovf"):
+			ovf = keep.Bytes()
+		case strings.HasSuffix(h.Name, ".mf"):
+			manifest = keep.Bytes()
+			continue
+		}
+		sums[h.Name], sizes[h.Name] = hex.EncodeToString(sum.Sum(nil)), h.Size
+	}
+	for name, sum := range sums {
+		if !strings.Contains(string(manifest), "SHA256("+name+")= "+sum+"\n") {
+			return c, fmt.Errorf("ova: %s is not what the manifest says", name)
+		}
+	}
+	var e struct {
+		File struct {
+			Href string `xml:"href,attr"`
+			Size int64  `xml:"size,attr"`
+		} `xml:"References>File"`
+		Disk struct {
+			Capacity int64 `xml:"capacity,attr"`
+		} `xml:"DiskSection>Disk"`
+		System struct {
+			ID       string `xml:"id,attr"`
+			Hardware struct {
+				Transport string `xml:"transport,attr"`
+			} `xml:"VirtualHardwareSection"`
+			Properties []struct {
+				Key string `xml:"key,attr"`
+			} `xml:"ProductSection>Property"`
+		} `xml:"VirtualSystem"`
+	}
+	if err := xml.Unmarshal(ovf, &e); err != nil {
+		return c, fmt.Errorf("ova: descriptor: %w", err)
+	}
+	if size, ok := sizes[e.File.Href]; !ok || size != e.File.Size || e.System.Hardware.Transport != "com.vmware.guestInfo" {
+		return c, fmt.Errorf("ova: the descriptor's disk %q is not there as it says", e.File.Href)
+	}
+	c = Content{Name: e.System.ID, Disk: e.File.Href, Capacity: e.Disk.Capacity}
+	for _, p := range e.System.Properties {
+		c.Properties = append(c.Properties, p.Key)
+	}
+	return c, nil
+}
