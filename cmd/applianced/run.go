@@ -66,6 +66,7 @@ takes its place and no connection is refused.`,
 				}
 			}
 		}()
+		defer f.serveMetrics(cmd.Context(), s.Status, log)()
 		return s.Run(cmd.Context())
 	}
 	return cmd

@@ -186,6 +186,11 @@ func (s *Settings) faults() []error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
 		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
 	}
+	if l := s.Metrics.Listen; l != "" {
+		if a, err := netip.ParseAddrPort(l); err != nil || a.Port() == 0 || a.Addr().Zone() != "" {
+			bad("metrics.listen: %q is not an IP address with port (127.0.0.1:4522), nor empty", l)
+		}
+	}
 	if s.Log.Format != "text" && s.Log.Format != "json" {
 		bad("log.format: %q is not known (text, json)", s.Log.Format)
 	}

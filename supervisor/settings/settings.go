@@ -42,9 +42,16 @@ type Settings struct {
 	// open_mode, auto_accept.
 	AllowInsecure []string `yaml:"allow_insecure"`
 	Log           Log      `yaml:"log"`
+	Metrics       Metrics  `yaml:"metrics"`
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
 	Members []Member `yaml:"-"`
+}
+
+// Metrics are for Prometheus; the same port answers /healthz and /readyz.
+type Metrics struct {
+	// Listen is an IP address with port; empty: none.
+	Listen string `yaml:"listen"`
 }
 
 // Member is a node of the cluster.
@@ -158,6 +165,7 @@ func Default(hostname string) Settings {
 		Users:      Users{Master: "saltern-master", LB: "saltern-lb", Admin: "saltern"},
 		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second},
 		Log:        Log{Level: "info", Format: "text"},
+		Metrics:    Metrics{Listen: "127.0.0.1:4522"},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,7 @@ func PrepareNode(t testing.TB, c NodeConfig) *Node {
 	conf["data_dir"] = filepath.Join(n.Dir, "data")
 	conf["runtime_dir"] = filepath.Join(n.Dir, "run")
 	conf["front"] = map[string]any{"addresses": []string{n.Addr}, "publish_port": front[0], "request_port": front[1]}
+	conf["metrics"] = map[string]any{"listen": net.JoinHostPort(n.Addr, "4522")}
 	options := map[string]any{}
 	if !Peer() {
 		options["saltern_renderer_python"] = filepath.Join(Venv(t, Newest), "python3")

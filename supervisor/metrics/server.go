@@ -1,0 +1,140 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// Source is what is served.
+type Source struct {
+	// Status gives the node's document; it must not block.
+	Status func() status.Document
+	// Balancer gives the load balancer's own metrics as text; nil: none. Its
+	// error leaves them out: saltern_service_running tells that story.
+	Balancer func(context.Context) ([]byte, error)
+}
+
+const (
+	balancerTime = 3 * time.Second
+	listenAgain  = 10 * time.Second
+	maxHeader    = 8 << 10
+	maxConns     = 64 // at the same time; further ones wait in the kernel
+)
+
+// Handler serves /metrics, /healthz and /readyz for GET and HEAD. No answer
+// holds a secret.
+func Handler(s Source) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		var text bytes.Buffer
+		_ = Write(&text, s.Status()) // a buffer takes everything
+		if s.Balancer != nil {
+			ctx, cancel := context.WithTimeout(r.Context(), balancerTime)
+			defer cancel()
+			if more, err := s.Balancer(ctx); err == nil {
+				text.Write(more)
+			}
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = w.Write(text.Bytes()) // the client may have gone
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		d := s.Status()
+		if serving(d) {
+			plain(w, http.StatusOK, string(d.Health))
+			return
+		}
+		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%s, set-up %s", d.Health, d.Setup))
+	})
+	return mux
+}
+
+func plain(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintln(w, text)
+}
+
+// Serve serves on the address (IP:port) until ctx ends. An address that is
+// not free is tried again every ten seconds: metrics stop no node.
+func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
+	var ln net.Listener
+	for warned := false; ; warned = true {
+		var lc net.ListenConfig
+		var err error
+		if ln, err = lc.Listen(ctx, "tcp", address); err == nil {
+			break
+		}
+		if !warned && ctx.Err() == nil {
+			log.Warn("metrics are not served yet", "address", address, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listenAgain):
+		}
+	}
+	serve(ctx, ln, s, log)
+}
+
+func serve(ctx context.Context, ln net.Listener, s Source, log *slog.Logger) {
+	srv := &http.Server{Handler: Handler(s), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if srv.Shutdown(short) != nil {
+			_ = srv.Close()
+		}
+	})
+	err := srv.Serve(&bounded{Listener: ln, slots: make(chan struct{}, maxConns)})
+	if !stop() {
+		<-ended
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		log.Error("metrics are served no more", "error", err)
+	}
+}
+
+// bounded limits the connections at the same time.
+type bounded struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	b.slots <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.slots
+		return nil, err
+	}
+	return &slot{Conn: c, free: b.slots}, nil
+}
+
+type slot struct {
+	net.Conn
+	free chan struct{}
+	once sync.Once
+}
+
+func (s *slot) Close() error {
+	s.once.Do(func() { <-s.free })
+	return s.Conn.Close()
+}
