@@ -94,7 +94,7 @@ func (n *node) prepareLB(runs bool) error {
 // runs takes the list of masters at its next health check; anything else
 // needs a restart of the service, which no connection notices.
 func (n *node) writeBalancer() error {
-	text, err := layout.BalancerConfig(n.cfg)
+	text, err := layout.BalancerConfig(n.settings())
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (n *node) lbTag() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := layout.BalancerConfig(n.cfg)
+	text, err := layout.BalancerConfig(n.settings())
 	if err != nil {
 		return "", err
 	}

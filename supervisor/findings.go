@@ -40,6 +40,7 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if f.volume != nil {
 		out = append(out, f.volume.Problems...)
 	}
+	out = append(out, f.cluster...)
 	out = append(out, masterReports(f)...)
 	for _, o := range f.insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})

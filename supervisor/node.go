@@ -19,6 +19,7 @@ import (
 	"saltern/supervisor/probe"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
 )
@@ -40,6 +41,8 @@ type node struct {
 	lb      layout.Account
 	slow    *slowFacts
 	volume  *storage.Manager // nil: this node keeps no shared volume
+	member  *member          // nil: this node is alone
+	setup   *setup.Machine   // nil in tests of a node by itself
 	// balancer is the admin client of our own load balancer, backends what it
 	// is to have.
 	balancer *lbproxy.Client
@@ -51,6 +54,7 @@ type node struct {
 	isDown   bool                        // stopping
 	board    *status.Board
 	since    *time.Time // serving since
+	served   bool       // was serving in this life
 	ready    bool       // READY=1 was sent
 
 	doc atomic.Pointer[status.Document]
@@ -67,9 +71,14 @@ func newNode(opt Options, cfg *settings.Settings, started time.Time, board *stat
 		return nil, err
 	}
 	n.volume = n.newVolume()
+	if n.member, err = newMember(n); err != nil {
+		return nil, err
+	}
 	specs := []service.Spec{n.masterSpec()}
 	if cfg.LB.Enabled {
-		specs = append(specs, n.lbSpec())
+		lb := n.lbSpec()
+		lb.Wait = n.belongs()
+		specs = append(specs, lb)
 	} else {
 		n.lbProcess(nil).Stop() // of a life in which it was enabled
 	}
@@ -119,7 +128,7 @@ func (n *node) masterSpec() service.Spec {
 		Name:   masterService,
 		Output: out,
 		Runner: proc,
-		Wait:   n.volumeReady(),
+		Wait:   n.storageReady(),
 		Prepare: func(ctx context.Context) error {
 			if err := proc.KillStale(ctx); err != nil {
 				return n.block(masterService, err)
@@ -193,7 +202,10 @@ func (n *node) prepareMaster() error {
 	if len(b) > 0 {
 		return b
 	}
-	text, err := layout.MasterConfig(n.cfg, n.master.Name)
+	if err := n.writeSecret(); err != nil {
+		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.ClusterConf(), Cause: err.Error()}}
+	}
+	text, err := layout.MasterConfig(n.settings(), n.master.Name)
 	if err != nil {
 		return blockers{{Code: status.MasterConfig, Subject: n.opt.ConfigPath, Cause: err.Error()}}
 	}

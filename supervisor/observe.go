@@ -35,6 +35,9 @@ type facts struct {
 	asRoot   []string // services that run as root for want of an account
 	stopping bool
 	volume   *storage.State // nil: this node keeps no shared volume
+	others   []status.Node  // of the cluster
+	cluster  []status.Finding
+	setup    status.Setup // where the set-up stands; empty: it has nothing to do with this node
 }
 
 // slowAnswer is what the file systems said when they were last asked.
@@ -97,6 +100,10 @@ func (n *node) observe(ctx context.Context) facts {
 	}
 	f.slowAnswer = n.slow.get(n.opt.Now())
 	f.volume = n.volumeFacts()
+	if n.member != nil {
+		f.others, f.cluster = n.member.words(n.opt.Now())
+	}
+	f.setup, f.cluster = n.setupFacts(f.cluster)
 	if ok, err := probe.ClockSynchronised(); err == nil {
 		f.clock = &ok
 	}
@@ -142,7 +149,7 @@ func (n *node) compose(f facts) status.Document {
 	serving := f.observed && f.front == nil && !f.stopping
 	switch {
 	case serving && n.since == nil:
-		n.since = &now
+		n.since, n.served = &now, true
 	case !serving:
 		n.since = nil
 	}
@@ -153,9 +160,7 @@ func (n *node) compose(f facts) status.Document {
 		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
 		Storage: storageOf(n.cfg.Storage.Kind, n.cfg.StorageDir(), f.volume),
 	}
-	if serving {
-		d.Setup = status.SetupReady
-	}
+	d.Setup = setupState(f.setup, serving, n.served)
 	if disk, ok := f.disks[n.cfg.StorageDir()]; ok && disk.err == nil {
 		d.Storage.Total, d.Storage.Free, d.Storage.FreePercent, d.Storage.InodesFree = disk.Total, disk.Free, disk.FreePercent, disk.InodesPercent
 	}
@@ -186,7 +191,7 @@ func (n *node) compose(f facts) status.Document {
 		d.Health = status.NotServing
 	}
 	d.Exit = d.Health.Exit()
-	d.Nodes = []status.Node{summary(n.cfg.Node, f, d)}
+	d.Nodes = append([]status.Node{summary(n.cfg.Node, f, d)}, f.others...)
 	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
 		d.Next = "point minions here: master: " + first(d.Front.Addresses) + "; then: " + saltKey(n.cfg.MasterConf()) + " -L"
 	} else if d.Minions.Pending > 0 {

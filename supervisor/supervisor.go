@@ -16,6 +16,7 @@ import (
 	"saltern/supervisor/layout"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -33,6 +34,10 @@ type Options struct {
 	// put another program into the place of this process and then does not
 	// return. nil: nothing.
 	Renew func()
+	// Base is where a node keeps things before appliance.yaml says so.
+	Base setup.Base
+	// Source looks for answers given with the machine, see setup.Config.
+	Source func(context.Context) (*setup.Answers, string, error)
 }
 
 // Supervisor runs a node. Its methods are safe for concurrent use.
@@ -41,9 +46,11 @@ type Supervisor struct {
 	started time.Time
 	reload  chan struct{}
 
+	setup *setup.Machine
+
 	mu    sync.Mutex
-	node  *node           // nil while there is no usable configuration
-	doc   status.Document // while there is no node
+	node  *node // nil while there is no usable configuration
+	fault error // why there is none
 	board *status.Board
 }
 
@@ -55,7 +62,9 @@ func New(opt Options) *Supervisor {
 	if opt.Notify == nil {
 		opt.Notify = silent{}
 	}
-	return &Supervisor{opt: opt, started: opt.Now(), reload: make(chan struct{}, 1), board: status.NewBoard()}
+	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan struct{}, 1), board: status.NewBoard(), fault: settings.ErrNone}
+	s.setup = s.newSetup()
+	return s
 }
 
 // configPoll is how often a missing or wrong file is looked at again.
@@ -68,6 +77,11 @@ var errReload = errors.New("reload")
 // (the local API's socket, above all). A missing or wrong configuration is
 // not an error: it is served as status until it is mended.
 func (s *Supervisor) Run(ctx context.Context) error {
+	own, cancel := context.WithCancel(ctx)
+	var machine sync.WaitGroup
+	machine.Go(func() { s.setup.Run(own) })
+	defer machine.Wait()
+	defer cancel()
 	for {
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 		if err != nil {
@@ -89,13 +103,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // runWithout serves the status of a node that has no usable configuration,
 // until there is one.
 func (s *Supervisor) runWithout(ctx context.Context, fault error) error {
-	base := settings.Default(s.opt.Hostname)
+	base := s.base()
 	if err := os.MkdirAll(filepath.Dir(s.socket(&base)), 0o755); err != nil {
 		return fmt.Errorf("%w; and the local API cannot be served: %w", fault, err)
 	}
 	s.mu.Lock()
-	s.node = nil
-	s.doc = s.unusable(fault)
+	s.node, s.fault = nil, fault
 	s.mu.Unlock()
 	if errors.Is(fault, settings.ErrNone) {
 		s.opt.Log.Warn("not configured yet", "path", s.opt.ConfigPath)
@@ -140,6 +153,11 @@ func (s *Supervisor) unusable(fault error) status.Document {
 	if errors.Is(fault, settings.ErrNone) {
 		f = status.Finding{Code: status.NotConfigured, Subject: s.opt.ConfigPath}
 		d.Setup = status.SetupNew
+		if p := s.setup.Where(); p.Failure != nil {
+			d.Setup, f = p.State, stopped(p)
+		} else if p.State != status.SetupNew {
+			d.Setup, f.Cause = p.State, underWay(p)
+		}
 	}
 	d.Front.Addresses = []string{}
 	d.Problems = s.board.Update(now, []status.Finding{f})
@@ -158,6 +176,7 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 	if err := os.MkdirAll(cfg.RuntimeDir, 0o755); err != nil {
 		return fmt.Errorf("runtime directory: %w", err)
 	}
+	n.setup = s.setup
 	s.mu.Lock()
 	s.node = n
 	s.mu.Unlock()
@@ -177,6 +196,18 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 			defer close(kept)
 			n.keepVolume(own)
 		}()
+		joined := make(chan struct{})
+		go func() {
+			defer close(joined)
+			if n.member != nil {
+				n.member.run(own)
+			}
+		}()
+		obeyed := make(chan struct{})
+		go func() {
+			defer close(obeyed)
+			n.obey(own)
+		}()
 		reloading := context.AfterFunc(ctx, n.stopping)
 		go func() {
 			select {
@@ -190,6 +221,8 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 		stopObserving()
 		<-observed
 		<-kept
+		<-joined
+		<-obeyed
 	})
 	if stopped != nil {
 		var both *multierror.Error
@@ -230,13 +263,11 @@ func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFun
 // Status implements api.Node.
 func (s *Supervisor) Status() status.Document {
 	s.mu.Lock()
-	n, doc := s.node, s.doc
-	s.mu.Unlock()
-	if n != nil {
-		return n.document()
+	defer s.mu.Unlock()
+	if s.node != nil {
+		return s.node.document()
 	}
-	doc.Time = s.opt.Now()
-	return doc
+	return s.unusable(s.fault)
 }
 
 func (s *Supervisor) manager() *service.Manager {

@@ -17,6 +17,15 @@ type claim struct {
 
 // Progress tells where the set-up stands.
 func (m *Machine) Progress() Progress {
+	p := m.Where()
+	if p.State == status.SetupReady {
+		p.Done = m.done()
+	}
+	return p
+}
+
+// Where is Progress without what the last page shows: it asks nobody.
+func (m *Machine) Where() Progress {
 	m.mu.Lock()
 	s, doing, looking := m.s, m.doing, m.looking
 	m.mu.Unlock()
@@ -42,14 +51,11 @@ func (m *Machine) Progress() Progress {
 	if s.Failure != nil {
 		p.State = status.SetupFailed
 	}
-	if p.State == status.SetupReady {
-		p.Done = m.done(s)
-	}
 	return p
 }
 
 // done is what the last page shows.
-func (m *Machine) done(s saved) *Done {
+func (m *Machine) done() *Done {
 	l := m.cfg.World.Look()
 	d := &Done{Addresses: l.Addresses, BackUp: []string{"the join string: it holds the cluster's secret",
 		"everything of the cluster, regularly: applianced backup"}}

@@ -23,8 +23,9 @@ import (
 type World interface {
 	// Configured tells whether there is an appliance.yaml.
 	Configured() bool
-	// Configure writes it and has the node start with it.
-	Configure(text []byte) error
+	// Configure writes it and has the node start with it. form tells that this
+	// node makes what the cluster shares.
+	Configure(text []byte, form bool) error
 	// Look tells how the node does.
 	Look() NodeLook
 }

@@ -294,7 +294,7 @@ func (m *Machine) doConfig(_ context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
-	return m.cfg.World.Configure(text)
+	return m.cfg.World.Configure(text, a.Mode == Form)
 }
 
 // until polls the node. It has no limit: what it waits for is shown, and the

@@ -26,7 +26,11 @@ type Code string
 const (
 	NotConfigured     Code = "SCA-001"
 	ConfigWrong       Code = "SCA-002"
+	SetupStopped      Code = "SCA-003"
+	NodeRemoved       Code = "SCA-101"
 	NodeUnreachable   Code = "SCA-104"
+	NodeNotServing    Code = "SCA-105"
+	NodeAPIDown       Code = "SCA-106"
 	MasterDown        Code = "SCA-201"
 	MasterConfig      Code = "SCA-202"
 	MasterSilent      Code = "SCA-203"
@@ -83,7 +87,11 @@ func Kinds() []Kind {
 	return []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "write %s or run the set-up on the console", nil, 0},
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
-		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s", nil, 10 * time.Second},
+		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
+		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
+		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
+		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
+		{NodeAPIDown, Warning, "other nodes cannot speak with this one: %s is not ours", "stop the program that has the port: ss -ltnp", nil, 3 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
 			[]Code{MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
 		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},
