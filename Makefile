@@ -35,6 +35,7 @@ lint: ## gofmt, vet, staticcheck, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags e2e ./test/...
+	$(GO) vet -tags 'e2e mixed' ./test/e2e
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags e2e ./test/...
 	@for f in scripts/* .ci/run test/gluster/lab; do bash -n "$$f"; done
@@ -54,6 +55,10 @@ fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=3s)
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
 	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 3 ./test/e2e/...
+
+.PHONY: e2e-mixed
+e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds (by hand, half an hour)
+	$(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 1 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/
 
 .PHONY: test-peer
 test-peer: build ## Salt's own integration tests (PEER_SUITE=harness, as root; PEER_ARGS=options)

@@ -1,0 +1,66 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// TestMigrationSingle: ours takes the place of one of Salt's, with its
+// configuration, keys, files and jobs, and gives it back. Minions are not
+// touched. See docs/migration.md.
+func TestMigrationSingle(t *testing.T) {
+	t.Parallel()
+	s := lab.NewSites(t, 1)[0]
+	out := lab.Dir(t)
+	lab.WriteTree(t, s.Dir, map[string]string{
+		"srv/salt/web.sls":    "conf:\n  file.managed:\n    - name: " + out + "/{{ grains['id'] }}\n    - contents_pillar: word\n",
+		"srv/pillar/top.sls":  "base:\n  '*':\n    - word\n",
+		"srv/pillar/word.sls": "word: of {{ grains['id'] }}\n",
+	})
+	s.Python = true
+	s.Launch(t)
+	m := lab.SiteMinion(t, "one", lab.Versions()[1], []*lab.Site{s}, nil)
+	s.WaitKey(t, 120*time.Second, "minions_pre", m.ID)
+	if r := s.Key(t, "-y", "-a", m.ID); r.Code != 0 {
+		t.Fatalf("salt-key -a: %+v", r)
+	}
+	s.Ping(t, 120*time.Second, m.ID)
+	jid := regexp.MustCompile(`\d{20}`).FindString(s.Salt(t, "--async", m.ID, "test.echo", "before").Out)
+	known := func(what string) {
+		t.Helper()
+		lab.Eventually(t, 60*time.Second, what+" knows the job", func() error {
+			if r := s.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json"); r.Code != 0 || !strings.Contains(r.Out, `"before"`) {
+				return fmt.Errorf("job %q: %s%s", jid, r.Out, r.Err)
+			}
+			return nil
+		})
+	}
+	known("Salt's master")
+	for _, python := range []bool{false, true} {
+		if err := s.Stop(60 * time.Second); err != nil {
+			t.Logf("stopping %s: %v", s.Name, err)
+		}
+		s.Python = python
+		s.Launch(t)
+		s.Ping(t, 120*time.Second, m.ID)
+		known(s.Name)
+		v, err := s.JSON(t, "-t", "60", m.ID, "state.apply", "web")
+		if ret, _ := v[m.ID].(map[string]any); err != nil || len(ret) != 1 || !strings.Contains(fmt.Sprint(ret), "result:true") {
+			t.Errorf("state.apply from %s: %v, %v", s.Name, v, err)
+		}
+		if n, _ := filepath.Glob(filepath.Join(out, m.ID)); len(n) != 1 {
+			t.Error("the state has made no file")
+		}
+	}
+	if !m.Running() {
+		t.Error("the minion has ended")
+	}
+}
