@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/image/bundle"
+	"saltern/supervisor/api"
+	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade"
+)
+
+// Where keys lie whose signature on a new version counts: the image's own, and
+// the administrator's.
+var upgradeKeys = []string{"/usr/lib/saltern/upgrade-keys", "/etc/saltern/upgrade-keys"}
+
+// When a new version counts as good.
+const (
+	confirmLook   = 5 * time.Second
+	confirmSteady = 2 * time.Minute
+	confirmLimit  = 10 * time.Minute
+)
+
+// maxBundle bounds what is read from the network.
+const maxBundle = 8 << 30
+
+func upgradeCommand(f *flags) *cobra.Command {
+	var reboot, force bool
+	cmd := &cobra.Command{
+		Use:   "upgrade FILE|URL",
+		Short: "Put a new version of the whole system on this machine",
+		Long: `upgrade writes a signed version into the half of the disk that does not run, and
+has it tried at the next boot. If the node is not well with it for two minutes
+within ten, or the machine does not boot, the version before comes back by
+itself. Keys, data and settings stay.
+
+Upgrade one node at a time and wait until "applianced status" is healthy again.
+A node whose cluster is not well is not upgraded, unless --force says so.`,
+		Example: `  applianced upgrade saltern-cloud.upgrade --reboot
+  applianced upgrade https://example.net/saltern-cloud.upgrade
+  applianced upgrade status
+  applianced upgrade back`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&reboot, "reboot", false, "boot the new version at once")
+	cmd.Flags().BoolVar(&force, "force", false, "even if the node or its cluster is not well")
+	var sys upgrade.System
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := sys.Status(); err != nil {
+			return err
+		}
+		if !force {
+			if err := mayUpgrade(cmd.Context(), api.NewClient(f.apiSocket())); err != nil {
+				return err
+			}
+		}
+		keys, err := bundle.Keys(upgradeKeys...)
+		if err != nil {
+			return err
+		}
+		in, err := open(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		m, err := sys.Install(cmd.Context(), in, keys, func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) })
+		if err != nil {
+			return err
+		}
+		if reboot {
+			fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried now\n", m.Version)
+			return systemctl("reboot")
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot; to boot: systemctl reboot\n", m.Version)
+		return err
+	}
+	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeBackCommand(&sys), upgradeConfirmCommand(f, &sys))
+	return cmd
+}
+
+// mayUpgrade refuses while the node or its cluster would miss this node.
+func mayUpgrade(ctx context.Context, c *api.Client) error {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	doc, err := c.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("upgrade: how the node is cannot be told: %w (--force upgrades all the same)", err)
+	}
+	for _, n := range doc.Nodes {
+		if n.State != "ready" && n.Role != "this" {
+			return fmt.Errorf("upgrade: node %s is %s; with this node away as well minions might find nobody (--force upgrades all the same)", n.Name, n.State)
+		}
+	}
+	if doc.Exit != status.ExitHealthy && doc.Exit != status.ExitDegraded && doc.Exit != status.ExitUnconfigured {
+		return fmt.Errorf("upgrade: this node is %s; mend it first, see applianced status (--force upgrades all the same)", doc.Health)
+	}
+	return nil
+}
+
+// open gives a file, or what an address answers.
+func open(ctx context.Context, from string) (io.ReadCloser, error) {
+	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
+		f, err := os.Open(from)
+		if err != nil {
+			return nil, fmt.Errorf("upgrade: %w", err)
+		}
+		return f, nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, fmt.Errorf("upgrade: %s: %s", from, res.Status)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(res.Body, maxBundle), res.Body}, nil
+}
+
+func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show the versions on this machine", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := sys.Status()
+			if err != nil {
+				return err
+			}
+			for _, slot := range []string{"a", "b"} {
+				v := st.Versions[slot]
+				if v == "" {
+					v = "empty"
+				}
+				var notes []string
+				if slot == st.Running {
+					notes = append(notes, "running")
+				}
+				if slot == st.Good {
+					notes = append(notes, "known to be good")
+				}
+				if slot == st.Running && st.Trying {
+					notes = append(notes, "on trial")
+				}
+				if slot == st.Next && slot != st.Running {
+					notes = append(notes, "tried at the next boot")
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "slot %s  %-20s %s\n", slot, v, strings.Join(notes, ", "))
+			}
+			return nil
+		},
+	}
+}
+
+func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
+	return &cobra.Command{
+		Use: "back", Short: "Boot the version before from now on", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := sys.Back(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the version before is booted from now on; to boot: systemctl reboot")
+			return err
+		},
+	}
+}
+
+func upgradeConfirmCommand(f *flags, sys *upgrade.System) *cobra.Command {
+	var now bool
+	cmd := &cobra.Command{
+		Use: "confirm", Short: "Mark the running version good once the node is well, else go back", Args: cobra.NoArgs,
+		Long: `confirm is what the machine runs by itself after it has booted a new version. The
+node must be healthy, or degraded but serving, for two minutes without a break;
+a node that has not been set up must answer. After ten minutes the machine is
+rebooted, and the boot loader takes the version before when the tries are used
+up.`,
+	}
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait: this version is good")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if now {
+			return sys.Good()
+		}
+		c := api.NewClient(f.apiSocket())
+		err := sys.Confirm(cmd.Context(), func(ctx context.Context) bool {
+			ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+			defer stop()
+			doc, err := c.Status(ctx)
+			return err == nil && (doc.Exit == status.ExitHealthy || doc.Exit == status.ExitDegraded || doc.Exit == status.ExitUnconfigured)
+		}, confirmLook, confirmSteady, confirmLimit)
+		if errors.Is(err, upgrade.ErrNotWell) {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			return systemctl("reboot")
+		}
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,49 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Well tells whether the node does what it should at this moment.
+type Well func(context.Context) bool
+
+// ErrNotWell means that the new version did not bring the node up in time.
+var ErrNotWell = errors.New("upgrade: the node has not become well with this version")
+
+// Confirm waits until the node has been well for steady without a break, at
+// most for limit, then marks the running version good. It looks every look.
+func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit time.Duration) error {
+	st, err := s.Status()
+	if err != nil {
+		return err
+	}
+	if !st.Trying {
+		return nil
+	}
+	began := time.Now()
+	var since time.Time
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		now := time.Now()
+		switch {
+		case !well(ctx):
+			since = time.Time{}
+		case since.IsZero():
+			since = now
+		}
+		if !since.IsZero() && now.Sub(since) >= steady {
+			return s.Good()
+		}
+		if now.Sub(began) >= limit {
+			return ErrNotWell
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

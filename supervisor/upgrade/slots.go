@@ -1,0 +1,171 @@
+// Package upgrade puts new versions of the system into the slot that is not
+// running, has the boot loader try them, and marks them good or goes back.
+//
+// The disk has two slots, a and b: a partition root-a, root-b with a squashfs
+// each, and the folders /a, /b on the EFI system partition with kernel, initial
+// RAM disk and version. The variables of /grub/grubenv decide:
+//
+//	slot   the version that is known to be good
+//	next   the version to try, with tries left; the boot loader counts down
+//	       before it boots, so that a version that hangs or dies is left
+//	       after its tries
+//
+// See image/disk for the boot loader's side.
+package upgrade
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"saltern/image/grubenv"
+)
+
+// Tries is how often a new version is booted before it must have been marked
+// good.
+const Tries = "2"
+
+// System is the machine. The zero value of a path is its usual place.
+type System struct {
+	ESP     string // mount point of the EFI system partition: /efi
+	Devices string // folder of partitions by label: /dev/disk/by-partlabel
+	Cmdline string // the kernel's options: /proc/cmdline
+	Release string // /etc/os-release
+}
+
+func or(s, usual string) string {
+	if s != "" {
+		return s
+	}
+	return usual
+}
+
+// Status is where the machine stands.
+type Status struct {
+	Running  string            // slot: a or b
+	Trying   bool              // the boot loader tries it; not known to be good yet
+	Good     string            // slot
+	Next     string            // slot that is tried at the next boot; empty: none
+	Versions map[string]string // by slot; a slot that was never filled is missing
+	Flavour  string            // of the kernel: cloud or generic
+}
+
+// ErrNoSlots means that this machine was not made from the image.
+var ErrNoSlots = errors.New("upgrade: this machine does not run from the appliance's image; upgrade its programs as they were installed")
+
+var slotOption = regexp.MustCompile(`(?:^|\s)saltern\.slot=([ab])(?:\s|$)`)
+
+// Other gives the other slot.
+func Other(slot string) string {
+	if slot == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+// Status reads the machine's state.
+func (s *System) Status() (Status, error) {
+	line, err := small(or(s.Cmdline, "/proc/cmdline"))
+	if err != nil {
+		return Status{}, fmt.Errorf("upgrade: %w", err)
+	}
+	m := slotOption.FindStringSubmatch(line)
+	if m == nil {
+		return Status{}, ErrNoSlots
+	}
+	env, err := grubenv.Load(s.env())
+	if err != nil {
+		return Status{}, fmt.Errorf("upgrade: %w", err)
+	}
+	st := Status{Running: m[1], Trying: hasWord(line, "saltern.try"), Good: env["slot"], Next: env["next"], Versions: map[string]string{}}
+	for _, slot := range []string{"a", "b"} {
+		if v, err := small(filepath.Join(s.esp(), slot, "version")); err == nil {
+			st.Versions[slot] = strings.TrimSpace(v)
+		}
+	}
+	if release, err := small(or(s.Release, "/etc/os-release")); err == nil {
+		for l := range strings.Lines(release) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(l), "VARIANT_ID="); ok {
+				st.Flavour = strings.Trim(v, `"`)
+			}
+		}
+	}
+	return st, nil
+}
+
+func hasWord(line, word string) bool {
+	for _, f := range strings.Fields(line) {
+		if f == word {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *System) esp() string { return or(s.ESP, "/efi") }
+func (s *System) env() string { return filepath.Join(s.esp(), "grub", "grubenv") }
+
+func (s *System) device(slot string) string {
+	return filepath.Join(or(s.Devices, "/dev/disk/by-partlabel"), "root-"+slot)
+}
+
+// change rewrites the boot loader's variables; an empty value removes one.
+func (s *System) change(values map[string]string) error {
+	env, err := grubenv.Load(s.env())
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	for k, v := range values {
+		if v == "" {
+			delete(env, k)
+		} else {
+			env[k] = v
+		}
+	}
+	if err := env.Save(s.env()); err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	return nil
+}
+
+// Good marks the running version good: it is booted from now on.
+func (s *System) Good() error {
+	st, err := s.Status()
+	if err != nil {
+		return err
+	}
+	return s.change(map[string]string{"slot": st.Running, "next": "", "tries": ""})
+}
+
+// Try has the boot loader try a slot from the next boot on.
+func (s *System) Try(slot string) error {
+	return s.change(map[string]string{"next": slot, "tries": Tries})
+}
+
+// Back makes the other slot the good one, if it holds a version.
+func (s *System) Back() error {
+	st, err := s.Status()
+	if err != nil {
+		return err
+	}
+	other := Other(st.Running)
+	if st.Versions[other] == "" {
+		return errors.New("upgrade: the other slot holds no version to go back to")
+	}
+	return s.change(map[string]string{"slot": other, "next": "", "tries": ""})
+}
+
+// small reads a file of at most 64 KiB.
+func small(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	return string(b), err
+}
