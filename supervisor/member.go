@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/supervisor/firewall"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -102,7 +104,7 @@ func (m *member) run(ctx context.Context) {
 		m.follow(ctx, &all)
 		m.announce(ctx)
 		changed := m.keeper.Changed()
-		m.apply()
+		m.apply(ctx)
 		select {
 		case <-ctx.Done():
 			all.Wait()
@@ -368,9 +370,9 @@ func (m *member) gone() (string, bool) {
 }
 
 // apply brings what depends on the table in line with it: the masters of the
-// load balancer. Our master learns of its peers by itself; what its
+// load balancer, and whom the firewall lets through. Our master learns of its peers by itself; what its
 // configuration says about them counts at its next start.
-func (m *member) apply() {
+func (m *member) apply(ctx context.Context) {
 	t := m.keeper.Table()
 	if t.Version == m.applied {
 		return
@@ -381,6 +383,26 @@ func (m *member) apply() {
 			m.n.opt.Log.Error("load balancer configuration", "error", err)
 		}
 	}
+	if peers, err := firewall.Peers(t); err != nil {
+		m.n.opt.Log.Error("firewall", "error", err)
+	} else {
+		m.side.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			if !firewalled(ctx) {
+				return
+			}
+			if err := firewall.Apply(ctx, peers); err != nil {
+				m.n.opt.Log.Error("firewall: other nodes may be shut out", "error", err)
+			}
+		})
+	}
+}
+
+// firewalled tells whether this machine has a firewall of ours.
+func firewalled(ctx context.Context) bool {
+	nft, err := exec.LookPath("nft")
+	return err == nil && exec.CommandContext(ctx, nft, "list", "table", "inet", firewall.Table).Run() == nil
 }
 
 // words gives the nodes' lines and findings for the status.

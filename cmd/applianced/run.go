@@ -12,15 +12,23 @@ import (
 
 	"saltern/supervisor"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/userdata"
 )
 
 func runCommand(f *flags) *cobra.Command {
+	var base setup.Base
+	var answers string
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run this node (the service; usually started by systemd)",
 		Long: `run starts the salt-master and the load balancer, watches and restarts them, and
 serves the local API. It stays up without a configuration, or with a wrong one,
 and says so in its status until the file is mended.
+
+Without a configuration it looks for answers that were given with the machine
+(kernel command line, cidata disk, EC2 user-data, OVF properties, a file) and
+sets the node up with them. When there are none it waits for applianced setup.
 
 SIGTERM stops the children in reverse order; SIGHUP starts anew with the
 configuration as it is then (a wrong one changes nothing), and with the program
@@ -30,9 +38,13 @@ The load balancer goes on through SIGHUP, and when this process is killed; the
 next life adopts it. If its program or configuration has changed, a new one
 takes its place and no connection is refused.`,
 		Example: `  applianced run
-  applianced run --config ./appliance.yaml`,
+  applianced run --config ./appliance.yaml
+  applianced run --answers ./answers.yaml     set up with these, if that was not done yet`,
 		Args: cobra.NoArgs,
 	}
+	cmd.Flags().StringVar(&base.DataDir, "data-dir", "", "data directory of a node that is not configured yet (default /var/lib/saltern)")
+	cmd.Flags().StringVar(&base.RuntimeDir, "runtime-dir", "", "runtime directory of a node that is not configured yet (default /run/saltern)")
+	cmd.Flags().StringVar(&answers, "answers", "", "look for answers in this file, and nowhere else")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		path, err := filepath.Abs(f.config)
 		if err != nil {
@@ -47,7 +59,12 @@ takes its place and no connection is refused.`,
 			return fmt.Errorf("find our own program: %w", err)
 		}
 		log := newLog(cmd.ErrOrStderr(), level, format)
-		s := supervisor.New(supervisor.Options{ConfigPath: path, Hostname: hostname(), Version: version(), Executable: exe, Socket: f.socket,
+		places := userdata.Default(log)
+		if answers != "" {
+			places = userdata.Places{File: answers, Log: log}
+		}
+		s := supervisor.New(supervisor.Options{Base: base, Source: places.Look,
+			ConfigPath: path, Hostname: hostname(), Version: version(), Executable: exe, Socket: f.socket,
 			Log: log, Notify: supervisor.NewSystemd(), Renew: func() { renew(exe, log) }})
 
 		hup := make(chan os.Signal, 1)

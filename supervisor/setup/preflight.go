@@ -340,6 +340,8 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 
 // reach looks at ports in both directions.
 func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
+	// The node port must be open both ways. Others are opened by the appliance's
+	// own firewall when this machine has been admitted, so they only warn.
 	ports := []int{s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}
 	if m.Storage.Kind == settings.VolumeStorage {
 		ports = append(ports, 24007)
@@ -348,18 +350,24 @@ func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings,
 		c := Check{Name: "port", What: what, Result: Pass}
 		var bad []string
 		for _, r := range list {
-			if r.Error != "" {
-				bad = append(bad, fmt.Sprintf("%d/tcp: %s", r.Port, r.Error))
+			if r.Error == "" {
+				continue
+			}
+			bad = append(bad, fmt.Sprintf("%d/tcp: %s", r.Port, r.Error))
+			if r.Port == s.Peering.NodePort {
+				c.Result, c.passing = Fail, true
+			} else if c.Result == Pass {
+				c.Result = Warn
 			}
 		}
 		if len(bad) > 0 {
-			c.Result, c.Detail, c.Hint, c.passing = Fail, strings.Join(bad, "; "), hint, true
+			c.Detail, c.Hint = strings.Join(bad, "; "), hint
 		}
 		return c
 	}
 	return []Check{
-		one("reach the other ports of "+via, "let these ports through to "+via, nodeapi.TryPorts(ctx, via, ports)),
-		one("be reached from "+via, "let these ports through to this machine", m.Reach),
+		one("reach the other ports of "+via, "let these ports through to "+via+" (a firewall of ours does so when this machine is admitted)", nodeapi.TryPorts(ctx, via, ports)),
+		one("be reached from "+via, "let these ports through to this machine (a firewall of ours does so when it is admitted)", m.Reach),
 	}
 }
 
