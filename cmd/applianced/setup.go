@@ -15,7 +15,7 @@ import (
 
 // terminalCommands are the verbs with a page of their own.
 func terminalCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f), restoreCommand(f)}
+	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f), restoreCommand(f), manualCommand()}
 }
 
 func setupCommand(f *flags) *cobra.Command {

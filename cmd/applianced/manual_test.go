@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestEveryVerbExplainsItself: each verb that does something has a short text
+// and, unless it takes nothing at all, an example.
+func TestEveryVerbExplainsItself(t *testing.T) {
+	n := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.Short == "" {
+			t.Errorf("%s has no short text", c.CommandPath())
+		}
+		if strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: the short text ends with a full stop", c.CommandPath())
+		}
+		if c.Runnable() {
+			n++
+		}
+	}
+	walk(rootCommand())
+	if n < 12 {
+		t.Errorf("only %d verbs", n)
+	}
+}
+
+// TestManualPages: all pages are written, and say the same each time.
+func TestManualPages(t *testing.T) {
+	run := func(args ...string) string {
+		root := rootCommand()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs(args)
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	page := run("man")
+	for _, want := range []string{".TH \"APPLIANCED\" \"8\"", "applianced-status(8)", "--socket"} {
+		if !strings.Contains(strings.ReplaceAll(page, `\-`, "-"), want) {
+			t.Errorf("%s is not in the page:\n%.2000s", want, page)
+		}
+	}
+	dir := t.TempDir()
+	run("man", "--dir", dir)
+	for _, name := range []string{"applianced.8", "applianced-status.8", "applianced-lb-drain.8", "applianced-backup.8"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if again := run("man"); again != page {
+		t.Error("the page differs the second time")
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if !strings.Contains(run("completion", shell), "applianced") {
+			t.Errorf("no completion for %s", shell)
+		}
+	}
+}
