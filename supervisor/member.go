@@ -31,6 +31,7 @@ type member struct {
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	shared worker // looks at the shared storage, which may hang
+	saying worker // tells the cluster that this node serves
 	// applied is the version of the table that apply has seen; run's alone.
 	applied uint64
 
@@ -110,6 +111,7 @@ func (m *member) run(ctx context.Context) {
 			all.Wait()
 			m.side.Wait()
 			m.shared.wait(2 * time.Second)
+			m.saying.wait(2 * time.Second)
 			for _, p := range m.peers {
 				p.client.Close()
 			}
@@ -341,7 +343,7 @@ func (m *member) announce(ctx context.Context) {
 	if !ok || self.State != nodes.Joining || !m.n.serving() {
 		return
 	}
-	m.shared.start(func() {
+	m.saying.start(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if _, err := m.keeper.Change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Member) }); err != nil {
