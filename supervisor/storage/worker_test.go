@@ -1,0 +1,94 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain is also the helper that a worker starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "as-helper" {
+		os.Exit(serve(os.Stdin, os.Stdout, func(line []byte) (any, error) {
+			switch s := string(line); {
+			case strings.Contains(s, "hang"):
+				select {} //nolint:staticcheck // that is what is tested
+			case strings.Contains(s, "fault"):
+				return nil, errors.New("no such luck")
+			case strings.Contains(s, "end"):
+				os.Exit(3)
+			}
+			return map[string]int{"pid": os.Getpid()}, nil
+		}))
+	}
+	os.Exit(m.Run())
+}
+
+func TestWorker(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := worker{command: []string{self, "as-helper"}}
+	defer w.close()
+	ask := func(q string, limit time.Duration) (int, error) {
+		var r struct{ PID int }
+		err := w.ask(context.Background(), limit, q, &r)
+		return r.PID, err
+	}
+	const plenty = time.Minute
+	first, err := ask("a", plenty)
+	if err != nil || first == 0 {
+		t.Fatalf("%d %v", first, err)
+	}
+	if again, err := ask("b", plenty); err != nil || again != first {
+		t.Errorf("another child for the second question: %d, %d, %v", first, again, err)
+	}
+	if _, err := ask("fault", plenty); err == nil || err.Error() != "no such luck" {
+		t.Errorf("a fault came as %v", err)
+	}
+	if _, err := ask("end", plenty); err == nil {
+		t.Error("a child that ended gave an answer")
+	}
+	if next, err := askUntil(t, func() (int, error) { return ask("c", plenty) }); err != nil || next == first {
+		t.Errorf("after the end of a child: %d %v", next, err)
+	}
+	if _, err := ask("hang", 50*time.Millisecond); !errors.Is(err, errHangs) {
+		t.Errorf("a child that hangs: %v", err)
+	}
+	if _, err := askUntil(t, func() (int, error) { return ask("d", plenty) }); err != nil {
+		t.Errorf("after a child that hung and was killed: %v", err)
+	}
+}
+
+// askUntil asks again while the last child is being reaped.
+func askUntil(t *testing.T, ask func() (int, error)) (n int, err error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		if n, err = ask(); err == nil {
+			return n, nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return n, err
+}
+
+func TestHelperRefusesNonsense(t *testing.T) {
+	for _, args := range [][]string{nil, {"x"}, {"lease"}, {"mirror", "{"}, {"clocks", "a"}, {"copy"}} {
+		if code := HelperMain(args, strings.NewReader("{}\n"), io.Discard, io.Discard); code == 0 {
+			t.Errorf("%v: exit 0", args)
+		}
+	}
+	var out strings.Builder // not on a volume: nothing is written there
+	dir := t.TempDir()
+	if code := HelperMain([]string{"lease", dir, "node1"}, strings.NewReader("{}\n"), &out, io.Discard); code != 0 || !strings.Contains(out.String(), "no volume is mounted") {
+		t.Errorf("%d %s", code, out.String())
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("written to a local directory: %v", left)
+	}
+}
