@@ -11,7 +11,7 @@ export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
 # Seconds for each fuzz target in `make fuzz-smoke`.
 FUZZTIME    ?= 3s
 # Packages with goroutines of their own, tested with the race detector.
-RACE        ?= ./supervisor/... ./lbproxy/... ./master/...
+RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/...
 
 .PHONY: help
 help: ## list the targets
@@ -28,7 +28,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: lint unit race fuzz-smoke e2e ## everything CI runs
+test: lint unit race fuzz-smoke e2e e2e-storage ## everything CI runs
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, shell syntax
@@ -59,6 +59,14 @@ e2e: build deps-salt ## real minions of three Salt releases against a real node
 .PHONY: e2e-mixed
 e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds (by hand, half an hour)
 	$(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 1 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/
+
+.PHONY: e2e-storage
+e2e-storage: build ## the shared volume on three pretend machines with real glusterds (as root)
+	$(GO) test -tags e2e -count=1 -timeout 10m -run '^TestVolume' ./test/storage/
+
+.PHONY: e2e-storage-long
+e2e-storage-long: build ## the same: replace, remove, interrupt every step, fill disks, move a directory to a volume (by hand, half an hour)
+	$(GO) test -tags e2e -count=1 -timeout 60m -run '^TestLong' -v ./test/storage/
 
 .PHONY: test-peer
 test-peer: build ## Salt's own integration tests (PEER_SUITE=harness, as root; PEER_ARGS=options)

@@ -141,6 +141,7 @@ var texts = [...]struct {
 	{"is not part of cluster", Done},
 	{"already started", Done},
 	{"is not in the started state", Done},
+	{"has been successful", Done}, // granular-entry-heal says so with opRet -1
 	{"only volumes of replicate", NotReplica},
 	{"is not of type replicate", NotReplica},
 	{"does not exist", NoVolume},
