@@ -26,7 +26,7 @@ appliance runs it when the table of nodes changes. It changes no rule.`,
 			d := settings.Default(hostname())
 			s = &d
 		}
-		k, err := nodes.OpenKeeper(s.DataDir, "")
+		k, err := nodes.OpenKeeper(s.NodeDir(), "")
 		if err != nil {
 			return err
 		}

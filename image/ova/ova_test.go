@@ -76,7 +76,7 @@ func TestDescriptor(t *testing.T) {
 		t.Errorf("%v %s", err, b)
 	}
 	for _, p := range Properties {
-		if (p.Key == "secret" || p.Key == "join" || p.Key == "user_data") != p.Secret {
+		if (p.Key == "saltern.secret" || p.Key == "saltern.join" || p.Key == "saltern.answers") != p.Secret {
 			t.Errorf("%s: secret %v", p.Key, p.Secret)
 		}
 	}

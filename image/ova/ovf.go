@@ -9,29 +9,30 @@ import (
 )
 
 // Property is one question that VMware asks when the archive is deployed. The
-// guest finds the answers in guestinfo.ovfEnv.
+// guest finds the answers in guestinfo.ovfEnv, see supervisor/userdata.
 type Property struct {
 	Key, Label, Description string
 	Secret                  bool
 }
 
 // Properties are the answers of the set-up that make sense before the first
-// boot. Their keys are those of an answers file.
+// boot. Their keys are those of an answers file after "saltern.".
 var Properties = []Property{
-	{"mode", "Form or join", "form: the first node of a new cluster. join: a node of a cluster that exists. Empty: the console asks.", false},
-	{"cluster_id", "Cluster", "Name of the cluster.", false},
-	{"node", "Node", "Name of this machine; empty: its host name.", false},
-	{"join", "Join string", "For joining: what `applianced join-string` prints on a node. Stands for peers and secret.", true},
-	{"peers", "Peers", "For joining: addresses of nodes, with commas.", false},
-	{"secret", "Secret", "For joining with peers: the cluster's secret.", true},
-	{"virtual_address", "Virtual address", "An address that moves between the nodes; empty: none.", false},
-	{"network.address", "Address", "This machine's address with prefix length, as 192.0.2.11/24; empty: DHCP.", false},
-	{"network.gateway", "Gateway", "Router, for an address of its own.", false},
-	{"network.dns", "Name servers", "Addresses, with commas.", false},
-	{"network.ntp", "Time servers", "Names or addresses, with commas; empty: Debian's pool.", false},
-	{"admin.ssh_keys", "SSH keys", "Public keys of the account admin, with commas.", false},
-	{"data_disk", "Data disk", "Block device for the shared volume, as /dev/sdb; empty: the system's disk.", false},
-	{"user_data", "User data", "A whole answers file in base64; stands for all others.", true},
+	{"saltern.mode", "Form or join", "form: the first node of a new cluster. join: a node of a cluster that exists. Empty: the console asks.", false},
+	{"saltern.cluster_id", "Cluster", "Name of the cluster.", false},
+	{"saltern.node", "Node", "Name of this machine; empty: its host name.", false},
+	{"saltern.join", "Join string", "For joining: what a node of the cluster shows as its join string. Stands for peers and secret.", true},
+	{"saltern.peers", "Peers", "For joining: addresses of nodes, with commas.", false},
+	{"saltern.secret", "Secret", "For joining with peers: the cluster's secret.", true},
+	{"saltern.virtual_address", "Virtual address", "An address that moves between the nodes; empty: none.", false},
+	{"saltern.network.method", "Network", "dhcp or static; empty: DHCP.", false},
+	{"saltern.network.address", "Address", "For static: this machine's address with prefix length, as 192.0.2.11/24.", false},
+	{"saltern.network.gateway", "Gateway", "For static: the router.", false},
+	{"saltern.network.dns", "Name servers", "Addresses, with commas.", false},
+	{"saltern.network.ntp", "Time servers", "Names or addresses, with commas; empty: Debian's pool.", false},
+	{"saltern.admin.ssh_keys", "SSH keys", "Public keys of the account admin, with commas.", false},
+	{"saltern.data_disk", "Data disk", "Block device for the shared volume, as /dev/sdb; empty: the system's disk.", false},
+	{"saltern.answers", "All answers", "A whole answers file, plain or in base64; stands for all others.", true},
 }
 
 // machine is what the template needs.

@@ -28,6 +28,8 @@ type Flavour struct {
 	Name string `yaml:"-"`
 	// Package is the Debian package that depends on the newest kernel.
 	Package string `yaml:"package"`
+	// More are packages that only machines of this kind need.
+	More []string `yaml:"more"`
 	// Exclude are folders below /lib/modules/VERSION that are left out.
 	Exclude []string `yaml:"exclude"`
 }
@@ -85,6 +87,11 @@ func Flavours() (map[string]Flavour, error) {
 	for name, f := range m {
 		if !packageName.MatchString(f.Package) {
 			return nil, fmt.Errorf("flavours.yaml: %s: package %q", name, f.Package)
+		}
+		for _, p := range f.More {
+			if !packageName.MatchString(p) {
+				return nil, fmt.Errorf("flavours.yaml: %s: package %q", name, p)
+			}
 		}
 		f.Name = name
 		m[name] = f

@@ -38,7 +38,7 @@ func (b *builder) store() (dir string, list []string, flavours map[string]profil
 	}
 	var kernels []string
 	for _, f := range flavours {
-		kernels = append(kernels, f.Name+"="+f.Package)
+		kernels = append(kernels, f.Name+"="+f.Package+" "+strings.Join(f.More, " "))
 	}
 	sort.Strings(kernels)
 	recipe := strings.Join([]string{strings.Join(list, ","), strings.Join(b.sources(), "\n"), strings.Join(leftOut, "\n"), strings.Join(kernels, ","),
@@ -89,7 +89,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 		if err := os.MkdirAll(filepath.Join(debs, "partial"), 0o755); err != nil {
 			return err
 		}
-		args = append(args, "--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package)
+		args = append(args, "--customize-hook=APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get -q -y --download-only -o Dir::Cache::archives='"+debs+"' -o APT::Sandbox::User=root install "+f.Package+" "+strings.Join(f.More, " "))
 	}
 	args = append(args, profile.Suite, filepath.Join(part, "base.tar"))
 	if err := b.run(ctx, "mmdebstrap", append(args, b.sources()...)...); err != nil {

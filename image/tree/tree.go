@@ -218,7 +218,7 @@ func (b *builder) programs(context.Context) error {
 
 // masked units are never started: others do their work here, or nobody should.
 var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer", "apt-daily-upgrade.timer",
-	"dpkg-db-backup.timer", "glustereventsd.service", "debug-shell.service", "ctrl-alt-del.target"}
+	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
 
 // units turns on exactly what the preset names, whatever the packages chose.
 func (b *builder) units(ctx context.Context) error {
