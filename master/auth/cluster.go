@@ -1,5 +1,7 @@
 package auth
 
+import "bytes"
+
 // SetClusterSeed takes the seed of session keys (hexadecimal) that the
 // cluster uses from now on. Minions that signed in before must do so again;
 // there is no time in which both are good, since a seed is replaced when
@@ -10,9 +12,13 @@ func (s *Secrets) SetClusterSeed(text string) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	changed := !bytes.Equal(s.seed, seed)
 	s.seed = seed
 	s.seedGen.Add(1) // after the seed, see openSession
+	s.mu.Unlock()
+	if changed && s.files != nil {
+		return s.files.clear()
+	}
 	return nil
 }
 

@@ -125,6 +125,21 @@ func (f *sessionFiles) forget(id string) error {
 	return nil
 }
 
+// clear removes all keys, since somebody knows them who must not any more. A
+// minion that got another one meanwhile only signs in once more.
+func (f *sessionFiles) clear() error {
+	names, err := os.ReadDir(f.dir)
+	if err != nil {
+		return fmt.Errorf("removing the session keys: %w", err)
+	}
+	for _, n := range names {
+		if n.Type().IsRegular() {
+			err = errors.Join(err, f.forget(n.Name()))
+		}
+	}
+	return err
+}
+
 // newSession is the session key that a minion is told when it signs in.
 func (s *Secrets) newSession(id, pem string) (crypt.Key, error) {
 	if s.files != nil {

@@ -75,6 +75,17 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 || strings.HasPrefix(names[0].Name(), ".") {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
+	// A removed master knew all of them.
+	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32)))
+	o.signIn(t, a)
+	must(t, a.secrets.SetClusterSeed(strings.Repeat("ab", 32))) // the same
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		t.Errorf("a session key is missing: %v, %v", names, err)
+	}
 	// A file that others may read is no secret.
 	must(t, os.Chmod(filepath.Join(dir, "other"), 0o644))
 	touch("other")
