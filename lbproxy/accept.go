@@ -104,7 +104,7 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 		return
 	}
 	fe.sessions.Add(1)
-	s := &session{fe: fe, client: from, peer: from.Addr(), start: l.now, fd: [2]int32{int32(fd), -1}, altFD: -1}
+	s := &session{fe: fe, client: pack(from), peer: pack(from), start: l.now, fd: [2]int32{int32(fd), -1}, altFD: -1}
 	to := l.p.emptiest(l)
 	if to == l {
 		l.begin(s)

@@ -8,7 +8,7 @@ func (l *loop) begin(s *session) {
 		return
 	}
 	cfg := &l.p.cfg.Connect
-	if len(s.fe.cfg.ProxyFrom) > 0 && contains(s.fe.cfg.ProxyFrom, s.peer) {
+	if len(s.fe.cfg.ProxyFrom) > 0 && contains(s.fe.cfg.ProxyFrom, s.peer.addr()) {
 		s.state = stateHeader
 		l.later(&l.limits, s, int64(cfg.Header))
 		return
@@ -209,9 +209,7 @@ func (l *loop) connected(s *session, side int8) {
 		s.half[0].track.state = trackLost // nobody asks about minions' PONGs
 	}
 	if s.m.be.proxyV2 {
-		h := &s.half[0]
-		h.pend = appendProxy(make([]byte, 0, 64), s.client, localAddr(int(s.fd[0])))
-		l.pending += int64(len(h.pend))
+		l.hold(&s.half[0], appendProxy(make([]byte, 0, 64), s.client.addrPort(), localAddr(int(s.fd[0]))))
 	}
 	l.p.sessionLog.opened(s, l)
 	l.move(s)
@@ -220,22 +218,24 @@ func (l *loop) connected(s *session, side int8) {
 // readHeader collects a PROXY v2 header without taking a byte behind it.
 func (l *loop) readHeader(s *session) {
 	if s.hdr == nil {
-		s.hdr = make([]byte, 0, proxyFixed)
+		b := make([]byte, 0, proxyFixed)
+		s.hdr = &b
 	}
+	hdr := s.hdr
 	for {
 		want := proxyFixed
-		if len(s.hdr) >= proxyFixed {
-			n, err := proxyBodyLen(s.hdr)
+		if len(*hdr) >= proxyFixed {
+			n, err := proxyBodyLen(*hdr)
 			if err != nil {
 				l.close(s, endHeader)
 				return
 			}
 			want += n
 		}
-		if len(s.hdr) == want {
+		if len(*hdr) == want {
 			break
 		}
-		n, e := l.k.recv(int(s.fd[0]), l.buf[:want-len(s.hdr)], 0)
+		n, e := l.k.recv(int(s.fd[0]), l.buf[:want-len(*hdr)], 0)
 		switch {
 		case e == unix.EINTR:
 			continue
@@ -245,16 +245,16 @@ func (l *loop) readHeader(s *session) {
 			l.close(s, endHeader)
 			return
 		}
-		s.hdr = append(s.hdr, l.buf[:n]...)
+		*hdr = append(*hdr, l.buf[:n]...)
 	}
-	ap, err := parseProxy(s.hdr)
+	ap, err := parseProxy(*hdr)
 	if err != nil {
 		l.close(s, endHeader)
 		return
 	}
 	s.hdr = nil
 	if ap.IsValid() {
-		s.client = ap
+		s.client = pack(ap)
 		if !s.fe.admits(ap.Addr()) {
 			l.close(s, endHeader)
 			return

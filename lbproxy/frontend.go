@@ -48,7 +48,9 @@ func (f *frontend) admits(a netip.Addr) bool {
 func (f *frontend) closed(s *session) {
 	f.sessions.Add(-1)
 	f.ended[s.why].Add(1)
-	f.sources.done(s.peer)
+	if f.sources != nil {
+		f.sources.done(s.peer.addr())
+	}
 }
 
 // add gives a member a free place; false when all are taken.

@@ -19,7 +19,7 @@ func (l *loop) pump(s *session, d int) bool {
 	}
 	src, dst := int(s.fd[d]), int(s.fd[1-d])
 	for moved := 0; moved < turnBytes; {
-		if len(h.pend) > 0 || (h.pipe != nil && h.pipe.n > 0) {
+		if h.waiting() {
 			if !h.writable || !l.flush(s, h, d, dst) {
 				return false
 			}
@@ -49,11 +49,12 @@ func (l *loop) pump(s *session, d int) bool {
 			h.slow = false // it keeps up again
 		}
 		if moved >= spliceAfter && !h.splicing && !h.slow && h.readable && h.track.unseen() >= spliceLeast {
-			h.pipe = l.pipes.get()
-			h.splicing = h.pipe != nil
+			if p := l.pipes.get(); p != nil {
+				h.store, h.splicing = &store{pipe: p}, true
+			}
 		}
 	}
-	if h.eof && len(h.pend) == 0 && (h.pipe == nil || h.pipe.n == 0) {
+	if h.eof && !h.waiting() {
 		l.finish(s, d)
 		return false
 	}
@@ -94,10 +95,7 @@ func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
 // direction holds is still delivered, then the session closes.
 func (l *loop) abandon(s *session, d int) {
 	h := &s.half[d]
-	l.pending -= int64(len(h.pend))
-	h.pend = nil
-	l.pipes.put(h.pipe)
-	h.pipe, h.splicing = nil, false
+	l.drop(h)
 	h.eof, h.shut, h.readable = true, true, false
 	s.broken = true
 	if s.half[1-d].shut {
@@ -112,8 +110,7 @@ func (l *loop) finish(s *session, d int) {
 		return
 	}
 	h.shut = true
-	l.pipes.put(h.pipe)
-	h.pipe, h.splicing = nil, false
+	l.drop(h)
 	if s.half[1-d].shut {
 		l.close(s, s.why)
 		return
@@ -145,11 +142,12 @@ func (h *half) full(now int64) {
 
 // flush writes what is held; false when the destination is full or gone.
 func (l *loop) flush(s *session, h *half, d, dst int) bool {
-	for len(h.pend) > 0 {
-		n, e := l.k.send(dst, h.pend)
+	st := h.store
+	for len(st.pend) > 0 {
+		n, e := l.k.send(dst, st.pend)
 		switch e {
 		case 0:
-			h.pend = h.pend[n:]
+			st.pend = st.pend[n:]
 			l.pending -= int64(n)
 			h.stuck = 0
 		case unix.EINTR:
@@ -161,9 +159,9 @@ func (l *loop) flush(s *session, h *half, d, dst int) bool {
 			return false
 		}
 	}
-	h.pend = nil
-	for h.pipe != nil && h.pipe.n > 0 {
-		n, e := l.k.splice(h.pipe.r, dst, h.pipe.n)
+	st.pend = nil
+	for st.piped() {
+		n, e := l.k.splice(st.pipe.r, dst, st.pipe.n)
 		switch {
 		case e == unix.EINTR:
 		case e == unix.EAGAIN:
@@ -173,9 +171,12 @@ func (l *loop) flush(s *session, h *half, d, dst int) bool {
 			l.sendFailed(s, d)
 			return false
 		default:
-			h.pipe.n -= n
+			st.pipe.n -= n
 			h.stuck = 0
 		}
+	}
+	if st.pipe == nil {
+		h.store = nil
 	}
 	return true
 }
@@ -208,8 +209,7 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 		case unix.EAGAIN:
 			h.full(l.now)
 			h.slow = true
-			h.pend = append([]byte(nil), b...)
-			l.pending += int64(len(b))
+			l.hold(h, append([]byte(nil), b...))
 			return n
 		default:
 			l.sendFailed(s, d)
@@ -268,31 +268,26 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 func (l *loop) spliceIn(s *session, h *half, d, src int) int {
 	want := min(uint64(pipeSize), h.track.unseen())
 	if want == 0 {
-		l.unsplice(h) // a frame's head comes next and must be read
+		l.drop(h) // a frame's head comes next and must be read
 		return 0
 	}
-	n, e := l.k.splice(src, h.pipe.w, int(want))
+	n, e := l.k.splice(src, h.store.pipe.w, int(want))
 	switch {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
 		h.readable = false
-		l.unsplice(h)
+		l.drop(h)
 		return 0
 	case e == unix.EINVAL:
-		l.unsplice(h) // not for this socket; copy
+		l.drop(h) // not for this socket; copy
 		return 0
 	case e != 0 || n == 0:
-		l.unsplice(h)
+		l.drop(h)
 		l.sourceEnd(s, h, d, e)
 		return 0
 	}
-	h.pipe.n = n
+	h.store.pipe.n = n
 	l.took(s, h, d, nil, n)
 	return n
-}
-
-func (l *loop) unsplice(h *half) {
-	l.pipes.put(h.pipe)
-	h.pipe, h.splicing = nil, false
 }

@@ -49,8 +49,7 @@ func (e ending) String() string { return endingNames[e] }
 // half is one direction of a session: up (0) from client to backend, down (1)
 // the other way.
 type half struct {
-	pend  []byte // read and not yet written
-	pipe  *pipe
+	store *store // nil unless bytes wait here or move through a pipe
 	bytes uint64
 	last  int64 // clock of the last byte read
 	stuck int64 // clock since when the destination takes nothing, 0 if it does
@@ -65,19 +64,62 @@ type half struct {
 	splicing bool
 }
 
-// session is one proxied connection, owned by one loop. About 450 bytes, no
+// store is what a half has only while it needs it: most sessions are idle, and
+// there may be tens of thousands.
+type store struct {
+	pend []byte // read and not yet written
+	pipe *pipe
+}
+
+// waiting says that bytes wait here for the destination.
+func (h *half) waiting() bool {
+	return h.store != nil && (len(h.store.pend) > 0 || h.store.piped())
+}
+
+func (t *store) piped() bool { return t.pipe != nil && t.pipe.n > 0 }
+
+// hold keeps bytes until the destination takes them; they are the half's now.
+func (l *loop) hold(h *half, b []byte) {
+	h.store = &store{pend: b}
+	l.pending += int64(len(b))
+}
+
+// drop gives up what the half holds.
+func (l *loop) drop(h *half) {
+	h.splicing = false
+	if h.store == nil {
+		return
+	}
+	l.pending -= int64(len(h.store.pend))
+	l.pipes.put(h.store.pipe)
+	h.store = nil
+}
+
+// endpoint is an address and a port in little space.
+type endpoint struct {
+	ip   [16]byte
+	port uint16
+}
+
+func pack(ap netip.AddrPort) endpoint { return endpoint{ap.Addr().As16(), ap.Port()} }
+
+func (e endpoint) addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
+
+func (e endpoint) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr(), e.port) }
+
+// session is one proxied connection, owned by one loop: 240 bytes, no
 // goroutine, no buffer.
 type session struct {
 	fe     *frontend
 	m      *member // the backend, or the first dial
 	alt    *member // a hedged second dial
-	hdr    []byte  // PROXY header so far
+	hdr    *[]byte // PROXY header so far
 	half   [2]half
-	client netip.AddrPort // as told by a PROXY header, if there is one
-	peer   netip.Addr     // who connected; the limits count it
-	tried  uint64         // members dialled
-	start  int64          // clock when accepted
-	opened int64          // clock when connected
+	tried  uint64   // members dialled
+	start  int64    // clock when accepted
+	opened int64    // clock when connected
+	client endpoint // as told by a PROXY header, if there is one
+	peer   endpoint // who connected; the limits count it
 
 	fd     [2]int32 // client, backend (-1)
 	altFD  int32
@@ -191,7 +233,7 @@ func (s *session) outstanding() bool {
 
 // held says that bytes wait, here or in the kernel, for the destination.
 func (h *half) held() bool {
-	return len(h.pend) > 0 || h.slow || h.stuck != 0 || (h.pipe != nil && h.pipe.n > 0)
+	return h.waiting() || h.slow || h.stuck != 0
 }
 
 // still says whether the session may be cut without breaking anything: no
@@ -237,11 +279,7 @@ func (l *loop) close(s *session, why ending) {
 	}
 	s.state = stateClosed
 	for d := range s.half {
-		h := &s.half[d]
-		l.pending -= int64(len(h.pend))
-		h.pend = nil
-		l.pipes.put(h.pipe)
-		h.pipe = nil
+		l.drop(&s.half[d])
 	}
 	l.slots[s.slot].s = nil
 	l.free = append(l.free, s.slot)
@@ -254,6 +292,7 @@ func (l *loop) close(s *session, why ending) {
 	}
 	s.fe.closed(s)
 	l.p.sessionLog.closed(s, l, was)
+	s.tellCut()
 	// Last, so that whoever sees the connection end finds it counted.
 	for _, fd := range [3]int32{s.fd[0], s.fd[1], s.altFD} {
 		if fd >= 0 {

@@ -89,14 +89,14 @@ func (g *sessionLog) opened(s *session, l *loop) {
 	if s.fe.mode != Publish || !g.publish {
 		return
 	}
-	g.put(&logRecord{at: l.now, client: s.client, fe: s.fe.cfg.Name, backend: s.m.be.name, kind: recordOpen, connect: s.opened - s.start})
+	g.put(&logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, backend: s.m.be.name, kind: recordOpen, connect: s.opened - s.start})
 }
 
 func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
 	if !g.wanted(s.fe.mode) {
 		return
 	}
-	r := logRecord{at: l.now, client: s.client, fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
+	r := logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
 		up: s.half[0].bytes, down: s.half[1].bytes, connect: -1, total: l.now - s.start}
 	if s.m != nil && was == stateOpen {
 		r.backend, r.connect = s.m.be.name, s.opened-s.start

@@ -29,7 +29,7 @@ func (l *loop) check(s *session) {
 	f := &s.fe.cfg
 	over := func(since int64, limit time.Duration) bool { return limit > 0 && l.now-since >= int64(limit) }
 	for d := range s.half {
-		if h := &s.half[d]; h.stuck != 0 && over(max(h.stuck, 1), f.Stall) && (len(h.pend) > 0 || h.slow || h.pipe != nil) {
+		if h := &s.half[d]; h.stuck != 0 && over(max(h.stuck, 1), f.Stall) && (h.store != nil || h.slow) {
 			l.close(s, endStall)
 			return
 		}
