@@ -104,6 +104,11 @@ func (c *Controller) Probe(ctx context.Context, m Member) error {
 	return c.client.Change(ctx, "peer", "probe", m.Name)
 }
 
+// StartHeal has the self-heal daemons look now for what is to be healed.
+func (c *Controller) StartHeal(ctx context.Context, volume string) error {
+	return c.client.Change(ctx, "volume", "heal", volume)
+}
+
 // HealEntries lists what is to be healed on each brick.
 func (c *Controller) HealEntries(ctx context.Context, volume string) ([]cli.Heal, error) {
 	return c.client.HealEntries(ctx, volume)

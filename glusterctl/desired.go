@@ -220,10 +220,17 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		"server.keepalive-interval":     sec(d.Timers.KeepaliveInterval),
 		"server.keepalive-count":        strconv.Itoa(d.Timers.KeepaliveCount),
 		"storage.health-check-interval": "10",
-		"diagnostics.client-log-level":  "WARNING",
-		"cluster.quorum-type":           "auto",
-		"cluster.server-quorum-type":    "none",
-		"auth.allow":                    strings.Join(allow, ","),
+		// Requests that were on their way to a brick when its node vanished are
+		// sometimes never answered by the client (seen with 10.3: two of three
+		// bricks had answered a statfs, the third was gone, the call hung). Only this
+		// timeout ends them; its default is half an hour.
+		"network.frame-timeout": "30",
+		// How often the self-heal daemon looks by itself; its default is 10 minutes.
+		"cluster.heal-timeout":         "60",
+		"diagnostics.client-log-level": "WARNING",
+		"cluster.quorum-type":          "auto",
+		"cluster.server-quorum-type":   "none",
+		"auth.allow":                   strings.Join(allow, ","),
 	}
 	if poolSize >= 3 {
 		o["cluster.server-quorum-type"] = "server"

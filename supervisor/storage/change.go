@@ -22,7 +22,7 @@ const (
 	fullEvery   = 30 * time.Second // needs the lock of the pool
 	changeEvery = 5 * time.Second
 	afterFault  = 10 * time.Second
-	stuckEvery  = time.Minute
+	stuckEvery  = 20 * time.Second
 )
 
 // keepLooking observes until ctx ends: often what is cheap, now and then, and
@@ -131,6 +131,12 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	}
 	if !due || o.Heal == nil {
 		return
+	}
+	q := o.Quorum()
+	if held, _ := m.lease.held(); held && q.Known && q.Up == q.Bricks {
+		// The daemons look by themselves when a brick comes up, and every minute,
+		// and sometimes miss what was written just then.
+		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // refused while one of them is missing
 	}
 	list, err := m.ctl.HealEntries(ctx, m.cfg.Volume)
 	if err != nil {

@@ -106,7 +106,7 @@ func New(cfg Config) *Manager {
 		m.mounter.Attach = attachUnit
 	}
 	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: "nodes/" + cfg.Self + "/probe", Timeout: m.timers.ProbeTimeout()}
-	m.keeper = &mount.Keeper{Probe: prober.Probe, Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 3 * time.Second, Healthy: m.healthy}
+	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 3 * time.Second, Healthy: m.healthy}
 	m.daemon = &daemon{runner: cli.Exec{}, bricks: cfg.Bricks}
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
@@ -234,6 +234,25 @@ func (m *Manager) healthy() bool {
 	}
 	q := m.obs.Quorum()
 	return !q.Known || q.Spare >= 0
+}
+
+// hangLimit is for how long a call on the volume may hang while others are
+// answered: longer than the volume's own limit for requests that nobody
+// answers (network.frame-timeout, 30 s, looked at every 10 s).
+const hangLimit = 60 * time.Second
+
+// probe looks at the mount. A mount that answers a new call and holds an older
+// one for ever counts as hung too, and is made again.
+func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
+	return func(ctx context.Context) mount.Health {
+		h := p.Probe(ctx)
+		for _, w := range []*worker{&m.lease.child, &m.mirror.child, &m.clocks} {
+			if d := w.hangsFor(); h.State == mount.OK && d > hangLimit {
+				h.State, h.Text = mount.Hung, fmt.Sprintf("it answers new calls, and one of %s ago has not come back", d.Round(time.Second))
+			}
+		}
+		return h
+	}
 }
 
 // mountWorks tells whether the newest look at the mount was good. The keeper

@@ -24,6 +24,26 @@ type worker struct {
 	mu   sync.Mutex // one question at a time
 	live *liveChild
 	gone chan struct{} // of a child given up: closed when it is reaped; nil: none
+
+	stuckMu sync.Mutex
+	stuck   time.Time // since when a child that was given up has not gone away; zero: none
+}
+
+// hangsFor tells for how long a child that was killed has not gone away: it is
+// inside a call on the volume that does not end.
+func (w *worker) hangsFor() time.Duration {
+	w.stuckMu.Lock()
+	defer w.stuckMu.Unlock()
+	if w.stuck.IsZero() {
+		return 0
+	}
+	return time.Since(w.stuck)
+}
+
+func (w *worker) setStuck(t time.Time) {
+	w.stuckMu.Lock()
+	defer w.stuckMu.Unlock()
+	w.stuck = t
 }
 
 type liveChild struct {
@@ -107,6 +127,11 @@ func (w *worker) drop() {
 	_ = w.live.in.Close()
 	w.gone = w.live.done
 	w.live = nil
+	w.setStuck(time.Now())
+	go func(done <-chan struct{}) { // ends with the child
+		<-done
+		w.setStuck(time.Time{})
+	}(w.gone)
 }
 
 // close ends the child. It waits a little, but not for one that hangs.
