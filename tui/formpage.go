@@ -21,6 +21,10 @@ type formPage struct {
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	when   func(w *Wizard) bool // nil: always
 	check  func(d *draft) []setup.Fault
+	// places says at which field of this page a fault of another one is shown.
+	places map[string]string
+	// passes names faults that a later page asks about.
+	passes func(w *Wizard, field string) bool
 
 	form   *huh.Form
 	own    []string // the fields on the page, in their order
@@ -137,8 +141,11 @@ func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
 func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
 	p.faults = map[string]string{}
 	for _, f := range faults {
+		if p.passes != nil && p.passes(w, f.Field) {
+			continue
+		}
 		for _, name := range p.own {
-			if p.faults[name] == "" && about(f.Field, name) {
+			if p.faults[name] == "" && (about(f.Field, name) || p.places[f.Field] == name) {
 				p.faults[name] = f.Message
 				break
 			}

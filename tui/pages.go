@@ -26,11 +26,12 @@ func pages() []page {
 			intro: "How you get in later: with an SSH key, with a password for the account admin, or both."},
 		&formPage{name: "Cluster", fields: formFields, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
-		&formPage{name: "Join string", fields: joinStringFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
+		&formPage{name: "Join string", fields: joinStringFields, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
 		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
-		&formPage{name: "Storage", fields: storageFields,
-			intro: "Keys, files and pillars of the cluster are kept on every node, best on a disk of their own."},
-		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded},
+		&formPage{name: "Storage", fields: storageFields, places: map[string]string{"storage.kind": "data_disk"},
+			passes: func(w *Wizard, field string) bool { return field == "data_disk" && eraseNeeded(w) },
+			intro:  "Keys, files and pillars of the cluster are kept on every node, best on a disk of their own."},
+		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded, places: map[string]string{"data_disk": "erase_data_disk"}},
 		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir }},
 		&formPage{name: "Virtual address", fields: virtualFields,
 			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
@@ -110,7 +111,7 @@ func (w *Wizard) defaultAddress() string {
 }
 
 func formFields(w *Wizard, f *fieldMaker) []huh.Field {
-	first := f.input("cluster_id", "Name of the cluster", "letters, digits, dots and dashes, for example prod-eu", &w.draft.cluster)
+	first := f.input("cluster_id", "Name of the cluster", "letters, digits, dots and dashes, for example prod-eu; empty: saltern", &w.draft.cluster)
 	return append(append([]huh.Field{first}, w.nodeFields(f)...),
 		f.secret("secret", "Secret of the cluster", "empty: a good one is made and shown once, at the end", &w.draft.secret))
 }
@@ -127,7 +128,7 @@ func joinStringFields(w *Wizard, f *fieldMaker) []huh.Field {
 
 func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
-		f.input("cluster_id", "Name of the cluster", "as it was given on its first node", &w.draft.cluster),
+		f.input("cluster_id", "Name of the cluster", "as it was given on its first node; empty: whatever it is called", &w.draft.cluster),
 		f.input("peers", "Nodes of the cluster", "addresses or names, separated by commas; one is enough", &w.draft.peers),
 		f.secret("secret", "Secret of the cluster", "not shown while you type", &w.draft.secret),
 	}
@@ -142,7 +143,11 @@ func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
 		}
 		options = append(options, huh.NewOption(clip(strings.TrimSpace(line), 72), d.Path))
 	}
-	options = append(options, huh.NewOption("the system disk (for trials and small clusters)", systemDisk),
+	system := "the system disk (for trials and small clusters)"
+	if !w.facts.Volume && forming(w) {
+		system = "the system disk of this machine alone: no other node can join"
+	}
+	options = append(options, huh.NewOption(system, systemDisk),
 		huh.NewOption("a directory that all nodes share already, for example by NFS", sharedDir))
 	return []huh.Field{f.choice("data_disk", "Where", "", &w.draft.storage, options...)}
 }

@@ -100,7 +100,11 @@ func summary(a setup.Answers, d *draft) [][2]string {
 	}
 	row("Name of this node", a.Node)
 	row("Address for peers", a.Address)
-	row("Addresses for minions", strings.Join(a.Front, ", "))
+	if front := strings.Join(a.Front, ", "); strings.Contains(front, "0.0.0.0") {
+		row("Addresses for minions", "all of this machine")
+	} else {
+		row("Addresses for minions", front)
+	}
 	row("Virtual address", a.Virtual)
 	switch {
 	case a.DataDisk != "" && a.EraseDisk:

@@ -3,8 +3,6 @@ package tui
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,7 +30,7 @@ type scripted struct {
 
 func newScripted() *scripted {
 	return &scripted{
-		facts: setup.Facts{Hostname: "sca-1", Version: "1.0.0", Managed: true,
+		facts: setup.Facts{Hostname: "sca-1", Version: "1.0.0", Managed: true, Volume: true,
 			Interfaces: []setup.Interface{
 				{Name: "ens3", MAC: "52:54:00:12:34:56", Up: true, Addresses: []string{"10.0.0.11/24"}, Default: true, MTU: 1500},
 				{Name: "ens4", MAC: "52:54:00:12:34:57", Addresses: []string{}},
@@ -83,28 +81,13 @@ func (s *scripted) SetupFacts(context.Context) (setup.Facts, error) {
 	return s.facts, s.err
 }
 
-// SetupValidate refuses what contains "bad", field by field.
+// SetupValidate is the real one.
 func (s *scripted) SetupValidate(_ context.Context, a setup.Answers) (setup.Validation, error) {
 	defer s.lock()()
-	v := setup.Validation{Answers: a, Faults: []setup.Fault{}}
-	for field, value := range map[string]string{"cluster_id": a.Cluster, "node": a.Node, "address": a.Address, "virtual_address": a.Virtual,
-		"network.address": a.Network.Address, "network.gateway": a.Network.Gateway, "network.dns[0]": strings.Join(a.Network.DNS, " "),
-		"admin.ssh_keys[0]": strings.Join(a.Admin.SSHKeys, " "), "admin.password": a.Admin.Password, "peers[0]": strings.Join(a.Peers, " "),
-		"secret": a.Secret, "join": a.JoinString, "storage.path": a.Storage.Path} {
-		if strings.Contains(value, "bad") {
-			v.Faults = append(v.Faults, setup.Fault{Field: field, Message: "the message of " + field})
-		}
+	if s.err != nil {
+		return setup.Validation{}, s.err
 	}
-	if a.Mode == setup.Form && a.Cluster == "" {
-		v.Faults = append(v.Faults, setup.Fault{Field: "cluster_id", Message: "a name is needed"})
-	}
-	if a.DataDisk == "/dev/vdc" && !a.EraseDisk {
-		v.Faults = append(v.Faults, setup.Fault{Field: "erase_data_disk", Message: "the disk is not empty"})
-	}
-	if _, err := netip.ParseAddr(a.Address); a.Address == "" || err != nil {
-		v.Answers.Address = "10.0.0.11"
-	}
-	return v, s.err
+	return setup.Validate(a, s.facts, setup.Base{DataDir: "/var/lib/saltern", RuntimeDir: "/run/saltern"}), nil
 }
 
 func (s *scripted) SetupPreflight(context.Context, setup.Answers) ([]setup.Check, error) {

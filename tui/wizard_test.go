@@ -24,6 +24,9 @@ func inBubble(t *testing.T, s *scripted, do func(p *pump)) {
 	})
 }
 
+// join is a join string of the right form.
+var join = setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: "not-shown-secret-of-it", Peers: []string{"10.0.0.12"}}.String()
+
 const someKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 ops@example"
 
 // TestFormPages walks the way of a first node, with a fixed address, and
@@ -88,30 +91,30 @@ func TestJoinPages(t *testing.T) {
 		p.keys("="+someKey, "enter", "enter", "enter")
 		p.golden("20-join-how")
 		p.keys("enter", "enter", "enter")
-		p.keys("=sca1.abc.def@10.0.0.11")
+		p.keys("=" + join)
 		p.golden("21-join-string")
-		if strings.Contains(p.screen(), "abc") {
+		if strings.Contains(p.screen(), "not-shown") {
 			t.Error("the join string is shown")
 		}
 		p.keys("esc", "down", "enter", "enter", "enter")
 		p.golden("22-join-peers")
-		p.keys("=prod-eu", "enter", "=10.0.0.11,10.0.0.12", "enter", "=geheim", "enter")
+		p.keys("=prod-eu", "enter", "=10.0.0.12,10.0.0.13", "enter", "=geheimer-als-geheim", "enter")
 		p.has("Storage")
 		p.keys("down", "enter")
 		p.golden("23-erase")
 		p.keys("enter")
-		p.has("! the disk is not empty")
+		p.has("! /dev/vdc is not empty")
 		p.keys("esc", "down", "down", "enter")
 		p.golden("24-shared")
 		p.keys("=/srv/nfs", "enter", "enter", "enter")
 		p.golden("25-review-join")
-		if strings.Contains(p.screen(), "geheim") {
+		if strings.Contains(p.screen(), "geheimer") {
 			t.Error("the secret is shown")
 		}
 		p.keys("enter")
 		p.wait(3 * time.Second)
 	})
-	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "geheim" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
+	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "geheimer-als-geheim" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
 		t.Errorf("started with %+v", s.started)
 	}
 }
@@ -160,21 +163,24 @@ func TestFieldFaults(t *testing.T) {
 		typed   []string
 		message string
 	}{
-		{"address", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=bad", "enter", "enter", "enter"}, "! the message of network.address"},
-		{"gateway", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=1", "enter", "=bad", "enter", "enter"}, "! the message of network.gateway"},
-		{"dns", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=1", "enter", "enter", "=bad", "enter"}, "! the message of network.dns[0]"},
-		{"key", false, []string{"enter"}, []string{"=bad", "enter", "enter", "enter"}, "! the message of admin.ssh_keys[0]"},
-		{"password", false, []string{"enter"}, []string{"enter", "=bad", "enter", "=bad", "enter"}, "! the message of admin.password"},
+		{"address", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=bad", "enter", "enter", "enter"}, `! "bad" is not an address with a prefix length`},
+		{"gateway", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=10.0.0.9/24", "enter", "=10.1.0.1", "enter", "enter"}, "! 10.1.0.1 is not another machine of the network"},
+		{"dns", true, []string{"enter", "enter", "down", "down", "enter"}, []string{"=10.0.0.9/24", "enter", "enter", "=10.0.0.1, bad", "enter"}, `! "bad" is not an IP address`},
+		{"key", false, []string{"enter"}, []string{"=ssh-dss AAAA", "enter", "enter", "enter"}, "is not a public key"},
+		{"password", false, []string{"enter"}, []string{"enter", "=short", "enter", "=short", "enter"}, "! has to have 8 to 256 characters"},
 		{"passwords differ", false, []string{"enter"}, []string{"enter", "=one", "enter", "=two", "enter"}, "! the two passwords differ"},
-		{"cluster", false, []string{"enter", "enter", "enter", "enter"}, []string{"=bad", "enter", "enter", "enter", "enter"}, "! the message of cluster_id"},
-		{"no cluster", false, []string{"enter", "enter", "enter", "enter"}, []string{"enter", "enter", "enter", "enter"}, "! a name is needed"},
-		{"node", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "ctrl+u", "=bad", "enter", "enter", "enter"}, "! the message of node"},
-		{"peer address", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "enter", "=bad", "enter", "enter"}, "! the message of address"},
-		{"secret", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "enter", "enter", "=bad", "enter"}, "! the message of secret"},
-		{"join string", false, []string{"down", "enter", "enter", "enter", "enter", "enter", "enter", "enter"}, []string{"=bad", "enter"}, "! the message of join"},
-		{"peers", false, []string{"down", "enter", "enter", "enter", "enter", "down", "enter", "enter", "enter"}, []string{"=c", "enter", "=bad", "enter", "enter"}, "! the message of peers[0]"},
-		{"virtual", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "enter"}, []string{"=bad", "enter"}, "! the message of virtual_address"},
-		{"directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "down", "enter"}, []string{"=bad", "enter"}, "! the message of storage.path"},
+		{"cluster", false, []string{"enter", "enter", "enter", "enter"}, []string{"=a b", "enter", "enter", "enter", "enter"}, `! "a b" is not a plain name`},
+		{"node", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "ctrl+u", "=-bad", "enter", "enter", "enter"}, `! "-bad" is not a host name`},
+		{"peer address", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "enter", "=10.0.0", "enter", "enter"}, `! "10.0.0" is not an IP address`},
+		{"secret", false, []string{"enter", "enter", "enter", "enter"}, []string{"=c", "enter", "enter", "enter", "=short", "enter"}, "! is shorter than"},
+		{"join string", false, []string{"down", "enter", "enter", "enter", "enter", "enter", "enter", "enter"}, []string{"=sca1.bad", "enter"}, "| ! "},
+		{"no join string", false, []string{"down", "enter", "enter", "enter", "enter", "enter", "enter", "enter"}, []string{"enter"}, "| ! is missing"},
+		{"peers", false, []string{"down", "enter", "enter", "enter", "enter", "down", "enter", "enter", "enter"}, []string{"=c", "enter", "=a:b:4521", "enter", "=long-enough-secret", "enter"}, "without a port"},
+		{"no secret", false, []string{"down", "enter", "enter", "enter", "enter", "down", "enter", "enter", "enter"}, []string{"=c", "enter", "=10.0.0.12", "enter", "enter"}, "! is missing: that of the cluster"},
+		{"virtual", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "enter"}, []string{"=bad", "enter"}, `! "bad" is not an IP address`},
+		{"own virtual", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "enter"}, []string{"=10.0.0.11", "enter"}, "! is this node's own address"},
+		{"directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "down", "enter"}, []string{"=srv", "enter"}, `! "srv" is not an absolute path`},
+		{"no directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "down", "enter"}, []string{"enter"}, "! is missing: the directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScripted()
