@@ -79,7 +79,7 @@ func (m *Master) openCluster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var err error
-	m.clusterJob.removed = make(chan struct{})
+	m.clusterJob.removed, m.missed = make(chan struct{}), newMissed(m)
 	m.cluster, err = cluster.Open(ctx, cluster.Config{
 		ID: c.ID, Address: c.Interface, Port: c.ClusterPoolPort, Dir: c.ClusterPKIDir, Key: m.identity.Key, Pub: m.identity.Public,
 		KeySize: c.KeySize, KeyPass: c.ClusterKeyPass, Peers: c.ClusterPeers, Secret: c.ClusterSecret, AllowEmptySecret: c.ClusterEmptySecret,
@@ -290,6 +290,11 @@ func (h clusterHandler) Return(ctx context.Context, peer, tag string, load *msgp
 	m.problems.clear("job cache")
 	return nil
 }
+
+// Subscribed, CutOff and Lost tell who may have missed a job.
+func (h clusterHandler) Subscribed(peer string, s cluster.Subs) { h.m.missed.peerHas(peer, s) }
+func (h clusterHandler) CutOff(_ string, s cluster.Subs)        { h.m.missed.peerCut(s) }
+func (h clusterHandler) Lost(peer string, heard time.Time)      { h.m.missed.peerLost(peer, heard) }
 
 // KeyChanged looks at the key of a minion on the folder.
 func (h clusterHandler) KeyChanged(id string) { h.m.keys.Refresh(id) }

@@ -70,6 +70,7 @@ func (m *Master) work(ctx context.Context) error {
 	wg.Go(func() { m.schedule.run(ctx) })
 	if m.cluster != nil {
 		wg.Go(func() { m.forward(ctx) })
+		wg.Go(func() { m.missed.run(ctx) })
 		wg.Go(func() {
 			select {
 			case <-m.clusterJob.removed:

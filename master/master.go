@@ -67,6 +67,7 @@ type Master struct {
 
 	cluster    *cluster.Pool // nil alone
 	clusterJob clusterJobs
+	missed     *missed
 
 	router    *zmtp.Router
 	pub       *zmtp.Pub
@@ -357,7 +358,11 @@ func (m *Master) Run(ctx context.Context) error {
 		listen.ProxyMember = func(a netip.Addr) bool { return m.cluster.IsMember(a.Unmap().String()) }
 	}
 	// The listeners outlive ctx for the moment that requests need to end.
-	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM})
+	pubConfig := zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM}
+	if m.cluster != nil {
+		pubConfig.OnSubscribe, pubConfig.OnDisconnect = m.missed.subscribed, m.missed.disconnected
+	}
+	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, pubConfig)
 	m.publisher, err = publish.New(publish.Config{
 		Keys: m.secrets.NextPublish, Sign: m.signPublish(), Algorithm: m.cfg.PublishSigningAlgorithm, Pub: m.pub,
 		Filtering: m.cfg.ZMQFiltering, OrderMasters: m.cfg.OrderMasters, Now: time.Now,

@@ -67,6 +67,12 @@ type Handler interface {
 	Return(ctx context.Context, peer, tag string, load *msgpack.Map) error
 	// KeyChanged says that the key of a minion has changed on the folder.
 	KeyChanged(id string)
+	// Subscribed brings who listens at a peer, CutOff whose subscriptions were
+	// cut there a moment ago. Both must be quick.
+	Subscribed(peer string, s Subs)
+	CutOff(peer string, s Subs)
+	// Lost says that a peer is not there any more, and when it was last heard.
+	Lost(peer string, heard time.Time)
 	// Removed says that this master was removed and must stop serving.
 	Removed()
 }

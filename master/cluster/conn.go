@@ -248,6 +248,12 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		if k.plain {
 			return errOwn
 		}
+		if rest == ownSubs || rest == ownCut {
+			if from.ID == "" {
+				return wire.ErrProof
+			}
+			return p.told(from.ID, rest, f.Data)
+		}
 		m, err := parseOwn(rest, f.Data)
 		return p.verified(from, m, err)
 	case wire.KindRaft:

@@ -87,18 +87,29 @@ func (l *link) control(msg any) {
 	if len(l.pending) >= maxControl {
 		l.lost++
 	} else {
-		if _, ok := msg.(node.Beat); ok { // only the newest counts
-			for i, m := range l.pending {
-				if _, ok := m.(node.Beat); ok {
-					l.pending = append(l.pending[:i], l.pending[i+1:]...)
-					break
-				}
+		for i, m := range l.pending {
+			if replaces(msg, m) {
+				l.pending = append(l.pending[:i], l.pending[i+1:]...)
+				break
 			}
 		}
 		l.pending = append(l.pending, msg)
 	}
 	l.mu.Unlock()
 	l.poke()
+}
+
+// replaces tells of which messages only the newest counts.
+func replaces(msg, old any) bool {
+	switch m := msg.(type) {
+	case node.Beat:
+		_, ok := old.(node.Beat)
+		return ok
+	case subsMsg:
+		o, ok := old.(subsMsg)
+		return ok && m.kind == ownSubs && o.kind == ownSubs
+	}
+	return false
 }
 
 func (l *link) takeControl() (msgs []any, leaving bool) {
@@ -211,6 +222,9 @@ func (l *link) once() error {
 		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain)
 		l.up.Store(true)
 		l.p.step(node.Linked{Peer: l.id})
+		if s := l.p.subs.Load(); s != nil && !plain {
+			l.control(*s)
+		}
 		defer func() {
 			l.up.Store(false)
 			l.p.step(node.Unlinked{Peer: l.id})

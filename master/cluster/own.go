@@ -19,6 +19,8 @@ const (
 	ownGone    = "gone"
 	ownItem    = "item" // a numbered message of a duty
 	ownAck     = "ack"
+	ownSubs    = "subs" // who listens at the sender
+	ownCut     = "cut"  // whose subscriptions were cut there
 )
 
 var errOwn = errors.New("bad message")
@@ -42,6 +44,8 @@ func packOwn(msg any) (string, *msgpack.Map, error) {
 		return wire.OwnPrefix + ownRefused, msgpack.NewMap("return_token", m.ReturnToken, "reason", m.Reason), nil
 	case node.Gone:
 		return wire.OwnPrefix + ownGone, msgpack.NewMap(), nil
+	case subsMsg:
+		return wire.OwnPrefix + m.kind, msgpack.NewMap("subs", packSubs(m.subs)), nil
 	}
 	return "", nil, fmt.Errorf("%w: %T", errOwn, msg)
 }

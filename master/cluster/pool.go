@@ -52,6 +52,8 @@ type Pool struct {
 	closed   bool
 
 	view    atomic.Pointer[view]
+	here    map[string]bool // members that were there at the last look, of ticks
+	subs    atomic.Pointer[subsMsg]
 	changed chan struct{} // the view is another one
 	handler atomic.Pointer[Handler]
 	served  chan struct{} // closed when there is a handler
@@ -84,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, links: map[string]*link{}, strays: map[string]*link{},
-		commands: map[uint64]chan error{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
+		commands: map[uint64]chan error{}, here: map[string]bool{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
 	if err := p.open(ctx); err != nil {
 		return nil, fmt.Errorf("opening the cluster: %w", err)
 	}
@@ -278,11 +280,14 @@ func (p *Pool) ticks() {
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
 	for {
+		var gone map[string]time.Time
 		p.mu.Lock()
 		if !p.closed {
 			p.carry(p.node.Tick(p.cfg.Now()))
+			gone = p.watch(p.cfg.Now())
 		}
 		p.mu.Unlock()
+		p.lost(gone)
 		select {
 		case <-t.C:
 		case <-p.ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,7 @@ type member struct {
 	jobs    []string
 	returns []string
 	changed []string
+	told    []string
 	data    map[string]*msgpack.Map
 	removed bool
 	refuse  int // so many returns fail first
@@ -132,6 +134,24 @@ func (m *member) KeyChanged(id string) {
 	m.changed = append(m.changed, id)
 }
 
+// hears is member as the Handler: two of its functions have the names of the
+// pool's.
+type hears struct{ *member }
+
+func (m hears) Subscribed(peer string, s Subs) { m.note("subs", peer, s) }
+func (m hears) CutOff(peer string, s Subs)     { m.note("cut", peer, s) }
+func (m hears) Lost(peer string, _ time.Time)  { m.note("lost", peer, nil) }
+
+func (m *member) note(what, peer string, s Subs) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, k := range s {
+		n += k
+	}
+	m.told = append(m.told, fmt.Sprint(what, " ", peer, " ", n))
+}
+
 func (m *member) Removed() { m.mu.Lock(); defer m.mu.Unlock(); m.removed = true }
 
 func (m *member) has(list *[]string, want string) bool {
@@ -176,7 +196,7 @@ func start(t testing.TB, ctx context.Context, id string, port, key int, dir stri
 	}
 	m.Pool = p
 	t.Cleanup(sync.OnceFunc(p.Close))
-	must(t, p.Serve(m))
+	must(t, p.Serve(hears{m}))
 	return m, nil
 }
 
@@ -415,5 +435,38 @@ func TestRestart(t *testing.T) {
 	c2.Close()
 	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", msgpack.NewMap()); !errors.Is(err, ErrAlone) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSubscriptionsAreTold: peers know who listens where, also one that comes
+// later, and hear when a peer has gone.
+func TestSubscriptionsAreTold(t *testing.T) {
+	t.Parallel()
+	ms, _, _ := three(t, nil)
+	a, b, c := ms[0], ms[1], ms[2]
+	s := Subs{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("2001:db8::1"): 5}
+	a.Subscribed(s)
+	a.CutOff(Subs{netip.MustParseAddr("10.0.0.1"): 1})
+	for _, m := range []*member{b, c} {
+		until(t, "what a tells", func() bool {
+			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut "+a.cfg.ID+" 1")
+		})
+	}
+	if a.count(&a.told) != 0 {
+		t.Errorf("a was told %v", a.told)
+	}
+	for _, m := range []*member{b, c} {
+		until(t, "a look at a", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[a.cfg.ID] })
+	}
+	a.Close()
+	for _, m := range []*member{b, c} {
+		until(t, "the loss of a", func() bool { return m.has(&m.told, "lost "+a.cfg.ID+" 0") })
+	}
+	for _, bad := range []any{msgpack.NewMap("subs", make([]byte, 19)), msgpack.NewMap(), []any{}, msgpack.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
+		packed, err := msgpack.Marshal(bad, msgpack.Modern)
+		must(t, err)
+		if s, err := parseSubs(packed); err == nil {
+			t.Errorf("%v gave %v", bad, s)
+		}
 	}
 }

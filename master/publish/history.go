@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/crypt"
 	"saltern/master/msgpack"
 )
 
@@ -15,6 +16,10 @@ type Recent struct {
 	JID     string
 	Load    *msgpack.Map // as it was given to Publish
 	Matched []string
+	// payload is what was sent under key, when it had no serial: then it may
+	// be sent again as it is.
+	payload []byte
+	key     crypt.Key
 	size    int
 	seq     uint64
 }

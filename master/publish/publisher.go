@@ -108,11 +108,14 @@ func (p *Publisher) Stats() Stats {
 // is with the shards of the socket: no minion is waited for.
 func (p *Publisher) Publish(ctx context.Context, load *msgpack.Map, matched []string) error {
 	topics := p.topics(load, matched)
-	err := p.send(ctx, load, func(payload []byte) (err error) {
+	err := p.send(ctx, Recent{Load: load}, func(payload []byte, key crypt.Key, serial int64) (err error) {
 		// Remembered first: a minion that comes while this is going out must
 		// find it in one place or the other. It ignores a second copy.
-		forget := p.keep.add(Recent{At: p.cfg.Now(), JID: load.Str("jid"), Load: load.Clone(),
-			Matched: matched, size: len(payload)})
+		r := Recent{At: p.cfg.Now(), JID: load.Str("jid"), Load: load.Clone(), Matched: matched, size: len(payload)}
+		if serial == 0 {
+			r.payload, r.key, r.size = payload, key, 2*len(payload)
+		}
+		forget := p.keep.add(r)
 		defer func() {
 			if err != nil {
 				forget()
@@ -142,9 +145,10 @@ var ErrGone = errors.New("publish: subscriber is gone or its queue is full")
 // Resend sends a recent publish to one subscriber, by its zmtp.Peer.ID. It is
 // sealed anew with the key and serial of now, since the minion drops what is
 // older than the last load it saw; that another minion never sees this serial
-// does no harm. A minion ignores a job id that it has run already.
+// does no harm. Where publishes have no serial it is sent as it was. A minion
+// ignores a job id that it has run already.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
-	err := p.send(ctx, r.Load, func(payload []byte) error {
+	err := p.send(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
 		if p.cfg.Filtering {
 			frames = [][]byte{[]byte(topicBroadcast), payload}
@@ -164,8 +168,9 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 // kept.
 func (p *Publisher) Recent(since time.Time) []Recent { return p.keep.since(since, p.cfg.Now()) }
 
-// send wraps a load and gives it to out, when its turn has come.
-func (p *Publisher) send(ctx context.Context, load *msgpack.Map, out func([]byte) error) error {
+// send wraps a load and gives it to out, when its turn has come. A payload
+// that r has is taken if its key is in force still.
+func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -180,11 +185,14 @@ func (p *Publisher) send(ctx context.Context, load *msgpack.Map, out func([]byte
 	p.last = sent
 	p.mu.Unlock()
 
-	payload, err := p.wrap(load, key, serial)
+	payload := r.payload
+	if payload == nil || serial != 0 || key.String() != r.key.String() {
+		payload, err = p.wrap(r.Load, key, serial)
+	}
 	<-before // a matter of processor time: nobody before us waits for a peer
 	defer close(sent)
 	if err == nil {
-		err = out(payload)
+		err = out(payload, key, serial)
 	}
 	if err != nil {
 		p.failed.Add(1)

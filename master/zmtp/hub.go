@@ -222,6 +222,7 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 			return false, err
 		}
 		if ok {
+			m.peer.Via = m.peer.Remote.Addr()
 			m.peer.Remote, proxied = src, true
 		}
 	}

@@ -87,6 +87,9 @@ type Peer struct {
 	// was one, the address of the TCP connection otherwise, and the zero value
 	// on Unix sockets.
 	Remote netip.AddrPort
+	// Via is the address of the proxy that gave Remote in a PROXY header, the
+	// zero value without one.
+	Via netip.Addr
 	// SocketType is what the peer calls itself: REQ, DEALER, SUB, …
 	SocketType string
 	// Identity is the routing id that the peer asked for. It is not verified

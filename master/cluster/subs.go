@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// Subs counts subscriptions of minions by their address.
+type Subs map[netip.Addr]int
+
+// subsMsg is a message about subscriptions: those that a master has, or those
+// that it has seen cut.
+type subsMsg struct {
+	kind string
+	subs Subs
+}
+
+// maxSubs bounds the addresses in one message. Of more only so many are told.
+const maxSubs = 1 << 16
+
+const subBytes = 16 + 4
+
+func packSubs(s Subs) []byte {
+	b := make([]byte, 0, min(len(s), maxSubs)*subBytes)
+	for a, n := range s {
+		if len(b) >= maxSubs*subBytes {
+			break
+		}
+		ip := a.As16()
+		b = append(b, ip[:]...)
+		b = binary.BigEndian.AppendUint32(b, uint32(max(n, 0)))
+	}
+	return b
+}
+
+func parseSubs(data []byte) (Subs, error) {
+	v, err := msgpack.Decode(data, ownLimits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errOwn, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, errOwn
+	}
+	b, ok := m.Bytes("subs")
+	if !ok || len(b)%subBytes != 0 || len(b) > maxSubs*subBytes {
+		return nil, errOwn
+	}
+	s := make(Subs, len(b)/subBytes)
+	for ; len(b) > 0; b = b[subBytes:] {
+		n := binary.BigEndian.Uint32(b[16:])
+		if n > maxSubs {
+			return nil, errOwn
+		}
+		s[netip.AddrFrom16([16]byte(b)).Unmap()] = int(n)
+	}
+	return s, nil
+}
+
+// Subscribed tells the peers who listens at this master, in full. They hear it
+// again when they come back.
+func (p *Pool) Subscribed(s Subs) {
+	m := subsMsg{ownSubs, s}
+	p.subs.Store(&m)
+	p.tell(m)
+}
+
+// CutOff tells the peers whose subscriptions were cut a moment ago, and not by
+// the minions.
+func (p *Pool) CutOff(s Subs) { p.tell(subsMsg{ownCut, s}) }
+
+func (p *Pool) tell(m subsMsg) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if !l.plain && l.up.Load() {
+			l.control(m)
+		}
+	}
+}
+
+// told takes such a message of a member.
+func (p *Pool) told(peer, kind string, data []byte) error {
+	s, err := parseSubs(data)
+	if err != nil {
+		return err
+	}
+	h := p.handler.Load()
+	switch {
+	case h == nil: // the next report is soon
+	case kind == ownSubs:
+		(*h).Subscribed(peer, s)
+	default:
+		(*h).CutOff(peer, s)
+	}
+	return nil
+}
+
+// watch finds members that have gone since the last look, and tells when they
+// were last heard; mu is held.
+func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
+	for _, m := range p.node.Status(now).Members {
+		if m.Self || !m.Own {
+			continue
+		}
+		here := m.Linked && m.Alive
+		if p.here[m.ID] && !here {
+			if gone == nil {
+				gone = map[string]time.Time{}
+			}
+			gone[m.ID] = m.Heard
+		}
+		p.here[m.ID] = here
+	}
+	return gone
+}
+
+// lost hands over what watch has found, in order.
+func (p *Pool) lost(gone map[string]time.Time) {
+	h := p.handler.Load()
+	if h == nil {
+		return
+	}
+	for id, heard := range gone {
+		(*h).Lost(id, heard)
+	}
+}

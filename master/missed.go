@@ -1,0 +1,279 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/master/cluster"
+	"saltern/master/presence"
+	"saltern/master/zmtp"
+)
+
+// times of what minions may have missed.
+const (
+	tellEvery  = 500 * time.Millisecond // who listens here, to the peers
+	gatherCuts = 20 * time.Millisecond  // subscriptions that are cut at once are told at once
+	// lossMargin is how long before a node was last heard its last publishes
+	// may have been lost on the way.
+	lossMargin  = 2 * time.Second
+	maxComeBack = 1 << 16
+)
+
+// missed gives minions whose subscription was cut by us, by a load balancer or
+// by the loss of a node what was published until they were back. It knows
+// who listens here, and by the peers' reports who listened at a node that was
+// lost.
+type missed struct {
+	m      *Master
+	match  *presence.Missed
+	resent chan presence.Arrival
+
+	mu    sync.Mutex
+	here  map[uint64]listener
+	via   map[netip.Addr]int // subscriptions by load balancer
+	peers map[string]cluster.Subs
+	dirty bool         // here has changed since the peers were told
+	cut   cluster.Subs // not told yet
+	ended []ending     // without a reason, lately
+	wake  chan struct{}
+}
+
+// listener is a subscription: where its minion is, and its load balancer.
+type listener struct{ from, via netip.Addr }
+
+type ending struct {
+	listener
+	at time.Time
+}
+
+func newMissed(m *Master) *missed {
+	return &missed{m: m, match: presence.NewMissed(), resent: make(chan presence.Arrival, maxComeBack), here: map[uint64]listener{},
+		via: map[netip.Addr]int{}, peers: map[string]cluster.Subs{}, wake: make(chan struct{}, 1)}
+}
+
+// subscribed is a hook of the publish port. The other topics of a connection
+// with zmq_filtering do not count.
+func (k *missed) subscribed(p zmtp.Peer, topic string) {
+	if topic != "" && topic != "broadcast" {
+		return
+	}
+	l := listener{p.Remote.Addr().Unmap(), p.Via.Unmap()}
+	k.mu.Lock()
+	_, again := k.here[p.ID]
+	if !again {
+		k.here[p.ID] = l
+		k.via[l.via]++
+		k.dirty = true
+	}
+	k.mu.Unlock()
+	if again {
+		return
+	}
+	if a, ok := k.match.Arrive(l.from, p.ID, k.m.now()); ok {
+		k.later(a)
+	}
+}
+
+// disconnected is a hook of the publish port. A load balancer resets what it
+// cuts; a minion that ends says so in good order.
+func (k *missed) disconnected(p zmtp.Peer, err error) {
+	now := k.m.now()
+	k.mu.Lock()
+	l, ok := k.here[p.ID]
+	if !ok {
+		k.mu.Unlock()
+		return
+	}
+	delete(k.here, p.ID)
+	if k.via[l.via]--; k.via[l.via] <= 0 {
+		delete(k.via, l.via)
+	}
+	k.dirty = true
+	wasCut := errors.Is(err, syscall.ECONNRESET) && l.via.IsValid()
+	if wasCut {
+		k.addCut(l.from)
+	} else if err == nil && l.via.IsValid() && len(k.ended) < maxComeBack {
+		k.ended = append(k.ended, ending{l, now})
+	}
+	k.mu.Unlock()
+	if wasCut {
+		k.came(k.match.Cut(l.from, 1, now, now))
+	}
+}
+
+// addCut has the peers told of a subscription that was cut here; mu is held.
+func (k *missed) addCut(from netip.Addr) {
+	if k.cut == nil {
+		k.cut = cluster.Subs{}
+	}
+	k.cut[from]++
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// later has a subscription given what it missed. Overflow policy: it misses it.
+func (k *missed) later(a presence.Arrival) {
+	select {
+	case k.resent <- a:
+	default:
+	}
+}
+
+func (k *missed) came(back []presence.Arrival) {
+	for _, a := range back {
+		k.later(a)
+	}
+}
+
+// run tells the peers and sends again, until ctx ends.
+func (k *missed) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { k.tell(ctx) })
+	for {
+		select {
+		case a := <-k.resent:
+			k.resend(ctx, a)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (k *missed) resend(ctx context.Context, a presence.Arrival) {
+	for _, r := range k.m.publisher.Recent(a.Since) {
+		if r.At.After(a.At) {
+			return // that and what follows it has got
+		}
+		if k.m.publisher.Resend(ctx, a.ID, r) != nil {
+			return // it has gone again
+		}
+		k.m.log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
+	}
+}
+
+func (k *missed) tell(ctx context.Context) {
+	t := time.NewTicker(tellEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-k.wake:
+			select { // more is coming
+			case <-time.After(gatherCuts):
+			case <-ctx.Done():
+				return
+			}
+		case <-t.C:
+			k.balancers()
+			k.match.Prune(k.m.now())
+		case <-ctx.Done():
+			return
+		}
+		k.mu.Lock()
+		cut, subs := k.cut, k.report()
+		k.cut = nil
+		k.mu.Unlock()
+		if cut != nil {
+			k.m.cluster.CutOff(cut)
+		}
+		if subs != nil {
+			k.m.cluster.Subscribed(subs)
+		}
+	}
+}
+
+// report is who listens here, nil when the peers know; mu is held.
+func (k *missed) report() cluster.Subs {
+	if !k.dirty {
+		return nil
+	}
+	k.dirty = false
+	s := cluster.Subs{}
+	for _, l := range k.here {
+		s[l.from]++
+	}
+	return s
+}
+
+// balancers finds load balancers that have died: several of their
+// connections ended within a moment, and none is left.
+func (k *missed) balancers() {
+	now := k.m.now()
+	k.mu.Lock()
+	count := map[netip.Addr]int{}
+	for _, e := range k.ended {
+		count[e.via]++
+	}
+	cut := map[netip.Addr]time.Time{}
+	n := cluster.Subs{}
+	rest := k.ended[:0]
+	for _, e := range k.ended {
+		switch {
+		case count[e.via] > 1 && k.via[e.via] == 0:
+			if at, ok := cut[e.from]; !ok || e.at.Before(at) {
+				cut[e.from] = e.at
+			}
+			n[e.from]++
+			k.addCut(e.from)
+		case now.Sub(e.at) < 2*tellEvery:
+			rest = append(rest, e)
+		}
+	}
+	k.ended = rest
+	k.mu.Unlock()
+	for from, at := range cut {
+		k.came(k.match.Cut(from, n[from], at, now))
+	}
+}
+
+// peerHas takes a peer's report.
+func (k *missed) peerHas(peer string, s cluster.Subs) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.peers[peer] = s
+}
+
+// peerCut takes what a peer has seen cut a moment ago.
+func (k *missed) peerCut(s cluster.Subs) {
+	now := k.m.now()
+	for from, n := range s {
+		k.came(k.match.Cut(from, n, now.Add(-time.Second), now))
+	}
+}
+
+// peerLost has those come back that listened at a node, or here by way of its
+// load balancer.
+func (k *missed) peerLost(peer string, heard time.Time) {
+	now := k.m.now()
+	since := heard.Add(-lossMargin)
+	balancer, _ := netip.ParseAddr(peer)
+	k.mu.Lock()
+	there := k.peers[peer]
+	delete(k.peers, peer)
+	here := cluster.Subs{}
+	for _, l := range k.here {
+		if l.via == balancer.Unmap() {
+			here[l.from]++
+		}
+	}
+	k.mu.Unlock()
+	all := 0
+	for _, s := range []cluster.Subs{there, here} {
+		for from, n := range s {
+			all += n
+			k.came(k.match.Cut(from, n, since, now))
+		}
+	}
+	if len(here) > 0 {
+		k.m.cluster.CutOff(here)
+	}
+	if all > 0 {
+		k.m.log.Info("minions of a node that was lost get what they miss when they are back", "peer", peer, "minions", all)
+	}
+}
