@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 type copier struct {
 	spec  mirrorSpec
 	known map[string]copied // by path relative to both roots; nil: not loaded
+	skip  map[string]bool   // paths that are left out
 }
 
 // copied is what is known about one file.
@@ -117,6 +119,8 @@ func (w *walk) dir(rel string, depth int) error {
 		}
 		p := path.Join(rel, e.Name())
 		switch kind := e.Type(); {
+		case w.skip[p]:
+			continue
 		case kind.IsDir():
 			err = w.dir(p, depth+1)
 		case kind&fs.ModeSymlink != 0:
@@ -332,6 +336,29 @@ func (w *walk) sweep(rel string) error {
 			if err := w.sweep(p); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// verify reads every file that was copied and compares it with what was read at
+// the source.
+func (c *copier) verify() error {
+	for _, rel := range slices.Sorted(maps.Keys(c.known)) {
+		f, err := os.Open(filepath.Join(c.spec.Dest, rel))
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		sum := sha256.New()
+		_, err = io.Copy(sum, f)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		if hex.EncodeToString(sum.Sum(nil)) != c.known[rel].Hash {
+			return fmt.Errorf("verify: %s on the volume differs from what was copied", rel)
 		}
 	}
 	return nil
