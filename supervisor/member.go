@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -32,6 +33,10 @@ type member struct {
 	keeper *nodes.Keeper
 	shared worker // looks at the shared storage, which may hang
 	saying worker // tells the cluster that this node serves
+	drains worker // keeps the load balancer in line with who is drained
+	// drained are the masters that we had our load balancer drain; the drains
+	// worker's alone.
+	drained map[string]bool
 	// applied is the version of the table that apply has seen; run's alone.
 	applied uint64
 
@@ -78,7 +83,7 @@ func newMember(n *node) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &member{n: n, id: id, keeper: k, peers: map[string]*peerView{}, waits: "the shared storage"}, nil
+	return &member{n: n, id: id, keeper: k, peers: map[string]*peerView{}, drained: map[string]bool{}, waits: "the shared storage"}, nil
 }
 
 // settings are those of the node with the members of the cluster filled in.
@@ -104,6 +109,7 @@ func (m *member) run(ctx context.Context) {
 		m.place(ctx)
 		m.follow(ctx, &all)
 		m.announce(ctx)
+		m.drains.start(func() { m.drain(ctx) })
 		changed := m.keeper.Changed()
 		m.apply(ctx)
 		select {
@@ -112,6 +118,7 @@ func (m *member) run(ctx context.Context) {
 			m.side.Wait()
 			m.shared.wait(2 * time.Second)
 			m.saying.wait(2 * time.Second)
+			m.drains.wait(2 * time.Second)
 			for _, p := range m.peers {
 				p.client.Close()
 			}
@@ -151,7 +158,10 @@ func (m *member) place(ctx context.Context) {
 	have := m.key != nil
 	m.mu.Unlock()
 	if have {
-		m.shared.start(func() { _ = m.keeper.Look(ctx) })
+		m.shared.start(func() {
+			_ = m.keeper.Look(ctx)
+			m.takeSecret()
+		})
 		return
 	}
 	if m.n.volume != nil {
@@ -407,6 +417,44 @@ func firewalled(ctx context.Context) bool {
 	return err == nil && exec.CommandContext(ctx, nft, "list", "table", "inet", firewall.Table).Run() == nil
 }
 
+// drain has our load balancer drain the masters of nodes that are drained or
+// leave. What an administrator drained there by hand stays.
+func (m *member) drain(ctx context.Context) {
+	if !m.n.cfg.LB.Enabled {
+		return
+	}
+	want := map[string]bool{}
+	for _, o := range m.n.settings().Members {
+		want[o.Name] = o.Draining
+	}
+	if len(m.drained) == 0 && !slices.Contains(slices.Collect(maps.Values(want)), true) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	st, err := m.n.balancer.Status(ctx)
+	if err != nil {
+		return // seen elsewhere
+	}
+	for _, b := range st.Backends {
+		switch {
+		case want[b.Name] && !b.Drain:
+			err = m.n.balancer.Drain(ctx, b.Name)
+		case !want[b.Name] && b.Drain && m.drained[b.Name]:
+			err = m.n.balancer.Undrain(ctx, b.Name)
+		}
+		if err != nil {
+			m.n.opt.Log.Warn("drain", "peer", b.Name, "error", err)
+			return
+		}
+		if want[b.Name] {
+			m.drained[b.Name] = true
+		} else {
+			delete(m.drained, b.Name)
+		}
+	}
+}
+
 // words gives the nodes' lines and findings for the status.
 func (m *member) words(now time.Time) (lines []status.Node, found []status.Finding) {
 	t := m.keeper.Table()
@@ -573,10 +621,14 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	return t, err
 }
 
-// SetState implements nodeapi.Host.
+// SetState implements nodeapi.Host. A node that goes is taken out here.
 func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
+	if s == nodes.Removed {
+		err := h.m.drop(ctx, name)
+		return h.Table(), err
+	}
 	t, err := h.m.keeper.Change(ctx, func(t *nodes.Table) error { return t.Set(name, s) })
 	if err == nil {
 		h.m.spread(t)

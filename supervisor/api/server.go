@@ -11,6 +11,7 @@
 //	POST /v1/services/{name}/restart
 //	GET  /v1/storage                    the shared volume as this node sees it
 //	     /v1/setup...                   the set-up, see [Setup]
+//	     /v1/cluster...                 the cluster's nodes, see [Cluster]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
 // supervisor's own user, and members of the admin group. Faults come as
@@ -180,6 +181,9 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /v1/config/check", s.config(s.node.CheckConfig))
 	if n, ok := s.node.(Setup); ok {
 		s.setupRoutes(mux, n)
+	}
+	if n, ok := s.node.(Cluster); ok {
+		s.clusterRoutes(mux, n)
 	}
 	return s.guard(mux)
 }

@@ -36,12 +36,25 @@ func WriteText(w io.Writer, d Document) error {
 	if d.Exit != 0 {
 		fmt.Fprintf(&b, "exit %d\n", d.Exit)
 	}
-	lines := strings.Split(b.String(), "\n")
+	_, err := io.WriteString(w, clean(b.String()))
+	return err
+}
+
+// WriteNodes prints the table of nodes alone.
+func WriteNodes(w io.Writer, d Document) error {
+	var b strings.Builder
+	writeNodes(&b, d)
+	_, err := io.WriteString(w, clean(b.String()))
+	return err
+}
+
+// clean takes control characters and blanks at the ends of lines out of text.
+func clean(text string) string {
+	lines := strings.Split(text, "\n")
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(service.CleanText(l), " ")
 	}
-	_, err := io.WriteString(w, strings.Join(lines, "\n"))
-	return err
+	return strings.Join(lines, "\n")
 }
 
 func writeHead(b *strings.Builder, d Document) {

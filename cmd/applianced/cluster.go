@@ -1,0 +1,361 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/service"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// clusterCommands are the verbs about the cluster's nodes.
+func clusterCommands(f *flags) []*cobra.Command {
+	return []*cobra.Command{nodesCommand(f), joinStringCommand(f), joinCommand(f), leaveCommand(f), removeCommand(f), replaceCommand(f),
+		drainCommand(f, false), drainCommand(f, true), pingCommand(f)}
+}
+
+func (f *flags) client() *api.Client { return api.NewClient(f.apiSocket()) }
+
+func nodesCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "nodes", Short: "List the cluster's nodes and how they are", Args: cobra.NoArgs,
+		Long:    "nodes exits with 0 when every node is ready, 2 when one is not, 1 when it cannot be told.",
+		Example: "  applianced nodes\n  applianced nodes --json | jq -r '.[] | select(.state != \"ready\") | .name'",
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines, as in applianced status --json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := f.client().Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			err = enc.Encode(d.Nodes)
+		} else {
+			err = status.WriteNodes(cmd.OutOrStdout(), d)
+		}
+		if err != nil {
+			return err
+		}
+		for _, n := range d.Nodes {
+			if n.State != "ready" {
+				return exitError(status.ExitDegraded)
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func joinStringCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use: "join-string", Short: "Print the line with which another node joins", Args: cobra.NoArgs,
+		Long: `join-string prints one line that holds everything a new node needs: the hash that
+proves the cluster to it, the cluster's secret, and where to ask. Whoever has the
+line can join: keep it as you keep a password. It changes when a node is removed.`,
+		Example: "  applianced join-string",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			line, err := f.client().JoinString(cmd.Context())
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			return err
+		},
+	}
+}
+
+func joinCommand(f *flags) *cobra.Command {
+	var node, address, file string
+	cmd := &cobra.Command{
+		Use: "join", Short: "Set this machine up as a node of a cluster that exists", Args: cobra.NoArgs,
+		Long: `join reads the join string from the standard input (so that it is in no history
+and no list of processes), checks this machine and the cluster, and begins. The
+same as the set-up with the join string as its only answer.`,
+		Example: "  applianced join < join-string.txt\n  applianced join --node sca-4",
+	}
+	cmd.Flags().StringVar(&node, "node", "", "name of this node (default: the host name)")
+	cmd.Flags().StringVar(&address, "address", "", "address for other nodes (default: that of the default route)")
+	cmd.Flags().StringVar(&file, "file", "", "read the join string from this file")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		in := cmd.InOrStdin()
+		if file != "" {
+			b, err := os.Open(file)
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			in = b
+		} else if isTerminal(cmd.OutOrStdout()) {
+			fmt.Fprint(cmd.ErrOrStderr(), "join string: ")
+		}
+		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		c := f.client()
+		if err := c.SetupStart(cmd.Context(), setup.Answers{Mode: setup.Join, JoinString: strings.TrimSpace(line), Node: node, Address: address}); err != nil {
+			return err
+		}
+		return followSetup(cmd, c)
+	}
+	return cmd
+}
+
+// followSetup prints the steps as they are done, until the node is ready or
+// the set-up has stopped.
+func followSetup(cmd *cobra.Command, c *api.Client) error {
+	out := cmd.OutOrStdout()
+	told := map[string]string{}
+	for {
+		p, err := c.SetupProgress(cmd.Context())
+		if err != nil && !errors.Is(err, api.ErrNotRunning) { // the socket changes its place once
+			return err
+		}
+		for _, s := range p.Steps {
+			words := s.State
+			if s.Message != "" && s.State != "done" {
+				words += ": " + s.Message
+			}
+			if s.State != "todo" && told[s.Name] != words {
+				told[s.Name] = words
+				fmt.Fprintf(out, "%s: %s\n", s.Name, service.CleanText(words))
+			}
+		}
+		switch {
+		case p.Failure != nil:
+			for _, h := range p.Failure.Check {
+				fmt.Fprintf(out, "check: %s\n", service.CleanText(h))
+			}
+			return exitError(status.ExitNotServing)
+		case p.State == status.SetupReady:
+			fmt.Fprintln(out, "ready: this node serves minions")
+			return nil
+		}
+		select {
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+func leaveCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use: "leave", Short: "Take this node out of its cluster", Args: cobra.NoArgs,
+		Long: `leave moves this node's minions to the others, gives up its copy of the data once
+that is not needed any more, and has the other nodes take it out. Afterwards it
+serves nobody. The cluster's secret changes.`,
+		Example: "  applianced leave",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.client().Leave(cmd.Context()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "this node has left the cluster; applianced reset makes it a new machine")
+			return err
+		},
+	}
+}
+
+func removeCommand(f *flags) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "remove NODE", Short: "Take a dead node out of the cluster", Args: cobra.ExactArgs(1),
+		Long: `remove refuses NODE for ever: its key opens nothing any more, its master is taken
+out, and the cluster's secret changes, so that join strings of before are void.
+A node that still answers is removed with --force only; it stops serving when it
+hears of it.`,
+		Example: "  applianced remove sca-3",
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "even if it answers")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := f.client().Remove(cmd.Context(), args[0], force); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s was removed; the cluster's secret has changed: applianced join-string\n", args[0])
+		return err
+	}
+	return cmd
+}
+
+func replaceCommand(f *flags) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "replace NODE", Short: "Make room for a new machine in a dead node's place", Args: cobra.ExactArgs(1),
+		Long: `replace removes NODE and prints what a new machine of the same name needs. The
+new machine may have the old address too, so that minions need no change.`,
+		Example: "  applianced replace sca-3",
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "even if it answers")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c := f.client()
+		before, err := c.JoinString(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if err := c.Remove(cmd.Context(), args[0], force); err != nil {
+			return err
+		}
+		line := before
+		for range 40 { // the new secret is there in a moment
+			if line, err = c.JoinString(cmd.Context()); err != nil || !sameSecret(line, before) {
+				break
+			}
+			select {
+			case <-cmd.Context().Done():
+				return cmd.Context().Err()
+			case <-time.After(250 * time.Millisecond):
+			}
+		}
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s was removed. On the new machine: applianced join --node %s\nwith this join string:\n%s\n", args[0], args[0], line)
+		return err
+	}
+	return cmd
+}
+
+func sameSecret(a, b string) bool {
+	x, err1 := setup.ParseJoin(a)
+	y, err2 := setup.ParseJoin(b)
+	return err1 == nil && err2 == nil && x.Secret == y.Secret
+}
+
+func drainCommand(f *flags, end bool) *cobra.Command {
+	use, short := "drain NODE", "Give a node no new minions and move its old ones slowly"
+	if end {
+		use, short = "undrain NODE", "Use a node again: ends drain"
+	}
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Example: "  applianced " + strings.Replace(use, "NODE", "sca-2", 1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.client().Drain(cmd.Context(), args[0], end) },
+	}
+}
+
+func pingCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use: "ping NODE", Short: "Try everything that this node needs of another one", Args: cobra.ExactArgs(1),
+		Long:    "ping exits with 0 when all of it works, 3 when something does not.",
+		Example: "  applianced ping sca-3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := f.client().Ping(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if printChecks(cmd.OutOrStdout(), list) {
+				return exitError(status.ExitNotServing)
+			}
+			return nil
+		},
+	}
+}
+
+// printChecks tells whether one has failed.
+func printChecks(w io.Writer, list []setup.Check) (failed bool) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range list {
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Result, service.CleanText(c.What), service.CleanText(c.Detail))
+		failed = failed || c.Result == setup.Fail
+	}
+	_ = tw.Flush()
+	for _, c := range list {
+		if c.Hint != "" {
+			fmt.Fprintf(w, "check: %s: %s\n", service.CleanText(c.What), service.CleanText(c.Hint))
+		}
+	}
+	return failed
+}
+
+// setupVerbs are the set-up's verbs for programs and for people without a
+// terminal of their own.
+func setupVerbs(f *flags) []*cobra.Command {
+	var asJSON bool
+	progress := &cobra.Command{
+		Use: "progress", Short: "Say where the set-up stands", Args: cobra.NoArgs,
+		Example: "  applianced setup progress",
+	}
+	progress.Flags().BoolVar(&asJSON, "json", false, "for machines; it holds the join string when the node is ready")
+	progress.RunE = func(cmd *cobra.Command, _ []string) error {
+		p, err := f.client().SetupProgress(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(p)
+		}
+		return writeProgress(cmd.OutOrStdout(), p)
+	}
+	retry := &cobra.Command{
+		Use: "retry", Short: "Try again what failed", Args: cobra.NoArgs, Example: "  applianced setup retry",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := f.client()
+			if err := c.SetupRetry(cmd.Context()); err != nil {
+				return err
+			}
+			return followSetup(cmd, c)
+		},
+	}
+	back := &cobra.Command{
+		Use: "back", Short: "Give up a set-up that has not changed anything yet", Args: cobra.NoArgs, Example: "  applianced setup back",
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.client().SetupBack(cmd.Context()) },
+	}
+	start := &cobra.Command{
+		Use: "start FILE", Short: "Set this machine up with the answers in a file", Args: cobra.ExactArgs(1),
+		Long:    "start takes the file as it is described in docs/configuration.md; applianced config check FILE tells whether it is right.",
+		Example: "  applianced setup start answers.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := readAnswers(args[0])
+			if err != nil {
+				return err
+			}
+			c := f.client()
+			if err := c.SetupStart(cmd.Context(), *a); err != nil {
+				return err
+			}
+			return followSetup(cmd, c)
+		},
+	}
+	return []*cobra.Command{progress, retry, back, start}
+}
+
+func writeProgress(w io.Writer, p setup.Progress) error {
+	fmt.Fprintf(w, "set-up %s\n", p.State)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range p.Steps {
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", s.Name, s.State, service.CleanText(s.Message))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if p.Failure != nil {
+		for _, h := range p.Failure.Check {
+			fmt.Fprintf(w, "check: %s\n", service.CleanText(h))
+		}
+		next := "applianced setup retry"
+		if p.Failure.Back {
+			next += ", or other answers: applianced setup"
+		}
+		fmt.Fprintf(w, "next: %s\n", next)
+	}
+	if p.Done != nil {
+		fmt.Fprintf(w, "for minions, in %s:\n%s", filepath.Join("/etc/salt/minion.d", "master.conf"), p.Done.MinionConf)
+	}
+	return nil
+}

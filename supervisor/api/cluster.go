@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"saltern/supervisor/setup"
+)
+
+// Cluster is what the routes of the cluster serve. A [Node] that implements it
+// gets them:
+//
+//	GET  /v1/cluster/join-string   the line with which another node joins; a secret
+//	POST /v1/cluster/drain         {node, end}: give a node no new minions; end: again
+//	POST /v1/cluster/leave         this node goes
+//	POST /v1/cluster/remove        {node, force}: a dead node is taken out
+//	POST /v1/cluster/ping          {node} → []setup.Check
+type Cluster interface {
+	JoinString() (string, error)
+	Drain(ctx context.Context, node string, end bool) error
+	Leave(ctx context.Context) error
+	Remove(ctx context.Context, node string, force bool) error
+	Ping(ctx context.Context, node string) ([]setup.Check, error)
+}
+
+// changeTakes bounds a change of the cluster.
+const changeTakes = 75 * time.Second
+
+type clusterRequest struct {
+	Node  string `json:"node"`
+	End   bool   `json:"end,omitempty"`
+	Force bool   `json:"force,omitempty"`
+}
+
+func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
+	mux.HandleFunc("GET /v1/cluster/join-string", func(w http.ResponseWriter, _ *http.Request) {
+		line, err := n.JoinString()
+		s.answer(w, map[string]string{"joinString": line}, err)
+	})
+	change := func(do func(context.Context, clusterRequest) (any, error)) http.HandlerFunc {
+		return withBody(func(w http.ResponseWriter, r *http.Request, q clusterRequest) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeTakes + 10*time.Second))
+			ctx, cancel := context.WithTimeout(r.Context(), changeTakes)
+			defer cancel()
+			v, err := do(ctx, q)
+			s.answer(w, v, err)
+		})
+	}
+	mux.HandleFunc("POST /v1/cluster/drain", change(func(ctx context.Context, q clusterRequest) (any, error) {
+		return struct{}{}, n.Drain(ctx, q.Node, q.End)
+	}))
+	mux.HandleFunc("POST /v1/cluster/leave", change(func(ctx context.Context, _ clusterRequest) (any, error) {
+		return struct{}{}, n.Leave(ctx)
+	}))
+	mux.HandleFunc("POST /v1/cluster/remove", change(func(ctx context.Context, q clusterRequest) (any, error) {
+		return struct{}{}, n.Remove(ctx, q.Node, q.Force)
+	}))
+	mux.HandleFunc("POST /v1/cluster/ping", change(func(ctx context.Context, q clusterRequest) (any, error) {
+		return n.Ping(ctx, q.Node)
+	}))
+}
+
+// JoinString gives the line with which another node joins. It is a secret.
+func (c *Client) JoinString(ctx context.Context) (string, error) {
+	var a struct{ JoinString string }
+	err := c.do(ctx, http.MethodGet, "/v1/cluster/join-string", nil, &a)
+	return a.JoinString, err
+}
+
+// Drain gives a node no new minions and moves its old ones slowly; end ends
+// that.
+func (c *Client) Drain(ctx context.Context, node string, end bool) error {
+	return c.change(ctx, "drain", clusterRequest{Node: node, End: end}, nil)
+}
+
+// Leave takes this node out of the cluster.
+func (c *Client) Leave(ctx context.Context) error {
+	return c.change(ctx, "leave", clusterRequest{}, nil)
+}
+
+// Remove takes another node out of the cluster; force even if it answers.
+func (c *Client) Remove(ctx context.Context, node string, force bool) error {
+	return c.change(ctx, "remove", clusterRequest{Node: node, Force: force}, nil)
+}
+
+// Ping tries everything that this node needs of another one.
+func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
+	var list []setup.Check
+	err := c.change(ctx, "ping", clusterRequest{Node: node}, &list)
+	return list, err
+}
+
+func (c *Client) change(ctx context.Context, verb string, q clusterRequest, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, changeTakes+5*time.Second)
+	defer cancel()
+	return c.post(ctx, "/v1/cluster/"+verb, q, into)
+}

@@ -1,0 +1,291 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+)
+
+// ours gives the running member.
+func (s *Supervisor) ours() (*member, error) {
+	s.mu.Lock()
+	n := s.node
+	s.mu.Unlock()
+	if n == nil || n.member == nil {
+		return nil, fmt.Errorf("%w: this node is not part of a cluster", api.ErrState)
+	}
+	return n.member, nil
+}
+
+// JoinString implements api.Cluster.
+func (s *Supervisor) JoinString() (string, error) {
+	if _, err := s.ours(); err != nil {
+		return "", err
+	}
+	return s.setup.JoinString()
+}
+
+// Drain implements api.Cluster.
+func (s *Supervisor) Drain(ctx context.Context, node string, end bool) error {
+	m, err := s.ours()
+	if err != nil {
+		return err
+	}
+	from, to := nodes.Member, nodes.Draining
+	if end {
+		from, to = to, from
+	}
+	return m.change(ctx, func(t *nodes.Table) error {
+		n, ok := t.Find(node)
+		switch {
+		case !ok:
+			return unknownNode(node, t)
+		case n.State == to:
+			return nil
+		case n.State != from:
+			return fmt.Errorf("%w: %s is %s", api.ErrState, node, n.State)
+		}
+		return t.Set(node, to)
+	})
+}
+
+func unknownNode(name string, t *nodes.Table) error {
+	var names []string
+	for _, n := range t.Present() {
+		names = append(names, n.Name)
+	}
+	return fmt.Errorf("%w: there is no node %.70q; there are %s", api.ErrState, name, strings.Join(names, ", "))
+}
+
+// change changes the table and tells the others.
+func (m *member) change(ctx context.Context, f func(*nodes.Table) error) error {
+	t, err := m.keeper.Change(ctx, f)
+	if err == nil {
+		m.spread(t)
+	}
+	return err
+}
+
+// Remove implements api.Cluster: the node's key is refused from now on, its
+// master is taken out, and the cluster's secret changes.
+func (s *Supervisor) Remove(ctx context.Context, node string, force bool) error {
+	m, err := s.ours()
+	if err != nil {
+		return err
+	}
+	t := m.keeper.Table()
+	n, ok := t.Find(node)
+	switch {
+	case !ok || n.State == nodes.Removed:
+		return unknownNode(node, &t)
+	case node == m.n.cfg.Node:
+		return fmt.Errorf("%w: this is %s itself; to take it out: applianced leave", api.ErrState, node)
+	case !force && m.answers(node):
+		return fmt.Errorf("%w: %s is alive; run applianced leave there, or remove it with --force", api.ErrState, node)
+	}
+	return m.drop(ctx, node)
+}
+
+// answers tells whether another node spoke with us just now.
+func (m *member) answers(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.peers[node]
+	return p != nil && p.err == nil && !p.seen.IsZero()
+}
+
+// drop takes a node out, for good.
+func (m *member) drop(ctx context.Context, node string) error {
+	t := m.keeper.Table()
+	n, ok := t.Find(node)
+	if !ok {
+		return unknownNode(node, &t)
+	}
+	if err := m.change(ctx, func(t *nodes.Table) error { return t.Set(node, nodes.Removed) }); err != nil {
+		return fmt.Errorf("take %s out of the table of nodes: %w", node, err)
+	}
+	m.n.opt.Log.Info("a node was removed", "peer", node)
+	if err := m.n.saltRun(ctx, "cluster.remove", n.Address); err != nil && !strings.Contains(err.Error(), "no master") {
+		return fmt.Errorf("%s is refused by all nodes now, but its master could not be taken out: %w; then: salt-run -c %s cluster.remove %s", node, err, m.n.cfg.MasterConf(), n.Address)
+	}
+	m.shared.start(func() { m.takeSecret() })
+	return nil
+}
+
+// saltRun runs a runner of our own master.
+func (n *node) saltRun(ctx context.Context, args ...string) error {
+	path := filepath.Join(filepath.Dir(n.masterProgram()), "salt-run")
+	argv := append([]string{"salt-run", "-c", n.cfg.MasterConf(), "--out", "json"}, args...)
+	if _, err := os.Stat(path); err != nil { // one program by several names
+		path = filepath.Join(filepath.Dir(n.masterProgram()), "salt")
+	}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Args, cmd.Env, cmd.Dir, cmd.WaitDelay = argv, childEnv(), "/", 2*time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("salt-run %s: %w: %s", args[0], err, clip(strings.TrimSpace(string(out))))
+	}
+	return nil
+}
+
+// clusterRecord is the masters' record on the shared storage, of which only
+// the secret counts here: they replace it when one of them is removed.
+const clusterRecord = ".saltern_cluster"
+
+// takeSecret takes the masters' secret for the node API as well. It runs in the
+// worker of the shared storage.
+func (m *member) takeSecret() {
+	b, err := os.ReadFile(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord))
+	var r struct{ Secret string }
+	if err != nil || json.Unmarshal(b, &r) != nil || r.Secret == "" {
+		return
+	}
+	dir := m.n.cfg.NodeDir()
+	if own, err := setup.ReadSecret(dir); err != nil || own == r.Secret {
+		return
+	}
+	err = setup.WriteSecret(dir, r.Secret)
+	if err == nil {
+		err = m.n.writeSecret()
+	}
+	if err != nil {
+		m.n.opt.Log.Error("the cluster's new secret", "error", err)
+		return
+	}
+	m.n.opt.Log.Info("the cluster has a new secret; join strings of before are void")
+}
+
+// Leave implements api.Cluster. The others take this node out; it stops
+// serving when it hears of that.
+func (s *Supervisor) Leave(ctx context.Context) error {
+	m, err := s.ours()
+	if err != nil {
+		return err
+	}
+	self, _ := m.self()
+	t := m.keeper.Table()
+	others := t.Peers(self.Name)
+	if len(others) == 0 {
+		return fmt.Errorf("%w: this is the only node; there is nobody to leave the cluster to (applianced reset ends it)", api.ErrState)
+	}
+	if self.State == nodes.Removed {
+		return fmt.Errorf("%w: this node was removed already", api.ErrState)
+	}
+	if err := m.change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Leaving) }); err != nil {
+		return fmt.Errorf("say that this node leaves: %w", err)
+	}
+	if err := m.handOver(ctx); err != nil {
+		return err
+	}
+	var last error
+	for _, o := range others {
+		m.mu.Lock()
+		p := m.peers[o.Name]
+		m.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		if _, last = p.client.SetState(ctx, nodes.Removed); last == nil {
+			m.mu.Lock()
+			m.removed = o.Name
+			m.mu.Unlock()
+			return nil
+		}
+	}
+	return fmt.Errorf("no other node took this one out: %w; try again: applianced leave", last)
+}
+
+// handOver waits until this node's copy of the data is not needed any more.
+func (m *member) handOver(ctx context.Context) error {
+	if m.n.volume == nil {
+		return nil
+	}
+	for {
+		st := m.n.volume.State()
+		if st.Done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the storage is still being moved (%s); run applianced leave again when applianced storage status says that it is done", api.ErrState, clip(st.Doing+" "+st.Plan))
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Ping implements api.Cluster.
+func (s *Supervisor) Ping(ctx context.Context, node string) ([]setup.Check, error) {
+	m, err := s.ours()
+	if err != nil {
+		return nil, err
+	}
+	t := m.keeper.Table()
+	n, ok := t.Find(node)
+	if !ok {
+		return nil, unknownNode(node, &t)
+	}
+	at := m.addressOf(n)
+	c := setup.Check{Name: "node", What: "speak with " + node + " at " + at, Result: setup.Pass}
+	client := nodeapi.NewClient(m.id, at, n.Certificate)
+	defer client.Close()
+	began := time.Now()
+	sum, err := client.Status(ctx)
+	round := time.Since(began)
+	var out []setup.Check
+	if err != nil {
+		c.Result, c.Detail = setup.Fail, err.Error()
+		c.Hint = pingHint(err, node)
+		out = append(out, c)
+	} else {
+		c.Detail = fmt.Sprintf("%s in %s, version %s", sum.Setup, round.Round(100*time.Microsecond), sum.Version)
+		clock := setup.Check{Name: "clock", What: "compare the clocks", Result: setup.Pass}
+		skew := sum.Time.Sub(began.Add(round / 2))
+		clock.Detail = fmt.Sprintf("differ by %s", skew.Abs().Round(time.Millisecond))
+		if skew.Abs()-round > 2*time.Second {
+			clock.Result, clock.Hint = setup.Warn, "check the time service on both: timedatectl"
+		}
+		out = append(out, c, clock)
+	}
+	ports := []int{m.n.cfg.Peering.PoolPort, m.n.cfg.Master.PublishPort, m.n.cfg.Master.RequestPort}
+	if m.n.cfg.Storage.Kind == settings.VolumeStorage {
+		ports = append(ports, 24007)
+	}
+	for _, p := range ports {
+		c := setup.Check{Name: "port", What: "connect to " + net.JoinHostPort(n.Address, strconv.Itoa(p)), Result: setup.Pass}
+		var d net.Dialer
+		dctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		conn, err := d.DialContext(dctx, "tcp", net.JoinHostPort(n.Address, strconv.Itoa(p)))
+		cancel()
+		if err != nil {
+			c.Result, c.Detail, c.Hint = setup.Fail, err.Error(), "check that the service runs there (applianced status on "+node+"), and firewalls between"
+		} else {
+			_ = conn.Close()
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func pingHint(err error, node string) string {
+	switch {
+	case errors.Is(err, nodeapi.ErrRemoved):
+		return "it says that we were removed: applianced status"
+	case errors.Is(err, nodeapi.ErrPin):
+		return "another machine has that address, or " + node + " was set up anew: applianced replace " + node
+	}
+	return "check that the machine runs, its network, and firewalls; if it is gone for good: applianced remove " + node
+}

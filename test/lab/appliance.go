@@ -1,0 +1,163 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// Appliance is a whole node that sets itself up from answers, on a host of its
+// own.
+type Appliance struct {
+	*Proc
+	Name, Addr string
+	Dir        string
+	net        *Network
+}
+
+// ApplianceSecret is the secret of clusters in tests.
+const ApplianceSecret = "the-secret-of-this-tests-cluster"
+
+// NewAppliance makes a host with answers for a node and starts nothing. They
+// say what differs from a node that shares the directory shared and has no
+// other answers than its name and address.
+func NewAppliance(t testing.TB, net *Network, number int, shared string, answers map[string]any) *Appliance {
+	t.Helper()
+	a := &Appliance{Name: fmt.Sprintf("n%d", number), Addr: net.Host(t, number), Dir: Dir(t), net: net}
+	all := map[string]any{"cluster_id": "lab", "node": a.Name, "address": a.Addr, "front": []string{a.Addr},
+		"settings": map[string]any{"allow_insecure": []string{"auto_accept"}, "limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
+			"master": map[string]any{"options": map[string]any{"auto_accept": true, "saltern_renderer_python": filepath.Join(Venv(t, Newest), "python3")}}}}
+	if shared != "" {
+		all["storage"] = map[string]any{"kind": "directory", "path": shared}
+	}
+	maps.Copy(all, answers)
+	a.Answer(t, all)
+	return a
+}
+
+// Answer replaces the file with the answers.
+func (a *Appliance) Answer(t testing.TB, answers map[string]any) {
+	t.Helper()
+	text, err := yaml.Marshal(answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(a.Answers(), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Answers is the path of the file with its answers.
+func (a *Appliance) Answers() string { return filepath.Join(a.Dir, "answers.yaml") }
+
+// Config is the path of its appliance.yaml.
+func (a *Appliance) Config() string { return filepath.Join(a.Dir, "appliance.yaml") }
+
+// MasterConf is the configuration directory for Salt's tools.
+func (a *Appliance) MasterConf() string { return filepath.Join(a.Dir, "data/etc/salt") }
+
+// Launch starts the node, for the first time or again, and does not wait.
+func (a *Appliance) Launch(t testing.TB) {
+	t.Helper()
+	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), []string{"--config", a.Config(), "run", "--data-dir", a.Dir + "/data",
+		"--runtime-dir", a.Dir + "/run", "--answers", a.Answers()})
+	a.Proc = Start(t, "applianced "+a.Name, filepath.Join(a.Dir, "log"), path, args...)
+}
+
+// Applianced runs a verb on the node.
+func (a *Appliance) Applianced(t testing.TB, args ...string) Result {
+	t.Helper()
+	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+	return Run(t, 60*time.Second, path, args...)
+}
+
+// Status asks the node.
+func (a *Appliance) Status(t testing.TB) (status.Document, error) {
+	t.Helper()
+	r := a.Applianced(t, "status", "--json")
+	var d status.Document
+	if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
+		return d, fmt.Errorf("status: %w: %s%s", err, r.Out, r.Err)
+	}
+	if r.Code == status.ExitUnknown {
+		return d, fmt.Errorf("status: %s", r.Err)
+	}
+	return d, nil
+}
+
+// Progress tells where its set-up stands.
+func (a *Appliance) Progress(t testing.TB) (setup.Progress, error) {
+	t.Helper()
+	r := a.Applianced(t, "setup", "progress", "--json")
+	var p setup.Progress
+	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
+		return p, fmt.Errorf("setup progress: %w: %s%s", err, r.Out, r.Err)
+	}
+	return p, nil
+}
+
+// WaitReady waits until the node is set up and sees so many nodes, all ready.
+func (a *Appliance) WaitReady(t testing.TB, nodes int) {
+	t.Helper()
+	Eventually(t, 120*time.Second, a.Name+" is ready", func() error {
+		if !a.Running() {
+			t.Fatalf("applianced of %s ended", a.Name)
+		}
+		d, err := a.Status(t)
+		if err != nil {
+			return err
+		}
+		if d.Setup != status.SetupReady || len(d.Nodes) != nodes {
+			return fmt.Errorf("set-up %s, %d nodes: %s", d.Setup, len(d.Nodes), headline(d))
+		}
+		for _, n := range d.Nodes {
+			if n.State != "ready" {
+				return fmt.Errorf("%s is %s", n.Name, n.State)
+			}
+		}
+		return nil
+	})
+}
+
+// Tool runs one of Salt's tools on the node.
+func (a *Appliance) Tool(t testing.TB, name string, args ...string) Result {
+	t.Helper()
+	path, args := a.net.wrap(a.Addr, Bin(t, name), append([]string{"-c", a.MasterConf()}, args...))
+	return Run(t, 90*time.Second, path, args...)
+}
+
+// Ping waits until all minions answer one job from this node.
+func (a *Appliance) Ping(t testing.TB, limit time.Duration, ids ...string) {
+	t.Helper()
+	Eventually(t, limit, "test.ping from "+a.Name, func() error {
+		r := a.Tool(t, "salt", "--out", "json", "--static", "-t", "5", "*", "test.ping")
+		var m map[string]any
+		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
+			return fmt.Errorf("salt: %w\n%s%s", err, r.Out, r.Err)
+		}
+		for _, id := range ids {
+			if m[id] != true {
+				return fmt.Errorf("%s gave %v", id, m[id])
+			}
+		}
+		return nil
+	})
+}
+
+// StartMinion starts a minion that uses these nodes.
+func (a *Appliance) StartMinion(t testing.TB, id, version string) *Minion {
+	t.Helper()
+	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
+	m.prepare(t, map[string]any{"master": a.Addr, "master_port": FrontRequest, "master_alive_interval": 5})
+	m.Launch(t)
+	return m
+}
