@@ -70,7 +70,7 @@ func newNode(opt Options, cfg *settings.Settings, started time.Time, board *stat
 	if n.lb, err = layout.FindAccount(cfg.Users.LB); err != nil {
 		return nil, err
 	}
-	n.volume = n.newVolume()
+	n.volume = n.newVolume(cfg)
 	if n.member, err = newMember(n); err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ type Supervisor struct {
 	opt     Options
 	started time.Time
 	reload  chan struct{}
+	// moveFailed: the last try to move to the shared volume failed. Of Run alone.
+	moveFailed bool
 
 	setup *setup.Machine
 
@@ -166,8 +168,9 @@ func (s *Supervisor) unusable(fault error) status.Document {
 	return d
 }
 
-// runNode runs a configured node until ctx ends or a reload is asked for.
-func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error {
+// runNodeAs runs a configured node until ctx ends or a reload is asked for; m
+// is what is copied meanwhile, nil: nothing.
+func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *move) error {
 	n, err := newNode(s.opt, cfg, s.started, s.board)
 	if err != nil {
 		return err
@@ -177,6 +180,9 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 		return fmt.Errorf("runtime directory: %w", err)
 	}
 	n.setup = s.setup
+	if m != nil {
+		n.volume = n.newVolume(m.cfg)
+	}
 	s.mu.Lock()
 	s.node = n
 	s.mu.Unlock()
@@ -195,6 +201,13 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 		go func() {
 			defer close(kept)
 			n.keepVolume(own)
+		}()
+		moved := make(chan struct{})
+		go func() {
+			defer close(moved)
+			if m != nil {
+				n.copyToVolume(own, m, func() { cancel(errReload) })
+			}
 		}()
 		joined := make(chan struct{})
 		go func() {
@@ -221,6 +234,7 @@ func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error 
 		stopObserving()
 		<-observed
 		<-kept
+		<-moved
 		<-joined
 		<-obeyed
 	})

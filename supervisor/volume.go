@@ -9,17 +9,18 @@ import (
 
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
 )
 
 // newVolume makes the manager of the shared volume; nil when this node has
 // none.
-func (n *node) newVolume() *storage.Manager {
-	if !n.cfg.OnVolume() {
+func (n *node) newVolume(cfg *settings.Settings) *storage.Manager {
+	if !cfg.OnVolume() {
 		return nil
 	}
-	c := storage.FromSettings(n.cfg, n.opt.Executable, n.master, n.opt.Log)
+	c := storage.FromSettings(cfg, n.opt.Executable, n.master, n.opt.Log)
 	return storage.New(c)
 }
 
