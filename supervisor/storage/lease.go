@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,16 +16,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lease says who changes the pool. It is a lock (flock) on one file of the
-// volume, held by a child of the node that has it. A lock on GlusterFS ends on
-// the side of the bricks about six to ten seconds after its node was lost
-// (glusterctl.DefaultTimers), and the holder is not told. So the child takes
-// its lock again each time it is asked, and the holder counts on it for
-// leaseFor from the moment it asked: less than the lock lives.
+// The lease says who changes the pool: a lock (flock) on one file of the
+// volume, and a number in that file that its holder counts up every second.
+//
+// The lock alone would do, if it were asked for again and again: GlusterFS ends
+// it on the bricks when a node is lost, and does not tell. But a request for a
+// lock that is on its way when a node vanishes can stop the client for ever
+// (10.3: the thread that ends the requests of the lost brick does not come back
+// from that one, and all others of that moment hang). So a lock is asked for
+// only once by who finds the file without a beat, and the beat is what is looked
+// at every second:
+//
+//   - The holder counts on the lease for leaseFor from the moment it began to
+//     write a beat. One that could not write for so long has lost it, and starts
+//     over like anybody else.
+//   - Others ask for the lock when they have read the same beat for
+//     leaseSilence, which is longer, in at least leaseReads reads.
 const (
-	leaseFile  = ".storage-lease"
-	leaseEvery = time.Second
-	leaseFor   = 4 * time.Second
+	leaseFile    = ".storage-lease"
+	leaseEvery   = time.Second
+	leaseFor     = 4 * time.Second
+	leaseSilence = 10 * time.Second
+	leaseReads   = 6
+	leaseHangs   = 20 * time.Second // a child that takes longer is given up
 )
 
 // lease is the parent's side.
@@ -51,7 +65,7 @@ func (l *lease) keep(ctx context.Context, wanted func() bool) {
 		if wanted() {
 			asked := time.Now()
 			var r leaseReply
-			err := l.child.ask(ctx, leaseFor, struct{}{}, &r)
+			err := l.child.ask(ctx, leaseHangs, struct{}{}, &r)
 			l.mu.Lock()
 			switch {
 			case err != nil:
@@ -89,60 +103,127 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
-	path, self := filepath.Join(args[0], leaseFile), args[1]
-	var f *os.File
-	defer func() {
-		if f != nil {
-			f.Close()
-		}
-	}()
-	named := false
+	h := leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
+	defer h.drop()
 	return serve(in, out, func([]byte) (any, error) {
-		if f == nil {
-			if err := onVolume(args[0]); err != nil {
-				return nil, err
-			}
-			var err error
-			if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-				return nil, fmt.Errorf("open the lease: %w", err)
-			}
+		if err := onVolume(args[0]); err != nil {
+			h.drop()
+			return nil, err
 		}
-		err := retryIntr(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			named = false
-			return leaseReply{Holder: readHolder(path)}, nil
-		}
-		if err != nil {
-			f.Close()
-			f, named = nil, false
-			return nil, fmt.Errorf("lock the lease: %w", err)
-		}
-		if !named {
-			b, err := json.Marshal(leaseReply{Holder: self})
-			if err == nil {
-				_, err = f.WriteAt(append(b, []byte(strings.Repeat(" ", 300-len(b)))...), 0)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("write the lease: %w", err)
-			}
-			named = true
-		}
-		return leaseReply{Held: true, Holder: self}, nil
+		return h.step()
 	})
 }
 
-func readHolder(path string) string {
+// leaseHolder takes part in the lease, one step for each question.
+type leaseHolder struct {
+	path, self string
+	now        func() time.Time
+	lock       func(*os.File) (bool, error)
+
+	file  *os.File  // held: the lock is ours
+	last  time.Time // begin of the newest beat that was written
+	beat  leaseBeat // ours, or the newest that was read
+	since time.Time // when that was first read
+	reads int       // how often it was read since
+}
+
+// leaseBeat is the content of the file.
+type leaseBeat struct {
+	Holder string `json:"holder"`
+	Beat   uint64 `json:"beat"`
+}
+
+func (h *leaseHolder) drop() {
+	if h.file != nil {
+		h.file.Close() // gives the lock back
+	}
+	h.file = nil
+}
+
+func (h *leaseHolder) step() (leaseReply, error) {
+	begin := h.now()
+	if h.file != nil && begin.Sub(h.last) > leaseFor {
+		h.drop()
+		h.reads = 0
+	}
+	if h.file != nil {
+		return h.write(begin)
+	}
+	b, err := readBeat(h.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return leaseReply{}, fmt.Errorf("read the lease: %w", err)
+	}
+	if err == nil {
+		if b != h.beat || h.reads == 0 {
+			h.beat, h.since, h.reads = b, begin, 1
+			return leaseReply{Holder: b.Holder}, nil
+		}
+		h.reads++
+		if begin.Sub(h.since) < leaseSilence || h.reads < leaseReads {
+			return leaseReply{Holder: b.Holder}, nil
+		}
+	}
+	f, err := os.OpenFile(h.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return leaseReply{}, fmt.Errorf("open the lease: %w", err)
+	}
+	ok, err := h.lock(f)
+	if err != nil || !ok {
+		f.Close()
+		h.reads = 0 // wait as long again
+		if err != nil {
+			return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
+		}
+		return leaseReply{Holder: h.beat.Holder}, nil
+	}
+	h.file = f
+	return h.write(begin)
+}
+
+// leaseSize is the length of the file: a beat overwrites all of it.
+const leaseSize = 400
+
+func (h *leaseHolder) write(begin time.Time) (leaseReply, error) {
+	next := leaseBeat{h.self, h.beat.Beat + 1}
+	b, err := json.Marshal(next)
+	if err == nil {
+		_, err = h.file.WriteAt(append(b, strings.Repeat(" ", max(0, leaseSize-len(b)))...), 0)
+	}
+	if err != nil {
+		h.drop()
+		h.reads = 0
+		return leaseReply{}, fmt.Errorf("write the lease: %w", err)
+	}
+	h.beat, h.last = next, begin
+	return leaseReply{Held: true, Holder: h.self}, nil
+}
+
+// readBeat reads what the holder wrote last. A file without a beat is one that
+// somebody is about to write.
+func readBeat(path string) (leaseBeat, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return leaseBeat{}, err
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
-	var r leaseReply
-	if err != nil || json.Unmarshal(b, &r) != nil || len(r.Holder) > 255 {
-		return ""
+	var r leaseBeat
+	if err != nil {
+		return r, err
 	}
-	return r.Holder
+	if json.Unmarshal(b, &r) != nil || len(r.Holder) > 255 {
+		return leaseBeat{}, nil
+	}
+	return r, nil
+}
+
+// flock asks for the lock without waiting for it.
+func flock(f *os.File) (bool, error) {
+	err := retryIntr(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func retryIntr(f func() error) error {
