@@ -20,6 +20,7 @@ const (
 	// lossMargin is how long before a node was last heard its last publishes
 	// may have been lost on the way.
 	lossMargin  = 2 * time.Second
+	toldWithin  = time.Second // what a peer has seen cut
 	maxComeBack = 1 << 16
 )
 
@@ -101,7 +102,7 @@ func (k *missed) disconnected(p zmtp.Peer, err error) {
 	}
 	k.mu.Unlock()
 	if wasCut {
-		k.came(k.match.Cut(l.from, 1, now, now))
+		k.came(k.match.Cut(l.from, 1, now, 0, now))
 	}
 }
 
@@ -228,7 +229,7 @@ func (k *missed) balancers() {
 	k.ended = rest
 	k.mu.Unlock()
 	for from, at := range cut {
-		k.came(k.match.Cut(from, n[from], at, now))
+		k.came(k.match.Cut(from, n[from], at, 0, now))
 	}
 }
 
@@ -243,7 +244,7 @@ func (k *missed) peerHas(peer string, s cluster.Subs) {
 func (k *missed) peerCut(s cluster.Subs) {
 	now := k.m.now()
 	for from, n := range s {
-		k.came(k.match.Cut(from, n, now.Add(-time.Second), now))
+		k.came(k.match.Cut(from, n, now.Add(-toldWithin), 0, now))
 	}
 }
 
@@ -251,7 +252,6 @@ func (k *missed) peerCut(s cluster.Subs) {
 // load balancer.
 func (k *missed) peerLost(peer string, heard time.Time) {
 	now := k.m.now()
-	since := heard.Add(-lossMargin)
 	balancer, _ := netip.ParseAddr(peer)
 	k.mu.Lock()
 	there := k.peers[peer]
@@ -267,7 +267,7 @@ func (k *missed) peerLost(peer string, heard time.Time) {
 	for _, s := range []cluster.Subs{there, here} {
 		for from, n := range s {
 			all += n
-			k.came(k.match.Cut(from, n, since, now))
+			k.came(k.match.Cut(from, n, heard, lossMargin, now))
 		}
 	}
 	if len(here) > 0 {

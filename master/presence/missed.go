@@ -73,9 +73,11 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, boo
 	return a, false
 }
 
-// Cut tells that n subscriptions from an address were cut, at since or a
-// little later. Those that have come again already are returned.
-func (m *Missed) Cut(from netip.Addr, n int, since, now time.Time) (back []Arrival) {
+// Cut tells that n subscriptions from an address were cut, at a time or a
+// little later; what was published in a margin before it may be missing, too.
+// Those that have come again already are returned.
+func (m *Missed) Cut(from netip.Addr, n int, at time.Time, margin time.Duration, now time.Time) (back []Arrival) {
+	since := at.Add(-margin)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := m.arrivals[from]
@@ -83,7 +85,7 @@ func (m *Missed) Cut(from netip.Addr, n int, since, now time.Time) (back []Arriv
 		a := list[0]
 		list = list[1:]
 		m.nArrive--
-		if a.At.Before(since) || now.Sub(a.At) > arrivalFor {
+		if a.At.Before(at) || now.Sub(a.At) > arrivalFor {
 			continue // it came before
 		}
 		a.Since = since

@@ -16,7 +16,7 @@ func TestMissed(t *testing.T) {
 		t.Error("the first subscription")
 	}
 	// Cut, then back: as many as were cut.
-	if back := m.Cut(a, 2, at(30), at(31)); len(back) != 0 {
+	if back := m.Cut(a, 2, at(32), 2*time.Second, at(32)); len(back) != 0 {
 		t.Errorf("back: %v", back)
 	}
 	if _, ok := m.Arrive(b, 2, at(32)); ok {
@@ -31,12 +31,12 @@ func TestMissed(t *testing.T) {
 	// Back before it is known that it was cut; not one that came before.
 	m.Arrive(b, 20, at(40))
 	m.Arrive(b, 21, at(43))
-	back := m.Cut(b, 3, at(42), at(45))
+	back := m.Cut(b, 3, at(42), 0, at(45))
 	if len(back) != 1 || back[0].ID != 21 || !back[0].Since.Equal(at(42)) || !back[0].At.Equal(at(43)) {
 		t.Errorf("back: %v", back)
 	}
 	// The earlier cut first.
-	m.Cut(b, 1, at(41), at(46))
+	m.Cut(b, 1, at(41), 0, at(46))
 	if got, ok := m.Arrive(b, 22, at(47)); !ok || !got.Since.Equal(at(41)) {
 		t.Errorf("%v %v", got, ok)
 	}
@@ -55,7 +55,7 @@ func TestMissedBounds(t *testing.T) {
 	now := time.Unix(1000, 0)
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxCuts + 100 {
-		m.Cut(addr(i), 1, now, now)
+		m.Cut(addr(i), 1, now, 0, now)
 		m.Arrive(addr(1<<20+i), uint64(i), now)
 	}
 	if m.nCuts != maxCuts || m.nArrive != maxArrivals {
