@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"math"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 )
@@ -97,6 +98,33 @@ func TestPickTiers(t *testing.T) {
 	if f.another(0) {
 		t.Error("another, though all are closed")
 	}
+}
+
+// TestPickWhileStatesChange: whatever the checks find out at this moment, a
+// client gets somebody. (It once got nobody when a state changed while it was
+// being served.)
+func TestPickWhileStatesChange(t *testing.T) {
+	f, ms := pool(t, LeastConn, 100)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := int32(0); ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				ms[0].state.Store(i % 4)
+			}
+		}
+	})
+	for i := range 200000 {
+		if f.pick(0, 0) == nil {
+			t.Errorf("nobody, pick %d", i)
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
 }
 
 // TestDealDoesNotPileUp: a member that was down for long is not owed anything.

@@ -97,6 +97,19 @@ func (s *salt) cast(b []byte) {
 	}
 }
 
+// castPieces sends one message in two pieces, to the same subscribers.
+func (s *salt) castPieces(a, b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.subs {
+		c.Write(a)
+	}
+	time.Sleep(5 * time.Millisecond)
+	for c := range s.subs {
+		c.Write(b)
+	}
+}
+
 // minion holds a publish connection and redials when it is cut.
 type minion struct {
 	cuts   atomic.Int64

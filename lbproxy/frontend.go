@@ -109,10 +109,16 @@ func (f *frontend) tier(m *member) int {
 func (f *frontend) pick(tried uint64, now int64) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Each is judged once: a state that changes meanwhile must not leave the
+	// client with nobody.
 	level := 4
-	for _, m := range f.members {
+	var tiers [maxBackends]int8
+	for i, m := range f.members {
+		tiers[i] = -1
 		if m != nil && tried&(1<<m.idx) == 0 {
-			if t := f.tier(m); t >= 0 && t < level {
+			t := f.tier(m)
+			tiers[i] = int8(t)
+			if t >= 0 && t < level {
 				level = t
 			}
 		}
@@ -122,8 +128,8 @@ func (f *frontend) pick(tried uint64, now int64) *member {
 	}
 	best := (*member)(nil)
 	var score, total int64
-	for _, m := range f.members {
-		if m == nil || tried&(1<<m.idx) != 0 || f.tier(m) != level {
+	for i, m := range f.members {
+		if m == nil || int(tiers[i]) != level {
 			continue
 		}
 		w := m.effective(now)
@@ -145,9 +151,6 @@ func (f *frontend) pick(tried uint64, now int64) *member {
 				best, score = m, v
 			}
 		}
-	}
-	if best == nil {
-		return nil // its state changed between the two passes
 	}
 	best.deal = max(best.deal-total, -8*total)
 	for _, m := range f.members {

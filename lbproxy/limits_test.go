@@ -14,17 +14,23 @@ func TestIdleLimits(t *testing.T) {
 	b := newFake(t, "127.0.0.1:0", echo)
 	t.Run("request frontend", func(t *testing.T) {
 		cfg := testConfig(Request, b)
-		cfg.Frontends[0].Idle = 300 * time.Millisecond
+		cfg.Frontends[0].Idle = time.Second
 		p, addr := start(t, cfg, func(p *Proxy) { p.tick = 10 * time.Millisecond })
 		idle, busy := dial(t, addr), dial(t, addr)
 		ask(t, idle, "x")
-		for range 20 {
+		gone := make(chan error, 1)
+		go func() { _, err := idle.Read(make([]byte, 1)); gone <- err }()
+		for cut := false; !cut; {
 			ask(t, busy, "x")
-			time.Sleep(30 * time.Millisecond)
+			select {
+			case err := <-gone:
+				if cut = true; err == nil {
+					t.Error("idle session was told something")
+				}
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
-		if _, err := idle.Read(make([]byte, 1)); err == nil {
-			t.Error("idle session lives")
-		}
+		ask(t, busy, "x")
 		if e := p.Status().Frontends[0].Ended; e["idle"] != 1 {
 			t.Errorf("%v", e)
 		}
@@ -186,8 +192,11 @@ func TestSocketOptions(t *testing.T) {
 	b := newFake(t, "127.0.0.1:0", echo)
 	p, addr := start(t, testConfig(Publish, b))
 	ask(t, dial(t, addr), "x")
-	time.Sleep(1700 * time.Millisecond) // the backend side follows at the first sweep after a second
 	l := p.allLoops()[0]
+	eventually(t, "the backend side follows after a second", func() (tuned bool) {
+		l.call(func() { l.each(func(s *session) { tuned = s.tuned }) })
+		return tuned
+	})
 	l.call(func() {
 		l.each(func(s *session) {
 			for side, fd := range s.fd {

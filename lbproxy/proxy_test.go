@@ -30,12 +30,12 @@ func fds(t testing.TB) int {
 // eventually waits until f is true.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if f() {
 			return
 		}
 	}
-	t.Fatalf("not within 10 s: %s", what)
+	t.Fatalf("not within 60 s: %s", what)
 }
 
 // fake is a backend whose behaviour a test gives.
@@ -142,7 +142,7 @@ func start(t testing.TB, cfg Config, change ...func(*Proxy)) (*Proxy, string) {
 			if err != nil {
 				t.Errorf("run: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("proxy does not stop")
 		}
 		if t.Failed() {
@@ -178,7 +178,7 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	return c.(*net.TCPConn)
 }
 

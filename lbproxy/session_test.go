@@ -273,7 +273,8 @@ func TestHedge(t *testing.T) {
 	cfg.Backends = append(cfg.Backends, Backend{Name: "hole", Address: "127.0.0.1", RequestPort: newHole(t)})
 	cfg.Frontends[0].Balance = RoundRobin
 	cfg.Connect.Hedge = 50 * time.Millisecond
-	cfg.Health.Timeout = 5 * time.Second // checks must not notice first
+	cfg.Health.Timeout = time.Minute  // checks must not notice first,
+	cfg.Connect.Timeout = time.Minute // nor the limit end it
 	p, addr := start(t, cfg)
 	for _, m := range p.frontends[0].list() {
 		m.state.Store(int32(Up)) // it was, and nobody has noticed yet
@@ -281,7 +282,7 @@ func TestHedge(t *testing.T) {
 	for range 6 {
 		began := time.Now()
 		ask(t, dial(t, addr), "x")
-		if d := time.Since(began); d > 2*time.Second {
+		if d := time.Since(began); d > 20*time.Second {
 			t.Errorf("waited %v", d)
 		}
 	}
@@ -301,7 +302,7 @@ func TestConnectTimeout(t *testing.T) {
 	if _, err := dial(t, addr).Read(make([]byte, 1)); err == nil {
 		t.Fatal("served")
 	}
-	if d := time.Since(began); d < 150*time.Millisecond || d > 3*time.Second {
+	if d := time.Since(began); d < 150*time.Millisecond || d > 30*time.Second {
 		t.Errorf("refused after %v", d)
 	}
 	if e := p.Status().Frontends[0].Ended; e["connect-timeout"] != 1 {
@@ -355,7 +356,7 @@ func TestAttack24SlowReader(t *testing.T) {
 		if n > 64<<20 {
 			t.Errorf("backend sent %d bytes to a reader that takes none", n)
 		}
-	case <-time.After(15 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("slow reader is not cut")
 	}
 	ask(t, good, "still served")
@@ -367,11 +368,14 @@ func TestAttack24SlowReader(t *testing.T) {
 // TestManySlowReaders: the bytes held for all of them stay within the limit,
 // and none of theirs is lost.
 func TestAttack24PendingBound(t *testing.T) {
-	const size = 16 << 20
+	const size = 4 << 20
 	b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 		buf := make([]byte, 1)
 		if _, err := io.ReadFull(c, buf); err == nil {
-			c.Write(bytes.Repeat([]byte{'z'}, size))
+			chunk := make([]byte, 64<<10)
+			for range size / len(chunk) {
+				c.Write(chunk)
+			}
 		}
 	})
 	cfg := testConfig(Request, b)
@@ -391,8 +395,8 @@ func TestAttack24PendingBound(t *testing.T) {
 		}
 	}
 	for i, c := range cs {
-		if got, err := io.ReadAll(c); err != nil || len(got) != size {
-			t.Fatalf("reader %d: %d bytes, %v", i, len(got), err)
+		if got, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil || got != size {
+			t.Fatalf("reader %d: %d bytes, %v", i, got, err)
 		}
 	}
 }
