@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,46 +14,45 @@ import (
 	"saltern/test/lab"
 )
 
-// samePair gives the masters one key pair, as the walkthroughs of several
-// masters do: the first makes it, the others get a copy before their start.
-func samePair(t *testing.T, sites []*lab.Site) {
-	t.Helper()
-	first := sites[0]
-	first.Launch(t)
-	for _, name := range []string{"master.pem", "master.pub"} {
-		var b []byte
-		lab.Eventually(t, 60*time.Second, name+" of the first master", func() (err error) {
-			b, err = os.ReadFile(filepath.Join(first.Dir, "pki", name))
-			if err == nil && len(b) == 0 {
-				err = fmt.Errorf("empty")
-			}
-			return err
-		})
-		for _, s := range sites[1:] {
-			if err := os.WriteFile(filepath.Join(s.Dir, "pki", name), b, 0o400); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for _, s := range sites[1:] {
-		s.Launch(t)
-	}
-}
-
-// twoMasters are a first and a second master.
-func twoMasters(t *testing.T, first, second bool) []*lab.Site {
+// twoMasters are a first and a second master. The first makes a pair, named
+// name.pem and name.pub, of which the second gets a copy before its start, as
+// in the walkthroughs of several masters.
+func twoMasters(t *testing.T, first, second bool, name string, options map[string]any) []*lab.Site {
 	t.Helper()
 	sites := lab.NewSites(t, 2)
 	sites[0].Python, sites[1].Python = first, second
-	samePair(t, sites)
+	for _, s := range sites {
+		s.Options = options
+	}
+	sites[0].Launch(t)
+	for _, file := range []string{name + ".pem", name + ".pub"} {
+		b := whole(t, filepath.Join(sites[0].Dir, "pki", file))
+		if err := os.WriteFile(filepath.Join(sites[1].Dir, "pki", file), b, 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sites[1].Launch(t)
 	return sites
 }
 
-// hot: minions are connected to both masters at once; each answers alone when
-// the other is away.
+// whole reads a PEM file when it is there and complete.
+func whole(t *testing.T, path string) (b []byte) {
+	t.Helper()
+	lab.Eventually(t, 60*time.Second, path, func() (err error) {
+		b, err = os.ReadFile(path)
+		if err == nil && !bytes.Contains(b, []byte("-----END")) {
+			err = errors.New("not complete")
+		}
+		return err
+	})
+	return b
+}
+
+// hot: two masters with one key pair. Minions are connected to both at once;
+// each answers alone when the other is away.
 func hot(t *testing.T, first, second bool, versions ...string) {
 	t.Helper()
-	sites := twoMasters(t, first, second)
+	sites := twoMasters(t, first, second, "master", nil)
 	var ids []string
 	for i, v := range versions {
 		ids = append(ids, fmt.Sprintf("hot%d", i))
@@ -84,14 +85,27 @@ const (
 )
 
 // failover: a minion is connected to one master, goes to the second when the
-// first is away, and back. It returns how long the first took.
-func failover(t *testing.T, first, second bool, version string) time.Duration {
+// first is away, and back. It returns how long the first took. With signed
+// the masters have key pairs of their own and a third signs them; the minion
+// knows that one only (verify_master_pubkey_sign).
+func failover(t *testing.T, first, second bool, version string, signed bool) time.Duration {
 	t.Helper()
-	sites := twoMasters(t, first, second)
-	m := lab.SiteMinion(t, "fo", version, sites, map[string]any{
+	options := map[string]any{
 		"master_type": "failover", "master_alive_interval": int(alive.Seconds()), "master_failback": true, "master_failback_interval": 5,
-		"random_reauth_delay": 2, "master_shuffle": false, "retry_dns": 0, "auth_timeout": 5, "auth_tries": 1, "master_tries": -1,
-	})
+		"random_reauth_delay": 2, "retry_dns": 0, "auth_timeout": 5, "auth_tries": 1, "master_tries": -1,
+	}
+	var sites []*lab.Site
+	if signed {
+		sites = twoMasters(t, first, second, "master_sign", map[string]any{"master_sign_pubkey": true})
+		options["verify_master_pubkey_sign"] = true
+	} else {
+		sites = twoMasters(t, first, second, "master", nil)
+	}
+	m := lab.PrepareSiteMinion(t, "fo", version, sites, options)
+	if signed {
+		lab.WriteTree(t, m.Dir, map[string]string{"pki/master_sign.pub": string(whole(t, sites[0].Dir+"/pki/master_sign.pub"))})
+	}
+	m.Launch(t)
 	sites[0].WaitKey(t, 120*time.Second, "minions_pre", m.ID)
 	// The key is accepted on both, before the second has seen the minion.
 	pub, err := os.ReadFile(filepath.Join(sites[0].Dir, "pki", "minions_pre", m.ID))
@@ -124,5 +138,5 @@ func TestTopologyHot(t *testing.T) {
 // TestTopologyFailover: the same for minions with master_type failover.
 func TestTopologyFailover(t *testing.T) {
 	t.Parallel()
-	failover(t, false, false, lab.Newest)
+	failover(t, false, false, lab.Newest, true)
 }

@@ -155,6 +155,15 @@ func (s *Site) WaitKey(t testing.TB, limit time.Duration, folder, id string) {
 // SiteMinion starts a minion that knows the masters' addresses.
 func SiteMinion(t testing.TB, id, version string, masters []*Site, options map[string]any) *Minion {
 	t.Helper()
+	m := PrepareSiteMinion(t, id, version, masters, options)
+	m.Launch(t)
+	return m
+}
+
+// PrepareSiteMinion makes a minion's folders and configuration and starts
+// nothing.
+func PrepareSiteMinion(t testing.TB, id, version string, masters []*Site, options map[string]any) *Minion {
+	t.Helper()
 	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
 	var addrs []string
 	for _, s := range masters {
@@ -166,6 +175,5 @@ func SiteMinion(t testing.TB, id, version string, masters []*Site, options map[s
 	}
 	maps.Copy(conf, options)
 	m.prepare(t, conf)
-	m.Launch(t)
 	return m
 }
