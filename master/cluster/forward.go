@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/cluster/raft"
 	"saltern/master/cluster/wire"
 	"saltern/master/event"
 	"saltern/master/msgpack"
@@ -212,6 +213,8 @@ type Status struct {
 	Dropped       uint64 // for lack of room
 	Handled       uint64
 	Repeated      uint64 // handled before
+	// Consensus is our part in that of Salt's masters; nil when there are none.
+	Consensus *raft.Status `json:",omitempty"`
 }
 
 // Status tells what people want to know.
@@ -223,6 +226,9 @@ func (p *Pool) Status() Status {
 	s := Status{ID: p.cfg.ID, Phase: n.Phase.String(), Version: n.Version, KeyGen: n.KeyGen, SeedGen: n.SeedGen, Owner: n.Owner, Fence: n.Token,
 		Owns: n.Owns, SecretChanged: p.view.Load().rec.Secret != "", Refused: p.count.refused.Load(), Strangers: p.count.strangers.Load(),
 		Bad: p.count.bad.Load(), Dropped: p.count.dropped.Load(), Handled: p.count.handled.Load(), Repeated: p.count.repeated.Load()}
+	if p.consensus != nil {
+		s.Consensus = p.consensus.status.Load()
+	}
 	for _, m := range n.Members {
 		if m.Self {
 			continue
