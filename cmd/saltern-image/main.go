@@ -23,7 +23,7 @@ func main() {
   saltern-image ami dist/saltern-cloud.raw --region eu-central-1`,
 		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
 	}
-	root.AddCommand(treeCommand(), buildCommand(), keygenCommand())
+	root.AddCommand(treeCommand(), buildCommand(), keygenCommand(), amiCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "saltern-image:", err)
 		os.Exit(1)
