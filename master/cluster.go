@@ -111,13 +111,13 @@ func (m *Master) minionKeys() string {
 // serving tells whether minions may be served.
 func (m *Master) serving() bool { return m.cluster == nil || m.cluster.Serving() }
 
-// heartbeat makes minions notice within 12 s that the host of their load
+// heartbeat makes minions notice within 10 s that the host of their load
 // balancer or master has vanished, since another one is there to serve them.
 func (m *Master) heartbeat() zmtp.Heartbeat {
 	if m.cluster == nil {
 		return zmtp.Heartbeat{} // Salt's
 	}
-	return zmtp.Heartbeat{Interval: 5 * time.Second, TTL: 12 * time.Second}
+	return zmtp.Heartbeat{Interval: 4 * time.Second, TTL: 10 * time.Second}
 }
 
 // mayAct tells whether this master does what only one of a cluster may do.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,6 +167,18 @@ func (m *Member) Ready() bool {
 	return err == nil && m.Master.Running()
 }
 
+// Signal sends a signal to the master and the load balancer of this member.
+func (m *Member) Signal(s syscall.Signal) {
+	for _, p := range []*Proc{m.Master, m.LB} {
+		if p != nil && p.Running() {
+			_ = syscall.Kill(p.PID(), s)
+		}
+	}
+}
+
+// Ended tells whether master and load balancer have ended.
+func (m *Member) Ended() bool { return !m.Master.Running() && (m.LB == nil || !m.LB.Running()) }
+
 // WaitReady waits until the master serves.
 func (m *Member) WaitReady(t testing.TB) {
 	t.Helper()
@@ -202,7 +215,7 @@ func (m *Member) StartLB(t testing.TB) {
 			{"name": "publish", "mode": "publish", "bind": bind(FrontPublish)},
 			{"name": "request", "mode": "request", "bind": bind(FrontRequest)},
 		},
-		"backends": backends, "admin": map[string]any{"socket": m.LBSocket()},
+		"backends": backends, "admin": map[string]any{"socket": m.LBSocket()}, "log": map[string]any{"sessions": "none"},
 	}
 	if m.c.Config.Health != nil {
 		conf["health"] = m.c.Config.Health
@@ -321,12 +334,29 @@ func (m *Member) JSON(t testing.TB, args ...string) (map[string]any, error) {
 	return v, nil
 }
 
+// Lookup asks for the returns of a job: jobs.lookup_jid.
+func (m *Member) Lookup(t testing.TB, jid string) (map[string]any, error) {
+	t.Helper()
+	r := m.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json")
+	var v map[string]any
+	if err := json.Unmarshal([]byte(r.Out), &v); err != nil {
+		return nil, fmt.Errorf("job %s: %w\n%s%s", jid, err, r.Out, r.Err)
+	}
+	for id := range v {
+		if n := strings.Count(r.Out, `    "`+id+`": `); n > 1 {
+			t.Fatalf("job %s: %d returns of %s", jid, n, id)
+		}
+	}
+	return v, nil
+}
+
 // StartMinion starts a minion of a version that knows one address, its
 // load balancer's.
 func (c *Cluster) StartMinion(t testing.TB, id, version, address string, options map[string]any) *Minion {
 	t.Helper()
 	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
-	conf := map[string]any{"master": address, "master_port": FrontRequest, "tcp_keepalive_idle": 10}
+	conf := map[string]any{"master": address, "master_port": FrontRequest, "tcp_keepalive_idle": 10,
+		"log_fmt_console": "%(asctime)s,%(msecs)03d [%(levelname)s] %(message)s"}
 	maps.Copy(conf, options)
 	m.prepare(t, conf)
 	m.Launch(t)

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"saltern/master/crypt"
@@ -39,6 +40,9 @@ type Minion struct {
 	conn  *zmtp.Req
 	sub   *zmtp.Sub
 }
+
+// connectWait bounds connecting: a host may have vanished.
+const connectWait = 5 * time.Second
 
 // ErrRefused is an answer in the clear where a sealed one was due: a real
 // minion signs in again upon it.
@@ -176,7 +180,7 @@ func (m *Minion) send(ctx context.Context, v any) (any, error) {
 		return nil, err
 	}
 	if m.conn == nil {
-		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID}); err != nil {
+		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: net.Dialer{Timeout: connectWait}}); err != nil {
 			m.conn = nil
 			return nil, err
 		}
@@ -194,7 +198,7 @@ func (m *Minion) send(ctx context.Context, v any) (any, error) {
 // error of its own: signing in again mends it.
 func (m *Minion) Next(ctx context.Context) (*msgpack.Map, error) {
 	if m.sub == nil {
-		sub, err := zmtp.DialSub(ctx, m.Publish, zmtp.DialConfig{}, "")
+		sub, err := zmtp.DialSub(ctx, m.Publish, zmtp.DialConfig{Dialer: net.Dialer{Timeout: connectWait}}, "")
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,264 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/test/lab"
+	"saltern/test/minion"
+)
+
+// swarm is many scripted minions in this process that know the load balancers
+// of a cluster, as a name with several addresses: when one does not answer
+// they try the next.
+type swarm struct {
+	c       *lab.Cluster
+	h       *history
+	minions []*swarmer
+	wg      sync.WaitGroup
+	stop    context.CancelFunc
+	signIns atomic.Int64
+}
+
+type swarmer struct {
+	*minion.Minion
+	s    *swarm
+	at   int // member
+	seen map[string]bool
+}
+
+// enroll puts keys of so many minions into the accepted ones before any master
+// runs; they share a few key pairs, which are slow to make.
+func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
+	t.Helper()
+	pairs, err := filepath.Glob("../../master/testdata/wire/keys/min*_TESTONLY.pem")
+	if err != nil || len(pairs) == 0 {
+		t.Fatalf("no recorded keys: %v", err)
+	}
+	s := &swarm{c: c, h: &history{sent: map[string]map[string]string{}, acked: map[string]map[string]bool{}}}
+	files := map[string]string{}
+	for i := range count {
+		key, err := crypt.LoadPrivate(pairs[i%len(pairs)], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pem, err := crypt.PublicPEM(&key.PublicKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%03d", i), Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[m.ID] = pem
+		s.minions = append(s.minions, &swarmer{Minion: m, s: s, at: i, seen: map[string]bool{}})
+	}
+	lab.WriteTree(t, filepath.Join(c.Shared, "pki", "minions"), files)
+	return s
+}
+
+// start lets the minions live until the test ends.
+func (s *swarm) start(t *testing.T) {
+	t.Helper()
+	key, err := crypt.LoadPrivate(filepath.Join(s.c.Shared, "pki", "cluster.pem"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = sync.OnceFunc(func() { cancel(); s.wg.Wait() })
+	t.Cleanup(s.stop)
+	gate := make(chan struct{}, 32) // a storm of sign-ins is not what is tested here
+	for _, m := range s.minions {
+		m.Master = &key.PublicKey
+		s.wg.Go(func() {
+			gate <- struct{}{}
+			m.turn(0)
+			m.signIn(ctx)
+			<-gate
+			m.live(ctx)
+		})
+	}
+}
+
+// turn takes the load balancer that is so many places further.
+func (m *swarmer) turn(by int) {
+	members := m.s.c.Members[:m.s.c.Config.Nodes]
+	m.at += by
+	a := members[m.at%len(members)].Addr
+	m.Request, m.Publish = fmt.Sprintf("%s:%d", a, lab.FrontRequest), fmt.Sprintf("%s:%d", a, lab.FrontPublish)
+}
+
+func (m *swarmer) signIn(ctx context.Context) {
+	for ctx.Err() == nil {
+		one, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := m.SignIn(one)
+		cancel()
+		if err == nil {
+			m.s.signIns.Add(1)
+			return
+		}
+		m.turn(1)
+		pause(ctx, 300*time.Millisecond)
+	}
+}
+
+// live is the life of a minion: it returns to every job once, and sends again
+// what was not acknowledged.
+func (m *swarmer) live(ctx context.Context) {
+	defer m.Close()
+	answers := make(chan answerTo, 256)
+	m.s.wg.Go(func() { m.answer(ctx, answers) })
+	for ctx.Err() == nil {
+		job, err := m.Next(ctx)
+		switch {
+		case err == nil:
+			jid, fun := job.Str("jid"), job.Str("fun")
+			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" {
+				continue // as minions do
+			}
+			m.seen[jid] = true
+			a := answerTo{jid, fun}
+			if seconds, ok := sleeps(job.List("arg")); fun == "test.sleep" && ok {
+				m.s.wg.Go(func() { // beside other jobs
+					pause(ctx, seconds)
+					send(ctx, answers, a)
+				})
+				continue
+			}
+			send(ctx, answers, a)
+		case errors.Is(err, minion.ErrPublish):
+			m.signIn(ctx)
+		case ctx.Err() == nil:
+			m.turn(1)
+			pause(ctx, 300*time.Millisecond)
+		}
+	}
+}
+
+func sleeps(arg []any) (time.Duration, bool) {
+	if len(arg) != 1 {
+		return 0, false
+	}
+	s, ok := arg[0].(int64)
+	return time.Duration(s) * time.Second, ok
+}
+
+type answerTo struct{ jid, fun string }
+
+func send(ctx context.Context, to chan answerTo, a answerTo) {
+	select {
+	case to <- a:
+	case <-ctx.Done():
+	}
+}
+
+// answer sends returns on a connection of its own, as the processes of jobs
+// do, one after another.
+func (m *swarmer) answer(ctx context.Context, answers chan answerTo) {
+	other, err := minion.New(m.Config)
+	if err != nil {
+		return
+	}
+	o := &swarmer{Minion: other, s: m.s, at: m.at}
+	defer o.Close()
+	o.Session = m.Session
+	for {
+		select {
+		case a := <-answers:
+			o.give(ctx, a.jid, a.fun)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// give sends a return until it is acknowledged. It is the same each time.
+func (m *swarmer) give(ctx context.Context, jid, fun string) {
+	value := m.ID + " " + jid + " " + minion.Nonce()
+	m.s.h.begin(jid, m.ID, value)
+	for try := 1; ctx.Err() == nil; try++ {
+		one, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := m.Return(one, jid, fun, value)
+		cancel()
+		switch {
+		case err == nil:
+			m.s.h.taken(jid, m.ID, try)
+			return
+		case errors.Is(err, minion.ErrRefused):
+			m.signIn(ctx)
+		default:
+			m.turn(1)
+			pause(ctx, 200*time.Millisecond)
+		}
+	}
+}
+
+func (s *swarm) ids() []string {
+	var out []string
+	for _, m := range s.minions {
+		out = append(out, m.ID)
+	}
+	return out
+}
+
+// listening waits until so many connections listen at the masters that run.
+func listening(t *testing.T, c *lab.Cluster, want int) {
+	t.Helper()
+	lab.Eventually(t, 90*time.Second, fmt.Sprintf("%d minions listen", want), func() error {
+		n := 0
+		for _, m := range c.Alive() {
+			if _, subscribers, err := m.View(); err == nil {
+				n += subscribers
+			}
+		}
+		if n < want {
+			return fmt.Errorf("%d listen", n)
+		}
+		return nil
+	})
+}
+
+// judgeCluster compares what each member says about each job with the history:
+// nothing acknowledged is missing anywhere, nothing is there that was not sent.
+func (h *history) judgeCluster(t *testing.T, c *lab.Cluster, members []*lab.Member, others []string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	real := map[string]bool{}
+	for _, id := range others {
+		real[id] = true
+	}
+	for _, m := range members {
+		for _, jid := range slices.Sorted(maps.Keys(h.sent)) {
+			// What was taken a moment ago is on its way still.
+			lab.Eventually(t, 60*time.Second, fmt.Sprintf("job %s on %s", jid, m.Addr), func() error {
+				kept, err := m.Lookup(t, jid)
+				if err != nil {
+					return err
+				}
+				for id := range h.acked[jid] {
+					if _, ok := kept[id]; !ok {
+						return fmt.Errorf("the return of %s was acknowledged and is not there", id)
+					}
+				}
+				for id, v := range kept {
+					if v != h.sent[jid][id] && !real[id] {
+						t.Fatalf("job %s on %s: %s has %v, it sent %q", jid, m.Addr, id, v, h.sent[jid][id])
+					}
+				}
+				return nil
+			})
+		}
+	}
+}
