@@ -20,13 +20,18 @@ import (
 // and sent again by their senders.
 const maxRaft = 256
 
+// raftRetry is the time between attempts at a disk that does not work.
+const raftRetry = 10 * time.Second
+
 // consensus takes part in the consensus of Salt's masters as long as there
 // are any in the cluster, see package raft.
 type consensus struct {
 	p      *Pool
 	in     chan wire.Raft
 	status atomic.Pointer[raft.Status] // nil when it is not wanted
-	left   bool                        // the file was removed; of run alone
+	// of run alone:
+	left  bool      // the file was removed
+	retry time.Time // not before, after the file could not be read or written
 }
 
 func newConsensus(p *Pool) *consensus { return &consensus{p: p, in: make(chan wire.Raft, maxRaft)} }
@@ -81,7 +86,11 @@ func (c *consensus) run() {
 				continue
 			}
 			if n == nil {
+				if time.Now().Before(c.retry) {
+					continue
+				}
 				if n = c.join(); n == nil {
+					c.retry = time.Now().Add(raftRetry)
 					continue
 				}
 			}
@@ -95,6 +104,7 @@ func (c *consensus) run() {
 			if err := c.save(st); err != nil {
 				c.p.log.Error("what Salt's masters agree on cannot be kept", "path", c.file(), "error", err)
 				n = nil // what is not kept must not be promised
+				c.retry = time.Now().Add(raftRetry)
 				continue
 			}
 		}

@@ -83,12 +83,9 @@ func TestMixedMigration(t *testing.T) {
 	if r := sites[0].Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
 	}
-	// One of Salt's may be stuck from the start when all start at once: its
-	// only question to join came too early. A second start heals it.
+	// Asked is the founder only. One of the others may be stuck: its question
+	// to join is sent once, and came too early.
 	crossing(t, "three of Salt's", sites[:1], ids...)
-	stop(t, sites[2])
-	sites[2].Launch(t)
-	crossing(t, "three of Salt's", sites, ids...)
 
 	// The first of ours, in the place of the third.
 	stop(t, sites[2])

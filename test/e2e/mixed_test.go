@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,10 @@ func TestMixedCluster(t *testing.T) {
 	}
 	ours.Ping(t, 90*time.Second, a.ID, b.ID)
 	salt.Ping(t, 90*time.Second, a.ID, b.ID)
+	// Salt's own tools wait for returns that ours takes.
+	if r := salt.Salt(t, "-t", "30", "--out", "txt", "*", "test.echo", "crossed"); r.Code != 0 || !strings.Contains(r.Out, "a: crossed") || !strings.Contains(r.Out, "b: crossed") {
+		t.Errorf("salt of Salt: %+v", r)
+	}
 	// The last of Salt's leaves for good.
 	if err := salt.Stop(60 * time.Second); err != nil {
 		t.Logf("stopping %s: %v", salt.Name, err)

@@ -16,6 +16,9 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	}
 	p := m.Payload
 	term := integer(p, "term", 0)
+	if term < 0 || term > maxTerm {
+		return nil
+	}
 	switch m.Kind {
 	case "pre-request-vote":
 		n.onPreVote(now, m.Src, term, p)
@@ -126,7 +129,9 @@ func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
 
 func (n *Node) onAppendReply(now time.Time, from string, p *msgpack.Map) {
 	if t := integer(p, "our_term", 0); t > n.st.Term {
-		n.follow(now, t)
+		if t <= maxTerm {
+			n.follow(now, t)
+		}
 		return
 	}
 	if n.role != leader || integer(p, "term", 0) != n.st.Term {

@@ -82,7 +82,11 @@ func entriesOf(m *msgpack.Map, term int64) (out []Entry, ok bool) {
 			return nil, false
 		}
 		cmd, _ := e.Get("cmd")
-		out = append(out, Entry{Term: integer(e, "term", term), Type: integer(e, "type", 0), Cmd: cmd})
+		entry := Entry{Term: integer(e, "term", term), Type: integer(e, "type", 0), Cmd: cmd}
+		if entry.Term < 0 || entry.Term > term {
+			return nil, false
+		}
+		out = append(out, entry)
 	}
 	return out, true
 }

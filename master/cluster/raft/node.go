@@ -26,6 +26,7 @@ const (
 	maxEntries = 1 << 14 // of the log; an entry is a change of the group
 	maxBatch   = 64      // entries in a message
 	maxGroup   = 64
+	maxTerm    = 1 << 53 // no group gets there in its life
 )
 
 // Types of entries (salt/cluster/consensus/raft/log.py LogEntryType). Only
