@@ -6,6 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -74,19 +75,24 @@ func (p *progressPage) view(w *Wizard) string {
 
 // steps words the steps and the failure, if any.
 func (w *Wizard) steps() string {
-	width := w.size.body().width
-	var lines []string
-	lines = append(lines, bold.Render("State: "+clean(string(w.progress.State))), "")
-	for _, s := range w.progress.Steps {
+	lines := ProgressLines(w.progress, w.size.body().width)
+	lines[0] = bold.Render(lines[0])
+	return strings.Join(lines, "\n")
+}
+
+// ProgressLines words where the set-up stands, in lines of at most width.
+func ProgressLines(p setup.Progress, width int) []string {
+	lines := []string{"State: " + clean(string(p.State)), ""}
+	for _, s := range p.Steps {
 		mark, text := stepMark(s.State), s.Name
 		if s.Message != "" && s.State != "todo" {
 			text += ": " + s.Message
 		}
 		lines = append(lines, paragraph(fmt.Sprintf("[%-4s] ", mark), text, width))
 	}
-	f := w.progress.Failure
+	f := p.Failure
 	switch {
-	case w.progress.State != status.SetupFailed:
+	case p.State != status.SetupFailed:
 	case f == nil:
 		lines = append(lines, paragraph("", "The configuration of this node is wrong. What is wrong is told by: applianced status", width))
 	default:
@@ -99,7 +105,7 @@ func (w *Wizard) steps() string {
 			lines = append(lines, paragraph(head, c, width))
 		}
 	}
-	return strings.Join(lines, "\n")
+	return lines
 }
 
 func stepMark(state string) string {

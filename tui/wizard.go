@@ -64,8 +64,11 @@ func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 }
 
 // Ready reports whether the machine is set up, which ends the wizard's duty.
-func (w *Wizard) Ready() bool {
-	switch w.progress.State {
+func (w *Wizard) Ready() bool { return SetUp(w.progress.State) }
+
+// SetUp reports whether a state is one of a machine that is set up.
+func SetUp(s status.Setup) bool {
+	switch s {
 	case status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved:
 		return true
 	}
