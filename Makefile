@@ -35,6 +35,7 @@ lint: ## gofmt, vet, staticcheck, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags e2e ./test/...
+	$(GO) vet -tags nspawn,boot ./test/image/
 	$(GO) vet -tags 'e2e mixed' ./test/e2e
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags e2e ./test/...
@@ -108,6 +109,45 @@ soak-lb: build ## load, abuse and faults on the load balancer for half an hour; 
 test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TLS (by hand, as root)
 	@command -v glusterd mkfs.xfs >/dev/null || { echo "needed: apt-get install glusterfs-server glusterfs-client xfsprogs iproute2" >&2; exit 1; }
 	$(GO) test -tags gluster -count=1 -timeout 30m -run 'TestLife|TestAttack33' -v ./glusterctl/
+
+# Images. PYTHON=0 leaves Salt's Python library out, FORMATS chooses among raw,
+# qcow2, ova, upgrade, upgrade-ova; SIGN=key.pem signs upgrades; LEVEL is zstd's.
+PYTHON      ?= 1
+FORMATS     ?= qcow2,ova$(if $(SIGN),$(comma)upgrade$(comma)upgrade-ova)
+LEVEL       ?= 15
+IMAGE_OUT   ?= dist
+IMAGE_VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo 0.0.0)
+comma       := ,
+IMAGE_FLAGS  = --programs bin/image --cache $(SALTERN_CACHE)/image --python=$(if $(filter 0,$(PYTHON)),false,true) --version $(IMAGE_VERSION)
+
+.PHONY: image-programs
+image-programs:
+	@mkdir -p bin/image
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -buildid=' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/saltern-image
+
+.PHONY: image
+image: image-programs ## disk images into dist/ (as root; PYTHON=0, FORMATS=raw,qcow2,ova, LEVEL=3, SIGN=key.pem)
+	@scripts/deps image
+	bin/saltern-image build $(IMAGE_FLAGS) --out $(IMAGE_OUT) --format $(FORMATS) --level $(LEVEL) $(if $(SIGN),--sign $(SIGN))
+
+.PHONY: image-repro
+image-repro: image-programs ## two builds must be the same, byte for byte (by hand, as root)
+	@scripts/deps image
+	@scripts/image-repro $(IMAGE_FLAGS)
+
+.PHONY: test-nspawn
+test-nspawn: image-programs deps-salt ## the image's tree booted by systemd in containers (as root)
+	@scripts/deps image
+	@tree=$$(bin/saltern-image tree $(IMAGE_FLAGS) --work $(SALTERN_CACHE)/nspawn) && \
+	  SALTERN_TREE=$$tree $(GO) test -tags nspawn -count=1 -timeout 40m -v -run '$(or $(RUN),.)' ./test/image/
+
+.PHONY: test-boot
+test-boot: image-programs ## the disks booted by QEMU, BIOS and UEFI (by hand, as root; slow without KVM)
+	@scripts/deps image
+	@mkdir -p $(SALTERN_CACHE)/boot && { [ -e $(SALTERN_CACHE)/boot/key.pem ] || bin/saltern-image keygen $(SALTERN_CACHE)/boot/key.pem; }
+	bin/saltern-image build $(IMAGE_FLAGS) --out $(SALTERN_CACHE)/boot --format qcow2,upgrade --level 3 --sign $(SALTERN_CACHE)/boot/key.pem
+	SALTERN_DIST=$(SALTERN_CACHE)/boot $(GO) test -tags boot -count=1 -timeout 120m -v -run '$(or $(RUN),.)' ./test/image/
 
 .PHONY: deps
 deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt releases

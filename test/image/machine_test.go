@@ -1,0 +1,240 @@
+//go:build nspawn
+
+package image
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"saltern/test/lab"
+)
+
+// tree is the folder that is booted.
+func tree(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("SALTERN_TREE")
+	if dir == "" {
+		t.Fatal("SALTERN_TREE must name a tree (make test-nspawn sets it)")
+	}
+	return dir
+}
+
+// network is one bridge with pretend machines, each a network namespace.
+type network struct{ bridge, base string }
+
+func newNetwork(t testing.TB) *network {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: needs root")
+	}
+	n := &network{bridge: "sim" + strconv.Itoa(os.Getpid()%10000), base: "10.90.0."}
+	ip(t, "link", "add", n.bridge, "type", "bridge")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", n.bridge).Run() })
+	ip(t, "link", "set", n.bridge, "up")
+	return n
+}
+
+func ip(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// namespace adds a machine's namespace with the address base+number.
+func (n *network) namespace(t testing.TB, number int) (name, address string) {
+	t.Helper()
+	name, address = fmt.Sprintf("%s-%d", n.bridge, number), n.base+strconv.Itoa(number)
+	veth := fmt.Sprintf("%sv%d", n.bridge, number)
+	ip(t, "netns", "add", name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	ip(t, "link", "add", veth, "type", "veth", "peer", "name", "host0", "netns", name)
+	ip(t, "link", "set", veth, "master", n.bridge, "up")
+	ip(t, "-n", name, "link", "set", "lo", "up")
+	ip(t, "-n", name, "addr", "add", address+"/24", "dev", "host0")
+	ip(t, "-n", name, "link", "set", "host0", "up")
+	return name, address
+}
+
+// machine is a booted tree.
+type machine struct {
+	Name, Address string
+	namespace     string
+	root          string // its file system, seen from outside
+	pid           int    // its first process, seen from outside
+	cmd           *exec.Cmd
+	tty           *os.File
+	ended         chan struct{}
+
+	mu     sync.Mutex
+	screen bytes.Buffer
+}
+
+// boot starts machine number with files put into its root before.
+func boot(t testing.TB, n *network, number int, files map[string]string) *machine {
+	t.Helper()
+	m := &machine{Name: fmt.Sprintf("node%d", number), ended: make(chan struct{})}
+	m.namespace, m.Address = n.namespace(t, number)
+	dir := t.TempDir()
+	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=2g,mode=0755", "simtmp", dir).Run(); err != nil {
+		t.Fatalf("mount tmpfs: %v", err)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
+	m.root = filepath.Join(dir, "root")
+	for _, d := range []string{"up", "wk", "root", "state"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt := fmt.Sprintf("lowerdir=%s,upperdir=%s/up,workdir=%s/wk", tree(t), dir, dir)
+	if out, err := exec.Command("mount", "-t", "overlay", "-o", opt, "overlay", m.root).CombinedOutput(); err != nil {
+		t.Fatalf("mount overlay: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", m.root).Run() })
+	lab.WriteTree(t, m.root, files)
+
+	// An own control group in each hierarchy: with --keep-unit all machines would
+	// share the caller's, and systemd could not kill what it started.
+	var enter strings.Builder
+	for _, h := range []string{"unified", "systemd", "."} {
+		cg := filepath.Join("/sys/fs/cgroup", h)
+		if _, err := os.Stat(filepath.Join(cg, "cgroup.procs")); err != nil {
+			continue
+		}
+		own := filepath.Join(cg, m.namespace)
+		fmt.Fprintf(&enter, "mkdir -p %s && echo $$ > %s/cgroup.procs; ", own, own)
+		t.Cleanup(func() {
+			_ = exec.Command("find", own, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+		})
+	}
+	m.cmd = exec.Command("sh", "-c", enter.String()+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
+		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+dir+"/state:/var/lib/saltern", "--hostname="+m.Name)
+	var err error
+	if m.tty, err = pty.StartWithSize(m.cmd, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
+		t.Fatal(err)
+	}
+	go m.read()
+	t.Cleanup(func() { m.stop(t) })
+	lab.Eventually(t, 60*time.Second, m.Name+" starts", func() error {
+		m.pid = child(m.cmd.Process.Pid)
+		if m.pid == 0 {
+			return fmt.Errorf("no process yet; console: %s", m.Screen())
+		}
+		return nil
+	})
+	return m
+}
+
+func (m *machine) read() {
+	defer close(m.ended)
+	buf := make([]byte, 4096)
+	for {
+		n, err := m.tty.Read(buf)
+		m.mu.Lock()
+		m.screen.Write(buf[:n])
+		m.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Screen is what the console has shown since the start.
+func (m *machine) Screen() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.screen.String()
+}
+
+// child finds the machine's systemd below nspawn.
+func child(of int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", of, of))
+	if err != nil {
+		return 0
+	}
+	for _, f := range strings.Fields(string(b)) {
+		pid, _ := strconv.Atoi(f)
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.TrimSpace(string(comm)) == "systemd" {
+			return pid
+		}
+	}
+	return 0
+}
+
+// stop is a power cut: everything of the machine dies at once.
+func (m *machine) stop(t testing.TB) {
+	_ = m.cmd.Process.Kill()
+	if m.pid != 0 {
+		if p, err := os.FindProcess(m.pid); err == nil {
+			_ = p.Kill()
+		}
+	}
+	_ = m.cmd.Wait()
+	_ = m.tty.Close()
+	select {
+	case <-m.ended:
+	case <-time.After(10 * time.Second):
+		t.Errorf("%s: the console does not end", m.Name)
+	}
+}
+
+// try runs a command inside.
+func (m *machine) try(args ...string) (string, error) {
+	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (m *machine) run(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		t.Fatalf("%s: %s: %v: %s\njournal:\n%s", m.Name, strings.Join(args, " "), err, out, m.journal())
+	}
+	return out
+}
+
+// put writes a file inside.
+func (m *machine) put(t testing.TB, path, text string) {
+	t.Helper()
+	cmd := exec.Command("nsenter", "-t", strconv.Itoa(m.pid), "-a", "timeout", "60", "sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1" && chmod 0644 "$1"`, "sh", path)
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: write %s: %v: %s", m.Name, path, err, out)
+	}
+}
+
+func (m *machine) journal() string {
+	out, _ := m.try("journalctl", "-b", "--no-pager", "-n", "60", "-o", "short-monotonic")
+	return out
+}
+
+// wait waits until a command inside ends with code 0 and says the words.
+func (m *machine) wait(t testing.TB, limit time.Duration, words string, args ...string) string {
+	t.Helper()
+	var last string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: journal:\n%s", m.Name, m.journal())
+		}
+	}()
+	lab.Eventually(t, limit, fmt.Sprintf("%s: %s says %q", m.Name, strings.Join(args, " "), words), func() error {
+		out, err := m.try(args...)
+		last = out
+		if err != nil || !strings.Contains(out, words) {
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	})
+	return last
+}

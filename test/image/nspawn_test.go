@@ -1,0 +1,252 @@
+//go:build nspawn
+
+package image
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// TestNode boots one new node: the console asks, nothing unexpected listens;
+// then it is set up, serves a real minion with templates in its pillar, and a
+// supervisor that hangs is replaced.
+func TestNode(t *testing.T) {
+	n := newNetwork(t)
+	m := boot(t, n, 1, nil)
+	m.wait(t, 120*time.Second, "active", "systemctl", "is-active", "multi-user.target")
+	lab.Eventually(t, 60*time.Second, "the set-up on the console", func() error {
+		if !strings.Contains(m.Screen(), "set-up") {
+			return fmt.Errorf("console: %q", m.Screen())
+		}
+		return nil
+	})
+	t.Run("identity", func(t *testing.T) {
+		if id := strings.TrimSpace(m.run(t, "cat", "/etc/machine-id")); len(id) != 32 {
+			t.Errorf("machine-id %q", id)
+		}
+		m.wait(t, 30*time.Second, "ssh-ed25519", "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
+		out, _ := m.try("systemctl", "--failed", "--no-legend", "--plain")
+		if strings.TrimSpace(out) != "" {
+			t.Errorf("units that failed: %s", out)
+		}
+		if out, err := m.try("applianced", "status"); exitCode(err) != 4 {
+			t.Errorf("status of a new node: %v %s", err, out)
+		}
+	})
+	t.Run("ports", func(t *testing.T) {
+		other, _ := n.namespace(t, 90)
+		if open := scan(t, other, m.Address); !slices.Equal(open, []int{22}) {
+			t.Errorf("open on a new node: %v, want 22 only", open)
+		}
+	})
+
+	m.put(t, "/etc/saltern/appliance.yaml", "node: node1\n")
+	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
+	t.Run("accounts", func(t *testing.T) {
+		ps := m.run(t, "ps", "-eo", "user:20,args")
+		for _, want := range []string{`saltern-master\s+\S*salt-master`, `saltern-lb\s+\S*applianced lb`} {
+			if !regexp.MustCompile(`(?m)^` + want).MatchString(ps) {
+				t.Errorf("nobody runs as %s:\n%s", want, ps)
+			}
+		}
+	})
+	t.Run("minion", func(t *testing.T) { m.serves(t, n) })
+	t.Run("ports of a node that serves", func(t *testing.T) {
+		other, _ := n.namespace(t, 91)
+		got := scan(t, other, m.Address)
+		for _, p := range got {
+			if !slices.Contains([]int{22, 4505, 4506, 4521}, p) {
+				t.Errorf("port %d is open", p)
+			}
+		}
+		if !slices.Contains(got, 4505) || !slices.Contains(got, 4506) {
+			t.Errorf("open: %v", got)
+		}
+	})
+	t.Run("watchdog", func(t *testing.T) {
+		main := func() string { return strings.TrimSpace(m.run(t, "systemctl", "show", "-P", "MainPID", "applianced")) }
+		before := main()
+		lb := m.run(t, "pgrep", "-u", "saltern-lb")
+		m.run(t, "kill", "-STOP", before)
+		lab.Eventually(t, 180*time.Second, "systemd replaces a supervisor that hangs", func() error {
+			if now := main(); now == before || now == "0" {
+				return fmt.Errorf("still %s", now)
+			}
+			return nil
+		})
+		m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
+		if now := m.run(t, "pgrep", "-u", "saltern-lb"); now != lb {
+			t.Errorf("the load balancer was replaced too: %s then %s", lb, now)
+		}
+	})
+}
+
+func exitCode(err error) int {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		return e.ExitCode()
+	}
+	return 0
+}
+
+// serves has a real minion sign in and get its pillar through the image's own
+// renderers.
+func (m *machine) serves(t *testing.T, n *network) {
+	m.put(t, "/var/lib/saltern/cluster/srv/pillar/top.sls", "base:\n  '*': [p]\n")
+	m.put(t, "/var/lib/saltern/cluster/srv/pillar/p.sls", "{% set n = 6 * 7 %}\nanswer: {{ n }}\nwho: {{ grains['id'] }}\n")
+	m.put(t, "/var/lib/saltern/cluster/srv/salt/hello.sls", "hello:\n  test.succeed_without_changes\n")
+	ns, _ := n.namespace(t, 50)
+	dir := lab.Dir(t)
+	venv := lab.Venv(t, "3008.3")
+	lab.WriteTree(t, dir, map[string]string{"etc/minion": fmt.Sprintf(
+		"id: web1\nmaster: %s\nroot_dir: %[2]s\npki_dir: %[2]s/pki\ncachedir: %[2]s/cache\nsock_dir: %[2]s/sock\nlog_file: %[2]s/log\npidfile: %[2]s/pid\nuser: root\nacceptance_wait_time: 1\nacceptance_wait_time_max: 1\nrandom_startup_delay: 0\nenable_fqdns_grains: False\n",
+		m.Address, dir)})
+	lab.Start(t, "salt-minion", filepath.Join(dir, "out"), "ip", "netns", "exec", ns, filepath.Join(venv, "salt-minion"), "-c", filepath.Join(dir, "etc"))
+	m.wait(t, 120*time.Second, "web1", "salt-key", "-l", "un")
+	m.run(t, "salt-key", "-y", "-a", "web1")
+	m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
+	m.wait(t, 120*time.Second, "42", "salt", "web1", "pillar.item", "answer", "refresh=true")
+	out := m.wait(t, 120*time.Second, "web1", "salt", "web1", "pillar.items")
+	if strings.Contains(out, "_errors") || !strings.Contains(out, "42") {
+		t.Errorf("pillar: %s", out)
+	}
+	m.wait(t, 120*time.Second, "Succeeded: 1", "salt", "web1", "state.apply", "hello")
+}
+
+// TestNewNodesDiffer boots two machines of one image.
+func TestNewNodesDiffer(t *testing.T) {
+	n := newNetwork(t)
+	var machines []*machine
+	for i := range 2 {
+		machines = append(machines, boot(t, n, 11+i, nil))
+	}
+	for _, path := range []string{"/etc/machine-id", "/etc/ssh/ssh_host_ed25519_key.pub"} {
+		var seen []string
+		for _, m := range machines {
+			text := strings.TrimSpace(m.wait(t, 120*time.Second, "", "grep", ".", path))
+			if slices.Contains(seen, text) {
+				t.Errorf("%s is the same on two machines", path)
+			}
+			seen = append(seen, text)
+		}
+	}
+}
+
+// scan tries the ports that the documents name and those around them from
+// another machine, and gives the open ones.
+func scan(t *testing.T, namespace, address string) []int {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ip", "netns", "exec", namespace, self, "-test.run", "^TestScanner$")
+	cmd.Env = append(os.Environ(), "SALTERN_SCAN="+address)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("scan: %v %s", err, out)
+	}
+	var open []int
+	for _, f := range regexp.MustCompile(`OPEN (\d+)`).FindAllStringSubmatch(string(out), -1) {
+		p, _ := strconv.Atoi(f[1])
+		open = append(open, p)
+	}
+	return open
+}
+
+// TestScanner is what scan runs in another namespace.
+func TestScanner(t *testing.T) {
+	address := os.Getenv("SALTERN_SCAN")
+	if address == "" {
+		t.Skip("called by other tests only")
+	}
+	ports := []int{22, 24007, 24008, 24009, 49152, 49153, 14505, 14506, 4520, 4521, 111, 2049, 38465}
+	for p := 1; p < 1024; p++ {
+		ports = append(ports, p)
+	}
+	for p := 4500; p < 4530; p++ {
+		ports = append(ports, p)
+	}
+	slices.Sort(ports)
+	found := make(chan int, len(ports))
+	slots := make(chan struct{}, 200)
+	ports = slices.Compact(ports)
+	for _, p := range ports {
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(address, strconv.Itoa(p)), 3*time.Second)
+			if err == nil {
+				c.Close()
+				found <- p
+			} else {
+				found <- 0
+			}
+		}()
+	}
+	var open []int
+	for range ports {
+		if p := <-found; p != 0 {
+			open = append(open, p)
+		}
+	}
+	slices.Sort(open)
+	for _, p := range open {
+		fmt.Println("OPEN", p)
+	}
+}
+
+// TestCluster boots three new machines at once, each with answers and nobody
+// at its console: they form a cluster on a volume of their own, and a minion
+// is answered through any of them.
+func TestCluster(t *testing.T) {
+	n := newNetwork(t)
+	answers := func(number int) map[string]string {
+		text := fmt.Sprintf("node: node%d\naddress: %s%d\nsecret: a-secret-for-three-nodes-0123456789\nstorage: {kind: volume}\n", number, n.base, number)
+		if number == 21 {
+			text += "mode: form\ncluster_id: blue\n"
+		} else {
+			text += fmt.Sprintf("mode: join\npeers: [%s21]\n", n.base)
+		}
+		return map[string]string{"etc/saltern/answers.yaml": text}
+	}
+	var all []*machine
+	for i := 21; i <= 23; i++ {
+		all = append(all, boot(t, n, i, answers(i)))
+	}
+	for _, m := range all {
+		m.wait(t, 600*time.Second, "HEALTHY", "applianced", "status")
+	}
+	for _, m := range all {
+		out := m.run(t, "applianced", "status")
+		for _, other := range all {
+			if !strings.Contains(out, other.Name) {
+				t.Errorf("%s does not know %s:\n%s", m.Name, other.Name, out)
+			}
+		}
+	}
+	if out := all[0].run(t, "gluster", "volume", "info"); !strings.Contains(out, "Number of Bricks: 1 x 3 = 3") {
+		t.Errorf("volume: %s", out)
+	}
+	t.Run("firewall", func(t *testing.T) {
+		other, _ := n.namespace(t, 92)
+		for _, p := range scan(t, other, all[0].Address) {
+			if !slices.Contains([]int{22, 4505, 4506, 4521}, p) {
+				t.Errorf("port %d is open to strangers", p)
+			}
+		}
+	})
+	t.Run("minion", func(t *testing.T) { all[1].serves(t, n) })
+}
