@@ -3,6 +3,7 @@ package lbproxy
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,8 +55,23 @@ func TestLeastConnTakesTurns(t *testing.T) {
 		n[m]++
 	}
 	for i, m := range ms {
-		if n[m] != 100 {
+		if n[m] < 99 || n[m] > 101 {
 			t.Errorf("member %d got %d of 300", i, n[m])
+		}
+	}
+}
+
+// TestFirstTurnIsLeftToChance: many proxies with one session each must not all
+// have it at the same master.
+func TestFirstTurnIsLeftToChance(t *testing.T) {
+	first := map[int]int{}
+	for range 300 {
+		f, ms := pool(t, LeastConn, 100, 100, 100)
+		first[slices.Index(ms, f.pick(0, 0))]++
+	}
+	for i := range 3 {
+		if first[i] < 30 { // of about 100
+			t.Errorf("the first turns were %v", first)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,9 @@ func (f *frontend) closed(s *session) {
 func (f *frontend) add(m *member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Whose turn is first among equals is left to chance: several proxies with
+	// few sessions each would else all begin with the same master.
+	m.deal = rand.Int64N(int64(m.be.weight.Load()) * 1000)
 	for i, old := range f.members {
 		if old == nil {
 			m.idx = uint(i)

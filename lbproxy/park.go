@@ -68,7 +68,7 @@ func (g *gate) set(ep int, open bool) (again bool, err error) {
 	}
 	fds := [1]unix.PollFd{{Fd: int32(ep), Events: unix.POLLIN}}
 	n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&unix.Timespec{})), 0, 0, 0)
-	return e == 0 && n > 0, nil
+	return (e == 0 && n > 0) || e == unix.EINTR, nil
 }
 
 func (g *gate) turn(ep int, open bool) error {

@@ -75,6 +75,13 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 	}
 }
 
+// dry notes that the source has nothing more for now; from a side that takes
+// nothing any more nothing will come either.
+func (s *session) dry(h *half) {
+	h.readable = false
+	h.eof = h.eof || s.broken
+}
+
 // sourceEnd handles the end of, or a failure on, the source of a direction.
 func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
 	h.readable, h.eof = false, true
@@ -188,7 +195,7 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		h.readable = false
+		s.dry(h)
 		return 0
 	case e != 0 || n == 0:
 		l.sourceEnd(s, h, d, e)
@@ -227,7 +234,8 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		h.readable, h.slow = false, false
+		s.dry(h)
+		h.slow = false
 		return 0
 	case e != 0 || n == 0:
 		h.slow = false
@@ -276,7 +284,7 @@ func (l *loop) spliceIn(s *session, h *half, d, src int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		h.readable = false
+		s.dry(h)
 		l.drop(h)
 		return 0
 	case e == unix.EINVAL:
