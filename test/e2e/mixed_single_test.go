@@ -33,7 +33,14 @@ func TestMigrationSingle(t *testing.T) {
 		t.Fatalf("salt-key -a: %+v", r)
 	}
 	s.Ping(t, 120*time.Second, m.ID)
-	jid := regexp.MustCompile(`\d{20}`).FindString(s.Salt(t, "--async", m.ID, "test.echo", "before").Out)
+	var jid string
+	job := func() {
+		t.Helper()
+		r := s.Salt(t, "--async", m.ID, "test.echo", "before")
+		if jid = regexp.MustCompile(`\d{20}`).FindString(r.Out); jid == "" {
+			t.Fatalf("salt --async: %+v", r)
+		}
+	}
 	known := func(what string) {
 		t.Helper()
 		lab.Eventually(t, 60*time.Second, what+" knows the job", func() error {
@@ -43,6 +50,7 @@ func TestMigrationSingle(t *testing.T) {
 			return nil
 		})
 	}
+	job()
 	known("Salt's master")
 	for _, python := range []bool{false, true} {
 		if err := s.Stop(60 * time.Second); err != nil {
@@ -51,6 +59,8 @@ func TestMigrationSingle(t *testing.T) {
 		s.Python = python
 		s.Launch(t)
 		s.Ping(t, 120*time.Second, m.ID)
+		known(s.Name) // of the master before
+		job()
 		known(s.Name)
 		v, err := s.JSON(t, "-t", "60", m.ID, "state.apply", "web")
 		if ret, _ := v[m.ID].(map[string]any); err != nil || len(ret) != 1 || !strings.Contains(fmt.Sprint(ret), "result:true") {
