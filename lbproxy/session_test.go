@@ -225,6 +225,55 @@ func TestResets(t *testing.T) {
 		reset(c)
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 	})
+	t.Run("client resets inside a PROXY header", func(t *testing.T) {
+		b := newFake(t, "127.0.0.1:0", echo)
+		cfg := testConfig(Request, b)
+		cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		p, addr := start(t, cfg)
+		c := dial(t, addr)
+		io.WriteString(c, proxySig[:5])
+		eventually(t, "reading it", func() bool { return p.Status().Sessions == 1 })
+		reset(c)
+		settles(t, p)
+	})
+	t.Run("client resets while two dials go on", func(t *testing.T) {
+		cfg := testConfig(Request)
+		cfg.Backends = []Backend{{Name: "a", Address: "127.0.0.1", RequestPort: newHole(t)}, {Name: "b", Address: "127.0.0.1", RequestPort: newHole(t)}}
+		cfg.Connect = Connect{Hedge: 10 * time.Millisecond, Timeout: time.Minute}
+		p, addr := start(t, cfg)
+		c := dial(t, addr)
+		eventually(t, "two dials", func() bool { return p.Status().Hedges > 0 })
+		reset(c)
+		settles(t, p)
+	})
+	// Much is under way: bytes in a pipe, held here, left in the kernel.
+	for _, who := range []string{"client", "backend"} {
+		t.Run(who+" resets in the middle of much", func(t *testing.T) {
+			b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
+				chunk := make([]byte, 256<<10)
+				for i := range 64 {
+					if _, err := c.Write(chunk); err != nil {
+						return
+					}
+					if who == "backend" && i == 40 {
+						reset(c)
+					}
+				}
+			})
+			p, addr := start(t, testConfig(Request, b))
+			for i := range 8 {
+				c := dial(t, addr)
+				n, _ := io.CopyN(io.Discard, struct{ io.Reader }{c}, int64(i+1)<<20)
+				if who == "client" {
+					reset(c)
+				} else if m, _ := io.Copy(io.Discard, struct{ io.Reader }{c}); n+m > 41*256<<10 {
+					t.Errorf("%d bytes of %d", n+m, 41*256<<10)
+				}
+				c.Close()
+			}
+			settles(t, p)
+		})
+	}
 	t.Run("backend resets with client bytes under way", func(t *testing.T) {
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 			if n, _ := c.Read(make([]byte, 10)); n > 0 {
