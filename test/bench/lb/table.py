@@ -60,8 +60,9 @@ for s in ("fail:kill", "fail:stall", "fail:hole"):
             if "requests" in r:
                 rows.append([s, p, "%d of %d" % (r["failed"], r["requests"]), "%.0f / %.0f" % (r["during_ms_p99"], r["during_ms_max"]),
                              "%s -> %s" % (r["held_start"], r["held_end"]),
-                             "%.1f" % r["held_last_cut_s"] if "held_last_cut_s" in r else "never"])
-table(["failure", "proxy", "failed requests", "p99 / max ms while it lasts", "held per backend", "last cut after s"], rows)
+                             "%.1f / %.1f" % (r["held_first_cut_s"], r["held_last_cut_s"]) if "held_last_cut_s" in r else "never"])
+# The backend is back after 7.5 s: what is cut later is cut to balance.
+table(["failure", "proxy", "failed requests", "p99 / max ms while it lasts", "held per backend", "first / last cut after s"], rows)
 busy = [r["machine_busy_pct"] for v in runs.values() for r in v.values() if "machine_busy_pct" in r]
 if busy:
     print("\nmachine busy: median %.0f %%" % statistics.median(busy))
