@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -29,14 +30,12 @@ type formPage struct {
 	form   *huh.Form
 	own    []string // the fields on the page, in their order
 	faults map[string]string
-	last   string // what was drawn last: a completed form draws nothing
 }
 
-// fieldMaker makes fields that show their fault and remembers their names.
+// fieldMaker makes fields that show their fault.
 type fieldMaker struct{ p *formPage }
 
 func (f *fieldMaker) note(field, hint string) string {
-	f.p.own = append(f.p.own, field)
 	if m := f.p.faults[field]; m != "" {
 		return "! " + strings.Join(wrap(m, 70), "\n  ")
 	}
@@ -72,8 +71,11 @@ func (p *formPage) enter(w *Wizard) tea.Cmd {
 // build makes the form anew from the draft, with the faults known, and puts
 // the cursor on the first faulty field.
 func (p *formPage) build(w *Wizard) tea.Cmd {
-	p.own = nil
 	fields := p.fields(w, &fieldMaker{p})
+	p.own = nil
+	for _, f := range fields {
+		p.own = append(p.own, f.GetKey())
+	}
 	p.form = huh.NewForm(huh.NewGroup(fields...)).WithShowHelp(false).WithShowErrors(false).
 		WithTheme(huh.ThemeFunc(plainTheme)).WithKeyMap(formKeys())
 	p.resize(w)
@@ -117,10 +119,40 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	if w.busy != "" {
 		return nil
 	}
-	_, cmd := p.form.Update(msg)
-	if p.form.State != huh.StateCompleted {
-		return cmd
+	if key, ok := msg.(tea.KeyPressMsg); ok {
+		if cmd, taken := p.move(w, key.String()); taken {
+			return cmd
+		}
 	}
+	_, cmd := p.form.Update(msg)
+	return cmd
+}
+
+// move handles the keys that lead from field to field. The form would do it
+// too, but one message later: what is typed on meanwhile would go into the
+// field before.
+func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
+	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
+	_, line := p.form.GetFocusedField().(*huh.Input)
+	last := len(p.own) - 1
+	switch {
+	case key == "enter" && at == last:
+		return p.complete(w), true
+	case key == "enter", key == "tab", key == "down" && line:
+		if at == last {
+			return nil, true
+		}
+		return p.form.NextField(), true
+	case key == "shift+tab", key == "up" && line:
+		if at == 0 {
+			return nil, true
+		}
+		return p.form.PrevField(), true
+	}
+	return nil, false
+}
+
+func (p *formPage) complete(w *Wizard) tea.Cmd {
 	if p.check != nil {
 		if faults := p.check(&w.draft); len(faults) > 0 {
 			return p.show(w, faults)
@@ -165,10 +197,7 @@ func (p *formPage) view(w *Wizard) string {
 	} else {
 		head = "\n"
 	}
-	if v := p.form.View(); v != "" {
-		p.last = v
-	}
-	return head + p.last
+	return head + p.form.View()
 }
 
 func (p *formPage) keys(w *Wizard) string {

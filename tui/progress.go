@@ -133,7 +133,7 @@ func (w *Wizard) done() string {
 		lines = append(lines, "    "+clip(clean(l), width-4))
 	}
 	if d.JoinString != "" {
-		lines = append(lines, "", "The next node joins with this string. It is secret, and shown only now:")
+		lines = append(lines, "", "The next node joins with this secret string (later: applianced join-string):")
 		for s := clean(d.JoinString); s != ""; {
 			n := min(len(s), width-4)
 			lines = append(lines, "    "+s[:n])

@@ -28,15 +28,14 @@ func plainTheme(bool) *huh.Styles {
 	return t
 }
 
-// formKeys are the keys inside a form. The arrows move between fields too:
-// some terminals have no shift-tab.
+// formKeys are the keys inside a form: those inside a field. Moving between
+// fields is the page's.
 func formKeys() *huh.KeyMap {
 	k := huh.NewDefaultKeyMap()
 	none := key.NewBinding(key.WithDisabled())
 	k.Quit = none // the wizard asks first
-	k.Input.AcceptSuggestion = none
-	k.Input.Prev = key.NewBinding(key.WithKeys("shift+tab", "up"))
-	k.Input.Next = key.NewBinding(key.WithKeys("enter", "tab", "down"))
+	k.Input.AcceptSuggestion, k.Input.Prev, k.Input.Next, k.Input.Submit = none, none, none, none
+	k.Select.Prev, k.Select.Next, k.Select.Submit = none, none, none
 	k.Select.Filter, k.Select.SetFilter, k.Select.ClearFilter = none, none, none
 	return k
 }

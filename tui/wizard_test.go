@@ -331,3 +331,22 @@ func TestSizes(t *testing.T) {
 		p.has("ssh-ed25519 AAAA")
 	})
 }
+
+// TestTypeAhead: keys that come faster than the page is drawn go into the
+// fields they were meant for.
+func TestTypeAhead(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "enter", "enter", "enter")
+		for _, r := range "lab\rx\r10.0.0.11\r" {
+			key := tea.KeyPressMsg{Code: r, Text: string(r)}
+			if r == '\r' {
+				key = special["enter"]
+			}
+			p.update(key)
+		}
+		p.settle()
+		p.has("> lab", "> sca-1x", "> 10.0.0.11")
+	})
+}
