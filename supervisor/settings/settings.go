@@ -181,7 +181,7 @@ func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 // PKIDir holds the master's own keys, and the minions' as well unless they are
 // shared; see SharedPKIDir.
 func (s *Settings) PKIDir() string {
-	if s.OnVolume() || s.Peering.Enabled {
+	if s.Peering.Enabled {
 		return filepath.Join(s.DataDir, "pki") // each master's own; has to be there while the volume hangs
 	}
 	return s.SharedPKIDir()

@@ -25,8 +25,8 @@ import (
 // but not written again, and a copy that somebody changed is mended.
 type copier struct {
 	spec  mirrorSpec
-	known map[string]copied // by path relative to both roots; nil: not loaded
-	skip  map[string]bool   // paths that are left out
+	known map[string]copied      // by path relative to both roots; nil: not loaded
+	skip  func(path string) bool // what is left out; nil: nothing
 }
 
 // copied is what is known about one file.
@@ -119,7 +119,7 @@ func (w *walk) dir(rel string, depth int) error {
 		}
 		p := path.Join(rel, e.Name())
 		switch kind := e.Type(); {
-		case w.skip[p]:
+		case w.skip != nil && w.skip(p):
 			continue
 		case kind.IsDir():
 			err = w.dir(p, depth+1)

@@ -31,14 +31,19 @@ type Migration struct {
 	helper   []string
 	index    string
 	self     string
+	own      bool // the master's own keys stay here
 	log      *slog.Logger
 }
 
-// moved are the parts of the directory that go to the volume; ownKeys those of
-// pki that stay with the node.
+// moved are the parts of the directory that go to the volume.
 func moved() []string { return append(mirrored(), "pki") }
 
-var ownKeys = [...]string{"master.pem", "master.pub"}
+// ownKey tells whether a file of pki is a key of the master itself; in a
+// cluster it stays with its node.
+func ownKey(name string) bool {
+	ext := filepath.Ext(name)
+	return (ext == ".pem" || ext == ".pub") && strings.TrimSuffix(name, ext) != "cluster"
+}
 
 // aside is what the directory is called afterwards.
 const aside = ".before-volume"
@@ -57,7 +62,7 @@ func PendingMigration(s *settings.Settings, executable string, log *slog.Logger)
 		return nil
 	}
 	return &Migration{from: from, to: s.Storage.Path, pki: s.PKIDir(), helper: []string{executable, "storage", "helper"},
-		index: filepath.Join(dir, "moved.json"), self: s.Node, log: log}
+		index: filepath.Join(dir, "moved.json"), self: s.Node, own: s.PKIDir() != s.SharedPKIDir(), log: log}
 }
 
 // Before gives the settings of the node as it was, for the time of the move.
@@ -100,8 +105,10 @@ func (m *Migration) Finish(ctx context.Context) error {
 	if r.Changing > 0 {
 		return fmt.Errorf("move %s to the volume: %d files change although the master is stopped", m.from, r.Changing)
 	}
-	if err := m.keepOwnKeys(); err != nil {
-		return fmt.Errorf("move %s to the volume: %w", m.from, err)
+	if m.own {
+		if err := m.keepOwnKeys(); err != nil {
+			return fmt.Errorf("move %s to the volume: %w", m.from, err)
+		}
 	}
 	to := m.from + aside
 	for n := 2; exists(to); n++ {
@@ -131,30 +138,48 @@ func (m *Migration) keepOwnKeys() error {
 			return err
 		}
 	}
-	for _, name := range ownKeys {
-		src, dst := filepath.Join(m.from, "pki", name), filepath.Join(m.pki, name)
-		fi, err := os.Stat(src)
-		if errors.Is(err, fs.ErrNotExist) || exists(dst) {
+	entries, err := os.ReadDir(filepath.Join(m.from, "pki"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		src, dst := filepath.Join(m.from, "pki", e.Name()), filepath.Join(m.pki, e.Name())
+		if !ownKey(e.Name()) || exists(dst) {
 			continue
 		}
-		if err != nil {
-			return err
+		if e.Type()&fs.ModeSymlink != 0 { // master.pem stands for another of them
+			to, err := os.Readlink(src)
+			if err == nil {
+				err = os.Symlink(filepath.Base(to), dst)
+			}
+			if err != nil {
+				return err
+			}
+			continue
 		}
-		b, err := os.ReadFile(src)
-		if err == nil {
-			err = os.WriteFile(dst+".new", b, 0o600)
-		}
-		if err == nil {
-			err = sameOwner(dst+".new", fi, nil)
-		}
-		if err == nil {
-			err = os.Rename(dst+".new", dst)
-		}
-		if err != nil {
+		if err := copyKey(src, dst); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func copyKey(src, dst string) error {
+	fi, err := os.Lstat(src)
+	if err != nil || !fi.Mode().IsRegular() {
+		return err
+	}
+	b, err := os.ReadFile(src)
+	if err == nil {
+		err = os.WriteFile(dst+".new", b, 0o600)
+	}
+	if err == nil {
+		err = sameOwner(dst+".new", fi, nil)
+	}
+	if err == nil {
+		err = os.Rename(dst+".new", dst)
+	}
+	return err
 }
 
 // moveSpec is the argument of the child.
@@ -162,11 +187,12 @@ type moveSpec struct {
 	mirrorSpec
 	Node   string `json:"node"`
 	Verify bool   `json:"verify"`
+	Own    bool   `json:"own"` // leave out the master's own keys
 }
 
 func (m *Migration) pass(ctx context.Context, verify bool) (mirrorReport, error) {
 	var r mirrorReport
-	spec := moveSpec{mirrorSpec{Source: m.from, Dest: m.to, Trees: moved(), Index: m.index, OnlyOwn: true, Any: true}, m.self, verify}
+	spec := moveSpec{mirrorSpec{Source: m.from, Dest: m.to, Trees: moved(), Index: m.index, OnlyOwn: true, Any: true}, m.self, verify, m.own}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return r, err
@@ -221,9 +247,8 @@ func move(spec moveSpec, target func(string) error) (mirrorReport, error) {
 	}
 	c := newCopier(spec.mirrorSpec)
 	// The master's own keys are no business of the others.
-	c.skip = map[string]bool{}
-	for _, k := range ownKeys {
-		c.skip["pki/"+k] = true
+	if spec.Own {
+		c.skip = func(p string) bool { dir, name := filepath.Split(p); return dir == "pki/" && ownKey(name) }
 	}
 	trees := spec.Trees
 	c.spec.Trees = slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return !exists(filepath.Join(spec.Source, t)) })

@@ -19,10 +19,10 @@ func testMove(t *testing.T) (spec moveSpec, src, dst string) {
 		t.Fatal(err)
 	}
 	c.spec.OnlyOwn, c.spec.Index, c.spec.Trees = true, filepath.Join(t.TempDir(), "moved.json"), moved()
-	for _, p := range []string{"pki/minions/a", "pki/minions_pre/b", "pki/cluster.pem", "pki/master.pem", "srv/salt/top.sls", "srv/pillar/p.sls", "etc/master.d/x.conf"} {
+	for _, p := range []string{"pki/minions/a", "pki/minions_pre/b", "pki/cluster.pem", "pki/master.pem", "pki/node1.pub", "srv/salt/top.sls", "srv/pillar/p.sls", "etc/master.d/x.conf"} {
 		put(t, filepath.Join(src, p), "content of "+p)
 	}
-	return moveSpec{c.spec, "node1", false}, src, dst
+	return moveSpec{c.spec, "node1", false, true}, src, dst
 }
 
 func anywhere(string) error { return nil }
@@ -49,7 +49,7 @@ func TestMove(t *testing.T) {
 			t.Errorf("%s: %q", p, got)
 		}
 	}
-	for _, p := range []string{"pki/minions_pre/b", "pki/master.pem"} {
+	for _, p := range []string{"pki/minions_pre/b", "pki/master.pem", "pki/node1.pub"} {
 		if exists(filepath.Join(dst, p)) {
 			t.Errorf("%s is on the volume", p)
 		}
@@ -83,7 +83,12 @@ func TestPendingMigration(t *testing.T) {
 	if pending() != nil {
 		t.Error("a fresh node has a move before it")
 	}
-	put(t, filepath.Join(dir, "cluster/pki/master.pem"), "own")
+	put(t, filepath.Join(dir, "cluster/pki/node1.pem"), "own")
+	put(t, filepath.Join(dir, "cluster/pki/cluster.pem"), "everybody's")
+	if err := os.Symlink("node1.pem", filepath.Join(dir, "cluster/pki/master.pem")); err != nil {
+		t.Fatal(err)
+	}
+	s.Peering.Enabled = true
 	if pending() != nil {
 		t.Error("a node that joins moves its own data onto the cluster's volume")
 	}
@@ -105,5 +110,8 @@ func TestPendingMigration(t *testing.T) {
 	}
 	if got := content(filepath.Join(dir, "pki/master.pem")); got != "own" {
 		t.Errorf("own key: %q", got)
+	}
+	if exists(filepath.Join(dir, "pki/cluster.pem")) {
+		t.Error("the cluster's key stays with the node")
 	}
 }

@@ -1,0 +1,97 @@
+package storage
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// leaseWorld is two nodes on one file, with a clock and a lock of their own.
+type leaseWorld struct {
+	now    time.Time
+	holder *os.File // of the lock
+	a, b   leaseHolder
+}
+
+func newLeaseWorld(t *testing.T) *leaseWorld {
+	w := &leaseWorld{now: time.Unix(1e9, 0)}
+	path := filepath.Join(t.TempDir(), leaseFile)
+	lock := func(f *os.File) (bool, error) {
+		if w.holder != nil {
+			return false, nil
+		}
+		w.holder = f
+		return true, nil
+	}
+	w.a = leaseHolder{path: path, self: "a", now: func() time.Time { return w.now }, lock: lock}
+	w.b = leaseHolder{path: path, self: "b", now: w.a.now, lock: lock}
+	return w
+}
+
+func (w *leaseWorld) step(t *testing.T, h *leaseHolder) leaseReply {
+	t.Helper()
+	r, err := h.step()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestLease(t *testing.T) {
+	w := newLeaseWorld(t)
+	asked := 0
+	inner := w.b.lock
+	w.b.lock = func(f *os.File) (bool, error) { asked++; return inner(f) }
+	for range 100 { // the first has it, and the second never asks for the lock
+		if r := w.step(t, &w.a); !r.Held {
+			t.Fatal("nobody has it, and it was not given")
+		}
+		if r := w.step(t, &w.b); r.Held || r.Holder != "a" {
+			t.Fatalf("%+v", r)
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	if asked > 0 {
+		t.Errorf("the lock was asked for %d times while its holder lives", asked)
+	}
+	// The holder is gone and its lock with it.
+	w.holder = nil
+	start := w.now
+	for !w.step(t, &w.b).Held {
+		if w.now = w.now.Add(time.Second); w.now.Sub(start) > time.Minute {
+			t.Fatal("it is never taken over")
+		}
+	}
+	if d := w.now.Sub(start); d < leaseSilence-2*time.Second || d > 15*time.Second {
+		t.Errorf("taken over after %v", d)
+	}
+	// It comes back after its stall: it has to stand in line.
+	if r := w.step(t, &w.a); r.Held || r.Holder != "b" {
+		t.Errorf("two nodes have the lease: %+v", r)
+	}
+	// Nobody takes what is locked, however still its holder is.
+	for range 100 {
+		w.now = w.now.Add(time.Second)
+		if w.step(t, &w.a).Held {
+			t.Fatal("the lock is held, and the lease was given")
+		}
+	}
+	if r := w.step(t, &w.b); r.Held { // still for 100 s
+		t.Errorf("a holder that was still for so long counts on its lease: %+v", r)
+	}
+}
+
+// A reader that was stopped itself has not seen silence.
+func TestLeaseReaderStops(t *testing.T) {
+	w := newLeaseWorld(t)
+	w.step(t, &w.a)
+	w.step(t, &w.b)
+	w.holder = nil
+	for range leaseReads - 2 {
+		w.now = w.now.Add(time.Minute)
+		if w.step(t, &w.b).Held {
+			t.Fatal("taken over after few reads")
+		}
+	}
+}
