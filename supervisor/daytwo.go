@@ -199,7 +199,8 @@ func (s *Supervisor) Leave(ctx context.Context) error {
 		if p == nil {
 			continue
 		}
-		if _, last = p.client.SetState(ctx, nodes.Removed); last == nil {
+		_, last = p.client.SetState(ctx, nodes.Removed)
+		if last == nil || errors.Is(last, nodeapi.ErrRemoved) {
 			m.mu.Lock()
 			m.removed = o.Name
 			m.mu.Unlock()

@@ -289,6 +289,9 @@ func (m *member) ready() (bool, string) {
 
 // follow asks the other nodes how they do, and takes newer tables from them.
 func (m *member) follow(ctx context.Context, all *sync.WaitGroup) {
+	if _, gone := m.gone(); gone {
+		return // they would only say so again
+	}
 	t := m.keeper.Table()
 	now := m.n.opt.Now()
 	m.mu.Lock()
@@ -456,7 +459,10 @@ func (m *member) drain(ctx context.Context) {
 }
 
 // words gives the nodes' lines and findings for the status.
-func (m *member) words(now time.Time) (lines []status.Node, found []status.Finding) {
+func (m *member) words() (lines []status.Node, found []status.Finding) {
+	if _, gone := m.gone(); gone {
+		return nil, nil
+	}
 	t := m.keeper.Table()
 	m.mu.Lock()
 	defer m.mu.Unlock()

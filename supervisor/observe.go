@@ -101,7 +101,7 @@ func (n *node) observe(ctx context.Context) facts {
 	f.slowAnswer = n.slow.get(n.opt.Now())
 	f.volume = n.volumeFacts()
 	if n.member != nil {
-		f.others, f.cluster = n.member.words(n.opt.Now())
+		f.others, f.cluster = n.member.words()
 	}
 	f.setup, f.cluster = n.setupFacts(f.cluster)
 	if ok, err := probe.ClockSynchronised(); err == nil {

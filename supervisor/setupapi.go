@@ -10,6 +10,7 @@ import (
 	"saltern/supervisor/api"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
@@ -210,6 +211,7 @@ func (n *node) obey(ctx context.Context) {
 				for _, name := range []string{masterService, lbService} {
 					_ = n.manager.Restart(name) // they wait for ever then
 				}
+				n.endBalancer(ctx)
 				return
 			}
 		}
@@ -217,6 +219,23 @@ func (n *node) obey(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(time.Second):
+		}
+	}
+}
+
+// endBalancer ends the load balancer's process, which outlives a restart of its
+// service, once that service waits.
+func (n *node) endBalancer(ctx context.Context) {
+	for n.cfg.LB.Enabled && ctx.Err() == nil {
+		for _, i := range n.manager.Services(0) {
+			if i.Name == lbService && i.State == service.Waiting {
+				n.lbProcess(nil).Stop()
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

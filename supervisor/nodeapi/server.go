@@ -50,11 +50,35 @@ type Server struct {
 
 	mu      sync.Mutex
 	stretch struct{ secret, hash, key string }
+	told    map[string]time.Time // when a warning was logged last, see warn
 }
 
 // NewServer gives a server for a node.
 func NewServer(host Host, id *Identity, version string, log *slog.Logger, now func() time.Time) *Server {
-	return &Server{host: host, id: id, version: version, log: log, now: now, limit: newLimiter(now)}
+	return &Server{host: host, id: id, version: version, log: log, now: now, limit: newLimiter(now), told: map[string]time.Time{}}
+}
+
+// Warnings about what others do: one a minute for each kind and source.
+const (
+	warnEvery = time.Minute
+	maxTold   = 1024
+)
+
+func (s *Server) warn(r *http.Request, msg string, args ...any) {
+	key := msg + " " + sourceOf(r.RemoteAddr).String()
+	now := s.now()
+	s.mu.Lock()
+	last, ok := s.told[key]
+	if ok && now.Sub(last) < warnEvery {
+		s.mu.Unlock()
+		return
+	}
+	if len(s.told) >= maxTold {
+		clear(s.told)
+	}
+	s.told[key] = now
+	s.mu.Unlock()
+	s.log.Warn("node API: "+msg, append([]any{"peer", r.RemoteAddr}, args...)...)
 }
 
 // Serve answers on ln until ctx ends, and closes ln.
@@ -136,10 +160,10 @@ func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node
 		n, ok := t.ByCertificate(peerHash(r.TLS))
 		switch {
 		case !ok:
-			s.log.Warn("node API: a stranger was refused", "peer", r.RemoteAddr, "path", r.URL.Path)
+			s.warn(r, "a stranger was refused", "path", r.URL.Path)
 			refuse(w, fault{codeStranger, "this cluster does not know your certificate", http.StatusForbidden})
 		case n.State == nodes.Removed:
-			s.log.Warn("node API: a removed node was refused", "peer", r.RemoteAddr, "node", n.Name)
+			s.warn(r, "a removed node was refused", "node", n.Name)
 			refuse(w, fault{codeRemoved, n.Name + " was removed from cluster " + t.Cluster, http.StatusGone})
 		default:
 			next(w, r, n)
@@ -173,7 +197,7 @@ type meeting struct {
 
 func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	if !s.limit.hello(r.RemoteAddr) {
-		s.log.Warn("node API: too many attempts to join", "peer", r.RemoteAddr)
+		s.warn(r, "too many attempts to join")
 		refuse(w, fault{codeBusy, "too many attempts from your address or altogether; wait a minute", http.StatusTooManyRequests})
 		return
 	}
@@ -186,11 +210,11 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 		refuse(w, fault{codeRequest, "hello comes once, with a certificate and a nonce", http.StatusBadRequest})
 		return
 	case q.Protocol != Protocol:
-		s.log.Warn("node API: a machine of another version wants to join", "peer", r.RemoteAddr, "protocol", q.Protocol)
+		s.warn(r, "a machine of another version wants to join", "protocol", q.Protocol)
 		refuse(w, fault{codeProtocol, fmt.Sprintf("this cluster runs version %s (protocol %d); your protocol is %d", s.version, Protocol, q.Protocol), http.StatusConflict})
 		return
 	case q.Cluster != "" && q.Cluster != t.Cluster:
-		s.log.Warn("node API: a machine wants to join another cluster", "peer", r.RemoteAddr)
+		s.warn(r, "a machine wants to join another cluster")
 		refuse(w, fault{codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict})
 		return
 	}
@@ -230,7 +254,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 	machine := peerHash(r.TLS)
 	if !sameMAC(q.Proof, mac(key, transcript("machine", m.bind, m.machine, m.cluster, machine, s.id.Hash))) {
 		s.limit.failed(r.RemoteAddr)
-		s.log.Warn("node API: a machine does not know the secret", "peer", r.RemoteAddr)
+		s.warn(r, "a machine does not know the secret")
 		refuse(w, fault{codeSecret, "the secret is not that of this cluster", http.StatusForbidden})
 		return
 	}

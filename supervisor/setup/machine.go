@@ -87,7 +87,7 @@ type Machine struct {
 
 // NewMachine reads where the set-up stands.
 func NewMachine(cfg Config) *Machine {
-	m := &Machine{cfg: cfg, store: store{cfg.Dir}, wake: make(chan struct{}, 1)}
+	m := &Machine{cfg: cfg, store: store{dir: cfg.Dir}, wake: make(chan struct{}, 1)}
 	m.load()
 	return m
 }
@@ -268,7 +268,7 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 		if slices.Contains(s.Done, st.id) && !(st.id == stepConfig && !m.cfg.World.Configured()) {
 			continue
 		}
-		if st.phase != s.Phase {
+		if st.phase != s.Phase || st.part && !s.Part {
 			if err := m.change(func(s *saved) { s.Phase = st.phase; s.Part = s.Part || st.part }); err != nil {
 				m.fail(Failure{Tried: st.name, Cause: err.Error(), Check: []string{"make room on the disk of " + m.cfg.Dir}})
 			}

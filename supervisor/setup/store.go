@@ -47,7 +47,10 @@ const (
 
 // store keeps saved in a directory of mode 0700. Every change is on the disk
 // when put returns.
-type store struct{ dir string }
+type store struct {
+	dir    string
+	before func() error // in tests: power has failed
+}
 
 func (s store) get() (saved, error) {
 	var v saved
@@ -78,6 +81,11 @@ func (s store) get() (saved, error) {
 
 // put writes secrets first: a state without them would be no use.
 func (s store) put(v saved) error {
+	if s.before != nil {
+		if err := s.before(); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("keep the state of the set-up: %w", err)
 	}

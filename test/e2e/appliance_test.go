@@ -49,12 +49,14 @@ func TestAppliance(t *testing.T) {
 		n.Ping(t, 90*time.Second, ids...)
 	}
 
+	all := t // what is started lasts until all of it has ended
 	t.Run("power cut", func(t *testing.T) {
 		nodes[2].Kill()
-		nodes[2].Launch(t)
+		nodes[2].Launch(all)
 		nodes[2].WaitReady(t, 3)
 		nodes[2].Ping(t, 90*time.Second, ids...)
 	})
+	var n4 *lab.Appliance
 	t.Run("join string", func(t *testing.T) {
 		r := nodes[1].Applianced(t, "join-string")
 		line := strings.TrimSpace(r.Out)
@@ -62,8 +64,8 @@ func TestAppliance(t *testing.T) {
 		if err != nil || len(j.Peers) != 3 || j.Secret != lab.ApplianceSecret {
 			t.Fatalf("join-string gave %q %s: %v", line, r.Err, err)
 		}
-		n4 := lab.NewAppliance(t, net, 4, "", map[string]any{"join": line})
-		n4.Launch(t)
+		n4 = lab.NewAppliance(all, net, 4, "", map[string]any{"join": line})
+		n4.Launch(all)
 		n4.WaitReady(t, 4)
 		n4.Ping(t, 90*time.Second, ids...)
 	})
@@ -78,17 +80,89 @@ func TestAppliance(t *testing.T) {
 		} {
 			a := lab.NewAppliance(t, net, number, "", c.answers)
 			a.Launch(t)
-			lab.Eventually(t, 60*time.Second, "a machine is turned away", func() error {
-				d, err := a.Status(t)
-				if err != nil {
-					return err
-				}
-				if d.Setup != status.SetupFailed || len(d.Problems) == 0 || !strings.Contains(d.Problems[0].Cause, c.want) || !strings.Contains(d.Problems[0].Cause, "check:") {
-					return fmt.Errorf("set-up %s: %+v", d.Setup, d.Problems)
-				}
-				return nil
-			})
+			turnedAway(t, a, c.want)
 			a.Kill()
 		}
+	})
+	t.Run("drain, leave, remove", func(t *testing.T) {
+		must(t, nodes[0].Applianced(t, "drain", "n2"))
+		lab.Eventually(t, 60*time.Second, "n2 is drained", func() error {
+			d, err := nodes[1].Status(t)
+			if err == nil && d.Setup != status.SetupDraining {
+				err = fmt.Errorf("set-up %s", d.Setup)
+			}
+			return err
+		})
+		must(t, nodes[0].Applianced(t, "undrain", "n2"))
+		nodes[1].WaitReady(t, 4)
+		must(t, nodes[1].Applianced(t, "ping", "n1"))
+
+		before := must(t, nodes[0].Applianced(t, "join-string"))
+		must(t, n4.Applianced(t, "leave"))
+		lab.Eventually(t, 60*time.Second, "n4 knows that it has left", func() error {
+			d, err := n4.Status(t)
+			if err == nil && (d.Setup != status.SetupRemoved || d.ServingSince != nil) {
+				err = fmt.Errorf("set-up %s, serving %v", d.Setup, d.ServingSince)
+			}
+			return err
+		})
+		if r := nodes[0].Applianced(t, "remove", "n3"); r.Code == 0 || !strings.Contains(r.Err, "alive") {
+			t.Fatalf("a node that is alive was removed: %+v", r)
+		}
+		nodes[2].Kill()
+		lab.Eventually(t, 60*time.Second, "n3 can be removed", func() error {
+			if r := nodes[0].Applianced(t, "remove", "n3"); r.Code != 0 {
+				return fmt.Errorf("%s", r.Err)
+			}
+			return nil
+		})
+		nodes[0].WaitReady(t, 2)
+		nodes[1].WaitReady(t, 2)
+		// Its key and the old secret open nothing any more; it is told so.
+		nodes[2].Launch(all)
+		lab.Eventually(t, 60*time.Second, "n3 knows that it was removed", func() error {
+			d, err := nodes[2].Status(t)
+			if err == nil && (d.Setup != status.SetupRemoved || d.ServingSince != nil) {
+				err = fmt.Errorf("set-up %s, serving %v", d.Setup, d.ServingSince)
+			}
+			return err
+		})
+		lab.Eventually(t, 30*time.Second, "the secret has changed on both", func() error {
+			for _, n := range nodes[:2] {
+				if r := n.Applianced(t, "join-string"); r.Out == before || strings.Contains(r.Out, lab.ApplianceSecret) {
+					return fmt.Errorf("%s has the old one", n.Name)
+				}
+			}
+			return nil
+		})
+		late := lab.NewAppliance(t, net, 21, "", map[string]any{"join": strings.TrimSpace(before)})
+		late.Launch(t)
+		turnedAway(t, late, "the secret is not that of the cluster")
+		nodes[0].Ping(t, 90*time.Second, ids[0], ids[1])
+	})
+}
+
+// must gives what a program printed that has to succeed.
+func must(t *testing.T, r lab.Result) string {
+	t.Helper()
+	if r.Code != 0 {
+		t.Fatalf("exit %d\n%s%s", r.Code, r.Out, r.Err)
+	}
+	return r.Out
+}
+
+// turnedAway waits until a machine's set-up has stopped for a reason, and says
+// what to check.
+func turnedAway(t *testing.T, a *lab.Appliance, want string) {
+	t.Helper()
+	lab.Eventually(t, 60*time.Second, "a machine is turned away", func() error {
+		d, err := a.Status(t)
+		if err != nil {
+			return err
+		}
+		if d.Setup != status.SetupFailed || len(d.Problems) == 0 || !strings.Contains(d.Problems[0].Cause, want) || !strings.Contains(d.Problems[0].Cause, "check:") {
+			return fmt.Errorf("set-up %s: %+v", d.Setup, d.Problems)
+		}
+		return nil
 	})
 }

@@ -1,0 +1,305 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// machine is what a Machine under test stands on: its disk survives, the rest
+// does not.
+type machine struct {
+	t    *testing.T
+	dir  string
+	now  func() time.Time
+	fact func() Facts
+
+	mu     sync.Mutex
+	serves bool
+	source *Answers
+	wrong  error
+	reason string // why Configure fails
+	forms  int
+}
+
+func newMachine(t *testing.T) *machine {
+	return &machine{t: t, dir: t.TempDir(), now: time.Now, serves: true, fact: func() Facts {
+		return Facts{Hostname: "n1", Interfaces: []Interface{{Name: "lo0", Default: true, Addresses: []string{"127.0.70.9/8"}}}}
+	}}
+}
+
+func (w *machine) path(names ...string) string {
+	return filepath.Join(append([]string{w.dir}, names...)...)
+}
+
+func (w *machine) Configured() bool {
+	_, err := os.Stat(w.path("appliance.yaml"))
+	return err == nil
+}
+
+func (w *machine) Configure(text []byte, form bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reason != "" {
+		return errors.New(w.reason)
+	}
+	if form {
+		w.forms++
+	}
+	return os.WriteFile(w.path("appliance.yaml"), text, 0o600)
+}
+
+func (w *machine) Look() NodeLook {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k, err := nodes.OpenKeeper(w.path("data"), "")
+	l := NodeLook{Running: w.Configured(), Storage: true, Serving: w.serves, ServingWaiting: "a miracle", StorageWaiting: "a miracle", Addresses: []string{"127.0.70.9"}}
+	if err == nil {
+		l.Table = k.Table()
+		for i := range l.Table.Nodes {
+			l.Table.Nodes[i].State = nodes.Member
+		}
+	}
+	return l
+}
+
+func (w *machine) config() Config {
+	c := Config{Dir: w.path("data", "setup"), DataDir: w.path("data"), NodeDir: w.path("data", "node"), World: w, Version: "v1",
+		Base:  Base{DataDir: w.path("data"), RuntimeDir: w.path("run")},
+		Facts: func(context.Context) Facts { return w.fact() }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: w.now}
+	if w.source != nil || w.wrong != nil {
+		c.Source = func(context.Context) (*Answers, string, error) { return w.source, "the test", w.wrong }
+	}
+	return c
+}
+
+// boot runs a Machine until stop is called.
+func (w *machine) boot() (*Machine, func()) {
+	m := NewMachine(w.config())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); m.Run(ctx) }()
+	var once sync.Once
+	stop := func() { once.Do(func() { cancel(); <-done }) }
+	w.t.Cleanup(stop)
+	return m, stop
+}
+
+func (w *machine) answers() Answers {
+	return Answers{Mode: Form, Cluster: "prod", Node: "n1", Address: "127.0.70.9", Front: []string{"127.0.70.9"}, Storage: Storage{Kind: settings.LocalStorage},
+		Settings: map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}}}
+}
+
+func await(t *testing.T, m *Machine, what string, ok func(Progress) bool) Progress {
+	t.Helper()
+	var p Progress
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if p = m.Progress(); ok(p) {
+			return p
+		}
+	}
+	t.Fatalf("%s: %+v", what, p)
+	return p
+}
+
+func state(s status.Setup) func(Progress) bool { return func(p Progress) bool { return p.State == s } }
+
+func TestForm(t *testing.T) {
+	w := newMachine(t)
+	m, _ := w.boot()
+	if p := m.Progress(); p.State != status.SetupNew || !m.Active() {
+		t.Fatalf("at first: %+v", p)
+	}
+	if err := m.Start(t.Context(), "", w.answers()); err != nil {
+		t.Fatal(err)
+	}
+	p := await(t, m, "ready", state(status.SetupReady))
+	for _, s := range p.Steps {
+		if s.State != "done" {
+			t.Errorf("step %+v", s)
+		}
+	}
+	if p.Done == nil || !strings.HasPrefix(p.Done.JoinString, "sca1.") || p.Done.MinionConf != "master: 127.0.70.9\nmaster_alive_interval: 30\n" {
+		t.Errorf("the last page: %+v", p.Done)
+	}
+	if err := m.Start(t.Context(), "", w.answers()); !errors.Is(err, ErrState) {
+		t.Errorf("a second time: %v", err)
+	}
+	if _, err := os.Stat(w.path("data", "node", StagedKey)); err != nil {
+		t.Error(err)
+	}
+	// Secrets are where nobody else reads them, and nowhere else.
+	secret, _ := ReadSecret(w.path("data", "node"))
+	err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		fi, serr := os.Stat(path)
+		if strings.Contains(string(b), secret) && (filepath.Base(path) != SecretFile || fi.Mode().Perm() != 0o600) {
+			t.Errorf("the secret is in %s, mode %v", path, fi.Mode())
+		}
+		return errors.Join(err, serr)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPowerCut: power fails after each single change of the disk, and the next
+// life goes on to the end, with the same key and secret.
+func TestPowerCut(t *testing.T) {
+	for cut := 1; ; cut++ {
+		w := newMachine(t)
+		w.serves = false
+		m, stop := w.boot()
+		writes, ended := 0, make(chan struct{})
+		m.store.before = func() error {
+			if writes++; writes == cut+1 {
+				close(ended)
+			}
+			if writes > cut {
+				return errors.New("power is off")
+			}
+			return nil
+		}
+		if err := m.Start(t.Context(), "", w.answers()); err != nil {
+			t.Fatal(err)
+		}
+		for over := false; !over; {
+			select {
+			case <-ended:
+				over = true
+			case <-time.After(5 * time.Millisecond):
+				over = m.Progress().State == status.SetupWaiting // as far as it goes
+			}
+		}
+		stop()
+		before, _ := os.ReadFile(w.path("data", "node", SecretFile))
+		table, _ := os.ReadFile(w.path("data", nodes.File))
+		w.serves = true
+		m, stop = w.boot()
+		p := await(t, m, "ready after a power cut", func(p Progress) bool { return p.State == status.SetupReady || p.Failure != nil })
+		if p.State != status.SetupReady {
+			t.Fatalf("power cut at change %d: %+v", cut, p)
+		}
+		after, _ := os.ReadFile(w.path("data", "node", SecretFile))
+		now, _ := os.ReadFile(w.path("data", nodes.File))
+		if len(before) > 0 && string(before) != string(after) || len(table) > 0 && string(table) != string(now) {
+			t.Errorf("power cut at change %d: the secret or the table of nodes is another one", cut)
+		}
+		stop()
+		select {
+		case <-ended:
+		default: // there were fewer changes
+			if cut < 8 {
+				t.Errorf("only %d changes of the disk", cut-1)
+			}
+			return
+		}
+	}
+}
+
+func TestFailureRetryBack(t *testing.T) {
+	w := newMachine(t)
+	w.reason = "no space left on device"
+	m, stop := w.boot()
+	a := w.answers()
+	a.Address = "192.0.2.77" // not of this machine
+	if err := m.Start(t.Context(), "", a); err != nil {
+		t.Fatal(err)
+	}
+	p := await(t, m, "stopped", func(p Progress) bool { return p.Failure != nil })
+	if p.State != status.SetupFailed || !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no interface has it") || len(p.Failure.Check) == 0 {
+		t.Errorf("%+v", p.Failure)
+	}
+	stop() // it is still there after a restart
+	m, _ = w.boot()
+	if p := m.Progress(); p.State != status.SetupFailed {
+		t.Errorf("after a restart: %+v", p)
+	}
+	if err := m.Back(""); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "back at the answers", state(status.SetupNew))
+	if err := m.Start(t.Context(), "", w.answers()); err != nil {
+		t.Fatal(err)
+	}
+	p = await(t, m, "stopped at the configuration", func(p Progress) bool { return p.Failure != nil })
+	if p.Failure.Back || !strings.Contains(p.Failure.Cause, "no space left") {
+		t.Errorf("%+v", p.Failure)
+	}
+	if err := m.Back(""); !errors.Is(err, ErrState) {
+		t.Errorf("back from where the node may be part of a cluster: %v", err)
+	}
+	w.mu.Lock()
+	w.reason = ""
+	w.mu.Unlock()
+	if err := m.Retry(""); err != nil {
+		t.Fatal(err)
+	}
+	await(t, m, "ready", state(status.SetupReady))
+	if err := m.Retry(""); !errors.Is(err, ErrState) {
+		t.Errorf("retry of nothing: %v", err)
+	}
+}
+
+// TestUnattended: nothing given is new, something wrong is failed with all of
+// it shown, something right goes on by itself.
+func TestUnattended(t *testing.T) {
+	none := newMachine(t)
+	m, _ := none.boot()
+	if p := m.Progress(); p.State != status.SetupNew || p.Failure != nil {
+		t.Errorf("nothing given: %+v", p)
+	}
+	bad := newMachine(t)
+	bad.source = &Answers{Mode: "x", Node: "/"}
+	m, _ = bad.boot()
+	p := await(t, m, "wrong answers are told", func(p Progress) bool { return p.Failure != nil })
+	if p.State != status.SetupFailed || !strings.Contains(p.Failure.Cause, "mode: ") || !strings.Contains(p.Failure.Cause, "node: ") {
+		t.Errorf("%+v", p.Failure)
+	}
+	if err := m.Start(t.Context(), "", bad.answers()); err != nil { // somebody answers on the console
+		t.Fatal(err)
+	}
+	await(t, m, "ready", state(status.SetupReady))
+	good := newMachine(t)
+	a := good.answers()
+	good.source = &a
+	m, _ = good.boot()
+	await(t, m, "ready", state(status.SetupReady))
+}
+
+func TestClaim(t *testing.T) {
+	w := newMachine(t)
+	now := time.Unix(1e9, 0)
+	w.now = func() time.Time { return now }
+	m := NewMachine(w.config())
+	if c := m.Claim("a", "tty1", false); !c.Mine || c.Owner != "tty1" {
+		t.Errorf("the first: %+v", c)
+	}
+	if c := m.Claim("b", "ttyS0", false); c.Mine || c.Owner != "tty1" {
+		t.Errorf("the second: %+v", c)
+	}
+	if err := m.Start(t.Context(), "b", w.answers()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "tty1") {
+		t.Errorf("a start by the second: %v", err)
+	}
+	if c := m.Claim("b", "ttyS0", true); !c.Mine {
+		t.Errorf("taken over: %+v", c)
+	}
+	now = now.Add(ClaimLasts + time.Second)
+	if c := m.Claim("a", "tty1", false); !c.Mine {
+		t.Errorf("after the other went away: %+v", c)
+	}
+}

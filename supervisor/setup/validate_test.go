@@ -1,0 +1,144 @@
+package setup
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const (
+	someHash   = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	someSecret = "correct-horse-battery-staple"
+)
+
+func someFacts() Facts {
+	return Facts{Hostname: "sca-1", Managed: true, Volume: false, Interfaces: []Interface{{Name: "eth0", Default: true, Addresses: []string{"192.0.2.10/24"}}},
+		Disks: []Disk{{Path: "/dev/sdb", Empty: true}, {Path: "/dev/sdc", Why: "2 partitions"}}}
+}
+
+// TestDefaults: of a first node next to nothing has to be said.
+func TestDefaults(t *testing.T) {
+	v := Validate(Answers{Mode: Form}, someFacts(), Base{})
+	a := v.Answers
+	if len(v.Faults) > 0 || a.Node != "sca-1" || a.Address != "192.0.2.10" || a.Cluster != "saltern" || a.Storage.Kind != "local" || len(a.Front) != 1 {
+		t.Errorf("%+v", v)
+	}
+	j := JoinInfo{KeyHash: someHash, Secret: someSecret, Peers: []string{"192.0.2.1", "sca-2.example.org"}}
+	v = Validate(Answers{JoinString: "  " + j.String()[:40] + "\n  " + j.String()[40:] + "\n"}, someFacts(), Base{})
+	if len(v.Faults) > 0 || v.Answers.Mode != Join || v.Answers.Secret != someSecret || len(v.Answers.Peers) != 2 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestFaults: each wrong answer is told at its field, all of them at once.
+func TestFaults(t *testing.T) {
+	good := func() Answers { return Answers{Mode: Form, Node: "n1", Address: "192.0.2.10"} }
+	join := func(a *Answers) { a.Mode, a.Peers, a.Secret = Join, []string{"192.0.2.1"}, someSecret }
+	for name, tt := range map[string]struct {
+		change func(*Answers)
+		field  string
+		says   string
+	}{
+		"no mode":               {func(a *Answers) { a.Mode = "" }, "mode", "form"},
+		"other mode":            {func(a *Answers) { a.Mode = "grow" }, "mode", "not known"},
+		"name with a slash":     {func(a *Answers) { a.Node = "a/b" }, "node", "host name"},
+		"name with dots":        {func(a *Answers) { a.Node = "a..b" }, "node", "host name"},
+		"localhost":             {func(a *Answers) { a.Node = "localhost" }, "node", "name of its own"},
+		"cluster":               {func(a *Answers) { a.Cluster = "a b" }, "cluster_id", "plain name"},
+		"address":               {func(a *Answers) { a.Address = "sca-1" }, "address", "not an IP address"},
+		"any address":           {func(a *Answers) { a.Address = "0.0.0.0" }, "address", "one machine"},
+		"front":                 {func(a *Answers) { a.Front = []string{"x"} }, "front", "not an IP address"},
+		"short secret":          {func(a *Answers) { a.Secret = "tiny" }, "secret", "shorter"},
+		"secret with a blank":   {func(a *Answers) { a.Secret = "correct horse battery" }, "secret", "blank"},
+		"join without a secret": {func(a *Answers) { join(a); a.Secret = "" }, "secret", "missing"},
+		"join without peers":    {func(a *Answers) { join(a); a.Peers = nil }, "peers", "missing"},
+		"peer with a port":      {func(a *Answers) { join(a); a.Peers = []string{"sca-1:4521"} }, "peers", "without a port"},
+		"peer is this machine":  {func(a *Answers) { join(a); a.Peers = []string{"192.0.2.10"} }, "peers", "this machine"},
+		"peers when forming":    {func(a *Answers) { a.Peers = []string{"192.0.2.1"} }, "peers", "has none"},
+		"join string":           {func(a *Answers) { a.Mode, a.JoinString = Join, "sca1.x.y@z" }, "join", "not a join string"},
+		"join string's secret": {func(a *Answers) {
+			a.Mode, a.JoinString = Join, JoinInfo{someHash, "short", []string{"192.0.2.1"}}.String()
+		}, "join", "shorter"},
+		"two secrets": {func(a *Answers) {
+			join(a)
+			a.JoinString = JoinInfo{someHash, someSecret + "x", []string{"192.0.2.1"}}.String()
+		}, "secret", "differs"},
+		"storage":              {func(a *Answers) { a.Storage.Kind = "nfs" }, "storage.kind", "not known"},
+		"no directory":         {func(a *Answers) { a.Storage.Kind = "directory" }, "storage.path", "missing"},
+		"volume without means": {func(a *Answers) { a.Storage.Kind = "volume" }, "storage.kind", "glusterd"},
+		"local for a joiner":   {func(a *Answers) { join(a); a.Storage.Kind = "local" }, "storage.kind", "alone"},
+		"relative path":        {func(a *Answers) { a.Storage = Storage{"directory", "srv"} }, "storage.path", "absolute"},
+		"no such disk":         {func(a *Answers) { a.DataDisk = "/dev/sdz" }, "data_disk", "no free disk"},
+		"disk in use":          {func(a *Answers) { a.DataDisk = "/dev/sdc" }, "data_disk", "2 partitions"},
+		"disk by a file":       {func(a *Answers) { a.DataDisk = "/tmp/disk" }, "data_disk", "block device"},
+		"virtual":              {func(a *Answers) { a.Virtual = "x" }, "virtual_address", "IP address"},
+		"virtual is own":       {func(a *Answers) { a.Virtual = a.Address }, "virtual_address", "own address"},
+		"method":               {func(a *Answers) { a.Network.Method = "magic" }, "network.method", "not known"},
+		"static without":       {func(a *Answers) { a.Network.Method = "static" }, "network.address", "prefix length"},
+		"gateway elsewhere": {func(a *Answers) {
+			a.Network.Method, a.Network.Address, a.Network.Gateway = "static", "192.0.2.10/24", "198.51.100.1"
+		}, "network.gateway", "not another machine"},
+		"address with dhcp": {func(a *Answers) { a.Network.Method, a.Network.Address = "dhcp", "192.0.2.10/24" }, "network.method", "static"},
+		"interface":         {func(a *Answers) { a.Network.Interface = "eth9" }, "network.interface", "no"},
+		"dns":               {func(a *Answers) { a.Network.DNS = []string{"dns.example.org"} }, "network.dns", "IP address"},
+		"ntp":               {func(a *Answers) { a.Network.NTP = []string{"-x"} }, "network.ntp", "host name"},
+		"hostname":          {func(a *Answers) { a.Network.Hostname = "a b" }, "network.hostname", "host name"},
+		"ssh key":           {func(a *Answers) { a.Admin.SSHKeys = []string{"ssh-ed25519"} }, "admin.ssh_keys", "public key"},
+		"private key":       {func(a *Answers) { a.Admin.SSHKeys = []string{"-----BEGIN OPENSSH PRIVATE KEY-----"} }, "admin.ssh_keys", "public key"},
+		"password":          {func(a *Answers) { a.Admin.Password = "short" }, "admin.password", "8 to 256"},
+		"unknown setting":   {func(a *Answers) { a.Settings = map[string]any{"wrong": 1} }, "settings", "wrong"},
+		"two bad settings":  {func(a *Answers) { a.Settings = map[string]any{"log": map[string]any{"level": "x", "format": "y"}} }, "settings", "log.level"},
+	} {
+		a := good()
+		tt.change(&a)
+		v := Validate(a, someFacts(), Base{})
+		found := false
+		for _, f := range v.Faults {
+			found = found || f.Field == tt.field && strings.Contains(f.Message, tt.says)
+		}
+		if !found {
+			t.Errorf("%s: wanted %s: ...%s..., got %v", name, tt.field, tt.says, v.Faults)
+		}
+		if err := Faults(v.Faults); err == nil || a.Secret != "" && strings.Contains(err.Error(), a.Secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	many := Validate(Answers{Mode: "x", Node: "/", Address: "y", Storage: Storage{Kind: "z"}}, someFacts(), Base{})
+	if len(many.Faults) != 4 {
+		t.Errorf("four wrong answers gave %v", many.Faults)
+	}
+}
+
+// Answers go through JSON on their way from the wizard; numbers in settings
+// must stay what they were.
+func TestSettingsSurviveJSON(t *testing.T) {
+	a := Answers{Mode: Form, Node: "n1", Address: "192.0.2.10", Settings: map[string]any{"front": map[string]any{"publish_port": 5505}}}
+	b, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Answers
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	v := Validate(c, someFacts(), Base{DataDir: "/d"})
+	text, err := Render(v.Answers, Base{DataDir: "/d"})
+	if err != nil || len(v.Faults) > 0 || !strings.Contains(string(text), "publish_port: 5505\n") || !strings.Contains(string(text), "data_dir: /d\n") {
+		t.Errorf("%v %v\n%s", v.Faults, err, text)
+	}
+}
+
+func FuzzParseJoin(f *testing.F) {
+	f.Add(JoinInfo{someHash, someSecret, []string{"192.0.2.1", "fd00::1", "a.example.org"}}.String())
+	f.Add("sca1." + someHash + ".a@b.c@d")
+	f.Fuzz(func(t *testing.T, s string) {
+		j, err := ParseJoin(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseJoin(j.String())
+		if err != nil || again.Secret != j.Secret || strings.Join(again.Peers, ",") != strings.Join(j.Peers, ",") {
+			t.Fatalf("%+v became %+v: %v", j, again, err)
+		}
+	})
+}
