@@ -149,6 +149,10 @@ test-boot: image-programs ## the disks booted by QEMU, BIOS and UEFI (by hand, a
 	bin/saltern-image build $(IMAGE_FLAGS) --out $(SALTERN_CACHE)/boot --format qcow2,upgrade --level 3 --sign $(SALTERN_CACHE)/boot/key.pem
 	SALTERN_DIST=$(SALTERN_CACHE)/boot $(GO) test -tags boot -count=1 -timeout 120m -v -run '$(or $(RUN),.)' ./test/image/
 
+.PHONY: test-monitoring
+test-monitoring: build ## docs/monitoring with Debian's Prometheus: rules, their tests, a scrape (by hand: apt-get install prometheus)
+	$(GO) test -tags monitoring -count=1 -timeout 10m ./test/monitoring/
+
 .PHONY: deps
 deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt releases
 	@scripts/deps packages
