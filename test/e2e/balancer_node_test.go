@@ -5,13 +5,14 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"saltern/supervisor/status"
 	"saltern/test/lab"
 )
 
@@ -58,52 +59,56 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// TestBalancerReload: a reload goes on with the same load balancer; a restart
-// of it, and a reload that changes its configuration, put another into its
-// place while minions are served.
+// TestBalancerReload: a reload goes on with the same load balancer; after an
+// upgrade, a reload goes on as the new program in the same process, and a new
+// load balancer takes the place of the old one while minions are served.
 func TestBalancerReload(t *testing.T) {
-	t.Parallel()
+	// A copy of the programs, to be replaced. The environment is not for tests
+	// that run at the same time.
+	bin := lab.Dir(t)
+	for _, name := range []string{"applianced", "salt-master", "salt", "salt-key", "salt-run", "salt-cp"} {
+		install(t, lab.Bin(t, name), filepath.Join(bin, name))
+	}
+	t.Setenv("SALTERN_BIN", bin)
 	n := lab.StartNode(t, lab.NodeConfig{})
 	accepted(t, n, "web1", lab.Newest)
 	first, _ := pid(t, n, "lb")
-	since := func() time.Time {
-		d, err := n.Status(t)
-		if err != nil {
-			return time.Time{}
+	reload := func() {
+		t.Helper()
+		before, _ := pid(t, n, "master")
+		if r := n.Applianced(t, "reload"); r.Code != 0 {
+			t.Fatalf("reload: %+v", r)
 		}
-		for _, s := range d.Services {
-			if s.Name == "master" && s.State == "running" && d.Health == status.Healthy {
-				return s.Since
+		lab.Eventually(t, 60*time.Second, "started anew", func() error {
+			d, err := n.Status(t)
+			if err != nil {
+				return err
 			}
-		}
-		return time.Time{}
+			for _, s := range d.Services {
+				if s.State != "running" || s.PID == 0 || s.PID == before {
+					return fmt.Errorf("%+v", s)
+				}
+			}
+			return nil
+		})
 	}
-	began := since()
-	if err := syscall.Kill(n.Proc.PID(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	lab.Eventually(t, 60*time.Second, "started anew", func() error {
-		if now := since(); !now.After(began) {
-			return fmt.Errorf("master runs since %s", now)
-		}
-		return nil
-	})
+	reload()
 	if now, s := pid(t, n, "lb"); now != first {
 		t.Errorf("the load balancer is process %d, not %d as before: %+v", now, first, s)
 	}
 	n.Ping(t, 60*time.Second, "web1")
 
-	if r := n.Applianced(t, "restart", "lb"); r.Code != 0 {
-		t.Fatalf("restart lb: %+v", r)
+	install(t, lab.Bin(t, "applianced"), filepath.Join(bin, "applianced"))
+	reload()
+	exe := fmt.Sprintf("/proc/%d/exe", n.Proc.PID())
+	if own, err := os.Readlink(exe); err != nil || own != filepath.Join(bin, "applianced") {
+		t.Errorf("the supervisor, process %d, runs %s, %v", n.Proc.PID(), own, err)
 	}
-	lab.Eventually(t, 60*time.Second, "another load balancer", func() error {
-		if now, s := pid(t, n, "lb"); now == 0 || now == first || s.State != "running" || s.Restarts != 1 {
-			return fmt.Errorf("%d: %+v", now, s)
-		}
-		return nil
-	})
+	if now, s := pid(t, n, "lb"); now == first {
+		t.Errorf("the load balancer is the old one: %+v", s)
+	}
 	n.Ping(t, 60*time.Second, "web1")
-	lab.Eventually(t, 60*time.Second, "the first one has let go", func() error {
+	lab.Eventually(t, 60*time.Second, "the first load balancer has let go", func() error {
 		if slices.Contains(n.Left(), first) {
 			return fmt.Errorf("process %d lives", first)
 		}
@@ -111,5 +116,20 @@ func TestBalancerReload(t *testing.T) {
 	})
 	if r := n.Applianced(t, "logs", "lb"); !strings.Contains(r.Out, "listeners handed over") {
 		t.Errorf("no hand-over in the log: %+v", r)
+	}
+}
+
+// install puts a copy of a program in the place of another, as install(1) does.
+func install(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to+".new", b, 0o755)
+	}
+	if err == nil {
+		err = os.Rename(to+".new", to)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
