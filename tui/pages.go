@@ -135,13 +135,15 @@ func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
-	var options []huh.Option[string]
+	var options, full []huh.Option[string]
 	for _, d := range w.facts.Disks {
 		line := fmt.Sprintf("disk %s, %s %s", clean(d.Path), status.Size(d.Size), clean(d.Model))
-		if !d.Empty {
-			line += " (not empty: " + clean(d.Why) + ")"
+		if d.Empty {
+			options = append(options, huh.NewOption(clip(strings.TrimSpace(line), 72), d.Path))
+			continue
 		}
-		options = append(options, huh.NewOption(clip(strings.TrimSpace(line), 72), d.Path))
+		line += " (not empty: " + clean(d.Why) + ")"
+		full = append(full, huh.NewOption(clip(line, 72), d.Path))
 	}
 	system := "the system disk (for trials and small clusters)"
 	if !w.facts.Volume && forming(w) {
@@ -149,6 +151,7 @@ func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
 	}
 	options = append(options, huh.NewOption(system, systemDisk),
 		huh.NewOption("a directory that all nodes share already, for example by NFS", sharedDir))
+	options = append(options, full...) // last: to choose one is rarely meant
 	return []huh.Field{f.choice("data_disk", "Where", "", &w.draft.storage, options...)}
 }
 

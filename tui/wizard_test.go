@@ -100,11 +100,11 @@ func TestJoinPages(t *testing.T) {
 		p.golden("22-join-peers")
 		p.keys("=prod-eu", "enter", "=10.0.0.12,10.0.0.13", "enter", "=geheimer-als-geheim", "enter")
 		p.has("Storage")
-		p.keys("down", "enter")
+		p.keys("down", "down", "down", "enter")
 		p.golden("23-erase")
 		p.keys("enter")
 		p.has("! /dev/vdc is not empty")
-		p.keys("esc", "down", "down", "enter")
+		p.keys("esc", "up", "enter")
 		p.golden("24-shared")
 		p.keys("=/srv/nfs", "enter", "enter", "enter")
 		p.golden("25-review-join")
@@ -179,8 +179,8 @@ func TestFieldFaults(t *testing.T) {
 		{"no secret", false, []string{"down", "enter", "enter", "enter", "enter", "down", "enter", "enter", "enter"}, []string{"=c", "enter", "=10.0.0.12", "enter", "enter"}, "! is missing: that of the cluster"},
 		{"virtual", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "enter"}, []string{"=bad", "enter"}, `! "bad" is not an IP address`},
 		{"own virtual", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "enter"}, []string{"=10.0.0.11", "enter"}, "! is this node's own address"},
-		{"directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "down", "enter"}, []string{"=srv", "enter"}, `! "srv" is not an absolute path`},
-		{"no directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "down", "enter"}, []string{"enter"}, "! is missing: the directory"},
+		{"directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "enter"}, []string{"=srv", "enter"}, `! "srv" is not an absolute path`},
+		{"no directory", false, []string{"enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter", "down", "down", "enter"}, []string{"enter"}, "! is missing: the directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScripted()
