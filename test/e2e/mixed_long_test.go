@@ -64,6 +64,23 @@ func lookups(t *testing.T, sites []*lab.Site, ids ...string) {
 	}
 }
 
+// replace stops a master and starts one of the other kind in its place. Only
+// Salt's masters share their cachedir.
+func replace(t *testing.T, s *lab.Site, python bool) {
+	t.Helper()
+	stop(t, s)
+	s.Python = python
+	delete(s.Options, "cachedir")
+	if python {
+		s.Options["cachedir"] = sharedCache(s)
+	}
+	s.Launch(t)
+}
+
+func sharedCache(s *lab.Site) string {
+	return filepath.Join(filepath.Dir(s.Options["cluster_pki_dir"].(string)), "cache")
+}
+
 // TestMixedMigration: a cluster of Salt's becomes one of ours, master by
 // master, each in the place of the one before, while its minions stay. See
 // docs/migration.md, whose steps these are.
@@ -88,9 +105,7 @@ func TestMixedMigration(t *testing.T) {
 	crossing(t, "three of Salt's", sites[:1], ids...)
 
 	// The first of ours, in the place of the third.
-	stop(t, sites[2])
-	sites[2].Python = false
-	sites[2].Launch(t)
+	replace(t, sites[2], false)
 	crossing(t, "one of ours", sites, ids...)
 
 	lookups(t, sites, ids...)
@@ -151,9 +166,7 @@ func TestMixedMigration(t *testing.T) {
 	// The others follow; the last one's place is taken while it is the only
 	// one of Salt's.
 	for i, s := range sites[:2] {
-		stop(t, s)
-		s.Python = false
-		s.Launch(t)
+		replace(t, s, false)
 		crossing(t, fmt.Sprintf("%d of ours", i+2), sites, ids...)
 	}
 	lab.Eventually(t, 30*time.Second, "no master of Salt's among the members", func() error {
@@ -175,14 +188,12 @@ func TestMixedMigration(t *testing.T) {
 	// And back: one of Salt's in the place of the first.
 	for _, s := range sites {
 		s.Options["saltern_cluster_plain_peers"] = true
-		s.Options["saltern_cluster_sessions"] = filepath.Join(filepath.Dir(s.Options["cluster_pki_dir"].(string)), "cache", "sessions")
+		s.Options["saltern_cluster_sessions"] = filepath.Join(sharedCache(s), "sessions")
 	}
 	for _, s := range sites[1:] {
 		stop(t, s)
 		s.Launch(t)
 	}
-	stop(t, sites[0])
-	sites[0].Python = true
-	sites[0].Launch(t)
+	replace(t, sites[0], true)
 	crossing(t, "back: one of Salt's", sites, ids...)
 }

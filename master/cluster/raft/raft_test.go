@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -127,7 +128,15 @@ func (w *world) settled() string {
 
 func TestRaftSimulation(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	seeds := uint64(20)
+	if s := os.Getenv("SALTERN_SIM_SEEDS"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = n
+	}
+	for seed := range seeds {
 		w := newWorld(t, seed, 3+int(seed%3))
 		w.loss = 0.2
 		for range 12 {
