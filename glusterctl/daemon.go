@@ -43,9 +43,10 @@ end-volume
 
 // UnitDropIn is a drop-in for glusterd.service. As Debian ships it, a restart
 // of glusterd takes the bricks of the node down with it; brickMount is where
-// the file system of the bricks is mounted.
+// the file system of the bricks is mounted. Debian's unit is ordered before
+// network-online.target, so nothing here may come after that.
 func UnitDropIn(brickMount string) string {
-	return "[Unit]\nAfter=network-online.target time-sync.target\nWants=network-online.target\nRequiresMountsFor=" + brickMount + "\n\n" +
+	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount + "\n\n" +
 		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\n"
 }
 
