@@ -16,7 +16,7 @@ import (
 )
 
 func backupCommand(f *flags) *cobra.Command {
-	var out, phraseFile, recipientsFile string
+	var out, phraseFile, recipientsFile, from string
 	var recipients []string
 	var jobs bool
 	cmd := &cobra.Command{
@@ -38,6 +38,7 @@ the passphrase or the key of a recipient has the keys of your minions' master.`,
 	cmd.Flags().StringVarP(&recipientsFile, "recipients-file", "R", "", "file with age public keys, one a line")
 	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "", "file with the passphrase in its first line, instead of asking")
 	cmd.Flags().BoolVar(&jobs, "jobs", false, "the job cache too")
+	cmd.Flags().StringVar(&from, "from", "", "read this copy of the storage instead: this node's brick, when the shared volume is lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if out == "" {
 			return errors.New("backup: --output FILE is needed, or --output - for standard output")
@@ -50,7 +51,7 @@ the passphrase or the key of a recipient has the keys of your minions' master.`,
 		if err != nil {
 			return err
 		}
-		o := backup.Options{Settings: s, ConfigPath: f.config, Version: version(), Now: time.Now(), Jobs: jobs}
+		o := backup.Options{Settings: s, ConfigPath: f.config, Version: version(), Now: time.Now(), Jobs: jobs, From: from}
 		if out == "-" {
 			_, err = backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
 			return err

@@ -63,6 +63,10 @@ type Options struct {
 	Version    string
 	Now        time.Time
 	Jobs       bool
+	// From is read instead of the storage directory: on a node that is left
+	// alone, its copy of the shared volume (the brick), which is readable when
+	// the volume is not. Empty: the storage directory.
+	From string
 }
 
 const (
@@ -144,7 +148,15 @@ func (b *writer) all(o Options) error {
 			return err
 		}
 	}
-	for _, t := range trees(o.Settings, o.Jobs) {
+	from := *o.Settings
+	if o.From != "" {
+		fi, err := os.Stat(filepath.Join(o.From, "pki"))
+		if err != nil || !fi.IsDir() {
+			return fmt.Errorf("%s is not a copy of the storage: there is no directory pki in it", o.From)
+		}
+		from.Storage.Path = o.From
+	}
+	for _, t := range trees(&from, o.Jobs) {
 		if err := b.tree(t); err != nil {
 			return err
 		}

@@ -163,6 +163,29 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestFromBrick: the volume is lost, and this node's copy of it is read.
+func TestFromBrick(t *testing.T) {
+	s := full(t)
+	brick := s.Storage.Path
+	s.Storage.Path = "/does/not/exist"
+	r, i := passphrase(t, "correct horse")
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, Options{Settings: s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), From: t.TempDir()}, r); err == nil {
+		t.Error("an empty directory was taken for a copy")
+	}
+	out.Reset()
+	if _, err := Write(t.Context(), &out, Options{Settings: s, ConfigPath: "/does/not/exist", Now: time.Unix(1e9, 0), From: brick}, r); err != nil {
+		t.Fatal(err)
+	}
+	to := node(t)
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to.PKIDir(), "minions", "web1")); err != nil || string(b) != "key of web1" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
 // TestNotFresh: accepted minions are not overwritten by accident, and what a
 // forced restore replaces is kept.
 func TestNotFresh(t *testing.T) {
@@ -173,6 +196,9 @@ func TestNotFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(s.PKIDir(), "minions", "web1"), "a newer key", 0o644)
+	// It came anew while nobody knew it, and the other was refused since.
+	write(t, filepath.Join(s.PKIDir(), "minions_pre", "web1"), "waits", 0o644)
+	write(t, filepath.Join(s.PKIDir(), "minions_rejected", "web2"), "refused", 0o644)
 	before := contents(t, s)
 	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a"}, i); !errors.Is(err, ErrNotFresh) {
 		t.Errorf("not fresh: %v", err)
@@ -187,6 +213,14 @@ func TestNotFresh(t *testing.T) {
 		filepath.Join(s.StorageDir(), ".before-restore-a", "pki", "minions", "web1"): "a newer key"} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", path, b, err)
+		}
+	}
+	for _, path := range []string{"minions_pre/web1", "minions_rejected/web2"} {
+		if _, err := os.Stat(filepath.Join(s.PKIDir(), path)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+		if _, err := os.Stat(filepath.Join(s.StorageDir(), ".before-restore-a", "pki", path)); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -299,8 +300,32 @@ func (p *placer) tree(ctx context.Context, t tree, owner layout.Account) error {
 		if err := p.keep(filepath.Join(t.name, rel), to); err != nil {
 			return err
 		}
+		if t.name == "pki" {
+			if err := p.otherStates(t.dir, filepath.ToSlash(rel)); err != nil {
+				return err
+			}
+		}
 		return move(name, to)
 	})
+}
+
+// otherStates moves a minion's keys in other states aside: it may have come to
+// the fresh node already, where its key waits for a decision.
+func (p *placer) otherStates(pki, rel string) error {
+	states := []string{"minions", "minions_pre", "minions_rejected", "minions_denied"}
+	state, id, ok := strings.Cut(rel, "/")
+	if !ok || !slices.Contains(states, state) {
+		return nil
+	}
+	for _, other := range states {
+		if other == state {
+			continue
+		}
+		if err := p.keep(filepath.Join("pki", other, id), filepath.Join(pki, other, id)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dir makes a directory where there is none.
