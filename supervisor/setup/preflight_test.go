@@ -1,0 +1,194 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+)
+
+// peer is a node of a cluster as a machine that joins meets it.
+type peer struct {
+	key    *nodeapi.ClusterKey
+	keyErr error
+	table  nodes.Table
+	kind   string
+}
+
+func (p *peer) Table() nodes.Table                       { return p.table.Clone() }
+func (p *peer) Secret() (string, error)                  { return someSecret, nil }
+func (p *peer) ClusterKey() (*nodeapi.ClusterKey, error) { return p.key, p.keyErr }
+func (p *peer) Storage() nodeapi.Storage                 { return nodeapi.Storage{Kind: p.kind, Path: "/srv"} }
+func (p *peer) Summary() nodeapi.Summary                 { return nodeapi.Summary{} }
+func (p *peer) Offer(nodes.Table) error                  { return nil }
+func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
+	t := p.table.Clone()
+	return t, nodes.Admit(&t, n)
+}
+func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, error) {
+	return p.table, nil
+}
+func (p *peer) SetSecret(string) error { return nil }
+
+// startPeer serves a node on 127.0.70.1 with a clock of its own; it gives the
+// port.
+func startPeer(t *testing.T, version string, ahead time.Duration) (*peer, int) {
+	t.Helper()
+	text, err := nodeapi.NewClusterKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := nodeapi.LoadIdentity(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{kind: settings.DirectoryStorage}
+	if p.key, err = nodeapi.ParseClusterKey(text); err != nil {
+		t.Fatal(err)
+	}
+	p.table = nodes.Table{Version: 1, Cluster: "prod", KeyHash: p.key.Hash, Nodes: []nodes.Node{{Name: "n1", Address: "127.0.70.1", State: nodes.Member, Certificate: id.Hash}}}
+	ln, err := net.Listen("tcp", "127.0.70.1:0")
+	if err != nil {
+		t.Skipf("NOT TESTED: 127.0.70.1 cannot be used here: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = nodeapi.NewServer(p, id, version, slog.New(slog.DiscardHandler), func() time.Time { return time.Now().Add(ahead) }).Serve(ctx, ln)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return p, ln.Addr().(*net.TCPAddr).Port
+}
+
+// freePort gives a port that nobody listens on just now.
+func freePort(t *testing.T) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.70.9:0")
+	if err != nil {
+		t.Skipf("NOT TESTED: 127.0.70.9 cannot be used here: %v", err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// TestPreflightStops: each thing that does not fit is found before anything is
+// changed, is named, and comes with a hint; what may pass by itself is told
+// from what will not.
+func TestPreflightStops(t *testing.T) {
+	_, port := startPeer(t, "v1", 0)
+	_, fast := startPeer(t, "v1", 10*time.Minute)
+	busy, atBusy := startPeer(t, "v1", 0)
+	busy.keyErr = fmt.Errorf("this node waits for the shared volume")
+	alone, atAlone := startPeer(t, "v1", 0)
+	alone.kind = settings.LocalStorage
+	for name, tt := range map[string]struct {
+		port    int
+		change  func(*Answers)
+		check   string // "" passes
+		says    string
+		passing bool
+	}{
+		"all is well":         {port, func(*Answers) {}, "", "", false},
+		"wrong secret":        {port, func(a *Answers) { a.Secret = "another-secret-of-that-length" }, "cluster", "not that of the cluster", false},
+		"other cluster":       {port, func(a *Answers) { a.Cluster = "test" }, "cluster", "another cluster", false},
+		"false join string":   {port, func(a *Answers) { a.JoinString = JoinInfo{someHash, someSecret, a.Peers}.String() }, "cluster", "prove", false},
+		"name is taken":       {port, func(a *Answers) { a.Node = "n1" }, "name", "is taken", false},
+		"clock 10 minutes":    {fast, func(*Answers) {}, "clock", "behind", false},
+		"unreachable":         {port, func(a *Answers) { a.Peers = []string{"127.0.70.77"} }, "port", "refused", true},
+		"storage not there":   {atBusy, func(*Answers) {}, "cluster", "waits for the shared volume", true},
+		"cluster keeps alone": {atAlone, func(*Answers) {}, "cluster", "local directory", false},
+		"second peer answers": {port, func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
+		"address elsewhere":   {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", false},
+		"no directory": {port, func(a *Answers) {
+			a.Storage = Storage{settings.DirectoryStorage, filepath.Join(t.TempDir(), "not", "mounted")}
+		}, "disk", "no such file", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMachine(t)
+			a := w.answers()
+			a.Mode, a.Peers, a.Secret, a.Storage, a.Node = Join, []string{"127.0.70.1"}, someSecret, Storage{}, "n9"
+			a.Settings["peering"] = map[string]any{"node_port": tt.port, "pool_port": freePort(t)}
+			tt.change(&a)
+			id, err := nodeapi.LoadIdentity(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := Preflight{Facts: w.fact(), Base: Base{DataDir: w.dir}, Identity: id, Version: "v1"}
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			checks, _ := p.Run(ctx, a)
+			failed, passing := Stopped(checks)
+			if tt.check == "" {
+				if len(failed) > 0 {
+					t.Fatalf("%+v", failed)
+				}
+				return
+			}
+			if len(failed) == 0 || passing != tt.passing {
+				t.Fatalf("failed %+v, passing %v", failed, passing)
+			}
+			c := failed[0]
+			if c.Name != tt.check || !strings.Contains(c.Detail, tt.says) || c.Hint == "" {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+// TestPreflightVersion: another version is told, another protocol stops.
+func TestPreflightVersion(t *testing.T) {
+	m := &nodeapi.Met{Version: "v2"}
+	if c := versionCheck("v1", m); c.Result != Warn || !strings.Contains(c.Detail, "v2") || c.Hint == "" {
+		t.Errorf("%+v", c)
+	}
+	c := meetCheck("n1", 4521, fmt.Errorf("%w: protocol 2", nodeapi.ErrProtocol))
+	if c.Name != "version" || c.Result != Fail || c.passing || c.Hint == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestPreflightFullDisk needs root for a small file system.
+func TestPreflightFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("NOT TESTED: no file system of its own can be mounted here: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 1<<19), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := settings.Default("n1")
+	s.DataDir = filepath.Join(dir, "not", "made", "yet")
+	if c := (&Preflight{}).disk(&s); c.Result != Fail || c.Hint == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestPreflightPort: a port that another program has is named.
+func TestPreflightPort(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	s := settings.Default("n1")
+	s.Front.Addresses = []string{"127.0.0.1"}
+	s.Front.RequestPort = ln.Addr().(*net.TCPAddr).Port
+	s.Peering.Address = "127.0.0.1"
+	c := (&Preflight{}).ports(&s)[0]
+	if c.Result != Fail || !strings.Contains(c.Detail, strconv.Itoa(s.Front.RequestPort)) {
+		t.Errorf("%+v", c)
+	}
+}
