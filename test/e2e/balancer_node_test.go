@@ -21,7 +21,7 @@ import (
 // sockets do not stand in its way. An ordinary stop then leaves nothing.
 func TestSupervisorKilled(t *testing.T) {
 	t.Parallel()
-	n := lab.StartNode(t, lab.NodeConfig{})
+	n := lab.StartNode(t, lab.NodeConfig{Options: map[string]any{"gather_job_timeout": 1}})
 	m := accepted(t, n, "web1", lab.Newest)
 	lb, _ := pid(t, n, "lb")
 	stuck, _ := pid(t, n, "master")
@@ -70,7 +70,7 @@ func TestBalancerReload(t *testing.T) {
 		install(t, lab.Bin(t, name), filepath.Join(bin, name))
 	}
 	t.Setenv("SALTERN_BIN", bin)
-	n := lab.StartNode(t, lab.NodeConfig{})
+	n := lab.StartNode(t, lab.NodeConfig{Options: map[string]any{"gather_job_timeout": 1}})
 	accepted(t, n, "web1", lab.Newest)
 	first, _ := pid(t, n, "lb")
 	reload := func() {
