@@ -1,0 +1,269 @@
+package userdata
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"saltern/supervisor/setup"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestParse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text  string
+		node  string
+		other bool
+		says  []string
+	}{
+		"plain":               {"mode: form\nnode: a\n", "a", false, nil},
+		"with our head":       {"#saltern\nnode: a\n", "a", false, nil},
+		"in cloud-config":     {"#cloud-config\nusers: []\nsaltern:\n  node: a\n  mode: form\n", "a", false, nil},
+		"cloud-config alone":  {"#cloud-config\nusers: []\n", "", true, nil},
+		"script":              {"#!/bin/sh\necho hi\n", "", true, nil},
+		"mime":                {"Content-Type: multipart/mixed\n\nx", "", true, nil},
+		"empty":               {"\n# nothing\n", "", true, nil},
+		"unknown keys":        {"nod: a\nadmin: {pasword: x}\n", "", false, []string{"nod", "pasword"}},
+		"wrong types":         {"node: [a]\npeers: 5\n", "", false, []string{"!!seq", "!!int"}},
+		"a list":              {"- a\n", "", false, []string{"list of answers"}},
+		"saltern is no map":   {"saltern: 5\n", "", false, []string{"list of answers"}},
+		"not YAML":            {"a: [\n", "", false, []string{"yaml"}},
+		"saltern: all answer": {"saltern: {mode: join, node: b, peers: [192.0.2.1]}\n", "b", false, nil},
+	} {
+		a, err := Parse([]byte(tt.text))
+		switch {
+		case tt.other:
+			if !errors.Is(err, ErrOther) {
+				t.Errorf("%s: %v %v", name, a, err)
+			}
+		case len(tt.says) > 0:
+			if err == nil {
+				t.Errorf("%s: taken", name)
+				continue
+			}
+			for _, s := range tt.says {
+				if !strings.Contains(err.Error(), s) || strings.Contains(err.Error(), "setup.") {
+					t.Errorf("%s: no %q in %v", name, s, err)
+				}
+			}
+		case err != nil || a.Node != tt.node:
+			t.Errorf("%s: %+v %v", name, a, err)
+		}
+	}
+	if _, err := Parse(make([]byte, MaxText+1)); err == nil {
+		t.Error("a large text was taken")
+	}
+}
+
+func TestNothingGiven(t *testing.T) {
+	p := Places{CommandLine: file(t, "cmdline", "root=/dev/sda1 quiet\n"), Seeds: []string{t.TempDir(), "/nonexistent"}, Devices: t.TempDir(),
+		EC2: "http://127.0.0.1:1", DMI: t.TempDir(), GuestInfo: []string{"no-such-tool"}, File: "/nonexistent/answers.yaml", Log: quiet()}
+	if a, from, err := p.Look(t.Context()); a != nil || from != "" || err != nil {
+		t.Errorf("%v %q %v", a, from, err)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	path := file(t, "answers.yaml", "node: from-file\n")
+	for line, want := range map[string]string{
+		"quiet saltern.answers=" + path: "from-file",
+		"saltern.answers64=" + base64.StdEncoding.EncodeToString([]byte("node: b64\n")):                   "b64",
+		"saltern.set=mode:form saltern.set=node:one saltern.set=storage.kind:local saltern.set=peers:[a]": "one",
+		"saltern.answers=relative":       "!absolute",
+		"saltern.answers=/nonexistent/x": "!no such file",
+		"saltern.answers64=%%":           "!base64",
+		"saltern.set=novalue":            "!KEY:VALUE",
+	} {
+		p := Places{CommandLine: file(t, "cmdline", line), Log: quiet()}
+		a, from, err := p.Look(t.Context())
+		if says, bad := strings.CutPrefix(want, "!"); bad {
+			if err == nil || !strings.Contains(err.Error(), says) || from == "" {
+				t.Errorf("%s: %v %v", line, a, err)
+			}
+			continue
+		}
+		if err != nil || a == nil || a.Node != want {
+			t.Errorf("%s: %+v %v", line, a, err)
+		}
+	}
+}
+
+func TestSeedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	p := Places{Seeds: []string{dir}, Log: quiet()}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("user-data", "#cloud-config\nusers: []\n")
+	if a, _, err := p.Look(t.Context()); a != nil || err != nil {
+		t.Errorf("of cloud-init alone: %v %v", a, err)
+	}
+	write("saltern.yaml", "node: ours\n")
+	if a, from, err := p.Look(t.Context()); err != nil || a == nil || a.Node != "ours" || from != "the cidata disk" {
+		t.Errorf("%v %q %v", a, from, err)
+	}
+	write("saltern.yaml", "node: [\n")
+	if _, from, err := p.Look(t.Context()); err == nil || from == "" {
+		t.Errorf("wrong answers were passed over: %q %v", from, err)
+	}
+}
+
+// TestSeedDisk reads a real disk image by its label; root is needed.
+func TestSeedDisk(t *testing.T) {
+	tool, err := exec.LookPath("mkfs.vfat")
+	if os.Getuid() != 0 || err != nil {
+		t.Skip("NOT TESTED: root and mkfs.vfat are needed")
+	}
+	mcopy, err := exec.LookPath("mcopy")
+	if err != nil {
+		t.Skip("NOT TESTED: mtools are needed")
+	}
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "cidata")
+	if out, err := exec.Command(tool, "-n", "CIDATA", "-C", disk, "1024").CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if out, err := exec.Command(mcopy, "-i", disk, file(t, "u", "node: disk\n"), "::user-data").CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	text, err := fromDevice(disk, seedFiles)
+	if err != nil && strings.Contains(err.Error(), "cannot be mounted") { // no loop devices here
+		t.Skipf("NOT TESTED: %v", err)
+	}
+	if err != nil || string(text) != "node: disk\n" {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
+// imds speaks as Amazon's service does with version 1 switched off.
+func imds(t *testing.T, userData string, code int) (*httptest.Server, *atomic.Int32) {
+	var tokens atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("X-Forwarded-For") != "":
+			w.WriteHeader(http.StatusForbidden)
+		case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token" && r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds") != "":
+			tokens.Add(1)
+			fmt.Fprint(w, "TOKEN==")
+		case r.Method == http.MethodGet && r.Header.Get("X-aws-ec2-metadata-token") != "TOKEN==":
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Method == http.MethodGet && r.URL.Path == "/latest/user-data":
+			w.WriteHeader(code)
+			fmt.Fprint(w, userData)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv, &tokens
+}
+
+func TestEC2(t *testing.T) {
+	dmi := filepath.Dir(file(t, "sys_vendor", "Amazon EC2\n"))
+	ask := func(userData string, code int) (*setup.Answers, error, int32) {
+		srv, tokens := imds(t, userData, code)
+		a, _, err := Places{EC2: srv.URL, DMI: dmi, Log: quiet()}.Look(t.Context())
+		return a, err, tokens.Load()
+	}
+	if a, err, n := ask("#saltern\nnode: ec2\n", 200); err != nil || a == nil || a.Node != "ec2" || n != 1 {
+		t.Errorf("%+v %v, %d tokens", a, err, n)
+	}
+	if a, err, _ := ask("", 404); a != nil || err != nil {
+		t.Errorf("none given: %+v %v", a, err)
+	}
+	if a, err, _ := ask("#!/bin/sh\n", 200); a != nil || err != nil {
+		t.Errorf("a script: %+v %v", a, err)
+	}
+	srv, tokens := imds(t, "node: x\n", 200)
+	if a, _, err := (Places{EC2: srv.URL, DMI: filepath.Dir(file(t, "sys_vendor", "QEMU\n")), Log: quiet()}).Look(t.Context()); a != nil || err != nil || tokens.Load() != 0 {
+		t.Errorf("on another machine: %v %v, %d tokens", a, err, tokens.Load())
+	}
+	// A service that is not there: an error when the time is over, never a wait for ever.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := (Places{EC2: "http://127.0.0.1:1", DMI: dmi, Log: quiet()}).Look(ctx); err == nil {
+		t.Error("no service, no error")
+	}
+}
+
+func TestOVF(t *testing.T) {
+	env := `<?xml version="1.0"?><Environment xmlns="http://schemas.dmtf.org/ovf/environment/1" xmlns:oe="http://schemas.dmtf.org/ovf/environment/1">
+ <PropertySection>
+  <Property oe:key="saltern.mode" oe:value="join"/>
+  <Property oe:key="saltern.node" oe:value="ovf"/>
+  <Property oe:key="saltern.peers" oe:value="192.0.2.1, 192.0.2.2"/>
+  <Property oe:key="saltern.secret" oe:value="correct-horse-battery-staple"/>
+  <Property oe:key="saltern.network.dns" oe:value="192.0.2.53"/>
+  <Property oe:key="saltern.admin.password" oe:value=""/>
+  <Property oe:key="other.node" oe:value="not ours"/>
+ </PropertySection></Environment>`
+	dir := filepath.Dir(file(t, "ovf-env.xml", env))
+	a, from, err := Places{OVF: dir, Log: quiet()}.Look(t.Context())
+	if err != nil || a == nil || a.Node != "ovf" || len(a.Peers) != 2 || a.Peers[1] != "192.0.2.2" || a.Network.DNS[0] != "192.0.2.53" || from != "the OVF environment" {
+		t.Errorf("%+v %q %v", a, from, err)
+	}
+	one := `<Environment><PropertySection><Property key="saltern.answers" value="` + base64.StdEncoding.EncodeToString([]byte("node: all\n")) + `"/></PropertySection></Environment>`
+	if text, err := ParseOVF([]byte(one)); err != nil || string(text) != "node: all\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	if _, err := ParseOVF([]byte("<a><b></a>")); err == nil {
+		t.Error("bad XML was taken")
+	}
+	if _, err := ParseOVF([]byte(strings.Repeat("<a>", 50))); err == nil {
+		t.Error("deep XML was taken")
+	}
+}
+
+// TestGuestInfo: VMware's tool is a program that prints; one is written here.
+func TestGuestInfo(t *testing.T) {
+	tool := file(t, "vmware-rpctool", "#!/bin/sh\ncase \"$1\" in\n'info-get guestinfo.userdata') echo "+
+		base64.StdEncoding.EncodeToString([]byte("node: guest\n"))+";;\n'info-get guestinfo.userdata.encoding') echo base64;;\n*) exit 1;;\nesac\n")
+	if err := os.Chmod(tool, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a, _, err := Places{GuestInfo: []string{tool}, Log: quiet()}.Look(t.Context())
+	if err != nil || a == nil || a.Node != "guest" {
+		t.Errorf("%+v %v", a, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("#cloud-config\nsaltern: {mode: join, peers: [a], settings: {x: {y: 1}}}\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if a, err := Parse(b); (a == nil) == (err == nil) {
+			t.Fatal("neither answers nor error, or both")
+		}
+	})
+}
+
+func FuzzParseOVF(f *testing.F) {
+	f.Add([]byte(`<E><Property key="saltern.a.b" value="[1"/></E>`))
+	f.Fuzz(func(t *testing.T, b []byte) { _, _ = ParseOVF(b) })
+}
