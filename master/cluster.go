@@ -151,7 +151,7 @@ func (m *Master) forward(ctx context.Context) {
 			if e.Lost > 0 {
 				m.log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
 			}
-			if !m.clusterJob.wasSent(e.Tag) {
+			if !m.clusterJob.wasSent(e.Tag) && !secretRunner(e.Data.Str("fun")) {
 				m.cluster.Forward(e)
 			}
 		case <-ctx.Done():
@@ -304,7 +304,13 @@ func (h clusterHandler) Removed() {
 	h.m.clusterJob.once.Do(func() { close(h.m.clusterJob.removed) })
 }
 
-// addClusterRunners adds cluster.members and cluster.remove.
+// secretRunner tells of runners whose return is for the caller alone, since it
+// holds a secret. It is neither kept in the job cache nor sent to the peers.
+func secretRunner(fun string) bool {
+	return fun == "runner.cluster.remove" || fun == "runner.cluster.secret"
+}
+
+// addClusterRunners adds what cluster.remove and the others do.
 func (m *Master) addClusterRunners(t *runner.Table) {
 	if m.cluster == nil {
 		return
@@ -326,8 +332,12 @@ func (m *Master) addClusterRunners(t *runner.Table) {
 		if id == "" {
 			return nil, &runner.ArgumentError{Reason: "remove() missing 1 required positional argument: 'id'"}
 		}
-		return true, m.cluster.Remove(ctx, id)
+		if err := m.cluster.Remove(ctx, id); err != nil {
+			return nil, err
+		}
+		return msgpack.NewMap("removed", id, "cluster_secret", m.cluster.Secret()), nil
 	})
+	t.Add("cluster.secret", func(context.Context, *runner.Env, []any, *msgpack.Map) (any, error) { return m.cluster.Secret(), nil })
 }
 
 // clusterMembers is the answer of cluster.members.

@@ -85,6 +85,10 @@ func (m *Master) keepRun(ctx context.Context, jid string, data *msgpack.Map) {
 	if !m.cfg.JobCache || m.cfg.ExtJobCache != "" {
 		return
 	}
+	if secretRunner(data.Str("fun")) {
+		data = data.Clone()
+		data.Set("return", "not kept: it holds a secret")
+	}
 	load := msgpack.NewMap("id", m.cfg.ID, "tgt", m.cfg.ID, "jid", jid, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
 	if _, err := m.jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {
 		m.log.Error("result of a runner or wheel function is not kept", "jid", jid, "fun", data.Str("fun"), "error", err)

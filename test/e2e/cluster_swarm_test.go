@@ -121,6 +121,10 @@ func (m *swarmer) live(ctx context.Context) {
 	m.s.wg.Go(func() { m.answer(ctx, answers) })
 	for ctx.Err() == nil {
 		job, err := m.Next(ctx)
+		if errors.Is(err, minion.ErrPublish) {
+			m.signIn(ctx)
+			job, err = m.Again()
+		}
 		switch {
 		case err == nil:
 			jid, fun := job.Str("jid"), job.Str("fun")
@@ -137,8 +141,7 @@ func (m *swarmer) live(ctx context.Context) {
 				continue
 			}
 			send(ctx, answers, a)
-		case errors.Is(err, minion.ErrPublish):
-			m.signIn(ctx)
+		case errors.Is(err, minion.ErrPublish): // of another time
 		case ctx.Err() == nil:
 			m.turn(1)
 			pause(ctx, 300*time.Millisecond)

@@ -362,3 +362,21 @@ func (c *Cluster) StartMinion(t testing.TB, id, version, address string, options
 	m.Launch(t)
 	return m
 }
+
+// Grep names the files under dir that hold a text.
+func Grep(t testing.TB, dir, text string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // it may have gone meanwhile
+		}
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), text) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}

@@ -39,6 +39,7 @@ type Minion struct {
 	token []byte
 	conn  *zmtp.Req
 	sub   *zmtp.Sub
+	last  []byte // publish
 }
 
 // connectWait bounds connecting: a host may have vanished.
@@ -210,8 +211,13 @@ func (m *Minion) Next(ctx context.Context) (*msgpack.Map, error) {
 		m.sub = nil
 		return nil, err
 	}
-	return m.open(frames[len(frames)-1])
+	m.last = frames[len(frames)-1]
+	return m.open(m.last)
 }
+
+// Again opens what Next got last, after a new sign-in, as real minions do
+// (salt/channel/client.py _decode_payload).
+func (m *Minion) Again() (*msgpack.Map, error) { return m.open(m.last) }
 
 // ErrPublish is a publish that does not open with the keys of this minion.
 var ErrPublish = errors.New("a publish does not open")
