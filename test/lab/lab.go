@@ -325,7 +325,7 @@ func Run(t testing.TB, limit time.Duration, path string, args ...string) Result 
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = cleanEnv()
 	cmd.Dir = "/"
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 20 * time.Second // on a busy machine the end of a pipe comes late
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
