@@ -118,11 +118,15 @@ func assessMount(o *Observation, say sayFunc) {
 	}
 	switch h.State {
 	case mount.OK:
-		switch free := percent(h.Free, h.Total); {
+		free := percent(h.Free, h.Total)
+		if h.Inodes > 0 {
+			free = min(free, percent(h.InodesFree, h.Inodes))
+		}
+		switch {
 		case h.Total > 0 && free < fullPercent:
-			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks", "the volume is full: %.1f %% free", free)
+			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks", "the volume is full: %.1f %% of space or inodes free", free)
 		case h.Total > 0 && free < lowPercent:
-			say(Warning, "volume_low", "delete what is not needed, or give the nodes larger disks", "the volume has %.1f %% free", free)
+			say(Warning, "volume_low", "delete what is not needed, or give the nodes larger disks", "the volume has %.1f %% of space or inodes free", free)
 		}
 	case mount.Absent:
 		say(Critical, "mount_absent", "it is mounted again by itself; if not: look at the client's log in /var/log/glusterfs", "the volume is not mounted on this node")

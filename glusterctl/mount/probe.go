@@ -37,6 +37,8 @@ func Check(path, writeDir string) Health {
 	if writeDir != "" {
 		switch err := writeProbe(filepath.Join(path, writeDir)); {
 		case errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+			h.Text = "write: " + err.Error() // it answers; that it is full is seen from the numbers
 		case err != nil:
 			f := failed("write", err)
 			h.State, h.Text = f.State, f.Text

@@ -45,7 +45,7 @@ func TestFindings(t *testing.T) {
 		word  string // of the first cause
 	}{
 		{"nothing", func(*Manager) {}, "", ""},
-		{"volume full", func(m *Manager) { m.obs.Mount.Free = 10 }, "SCA-416", "1.0 % free"},
+		{"volume full", func(m *Manager) { m.obs.Mount.Free = 10 }, "SCA-416", "1.0 % of space"},
 		{"volume nearly full", func(m *Manager) { m.obs.Mount.Free = 90 }, "SCA-417", "9.0 %"},
 		{"brick full", func(m *Manager) { m.obs.Processes[1].Free = 5 }, "SCA-418 node2:/b/cluster-1", "0.5 % space"},
 		{"brick out of inodes", func(m *Manager) { m.obs.Processes[1].InodesFree = 1 }, "SCA-418 node2:/b/cluster-1", "inodes"},

@@ -50,7 +50,7 @@ func grown(t *testing.T) *hosts {
 	h.spread(t, 1, 2, 3)
 	h.start(t, 2)
 	h.start(t, 3)
-	h.settled(t, 150*time.Second, 3, 1, 2, 3)
+	h.settled(t, 240*time.Second, 3, 1, 2, 3)
 	return h
 }
 
@@ -65,7 +65,7 @@ func TestVolumeLife(t *testing.T) {
 	h.spread(t, 1, 2, 3)
 	h.start(t, 2)
 	h.start(t, 3)
-	h.settled(t, 150*time.Second, 3, 1, 2, 3)
+	h.settled(t, 240*time.Second, 3, 1, 2, 3)
 
 	for i := 1; i <= 3; i++ { // written on one, read on all, and copied to each for its minions
 		if got := h.on(t, i, "cat", "/srv/cluster/pki/minions/m1"); got != "accepted\n" {
