@@ -23,11 +23,16 @@ import (
 	"saltern/test/lab"
 )
 
-const (
-	labName = "sst"
-	network = "10.72.1"
-	brick   = "/data/brick/cluster-1"
-)
+const brick = "/data/brick/cluster-1"
+
+// setting gives what the environment says: two runs at once on one machine need
+// names and networks of their own (LAB_NAME, LAB_NET).
+func setting(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
 
 // hosts are pretend machines, each with an applianced or not.
 type hosts struct {
@@ -35,6 +40,7 @@ type hosts struct {
 	script string
 	env    []string
 	bin    string
+	net    string // of the machines: node 1 has the address net.11
 	nodes  map[int]*exec.Cmd
 	table  nodes.Table
 }
@@ -57,8 +63,9 @@ func newHosts(t *testing.T, n int) *hosts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hosts{dir: lab.Dir(t), script: script, nodes: map[int]*exec.Cmd{}, bin: filepath.Dir(lab.Bin(t, "applianced"))}
-	h.env = append(os.Environ(), "LAB_NAME="+labName, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+labName), "LAB_NET="+network)
+	h := &hosts{dir: lab.Dir(t), script: script, net: setting("LAB_NET", "10.72.1"), nodes: map[int]*exec.Cmd{}, bin: filepath.Dir(lab.Bin(t, "applianced"))}
+	name := setting("LAB_NAME", "sst")
+	h.env = append(os.Environ(), "LAB_NAME="+name, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+name), "LAB_NET="+h.net)
 	h.must(t, time.Minute, "down")
 	t.Cleanup(func() {
 		for i := range h.nodes {
@@ -119,7 +126,7 @@ func (h *hosts) on(t *testing.T, i int, args ...string) string {
 // prepare writes the settings of node i.
 func (h *hosts) prepare(t *testing.T, i int) {
 	t.Helper()
-	addr := fmt.Sprintf("%s.1%d", network, i)
+	addr := fmt.Sprintf("%s.1%d", h.net, i)
 	text, err := yaml.Marshal(map[string]any{
 		"node": fmt.Sprintf("node%d", i), "data_dir": "/data/saltern", "runtime_dir": "/run/saltern",
 		"front": map[string]any{"addresses": []string{addr}}, "master": map[string]any{"address": addr},
@@ -171,7 +178,7 @@ func (h *hosts) killNode(t *testing.T, i int) {
 
 // member adds node i to the table.
 func (h *hosts) member(i int) {
-	h.table.Nodes = append(h.table.Nodes, nodes.Node{Name: fmt.Sprintf("node%d", i), Address: fmt.Sprintf("%s.1%d", network, i), State: nodes.Member,
+	h.table.Nodes = append(h.table.Nodes, nodes.Node{Name: fmt.Sprintf("node%d", i), Address: fmt.Sprintf("%s.1%d", h.net, i), State: nodes.Member,
 		Certificate: strings.Repeat("0", 64), Storage: "data", Brick: brick})
 }
 
