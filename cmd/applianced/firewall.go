@@ -26,7 +26,7 @@ appliance runs it when the table of nodes changes. It changes no rule.`,
 			d := settings.Default(hostname())
 			s = &d
 		}
-		k, err := nodes.OpenKeeper(s.NodeDir(), "")
+		k, err := nodes.OpenKeeper(s.DataDir, "")
 		if err != nil {
 			return err
 		}
