@@ -61,6 +61,10 @@ e2e: build deps-salt ## real minions of three Salt releases against a real node
 e2e-lb: build deps-salt ## failures of masters and of the load balancer, five rounds, holding the times of a quiet machine (by hand, as root)
 	SALTERN_STRICT=1 SALTERN_ROUNDS=5 $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestBalancer' -v ./test/e2e/
 
+.PHONY: e2e-appliance
+e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, and power cuts at every step (by hand, as root, 10 minutes)
+	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestAppliance(TenTimes|PowerCuts)' -v ./test/e2e/
+
 .PHONY: e2e-mixed
 e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds (by hand, half an hour)
 	$(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 1 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/

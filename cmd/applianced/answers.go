@@ -1,10 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+
+	"github.com/spf13/cobra"
 
 	"saltern/supervisor/setup"
 	"saltern/supervisor/userdata"
@@ -29,4 +33,43 @@ func readAnswers(path string) (*setup.Answers, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return a, nil
+}
+
+// checkAnswers checks a file of answers that may be meant for another machine;
+// ours is false when it is no such file.
+func checkAnswers(path string, out io.Writer) (ours bool, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil || len(text) > userdata.MaxText {
+		return false, nil // the caller reads it again, and says so
+	}
+	if !answersForm.Match(text) {
+		return false, nil
+	}
+	a, err := userdata.Parse(text)
+	if errors.Is(err, userdata.ErrOther) {
+		return true, fmt.Errorf("%s: holds no answers for the set-up", path)
+	}
+	if err == nil {
+		v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
+		if err = setup.Faults(v.Faults); err == nil {
+			_, err = fmt.Fprintf(out, "%s is right: answers to %s cluster %s\n", path, v.Answers.Mode, v.Answers.Cluster)
+			return true, err
+		}
+	}
+	return true, fmt.Errorf("%s: %w", path, err)
+}
+
+// answersForm tells answers from an appliance.yaml: it has no such keys.
+var answersForm = regexp.MustCompile(`(?m)^(#saltern|#cloud-config|saltern:|mode:|join:|cluster_id:|[{ ]*"?(mode|join)"?:)`)
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of a file of answers", Args: cobra.NoArgs,
+		Example: "  applianced config schema > answers.schema.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(setup.Schema())
+		},
+	}
 }

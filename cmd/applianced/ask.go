@@ -134,13 +134,16 @@ func configCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "check [FILE]",
-		Short:   "Check appliance.yaml and print all faults",
-		Example: "  applianced config check\n  applianced config check ./appliance.yaml",
+		Short:   "Check appliance.yaml, or a file of answers, and print all faults",
+		Example: "  applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := f.config
 			if len(args) == 1 {
 				path = args[0]
+				if ours, err := checkAnswers(path, cmd.OutOrStdout()); ours {
+					return err
+				}
 			}
 			s, err := settings.Load(path, hostname())
 			if errors.Is(err, settings.ErrNone) {
@@ -154,5 +157,6 @@ func configCommand(f *flags) *cobra.Command {
 			return nil
 		},
 	})
+	cmd.AddCommand(schemaCommand())
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -160,9 +161,16 @@ func TestForm(t *testing.T) {
 // TestPowerCut: power fails after each single change of the disk, and the next
 // life goes on to the end, with the same key and secret.
 func TestPowerCut(t *testing.T) {
+	key, err := nodeapi.NewClusterKey() // making one takes long, and is tested above
+	if err != nil {
+		t.Fatal(err)
+	}
 	for cut := 1; ; cut++ {
 		w := newMachine(t)
 		w.serves = false
+		if err := errors.Join(os.MkdirAll(w.path("data", "node"), 0o700), os.WriteFile(w.path("data", "node", StagedKey), key, 0o600)); err != nil {
+			t.Fatal(err)
+		}
 		m, stop := w.boot()
 		writes, ended := 0, make(chan struct{})
 		m.store.before = func() error {

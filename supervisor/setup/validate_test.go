@@ -142,3 +142,21 @@ func FuzzParseJoin(f *testing.F) {
 		}
 	})
 }
+
+// TestSchema: it has every answer, and says of none what Validate does not.
+func TestSchema(t *testing.T) {
+	b, err := json.Marshal(Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"erase_data_disk":{"description":"the data disk may hold something; it is erased","type":"boolean"}`, `"enum":["form","join"]`,
+		`"ssh_keys":{`, `"additionalProperties":false`, `"kind":{"enum":["volume","directory","local"],"type":"string"}`} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in %s", want, b)
+		}
+	}
+	a := Answers{Mode: Form, Address: "192.0.2.7", DataDisk: "/dev/nvme1n1", Network: Network{Interface: "ens5", Method: "dhcp"}}
+	if v := Validate(a, Anywhere(a), Base{}); len(v.Faults) > 0 {
+		t.Errorf("answers for another machine: %v", v.Faults)
+	}
+}

@@ -186,18 +186,18 @@ func imds(t *testing.T, userData string, code int) (*httptest.Server, *atomic.In
 
 func TestEC2(t *testing.T) {
 	dmi := filepath.Dir(file(t, "sys_vendor", "Amazon EC2\n"))
-	ask := func(userData string, code int) (*setup.Answers, error, int32) {
+	ask := func(userData string, code int) (*setup.Answers, int32, error) {
 		srv, tokens := imds(t, userData, code)
 		a, _, err := Places{EC2: srv.URL, DMI: dmi, Log: quiet()}.Look(t.Context())
-		return a, err, tokens.Load()
+		return a, tokens.Load(), err
 	}
-	if a, err, n := ask("#saltern\nnode: ec2\n", 200); err != nil || a == nil || a.Node != "ec2" || n != 1 {
+	if a, n, err := ask("#saltern\nnode: ec2\n", 200); err != nil || a == nil || a.Node != "ec2" || n != 1 {
 		t.Errorf("%+v %v, %d tokens", a, err, n)
 	}
-	if a, err, _ := ask("", 404); a != nil || err != nil {
+	if a, _, err := ask("", 404); a != nil || err != nil {
 		t.Errorf("none given: %+v %v", a, err)
 	}
-	if a, err, _ := ask("#!/bin/sh\n", 200); a != nil || err != nil {
+	if a, _, err := ask("#!/bin/sh\n", 200); a != nil || err != nil {
 		t.Errorf("a script: %+v %v", a, err)
 	}
 	srv, tokens := imds(t, "node: x\n", 200)

@@ -1,0 +1,81 @@
+package setup
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/settings"
+)
+
+// Schema gives the JSON Schema (draft 2020-12) of a file of answers, for
+// editors and for programs that write such files. What goes together is
+// checked by [Validate] only.
+func Schema() map[string]any {
+	s := schemaOf(reflect.TypeFor[Answers](), "")
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "answers for the set-up of a Saltern node"
+	s["anyOf"] = []any{map[string]any{"required": []string{"mode"}}, map[string]any{"required": []string{"join"}}}
+	return s
+}
+
+// words describe the answers by their key.
+var words = map[string]string{
+	"mode": "form: the first node of a new cluster; join: a node of one that exists", "cluster_id": "name of the cluster",
+	"node": "name of this machine; default: its host name", "address": "IP address for the other nodes; default: that of the default route",
+	"front": "addresses for minions; default: all", "peers": "nodes to join through", "secret": "of the cluster; 16 to 128 characters",
+	"join": "join string as printed by applianced join-string", "data_disk": "block device for the copy of the shared volume",
+	"erase_data_disk": "the data disk may hold something; it is erased", "virtual_address": "an address that moves between the nodes",
+	"settings": "further keys of appliance.yaml", "admin.ssh_keys": "public keys that may log in as admin", "admin.password": "of the account admin",
+	"network.address": "with prefix length", "storage.path": "the directory that all nodes share, for kind directory",
+}
+
+// choices are answers that have to be one of a few words.
+var choices = map[string][]string{
+	"mode": {string(Form), string(Join)}, "network.method": {"dhcp", "static"},
+	"storage.kind": {settings.VolumeStorage, settings.DirectoryStorage, settings.LocalStorage},
+}
+
+func schemaOf(t reflect.Type, prefix string) map[string]any {
+	properties := map[string]any{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		key := prefix + name
+		var p map[string]any
+		switch f.Type.Kind() {
+		case reflect.Struct:
+			p = schemaOf(f.Type, key+".")
+		case reflect.Slice:
+			p = map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
+		case reflect.Bool:
+			p = map[string]any{"type": "boolean"}
+		case reflect.Map:
+			p = map[string]any{"type": "object"}
+		default:
+			p = map[string]any{"type": "string"}
+		}
+		if w := words[key]; w != "" {
+			p["description"] = w
+		}
+		if c := choices[key]; c != nil {
+			p["enum"] = slices.Clone(c)
+		}
+		properties[name] = p
+	}
+	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+}
+
+// Anywhere are the facts of a machine that has what the answers name, for
+// checking a file that is meant for another one.
+func Anywhere(a Answers) Facts {
+	address := "192.0.2.1/24"
+	if a.Address != "" {
+		address = a.Address + "/32"
+	}
+	f := Facts{Hostname: "node", Managed: true, Volume: true, Interfaces: []Interface{{Name: a.Network.Interface, Default: true, Addresses: []string{address}}}}
+	if a.DataDisk != "" {
+		f.Disks = []Disk{{Path: a.DataDisk, Empty: true}}
+	}
+	return f
+}
