@@ -54,9 +54,12 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 // guardSize gives a terminal without a size, as serial lines are, one of
 // 80x24: nothing would be drawn otherwise.
 func (t Terminal) guardSize() error {
+	if _, err := unix.IoctlGetTermios(int(t.In.Fd()), unix.TCGETS); err != nil {
+		return fmt.Errorf("%w: standard input is none", ErrNoTerminal)
+	}
 	ws, err := unix.IoctlGetWinsize(int(t.Out.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoTerminal, err)
+		return fmt.Errorf("%w: standard output is none", ErrNoTerminal)
 	}
 	if ws.Row > 0 && ws.Col > 0 {
 		return nil

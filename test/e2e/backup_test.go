@@ -1,0 +1,103 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// TestBackupAndRestore: a node is lost with everything on it. A fresh one gets
+// its backup, and the minion answers without being touched.
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	n := lab.StartNode(t, lab.NodeConfig{
+		States: map[string]string{"top.sls": "base:\n  '*':\n    - hello\n", "hello.sls": "hello:\n  test.succeed_without_changes\n"},
+		Pillar: map[string]string{"top.sls": "base:\n  '*':\n    - p\n", "p.sls": "colour: canary-blue\n"},
+	})
+	m := accepted(t, n, "web1", lab.Newest)
+	phrase := filepath.Join(n.Dir, "phrase")
+	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(n.Dir, "node.age")
+	if r := n.Applianced(t, "backup", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
+		t.Fatalf("backup: %+v", r)
+	}
+	if fi, err := os.Stat(archive); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Fatalf("archive: %v %v", fi, err)
+	}
+	if b, err := os.ReadFile(archive); err != nil || strings.Contains(string(b), "canary-blue") {
+		t.Fatalf("the archive is in clear (%v)", err)
+	}
+	if r := n.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code == 0 || !strings.Contains(r.Err, "accepted minions already") {
+		t.Errorf("restore over accepted minions: %+v", r)
+	}
+
+	if err := n.Stop(60 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(n.Settings.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	n.Launch(t)
+	if r := n.Applianced(t, "restore", "--check", archive, "--passphrase-file", phrase); r.Code != 0 || !strings.Contains(r.Out, "whole: backup of cluster") {
+		t.Errorf("check: %+v", r)
+	}
+	if r := n.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code != 0 || !strings.Contains(r.Out, "restored") {
+		t.Fatalf("restore: %+v", r)
+	}
+	n.Ping(t, 120*time.Second, "web1")
+	if !m.Running() {
+		t.Error("the minion ended")
+	}
+	lab.Eventually(t, 60*time.Second, "pillar and state are back", func() error {
+		r := n.Salt(t, "web1", "pillar.items")
+		if !strings.Contains(r.Out, "colour") { // 3008 masks the values
+			return fmt.Errorf("pillar: %+v", r)
+		}
+		if r := n.Salt(t, "web1", "state.apply"); r.Code != 0 || !strings.Contains(r.Out, "hello") {
+			return fmt.Errorf("state: %+v", r)
+		}
+		return nil
+	})
+}
+
+// TestSupportBundle: a real node's bundle is written, readable by its owner
+// only, and holds neither its private keys nor its root key.
+func TestSupportBundle(t *testing.T) {
+	t.Parallel()
+	n := lab.StartNode(t, lab.NodeConfig{})
+	path := filepath.Join(n.Dir, "bundle.tar.gz")
+	if r := n.Applianced(t, "support", "-o", path); r.Code != 0 {
+		t.Fatalf("support: %+v", r)
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Fatalf("bundle: %v %v", fi, err)
+	}
+	r := lab.Run(t, 20*time.Second, "/bin/tar", "-xzOf", path)
+	if r.Code != 0 || !strings.Contains(r.Out, "HEALTHY") || !strings.Contains(r.Out, "master.pem") {
+		t.Fatalf("tar: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
+	}
+	secrets, err := filepath.Glob(filepath.Join(n.Settings.CacheDir(), ".*key"))
+	if err != nil || len(secrets) == 0 {
+		t.Fatalf("no root key: %v %v", secrets, err)
+	}
+	for _, f := range append(secrets, filepath.Join(n.Settings.PKIDir(), "master.pem")) {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(b), "\n") {
+			if line = strings.TrimSpace(line); len(line) > 8 && !strings.HasPrefix(line, "-----") && strings.Contains(r.Out, line) {
+				t.Errorf("a line of %s is in the bundle", f)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+const down = "\x1b[B"
+
+// blank is an appliance that nobody gave answers to.
+func blank(t *testing.T, net *lab.Network, number int) *lab.Appliance {
+	t.Helper()
+	a := lab.NewAppliance(t, net, number, "", nil)
+	if err := os.Remove(a.Answers()); err != nil {
+		t.Fatal(err)
+	}
+	a.Launch(t)
+	return a
+}
+
+// wizard opens the wizard of a node and waits for its first page.
+func wizard(t *testing.T, a *lab.Appliance, term string, sized bool) *lab.Terminal {
+	t.Helper()
+	lab.Eventually(t, 30*time.Second, "the supervisor answers", func() error {
+		_, err := a.Status(t)
+		return err
+	})
+	x := a.Terminal(t, term, sized, "setup")
+	x.WaitFor(t, 30*time.Second, "What shall this machine do?", "Enter: next")
+	return x
+}
+
+const step = 30 * time.Second
+
+// skipAdministrator leaves the account as it is.
+func skipAdministrator(t *testing.T, x *lab.Terminal) {
+	t.Helper()
+	x.WaitFor(t, step, "SSH public key")
+	x.Type(t, "\r\r\r")
+}
+
+// chosen is the line of a choice that is marked.
+func chosen(x *lab.Terminal) string {
+	_, rest, _ := strings.Cut(x.Screen(), "| > ")
+	line, _, _ := strings.Cut(rest, "\n")
+	return line
+}
+
+// choose moves to the line of a choice that begins with text.
+func choose(t *testing.T, x *lab.Terminal, text string) {
+	t.Helper()
+	for range 50 {
+		now := chosen(x)
+		if strings.HasPrefix(now, text) {
+			return
+		}
+		x.Type(t, down)
+		lab.Eventually(t, step, "another line is marked", func() error {
+			if chosen(x) == now {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	t.Fatalf("%q is not among the choices:\n%s", text, x.Screen())
+}
+
+// useShared answers the pages of storage and virtual address, up to preflight.
+func useShared(t *testing.T, x *lab.Terminal, dir string) {
+	t.Helper()
+	x.WaitFor(t, step, "Where", "for example by NFS")
+	choose(t, x, "a directory that all nodes share")
+	x.Type(t, "\r")
+	x.WaitFor(t, step, "an absolute path")
+	x.Type(t, dir+"\r")
+	x.WaitFor(t, step, "a free IP address")
+	x.Type(t, "\r")
+}
+
+// review goes on from a preflight that passes and starts the set-up.
+func review(t *testing.T, x *lab.Terminal, texts ...string) {
+	t.Helper()
+	x.WaitFor(t, 90*time.Second, "All is well enough to go on")
+	x.Type(t, "\r")
+	x.WaitFor(t, step, append(texts, "START THE SET-UP")...)
+	x.Type(t, "\r")
+}
+
+// TestWizard takes three machines from nothing to a cluster by the keys of the
+// wizard: the first forms it on a vt220, the second joins with the join string
+// from the first one's last page on a serial line without a size, the third
+// with peers and secret after wrong ones were refused. A minion answers from
+// each of them.
+func TestWizard(t *testing.T) {
+	t.Parallel()
+	net := lab.NewNetwork(t, "wiz", "10.80")
+	shared := lab.Dir(t)
+
+	n1 := blank(t, net, 1)
+	x := wizard(t, n1, "vt220", true)
+	second := n1.Terminal(t, "linux", true, "setup")
+	second.WaitFor(t, step, "Following", "t: take over")
+	x.Type(t, "\r")
+	skipAdministrator(t, x)
+	x.WaitFor(t, step, "Name of the cluster")
+	x.Type(t, "not a name\r\x15n1\r"+n1.Addr+"\r\r")
+	x.WaitFor(t, step, "is not a plain name", "marked with an exclamation mark")
+	x.Type(t, "\x15lab\r\r\r\r")
+	useShared(t, x, shared)
+	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end")
+	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.")
+	second.WaitFor(t, step, "State: ready")
+	join := joinString(t, x)
+	x.Type(t, "\r")
+	if code := x.WaitEnd(t, step); code != 0 {
+		t.Errorf("the wizard ended with %d", code)
+	}
+
+	n2 := blank(t, net, 2)
+	x = wizard(t, n2, "vt220", false)
+	x.Type(t, down+"\r")
+	skipAdministrator(t, x)
+	x.WaitFor(t, step, "What do you have from the cluster?")
+	x.Type(t, "\r\x15n2\r"+n2.Addr+"\r")
+	x.WaitFor(t, step, "begins with sca1.")
+	x.Type(t, join+"\r")
+	useShared(t, x, shared)
+	review(t, x, "through", n1.Addr)
+	x.WaitFor(t, 120*time.Second, "This node is ready")
+
+	n3 := blank(t, net, 3)
+	x = wizard(t, n3, "xterm", true)
+	x.Type(t, down+"\r")
+	skipAdministrator(t, x)
+	x.WaitFor(t, step, "What do you have from the cluster?")
+	x.Type(t, down+"\r\x15n2\r"+n3.Addr+"\r")
+	x.WaitFor(t, step, "one is enough")
+	x.Type(t, "lab\r"+n1.Addr+"\rnot-the-secret-of-it\r")
+	useShared(t, x, shared)
+	x.WaitFor(t, 90*time.Second, "[fail]", "Something must be mended first", "->")
+	x.Type(t, "\x03")
+	x.WaitFor(t, step, "Nothing has been changed")
+	x.Type(t, "y")
+	if code := x.WaitEnd(t, step); code != 4 {
+		t.Errorf("the wizard that was left ended with %d", code)
+	}
+	x = wizard(t, n3, "xterm", true)
+	x.Type(t, down+"\r")
+	skipAdministrator(t, x)
+	x.WaitFor(t, step, "What do you have from the cluster?")
+	x.Type(t, down+"\r\x15n3\r"+n3.Addr+"\r")
+	x.WaitFor(t, step, "one is enough")
+	x.Type(t, "lab\r"+n2.Addr+"\r"+secretOf(join)+"\r")
+	useShared(t, x, shared)
+	review(t, x, "n3")
+	x.WaitFor(t, 120*time.Second, "This node is ready")
+
+	for _, n := range []*lab.Appliance{n1, n2, n3} {
+		n.WaitReady(t, 3)
+	}
+	n1.StartMinion(t, "web1", lab.Newest)
+	lab.Eventually(t, 90*time.Second, "the key of web1 is accepted", func() error {
+		n2.Tool(t, "salt-key", "-y", "-a", "web1")
+		if r := n2.Tool(t, "salt-key", "-l", "acc", "--out", "json"); r.Code != 0 || !strings.Contains(r.Out, "web1") {
+			return fmt.Errorf("salt-key: %+v", r)
+		}
+		return nil
+	})
+	for _, n := range []*lab.Appliance{n1, n2, n3} {
+		n.Ping(t, lab.Limit(90*time.Second), "web1")
+	}
+
+	page := n3.Terminal(t, "vt220", true, "console")
+	page.WaitFor(t, step, "cluster lab", "(3 nodes)", "1 status details", "n1", "n2")
+	page.Type(t, "2")
+	page.WaitFor(t, step, "The last lines of master")
+	page.Type(t, "\x03")
+	if code := page.WaitEnd(t, step); code != 0 {
+		t.Errorf("the console page ended with %d", code)
+	}
+}
+
+// joinString reads the join string off the last page, where it may go over two
+// lines.
+func joinString(t *testing.T, x *lab.Terminal) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(x.Screen(), "applianced join-string):")
+	rest, _, _ = strings.Cut(rest, "\n\n")
+	s := strings.Join(strings.Fields(rest), "")
+	if !strings.HasPrefix(s, "sca1.") || !strings.Contains(s, "@") {
+		t.Fatalf("no join string on the last page:\n%s", x.Screen())
+	}
+	return s
+}
+
+// secretOf is the secret in a join string.
+func secretOf(join string) string {
+	join, _, _ = strings.Cut(join, "@")
+	return strings.SplitN(join, ".", 3)[2]
+}
