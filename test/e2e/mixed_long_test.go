@@ -81,9 +81,9 @@ func sharedCache(s *lab.Site) string {
 	return filepath.Join(filepath.Dir(s.Options["cluster_pki_dir"].(string)), "cache")
 }
 
-// TestMixedMigration: a cluster of Salt's becomes one of ours, master by
-// master, each in the place of the one before, while its minions stay. See
-// docs/migration.md, whose steps these are.
+// TestMixedMigration: in a cluster of three of Salt's two masters are replaced,
+// each in the place of the one before, while its minions stay. See
+// docs/migration.md; TestMixedLastLeaves goes on.
 func TestMixedMigration(t *testing.T) {
 	sites := mixed(t, true, true, true)
 	for _, s := range sites {
@@ -163,12 +163,27 @@ func TestMixedMigration(t *testing.T) {
 	sites[0].Launch(t)
 	crossing(t, "it is back", sites, ids...)
 
-	// The others follow; the last one's place is taken while it is the only
-	// one of Salt's.
-	for i, s := range sites[:2] {
-		replace(t, s, false)
-		crossing(t, fmt.Sprintf("%d of ours", i+2), sites, ids...)
+	// The second follows.
+	replace(t, sites[1], false)
+	crossing(t, "two of ours", sites, ids...)
+}
+
+// TestMixedLastLeaves: the last of Salt's masters is replaced, the door for
+// them is shut, and opened again for one to come back.
+func TestMixedLastLeaves(t *testing.T) {
+	sites := mixed(t, true, false, false)
+	ids := []string{"a", "b", "c"}
+	for i, s := range sites {
+		s.Launch(t)
+		lab.SiteMinion(t, ids[i], lab.Versions()[i], sites[i:i+1], nil)
+		s.WaitKey(t, 120*time.Second, "minions_pre", ids[i])
 	}
+	if r := sites[1].Key(t, "-y", "-A"); r.Code != 0 {
+		t.Fatalf("salt-key -A: %+v", r)
+	}
+	crossing(t, "one of Salt's", sites, ids...)
+	replace(t, sites[0], false)
+	crossing(t, "none of Salt's", sites, ids...)
 	lab.Eventually(t, 30*time.Second, "no master of Salt's among the members", func() error {
 		r := sites[2].SaltRun(t, "cluster.members", "--out", "json")
 		if r.Code != 0 || strings.Contains(strings.ReplaceAll(r.Out, " ", ""), `"salt":true`) {
