@@ -141,7 +141,8 @@ var texts = [...]struct {
 	{"is not part of cluster", Done},
 	{"already started", Done},
 	{"is not in the started state", Done},
-	{"has been successful", Done}, // granular-entry-heal says so with opRet -1
+	{"has been unsuccessful", Refused},
+	{"granular entry heal on volume", Done}, // said with opRet -1, once it is done
 	{"only volumes of replicate", NotReplica},
 	{"is not of type replicate", NotReplica},
 	{"does not exist", NoVolume},
