@@ -73,7 +73,10 @@ func (k *Keeper) Run(ctx context.Context) {
 			if badSince.IsZero() {
 				badSince = now
 			}
-			due := h.State == Absent || now.Sub(badSince) >= patience && (k.Healthy == nil || k.Healthy())
+			// One that hangs for very long is taken away whatever the volume says: every
+			// look at it leaves a process behind that cannot end.
+			bad := now.Sub(badSince)
+			due := h.State == Absent || bad >= patience && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
 			if due && !now.Before(notBefore) {
 				k.remake(ctx, h.State)
 				notBefore = time.Now().Add(backOff)

@@ -119,16 +119,41 @@ type Prober struct {
 	Timeout time.Duration
 	Runner  cli.Runner // nil: cli.Exec
 
-	mu      sync.Mutex
-	waiting int // children that have been started and have not come back
+	mu  sync.Mutex
+	now *probing // under way; nil: none
 }
 
-// maxWaiting bounds the children that hang on a mount: a second one is started
-// because the first may have been killed just then.
-const maxWaiting = 2
+// probing is one probe that several callers may wait for.
+type probing struct {
+	done   chan struct{}
+	health Health // written before done is closed
+}
 
-// Probe returns within Timeout and about a second, whatever the mount does.
+// Probe returns within Timeout and a few seconds, whatever the mount does. Who
+// asks while a probe is under way is given its result.
 func (p *Prober) Probe(ctx context.Context) Health {
+	p.mu.Lock()
+	if one := p.now; one != nil {
+		p.mu.Unlock()
+		select {
+		case <-one.done:
+			return one.health
+		case <-ctx.Done():
+			return Health{State: Failed, Text: ctx.Err().Error()}
+		}
+	}
+	one := &probing{done: make(chan struct{})}
+	p.now = one
+	p.mu.Unlock()
+	one.health = p.probe(ctx)
+	p.mu.Lock()
+	p.now = nil
+	p.mu.Unlock()
+	close(one.done)
+	return one.health
+}
+
+func (p *Prober) probe(ctx context.Context) Health {
 	e, ok, err := p.Mounter.Entry()
 	switch {
 	case err != nil:
@@ -142,14 +167,6 @@ func (p *Prober) Probe(ctx context.Context) Health {
 	if timeout == 0 {
 		timeout = 10 * time.Second
 	}
-	p.mu.Lock()
-	if p.waiting >= maxWaiting {
-		p.mu.Unlock()
-		return Health{State: Hung, Text: "earlier probes have not come back"}
-	}
-	p.waiting++
-	p.mu.Unlock()
-
 	var r cli.Runner = cli.Exec{MaxOutput: 64 << 10}
 	if p.Runner != nil {
 		r = p.Runner
@@ -158,30 +175,18 @@ func (p *Prober) Probe(ctx context.Context) Health {
 	if p.WriteDir != "" {
 		argv = append(argv, p.WriteDir)
 	}
-	type result struct {
-		out cli.Output
-		err error
-	}
-	done := make(chan result, 1)
-	runCtx, cancel := context.WithTimeout(ctx, timeout)
-	go func() {
-		defer cancel()
-		out, err := r.Run(runCtx, argv)
-		p.mu.Lock()
-		p.waiting--
-		p.mu.Unlock()
-		done <- result{out, err}
-	}()
-	res := <-done // Run ends soon after its context, see cli.Runner
-	if res.err != nil {
-		if errors.Is(res.err, cli.ErrTimeout) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out, err := r.Run(ctx, argv) // ends soon after its context, see cli.Runner
+	if err != nil {
+		if errors.Is(err, cli.ErrTimeout) {
 			return Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
 		}
-		return Health{State: Failed, Text: res.err.Error()}
+		return Health{State: Failed, Text: err.Error()}
 	}
 	var h Health
-	if err := json.Unmarshal(res.out.Stdout, &h); err != nil || h.State == "" {
-		return Health{State: Failed, Text: fmt.Sprintf("the probe said nothing of use (exit %d)", res.out.Exit)}
+	if err := json.Unmarshal(out.Stdout, &h); err != nil || h.State == "" {
+		return Health{State: Failed, Text: fmt.Sprintf("the probe said nothing of use (exit %d)", out.Exit)}
 	}
 	return h
 }
