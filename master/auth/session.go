@@ -151,12 +151,22 @@ func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt
 func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	if s.files != nil {
 		key, err := s.files.key(id)
-		if err != nil {
+		if err == nil {
+			if body, err := key.Open(blob); !errors.Is(err, crypt.ErrOpen) {
+				return body, key, err
+			}
+		}
+		// A derived key is good as well: masters of ours may use these already.
+		body, derived, err2 := s.openDerived(id, pem, blob)
+		if errors.Is(err2, crypt.ErrOpen) && err != nil {
 			return nil, crypt.Key{}, err
 		}
-		body, err := key.Open(blob)
-		return body, key, err
+		return body, derived, err2
 	}
+	return s.openDerived(id, pem, blob)
+}
+
+func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	gen := s.seedGen.Load()
 	now := s.cfg.Now()
 	current := s.epoch(id, now)

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,5 +94,28 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	must(t, c.keys.Put("other", keys.Accepted, publicText(t, "min7")))
 	if _, _, err := c.OpenRequest("other", o.session.Seal([]byte{0xc0}, "")); err == nil {
 		t.Error("a readable file was used")
+	}
+}
+
+// While ours go over from Salt's files to derived keys one by one, a minion
+// that has a derived key already is served by all.
+func TestSessionFilesAndDerivedKeys(t *testing.T) {
+	seed := strings.Repeat("cd", 32)
+	files := newMaster(t, options{secrets: auth.SecretsConfig{SessionDir: t.TempDir(), Seed: seed}})
+	derives := newMaster(t, options{secrets: auth.SecretsConfig{Seed: seed}})
+	for _, m := range []*master{files, derives} {
+		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	}
+	n := newMinion(t, "m", "min6")
+	n.signIn(t, derives)
+	for _, m := range []*master{files, derives} {
+		if _, key, err := m.OpenRequest("m", n.session.Seal([]byte{0xc0}, "")); err != nil || key.String() != n.session.String() {
+			t.Errorf("a derived key: %v", err)
+		}
+	}
+	stranger, err := crypt.NewKey(nil)
+	must(t, err)
+	if _, _, err := files.OpenRequest("m", stranger.Seal([]byte{0xc0}, "")); !errors.Is(err, crypt.ErrOpen) {
+		t.Errorf("a key of nobody: %v", err)
 	}
 }
