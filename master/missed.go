@@ -39,6 +39,7 @@ type missed struct {
 	peers map[string]cluster.Subs
 	dirty bool         // here has changed since the peers were told
 	cut   cluster.Subs // not told yet
+	back  cluster.Subs // not told yet
 	ended []ending     // without a reason, lately
 	wake  chan struct{}
 }
@@ -75,7 +76,7 @@ func (k *missed) subscribed(p zmtp.Peer, topic string) {
 		return
 	}
 	if a, ok := k.match.Arrive(l.from, p.ID, k.m.now()); ok {
-		k.later(a)
+		k.came(l.from, a)
 	}
 }
 
@@ -102,33 +103,38 @@ func (k *missed) disconnected(p zmtp.Peer, err error) {
 	}
 	k.mu.Unlock()
 	if wasCut {
-		k.came(k.match.Cut(l.from, 1, now, 0, now))
+		k.came(l.from, k.match.Cut(l.from, 1, now, 0, now)...)
 	}
 }
 
 // addCut has the peers told of a subscription that was cut here; mu is held.
-func (k *missed) addCut(from netip.Addr) {
-	if k.cut == nil {
-		k.cut = cluster.Subs{}
+func (k *missed) addCut(from netip.Addr) { k.add(&k.cut, from, 1) }
+
+func (k *missed) add(to *cluster.Subs, from netip.Addr, n int) {
+	if *to == nil {
+		*to = cluster.Subs{}
 	}
-	k.cut[from]++
+	(*to)[from] += n
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
-// later has a subscription given what it missed. Overflow policy: it misses it.
-func (k *missed) later(a presence.Arrival) {
-	select {
-	case k.resent <- a:
-	default:
+// came has subscriptions given what they missed, and tells the peers that they
+// are back. Overflow policy: they miss it.
+func (k *missed) came(from netip.Addr, back ...presence.Arrival) {
+	if len(back) == 0 {
+		return
 	}
-}
-
-func (k *missed) came(back []presence.Arrival) {
+	k.mu.Lock()
+	k.add(&k.back, from, len(back))
+	k.mu.Unlock()
 	for _, a := range back {
-		k.later(a)
+		select {
+		case k.resent <- a:
+		default:
+		}
 	}
 }
 
@@ -177,11 +183,14 @@ func (k *missed) tell(ctx context.Context) {
 			return
 		}
 		k.mu.Lock()
-		cut, subs := k.cut, k.report()
-		k.cut = nil
+		cut, back, subs := k.cut, k.back, k.report()
+		k.cut, k.back = nil, nil
 		k.mu.Unlock()
 		if cut != nil {
 			k.m.cluster.CutOff(cut)
+		}
+		if back != nil {
+			k.m.cluster.Back(back)
 		}
 		if subs != nil {
 			k.m.cluster.Subscribed(subs)
@@ -229,7 +238,7 @@ func (k *missed) balancers() {
 	k.ended = rest
 	k.mu.Unlock()
 	for from, at := range cut {
-		k.came(k.match.Cut(from, n[from], at, 0, now))
+		k.came(from, k.match.Cut(from, n[from], at, 0, now)...)
 	}
 }
 
@@ -244,7 +253,14 @@ func (k *missed) peerHas(peer string, s cluster.Subs) {
 func (k *missed) peerCut(s cluster.Subs) {
 	now := k.m.now()
 	for from, n := range s {
-		k.came(k.match.Cut(from, n, now.Add(-toldWithin), 0, now))
+		k.came(from, k.match.Cut(from, n, now.Add(-toldWithin), 0, now)...)
+	}
+}
+
+// peerBack takes who of those that were cut off is back at a peer.
+func (k *missed) peerBack(s cluster.Subs) {
+	for from, n := range s {
+		k.match.Back(from, n, k.m.now())
 	}
 }
 
@@ -267,7 +283,7 @@ func (k *missed) peerLost(peer string, heard time.Time) {
 	for _, s := range []cluster.Subs{there, here} {
 		for from, n := range s {
 			all += n
-			k.came(k.match.Cut(from, n, heard, lossMargin, now))
+			k.came(from, k.match.Cut(from, n, heard, lossMargin, now)...)
 		}
 	}
 	if len(here) > 0 {

@@ -68,9 +68,11 @@ type Handler interface {
 	// KeyChanged says that the key of a minion has changed on the folder.
 	KeyChanged(id string)
 	// Subscribed brings who listens at a peer, CutOff whose subscriptions were
-	// cut there a moment ago. Both must be quick.
+	// cut there a moment ago, Back who of them is back there. They must be
+	// quick.
 	Subscribed(peer string, s Subs)
 	CutOff(peer string, s Subs)
+	Back(peer string, s Subs)
 	// Lost says that a peer is not there any more, and when it was last heard.
 	Lost(peer string, heard time.Time)
 	// Removed says that this master was removed and must stop serving.

@@ -248,7 +248,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		if k.plain {
 			return errOwn
 		}
-		if rest == ownSubs || rest == ownCut {
+		if rest == ownSubs || rest == ownCut || rest == ownBack {
 			if from.ID == "" {
 				return wire.ErrProof
 			}

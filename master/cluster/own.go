@@ -21,6 +21,7 @@ const (
 	ownAck     = "ack"
 	ownSubs    = "subs" // who listens at the sender
 	ownCut     = "cut"  // whose subscriptions were cut there
+	ownBack    = "back" // of those that were cut, who is back there
 )
 
 var errOwn = errors.New("bad message")

@@ -140,6 +140,7 @@ type hears struct{ *member }
 
 func (m hears) Subscribed(peer string, s Subs) { m.note("subs", peer, s) }
 func (m hears) CutOff(peer string, s Subs)     { m.note("cut", peer, s) }
+func (m hears) Back(peer string, s Subs)       { m.note("back", peer, s) }
 func (m hears) Lost(peer string, _ time.Time)  { m.note("lost", peer, nil) }
 
 func (m *member) note(what, peer string, s Subs) {
@@ -447,9 +448,10 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	s := Subs{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("2001:db8::1"): 5}
 	a.Subscribed(s)
 	a.CutOff(Subs{netip.MustParseAddr("10.0.0.1"): 1})
+	a.Back(Subs{netip.MustParseAddr("10.0.0.1"): 3})
 	for _, m := range []*member{b, c} {
 		until(t, "what a tells", func() bool {
-			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut "+a.cfg.ID+" 1")
+			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut "+a.cfg.ID+" 1") && m.has(&m.told, "back "+a.cfg.ID+" 3")
 		})
 	}
 	if a.count(&a.told) != 0 {

@@ -12,8 +12,8 @@ import (
 // Subs counts subscriptions of minions by their address.
 type Subs map[netip.Addr]int
 
-// subsMsg is a message about subscriptions: those that a master has, or those
-// that it has seen cut.
+// subsMsg is a message about subscriptions: those that a master has, those
+// that it has seen cut, or those of the cut ones that it has again.
 type subsMsg struct {
 	kind string
 	subs Subs
@@ -73,6 +73,10 @@ func (p *Pool) Subscribed(s Subs) {
 // the minions.
 func (p *Pool) CutOff(s Subs) { p.tell(subsMsg{ownCut, s}) }
 
+// Back tells the peers which of the minions that were cut off are back here,
+// so that no other waits for them.
+func (p *Pool) Back(s Subs) { p.tell(subsMsg{ownBack, s}) }
+
 func (p *Pool) tell(m subsMsg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,6 +98,8 @@ func (p *Pool) told(peer, kind string, data []byte) error {
 	case h == nil: // the next report is soon
 	case kind == ownSubs:
 		(*h).Subscribed(peer, s)
+	case kind == ownBack:
+		(*h).Back(peer, s)
 	default:
 		(*h).CutOff(peer, s)
 	}

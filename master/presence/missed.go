@@ -107,6 +107,22 @@ func (m *Missed) Cut(from netip.Addr, n int, at time.Time, margin time.Duration,
 	return back
 }
 
+// Back tells that n of the subscriptions that were cut came again elsewhere.
+func (m *Missed) Back(from netip.Addr, n int, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pruneCuts(from, now)
+	list := slices.Clone(m.cuts[from])
+	for len(list) > 0 && n > 0 {
+		k := min(n, list[0].n)
+		n -= k
+		if list[0].n -= k; list[0].n == 0 {
+			list = list[1:]
+		}
+	}
+	m.setCuts(from, list)
+}
+
 func (m *Missed) setCuts(from netip.Addr, list []cutOff) {
 	m.nCuts += len(list) - len(m.cuts[from])
 	if len(list) == 0 {

@@ -40,6 +40,16 @@ func TestMissed(t *testing.T) {
 	if got, ok := m.Arrive(b, 22, at(47)); !ok || !got.Since.Equal(at(41)) {
 		t.Errorf("%v %v", got, ok)
 	}
+	// Who came back elsewhere is not waited for.
+	m.Cut(a, 2, at(50), 0, at(50))
+	m.Cut(a, 2, at(51), 0, at(51))
+	m.Back(a, 3, at(52))
+	m.Back(b, 3, at(52))
+	for i, want := range []bool{true, false} {
+		if got, ok := m.Arrive(a, uint64(30+i), at(53)); ok != want || ok && !got.Since.Equal(at(51)) {
+			t.Errorf("%d: %v %v", i, got, ok)
+		}
+	}
 	// Who comes back too late missed too much.
 	if _, ok := m.Arrive(b, 23, at(46+61)); ok {
 		t.Error("after more than a minute")

@@ -24,6 +24,7 @@ type kill struct {
 	all   bool // it holds all sessions of all minions
 	lose  func(t *testing.T, n *lab.Network, m *lab.Member)
 	again func(t *testing.T, n *lab.Network, m *lab.Member)
+	gone  func(t *testing.T, m *lab.Member) // waits until the virtual address would move
 	// limit of the first complete test.ping afterwards, on a machine with
 	// nothing else to do.
 	limit time.Duration
@@ -34,13 +35,19 @@ type kill struct {
 }
 
 func kills() []kill {
-	restart := func(t *testing.T, _ *lab.Network, m *lab.Member) {
+	// A node whose processes are dead is there to say so: its kernel ends the
+	// connections.
+	dead := func(t *testing.T, m *lab.Member) {
 		lab.Eventually(t, 30*time.Second, m.Addr+" has ended", func() error {
 			if !m.Ended() {
 				return fmt.Errorf("it runs")
 			}
 			return nil
 		})
+		time.Sleep(time.Second)
+	}
+	cut := func(*testing.T, *lab.Member) { time.Sleep(time.Second) }
+	restart := func(t *testing.T, _ *lab.Network, m *lab.Member) {
 		m.StartMaster(t)
 		m.StartLB(t)
 		m.WaitReady(t)
@@ -49,13 +56,13 @@ func kills() []kill {
 		return func(_ *testing.T, _ *lab.Network, m *lab.Member) { m.Signal(s) }
 	}
 	return []kill{
-		{"SIGKILL of the node with all sessions", true, signal(syscall.SIGKILL), restart, 15 * time.Second, 15},
+		{"SIGKILL of the node with all sessions", true, signal(syscall.SIGKILL), restart, dead, 15 * time.Second, 15},
 		{"link down", false, func(t *testing.T, n *lab.Network, m *lab.Member) { n.Cut(t, m.Addr) },
-			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Mend(t, m.Addr) }, 20 * time.Second, 25},
-		{"SIGTERM", false, signal(syscall.SIGTERM), restart, 15 * time.Second, 15},
+			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Mend(t, m.Addr) }, cut, 20 * time.Second, 25},
+		{"SIGTERM", false, signal(syscall.SIGTERM), restart, dead, 15 * time.Second, 15},
 		{"link down of the node with all sessions", true, func(t *testing.T, n *lab.Network, m *lab.Member) { n.Cut(t, m.Addr) },
-			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Mend(t, m.Addr) }, 20 * time.Second, 25},
-		{"SIGKILL", false, signal(syscall.SIGKILL), restart, 15 * time.Second, 15},
+			func(t *testing.T, n *lab.Network, m *lab.Member) { n.Mend(t, m.Addr) }, cut, 20 * time.Second, 25},
+		{"SIGKILL", false, signal(syscall.SIGKILL), restart, dead, 15 * time.Second, 15},
 	}
 }
 
@@ -97,6 +104,7 @@ func TestClusterKills(t *testing.T) {
 		time.Sleep(500 * time.Millisecond) // the job runs
 		k.lose(t, net, victim)
 		began := time.Now()
+		k.gone(t, victim)
 		net.Move(t, survivor.Addr)
 		complete(t, survivor, everybody)
 		took := time.Since(began)
@@ -151,7 +159,7 @@ func complete(t *testing.T, m *lab.Member, ids []string) {
 			if err != nil {
 				return err
 			}
-			open, next = append(open, jid), now.Add(time.Second)
+			open, next = append(open, jid), now.Add(1500*time.Millisecond)
 			open = open[max(0, len(open)-4):]
 		}
 		for _, jid := range open {
