@@ -224,8 +224,8 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		return p.verified(from, m, err)
 	case wire.KindAnnounce:
 		m, member := p.view.Load().rec.Member(peer)
-		if !member && k.plain {
-			m = p.configured(peer)
+		if k.plain && (!member || m.Own) {
+			m, member = p.configured(peer, m), false
 		}
 		if m.ID == "" || m.Own {
 			return wire.ErrProof

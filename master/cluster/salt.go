@@ -5,18 +5,20 @@ import (
 
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
 )
 
 // configured is a Salt master that belongs to the cluster by cluster_peers
-// and its key on the folder. One whose address comes first founds a cluster
-// of its own belief and never asks to join.
-func (p *Pool) configured(id string) node.Member {
+// and its key on the folder. One whose address comes first, or that has
+// joined in an earlier life, never asks to join. known is the member of this
+// name, if there is one: ours, whose place it has taken with the same key.
+func (p *Pool) configured(id string, known node.Member) node.Member {
 	for _, s := range p.cfg.Peers {
 		if peerName(s) != id || id == p.cfg.ID {
 			continue
 		}
 		pub, err := p.folder.read(filepath.Join(peersDir, id+".pub"), 4096)
-		if err != nil {
+		if err != nil || known.Own && crypt.NormalizePEM(string(pub)) != crypt.NormalizePEM(known.Pub) {
 			return node.Member{}
 		}
 		return node.Member{ID: id, Pub: string(pub)}

@@ -79,6 +79,16 @@ func (s *saltMaster) send(tag string, data any) {
 	must(s.t, err)
 }
 
+// announce tells its session key as the owner of key would.
+func (s *saltMaster) announce(to *Pool, key *rsa.PrivateKey) {
+	s.t.Helper()
+	sig, err := wire.AnnounceSig(key, s.session)
+	must(s.t, err)
+	e, err := to.cfg.Suite.NewAnnounceEntry(wire.Peer{ID: to.cfg.ID, Pub: to.cfg.Pub}, s.session, sig)
+	must(s.t, err)
+	s.send(wire.AnnounceTag(s.id), wire.Announce{PeerID: s.id, Entries: []wire.AnnounceEntry{e}}.Pack())
+}
+
 // next waits for a message of a kind.
 func (s *saltMaster) next(want wire.Kind) wire.Frame {
 	s.t.Helper()
@@ -226,13 +236,7 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 		c.PlainPeers, c.StateDir, c.Peers = true, t.TempDir(), ids[1:2]
 	})
 	must(t, err)
-	announce := func(s *saltMaster, key *rsa.PrivateKey) {
-		sig, err := wire.AnnounceSig(key, s.session)
-		must(t, err)
-		e, err := a.cfg.Suite.NewAnnounceEntry(wire.Peer{ID: a.cfg.ID, Pub: a.cfg.Pub}, s.session, sig)
-		must(t, err)
-		s.send(wire.AnnounceTag(s.id), wire.Announce{PeerID: s.id, Entries: []wire.AnnounceEntry{e}}.Pack())
-	}
+	announce := func(s *saltMaster, key *rsa.PrivateKey) { s.announce(a.Pool, key) }
 	known := func(id string) bool { _, ok := a.view.Load().rec.Member(id); return ok }
 	stranger, s := newSalt(t, ids[2], port, 2), newSalt(t, ids[1], port, 1)
 	for _, x := range []*saltMaster{stranger, s} {
@@ -253,4 +257,38 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 		f := s.next(wire.KindRaft)
 		return strings.HasSuffix(f.Tag, "/pre-request-vote")
 	})
+}
+
+// A Salt master that takes the place of one of ours, with its key, is spoken
+// with in Salt's way; while ours is there nobody is.
+func TestSaltTakesOurPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 2)
+	permit := func(c *Config) { c.PlainPeers, c.StateDir, c.Peers = true, t.TempDir(), ids }
+	a, err := start(t, within(t), ids[0], port, 0, dir, permit)
+	must(t, err)
+	b, err := start(t, within(t), ids[1], port, 1, dir, permit)
+	must(t, err)
+	own := func() bool { m, ok := a.view.Load().rec.Member(ids[1]); return ok && m.Own }
+	linked := func() bool { s := a.Status().Peers; return len(s) == 1 && s[0].Connected }
+	until(t, "b", func() bool { return own() && linked() })
+	s := &saltMaster{t: t, id: ids[1], port: port, key: testKeys()[1]}
+	s.session, err = crypt.NewKey(nil)
+	must(t, err)
+	s.dial(ids[0])
+	bad := a.Status().Bad
+	s.announce(a.Pool, testKeys()[0]) // forged
+	until(t, "a refusal", func() bool { return a.Status().Bad > bad })
+	s.announce(a.Pool, s.key)
+	b.Close()
+	until(t, "the end of b", func() bool { return !linked() })
+	if !own() {
+		t.Fatal("a master of ours was taken for Salt's while it was there")
+	}
+	s = newSalt(t, ids[1], port, 1)
+	s.dial(ids[0])
+	s.announce(a.Pool, s.key)
+	until(t, "the Salt master", func() bool { return !own() })
+	s.next(wire.KindAnnounce)
 }

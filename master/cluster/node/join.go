@@ -352,8 +352,12 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	if m, ok := n.rec.Member(j.JoinPeerID); ok {
 		if !samePEM(m.Pub, j.Pub) {
 			n.warn("a peer has let a master in that is known with another key", j.JoinPeerID, "")
+			return
 		}
-		return
+		if p := n.peers[m.ID]; !m.Own || j.PeerID != n.cfg.ID || p != nil && p.linked {
+			return
+		}
+		n.note("a Salt master has taken the place of ours", j.JoinPeerID, "")
 	}
 	if n.rec.removed(j.Pub) {
 		n.warn("a peer has let a master in that was removed", j.JoinPeerID, "")
