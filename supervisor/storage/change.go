@@ -19,6 +19,7 @@ import (
 
 const (
 	lookEvery   = 3 * time.Second
+	calmEvery   = 10 * time.Second // when nothing is under way: each look starts several processes
 	fullEvery   = 30 * time.Second // needs the lock of the pool
 	changeEvery = 5 * time.Second
 	afterFault  = 10 * time.Second
@@ -32,10 +33,22 @@ func (m *Manager) keepLooking(ctx context.Context) {
 		if in, _ := m.member(); in {
 			m.look(ctx)
 		}
-		if !pause(ctx, lookEvery) {
+		every := lookEvery
+		if m.calm() {
+			every = calmEvery
+		}
+		if !pause(ctx, every) {
 			return
 		}
 	}
+}
+
+// calm tells that nothing is to be done or expected.
+func (m *Manager) calm() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.obs != nil && m.planned && m.plan.Done() && m.doing == "" && m.fault == "" && !unsettled(m.obs) &&
+		m.obs.Mount != nil && m.obs.Mount.State == mount.OK
 }
 
 func (m *Manager) look(ctx context.Context) {

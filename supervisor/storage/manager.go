@@ -106,7 +106,7 @@ func New(cfg Config) *Manager {
 		m.mounter.Attach = attachUnit
 	}
 	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: "nodes/" + cfg.Self + "/probe", Timeout: m.timers.ProbeTimeout()}
-	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 3 * time.Second, Healthy: m.healthy}
+	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 5 * time.Second, Healthy: m.healthy}
 	m.daemon = &daemon{runner: cli.Exec{}, bricks: cfg.Bricks}
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
