@@ -189,8 +189,23 @@ func (s *Supervisor) SetupRetry(_ context.Context, token string) error { return 
 func (s *Supervisor) SetupBack(_ context.Context, token string) error { return s.setup.Back(token) }
 
 // SetupNetwork implements api.Setup.
-func (s *Supervisor) SetupNetwork(context.Context, string, string, setup.Network) (setup.Trial, error) {
-	return setup.Trial{}, fmt.Errorf("%w: the network of this machine is not managed here", api.ErrState)
+func (s *Supervisor) SetupNetwork(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error) {
+	if err := s.setup.May(token); err != nil {
+		return setup.Trial{}, err
+	}
+	switch action {
+	case "try":
+		v := setup.ValidateNetwork(n, setup.Look(ctx, s.opt.Hostname, s.opt.Version))
+		if err := setup.Faults(v); err != nil {
+			return setup.Trial{}, fmt.Errorf("%w: %s", api.ErrState, flat(err))
+		}
+		return s.network.Try(ctx, n)
+	case "confirm":
+		return s.network.Confirm()
+	case "revert":
+		return s.network.Revert(ctx)
+	}
+	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, confirm or revert", api.ErrState, action)
 }
 
 // SetupClaim implements api.Setup.

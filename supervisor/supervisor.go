@@ -48,7 +48,8 @@ type Supervisor struct {
 	// moveFailed: the last try to move to the shared volume failed. Of Run alone.
 	moveFailed bool
 
-	setup *setup.Machine
+	setup   *setup.Machine
+	network *setup.Networker
 
 	mu    sync.Mutex
 	node  *node // nil while there is no usable configuration
@@ -65,7 +66,7 @@ func New(opt Options) *Supervisor {
 		opt.Notify = silent{}
 	}
 	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan struct{}, 1), board: status.NewBoard(), fault: settings.ErrNone}
-	s.setup = s.newSetup()
+	s.setup, s.network = s.newSetup(), setup.NewNetworker(opt.Log)
 	return s
 }
 
@@ -82,6 +83,14 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
 	var machine sync.WaitGroup
 	machine.Go(func() { s.setup.Run(own) })
+	if err := s.network.Resume(ctx); err != nil {
+		s.opt.Log.Error("the network that was being tried cannot be taken back", "error", err)
+	}
+	defer func() {
+		if err := s.network.Close(); err != nil {
+			s.opt.Log.Error("the network that was being tried cannot be taken back", "error", err)
+		}
+	}()
 	defer machine.Wait()
 	defer cancel()
 	for {

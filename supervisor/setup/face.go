@@ -196,7 +196,10 @@ func (m *Machine) Claim(token, name string, take bool) Claim {
 	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since}
 }
 
-// may refuses a change while somebody else leads.
+// May refuses a change while somebody else leads.
+func (m *Machine) May(token string) error { return m.may(token) }
+
+// may is May.
 func (m *Machine) may(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,8 +20,9 @@ func Look(_ context.Context, hostname, version string) Facts {
 	return Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible()}
 }
 
-// managedMark is there on a machine whose network is ours to change.
-const managedMark = "/usr/lib/saltern/network-is-managed"
+// managedMark is there on a machine whose network is ours to change: the
+// appliance's image has it.
+const managedMark = "/etc/systemd/network/80-saltern-default.network"
 
 func managed() bool {
 	_, err := os.Stat(managedMark)

@@ -42,6 +42,13 @@ func Faults(list []Fault) error {
 	return all.ErrorOrNil()
 }
 
+// ValidateNetwork checks a network alone.
+func ValidateNetwork(n Network, f Facts) []Fault {
+	c := &checker{a: Answers{Network: n}}
+	c.network(f)
+	return c.faults
+}
+
 type checker struct {
 	a      Answers
 	faults []Fault

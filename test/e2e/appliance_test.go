@@ -4,7 +4,10 @@ package e2e
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +72,7 @@ func TestAppliance(t *testing.T) {
 		n4.WaitReady(t, 4)
 		n4.Ping(t, 90*time.Second, ids...)
 	})
+	t.Run("secrets", func(t *testing.T) { noSecrets(t, nodes) })
 	t.Run("turned away", func(t *testing.T) {
 		for number, c := range map[int]struct {
 			answers map[string]any
@@ -165,4 +169,43 @@ func turnedAway(t *testing.T, a *lab.Appliance, want string) {
 		}
 		return nil
 	})
+}
+
+// noSecrets is attack row 27: the cluster's secret is in the files that are
+// for it, mode 0600, and in no log, status, command line or environment.
+func noSecrets(t *testing.T, nodes []*lab.Appliance) {
+	t.Helper()
+	meant := map[string]bool{"answers.yaml": true, "data/node/secret": true, "data/etc/cluster.conf": true}
+	for _, n := range nodes {
+		err := filepath.WalkDir(n.Dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil // files come and go
+			}
+			b, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(b), lab.ApplianceSecret) {
+				return nil
+			}
+			name, _ := filepath.Rel(n.Dir, path)
+			if fi, err := d.Info(); err == nil && (!meant[name] || fi.Mode().Perm() != 0o600) {
+				t.Errorf("%s: the secret is in %s, mode %v", n.Name, name, fi.Mode())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, verb := range [][]string{{"status"}, {"status", "--json"}, {"nodes"}, {"logs", "master", "-n", "200"}, {"logs", "lb", "-n", "200"}} {
+			if r := n.Applianced(t, verb...); strings.Contains(r.Out+r.Err, lab.ApplianceSecret) {
+				t.Errorf("%s: %v shows the secret", n.Name, verb)
+			}
+		}
+	}
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		for _, f := range []string{"cmdline", "environ"} {
+			if b, err := os.ReadFile(filepath.Join(p, f)); err == nil && strings.Contains(string(b), lab.ApplianceSecret) {
+				t.Errorf("%s of process %s holds the secret: %q", f, filepath.Base(p), b)
+			}
+		}
+	}
 }

@@ -1,0 +1,220 @@
+package setup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/layout"
+)
+
+// Networker changes the machine's network by systemd-networkd: a configuration
+// is tried, and taken back unless somebody confirms it, so that nobody locks
+// himself out. Its methods are safe for concurrent use.
+type Networker struct {
+	Dir     string // /etc/systemd/network
+	Reload  func(context.Context) error
+	Lasts   time.Duration // of a trial; 0: TrialLasts
+	Managed func() bool
+	Log     *slog.Logger
+
+	mu    sync.Mutex
+	trial *trial
+}
+
+// trial is a configuration that was not confirmed yet.
+type trial struct {
+	until time.Time
+	timer *time.Timer
+}
+
+// Names of our file, of what it was before a trial, and of the mark that there
+// was none.
+const (
+	networkFile = "10-saltern.network"
+	beforeFile  = ".10-saltern.network.before"
+)
+
+// NewNetworker gives one for this machine.
+func NewNetworker(log *slog.Logger) *Networker {
+	return &Networker{Dir: "/etc/systemd/network", Managed: managed, Log: log, Reload: func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, "networkctl", "reload").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("networkctl reload: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	}}
+}
+
+// NetworkText gives the configuration of systemd-networkd for a network.
+func NetworkText(n Network) []byte {
+	var b strings.Builder
+	b.WriteString("# Written by the set-up.\n[Match]\n")
+	if n.Interface != "" {
+		fmt.Fprintf(&b, "Name=%s\n", n.Interface)
+	} else {
+		b.WriteString("Type=ether\n")
+	}
+	b.WriteString("\n[Network]\n")
+	if n.Method == "static" {
+		fmt.Fprintf(&b, "Address=%s\n", n.Address)
+		if n.Gateway != "" {
+			fmt.Fprintf(&b, "Gateway=%s\n", n.Gateway)
+		}
+	} else {
+		b.WriteString("DHCP=yes\n")
+	}
+	for _, d := range n.DNS {
+		fmt.Fprintf(&b, "DNS=%s\n", d)
+	}
+	for _, s := range n.NTP {
+		fmt.Fprintf(&b, "NTP=%s\n", s)
+	}
+	return []byte(b.String())
+}
+
+// Try puts a network configuration in force until Confirm, Revert or the end of
+// the trial. The network has to be valid.
+func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.Managed() {
+		return Trial{}, fmt.Errorf("%w: the network of this machine is managed elsewhere", ErrState)
+	}
+	if n.Method == "" {
+		return Trial{}, fmt.Errorf("%w: network.method is missing: dhcp or static", ErrState)
+	}
+	if w.trial == nil { // of several tries, the first one's past counts
+		if err := w.keep(); err != nil {
+			return Trial{}, err
+		}
+	}
+	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), NetworkText(n), 0o644); err != nil {
+		return Trial{}, err
+	}
+	if err := w.Reload(ctx); err != nil {
+		return Trial{}, errors.Join(err, w.back(ctx))
+	}
+	lasts := w.Lasts
+	if lasts == 0 {
+		lasts = TrialLasts
+	}
+	if w.trial != nil {
+		w.trial.timer.Stop()
+	}
+	t := &trial{until: time.Now().Add(lasts)}
+	t.timer = time.AfterFunc(lasts, func() { w.late(t) })
+	w.trial = t
+	return w.state(), nil
+}
+
+// keep puts what is in force aside; an empty file stands for none.
+func (w *Networker) keep() error {
+	old, err := readBounded(filepath.Join(w.Dir, networkFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err = layout.WriteFile(filepath.Join(w.Dir, beforeFile), old, 0o600)
+	return err
+}
+
+// late takes a trial back that nobody confirmed.
+func (w *Networker) late(t *trial) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.trial != t {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	w.Log.Warn("the network was not confirmed and is taken back")
+	if err := w.back(ctx); err != nil {
+		w.Log.Error("the network cannot be taken back", "error", err)
+	}
+}
+
+// back restores what was in force before the trial.
+func (w *Networker) back(ctx context.Context) error {
+	if w.trial != nil {
+		w.trial.timer.Stop()
+		w.trial = nil
+	}
+	path := filepath.Join(w.Dir, networkFile)
+	old, err := readBounded(filepath.Join(w.Dir, beforeFile))
+	if err != nil {
+		return err
+	}
+	if len(old) == 0 {
+		err = os.Remove(path)
+	} else {
+		_, err = layout.WriteFile(path, old, 0o644)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = w.Reload(ctx)
+	}
+	return errors.Join(err, os.Remove(filepath.Join(w.Dir, beforeFile)))
+}
+
+// Resume takes back a trial that a power cut ended: nobody confirmed it.
+func (w *Networker) Resume(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := os.Stat(filepath.Join(w.Dir, beforeFile)); err != nil || w.trial != nil {
+		return nil
+	}
+	return w.back(ctx)
+}
+
+// Confirm keeps what is tried.
+func (w *Networker) Confirm() (Trial, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.trial == nil {
+		return Trial{}, fmt.Errorf("%w: nothing is being tried; it was taken back, perhaps", ErrState)
+	}
+	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil {
+		return Trial{}, err
+	}
+	w.trial.timer.Stop()
+	w.trial = nil
+	return w.state(), nil
+}
+
+// Revert takes back what is tried.
+func (w *Networker) Revert(ctx context.Context) (Trial, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.trial == nil {
+		return w.state(), nil
+	}
+	err := w.back(ctx)
+	return w.state(), err
+}
+
+// Close takes back what was not confirmed, at the end of the process.
+func (w *Networker) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err := w.Revert(ctx)
+	return err
+}
+
+func (w *Networker) state() Trial {
+	t := Trial{Addresses: []string{}}
+	if w.trial != nil {
+		t.Active, t.Until = true, w.trial.until
+	}
+	for _, i := range interfaces() {
+		t.Addresses = append(t.Addresses, i.Addresses...)
+	}
+	return t
+}

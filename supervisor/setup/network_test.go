@@ -1,0 +1,108 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// networker works in a directory of its own; systemd-networkd is not asked.
+func networker(t *testing.T) (*Networker, *atomic.Int32) {
+	var reloads atomic.Int32
+	return &Networker{Dir: t.TempDir(), Managed: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
+		Reload: func(context.Context) error { reloads.Add(1); return nil }}, &reloads
+}
+
+func content(t *testing.T, w *Networker) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.Dir, networkFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+var someStatic = Network{Interface: "eth0", Method: "static", Address: "192.0.2.10/24", Gateway: "192.0.2.1", DNS: []string{"192.0.2.53"}, NTP: []string{"ntp.example.org"}}
+
+func TestNetworkText(t *testing.T) {
+	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nNTP=ntp.example.org\n"
+	if got := string(NetworkText(someStatic)); got != want {
+		t.Errorf("%s", got)
+	}
+	if got := string(NetworkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") || !strings.Contains(got, "DHCP=yes") {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestNetworkTrial(t *testing.T) {
+	w, reloads := networker(t)
+	tr, err := w.Try(t.Context(), someStatic)
+	if err != nil || !tr.Active || time.Until(tr.Until) < 50*time.Second || !strings.Contains(content(t, w), "192.0.2.10") {
+		t.Fatalf("%+v %v", tr, err)
+	}
+	if tr, err := w.Revert(t.Context()); err != nil || tr.Active || content(t, w) != "" || reloads.Load() != 2 {
+		t.Errorf("revert: %+v %v %q", tr, err, content(t, w))
+	}
+	if _, err := w.Confirm(); !errors.Is(err, ErrState) {
+		t.Errorf("confirm of nothing: %v", err)
+	}
+	if _, err := w.Try(t.Context(), someStatic); err != nil {
+		t.Fatal(err)
+	}
+	if tr, err := w.Confirm(); err != nil || tr.Active || !strings.Contains(content(t, w), "192.0.2.10") {
+		t.Errorf("confirm: %+v %v", tr, err)
+	}
+	// Two tries in a row go back to what was confirmed.
+	other := someStatic
+	for _, a := range []string{"192.0.2.11/24", "192.0.2.12/24"} {
+		other.Address = a
+		if _, err := w.Try(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Revert(t.Context()); err != nil || !strings.Contains(content(t, w), "192.0.2.10/24") {
+		t.Errorf("back from two tries: %v %q", err, content(t, w))
+	}
+}
+
+// TestNetworkUnconfirmed: it is taken back when its time is over, after a power
+// cut, and when networkd does not take it.
+func TestNetworkUnconfirmed(t *testing.T) {
+	w, _ := networker(t)
+	w.Lasts = 20 * time.Millisecond
+	if _, err := w.Try(t.Context(), someStatic); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); content(t, w) != "" && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if got := content(t, w); got != "" {
+		t.Errorf("still there: %q", got)
+	}
+	w.Lasts = time.Hour
+	if _, err := w.Try(t.Context(), someStatic); err != nil {
+		t.Fatal(err)
+	}
+	next := &Networker{Dir: w.Dir, Managed: w.Managed, Reload: w.Reload, Log: w.Log}
+	if err := next.Resume(t.Context()); err != nil || content(t, next) != "" {
+		t.Errorf("after a power cut: %v %q", err, content(t, next))
+	}
+	if err := next.Resume(t.Context()); err != nil {
+		t.Errorf("nothing to take back: %v", err)
+	}
+	bad, _ := networker(t)
+	bad.Reload = func(context.Context) error { return errors.New("networkd is away") }
+	if tr, err := bad.Try(t.Context(), someStatic); err == nil || tr.Active || content(t, bad) != "" {
+		t.Errorf("networkd is away: %+v %v", tr, err)
+	}
+	bad.Managed = func() bool { return false }
+	if _, err := bad.Try(t.Context(), someStatic); !errors.Is(err, ErrState) {
+		t.Errorf("a network that is not ours: %v", err)
+	}
+}
