@@ -70,8 +70,9 @@ func (n *network) namespace(t testing.TB, number int) (name, address string) {
 type machine struct {
 	Name, Address string
 	namespace     string
-	root          string // its file system, seen from outside
-	pid           int    // its first process, seen from outside
+	root, state   string // its file system and /var/lib/saltern, seen from outside
+	enter         string // shell commands that enter its control groups
+	pid           int    // its first process, seen from outside; 0: off
 	cmd           *exec.Cmd
 	tty           *os.File
 	ended         chan struct{}
@@ -83,14 +84,14 @@ type machine struct {
 // boot starts machine number with files put into its root before.
 func boot(t testing.TB, n *network, number int, files map[string]string) *machine {
 	t.Helper()
-	m := &machine{Name: fmt.Sprintf("node%d", number), ended: make(chan struct{})}
+	m := &machine{Name: fmt.Sprintf("node%d", number)}
 	m.namespace, m.Address = n.namespace(t, number)
 	dir := t.TempDir()
 	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=2g,mode=0755", "simtmp", dir).Run(); err != nil {
 		t.Fatalf("mount tmpfs: %v", err)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
-	m.root = filepath.Join(dir, "root")
+	m.root, m.state = filepath.Join(dir, "root"), filepath.Join(dir, "state")
 	for _, d := range []string{"up", "wk", "root", "state"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -117,14 +118,23 @@ func boot(t testing.TB, n *network, number int, files map[string]string) *machin
 			_ = exec.Command("find", own, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
 		})
 	}
-	m.cmd = exec.Command("sh", "-c", enter.String()+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
-		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+dir+"/state:/var/lib/saltern", "--hostname="+m.Name)
+	m.enter = enter.String()
+	t.Cleanup(func() { m.cut(t) })
+	m.launch(t)
+	return m
+}
+
+// launch switches it on, with whatever is on its disk.
+func (m *machine) launch(t testing.TB) {
+	t.Helper()
+	m.cmd = exec.Command("sh", "-c", m.enter+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
+		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+m.state+":/var/lib/saltern", "--hostname="+m.Name)
+	m.ended = make(chan struct{})
 	var err error
 	if m.tty, err = pty.StartWithSize(m.cmd, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
 		t.Fatal(err)
 	}
-	go m.read()
-	t.Cleanup(func() { m.stop(t) })
+	go m.read(m.tty, m.ended)
 	lab.Eventually(t, 60*time.Second, m.Name+" starts", func() error {
 		m.pid = child(m.cmd.Process.Pid)
 		if m.pid == 0 {
@@ -132,14 +142,13 @@ func boot(t testing.TB, n *network, number int, files map[string]string) *machin
 		}
 		return nil
 	})
-	return m
 }
 
-func (m *machine) read() {
-	defer close(m.ended)
+func (m *machine) read(tty *os.File, ended chan struct{}) {
+	defer close(ended)
 	buf := make([]byte, 4096)
 	for {
-		n, err := m.tty.Read(buf)
+		n, err := tty.Read(buf)
 		m.mu.Lock()
 		m.screen.Write(buf[:n])
 		m.mu.Unlock()
@@ -171,8 +180,11 @@ func child(of int) int {
 	return 0
 }
 
-// stop is a power cut: everything of the machine dies at once.
-func (m *machine) stop(t testing.TB) {
+// cut is a power cut: everything of the machine dies at once.
+func (m *machine) cut(t testing.TB) {
+	if m.cmd == nil {
+		return
+	}
 	_ = m.cmd.Process.Kill()
 	if m.pid != 0 {
 		if p, err := os.FindProcess(m.pid); err == nil {
@@ -183,9 +195,10 @@ func (m *machine) stop(t testing.TB) {
 	_ = m.tty.Close()
 	select {
 	case <-m.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(lab.Limit(20 * time.Second)):
 		t.Errorf("%s: the console does not end", m.Name)
 	}
+	m.cmd, m.pid = nil, 0
 }
 
 // try runs a command inside.

@@ -244,5 +244,15 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	t.Run("minion", func(t *testing.T) { all[1].serves(t, n) })
+	all[1].serves(t, n)
+	// The power of another node is cut; the minion is answered meanwhile, and the
+	// node comes back by itself.
+	all[2].cut(t)
+	all[1].wait(t, 120*time.Second, "DEGRADED", "sh", "-c", "applianced status || true")
+	all[1].wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
+	all[2].launch(t)
+	for _, m := range all {
+		m.wait(t, 600*time.Second, "HEALTHY", "applianced", "status")
+	}
+	all[2].wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
 }
