@@ -168,8 +168,8 @@ func TestMixedMigration(t *testing.T) {
 	crossing(t, "two of ours", sites, ids...)
 }
 
-// TestMixedLastLeaves: the last of Salt's masters is replaced, the door for
-// them is shut, and opened again for one to come back.
+// TestMixedLastLeaves: the last of Salt's masters is replaced, and the door for
+// them is shut.
 func TestMixedLastLeaves(t *testing.T) {
 	sites := mixed(t, true, false, false)
 	ids := []string{"a", "b", "c"}
@@ -199,16 +199,32 @@ func TestMixedLastLeaves(t *testing.T) {
 		s.Launch(t)
 		crossing(t, "without plain peers on "+s.Addr, sites, ids...)
 	}
+}
 
-	// And back: one of Salt's in the place of the first.
-	for _, s := range sites {
-		s.Options["saltern_cluster_plain_peers"] = true
-		s.Options["saltern_cluster_sessions"] = filepath.Join(sharedCache(s), "sessions")
+// TestMixedThereAndBack: ours takes the place of one of Salt's, and Salt's
+// takes it back, with what it remembers of its first life.
+func TestMixedThereAndBack(t *testing.T) {
+	for name, python := range map[string][]bool{"first": {true, false}, "last": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			sites := mixed(t, python...)
+			one := sites[0]
+			if !one.Python {
+				one = sites[1]
+			}
+			ids := []string{"a", "b"}
+			for i, s := range sites {
+				s.Launch(t)
+				lab.SiteMinion(t, ids[i], lab.Versions()[2*i], sites[i:i+1], nil)
+				s.WaitKey(t, 120*time.Second, "minions_pre", ids[i])
+			}
+			if r := sites[1].Key(t, "-y", "-A"); r.Code != 0 {
+				t.Fatalf("salt-key -A: %+v", r)
+			}
+			crossing(t, "one of Salt's", sites, ids...)
+			replace(t, one, false)
+			crossing(t, "none of Salt's", sites, ids...)
+			replace(t, one, true)
+			crossing(t, "back", sites, ids...)
+		})
 	}
-	for _, s := range sites[1:] {
-		stop(t, s)
-		s.Launch(t)
-	}
-	replace(t, sites[0], true)
-	crossing(t, "back: one of Salt's", sites, ids...)
 }
