@@ -45,6 +45,9 @@ func (l *loop) pump(s *session, d int) bool {
 			return false
 		}
 		moved += n
+		if h.waiting() {
+			continue // what is held goes first, and keeps its place
+		}
 		if h.slow && moved >= turnBytes/2 {
 			h.slow = false // it keeps up again
 		}
