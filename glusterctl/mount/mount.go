@@ -139,6 +139,10 @@ type Mounter struct {
 	// Attach mounts instead of mount(8), e.g. through systemd: the client must
 	// outlive the process that mounts. nil: mount(8).
 	Attach func(ctx context.Context, source, point, options string) error
+	// Detach takes away what Attach mounted; nil: umount(8), lazily.
+	Detach func(ctx context.Context, point string) error
+	// Processes is where processes are looked up; "" means /proc.
+	Processes string
 
 	mu sync.Mutex
 }
@@ -291,10 +295,17 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 			if dir == "" {
 				dir = "/sys/fs/fuse/connections"
 			}
-			// Without this file system the calls that hang end with the client process.
-			_ = os.WriteFile(fmt.Sprintf("%s/%d/abort", dir, e.Minor), []byte("1"), 0)
+			// Where this file is not there, or not ours to write, the calls that hang end
+			// with the client process.
+			if err := os.WriteFile(fmt.Sprintf("%s/%d/abort", dir, e.Minor), []byte("1"), 0); err != nil {
+				m.killClients()
+			}
 		}
-		if err := m.run(ctx, "umount", "-l", "-c", m.Point); err != nil {
+		detach := m.Detach
+		if detach == nil {
+			detach = func(ctx context.Context, point string) error { return m.run(ctx, "umount", "-l", "-c", point) }
+		}
+		if err := detach(ctx, m.Point); err != nil {
 			return fmt.Errorf("unmount %s: %w", m.Point, err)
 		}
 	}

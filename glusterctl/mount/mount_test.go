@@ -233,3 +233,25 @@ func TestKeeper(t *testing.T) {
 		})
 	}
 }
+
+func TestClients(t *testing.T) {
+	proc := t.TempDir()
+	for pid, args := range map[string]string{
+		"10": "/usr/sbin/glusterfs\x00--process-name\x00fuse\x00--volfile-id=/cluster\x00/srv/cluster\x00",
+		"11": "/usr/sbin/glusterfs\x00--process-name\x00fuse\x00--volfile-id=/cluster\x00/srv/other\x00",
+		"12": "/usr/sbin/glusterfsd\x00-s\x00node1\x00/srv/cluster\x00",
+		"13": "vi\x00-n\x00/srv/cluster\x00",
+		"14": "",
+		"x":  "/usr/sbin/glusterfs\x00a\x00/srv/cluster\x00",
+	} {
+		if err := os.Mkdir(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "cmdline"), []byte(args), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := clients(proc, "/srv/cluster"); len(got) != 1 || got[0] != 10 {
+		t.Errorf("clients %v", got)
+	}
+}

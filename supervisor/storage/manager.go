@@ -103,7 +103,7 @@ func New(cfg Config) *Manager {
 	m.formed = exists(m.formedMark())
 	m.mounter = &mount.Mounter{Volume: cfg.Volume, Point: cfg.Mount, Server: cfg.Self, Options: []string{"log-level=WARNING"}}
 	if systemdRuns() {
-		m.mounter.Attach = attachUnit
+		m.mounter.Attach, m.mounter.Detach = attachUnit, detachUnit
 	}
 	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: "nodes/" + cfg.Self + "/probe", Timeout: m.timers.ProbeTimeout()}
 	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 5 * time.Second, Healthy: m.healthy}

@@ -70,17 +70,22 @@ func stopUnit(ctx context.Context, name string) error {
 	})
 }
 
+func mountUnit(point string) string { return unit.UnitNamePathEscape(point) + ".mount" }
+
+// detachUnit takes the mount of attachUnit away.
+func detachUnit(ctx context.Context, point string) error { return stopUnit(ctx, mountUnit(point)) }
+
 // attachUnit mounts through a mount unit, so that the client's process belongs
 // to systemd and lives on when this one is started anew.
 func attachUnit(ctx context.Context, source, point, options string) error {
-	name := unit.UnitNamePathEscape(point) + ".mount"
+	name := mountUnit(point)
 	opts := "_netdev"
 	if options != "" {
 		opts += "," + options
 	}
 	text := fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=The cluster's shared volume\nAfter=%s\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target\n\n"+
 		"[Mount]\nWhat=%s\nWhere=%s\nType=glusterfs\nOptions=%s\nTimeoutSec=30\nLazyUnmount=yes\nForceUnmount=yes\n", daemonUnit, source, point, opts)
-	fresh, err := configure(filepath.Join("/run/systemd/system", name), []byte(text))
+	fresh, err := configure(filepath.Join("/etc/systemd/system", name), []byte(text))
 	if err != nil {
 		return fmt.Errorf("write the mount unit: %w", err)
 	}

@@ -117,7 +117,7 @@ func TestVolumeHangs(t *testing.T) {
 	})
 	// The client stands still: calls on the mount do not come back, not even with
 	// an error.
-	h.on(t, 1, "sh", "-c", "for p in $(pgrep -x glusterfs); do if grep -q process-name.fuse /proc/$p/cmdline; then kill -STOP $p; fi; done")
+	h.on(t, 1, "sh", "-c", "for p in $(pgrep -x glusterfs); do if grep -q fuse /proc/$p/cmdline; then kill -STOP $p; fi; done")
 	h.has(t, 60*time.Second, 1, status.VolumeHangs)
 	d, err := h.status(1)
 	if err != nil || d.ServingSince == nil || d.Health != status.Degraded {

@@ -1,0 +1,45 @@
+package mount
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// clients gives the processes that serve the mount at point: glusterfs with
+// the point as its last argument.
+func clients(proc, point string) []int {
+	if proc == "" {
+		proc = "/proc"
+	}
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid < 2 {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
+		if err != nil {
+			continue
+		}
+		args := bytes.Split(bytes.TrimSuffix(b, []byte{0}), []byte{0})
+		if len(args) > 2 && filepath.Base(string(args[0])) == "glusterfs" && string(args[len(args)-1]) == point {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// killClients ends the client of this mount, and with it every call that waits
+// for it.
+func (m *Mounter) killClients() {
+	for _, pid := range clients(m.Processes, m.Point) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+	}
+}
