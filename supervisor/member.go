@@ -486,8 +486,8 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 			found = append(found, status.Finding{Code: status.NodeUnreachable, Subject: n.Name, Cause: fmt.Sprintf("%s: %v", m.addressOf(n), p.err)})
 		default:
 			s := p.summary.Node
-			l.State, l.Master, l.Proxy, l.Storage, l.Minions = word40(s.State), word40(s.Master), word40(s.Proxy), word40(s.Storage), s.Minions
-			l.Clock = word40(s.Clock)
+			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
+			l.Clock = plain(s.Clock)
 			if s.State != "ready" && s.State != "starting" && n.State != nodes.Joining {
 				found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: cause(p.summary)})
 			}
@@ -504,14 +504,23 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 // cause is what another node says is wrong with it.
 func cause(s nodeapi.Summary) string {
 	if len(s.Problems) == 0 {
-		return "it says that it is " + word40(s.Node.State)
+		return "it says that it is " + plain(s.Node.State)
 	}
 	p := s.Problems[0]
-	return clip(string(p.Code) + " " + p.Title + ": " + p.Cause)
+	return clip(strings.Join(strings.Fields(string(p.Code)+" "+p.Title+": "+p.Cause), " "))
 }
 
-// word40 bounds what another node says about itself.
-func word40(s string) string { return s[:min(len(s), 40)] }
+// plain bounds a word that another node says, and takes out of it what would
+// not be one word on one line.
+func plain(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, s[:min(len(s), 200)])
+	return s[:min(len(s), 40)]
+}
 
 // worker runs one thing at a time that may hang.
 type worker struct {

@@ -194,7 +194,7 @@ func (n *node) compose(f facts) status.Document {
 	d.Nodes = append([]status.Node{summary(n.cfg.Node, f, d)}, f.others...)
 	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
 		d.Next = "point minions here: master: " + first(d.Front.Addresses) + "; then: " + saltKey(n.cfg.MasterConf()) + " -L"
-	} else if d.Minions.Pending > 0 {
+	} else if serving && d.Minions.Pending > 0 {
 		d.Next = saltKey(n.cfg.MasterConf()) + " -L shows the keys that wait for you"
 	}
 	return d
@@ -223,6 +223,8 @@ func summary(name string, f facts, d status.Document) status.Node {
 	switch {
 	case f.stopping:
 		s.State = "stopping"
+	case f.setup == status.SetupRemoved:
+		s.State = "removed"
 	case d.ServingSince != nil:
 		s.State = "ready"
 	}

@@ -1,0 +1,148 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/probe"
+	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+var update = flag.Bool("update", false, "write the recorded files anew")
+
+// TestScenarios records what `applianced status` prints for faults of a node of
+// a cluster of three: the first line is the answer, the cause is named, and
+// what follows from it is not listed.
+func TestScenarios(t *testing.T) {
+	minions := 1198
+	two := func() []status.Node {
+		return []status.Node{
+			{Name: "sca-2", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced"},
+			{Name: "sca-3", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced"},
+		}
+	}
+	down := func(f *facts, i int, s service.Info) { s.Name = f.services[i].Name; s.Since = now; f.services[i] = s }
+	for name, change := range map[string]func(*facts){
+		"healthy": func(*facts) {},
+		"node-unreachable": func(f *facts) {
+			seen := now.Add(-4 * time.Minute)
+			f.others[1] = status.Node{Name: "sca-3", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", Clock: "?", LastSeen: &seen}
+			f.cluster = []status.Finding{{Code: status.NodeUnreachable, Subject: "sca-3", Cause: "10.0.0.3:4521: connect: no route to host"}}
+		},
+		"node-not-serving": func(f *facts) {
+			f.others[0].State, f.others[0].Master = "not serving", "down"
+			f.cluster = []status.Finding{{Code: status.NodeNotServing, Subject: "sca-2", Cause: "SCA-201 salt-master is not running: exit code 1"}}
+		},
+		"removed": func(f *facts) {
+			f.setup, f.others, f.front = status.SetupRemoved, nil, errors.New("connection refused")
+			f.cluster = []status.Finding{{Code: status.NodeRemoved, Cause: "sca-2 says so"}}
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting for this node to belong to the cluster"})
+			down(f, 1, service.Info{State: service.Waiting, Message: "waiting for this node to belong to the cluster"})
+			f.balancer, f.balErr = nil, errors.New("connection refused")
+		},
+		"setup-stopped": func(f *facts) {
+			f.setup, f.front = status.SetupFailed, errors.New("connection refused")
+			f.cluster = []status.Finding{{Code: status.SetupStopped, Cause: "tried to be admitted by the cluster: name sca-1 is taken by the node at 10.0.0.9\ncheck: choose another name"}}
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting for the shared storage"})
+		},
+		"master-crashes": func(f *facts) {
+			f.front = errors.New("connection refused")
+			down(f, 0, service.Info{State: service.Pausing, Failures: 3, Restarts: 3, LastExit: "exit code 1", LastLine: "panic: no"})
+			f.balancer.up, f.balancer.why = 0, "sca-1 publish is down: connection refused"
+		},
+		"master-config": func(f *facts) {
+			f.front = errors.New("connection refused")
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting"})
+			f.blocked = map[string][]status.Finding{masterService: {{Code: status.MasterConfig, Subject: "x.conf", Cause: "x.conf:3: interface: is set by the appliance and must not be given here"}}}
+			f.balancer.up = 0
+		},
+		"key-unreadable": func(f *facts) {
+			f.front = errors.New("connection refused")
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting"})
+			f.blocked = map[string][]status.Finding{masterService: {{Code: status.KeyUnreadable, Subject: "/data/pki/master.pem", Cause: "does not hold a PEM key (empty or cut short)"}}}
+			f.balancer.up = 0
+		},
+		"port-in-use": func(f *facts) {
+			f.front = errors.New("connection refused")
+			down(f, 1, service.Info{State: service.Waiting, Message: "waiting"})
+			f.blocked = map[string][]status.Finding{lbService: {{Code: status.PortInUse, Subject: "10.0.0.1:4506", Cause: "address in use: 10.0.0.1:4506 is held by salt-master (pid 7)"}}}
+			f.balancer, f.balErr = nil, errors.New("connection refused")
+		},
+		"balancer-down": func(f *facts) {
+			f.front = errors.New("connection refused")
+			down(f, 1, service.Info{State: service.Pausing, Failures: 1, LastExit: "signal: killed"})
+			f.balancer, f.balErr = nil, errors.New("connection refused")
+		},
+		"disk-full": func(f *facts) {
+			f.disks = map[string]diskFact{"/data": {Disk: probe.Disk{Total: 100 << 30, Free: 1 << 30, FreePercent: 1, InodesPercent: 90}}}
+			f.front = errors.New("connection refused")
+			down(f, 0, service.Info{State: service.Pausing, Failures: 2, LastExit: "exit code 1", LastLine: "write: no space left on device"})
+			f.balancer.up = 0
+		},
+		"volume-without-quorum": func(f *facts) {
+			f.others = two()
+			f.volume = &storage.State{Waiting: "a second copy of the shared volume", Spare: -1, Problems: []status.Finding{
+				{Code: status.VolumeNoQuorum, Cause: "1 of 3 copies is up"}, {Code: status.VolumeAbsent, Cause: "not mounted"}}}
+			f.front = errors.New("connection refused")
+			down(f, 0, service.Info{State: service.Waiting, Message: "waiting for the shared volume (a second copy of the shared volume)"})
+			f.balancer.up = 0
+		},
+		"clock-and-option": func(f *facts) {
+			no := false
+			f.clock, f.insecure = &no, []string{"auto_accept"}
+		},
+		// Attack row 26: what other nodes say cannot move the cursor.
+		"hostile-words": func(f *facts) {
+			f.others[1].State = plain("\x1b[2J\x1b[Hfine\r\nHEALTHY")
+			f.cluster = []status.Finding{{Code: status.NodeNotServing, Subject: "sca-3", Cause: cause(nodeapi.Summary{Problems: []status.Problem{
+				{Code: "\x1b]0;title\x07", Title: "\x9b31m\nHEALTHY", Cause: "\u009b2J"}}})}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := settings.Default("sca-1")
+			cfg.Cluster, cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = "prod-eu", "/data", t.TempDir(), "/data/cluster"
+			cfg.Front.Addresses = []string{"10.0.0.1"}
+			clock := now
+			n, err := newNode(Options{Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return clock }, Executable: "/x"}, &cfg, now, status.NewBoard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := healthyFacts(&cfg)
+			f.others, f.setup = two(), status.SetupReady
+			f.keys = &probe.Keys{Accepted: 3600, Pending: 2}
+			f.balancer.sessions = 1204
+			change(&f)
+			n.compose(f)
+			clock = now.Add(time.Minute) // long enough to be shown
+			f.now = clock
+			var b bytes.Buffer
+			if err := status.WriteText(&b, n.compose(f)); err != nil {
+				t.Fatal(err)
+			}
+			if i := strings.IndexFunc(b.String(), func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }); i >= 0 {
+				t.Errorf("a control character at %d", i)
+			}
+			path := filepath.Join("testdata", "scenarios", name+".txt")
+			if *update {
+				if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil || b.String() != string(want) {
+				t.Errorf("%v; got\n%s\nwant\n%s", err, &b, want)
+			}
+		})
+	}
+}
