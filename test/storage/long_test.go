@@ -256,7 +256,7 @@ func TestLongMove(t *testing.T) {
 	for _, tree := range []string{"pki/minions", "srv/salt", "srv/pillar"} {
 		h.on(t, 1, "diff", "-r", filepath.Join(old+".before-volume", tree), filepath.Join("/srv/cluster", tree))
 	}
-	h.on(t, 1, "cmp", old+".before-volume/pki/master.pub", "/srv/cluster/pki/master.pub")
+	h.on(t, 1, "cmp", old+".before-volume/pki/node1.pub", "/srv/cluster/pki/node1.pub")
 	var d status.Document
 	if err := json.Unmarshal([]byte(h.on(t, 1, filepath.Join(h.bin, "applianced"), "--config", h.path(1, "yaml"), "status", "--json")), &d); err != nil || d.Storage.Kind != "volume" {
 		t.Errorf("%v %+v", err, d.Storage)
