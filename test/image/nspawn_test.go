@@ -104,9 +104,13 @@ func exitCode(err error) int {
 // serves has a real minion sign in and get its pillar through the image's own
 // renderers.
 func (m *machine) serves(t *testing.T, n *network) {
-	m.put(t, "/var/lib/saltern/cluster/srv/pillar/top.sls", "base:\n  '*': [p]\n")
-	m.put(t, "/var/lib/saltern/cluster/srv/pillar/p.sls", "{% set n = 6 * 7 %}\nanswer: {{ n }}\nwho: {{ grains['id'] }}\n")
-	m.put(t, "/var/lib/saltern/cluster/srv/salt/hello.sls", "hello:\n  test.succeed_without_changes:\n    - name: it is {{ pillar['answer'] }} for {{ pillar['who'] }}\n")
+	where := regexp.MustCompile(`(?m)^Storage\s+(/[^:]+):`).FindStringSubmatch(m.wait(t, 60*time.Second, "Storage", "applianced", "status"))
+	if where == nil {
+		t.Fatal("the status names no storage")
+	}
+	m.put(t, where[1]+"/srv/pillar/top.sls", "base:\n  '*': [p]\n")
+	m.put(t, where[1]+"/srv/pillar/p.sls", "{% set n = 6 * 7 %}\nanswer: {{ n }}\nwho: {{ grains['id'] }}\n")
+	m.put(t, where[1]+"/srv/salt/hello.sls", "hello:\n  test.succeed_without_changes:\n    - name: it is {{ pillar['answer'] }} for {{ pillar['who'] }}\n")
 	ns, _ := n.namespace(t, 50)
 	dir := lab.Dir(t)
 	venv := lab.Venv(t, "3008.3")
@@ -233,9 +237,7 @@ func TestCluster(t *testing.T) {
 			m.wait(t, 300*time.Second, other.Name, "sh", "-c", "applianced status | grep -A9 HEALTHY")
 		}
 	}
-	if out := all[0].run(t, "gluster", "volume", "info"); !strings.Contains(out, "Number of Bricks: 1 x 3 = 3") {
-		t.Errorf("volume: %s", out)
-	}
+	all[0].wait(t, 300*time.Second, "Number of Bricks: 1 x 3 = 3", "gluster", "volume", "info")
 	t.Run("firewall", func(t *testing.T) {
 		other, _ := n.namespace(t, 92)
 		for _, p := range scan(t, other, all[0].Address) {
