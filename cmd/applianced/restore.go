@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"saltern/supervisor/api"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -68,6 +71,9 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, ids []age.
 	if err != nil {
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
 	}
+	if err := aloneInCluster(s); err != nil {
+		return err
+	}
 	t := backup.Target{Settings: s, Force: force, Stamp: time.Now().UTC().Format("20060102T150405Z")}
 	sum, config, err := backup.Restore(cmd.Context(), in, t, ids...)
 	if err != nil {
@@ -85,7 +91,15 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, ids []age.
 	if sum.Manifest.Cluster != s.Cluster {
 		fmt.Fprintf(out, "Note: the backup is of cluster %s, this node is of %s.\n", sum.Manifest.Cluster, s.Cluster)
 	}
-	switch err := api.NewClient(f.apiSocket()).Restart(cmd.Context(), "master"); {
+	client := api.NewClient(f.apiSocket())
+	restart := func() error { return client.Restart(cmd.Context(), "master") }
+	if s.Peering.Enabled {
+		if err := rekey(cmd.Context(), s); err != nil {
+			return fmt.Errorf("restore: keys and files are in place, the table of nodes is not: %w", err)
+		}
+		restart = func() error { return client.Reload(cmd.Context()) }
+	}
+	switch err := restart(); {
 	case errors.Is(err, api.ErrNotRunning):
 		fmt.Fprintln(out, "applianced does not run; start it: systemctl start applianced")
 	case err != nil:
@@ -94,6 +108,36 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, ids []age.
 		fmt.Fprintln(out, "The master is being restarted; next: applianced status")
 	}
 	return nil
+}
+
+// aloneInCluster refuses a restore while other nodes use the cluster's key.
+func aloneInCluster(s *settings.Settings) error {
+	if !s.Peering.Enabled {
+		return nil
+	}
+	k, err := nodes.OpenKeeper(s.DataDir, s.SharedNodesDir())
+	if err != nil {
+		return err
+	}
+	t := k.Table()
+	if err := t.Alone(s.Node); err != nil {
+		return fmt.Errorf("restore: %w; restore onto a node that is alone, and let the others join again after it", err)
+	}
+	return nil
+}
+
+// rekey brings the table of nodes in line with the cluster's key that was
+// restored.
+func rekey(ctx context.Context, s *settings.Settings) error {
+	text, err := os.ReadFile(filepath.Join(s.SharedPKIDir(), "cluster.pem"))
+	if err != nil {
+		return err
+	}
+	key, err := nodeapi.ParseClusterKey(text)
+	if err != nil {
+		return err
+	}
+	return nodes.Rekey(ctx, s.DataDir, s.SharedNodesDir(), s.Node, key.Hash)
 }
 
 func printBackup(w io.Writer, what string, sum backup.Summary) {

@@ -44,6 +44,7 @@ type Manifest struct {
 	Cluster string    `json:"cluster"`
 	Version string    `json:"version"` // of the program that wrote it
 	Jobs    bool      `json:"jobs"`    // the job cache is inside
+	Shared  bool      `json:"shared"`  // of a cluster: its minions know the cluster's key, not a node's
 }
 
 // Summary is what was written or restored.
@@ -90,7 +91,7 @@ type tree struct {
 // trees are the parts, in their order in the archive.
 func trees(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
-		{name: "pki", dir: s.PKIDir(), master: true, skip: func(rel string) bool {
+		{name: "pki", dir: s.SharedPKIDir(), master: true, skip: func(rel string) bool {
 			top, _, _ := strings.Cut(rel, "/")
 			return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
 		}},
@@ -99,7 +100,11 @@ func trees(s *settings.Settings, jobs bool) []tree {
 		{name: "srv/pillar", dir: s.PillarRoot(), master: true},
 	}
 	if jobs {
-		list = append(list, tree{name: "jobs", dir: filepath.Join(s.CacheDir(), "jobs"), master: true})
+		dir := filepath.Join(s.CacheDir(), "jobs")
+		if s.Peering.Enabled {
+			dir = s.SharedJobsDir()
+		}
+		list = append(list, tree{name: "jobs", dir: dir, master: true})
 	}
 	return list
 }
@@ -108,7 +113,8 @@ func trees(s *settings.Settings, jobs bool) []tree {
 // in the summary; a file that cannot be read is an error, and w then holds
 // nothing that can be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
-	sum := Summary{Manifest: Manifest{Format: Format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs}}
+	sum := Summary{Manifest: Manifest{Format: Format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs,
+		Shared: o.Settings.Peering.Enabled}}
 	sealed, err := age.Encrypt(w, recipients...)
 	if err != nil {
 		return sum, fmt.Errorf("backup: %w", err)

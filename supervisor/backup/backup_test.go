@@ -42,13 +42,13 @@ func write(t *testing.T, path, text string, mode fs.FileMode) {
 // full makes a node with something in every tree.
 func full(t *testing.T) *settings.Settings {
 	s := node(t)
-	write(t, filepath.Join(s.PKIDir(), "master.pem"), "private-canary", 0o400)
-	write(t, filepath.Join(s.PKIDir(), "cluster.pub"), "public", 0o644)
-	write(t, filepath.Join(s.PKIDir(), "minions", "web1"), "key of web1", 0o644)
-	write(t, filepath.Join(s.PKIDir(), "minions_pre", "web2"), "key of web2", 0o644)
-	write(t, filepath.Join(s.PKIDir(), "sessions", "web1"), "made again", 0o600)
-	write(t, filepath.Join(s.PKIDir(), ".saltern_cluster"), "made again", 0o600)
-	write(t, filepath.Join(s.PKIDir(), "peers", "n2.pub"), "made again", 0o600)
+	write(t, filepath.Join(s.SharedPKIDir(), "master.pem"), "private-canary", 0o400)
+	write(t, filepath.Join(s.SharedPKIDir(), "cluster.pub"), "public", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "minions", "web1"), "key of web1", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "minions_pre", "web2"), "key of web2", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "sessions", "web1"), "made again", 0o600)
+	write(t, filepath.Join(s.SharedPKIDir(), ".saltern_cluster"), "made again", 0o600)
+	write(t, filepath.Join(s.SharedPKIDir(), "peers", "n2.pub"), "made again", 0o600)
 	write(t, filepath.Join(s.UserConfDir(), "a.conf"), "keep_jobs: 1", 0o644)
 	write(t, filepath.Join(s.FileRoot(), "top.sls"), "base: {}", 0o644)
 	write(t, filepath.Join(s.FileRoot(), "bin", "run.sh"), "#!/bin/sh", 0o755)
@@ -181,7 +181,7 @@ func TestFromBrick(t *testing.T) {
 	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(filepath.Join(to.PKIDir(), "minions", "web1")); err != nil || string(b) != "key of web1" {
+	if b, err := os.ReadFile(filepath.Join(to.SharedPKIDir(), "minions", "web1")); err != nil || string(b) != "key of web1" {
 		t.Errorf("%q %v", b, err)
 	}
 }
@@ -195,10 +195,10 @@ func TestNotFresh(t *testing.T) {
 	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(s.PKIDir(), "minions", "web1"), "a newer key", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "minions", "web1"), "a newer key", 0o644)
 	// It came anew while nobody knew it, and the other was refused since.
-	write(t, filepath.Join(s.PKIDir(), "minions_pre", "web1"), "waits", 0o644)
-	write(t, filepath.Join(s.PKIDir(), "minions_rejected", "web2"), "refused", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "minions_pre", "web1"), "waits", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "minions_rejected", "web2"), "refused", 0o644)
 	before := contents(t, s)
 	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a"}, i); !errors.Is(err, ErrNotFresh) {
 		t.Errorf("not fresh: %v", err)
@@ -209,18 +209,40 @@ func TestNotFresh(t *testing.T) {
 	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a", Force: true}, i); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{filepath.Join(s.PKIDir(), "minions", "web1"): "key of web1",
+	for path, want := range map[string]string{filepath.Join(s.SharedPKIDir(), "minions", "web1"): "key of web1",
 		filepath.Join(s.StorageDir(), ".before-restore-a", "pki", "minions", "web1"): "a newer key"} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", path, b, err)
 		}
 	}
 	for _, path := range []string{"minions_pre/web1", "minions_rejected/web2"} {
-		if _, err := os.Stat(filepath.Join(s.PKIDir(), path)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(s.SharedPKIDir(), path)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is still there: %v", path, err)
 		}
 		if _, err := os.Stat(filepath.Join(s.StorageDir(), ".before-restore-a", "pki", path)); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestOtherKind: the backup of a cluster does not go onto a node alone, nor
+// the other way round: minions would not know the key.
+func TestOtherKind(t *testing.T) {
+	r, i := passphrase(t, "correct horse")
+	for _, shared := range []bool{true, false} {
+		s := full(t)
+		s.Peering.Enabled = shared
+		var out bytes.Buffer
+		if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
+			t.Fatal(err)
+		}
+		to := node(t)
+		to.Peering.Enabled = !shared
+		if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+			t.Errorf("of a cluster: %v: %v", shared, err)
+		}
+		if got := contents(t, to); len(got) != 0 {
+			t.Errorf("there is %v", got)
 		}
 	}
 }

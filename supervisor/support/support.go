@@ -112,7 +112,7 @@ func (b *bundle) collect() {
 	for _, f := range logs[:min(len(logs), 32)] {
 		b.file("log/"+filepath.Base(f), f)
 	}
-	for name, dir := range map[string]string{"files/pki.txt": s.PKIDir(), "files/srv.txt": filepath.Dir(s.FileRoot()), "files/data.txt": s.DataDir, "files/run.txt": s.RuntimeDir} {
+	for name, dir := range map[string]string{"files/pki.txt": s.PKIDir(), "files/shared-pki.txt": s.SharedPKIDir(), "files/srv.txt": filepath.Dir(s.FileRoot()), "files/data.txt": s.DataDir, "files/run.txt": s.RuntimeDir} {
 		b.add(name, list(dir))
 	}
 	commands := b.src.Commands

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,6 +99,77 @@ func TestSupportBundle(t *testing.T) {
 			if line = strings.TrimSpace(line); len(line) > 8 && !strings.HasPrefix(line, "-----") && strings.Contains(r.Out, line) {
 				t.Errorf("a line of %s is in the bundle", f)
 			}
+		}
+	}
+}
+
+// TestBackupOfCluster: a cluster is lost as a whole. A fresh node of the same
+// name and address gets the backup, another joins with a join string made
+// after that, and the minion answers from both without being touched.
+func TestBackupOfCluster(t *testing.T) {
+	t.Parallel()
+	net := lab.NewNetwork(t, "bak", "10.81")
+	shared := lab.Dir(t)
+	n1 := lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form"})
+	n1.Launch(t)
+	n1.WaitReady(t, 1)
+	n1.StartMinion(t, "web1", lab.Newest)
+	n1.Ping(t, 90*time.Second, "web1")
+	phrase, archive := filepath.Join(n1.Dir, "phrase"), filepath.Join(n1.Dir, "cluster.age")
+	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := n1.Applianced(t, "backup", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
+		t.Fatalf("backup: %+v", r)
+	}
+	key := func() string {
+		b, err := os.ReadFile(filepath.Join(shared, "pki", "cluster.pub"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := key()
+
+	n1.Kill()
+	empty(t, shared)
+	if err := errors.Join(os.RemoveAll(filepath.Join(n1.Dir, "data")), os.RemoveAll(filepath.Join(n1.Dir, "run")), os.Remove(n1.Config())); err != nil {
+		t.Fatal(err)
+	}
+	n1.Launch(t)
+	n1.WaitReady(t, 1)
+	if key() == before {
+		t.Fatal("the fresh node has the key of the lost cluster")
+	}
+	if r := n1.Applianced(t, "restore", "--force", archive, "--passphrase-file", phrase); r.Code != 0 {
+		t.Fatalf("restore: %+v", r)
+	}
+	if key() != before {
+		t.Error("the key of the cluster is not that of the backup")
+	}
+	n1.WaitReady(t, 1)
+	n1.Ping(t, 120*time.Second, "web1")
+
+	r := n1.Applianced(t, "join-string")
+	if r.Code != 0 {
+		t.Fatalf("join-string: %+v", r)
+	}
+	n2 := lab.NewAppliance(t, net, 2, shared, map[string]any{"join": strings.TrimSpace(r.Out)})
+	n2.Launch(t)
+	n2.WaitReady(t, 2)
+	n2.Ping(t, 90*time.Second, "web1")
+}
+
+// empty removes what is in a directory.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,0 +1,63 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// ErrNotAlone means that other nodes are in the table.
+var ErrNotAlone = errors.New("other nodes are in this cluster")
+
+// Alone tells whether the node named is the only one of the table that was not
+// removed; the error is [ErrNotAlone] and names the others.
+func (t *Table) Alone(name string) error {
+	var others []string
+	for _, n := range t.Nodes {
+		if n.Name != name && n.State != Removed {
+			others = append(others, n.Name)
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("%w: %s", ErrNotAlone, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// Rekey makes a table that of another cluster key, on this node's disk and on
+// the shared storage: the key was restored from a backup. Only a node that is
+// alone may do so. A supervisor that runs must be told to start anew.
+func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
+	k, err := OpenKeeper(dir, shared)
+	if err != nil {
+		return err
+	}
+	t := k.Table()
+	if t.KeyHash == keyHash {
+		return nil
+	}
+	if err := t.Alone(name); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return k.onShared(ctx, func() error {
+		unlock, err := lock(ctx, filepath.Join(shared, lockFile))
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		t.KeyHash = keyHash
+		t.Version += 2 // above a change that is under way
+		if err := t.Check(); err != nil {
+			return err
+		}
+		if err := write(filepath.Join(shared, tableFile), t); err != nil {
+			return err
+		}
+		return write(k.path, t)
+	})
+}
