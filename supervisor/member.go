@@ -43,6 +43,7 @@ type member struct {
 	mu      sync.Mutex
 	key     *nodeapi.ClusterKey // nil: not there yet
 	waits   string              // for what, while key is nil
+	founded bool                // the masters have made their record
 	peers   map[string]*peerView
 	side    sync.WaitGroup // tables under way to other nodes
 	api     error          // why the node API does not listen
@@ -96,6 +97,9 @@ func (n *node) settings() *settings.Settings {
 	for _, o := range t.Present() {
 		c.Members = append(c.Members, settings.Member{Name: o.Name, Address: o.Address, Draining: o.State == nodes.Draining || o.State == nodes.Leaving})
 	}
+	n.member.mu.Lock()
+	c.Founds = !n.member.founded && n.member.first()
+	n.member.mu.Unlock()
 	return &c
 }
 
@@ -160,6 +164,7 @@ func (m *member) place(ctx context.Context) {
 	if have {
 		m.shared.start(func() {
 			_ = m.keeper.Look(ctx)
+			m.isFounded()
 			m.takeSecret()
 		})
 		return
@@ -172,6 +177,9 @@ func (m *member) place(ctx context.Context) {
 	}
 	m.shared.start(func() {
 		key, err := m.lookForKey(ctx)
+		if err == nil && !m.isFounded() && !m.first() {
+			err = errors.New("the master of the first node to begin")
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
@@ -180,6 +188,23 @@ func (m *member) place(ctx context.Context) {
 		}
 		m.key, m.waits = key, ""
 	})
+}
+
+// isFounded looks for the masters' record on the shared storage.
+func (m *member) isFounded() bool {
+	_, err := os.Stat(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.founded = m.founded || err == nil
+	return m.founded
+}
+
+// first tells whether this node's master is the one that makes the record: of
+// several that wait for each other nobody would.
+func (m *member) first() bool {
+	t := m.keeper.Table()
+	p := t.Present()
+	return len(p) > 0 && p[0].Certificate == m.id.Hash
 }
 
 func (m *member) setWaits(s string) {

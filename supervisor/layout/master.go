@@ -64,7 +64,7 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 	if s.Peering.Enabled {
 		peers := []string{}
 		for _, m := range s.Members {
-			if m.Address != s.Peering.Address {
+			if m.Address != s.Peering.Address && !s.Founds {
 				peers = append(peers, m.Address)
 			}
 		}

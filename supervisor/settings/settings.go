@@ -46,6 +46,9 @@ type Settings struct {
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
 	Members []Member `yaml:"-"`
+	// Founds tells that the masters of the cluster have no record of it yet, and
+	// that this node's makes it.
+	Founds bool `yaml:"-"`
 }
 
 // Metrics are for Prometheus; the same port answers /healthz and /readyz.
