@@ -47,7 +47,7 @@ func or(s, usual string) string {
 // Status is where the machine stands.
 type Status struct {
 	Running  string            // slot: a or b
-	Trying   bool              // the boot loader tries it; not known to be good yet
+	Trying   bool              // the boot loader tries it, and it is not known to be good yet
 	Good     string            // slot
 	Next     string            // slot that is tried at the next boot; empty: none
 	Versions map[string]string // by slot; a slot that was never filled is missing
@@ -81,7 +81,7 @@ func (s *System) Status() (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("upgrade: %w", err)
 	}
-	st := Status{Running: m[1], Trying: hasWord(line, "saltern.try"), Good: env["slot"], Next: env["next"], Versions: map[string]string{}}
+	st := Status{Running: m[1], Trying: hasWord(line, "saltern.try") && env["slot"] != m[1], Good: env["slot"], Next: env["next"], Versions: map[string]string{}}
 	for _, slot := range []string{"a", "b"} {
 		if v, err := small(filepath.Join(s.esp(), slot, "version")); err == nil {
 			st.Versions[slot] = strings.TrimSpace(v)

@@ -99,6 +99,9 @@ func TestInstallThenGood(t *testing.T) {
 	if e := env(t, s); e["slot"] != "b" || e["next"] != "" || e["tries"] != "" {
 		t.Errorf("%v", e)
 	}
+	if st, err := s.Status(); err != nil || st.Trying {
+		t.Errorf("marked good and still on trial: %+v %v", st, err)
+	}
 	if err := s.Back(); err != nil || env(t, s)["slot"] != "a" {
 		t.Errorf("back: %v %v", err, env(t, s))
 	}
