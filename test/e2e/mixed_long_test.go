@@ -20,7 +20,7 @@ func crossing(t *testing.T, step string, sites []*lab.Site, ids ...string) {
 	t.Helper()
 	began := time.Now()
 	for _, s := range sites {
-		s.Ping(t, 120*time.Second, ids...)
+		s.Ping(t, 4*time.Minute, ids...)
 	}
 	t.Logf("%s: jobs from %d masters to %d minions, %.1f s", step, len(sites), len(ids), time.Since(began).Seconds())
 }
@@ -51,7 +51,7 @@ func lookups(t *testing.T, sites []*lab.Site, ids ...string) {
 			t.Fatalf("salt --async on %s: %+v", s.Name, r)
 		}
 		for _, o := range sites {
-			lab.Eventually(t, 60*time.Second, "job "+jid+" of "+s.Name+" on "+o.Name, func() error {
+			lab.Eventually(t, 2*time.Minute, "job "+jid+" of "+s.Name+" on "+o.Name, func() error {
 				r := o.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json")
 				for _, id := range ids {
 					if r.Code != 0 || !strings.Contains(r.Out, `"`+id+`": "found"`) {
@@ -95,7 +95,7 @@ func TestMixedMigration(t *testing.T) {
 		lab.SiteMinion(t, ids[i], lab.Versions()[i], sites[i:i+1], nil)
 	}
 	for i, s := range sites {
-		s.WaitKey(t, 120*time.Second, "minions_pre", ids[i])
+		s.WaitKey(t, 4*time.Minute, "minions_pre", ids[i])
 	}
 	if r := sites[0].Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
@@ -129,7 +129,7 @@ func TestMixedMigration(t *testing.T) {
 
 	// Rotation by ours, then by Salt's.
 	key := aes(t, sites[0])
-	lab.Eventually(t, 60*time.Second, "a rotation by ours", func() error {
+	lab.Eventually(t, 2*time.Minute, "a rotation by ours", func() error {
 		// The deletion above makes Salt's masters rotate as well; when that
 		// comes between, it is what was asked for.
 		if r := sites[2].SaltRun(t, "cluster.rotate"); r.Code != 0 {
@@ -146,7 +146,7 @@ func TestMixedMigration(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(sites[0].Options["cluster_pki_dir"].(string), ".aes"), old, old); err != nil {
 		t.Fatal(err)
 	}
-	lab.Eventually(t, 60*time.Second, "a rotation by Salt's", func() error {
+	lab.Eventually(t, 2*time.Minute, "a rotation by Salt's", func() error {
 		if k := aes(t, sites[0]); k == key || k == "" {
 			return fmt.Errorf("the key is the same")
 		}
@@ -176,7 +176,7 @@ func TestMixedLastLeaves(t *testing.T) {
 	for i, s := range sites {
 		s.Launch(t)
 		lab.SiteMinion(t, ids[i], lab.Versions()[i], sites[i:i+1], nil)
-		s.WaitKey(t, 120*time.Second, "minions_pre", ids[i])
+		s.WaitKey(t, 4*time.Minute, "minions_pre", ids[i])
 	}
 	if r := sites[1].Key(t, "-y", "-A"); r.Code != 0 {
 		t.Fatalf("salt-key -A: %+v", r)
@@ -215,7 +215,7 @@ func TestMixedThereAndBack(t *testing.T) {
 			for i, s := range sites {
 				s.Launch(t)
 				lab.SiteMinion(t, ids[i], lab.Versions()[2*i], sites[i:i+1], nil)
-				s.WaitKey(t, 120*time.Second, "minions_pre", ids[i])
+				s.WaitKey(t, 4*time.Minute, "minions_pre", ids[i])
 			}
 			if r := sites[1].Key(t, "-y", "-A"); r.Code != 0 {
 				t.Fatalf("salt-key -A: %+v", r)

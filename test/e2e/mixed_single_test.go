@@ -28,11 +28,11 @@ func TestMigrationSingle(t *testing.T) {
 	s.Python = true
 	s.Launch(t)
 	m := lab.SiteMinion(t, "one", lab.Versions()[1], []*lab.Site{s}, nil)
-	s.WaitKey(t, 120*time.Second, "minions_pre", m.ID)
+	s.WaitKey(t, 4*time.Minute, "minions_pre", m.ID)
 	if r := s.Key(t, "-y", "-a", m.ID); r.Code != 0 {
 		t.Fatalf("salt-key -a: %+v", r)
 	}
-	s.Ping(t, 120*time.Second, m.ID)
+	s.Ping(t, 4*time.Minute, m.ID)
 	var jid string
 	job := func() {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestMigrationSingle(t *testing.T) {
 	}
 	known := func(what string) {
 		t.Helper()
-		lab.Eventually(t, 60*time.Second, what+" knows the job", func() error {
+		lab.Eventually(t, 2*time.Minute, what+" knows the job", func() error {
 			if r := s.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json"); r.Code != 0 || !strings.Contains(r.Out, `"before"`) {
 				return fmt.Errorf("job %q: %s%s", jid, r.Out, r.Err)
 			}
@@ -58,7 +58,7 @@ func TestMigrationSingle(t *testing.T) {
 		}
 		s.Python = python
 		s.Launch(t)
-		s.Ping(t, 120*time.Second, m.ID)
+		s.Ping(t, 4*time.Minute, m.ID)
 		known(s.Name) // of the master before
 		job()
 		known(s.Name)

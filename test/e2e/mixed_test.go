@@ -46,18 +46,18 @@ func TestMixedCluster(t *testing.T) {
 	salt, ours := sites[0], sites[1]
 	salt.Launch(t)
 	a := lab.SiteMinion(t, "a", lab.Versions()[0], sites[:1], nil)
-	salt.WaitKey(t, 60*time.Second, "minions_pre", a.ID)
+	salt.WaitKey(t, 4*time.Minute, "minions_pre", a.ID)
 	ours.Launch(t)
 	b := lab.SiteMinion(t, "b", lab.Newest, sites[1:], nil)
-	ours.WaitKey(t, 60*time.Second, "minions_pre", b.ID)
+	ours.WaitKey(t, 4*time.Minute, "minions_pre", b.ID)
 	if r := salt.Key(t, "-y", "-a", b.ID); r.Code != 0 {
 		t.Fatalf("salt-key of Salt: %+v", r)
 	}
 	if r := ours.Key(t, "-y", "-a", a.ID); r.Code != 0 {
 		t.Fatalf("our salt-key: %+v", r)
 	}
-	ours.Ping(t, 90*time.Second, a.ID, b.ID)
-	salt.Ping(t, 90*time.Second, a.ID, b.ID)
+	ours.Ping(t, 4*time.Minute, a.ID, b.ID)
+	salt.Ping(t, 4*time.Minute, a.ID, b.ID)
 	// Salt's own tools wait for returns that ours takes.
 	if r := salt.Salt(t, "-t", "30", "--out", "txt", "*", "test.echo", "crossed"); r.Code != 0 || !strings.Contains(r.Out, "a: crossed") || !strings.Contains(r.Out, "b: crossed") {
 		t.Errorf("salt of Salt: %+v", r)
@@ -69,7 +69,7 @@ func TestMixedCluster(t *testing.T) {
 	if r := ours.SaltRun(t, "cluster.remove", salt.Addr); r.Code != 0 {
 		t.Fatalf("cluster.remove: %+v", r)
 	}
-	ours.Ping(t, 90*time.Second, b.ID)
+	ours.Ping(t, 4*time.Minute, b.ID)
 }
 
 // TestMixedSaltJoins: one of Salt's joins a cluster of ours, which must lead
@@ -86,13 +86,13 @@ func TestMixedSaltJoins(t *testing.T) {
 			}
 			ours.Launch(t)
 			a := lab.SiteMinion(t, "a", lab.Newest, []*lab.Site{ours}, nil)
-			ours.WaitKey(t, 60*time.Second, "minions_pre", a.ID)
+			ours.WaitKey(t, 4*time.Minute, "minions_pre", a.ID)
 			if r := ours.Key(t, "-y", "-a", a.ID); r.Code != 0 {
 				t.Fatalf("our salt-key: %+v", r)
 			}
-			ours.Ping(t, 90*time.Second, a.ID)
+			ours.Ping(t, 4*time.Minute, a.ID)
 			salt.Launch(t)
-			salt.Ping(t, 120*time.Second, a.ID)
+			salt.Ping(t, 4*time.Minute, a.ID)
 		})
 	}
 }

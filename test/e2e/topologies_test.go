@@ -38,7 +38,7 @@ func twoMasters(t *testing.T, first, second bool, name string, options map[strin
 // whole reads a PEM file when it is there and complete.
 func whole(t *testing.T, path string) (b []byte) {
 	t.Helper()
-	lab.Eventually(t, 60*time.Second, path, func() (err error) {
+	lab.Eventually(t, 2*time.Minute, path, func() (err error) {
 		b, err = os.ReadFile(path)
 		if err == nil && !bytes.Contains(b, []byte("-----END")) {
 			err = errors.New("not complete")
@@ -60,20 +60,20 @@ func hot(t *testing.T, first, second bool, versions ...string) {
 	}
 	for _, s := range sites {
 		for _, id := range ids {
-			s.WaitKey(t, 120*time.Second, "minions_pre", id)
+			s.WaitKey(t, 4*time.Minute, "minions_pre", id)
 		}
 		if r := s.Key(t, "-y", "-A"); r.Code != 0 {
 			t.Fatalf("salt-key -A on %s: %+v", s.Name, r)
 		}
 	}
 	for _, s := range sites {
-		s.Ping(t, 120*time.Second, ids...)
+		s.Ping(t, 4*time.Minute, ids...)
 	}
 	for i, s := range sites {
 		s.Kill()
-		sites[1-i].Ping(t, 120*time.Second, ids...)
+		sites[1-i].Ping(t, 4*time.Minute, ids...)
 		s.Launch(t)
-		s.Ping(t, 120*time.Second, ids...)
+		s.Ping(t, 4*time.Minute, ids...)
 	}
 }
 
@@ -106,7 +106,7 @@ func failover(t *testing.T, first, second bool, version string, signed bool) tim
 		lab.WriteTree(t, m.Dir, map[string]string{"pki/master_sign.pub": string(whole(t, sites[0].Dir+"/pki/master_sign.pub"))})
 	}
 	m.Launch(t)
-	sites[0].WaitKey(t, 120*time.Second, "minions_pre", m.ID)
+	sites[0].WaitKey(t, 4*time.Minute, "minions_pre", m.ID)
 	// The key is accepted on both, before the second has seen the minion.
 	pub, err := os.ReadFile(filepath.Join(sites[0].Dir, "pki", "minions_pre", m.ID))
 	if err != nil {
@@ -116,15 +116,15 @@ func failover(t *testing.T, first, second bool, version string, signed bool) tim
 	if r := sites[0].Key(t, "-y", "-a", m.ID); r.Code != 0 {
 		t.Fatalf("salt-key -a: %+v", r)
 	}
-	sites[0].Ping(t, 120*time.Second, m.ID)
+	sites[0].Ping(t, 4*time.Minute, m.ID)
 	began := time.Now()
 	sites[0].Kill()
-	sites[1].Ping(t, 120*time.Second, m.ID)
+	sites[1].Ping(t, 4*time.Minute, m.ID)
 	took := time.Since(began)
 	t.Logf("the second master has the minion %.1f s after the death of the first (master_alive_interval is %s)", took.Seconds(), alive)
 	sites[0].Launch(t)
 	began = time.Now()
-	sites[0].Ping(t, 120*time.Second, m.ID)
+	sites[0].Ping(t, 4*time.Minute, m.ID)
 	t.Logf("the first has it back %.1f s after its start", time.Since(began).Seconds())
 	return took
 }

@@ -90,7 +90,7 @@ func (s *Site) Launch(t testing.TB) {
 
 func (s *Site) cli(t testing.TB, name string, args []string) Result {
 	t.Helper()
-	return Run(t, 120*time.Second, s.tool(t, name), append([]string{"-c", filepath.Join(s.Dir, "etc")}, args...)...)
+	return Run(t, 4*time.Minute, s.tool(t, name), append([]string{"-c", filepath.Join(s.Dir, "etc")}, args...)...)
 }
 
 // Salt, Key and SaltRun run the command line programs of this master's kind.
@@ -124,11 +124,14 @@ func (s *Site) JSON(t testing.TB, args ...string) (map[string]any, error) {
 // master.
 func (s *Site) Ping(t testing.TB, limit time.Duration, ids ...string) {
 	t.Helper()
+	// Each try waits longer: on a busy machine many short ones pile up.
+	wait := 4 * time.Second
 	Eventually(t, limit, "test.ping from "+s.Name+" of "+strings.Join(ids, ", "), func() error {
 		if !s.Running() {
 			t.Fatalf("%s has ended:\n%s", s.Name, Tail(s.Log, 5))
 		}
-		m, err := s.JSON(t, "-L", strings.Join(ids, ","), "-t", strconv.Itoa(int(Limit(4*time.Second).Seconds())), "test.ping")
+		m, err := s.JSON(t, "-L", strings.Join(ids, ","), "-t", strconv.Itoa(int(wait.Seconds())), "test.ping")
+		wait = min(wait*3/2, 40*time.Second)
 		if err != nil {
 			return err
 		}
