@@ -43,7 +43,10 @@ type Lasting struct {
 	// with another tag is not adopted.
 	Tag func() (string, error)
 	// Answers says whether the process in service is well enough to be adopted.
-	Answers func(context.Context) error
+	// It is asked again and again for Patience (default 10 s): a busy machine
+	// must not cost a process that is well.
+	Answers  func(context.Context) error
+	Patience time.Duration
 	// Leave says, from the cause of the context's end, whether to leave the
 	// process running. nil: never.
 	Leave func(cause error) bool
@@ -55,8 +58,10 @@ type Lasting struct {
 	failed bool       // the last Run's process ended by itself
 }
 
-// answerLimit bounds the question whether a process is well.
-const answerLimit = 5 * time.Second
+const (
+	defaultPatience = 10 * time.Second
+	askAgain        = 250 * time.Millisecond
+)
 
 // Run implements [Runner]. started gets the id of the process in service.
 func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
@@ -125,9 +130,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 	l.mu.Unlock()
 
 	if newest != nil {
-		actx, cancel := context.WithTimeout(ctx, answerLimit)
-		answer := l.Answers(actx)
-		cancel()
+		answer := l.ask(ctx, newest)
 		switch {
 		case ctx.Err() != nil:
 			// Neither adopted nor replaced: whoever comes next decides.
@@ -141,6 +144,29 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 		}
 	}
 	return l.start(tag)
+}
+
+// ask asks until the process answers, ends, or patience does.
+func (l *Lasting) ask(ctx context.Context, p *lasting) error {
+	limit := l.Patience
+	if limit <= 0 {
+		limit = defaultPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := l.Answers(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.gone:
+			return err
+		case <-ctx.Done():
+			return err
+		case <-time.After(askAgain):
+		}
+	}
 }
 
 // start starts a process.

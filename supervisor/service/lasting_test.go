@@ -27,7 +27,7 @@ type stayer struct {
 func newStayer(t *testing.T, dir, script string) *stayer {
 	s := &stayer{tag: "a", out: NewLines()}
 	s.Lasting = &Lasting{Path: shell, Args: []string{"-c", script, "sh", dir}, Env: []string{"PATH=/usr/bin:/bin"}, Log: s.out,
-		PIDFile: filepath.Join(dir, "pid"), Pipe: filepath.Join(dir, "pipe"), StopTimeout: 20 * time.Second,
+		PIDFile: filepath.Join(dir, "pid"), Pipe: filepath.Join(dir, "pipe"), StopTimeout: 20 * time.Second, Patience: 100 * time.Millisecond,
 		Tag:     func() (string, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.tag, nil },
 		Answers: func(context.Context) error { s.mu.Lock(); defer s.mu.Unlock(); return s.sick },
 		Leave:   func(cause error) bool { return errors.Is(cause, errLeave) }}
