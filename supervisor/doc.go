@@ -8,7 +8,8 @@
 // configuration and run one node at a time, a new one after each reload.
 // node.go says which services there are and what must hold before each
 // starts; observe.go gathers facts every second or two; findings.go turns
-// facts into problems and is a pure function. Below are
+// facts into problems and is a pure function. member.go is this node's part in
+// its cluster, daytwo.go what is done to one that runs. Below are
 //
 //	settings   appliance.yaml
 //	layout     directories, generated configuration, checks of keys and options
@@ -16,6 +17,10 @@
 //	probe      ZMTP ping, ports, disk, clock, keys
 //	status     the document, its text and JSON
 //	api        the unix socket
+//	setup      answers, checks, and the way from nothing to a serving node
+//	userdata   where answers may have been given with the machine
+//	nodes      the table of the cluster's nodes
+//	nodeapi    how nodes join, and speak with each other
 //
 // Nothing here speaks Salt beyond the clear `ping`, and nothing waits for
 // ever: a file system that hangs is a problem in the status, not a hung

@@ -33,6 +33,9 @@ type clusterNode struct {
 	log     bytes.Buffer
 }
 
+// frozen is a clock that stands, for what is counted per minute.
+func frozen() time.Time { return time.Unix(1e9, 0) }
+
 func (c *clusterNode) Table() nodes.Table {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,6 +103,11 @@ func identity(t *testing.T) *Identity {
 // startNode serves the first node of a cluster.
 func startNode(t *testing.T) *clusterNode {
 	t.Helper()
+	return startNodeAt(t, time.Now)
+}
+
+func startNodeAt(t *testing.T, now func() time.Time) *clusterNode {
+	t.Helper()
 	text, err := NewClusterKey()
 	if err != nil {
 		t.Fatal(err)
@@ -110,11 +118,11 @@ func startNode(t *testing.T) *clusterNode {
 	}
 	c.table = nodes.Table{Version: 1, Cluster: "prod", KeyHash: c.key.Hash, Nodes: []nodes.Node{
 		{Name: "n1", Address: "127.0.70.1", State: nodes.Member, Certificate: c.id.Hash}}}
-	c.address = serve(t, c, c.id, slog.New(slog.NewTextHandler(lockedWriter{&c.mu, &c.log}, nil)))
+	c.address = serve(t, c, c.id, slog.New(slog.NewTextHandler(lockedWriter{&c.mu, &c.log}, nil)), now)
 	return c
 }
 
-func serve(t *testing.T, h Host, id *Identity, log *slog.Logger) string {
+func serve(t *testing.T, h Host, id *Identity, log *slog.Logger, now func() time.Time) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +130,7 @@ func serve(t *testing.T, h Host, id *Identity, log *slog.Logger) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- NewServer(h, id, "v1", log, time.Now).Serve(ctx, ln) }()
+	go func() { done <- NewServer(h, id, "v1", log, now).Serve(ctx, ln) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -387,7 +395,7 @@ func post(t *testing.T, h *http.Client, path string, v, into any) int {
 // TestAttack11GuessedSecret: guesses are few, logged with their source, and
 // stop even the right secret for a while.
 func TestAttack11GuessedSecret(t *testing.T) {
-	c := startNode(t)
+	c := startNodeAt(t, frozen)
 	id := identity(t)
 	wrong, busy := 0, 0
 	for i := range 12 {
@@ -517,5 +525,23 @@ func TestIdentityStays(t *testing.T) {
 	b, err := LoadIdentity(dir)
 	if err != nil || a.Hash != b.Hash || len(a.Hash) != 64 {
 		t.Errorf("%v %v %v", a.Hash, b, err)
+	}
+}
+
+// TestAttack25LogFlood: who is refused again and again costs one line a minute.
+func TestAttack25LogFlood(t *testing.T) {
+	c := startNodeAt(t, frozen)
+	id := identity(t)
+	cl := NewClient(id, c.address, c.id.Hash)
+	defer cl.Close()
+	for range 50 {
+		if _, err := cl.Status(within(t)); !errors.Is(err, ErrStranger) {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := strings.Count(c.log.String(), "a stranger was refused"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, c.log.String())
 	}
 }
