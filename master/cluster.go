@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -292,10 +293,12 @@ func (h clusterHandler) Return(ctx context.Context, peer, tag string, load *msgp
 }
 
 // Subscribed, CutOff, Back and Lost tell who may have missed a job.
-func (h clusterHandler) Subscribed(peer string, s cluster.Subs) { h.m.missed.peerHas(peer, s) }
-func (h clusterHandler) CutOff(_ string, s cluster.Subs)        { h.m.missed.peerCut(s) }
-func (h clusterHandler) Back(_ string, s cluster.Subs)          { h.m.missed.peerBack(s) }
-func (h clusterHandler) Lost(peer string, heard time.Time)      { h.m.missed.peerLost(peer, heard) }
+func (h clusterHandler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
+	h.m.missed.peerHas(peer, from, s)
+}
+func (h clusterHandler) CutOff(_ string, s cluster.Subs)   { h.m.missed.peerCut(s) }
+func (h clusterHandler) Back(_ string, s cluster.Subs)     { h.m.missed.peerBack(s) }
+func (h clusterHandler) Lost(peer string, heard time.Time) { h.m.missed.peerLost(peer, heard) }
 
 // KeyChanged looks at the key of a minion on the folder.
 func (h clusterHandler) KeyChanged(id string) { h.m.keys.Refresh(id) }

@@ -36,7 +36,7 @@ type missed struct {
 	mu    sync.Mutex
 	here  map[uint64]listener
 	via   map[netip.Addr]int // subscriptions by load balancer
-	peers map[string]cluster.Subs
+	peers map[string]peerReport
 	dirty bool         // here has changed since the peers were told
 	cut   cluster.Subs // not told yet
 	back  cluster.Subs // not told yet
@@ -47,6 +47,12 @@ type missed struct {
 // listener is a subscription: where its minion is, and its load balancer.
 type listener struct{ from, via netip.Addr }
 
+// peerReport is who listens at a peer, and where its load balancer is.
+type peerReport struct {
+	from netip.Addr
+	subs cluster.Subs
+}
+
 type ending struct {
 	listener
 	at time.Time
@@ -54,7 +60,7 @@ type ending struct {
 
 func newMissed(m *Master) *missed {
 	return &missed{m: m, match: presence.NewMissed(), resent: make(chan presence.Arrival, maxComeBack), here: map[uint64]listener{},
-		via: map[netip.Addr]int{}, peers: map[string]cluster.Subs{}, wake: make(chan struct{}, 1)}
+		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1)}
 }
 
 // subscribed is a hook of the publish port. The other topics of a connection
@@ -243,10 +249,10 @@ func (k *missed) balancers() {
 }
 
 // peerHas takes a peer's report.
-func (k *missed) peerHas(peer string, s cluster.Subs) {
+func (k *missed) peerHas(peer string, from netip.Addr, s cluster.Subs) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.peers[peer] = s
+	k.peers[peer] = peerReport{from.Unmap(), s}
 }
 
 // peerCut takes what a peer has seen cut a moment ago.
@@ -268,13 +274,13 @@ func (k *missed) peerBack(s cluster.Subs) {
 // load balancer.
 func (k *missed) peerLost(peer string, heard time.Time) {
 	now := k.m.now()
-	balancer, _ := netip.ParseAddr(peer)
 	k.mu.Lock()
-	there := k.peers[peer]
+	report := k.peers[peer]
+	there := report.subs
 	delete(k.peers, peer)
 	here := cluster.Subs{}
 	for _, l := range k.here {
-		if l.via == balancer.Unmap() {
+		if report.from.IsValid() && l.via == report.from {
 			here[l.from]++
 		}
 	}

@@ -48,7 +48,7 @@ func TestMissedJob(t *testing.T) {
 	until(t, "who listens at b", func() bool {
 		a.m.missed.mu.Lock()
 		defer a.m.missed.mu.Unlock()
-		return a.m.missed.peers[b.host][from] == 1
+		return a.m.missed.peers[b.host].subs[from] == 1
 	})
 	b.stop()
 	jid := a.job("*", "test.ping").Str("jid")
@@ -115,7 +115,8 @@ func TestWhoWasCut(t *testing.T) {
 	}
 	// By way of a node that is lost.
 	come(6, other)
-	k.peerLost(other.String(), time.Now())
+	k.peerHas("b", other, nil)
+	k.peerLost("b", time.Now())
 	come(6, lb)
 	if due() != 4 {
 		t.Errorf("a node that was lost: %d due", due())

@@ -67,10 +67,10 @@ type Handler interface {
 	Return(ctx context.Context, peer, tag string, load *msgpack.Map) error
 	// KeyChanged says that the key of a minion has changed on the folder.
 	KeyChanged(id string)
-	// Subscribed brings who listens at a peer, CutOff whose subscriptions were
+	// Subscribed brings who listens at a peer, and its address; CutOff whose subscriptions were
 	// cut there a moment ago, Back who of them is back there. They must be
 	// quick.
-	Subscribed(peer string, s Subs)
+	Subscribed(peer string, from netip.Addr, s Subs)
 	CutOff(peer string, s Subs)
 	Back(peer string, s Subs)
 	// Lost says that a peer is not there any more, and when it was last heard.

@@ -252,7 +252,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 			if from.ID == "" {
 				return wire.ErrProof
 			}
-			return p.told(from.ID, rest, f.Data)
+			return p.told(from.ID, k.from, rest, f.Data)
 		}
 		m, err := parseOwn(rest, f.Data)
 		return p.verified(from, m, err)

@@ -138,10 +138,10 @@ func (m *member) KeyChanged(id string) {
 // pool's.
 type hears struct{ *member }
 
-func (m hears) Subscribed(peer string, s Subs) { m.note("subs", peer, s) }
-func (m hears) CutOff(peer string, s Subs)     { m.note("cut", peer, s) }
-func (m hears) Back(peer string, s Subs)       { m.note("back", peer, s) }
-func (m hears) Lost(peer string, _ time.Time)  { m.note("lost", peer, nil) }
+func (m hears) Subscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", peer, s) }
+func (m hears) CutOff(peer string, s Subs)                   { m.note("cut", peer, s) }
+func (m hears) Back(peer string, s Subs)                     { m.note("back", peer, s) }
+func (m hears) Lost(peer string, _ time.Time)                { m.note("lost", peer, nil) }
 
 func (m *member) note(what, peer string, s Subs) {
 	m.mu.Lock()

@@ -88,7 +88,7 @@ func (p *Pool) tell(m subsMsg) {
 }
 
 // told takes such a message of a member.
-func (p *Pool) told(peer, kind string, data []byte) error {
+func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) error {
 	s, err := parseSubs(data)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (p *Pool) told(peer, kind string, data []byte) error {
 	switch {
 	case h == nil: // the next report is soon
 	case kind == ownSubs:
-		(*h).Subscribed(peer, s)
+		(*h).Subscribed(peer, from, s)
 	case kind == ownBack:
 		(*h).Back(peer, s)
 	default:

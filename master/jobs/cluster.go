@@ -85,6 +85,7 @@ type Cluster struct {
 
 	mu       sync.Mutex
 	imported map[string]int64 // bytes of each segment that were read; ownSegment
+	records  map[string]int   // of a segment that were taken over in this life
 	count    uint64
 }
 
@@ -93,7 +94,7 @@ var _ Cache = (*Cluster)(nil)
 // OpenCluster starts the driver above a local cache, which it closes. Before
 // it returns it takes over what the folder holds, as far as that is quick.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
-	c := &Cluster{Local: cfg.Local, cfg: cfg, held: newHeld(), imported: map[string]int64{}}
+	c := &Cluster{Local: cfg.Local, cfg: cfg, held: newHeld(), imported: map[string]int64{}, records: map[string]int{}}
 	c.vol = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -251,7 +252,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 			break
 		}
 		c.mu.Lock()
-		read := c.imported[name]
+		read, done := c.imported[name], c.records[name]
 		c.mu.Unlock()
 		if read == ownSegment {
 			continue
@@ -263,7 +264,9 @@ func (c *Cluster) Import(ctx context.Context) error {
 		n := 0
 		if err == nil {
 			err = c.vol.read(name, func(r *record) error {
-				n++
+				if n++; n <= done {
+					return nil // a segment only grows
+				}
 				return c.take1(ctx, r)
 			})
 		}
@@ -275,8 +278,8 @@ func (c *Cluster) Import(ctx context.Context) error {
 		}
 		changed = true
 		c.mu.Lock()
-		c.imported[name] = size
-		c.count += uint64(n)
+		c.imported[name], c.records[name] = size, n
+		c.count += uint64(max(n-done, 0))
 		c.mu.Unlock()
 	}
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
@@ -292,6 +295,7 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	before := len(c.imported)
 	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano()) // a new one of ours may not be in names yet
 	maps.DeleteFunc(c.imported, func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
+	maps.DeleteFunc(c.records, func(n string, _ int) bool { return !there[n] })
 	var b bytes.Buffer
 	for _, n := range slices.Sorted(maps.Keys(c.imported)) {
 		fmt.Fprintf(&b, "%d %s\n", c.imported[n], n)
