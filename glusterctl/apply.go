@@ -72,7 +72,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 	var failing string // step that is being tried again
 	var since time.Time
 	for {
-		obs, err := c.Observe(ctx, d)
+		obs, err := c.observe(ctx, d, look{running: true})
 		if err != nil {
 			return fmt.Errorf("observe the pool: %w", err)
 		}

@@ -19,16 +19,22 @@ import (
 // a peer is connected in glusterd's opinion and silent in ours: they would hang
 // and leave the lock behind.
 func (c *Controller) Observe(ctx context.Context, d Desired) (*Observation, error) {
-	return c.observe(ctx, d, true)
+	return c.observe(ctx, d, look{running: true, sizes: true})
+}
+
+// look says what is asked for besides what is cheap.
+type look struct {
+	running bool // which bricks run, what is to be healed
+	sizes   bool // space of the bricks
 }
 
 // ObserveQuick leaves out what takes locks or asks bricks: running bricks and
 // what is to be healed.
 func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation, error) {
-	return c.observe(ctx, d, false)
+	return c.observe(ctx, d, look{})
 }
 
-func (c *Controller) observe(ctx context.Context, d Desired, full bool) (*Observation, error) {
+func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observation, error) {
 	o := &Observation{At: c.cfg.Now(), Reachable: map[string]bool{}}
 	if d.Mount != "" && c.cfg.Prober != nil {
 		h := c.cfg.Prober.Probe(ctx)
@@ -52,10 +58,13 @@ func (c *Controller) observe(ctx context.Context, d Desired, full bool) (*Observ
 			addresses = append(addresses, p.Hostname)
 		}
 	}
+	// Each question is a process of its own; on a busy machine they add up.
+	var vols []cli.Volume
+	var wg sync.WaitGroup
+	wg.Go(func() { vols, err = c.client.Volumes(ctx) })
 	c.reach(ctx, addresses, o)
 	c.askOthers(ctx, d, o)
-
-	vols, err := c.client.Volumes(ctx)
+	wg.Wait()
 	if err != nil {
 		o.VolumeError = err.Error()
 		return o, ctx.Err()
@@ -67,8 +76,8 @@ func (c *Controller) observe(ctx context.Context, d Desired, full bool) (*Observ
 			o.Others = append(o.Others, v.Name)
 		}
 	}
-	if full && o.Volume != nil && o.Volume.State == cli.Started {
-		c.running(ctx, d, o)
+	if more.running && o.Volume != nil && o.Volume.State == cli.Started {
+		c.running(ctx, d, o, more.sizes)
 	}
 	return o, ctx.Err()
 }
@@ -109,12 +118,21 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 	for _, p := range o.Pool {
 		ours = append(ours, p.UUID)
 	}
-	for _, m := range d.others() {
+	others := d.others()
+	lists, faults := make([][]cli.Peer, len(others)), make([]error, len(others))
+	var wg sync.WaitGroup
+	for i, m := range others {
+		if _, known := o.peer(m.Name, m.Address); known && o.Reachable[m.Address] {
+			wg.Go(func() { lists[i], faults[i] = c.client.PoolListOf(ctx, m.Name) })
+		}
+	}
+	wg.Wait()
+	for i, m := range others {
 		peer, known := o.peer(m.Name, m.Address)
 		if !known || !o.Reachable[m.Address] {
 			continue
 		}
-		theirs, err := c.client.PoolListOf(ctx, m.Name)
+		theirs, err := lists[i], faults[i]
 		if err != nil {
 			o.Unsure = append(o.Unsure, m.Name)
 			continue
@@ -144,7 +162,7 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 }
 
 // running asks which bricks run and what is to be healed.
-func (c *Controller) running(ctx context.Context, d Desired, o *Observation) {
+func (c *Controller) running(ctx context.Context, d Desired, o *Observation, sizes bool) {
 	for _, p := range o.Pool {
 		if p.Self || !p.Connected {
 			continue
@@ -168,7 +186,9 @@ func (c *Controller) running(ctx context.Context, d Desired, o *Observation) {
 		o.StatusError, o.HealError = err.Error(), "not asked, because it is not known which bricks run"
 		return
 	}
-	if detail, err := c.client.StatusDetail(ctx, d.Volume); err == nil {
+	if !sizes {
+		// not asked
+	} else if detail, err := c.client.StatusDetail(ctx, d.Volume); err == nil {
 		sized := map[string]cli.Process{}
 		for _, p := range detail {
 			sized[p.Name] = p
