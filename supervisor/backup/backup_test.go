@@ -258,7 +258,7 @@ func TestDamaged(t *testing.T) {
 	}
 	whole := out.Bytes()
 	bad := map[string][]byte{"empty": nil, "text": []byte("hello")}
-	for n := 0; n < len(whole); n += 97 {
+	for n := 0; n < len(whole); n += 389 {
 		bad[fmt.Sprintf("cut at %d", n)] = whole[:n]
 		changed := bytes.Clone(whole)
 		changed[n] ^= 1

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,10 @@ func TestWizard(t *testing.T) {
 		n.Ping(t, lab.Limit(90*time.Second), "web1")
 	}
 
+	for _, n := range []*lab.Appliance{n1, n2, n3} {
+		nowhere(t, n, secretOf(join))
+	}
+
 	page := n3.Terminal(t, "vt220", true, "console")
 	page.WaitFor(t, step, "cluster lab", "(3 nodes)", "1 status details", "n1", "n2")
 	page.Type(t, "2")
@@ -185,6 +190,34 @@ func TestWizard(t *testing.T) {
 	page.Type(t, "\x03")
 	if code := page.WaitEnd(t, step); code != 0 {
 		t.Errorf("the console page ended with %d", code)
+	}
+}
+
+// nowhere looks for a secret where it must not be: in the log, the status, and
+// the arguments and environment of processes.
+func nowhere(t *testing.T, a *lab.Appliance, secret string) {
+	t.Helper()
+	log, err := os.ReadFile(a.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]string{"the log of " + a.Name: string(log), "the status of " + a.Name: a.Applianced(t, "status", "--json").Out}
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		args, _ := os.ReadFile(f)
+		env, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "environ"))
+		places[f] = string(args) + string(env)
+	}
+	for where, text := range places {
+		if strings.Contains(text, secret) {
+			t.Errorf("the secret of the cluster is in %s", where)
+		}
+	}
+	if len(secret) < 16 {
+		t.Errorf("no secret: %q", secret)
 	}
 }
 
