@@ -398,7 +398,7 @@ func (m *member) self() (nodes.Node, bool) {
 
 // gone tells whether this node was removed, and by whom that is known.
 func (m *member) gone() (string, bool) {
-	if n, ok := m.self(); ok && n.State == nodes.Removed {
+	if t := m.keeper.Table(); t.WasRemoved(m.id.Hash) {
 		return "the table of nodes says so", true
 	}
 	if m.n.setup != nil && m.n.setup.Where().State == status.SetupRemoved {
@@ -497,7 +497,7 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 	for _, n := range t.Peers(m.n.cfg.Node) {
 		p := m.peers[n.Name]
 		l := status.Node{Name: n.Name, Role: "voter", State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
-		if n.Storage == "client" {
+		if m.n.cfg.OnVolume() && n.Storage == "client" {
 			l.Role = "client"
 		}
 		switch {

@@ -86,6 +86,14 @@ func (w world) Look() setup.NodeLook {
 	return l
 }
 
+// Brick implements setup.World.
+func (w world) Brick(cfg *settings.Settings) (string, error) {
+	if err := os.MkdirAll(cfg.Storage.Bricks, 0o755); err != nil {
+		return "", err
+	}
+	return storage.FreshBrick(cfg.Storage.Bricks, cfg.Storage.Volume)
+}
+
 // servingWaits says what a node that does not serve yet waits for.
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {

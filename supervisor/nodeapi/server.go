@@ -159,12 +159,12 @@ func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node
 		t := s.host.Table()
 		n, ok := t.ByCertificate(peerHash(r.TLS))
 		switch {
+		case t.WasRemoved(peerHash(r.TLS)):
+			s.warn(r, "a removed node was refused", "node", n.Name)
+			refuse(w, fault{codeRemoved, "this node was removed from cluster " + t.Cluster, http.StatusGone})
 		case !ok:
 			s.warn(r, "a stranger was refused", "path", r.URL.Path)
 			refuse(w, fault{codeStranger, "this cluster does not know your certificate", http.StatusForbidden})
-		case n.State == nodes.Removed:
-			s.warn(r, "a removed node was refused", "node", n.Name)
-			refuse(w, fault{codeRemoved, n.Name + " was removed from cluster " + t.Cluster, http.StatusGone})
 		default:
 			next(w, r, n)
 		}
@@ -272,8 +272,8 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 			return
 		}
 		s.log.Info("a machine was admitted to the cluster", "peer", n.Name, "address", n.Address)
-	} else if n, ok := t.ByCertificate(machine); ok && n.State == nodes.Removed {
-		refuse(w, fault{codeRemoved, n.Name + " was removed from cluster " + t.Cluster, http.StatusGone})
+	} else if t.WasRemoved(machine) {
+		refuse(w, fault{codeRemoved, "this machine was removed from cluster " + t.Cluster, http.StatusGone})
 		return
 	}
 	reply(w, proveReply{Proof: mac(key, transcript("cluster", m.bind, m.machine, m.cluster, machine, s.id.Hash)), Table: t,

@@ -110,6 +110,9 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 			return err
 		}
 		defer unlock()
+		if ctx.Err() != nil {
+			return ctx.Err() // nobody waits for it any more
+		}
 		t, err := k.readShared()
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -130,7 +133,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 			return err
 		}
 		if ctx.Err() != nil {
-			return ctx.Err() // nobody waits for it any more
+			return ctx.Err()
 		}
 		next = t
 		return write(filepath.Join(k.shared, tableFile), t)

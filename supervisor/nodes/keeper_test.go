@@ -138,6 +138,33 @@ func TestNoSharedStorage(t *testing.T) {
 	}
 }
 
+// A removed node is refused for ever, also when a new machine has its name.
+func TestAttack12NameOfARemovedNode(t *testing.T) {
+	tab := table(1, "a", "b")
+	old := tab.Nodes[1]
+	if err := tab.Set("b", Removed); err != nil {
+		t.Fatal(err)
+	}
+	if err := Admit(&tab, old); !errors.Is(err, ErrRemoved) {
+		t.Errorf("the removed node: %v", err)
+	}
+	fresh := old
+	fresh.Certificate, fresh.State = fmt.Sprintf("%064x", 77), Joining
+	if err := Admit(&tab, fresh); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := tab.Find("b"); n.Certificate != fresh.Certificate || len(tab.Nodes) != 2 || !tab.WasRemoved(old.Certificate) || tab.WasRemoved(fresh.Certificate) {
+		t.Errorf("%+v", tab)
+	}
+	old.Name, old.Address = "c", "127.0.70.99"
+	if err := Admit(&tab, old); !errors.Is(err, ErrRemoved) {
+		t.Errorf("the removed node by another name: %v", err)
+	}
+	if err := tab.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	dir := f.TempDir()
 	k, _ := OpenKeeper(dir, "")

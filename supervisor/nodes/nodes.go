@@ -53,6 +53,8 @@ type Table struct {
 	// Virtual is the address that moves between nodes; empty: none.
 	Virtual string `json:"virtual,omitempty"`
 	Nodes   []Node `json:"nodes"`
+	// Gone are the certificates of removed nodes whose names others have now.
+	Gone []string `json:"gone,omitempty"`
 }
 
 // Find gives the node of that name.

@@ -16,6 +16,7 @@ const (
 	MaxNodes = 64
 	// MaxTable is the size of a table as JSON.
 	MaxTable = 256 << 10
+	maxGone  = 1024
 )
 
 var (
@@ -48,6 +49,8 @@ func (t *Table) Check() error {
 		return fmt.Errorf("table of nodes: cluster %.70q is not a plain name", t.Cluster)
 	case !hashForm.MatchString(t.KeyHash):
 		return errors.New("table of nodes: keyHash is not a SHA-256")
+	case len(t.Gone) > maxGone:
+		return fmt.Errorf("table of nodes: %d removed ones are remembered, at most %d", len(t.Gone), maxGone)
 	case len(t.Nodes) == 0 || len(t.Nodes) > MaxNodes:
 		return fmt.Errorf("table of nodes: %d nodes, 1 to %d are possible", len(t.Nodes), MaxNodes)
 	}
@@ -99,7 +102,7 @@ func (n *Node) Check() error {
 // Clone gives a copy that shares nothing.
 func (t *Table) Clone() Table {
 	c := *t
-	c.Nodes = slices.Clone(t.Nodes)
+	c.Nodes, c.Gone = slices.Clone(t.Nodes), slices.Clone(t.Gone)
 	for i := range c.Nodes {
 		c.Nodes[i].Front = slices.Clone(c.Nodes[i].Front)
 	}
@@ -114,6 +117,12 @@ func (t *Table) ByCertificate(hash string) (Node, bool) {
 		}
 	}
 	return Node{}, false
+}
+
+// WasRemoved tells whether the node with that key was taken out.
+func (t *Table) WasRemoved(hash string) bool {
+	n, ok := t.ByCertificate(hash)
+	return ok && n.State == Removed || slices.Contains(t.Gone, hash)
 }
 
 // Present are the nodes that belong to the cluster: all but the removed ones.
@@ -164,6 +173,9 @@ var (
 // it already, by its key, changes nothing; one that was removed is refused for
 // ever. A new machine may have the name of a removed one.
 func Admit(t *Table, n Node) error {
+	if slices.Contains(t.Gone, n.Certificate) {
+		return fmt.Errorf("this machine %w from the cluster; set it up anew to join again", ErrRemoved)
+	}
 	for _, o := range t.Nodes {
 		switch {
 		case o.Certificate == n.Certificate && o.State == Removed:
@@ -181,6 +193,10 @@ func Admit(t *Table, n Node) error {
 	}
 	if len(t.Present()) >= MaxNodes {
 		return fmt.Errorf("the cluster has %d nodes; that is the most", MaxNodes)
+	}
+	if o, ok := t.Find(n.Name); ok { // a removed one: it is remembered by its key
+		t.Gone = append(t.Gone, o.Certificate)
+		t.Gone = t.Gone[max(0, len(t.Gone)-maxGone):]
 	}
 	t.Put(n)
 	return nil

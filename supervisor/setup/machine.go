@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
 
@@ -28,6 +29,8 @@ type World interface {
 	Configure(text []byte, form bool) error
 	// Look tells how the node does.
 	Look() NodeLook
+	// Brick names a directory for this node's copy of the shared volume.
+	Brick(*settings.Settings) (string, error)
 }
 
 // NodeLook is how the node does at the moment.

@@ -61,6 +61,8 @@ func (w *machine) Configure(text []byte, form bool) error {
 	return os.WriteFile(w.path("appliance.yaml"), text, 0o600)
 }
 
+func (w *machine) Brick(*settings.Settings) (string, error) { return w.path("brick"), nil }
+
 func (w *machine) Look() NodeLook {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -192,7 +192,14 @@ func (m *Machine) self(a Answers) (nodes.Node, error) {
 	if err != nil {
 		return nodes.Node{}, err
 	}
-	n := nodes.Node{Name: a.Node, Address: a.Address, Storage: "data", Brick: s.Storage.Bricks}
+	n := nodes.Node{Name: a.Node, Address: a.Address, Storage: "client"}
+	if s.OnVolume() {
+		if n.Brick, err = m.cfg.World.Brick(s); err != nil {
+			return nodes.Node{}, hint(fmt.Errorf("make room for a copy of the shared volume: %w", err),
+				"give the machine a disk of its own for it (data_disk), or another directory under settings: storage: {bricks: DIRECTORY}")
+		}
+		n.Storage = "data"
+	}
 	for _, f := range a.Front {
 		if f != "0.0.0.0" && f != "::" {
 			n.Front = append(n.Front, f)
@@ -209,10 +216,6 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
-	self, err := m.self(a)
-	if err != nil {
-		return err
-	}
 	var info JoinInfo
 	if a.JoinString != "" {
 		info, _ = ParseJoin(a.JoinString)
@@ -225,8 +228,17 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 	for _, peer := range a.Peers {
 		m.say("asks %s", peer)
 		one, cancel := context.WithTimeout(ctx, 45*time.Second)
-		met, err := nodeapi.Meet(one, id, nodeapi.Ask{Address: net.JoinHostPort(peer, strconv.Itoa(port)), Cluster: a.Cluster, Secret: a.Secret,
-			KeyHash: info.KeyHash, Version: m.cfg.Version, Join: true, Node: self})
+		ask := nodeapi.Ask{Address: net.JoinHostPort(peer, strconv.Itoa(port)), Cluster: a.Cluster, Secret: a.Secret, KeyHash: info.KeyHash, Version: m.cfg.Version}
+		met, err := nodeapi.Meet(one, id, ask) // its storage says what this node has to bring
+		if err == nil {
+			a.Storage.Kind = met.Storage.Kind
+			if ask.Node, err = m.self(a); err != nil {
+				cancel()
+				return err
+			}
+			ask.Join = true
+			met, err = nodeapi.Meet(one, id, ask)
+		}
 		cancel()
 		if err == nil {
 			return m.admitted(a, met)
