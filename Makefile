@@ -109,6 +109,10 @@ SOAK ?= -duration 30m
 soak-lb: build ## load, abuse and faults on the load balancer for half an hour; nothing may be left behind (SOAK='-duration 4h')
 	$(GO) run ./test/soak -program bin/applianced $(SOAK)
 
+.PHONY: bench-cluster
+bench-cluster: bench-swarm build deps-salt ## three masters and lb against three of Python's and HAProxy (SWARM or SWARM_SRC; BENCH_CLUSTER=options; needs haproxy and a quiet machine)
+	python3 test/bench/cluster.py --bin bin --venv $(SALTERN_CACHE)/salt-3008.3 --swarm "$(SWARM)" $(BENCH_CLUSTER)
+
 .PHONY: test-gluster
 test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TLS (by hand, as root)
 	@command -v glusterd mkfs.xfs >/dev/null || { echo "needed: apt-get install glusterfs-server glusterfs-client xfsprogs iproute2" >&2; exit 1; }
