@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"reflect"
@@ -209,65 +208,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// keepMount starts the keeper of the mount when the volume is there.
-func (m *Manager) keepMount(ctx context.Context) {
-	for !m.volumeRuns() {
-		if !pause(ctx, time.Second) {
-			return
-		}
-	}
-	m.keeper.Run(ctx)
-}
-
-func (m *Manager) volumeRuns() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.obs != nil && m.obs.Volume != nil && m.obs.Volume.State == cli.Started
-}
-
-// healthy tells whether a new mount would be served.
-func (m *Manager) healthy() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.obs == nil || m.obs.Volume == nil || m.obs.Volume.State != cli.Started {
-		return false
-	}
-	q := m.obs.Quorum()
-	return !q.Known || q.Spare >= 0
-}
-
 // hangLimit is for how long a call on the volume may hang while others are
 // answered: longer than the volume's own limit for requests that nobody
 // answers (network.frame-timeout, 30 s, looked at every 10 s).
 const hangLimit = 60 * time.Second
-
-// probe looks at the mount. A mount that answers a new call and holds an older
-// one for ever counts as hung too, and is made again.
-func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
-	return func(ctx context.Context) mount.Health {
-		h := p.Probe(ctx)
-		for _, w := range []*worker{&m.lease.child, &m.mirror.child, &m.clocks} {
-			if d := w.hangsFor(); h.State == mount.OK && d > hangLimit {
-				h.State, h.Text = mount.Hung, fmt.Sprintf("it answers new calls, and one of %s ago has not come back", d.Round(time.Second))
-			}
-		}
-		return h
-	}
-}
-
-// mountWorks tells whether the newest look at the mount was good. The keeper
-// looks every few seconds; before it runs, observations do.
-func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
-
-func (m *Manager) health() mount.Health {
-	h, at := m.keeper.Last()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.obs != nil && m.obs.Mount != nil && m.obs.At.After(at) {
-		return *m.obs.Mount
-	}
-	return h
-}
 
 // ProbePeer takes a machine into the pool on behalf of a node that joins: it
 // must be done by a member, and only while glusterd of n answers. It is no
@@ -338,15 +282,3 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 var errNotNow = errors.New("another node makes the changes of the pool")
-
-// mayChange is asked before each step.
-func (m *Manager) mayChange(ctx context.Context) error {
-	ok, _, why := m.leads()
-	if !ok {
-		return fmt.Errorf("%w: %s", errNotNow, why)
-	}
-	if m.cfg.Lead != nil {
-		return m.cfg.Lead(ctx)
-	}
-	return nil
-}

@@ -1,0 +1,267 @@
+package storage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func (w *walk) dir(rel string, depth int) error {
+	if depth > mirrorMaxDepth {
+		w.r.Skipped++
+		return nil
+	}
+	src, dst := filepath.Join(w.spec.Source, rel), filepath.Join(w.spec.Dest, rel)
+	fi, err := os.Lstat(src)
+	if err != nil {
+		return err
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("%s is not a directory", src)
+	}
+	if err := makeCopyDir(dst, fi); err != nil {
+		return err
+	}
+	entries, err := readDir(src)
+	if err != nil {
+		return err
+	}
+	if w.names == nil {
+		w.names = map[string][]string{}
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if w.r.Files++; w.r.Files > mirrorMaxEntries || w.r.Bytes > mirrorMaxBytes {
+			return fmt.Errorf("more than %d files or %d GiB: this is not copied", mirrorMaxEntries, mirrorMaxBytes>>30)
+		}
+		p := path.Join(rel, e.Name())
+		switch kind := e.Type(); {
+		case w.skip != nil && w.skip(p):
+			continue
+		case kind.IsDir():
+			err = w.dir(p, depth+1)
+		case kind&fs.ModeSymlink != 0:
+			err = w.link(p)
+		case kind.IsRegular():
+			err = w.file(p)
+		default:
+			w.r.Skipped++
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) {
+			continue // removed or replaced since the listing
+		}
+		if err != nil {
+			return err
+		}
+		names = append(names, e.Name())
+	}
+	w.names[rel] = names
+	return nil
+}
+
+// readDir lists a directory. GlusterFS sometimes says ESTALE for one that was
+// just replaced.
+func readDir(p string) (entries []fs.DirEntry, err error) {
+	for range 3 {
+		if entries, err = os.ReadDir(p); !errors.Is(err, unix.ESTALE) {
+			return entries, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return entries, err
+}
+
+func makeCopyDir(dst string, like fs.FileInfo) error {
+	have, err := os.Lstat(dst)
+	if err == nil && !have.IsDir() {
+		if err := os.Remove(dst); err != nil {
+			return err
+		}
+		err = fs.ErrNotExist
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dst, 0o700); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	return sameOwner(dst, like, have)
+}
+
+// sameOwner gives dst the owner and mode of like; have is what dst is, nil:
+// not known.
+func sameOwner(dst string, like, have fs.FileInfo) error {
+	uid, gid, ok := owner(like)
+	if !ok {
+		return nil
+	}
+	if have != nil {
+		if u, g, ok := owner(have); ok && u == uid && g == gid && have.Mode() == like.Mode() {
+			return nil
+		}
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Lchown(dst, uid, gid); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dst, like.Mode().Perm())
+}
+
+func (w *walk) link(rel string) error {
+	src, dst := filepath.Join(w.spec.Source, rel), filepath.Join(w.spec.Dest, rel)
+	to, err := os.Readlink(src)
+	if err != nil {
+		return err
+	}
+	// An absolute link into the volume would make the copy hang with it.
+	if in, ok := strings.CutPrefix(to, w.spec.Source+"/"); ok && slices.ContainsFunc(w.spec.Trees, func(t string) bool { return in == t || strings.HasPrefix(in, t+"/") }) {
+		to = filepath.Join(w.spec.Dest, in)
+	}
+	if have, err := os.Readlink(dst); err == nil && have == to {
+		return nil
+	}
+	tmp := filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst))
+	_ = os.Remove(tmp)
+	if err := os.Symlink(to, tmp); err != nil {
+		return err
+	}
+	w.r.Copied++
+	return replaceBy(tmp, dst)
+}
+
+// replaceBy renames tmp to dst, also where a directory was.
+func replaceBy(tmp, dst string) error {
+	err := os.Rename(tmp, dst)
+	if fi, lerr := os.Lstat(dst); err != nil && lerr == nil && fi.IsDir() {
+		if err = os.RemoveAll(dst); err == nil {
+			err = os.Rename(tmp, dst)
+		}
+	}
+	return err
+}
+
+func (w *walk) file(rel string) error {
+	src, dst := filepath.Join(w.spec.Source, rel), filepath.Join(w.spec.Dest, rel)
+	fi, err := os.Lstat(src) // first: an open is dear on a volume
+	if err != nil {
+		return err
+	}
+	k, known := w.known[rel]
+	have, herr := os.Lstat(dst)
+	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
+	if intact && fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime {
+		w.next[rel] = k
+		return sameOwner(dst, fi, have)
+	}
+	f, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if fi, err = f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return errors.Join(err, fs.ErrNotExist) // replaced by something else
+	}
+	tmp := filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst))
+	hash, n, err := w.fetch(f, tmp, fi)
+	if err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	after, err := f.Stat()
+	if err != nil || n != fi.Size() || after.Size() != fi.Size() || after.ModTime() != fi.ModTime() {
+		_ = os.Remove(tmp)
+		w.r.Changing++
+		if known && herr == nil { // the old one stays for now
+			w.next[rel] = k
+		}
+		return nil
+	}
+	k.Size, k.MTime, k.CTime = fi.Size(), fi.ModTime().UnixNano(), ctime(fi)
+	if intact && k.Hash == hash {
+		w.touched = true
+		_ = os.Remove(tmp)
+		w.next[rel] = k
+		return sameOwner(dst, fi, have)
+	}
+	k.Hash = hash
+	if err := replaceBy(tmp, dst); err != nil {
+		return err
+	}
+	if have, err = os.Lstat(dst); err != nil {
+		return err
+	}
+	k.Local = have.ModTime().UnixNano()
+	w.next[rel] = k
+	w.r.Copied++
+	w.r.Bytes += n
+	return nil
+}
+
+// fetch copies f to tmp with the mode, owner and time of like.
+func (w *walk) fetch(f *os.File, tmp string, like fs.FileInfo) (hash string, n int64, err error) {
+	_ = os.Remove(tmp)
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", 0, err
+	}
+	sum := sha256.New()
+	n, err = io.Copy(io.MultiWriter(out, sum), io.LimitReader(f, mirrorMaxBytes))
+	if err == nil {
+		err = sameOwner(tmp, like, nil)
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Chtimes(tmp, like.ModTime(), like.ModTime())
+	}
+	return hex.EncodeToString(sum.Sum(nil)), n, err
+}
+
+// sweep removes from the copy what the source does not have.
+func (w *walk) sweep(rel string) error {
+	entries, err := os.ReadDir(filepath.Join(w.spec.Dest, rel))
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, n := range w.names[rel] {
+		keep[n] = true
+	}
+	for _, e := range entries {
+		p := path.Join(rel, e.Name())
+		if !keep[e.Name()] {
+			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours {
+				continue
+			}
+			if err := os.RemoveAll(filepath.Join(w.spec.Dest, p)); err != nil {
+				return err
+			}
+			w.r.Removed++
+			continue
+		}
+		if _, listed := w.names[p]; listed && e.IsDir() {
+			if err := w.sweep(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
