@@ -1,0 +1,129 @@
+package tui
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// View implements tea.Model.
+func (c *Console) View() tea.View {
+	v := tea.NewView(c.screen())
+	v.AltScreen = true
+	return v
+}
+
+func (c *Console) screen() string {
+	heading := "Saltern"
+	if c.doc.Node != "" {
+		heading += "  " + clip(clean(c.doc.Node), 30)
+	}
+	message := c.message
+	if c.busy != "" {
+		message = c.busy
+	}
+	if c.ask != nil {
+		message = c.ask.text
+	}
+	return frame(c.size, heading, clip(clean(c.doc.Version), 36), c.body(), message, c.keys())
+}
+
+const menu = ` 1 status details   3 network            5 restart       7 log in
+ 2 logs             4 support bundle     6 shut down`
+
+const restartMenu = `
+ 1 restart salt-master          minions reconnect by themselves
+ 2 restart the load balancer    minions reconnect by themselves
+ 3 restart this machine`
+
+func (c *Console) body() string {
+	b := c.size.body()
+	switch c.view {
+	case restarts:
+		return restartMenu
+	case logs, network:
+		return scrolled(c.lines, &c.from, b.height)
+	case details:
+		return scrolled(c.statusLines(true), &c.from, b.height)
+	}
+	lines := c.statusLines(false)
+	room := b.height - 3
+	shown := lines
+	if len(lines) > room {
+		shown = append(append([]string{}, lines[:room-1]...), fmt.Sprintf("  ... %d more lines: press 1", len(lines)-room+1))
+	}
+	for len(shown) < room {
+		shown = append(shown, "")
+	}
+	return strings.Join(shown, "\n") + "\n\n" + menu
+}
+
+// statusLines is the status as text that fits the width: wrapped when whole,
+// else cut.
+func (c *Console) statusLines(whole bool) []string {
+	width := c.size.body().width
+	switch {
+	case !c.seen:
+		return []string{"", "Asking the supervisor ..."}
+	case errors.Is(c.err, api.ErrNotRunning):
+		return []string{"", bold.Render("UNKNOWN"), "", "The supervisor does not run. It is started by itself in a moment; if it is", "not, restart the machine (5)."}
+	case c.err != nil:
+		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrap(c.err.Error(), width)...)
+	}
+	var text strings.Builder
+	_ = status.WriteText(&text, c.doc) // a Builder takes everything
+	var lines []string
+	for i, l := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
+		flat := strings.TrimLeft(clean(l), " ")
+		indent := strings.Repeat(" ", len(clean(l))-len(flat))
+		switch {
+		case strings.HasPrefix(l, "exit "):
+		case i == 0:
+			lines = append(lines, bold.Render(clip(clean(l), width)))
+		case whole && len(indent)+len(flat) > width:
+			lines = append(lines, strings.Split(paragraph(indent, flat, width), "\n")...)
+		default:
+			lines = append(lines, clip(clean(l), width))
+		}
+	}
+	return lines
+}
+
+func networkLines(f setup.Facts) []string {
+	lines := []string{"Host name  " + clean(f.Hostname), ""}
+	for _, i := range f.Interfaces {
+		state := "no cable"
+		if i.Up {
+			state = "up"
+		}
+		if i.Default {
+			state += ", default route"
+		}
+		lines = append(lines, clip(fmt.Sprintf("%-10s %s  MTU %d  %s", clean(i.Name), clean(i.MAC), i.MTU, state), minWidth-2))
+		for _, a := range i.Addresses {
+			lines = append(lines, "           "+clean(a))
+		}
+	}
+	if len(f.Interfaces) == 0 {
+		lines = append(lines, "No interfaces are known.")
+	}
+	return lines
+}
+
+func (c *Console) keys() string {
+	switch c.view {
+	case logs:
+		return "1: salt-master   2: load balancer   arrows, PgUp, PgDn: scroll   Esc: back"
+	case restarts:
+		return "1, 2, 3: restart   Esc: back"
+	case overview:
+		return "1 to 7: choose"
+	}
+	return "arrows, PgUp, PgDn: scroll   Esc: back"
+}

@@ -1,0 +1,63 @@
+package tui
+
+import tea "charm.land/bubbletea/v2"
+
+// View implements tea.Model.
+func (w *Wizard) View() tea.View {
+	v := tea.NewView(w.screen())
+	v.AltScreen = true
+	return v
+}
+
+func (w *Wizard) screen() string {
+	heading := "Saltern set-up"
+	if v := clean(w.facts.Version); v != "" {
+		heading += "  " + clip(v, 30)
+	}
+	message := w.message
+	if w.busy != "" {
+		message = w.busy
+	}
+	switch {
+	case w.ask != nil:
+		message = w.ask.text
+	case w.lost != nil:
+		message = "The supervisor does not answer; it is asked again and again."
+	}
+	if w.at < 0 {
+		return frame(w.size, heading, "", "\nAsking the supervisor ...", message, "Ctrl-C: leave")
+	}
+	p := w.pages[w.at]
+	if w.following() {
+		return frame(w.size, heading, "Following "+clean(w.claim.Owner), w.followed(), message, "t: take over   Ctrl-C: leave")
+	}
+	return frame(w.size, heading, w.where(p), p.view(w), message, p.keys(w))
+}
+
+// where words the page's place in the order.
+func (w *Wizard) where(p page) string {
+	n, all := 0, 0
+	for i, q := range w.pages[:len(w.pages)-1] {
+		if !q.applies(w) {
+			continue
+		}
+		all++
+		if i <= w.at {
+			n++
+		}
+	}
+	if w.at == len(w.pages)-1 {
+		return p.title()
+	}
+	return p.title() + pageOf(n, all)
+}
+
+// followed is what a terminal shows that does not lead.
+func (w *Wizard) followed() string {
+	head := "\n" + paragraph("", "The set-up is being done on "+w.claim.Owner+" since "+w.claim.Since.UTC().Format("15:04 UTC")+
+		". This terminal shows how it goes, and can take over.", w.size.body().width) + "\n\n"
+	if !w.started() {
+		return head + "Answers are being given there."
+	}
+	return head + w.steps()
+}
