@@ -86,6 +86,11 @@ func (w world) Look() setup.NodeLook {
 	return l
 }
 
+// Disk implements setup.World.
+func (w world) Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
+	return prepareDisk(ctx, cfg, dev, erase)
+}
+
 // Brick implements setup.World.
 func (w world) Brick(cfg *settings.Settings) (string, error) {
 	if err := os.MkdirAll(cfg.Storage.Bricks, 0o755); err != nil {

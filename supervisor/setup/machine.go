@@ -29,6 +29,8 @@ type World interface {
 	Configure(text []byte, form bool) error
 	// Look tells how the node does.
 	Look() NodeLook
+	// Disk makes a data disk ready to hold that copy; it may be done twice.
+	Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error
 	// Brick names a directory for this node's copy of the shared volume.
 	Brick(*settings.Settings) (string, error)
 }

@@ -63,6 +63,8 @@ func (w *machine) Configure(text []byte, form bool) error {
 
 func (w *machine) Brick(*settings.Settings) (string, error) { return w.path("brick"), nil }
 
+func (w *machine) Disk(context.Context, *settings.Settings, string, bool) error { return nil }
+
 func (w *machine) Look() NodeLook {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -36,6 +36,7 @@ type step struct {
 const (
 	stepPreflight = "preflight"
 	stepAdmin     = "admin"
+	stepDisk      = "disk"
 	stepKey       = "key"
 	stepTable     = "table"
 	stepAdmit     = "admit"
@@ -51,12 +52,18 @@ func plan(a Answers) []step {
 	add := func(id, name string, phase status.Setup, part bool, do func(*Machine, context.Context, Answers) error) {
 		out = append(out, step{id, name, phase, part, do})
 	}
+	disk := func(phase status.Setup) {
+		if a.DataDisk != "" {
+			add(stepDisk, "prepare the data disk", phase, false, (*Machine).doDisk)
+		}
+	}
 	admin := len(a.Admin.SSHKeys) > 0 || a.Admin.Password != ""
 	if a.Mode == Join {
 		add(stepPreflight, "check this machine and the cluster", status.SetupPreflight, false, (*Machine).doPreflight)
 		if admin {
 			add(stepAdmin, "set up the administrator's account", status.SetupJoining, false, (*Machine).doAdmin)
 		}
+		disk(status.SetupJoining)
 		add(stepAdmit, "be admitted by the cluster", status.SetupJoining, true, (*Machine).doAdmit)
 		add(stepConfig, "write the configuration", status.SetupJoining, true, (*Machine).doConfig)
 		add(stepStorage, "get the shared storage", status.SetupJoining, true, (*Machine).doStorage)
@@ -68,6 +75,7 @@ func plan(a Answers) []step {
 	if admin {
 		add(stepAdmin, "set up the administrator's account", status.SetupForming, false, (*Machine).doAdmin)
 	}
+	disk(status.SetupForming)
 	add(stepKey, "make the cluster's key and secret", status.SetupForming, false, (*Machine).doKey)
 	add(stepTable, "write the table of nodes", status.SetupForming, true, (*Machine).doTable)
 	add(stepConfig, "write the configuration", status.SetupForming, true, (*Machine).doConfig)
@@ -125,6 +133,18 @@ func (m *Machine) doAdmin(ctx context.Context, a Answers) error {
 		return nil
 	}
 	return m.cfg.Accounts(ctx, a.Admin)
+}
+
+func (m *Machine) doDisk(ctx context.Context, a Answers) error {
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return err
+	}
+	m.say("a file system is made on %s", a.DataDisk)
+	if err := m.cfg.World.Disk(ctx, s, a.DataDisk, a.EraseDisk); err != nil {
+		return hint(err, "look at the disk: lsblk -f; choose another, or allow this one to be erased (erase_data_disk)")
+	}
+	return nil
 }
 
 func (m *Machine) doKey(_ context.Context, a Answers) error {

@@ -1,0 +1,80 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/disk"
+	"saltern/supervisor/settings"
+)
+
+// bricksLabel is that of the file system for this node's copy of the volume.
+const bricksLabel = "sca-bricks"
+
+var byLabel = filepath.Join("/dev/disk/by-label", bricksLabel)
+
+// prepareDisk makes a file system on a data disk and mounts it where the copy
+// of the volume goes. A disk that was prepared before, by its label, is left
+// as it is; one that is not empty is refused unless erase is set.
+func prepareDisk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
+	if to, err := filepath.EvalSymlinks(byLabel); err != nil || to != dev {
+		all, err := (disk.Finder{}).Find()
+		if err != nil {
+			return err
+		}
+		var found *disk.Disk
+		for i := range all {
+			if all[i].Path == dev {
+				found = &all[i]
+			}
+		}
+		if found == nil {
+			return fmt.Errorf("there is no disk %s", dev)
+		}
+		if err := (disk.Finder{}).Format(ctx, &cli.Exec{}, *found, bricksLabel, erase); err != nil {
+			return err
+		}
+	}
+	return mountBricks(cfg, dev)
+}
+
+// mountBricks mounts the data disk unless something is mounted there.
+func mountBricks(cfg *settings.Settings, dev string) error {
+	if err := os.MkdirAll(cfg.Storage.Bricks, 0o755); err != nil {
+		return err
+	}
+	var at, above unix.Stat_t
+	if err := errors.Join(unix.Stat(cfg.Storage.Bricks, &at), unix.Stat(filepath.Dir(cfg.Storage.Bricks), &above)); err != nil {
+		return err
+	}
+	if at.Dev != above.Dev {
+		return nil
+	}
+	if err := unix.Mount(dev, cfg.Storage.Bricks, "xfs", unix.MS_NOATIME|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", dev, cfg.Storage.Bricks, err)
+	}
+	return nil
+}
+
+// mountDataDisk mounts the data disk that the set-up has prepared, at each
+// start of the node; a machine without one has nothing to mount.
+func mountDataDisk(cfg *settings.Settings) error {
+	if !cfg.OnVolume() {
+		return nil
+	}
+	dev, err := filepath.EvalSymlinks(byLabel)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return mountBricks(cfg, dev)
+}
