@@ -52,6 +52,7 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 			{State: status.SetupFailed, Failure: &setup.Failure{Tried: evil, Cause: evil, Check: []string{evil, evil}}},
 			{State: status.SetupReady, Done: &setup.Done{Addresses: []string{evil}, MinionConf: evil + "\n" + evil, JoinString: evil, BackUp: []string{evil}}},
 		} {
+			p.m.(*Wizard).began = true // the last page too
 			s.set(func(s *scripted) { s.progress = progress })
 			p.wait(3 * time.Second)
 			look(string(progress.State))

@@ -46,6 +46,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			w.message = "Not started: " + clean(msg.err.Error())
 			return nil
 		}
+		w.began = true
 		w.draft.secret, w.draft.joinString, w.draft.password, w.draft.again = "", "", "", ""
 		return w.poll(false, false)
 	case tea.KeyPressMsg:

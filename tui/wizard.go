@@ -45,6 +45,7 @@ type Wizard struct {
 
 	progress setup.Progress
 	claim    setup.Claim
+	began    bool  // the set-up was started here: only then its secret is shown at the end
 	lost     error // the supervisor does not answer
 
 	busy    string // what is being waited for
@@ -206,6 +207,9 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	}
 	led := w.claim.Mine
 	w.progress, w.claim = p.progress, p.claim
+	if w.Ready() && !w.began {
+		return tea.Quit // nobody here waits for the last page
+	}
 	if p.facts != nil {
 		w.facts = *p.facts
 		w.draft = newDraft(w.facts)

@@ -262,6 +262,27 @@ func TestFollower(t *testing.T) {
 	})
 }
 
+// TestSecretStaysWhereItWasStarted: a terminal that only follows, or watched
+// an unattended set-up, ends when the node is ready and never shows its secret.
+func TestSecretStaysWhereItWasStarted(t *testing.T) {
+	for _, mine := range []bool{true, false} {
+		s := newScripted()
+		s.claim.Mine = mine
+		inBubble(t, s, func(p *pump) {
+			s.set(func(s *scripted) { s.progress = setup.Progress{State: status.SetupJoining} })
+			p.wait(3 * time.Second)
+			p.has("State: joining")
+			s.set(func(s *scripted) {
+				s.progress = setup.Progress{State: status.SetupReady, Done: &setup.Done{JoinString: join}}
+			})
+			p.wait(3 * time.Second)
+			if !p.quit || strings.Contains(p.screen(), "not-shown") {
+				t.Errorf("leading %v: ended %v:\n%s", mine, p.quit, p.screen())
+			}
+		})
+	}
+}
+
 // TestLeaving: Ctrl-C asks, and nothing was started.
 func TestLeaving(t *testing.T) {
 	s := newScripted()

@@ -27,7 +27,8 @@ func setupCommand(f *flags) *cobra.Command {
 		Long: `setup asks what this machine shall be, checks the answers, and shows how the
 set-up goes. Nothing is changed before the review page; leaving earlier leaves
 the machine as it was. It may run on several terminals at once: the first leads,
-the others follow and can take over.
+the others follow and can take over. The last page, with the join string, is shown
+where the set-up was started; elsewhere setup ends when the node is set up.
 
 It ends with code 0 when the node is set up, 4 when it was left earlier.
 
@@ -44,6 +45,7 @@ docs/first-boot.md.`,
 			if !w.Ready() {
 				return exitError(status.ExitUnconfigured)
 			}
+			fmt.Fprintln(cmd.OutOrStdout(), "This node is set up; see applianced status")
 			return nil
 		},
 	}

@@ -118,7 +118,9 @@ func TestWizard(t *testing.T) {
 	useShared(t, x, shared)
 	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end")
 	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.")
-	second.WaitFor(t, step, "State: ready")
+	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca1.") {
+		t.Errorf("the terminal that followed ended with %d and shows:\n%s", code, second.Screen())
+	}
 	join := joinString(t, x)
 	x.Type(t, "\r")
 	if code := x.WaitEnd(t, step); code != 0 {
