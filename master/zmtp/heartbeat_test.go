@@ -293,8 +293,8 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
-// With a TTL each publish is followed by a PING within two seconds: libzmq
-// forgets the TTL of the PING before at every message.
+// With a TTL each publish is followed by a PING at once: libzmq forgets the
+// TTL of the PING before at every message, and the host may vanish now.
 func TestPingAfterPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -306,7 +306,7 @@ func TestPingAfterPublish(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		end := time.After(hour / 2)
+		end := time.After(time.Second)
 		for len(got) < 3 {
 			select {
 			case f := <-frames:

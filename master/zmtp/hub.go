@@ -47,7 +47,6 @@ type hub struct {
 	pools  *pools
 	memory budget
 	count  counters
-	spoke  atomic.Bool // to all, since the last PINGs
 	noise  throttle
 	ln     net.Listener
 	// serve is called after the handshake, in the connection's goroutine. It
@@ -300,17 +299,12 @@ func (h *hub) report(m *member, err error) {
 	}
 }
 
-// pingAgain is the time after a message in which peers get another PING, when
-// it has a TTL: libzmq forgets the TTL of the last PING at every message.
-const pingAgain = time.Second
-
 // heartbeat visits every connection once per interval.
 func (h *hub) heartbeat() {
 	t := time.NewTicker(h.cfg.Heartbeat.Interval / slots)
 	defer t.Stop()
 	ping := pingFrame(h.cfg.Heartbeat.TTL)
 	var batch []*member
-	var again time.Time
 	for i := 0; ; i = (i + 1) % slots {
 		select {
 		case <-h.closing:
@@ -318,10 +312,6 @@ func (h *hub) heartbeat() {
 		case <-t.C:
 		}
 		now := time.Now()
-		if h.cfg.Heartbeat.TTL > 0 && now.Sub(again) >= pingAgain && h.spoke.Swap(false) {
-			again = now
-			h.each(func(m *member) { m.beat(now, h.cfg.Heartbeat.Timeout, ping) })
-		}
 		batch = h.slots[i].copy(batch[:0])
 		for _, m := range batch {
 			if m.ready.Load() {

@@ -67,8 +67,12 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	p.hub = newHub(ctx, ln, "PUB", cfg.Listen, 4096,
 		outLimits{items: cfg.MaxQueue, bytes: cfg.MaxQueueBytes, stall: cfg.WriteStall})
 	p.hub.serve = p.serve
+	var ping []byte
+	if ttl := cfg.Heartbeat.TTL; ttl > 0 {
+		ping = pingFrame(ttl)
+	}
 	for range cfg.Shards {
-		s := &shard{count: &p.hub.count, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
+		s := &shard{count: &p.hub.count, ping: ping, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
 		p.shards = append(p.shards, s)
 		p.hub.loops.Go(s.run)
 	}
@@ -167,7 +171,6 @@ func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 		m.topic = append([]byte(nil), frames[0][:min(len(frames[0]), maxTopic)]...)
 	}
 	p.hub.count.published.Add(1)
-	p.hub.spoke.Store(true)
 	return p.hand(ctx, m, p.shards)
 }
 

@@ -23,7 +23,10 @@ type subscriber struct {
 
 // shard writes to its part of the subscribers.
 type shard struct {
-	count   *counters
+	count *counters
+	// ping follows every message when it has a TTL: libzmq forgets the TTL of
+	// the PING before at each message.
+	ping    []byte
 	queue   chan *publication
 	drained chan struct{} // closed when run is over
 
@@ -113,7 +116,9 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
 		if sub.m.peer.ID == id {
-			return sub.m.out.send(packet{b: b}) == nil
+			ok := sub.m.out.send(packet{b: b}) == nil
+			s.remind(sub)
+			return ok
 		}
 	}
 	return false
@@ -135,10 +140,18 @@ func wires(ms []*publication) []byte {
 	return b
 }
 
+// remind sends a PING to a subscriber that understands it.
+func (s *shard) remind(sub *subscriber) {
+	if s.ping != nil && sub.m.minor > 0 {
+		_ = sub.m.out.send(packet{b: s.ping, control: true})
+	}
+}
+
 // send gives messages to one subscriber; whole is their joined bytes, nil when
 // nobody else gets exactly these.
 func (s *shard) send(sub *subscriber, ms []*publication, whole []byte) {
 	sent, size, err := sub.m.out.publish(ms, whole)
+	s.remind(sub)
 	s.count.sent.Add(uint64(sent))
 	s.count.bytes.Add(uint64(size))
 	if errors.Is(err, errDropped) {
