@@ -50,6 +50,7 @@ func state(p *Proxy, backend, fe string) State {
 // moved at once, and balanced again when the master is back, without a cut
 // inside a frame.
 func TestMasterDiesAndReturns(t *testing.T) {
+	t.Parallel()
 	a, b, c := newSalt(t), newSalt(t), newSalt(t)
 	p, addr := start(t, clusterConfig(a, b, c))
 	upPorts(t, p, 6)
@@ -109,6 +110,7 @@ func TestMasterDiesAndReturns(t *testing.T) {
 // TestStalledMaster: it accepts and says nothing. Its silent sessions are
 // moved, new ones go elsewhere.
 func TestStalledMaster(t *testing.T) {
+	t.Parallel()
 	a, b := newSalt(t), newSalt(t)
 	cfg := clusterConfig(a, b)
 	cfg.Rebalance.Off = true
@@ -136,6 +138,7 @@ func TestStalledMaster(t *testing.T) {
 // TestLateChecksKeepLiveSessions: checks time out, but publishes arrive: weak
 // evidence must not cut what works.
 func TestLateChecksKeepLiveSessions(t *testing.T) {
+	t.Parallel()
 	a, b := newSalt(t), newSalt(t)
 	cfg := clusterConfig(a, b)
 	cfg.Rebalance.Off = true
@@ -186,6 +189,7 @@ func TestJoiningMaster(t *testing.T) {
 
 // TestDrain moves everybody and loses no request.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	a, b := newSalt(t), newSalt(t)
 	p, addr := start(t, clusterConfig(a, b))
 	upPorts(t, p, 4)
@@ -239,6 +243,7 @@ func TestDrain(t *testing.T) {
 // TestFlap: a backend that dies and returns all the time costs no session on
 // the others and leaves nothing behind.
 func TestFlap(t *testing.T) {
+	t.Parallel()
 	steady, flappy := newFake(t, "127.0.0.1:0", echo), newFake(t, "127.0.0.1:0", echo)
 	cfg := testConfig(Request, steady, flappy)
 	p, addr := start(t, cfg)
@@ -293,6 +298,7 @@ func TestNoneUp(t *testing.T) {
 // TestBigFramesThroughSplice: frames large enough for splice keep the tracker
 // right, so that a later drain still finds the boundaries.
 func TestBigFramesThroughSplice(t *testing.T) {
+	t.Parallel()
 	a := newSalt(t)
 	p, addr := start(t, clusterConfig(a))
 	upPorts(t, p, 2)

@@ -152,6 +152,7 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 // place of the first without a refused connection or a lost request; what was
 // set there stays set, metrics included; the first ends by itself.
 func TestServeTakesOver(t *testing.T) {
+	t.Parallel()
 	a, b := newSalt(t), newSalt(t)
 	dir := t.TempDir()
 	cfg := Config{Backends: []Backend{a.backend("a"), b.backend("b")},

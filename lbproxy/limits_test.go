@@ -11,6 +11,7 @@ import (
 )
 
 func TestIdleLimits(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	t.Run("request frontend", func(t *testing.T) {
 		cfg := testConfig(Request, b)
@@ -146,6 +147,7 @@ func TestAttack34Spoof(t *testing.T) {
 }
 
 func TestSourceLimits(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	refused := func(t *testing.T, cfg Config, n int, why string) {
 		p, addr := start(t, cfg)
@@ -189,6 +191,7 @@ func TestSourceLimits(t *testing.T) {
 
 // TestSocketOptions: what is set on the listener holds for accepted sockets.
 func TestSocketOptions(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	p, addr := start(t, testConfig(Publish, b))
 	ask(t, dial(t, addr), "x")

@@ -183,6 +183,10 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	return n
 }
 
+// patientFor is how long a hand-over waits for request sessions to be quiet for
+// Rebalance.Quiet; after that any pause will do.
+const patientFor = 30 * time.Second
+
 // windDown ends the sessions after the listeners have closed: requests may
 // finish, publish sessions are spread over the time there is. A hand-over has
 // all the time it wants; a stopped context has Config.Stop.
@@ -191,6 +195,7 @@ func (p *Proxy) windDown(ctx context.Context) {
 	t := time.NewTicker(step)
 	defer t.Stop()
 	var deadline int64
+	began := p.clock()
 	quiet := int64(p.cfg.Rebalance.Quiet)
 	done := ctx.Done()
 	for {
@@ -218,8 +223,14 @@ func (p *Proxy) windDown(ctx context.Context) {
 			pace = float64(left) / remain
 			requests = -1
 		}
+		// A request may be on its way to a session that is just being cut. While
+		// there is time, those are chosen that have been quiet for longer.
+		need := quiet
+		if deadline != 0 || p.clock()-began > int64(patientFor) {
+			need = min(quiet, int64(step))
+		}
 		_, err := p.cutWhere(endStop, requests, func(s *session, now int64) bool {
-			return s.fe.mode == Request && s.still(now, min(quiet, int64(step))) && !s.unread()
+			return s.fe.mode == Request && s.still(now, need) && !s.unread()
 		})
 		if err != nil {
 			return

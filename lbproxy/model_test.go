@@ -107,6 +107,7 @@ func (k *model) splice(in, out, n int) (int, unix.Errno) {
 // TestPumpModel: whatever the kernel says at whatever moment, what was read is
 // written, all of it, in order, and nothing is left held.
 func TestPumpModel(t *testing.T) {
+	t.Parallel()
 	rounds := uint64(100)
 	if testing.Short() {
 		rounds = 20

@@ -227,6 +227,7 @@ func TestEchoBothFamilies(t *testing.T) {
 // TestBulkIntact sends more than any buffer holds both ways at once and
 // compares digests; the sizes go through copy, pending and splice.
 func TestBulkIntact(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 4 << 10, 300 << 10, 24 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			b := newFake(t, "127.0.0.1:0", echo)

@@ -164,6 +164,7 @@ func reset(c net.Conn) {
 }
 
 func TestResets(t *testing.T) {
+	t.Parallel()
 	t.Run("client resets while open", func(t *testing.T) {
 		gone := make(chan error, 1)
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
@@ -317,6 +318,7 @@ func newHole(t testing.TB) int {
 // TestHedge: one of two backends has vanished; nobody waits much longer than
 // the hedge time.
 func TestHedge(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	cfg := testConfig(Request, b)
 	cfg.Backends = append(cfg.Backends, Backend{Name: "hole", Address: "127.0.0.1", RequestPort: newHole(t)})
@@ -343,6 +345,7 @@ func TestHedge(t *testing.T) {
 }
 
 func TestConnectTimeout(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig(Request)
 	cfg.Backends = []Backend{{Name: "hole", Address: "127.0.0.1", RequestPort: newHole(t)}}
 	cfg.Connect.Timeout = 200 * time.Millisecond
@@ -363,6 +366,7 @@ func TestConnectTimeout(t *testing.T) {
 // TestSlowReader (row 24): a client that does not read stops its backend and
 // nobody else; what is held for it is bounded; it is cut after the stall limit.
 func TestAttack24SlowReader(t *testing.T) {
+	t.Parallel()
 	sent := make(chan int, 1)
 	b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 		buf := make([]byte, 1)
@@ -417,6 +421,7 @@ func TestAttack24SlowReader(t *testing.T) {
 // TestManySlowReaders: the bytes held for all of them stay within the limit,
 // and none of theirs is lost.
 func TestAttack24PendingBound(t *testing.T) {
+	t.Parallel()
 	const size = 4 << 20
 	b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 		buf := make([]byte, 1)

@@ -90,6 +90,7 @@ func settles(t *testing.T, p *Proxy) {
 // TestSyscallAccept: what accept(2) says of one connection is no fault of the
 // listener, and short of memory or descriptors it goes on too.
 func TestSyscallAccept(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	for _, e := range []unix.Errno{unix.EINTR, unix.EAGAIN, unix.ECONNABORTED, unix.EPROTO, unix.EPERM, unix.ENETDOWN,
 		unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EINVAL} {
@@ -113,6 +114,7 @@ func TestSyscallAccept(t *testing.T) {
 // TestSyscallConnect: a dial that fails at once goes on with the next backend;
 // only what the network says counts against the first.
 func TestSyscallConnect(t *testing.T) {
+	t.Parallel()
 	a, b := newFake(t, "127.0.0.1:0", echo), newFake(t, "127.0.0.1:0", echo)
 	for e, marks := range map[unix.Errno]uint64{unix.EINTR: 0, unix.EADDRNOTAVAIL: 0, unix.EAGAIN: 0, unix.ENOBUFS: 0, unix.EPERM: 0,
 		unix.ECONNREFUSED: 1, unix.ENETUNREACH: 1, unix.EHOSTUNREACH: 1, unix.ETIMEDOUT: 1, unix.ECONNRESET: 1} {
@@ -151,6 +153,7 @@ func TestSyscallConnect(t *testing.T) {
 // TestSyscallRecvSend: a failing read or write ends the session, all of it, and
 // nobody else's.
 func TestSyscallRecvSend(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	for _, e := range []unix.Errno{unix.ECONNRESET, unix.ETIMEDOUT, unix.EPIPE, unix.ENOBUFS, unix.EHOSTUNREACH} {
 		for _, k := range []*faulty{{recvE: once(e)}, {sendE: once(e)}} {
@@ -173,6 +176,7 @@ func TestSyscallRecvSend(t *testing.T) {
 // TestSyscallSplice: where splice does not work bytes are copied, and none is
 // lost; a real failure ends the session.
 func TestSyscallSplice(t *testing.T) {
+	t.Parallel()
 	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
 	b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 		// Not ZMTP: bytes need not be looked at, so much is spliced.
@@ -209,6 +213,7 @@ func TestSyscallSplice(t *testing.T) {
 // TestSyscallWait: an interrupted wait is repeated; one that cannot work ends
 // Run with an error instead of a loop that does nothing.
 func TestSyscallWait(t *testing.T) {
+	t.Parallel()
 	b := newFake(t, "127.0.0.1:0", echo)
 	_, addr := start(t, testConfig(Request, b), func(p *Proxy) {
 		p.kernel = &faulty{kernel: linux{}, waitE: func(n int64) unix.Errno {
