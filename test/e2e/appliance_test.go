@@ -49,7 +49,7 @@ func TestAppliance(t *testing.T) {
 		nodes[i].StartMinion(t, ids[i], v)
 	}
 	for _, n := range nodes {
-		n.Ping(t, 90*time.Second, ids...)
+		n.Ping(t, 150*time.Second, ids...)
 	}
 
 	all := t // what is started lasts until all of it has ended
@@ -57,7 +57,7 @@ func TestAppliance(t *testing.T) {
 		nodes[2].Kill()
 		nodes[2].Launch(all)
 		nodes[2].WaitReady(t, 3)
-		nodes[2].Ping(t, 90*time.Second, ids...)
+		nodes[2].Ping(t, 150*time.Second, ids...)
 	})
 	var n4 *lab.Appliance
 	t.Run("join string", func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestAppliance(t *testing.T) {
 		n4 = lab.NewAppliance(all, net, 4, "", map[string]any{"join": line})
 		n4.Launch(all)
 		n4.WaitReady(t, 4)
-		n4.Ping(t, 90*time.Second, ids...)
+		n4.Ping(t, 150*time.Second, ids...)
 	})
 	t.Run("secrets", func(t *testing.T) { noSecrets(t, nodes) })
 	t.Run("turned away", func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestAppliance(t *testing.T) {
 		late := lab.NewAppliance(t, net, 21, "", map[string]any{"join": strings.TrimSpace(before)})
 		late.Launch(t)
 		turnedAway(t, late, "the secret is not that of the cluster")
-		nodes[0].Ping(t, 90*time.Second, ids[0], ids[1])
+		nodes[0].Ping(t, 150*time.Second, ids[0], ids[1])
 	})
 }
 

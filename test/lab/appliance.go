@@ -35,7 +35,7 @@ func NewAppliance(t testing.TB, net *Network, number int, shared string, answers
 	a := &Appliance{Name: fmt.Sprintf("n%d", number), Addr: net.Host(t, number), Dir: Dir(t), net: net}
 	all := map[string]any{"cluster_id": "lab", "node": a.Name, "address": a.Addr, "front": []string{a.Addr},
 		"settings": map[string]any{"allow_insecure": []string{"auto_accept"}, "limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
-			"master": map[string]any{"options": map[string]any{"auto_accept": true, "saltern_renderer_python": filepath.Join(Venv(t, Newest), "python3")}}}}
+			"master": map[string]any{"options": map[string]any{"auto_accept": true, "gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(Venv(t, Newest), "python3")}}}}
 	if shared != "" {
 		all["storage"] = map[string]any{"kind": "directory", "path": shared}
 	}
@@ -139,7 +139,7 @@ func (a *Appliance) Tool(t testing.TB, name string, args ...string) Result {
 func (a *Appliance) Ping(t testing.TB, limit time.Duration, ids ...string) {
 	t.Helper()
 	Eventually(t, limit, "test.ping from "+a.Name, func() error {
-		r := a.Tool(t, "salt", "--out", "json", "--static", "-t", "5", "*", "test.ping")
+		r := a.Tool(t, "salt", "--out", "json", "--static", "-t", "30", "*", "test.ping")
 		var m map[string]any
 		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
 			return fmt.Errorf("salt: %w\n%s%s", err, r.Out, r.Err)
@@ -157,7 +157,7 @@ func (a *Appliance) Ping(t testing.TB, limit time.Duration, ids ...string) {
 func (a *Appliance) StartMinion(t testing.TB, id, version string) *Minion {
 	t.Helper()
 	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
-	m.prepare(t, map[string]any{"master": a.Addr, "master_port": FrontRequest, "master_alive_interval": 5})
+	m.prepare(t, map[string]any{"master": a.Addr, "master_port": FrontRequest, "master_alive_interval": 15})
 	m.Launch(t)
 	return m
 }
