@@ -69,6 +69,10 @@ e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten 
 e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds (by hand, half an hour)
 	$(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 1 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/
 
+.PHONY: bench-storage
+bench-storage: bench-swarm build ## three masters on the shared volume and on a local directory (as root; SWARM=, SWARM_SRC=, STORAGE_BENCH='--rounds 5')
+	python3 test/bench/storage.py --bin bin --swarm "$(SWARM)" $(STORAGE_BENCH)
+
 .PHONY: e2e-storage
 e2e-storage: build ## the shared volume on three pretend machines with real glusterds (as root)
 	$(GO) test -tags e2e -count=1 -timeout 10m -run '^TestVolume' ./test/storage/

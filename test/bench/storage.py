@@ -9,7 +9,7 @@ generator plays real minions and checks every reply.
 
     storage.py --bin bin --swarm SWARM [--rounds 5] [--minions 300] [--out FILE]
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile, time
+import argparse, json, os, signal, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAB = os.path.join(HERE, "../gluster/lab")
@@ -145,6 +145,7 @@ def main():
     opts.bin, opts.swarm = os.path.abspath(opts.bin), os.path.abspath(opts.swarm)
     work = tempfile.mkdtemp(prefix="sbn-", dir="/tmp")
     started = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended below
     lab("down")
     try:
         for i in (1, 2, 3):
