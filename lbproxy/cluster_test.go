@@ -180,6 +180,7 @@ func TestJoiningMaster(t *testing.T) {
 	b.answer.Store(&joining)
 	p, addr := start(t, clusterConfig(a, b))
 	eventually(t, "joining", func() bool { return state(p, "m1", "request") == Joining && state(p, "m0", "request") == Up })
+	upPorts(t, p, 3)
 	herd(t, addr, 10)
 	eventually(t, "all on the ready one", func() bool { return held(p, "front")[0] == 10 })
 	ready := pong
