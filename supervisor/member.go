@@ -6,22 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"saltern/supervisor/firewall"
-	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
-	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -153,163 +148,6 @@ func (m *member) listen(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// place looks for the cluster's key on the shared storage and, on the node that
-// formed the cluster, puts it there.
-func (m *member) place(ctx context.Context) {
-	m.mu.Lock()
-	have := m.key != nil
-	m.mu.Unlock()
-	if have {
-		m.shared.start(func() {
-			_ = m.keeper.Look(ctx)
-			m.isFounded()
-			m.takeSecret()
-		})
-		return
-	}
-	if m.n.volume != nil {
-		if st := m.n.volume.State(); !st.Ready {
-			m.setWaits(st.Waiting)
-			return
-		}
-	}
-	m.shared.start(func() {
-		key, err := m.lookForKey(ctx)
-		if err == nil && !m.isFounded() && !m.first() {
-			err = errors.New("the master of the first node to begin")
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if err != nil {
-			m.waits = err.Error()
-			return
-		}
-		m.key, m.waits = key, ""
-	})
-}
-
-// isFounded looks for the masters' record on the shared storage.
-func (m *member) isFounded() bool {
-	_, err := os.Stat(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.founded = m.founded || err == nil
-	return m.founded
-}
-
-// first tells whether this node's master is the one that makes the record: of
-// several that wait for each other nobody would.
-func (m *member) first() bool {
-	t := m.keeper.Table()
-	p := t.Present()
-	return len(p) > 0 && p[0].Certificate == m.id.Hash
-}
-
-func (m *member) setWaits(s string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.waits = s
-}
-
-// lookForKey runs in the worker of the shared storage.
-func (m *member) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
-	cfg := m.n.cfg
-	pki := cfg.SharedPKIDir()
-	path := filepath.Join(pki, "cluster.pem")
-	staged := filepath.Join(cfg.NodeDir(), setup.StagedKey)
-	t := m.keeper.Table()
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		own, serr := os.ReadFile(staged)
-		if serr != nil {
-			return nil, fmt.Errorf("the cluster's key %s (is the shared storage mounted?)", path)
-		}
-		if err := m.makeShared(); err != nil {
-			return nil, fmt.Errorf("the shared storage: %w", err)
-		}
-		if err := m.putKey(pki, own); err != nil {
-			return nil, fmt.Errorf("the shared storage: %w", err)
-		}
-		text, err = own, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the cluster's key: %w", err)
-	}
-	key, err := nodeapi.ParseClusterKey(text)
-	if err != nil {
-		return nil, err
-	}
-	if t.KeyHash != "" && key.Hash != t.KeyHash {
-		return nil, fmt.Errorf("%s to hold the key of this cluster: it is that of another one", path)
-	}
-	if _, err := os.Stat(staged); err == nil {
-		// The table goes to the shared storage before the staged key is given up.
-		if _, err := m.keeper.Change(ctx, func(*nodes.Table) error { return nil }); err != nil {
-			return nil, err
-		}
-		if err := os.Remove(staged); err != nil {
-			return nil, err
-		}
-	}
-	return key, nil
-}
-
-// makeShared makes what the shared storage needs before masters use it. Only
-// the node that forms the cluster does so.
-func (m *member) makeShared() error {
-	cfg := m.n.cfg
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-		own  bool
-	}{{cfg.StorageDir(), 0o755, false}, {cfg.SharedPKIDir(), 0o700, true}, {cfg.SharedNodesDir(), 0o700, false}} {
-		err := os.Mkdir(d.path, d.mode)
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-		if err == nil && d.own && m.n.master.Credential != nil {
-			if err := os.Chown(d.path, m.n.master.UID, m.n.master.GID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// putKey writes the cluster's key pair, the public half first: who finds the
-// private one finds both.
-func (m *member) putKey(pki string, text []byte) error {
-	key, err := nodeapi.ParseClusterKey(text)
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name string
-		text []byte
-	}{{"cluster.pub", []byte(key.Public)}, {"cluster.pem", text}} {
-		tmp := filepath.Join(pki, "."+f.name+".new")
-		if _, err := layout.WriteFile(tmp, f.text, 0o400); err != nil {
-			return err
-		}
-		if m.n.master.Credential != nil {
-			if err := os.Chown(tmp, m.n.master.UID, m.n.master.GID); err != nil {
-				return err
-			}
-		}
-		if err := os.Rename(tmp, filepath.Join(pki, f.name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ready tells whether the shared storage is there, and what is missing.
-func (m *member) ready() (bool, string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.key != nil, m.waits
 }
 
 // follow asks the other nodes how they do, and takes newer tables from them.
@@ -483,70 +321,6 @@ func (m *member) drain(ctx context.Context) {
 	}
 }
 
-// words gives the nodes' lines and findings for the status.
-func (m *member) words() (lines []status.Node, found []status.Finding) {
-	if _, gone := m.gone(); gone {
-		return nil, nil
-	}
-	t := m.keeper.Table()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.api != nil {
-		found = append(found, status.Finding{Code: status.NodeAPIDown, Subject: m.n.cfg.NodeAddress(), Cause: m.api.Error()})
-	}
-	for _, n := range t.Peers(m.n.cfg.Node) {
-		p := m.peers[n.Name]
-		l := status.Node{Name: n.Name, Role: "voter", State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
-		if m.n.cfg.OnVolume() && n.Storage == "client" {
-			l.Role = "client"
-		}
-		switch {
-		case p == nil || p.seen.IsZero() && p.err == nil:
-		case p.err != nil:
-			l.State = "unreachable"
-			if !p.seen.IsZero() {
-				seen := p.seen
-				l.LastSeen = &seen
-			}
-			found = append(found, status.Finding{Code: status.NodeUnreachable, Subject: n.Name, Cause: fmt.Sprintf("%s: %v", m.addressOf(n), p.err)})
-		default:
-			s := p.summary.Node
-			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
-			l.Clock = plain(s.Clock)
-			if s.State != "ready" && s.State != "starting" && n.State != nodes.Joining {
-				found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: cause(p.summary)})
-			}
-		}
-		if n.State != nodes.Member && l.State != "unreachable" {
-			l.State = string(n.State)
-		}
-		lines = append(lines, l)
-	}
-	slices.SortFunc(lines, func(a, b status.Node) int { return strings.Compare(a.Name, b.Name) })
-	return lines, found
-}
-
-// cause is what another node says is wrong with it.
-func cause(s nodeapi.Summary) string {
-	if len(s.Problems) == 0 {
-		return "it says that it is " + plain(s.Node.State)
-	}
-	p := s.Problems[0]
-	return clip(strings.Join(strings.Fields(string(p.Code)+" "+p.Title+": "+p.Cause), " "))
-}
-
-// plain bounds a word that another node says, and takes out of it what would
-// not be one word on one line.
-func plain(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return -1
-	}, s[:min(len(s), 200)])
-	return s[:min(len(s), 40)]
-}
-
 // worker runs one thing at a time that may hang.
 type worker struct {
 	mu   sync.Mutex
@@ -584,104 +358,6 @@ func (w *worker) wait(limit time.Duration) {
 	case <-done:
 	case <-time.After(limit):
 	}
-}
-
-// host is the member as the node API sees it.
-type host struct{ m *member }
-
-// Table implements nodeapi.Host.
-func (h host) Table() nodes.Table { return h.m.keeper.Table() }
-
-// Secret implements nodeapi.Host.
-func (h host) Secret() (string, error) { return setup.ReadSecret(h.m.n.cfg.NodeDir()) }
-
-// ClusterKey implements nodeapi.Host.
-func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	if h.m.key == nil {
-		return nil, fmt.Errorf("this node waits for %s", h.m.waits)
-	}
-	if self, ok := h.m.self(); !ok || self.State == nodes.Removed || h.m.removed != "" {
-		return nil, errors.New("this node does not belong to the cluster any more")
-	}
-	return h.m.key, nil
-}
-
-// Storage implements nodeapi.Host.
-func (h host) Storage() nodeapi.Storage {
-	return nodeapi.Storage{Kind: h.m.n.cfg.Storage.Kind, Path: h.m.n.cfg.Storage.Path}
-}
-
-// Summary implements nodeapi.Host.
-func (h host) Summary() nodeapi.Summary {
-	d := h.m.n.document()
-	s := nodeapi.Summary{Setup: d.Setup, Version: d.Version, Time: h.m.n.opt.Now(), Table: h.m.keeper.Table().Version, Problems: d.Problems[:min(len(d.Problems), 8)]}
-	for _, n := range d.Nodes {
-		if n.Name == h.m.n.cfg.Node {
-			s.Node = n
-		}
-	}
-	return s
-}
-
-// Offer implements nodeapi.Host.
-func (h host) Offer(t nodes.Table) error {
-	_, err := h.m.keeper.Offer(t)
-	return err
-}
-
-const changeTakes = 20 * time.Second
-
-// Admit implements nodeapi.Host.
-func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
-	if h.m.n.cfg.Storage.Kind == settings.LocalStorage {
-		return nodes.Table{}, fmt.Errorf("%w: this cluster keeps everything in a local directory of its first node", nodeapi.ErrStorage)
-	}
-	if ip, err := netip.ParseAddr(n.Address); err == nil && ip.IsLoopback() {
-		if own, err := netip.ParseAddr(h.m.n.cfg.Peering.Address); err == nil && !own.IsLoopback() {
-			return nodes.Table{}, fmt.Errorf("%w: %s is a loopback address", nodeapi.ErrName, n.Address)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, changeTakes)
-	defer cancel()
-	t, err := h.m.keeper.Change(ctx, func(t *nodes.Table) error {
-		err := nodes.Admit(t, n)
-		switch {
-		case errors.Is(err, nodes.ErrRemoved):
-			return fmt.Errorf("%w: %w", nodeapi.ErrRemoved, err)
-		case err != nil:
-			return fmt.Errorf("%w: %w", nodeapi.ErrName, err)
-		}
-		return nil
-	})
-	if err == nil {
-		h.m.spread(t)
-	}
-	return t, err
-}
-
-// SetState implements nodeapi.Host. A node that goes is taken out here.
-func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error) {
-	ctx, cancel := context.WithTimeout(ctx, changeTakes)
-	defer cancel()
-	if s == nodes.Removed {
-		err := h.m.drop(ctx, name)
-		return h.Table(), err
-	}
-	t, err := h.m.keeper.Change(ctx, func(t *nodes.Table) error { return t.Set(name, s) })
-	if err == nil {
-		h.m.spread(t)
-	}
-	return t, err
-}
-
-// SetSecret implements nodeapi.Host.
-func (h host) SetSecret(secret string) error {
-	if err := setup.WriteSecret(h.m.n.cfg.NodeDir(), secret); err != nil {
-		return err
-	}
-	return h.m.n.writeSecret()
 }
 
 // spread gives the other nodes a new table at once; who cannot be reached asks

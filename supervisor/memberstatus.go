@@ -1,0 +1,75 @@
+package supervisor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+// words gives the nodes' lines and findings for the status.
+func (m *member) words() (lines []status.Node, found []status.Finding) {
+	if _, gone := m.gone(); gone {
+		return nil, nil
+	}
+	t := m.keeper.Table()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.api != nil {
+		found = append(found, status.Finding{Code: status.NodeAPIDown, Subject: m.n.cfg.NodeAddress(), Cause: m.api.Error()})
+	}
+	for _, n := range t.Peers(m.n.cfg.Node) {
+		p := m.peers[n.Name]
+		l := status.Node{Name: n.Name, Role: "voter", State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
+		if m.n.cfg.OnVolume() && n.Storage == "client" {
+			l.Role = "client"
+		}
+		switch {
+		case p == nil || p.seen.IsZero() && p.err == nil:
+		case p.err != nil:
+			l.State = "unreachable"
+			if !p.seen.IsZero() {
+				seen := p.seen
+				l.LastSeen = &seen
+			}
+			found = append(found, status.Finding{Code: status.NodeUnreachable, Subject: n.Name, Cause: fmt.Sprintf("%s: %v", m.addressOf(n), p.err)})
+		default:
+			s := p.summary.Node
+			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
+			l.Clock = plain(s.Clock)
+			if s.State != "ready" && s.State != "starting" && n.State != nodes.Joining {
+				found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: cause(p.summary)})
+			}
+		}
+		if n.State != nodes.Member && l.State != "unreachable" {
+			l.State = string(n.State)
+		}
+		lines = append(lines, l)
+	}
+	slices.SortFunc(lines, func(a, b status.Node) int { return strings.Compare(a.Name, b.Name) })
+	return lines, found
+}
+
+// cause is what another node says is wrong with it.
+func cause(s nodeapi.Summary) string {
+	if len(s.Problems) == 0 {
+		return "it says that it is " + plain(s.Node.State)
+	}
+	p := s.Problems[0]
+	return clip(strings.Join(strings.Fields(string(p.Code)+" "+p.Title+": "+p.Cause), " "))
+}
+
+// plain bounds a word that another node says, and takes out of it what would
+// not be one word on one line.
+func plain(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, s[:min(len(s), 200)])
+	return s[:min(len(s), 40)]
+}
