@@ -55,11 +55,15 @@ fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=3s)
 
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
-	$(GO) test -tags e2e -count=1 -timeout 15m -parallel 3 ./test/e2e/...
+	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 3 ./test/e2e/...
 
 .PHONY: e2e-lb
 e2e-lb: build deps-salt ## failures of masters and of the load balancer, five rounds, holding the times of a quiet machine (by hand, as root)
 	SALTERN_STRICT=1 SALTERN_ROUNDS=5 $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestBalancer' -v ./test/e2e/
+
+.PHONY: e2e-cluster
+e2e-cluster: build deps-salt ## twenty losses of nodes of a cluster while jobs run, holding the times of a quiet machine (by hand, as root)
+	SALTERN_STRICT=1 SALTERN_KILLS=20 $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestClusterKills' -v ./test/e2e/
 
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, and power cuts at every step (by hand, as root, 10 minutes)
