@@ -17,6 +17,7 @@ import (
 	"saltern/lbproxy"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/service"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
 
@@ -78,7 +79,7 @@ func (n *node) lbSpec() service.Spec {
 // ports.
 func (n *node) prepareLB(runs bool) error {
 	if err := layout.Make(n.cfg, n.master, n.lb); err != nil {
-		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: flat(err)}}
+		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: settings.OneLine(err)}}
 	}
 	b := blockers(programFindings(n.lbProgram()))
 	if !runs {

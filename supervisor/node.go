@@ -182,7 +182,7 @@ func (n *node) block(name string, err error) error {
 
 func (n *node) prepareMaster() error {
 	if err := layout.Make(n.cfg, n.master, n.lb); err != nil {
-		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: flat(err)}}
+		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: settings.OneLine(err)}}
 	}
 	var b blockers
 	var allowed []*layout.UserFault
@@ -251,19 +251,6 @@ func portFindings(addresses ...string) []status.Finding {
 		}
 	}
 	return out
-}
-
-// flat words a list of errors in one line.
-func flat(err error) string {
-	var me *multierror.Error
-	if !errors.As(err, &me) {
-		return err.Error()
-	}
-	var words []string
-	for _, e := range me.Errors {
-		words = append(words, e.Error())
-	}
-	return strings.Join(words, "; ")
 }
 
 // reachable turns a wildcard listening address into one that can be dialled.

@@ -210,7 +210,7 @@ func (s *Supervisor) SetupNetwork(ctx context.Context, token, action string, n s
 	case "try":
 		v := setup.ValidateNetwork(n, setup.Look(ctx, s.opt.Hostname, s.opt.Version))
 		if err := setup.Faults(v); err != nil {
-			return setup.Trial{}, fmt.Errorf("%w: %s", api.ErrState, flat(err))
+			return setup.Trial{}, fmt.Errorf("%w: %s", api.ErrState, settings.OneLine(err))
 		}
 		return s.network.Try(ctx, n)
 	case "confirm":

@@ -38,6 +38,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/supervisor/httpserver"
 	"saltern/supervisor/service"
 	"saltern/supervisor/status"
 )
@@ -145,20 +146,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ConnContext:       withPeer,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if srv.Shutdown(short) != nil {
-			_ = srv.Close()
-		}
-	})
-	err := srv.Serve(ln)
-	if !stop() {
-		<-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
+	err := httpserver.Serve(ctx, srv, ln, 2*time.Second)
+	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("local API: %w", err)

@@ -185,7 +185,7 @@ func CheckUserConf(s *settings.Settings) []*UserFault {
 }
 
 func checkUserFile(s *settings.Settings, path string) []*UserFault {
-	b, err := readFile(path, maxUserFile)
+	b, err := ReadFile(path, maxUserFile, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

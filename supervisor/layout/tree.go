@@ -82,7 +82,7 @@ func mkdir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 // WriteFile replaces a file in one step (temporary file, sync, rename); an
 // equal file is left alone. It reports whether it wrote.
 func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
-	if old, err := readFile(path, int64(len(content))+1); err == nil && bytes.Equal(old, content) {
+	if old, err := ReadFile(path, int64(len(content))+1, 0); err == nil && bytes.Equal(old, content) {
 		return false, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -121,21 +121,33 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// readFile reads a regular file of at most limit bytes and never blocks on a
-// pipe or a device.
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// OpenRegular opens a regular file for reading and never blocks on a pipe or
+// a device that is in its place. flags are added to those of open(2):
+// syscall.O_NOFOLLOW where somebody else owns the folder.
+func OpenRegular(path string, flags int) (*os.File, os.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	return f, fi, nil
+}
+
+// ReadFile reads a regular file of at most limit bytes; a longer one is an
+// error. flags are those of [OpenRegular].
+func ReadFile(path string, limit int64, flags int) ([]byte, error) {
+	f, _, err := OpenRegular(path, flags)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(b)) > limit {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
@@ -179,7 +191,7 @@ func CheckKeys(pki string, reader Account) error {
 }
 
 func keyFault(path string, reader Account) string {
-	b, err := readFile(path, maxKeyFile)
+	b, err := ReadFile(path, maxKeyFile, 0)
 	if err != nil {
 		var pe *fs.PathError
 		if errors.As(err, &pe) {

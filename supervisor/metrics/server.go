@@ -3,7 +3,6 @@ package metrics
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/supervisor/httpserver"
 	"saltern/supervisor/status"
 )
 
@@ -94,20 +94,8 @@ func serve(ctx context.Context, ln net.Listener, s Source, log *slog.Logger) {
 	srv := &http.Server{Handler: Handler(s), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if srv.Shutdown(short) != nil {
-			_ = srv.Close()
-		}
-	})
-	err := srv.Serve(&bounded{Listener: ln, slots: make(chan struct{}, maxConns)})
-	if !stop() {
-		<-ended
-	}
-	if !errors.Is(err, http.ErrServerClosed) {
+	err := httpserver.Serve(ctx, srv, &bounded{Listener: ln, slots: make(chan struct{}, maxConns)}, time.Second)
+	if err != nil {
 		log.Error("metrics are served no more", "error", err)
 	}
 }

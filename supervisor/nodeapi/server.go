@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/supervisor/httpserver"
 	"saltern/supervisor/nodes"
 )
 
@@ -97,20 +98,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		TLSConfig: s.id.serverTLS(),
 		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if srv.Shutdown(short) != nil {
-			_ = srv.Close()
-		}
-	})
-	err := srv.Serve(tls.NewListener(ln, srv.TLSConfig))
-	if !stop() {
-		<-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
+	err := httpserver.Serve(ctx, srv, tls.NewListener(ln, srv.TLSConfig), 2*time.Second)
+	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("node API: %w", err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -231,17 +230,5 @@ func write(path string, t Table) error {
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, MaxTable+1))
-	if err == nil && len(b) > MaxTable {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, MaxTable)
-	}
-	return b, err
+	return layout.ReadFile(path, MaxTable, syscall.O_NOFOLLOW)
 }

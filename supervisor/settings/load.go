@@ -49,6 +49,19 @@ func Load(path, hostname string) (*Settings, error) {
 	return Parse(b, path, hostname)
 }
 
+// OneLine words an error in one line; of a list it gives all.
+func OneLine(err error) string {
+	var me *multierror.Error
+	if !errors.As(err, &me) {
+		return err.Error()
+	}
+	var words []string
+	for _, e := range me.Errors {
+		words = append(words, e.Error())
+	}
+	return strings.Join(words, "; ")
+}
+
 // Parse checks the text of a file; name is used in messages.
 func Parse(b []byte, name, hostname string) (*Settings, error) {
 	if len(b) > maxFile {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
 
@@ -114,7 +115,7 @@ func (m *Machine) Validate(ctx context.Context, a Answers) Validation {
 func (m *Machine) Preflight(ctx context.Context, a Answers) ([]Check, error) {
 	v := m.Validate(ctx, a)
 	if err := Faults(v.Faults); err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrState, flat(err))
+		return nil, fmt.Errorf("%w: %s", ErrState, settings.OneLine(err))
 	}
 	return m.preflight(ctx, v.Answers)
 }
@@ -126,7 +127,7 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	}
 	v := m.Validate(ctx, a)
 	if err := Faults(v.Faults); err != nil {
-		return fmt.Errorf("%w: %s", ErrState, flat(err))
+		return fmt.Errorf("%w: %s", ErrState, settings.OneLine(err))
 	}
 	s := m.snapshot()
 	switch {

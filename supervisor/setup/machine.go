@@ -8,11 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/hashicorp/go-multierror"
 
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -255,7 +252,7 @@ func (m *Machine) source(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.s.Phase == status.SetupNew { // kept in memory: they may be mended before the next boot
-		m.s.Failure = &Failure{Tried: "read the answers in " + from, Cause: flat(err), Check: []string{"mend them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
+		m.s.Failure = &Failure{Tried: "read the answers in " + from, Cause: settings.OneLine(err), Check: []string{"mend them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
 	}
 }
 
@@ -292,10 +289,10 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 			}
 			return false
 		case errors.As(err, &p) && (s.Auto || p.always):
-			m.say("waits: %s", flat(err))
+			m.say("waits: %s", settings.OneLine(err))
 			return true
 		}
-		m.fail(Failure{Tried: st.name, Cause: flat(err), Check: hints(err)})
+		m.fail(Failure{Tried: st.name, Cause: settings.OneLine(err), Check: hints(err)})
 		return false
 	}
 	if err := m.change(func(s *saved) { s.Phase = status.SetupReady; s.Answers = public(s.Answers) }); err != nil {
@@ -351,19 +348,6 @@ func hints(err error) []string {
 		return h.check
 	}
 	return []string{"journalctl -u applianced; then try again"}
-}
-
-// flat words an error in one line.
-func flat(err error) string {
-	var me *multierror.Error
-	if !errors.As(err, &me) {
-		return err.Error()
-	}
-	var words []string
-	for _, e := range me.Errors {
-		words = append(words, e.Error())
-	}
-	return strings.Join(words, "; ")
 }
 
 // preflight makes the checks again with what the machine has now.

@@ -6,28 +6,22 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"saltern/supervisor/layout"
 )
 
 // tail reads the end of a regular file from a line's beginning; it never
 // blocks on a pipe or a device, and follows no link.
 func tail(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, fi, err := layout.OpenRegular(path, syscall.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
 	cut := fi.Size() > limit
 	if cut {
 		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {

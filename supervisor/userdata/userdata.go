@@ -20,14 +20,13 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
 
+	"saltern/supervisor/layout"
 	"saltern/supervisor/setup"
 )
 
@@ -193,20 +192,9 @@ func mend(m string) string {
 
 // readFile reads a small regular file; a missing one is nothing.
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	b, err := layout.ReadFile(path, MaxText, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, MaxText+1))
-	if err == nil && len(b) > MaxText {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, MaxText)
 	}
 	return b, err
 }
