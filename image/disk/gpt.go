@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"bytes"
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/hex"
@@ -131,43 +130,4 @@ func gpt(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 	write(table, sectors-1-gptTable)
 	write(header(sectors-1, 1, sectors-1-gptTable), sectors-1)
 	return err
-}
-
-// readGPT reads the primary table back and checks it.
-func readGPT(r io.ReaderAt) ([]Partition, error) {
-	h := make([]byte, Sector)
-	if _, err := r.ReadAt(h, Sector); err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
-	}
-	get := binary.LittleEndian
-	sum := get.Uint32(h[16:])
-	check := bytes.Clone(h[:92])
-	clear(check[16:20])
-	if string(h[:8]) != "EFI PART" || sum != crc32.ChecksumIEEE(check) || get.Uint32(h[80:]) != gptEntries || get.Uint32(h[84:]) != gptEntrySize {
-		return nil, errors.New("disk: no partition table")
-	}
-	table := make([]byte, gptEntries*gptEntrySize)
-	if _, err := r.ReadAt(table, int64(get.Uint64(h[72:])*Sector)); err != nil {
-		return nil, fmt.Errorf("disk: %w", err)
-	}
-	if get.Uint32(h[88:]) != crc32.ChecksumIEEE(table) {
-		return nil, errors.New("disk: the partition table is damaged")
-	}
-	var parts []Partition
-	for i := range gptEntries {
-		e := table[i*gptEntrySize:][:gptEntrySize]
-		if GUID(e[:16]) == (GUID{}) {
-			continue
-		}
-		var name []uint16
-		for j := 56; j < gptEntrySize; j += 2 {
-			if c := get.Uint16(e[j:]); c != 0 {
-				name = append(name, c)
-			}
-		}
-		// The order on disk is its own inverse.
-		parts = append(parts, Partition{Name: string(utf16.Decode(name)), Type: GUID(e[:16]).wire(), ID: GUID(e[16:32]).wire(),
-			First: get.Uint64(e[32:]), Count: get.Uint64(e[40:]) - get.Uint64(e[32:]) + 1})
-	}
-	return parts, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -92,17 +91,6 @@ func (a *Appliance) Status(t testing.TB) (status.Document, error) {
 		return d, fmt.Errorf("status: %s", r.Err)
 	}
 	return d, nil
-}
-
-// Progress tells where its set-up stands.
-func (a *Appliance) Progress(t testing.TB) (setup.Progress, error) {
-	t.Helper()
-	r := a.Applianced(t, "setup", "progress", "--json")
-	var p setup.Progress
-	if err := json.Unmarshal([]byte(r.Out), &p); err != nil {
-		return p, fmt.Errorf("setup progress: %w: %s%s", err, r.Out, r.Err)
-	}
-	return p, nil
 }
 
 // WaitReady waits until the node is set up and sees so many nodes, all ready.

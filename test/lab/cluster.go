@@ -327,11 +327,7 @@ func (m *Member) SaltRun(t testing.TB, args ...string) Result {
 func (m *Member) JSON(t testing.TB, args ...string) (map[string]any, error) {
 	t.Helper()
 	r := m.Salt(t, append([]string{"--out", "json", "--static"}, args...)...)
-	var v map[string]any
-	if err := json.Unmarshal([]byte(r.Out), &v); err != nil {
-		return nil, fmt.Errorf("salt %s: %w\n%s%s", strings.Join(args, " "), err, r.Out, r.Err)
-	}
-	return v, nil
+	return r.returns(args)
 }
 
 // Lookup asks for the returns of a job: jobs.lookup_jid.

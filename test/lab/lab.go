@@ -17,6 +17,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -315,6 +316,15 @@ func (p *Proc) Left() []int {
 type Result struct {
 	Out, Err string
 	Code     int
+}
+
+// returns decodes what salt printed with --out json --static: minion → return.
+func (r Result) returns(args []string) (map[string]any, error) {
+	var m map[string]any
+	if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
+		return nil, fmt.Errorf("salt %s: %w\n%s%s", strings.Join(args, " "), err, r.Out, r.Err)
+	}
+	return m, nil
 }
 
 // Run runs a program to its end, at most limit (stretched).

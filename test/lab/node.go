@@ -189,11 +189,7 @@ func (n *Node) Keys(t testing.TB) map[string][]string {
 func (n *Node) JSON(t testing.TB, args ...string) (map[string]any, error) {
 	t.Helper()
 	r := n.Salt(t, append([]string{"--out", "json", "--static"}, args...)...)
-	var m map[string]any
-	if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
-		return nil, fmt.Errorf("salt %s: %w\n%s%s", strings.Join(args, " "), err, r.Out, r.Err)
-	}
-	return m, nil
+	return r.returns(args)
 }
 
 // Ping waits until every one of ids answers test.ping in one job.

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -113,11 +112,7 @@ func (s *Site) SaltRun(t testing.TB, args ...string) Result {
 func (s *Site) JSON(t testing.TB, args ...string) (map[string]any, error) {
 	t.Helper()
 	r := Run(t, 120*time.Second, Bin(t, "salt"), append([]string{"-c", filepath.Join(s.Dir, "etc"), "--out", "json", "--static"}, args...)...)
-	var m map[string]any
-	if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
-		return nil, fmt.Errorf("salt %s: %w\n%s%s", strings.Join(args, " "), err, r.Out, r.Err)
-	}
-	return m, nil
+	return r.returns(args)
 }
 
 // Ping waits until every one of ids answers test.ping in one job of this
