@@ -300,8 +300,26 @@ func (h clusterHandler) CutOff(_ string, s cluster.Subs)   { h.m.missed.peerCut(
 func (h clusterHandler) Back(_ string, s cluster.Subs)     { h.m.missed.peerBack(s) }
 func (h clusterHandler) Lost(peer string, heard time.Time) { h.m.missed.peerLost(peer, heard) }
 
-// KeyChanged looks at the key of a minion on the folder.
-func (h clusterHandler) KeyChanged(id string) { h.m.keys.Refresh(id) }
+// KeyChanged has the key of a minion looked at on the folder, if it is another
+// one than is known here.
+func (h clusterHandler) KeyChanged(id string, st clusterwire.KeyState, pub string) {
+	h.m.keys.Hint(id, keyState(st), pub)
+}
+
+// keyState is the state that an event of a peer speaks of.
+func keyState(st clusterwire.KeyState) keys.State {
+	switch st {
+	case clusterwire.KeyAccepted:
+		return keys.Accepted
+	case clusterwire.KeyPending:
+		return keys.Pending
+	case clusterwire.KeyRejected:
+		return keys.Rejected
+	case clusterwire.KeyDenied:
+		return keys.Denied
+	}
+	return keys.None
+}
 
 // Removed ends this master.
 func (h clusterHandler) Removed() {
@@ -309,9 +327,10 @@ func (h clusterHandler) Removed() {
 }
 
 // secretRunner tells of runners whose return is for the caller alone, since it
-// holds a secret. It is neither kept in the job cache nor sent to the peers.
+// holds a secret or is long and soon old. It is neither kept in the job cache
+// nor sent to the peers.
 func secretRunner(fun string) bool {
-	return fun == "runner.cluster.remove" || fun == "runner.cluster.secret"
+	return fun == "runner.cluster.remove" || fun == "runner.cluster.secret" || fun == "runner."+minionsRunner
 }
 
 // addClusterRunners adds what cluster.remove and the others do.
@@ -340,6 +359,19 @@ func (m *Master) addClusterRunners(t *runner.Table) {
 			return nil, err
 		}
 		return msgpack.NewMap("removed", id, "cluster_secret", m.cluster.Secret()), nil
+	})
+	t.Add("cluster.secret_next", func(ctx context.Context, _ *runner.Env, _ []any, _ *msgpack.Map) (any, error) {
+		return true, m.cluster.StageSecret(ctx)
+	})
+	t.Add("cluster.secret_commit", func(ctx context.Context, _ *runner.Env, args []any, named *msgpack.Map) (any, error) {
+		finger := named.Str("finger")
+		if len(args) == 1 {
+			finger, _ = args[0].(string)
+		}
+		if finger == "" {
+			return nil, &runner.ArgumentError{Reason: "secret_commit() missing 1 required positional argument: 'finger'"}
+		}
+		return true, m.cluster.CommitSecret(ctx, finger)
 	})
 	t.Add("cluster.secret", func(context.Context, *runner.Env, []any, *msgpack.Map) (any, error) { return m.cluster.Secret(), nil })
 }

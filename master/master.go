@@ -293,7 +293,7 @@ func (m *Master) openServices() error {
 		m.log.Warn("minimum_auth_version is below 3: minions may sign in by an old protocol (CVE-2025-62349)", "minimum_auth_version", version)
 	}
 	m.requests = request.New(request.Config{
-		Auth: m.signin, Saw: m.saw, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
+		Auth: noting{m.signin, m}, Saw: m.saw, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
 		Now: time.Now, Log: m.log,
 	})
 	m.keys.OnChange(m.onKeyChange)

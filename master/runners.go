@@ -43,6 +43,7 @@ type runners struct {
 func (m *Master) newRunners() *runners {
 	r := &runners{m: m, table: runner.New(), running: map[string]*msgpack.Map{}}
 	m.addClusterRunners(r.table)
+	r.table.Add(minionsRunner, m.listMinions)
 	r.env = &runner.Env{
 		Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: askMinions{m}, Cache: cacheBanks{m.cache}, Targets: targets{m}, Keys: keyList{m},
 		Presence: connectedFrom{m}, Files: fileRunner{m.files}, Pillar: m.pillarRunner(), Options: withoutSecrets(m.cfg.Raw),
@@ -87,7 +88,7 @@ func (m *Master) keepRun(ctx context.Context, jid string, data *msgpack.Map) {
 	}
 	if secretRunner(data.Str("fun")) {
 		data = data.Clone()
-		data.Set("return", "not kept: it holds a secret")
+		data.Set("return", "not kept: it is for the caller alone")
 	}
 	load := msgpack.NewMap("id", m.cfg.ID, "tgt", m.cfg.ID, "jid", jid, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
 	if _, err := m.jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {

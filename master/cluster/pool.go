@@ -349,4 +349,16 @@ func (p *Pool) Secret() string {
 	return p.cfg.Secret
 }
 
+// StageSecret makes the secret that is to follow; with the present one, masters
+// may join with it from now on. It changes nothing when there is one already.
+func (p *Pool) StageSecret(ctx context.Context) error {
+	return p.command(ctx, node.Command{Stage: true})
+}
+
+// CommitSecret has the next secret, named by its fingerprint, take the place of
+// the present one, which is refused from then on.
+func (p *Pool) CommitSecret(ctx context.Context, finger string) error {
+	return p.command(ctx, node.Command{Commit: finger})
+}
+
 func (p *Pool) masterKey() *rsa.PrivateKey { return p.cfg.Key }

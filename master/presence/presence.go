@@ -30,8 +30,9 @@ type Subscription struct {
 
 // Tracker remembers who asked from where. It is safe for concurrent use.
 type Tracker struct {
-	mu   sync.Mutex
-	seen map[string]sighting
+	mu    sync.Mutex
+	seen  map[string]sighting
+	asked map[string]sighting // sign-ins, of keys in any state
 }
 
 type sighting struct {
@@ -40,7 +41,7 @@ type sighting struct {
 }
 
 // New makes an empty Tracker.
-func New() *Tracker { return &Tracker{seen: map[string]sighting{}} }
+func New() *Tracker { return &Tracker{seen: map[string]sighting{}, asked: map[string]sighting{}} }
 
 // Saw notes a proven request of a minion. The number of minions that are
 // remembered is bounded by the number of accepted keys, see Forget.
@@ -55,6 +56,24 @@ func (t *Tracker) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.seen, id)
+	delete(t.asked, id)
+}
+
+// Asked notes a sign-in under a name whose key is known, whether it is
+// accepted or not. Nothing is proven by it: it tells an administrator from
+// where a key came. Bounded as Saw is, by the number of keys.
+func (t *Tracker) Asked(id string, from netip.Addr, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked[id] = sighting{from.Unmap(), at}
+}
+
+// LastAsked tells when and from where somebody signed in last under a name.
+func (t *Tracker) LastAsked(id string) (from netip.Addr, at time.Time, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.asked[id]
+	return s.from, s.at, ok
 }
 
 // Last tells when and from where a minion was last heard.

@@ -6,9 +6,11 @@ package runner
 //	cluster.remove   takes one out for good; returns the new cluster_secret
 //	cluster.rotate   replaces the cluster's AES key
 //	cluster.secret   what a joining master must show now
+//	cluster.secret_next    makes the next one; both are taken from then on
+//	cluster.secret_commit  has it take the place of the present one
 func OfCluster(name string) bool {
 	switch name {
-	case "cluster.members", "cluster.remove", "cluster.rotate", "cluster.secret":
+	case "cluster.members", "cluster.remove", "cluster.rotate", "cluster.secret", "cluster.secret_next", "cluster.secret_commit":
 		return true
 	}
 	return false

@@ -282,7 +282,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 		refuse("cluster_secret is not set here")
 		return
 	}
-	if !sameSecret(want, j.Secret) {
+	if !n.takes(&n.rec, j.Secret) {
 		n.failures = append(n.failures, now)
 		if c.fails++; c.fails >= perCandidate {
 			delete(n.candidates, j.PeerID)
@@ -290,7 +290,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 		refuse("wrong cluster_secret")
 		return
 	}
-	still := func(r *Record) bool { return sameSecret(n.secret(r), j.Secret) }
+	still := func(r *Record) bool { return n.takes(r, j.Secret) }
 	n.admit(now, Member{ID: j.PeerID, Pub: c.pub, Own: c.own}, still, func() {
 		var peers []Peer
 		for _, m := range n.rec.Members {

@@ -25,6 +25,9 @@ type Record struct {
 	KeyMade int64  `json:"key_made"` // Unix time in seconds
 	// Secret replaces cluster_secret once a master was removed.
 	Secret string `json:"secret,omitempty"`
+	// NextSecret is the one that takes its place when all nodes have it; until
+	// then either is taken from masters that join.
+	NextSecret string `json:"next_secret,omitempty"`
 	// Seed is the seed of the minions' session keys, in hexadecimal; it
 	// changes when a master is removed.
 	Seed    string `json:"seed"`

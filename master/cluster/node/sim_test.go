@@ -519,6 +519,14 @@ func (w *world) disturb() {
 			w.tracef("%s is to remove %s", h.id, o.id)
 			w.step(h, Command{ID: w.rng.Uint64(), Remove: o.id})
 		}
+	case 9:
+		if h.n != nil && !h.salt {
+			c := Command{ID: w.rng.Uint64(), Stage: true}
+			if w.rec.NextSecret != "" && w.rng.IntN(2) == 0 {
+				c = Command{ID: c.ID, Commit: SecretFinger(w.rec.NextSecret)}
+			}
+			w.step(h, c)
+		}
 	case 7: // an attacker repeats what he has heard
 		if len(w.recorded) > 0 && h.n != nil && !h.salt {
 			w.step(h, Message{From: Source{Addr: "10.9.9.9"}, Msg: w.recorded[w.rng.IntN(len(w.recorded))]})

@@ -273,6 +273,8 @@ func (n *Node) command(now time.Time, c Command) {
 		n.removeMember(now, c)
 	case c.Rotate:
 		n.rotate(now, c.ID)
+	case c.Stage, c.Commit != "":
+		n.changeSecret(now, c)
 	}
 }
 
@@ -293,7 +295,7 @@ func (n *Node) removeMember(now time.Time, c Command) {
 		r.bury(m)
 		n.newKey(now, r)
 		r.PrevKey = ""
-		r.Secret = n.cfg.Token() + n.cfg.Token()[:8]
+		r.Secret, r.NextSecret = n.newSecret(), ""
 		r.Seed = n.cfg.NewSeed()
 		r.SeedGen++
 		return true, nil

@@ -135,6 +135,10 @@ type Command struct {
 	ID     uint64
 	Rotate bool   // replace the cluster AES key
 	Remove string // remove a master
+	// Stage makes the next secret, unless there is one; Commit, the
+	// fingerprint of the next secret, has it take the place of the present one.
+	Stage  bool
+	Commit string
 }
 
 func (Message) input()  {}
@@ -232,6 +236,7 @@ var (
 	ErrNotMember = errors.New("no such member of the cluster")
 	ErrLast      = errors.New("the last master cannot be removed")
 	ErrBusy      = errors.New("too many changes of the cluster are under way")
+	ErrNotStaged = errors.New("the next secret is another one by now, or there is none")
 	ErrTimeout   = errors.New("the shared record could not be changed in time")
 	ErrInactive  = errors.New("this master does not belong to the cluster")
 )

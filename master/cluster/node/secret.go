@@ -1,0 +1,44 @@
+package node
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
+
+func (n *Node) newSecret() string { return n.cfg.Token() + n.cfg.Token()[:8] }
+
+// SecretFinger names a secret without telling it.
+func SecretFinger(secret string) string {
+	sum := sha256.Sum256([]byte("saltern cluster secret\n" + secret))
+	return "s" + hex.EncodeToString(sum[:8]) // never a number, whoever reads it
+}
+
+// changeSecret makes the next secret or puts it in the place of the present
+// one. Both may be repeated.
+func (n *Node) changeSecret(now time.Time, c Command) {
+	ok := n.want(now, &intent{name: "secret", apply: func(r *Record) (bool, error) {
+		switch {
+		case c.Stage && r.NextSecret != "":
+			return false, nil
+		case c.Stage:
+			r.NextSecret = n.newSecret()
+		case r.NextSecret == "" && r.Secret != "" && SecretFinger(r.Secret) == c.Commit:
+			return false, nil // done before
+		case r.NextSecret == "" || SecretFinger(r.NextSecret) != c.Commit:
+			return false, ErrNotStaged
+		default:
+			r.Secret, r.NextSecret = r.NextSecret, ""
+		}
+		return true, nil
+	}, done: n.answer(c.ID)})
+	if !ok {
+		n.answer(c.ID)(now, ErrBusy)
+	}
+}
+
+// takes tells whether a master that joins may show this secret.
+func (n *Node) takes(r *Record, shown string) bool {
+	next := r.NextSecret != "" && sameSecret(r.NextSecret, shown)
+	return sameSecret(n.secret(r), shown) || next
+}

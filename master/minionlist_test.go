@@ -1,0 +1,40 @@
+package master
+
+import (
+	"testing"
+
+	"saltern/master/keys"
+	"saltern/master/msgpack"
+)
+
+// The list of minions tells who is there, and from where a key came that
+// nobody has accepted yet.
+func TestListOfMinions(t *testing.T) {
+	r := startMaster(t, "")
+	r.accepted("web1", "min6")
+	must(t, r.m.keys.Put("web2", keys.Accepted, pemOf(t, pair(t, "min7"))))
+	r.newMinion("new", "min8").signIn()
+	ret, err := r.m.runners.call(t.Context(), minionsRunner, nil, msgpack.NewMap("finger", true))
+	list, _ := ret.([]any)
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%v %v", ret, err)
+	}
+	for i, want := range []struct {
+		id, key, address string
+		seen             bool
+	}{{"web1", "accepted", "127.0.0.1", true}, {"web2", "accepted", "", false}, {"new", "pending", "127.0.0.1", true}} {
+		m := list[i].(*msgpack.Map)
+		at, _ := m.Get("seen")
+		if m.Str("id") != want.id || m.Str("key") != want.key || m.Str("address") != want.address || (at.(float64) > 1e9) != want.seen || len(m.Str("finger")) != 95 {
+			t.Errorf("%d: %v", i, m)
+		}
+		if there := m.Bool("connected"); there {
+			t.Errorf("%s has no subscription", want.id)
+		}
+	}
+	must(t, r.m.keys.Delete("new"))
+	until(t, "what is known of a deleted key is gone", func() bool {
+		_, _, ok := r.m.presence.LastAsked("new")
+		return !ok
+	})
+}
