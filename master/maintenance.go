@@ -61,6 +61,7 @@ func (m *Master) work(ctx context.Context) error {
 	}
 	every(rotateEvery, m.rotate)
 	every(statusEvery, m.writeStatus)
+	every(statusEvery, m.readConditions)
 	every(cleanEvery, m.clean)
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}

@@ -78,6 +78,7 @@ type Master struct {
 
 	background *background
 	problems   *problems
+	conditions *conditions
 	started    time.Time
 	count      struct{ returns, jobs, filtered, pillars, pillarErrors atomic.Uint64 }
 }
@@ -101,7 +102,7 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 	m := &Master{
 		cfg: cfg, log: log, now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
-		problems: newProblems(log, time.Now), pillarFaults: newPillarFaults(),
+		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(),
 		events: eventFilter{prefixes: texts(cfg.Raw.List("saltern_minion_event_prefixes"))},
 	}
 	openKeys := func() error { return m.openKeys(ctx) }
@@ -184,6 +185,7 @@ func (m *Master) openKeys(ctx context.Context) error {
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
 		Connected: m.connectedCount, NoEvents: !c.AuthEvents, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.log,
+		Trouble: m.conditions.reason,
 	})
 	return err
 }

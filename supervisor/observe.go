@@ -72,11 +72,21 @@ const (
 // observeLoop observes until ctx ends. It is also the heartbeat towards the
 // watchdog: nothing in it can block for longer than a few seconds.
 func (n *node) observeLoop(ctx context.Context) {
+	told := conditions{path: n.cfg.ConditionsFile()}
+	failed := ""
 	for {
 		f := n.observe(ctx)
 		d := n.compose(f)
 		n.doc.Store(&d)
 		n.notify(d)
+		text := ""
+		if err := told.keep(n.opt.Now(), d.Problems); err != nil {
+			text = err.Error()
+		}
+		if text != "" && text != failed {
+			n.opt.Log.Warn(text)
+		}
+		failed = text
 		pause := observeWaiting
 		if d.ServingSince != nil {
 			pause = observeServing

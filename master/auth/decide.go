@@ -12,14 +12,15 @@ import (
 
 // verdict is what a sign-in has come to.
 type verdict struct {
-	act    string // event, "" for none
-	ret    any    // field ret of the answer when it is not accepted
-	pub    *rsa.PublicKey
-	pem    string // accepted key; session keys depend on it
-	known  bool   // the key was accepted before
-	stored bool   // the key was stored as accepted now
-	busy   bool   // come back later
-	again  bool   // the key changed meanwhile, decide again
+	act     string // event, "" for none
+	ret     any    // field ret of the answer when it is not accepted
+	pub     *rsa.PublicKey
+	pem     string // accepted key; session keys depend on it
+	known   bool   // the key was accepted before
+	stored  bool   // the key was stored as accepted now
+	busy    bool   // come back later
+	trouble string // why it is busy, if that is known
+	again   bool   // the key changed meanwhile, decide again
 }
 
 func refused(act string) verdict { return verdict{act: act, ret: false} }
@@ -162,8 +163,12 @@ func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPor
 		s.full.log(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
 		return verdict{act: ActFull, ret: "full"}
 	}
-	s.log.Error("storing a minion key", "minion", r.id, "state", st.String(), "error", err)
-	return verdict{busy: true}
+	v := verdict{busy: true}
+	if s.cfg.Trouble != nil {
+		v.trouble = s.cfg.Trouble()
+	}
+	s.log.Error("storing a minion key", "minion", r.id, "state", st.String(), "error", err, "because", v.trouble)
+	return v
 }
 
 func (s *Service) parse(pem string) (*rsa.PublicKey, error) {

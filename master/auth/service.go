@@ -70,6 +70,9 @@ type Config struct {
 	Queue   int
 	MaxWait time.Duration
 	Logger  *slog.Logger // nil discards
+	// Trouble says why keys cannot be stored now, "" when nothing is known to be
+	// wrong; nil: never. What it says is told to minions.
+	Trouble func() string
 }
 
 // Stats are counters since start.
@@ -203,6 +206,8 @@ func (s *Service) SignIn(ctx context.Context, load *msgpack.Map, version int64, 
 const (
 	badLoad  = "bad load"
 	busyText = "master is busy, sign in again later"
+	// notStored has the reason in it: the minion logs it.
+	notStored = "the master cannot store the key: %s; sign in again later"
 )
 
 func unsigned(ret any) *msgpack.Map {
@@ -222,6 +227,9 @@ func (s *Service) SignInEvent(ctx context.Context, load *msgpack.Map, version in
 		return unsigned("bad sig algo"), Event{ID: r.id}
 	}
 	v := s.decide(ctx, r, from)
+	if v.trouble != "" {
+		return fmt.Sprintf(notStored, v.trouble), Event{ID: r.id}
+	}
 	if v.busy {
 		return busyText, Event{ID: r.id}
 	}

@@ -327,6 +327,9 @@ type Saltern struct {
 	// FrontPublishPort is the publish port told to minions at sign-in; 0
 	// means PublishPort.
 	FrontPublishPort int `conf:"saltern_front_publish_port"`
+	// Conditions is a file that says what is wrong with the storage, written by
+	// the program that watches over the machine; "" means none.
+	Conditions string `conf:"saltern_conditions"`
 	// RendererPython is the Python that has Salt and runs the renderers.
 	RendererPython string `conf:"saltern_renderer_python"`
 	// RendererMax is how many renderers may run; 0 lets the master choose.

@@ -51,6 +51,7 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 		{"pidfile", filepath.Join(s.MasterSockDir(), "salt-master.pid")},
 		{"log_file", filepath.Join(s.CacheDir(), "salt-master.log")},
 		{"default_include", filepath.Join(s.UserConfDir(), "*.conf")},
+		{"saltern_conditions", s.ConditionsFile()},
 	}
 	if own.Is6() {
 		managed = append(managed, pair{"ipv6", true})

@@ -250,6 +250,9 @@ func (s *Settings) LogDir() string { return filepath.Join(s.DataDir, "log") }
 // MasterSockDir is the master's sock_dir.
 func (s *Settings) MasterSockDir() string { return filepath.Join(s.RuntimeDir, "master") }
 
+// ConditionsFile is where the master reads what is wrong with the storage.
+func (s *Settings) ConditionsFile() string { return filepath.Join(s.RuntimeDir, "conditions.json") }
+
 // LBSocket is the load balancer's admin socket.
 func (s *Settings) LBSocket() string { return filepath.Join(s.RuntimeDir, "lb", "admin.sock") }
 
