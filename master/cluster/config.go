@@ -65,8 +65,10 @@ type Handler interface {
 	// Return brings the return of a job. It must be durable before Return
 	// returns; an error has it sent again.
 	Return(ctx context.Context, peer, tag string, load *msgpack.Map) error
-	// KeyChanged says that the key of a minion has changed on the folder.
-	KeyChanged(id string)
+	// KeyChanged says that a master has, or has given, the key of a minion this
+	// state; pub is empty where the event does not have it. The truth is on the
+	// folder. It must not block.
+	KeyChanged(id string, st wire.KeyState, pub string)
 	// Subscribed brings who listens at a peer, and its address; CutOff whose subscriptions were
 	// cut there a moment ago, Back who of them is back there. They must be
 	// quick.

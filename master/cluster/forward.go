@@ -160,7 +160,7 @@ func (in *inbox) deliver(ctx context.Context, peer, tag string, data *msgpack.Ma
 		return nil
 	case "salt/key", "salt/auth":
 		if id, st := wire.KeyEvent(tag, data); st != wire.KeyNone {
-			(*h).KeyChanged(id)
+			(*h).KeyChanged(id, st, data.Str("pub"))
 		}
 	}
 	_, kind, _ := strings.Cut(strings.TrimPrefix(tag, "salt/job/"), "/")

@@ -128,7 +128,7 @@ func (m *member) Return(_ context.Context, _, tag string, _ *msgpack.Map) error 
 	return nil
 }
 
-func (m *member) KeyChanged(id string) {
+func (m *member) KeyChanged(id string, _ wire.KeyState, _ string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changed = append(m.changed, id)

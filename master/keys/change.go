@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"saltern/master/crypt"
 )
@@ -31,11 +32,11 @@ func (s *Store) Put(id string, st State, pem string) error {
 		return fmt.Errorf("storing the key of %q: %w", id, err)
 	}
 	defer s.lockID(id)()
-	return s.put(id, st, pem)
+	return s.put(id, st, pem, others(st))
 }
 
-// put writes the file and removes those of other states; the stripe is held.
-func (s *Store) put(id string, st State, pem string) error {
+// put writes the file and removes those elsewhere; the stripe is held.
+func (s *Store) put(id string, st State, pem string, elsewhere []State) error {
 	if st == Pending {
 		release, err := s.reserve(id)
 		if err != nil {
@@ -46,7 +47,7 @@ func (s *Store) put(id string, st State, pem string) error {
 	if err := s.write(id, st, pem); err != nil {
 		return fmt.Errorf("storing the %s key of %q: %w", st, id, err)
 	}
-	return s.drop(id, others(st)...)
+	return s.drop(id, elsewhere...)
 }
 
 // Swap is Put under the condition that the key of id is still the one that
@@ -65,11 +66,53 @@ func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 		return fmt.Errorf("storing the key of %q: %w", id, err)
 	}
 	defer s.lockID(id)()
-	s.examineLocked(id, lookupOrder[:]...)
+	look := lookupOrder[:]
+	if old.State == None {
+		look = others(st) // making the file tells whether one was there
+	}
+	s.examineLocked(id, look...)
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
 		return fmt.Errorf("storing the key of %q as %s: %w", id, st, ErrChanged)
 	}
-	return s.put(id, st, pem)
+	if old.State == None {
+		return s.putNew(id, st, pem)
+	}
+	// What was not there a moment ago is not asked for again: on a volume each
+	// question goes to all its servers.
+	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.has(o, id) })
+	return s.put(id, st, pem, elsewhere)
+}
+
+// putNew makes the file of an id that has none; the stripe is held. Of several
+// masters one makes it, the others get ErrChanged. It takes half as long on a
+// volume as writing aside and renaming. Until it is written it is empty, which
+// counts as not there, for Salt's masters too, who write such files in place.
+func (s *Store) putNew(id string, st State, pem string) error {
+	fail := func(err error) error { return fmt.Errorf("storing the %s key of %q: %w", st, id, err) }
+	if st == Pending {
+		release, err := s.reserve(id)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	pem = crypt.NormalizePEM(pem)
+	sig, err := createFile(s.path(st, id), []byte(pem), s.fileMode())
+	if errors.Is(err, os.ErrExist) {
+		s.examineLocked(id, st)
+		if s.has(st, id) || !abandoned(s.path(st, id)) {
+			return fail(ErrChanged)
+		}
+		sig, err = replaceFile(s.path(st, id), []byte(pem), s.fileMode())
+	}
+	if err == nil {
+		err = s.sync(st)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
+	return nil
 }
 
 // reserve takes one of the places for pending keys until the file is in the
@@ -110,12 +153,11 @@ func others(keep State) []State {
 // write stores a file and indexes it; the stripe is held.
 func (s *Store) write(id string, st State, pem string) error {
 	pem = crypt.NormalizePEM(pem)
-	path := s.path(st, id)
-	if err := crypt.WriteFile(path, []byte(pem), s.fileMode()); err != nil {
+	sig, err := replaceFile(s.path(st, id), []byte(pem), s.fileMode())
+	if err != nil {
 		return err
 	}
-	sig, err := lstat(path)
-	if err != nil {
+	if err := s.sync(st); err != nil {
 		return err
 	}
 	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
@@ -129,7 +171,7 @@ func (s *Store) drop(id string, states ...State) error {
 	for _, st := range states {
 		gone, err := remove(s.path(st, id))
 		if err == nil && gone {
-			err = syncDir(s.stateDir(st))
+			err = s.sync(st)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("removing the %s key of %q: %w", st, id, err))
@@ -171,7 +213,7 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 		return err
 	}
 	for _, st := range []State{to, from} {
-		if err := syncDir(s.stateDir(st)); err != nil {
+		if err := s.sync(st); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,6 +34,13 @@ func sigOf(st os.FileInfo) fileSig {
 		s.ino = sys.Ino
 	}
 	return s
+}
+
+// onVolume tells whether a folder is on a volume whose files are asked for
+// one by one over the network (FUSE).
+func onVolume(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC
 }
 
 // lstat is os.Lstat that only answers for regular files: other kinds are as
@@ -115,6 +124,105 @@ func remove(path string) (bool, error) {
 		return false, err
 	}
 	return true, nil
+}
+
+// createFile makes a file that must not exist and syncs it.
+func createFile(path string, data []byte, mode os.FileMode) (sig fileSig, err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return sig, err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(path)
+		}
+	}()
+	return fill(f, data, mode)
+}
+
+// abandonAfter is the age of an empty file whose writer is gone.
+const abandonAfter = 10 * time.Second
+
+// abandoned tells whether a file was made and never written.
+func abandoned(path string) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > abandonAfter
+}
+
+// fill writes all of a file, syncs and closes it.
+func fill(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
+	if _, err := f.Write(data); err != nil {
+		return fileSig{}, err
+	}
+	if mode != 0o600 {
+		if err := f.Chmod(mode); err != nil {
+			return fileSig{}, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return fileSig{}, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return fileSig{}, err
+	}
+	return sigOf(st), f.Close()
+}
+
+// replaceFile writes a file under another name, syncs it and renames it. The
+// name is durable when the folder is synced as well.
+func replaceFile(path string, data []byte, mode os.FileMode) (sig fileSig, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
+	if err != nil {
+		return sig, err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if sig, err = fill(f, data, mode); err != nil {
+		return sig, err
+	}
+	return sig, os.Rename(f.Name(), path)
+}
+
+// syncing syncs one folder for many callers: those that come while a sync is
+// under way share the next one.
+type syncing struct {
+	turn sync.Mutex // one sync at a time; taken before mu
+	mu   sync.Mutex
+	next *synced // not begun; nil: none
+}
+
+type synced struct {
+	done chan struct{}
+	err  error
+}
+
+// sync returns when a sync of dir that began after the call is done.
+func (y *syncing) sync(dir string) error {
+	y.mu.Lock()
+	s, lead := y.next, false
+	if s == nil {
+		s, lead = &synced{done: make(chan struct{})}, true
+		y.next = s
+	}
+	y.mu.Unlock()
+	if !lead {
+		<-s.done
+		return s.err
+	}
+	y.turn.Lock()
+	defer y.turn.Unlock()
+	y.mu.Lock()
+	y.next = nil
+	y.mu.Unlock()
+	s.err = syncDir(dir)
+	close(s.done)
+	return s.err
 }
 
 func syncDir(dir string) error {

@@ -1,19 +1,25 @@
 package keys
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // dirSeen is a folder as it was at the last listing.
 type dirSeen struct {
-	sig  fileSig
-	when time.Time
+	sig    fileSig
+	when   time.Time
+	inodes map[string]uint64 // as the list had them; only on a volume
 }
 
 // racy is the age below which the time of change of a folder proves nothing:
@@ -54,33 +60,30 @@ func (s *Store) scan(full bool) error {
 			errs = append(errs, err)
 			continue
 		}
-		if err := s.scanDir(st); err != nil {
+		if err := s.scanDir(st, full); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		s.seen[st] = dirSeen{sig: sigOf(info), when: now}
+		s.seen[st].sig, s.seen[st].when = sigOf(info), now
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Store) scanDir(st State) error {
+// scanDir compares a folder with the index. On a volume only the list tells
+// what may have changed, unless all is looked at (full): a name that is new, or
+// that belongs to another inode than the last time.
+func (s *Store) scanDir(st State, full bool) error {
 	s.scans.Add(1)
 	dir := s.stateDir(st)
-	var names []string
-	err := retryStale(func() error {
-		list, err := os.ReadDir(dir)
-		names = names[:0]
-		for _, e := range list {
-			if e.Type().IsRegular() {
-				names = append(names, e.Name())
-			}
-		}
+	var entries []entry
+	err := retryStale(func() (err error) {
+		entries, err = list(dir)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("listing %s keys: %w", st, err)
 	}
-	listed := make(map[string]struct{}, len(names))
+	listed := make(map[string]uint64, len(entries))
 	work := make(chan string)
 	var wg sync.WaitGroup
 	for range readers {
@@ -90,16 +93,20 @@ func (s *Store) scanDir(st State) error {
 			}
 		})
 	}
-	for _, name := range names {
-		if strings.HasPrefix(name, ".") {
+	before := s.seen[st].inodes
+	for _, e := range entries {
+		if strings.HasPrefix(e.name, ".") {
 			continue // .key_cache, our own and others' temporary files
 		}
-		if err := ValidID(name); err != nil {
-			s.log.Warn("ignoring a key file", "path", filepath.Join(dir, name), "error", err)
+		if err := ValidID(e.name); err != nil {
+			s.log.Warn("ignoring a key file", "path", filepath.Join(dir, e.name), "error", err)
 			continue
 		}
-		listed[name] = struct{}{}
-		work <- name
+		listed[e.name] = e.inode
+		if was, ok := before[e.name]; s.lists && !full && ok && was == e.inode && s.has(st, e.name) {
+			continue
+		}
+		work <- e.name
 	}
 	var gone []string
 	s.mu.RLock()
@@ -114,8 +121,55 @@ func (s *Store) scanDir(st State) error {
 	}
 	close(work)
 	wg.Wait()
+	if s.lists {
+		s.seen[st].inodes = listed
+	}
 	return nil
 }
+
+// entry is a line of a folder's list.
+type entry struct {
+	name  string
+	inode uint64
+}
+
+// list reads a folder: its regular files with the inode numbers that the list
+// itself has, which costs no question for each.
+func list(dir string) ([]entry, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []entry
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Getdents(int(f.Fd()), buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, &os.PathError{Op: "readdir", Path: dir, Err: err}
+		case n == 0:
+			return out, nil
+		}
+		for b := buf[:n]; len(b) > direntName; { // struct linux_dirent64, getdents(2)
+			size := int(binary.NativeEndian.Uint16(b[16:]))
+			if size <= direntName || size > len(b) {
+				return nil, &os.PathError{Op: "readdir", Path: dir, Err: syscall.EIO}
+			}
+			name, _, _ := bytes.Cut(b[direntName:size], []byte{0})
+			e := entry{string(name), binary.NativeEndian.Uint64(b)}
+			if kind := b[18]; kind == unix.DT_REG || kind == unix.DT_UNKNOWN && e.name != "." && e.name != ".." {
+				out = append(out, e)
+			}
+			b = b[size:]
+		}
+	}
+}
+
+// direntName is where the name begins in a struct linux_dirent64.
+const direntName = 19
 
 // Refresh looks at the files of some minions now, for instance because
 // another master has told of a change. Ids that are not valid are ignored.
@@ -143,10 +197,17 @@ func (s *Store) examine(id string, states ...State) {
 
 // examineLocked is examine for a caller that holds the stripe.
 func (s *Store) examineLocked(id string, states ...State) {
+	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
+	look := func(i int) { files[i], errs[i] = s.load(id, states[i], s.file(states[i], id)) }
+	var wg sync.WaitGroup
+	for i := range states[1:] { // at once: on a volume each takes milliseconds
+		wg.Go(func() { look(i + 1) })
+	}
+	look(0)
+	wg.Wait()
 	found := map[State]*keyFile{}
-	for _, st := range states {
-		before := s.file(st, id)
-		f, err := s.load(id, st, before)
+	for i, st := range states {
+		before, f, err := s.file(st, id), files[i], errs[i]
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			if before != nil {

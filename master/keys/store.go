@@ -46,7 +46,7 @@ type Config struct {
 	// stat per folder); 0 means a second.
 	ScanEvery time.Duration
 	// FullEvery is how often Run compares every file, for changes inside
-	// files on other machines; 0 means 5 minutes, negative never.
+	// files on other machines; 0 means 5 minutes, on a volume 30, negative never.
 	FullEvery time.Duration
 	// NoNotify leaves inotify out, for file systems where it is of no use.
 	NoNotify bool
@@ -78,6 +78,13 @@ type Store struct {
 	cbMu sync.RWMutex
 	cbs  []func(Change)
 
+	syncs [numStates]syncing // of the folders
+	lists bool               // on a volume: lists are cheap, a look at each file is not
+
+	hintMu sync.Mutex
+	hints  map[string][]State // folders that Run looks at next, see Hint
+	hinted chan struct{}      // capacity 1
+
 	scanMu sync.Mutex // one scan at a time
 	seen   [numStates]dirSeen
 }
@@ -94,13 +101,18 @@ func Open(dir string, cfg Config) (*Store, error) {
 	if cfg.ScanEvery <= 0 {
 		cfg.ScanEvery = time.Second
 	}
+	lists := onVolume(dir)
 	if cfg.FullEvery == 0 {
 		cfg.FullEvery = 5 * time.Minute
+		if lists {
+			cfg.FullEvery = 30 * time.Minute
+		}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{dir: dir, cfg: cfg, log: cfg.Logger, seed: maphash.MakeSeed(), dirty: map[string]struct{}{}}
+	s := &Store{dir: dir, cfg: cfg, log: cfg.Logger, seed: maphash.MakeSeed(), dirty: map[string]struct{}{}, lists: lists,
+		hints: map[string][]State{}, hinted: make(chan struct{}, 1)}
 	for st := range s.files {
 		s.files[st] = map[string]*keyFile{}
 	}
@@ -156,6 +168,9 @@ func (s *Store) sweep(before time.Time) {
 		}
 	}
 }
+
+// sync makes the entries of a state's folder durable.
+func (s *Store) sync(st State) error { return s.syncs[st].sync(s.stateDir(st)) }
 
 func (s *Store) stateDir(st State) string         { return filepath.Join(s.dir, st.Dir()) }
 func (s *Store) path(st State, id string) string  { return filepath.Join(s.dir, st.Dir(), id) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -17,7 +19,44 @@ const (
 	// maxNames bounds the names kept between two looks; beyond it Run looks
 	// at everything.
 	maxNames = 4096
+	// listShare is how many times longer than a look at the folders the pause
+	// after it is, at least: many keys on a volume take seconds to list.
+	listShare = 9
 )
+
+// examinePaths looks at the files that inotify named, each in its folder.
+func (s *Store) examinePaths(paths map[string]struct{}) {
+	byDir := map[string]State{}
+	for st := Accepted; st < numStates; st++ {
+		byDir[s.stateDir(st)] = st
+	}
+	found := map[string][]State{}
+	for path := range paths {
+		dir, id := filepath.Split(path)
+		if st, ok := byDir[filepath.Clean(dir)]; ok && ValidID(id) == nil {
+			found[id] = append(found[id], st)
+		}
+	}
+	s.examineAll(found)
+}
+
+// examineAll looks at files of several minions, some at once.
+func (s *Store) examineAll(ids map[string][]State) {
+	work := make(chan string)
+	var wg sync.WaitGroup
+	for range min(readers, len(ids)) {
+		wg.Go(func() {
+			for id := range work {
+				s.examine(id, ids[id]...)
+			}
+		})
+	}
+	for id := range ids {
+		work <- id
+	}
+	close(work)
+	wg.Wait()
+}
 
 // Run follows the changes that others make to the folders until ctx is done,
 // and returns ctx's error. A change on this machine is seen within some 50
@@ -39,8 +78,9 @@ func (s *Store) Run(ctx context.Context) error {
 		defer full.Stop()
 		fullC = full.C
 	}
-	names := map[string]struct{}{}
+	paths := map[string]struct{}{}
 	var look <-chan time.Time
+	var rest time.Time // until then the folders are not listed
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,8 +89,8 @@ func (s *Store) Run(ctx context.Context) error {
 			if !ok {
 				return errors.New("watching minion keys: watcher closed")
 			}
-			if len(names) <= maxNames {
-				names[filepath.Base(ev.Name)] = struct{}{}
+			if len(paths) <= maxNames && !strings.HasPrefix(filepath.Base(ev.Name), ".") {
+				paths[ev.Name] = struct{}{}
 			}
 			if look == nil {
 				look = time.After(settle)
@@ -60,17 +100,22 @@ func (s *Store) Run(ctx context.Context) error {
 			s.report(s.scan(true))
 		case <-look:
 			look = nil
-			if len(names) > maxNames {
+			if len(paths) > maxNames {
 				s.report(s.scan(true))
 			} else {
-				for name := range names {
-					s.Refresh(name)
-				}
+				s.examinePaths(paths)
 			}
-			clear(names)
+			clear(paths)
+		case <-s.hinted:
+			s.takeHints()
 		case <-tick.C:
+			if time.Now().Before(rest) {
+				continue
+			}
+			begin := time.Now()
 			s.rewatch(w)
 			s.report(s.scan(false))
+			rest = time.Now().Add(listShare * time.Since(begin))
 		case <-fullC:
 			s.report(s.scan(true))
 		}

@@ -1,0 +1,64 @@
+package keys
+
+import (
+	"slices"
+
+	"saltern/master/crypt"
+)
+
+// maxHints bounds the hints that wait. Overflow policy: the newest is left to
+// the next look at the folders.
+const maxHints = 16384
+
+// Hint tells that another master has, or just had, the key pem of id in state
+// st; None: that it has removed the key. Only Accepted, Pending, Rejected and
+// Denied need the key, and "" fits any. When the index says the same nothing
+// happens, so that the many sign-ins of known minions elsewhere cost nothing.
+// Otherwise Run looks at the folders, where the truth is. Hint never blocks.
+func (s *Store) Hint(id string, st State, pem string) {
+	if st >= numStates || ValidID(id) != nil {
+		return
+	}
+	s.mu.RLock()
+	now, f := s.effective(id)
+	known := now == st
+	if st == Denied {
+		f = s.files[Denied][id]
+		known = f != nil
+	}
+	if f != nil && st != None && st != Denied {
+		known = known && (pem == "" || f.pem == crypt.NormalizePEM(pem))
+	}
+	var states []State
+	for o := Accepted; o < numStates; o++ {
+		if o == st || st != Denied && o != Denied && s.files[o][id] != nil {
+			states = append(states, o)
+		}
+	}
+	s.mu.RUnlock()
+	if known || len(states) == 0 {
+		return
+	}
+	s.hintMu.Lock()
+	if len(s.hints) < maxHints || s.hints[id] != nil {
+		for _, o := range states {
+			if !slices.Contains(s.hints[id], o) {
+				s.hints[id] = append(s.hints[id], o)
+			}
+		}
+	}
+	s.hintMu.Unlock()
+	select {
+	case s.hinted <- struct{}{}:
+	default:
+	}
+}
+
+// takeHints looks at what Hint named.
+func (s *Store) takeHints() {
+	s.hintMu.Lock()
+	hints := s.hints
+	s.hints = map[string][]State{}
+	s.hintMu.Unlock()
+	s.examineAll(hints)
+}
