@@ -1,0 +1,144 @@
+package vip
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// Times of VRRP and of the check. A node that vanishes is missed after three
+// announcements; one that says itself that it is unfit is replaced within two
+// checks.
+const (
+	CheckEvery = 2 * time.Second
+	checkTakes = 5 * time.Second
+)
+
+// Config is what keepalived needs to know on one node.
+type Config struct {
+	Node    string       // its name, for the log
+	Cluster string       // the cluster's key hash: router id and password come from it
+	Virtual netip.Addr   // the address that moves
+	Where   Where        // the interfaces of this node
+	Own     netip.Addr   // this node's address for the others
+	Peers   []netip.Addr // the other nodes' addresses; none: announcements go to VRRP's group
+	// Rank is this node's place in the table of nodes, from 0. Of several that
+	// want the address at the same time the first in the table gets it.
+	Rank int
+	// Check is the command whose exit code 0 says that this node is fit.
+	Check []string
+}
+
+// RouterID is the VRRP id of a cluster, 1 to 255. Clusters that share a network
+// need different ones only where announcements meet; they go to peers only.
+func RouterID(cluster string) int {
+	return int(sum("router id", cluster)[0])%255 + 1
+}
+
+// Password is the VRRP password of a cluster, 8 characters. VRRP sends it in
+// clear text: it keeps clusters apart by mistake, not attackers, whom the
+// firewall and the list of peers keep out. For that reason, and since nodes
+// change the secret one after the other, it comes from the cluster's public
+// key and not from its secret.
+func Password(cluster string) string {
+	return hex.EncodeToString(sum("password", cluster))[:8]
+}
+
+func sum(purpose, cluster string) []byte {
+	s := sha256.Sum256([]byte("saltern virtual address, " + purpose + ": " + cluster))
+	return s[:]
+}
+
+// priority leaves room between nodes, so that they do not begin at the same
+// moment (RFC 3768, 5.3.4: 255 is for the owner of the address, 0 gives up).
+func priority(rank int) int { return max(250-3*rank, 1) }
+
+var page = template.Must(template.New("keepalived").Parse(`# Written by applianced; do not edit.
+global_defs {
+    router_id {{.Node}}
+    script_user root
+    enable_script_security
+    vrrp_check_unicast_src
+    vrrp_garp_master_delay 1
+    vrrp_garp_master_refresh 30
+}
+
+vrrp_script fit {
+    script "{{.Check}}"
+    interval {{.Every}}
+    timeout {{.Takes}}
+    fall 2
+    rise 1
+    init_fail
+}
+
+vrrp_instance saltern {
+    version {{.Version}}
+    state BACKUP
+    nopreempt
+    interface {{.Interface}}
+    virtual_router_id {{.ID}}
+    priority {{.Priority}}
+    advert_int 1
+{{- if .Peers}}
+    unicast_src_ip {{.Own}}
+    unicast_peer {
+{{- range .Peers}}
+        {{.}}
+{{- end}}
+    }
+{{- else}}
+    mcast_src_ip {{.Own}}
+{{- end}}
+{{- if .Password}}
+    authentication {
+        auth_type PASS
+        auth_pass {{.Password}}
+    }
+{{- end}}
+    virtual_ipaddress {
+        {{.Virtual}}/{{.Bits}} dev {{.Device}}
+    }
+{{- if ne .Device .Interface}}
+    track_interface {
+        {{.Device}}
+    }
+{{- end}}
+    track_script {
+        fit
+    }
+}
+`))
+
+// Render gives the text of keepalived's configuration. It holds the password.
+func Render(c Config) ([]byte, error) {
+	if len(c.Check) == 0 {
+		return nil, errors.New("virtual address: no check is given")
+	}
+	if c.Virtual.Is4() != c.Own.Is4() {
+		return nil, fmt.Errorf("virtual address: %s and the address of this node, %s, are not of the same kind", c.Virtual, c.Own)
+	}
+	// Words of a configuration: blanks part them, quotes and braces mean something.
+	for _, w := range append([]string{c.Node, c.Where.Interface, c.Where.Device}, c.Check...) {
+		if w == "" || strings.ContainsAny(w, " \t\r\n\"'{}!#\\$@~") {
+			return nil, fmt.Errorf("virtual address: %q cannot be written into keepalived's configuration", w)
+		}
+	}
+	d := map[string]any{"Node": c.Node, "Check": strings.Join(c.Check, " "), "Every": int(CheckEvery.Seconds()), "Takes": int(checkTakes.Seconds()),
+		"Interface": c.Where.Interface, "Device": c.Where.Device, "ID": RouterID(c.Cluster), "Priority": priority(c.Rank), "Own": c.Own, "Peers": c.Peers,
+		"Virtual": c.Virtual, "Bits": c.Virtual.BitLen(), "Version": 2, "Password": Password(c.Cluster)}
+	if c.Virtual.Is6() { // RFC 5798 has no passwords
+		d["Version"], d["Password"] = 3, ""
+	}
+	var b bytes.Buffer
+	if err := page.Execute(&b, d); err != nil {
+		return nil, fmt.Errorf("virtual address: %w", err)
+	}
+	return b.Bytes(), nil
+}

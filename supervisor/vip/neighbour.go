@@ -1,0 +1,85 @@
+package vip
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// InUse asks the network whether a machine has the address. The kernel is made
+// to look for it (ARP, neighbour discovery) by a datagram that nobody expects,
+// and its table of neighbours tells what came of that: no privilege is needed.
+// A machine that does not answer within three seconds is not there.
+func InUse(ctx context.Context, a netip.Addr) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // an old entry is doubted for 8 s
+	defer cancel()
+	c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String()) // discard, RFC 863
+	if err != nil {
+		return false, fmt.Errorf("look for %s on the network: %w", a, err)
+	}
+	defer c.Close()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if n%10 == 0 {
+			_, _ = c.Write([]byte{0}) // refused: somebody is there, as the table tells too
+		}
+		state, err := neighbour(a)
+		switch {
+		case err != nil:
+			return false, err
+		case state&(unix.NUD_REACHABLE|unix.NUD_PERMANENT|unix.NUD_NOARP) != 0:
+			return true, nil
+		case state&unix.NUD_FAILED != 0:
+			return false, nil
+		case state == 0 && n > 10:
+			return false, nil // not a neighbour: its network is reached through a router
+		}
+		select {
+		case <-ctx.Done():
+			return state&(unix.NUD_STALE|unix.NUD_DELAY|unix.NUD_PROBE) != 0, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// neighbour gives the state of the table's entry, 0 if there is none
+// (rtnetlink(7), RTM_GETNEIGH; struct ndmsg).
+func neighbour(a netip.Addr) (int, error) {
+	family := syscall.AF_INET
+	if a.Is6() {
+		family = syscall.AF_INET6
+	}
+	b, err := syscall.NetlinkRIB(syscall.RTM_GETNEIGH, family)
+	if err != nil {
+		return 0, fmt.Errorf("table of neighbours: %w", err)
+	}
+	list, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return 0, fmt.Errorf("table of neighbours: %w", err)
+	}
+	for _, m := range list {
+		const head = 12
+		if m.Header.Type != syscall.RTM_NEWNEIGH || len(m.Data) < head {
+			continue
+		}
+		state := int(binary.NativeEndian.Uint16(m.Data[8:]))
+		for rest := m.Data[head:]; len(rest) >= 4; {
+			size, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
+			if size < 4 || size > len(rest) {
+				break
+			}
+			if got, ok := netip.AddrFromSlice(rest[4:size]); ok && kind == unix.NDA_DST && got == a {
+				return state, nil
+			}
+			rest = rest[min((size+3)&^3, len(rest)):]
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,94 @@
+package vip
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Interface is one network interface and its addresses.
+type Interface struct {
+	Name      string
+	Addresses []netip.Prefix
+}
+
+// Where says which interfaces a node uses.
+type Where struct {
+	Interface string // has the node's own address; announcements go there
+	Device    string // gets the virtual address
+}
+
+// Place finds where the virtual address belongs: on an interface whose network
+// it is of. own is the node's address for the others.
+func Place(virtual, own netip.Addr, list []Interface) (Where, error) {
+	var w Where
+	var network netip.Prefix
+	for _, i := range list {
+		for _, p := range i.Addresses {
+			a := p.Addr().WithZone("")
+			if a == own {
+				w.Interface = i.Name
+			}
+			if !p.IsSingleIP() && p.Contains(virtual) && (w.Device == "" || a == own) {
+				w.Device, network = i.Name, p.Masked()
+			}
+		}
+	}
+	switch {
+	case w.Interface == "":
+		return w, fmt.Errorf("no interface of this node has its address %s", own)
+	case w.Device == "":
+		return w, fmt.Errorf("%s is of no network that this node is in", virtual)
+	case virtual == own:
+		return w, fmt.Errorf("%s is this node's own address; it has to be one that no machine has", virtual)
+	case virtual == network.Addr() && virtual.Is4() && network.Bits() < 31, virtual.Is4() && virtual == last(network) && network.Bits() < 31:
+		return w, fmt.Errorf("%s stands for the whole network %s", virtual, network)
+	}
+	return w, nil
+}
+
+// last is the broadcast address of an IPv4 network.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().As16()
+	for i := p.Bits() + 96; i < 128 && p.Addr().Is4(); i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// Interfaces lists those of this machine.
+func Interfaces() ([]Interface, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list the interfaces: %w", err)
+	}
+	var out []Interface
+	for _, i := range all {
+		v := Interface{Name: i.Name}
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				v.Addresses = append(v.Addresses, p)
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// Held tells whether this machine has the address now.
+func Held(virtual netip.Addr) bool {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range own {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().WithZone("") == virtual {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,116 @@
+package vip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	"github.com/coreos/go-systemd/v22/util"
+)
+
+// Unit is systemd's name of the service; it reads the configuration in UnitDir.
+const (
+	Unit    = "saltern-vip.service"
+	UnitDir = "/run/saltern/vip"
+)
+
+const (
+	jobTakes = 30 * time.Second
+	look     = time.Second
+)
+
+// hasUnit tells whether systemd knows the unit and it is meant for this node.
+func (d *Daemon) hasUnit(ctx context.Context) bool {
+	if d.Dir != UnitDir || !util.IsRunningSystemd() {
+		return false
+	}
+	v, err := property(ctx, "LoadState")
+	return err == nil && v == "loaded"
+}
+
+func property(ctx context.Context, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, jobTakes)
+	defer cancel()
+	c, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reach systemd: %w", err)
+	}
+	defer c.Close()
+	p, err := c.GetUnitPropertyContext(ctx, Unit, name)
+	if err != nil {
+		return "", fmt.Errorf("ask systemd for %s: %w", Unit, err)
+	}
+	s, _ := p.Value.Value().(string)
+	return s, nil
+}
+
+// job waits for one job of systemd.
+func job(ctx context.Context, what string, begin func(context.Context, *dbus.Conn, chan<- string) (int, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, jobTakes)
+	defer cancel()
+	c, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: reach systemd: %w", what, err)
+	}
+	defer c.Close()
+	result := make(chan string, 1)
+	if _, err := begin(ctx, c, result); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	select {
+	case r := <-result:
+		if r != "done" {
+			return fmt.Errorf("%s: systemd says %q", what, r)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	}
+}
+
+func reloadUnit(ctx context.Context) error {
+	return job(ctx, "reload "+Unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+		return c.ReloadOrRestartUnitContext(ctx, Unit, "replace", r)
+	})
+}
+
+// runUnit starts the unit, or has one of an earlier life take the
+// configuration anew, and stops it at the end.
+func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
+	d.mu.Lock()
+	d.unit = true
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		d.unit = false
+		d.mu.Unlock()
+	}()
+	if err := reloadUnit(ctx); err != nil {
+		if ctx.Err() != nil {
+			return stopUnit(ctx)
+		}
+		return err
+	}
+	started(0)
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return stopUnit(ctx)
+		case <-tick.C:
+		}
+		state, err := property(ctx, "ActiveState")
+		if err == nil && (state == "inactive" || state == "failed") {
+			return errors.New(Unit + " is " + state + "; journalctl -u " + Unit)
+		}
+	}
+}
+
+func stopUnit(ctx context.Context) error {
+	return job(context.WithoutCancel(ctx), "stop "+Unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, Unit, "replace", r)
+	})
+}
