@@ -71,6 +71,19 @@ func (t *Table) Check() error {
 		}
 		addresses[n.Address] = true
 	}
+	return t.checkVirtual(addresses)
+}
+
+func (t *Table) checkVirtual(taken map[string]bool) error {
+	if t.Virtual == "" {
+		return nil
+	}
+	if a, err := netip.ParseAddr(t.Virtual); err != nil || a.Zone() != "" || !a.IsGlobalUnicast() || a.String() != t.Virtual {
+		return fmt.Errorf("table of nodes: virtual address: %.60q is not an IP address", t.Virtual)
+	}
+	if taken[t.Virtual] {
+		return fmt.Errorf("table of nodes: the virtual address %s is that of a node", t.Virtual)
+	}
 	return nil
 }
 
@@ -190,6 +203,9 @@ func Admit(t *Table, n Node) error {
 		case o.Address == n.Address:
 			return fmt.Errorf("address %s %w by node %s", n.Address, ErrTaken, o.Name)
 		}
+	}
+	if n.Address == t.Virtual {
+		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, ErrTaken)
 	}
 	if len(t.Present()) >= MaxNodes {
 		return fmt.Errorf("the cluster has %d nodes; that is the most", MaxNodes)
