@@ -1,0 +1,281 @@
+// Package versioned keeps a small file that several machines change on a
+// volume that they share, without any lock: what replaces version 5 is first
+// made under the name ".NAME.after-5", by link(2), which one machine alone can
+// do; only then it takes the place of the file itself. Whoever finds such a
+// successor goes on from it, so a machine that stops in between holds nobody up
+// and loses nothing.
+//
+// Locks of a network file system are no way to do that: GlusterFS (10.3) may
+// never answer a request for a lock that is on its way when a node vanishes.
+//
+// Versions grow and are part of the content. A machine that is held up so long
+// that successors of its version are gone (keepFor, keepVersions) may put an
+// older version back; users who keep the newest version they saw notice.
+package versioned
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrConflict means that somebody else has replaced the version.
+var ErrConflict = errors.New("another version has come first")
+
+const (
+	keepVersions = 64
+	keepFor      = 10 * time.Minute
+	maxChain     = 4096 // successors that are followed
+)
+
+// File is such a file. Its methods block as long as the file system does; they
+// are safe for concurrent use by any number of processes.
+type File struct {
+	Path  string
+	Mode  os.FileMode
+	Limit int64 // of its size in bytes
+	// Version reads the version, which is above 0, of a content that it has
+	// checked.
+	Version func(content []byte) (uint64, error)
+}
+
+func (f File) successor(of uint64) string {
+	return filepath.Join(filepath.Dir(f.Path), f.prefix()+strconv.FormatUint(of, 10))
+}
+
+func (f File) prefix() string {
+	return "." + strings.TrimPrefix(filepath.Base(f.Path), ".") + ".after-"
+}
+
+// Read gives the newest content and its version; the error is
+// [fs.ErrNotExist] when there is none.
+func (f File) Read() ([]byte, uint64, error) {
+	b, v, err := f.newest()
+	if err == nil && v == 0 {
+		err = &fs.PathError{Op: "read", Path: f.Path, Err: fs.ErrNotExist}
+	}
+	return b, v, err
+}
+
+// newest is Read with version 0 for a file that is not there.
+func (f File) newest() ([]byte, uint64, error) {
+	b, v, err := f.one(f.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, err
+	}
+	behind := false
+	for range maxChain {
+		next, n, err := f.one(f.successor(v))
+		if errors.Is(err, fs.ErrNotExist) {
+			if behind { // who made it did not come to that
+				_ = f.put(b)
+			}
+			return b, v, nil
+		}
+		if err == nil && n <= v {
+			err = fmt.Errorf("%s has version %d", f.successor(v), n)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		b, v, behind = next, n, true
+	}
+	return nil, 0, fmt.Errorf("%s: more than %d versions follow", f.Path, maxChain)
+}
+
+// one reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
+func (f File) one(path string) (b []byte, v uint64, err error) {
+	for range 3 { // a stale handle of a network file system is tried again
+		if b, err = read(path, f.Limit); !errors.Is(err, syscall.ESTALE) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if v, err = f.Version(b); err == nil && v == 0 {
+		err = errors.New("it has no version")
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, v, nil
+}
+
+// Write replaces the version expect (0: none is there) by content, whose
+// version is higher. It returns when that is durable. The error is
+// [ErrConflict] when the newest version is another one; after any other error
+// the content may have been taken or not.
+func (f File) Write(expect uint64, content []byte) error {
+	v, err := f.Version(content)
+	if err == nil && v <= expect {
+		err = fmt.Errorf("version %d cannot follow %d", v, expect)
+	}
+	if err == nil && int64(len(content)) > f.Limit {
+		err = fmt.Errorf("%d bytes are too many", len(content))
+	}
+	if err != nil {
+		return fmt.Errorf("change %s: %w", f.Path, err)
+	}
+	if err := f.write(expect, content); err != nil {
+		return fmt.Errorf("change %s: %w", f.Path, err)
+	}
+	return nil
+}
+
+func (f File) write(expect uint64, content []byte) error {
+	_, now, err := f.newest()
+	if err != nil {
+		return err
+	}
+	if now != expect {
+		return ErrConflict
+	}
+	tmp, err := f.temporary(content)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp) // nothing is there after the rename
+	claim := f.successor(expect)
+	if err := os.Link(tmp, claim); err != nil && !same(tmp, claim) {
+		if errors.Is(err, fs.ErrExist) {
+			return ErrConflict
+		}
+		return err
+	}
+	// Held up for so long that the successors are gone already?
+	if _, now, err := f.one(f.Path); err == nil && now > expect {
+		_ = os.Remove(claim)
+		return ErrConflict
+	}
+	if err := os.Rename(tmp, f.Path); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(f.Path)); err != nil {
+		return err
+	}
+	f.sweep(expect)
+	return nil
+}
+
+// same tells whether two names are of one file: a link that was made although
+// the answer was lost.
+func same(a, b string) bool {
+	x, err := os.Lstat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Lstat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// put makes content the file's.
+func (f File) put(content []byte) error {
+	tmp, err := f.temporary(content)
+	if err == nil {
+		if err = os.Rename(tmp, f.Path); err != nil {
+			_ = os.Remove(tmp)
+		}
+	}
+	return err
+}
+
+// temporary writes and syncs a file of another name.
+func (f File) temporary(content []byte) (path string, err error) {
+	t, err := os.CreateTemp(filepath.Dir(f.Path), f.prefix()+"tmp-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = t.Write(content)
+	if err == nil {
+		err = t.Chmod(f.Mode)
+	}
+	if err == nil {
+		err = t.Sync()
+	}
+	if cerr := t.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = os.Remove(t.Name())
+		return "", err
+	}
+	return t.Name(), nil
+}
+
+// sweepEvery is how many versions pass between two looks for old successors.
+const sweepEvery = 16
+
+// sweep removes successors that nobody needs any more, and what a crash left.
+func (f File) sweep(version uint64) {
+	if version%sweepEvery != 0 {
+		return
+	}
+	d, err := os.Open(filepath.Dir(f.Path))
+	if err != nil {
+		return
+	}
+	names, err := d.Readdirnames(1 << 16)
+	_ = d.Close()
+	if err != nil && len(names) == 0 {
+		return
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, f.prefix()) })
+	for _, name := range names {
+		n, err := strconv.ParseUint(strings.TrimPrefix(name, f.prefix()), 10, 64)
+		if err == nil && n+keepVersions > version {
+			continue
+		}
+		path := filepath.Join(filepath.Dir(f.Path), name)
+		if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) > keepFor {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// Has tells whether a name in the folder belongs to the file at path: the file
+// itself or what stands beside it.
+func (f File) Has(name string) bool {
+	return name == filepath.Base(f.Path) || strings.HasPrefix(name, f.prefix())
+}
+
+func read(path string, limit int64) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	var b bytes.Buffer
+	if _, err := io.Copy(&b, io.LimitReader(file, limit+1)); err != nil {
+		return nil, err
+	}
+	if int64(b.Len()) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return b.Bytes(), nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
