@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"saltern/master/crypt"
 )
@@ -99,7 +100,7 @@ func (s *Store) putNew(id string, st State, pem string) error {
 	pem = crypt.NormalizePEM(pem)
 	sig, err := createFile(s.path(st, id), []byte(pem), s.fileMode())
 	if errors.Is(err, os.ErrExist) {
-		s.examineLocked(id, st)
+		s.awaitWriter(id, st)
 		if s.has(st, id) || !abandoned(s.path(st, id)) {
 			return fail(ErrChanged)
 		}
@@ -113,6 +114,18 @@ func (s *Store) putNew(id string, st State, pem string) error {
 	}
 	s.apply(id, map[State]*keyFile{st: s.newFile(pem, sig, s.file(st, id))})
 	return nil
+}
+
+// awaitWriter waits a moment for the content of a file that another master has
+// made; the stripe is held.
+func (s *Store) awaitWriter(id string, st State) {
+	for wait := 5 * time.Millisecond; ; wait *= 2 {
+		s.examineLocked(id, st)
+		if s.has(st, id) || wait > time.Second || abandoned(s.path(st, id)) {
+			return
+		}
+		time.Sleep(wait)
+	}
 }
 
 // reserve takes one of the places for pending keys until the file is in the

@@ -94,7 +94,7 @@ class Cluster:
 
     def swarm(self, i, mode, *flags):
         args = [self.opts.swarm, mode, "-master", "%s.1%d" % (NET, i), "-pub-port", self.port, "-ret-port", self.port + 1, "-json", "-pid", self.pid(i),
-                "-keys", os.path.join(self.work, "keys"), "-state", os.path.join(self.dir(i), "state.json"), "-prefix", "sw%d" % i] + list(flags)
+                "-keys", os.path.join(self.work, "keys"), "-state", os.path.join(self.dir(i), "state.json"), "-prefix", "sw%d" % i] + [f + "m%d-" % i if f.startswith("f") else f for f in map(str, flags)]
         return subprocess.Popen([LAB, "exec", str(i)] + [str(a) for a in args], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def all(self, mode, *flags, root=False):
