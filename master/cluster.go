@@ -112,13 +112,25 @@ func (m *Master) minionKeys() string {
 // serving tells whether minions may be served.
 func (m *Master) serving() bool { return m.cluster == nil || m.cluster.Serving() }
 
-// heartbeat makes minions notice within 10 s that the host of their load
-// balancer or master has vanished, since another one is there to serve them.
-func (m *Master) heartbeat() zmtp.Heartbeat {
+// In a cluster minions shall notice soon that the host of their load balancer
+// or master has vanished, since another one is there to serve them.
+const (
+	pingEvery = 3 * time.Second
+	// requestTTL and publishTTL are how long after the last PING a minion gives
+	// a connection up. That for requests is gone before the other one may be:
+	// who is sent a job again has a way to answer, and does not wait a minute
+	// for the reply to a return that nobody got.
+	requestTTL = 7 * time.Second
+	publishTTL = requestTTL + pingEvery
+)
+
+// heartbeat is how connections with minions are looked after; Salt's way in a
+// master of its own.
+func (m *Master) heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	if m.cluster == nil {
-		return zmtp.Heartbeat{} // Salt's
+		return zmtp.Heartbeat{}
 	}
-	return zmtp.Heartbeat{Interval: 4 * time.Second, TTL: 10 * time.Second}
+	return zmtp.Heartbeat{Interval: pingEvery, TTL: ttl}
 }
 
 // mayAct tells whether this master does what only one of a cluster may do.

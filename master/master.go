@@ -355,7 +355,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, pubLn.Close(), m.Close())
 	}
-	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat()}
+	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat(publishTTL)}
 	if m.cluster != nil && len(m.cfg.ProxyFrom) > 0 { // the load balancers of nodes that join later
 		listen.ProxyMember = func(a netip.Addr) bool { return m.cluster.IsMember(a.Unmap().String()) }
 	}
@@ -372,6 +372,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, retLn.Close(), m.Close())
 	}
+	listen.Heartbeat = m.heartbeat(requestTTL)
 	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
 	if err == nil {
 		m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), retLn, zmtp.RouterConfig{Listen: listen, BusyReply: busy, Concurrency: maxRequests, Handler: m.handle, Free: m.requests.Recycle})

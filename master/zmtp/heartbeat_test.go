@@ -322,3 +322,49 @@ func TestPingAfterPublish(t *testing.T) {
 		_ = c.Close()
 	})
 }
+
+// The same with replies, small and big ones.
+func TestPingAfterReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		r, err := ListenRouter(context.Background(), ln, RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) {
+			if string(b) == "big" {
+				return make([]byte, freeSize), true
+			}
+			return []byte("small"), true
+		}, Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		b := appendReady(greeting(), "REQ", "")
+		for _, m := range []string{"big", "small"} {
+			b = appendMessage(b, nil, []byte(m))
+		}
+		c, frames := ln.dial(b)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want := []int{0, freeSize, 8, 0, 5, 8} // READY first
+		<-frames
+		for i, size := range want {
+			f := ""
+			select {
+			case f = <-frames:
+			default:
+			}
+			if len(f) != size || size == 8 && f != "/\x04PING\x00\x78" {
+				t.Fatalf("frame %d: %d bytes %.20q", i, len(f), f)
+			}
+		}
+		_ = c.Close()
+		old := greeting()
+		old[11] = 0 // knows no PING
+		c, frames = ln.dial(appendMessage(appendReady(old, "REQ", ""), nil, []byte("small")))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(frames) != 3 {
+			t.Errorf("%d frames to a peer of version 3.0", len(frames))
+		}
+		_ = c.Close()
+	})
+}

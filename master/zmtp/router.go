@@ -48,6 +48,9 @@ type Router struct {
 	cfg     RouterConfig
 	workers *workers
 	stopped sync.Once
+	// ping follows every reply when it has a TTL: libzmq forgets the TTL of the
+	// PING before at each message, and the host may vanish now.
+	ping []byte
 }
 
 // ListenRouter serves ln until Close is called or ctx ends. The Router owns
@@ -64,6 +67,9 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 	// for that one and some control frames, whatever its size.
 	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
 		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall})
+	if ttl := r.hub.cfg.Heartbeat.TTL; ttl > 0 {
+		r.ping = pingFrame(ttl)
+	}
 	r.hub.serve = r.serve
 	r.hub.start(ctx, r.Close)
 	return r, nil
@@ -219,6 +225,10 @@ var errHandler = errors.New("zmtp: request handler failed")
 // reply sends a reply behind the envelope of its request, and takes over the
 // request. free, if any, is called with b when b is not needed any more.
 func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
+	ping := c.r.ping
+	if c.m.minor == 0 {
+		ping = nil
+	}
 	if len(b) > freeSize/2 { // too big to copy
 		head := appendHeader(req.envelope(nil), 0, len(b))
 		done := req.free
@@ -226,11 +236,15 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 			req.free() // b is no part of it
 			done = func() { free(b) }
 		}
-		return c.m.out.send(packet{b: head}, packet{b: b, free: done})
+		ps := []packet{{b: head}, {b: b, free: done}}
+		if ping != nil {
+			ps = append(ps, packet{b: ping})
+		}
+		return c.m.out.send(ps...)
 	}
 	defer req.free()
-	buf := c.r.hub.pools.buffer(len(req.buf.b) - len(req.payload) + maxHeader*(len(req.ends)+1) + len(b))
-	buf.b = append(appendHeader(req.envelope(buf.b), 0, len(b)), b...)
+	buf := c.r.hub.pools.buffer(len(req.buf.b) - len(req.payload) + maxHeader*(len(req.ends)+1) + len(b) + len(ping))
+	buf.b = append(append(appendHeader(req.envelope(buf.b), 0, len(b)), b...), ping...)
 	if free != nil {
 		free(b)
 	}
