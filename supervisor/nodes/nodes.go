@@ -52,7 +52,9 @@ type Table struct {
 	KeyHash string `json:"keyHash"`
 	// Virtual is the address that moves between nodes; empty: none.
 	Virtual string `json:"virtual,omitempty"`
-	Nodes   []Node `json:"nodes"`
+	// Turn says which node may be away; nil: none.
+	Turn  *Turn  `json:"turn,omitempty"`
+	Nodes []Node `json:"nodes"`
 	// Gone are the certificates of removed nodes whose names others have now.
 	Gone []string `json:"gone,omitempty"`
 }

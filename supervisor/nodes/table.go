@@ -51,6 +51,8 @@ func (t *Table) Check() error {
 		return errors.New("table of nodes: keyHash is not a SHA-256")
 	case len(t.Gone) > maxGone:
 		return fmt.Errorf("table of nodes: %d removed ones are remembered, at most %d", len(t.Gone), maxGone)
+	case t.Turn != nil && (!nameForm.MatchString(t.Turn.Node) || len(t.Turn.Life) > 64):
+		return errors.New("table of nodes: the turn belongs to no name")
 	case len(t.Nodes) == 0 || len(t.Nodes) > MaxNodes:
 		return fmt.Errorf("table of nodes: %d nodes, 1 to %d are possible", len(t.Nodes), MaxNodes)
 	}
@@ -116,6 +118,10 @@ func (n *Node) Check() error {
 func (t *Table) Clone() Table {
 	c := *t
 	c.Nodes, c.Gone = slices.Clone(t.Nodes), slices.Clone(t.Gone)
+	if t.Turn != nil {
+		turn := *t.Turn
+		c.Turn = &turn
+	}
 	for i := range c.Nodes {
 		c.Nodes[i].Front = slices.Clone(c.Nodes[i].Front)
 	}
