@@ -2,13 +2,9 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -124,49 +120,6 @@ func (m *member) drop(ctx context.Context, node string) error {
 	}
 	m.shared.start(func() { m.takeSecret() })
 	return nil
-}
-
-// saltRun runs a runner of our own master.
-func (n *node) saltRun(ctx context.Context, args ...string) error {
-	path := filepath.Join(filepath.Dir(n.masterProgram()), "salt-run")
-	argv := append([]string{"salt-run", "-c", n.cfg.MasterConf(), "--out", "json"}, args...)
-	if _, err := os.Stat(path); err != nil { // one program by several names
-		path = filepath.Join(filepath.Dir(n.masterProgram()), "salt")
-	}
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Args, cmd.Env, cmd.Dir, cmd.WaitDelay = argv, childEnv(), "/", 2*time.Second
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("salt-run %s: %w: %s", args[0], err, clip(strings.TrimSpace(string(out))))
-	}
-	return nil
-}
-
-// clusterRecord is the masters' record on the shared storage, of which only
-// the secret counts here: they replace it when one of them is removed.
-const clusterRecord = ".saltern_cluster"
-
-// takeSecret takes the masters' secret for the node API as well. It runs in the
-// worker of the shared storage.
-func (m *member) takeSecret() {
-	b, err := os.ReadFile(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord))
-	var r struct{ Secret string }
-	if err != nil || json.Unmarshal(b, &r) != nil || r.Secret == "" {
-		return
-	}
-	dir := m.n.cfg.NodeDir()
-	if own, err := setup.ReadSecret(dir); err != nil || own == r.Secret {
-		return
-	}
-	err = setup.WriteSecret(dir, r.Secret)
-	if err == nil {
-		err = m.n.writeSecret()
-	}
-	if err != nil {
-		m.n.opt.Log.Error("the cluster's new secret", "error", err)
-		return
-	}
-	m.n.opt.Log.Info("the cluster has a new secret; join strings of before are void")
 }
 
 // Leave implements api.Cluster. The others take this node out; it stops

@@ -43,6 +43,7 @@ type member struct {
 	side    sync.WaitGroup // tables under way to other nodes
 	api     error          // why the node API does not listen
 	removed string         // who said that this node was removed
+	secrets secretNames    // that are on this node's disk
 }
 
 // peerView is what is known of another node.

@@ -19,8 +19,16 @@ type host struct{ m *member }
 // Table implements nodeapi.Host.
 func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 
-// Secret implements nodeapi.Host.
-func (h host) Secret() (string, error) { return setup.ReadSecret(h.m.n.cfg.NodeDir()) }
+// Secrets implements nodeapi.Host.
+func (h host) Secrets() ([]string, error) {
+	dir := h.m.n.cfg.NodeDir()
+	own, err := setup.ReadSecret(dir)
+	if err != nil {
+		return nil, err
+	}
+	next, err := setup.ReadNextSecret(dir)
+	return []string{own, next}, err
+}
 
 // ClusterKey implements nodeapi.Host.
 func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
@@ -49,6 +57,9 @@ func (h host) Summary() nodeapi.Summary {
 			s.Node = n
 		}
 	}
+	h.m.mu.Lock()
+	s.Secret, s.NextSecret = h.m.secrets.own, h.m.secrets.next
+	h.m.mu.Unlock()
 	return s
 }
 
@@ -101,12 +112,4 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 		h.m.spread(t)
 	}
 	return t, err
-}
-
-// SetSecret implements nodeapi.Host.
-func (h host) SetSecret(secret string) error {
-	if err := setup.WriteSecret(h.m.n.cfg.NodeDir(), secret); err != nil {
-		return err
-	}
-	return h.m.n.writeSecret()
 }

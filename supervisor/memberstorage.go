@@ -35,6 +35,9 @@ func (m *member) place(ctx context.Context) {
 	}
 	m.shared.start(func() {
 		key, err := m.lookForKey(ctx)
+		if err == nil {
+			m.takeSecret() // before the master starts with an old one
+		}
 		if err == nil && !m.isFounded() && !m.first() {
 			err = errors.New("the master of the first node to begin")
 		}

@@ -45,6 +45,7 @@ does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
 	root.AddCommand(runCommand(&f), statusCommand(&f), logsCommand(&f), restartCommand(&f), reloadCommand(&f),
 		configCommand(&f), lbCommand(&f), storageCommand(&f), versionCommand())
 	root.AddCommand(clusterCommands(&f)...)
+	root.AddCommand(minionCommands(&f)...)
 	root.AddCommand(terminalCommands(&f)...)
 	root.AddCommand(systemCommands(&f)...)
 	if c, _, err := root.Find([]string{"setup"}); err == nil && c != root {

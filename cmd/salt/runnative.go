@@ -40,7 +40,7 @@ func splitKwargs(args []any) ([]any, *msgpack.Map) {
 // Python.
 func (r *runCall) native(ctx context.Context, fun string) (done bool, err error) {
 	table := runner.New()
-	if !table.Has(fun) && !(runner.OfCluster(fun) && r.raw.Str("cluster_id") != "") {
+	if !table.Has(fun) && !runner.OfMaster(fun) && !(runner.OfCluster(fun) && r.raw.Str("cluster_id") != "") {
 		return false, nil
 	}
 	noParse := map[string]bool{}

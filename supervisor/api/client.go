@@ -29,7 +29,7 @@ type Client struct {
 var ErrNotRunning = errors.New("applianced is not running")
 
 // maxAnswer bounds what is read from the supervisor.
-const maxAnswer = 8 << 20
+const maxAnswer = 96 << 20
 
 // NewClient gives a client for the socket at path. Nothing is dialled yet.
 func NewClient(socket string) *Client {

@@ -16,12 +16,14 @@ import (
 //	POST /v1/cluster/leave         this node goes
 //	POST /v1/cluster/remove        {node, force}: a dead node is taken out
 //	POST /v1/cluster/ping          {node} → []setup.Check
+//	POST /v1/cluster/rotate        {force}: the cluster gets a new secret; → {without}
 type Cluster interface {
 	JoinString() (string, error)
 	Drain(ctx context.Context, node string, end bool) error
 	Leave(ctx context.Context) error
 	Remove(ctx context.Context, node string, force bool) error
 	Ping(ctx context.Context, node string) ([]setup.Check, error)
+	RotateSecret(ctx context.Context, force bool) (without []string, err error)
 }
 
 // changeTakes bounds a change of the cluster.
@@ -59,6 +61,14 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 	mux.HandleFunc("POST /v1/cluster/ping", change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return n.Ping(ctx, q.Node)
 	}))
+	mux.HandleFunc("POST /v1/cluster/rotate", change(func(ctx context.Context, q clusterRequest) (any, error) {
+		without, err := n.RotateSecret(ctx, q.Force)
+		return rotateReply{without}, err
+	}))
+}
+
+type rotateReply struct {
+	Without []string `json:"without"`
 }
 
 // JoinString gives the line with which another node joins. It is a secret.
@@ -89,6 +99,15 @@ func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	var list []setup.Check
 	err := c.change(ctx, "ping", clusterRequest{Node: node}, &list)
 	return list, err
+}
+
+// RotateSecret gives the cluster a new secret. It may be called again after an
+// error. With force it does not wait for nodes that cannot be reached; these
+// are returned.
+func (c *Client) RotateSecret(ctx context.Context, force bool) ([]string, error) {
+	var r rotateReply
+	err := c.change(ctx, "rotate", clusterRequest{Force: force}, &r)
+	return r.Without, err
 }
 
 func (c *Client) change(ctx context.Context, verb string, q clusterRequest, into any) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
 )
 
 // Client speaks with one node whose key is known. It is safe for concurrent
@@ -92,12 +93,29 @@ func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, erro
 	return t, t.Check()
 }
 
-// SetSecret gives the node the cluster's new secret.
-func (c *Client) SetSecret(ctx context.Context, secret string) error {
-	return c.do(ctx, http.MethodPut, "/v1/secret", struct{ Secret string }{secret}, nil)
+// Minions asks what the node's master knows of its minions; finger: with the
+// fingerprints of their keys.
+func (c *Client) Minions(ctx context.Context, finger bool) ([]status.Minion, error) {
+	var list []status.Minion
+	path := "/v1/minions"
+	if finger {
+		path += "?finger=1"
+	}
+	if err := c.within(ctx, maxList, http.MethodGet, path, nil, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > status.MaxMinions {
+		return nil, fmt.Errorf("node API: a list of %d minions", len(list))
+	}
+	return list, nil
 }
 
 func (c *Client) do(ctx context.Context, method, path string, in, into any) error {
+	return c.within(ctx, maxAnswer, method, path, in, into)
+}
+
+// within takes an answer of at most so many bytes.
+func (c *Client) within(ctx context.Context, most int64, method, path string, in, into any) error {
 	var body io.Reader = http.NoBody
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -115,11 +133,11 @@ func (c *Client) do(ctx context.Context, method, path string, in, into any) erro
 		return short(err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return short(err)
 	}
-	if len(b) > maxAnswer {
+	if int64(len(b)) > most {
 		return errors.New("node API: the answer is too large")
 	}
 	if resp.StatusCode != http.StatusOK {

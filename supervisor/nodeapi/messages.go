@@ -8,7 +8,7 @@
 //	GET  /v1/status       how this node does                   members
 //	POST /v1/ready        the asking node serves from now on   members
 //	POST /v1/leave        the asking node goes                 members
-//	PUT  /v1/secret       the cluster has a new secret         members
+//	GET  /v1/minions      what its master knows of minions     members
 //
 // Certificates are signed by nobody: the hash of each node's key stands in the
 // table of nodes, and connections are pinned to it at both ends. A stranger
@@ -37,6 +37,7 @@ const (
 	maxHello    = 8 << 10
 	padding     = 24 << 10 // of a proof: more than a few packets, so that a small MTU shows
 	maxAnswer   = 1 << 20
+	maxList     = 64 << 20 // of a list of minions
 	dialTakes   = 5 * time.Second
 	answerTakes = 15 * time.Second
 )
@@ -94,6 +95,10 @@ type Summary struct {
 	Time     time.Time        `json:"time"`
 	Table    uint64           `json:"table"` // version of its table
 	Problems []status.Problem `json:"problems"`
+	// Secret and NextSecret name the cluster's secrets that are on its disk; see
+	// setup.SecretFinger.
+	Secret     string `json:"secret,omitempty"`
+	NextSecret string `json:"nextSecret,omitempty"`
 }
 
 // What went wrong with a request, for programs.

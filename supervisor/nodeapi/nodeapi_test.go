@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
 )
 
 const goodSecret = "correct-horse-battery-staple"
@@ -26,6 +27,7 @@ type clusterNode struct {
 	mu      sync.Mutex
 	table   nodes.Table
 	secret  string
+	next    string
 	key     *ClusterKey
 	keyErr  error
 	address string
@@ -41,10 +43,13 @@ func (c *clusterNode) Table() nodes.Table {
 	defer c.mu.Unlock()
 	return c.table.Clone()
 }
-func (c *clusterNode) Secret() (string, error) {
+func (c *clusterNode) Secrets() ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.secret, nil
+	return []string{c.secret, c.next}, nil
+}
+func (c *clusterNode) Minions(context.Context, bool) ([]status.Minion, error) {
+	return []status.Minion{{ID: "web1", Key: "accepted"}}, nil
 }
 func (c *clusterNode) ClusterKey() (*ClusterKey, error) { return c.key, c.keyErr }
 func (c *clusterNode) Storage() Storage                 { return Storage{Kind: "directory", Path: "/srv"} }
@@ -73,11 +78,10 @@ func (c *clusterNode) SetState(_ context.Context, name string, s nodes.State) (n
 	c.table.Version++
 	return c.table.Clone(), err
 }
-func (c *clusterNode) SetSecret(s string) error {
+func (c *clusterNode) setSecrets(now, next string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.secret = s
-	return nil
+	c.secret, c.next = now, next
 }
 
 type lockedWriter struct {
@@ -189,11 +193,22 @@ func TestJoinAndSpeak(t *testing.T) {
 	if err := cl.Offer(within(t), tab); err != nil || c.Table().Version != 99 {
 		t.Errorf("offer: %v", err)
 	}
-	if err := cl.SetSecret(within(t), "another-secret-of-some-length"); err != nil || c.secret != "another-secret-of-some-length" {
-		t.Errorf("secret: %v", err)
+	if list, err := cl.Minions(within(t), true); err != nil || len(list) != 1 || list[0].ID != "web1" {
+		t.Errorf("minions: %v %v", list, err)
 	}
-	if _, err := Meet(within(t), identity(t), c.ask("", goodSecret)); !errors.Is(err, ErrSecret) {
-		t.Errorf("the old secret: %v", err)
+	// While the secret is changed both count, afterwards the new one alone.
+	const fresh = "another-secret-of-some-length"
+	c.setSecrets(goodSecret, fresh)
+	for _, s := range []string{goodSecret, fresh} {
+		if _, err := Meet(within(t), identity(t), c.ask("", s)); err != nil {
+			t.Errorf("a secret that counts: %v", err)
+		}
+	}
+	c.setSecrets(fresh, "")
+	for _, s := range []string{goodSecret, ""} {
+		if _, err := Meet(within(t), identity(t), c.ask("", s)); !errors.Is(err, ErrSecret) {
+			t.Errorf("the old secret, or none: %v", err)
+		}
 	}
 }
 
@@ -450,11 +465,11 @@ func TestAttack12RemovedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"status": second(cl.Status(within(t))),
-		"table":  second(cl.Table(within(t))),
-		"ready":  second(cl.SetState(within(t), nodes.Member)),
-		"offer":  cl.Offer(within(t), c.Table()),
-		"secret": cl.SetSecret(within(t), "taken-over-taken-over"),
+		"status":  second(cl.Status(within(t))),
+		"table":   second(cl.Table(within(t))),
+		"ready":   second(cl.SetState(within(t), nodes.Member)),
+		"offer":   cl.Offer(within(t), c.Table()),
+		"minions": second(cl.Minions(within(t), false)),
 	} {
 		if !errors.Is(err, ErrRemoved) {
 			t.Errorf("%s: %v", what, err)
@@ -463,7 +478,7 @@ func TestAttack12RemovedNode(t *testing.T) {
 	if _, err := Meet(within(t), id, a); !errors.Is(err, ErrName) && !errors.Is(err, ErrRemoved) {
 		t.Errorf("with the old key and a secret that still holds: %v", err)
 	}
-	_ = c.SetSecret("the-secret-was-changed-then")
+	c.setSecrets("the-secret-was-changed-then", "")
 	if _, err := Meet(within(t), identity(t), a); !errors.Is(err, ErrSecret) {
 		t.Errorf("with a new key and the old secret: %v", err)
 	}
@@ -477,7 +492,7 @@ func TestStrangersReachNothing(t *testing.T) {
 	defer cl.Close()
 	for what, err := range map[string]error{
 		"status": second(cl.Status(within(t))), "table": second(cl.Table(within(t))), "ready": second(cl.SetState(within(t), nodes.Member)),
-		"offer": cl.Offer(within(t), c.Table()), "secret": cl.SetSecret(within(t), "taken-over-taken-over"),
+		"offer": cl.Offer(within(t), c.Table()), "minions": second(cl.Minions(within(t), false)),
 	} {
 		if !errors.Is(err, ErrStranger) {
 			t.Errorf("%s: %v", what, err)

@@ -17,15 +17,17 @@ import (
 
 	"saltern/supervisor/httpserver"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
 )
 
 // Host is the node behind the API. All methods may be called at the same time.
 type Host interface {
 	// Table gives the table of nodes.
 	Table() nodes.Table
-	// Secret and ClusterKey prove the cluster; an error says why this node
-	// cannot do that now ("the shared storage is not there yet").
-	Secret() (string, error)
+	// Secrets and ClusterKey prove the cluster; an error says why this node
+	// cannot do that now ("the shared storage is not there yet"). Of the secrets
+	// the first is the present one; another one is on its way and counts as well.
+	Secrets() ([]string, error)
 	ClusterKey() (*ClusterKey, error)
 	Storage() Storage
 	Summary() Summary
@@ -36,8 +38,8 @@ type Host interface {
 	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
 	// SetState changes the asking node's state in the table.
 	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
-	// SetSecret replaces the cluster's secret on this node.
-	SetSecret(secret string) error
+	// Minions is what our own master knows of its minions.
+	Minions(ctx context.Context, finger bool) ([]status.Minion, error)
 }
 
 // Server answers on the node port.
@@ -50,7 +52,7 @@ type Server struct {
 	limit   *limiter
 
 	mu      sync.Mutex
-	stretch struct{ secret, hash, key string }
+	stretch map[[2]string][]byte // by secret and the cluster key's hash
 	told    map[string]time.Time // when a warning was logged last, see warn
 }
 
@@ -130,14 +132,13 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /v1/drain", s.state(nodes.Draining))
 	mux.HandleFunc("POST /v1/leave", s.state(nodes.Leaving))
 	mux.HandleFunc("POST /v1/gone", s.state(nodes.Removed))
-	mux.HandleFunc("PUT /v1/secret", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
-		take(maxHello, func(w http.ResponseWriter, _ *http.Request, q struct{ Secret string }) {
-			if err := s.host.SetSecret(q.Secret); err != nil {
-				refuse(w, faultOf(err))
-				return
-			}
-			reply(w, struct{}{})
-		})(w, r)
+	mux.HandleFunc("GET /v1/minions", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		list, err := s.host.Minions(r.Context(), r.URL.Query().Get("finger") != "")
+		if err != nil {
+			refuse(w, faultOf(err))
+			return
+		}
+		reply(w, list)
 	}))
 	return mux
 }
@@ -235,13 +236,20 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		return
 	}
 	m.met = false // one try for each hello
-	key, err := s.secretKey()
+	keys, err := s.secretKeys()
 	if err != nil {
 		refuse(w, fault{codeStorage, err.Error(), http.StatusServiceUnavailable})
 		return
 	}
 	machine := peerHash(r.TLS)
-	if !sameMAC(q.Proof, mac(key, transcript("machine", m.bind, m.machine, m.cluster, machine, s.id.Hash))) {
+	said := transcript("machine", m.bind, m.machine, m.cluster, machine, s.id.Hash)
+	var key []byte
+	for _, k := range keys {
+		if sameMAC(q.Proof, mac(k, said)) {
+			key = k
+		}
+	}
+	if key == nil {
 		s.limit.failed(r.RemoteAddr)
 		s.warn(r, "a machine does not know the secret")
 		refuse(w, fault{codeSecret, "the secret is not that of this cluster", http.StatusForbidden})
@@ -269,26 +277,36 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		Storage: s.host.Storage(), Time: s.now(), Reach: reachBack(r.Context(), r.RemoteAddr, q.Ports), Pad: strings.Repeat("-", padding)})
 }
 
-// secretKey stretches the secret once and remembers the result.
-func (s *Server) secretKey() ([]byte, error) {
-	secret, err := s.host.Secret()
+// secretKeys stretches each secret once and remembers the results.
+func (s *Server) secretKeys() ([][]byte, error) {
+	secrets, err := s.host.Secrets()
 	if err != nil {
 		return nil, err
-	}
-	if secret == "" {
-		return nil, errors.New("this cluster has no secret: nobody can join")
 	}
 	hash := s.host.Table().KeyHash
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stretch.secret != secret || s.stretch.hash != hash {
-		key, err := stretch(secret, hash)
-		if err != nil {
-			return nil, err
+	var out [][]byte
+	now := map[[2]string][]byte{}
+	for _, secret := range secrets {
+		if secret == "" {
+			continue // never a secret
 		}
-		s.stretch.secret, s.stretch.hash, s.stretch.key = secret, hash, string(key)
+		at := [2]string{secret, hash}
+		key := s.stretch[at]
+		if key == nil {
+			if key, err = stretch(secret, hash); err != nil {
+				return nil, err
+			}
+		}
+		now[at] = key
+		out = append(out, key)
 	}
-	return []byte(s.stretch.key), nil
+	s.stretch = now // what does not count any more is forgotten
+	if len(out) == 0 {
+		return nil, errors.New("this cluster has no secret: nobody can join")
+	}
+	return out, nil
 }
 
 // take decodes a bounded body.

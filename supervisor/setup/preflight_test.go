@@ -16,6 +16,7 @@ import (
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
 )
 
 // peer is a node of a cluster as a machine that joins meets it.
@@ -27,7 +28,7 @@ type peer struct {
 }
 
 func (p *peer) Table() nodes.Table                       { return p.table.Clone() }
-func (p *peer) Secret() (string, error)                  { return someSecret, nil }
+func (p *peer) Secrets() ([]string, error)               { return []string{someSecret}, nil }
 func (p *peer) ClusterKey() (*nodeapi.ClusterKey, error) { return p.key, p.keyErr }
 func (p *peer) Storage() nodeapi.Storage                 { return nodeapi.Storage{Kind: p.kind, Path: "/srv"} }
 func (p *peer) Summary() nodeapi.Summary                 { return nodeapi.Summary{} }
@@ -39,7 +40,7 @@ func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, error) {
 	return p.table, nil
 }
-func (p *peer) SetSecret(string) error { return nil }
+func (p *peer) Minions(context.Context, bool) ([]status.Minion, error) { return nil, nil }
 
 // startPeer serves a node on 127.0.70.1 with a clock of its own; it gives the
 // port.

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -86,8 +85,10 @@ func plan(a Answers) []step {
 
 // Names of files in the node's directory.
 const (
-	// SecretFile holds the cluster's secret.
-	SecretFile = "secret"
+	// SecretFile holds the cluster's secret, NextSecretFile the one that is to
+	// take its place.
+	SecretFile     = "secret"
+	NextSecretFile = "secret.next"
 	// StagedKey is the cluster's key until the shared storage has it.
 	StagedKey = "cluster.pem"
 	// joinedStorage is what the cluster said about its storage.
@@ -369,22 +370,4 @@ func (m *Machine) doMember(ctx context.Context, a Answers) error {
 		n, ok := l.Table.Find(a.Node)
 		return ok && n.State != nodes.Joining, "the other nodes to take note"
 	})
-}
-
-// ReadSecret gives the cluster's secret of this node; empty when there is none.
-func ReadSecret(nodeDir string) (string, error) {
-	b, err := readBounded(filepath.Join(nodeDir, SecretFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return strings.TrimSpace(string(b)), err
-}
-
-// WriteSecret replaces it.
-func WriteSecret(nodeDir, secret string) error {
-	if why := secretFault(secret); why != "" {
-		return errors.New("secret: " + why)
-	}
-	_, err := layout.WriteFile(filepath.Join(nodeDir, SecretFile), []byte(secret), 0o600)
-	return err
 }

@@ -80,6 +80,10 @@ func (n *Network) Host(t testing.TB, number int) string {
 	return addr
 }
 
+// Outside is the address of the test process and of what it starts outside
+// of the hosts, such as minions.
+func (n *Network) Outside() string { return n.net + "254" }
+
 func (n *Network) link(addr string) string {
 	return n.prefix + "v" + addr[strings.LastIndex(addr, ".")+1:]
 }

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/service"
+	"saltern/supervisor/status"
+)
+
+// minionCommands are the verbs about minions and their keys.
+func minionCommands(f *flags) []*cobra.Command {
+	return []*cobra.Command{minionsCommand(f), keysCommand(f)}
+}
+
+func minionsCommand(f *flags) *cobra.Command {
+	var asJSON, absent bool
+	cmd := &cobra.Command{
+		Use: "minions", Short: "List the accepted minions: who is there, on which node, last heard when", Args: cobra.NoArgs,
+		Long: `minions asks the masters of all nodes. A minion is there while it listens for
+jobs; its node is the one whose master it listens to. The time and the address are
+those of the last request that it has proven; they begin anew with each start of
+a master.
+
+It exits with 0 when every accepted minion is there, 2 when one is not or a node
+could not be asked, 1 when it cannot be told.`,
+		Example: `  applianced minions
+  applianced minions --absent
+  applianced minions --json | jq -r '.minions[] | select(.connected | not) | .id'`,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
+	cmd.Flags().BoolVar(&absent, "absent", false, "only those that are not there")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := f.client().Minions(cmd.Context(), false)
+		if err != nil {
+			return err
+		}
+		code := 0
+		if len(list.Unasked) > 0 {
+			code = status.ExitDegraded
+		}
+		list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
+			if m.Key == "accepted" && !m.Connected {
+				code = status.ExitDegraded
+			}
+			return m.Key != "accepted" || absent && m.Connected
+		})
+		if asJSON {
+			err = writeJSON(cmd.OutOrStdout(), list)
+		} else {
+			err = writeMinions(cmd.OutOrStdout(), list, time.Now())
+			warnUnasked(cmd.ErrOrStderr(), list)
+		}
+		if err == nil && code != 0 {
+			err = exitError(code)
+		}
+		return err
+	}
+	return cmd
+}
+
+func writeMinions(w io.Writer, list status.MinionList, now time.Time) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "MINION\tSTATE\tMASTER\tADDRESS\tLAST HEARD")
+	for _, m := range list.Minions {
+		state := "absent"
+		if m.Connected {
+			state = "there"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", service.CleanText(m.ID), state, cmp.Or(service.CleanText(m.Node), "-"), cmp.Or(service.CleanText(m.Address), "-"), ago(m.Seen, now))
+	}
+	return tw.Flush()
+}
+
+func ago(t *time.Time, now time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return status.Age(max(0, now.Sub(*t))) + " ago"
+}
+
+func warnUnasked(w io.Writer, list status.MinionList) {
+	for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
+		fmt.Fprintf(w, "%s could not be asked, what it knows is missing: %s\n", service.CleanText(name), service.CleanText(list.Unasked[name]))
+	}
+}
+
+func keysCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "keys", Short: "List the minions' keys with their fingerprints and from where they came", Args: cobra.NoArgs,
+		Long: `keys shows the keys of all states: pending keys wait for you, denied ones are
+second keys for a name that has one. The address is from where somebody signed in
+last under that name, as the nodes that are up have seen it; it proves nothing.
+Compare the fingerprint with that of the minion (salt-call --local key.finger)
+before you accept a key. It does the same as salt-key -L and -F.`,
+		Example: `  applianced keys
+  applianced keys accept web1 web2
+  applianced keys --json | jq -r '.minions[] | select(.key == "pending") | .id'`,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := f.client().Minions(cmd.Context(), true)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(cmd.OutOrStdout(), list)
+		}
+		warnUnasked(cmd.ErrOrStderr(), list)
+		return writeKeys(cmd.OutOrStdout(), list, time.Now())
+	}
+	for _, v := range [][3]string{
+		{"accept", "Accept keys: their minions are served from now on", "accept takes pending and rejected keys, by their full names."},
+		{"reject", "Reject keys: their minions are refused", "reject takes pending and accepted keys, by their full names."},
+		{"delete", "Delete keys: who signs in under the name is new", "delete takes keys of any state, by their full names."},
+	} {
+		cmd.AddCommand(keyVerb(f, v[0], v[1], v[2]))
+	}
+	return cmd
+}
+
+func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "KEY\tMINION\tADDRESS\tLAST HEARD\tFINGERPRINT")
+	for _, m := range list.Minions {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", service.CleanText(m.Key), service.CleanText(m.ID), cmp.Or(service.CleanText(m.Address), "-"), ago(m.Seen, now), cmp.Or(service.CleanText(m.Finger), "-"))
+	}
+	return tw.Flush()
+}
+
+func keyVerb(f *flags, verb, short, long string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " MINION...", Short: short, Args: cobra.MinimumNArgs(1),
+		Long:    long + " A name without a key changes nothing\nat all; for patterns there is salt-key.",
+		Example: "  applianced keys " + verb + " web1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.client().ChangeKeys(cmd.Context(), verb, args); err != nil {
+				return err
+			}
+			done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[verb]
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, strings.Join(args, ", "))
+			return err
+		},
+	}
+}
+
+// secretCommand is the cluster's secret.
+func secretCommand(f *flags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "secret", Short: "The cluster's secret", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("secret: say what to do with it: applianced secret rotate; applianced join-string shows it")
+		},
+	}
+	var force bool
+	rotate := &cobra.Command{
+		Use: "rotate", Short: "Give the cluster a new secret on all nodes", Args: cobra.NoArgs,
+		Long: `rotate makes a new secret. Each node writes it to its own disk; only when all
+have it, the old one is refused, and join strings made before are void. Nodes and
+minions that are part of the cluster need nothing. Whatever interrupts it: the old
+secret holds, and the same command goes on where it stopped.
+
+A node that cannot be reached stops it, unless --force is given: such a node takes
+the secret when it is back.`,
+		Example: "  applianced secret rotate\n  applianced secret rotate --force",
+	}
+	rotate.Flags().BoolVar(&force, "force", false, "even if a node cannot be reached")
+	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
+		without, err := f.client().RotateSecret(cmd.Context(), force)
+		if err != nil {
+			return err
+		}
+		for _, n := range without {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s takes it when it is back\n", service.CleanText(n))
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "the cluster has a new secret; join strings made before are void: applianced join-string")
+		return err
+	}
+	cmd.AddCommand(rotate)
+	return cmd
+}

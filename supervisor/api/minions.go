@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// Minions is what the routes of minions and their keys serve. A [Node] that
+// implements it gets them:
+//
+//	GET  /v1/minions[?finger=1]   what all nodes know of them (status.MinionList)
+//	POST /v1/keys                 {verb, ids}: accept, reject or delete keys
+type Minions interface {
+	Minions(ctx context.Context, finger bool) (status.MinionList, error)
+	ChangeKeys(ctx context.Context, verb string, ids []string) error
+}
+
+type keysRequest struct {
+	Verb string   `json:"verb"`
+	IDs  []string `json:"ids"`
+}
+
+// keysTake bounds the answer to a question about all minions, or a change of
+// many keys.
+const keysTake = 60 * time.Second
+
+func (s *Server) minionRoutes(mux *http.ServeMux, n Minions) {
+	within := func(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(keysTake + 10*time.Second))
+		return context.WithTimeout(r.Context(), keysTake)
+	}
+	mux.HandleFunc("GET /v1/minions", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := within(w, r)
+		defer cancel()
+		list, err := n.Minions(ctx, r.URL.Query().Get("finger") != "")
+		s.answer(w, list, err)
+	})
+	mux.HandleFunc("POST /v1/keys", withBody(func(w http.ResponseWriter, r *http.Request, q keysRequest) {
+		ctx, cancel := within(w, r)
+		defer cancel()
+		s.answer(w, struct{}{}, n.ChangeKeys(ctx, q.Verb, q.IDs))
+	}))
+}
+
+// Minions asks what all nodes know of their minions; finger: with the
+// fingerprints of the keys.
+func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
+	ctx, cancel := context.WithTimeout(ctx, keysTake+5*time.Second)
+	defer cancel()
+	path := "/v1/minions"
+	if finger {
+		path += "?finger=1"
+	}
+	var list status.MinionList
+	err := c.do(ctx, http.MethodGet, path, nil, &list)
+	return list, err
+}
+
+// ChangeKeys accepts, rejects or deletes keys by their full names.
+func (c *Client) ChangeKeys(ctx context.Context, verb string, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, keysTake+5*time.Second)
+	defer cancel()
+	return c.post(ctx, "/v1/keys", keysRequest{Verb: verb, IDs: ids}, nil)
+}

@@ -1,0 +1,215 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+// minionsTakes bounds the question to one node.
+const minionsTakes = 15 * time.Second
+
+// running gives the configured node.
+func (s *Supervisor) running() (*node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return nil, fmt.Errorf("%w: this node is not set up; next: applianced setup", api.ErrState)
+	}
+	return s.node, nil
+}
+
+// Minions implements api.Minions: it asks the masters of all nodes.
+func (s *Supervisor) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
+	n, err := s.running()
+	if err != nil {
+		return status.MinionList{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
+	defer cancel()
+	lists, unasked := map[string][]status.Minion{}, map[string]string{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	ask := func(name string, f func() ([]status.Minion, error)) {
+		all.Go(func() {
+			list, err := f()
+			mu.Lock()
+			defer mu.Unlock()
+			if lists[name] = list; err != nil {
+				unasked[name] = clip(err.Error())
+			}
+		})
+	}
+	ask(n.cfg.Node, func() ([]status.Minion, error) { return n.minions(ctx, finger) })
+	if n.member != nil {
+		for name, p := range n.member.clients() {
+			ask(name, func() ([]status.Minion, error) { return p.Minions(ctx, finger) })
+		}
+	}
+	all.Wait()
+	if len(unasked) == len(lists) {
+		return status.MinionList{}, fmt.Errorf("no master answers: %s; next: applianced status", unasked[n.cfg.Node])
+	}
+	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Unasked: unasked}, nil
+}
+
+// clients are those of the other nodes.
+func (m *member) clients() map[string]peerClient {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]peerClient{}
+	for name, p := range m.peers {
+		out[name] = p.client
+	}
+	return out
+}
+
+// peerClient is what is asked of other nodes here.
+type peerClient interface {
+	Minions(ctx context.Context, finger bool) ([]status.Minion, error)
+}
+
+// keyOrder is the order of the list.
+var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
+
+// merge puts what several masters know into one list: who is connected
+// anywhere is there, and the newest sign counts.
+func merge(lists map[string][]status.Minion) []status.Minion {
+	type key struct{ id, key string }
+	at := map[key]int{}
+	out := []status.Minion{}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		for _, m := range lists[name] {
+			if m.Node = ""; m.Connected {
+				m.Node = name
+			}
+			i, ok := at[key{m.ID, m.Key}]
+			if !ok {
+				at[key{m.ID, m.Key}] = len(out)
+				out = append(out, m)
+				continue
+			}
+			o := &out[i]
+			newer := m.Seen != nil && (o.Seen == nil || m.Seen.After(*o.Seen))
+			if m.Connected && (!o.Connected || newer) {
+				o.Connected, o.Node = true, m.Node
+			}
+			if newer {
+				o.Seen, o.Address = m.Seen, m.Address
+			}
+			o.Finger = cmp.Or(o.Finger, m.Finger)
+		}
+	}
+	slices.SortFunc(out, func(a, b status.Minion) int {
+		return cmp.Or(cmp.Compare(keyOrder[a.Key], keyOrder[b.Key]), strings.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// minions asks our own master.
+func (n *node) minions(ctx context.Context, finger bool) ([]status.Minion, error) {
+	out, err := n.saltTool(ctx, "salt-run", "--out", "json", "presence.minions", fmt.Sprintf("finger=%t", finger))
+	if err != nil {
+		return nil, err
+	}
+	var raw []struct {
+		ID, Key, Address, Finger string
+		Connected                bool
+		Seen                     float64
+	}
+	if err := json.Unmarshal(out, &raw); err != nil {
+		return nil, fmt.Errorf("salt-run presence.minions: the answer cannot be read: %w", err)
+	}
+	list := make([]status.Minion, 0, len(raw))
+	for _, r := range raw[:min(len(raw), status.MaxMinions)] {
+		m := status.Minion{ID: r.ID, Key: r.Key, Address: r.Address, Finger: r.Finger, Connected: r.Connected}
+		if r.Seen > 0 && r.Seen < 1e11 {
+			sec, part := math.Modf(r.Seen)
+			t := time.Unix(int64(sec), int64(part*1e9)).UTC().Truncate(time.Millisecond)
+			m.Seen = &t
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+// keyVerbs are salt-key's options for them.
+var keyVerbs = map[string][]string{"accept": {"-a", "--include-all"}, "reject": {"-r", "--include-all"}, "delete": {"-d"}}
+
+// plainID is a name that means itself to salt-key.
+var plainID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,254}$`)
+
+// maxKeys bounds the keys of one change.
+const maxKeys = 1000
+
+// ChangeKeys implements api.Minions. Each change is made by salt-key, so that
+// events and reactors see the same as when it is called by hand.
+func (s *Supervisor) ChangeKeys(ctx context.Context, verb string, ids []string) error {
+	n, err := s.running()
+	if err != nil {
+		return err
+	}
+	options, ok := keyVerbs[verb]
+	if !ok || len(ids) == 0 || len(ids) > maxKeys {
+		return fmt.Errorf("%w: %d keys cannot be changed by %.20q: accept, reject or delete 1 to %d keys", api.ErrState, len(ids), verb, maxKeys)
+	}
+	for _, id := range ids {
+		if !plainID.MatchString(id) {
+			return fmt.Errorf("%w: %.70q is not the name of one key; for patterns: %s", api.ErrState, id, saltKey(n.cfg.MasterConf()))
+		}
+	}
+	if err := n.haveKeys(ctx, ids); err != nil {
+		return err
+	}
+	var failed []error
+	for _, id := range ids {
+		args := slices.Concat([]string{"-y", "--out", "json", options[0], id}, options[1:])
+		if _, err := n.saltTool(ctx, "salt-key", args...); err != nil {
+			failed = append(failed, fmt.Errorf("%s %s: %w", verb, id, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// haveKeys refuses names that no key has, before anything is changed.
+func (n *node) haveKeys(ctx context.Context, ids []string) error {
+	list, err := n.minions(ctx, false)
+	if err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	for _, m := range list {
+		have[m.ID] = true
+	}
+	var missing []string
+	for _, id := range ids {
+		if !have[id] {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: nothing was changed: there is no key of %s; next: applianced keys", api.ErrState, clip(strings.Join(missing, ", ")))
+	}
+	return nil
+}
+
+// Minions implements nodeapi.Host.
+func (h host) Minions(ctx context.Context, finger bool) ([]status.Minion, error) {
+	if self, ok := h.m.self(); !ok || self.State == nodes.Removed {
+		return nil, errors.New("this node does not belong to the cluster any more")
+	}
+	return h.m.n.minions(ctx, finger)
+}

@@ -1,0 +1,38 @@
+package supervisor
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// What several masters know of a minion becomes one line: there if it is
+// connected anywhere, with the newest sign.
+func TestMergeMinions(t *testing.T) {
+	at := func(s int64) *time.Time { t := time.Unix(s, 0); return &t }
+	got := merge(map[string][]status.Minion{
+		"n1": {{ID: "b", Key: "accepted", Connected: true, Address: "10.0.0.8", Seen: at(10)}, {ID: "a", Key: "accepted", Address: "10.0.0.7", Seen: at(30)},
+			{ID: "new", Key: "pending"}, {ID: "a", Key: "denied", Address: "10.6.6.6", Seen: at(5)}},
+		"n2": {{ID: "b", Key: "accepted", Address: "10.0.0.9", Seen: at(20)}, {ID: "a", Key: "accepted", Connected: true, Address: "10.0.0.1", Seen: at(20)},
+			{ID: "new", Key: "pending", Address: "10.0.0.3", Seen: at(1), Finger: "aa:bb"}},
+	})
+	want := []status.Minion{
+		{ID: "a", Key: "accepted", Connected: true, Node: "n2", Address: "10.0.0.7", Seen: at(30)},
+		{ID: "b", Key: "accepted", Connected: true, Node: "n1", Address: "10.0.0.9", Seen: at(20)},
+		{ID: "new", Key: "pending", Address: "10.0.0.3", Seen: at(1), Finger: "aa:bb"},
+		{ID: "a", Key: "denied", Address: "10.6.6.6", Seen: at(5)},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestNamesOfKeys(t *testing.T) {
+	for id, ok := range map[string]bool{"web1": true, "a.b-c_d:1": true, "-a": false, "*": false, "a,b": false, "": false, "a b": false, "a/b": false, "[ab]": false, "a\n": false} {
+		if plainID.MatchString(id) != ok {
+			t.Errorf("%q: %v", id, !ok)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package status
+
+import "time"
+
+// Minion is one key and what the nodes know of its minion.
+type Minion struct {
+	ID string `json:"id"`
+	// Key is accepted, pending, rejected or denied.
+	Key string `json:"key"`
+	// Connected tells whether it listens for jobs; Node is where.
+	Connected bool   `json:"connected"`
+	Node      string `json:"node,omitempty"`
+	// Address is from where it was last heard, Seen when; of a key that is not
+	// accepted, from where it came. Empty when no master has heard it since its
+	// start.
+	Address string     `json:"address,omitempty"`
+	Seen    *time.Time `json:"seen,omitempty"`
+	// Finger is the fingerprint of the key, when it was asked for.
+	Finger string `json:"finger,omitempty"`
+}
+
+// MinionList is what all nodes know of all keys.
+type MinionList struct {
+	Schema  int      `json:"schema"`
+	Minions []Minion `json:"minions"` // by key, accepted first, then by id
+	// Unasked are nodes that could not be asked, with the reason: what they
+	// know is missing.
+	Unasked map[string]string `json:"unasked,omitempty"`
+}
+
+// MaxMinions is the greatest number of keys in a list.
+const MaxMinions = 200_000
