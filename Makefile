@@ -65,6 +65,10 @@ e2e-lb: build deps-salt ## failures of masters and of the load balancer, five ro
 e2e-cluster: build deps-salt ## twenty losses of nodes of a cluster while jobs run, holding the times of a quiet machine (by hand, as root)
 	SALTERN_STRICT=1 SALTERN_KILLS=20 $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestClusterKills' -v ./test/e2e/
 
+.PHONY: sim
+sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=10000; a few minutes)
+	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/...
+
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, and power cuts at every step (by hand, as root, 10 minutes)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestAppliance(TenTimes|PowerCuts)' -v ./test/e2e/
