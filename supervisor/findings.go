@@ -29,9 +29,10 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	var out []status.Finding
 	for _, i := range f.services {
 		out = append(out, f.blocked[i.Name]...)
-		if i.Name == masterService {
+		switch i.Name {
+		case masterService:
 			out = append(out, masterFindings(f.now, i, len(f.blocked[i.Name]) > 0)...)
-		} else {
+		case lbService:
 			out = append(out, balancerDown(i, len(f.blocked[i.Name]) > 0)...)
 		}
 	}
@@ -41,6 +42,7 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 		out = append(out, f.volume.Problems...)
 	}
 	out = append(out, f.cluster...)
+	out = append(out, virtualFindings(f)...)
 	out = append(out, masterReports(f)...)
 	for _, o := range f.insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})

@@ -39,7 +39,7 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 		default:
 			s := p.summary.Node
 			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
-			l.Clock = plain(s.Clock)
+			l.Clock, l.Virtual = plain(s.Clock), s.Virtual
 			if s.State != "ready" && s.State != "starting" && n.State != nodes.Joining {
 				found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: cause(p.summary)})
 			}

@@ -42,6 +42,7 @@ type node struct {
 	slow    *slowFacts
 	volume  *storage.Manager // nil: this node keeps no shared volume
 	member  *member          // nil: this node is alone
+	virtual *virtual         // nil: this node is alone
 	setup   *setup.Machine   // nil in tests of a node by itself
 	// balancer is the admin client of our own load balancer, backends what it
 	// is to have.
@@ -81,6 +82,9 @@ func newNode(opt Options, cfg *settings.Settings, started time.Time, board *stat
 		specs = append(specs, lb)
 	} else {
 		n.lbProcess(nil).Stop() // of a life in which it was enabled
+	}
+	if n.member != nil {
+		specs = append(specs, n.vipSpec())
 	}
 	if n.manager, err = service.NewManager(opt.Log, opt.Now, specs...); err != nil {
 		return nil, err

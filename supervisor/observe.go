@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,7 +38,8 @@ type facts struct {
 	volume   *storage.State // nil: this node keeps no shared volume
 	others   []status.Node  // of the cluster
 	cluster  []status.Finding
-	setup    status.Setup // where the set-up stands; empty: it has nothing to do with this node
+	setup    status.Setup  // where the set-up stands; empty: it has nothing to do with this node
+	virtual  *virtualFacts // nil: there is no virtual address
 }
 
 // slowAnswer is what the file systems said when they were last asked.
@@ -114,6 +116,7 @@ func (n *node) observe(ctx context.Context) facts {
 		f.others, f.cluster = n.member.words()
 	}
 	f.setup, f.cluster = n.setupFacts(f.cluster)
+	f.virtual = n.virtualFacts()
 	if ok, err := probe.ClockSynchronised(); err == nil {
 		f.clock = &ok
 	}
@@ -188,6 +191,9 @@ func (n *node) compose(f facts) status.Document {
 		d.Minions.Connected = &f.balancer.sessions
 	}
 	for _, i := range f.services {
+		if i.Name == vipService && f.virtual == nil {
+			continue // it is not wanted here
+		}
 		s := status.Service{Name: i.Name, State: string(i.State), Message: i.Message, Since: i.Since, PID: i.PID, Restarts: i.Restarts,
 			LastExit: i.LastExit, LastLine: i.LastLine}
 		for _, e := range i.Events {
@@ -202,8 +208,14 @@ func (n *node) compose(f facts) status.Document {
 	}
 	d.Exit = d.Health.Exit()
 	d.Nodes = append([]status.Node{summary(n.cfg.Node, f, d)}, f.others...)
+	entry := first(d.Front.Addresses)
+	if f.virtual != nil {
+		entry = f.virtual.address
+		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
+		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
+	}
 	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
-		d.Next = "point minions here: master: " + first(d.Front.Addresses) + "; then: " + saltKey(n.cfg.MasterConf()) + " -L"
+		d.Next = "point minions here: master: " + entry + "; then: " + saltKey(n.cfg.MasterConf()) + " -L"
 	} else if serving && d.Minions.Pending > 0 {
 		d.Next = saltKey(n.cfg.MasterConf()) + " -L shows the keys that wait for you"
 	}
@@ -238,6 +250,7 @@ func summary(name string, f facts, d status.Document) status.Node {
 	case d.ServingSince != nil:
 		s.State = "ready"
 	}
+	s.Virtual = f.virtual != nil && f.virtual.here
 	if f.clock != nil && *f.clock {
 		s.Clock = "synced"
 	} else if f.clock != nil {

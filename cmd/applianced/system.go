@@ -3,7 +3,7 @@ package main
 import "github.com/spf13/cobra"
 
 // systemCommands are those that concern the machine around the node: what the
-// image calls, and what changes the image.
+// image calls, what changes the image, and its address for minions.
 func systemCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{upgradeCommand(f), resetCommand(), firewallCommand(f)}
+	return []*cobra.Command{upgradeCommand(f), resetCommand(), firewallCommand(f), virtualCommand(f)}
 }

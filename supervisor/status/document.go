@@ -76,6 +76,7 @@ type Document struct {
 	Started      time.Time  `json:"started"`                // of the supervisor
 	ServingSince *time.Time `json:"servingSince,omitempty"` // nil: not serving
 	Front        Front      `json:"front"`
+	Virtual      *Virtual   `json:"virtual,omitempty"` // nil: the cluster has no virtual address
 	Nodes        []Node     `json:"nodes"`
 	Services     []Service  `json:"services"`
 	Minions      Minions    `json:"minions"`
@@ -93,6 +94,12 @@ type Front struct {
 	RequestPort int      `json:"requestPort"`
 }
 
+// Virtual is the address that moves between the nodes.
+type Virtual struct {
+	Address string   `json:"address"`
+	Nodes   []string `json:"nodes"` // who has it now; one, if all is well
+}
+
 // Node is one line of the table of nodes.
 type Node struct {
 	Name     string     `json:"name"`
@@ -104,6 +111,7 @@ type Node struct {
 	Minions  *int       `json:"minions"` // connected; null: not known
 	Clock    string     `json:"clock"`
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
+	Virtual  bool       `json:"virtual,omitempty"` // has the cluster's virtual address
 }
 
 // Service is one child of the supervisor.

@@ -31,6 +31,8 @@ const (
 	NodeUnreachable   Code = "SCA-104"
 	NodeNotServing    Code = "SCA-105"
 	NodeAPIDown       Code = "SCA-106"
+	VirtualNobody     Code = "SCA-107"
+	VirtualTwice      Code = "SCA-108"
 	MasterDown        Code = "SCA-201"
 	MasterConfig      Code = "SCA-202"
 	MasterSilent      Code = "SCA-203"
@@ -44,6 +46,7 @@ const (
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
+	VirtualUnable     Code = "SCA-304"
 	StorageUnusable   Code = "SCA-401"
 	DiskFull          Code = "SCA-402"
 	DiskLow           Code = "SCA-403"
@@ -92,6 +95,9 @@ func Kinds() []Kind {
 		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
 		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
 		{NodeAPIDown, Warning, "other nodes cannot speak with this one: %s is not ours", "stop the program that has the port: ss -ltnp", nil, 3 * time.Second},
+		{VirtualNobody, Warning, "no node has the virtual address %s", "applianced status on each node says why it does not take it",
+			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
+		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
 			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
 		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},
@@ -111,6 +117,7 @@ func Kinds() []Kind {
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing}, 3 * time.Second},
 		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
 			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing}, 3 * time.Second},
+		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "mend the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
 		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
 		{DiskFull, Fatal, "the file system of %s is full", "make room there or enlarge the disk", nil, 0},
 		{DiskLow, Warning, "the file system of %s is nearly full", "make room or enlarge the disk", []Code{DiskFull}, 0},

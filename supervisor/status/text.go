@@ -74,7 +74,13 @@ func writeHead(b *strings.Builder, d Document) {
 		fmt.Fprintf(b, "  serving since %s", Age(d.Time.Sub(*d.ServingSince)))
 	}
 	b.WriteString("\n")
-	if len(d.Front.Addresses) > 0 {
+	if v := d.Virtual; v != nil {
+		on := "no node"
+		if len(v.Nodes) > 0 {
+			on = strings.Join(v.Nodes, " and ")
+		}
+		fmt.Fprintf(b, "minions use %s (ports %d and %d), the virtual address, now on %s\n", v.Address, d.Front.PublishPort, d.Front.RequestPort, on)
+	} else if len(d.Front.Addresses) > 0 {
 		fmt.Fprintf(b, "minions use %s (ports %d and %d)\n", strings.Join(d.Front.Addresses, ", "), d.Front.PublishPort, d.Front.RequestPort)
 	}
 }

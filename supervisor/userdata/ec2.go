@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
+
+	"saltern/supervisor/probe"
 )
 
 // ec2 asks Amazon's instance metadata service, version 2 only: a token is
@@ -46,13 +45,7 @@ func (p Places) onEC2() bool {
 	if p.DMI == "" {
 		return true
 	}
-	for _, f := range []string{"sys_vendor", "board_vendor", "bios_vendor", "product_uuid"} {
-		b, err := os.ReadFile(filepath.Join(p.DMI, f))
-		if s := strings.ToLower(strings.TrimSpace(string(b))); err == nil && (strings.Contains(s, "amazon ec2") || f == "product_uuid" && strings.HasPrefix(s, "ec2")) {
-			return true
-		}
-	}
-	return false
+	return probe.OnEC2(p.DMI)
 }
 
 func (p Places) imds(ctx context.Context) ([]byte, error) {
