@@ -12,6 +12,7 @@
 //	GET  /v1/storage                    the shared volume as this node sees it
 //	     /v1/setup...                   the set-up, see [Setup]
 //	     /v1/cluster...                 the cluster's nodes, see [Cluster]
+//	     /v1/fit, /v1/cluster/virtual   the virtual address, see [Virtual]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
@@ -174,6 +175,12 @@ func (s *Server) handler() http.Handler {
 	}
 	if n, ok := s.node.(Cluster); ok {
 		s.clusterRoutes(mux, n)
+	}
+	if n, ok := s.node.(Virtual); ok {
+		s.virtualRoutes(mux, n)
+	}
+	if n, ok := s.node.(Turns); ok {
+		s.turnRoutes(mux, n)
 	}
 	if n, ok := s.node.(Minions); ok {
 		s.minionRoutes(mux, n)
