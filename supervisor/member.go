@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,6 +30,9 @@ type member struct {
 	shared worker // looks at the shared storage, which may hang
 	saying worker // tells the cluster that this node serves
 	drains worker // keeps the load balancer in line with who is drained
+	// life tells this supervisor from the one after the next restart.
+	life      string
+	returning worker // gives the turn back after a restart
 	// drained are the masters that we had our load balancer drain; the drains
 	// worker's alone.
 	drained map[string]bool
@@ -80,7 +84,7 @@ func newMember(n *node) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &member{n: n, id: id, keeper: k, peers: map[string]*peerView{}, drained: map[string]bool{}, waits: "the shared storage"}, nil
+	return &member{n: n, id: id, keeper: k, peers: map[string]*peerView{}, drained: map[string]bool{}, life: rand.Text(), waits: "the shared storage"}, nil
 }
 
 // settings are those of the node with the members of the cluster filled in.
@@ -109,6 +113,7 @@ func (m *member) run(ctx context.Context) {
 		m.place(ctx)
 		m.follow(ctx, &all)
 		m.announce(ctx)
+		m.bringBack(ctx)
 		m.drains.start(func() { m.drain(ctx) })
 		changed := m.keeper.Changed()
 		m.apply(ctx)
@@ -119,6 +124,7 @@ func (m *member) run(ctx context.Context) {
 			m.shared.wait(2 * time.Second)
 			m.saying.wait(2 * time.Second)
 			m.drains.wait(2 * time.Second)
+			m.returning.wait(2 * time.Second)
 			for _, p := range m.peers {
 				p.client.Close()
 			}

@@ -34,6 +34,9 @@ type Options struct {
 	// put another program into the place of this process and then does not
 	// return. nil: nothing.
 	Renew func()
+	// OnTrial tells whether the system runs a version that is not known to be
+	// good yet. nil: it never does.
+	OnTrial func() bool
 	// Base is where a node keeps things before appliance.yaml says so.
 	Base setup.Base
 	// Source looks for answers given with the machine, see setup.Config.

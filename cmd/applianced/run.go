@@ -13,6 +13,7 @@ import (
 	"saltern/supervisor"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
+	"saltern/supervisor/upgrade"
 	"saltern/supervisor/userdata"
 )
 
@@ -65,7 +66,7 @@ takes its place and no connection is refused.`,
 		}
 		s := supervisor.New(supervisor.Options{Base: base, Source: places.Look,
 			ConfigPath: path, Hostname: hostname(), Version: version(), Executable: exe, Socket: f.socket,
-			Log: log, Notify: supervisor.NewSystemd(), Renew: func() { renew(exe, log) }})
+			Log: log, Notify: supervisor.NewSystemd(), OnTrial: onTrial(log), Renew: func() { renew(exe, log) }})
 
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
@@ -104,5 +105,18 @@ func renew(path string, log *slog.Logger) {
 	log.Info("the program was replaced: going on as the new one", "path", path)
 	if err := syscall.Exec(path, os.Args, os.Environ()); err != nil {
 		log.Error("the new program cannot be run; going on as the old one", "path", path, "error", err)
+	}
+}
+
+// onTrial tells whether this version of the system is not known to be good yet;
+// when that cannot be told, it is not.
+func onTrial(log *slog.Logger) func() bool {
+	return func() bool {
+		var sys upgrade.System
+		yes, err := sys.OnTrial()
+		if err != nil {
+			log.Error("whether this version is on trial", "error", err)
+		}
+		return yes || err != nil
 	}
 }

@@ -34,6 +34,7 @@ const maxBundle = 8 << 30
 
 func upgradeCommand(f *flags) *cobra.Command {
 	var reboot, force bool
+	r := newRestart()
 	cmd := &cobra.Command{
 		Use:   "upgrade FILE|URL",
 		Short: "Put a new version of the whole system on this machine",
@@ -42,23 +43,27 @@ has it tried at the next boot. If the node is not well with it for two minutes
 within ten, or the machine does not boot, the version before comes back by
 itself. Keys, data and settings stay.
 
-Upgrade one node at a time and wait until "applianced status" is healthy again.
-A node whose cluster is not well is not upgraded, unless --force says so.`,
+With --reboot the machine restarts as "applianced reboot" does: when no other node
+of the cluster is away or restarts, and after its minions have moved. With --wait
+that may be called on all nodes at once; they are upgraded one after another, each
+after the one before serves with its new version. A node that is not well is not
+upgraded, unless --force says so.`,
 		Example: `  applianced upgrade saltern-cloud.upgrade --reboot
-  applianced upgrade https://example.net/saltern-cloud.upgrade
+  applianced upgrade https://example.net/saltern-cloud.upgrade --reboot --wait 2h
   applianced upgrade status
   applianced upgrade back`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&reboot, "reboot", false, "boot the new version at once")
 	cmd.Flags().BoolVar(&force, "force", false, "even if the node or its cluster is not well")
+	r.flags(cmd)
 	var sys upgrade.System
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := sys.Status(); err != nil {
 			return err
 		}
 		if !force {
-			if err := mayUpgrade(cmd.Context(), api.NewClient(f.apiSocket())); err != nil {
+			if err := mayUpgrade(cmd.Context(), f.client()); err != nil {
 				return err
 			}
 		}
@@ -76,28 +81,26 @@ A node whose cluster is not well is not upgraded, unless --force says so.`,
 			return err
 		}
 		if reboot {
-			fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried now\n", m.Version)
-			return systemctl("reboot")
+			fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
+			r.out, r.force = cmd.OutOrStdout(), force
+			return r.run(cmd.Context(), f.client())
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot; to boot: systemctl reboot\n", m.Version)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot; to boot: applianced reboot\n", m.Version)
 		return err
 	}
 	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeBackCommand(&sys), upgradeConfirmCommand(f, &sys))
 	return cmd
 }
 
-// mayUpgrade refuses while the node or its cluster would miss this node.
+// mayUpgrade refuses while this node is not well. Writing the new version
+// disturbs nobody; whether the cluster can spare the node is asked before the
+// restart.
 func mayUpgrade(ctx context.Context, c *api.Client) error {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
 	doc, err := c.Status(ctx)
 	if err != nil {
 		return fmt.Errorf("upgrade: how the node is cannot be told: %w (--force upgrades all the same)", err)
-	}
-	for _, n := range doc.Nodes {
-		if n.State != "ready" && n.Role != "this" {
-			return fmt.Errorf("upgrade: node %s is %s; with this node away as well minions might find nobody (--force upgrades all the same)", n.Name, n.State)
-		}
 	}
 	if doc.Exit != status.ExitHealthy && doc.Exit != status.ExitDegraded && doc.Exit != status.ExitUnconfigured {
 		return fmt.Errorf("upgrade: this node is %s; mend it first, see applianced status (--force upgrades all the same)", doc.Health)

@@ -47,3 +47,14 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 		}
 	}
 }
+
+// OnTrial tells whether the running version is not known to be good yet. On
+// other machines than those made from the image it is false.
+func (s *System) OnTrial() (bool, error) {
+	line, err := small(or(s.Cmdline, "/proc/cmdline"))
+	if err != nil || !hasWord(line, "saltern.try") {
+		return false, err
+	}
+	st, err := s.Status()
+	return st.Trying, err
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/api"
+)
+
+// Limits of a restart in turn.
+const (
+	turnDrain = 2 * time.Minute  // for minions to move to other masters
+	turnEnd   = 15 * time.Second // to give the turn back
+)
+
+// restart is a restart of the machine that disturbs its cluster least.
+type restart struct {
+	wait  time.Duration // for the turn
+	drain time.Duration // for minions to leave
+	force bool
+	out   io.Writer
+	look  time.Duration // between questions
+	boot  func() error
+}
+
+func newRestart() *restart {
+	return &restart{look: 2 * time.Second, boot: func() error { return systemctl("reboot") }}
+}
+
+func (r *restart) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&r.wait, "wait", 0, "wait so long until no other node restarts and all of them are well")
+	cmd.Flags().DurationVar(&r.drain, "drain", turnDrain, "wait so long at most for minions to move to other nodes")
+}
+
+func rebootCommand(f *flags) *cobra.Command {
+	r := newRestart()
+	cmd := &cobra.Command{
+		Use: "reboot", Short: "Restart this machine when its cluster can spare it", Args: cobra.NoArgs,
+		Long: `reboot takes the cluster's turn, which one node at a time has, has the minions of
+this node moved to others, and restarts the machine. The turn is given back when
+the node serves again and its copy of the shared volume is whole. It is refused
+while another node has the turn, is away, or is not well.
+
+With --wait it may be called on all nodes at once: they restart one after
+another.`,
+		Example: "  applianced reboot\n  applianced reboot --wait 1h",
+	}
+	r.flags(cmd)
+	cmd.Flags().BoolVar(&r.force, "force", false, "even if the cluster is not well or another node restarts")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r.out = cmd.OutOrStdout()
+		return r.run(cmd.Context(), f.client())
+	}
+	return cmd
+}
+
+// run ends with the restart.
+func (r *restart) run(ctx context.Context, c *api.Client) error {
+	t, err := c.Turn(ctx)
+	if err != nil && !r.force {
+		return fmt.Errorf("restart: the cluster cannot be asked: %w (--force restarts all the same)", err)
+	}
+	if t.Alone || err != nil {
+		return r.boot()
+	}
+	if err := r.take(ctx, c); err != nil {
+		return err
+	}
+	if err := r.leave(ctx, c); err != nil {
+		back, stop := context.WithTimeout(context.WithoutCancel(ctx), turnEnd)
+		defer stop()
+		return errors.Join(err, c.EndTurn(back))
+	}
+	return r.boot()
+}
+
+// take takes the turn, and waits for it if that is wanted.
+func (r *restart) take(ctx context.Context, c *api.Client) error {
+	end := time.Now().Add(r.wait)
+	told := ""
+	for {
+		err := c.TakeTurn(ctx, r.force)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, api.ErrState) || r.wait == 0:
+			return fmt.Errorf("restart: %w (--wait 1h waits until it may, --force restarts all the same)", err)
+		case time.Now().After(end):
+			return fmt.Errorf("restart: waited for %s: %w", r.wait, err)
+		}
+		if told != err.Error() {
+			told = err.Error()
+			fmt.Fprintf(r.out, "waiting: %s\n", told)
+		}
+		if err := pause(ctx, r.look); err != nil {
+			return err
+		}
+	}
+}
+
+// leave waits until the minions have moved to other nodes, and looks once more
+// whether these are there.
+func (r *restart) leave(ctx context.Context, c *api.Client) error {
+	end := time.Now().Add(r.drain)
+	for told := false; ; told = true {
+		t, err := c.Turn(ctx)
+		if err != nil {
+			return fmt.Errorf("restart: %w", err)
+		}
+		if !t.Mine && !r.force {
+			return errors.New("restart: the turn was lost to another node, or the supervisor has restarted; try again")
+		}
+		if t.Needed != "" && !r.force {
+			return fmt.Errorf("restart: %s (--force restarts all the same)", t.Needed)
+		}
+		if t.Sessions == 0 || time.Now().After(end) {
+			fmt.Fprintf(r.out, "restarting; %d minions are moved by that\n", t.Sessions)
+			return nil
+		}
+		if !told {
+			fmt.Fprintf(r.out, "%d minions move to other nodes, for %s at most\n", t.Sessions, r.drain)
+		}
+		if err := pause(ctx, r.look); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
