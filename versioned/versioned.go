@@ -1,20 +1,22 @@
 // Package versioned keeps a small file that several machines change on a
 // volume that they share, without any lock: what replaces version 5 is first
-// made under the name ".NAME.after-5", by link(2), which one machine alone can
-// do; only then it takes the place of the file itself. Whoever finds such a
+// made under the name ".NAME.after-5-HASH" (of its content), by link(2), which
+// one machine alone can do; only then it takes the place of the file itself. Whoever finds such a
 // successor goes on from it, so a machine that stops in between holds nobody up
 // and loses nothing.
 //
 // Locks of a network file system are no way to do that: GlusterFS (10.3) may
 // never answer a request for a lock that is on its way when a node vanishes.
 //
-// Versions grow and are part of the content. A machine that is held up so long
-// that successors of its version are gone (keepFor, keepVersions) may put an
-// older version back; users who keep the newest version they saw notice.
+// Versions grow and are part of the content. A machine that is held up in a
+// rename for so long that the successors of its version are gone (keepFor,
+// keepVersions) puts an older version back; users who keep the newest version
+// that they saw notice.
 package versioned
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -48,8 +50,13 @@ type File struct {
 	Version func(content []byte) (uint64, error)
 }
 
-func (f File) successor(of uint64) string {
-	return filepath.Join(filepath.Dir(f.Path), f.prefix()+strconv.FormatUint(of, 10))
+// successor is where what follows a version is made; version 0 has no content.
+func (f File) successor(version uint64, content []byte) string {
+	name := f.prefix() + strconv.FormatUint(version, 10)
+	if version > 0 {
+		name += fmt.Sprintf("-%.8x", sha256.Sum256(content))
+	}
+	return filepath.Join(filepath.Dir(f.Path), name)
 }
 
 func (f File) prefix() string {
@@ -74,7 +81,7 @@ func (f File) newest() ([]byte, uint64, error) {
 	}
 	behind := false
 	for range maxChain {
-		next, n, err := f.one(f.successor(v))
+		next, n, err := f.one(f.successor(v, b))
 		if errors.Is(err, fs.ErrNotExist) {
 			if behind { // who made it did not come to that
 				_ = f.put(b)
@@ -82,7 +89,7 @@ func (f File) newest() ([]byte, uint64, error) {
 			return b, v, nil
 		}
 		if err == nil && n <= v {
-			err = fmt.Errorf("%s has version %d", f.successor(v), n)
+			err = fmt.Errorf("%s has version %d", f.successor(v, b), n)
 		}
 		if err != nil {
 			return nil, 0, err
@@ -133,7 +140,7 @@ func (f File) Write(expect uint64, content []byte) error {
 }
 
 func (f File) write(expect uint64, content []byte) error {
-	_, now, err := f.newest()
+	old, now, err := f.newest()
 	if err != nil {
 		return err
 	}
@@ -145,26 +152,82 @@ func (f File) write(expect uint64, content []byte) error {
 		return err
 	}
 	defer os.Remove(tmp) // nothing is there after the rename
-	claim := f.successor(expect)
+	claim := f.successor(expect, old)
 	if err := os.Link(tmp, claim); err != nil && !same(tmp, claim) {
 		if errors.Is(err, fs.ErrExist) {
 			return ErrConflict
 		}
 		return err
 	}
-	// Held up for so long that the successors are gone already?
-	if _, now, err := f.one(f.Path); err == nil && now > expect {
+	switch b, now, err := f.one(f.Path); {
+	case err == nil && now > expect && !bytes.Equal(b, content) && !f.followed(content):
+		// Not a reader of ours has put that there: this call was held up until the
+		// first successor had been swept away.
 		_ = os.Remove(claim)
 		return ErrConflict
-	}
-	if err := os.Rename(tmp, f.Path); err != nil {
-		return err
+	case err == nil && now > expect: // readers were faster
+	default:
+		if err := os.Rename(tmp, f.Path); err != nil {
+			return err
+		}
 	}
 	if err := syncDir(filepath.Dir(f.Path)); err != nil {
 		return err
 	}
 	f.sweep(expect)
 	return nil
+}
+
+// Create makes a file of this content unless one of that name is there, and
+// tells whether it did. Nobody ever sees a part of it. Of several machines one
+// makes it.
+func Create(path string, content []byte, mode os.FileMode) (made bool, err error) {
+	f := File{Path: path, Mode: mode}
+	tmp, err := f.temporary(content)
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(tmp)
+	if err := os.Link(tmp, path); err != nil && !same(tmp, path) {
+		if errors.Is(err, fs.ErrExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, syncDir(filepath.Dir(path))
+}
+
+// Mkdir makes a directory that several machines may make at the same time,
+// unless it is there. Two that make the same name at once leave GlusterFS with
+// copies that disagree; a rename does not.
+func Mkdir(path string, mode os.FileMode) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return nil
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+	err = os.Chmod(tmp, mode)
+	if err == nil {
+		if err = os.Rename(tmp, path); err == nil {
+			return syncDir(filepath.Dir(path))
+		}
+	}
+	_ = os.Remove(tmp)
+	if st, serr := os.Stat(path); serr == nil && st.IsDir() {
+		return nil // somebody else was first
+	}
+	return err
+}
+
+// followed tells whether somebody has made a successor of a content.
+func (f File) followed(content []byte) bool {
+	v, err := f.Version(content)
+	if err == nil {
+		_, err = os.Lstat(f.successor(v, content))
+	}
+	return err == nil
 }
 
 // same tells whether two names are of one file: a link that was made although
@@ -231,7 +294,8 @@ func (f File) sweep(version uint64) {
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, f.prefix()) })
 	for _, name := range names {
-		n, err := strconv.ParseUint(strings.TrimPrefix(name, f.prefix()), 10, 64)
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, f.prefix()), "-")
+		n, err := strconv.ParseUint(number, 10, 64)
 		if err == nil && n+keepVersions > version {
 			continue
 		}
@@ -240,12 +304,6 @@ func (f File) sweep(version uint64) {
 			_ = os.Remove(path)
 		}
 	}
-}
-
-// Has tells whether a name in the folder belongs to the file at path: the file
-// itself or what stands beside it.
-func (f File) Has(name string) bool {
-	return name == filepath.Base(f.Path) || strings.HasPrefix(name, f.prefix())
 }
 
 func read(path string, limit int64) ([]byte, error) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -110,7 +111,7 @@ func TestWriterStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, f, "1 a") // not made yet
-	if err := os.Link(tmp, f.successor(1)); err != nil {
+	if err := os.Link(tmp, f.successor(1, []byte("1 a"))); err != nil {
 		t.Fatal(err)
 	}
 	want(t, f, "2 b") // made, and put in its place by the reader
@@ -143,12 +144,21 @@ func TestLinkThatWasMade(t *testing.T) {
 func TestLateWriter(t *testing.T) {
 	f := file(t)
 	write(t, f, 0, "1 a")
-	write(t, f, 1, "2 b")
-	write(t, f, 2, "3 c")
-	if err := os.Remove(f.successor(1)); err != nil {
-		t.Fatal(err)
+	late := f
+	late.Version = func(b []byte) (uint64, error) {
+		if string(b) == "1 a" { // it has read, and the others go on
+			late.Version = version
+			if _, now, _ := f.Read(); now == 1 {
+				write(t, f, 1, "2 b")
+				write(t, f, 2, "3 c")
+				if err := os.Remove(f.successor(1, []byte("1 a"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return version(b)
 	}
-	if err := f.Write(1, []byte("2 late")); !errors.Is(err, ErrConflict) {
+	if err := late.Write(1, []byte("2 late")); !errors.Is(err, ErrConflict) {
 		t.Errorf("late: %v", err)
 	}
 	want(t, f, "3 c")
@@ -187,16 +197,59 @@ func TestSweep(t *testing.T) {
 	want(t, f, "200")
 }
 
+// Of several that make the same file or directory one does, and all find it.
+func TestCreateAndMkdir(t *testing.T) {
+	dir := t.TempDir()
+	var made atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			ok, err := Create(filepath.Join(dir, "file"), fmt.Appendf(nil, "%d", i), 0o400)
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				made.Add(1)
+			}
+			err = Mkdir(filepath.Join(dir, "folder"), 0o750)
+			if err == nil {
+				_, err = Create(filepath.Join(dir, "folder", strconv.Itoa(i)), nil, 0o600)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if made.Load() != 1 {
+		t.Errorf("%d made the file", made.Load())
+	}
+	entries, _ := os.ReadDir(dir)
+	inside, _ := os.ReadDir(filepath.Join(dir, "folder"))
+	if len(entries) != 2 || len(inside) != 8 {
+		t.Errorf("%v, %v", entries, inside)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "folder")); err != nil || st.Mode().Perm() != 0o750 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Mkdir(filepath.Join(dir, "x"), 0o700); err == nil {
+		t.Error("a file was taken for a directory")
+	}
+}
+
 func TestDamaged(t *testing.T) {
 	f := file(t)
 	write(t, f, 0, "1 a")
-	if err := os.WriteFile(f.successor(1), []byte("1 round"), 0o600); err != nil {
+	if err := os.WriteFile(f.successor(1, []byte("1 a")), []byte("1 round"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := f.Read(); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a ring of versions: %v", err)
 	}
-	_ = os.Remove(f.successor(1))
+	_ = os.Remove(f.successor(1, []byte("1 a")))
 	if err := os.WriteFile(f.Path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}

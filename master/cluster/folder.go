@@ -14,13 +14,13 @@ import (
 
 	"saltern/master/cluster/node"
 	"saltern/master/crypt"
+	"saltern/versioned"
 )
 
 // Names in the shared folder. Those without "saltern" are Salt's
 // (salt/crypt.py MasterKeys, salt/master.py).
 const (
 	recordFile = ".saltern_cluster"
-	lockFile   = ".saltern_cluster.lock"
 	keyFile    = ".aes"
 	peersDir   = "peers"
 	clusterPEM = "cluster.pem"
@@ -30,13 +30,8 @@ const (
 // JobsDir is where masters hand over the records of jobs; see package jobs.
 const JobsDir = "jobs"
 
-// times of the folder.
-const (
-	lockWait   = 3 * time.Second
-	folderWait = 5 * time.Second
-)
-
-var errLocked = errors.New("another master holds the lock of the cluster's folder")
+// folderWait is how long a call on the folder may take.
+const folderWait = 5 * time.Second
 
 // folder is the shared folder. Its methods block as long as the file system
 // does.
@@ -51,25 +46,13 @@ func (f folder) peerFile(id string) string {
 	return filepath.Join(f.dir, peersDir, id+".pub")
 }
 
-// lock takes the lock of the folder.
-func (f folder) lock() (unlock func(), err error) {
-	file, err := os.OpenFile(f.path(lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the lock of the cluster's folder: %w", err)
-	}
-	for end := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = file.Close() }, nil // closing unlocks
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) || time.Now().After(end) {
-			_ = file.Close()
-			if errors.Is(err, syscall.EWOULDBLOCK) {
-				err = errLocked
-			}
-			return nil, fmt.Errorf("locking the cluster's folder: %w", err)
-		}
-	}
+// record is the file of the record. Masters change it without a lock: a lock of
+// a volume may never be given, see package versioned.
+func (f folder) record() versioned.File {
+	return versioned.File{Path: f.path(recordFile), Mode: 0o600, Limit: maxRecord, Version: func(b []byte) (uint64, error) {
+		r, err := parseRecord(b)
+		return r.Version, err
+	}}
 }
 
 // read reads a small regular file; a stale handle of a network file system
@@ -108,7 +91,7 @@ func readRegular(path string, limit int64) ([]byte, error) {
 
 // load reads the record.
 func (f folder) load() (r node.Record, exists bool, err error) {
-	b, err := f.read(recordFile, maxRecord)
+	b, _, err := f.record().Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		// A folder that is not mounted has nothing in it either.
 		if _, err := os.Stat(f.path(clusterPEM)); err != nil {
@@ -124,13 +107,9 @@ func (f folder) load() (r node.Record, exists bool, err error) {
 }
 
 // store replaces the record if its version is expect, and brings the files of
-// Salt's layout in line with it.
+// Salt's layout in line with it. What another master does to those files at the
+// same moment is put right by the next load or store.
 func (f folder) store(expect uint64, r node.Record) (current node.Record, conflict bool, err error) {
-	unlock, err := f.lock()
-	if err != nil {
-		return node.Record{}, false, err
-	}
-	defer unlock()
 	current, exists, err := f.load()
 	if err != nil {
 		return node.Record{}, false, err
@@ -148,17 +127,30 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 			return node.Record{}, false, err
 		}
 	}
-	if err := crypt.WriteFile(f.path(recordFile), b, 0o600); err != nil {
+	switch err := f.record().Write(expect, b); {
+	case errors.Is(err, versioned.ErrConflict):
+		if current, _, err = f.load(); err != nil {
+			return node.Record{}, false, err
+		}
+		f.removePeers(r, current)
+		return current, true, nil
+	case err != nil:
 		return node.Record{}, false, fmt.Errorf("writing the cluster's record: %w", err)
 	}
 	// From here on the change is made. What follows is repeated by mend.
-	_ = f.mendLocked(r, r.KeyGen != current.KeyGen)
-	for _, m := range current.Members {
-		if _, ok := r.Member(m.ID); !ok {
+	_ = f.mendKey(r, r.KeyGen != current.KeyGen)
+	f.removePeers(current, r)
+	return r, false, nil
+}
+
+// removePeers removes the keys of those who are in a record and not in the one
+// that counts.
+func (f folder) removePeers(of, counts node.Record) {
+	for _, m := range of.Members {
+		if _, ok := counts.Member(m.ID); !ok {
 			_ = os.Remove(f.peerFile(m.ID))
 		}
 	}
-	return r, false, nil
 }
 
 func (f folder) writePeer(m node.Member) error {
@@ -183,28 +175,22 @@ func (f folder) key() (crypt.Key, error) {
 
 // mend writes the AES key of the record where a crash has prevented it.
 func (f folder) mend(r node.Record) error {
-	unlock, err := f.lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	now, exists, err := f.load()
-	if err != nil || !exists || now.Version != r.Version {
-		return err
-	}
-	return f.mendLocked(r, false)
+	return f.mendKey(r, false)
 }
 
-// mendLocked writes the AES key of the record. changed says that it is a new
+// mendKey writes the AES key of the record. changed says that it is a new
 // one; otherwise a key that is unknown, or missing for a moment, is one that a
 // Salt master puts there now, and is left alone.
-func (f folder) mendLocked(r node.Record, changed bool) error {
+func (f folder) mendKey(r node.Record, changed bool) error {
 	k, err := f.key()
 	if err == nil && k.String() == r.Key {
 		return nil
 	}
 	if f.salt && !changed && (err != nil || k.String() != r.PrevKey) {
 		return nil
+	}
+	if now, exists, err := f.load(); err != nil || !exists || now.Version != r.Version {
+		return err // another master has changed it meanwhile, and mends
 	}
 	if err := crypt.WriteFile(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
 		return fmt.Errorf("writing the cluster's AES key: %w", err)
@@ -218,22 +204,16 @@ type prepared struct {
 	peers []node.Peer
 }
 
-// prepare makes what is missing on a folder that nobody has used yet, under
-// the lock, and finds out where this master stands.
+// prepare makes what is missing on a folder that nobody has used yet, and finds
+// out where this master stands. Others may do so at the same time.
 func (f folder) prepare(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return prepared{}, fmt.Errorf("making cluster_pki_dir: %w", err)
 	}
-	unlock, err := f.lock()
-	if err != nil {
-		return prepared{}, err
-	}
-	defer unlock()
-	// Salt's folders of minion keys and ours of jobs, here where no other master
-	// makes them.
-	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign", JobsDir} {
-		if err := os.MkdirAll(f.path(d), 0o700); err != nil {
-			return prepared{}, fmt.Errorf("making the folders of minion keys and jobs: %w", err)
+	// Salt's folders of minion keys and masters, and ours of jobs.
+	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign", peersDir, JobsDir} {
+		if err := versioned.Mkdir(f.path(d), 0o700); err != nil {
+			return prepared{}, fmt.Errorf("making the folders of keys and jobs: %w", err)
 		}
 	}
 	var p prepared
@@ -251,41 +231,32 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 		}
 		p.peers = append(p.peers, node.Peer{ID: id, Pub: string(pub)})
 	}
-	_, err = os.Stat(f.path(clusterPEM))
+	_, err := os.Stat(f.path(clusterPEM))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(f.path(recordFile)); err == nil {
 			return prepared{}, fmt.Errorf("%s has a record of the cluster but no %s; restore it from a backup", f.dir, clusterPEM)
 		}
-		return prepared{found: true, peers: p.peers}, f.form(cfg)
+		if made, err := f.form(cfg); made || err != nil {
+			return prepared{found: true, peers: p.peers}, err
+		}
 	case err != nil:
 		return prepared{}, fmt.Errorf("looking for the cluster's key: %w", err)
 	}
-	if _, err := os.Lstat(f.path(keyFile)); errors.Is(err, fs.ErrNotExist) {
-		if err := f.makeKey(); err != nil {
-			return prepared{}, err
-		}
+	if err := f.complete(cfg); err != nil {
+		return prepared{}, err
 	}
 	mine, err := readRegular(f.peerFile(cfg.ID), 4096)
 	p.found = len(p.peers) == 0 || err == nil && crypt.NormalizePEM(string(mine)) == crypt.NormalizePEM(cfg.Pub)
-	if len(p.peers) == 0 {
-		if err := os.MkdirAll(f.path(peersDir), 0o700); err != nil {
-			return prepared{}, fmt.Errorf("making the folder of the masters' keys: %w", err)
-		}
-	}
 	return p, nil
 }
 
-// form makes a new cluster. The key comes last: who finds it finds the rest.
-func (f folder) form(cfg Config) error {
-	if err := os.MkdirAll(f.path(peersDir), 0o700); err != nil {
-		return fmt.Errorf("making the folder of the masters' keys: %w", err)
-	}
+// form makes a new cluster, unless another master does: the one whose key of
+// the cluster is there first. That comes after the master's own key, by which
+// this one is known as the founder when it is interrupted now.
+func (f folder) form(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
-		return err
-	}
-	if err := f.makeKey(); err != nil {
-		return err
+		return false, err
 	}
 	bits := cfg.KeySize
 	if bits == 0 {
@@ -293,28 +264,44 @@ func (f folder) form(cfg Config) error {
 	}
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {
-		return fmt.Errorf("making the cluster's key: %w", err)
+		return false, fmt.Errorf("making the cluster's key: %w", err)
 	}
-	pub, err := crypt.PublicPEM(&key.PublicKey)
+	text, err := crypt.PrivatePEM(key, cfg.KeyPass)
 	if err != nil {
-		return err
+		return false, fmt.Errorf("making the cluster's key: %w", err)
 	}
-	if err := crypt.WriteFile(f.path(clusterPub), []byte(pub), 0o400); err != nil {
-		return fmt.Errorf("writing the cluster's public key: %w", err)
+	if made, err = versioned.Create(f.path(clusterPEM), text, 0o400); err != nil {
+		return false, fmt.Errorf("writing the cluster's key: %w", err)
 	}
-	if err := crypt.SavePrivate(f.path(clusterPEM), key, cfg.KeyPass); err != nil {
-		return fmt.Errorf("writing the cluster's key: %w", err)
+	if !made {
+		return false, os.Remove(f.peerFile(cfg.ID)) // it joins like others
 	}
-	return nil
+	return true, f.complete(cfg)
 }
 
-func (f folder) makeKey() error {
-	aes, err := crypt.NewKey(nil)
-	if err != nil {
-		return err
+// complete makes what belongs to the cluster's key and is not there.
+func (f folder) complete(cfg Config) error {
+	if _, err := os.Lstat(f.path(clusterPub)); errors.Is(err, fs.ErrNotExist) {
+		key, err := crypt.LoadPrivate(f.path(clusterPEM), cfg.KeyPass)
+		if err != nil {
+			return fmt.Errorf("cluster key (cluster_key_pass): %w", err)
+		}
+		pub, err := crypt.PublicPEM(&key.PublicKey)
+		if err == nil {
+			_, err = versioned.Create(f.path(clusterPub), []byte(pub), 0o400)
+		}
+		if err != nil {
+			return fmt.Errorf("writing the cluster's public key: %w", err)
+		}
 	}
-	if err := crypt.WriteFile(f.path(keyFile), []byte(aes.String()), 0o600); err != nil {
-		return fmt.Errorf("writing the cluster's AES key: %w", err)
+	if _, err := os.Lstat(f.path(keyFile)); errors.Is(err, fs.ErrNotExist) {
+		aes, err := crypt.NewKey(nil)
+		if err == nil {
+			_, err = versioned.Create(f.path(keyFile), []byte(aes.String()), 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("writing the cluster's AES key: %w", err)
+		}
 	}
 	return nil
 }

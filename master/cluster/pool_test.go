@@ -240,7 +240,7 @@ func TestPool(t *testing.T) {
 		}
 	}
 	// Salt's files.
-	for name, mode := range map[string]os.FileMode{"cluster.pem": 0o400, "cluster.pub": 0o400, ".aes": 0o600, "peers/" + b.cfg.ID + ".pub": 0o400, recordFile: 0o600, lockFile: 0o600} {
+	for name, mode := range map[string]os.FileMode{"cluster.pem": 0o400, "cluster.pub": 0o400, ".aes": 0o600, "peers/" + b.cfg.ID + ".pub": 0o400, recordFile: 0o600} {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || st.Mode() != mode {
 			t.Errorf("%s: %v, %v", name, st, err)

@@ -6,19 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
 
 	"saltern/supervisor/layout"
+	"saltern/versioned"
 )
 
 // Names on disk.
 const (
 	tableFile = File
-	lockFile  = ".lock"
 )
 
 // File is the name of the table in a node's data directory and on the shared
@@ -29,8 +27,8 @@ const File = "nodes.json"
 var ErrShared = errors.New("the shared storage does not answer")
 
 // Keeper holds this node's copy of the table. The copy that counts is on the
-// shared storage: whoever changes the table does so there, under a lock, and
-// with a higher version. A Keeper is safe for concurrent use.
+// shared storage: whoever changes the table does so there, on top of the newest
+// one and with a higher version (package versioned: without a lock). A Keeper is safe for concurrent use.
 type Keeper struct {
 	path   string // own copy
 	shared string // directory on the shared storage
@@ -97,45 +95,36 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 }
 
 // Change changes the table on the shared storage and takes the result. change
-// gets the newest table and may refuse; it is called at most once. When the
+// gets the newest table and may refuse; it is called again when another node was
+// faster, with what that has made of it. When the
 // shared storage does not answer until ctx ends, the error is [ErrShared] and
 // the change may or may not happen; the next look tells.
 func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
 	own := k.Table()
 	var next Table
 	err := k.onShared(ctx, func() error {
-		unlock, err := lock(ctx, filepath.Join(k.shared, lockFile))
-		if err != nil {
-			return err
+		for {
+			if ctx.Err() != nil {
+				return ctx.Err() // nobody waits for it any more
+			}
+			t, expect, err := k.readShared()
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			if expect < own.Version { // the first change since the shared storage was made
+				t = own.Clone()
+			}
+			if own.KeyHash != "" && t.KeyHash != own.KeyHash {
+				return fmt.Errorf("the shared storage holds the table of another cluster (%s)", t.Cluster)
+			}
+			if err := change(&t); err != nil {
+				return err
+			}
+			t.Version++
+			if next, err = t, k.writeShared(ctx, expect, t); !errors.Is(err, versioned.ErrConflict) {
+				return err
+			}
 		}
-		defer unlock()
-		if ctx.Err() != nil {
-			return ctx.Err() // nobody waits for it any more
-		}
-		t, err := k.readShared()
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			t = own // the first change since the shared storage was made
-		case err != nil:
-			return err
-		case t.Version < own.Version:
-			t = own
-		}
-		if own.KeyHash != "" && t.KeyHash != own.KeyHash {
-			return fmt.Errorf("the shared storage holds the table of another cluster (%s)", t.Cluster)
-		}
-		if err := change(&t); err != nil {
-			return err
-		}
-		t.Version++
-		if err := t.Check(); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		next = t
-		return write(filepath.Join(k.shared, tableFile), t)
 	})
 	if err != nil {
 		return Table{}, err
@@ -148,7 +137,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 func (k *Keeper) Look(ctx context.Context) error {
 	var t Table
 	err := k.onShared(ctx, func() (err error) {
-		t, err = k.readShared()
+		t, _, err = k.readShared()
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,19 +150,38 @@ func (k *Keeper) Look(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) readShared() (Table, error) {
-	var t Table
-	var err error
-	for range 3 { // a stale handle of a network file system is tried again
-		var b []byte
-		if b, err = readSmall(filepath.Join(k.shared, tableFile)); err == nil {
-			return Parse(b)
-		}
-		if !errors.Is(err, syscall.ESTALE) {
-			break
-		}
+// file is the table on the shared storage.
+func (k *Keeper) file() versioned.File {
+	return versioned.File{Path: filepath.Join(k.shared, tableFile), Mode: 0o600, Limit: MaxTable, Version: func(b []byte) (uint64, error) {
+		t, err := Parse(b)
+		return t.Version, err
+	}}
+}
+
+// readShared gives the table of the shared storage; version 0 and
+// [fs.ErrNotExist] when there is none.
+func (k *Keeper) readShared() (Table, uint64, error) {
+	b, v, err := k.file().Read()
+	if err != nil {
+		return Table{}, 0, err
 	}
-	return t, err
+	t, err := Parse(b)
+	return t, v, err
+}
+
+// writeShared puts a table in the place of the version expect.
+func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	b, err := encode(t)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return k.file().Write(expect, b)
 }
 
 // onShared calls f in a goroutine of its own, since it may hang in the kernel
@@ -197,35 +205,17 @@ func (k *Keeper) onShared(ctx context.Context, f func() error) error {
 	}
 }
 
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the table of nodes: %w", err)
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil // closing unlocks
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock the table of nodes: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, fmt.Errorf("lock the table of nodes: another node holds it: %w", ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+func encode(t Table) ([]byte, error) {
+	b, err := json.MarshalIndent(t, "", " ")
+	return append(b, '\n'), err
 }
 
 func write(path string, t Table) error {
-	b, err := json.MarshalIndent(t, "", " ")
+	b, err := encode(t)
 	if err != nil {
 		return err
 	}
-	_, err = layout.WriteFile(path, append(b, '\n'), 0o600)
+	_, err = layout.WriteFile(path, b, 0o600)
 	return err
 }
 

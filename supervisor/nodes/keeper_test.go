@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -123,18 +124,42 @@ func TestNoSharedStorage(t *testing.T) {
 	if k.Table().Version != 1 {
 		t.Error("the version grew")
 	}
+}
+
+// A node that vanished in the middle of a change holds nobody up: what it had
+// made is finished, what it had not is not there.
+func TestNodeVanishesInAChange(t *testing.T) {
 	shared := t.TempDir()
-	held, err := lock(t.Context(), filepath.Join(shared, lockFile))
+	a, b := keeper(t, shared), keeper(t, shared)
+	for _, k := range []*Keeper{a, b} {
+		if _, err := k.Offer(table(1, "a", "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.Change(t.Context(), func(*Table) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	// Version 3 is made under the name of the successor, and a vanishes.
+	three := table(3, "a", "b", "c")
+	text, err := encode(three)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held()
-	k2 := keeper(t, shared)
-	_, _ = k2.Offer(table(1, "a"))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	two, err := os.ReadFile(filepath.Join(shared, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shared, fmt.Sprintf(".nodes.json.after-2-%.8x", sha256.Sum256(two))), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := k2.Change(ctx, func(*Table) error { t.Error("changed without the lock"); return nil }); err == nil {
-		t.Error("changed without the lock")
+	got, err := b.Change(ctx, func(t *Table) error { return t.Set("b", Draining) })
+	if err != nil || got.Version != 4 || len(got.Nodes) != 3 || got.Nodes[1].State != Draining {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := a.Look(ctx); err != nil || a.Table().Version != 4 {
+		t.Errorf("the other node has version %d, %v", a.Table().Version, err)
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"io/fs"
 	"strings"
 	"time"
+
+	"saltern/versioned"
 )
 
 // ErrNotAlone means that other nodes are in the table.
@@ -45,19 +47,19 @@ func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return k.onShared(ctx, func() error {
-		unlock, err := lock(ctx, filepath.Join(shared, lockFile))
-		if err != nil {
-			return err
-		}
-		defer unlock()
 		t.KeyHash = keyHash
-		t.Version += 2 // above a change that is under way
-		if err := t.Check(); err != nil {
-			return err
+		for {
+			_, expect, err := k.readShared()
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			t.Version = max(t.Version, expect) + 1
+			if err = k.writeShared(ctx, expect, t); err == nil {
+				return write(k.path, t)
+			}
+			if !errors.Is(err, versioned.ErrConflict) {
+				return err
+			}
 		}
-		if err := write(filepath.Join(shared, tableFile), t); err != nil {
-			return err
-		}
-		return write(k.path, t)
 	})
 }

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"saltern/master/crypt"
+)
+
+// Several masters start on an empty folder at the same moment: one forms the
+// cluster, the others find all that belongs to it.
+func TestFormOnce(t *testing.T) {
+	t.Parallel()
+	for range 3 {
+		dir := filepath.Join(t.TempDir(), "pki")
+		var founders atomic.Int32
+		var wg sync.WaitGroup
+		for _, id := range []string{"a", "b", "c"} {
+			key, err := rsa.GenerateKey(rand.Reader, 2048)
+			must(t, err)
+			pub, err := crypt.PublicPEM(&key.PublicKey)
+			must(t, err)
+			wg.Go(func() {
+				cfg := Config{ID: id, Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b", "c"}, KeySize: 2048}
+				p, err := folder{dir: dir}.prepare(cfg)
+				if err != nil {
+					t.Error(err)
+				}
+				if p.found {
+					founders.Add(1)
+				}
+				if _, err := (folder{dir: dir}).key(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		key, err := crypt.LoadPrivate(filepath.Join(dir, clusterPEM), "")
+		must(t, err)
+		text, err := os.ReadFile(filepath.Join(dir, clusterPub))
+		must(t, err)
+		pub, err := crypt.ParsePublic(text)
+		if err != nil || !pub.Equal(&key.PublicKey) {
+			t.Errorf("cluster.pub is not that of cluster.pem: %v", err)
+		}
+		if founders.Load() != 1 {
+			t.Errorf("%d founders", founders.Load())
+		}
+		entries, err := os.ReadDir(dir)
+		must(t, err)
+		for _, e := range entries {
+			if strings.Contains(e.Name(), ".new-") || strings.Contains(e.Name(), "tmp-") {
+				t.Errorf("%s is left", e.Name())
+			}
+		}
+	}
+}
+
+// A founder that stopped before all was there is the founder still.
+func TestFormInterrupted(t *testing.T) {
+	t.Parallel()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	pub, err := crypt.PublicPEM(&key.PublicKey)
+	must(t, err)
+	dir := t.TempDir()
+	f, cfg := folder{dir: dir}, Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
+	p, err := f.prepare(cfg)
+	if err != nil || !p.found {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	aes, err := f.key()
+	must(t, err)
+	must(t, os.Remove(f.path(clusterPub)))
+	p, err = f.prepare(cfg)
+	if now, kerr := f.key(); err != nil || !p.found || kerr != nil || now.String() != aes.String() {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := os.Stat(f.path(clusterPub)); err != nil {
+		t.Error(err)
+	}
+}
