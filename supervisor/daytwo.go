@@ -104,6 +104,9 @@ func (m *member) answers(node string) bool {
 	return p != nil && p.err == nil && !p.seen.IsZero()
 }
 
+// noSuchMaster is how a master says that the one to remove is not there.
+const noSuchMaster = "no such member"
+
 // drop takes a node out, for good.
 func (m *member) drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
@@ -115,7 +118,7 @@ func (m *member) drop(ctx context.Context, node string) error {
 		return fmt.Errorf("take %s out of the table of nodes: %w", node, err)
 	}
 	m.n.opt.Log.Info("a node was removed", "peer", node)
-	if err := m.n.saltRun(ctx, "cluster.remove", n.Address); err != nil && !strings.Contains(err.Error(), "no master") {
+	if err := m.n.saltRun(ctx, "cluster.remove", n.Address); err != nil && !strings.Contains(err.Error(), noSuchMaster) {
 		return fmt.Errorf("%s is refused by all nodes now, but its master could not be taken out: %w; then: salt-run -c %s cluster.remove %s", node, err, m.n.cfg.MasterConf(), n.Address)
 	}
 	m.shared.start(func() { m.takeSecret() })

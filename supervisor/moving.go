@@ -27,6 +27,7 @@ type move struct {
 // runNode runs a configured node until ctx ends or a reload is asked for. A
 // node with a move before it is run as it was while it is copied.
 func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings) error {
+	s.switchOver(ctx, cfg)
 	m := storage.PendingMigration(cfg, s.opt.Executable, s.opt.Log)
 	if m == nil {
 		return s.runNodeAs(ctx, cfg, nil)

@@ -58,6 +58,8 @@ type Supervisor struct {
 	node  *node // nil while there is no usable configuration
 	fault error // why there is none
 	board *status.Board
+	// recoverErr is why the last try to recover failed; empty: it did not.
+	recoverErr string
 }
 
 // New gives a supervisor; nothing happens before Run.
@@ -231,6 +233,11 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *m
 				n.member.run(own)
 			}
 		}()
+		recovered := make(chan struct{})
+		go func() {
+			defer close(recovered)
+			s.recovers(own, n, func() { cancel(errReload) })
+		}()
 		obeyed := make(chan struct{})
 		go func() {
 			defer close(obeyed)
@@ -251,6 +258,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *m
 		<-kept
 		<-moved
 		<-joined
+		<-recovered
 		<-obeyed
 	})
 	if stopped != nil {

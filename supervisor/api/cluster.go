@@ -16,6 +16,8 @@ import (
 //	POST /v1/cluster/leave         this node goes
 //	POST /v1/cluster/remove        {node, force}: a dead node is taken out
 //	POST /v1/cluster/ping          {node} → []setup.Check
+//	POST /v1/cluster/recover       {force}: this node becomes a cluster of its own
+//	GET  /v1/cluster/recover       how far that is (Recovering)
 //	POST /v1/cluster/rotate        {force}: the cluster gets a new secret; → {without}
 type Cluster interface {
 	JoinString() (string, error)
@@ -24,6 +26,14 @@ type Cluster interface {
 	Remove(ctx context.Context, node string, force bool) error
 	Ping(ctx context.Context, node string) ([]setup.Check, error)
 	RotateSecret(ctx context.Context, force bool) (without []string, err error)
+	Recover(ctx context.Context, force bool) error
+	Recovering() (Recovering, error)
+}
+
+// Recovering is how far it is that a node becomes a cluster of its own.
+type Recovering struct {
+	Stage string `json:"stage"`           // copy, switch or masters; empty: nothing is under way
+	Fault string `json:"fault,omitempty"` // why the last try failed
 }
 
 // changeTakes bounds a change of the cluster.
@@ -61,6 +71,13 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 	mux.HandleFunc("POST /v1/cluster/ping", change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return n.Ping(ctx, q.Node)
 	}))
+	mux.HandleFunc("POST /v1/cluster/recover", change(func(ctx context.Context, q clusterRequest) (any, error) {
+		return struct{}{}, n.Recover(ctx, q.Force)
+	}))
+	mux.HandleFunc("GET /v1/cluster/recover", func(w http.ResponseWriter, _ *http.Request) {
+		r, err := n.Recovering()
+		s.answer(w, r, err)
+	})
 	mux.HandleFunc("POST /v1/cluster/rotate", change(func(ctx context.Context, q clusterRequest) (any, error) {
 		without, err := n.RotateSecret(ctx, q.Force)
 		return rotateReply{without}, err
@@ -99,6 +116,18 @@ func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	var list []setup.Check
 	err := c.change(ctx, "ping", clusterRequest{Node: node}, &list)
 	return list, err
+}
+
+// Recover begins to make a cluster of its own of this node; Recovering tells
+// how far it is.
+func (c *Client) Recover(ctx context.Context, force bool) error {
+	return c.change(ctx, "recover", clusterRequest{Force: force}, nil)
+}
+
+// Recovering tells how far a recovery is.
+func (c *Client) Recovering(ctx context.Context) (Recovering, error) {
+	var r Recovering
+	return r, c.do(ctx, http.MethodGet, "/v1/cluster/recover", nil, &r)
 }
 
 // RotateSecret gives the cluster a new secret. It may be called again after an

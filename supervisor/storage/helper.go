@@ -16,7 +16,8 @@ import (
 //	lease PATH NODE      hold the lease while asked
 //	mirror SPEC          copy the files for minions when asked
 //	clocks PATH NODE     compare clocks when asked
-//	copy FROM TO         move a local directory to the volume, one pass
+//	copy SPEC            move a local directory to the volume, one pass
+//	recover SPEC         make a directory of this node's copy of a lost volume
 func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) > 0 {
 		switch args[0] {
@@ -28,10 +29,12 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 			return clocksChild(args[1:], in, out)
 		case "copy":
 			return copyMain(args[1:], out, errOut)
+		case "recover":
+			return recoverMain(args[1:], errOut)
 		case "probe", "layout":
 			return glusterctl.HelperMain(args, out, errOut)
 		}
 	}
-	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy FROM TO")
+	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
 	return 2
 }

@@ -1,0 +1,40 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+// recoverLeap is above all changes that the lost nodes may have made.
+const recoverLeap = 1000
+
+// Recover makes a table that of a cluster of one node: all others are removed
+// for good. Only this node's copy is written: the shared storage of before is
+// lost. brick is where this node's copy of the data will be. A supervisor that
+// runs must be told to start anew. It may be repeated.
+func Recover(dir, name, brick string) error {
+	k, err := OpenKeeper(dir, filepath.Join(dir, "none"))
+	if err != nil {
+		return err
+	}
+	t := k.Table()
+	if t.Version == 0 {
+		return errors.New("recover: this node has no table of nodes")
+	}
+	if _, ok := t.Find(name); !ok {
+		return fmt.Errorf("recover: %s is not in the table of nodes", name)
+	}
+	for i := range t.Nodes {
+		n := &t.Nodes[i]
+		switch {
+		case n.Name == name:
+			n.State, n.Brick, n.Storage = Member, brick, "data"
+		case n.State != Removed:
+			n.State = Removed
+		}
+	}
+	t.Version += recoverLeap
+	_, err = k.Offer(t)
+	return err
+}

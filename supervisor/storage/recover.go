@@ -1,0 +1,141 @@
+package storage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/settings"
+)
+
+// Recovery makes a new cluster's volume of one node out of the copy that this
+// node has of a volume whose other copies are lost. The copy becomes a directory
+// of the node's own; from there a [Migration] brings it onto the new volume
+// while the node serves. The old copy stays as it is.
+type Recovery struct {
+	s          *settings.Settings
+	executable string
+	log        *slog.Logger
+}
+
+// NewRecovery gives a recovery for a node on a volume; nothing happens yet.
+func NewRecovery(s *settings.Settings, executable string, log *slog.Logger) *Recovery {
+	return &Recovery{s, executable, log}
+}
+
+// Ready tells whether a copy was taken by [Recovery.Copy] and waits for
+// [Recovery.Switch].
+func (r *Recovery) Ready() bool { return exists(filepath.Join(localDir(r.s), "pki")) }
+
+// recoverSpec is the argument of the child.
+type recoverSpec struct {
+	Brick string `json:"brick"`
+	Dest  string `json:"dest"`
+	Index string `json:"index"`
+}
+
+// Copy takes what the brick holds, whole or not at all. It may be repeated. The
+// volume must not be written to meanwhile.
+func (r *Recovery) Copy(ctx context.Context, brick string) error {
+	if r.Ready() {
+		return nil
+	}
+	dest := localDir(r.s)
+	if exists(dest) {
+		return fmt.Errorf("recover: %s is in the way; move it away", dest)
+	}
+	spec, err := json.Marshal(recoverSpec{brick, dest + ".recovering", filepath.Join(r.s.DataDir, "storage", "recovered.json")})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, copyLimit)
+	defer cancel()
+	out, err := cli.Exec{}.Run(ctx, []string{r.executable, "storage", "helper", "recover", string(spec)})
+	if err == nil && out.Exit != 0 {
+		err = errors.New(strings.TrimSpace(string(out.Stderr)))
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", brick, err)
+	}
+	if err := os.Rename(dest+".recovering", dest); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	return syncDir(filepath.Dir(dest))
+}
+
+// Switch has this node forget the old pool and allows it to make a new volume
+// with a brick that it names. The node's services must not run.
+func (r *Recovery) Switch(ctx context.Context) (brick string, err error) {
+	m := New(FromSettings(r.s, r.executable, layout.Account{}, r.log))
+	if err := m.Forget(ctx); err != nil {
+		return "", fmt.Errorf("forget the lost volume: %w", err)
+	}
+	if err := AllowForm(r.s); err != nil {
+		return "", err
+	}
+	return m.FreshBrick()
+}
+
+// recoverMain is the child's side of Copy.
+func recoverMain(args []string, errOut io.Writer) int {
+	var spec recoverSpec
+	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) || !filepath.IsAbs(spec.Brick) {
+		fmt.Fprintln(errOut, "recover: a specification is needed")
+		return 2
+	}
+	if err := takeBrick(spec); err != nil {
+		fmt.Fprintln(errOut, err)
+		return 1
+	}
+	return 0
+}
+
+func takeBrick(spec recoverSpec) error {
+	if !exists(filepath.Join(spec.Brick, "pki", "cluster.pem")) {
+		return fmt.Errorf("%s holds no cluster's key: it is no copy of the cluster's data", spec.Brick)
+	}
+	if err := errors.Join(os.RemoveAll(spec.Dest), remove(spec.Index)); err != nil {
+		return err
+	}
+	c := newCopier(mirrorSpec{Source: spec.Brick, Dest: spec.Dest, Index: spec.Index, Any: true,
+		Trees: slices.DeleteFunc(moved(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) })})
+	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(filepath.Join(spec.Dest, "nodes"), 0o700); err != nil {
+		return err
+	}
+	if _, err := c.pass(); err != nil {
+		return err
+	}
+	if err := c.verify(); err != nil {
+		return err
+	}
+	d, err := os.Open(spec.Dest)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return unix.Syncfs(int(d.Fd()))
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
