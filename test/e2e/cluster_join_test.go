@@ -39,6 +39,14 @@ func ended(t *testing.T, p *lab.Proc, within time.Duration) {
 	})
 }
 
+// strictly holds the times of a quiet machine: SALTERN_STRICT=1.
+func strictly(t *testing.T, what string, took, limit time.Duration) {
+	t.Helper()
+	if took > limit && os.Getenv("SALTERN_STRICT") == "1" {
+		t.Errorf("%s: %s, more than %s", what, took, limit)
+	}
+}
+
 // TestClusterJoinAndRemoval: a fourth node that knows one peer serves soon and
 // gets its share of the minions; one with a wrong secret is told so on both
 // sides and can be stopped at once; a removed node stops, and cannot come back
@@ -58,6 +66,7 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 	d.StartMaster(t)
 	d.WaitReady(t)
 	serving := time.Since(began)
+	strictly(t, "the fourth node serves", serving, 10*time.Second)
 	d.StartLB(t)
 	for _, m := range c.Members[:3] {
 		if err := lbproxy.NewClient(m.LBSocket()).Add(context.Background(), lbproxy.Backend{Name: d.Addr, Address: d.Addr, PublishPort: 14505, RequestPort: 14506, ProxyV2: true}); err != nil {
@@ -91,7 +100,9 @@ func TestClusterJoinAndRemoval(t *testing.T) {
 		}
 		return fmt.Errorf("none does")
 	})
-	t.Logf("both sides say that the secret is wrong after %.1f s", time.Since(began).Seconds())
+	both := time.Since(began)
+	strictly(t, "both sides say that the secret is wrong", both, 5*time.Second)
+	t.Logf("both sides say that the secret is wrong after %.1f s", both.Seconds())
 	began = time.Now()
 	if err := syscall.Kill(e.Master.PID(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ type Minion struct {
 }
 
 // connectWait bounds connecting: a host may have vanished.
-const connectWait = 5 * time.Second
+const connectWait = 2 * time.Second
 
 // ErrRefused is an answer in the clear where a sealed one was due: a real
 // minion signs in again upon it.
