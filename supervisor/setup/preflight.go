@@ -55,6 +55,9 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	if a.Storage.Kind == settings.DirectoryStorage {
 		checks = append(checks, p.directory(ctx, s))
 	}
+	if a.Mode == Form && a.Virtual != "" {
+		checks = append(checks, p.virtual(ctx, a))
+	}
 	if a.Mode == Join {
 		var more []Check
 		more, met = p.cluster(ctx, a, s)
@@ -260,6 +263,9 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 	}
 	checks = append(checks, skewCheck(via, met), versionCheck(p.Version, met), nameCheck(a, p.Identity.Hash, met))
 	checks = append(checks, p.reach(ctx, via, s, met)...)
+	if a.Virtual != "" || met.Table.Virtual != "" {
+		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
+	}
 	checks = append(checks, Check{Name: "mtu", What: "exchange large packets with " + via, Result: Pass})
 	if met.Storage.Kind == settings.LocalStorage {
 		checks = append(checks, Check{Name: "cluster", What: "look at the cluster's storage", Result: Fail, Detail: "its first node keeps everything in a local directory",

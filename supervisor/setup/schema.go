@@ -69,9 +69,11 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 // Anywhere are the facts of a machine that has what the answers name, for
 // checking a file that is meant for another one.
 func Anywhere(a Answers) Facts {
-	address := "192.0.2.1/24"
+	address := "192.0.2.1/32" // its networks are not known
 	if a.Address != "" {
 		address = a.Address + "/32"
+	} else if strings.Contains(a.Virtual, ":") {
+		address = "2001:db8::1/128"
 	}
 	f := Facts{Hostname: "node", Managed: true, Volume: true, Interfaces: []Interface{{Name: a.Network.Interface, Default: true, Addresses: []string{address}}}}
 	if a.DataDisk != "" {

@@ -47,7 +47,8 @@ type Answers struct {
 	// Storage says where keys and files are shared; empty: a volume on the
 	// nodes' own disks where that is possible, else a local directory.
 	Storage Storage `yaml:"storage" json:"storage"`
-	// Virtual is an address that moves between the nodes.
+	// Virtual is an address that moves between the nodes, for minions. The first
+	// node says it; one that joins learns it.
 	Virtual string  `yaml:"virtual_address" json:"virtual_address,omitempty"`
 	Network Network `yaml:"network" json:"network"`
 	Admin   Admin   `yaml:"admin" json:"admin"`
@@ -126,7 +127,7 @@ type Trial struct {
 
 // Check is one line of the preflight.
 type Check struct {
-	Name   string `json:"name"` // clock, name, address, port, mtu, version, disk, cluster, memory
+	Name   string `json:"name"` // clock, name, address, port, mtu, version, disk, cluster, memory, virtual
 	What   string `json:"what"` // what was tried: "reach 10.0.0.2 on 4521/tcp"
 	Result Result `json:"result"`
 	Detail string `json:"detail,omitempty"` // what was seen
@@ -157,6 +158,8 @@ type Facts struct {
 	Managed bool `json:"managed"`
 	// Volume tells whether the machine can hold a copy of a shared volume.
 	Volume bool `json:"volume"`
+	// EC2 is true on Amazon's machines, where a virtual address has no effect.
+	EC2 bool `json:"ec2,omitempty"`
 }
 
 // Interface is one network interface.

@@ -21,6 +21,7 @@ func Validate(a Answers, f Facts, base Base) Validation {
 	c := &checker{a: a}
 	c.mode()
 	c.identity(f)
+	c.virtual(f)
 	c.network(f)
 	c.admin()
 	c.storage(f)
@@ -166,13 +167,6 @@ func (c *checker) identity(f Facts) {
 	for _, s := range a.Front {
 		if ip, err := netip.ParseAddr(s); err != nil || ip.Zone() != "" || ip.IsMulticast() {
 			c.bad("front", "%.60q is not an IP address", s)
-		}
-	}
-	if a.Virtual != "" {
-		if ip, err := netip.ParseAddr(a.Virtual); err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
-			c.bad("virtual_address", "%.60q is not an IP address", a.Virtual)
-		} else if a.Virtual == a.Address {
-			c.bad("virtual_address", "is this node's own address; it has to be one that no machine has")
 		}
 	}
 	for _, p := range a.Peers {

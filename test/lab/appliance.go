@@ -141,11 +141,17 @@ func (a *Appliance) Ping(t testing.TB, limit time.Duration, ids ...string) {
 	})
 }
 
-// StartMinion starts a minion that uses these nodes.
+// StartMinion starts a minion that uses this node.
 func (a *Appliance) StartMinion(t testing.TB, id, version string) *Minion {
 	t.Helper()
+	return StartMinionAt(t, id, version, a.Addr)
+}
+
+// StartMinionAt starts a minion of appliances that knows this address alone.
+func StartMinionAt(t testing.TB, id, version, address string) *Minion {
+	t.Helper()
 	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
-	m.prepare(t, map[string]any{"master": a.Addr, "master_port": FrontRequest, "master_alive_interval": 15})
+	m.prepare(t, map[string]any{"master": address, "master_port": FrontRequest, "master_alive_interval": 15})
 	m.Launch(t)
 	return m
 }

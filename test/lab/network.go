@@ -101,6 +101,11 @@ func (n *Network) Mend(t testing.TB, addr string) {
 	n.must(t, "link", "set", n.link(addr), "up")
 }
 
+// Forget takes an address from a host, as its machine does when it loses power.
+func (n *Network) Forget(host, addr string) {
+	_ = ipCommand("-n", n.hosts[host], "addr", "del", addr+"/32", "dev", "eth0") // it may not have had it
+}
+
 // Virtual is an address that belongs to no host yet; see Move.
 func (n *Network) Virtual() string { return n.net + "200" }
 

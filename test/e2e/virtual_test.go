@@ -1,0 +1,235 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/supervisor/status"
+	"saltern/test/lab"
+)
+
+// holder waits until all of these nodes see that exactly one node has the
+// virtual address, not one of not, and gives it.
+func holder(t *testing.T, among []*lab.Appliance, not ...string) *lab.Appliance {
+	t.Helper()
+	var who string
+	lab.Eventually(t, 60*time.Second, "one node has the virtual address", func() error {
+		who = ""
+		for _, n := range among {
+			d, err := n.Status(t)
+			switch {
+			case err != nil:
+				return err
+			case d.Virtual == nil || len(d.Virtual.Nodes) != 1:
+				return fmt.Errorf("%s sees %+v; %s", n.Name, d.Virtual, problems(d))
+			case slices.Contains(not, d.Virtual.Nodes[0]) || who != "" && who != d.Virtual.Nodes[0]:
+				return fmt.Errorf("%s sees %s, others %s", n.Name, d.Virtual.Nodes[0], who)
+			}
+			who = d.Virtual.Nodes[0]
+		}
+		return nil
+	})
+	i := slices.IndexFunc(among, func(n *lab.Appliance) bool { return n.Name == who })
+	if i < 0 {
+		t.Fatalf("%s has the virtual address", who)
+	}
+	return among[i]
+}
+
+// problems words what a status shows.
+func problems(d status.Document) string {
+	var out []string
+	for _, p := range d.Problems {
+		out = append(out, fmt.Sprintf("%s %s (%s)", p.Code, p.Title, p.Cause))
+	}
+	return strings.Join(out, "; ")
+}
+
+// TestVirtualAddress loses the node that has the virtual address in all ways,
+// while a real minion knows no other address.
+func TestVirtualAddress(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("keepalived"); err != nil {
+		t.Skip("NOT TESTED: keepalived is not installed")
+	}
+	net := lab.NewNetwork(t, "vip", "10.81")
+	shared, virtual, open := lab.Dir(t), net.Virtual(), []string{"0.0.0.0"}
+	var nodes []*lab.Appliance
+	for i := 1; i <= 3; i++ {
+		answers := map[string]any{"mode": "form", "secret": lab.ApplianceSecret, "front": open, "virtual_address": virtual}
+		if i > 1 {
+			answers["mode"], answers["peers"] = "join", []string{nodes[0].Addr}
+		}
+		nodes = append(nodes, lab.NewAppliance(t, net, i, shared, answers))
+	}
+	for _, n := range nodes {
+		n.Launch(t)
+	}
+	for _, n := range nodes {
+		n.WaitReady(t, 3)
+	}
+	first := holder(t, nodes)
+	lab.StartMinionAt(t, "m1", lab.Newest, virtual)
+	answers := func(from *lab.Appliance) { t.Helper(); from.Ping(t, 150*time.Second, "m1") }
+	answers(first)
+	if r := first.Applianced(t, "virtual-address"); r.Code != 0 || !strings.Contains(r.Out, virtual+", now on "+first.Name) {
+		t.Errorf("virtual-address: %+v", r)
+	}
+	if r := first.Applianced(t, "status"); !strings.Contains(r.Out, "minions use "+virtual) {
+		t.Errorf("status: %s", r.Out)
+	}
+
+	all := t
+	// others are the nodes but for one.
+	others := func(of *lab.Appliance) []*lab.Appliance {
+		return slices.DeleteFunc(slices.Clone(nodes), func(n *lab.Appliance) bool { return n == of })
+	}
+	// moved waits for another holder and for the minion's answer, and says how
+	// long it took.
+	moved := func(t *testing.T, from *lab.Appliance, began time.Time) *lab.Appliance {
+		t.Helper()
+		now := holder(t, others(from), from.Name)
+		t.Logf("the address moved from %s to %s: seen everywhere after %.1f s", from.Name, now.Name, time.Since(began).Seconds())
+		answers(now)
+		t.Logf("the minion answers after %.1f s", time.Since(began).Seconds())
+		return now
+	}
+	t.Run("drained", func(t *testing.T) {
+		h := holder(t, nodes)
+		began := time.Now()
+		must(t, others(h)[0].Applianced(t, "drain", h.Name))
+		moved(t, h, began)
+		must(t, h.Applianced(t, "undrain", h.Name))
+		h.WaitReady(t, 3)
+	})
+	t.Run("power cut", func(t *testing.T) {
+		h := holder(t, nodes)
+		began := time.Now()
+		net.Cut(t, h.Addr)
+		h.Kill()
+		moved(t, h, began)
+		net.Forget(h.Addr, virtual)
+		net.Mend(t, h.Addr)
+		h.Launch(all)
+		h.WaitReady(t, 3)
+	})
+	t.Run("supervisor killed", func(t *testing.T) {
+		h := holder(t, nodes)
+		began := time.Now()
+		if err := syscall.Kill(h.PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		moved(t, h, began)
+		h.Launch(all)
+		h.WaitReady(t, 3)
+	})
+	t.Run("supervisor hangs", func(t *testing.T) {
+		h := holder(t, nodes)
+		began := time.Now()
+		halt(t, h.PID())
+		moved(t, h, began)
+		resume(t, h.PID())
+		h.WaitReady(t, 3)
+	})
+	t.Run("load balancer hangs", func(t *testing.T) {
+		h := holder(t, nodes)
+		pid := serviceOf(t, h, "lb")
+		began := time.Now()
+		halt(t, pid)
+		moved(t, h, began)
+		resume(t, pid)
+		h.WaitReady(t, 3)
+	})
+	t.Run("keepalived killed", func(t *testing.T) {
+		h := holder(t, nodes)
+		began := time.Now()
+		_ = syscall.Kill(-serviceOf(t, h, "vip"), syscall.SIGKILL) // with its children: nobody takes the address away
+		now := holder(t, nodes)
+		t.Logf("the address is on %s again, %.1f s after keepalived on %s was killed", now.Name, time.Since(began).Seconds(), h.Name)
+		answers(now)
+		h.WaitReady(t, 3)
+	})
+	t.Run("cable pulled", func(t *testing.T) {
+		h := holder(t, nodes)
+		began := time.Now()
+		net.Cut(t, h.Addr)
+		now := moved(t, h, began)
+		net.Mend(t, h.Addr)
+		h.WaitReady(t, 3)
+		if again := holder(t, nodes); again != now {
+			t.Errorf("%s took the address back from %s", again.Name, now.Name)
+		}
+	})
+	t.Run("another address", func(t *testing.T) {
+		h := holder(t, nodes)
+		if r := h.Applianced(t, "virtual-address", others(h)[0].Addr); r.Code == 0 || !strings.Contains(r.Err, "is the address of a node") {
+			t.Errorf("the address of a node was taken: %+v", r)
+		}
+		if r := h.Applianced(t, "virtual-address", "10.80.99.1"); r.Code == 0 || !strings.Contains(r.Err, "no network that this node is in") {
+			t.Errorf("an address of another network was taken: %+v", r)
+		}
+		used := strings.TrimSuffix(virtual, "200") + "254" // the other end of the network
+		if r := h.Applianced(t, "virtual-address", used); r.Code == 0 || !strings.Contains(r.Err, "a machine on the network has") {
+			t.Errorf("an address that is in use was taken: %+v", r)
+		}
+		next := strings.TrimSuffix(virtual, "200") + "201"
+		must(t, h.Applianced(t, "virtual-address", next))
+		lab.Eventually(t, 60*time.Second, "the new address is on a node", func() error {
+			r := h.Applianced(t, "virtual-address")
+			if r.Code != 0 || !strings.Contains(r.Out, next) {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
+		must(t, h.Applianced(t, "virtual-address", "none"))
+		lab.Eventually(t, 60*time.Second, "no node has it", func() error {
+			for _, n := range nodes {
+				if d, err := n.Status(t); err != nil || d.Virtual != nil {
+					return fmt.Errorf("%s: %v, %+v", n.Name, err, d.Virtual)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// serviceOf is the process of a service of a node.
+func serviceOf(t *testing.T, n *lab.Appliance, name string) (pid int) {
+	t.Helper()
+	lab.Eventually(t, 30*time.Second, name+" of "+n.Name+" runs", func() error {
+		d, err := n.Status(t)
+		if err != nil {
+			return err
+		}
+		for _, s := range d.Services {
+			if s.Name == name && s.State == "running" && s.PID > 0 {
+				pid = s.PID
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", d.Services)
+	})
+	return pid
+}
+
+func halt(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may be gone
+}
+
+func resume(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
