@@ -34,9 +34,7 @@ type network struct{ bridge, base string }
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("NOT TESTED: needs root")
-	}
+	able(t)
 	n := &network{bridge: "sim" + strconv.Itoa(os.Getpid()%10000), base: "10.90.0."}
 	ip(t, "link", "add", n.bridge, "type", "bridge")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", n.bridge).Run() })
@@ -156,6 +154,23 @@ func (m *machine) read(tty *os.File, ended chan struct{}) {
 			return
 		}
 	}
+}
+
+// cpu is what the machine has used since its start, if the kernel tells.
+func (m *machine) cpu() (time.Duration, bool) {
+	for _, h := range []string{"unified", "."} {
+		b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", h, m.namespace, "cpu.stat"))
+		if err != nil {
+			continue
+		}
+		for l := range strings.Lines(string(b)) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(l), "usage_usec "); ok {
+				n, err := strconv.ParseInt(v, 10, 64)
+				return time.Duration(n) * time.Microsecond, err == nil
+			}
+		}
+	}
+	return 0, false
 }
 
 // Screen is what the console has shown since the start.

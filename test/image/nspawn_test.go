@@ -32,6 +32,12 @@ func TestNode(t *testing.T) {
 		}
 		return nil
 	})
+	if used, ok := m.cpu(); ok {
+		t.Logf("from the start to the set-up on the console: %s of CPU time", used.Round(10*time.Millisecond))
+		if used > 5*time.Second && os.Getenv("SALTERN_STRICT") != "" {
+			t.Errorf("the start to the set-up took %s of CPU time", used)
+		}
+	}
 	t.Run("identity", func(t *testing.T) {
 		if id := strings.TrimSpace(m.run(t, "cat", "/etc/machine-id")); len(id) != 32 {
 			t.Errorf("machine-id %q", id)

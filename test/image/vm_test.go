@@ -1,0 +1,186 @@
+//go:build boot
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// patience is for one boot: without KVM, on a machine that does other things,
+// it takes minutes.
+const patience = 20 * time.Minute
+
+// vmOptions say what a virtual machine has.
+type vmOptions struct {
+	number  int    // its ports are at 127.0.90.number of this host
+	uefi    bool   // the firmware
+	answers string // on a cidata disk, below "saltern:"; empty: it asks
+	data    string // size of a second, empty disk; empty: none
+	segment int    // UDP port of a network that it shares with others; 0: none
+	cpus    int    // 0: 2
+}
+
+// vm is a virtual machine that runs the built disk.
+type vm struct {
+	vmOptions
+	dir, disk, key, public string
+	devices                []string
+	cmd                    *exec.Cmd
+	ended                  chan struct{}
+	stderr                 bytes.Buffer
+	line                   *line
+}
+
+func dist(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(os.Getenv("SALTERN_DIST"), name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v (make test-boot builds it)", err)
+	}
+	return path
+}
+
+func tool(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+}
+
+// newVM makes a machine with a disk of its own; it is off.
+func newVM(t testing.TB, o vmOptions) *vm {
+	t.Helper()
+	dir := t.TempDir()
+	v := &vm{vmOptions: o, dir: dir, disk: dir + "/disk.qcow2", key: dir + "/key"}
+	tool(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", dist(t, "saltern-cloud.qcow2"), v.disk, "10G")
+	v.devices = []string{"-drive", "file=" + v.disk + ",format=qcow2,if=virtio,cache=writeback"}
+	tool(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", v.key)
+	b, err := os.ReadFile(v.key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.public = strings.TrimSpace(string(b))
+	if o.data != "" {
+		tool(t, "qemu-img", "create", "-q", "-f", "qcow2", dir+"/data.qcow2", o.data)
+		v.devices = append(v.devices, "-drive", "file="+dir+"/data.qcow2,format=qcow2,if=virtio,cache=writeback")
+	}
+	if o.answers != "" {
+		text := "#cloud-config\nsaltern:\n  admin: {ssh_keys: [" + v.public + "]}\n"
+		for l := range strings.Lines(o.answers) {
+			text += "  " + l
+		}
+		lab.WriteTree(t, dir+"/seed", map[string]string{"meta-data": "", "user-data": text})
+		tool(t, "xorriso", "-as", "mkisofs", "-quiet", "-V", "CIDATA", "-J", "-r", "-o", dir+"/seed.iso", dir+"/seed")
+		v.devices = append(v.devices, "-drive", "file="+dir+"/seed.iso,format=raw,if=virtio,readonly=on")
+	}
+	if o.uefi {
+		// A fresh variable store: one of another machine boots into its shell.
+		tool(t, "cp", "/usr/share/OVMF/OVMF_VARS_4M.fd", dir+"/vars.fd")
+		v.devices = append(v.devices, "-machine", "q35", "-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd",
+			"-drive", "if=pflash,format=raw,file="+dir+"/vars.fd")
+	}
+	forward := ""
+	for _, p := range []string{"2222-:22", "4505-:4505", "4506-:4506"} {
+		forward += fmt.Sprintf(",hostfwd=tcp:%s:%s", v.address(), p)
+	}
+	v.devices = append(v.devices, "-netdev", "user,id=n0"+forward, "-device", "virtio-net-pci,netdev=n0,addr=0x10")
+	if o.segment != 0 {
+		v.devices = append(v.devices, "-netdev", fmt.Sprintf("socket,id=n1,mcast=230.0.90.1:%d,localaddr=127.0.0.1", o.segment),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=n1,addr=0x11,mac=52:54:00:90:00:%02x", o.number))
+	}
+	return v
+}
+
+// address is where this host finds the machine's ports.
+func (v *vm) address() string { return fmt.Sprintf("127.0.90.%d", v.number) }
+
+// start switches it on; at the end of the test the power is cut.
+func (v *vm) start(t testing.TB) {
+	t.Helper()
+	accel := "tcg,thread=multi"
+	if os.Getenv("SALTERN_KVM") != "" {
+		accel = "kvm"
+	}
+	cpus := v.cpus
+	if cpus == 0 {
+		cpus = 2
+	}
+	serial, monitor := v.dir+"/serial.sock", v.dir+"/monitor.sock"
+	_ = os.Remove(serial)
+	_ = os.Remove(monitor)
+	args := append([]string{"-accel", accel, "-m", "1024", "-smp", fmt.Sprint(cpus), "-nodefaults", "-display", "none", "-vga", "std", "-device", "virtio-rng-pci",
+		"-chardev", "socket,id=s0,path=" + serial + ",server=on,wait=on,logfile=" + v.dir + "/serial.log,logappend=on", "-serial", "chardev:s0",
+		"-monitor", "unix:" + monitor + ",server=on,wait=off"}, v.devices...)
+	v.cmd = exec.Command("qemu-system-x86_64", args...)
+	v.cmd.Stderr = &v.stderr
+	if err := v.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	v.ended = make(chan struct{})
+	go func(c *exec.Cmd, ended chan struct{}) { _ = c.Wait(); close(ended) }(v.cmd, v.ended)
+	t.Cleanup(func() {
+		v.cut()
+		if t.Failed() {
+			t.Logf("vm %d: %s\nscreen:\n%s\nserial line:\n%s", v.number, &v.stderr, v.line.Screen(), lab.Tail(v.dir+"/serial.log", 60))
+		}
+	})
+	v.line = dialLine(t, serial)
+}
+
+// cut is a power cut.
+func (v *vm) cut() {
+	_ = v.cmd.Process.Kill()
+	<-v.ended
+	if v.line != nil {
+		v.line.close()
+	}
+}
+
+// ssh runs a command as admin.
+func (v *vm) ssh(stdin *os.File, command string) (string, error) {
+	ctx, stop := context.WithTimeout(context.Background(), lab.Limit(5*time.Minute))
+	defer stop()
+	cmd := exec.CommandContext(ctx, "ssh", "-i", v.key, "-p", "2222", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+		"-o", "ConnectTimeout=60", "-o", "BatchMode=yes", "admin@"+v.address(), command)
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// wait waits until a command ends with code 0 and says the words.
+func (v *vm) wait(t testing.TB, words, command string) string {
+	t.Helper()
+	var out string
+	lab.Eventually(t, patience, fmt.Sprintf("vm %d: %q says %q", v.number, command, words), func() error {
+		var err error
+		out, err = v.ssh(nil, command)
+		if err != nil || !strings.Contains(out, words) {
+			time.Sleep(time.Second) // each try costs the guest a lot
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	})
+	return out
+}
+
+// run runs a command that must succeed.
+func (v *vm) run(t testing.TB, command string) string {
+	t.Helper()
+	out, err := v.ssh(nil, command)
+	if err != nil {
+		t.Fatalf("vm %d: %s: %v: %s", v.number, command, err, out)
+	}
+	return out
+}
