@@ -43,6 +43,7 @@ const (
 	maxConditionFile = 64 << 10
 	maxConditions    = 20
 	maxConditionText = 300
+	maxReasons       = 3 // in one answer
 	// conditionsOld is when a file that nobody renews counts no more; it is
 	// written every 20 s.
 	conditionsOld = 2 * time.Minute
@@ -66,7 +67,7 @@ func (c *conditions) read(now time.Time) {
 		}
 	}
 	c.fault = text
-	next, reason := map[string]condition{}, ""
+	next, reasons := map[string]condition{}, []string(nil)
 	for _, x := range list {
 		key := x.Code + " " + x.Title
 		if _, twice := next[key]; twice {
@@ -76,8 +77,8 @@ func (c *conditions) read(now time.Time) {
 		if _, old := c.known[key]; !old {
 			c.log.Error("fault of the storage", "code", x.Code, "what", x.Title, "cause", x.Cause, "next", x.Next)
 		}
-		if reason == "" && x.NoWrites {
-			reason = fmt.Sprintf("%s (%s)", x.Title, x.Code)
+		if x.NoWrites && len(reasons) < maxReasons {
+			reasons = append(reasons, fmt.Sprintf("%s (%s)", x.Title, x.Code))
 		}
 	}
 	for key, x := range c.known {
@@ -86,6 +87,7 @@ func (c *conditions) read(now time.Time) {
 		}
 	}
 	c.known = next
+	reason := strings.Join(reasons, ", ")
 	c.stated.Store(&reason)
 }
 

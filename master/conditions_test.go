@@ -42,6 +42,11 @@ func TestConditions(t *testing.T) {
 	if log := say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"},` + full + `]}`); log != "" {
 		t.Errorf("logged again: %s", log)
 	}
+	say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"},` + full + `,{"code":"SCA-402","title":"a disk is full","no_writes":true}]}`)
+	if got := c.reason(); got != "the shared volume is full (SCA-416), a disk is full (SCA-402)" {
+		t.Errorf("reasons %q", got)
+	}
+	say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"},` + full + `]}`)
 	if log := say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"}]}`); !strings.Contains(log, "is over") || !strings.Contains(log, "SCA-416") || c.reason() != "" {
 		t.Errorf("end of a fault: %s %q", log, c.reason())
 	}

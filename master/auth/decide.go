@@ -167,7 +167,7 @@ func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPor
 	if s.cfg.Trouble != nil {
 		v.trouble = s.cfg.Trouble()
 	}
-	s.log.Error("storing a minion key", "minion", r.id, "state", st.String(), "error", err, "because", v.trouble)
+	s.unstored.log(s.log, slog.LevelError, "storing a minion key", "minion", r.id, "peer", from, "state", st.String(), "error", err, "because", v.trouble)
 	return v
 }
 

@@ -95,8 +95,8 @@ type Service struct {
 
 	tokens sync.Map // id → verified
 
-	mismatches, badTokens, full occasional
-	stats                       struct{ signIns, accepted, tokens atomic.Uint64 }
+	mismatches, badTokens, full, unstored occasional
+	stats                                 struct{ signIns, accepted, tokens atomic.Uint64 }
 }
 
 // diskSlots is how many key files are written at once. A write to a volume
@@ -133,7 +133,7 @@ func New(cfg Config) (*Service, error) {
 		strangers: newGate(max(1, cfg.Workers/2), cfg.Queue, cfg.MaxWait),
 		disk:      newGate(diskSlots, cfg.Queue, cfg.MaxWait),
 	}
-	for _, o := range []*occasional{&s.mismatches, &s.badTokens, &s.full} {
+	for _, o := range []*occasional{&s.mismatches, &s.badTokens, &s.full, &s.unstored} {
 		o.now = cfg.Secrets.cfg.Now
 	}
 	cfg.Keys.OnChange(s.forget)
