@@ -123,6 +123,8 @@ func assessMount(o *Observation, say sayFunc) {
 			free = min(free, percent(h.InodesFree, h.Inodes))
 		}
 		switch {
+		case !h.Writable && strings.HasPrefix(h.Text, "write: "): // the bricks keep something back, or have a quota
+			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks", "the volume takes no more data: %s, with %.1f %% of space or inodes free", h.Text, free)
 		case h.Total > 0 && free < fullPercent:
 			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks", "the volume is full: %.1f %% of space or inodes free", free)
 		case h.Total > 0 && free < lowPercent:

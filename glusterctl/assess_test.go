@@ -30,6 +30,9 @@ func TestAssess(t *testing.T) {
 		{"hung", nil, func(o *glusterctl.Observation) { o.Mount.State = mount.Hung }, "!mount_hung"},
 		{"stale", nil, func(o *glusterctl.Observation) { o.Mount.State = mount.Stale }, "!mount_stale"},
 		{"full", nil, func(o *glusterctl.Observation) { o.Mount.Total, o.Mount.Free = 1000, 10 }, "!volume_full"},
+		{"refuses data", nil, func(o *glusterctl.Observation) {
+			o.Mount.Writable, o.Mount.Text = false, "write: no space left on device"
+		}, "!volume_full"},
 		{"low", nil, func(o *glusterctl.Observation) { o.Mount.Total, o.Mount.Free = 1000, 90 }, "volume_low"},
 		{"brick full of inodes", nil, func(o *glusterctl.Observation) { o.Processes[1].InodesFree = 10 }, "!brick_full"},
 		{"brick low", nil, func(o *glusterctl.Observation) { o.Processes[1].Free = o.Processes[1].Total / 20 }, "brick_low"},

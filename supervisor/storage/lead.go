@@ -3,8 +3,15 @@ package storage
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 )
+
+// turnEvery is how long a node may take to bring a volume back that has
+// stopped, before the next one tries.
+const turnEvery = 2 * time.Minute
 
 // leads tells whether this node makes the changes of the pool now, and whether
 // nobody else can think the same at the same time (fenced). why says who else.
@@ -26,8 +33,7 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	}
 	// Without the volume there is no lease. What brings the volume back loses
 	// nothing, so the first node that has a majority of the pool does it.
-	q := m.obs.Quorum()
-	if m.obs.Volume.State == cli.Started && (!q.Known || q.Spare >= 0) {
+	if !stopped(m.obs) {
 		return false, false, "nobody known holds the lease"
 	}
 	up := 0
@@ -39,15 +45,30 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	if 2*up < len(m.obs.Pool) {
 		return false, false, "most nodes are away"
 	}
+	// One whose glusterd answers may lack its applianced: the next one waits
+	// longer each.
+	turn := time.Duration(0)
 	for _, x := range m.desired().Members {
 		if x.Name == m.cfg.Self {
 			return true, false, ""
 		}
 		if m.obs.Reachable[x.Address] {
-			return false, false, x.Name + " is there and comes first"
+			if turn += turnEvery; m.down.IsZero() || m.cfg.Now().Sub(m.down) < turn {
+				return false, false, x.Name + " is there and comes first"
+			}
 		}
 	}
 	return false, false, "this node is no member"
+}
+
+// stopped tells whether the volume takes no writes: it was stopped, or too many
+// copies are away.
+func stopped(o *glusterctl.Observation) bool {
+	if o.Volume == nil {
+		return false
+	}
+	q := o.Quorum()
+	return o.Volume.State != cli.Started || q.Known && q.Spare < 0
 }
 
 // mayLead tells whether this node may take the lease: it is a member that

@@ -168,6 +168,16 @@ func TestLeads(t *testing.T) {
 			m.cfg.Self = "node2"
 			m.obs.Reachable["10.0.0.1"] = true
 		}, false, false},
+		{"the second, and the first has not done it for long", func(m *Manager) {
+			stopped(m)
+			m.cfg.Self, m.down = "node2", m.cfg.Now().Add(-turnEvery)
+			m.obs.Reachable["10.0.0.1"] = true
+		}, true, false},
+		{"the third then", func(m *Manager) {
+			stopped(m)
+			m.cfg.Self, m.down = "node3", m.cfg.Now().Add(-turnEvery)
+			m.obs.Reachable["10.0.0.1"] = true
+		}, false, false},
 		{"the second, and the first is away", func(m *Manager) {
 			stopped(m)
 			m.cfg.Self = "node2"
