@@ -26,6 +26,9 @@ type Config struct {
 	// Dial tries a TCP connection to address:24007; nil means a real one, one
 	// second.
 	Dial func(ctx context.Context, address string) error
+	// Alive tells whether a brick or self-heal daemon of this machine runs; nil
+	// means to look for its process.
+	Alive func(cli.Process) bool
 	// Mounter and Prober of this node's mount; nil when there is none.
 	Mounter *mount.Mounter
 	Prober  *mount.Prober
@@ -72,6 +75,9 @@ func New(cfg Config) *Controller {
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = dial
+	}
+	if cfg.Alive == nil {
+		cfg.Alive = alive
 	}
 	if cfg.RetryFor == 0 {
 		cfg.RetryFor = 200 * time.Second

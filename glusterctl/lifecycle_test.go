@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/glusterctl"
+	"saltern/glusterctl/cli"
 	"saltern/glusterctl/glustertest"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
@@ -26,6 +27,19 @@ type rig struct {
 	node string
 	now  time.Time
 	log  []string // what Apply said
+	ran  int      // commands
+	dead int      // the process that does not run; 0: none
+}
+
+// counted counts the commands of a rig.
+type counted struct {
+	cli.Runner
+	n *int
+}
+
+func (c counted) Run(ctx context.Context, argv []string) (cli.Output, error) {
+	*c.n++
+	return c.Runner.Run(ctx, argv)
 }
 
 func newRig(pool *glustertest.Pool, node string) *rig {
@@ -35,7 +49,8 @@ func newRig(pool *glustertest.Pool, node string) *rig {
 		return io.NopCloser(strings.NewReader(pool.MountInfo(node, point))), nil
 	}}
 	r.Controller = glusterctl.New(glusterctl.Config{
-		Runner:  run,
+		Runner:  counted{run, &r.ran},
+		Alive:   func(p cli.Process) bool { return p.PID != r.dead },
 		Dial:    func(_ context.Context, a string) error { return pool.Dial(a) },
 		Mounter: m,
 		Prober:  &mount.Prober{Mounter: m, Command: []string{"probe"}, Runner: run},

@@ -35,8 +35,42 @@ func (m *Manager) calm() bool {
 		m.obs.Mount != nil && m.obs.Mount.State == mount.OK
 }
 
+// fullAge is how old a full look may be while all is calm: half a minute on the
+// node that makes the changes, since it sees there what to mend, and a minute
+// elsewhere.
+func (m *Manager) fullAge() time.Duration {
+	if held, _ := m.lease.held(); held {
+		return fullEvery
+	}
+	return 2 * fullEvery
+}
+
+// glance is what most looks are while nothing happens: it starts no command. It
+// tells whether all was as before, and whether a full look is due.
+func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due bool) {
+	h, at := m.keeper.Last()
+	m.mu.Lock()
+	old, age := m.obs, m.cfg.Now().Sub(m.full)
+	m.mu.Unlock()
+	if old == nil || age >= m.fullAge() || h.State != mount.OK || time.Since(at) > 2*calmEvery {
+		return false, false
+	}
+	now, same := m.ctl.Glance(ctx, d, old, h)
+	if same {
+		m.take(now, false)
+	}
+	return same, !same
+}
+
 func (m *Manager) look(ctx context.Context) {
 	d := m.Desired()
+	changed := false
+	if m.calm() {
+		var same bool
+		if same, changed = m.glance(ctx, d); same {
+			return
+		}
+	}
 	quick, err := m.ctl.ObserveQuick(ctx, d)
 	if err != nil {
 		return
@@ -48,7 +82,7 @@ func (m *Manager) look(ctx context.Context) {
 	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
-	if old == nil || age >= fullEvery || differ(old, quick) || age >= soon && unsettled(old) {
+	if old == nil || age >= fullEvery || changed || differ(old, quick) || age >= soon && unsettled(old) {
 		if o, err := m.ctl.Observe(ctx, d); err == nil {
 			m.take(o, true)
 			m.trackHeal(ctx, o)
@@ -95,6 +129,12 @@ func (m *Manager) isFormed() bool {
 func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	m.mu.Lock()
 	m.obs = o
+	switch {
+	case !stopped(o):
+		m.down = time.Time{}
+	case m.down.IsZero():
+		m.down = m.cfg.Now()
+	}
 	if full {
 		m.full = m.cfg.Now()
 	}

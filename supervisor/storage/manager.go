@@ -74,6 +74,7 @@ type Manager struct {
 	stop    context.CancelFunc // ends the change under way
 	obs     *glusterctl.Observation
 	full    time.Time // of the newest full look in obs
+	down    time.Time // since when the volume takes no writes; zero: it does
 	plan    glusterctl.Plan
 	planned bool // plan is of this table
 	doing   string

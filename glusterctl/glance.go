@@ -1,0 +1,54 @@
+package glusterctl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/mount"
+)
+
+// Glance tells whether all is as it was when o was observed, as far as that can
+// be seen without a command: the glusterds of all members take connections, or
+// do not, as they did then, and the bricks and the self-heal daemon of this node
+// are the same processes. It gives o as of now, with the health of the mount
+// that the caller knows, and false when something differs. What is only in the
+// configuration of the pool it does not see: observe that now and then.
+func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mount.Health) (*Observation, bool) {
+	if o.Daemon != "" || o.Mount == nil || o.Mount.State != h.State {
+		return nil, false
+	}
+	self := d.self().Address
+	now := *o
+	now.At, now.Mount, now.Reachable = c.cfg.Now(), &h, map[string]bool{}
+	addresses := []string{self}
+	for a := range o.Reachable {
+		if a != self {
+			addresses = append(addresses, a)
+		}
+	}
+	c.reach(ctx, addresses, &now)
+	if ctx.Err() != nil || !now.Reachable[self] {
+		return nil, false
+	}
+	for a, was := range o.Reachable {
+		if now.Reachable[a] != was {
+			return nil, false
+		}
+	}
+	uuid := o.selfUUID()
+	for _, p := range o.Processes {
+		if p.HostUUID == uuid && p.Online && p.PID > 0 && !c.cfg.Alive(p) {
+			return nil, false
+		}
+	}
+	return &now, true
+}
+
+// alive tells whether a brick or self-heal daemon of this machine still runs.
+func alive(p cli.Process) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
+	return err == nil && strings.HasPrefix(string(b), "glusterfs")
+}
