@@ -35,7 +35,7 @@ const ownSegment = -1
 var (
 	// ErrAlone means that other masters belong to the cluster, and none is
 	// connected.
-	ErrAlone = errors.New("no other master is connected")
+	ErrAlone = errors.New("no other master that keeps returns is connected")
 	// ErrSingle means that no other master belongs to the cluster.
 	ErrSingle = errors.New("the cluster has one master")
 )
