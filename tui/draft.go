@@ -58,7 +58,7 @@ func newDraft(f setup.Facts) draft {
 // answers puts the draft into the form that the supervisor understands.
 // Fields of ways not taken are left out.
 func (d *draft) answers() setup.Answers {
-	a := setup.Answers{Mode: setup.Mode(d.mode), Node: trim(d.node), Address: trim(d.peerAddress), Virtual: trim(d.virtual)}
+	a := setup.Answers{Mode: setup.Mode(d.mode), Node: trim(d.node), Address: trim(d.peerAddress)}
 	a.Admin.Password = d.password
 	if k := trim(d.sshKey); k != "" {
 		a.Admin.SSHKeys = []string{k}
@@ -66,7 +66,7 @@ func (d *draft) answers() setup.Answers {
 	a.Network = d.network()
 	switch {
 	case a.Mode == setup.Form:
-		a.Cluster, a.Secret = trim(d.cluster), d.secret
+		a.Cluster, a.Secret, a.Virtual = trim(d.cluster), d.secret, trim(d.virtual)
 	case d.how == byString:
 		a.JoinString = trim(d.joinString)
 	default:

@@ -33,7 +33,7 @@ func pages() []page {
 			intro:  "Keys, files and pillars of the cluster are kept on every node, best on a disk of their own."},
 		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded, places: map[string]string{"data_disk": "erase_data_disk"}},
 		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir }},
-		&formPage{name: "Virtual address", fields: virtualFields,
+		&formPage{name: "Virtual address", fields: virtualFields, when: func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
 			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
 		&preflightPage{},
 		&reviewPage{},

@@ -173,7 +173,7 @@ func (p *pump) golden(name string) {
 	got := strings.Join(lines, "\n") + "\n"
 	path := filepath.Join("testdata", name+".txt")
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			p.t.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {

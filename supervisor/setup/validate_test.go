@@ -73,7 +73,7 @@ func TestFaults(t *testing.T) {
 		"disk by a file":       {func(a *Answers) { a.DataDisk = "/tmp/disk" }, "data_disk", "block device"},
 		"virtual":              {func(a *Answers) { a.Virtual = "x" }, "virtual_address", "IP address"},
 		"virtual is own":       {func(a *Answers) { a.Virtual = a.Address }, "virtual_address", "own address"},
-		"virtual elsewhere":    {func(a *Answers) { a.Virtual = "10.0.0.20" }, "virtual_address", "of no network"},
+		"virtual elsewhere":    {func(a *Answers) { a.Virtual = "10.0.0.20" }, "virtual_address", "none of this node's networks"},
 		"virtual is many":      {func(a *Answers) { a.Virtual = "224.0.0.18" }, "virtual_address", "IP address"},
 		"virtual of six":       {func(a *Answers) { a.Virtual = "fd00::20" }, "virtual_address", "same kind"},
 		"virtual not listened": {func(a *Answers) { a.Virtual, a.Front = "192.0.2.20", []string{a.Address} }, "front", "left out with a virtual address"},

@@ -38,7 +38,7 @@ func Place(virtual, own netip.Addr, list []Interface) (Where, error) {
 	case w.Interface == "":
 		return w, fmt.Errorf("no interface of this node has its address %s", own)
 	case w.Device == "":
-		return w, fmt.Errorf("%s is of no network that this node is in", virtual)
+		return w, fmt.Errorf("%s is in none of this node's networks", virtual)
 	case virtual == own:
 		return w, fmt.Errorf("%s is this node's own address; it has to be one that no machine has", virtual)
 	case virtual == network.Addr() && virtual.Is4() && network.Bits() < 31, virtual.Is4() && virtual == last(network) && network.Bits() < 31:

@@ -95,7 +95,7 @@ func TestPlace(t *testing.T) {
 		{"eth1", []netip.Prefix{p("192.0.2.7/28")}}}
 	for _, c := range []struct{ virtual, own, want string }{
 		{"10.0.0.20", "10.0.0.2", "eth0 eth0"}, {"192.0.2.9", "10.0.0.2", "eth0 eth1"}, {"fd00::20", "fd00::2", "eth0 eth0"},
-		{"10.0.1.20", "10.0.0.2", "of no network"}, {"10.0.0.20", "10.0.0.3", "no interface of this node has its address"},
+		{"10.0.1.20", "10.0.0.2", "none of this node's networks"}, {"10.0.0.20", "10.0.0.3", "no interface of this node has its address"},
 		{"10.0.0.2", "10.0.0.2", "own address"}, {"10.0.0.0", "10.0.0.2", "whole network 10.0.0.0/24"}, {"192.0.2.15", "10.0.0.2", "whole network 192.0.2.0/28"},
 	} {
 		w, err := Place(addr(c.virtual), addr(c.own), list)

@@ -172,7 +172,7 @@ func TestVirtualAddress(t *testing.T) {
 		if r := h.Applianced(t, "virtual-address", others(h)[0].Addr); r.Code == 0 || !strings.Contains(r.Err, "is the address of a node") {
 			t.Errorf("the address of a node was taken: %+v", r)
 		}
-		if r := h.Applianced(t, "virtual-address", "10.80.99.1"); r.Code == 0 || !strings.Contains(r.Err, "no network that this node is in") {
+		if r := h.Applianced(t, "virtual-address", "10.80.99.1"); r.Code == 0 || !strings.Contains(r.Err, "none of this node's networks") {
 			t.Errorf("an address of another network was taken: %+v", r)
 		}
 		used := strings.TrimSuffix(virtual, "200") + "254" // the other end of the network
