@@ -21,6 +21,9 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 	if m.api != nil {
 		found = append(found, status.Finding{Code: status.NodeAPIDown, Subject: m.n.cfg.NodeAddress(), Cause: m.api.Error()})
 	}
+	if m.secrets.next != "" {
+		found = append(found, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
+	}
 	for _, n := range t.Peers(m.n.cfg.Node) {
 		p := m.peers[n.Name]
 		l := status.Node{Name: n.Name, Role: "voter", State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}

@@ -60,6 +60,9 @@ takes its place and no connection is refused.`,
 			return fmt.Errorf("find our own program: %w", err)
 		}
 		log := newLog(cmd.ErrOrStderr(), level, format)
+		if err := noCores(); err != nil {
+			log.Warn("core dumps cannot be forbidden", "error", err)
+		}
 		places := userdata.Default(log)
 		if answers != "" {
 			places = userdata.Places{File: answers, Log: log}

@@ -28,6 +28,7 @@ const (
 	ConfigWrong       Code = "SCA-002"
 	SetupStopped      Code = "SCA-003"
 	NodeRemoved       Code = "SCA-101"
+	SecretStaged      Code = "SCA-103"
 	NodeUnreachable   Code = "SCA-104"
 	NodeNotServing    Code = "SCA-105"
 	NodeAPIDown       Code = "SCA-106"
@@ -92,6 +93,7 @@ func Kinds() []Kind {
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
+		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
 		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
 		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
 		{NodeAPIDown, Warning, "other nodes cannot speak with this one: %s is not ours", "stop the program that has the port: ss -ltnp", nil, 3 * time.Second},
@@ -126,7 +128,7 @@ func Kinds() []Kind {
 		{VolumeHangs, Warning, "the shared volume does not answer", "check that the other nodes and their bricks run: applianced storage status",
 			[]Code{VolumeStopped, VolumeNoQuorum, StorageRejected}, 0},
 		{VolumeStopped, Warning, "the shared volume does not run", "applianced storage plan shows what is missing; by hand: gluster volume start %s", nil, 3 * time.Second},
-		{VolumeNoQuorum, Warning, "too many copies of the shared volume are away", "bring a node back; the rest follows by itself", nil, 3 * time.Second},
+		{VolumeNoQuorum, Warning, "too many copies of the shared volume are away", "bring a node back; the rest follows by itself; if most are lost for good: applianced recover", nil, 3 * time.Second},
 		{StorageDaemon, Warning, "glusterd on this node does not answer", "systemctl status glusterd; look at /var/log/glusterfs/glusterd.log", nil, 10 * time.Second},
 		{VolumeFull, Warning, "the shared volume is full", "delete what is not needed, or give the nodes larger disks", nil, 0},
 		{VolumeLow, Warning, "the shared volume is nearly full", "delete what is not needed, or give the nodes larger disks", []Code{VolumeFull}, 0},

@@ -200,11 +200,46 @@ func noSecrets(t *testing.T, nodes []*lab.Appliance) {
 			}
 		}
 	}
+	err := filepath.WalkDir(nodes[0].Shared, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // files come and go
+		}
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), lab.ApplianceSecret) {
+			t.Errorf("the secret is on the shared storage: %s", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	noCores(t, nodes)
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
 		for _, f := range []string{"cmdline", "environ"} {
 			if b, err := os.ReadFile(filepath.Join(p, f)); err == nil && strings.Contains(string(b), lab.ApplianceSecret) {
 				t.Errorf("%s of process %s holds the secret: %q", f, filepath.Base(p), b)
+			}
+		}
+	}
+}
+
+// noCores: no process of a node may leave its memory on a disk.
+func noCores(t *testing.T, nodes []*lab.Appliance) {
+	t.Helper()
+	for _, n := range nodes {
+		d, err := n.Status(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range d.Services {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", s.PID))
+			if err != nil {
+				t.Errorf("%s: %s: %v", n.Name, s.Name, err)
+			}
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); strings.HasPrefix(line, "Max core file size") && (len(f) < 6 || f[4] != "0" || f[5] != "0") {
+					t.Errorf("%s: %s may dump core: %s", n.Name, s.Name, line)
+				}
 			}
 		}
 	}

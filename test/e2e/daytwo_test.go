@@ -70,61 +70,128 @@ func TestDayTwo(t *testing.T) {
 	nodes := threeOrdinary(t, net)
 	m := nodes[0].StartMinion(t, "m1", lab.Newest)
 
-	t.Run("keys", func(t *testing.T) {
-		lab.Eventually(t, 60*time.Second, "the key of m1 waits, with its address", func() error {
-			list, code, err := listed(t, nodes[2], "keys")
-			if k := minionOf(list, "m1"); err == nil && (code != 0 || k.Key != "pending" || k.Address != net.Outside() || len(k.Finger) != 95 || k.Seen == nil) {
-				err = fmt.Errorf("exit %d: %+v", code, list)
+	acceptByHand(t, net, nodes)
+	watchMinion(t, net, nodes, m)
+	changeSecret(t, net, nodes)
+	nodes[2].Ping(t, 120*time.Second, "m1")
+	recoverOne(t, net, nodes)
+}
+
+// acceptByHand accepts the key of m1, seen on every node with its address.
+func acceptByHand(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
+	t.Helper()
+	lab.Eventually(t, 120*time.Second, "the key of m1 waits, with its address", func() error {
+		list, code, err := listed(t, nodes[2], "keys")
+		if k := minionOf(list, "m1"); err == nil && (code != 0 || k.Key != "pending" || k.Address != net.Outside() || len(k.Finger) != 95 || k.Seen == nil) {
+			err = fmt.Errorf("exit %d: %+v", code, list)
+		}
+		return err
+	})
+	if out := must(t, nodes[1].Applianced(t, "keys")); !strings.Contains(out, "pending") || !strings.Contains(out, net.Outside()) {
+		t.Errorf("keys printed\n%s", out)
+	}
+	for _, args := range [][]string{{"accept", "m1", "nobody"}, {"accept", "*"}, {"reject", "--", "-a"}} {
+		if r := nodes[2].Applianced(t, append([]string{"keys"}, args...)...); r.Code != 1 {
+			t.Errorf("keys %v: %+v", args, r)
+		}
+	}
+	if list, _, err := listed(t, nodes[0], "keys"); err != nil || minionOf(list, "m1").Key != "pending" {
+		t.Errorf("a refused change: %+v %v", list, err)
+	}
+	must(t, nodes[2].Applianced(t, "keys", "accept", "m1"))
+	nodes[1].Ping(t, 120*time.Second, "m1")
+}
+
+// watchMinion sees m1 from every node, sees it go, and come back.
+func watchMinion(t *testing.T, net *lab.Network, nodes []*lab.Appliance, m *lab.Minion) {
+	t.Helper()
+	lab.Eventually(t, 60*time.Second, "m1 is there for every node", func() error {
+		for _, n := range nodes {
+			list, code, err := listed(t, n, "minions")
+			if err != nil {
+				return err
+			}
+			if m := minionOf(list, "m1"); code != 0 || !m.Connected || m.Address != net.Outside() || m.Node == "" || m.Seen == nil {
+				return fmt.Errorf("%s: exit %d: %+v", n.Name, code, list)
+			}
+		}
+		return nil
+	})
+	if err := m.Stop(60 * time.Second); err != nil {
+		t.Log(err) // it may end with a code of its own
+	}
+	lab.Eventually(t, 60*time.Second, "m1 is absent", func() error {
+		r := nodes[1].Applianced(t, "minions", "--absent")
+		if r.Code != status.ExitDegraded || !strings.Contains(r.Out, "m1 ") || !strings.Contains(r.Out, "absent") {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	m.Launch(t)
+	nodes[0].Ping(t, 120*time.Second, "m1")
+}
+
+// recoverOne loses two of three nodes for good. The last one goes on alone, with
+// all keys; the lost ones are refused when they come back, and a new one joins.
+func recoverOne(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
+	t.Helper()
+	n1 := nodes[0]
+	before := strings.TrimSpace(must(t, n1.Applianced(t, "join-string")))
+	lab.Eventually(t, 60*time.Second, "nodes that answer are not given up", func() error {
+		if r := n1.Applianced(t, "recover", "--new-cluster", "--yes"); r.Code != 1 || !strings.Contains(r.Err, "still answers") {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	keys := readRecord(t, n1)
+	for _, n := range nodes[1:] {
+		n.Kill()
+	}
+	lab.Eventually(t, 60*time.Second, "the others are lost", func() error {
+		d, err := n1.Status(t)
+		for _, n := range d.Nodes {
+			if n.Name == "n2" && n.State == "unreachable" && err == nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v %w", d.Nodes, err)
+	})
+	if r := n1.Applianced(t, "recover", "--new-cluster"); r.Code != 1 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "n3") {
+		t.Errorf("without --yes: %+v", r)
+	}
+	lab.Eventually(t, 60*time.Second, "n1 becomes a cluster of its own", func() error {
+		if r := n1.Applianced(t, "recover", "--new-cluster", "--yes"); r.Code != 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	n1.WaitReady(t, 1)
+	line := changed(t, before, n1)
+	if now := readRecord(t, n1); now.Seed == keys.Seed || now.Key == keys.Key || now.Secret == keys.Secret || len(now.Members) != 1 {
+		t.Error("what the lost nodes knew still counts") // attack row 12
+	}
+	n1.Ping(t, 120*time.Second, "m1")
+	for _, n := range nodes[1:] {
+		n.Launch(t)
+		lab.Eventually(t, 60*time.Second, n.Name+" knows that it was removed", func() error {
+			d, err := n.Status(t)
+			if err == nil && (d.Setup != status.SetupRemoved || d.ServingSince != nil) {
+				err = fmt.Errorf("set-up %s, serving %v", d.Setup, d.ServingSince)
 			}
 			return err
 		})
-		if out := must(t, nodes[1].Applianced(t, "keys")); !strings.Contains(out, "pending") || !strings.Contains(out, net.Outside()) {
-			t.Errorf("keys printed\n%s", out)
-		}
-		for _, args := range [][]string{{"accept", "m1", "nobody"}, {"accept", "*"}, {"reject", "--", "-a"}} {
-			if r := nodes[2].Applianced(t, append([]string{"keys"}, args...)...); r.Code != 1 {
-				t.Errorf("keys %v: %+v", args, r)
-			}
-		}
-		if list, _, err := listed(t, nodes[0], "keys"); err != nil || minionOf(list, "m1").Key != "pending" {
-			t.Errorf("a refused change: %+v %v", list, err)
-		}
-		must(t, nodes[2].Applianced(t, "keys", "accept", "m1"))
-		nodes[1].Ping(t, 120*time.Second, "m1")
-	})
-	t.Run("minions", func(t *testing.T) {
-		lab.Eventually(t, 60*time.Second, "m1 is there for every node", func() error {
-			for _, n := range nodes {
-				list, code, err := listed(t, n, "minions")
-				if err != nil {
-					return err
-				}
-				if m := minionOf(list, "m1"); code != 0 || !m.Connected || m.Address != net.Outside() || m.Node == "" || m.Seen == nil {
-					return fmt.Errorf("%s: exit %d: %+v", n.Name, code, list)
-				}
-			}
-			return nil
-		})
-		if err := m.Stop(30 * time.Second); err != nil {
-			t.Log(err) // it may end with a code of its own
-		}
-		lab.Eventually(t, 60*time.Second, "m1 is absent", func() error {
-			r := nodes[1].Applianced(t, "minions", "--absent")
-			if r.Code != status.ExitDegraded || !strings.Contains(r.Out, "m1 ") || !strings.Contains(r.Out, "absent") {
-				return fmt.Errorf("%+v", r)
-			}
-			return nil
-		})
-		m.Launch(t)
-		nodes[0].Ping(t, 120*time.Second, "m1")
-	})
-	t.Run("secret", func(t *testing.T) { changeSecret(t, net, nodes) })
-	nodes[2].Ping(t, 120*time.Second, "m1")
+		n.Kill()
+	}
+	n5 := lab.NewAppliance(t, net, 5, "", map[string]any{"join": line, "settings": handAccepted(t)})
+	n5.Launch(t)
+	n5.WaitReady(t, 2)
+	n5.Ping(t, 120*time.Second, "m1")
 }
 
 // changeSecret changes the secret while a node is away: not at all, then with
 // all of them after a power cut in the middle, then without it.
 func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
+	t.Helper()
 	before := strings.TrimSpace(must(t, nodes[0].Applianced(t, "join-string")))
 	staged := func(n *lab.Appliance) bool {
 		_, err := os.Stat(filepath.Join(n.Dir, "data/node", setup.NextSecretFile))
@@ -216,4 +283,22 @@ func changed(t *testing.T, before string, nodes ...*lab.Appliance) (line string)
 		return nil
 	})
 	return line
+}
+
+// record is what of the masters' record a removed node must not know any more.
+type record struct {
+	Members           []struct{ ID string }
+	Key, Seed, Secret string
+}
+
+func readRecord(t *testing.T, n *lab.Appliance) (r record) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(n.Shared, "pki", ".saltern_cluster"))
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil || r.Seed == "" || r.Key == "" {
+		t.Fatalf("record: %v", err)
+	}
+	return r
 }

@@ -20,6 +20,7 @@ type Appliance struct {
 	*Proc
 	Name, Addr string
 	Dir        string
+	Shared     string // the directory that nodes share; empty: learnt on joining
 	net        *Network
 }
 
@@ -31,7 +32,7 @@ const ApplianceSecret = "the-secret-of-this-tests-cluster"
 // other answers than its name and address.
 func NewAppliance(t testing.TB, net *Network, number int, shared string, answers map[string]any) *Appliance {
 	t.Helper()
-	a := &Appliance{Name: fmt.Sprintf("n%d", number), Addr: net.Host(t, number), Dir: Dir(t), net: net}
+	a := &Appliance{Name: fmt.Sprintf("n%d", number), Addr: net.Host(t, number), Dir: Dir(t), Shared: shared, net: net}
 	all := map[string]any{"cluster_id": "lab", "node": a.Name, "address": a.Addr, "front": []string{a.Addr},
 		"settings": map[string]any{"allow_insecure": []string{"auto_accept"}, "limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
 			"master": map[string]any{"options": map[string]any{"auto_accept": true, "gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(Venv(t, Newest), "python3")}}}}
