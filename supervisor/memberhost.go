@@ -48,6 +48,18 @@ func (h host) Storage() nodeapi.Storage {
 	return nodeapi.Storage{Kind: h.m.n.cfg.Storage.Kind, Path: h.m.n.cfg.Storage.Path}
 }
 
+// StorageAuthority implements nodeapi.Host.
+func (h host) StorageAuthority() (nodeapi.Authority, error) {
+	if h.m.n.volume == nil {
+		return nodeapi.Authority{}, fmt.Errorf("%w: this node has no shared volume", nodeapi.ErrStorage)
+	}
+	a, err := h.m.n.volume.Authority()
+	if err != nil {
+		return nodeapi.Authority{}, fmt.Errorf("%w: %w", nodeapi.ErrStorage, err)
+	}
+	return nodeapi.Authority{Cert: a.Cert, Key: a.Key}, nil
+}
+
 // Summary implements nodeapi.Host.
 func (h host) Summary() nodeapi.Summary {
 	d := h.m.n.document()

@@ -3,10 +3,12 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
@@ -21,7 +23,35 @@ func (n *node) newVolume(cfg *settings.Settings) *storage.Manager {
 		return nil
 	}
 	c := storage.FromSettings(cfg, n.opt.Executable, n.master, n.opt.Log)
+	c.AskAuthority = func(ctx context.Context) (storage.Authority, error) {
+		if n.member == nil {
+			return storage.Authority{}, errors.New("this node belongs to no cluster")
+		}
+		return n.member.askAuthority(ctx)
+	}
 	return storage.New(c)
+}
+
+// askAuthority gets the authority of the storage's certificates from the first
+// node that gives it.
+func (m *member) askAuthority(ctx context.Context) (storage.Authority, error) {
+	t := m.keeper.Table()
+	errs := []error{errors.New("no other node is known")}
+	for i, o := range t.Peers(m.n.cfg.Node) {
+		if i == 0 {
+			errs = nil
+		}
+		c := nodeapi.NewClient(m.id, m.addressOf(o), o.Certificate)
+		ctx, cancel := context.WithTimeout(ctx, peerTakes)
+		a, err := c.StorageAuthority(ctx)
+		cancel()
+		c.Close()
+		if err == nil {
+			return storage.Authority{Cert: a.Cert, Key: a.Key}, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", o.Name, err))
+	}
+	return storage.Authority{}, errors.Join(errs...)
 }
 
 // tablePoll is how often this node's copy of the table of nodes is looked at.

@@ -36,7 +36,7 @@ pillars. A running node keeps it by itself; these verbs show what it does.`,
   applianced storage apply          wait until it is done`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(storageStatusCommand(f), storagePlanCommand(f), storageApplyCommand(f), storageHelperCommand())
+	cmd.AddCommand(storageStatusCommand(f), storagePlanCommand(f), storageApplyCommand(f), storageTLSCommand(f), storageHelperCommand())
 	return cmd
 }
 

@@ -25,12 +25,12 @@ import (
 // fails.
 const Dir = "/usr/lib/ssl"
 
-// Lifetimes. A certificate is good from an hour before it was made, for nodes
-// whose clocks differ a little.
+// Lifetimes. A certificate is good from long before it was made, for nodes whose
+// clocks are wrong: what counts is who signed it.
 const (
 	authorityLife = 20 * 365 * 24 * time.Hour
 	memberLife    = 5 * 365 * 24 * time.Hour
-	backdate      = time.Hour
+	backdate      = 10 * 365 * 24 * time.Hour
 )
 
 // Pair is a certificate and its key in PEM. The key is a secret.
@@ -162,6 +162,16 @@ func Verify(authority, member []byte, name string, now time.Time) error {
 	roots.AddCert(ca)
 	_, err = c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return err
+}
+
+// Matches tells whether a key belongs to a certificate.
+func Matches(cert, key []byte) bool {
+	c, k, err := Pair{Cert: cert, Key: key}.parse()
+	if err != nil {
+		return false
+	}
+	pub, ok := k.Public().(*ecdsa.PublicKey)
+	return ok && pub.Equal(c.PublicKey)
 }
 
 // Expires gives the end of a certificate.

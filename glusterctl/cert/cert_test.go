@@ -31,7 +31,7 @@ func TestPool(t *testing.T) {
 	}{
 		{"good", ca, "node1", now, true},
 		{"clock a little behind", ca, "node1", now.Add(-30 * time.Minute), true},
-		{"clock far behind", ca, "node1", now.Add(-2 * time.Hour), false},
+		{"clock far behind", ca, "node1", now.Add(-backdate - time.Hour), false},
 		{"expired", ca, "node1", now.Add(memberLife + time.Hour), false},
 		{"other name", ca, "node2", now, false},
 		{"other pool", other, "node1", now, false},

@@ -9,6 +9,7 @@
 //	POST /v1/ready        the asking node serves from now on   members
 //	POST /v1/leave        the asking node goes                 members
 //	GET  /v1/minions      what its master knows of minions     members
+//	GET  /v1/storage/authority   signs the volume's certificates   members
 //
 // Certificates are signed by nobody: the hash of each node's key stands in the
 // table of nodes, and connections are pinned to it at both ends. A stranger
@@ -79,6 +80,12 @@ type proveReply struct {
 type Storage struct {
 	Kind string `json:"kind"` // as in appliance.yaml
 	Path string `json:"path"`
+}
+
+// Authority signs the certificates of the shared volume's servers and clients.
+type Authority struct {
+	Cert []byte `json:"cert"` // PEM
+	Key  []byte `json:"key"`  // PEM, a secret
 }
 
 // Reach is what came of dialling a port.

@@ -48,6 +48,9 @@ func (c *clusterNode) Secrets() ([]string, error) {
 	defer c.mu.Unlock()
 	return []string{c.secret, c.next}, nil
 }
+func (c *clusterNode) StorageAuthority() (Authority, error) {
+	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
+}
 func (c *clusterNode) Minions(context.Context, bool) ([]status.Minion, error) {
 	return []status.Minion{{ID: "web1", Key: "accepted"}}, nil
 }
@@ -195,6 +198,9 @@ func TestJoinAndSpeak(t *testing.T) {
 	}
 	if list, err := cl.Minions(within(t), true); err != nil || len(list) != 1 || list[0].ID != "web1" {
 		t.Errorf("minions: %v %v", list, err)
+	}
+	if a, err := cl.StorageAuthority(within(t)); err != nil || string(a.Cert) != "certificate" || string(a.Key) != "key" {
+		t.Errorf("authority: %+v %v", a, err)
 	}
 	// While the secret is changed both count, afterwards the new one alone.
 	const fresh = "another-secret-of-some-length"
@@ -465,11 +471,12 @@ func TestAttack12RemovedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"status":  second(cl.Status(within(t))),
-		"table":   second(cl.Table(within(t))),
-		"ready":   second(cl.SetState(within(t), nodes.Member)),
-		"offer":   cl.Offer(within(t), c.Table()),
-		"minions": second(cl.Minions(within(t), false)),
+		"status":    second(cl.Status(within(t))),
+		"table":     second(cl.Table(within(t))),
+		"ready":     second(cl.SetState(within(t), nodes.Member)),
+		"offer":     cl.Offer(within(t), c.Table()),
+		"minions":   second(cl.Minions(within(t), false)),
+		"authority": second(cl.StorageAuthority(within(t))),
 	} {
 		if !errors.Is(err, ErrRemoved) {
 			t.Errorf("%s: %v", what, err)
@@ -493,6 +500,7 @@ func TestStrangersReachNothing(t *testing.T) {
 	for what, err := range map[string]error{
 		"status": second(cl.Status(within(t))), "table": second(cl.Table(within(t))), "ready": second(cl.SetState(within(t), nodes.Member)),
 		"offer": cl.Offer(within(t), c.Table()), "minions": second(cl.Minions(within(t), false)),
+		"authority": second(cl.StorageAuthority(within(t))),
 	} {
 		if !errors.Is(err, ErrStranger) {
 			t.Errorf("%s: %v", what, err)

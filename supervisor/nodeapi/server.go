@@ -38,6 +38,8 @@ type Host interface {
 	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
 	// SetState changes the asking node's state in the table.
 	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
+	// StorageAuthority is the authority of the shared volume's certificates.
+	StorageAuthority() (Authority, error)
 	// Minions is what our own master knows of its minions.
 	Minions(ctx context.Context, finger bool) ([]status.Minion, error)
 }
@@ -132,6 +134,15 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /v1/drain", s.state(nodes.Draining))
 	mux.HandleFunc("POST /v1/leave", s.state(nodes.Leaving))
 	mux.HandleFunc("POST /v1/gone", s.state(nodes.Removed))
+	mux.HandleFunc("GET /v1/storage/authority", s.member(func(w http.ResponseWriter, _ *http.Request, n nodes.Node) {
+		a, err := s.host.StorageAuthority()
+		if err != nil {
+			refuse(w, faultOf(err))
+			return
+		}
+		s.log.Info("a node was given the authority of the storage's certificates", "peer", n.Name)
+		reply(w, a)
+	}))
 	mux.HandleFunc("GET /v1/minions", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		list, err := s.host.Minions(r.Context(), r.URL.Query().Get("finger") != "")
 		if err != nil {

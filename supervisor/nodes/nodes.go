@@ -52,6 +52,9 @@ type Table struct {
 	KeyHash string `json:"keyHash"`
 	// Virtual is the address that moves between nodes; empty: none.
 	Virtual string `json:"virtual,omitempty"`
+	// StorageTLS tells that connections of the shared volume use TLS; decided
+	// when the cluster is formed.
+	StorageTLS bool `json:"storageTLS,omitempty"`
 	// Turn says which node may be away; nil: none.
 	Turn  *Turn  `json:"turn,omitempty"`
 	Nodes []Node `json:"nodes"`

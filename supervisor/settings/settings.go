@@ -115,6 +115,9 @@ type Storage struct {
 	// TwoCopies lets two nodes hold two copies although nobody decides when
 	// they lose each other: the volume then stops with the first of them.
 	TwoCopies bool `yaml:"two_copies"`
+	// TLS encrypts the connections of a volume that is formed from now on, and
+	// wants a certificate of the cluster's own from whoever uses it.
+	TLS bool `yaml:"tls"`
 }
 
 // The kinds of storage.

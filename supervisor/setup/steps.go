@@ -203,7 +203,11 @@ func (m *Machine) doTable(_ context.Context, a Answers) error {
 		return err
 	}
 	self.State, self.Certificate, self.Joined = nodes.Member, id.Hash, m.cfg.Now().UTC()
-	_, err = k.Offer(nodes.Table{Version: 1, Cluster: a.Cluster, KeyHash: key.Hash, Virtual: a.Virtual, Nodes: []nodes.Node{self}})
+	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
+	if err != nil {
+		return err
+	}
+	_, err = k.Offer(nodes.Table{Version: 1, Cluster: a.Cluster, KeyHash: key.Hash, Virtual: a.Virtual, StorageTLS: s.OnVolume() && s.Storage.TLS, Nodes: []nodes.Node{self}})
 	return err
 }
 

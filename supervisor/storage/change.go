@@ -139,7 +139,7 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 	down := m.obs == nil || m.obs.Daemon != ""
 	m.mu.Unlock()
 	if !down {
-		return nil
+		return m.renew(ctx, d)
 	}
 	m.mu.Lock()
 	m.doing = "start glusterd on this node"

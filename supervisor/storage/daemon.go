@@ -33,13 +33,14 @@ type daemon struct {
 }
 
 // start configures and starts glusterd, and starts it anew when it runs with
-// another configuration. Bricks and mounts go on meanwhile. That it answers is
+// another configuration or has to take a certificate (fresh). Bricks and mounts go on meanwhile. That it answers is
 // the caller's to wait for.
-func (d *daemon) start(ctx context.Context) error {
+func (d *daemon) start(ctx context.Context, fresh bool) error {
 	changed, err := configure(daemonConfig, glusterctl.DaemonConfig(0))
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
+	changed = changed || fresh
 	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}

@@ -44,8 +44,9 @@ type Config struct {
 	Form bool
 	// TwoCopies allows two nodes to hold two copies without a third that decides.
 	TwoCopies bool
-	// TLS encrypts the data connections; decided when the volume is formed.
-	TLS bool
+	// AskAuthority gets the authority of the storage's certificates from another
+	// node of a cluster whose table wants TLS. nil: nobody can be asked.
+	AskAuthority func(ctx context.Context) (Authority, error)
 	// Lead is asked before each change, beside the lease; nil: nobody is asked.
 	Lead func(ctx context.Context) error
 	// Mirrored is called when files for minions have changed in the copy; it must
@@ -68,6 +69,7 @@ type Manager struct {
 	mirror  mirror
 	clocks  worker
 	wake    chan struct{} // something changed: look at once
+	renewed time.Time     // when the certificate was looked at; keepChanging's alone
 
 	mu      sync.Mutex
 	table   nodes.Table
@@ -156,7 +158,7 @@ func (m *Manager) Desired() glusterctl.Desired {
 
 // desired is called with mu held.
 func (m *Manager) desired() glusterctl.Desired {
-	d := glusterctl.Desired{Volume: m.cfg.Volume, Self: m.cfg.Self, Form: m.cfg.Form && !m.formed, TwoCopies: m.cfg.TwoCopies, TLS: m.cfg.TLS,
+	d := glusterctl.Desired{Volume: m.cfg.Volume, Self: m.cfg.Self, Form: m.cfg.Form && !m.formed, TwoCopies: m.cfg.TwoCopies, TLS: m.table.StorageTLS,
 		Timers: m.timers, Mount: m.cfg.Mount, Layout: layoutVersion}
 	used := map[string]bool{}
 	for _, n := range m.table.Nodes {
@@ -238,7 +240,7 @@ func (m *Manager) Forget(ctx context.Context) error {
 	if serr := m.daemon.stop(ctx); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return errors.Join(err, glusterctl.ResetDaemon(glusterctl.DaemonState), setHosts(hostsPath, ""), remove(m.formedMark()))
+	return errors.Join(err, glusterctl.ResetDaemon(glusterctl.DaemonState), setHosts(hostsPath, ""), remove(m.formedMark()), m.forgetIdentity())
 }
 
 // FreshBrick names a directory for a new copy on this node, one that has never
@@ -246,10 +248,17 @@ func (m *Manager) Forget(ctx context.Context) error {
 func (m *Manager) FreshBrick() (string, error) { return FreshBrick(m.cfg.Bricks, m.cfg.Volume) }
 
 func (m *Manager) startDaemon(ctx context.Context) error {
-	if err := setHosts(hostsPath, glusterctl.HostsBlock(m.Desired().Members)); err != nil {
+	d := m.Desired()
+	if err := setHosts(hostsPath, glusterctl.HostsBlock(d.Members)); err != nil {
 		return err
 	}
-	return m.daemon.start(ctx)
+	if err := m.identify(ctx, d); err != nil {
+		return err
+	}
+	if err := m.daemon.start(ctx, exists(m.startAnew())); err != nil {
+		return err
+	}
+	return remove(m.startAnew())
 }
 
 // keepClocks compares clocks with the other nodes.
