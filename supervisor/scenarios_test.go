@@ -102,6 +102,24 @@ func TestScenarios(t *testing.T) {
 			no := false
 			f.clock, f.insecure = &no, []string{"auto_accept"}
 		},
+		"virtual-address": func(f *facts) {
+			f.virtual, f.others[1].Virtual = &virtualFacts{address: "10.0.0.20"}, true
+			f.services = append(f.services, service.Info{Name: vipService, State: service.Running, Since: now, Message: "running"})
+		},
+		"virtual-address-nobody": func(f *facts) {
+			f.virtual = &virtualFacts{address: "10.0.0.20"}
+			f.others[1].State = "unreachable"
+			f.cluster = []status.Finding{{Code: status.NodeUnreachable, Subject: "sca-3", Cause: "10.0.0.3:4521: connect: no route to host"}}
+		},
+		"virtual-address-twice": func(f *facts) {
+			f.virtual, f.others[1].Virtual = &virtualFacts{address: "10.0.0.20", here: true}, true
+		},
+		"virtual-address-unable": func(f *facts) {
+			f.virtual = &virtualFacts{address: "10.0.0.20"}
+			f.services = append(f.services, service.Info{Name: vipService, State: service.Waiting, Since: now, Message: "not started: keepalived is not installed (apt-get install keepalived)"})
+			f.blocked = map[string][]status.Finding{vipService: {{Code: status.VirtualUnable, Subject: "10.0.0.20", Cause: "keepalived is not installed (apt-get install keepalived)"}}}
+			f.others[0].Virtual = true
+		},
 		// Attack row 26: what other nodes say cannot move the cursor.
 		"hostile-words": func(f *facts) {
 			f.others[1].State = plain("\x1b[2J\x1b[Hfine\r\nHEALTHY")
