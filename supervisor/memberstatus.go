@@ -45,6 +45,8 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 			l.Clock, l.Virtual = plain(s.Clock), s.Virtual
 			if s.State != "ready" && s.State != "starting" && n.State != nodes.Joining {
 				found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: cause(p.summary)})
+			} else if s.State == "ready" && (s.Master == "down" || s.Master == "failing") {
+				found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: n.Name, Cause: "other masters serve its minions; " + cause(p.summary)})
 			}
 		}
 		if n.State != nodes.Member && l.State != "unreachable" {

@@ -203,6 +203,9 @@ func (n *node) compose(f facts) status.Document {
 	}
 	d.Problems = n.board.Update(now, findings(n.cfg, f))
 	d.Health = status.Worst(d.Problems)
+	if serving && len(f.others) > 0 { // the front answers
+		d.Health = status.ServedElsewhere(d.Problems)
+	}
 	if !serving {
 		d.Health = status.NotServing
 	}

@@ -61,6 +61,14 @@ func TestScenarios(t *testing.T) {
 			down(f, 0, service.Info{State: service.Pausing, Failures: 3, Restarts: 3, LastExit: "exit code 1", LastLine: "panic: no"})
 			f.balancer.up, f.balancer.why = 0, "sca-1 publish is down: connection refused"
 		},
+		"master-crashes-others-serve": func(f *facts) {
+			down(f, 0, service.Info{State: service.Pausing, Failures: 3, Restarts: 3, LastExit: "exit code 1", LastLine: "panic: no"})
+			f.balancer.backends, f.balancer.up = 3, 2
+		},
+		"master-of-another-node": func(f *facts) {
+			f.others[0].Master = "down"
+			f.cluster = []status.Finding{{Code: status.NodeMasterDown, Subject: "sca-2", Cause: "other masters serve its minions; SCA-201 salt-master is not running: exit code 1"}}
+		},
 		"master-config": func(f *facts) {
 			f.front = errors.New("connection refused")
 			down(f, 0, service.Info{State: service.Waiting, Message: "waiting"})

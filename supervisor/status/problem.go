@@ -28,6 +28,7 @@ const (
 	ConfigWrong       Code = "SCA-002"
 	SetupStopped      Code = "SCA-003"
 	NodeRemoved       Code = "SCA-101"
+	NodeMasterDown    Code = "SCA-102"
 	SecretStaged      Code = "SCA-103"
 	NodeUnreachable   Code = "SCA-104"
 	NodeNotServing    Code = "SCA-105"
@@ -93,6 +94,7 @@ func Kinds() []Kind {
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
+		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
 		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
 		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
 		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
@@ -251,6 +253,24 @@ func hideConsequences(held []Problem) []Problem {
 		shown[i].Hides = hiddenBy[shown[i].Code]
 	}
 	return shown
+}
+
+// ofMaster tells of faults that keep this node's own master from serving, and
+// nothing else.
+func ofMaster(p Problem) bool {
+	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, KeyUnreadable, PortInUse, ProgramMissing}, p.Code)
+}
+
+// ServedElsewhere is Worst for a node whose minions are answered, by the
+// masters of other nodes if not by its own: what is wrong with its own one
+// alone degrades it then.
+func ServedElsewhere(problems []Problem) Health {
+	rest := slices.DeleteFunc(slices.Clone(problems), ofMaster)
+	h := Worst(rest)
+	if h == Healthy && len(rest) < len(problems) {
+		h = Degraded
+	}
+	return h
 }
 
 // Worst gives the health that follows from the problems shown.
