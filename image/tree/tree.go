@@ -212,6 +212,12 @@ func (b *builder) programs(context.Context) error {
 			return err
 		}
 	}
+	// GlusterFS looks for its certificates in a folder of the read-only system.
+	for _, f := range []string{"glusterfs.pem", "glusterfs.key", "glusterfs.ca"} {
+		if err := os.Symlink("/etc/ssl/"+f, b.path("usr/lib/ssl/"+f)); err != nil {
+			return err
+		}
+	}
 	// Salt's tools look there; the node's configuration is generated.
 	return os.Symlink("/var/lib/saltern/etc/salt", b.path("etc/salt"))
 }

@@ -40,7 +40,8 @@ func TestTreeHasNoIdentity(t *testing.T) {
 	if read(t, "etc/machine-id") != "" {
 		t.Error("/etc/machine-id is not empty")
 	}
-	for link, want := range map[string]string{"var/lib/dbus/machine-id": "/etc/machine-id", "etc/resolv.conf": "../run/systemd/resolve/stub-resolv.conf", "etc/salt": "/var/lib/saltern/etc/salt"} {
+	for link, want := range map[string]string{"var/lib/dbus/machine-id": "/etc/machine-id", "etc/resolv.conf": "../run/systemd/resolve/stub-resolv.conf", "etc/salt": "/var/lib/saltern/etc/salt",
+		"usr/lib/ssl/glusterfs.pem": "/etc/ssl/glusterfs.pem", "usr/lib/ssl/glusterfs.key": "/etc/ssl/glusterfs.key"} {
 		if got, err := os.Readlink(filepath.Join(root, link)); err != nil || got != want {
 			t.Errorf("%s leads to %q (%v)", link, got, err)
 		}
