@@ -5,6 +5,7 @@ package storage
 import (
 	"bytes"
 	"context"
+	"crypto/rsa"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -43,6 +44,10 @@ type hosts struct {
 	net    string // of the machines: node 1 has the address net.11
 	nodes  map[int]*exec.Cmd
 	table  nodes.Table
+	name   string // of the lab
+
+	strangers int // minions that have signed in, all with one key
+	key       *rsa.PrivateKey
 }
 
 // newHosts makes n machines. What the machine cannot run is skipped, loudly.
@@ -64,8 +69,8 @@ func newHosts(t *testing.T, n int) *hosts {
 		t.Fatal(err)
 	}
 	h := &hosts{dir: lab.Dir(t), script: script, net: setting("LAB_NET", "10.72.1"), nodes: map[int]*exec.Cmd{}, bin: filepath.Dir(lab.Bin(t, "applianced"))}
-	name := setting("LAB_NAME", "sst")
-	h.env = append(os.Environ(), "LAB_NAME="+name, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+name), "LAB_NET="+h.net)
+	h.name = setting("LAB_NAME", "sst")
+	h.env = append(os.Environ(), "LAB_NAME="+h.name, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+h.name), "LAB_NET="+h.net)
 	h.must(t, time.Minute, "down")
 	t.Cleanup(func() {
 		for i := range h.nodes {
@@ -223,34 +228,37 @@ func (h *hosts) status(i int) (status.Document, error) {
 	return d, err
 }
 
-// settled waits until all nodes of the list can use the volume, the pool is as
-// the table wants it, so many copies run, and nothing is to be healed.
+// unsettled says what is missing until node i can use the volume, the pool is
+// as the table wants it, so many copies run, and nothing is to be healed.
+func (h *hosts) unsettled(i, copies int) error {
+	s, err := h.storage(i)
+	up := 0
+	for _, b := range s.Bricks {
+		if b.Up {
+			up++
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case !s.Ready:
+		return fmt.Errorf("it waits for %s", s.Waiting)
+	case !s.Done:
+		return fmt.Errorf("to do: %s %s", s.Doing, s.Plan)
+	case up != copies || len(s.Bricks) != copies:
+		return fmt.Errorf("copies: %+v", s.Bricks)
+	case copies > 1 && (!s.Heal.Known || s.Heal.Pending > 0):
+		return fmt.Errorf("to be healed: %+v", s.Heal)
+	}
+	return nil
+}
+
+// settled waits until nothing is missing on any node of the list.
 func (h *hosts) settled(t *testing.T, limit time.Duration, copies int, list ...int) {
 	t.Helper()
 	start := time.Now()
 	for _, i := range list {
-		lab.Eventually(t, limit, fmt.Sprintf("node%d has a volume of %d copies", i, copies), func() error {
-			s, err := h.storage(i)
-			up := 0
-			for _, b := range s.Bricks {
-				if b.Up {
-					up++
-				}
-			}
-			switch {
-			case err != nil:
-				return err
-			case !s.Ready:
-				return fmt.Errorf("it waits for %s", s.Waiting)
-			case !s.Done:
-				return fmt.Errorf("to do: %s %s", s.Doing, s.Plan)
-			case up != copies || len(s.Bricks) != copies:
-				return fmt.Errorf("copies: %+v", s.Bricks)
-			case copies > 1 && (!s.Heal.Known || s.Heal.Pending > 0):
-				return fmt.Errorf("to be healed: %+v", s.Heal)
-			}
-			return nil
-		})
+		lab.Eventually(t, limit, fmt.Sprintf("node%d has a volume of %d copies", i, copies), func() error { return h.unsettled(i, copies) })
 	}
 	t.Logf("%v settled with %d copies after %.1f s", list, copies, time.Since(start).Seconds())
 }
@@ -275,6 +283,9 @@ func (h *hosts) has(t *testing.T, limit time.Duration, i int, code status.Code) 
 		return fmt.Errorf("it says %s: %s", d.Health, strings.Join(have, "; "))
 	})
 	t.Logf("node%d: %s %s: %s; next: %s", i, found.Code, found.Title, found.Cause, found.Next)
+	if found.Cause == "" || found.Next == "" {
+		t.Errorf("%s names no cause or no next step: %+v", code, found)
+	}
 	return found
 }
 
@@ -292,13 +303,15 @@ func (h *hosts) writer(t *testing.T) string {
 
 // written is what a writer says at its end.
 type written struct {
-	Kept    int   `json:"kept"`
-	Longest int64 `json:"longest"`
-	Late    int64 `json:"late"`
-	Faults  int   `json:"faults"`
+	Kept    int     `json:"kept"`
+	Seconds float64 `json:"seconds"`
+	Longest int64   `json:"longest"` // ms
+	Late    int64   `json:"late"`    // ms, how late the machine was meanwhile
+	Faults  int     `json:"faults"`
 }
 
-// writing runs a writer on node i for so long; the function given waits for it.
+// writing runs a writer on node i for so long at most; the function given ends
+// it.
 func (h *hosts) writing(t *testing.T, i int, program, dir string, seconds int) func() written {
 	t.Helper()
 	h.on(t, i, "mkdir", "-p", dir)
@@ -313,6 +326,7 @@ func (h *hosts) writing(t *testing.T, i int, program, dir string, seconds int) f
 	}()
 	return func() written {
 		t.Helper()
+		_, _ = h.run(10*time.Second, "exec", fmt.Sprint(i), "pkill", "-TERM", "-x", filepath.Base(program)) // it may have ended
 		a := <-done
 		var w written
 		if err := json.Unmarshal([]byte(a.out), &w); err != nil || a.err != nil {
@@ -320,4 +334,58 @@ func (h *hosts) writing(t *testing.T, i int, program, dir string, seconds int) f
 		}
 		return w
 	}
+}
+
+// wrote runs a writer on node i until so many segments of a second are full.
+func (h *hosts) wrote(t *testing.T, i int, program string, segments int) written {
+	t.Helper()
+	stop := h.writing(t, i, program, returnsOf(i), 600)
+	h.goesOn(t, i, segments)
+	return stop()
+}
+
+// goesOn waits until the writer of node i has begun so many segments more, and
+// gives the number of the newest.
+func (h *hosts) goesOn(t *testing.T, i, more int) int {
+	t.Helper()
+	from, at := -1, 0
+	lab.Eventually(t, 2*time.Minute, fmt.Sprintf("node%d goes on writing", i), func() error {
+		out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "ls", returnsOf(i))
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if at = len(strings.Fields(out)); from < 0 {
+			from = at
+		}
+		if at < from+more {
+			return fmt.Errorf("%d segments of %d", at, from+more)
+		}
+		return nil
+	})
+	return at
+}
+
+// working waits until node i has the volume mounted, and so many copies run.
+func (h *hosts) working(t *testing.T, limit time.Duration, copies, i int) {
+	t.Helper()
+	start := time.Now()
+	lab.Eventually(t, limit, fmt.Sprintf("node%d has mended itself", i), func() error {
+		s, err := h.storage(i)
+		up := 0
+		for _, b := range s.Bricks {
+			if b.Up {
+				up++
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case !s.Ready:
+			return fmt.Errorf("it waits for %s", s.Waiting)
+		case up != copies:
+			return fmt.Errorf("copies: %+v", s.Bricks)
+		}
+		return nil
+	})
+	t.Logf("node%d works again after %.1f s", i, time.Since(start).Seconds())
 }

@@ -54,8 +54,10 @@ func grown(t *testing.T) *hosts {
 	return h
 }
 
-// A volume is formed, grows to three copies, takes writes while one node first
-// loses its cable and then its power, and is complete again when it is back.
+// A volume is formed, grows to three copies, takes 200 records a second while
+// all of GlusterFS is killed on one node, which mends itself, and while that
+// node loses its cable and its power: nothing acknowledged is lost, no write
+// stalls for more than 8 s, and when the node is back everything heals.
 func TestVolumeLife(t *testing.T) {
 	h := formed(t, 3)
 	h.serving(t, 1)
@@ -78,20 +80,29 @@ func TestVolumeLife(t *testing.T) {
 		h.serving(t, i)
 	}
 
+	// 200 records a second, from before the first loss until well after the last.
 	program := h.writer(t)
-	wait := h.writing(t, 1, program, returnsOf(1), 30)
-	time.Sleep(3 * time.Second) // of the writing, with all nodes there
+	stop := h.writing(t, 1, program, returnsOf(1), 600)
+	before := h.goesOn(t, 1, 2)
+	// Killed: glusterd, bricks, healing and the mount. The node mends itself.
+	h.must(t, time.Minute, "kill", "3")
+	h.must(t, time.Minute, "kill-mount", "3")
+	h.goesOn(t, 1, 3)
+	h.working(t, 120*time.Second, 3, 3)
+	// Its cable is pulled, then its power.
 	h.must(t, time.Minute, "cut", "3")
+	h.goesOn(t, 1, 3)
 	h.has(t, 60*time.Second, 1, status.StoragePeerAway)
 	h.stop(3, syscall.SIGKILL)
 	h.must(t, time.Minute, "crash", "3")
-	w := wait()
-	t.Logf("one node lost its cable and its power while %d records were written: longest %d ms, the machine was late by %d ms, %d faults", w.Kept, w.Longest, w.Late, w.Faults)
+	after := h.goesOn(t, 1, 3)
+	w := stop()
+	t.Logf("node3 was killed, lost its cable and its power while %d records were written in %.0f s (segment %d to %d): longest %d ms, the machine was late by %d ms then, %d faults", w.Kept, w.Seconds, before, after, w.Longest, w.Late, w.Faults)
 	if w.Faults > 0 {
 		t.Errorf("%d writes failed", w.Faults)
 	}
 	// 8 s is what the timers allow; a machine that is late itself is late here too.
-	if w.Longest > 8000+2*w.Late {
+	if w.Longest > 8000+w.Late {
 		t.Errorf("a write took %d ms, the machine was late by %d ms only", w.Longest, w.Late)
 	}
 	h.on(t, 2, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
@@ -115,10 +126,12 @@ func TestVolumeHangs(t *testing.T) {
 		_, err := h.run(10*time.Second, "exec", "1", "test", "-e", "/data/saltern/mirror/srv/salt/one.sls")
 		return err
 	})
+	key := h.masterKey(t, 1)
 	// The client stands still: calls on the mount do not come back, not even with
 	// an error.
 	h.on(t, 1, "sh", "-c", "for p in $(pgrep -x glusterfs); do if grep -q fuse /proc/$p/cmdline; then kill -STOP $p; fi; done")
 	h.has(t, 60*time.Second, 1, status.VolumeHangs)
+	h.told(t, 1, status.VolumeHangs, key)
 	d, err := h.status(1)
 	if err != nil || d.ServingSince == nil || d.Health != status.Degraded {
 		t.Errorf("while the volume hangs: %s, serving since %v, %v", d.Health, d.ServingSince, err)

@@ -1,22 +1,27 @@
 // Command writer writes records to a directory as a master writes returns: 200
 // a second, in groups that are synced before they count as kept, into segments
-// of one second. It prints what was kept and how long the longest group took,
+// of one second, until its time is over or it is told to end (SIGTERM). It
+// prints what was kept and how long the longest group took,
 // and beside that how late the machine itself was, so that a stall of the
 // volume can be told from a slow machine.
 //
-//	writer write DIR SECONDS     prints {"kept":n,"longest":ms,"late":ms,"faults":n}
+//	writer write DIR SECONDS     prints one result as JSON
 //	writer check DIR KEPT        fails when a record below KEPT is missing or differs
 package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -50,34 +55,40 @@ func record(n int) string {
 }
 
 type result struct {
-	Kept    int   `json:"kept"`
-	Longest int64 `json:"longest"`
-	Late    int64 `json:"late"`
-	Faults  int   `json:"faults"`
+	Kept    int     `json:"kept"`
+	Seconds float64 `json:"seconds"`
+	Longest int64   `json:"longest"` // ms that a group took
+	Late    int64   `json:"late"`    // ms that the machine was late during that group
+	Faults  int     `json:"faults"`
 }
 
 func write(dir string, for_ time.Duration) error {
 	var r result
-	late := make(chan struct{})
+	ended := make(chan struct{})
+	var late atomic.Int64 // ms, at most, since the group began
 	var wg sync.WaitGroup
 	wg.Go(func() { // how late is a goroutine that touches no volume?
 		for {
 			start := time.Now()
 			select {
-			case <-late:
+			case <-ended:
 				return
 			case <-time.After(10 * time.Millisecond):
-				r.Late = max(r.Late, (time.Since(start) - 10*time.Millisecond).Milliseconds())
+				late.Store(max(late.Load(), (time.Since(start) - 10*time.Millisecond).Milliseconds()))
 			}
 		}
 	})
-	end := time.Now().Add(for_)
+	enough, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	begun := time.Now()
+	end := begun.Add(for_)
 	tick := time.NewTicker(groupEvery)
 	defer tick.Stop()
 	var f *os.File
-	for group := 0; time.Now().Before(end); group++ {
+	for group := 0; time.Now().Before(end) && enough.Err() == nil; group++ {
 		<-tick.C
 		start := time.Now()
+		late.Store(0)
 		var b strings.Builder
 		for i := range perGroup {
 			b.WriteString(record(group*perGroup + i))
@@ -109,11 +120,14 @@ func write(dir string, for_ time.Duration) error {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		r.Longest = max(r.Longest, time.Since(start).Milliseconds())
+		if took := time.Since(start).Milliseconds(); took > r.Longest {
+			r.Longest, r.Late = took, late.Load()
+		}
 		r.Kept = (group + 1) * perGroup
 	}
-	close(late)
+	close(ended)
 	wg.Wait()
+	r.Seconds = time.Since(begun).Seconds()
 	if f != nil {
 		if err := f.Close(); err != nil {
 			return err
