@@ -7,6 +7,7 @@ import (
 
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/presence"
 	"saltern/master/request"
 	"saltern/master/runner"
 )
@@ -32,16 +33,14 @@ func (n noting) SignIn(ctx context.Context, load *msgpack.Map, version int64, fr
 	return answer
 }
 
-// listMinions gives of every key: id, state, whether its minion is connected
-// here, from where it was last heard, when (Unix time in seconds, 0: not by
-// this master in this life), and with finger=True the fingerprint of the key.
+// listMinions gives of every key: id, state, whether its minion subscribed here
+// under its own name, from where it was last heard, when (Unix time in seconds,
+// 0: not by this master in this life), and with finger=True the fingerprint of
+// the key. And it counts the other subscriptions by their address.
 func (m *Master) listMinions(_ context.Context, _ *runner.Env, _ []any, named *msgpack.Map) (any, error) {
 	v, _ := named.Get("finger")
 	finger, _ := v.(bool)
-	connected := map[string]bool{}
-	for _, id := range m.connected() {
-		connected[id] = true
-	}
+	slots, subscribed := presence.Subscribed(m.subscriptions)
 	out := []any{}
 	for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
 		for _, id := range m.keys.List(st) {
@@ -49,7 +48,7 @@ func (m *Master) listMinions(_ context.Context, _ *runner.Env, _ []any, named *m
 			if !ok || st != keys.Accepted {
 				from, at, ok = m.presence.LastAsked(id)
 			}
-			e := msgpack.NewMap("id", id, "key", st.String(), "connected", st == keys.Accepted && connected[id], "address", "", "seen", 0.0)
+			e := msgpack.NewMap("id", id, "key", st.String(), "connected", st == keys.Accepted && subscribed(id), "address", "", "seen", 0.0)
 			if ok {
 				e.Set("address", from.String())
 				e.Set("seen", float64(at.UnixMilli())/float64(time.Second/time.Millisecond))
@@ -60,7 +59,11 @@ func (m *Master) listMinions(_ context.Context, _ *runner.Env, _ []any, named *m
 			out = append(out, e)
 		}
 	}
-	return out, nil
+	from := msgpack.NewMap()
+	for a, n := range slots {
+		from.Set(a.String(), int64(n))
+	}
+	return msgpack.NewMap("minions", out, "subscriptions", from), nil
 }
 
 // fingerOf gives the fingerprint of the key with that state; empty when it is

@@ -15,8 +15,9 @@ func TestListOfMinions(t *testing.T) {
 	must(t, r.m.keys.Put("web2", keys.Accepted, pemOf(t, pair(t, "min7"))))
 	r.newMinion("new", "min8").signIn()
 	ret, err := r.m.runners.call(t.Context(), minionsRunner, nil, msgpack.NewMap("finger", true))
-	list, _ := ret.([]any)
-	if err != nil || len(list) != 3 {
+	all, _ := ret.(*msgpack.Map)
+	list := all.List("minions")
+	if err != nil || len(list) != 3 || all.Map("subscriptions").Len() != 0 {
 		t.Fatalf("%v %v", ret, err)
 	}
 	for i, want := range []struct {

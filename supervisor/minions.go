@@ -40,10 +40,10 @@ func (s *Supervisor) Minions(ctx context.Context, finger bool) (status.MinionLis
 	}
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()
-	lists, unasked := map[string][]status.Minion{}, map[string]string{}
+	lists, unasked := map[string]status.MinionView{}, map[string]string{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	ask := func(name string, f func() ([]status.Minion, error)) {
+	ask := func(name string, f func() (status.MinionView, error)) {
 		all.Go(func() {
 			list, err := f()
 			mu.Lock()
@@ -53,10 +53,10 @@ func (s *Supervisor) Minions(ctx context.Context, finger bool) (status.MinionLis
 			}
 		})
 	}
-	ask(n.cfg.Node, func() ([]status.Minion, error) { return n.minions(ctx, finger) })
+	ask(n.cfg.Node, func() (status.MinionView, error) { return n.minions(ctx, finger) })
 	if n.member != nil {
 		for name, p := range n.member.clients() {
-			ask(name, func() ([]status.Minion, error) { return p.Minions(ctx, finger) })
+			ask(name, func() (status.MinionView, error) { return p.Minions(ctx, finger) })
 		}
 	}
 	all.Wait()
@@ -79,20 +79,20 @@ func (m *member) clients() map[string]peerClient {
 
 // peerClient is what is asked of other nodes here.
 type peerClient interface {
-	Minions(ctx context.Context, finger bool) ([]status.Minion, error)
+	Minions(ctx context.Context, finger bool) (status.MinionView, error)
 }
 
 // keyOrder is the order of the list.
 var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
 
-// merge puts what several masters know into one list: who is connected
-// anywhere is there, and the newest sign counts.
-func merge(lists map[string][]status.Minion) []status.Minion {
+// merge puts what several masters know into one list: the newest sign counts,
+// and who has a subscription at any of them is there.
+func merge(lists map[string]status.MinionView) []status.Minion {
 	type key struct{ id, key string }
 	at := map[key]int{}
 	out := []status.Minion{}
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
-		for _, m := range lists[name] {
+		for _, m := range lists[name].Minions {
 			if m.Node = ""; m.Connected {
 				m.Node = name
 			}
@@ -103,47 +103,82 @@ func merge(lists map[string][]status.Minion) []status.Minion {
 				continue
 			}
 			o := &out[i]
-			newer := m.Seen != nil && (o.Seen == nil || m.Seen.After(*o.Seen))
-			if m.Connected && (!o.Connected || newer) {
-				o.Connected, o.Node = true, m.Node
+			if m.Connected {
+				o.Connected, o.Node = true, name
 			}
-			if newer {
+			if m.Seen != nil && (o.Seen == nil || m.Seen.After(*o.Seen)) {
 				o.Seen, o.Address = m.Seen, m.Address
 			}
 			o.Finger = cmp.Or(o.Finger, m.Finger)
 		}
 	}
+	place(out, lists)
 	slices.SortFunc(out, func(a, b status.Minion) int {
 		return cmp.Or(cmp.Compare(keyOrder[a.Key], keyOrder[b.Key]), strings.Compare(a.ID, b.ID))
 	})
 	return out
 }
 
-// minions asks our own master.
-func (n *node) minions(ctx context.Context, finger bool) ([]status.Minion, error) {
-	out, err := n.saltTool(ctx, "salt-run", "--out", "json", "presence.minions", fmt.Sprintf("finger=%t", finger))
-	if err != nil {
-		return nil, err
+// place finds out who holds the subscriptions without a name: the minions that
+// were last heard from their address, the latest first when they are more. With
+// subscriptions from one address at several masters (NAT) it is not known which
+// is whose.
+func place(out []status.Minion, lists map[string]status.MinionView) {
+	slots, nodes := map[string]int{}, map[string]string{}
+	for name, l := range lists {
+		for a, n := range l.Subscriptions {
+			slots[a] += n
+			if _, twice := nodes[a]; twice {
+				nodes[a] = ""
+			} else {
+				nodes[a] = name
+			}
+		}
 	}
-	var raw []struct {
-		ID, Key, Address, Finger string
-		Connected                bool
-		Seen                     float64
+	var waiting []*status.Minion
+	for i := range out {
+		if m := &out[i]; m.Key == "accepted" && !m.Connected && m.Seen != nil {
+			waiting = append(waiting, m)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *status.Minion) int { return b.Seen.Compare(*a.Seen) })
+	for _, m := range waiting {
+		if slots[m.Address] > 0 {
+			slots[m.Address]--
+			m.Connected, m.Node = true, nodes[m.Address]
+		}
+	}
+}
+
+// minions asks our own master.
+func (n *node) minions(ctx context.Context, finger bool) (status.MinionView, error) {
+	out, err := n.saltTool(ctx, "salt-run", "--out", "json", "presence.minions", fmt.Sprintf("finger=%t", finger))
+	var v status.MinionView
+	if err != nil {
+		return v, err
+	}
+	var raw struct {
+		Minions []struct {
+			ID, Key, Address, Finger string
+			Connected                bool
+			Seen                     float64
+		}
+		Subscriptions map[string]int
 	}
 	if err := json.Unmarshal(out, &raw); err != nil {
-		return nil, fmt.Errorf("salt-run presence.minions: the answer cannot be read: %w", err)
+		return v, fmt.Errorf("salt-run presence.minions: the answer cannot be read: %w", err)
 	}
-	list := make([]status.Minion, 0, len(raw))
-	for _, r := range raw[:min(len(raw), status.MaxMinions)] {
+	v.Subscriptions = raw.Subscriptions
+	for _, r := range raw.Minions[:min(len(raw.Minions), status.MaxMinions)] {
 		m := status.Minion{ID: r.ID, Key: r.Key, Address: r.Address, Finger: r.Finger, Connected: r.Connected}
 		if r.Seen > 0 && r.Seen < 1e11 {
 			sec, part := math.Modf(r.Seen)
 			t := time.Unix(int64(sec), int64(part*1e9)).UTC().Truncate(time.Millisecond)
 			m.Seen = &t
 		}
-		list = append(list, m)
+		v.Minions = append(v.Minions, m)
 	}
-	return list, nil
+	return v, nil
 }
 
 // keyVerbs are salt-key's options for them.
@@ -191,7 +226,7 @@ func (n *node) haveKeys(ctx context.Context, ids []string) error {
 		return err
 	}
 	have := map[string]bool{}
-	for _, m := range list {
+	for _, m := range list.Minions {
 		have[m.ID] = true
 	}
 	var missing []string
@@ -207,9 +242,9 @@ func (n *node) haveKeys(ctx context.Context, ids []string) error {
 }
 
 // Minions implements nodeapi.Host.
-func (h host) Minions(ctx context.Context, finger bool) ([]status.Minion, error) {
+func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
 	if self, ok := h.m.self(); !ok || self.State == nodes.Removed {
-		return nil, errors.New("this node does not belong to the cluster any more")
+		return status.MinionView{}, errors.New("this node does not belong to the cluster any more")
 	}
 	return h.m.n.minions(ctx, finger)
 }

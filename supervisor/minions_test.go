@@ -8,19 +8,31 @@ import (
 	"saltern/supervisor/status"
 )
 
-// What several masters know of a minion becomes one line: there if it is
-// connected anywhere, with the newest sign.
+// What several masters know of a minion becomes one line: there if it
+// subscribed anywhere, with the newest sign.
 func TestMergeMinions(t *testing.T) {
 	at := func(s int64) *time.Time { t := time.Unix(s, 0); return &t }
-	got := merge(map[string][]status.Minion{
-		"n1": {{ID: "b", Key: "accepted", Connected: true, Address: "10.0.0.8", Seen: at(10)}, {ID: "a", Key: "accepted", Address: "10.0.0.7", Seen: at(30)},
+	got := merge(map[string]status.MinionView{
+		"n1": {Minions: []status.Minion{
+			{ID: "a", Key: "accepted", Address: "10.0.0.7", Seen: at(30)}, {ID: "b", Key: "accepted", Address: "10.0.0.8", Seen: at(10)},
+			{ID: "c", Key: "accepted", Connected: true}, {ID: "d", Key: "accepted"},
+			{ID: "nat1", Key: "accepted", Address: "10.0.9.9", Seen: at(3)}, {ID: "nat2", Key: "accepted", Address: "10.0.9.9", Seen: at(2)},
+			{ID: "nat3", Key: "accepted", Address: "10.0.9.9", Seen: at(1)},
 			{ID: "new", Key: "pending"}, {ID: "a", Key: "denied", Address: "10.6.6.6", Seen: at(5)}},
-		"n2": {{ID: "b", Key: "accepted", Address: "10.0.0.9", Seen: at(20)}, {ID: "a", Key: "accepted", Connected: true, Address: "10.0.0.1", Seen: at(20)},
+			Subscriptions: map[string]int{"10.0.9.9": 1, "10.0.0.8": 1, "10.6.6.6": 3}},
+		"n2": {Minions: []status.Minion{
+			{ID: "a", Key: "accepted", Address: "10.0.0.1", Seen: at(20)}, {ID: "b", Key: "accepted", Address: "10.0.0.9", Seen: at(20)},
 			{ID: "new", Key: "pending", Address: "10.0.0.3", Seen: at(1), Finger: "aa:bb"}},
+			Subscriptions: map[string]int{"10.0.9.9": 1, "10.0.0.7": 1}},
 	})
 	want := []status.Minion{
-		{ID: "a", Key: "accepted", Connected: true, Node: "n2", Address: "10.0.0.7", Seen: at(30)},
-		{ID: "b", Key: "accepted", Connected: true, Node: "n1", Address: "10.0.0.9", Seen: at(20)},
+		{ID: "a", Key: "accepted", Connected: true, Node: "n2", Address: "10.0.0.7", Seen: at(30)}, // its requests are at n1
+		{ID: "b", Key: "accepted", Address: "10.0.0.9", Seen: at(20)},                              // has moved; the old subscription is nobody's
+		{ID: "c", Key: "accepted", Connected: true, Node: "n1"},
+		{ID: "d", Key: "accepted"},
+		{ID: "nat1", Key: "accepted", Connected: true, Address: "10.0.9.9", Seen: at(3)},
+		{ID: "nat2", Key: "accepted", Connected: true, Address: "10.0.9.9", Seen: at(2)},
+		{ID: "nat3", Key: "accepted", Address: "10.0.9.9", Seen: at(1)},
 		{ID: "new", Key: "pending", Address: "10.0.0.3", Seen: at(1), Finger: "aa:bb"},
 		{ID: "a", Key: "denied", Address: "10.6.6.6", Seen: at(5)},
 	}

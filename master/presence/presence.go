@@ -145,6 +145,15 @@ func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	return h.all, connected
 }
 
+// Subscribed tells how many subscriptions there are from each address that say
+// no minion's name, and which minions subscribed under theirs. In a cluster a
+// minion's requests and its subscription may be at different masters: only
+// together they know who is there.
+func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
+	h := holding(subs)
+	return h.slots, h.named
+}
+
 // Connected returns the ids of the minions that hold a subscription, sorted.
 func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 	type candidate struct {

@@ -105,17 +105,17 @@ func (c *Client) StorageAuthority(ctx context.Context) (Authority, error) {
 
 // Minions asks what the node's master knows of its minions; finger: with the
 // fingerprints of their keys.
-func (c *Client) Minions(ctx context.Context, finger bool) ([]status.Minion, error) {
-	var list []status.Minion
+func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
+	var list status.MinionView
 	path := "/v1/minions"
 	if finger {
 		path += "?finger=1"
 	}
 	if err := c.within(ctx, maxList, http.MethodGet, path, nil, &list); err != nil {
-		return nil, err
+		return status.MinionView{}, err
 	}
-	if len(list) > status.MaxMinions {
-		return nil, fmt.Errorf("node API: a list of %d minions", len(list))
+	if n := max(len(list.Minions), len(list.Subscriptions)); n > status.MaxMinions {
+		return status.MinionView{}, fmt.Errorf("node API: a list of %d minions", n)
 	}
 	return list, nil
 }

@@ -51,8 +51,8 @@ func (c *clusterNode) Secrets() ([]string, error) {
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
 }
-func (c *clusterNode) Minions(context.Context, bool) ([]status.Minion, error) {
-	return []status.Minion{{ID: "web1", Key: "accepted"}}, nil
+func (c *clusterNode) Minions(context.Context, bool) (status.MinionView, error) {
+	return status.MinionView{Minions: []status.Minion{{ID: "web1", Key: "accepted"}}}, nil
 }
 func (c *clusterNode) ClusterKey() (*ClusterKey, error) { return c.key, c.keyErr }
 func (c *clusterNode) Storage() Storage                 { return Storage{Kind: "directory", Path: "/srv"} }
@@ -196,7 +196,7 @@ func TestJoinAndSpeak(t *testing.T) {
 	if err := cl.Offer(within(t), tab); err != nil || c.Table().Version != 99 {
 		t.Errorf("offer: %v", err)
 	}
-	if list, err := cl.Minions(within(t), true); err != nil || len(list) != 1 || list[0].ID != "web1" {
+	if list, err := cl.Minions(within(t), true); err != nil || len(list.Minions) != 1 || list.Minions[0].ID != "web1" {
 		t.Errorf("minions: %v %v", list, err)
 	}
 	if a, err := cl.StorageAuthority(within(t)); err != nil || string(a.Cert) != "certificate" || string(a.Key) != "key" {

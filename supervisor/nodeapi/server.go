@@ -41,7 +41,7 @@ type Host interface {
 	// StorageAuthority is the authority of the shared volume's certificates.
 	StorageAuthority() (Authority, error)
 	// Minions is what our own master knows of its minions.
-	Minions(ctx context.Context, finger bool) ([]status.Minion, error)
+	Minions(ctx context.Context, finger bool) (status.MinionView, error)
 }
 
 // Server answers on the node port.

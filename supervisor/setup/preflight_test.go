@@ -40,8 +40,10 @@ func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, error) {
 	return p.table, nil
 }
-func (p *peer) StorageAuthority() (nodeapi.Authority, error)           { return nodeapi.Authority{}, nil }
-func (p *peer) Minions(context.Context, bool) ([]status.Minion, error) { return nil, nil }
+func (p *peer) StorageAuthority() (nodeapi.Authority, error) { return nodeapi.Authority{}, nil }
+func (p *peer) Minions(context.Context, bool) (status.MinionView, error) {
+	return status.MinionView{}, nil
+}
 
 // startPeer serves a node on 127.0.70.1 with a clock of its own; it gives the
 // port.

@@ -19,6 +19,14 @@ type Minion struct {
 	Finger string `json:"finger,omitempty"`
 }
 
+// MinionView is what one master knows. Its minions are connected only if they
+// subscribed under their own name; the other subscriptions are counted by their
+// address, since a minion's requests may be at another master.
+type MinionView struct {
+	Minions       []Minion       `json:"minions"`
+	Subscriptions map[string]int `json:"subscriptions"`
+}
+
 // MinionList is what all nodes know of all keys.
 type MinionList struct {
 	Schema  int      `json:"schema"`
