@@ -6,6 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -42,6 +43,9 @@ type Console struct {
 	message string
 	ask     *question
 	action  Action
+
+	facts    setup.Facts // of the view network
+	changing *Wizard     // of the network, nil: no change is under way
 }
 
 type consoleView int
@@ -69,6 +73,12 @@ type statusMsg struct {
 }
 
 type refreshNow struct{}
+
+// factsMsg are for the view network.
+type factsMsg struct {
+	facts setup.Facts
+	err   error
+}
 
 // linesMsg are lines for a view that was asked for.
 type linesMsg struct {
@@ -99,6 +109,19 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		if msg.Width > 0 && msg.Height > 0 {
 			c.size = size{msg.Width, msg.Height}
+		}
+	}
+	if cmd, taken := c.inChange(msg); taken {
+		return c, cmd
+	}
+	switch msg := msg.(type) {
+	case factsMsg:
+		c.busy, c.facts = "", msg.facts
+		if c.view == network {
+			c.lines = networkLines(msg.facts)
+			if msg.err != nil {
+				c.lines = wrap(msg.err.Error(), c.size.body().width)
+			}
 		}
 	case refreshNow:
 		return c, c.refresh()
@@ -167,8 +190,22 @@ func (c *Console) key(key string) tea.Cmd {
 		return c.logKey(key)
 	case restarts:
 		return c.restartKey(key)
+	case network:
+		if key == "c" && c.facts.Managed {
+			return c.changeNetwork(c.facts)
+		}
 	}
 	return c.menuKey(key)
+}
+
+// network shows the interfaces as they are now.
+func (c *Console) network() tea.Cmd {
+	c.show(network)
+	c.facts = setup.Facts{}
+	return func() tea.Msg {
+		f, err := c.api.SetupFacts(c.ctx)
+		return factsMsg{f, err}
+	}
 }
 
 func (c *Console) show(v consoleView) {
@@ -182,11 +219,7 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	case "2":
 		return c.logs("master")
 	case "3":
-		c.show(network)
-		return func() tea.Msg {
-			f, err := c.api.SetupFacts(c.ctx)
-			return linesMsg{network, networkLines(f), err}
-		}
+		return c.network()
 	case "4":
 		c.confirm("Write a support bundle? It holds no secrets. (y/n)", func() tea.Cmd {
 			c.busy = "Writing a support bundle ..."

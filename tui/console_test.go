@@ -91,6 +91,47 @@ func TestConsoleEnds(t *testing.T) {
 	}
 }
 
+// TestConsoleNetwork: the network is changed from the console: tried, and kept
+// or taken back.
+func TestConsoleNetwork(t *testing.T) {
+	s := newScripted()
+	inConsole(t, s, func(p *pump, c *Console) {
+		p.keys("3", "c")
+		p.golden("77-change-network")
+		p.keys("enter", "down", "down", "enter", "=10.0.0.21/24", "enter", "=10.1.0.1", "enter", "enter")
+		p.golden("78-change-fault")
+		p.keys("ctrl+u", "=10.0.0.1", "enter", "enter")
+		p.has("taken back in 60 seconds")
+		p.golden("79-change-trial")
+		p.wait(10 * time.Second)
+		p.has("taken back in 50 seconds")
+		p.keys("enter")
+		p.has("The network is as you confirmed it.", "c: change the network")
+		p.keys("c", "enter", "down", "enter")
+		p.has("taken back in 60 seconds")
+		p.wait(61 * time.Second)
+		p.has("The network is as it was before. Press r")
+		p.keys("ctrl+c")
+		p.has("Nothing was changed.", "c: change the network")
+		p.keys("c", "enter", "down", "enter")
+		p.has("taken back in 60 seconds")
+		p.keys("ctrl+c")
+		p.has("The network is as it was before.", "c: change the network")
+		p.keys("c", "enter", "enter")
+		p.has("Nothing was changed.")
+		p.keys("c", "esc", "esc")
+		p.has("1 to 7: choose")
+		s.set(func(s *scripted) { s.facts.Managed = false })
+		p.keys("3")
+		p.has("managed elsewhere")
+		p.keys("c")
+		p.has("managed elsewhere")
+	})
+	if got := strings.Join(s.networks, " "); got != "try confirm try try revert" {
+		t.Errorf("network: %s", got)
+	}
+}
+
 // TestConsoleFollows: the page follows the node's state by itself, and says so
 // when the supervisor is away.
 func TestConsoleFollows(t *testing.T) {

@@ -31,6 +31,13 @@ func (c *Console) screen() string {
 	if c.ask != nil {
 		message = c.ask.text
 	}
+	if w := c.changing; w != nil {
+		message = w.message
+		if w.busy != "" {
+			message = w.busy
+		}
+		return frame(c.size, heading, w.where(w.pages[w.at]), w.pages[w.at].view(w), message, w.pages[w.at].keys(w))
+	}
 	return frame(c.size, heading, clip(clean(c.doc.Version), 36), c.body(), message, c.keys())
 }
 
@@ -113,6 +120,9 @@ func networkLines(f setup.Facts) []string {
 	if len(f.Interfaces) == 0 {
 		lines = append(lines, "No interfaces are known.")
 	}
+	if !f.Managed {
+		lines = append(lines, "", "The network of this machine is managed elsewhere.")
+	}
 	return lines
 }
 
@@ -124,6 +134,10 @@ func (c *Console) keys() string {
 		return "1, 2, 3: restart   Esc: back"
 	case overview:
 		return "1 to 7: choose"
+	case network:
+		if c.facts.Managed {
+			return "c: change the network   arrows, PgUp, PgDn: scroll   Esc: back"
+		}
 	}
 	return "arrows, PgUp, PgDn: scroll   Esc: back"
 }

@@ -17,10 +17,7 @@ func pages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields,
 			intro: "This machine becomes a node of a Salt master that goes on when a node is lost. Nothing is changed before you have seen all answers once more."},
-		&formPage{name: "Network", fields: networkFields, when: func(w *Wizard) bool { return w.facts.Managed },
-			intro: "A change is tried first, and taken back after 60 seconds unless you confirm it."},
-		&formPage{name: "Fixed address", fields: staticFields,
-			when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }},
+		networkPage(), fixedPage(),
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: samePassword,
 			intro: "How you get in later: with an SSH key, with a password for the account admin, or both."},
@@ -39,6 +36,16 @@ func pages() []page {
 		&reviewPage{},
 		&progressPage{},
 	}
+}
+
+func networkPage() page {
+	return &formPage{name: "Network", fields: networkFields, when: func(w *Wizard) bool { return w.facts.Managed },
+		intro: "A change is tried first, and taken back after 60 seconds unless you confirm it."}
+}
+
+func fixedPage() page {
+	return &formPage{name: "Fixed address", fields: staticFields,
+		when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }}
 }
 
 func modeFields(w *Wizard, f *fieldMaker) []huh.Field {

@@ -1,0 +1,76 @@
+package tui
+
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"saltern/supervisor/setup"
+)
+
+// networkChanged ends a change of the network from the console page.
+type networkChanged struct{ text string }
+
+// networkPages are those of the wizard that are about the network alone.
+func networkPages() []page {
+	return []page{networkPage(), fixedPage(), &trialPage{}, &changedPage{}}
+}
+
+// changedPage is where a change of the network leads to; nobody sees it.
+type changedPage struct{}
+
+func (*changedPage) title() string                   { return "Network" }
+func (*changedPage) applies(*Wizard) bool            { return true }
+func (*changedPage) update(*Wizard, tea.Msg) tea.Cmd { return nil }
+func (*changedPage) view(*Wizard) string             { return "" }
+func (*changedPage) keys(*Wizard) string             { return "" }
+func (*changedPage) enter(w *Wizard) tea.Cmd {
+	text := "Nothing was changed."
+	if w.draft.method != methodKeep {
+		text = "The network is as you confirmed it."
+	}
+	return func() tea.Msg { return networkChanged{text} }
+}
+
+// changeNetwork begins a change with what the machine has now.
+func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
+	w := NewWizard(c.ctx, c.api, "console")
+	w.pages, w.at, w.size, w.facts, w.draft = networkPages(), 0, c.size, f, newDraft(f)
+	w.claim.Mine = true // the set-up is over: nobody leads it
+	c.changing = w
+	return w.show()
+}
+
+// inChange gives a message to the change under way; it tells whether it took
+// it.
+func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
+	w := c.changing
+	if w == nil {
+		return nil, false
+	}
+	switch msg := msg.(type) {
+	case refreshNow, statusMsg, linesMsg, doneMsg:
+		return nil, false
+	case networkChanged:
+		c.message = msg.text
+		return c.endChange(), true
+	case tea.KeyPressMsg:
+		if key := msg.String(); key == "ctrl+c" || key == "esc" && w.first() {
+			c.message = "Nothing was changed."
+			if p, ok := w.pages[w.at].(*trialPage); ok && p.trial.Active && p.confirmed == nil {
+				c.message = "The network is taken back."
+				return tea.Sequence(func() tea.Msg {
+					_, err := c.api.SetupNetwork(c.ctx, "revert", setup.Network{})
+					return doneMsg{"The network is as it was before.", err}
+				}, c.endChange()), true
+			}
+			return c.endChange(), true
+		}
+	}
+	_, cmd := w.Update(msg)
+	return cmd, true
+}
+
+// endChange goes back to the network as it is.
+func (c *Console) endChange() tea.Cmd {
+	c.changing = nil
+	return c.network()
+}
