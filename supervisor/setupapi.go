@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
+	"saltern/supervisor/vip"
 )
 
 // base are the settings of a node that has none yet.
@@ -36,7 +38,7 @@ func (s *Supervisor) newSetup() *setup.Machine {
 	return setup.NewMachine(setup.Config{
 		Dir: filepath.Join(b.DataDir, "setup"), DataDir: b.DataDir, NodeDir: b.NodeDir(), Base: s.opt.Base, World: world{s},
 		Facts:  func(ctx context.Context) setup.Facts { return setup.Look(ctx, s.opt.Hostname, s.opt.Version) },
-		Source: s.opt.Source, Version: s.opt.Version, Log: s.opt.Log, Now: s.opt.Now, Accounts: setup.Accounts,
+		Source: s.opt.Source, Version: s.opt.Version, Log: s.opt.Log, Now: s.opt.Now, Accounts: setup.Accounts, Network: s.network.Set,
 	})
 }
 
@@ -214,11 +216,26 @@ func (s *Supervisor) SetupNetwork(ctx context.Context, token, action string, n s
 		}
 		return s.network.Try(ctx, n)
 	case "confirm":
+		if own, lost := s.addressLost(); lost {
+			return setup.Trial{}, fmt.Errorf("%w: this machine would lose %s, by which the other nodes know it; to give a node another address: applianced leave, change it, and join again", api.ErrState, own)
+		}
 		return s.network.Confirm()
 	case "revert":
 		return s.network.Revert(ctx)
 	}
 	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, confirm or revert", api.ErrState, action)
+}
+
+// addressLost tells whether no interface has the address by which the nodes of
+// the cluster know this one.
+func (s *Supervisor) addressLost() (own string, lost bool) {
+	m, err := s.ours()
+	if err != nil {
+		return "", false
+	}
+	own = m.n.cfg.Peering.Address
+	a, err := netip.ParseAddr(own)
+	return own, err == nil && !a.IsLoopback() && !vip.Held(a)
 }
 
 // SetupClaim implements api.Setup.

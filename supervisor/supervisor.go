@@ -71,7 +71,8 @@ func New(opt Options) *Supervisor {
 		opt.Notify = silent{}
 	}
 	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan struct{}, 1), board: status.NewBoard(), fault: settings.ErrNone}
-	s.setup, s.network = s.newSetup(), setup.NewNetworker(opt.Log)
+	s.network = setup.NewNetworker(opt.Log)
+	s.setup = s.newSetup()
 	return s
 }
 

@@ -63,6 +63,8 @@ type Config struct {
 	Now     func() time.Time
 	// Accounts sets up the administrator's account; nil: it is left out.
 	Accounts func(context.Context, Admin) error
+	// Network puts the answers' network in force; nil: it is left out.
+	Network func(context.Context, Network) error
 }
 
 // ErrState marks a request that does not fit to where the set-up stands.

@@ -33,6 +33,7 @@ type step struct {
 
 // The ids are kept on disk.
 const (
+	stepNetwork   = "network"
 	stepPreflight = "preflight"
 	stepAdmin     = "admin"
 	stepDisk      = "disk"
@@ -55,6 +56,9 @@ func plan(a Answers) []step {
 		if a.DataDisk != "" {
 			add(stepDisk, "prepare the data disk", phase, false, (*Machine).doDisk)
 		}
+	}
+	if a.Network.Method != "" {
+		add(stepNetwork, "set the network", status.SetupPreflight, false, (*Machine).doNetwork)
 	}
 	admin := len(a.Admin.SSHKeys) > 0 || a.Admin.Password != ""
 	if a.Mode == Join {
@@ -100,6 +104,16 @@ func (m *Machine) identity() (*nodeapi.Identity, error) {
 		return nil, fmt.Errorf("node's own key: %w", err)
 	}
 	return nodeapi.LoadIdentity(m.cfg.NodeDir)
+}
+
+func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
+	if m.cfg.Network == nil {
+		return nil
+	}
+	if err := m.cfg.Network(ctx, a.Network); err != nil {
+		return hint(err, "look at the interface: networkctl status "+a.Network.Interface, "mend network in the answers, and begin anew: applianced setup back")
+	}
+	return nil
 }
 
 func (m *Machine) doPreflight(ctx context.Context, a Answers) error {

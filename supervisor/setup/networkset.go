@@ -1,0 +1,80 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/supervisor/layout"
+)
+
+// addressTakes bounds the wait for an address that was set.
+const addressTakes = time.Minute
+
+// Set puts a network in force for good, and waits until the machine has its
+// address. It is for answers given with the machine, which nobody confirms; a
+// network that was confirmed stays as it is.
+func (w *Networker) Set(ctx context.Context, n Network) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.Managed() {
+		return errors.New("the network of this machine is managed elsewhere")
+	}
+	if n.Interface == "" {
+		var err error
+		if n.Interface, err = likely(interfaces()); err != nil {
+			return err
+		}
+	}
+	if w.trial != nil {
+		w.trial.timer.Stop()
+		w.trial = nil
+	}
+	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), NetworkText(n), 0o644); err != nil {
+		return err
+	}
+	if err := w.Reload(ctx); err != nil {
+		return err
+	}
+	want, err := netip.ParsePrefix(n.Address)
+	if err != nil {
+		return nil // by DHCP: whether there is an address is looked at later
+	}
+	ctx, cancel := context.WithTimeout(ctx, addressTakes)
+	defer cancel()
+	for {
+		for _, i := range interfaces() {
+			if slices.ContainsFunc(i.Addresses, func(s string) bool { p, err := netip.ParsePrefix(s); return err == nil && p.Addr() == want.Addr() }) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not get the address %s", n.Interface, want.Addr())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// likely is the interface that is meant when none is named: the only one, or
+// that of the default route.
+func likely(all []Interface) (string, error) {
+	if len(all) == 1 {
+		return all[0].Name, nil
+	}
+	for _, i := range all {
+		if i.Default {
+			return i.Name, nil
+		}
+	}
+	return "", fmt.Errorf("the machine has %d network interfaces; say which: network.interface", len(all))
+}
