@@ -99,10 +99,14 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 		s.log.Info("new key is unusable", "minion", r.id, "peer", from, "error", err)
 		return refused(ActError)
 	}
-	switch {
-	case s.cfg.Autosign.Reject(r.id):
+	if s.cfg.Autosign.Reject(r.id) {
 		return s.put(ctx, r, keys.Entry{}, keys.Rejected, refused(ActReject), "new key rejected by autoreject_file", from)
-	case s.cfg.Autosign.Accept(r.id, grainTexts(r.grains)):
+	}
+	accept, err := s.autosign(ctx, r)
+	switch {
+	case err != nil:
+		return s.failed(r, keys.Accepted, err, from)
+	case accept:
 		v := verdict{act: ActAccept, pub: pub, pem: r.pub, stored: true}
 		return s.put(ctx, r, keys.Entry{}, keys.Accepted, v, "new key accepted automatically", from)
 	}
@@ -119,9 +123,15 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	if r.pub != e.PEM {
 		return s.denied(ctx, r, from)
 	}
-	if pub, err := e.Public(); err == nil && s.cfg.Autosign.Accept(r.id, grainTexts(r.grains)) {
-		v := verdict{act: ActAccept, pub: pub, pem: e.PEM, stored: true}
-		return s.put(ctx, r, e, keys.Accepted, v, "pending key accepted automatically", from)
+	if pub, err := e.Public(); err == nil {
+		accept, err := s.autosign(ctx, r)
+		if err != nil {
+			return s.failed(r, keys.Accepted, err, from)
+		}
+		if accept {
+			v := verdict{act: ActAccept, pub: pub, pem: e.PEM, stored: true}
+			return s.put(ctx, r, e, keys.Accepted, v, "pending key accepted automatically", from)
+		}
 	}
 	s.log.Debug("key is pending", "minion", r.id, "peer", from)
 	return verdict{act: ActPend, ret: true}
@@ -173,6 +183,22 @@ func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPor
 
 func (s *Service) parse(pem string) (*rsa.PublicKey, error) {
 	return s.cfg.Keys.Bounds().ParsePublic([]byte(pem))
+}
+
+// autosign asks whether a new key may pass. Files that say so may be on a volume
+// that hangs; then the error is that of store.
+func (s *Service) autosign(ctx context.Context, r request) (accept bool, err error) {
+	if s.cfg.Autosign.Open() {
+		return true, nil
+	}
+	answer := make(chan bool, 1)
+	if err := s.store(ctx, func() error {
+		answer <- s.cfg.Autosign.Accept(r.id, grainTexts(r.grains))
+		return nil
+	}); err != nil {
+		return false, err
+	}
+	return <-answer, nil
 }
 
 // store runs a change of the key store. It comes back when ctx is done or the
