@@ -115,12 +115,12 @@ func (m *Master) serving() bool { return m.cluster == nil || m.cluster.Serving()
 // In a cluster minions shall notice soon that the host of their load balancer
 // or master has vanished, since another one is there to serve them.
 const (
-	pingEvery = 3 * time.Second
+	pingEvery = 2 * time.Second
 	// requestTTL and publishTTL are how long after the last PING a minion gives
 	// a connection up. That for requests is gone before the other one may be:
 	// who is sent a job again has a way to answer, and does not wait a minute
 	// for the reply to a return that nobody got.
-	requestTTL = 7 * time.Second
+	requestTTL = 6 * time.Second
 	publishTTL = requestTTL + pingEvery
 )
 

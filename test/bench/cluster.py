@@ -6,8 +6,9 @@ other on loopback addresses, rounds interleaved on request (--rounds).
     cluster.py --bin bin --venv VENV --swarm SWARM [--minions 100] [--pings 9] [--kills 3] [--out FILE]
 
 Measured as an administrator sees it, with each side's own `salt`: time of a
-complete test.ping, the first complete one after a master was killed, memory of
-each master, and how many events of minions per second reach all masters.
+complete test.ping, the first complete one after a master was killed, memory and
+idle CPU of each master, and how many events of minions per second reach all
+masters.
 """
 import argparse, json, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
 
@@ -24,6 +25,8 @@ while time.time() < end and n < want:
         first = first or last
 print(n, first, last, flush=True)
 """
+
+LOST = 120  # seconds after which nobody waits for a complete answer any more
 
 
 def listens(addr, port):
@@ -133,15 +136,15 @@ class Side:
         p = subprocess.run([self.salt(), "-c", os.path.join(self.dir, a, "etc"), "-t", str(t), "--out", "txt", "sw-*", "test.ping"], capture_output=True, text=True, timeout=300)
         return time.time() - began, sum(l.rstrip().endswith(": True") for l in p.stdout.splitlines())
 
-    def first_complete(self, a, n, limit=120):
-        """Seconds until a test.ping is complete; one is begun every 2 s."""
+    def first_complete(self, a, n, limit=LOST):
+        """Seconds until a test.ping is complete; one is begun every 2 s. limit: none was."""
         began, open_, begun = time.time(), [], 0.0
         salt = self.salt()
         while time.time() - began < limit:
-            if time.time() - begun >= 2 and len(open_) < 5:
+            if time.time() - begun >= 2 and len(open_) < 3:
                 begun = time.time()
                 out = tempfile.TemporaryFile("w+")
-                open_.append((subprocess.Popen([salt, "-c", os.path.join(self.dir, a, "etc"), "-t", "15", "--out", "txt", "sw-*", "test.ping"], stdout=out, stderr=subprocess.DEVNULL), out))
+                open_.append((subprocess.Popen([salt, "-c", os.path.join(self.dir, a, "etc"), "-t", "5", "--out", "txt", "sw-*", "test.ping"], stdout=out, stderr=subprocess.DEVNULL), out))
             for p, out in list(open_):
                 if p.poll() is None:
                     continue
@@ -159,20 +162,47 @@ class Side:
     def salt(self):
         return os.path.join(self.o.venv, "bin/salt") if self.name == "python" else os.path.join(self.o.bin, "salt")
 
-    def pss(self, a):
-        todo, total, procs = [self.masters[a].pid], 0, 0
+    def tree(self, root):
+        """Processes of a tree."""
+        todo, found = [root], []
         while todo:
             pid = todo.pop()
+            found.append(pid)
+            try:
+                for tid in os.listdir("/proc/%d/task" % pid):
+                    with open("/proc/%d/task/%s/children" % (pid, tid)) as f:
+                        todo += map(int, f.read().split())
+            except OSError:
+                pass
+        return found
+
+    def pss(self, root):
+        """MiB and processes of a tree."""
+        total, procs = 0, 0
+        for pid in self.tree(root):
             try:
                 with open("/proc/%d/smaps_rollup" % pid) as f:
                     total += next(int(l.split()[1]) for l in f if l.startswith("Pss:"))
                 procs += 1
-                for tid in os.listdir("/proc/%d/task" % pid):
-                    with open("/proc/%d/task/%s/children" % (pid, tid)) as f:
-                        todo += map(int, f.read().split())
             except (OSError, StopIteration):
                 pass
         return total / 1024, procs
+
+    def idle(self, seconds=10):
+        """Milliseconds of CPU a second of each master and of the load balancer, while nobody asks for anything."""
+        def used(root):
+            ticks = 0
+            for pid in self.tree(root):
+                try:
+                    with open("/proc/%d/stat" % pid) as f:
+                        ticks += sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+                except OSError:
+                    pass
+            return ticks * 1000 / os.sysconf("SC_CLK_TCK")
+        roots = [self.masters[a].pid for a in self.addrs] + [self.lb.pid]
+        before = [used(r) for r in roots]
+        time.sleep(seconds)
+        return [(used(r) - b) / seconds for r, b in zip(roots, before)]
 
     def events(self, n, k):
         """Events per second that reach all three masters, and how many did."""
@@ -204,25 +234,34 @@ class Side:
 
 def measure(side, o, out):
     n = o.minions
-    out.setdefault("start of three masters one by one, s", []).append(side.start())
+
+    def note(what, *values):
+        out.setdefault(what, []).extend(values)
+        print("%s: %s: %s" % (side.name, what, " ".join("%.4g" % v for v in values)), flush=True)
+
+    note("start of three masters one by one, s", side.start())
     side.hold(n)
     for i in range(o.pings):
         s, got = side.ping(side.addrs[i % 3], n)
         if got == n:
-            out.setdefault("complete test.ping, s", []).append(s)
+            note("complete test.ping, s", s)
         else:
-            out.setdefault("test.ping that was not complete", []).append(n - got)
-    for a in side.addrs:
-        mib, procs = side.pss(a)
-        out.setdefault("memory of a master, MiB PSS", []).append(mib)
-        out["processes of a master"] = [procs]
+            note("missing in a test.ping that was not complete", n - got)
+    *masters, lb = side.idle()
+    note("idle CPU of a master, ms/s", *masters)
+    note("idle CPU of the load balancer, ms/s", lb)
+    sizes = [side.pss(side.masters[a].pid) for a in side.addrs]
+    note("memory of a master, MiB PSS", *(mib for mib, _ in sizes))
+    note("processes of a master", *(procs for _, procs in sizes))
+    note("memory of the load balancer, MiB PSS", side.pss(side.lb.pid)[0])
     rate, all3, failed = side.events(50, o.events)
-    out.setdefault("events of minions a second at all masters", []).append(rate)
-    out.setdefault("events missing at a master, of %d" % (50 * o.events), []).append(50 * o.events - all3)
+    note("events of minions a second at all masters", rate)
+    note("events missing at a master, of %d" % (50 * o.events), 50 * o.events - all3)
     for i in range(o.kills):
         victim, other = side.addrs[i % 3], side.addrs[(i + 1) % 3]
         side.kill(victim)
-        out.setdefault("first complete test.ping after SIGKILL of a master, s", []).append(side.first_complete(other, n))
+        took = side.first_complete(other, n)
+        note("first complete test.ping after SIGKILL of a master, s" if took < LOST else "no complete test.ping within %d s after SIGKILL of a master" % LOST, took)
         side.start_master(victim)
         side.serves(victim)
 
@@ -240,7 +279,7 @@ def main():
     o = ap.parse_args()
     o.bin, o.venv, o.swarm, o.mark = os.path.abspath(o.bin), os.path.abspath(o.venv), os.path.abspath(o.swarm), "swarm"
     o.keys = os.path.join(tempfile.gettempdir(), "saltern-bench-keys")
-    got = {"go": {}, "python": {}}
+    got, failed = {"go": {}, "python": {}}, False
     for _ in range(o.rounds):
         for name, first in (("go", 10), ("python", 20)):
             if o.only and o.only != name:
@@ -248,10 +287,11 @@ def main():
             side = Side(name, o.net, first, o)
             try:
                 measure(side, o, got[name])
+            except RuntimeError as e:  # the figures so far count
+                print("%s: ended: %s" % (name, e), flush=True)
+                failed = True
             finally:
                 side.stop()
-            for k, v in got[name].items():
-                print("%s: %s: %s" % (name, k, ["%.2f" % x for x in v]), flush=True)
     lines = ["| measure | three Go masters, lb: min / median / max | three Python masters, HAProxy |", "| --- | --- | --- |"]
     show = lambda v: "%.3g / %.3g / %.3g" % (min(v), statistics.median(v), max(v)) if v else "–"
     for k in dict.fromkeys([*got["go"], *got["python"]]):
@@ -261,6 +301,7 @@ def main():
     if o.out:
         with open(o.out, "w") as f:
             f.write(text + "\n")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
