@@ -98,7 +98,7 @@ func logsCommand(f *flags) *cobra.Command {
 		Short:     "Print the last lines a service wrote",
 		Example:   "  applianced logs master\n  applianced logs lb -n 200",
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"master", "lb"},
+		ValidArgs: []string{"master", "lb", "vip"},
 	}
 	cmd.Flags().IntVarP(&lines, "lines", "n", 50, "how many, at most 200")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -114,7 +114,7 @@ func logsCommand(f *flags) *cobra.Command {
 func restartCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use: "restart SERVICE", Short: "Restart a service of this node", Args: cobra.ExactArgs(1),
-		Example: "  applianced restart master", ValidArgs: []string{"master", "lb"},
+		Example: "  applianced restart master", ValidArgs: []string{"master", "lb", "vip"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return api.NewClient(f.apiSocket()).Restart(cmd.Context(), args[0])
 		},

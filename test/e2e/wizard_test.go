@@ -35,28 +35,33 @@ func wizard(t *testing.T, a *lab.Appliance, term string, sized bool) *lab.Termin
 		return err
 	})
 	x := a.Terminal(t, term, sized, "setup")
-	x.WaitFor(t, 30*time.Second, "What shall this machine do?", "Enter: next")
+	opened(t, x)
 	return x
+}
+
+func opened(t *testing.T, x lab.Screen) {
+	t.Helper()
+	x.WaitFor(t, step, "What shall this machine do?", "Enter: next")
 }
 
 const step = 30 * time.Second
 
 // skipAdministrator leaves the account as it is.
-func skipAdministrator(t *testing.T, x *lab.Terminal) {
+func skipAdministrator(t *testing.T, x lab.Screen) {
 	t.Helper()
 	x.WaitFor(t, step, "SSH public key")
 	x.Type(t, "\r\r\r")
 }
 
 // chosen is the line of a choice that is marked.
-func chosen(x *lab.Terminal) string {
+func chosen(x lab.Screen) string {
 	_, rest, _ := strings.Cut(x.Screen(), "| > ")
 	line, _, _ := strings.Cut(rest, "\n")
 	return line
 }
 
 // choose moves to the line of a choice that begins with text.
-func choose(t *testing.T, x *lab.Terminal, text string) {
+func choose(t *testing.T, x lab.Screen, text string) {
 	t.Helper()
 	for range 50 {
 		now := chosen(x)
@@ -74,20 +79,26 @@ func choose(t *testing.T, x *lab.Terminal, text string) {
 	t.Fatalf("%q is not among the choices:\n%s", text, x.Screen())
 }
 
-// useShared answers the pages of storage and virtual address, up to preflight.
-func useShared(t *testing.T, x *lab.Terminal, dir string) {
+// useShared answers the page of storage.
+func useShared(t *testing.T, x lab.Screen, dir string) {
 	t.Helper()
 	x.WaitFor(t, step, "Where", "for example by NFS")
 	choose(t, x, "a directory that all nodes share")
 	x.Type(t, "\r")
 	x.WaitFor(t, step, "an absolute path")
 	x.Type(t, dir+"\r")
+}
+
+// useVirtual answers the page of the virtual address, which only the first
+// node has.
+func useVirtual(t *testing.T, x lab.Screen, address string) {
+	t.Helper()
 	x.WaitFor(t, step, "a free IP address")
-	x.Type(t, "\r")
+	x.Type(t, address+"\r")
 }
 
 // review goes on from a preflight that passes and starts the set-up.
-func review(t *testing.T, x *lab.Terminal, texts ...string) {
+func review(t *testing.T, x lab.Screen, texts ...string) {
 	t.Helper()
 	x.WaitFor(t, 90*time.Second, "All is well enough to go on")
 	x.Type(t, "\r")
@@ -116,6 +127,7 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "is not a plain name", "marked with an exclamation mark")
 	x.Type(t, "\x15lab\r\r\r\r")
 	useShared(t, x, shared)
+	useVirtual(t, x, "")
 	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end")
 	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.")
 	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca1.") {
@@ -225,7 +237,7 @@ func nowhere(t *testing.T, a *lab.Appliance, secret string) {
 
 // joinString reads the join string off the last page, where it may go over two
 // lines.
-func joinString(t *testing.T, x *lab.Terminal) string {
+func joinString(t *testing.T, x lab.Screen) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(x.Screen(), "applianced join-string):")
 	rest, _, _ = strings.Cut(rest, "\n\n")

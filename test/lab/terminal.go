@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -92,15 +91,7 @@ func (x *Terminal) Screen() string {
 // WaitFor waits until all texts are to be seen.
 func (x *Terminal) WaitFor(t testing.TB, limit time.Duration, texts ...string) {
 	t.Helper()
-	Eventually(t, limit, "terminal on "+x.name, func() error {
-		s := x.Screen()
-		for _, text := range texts {
-			if !strings.Contains(s, text) {
-				return fmt.Errorf("%q is not to be seen:\n%s", text, s)
-			}
-		}
-		return nil
-	})
+	Eventually(t, limit, "terminal on "+x.name, func() error { return shows(x.Screen(), texts) })
 }
 
 // Type types text; "\r" is the enter key, "\x15" clears a field, "\x1b[B" is
