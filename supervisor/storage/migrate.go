@@ -36,7 +36,7 @@ type Migration struct {
 }
 
 // moved are the parts of the directory that go to the volume.
-func moved() []string { return append(mirrored(), "pki") }
+func moved() []string { return append(mirrored(), "pki", "cache/jobs") }
 
 // ownKey tells whether a file of pki is a key of the master itself; in a
 // cluster it stays with its node.

@@ -110,7 +110,7 @@ func takeBrick(spec recoverSpec) error {
 	}
 	c := newCopier(mirrorSpec{Source: spec.Brick, Dest: spec.Dest, Index: spec.Index, Any: true,
 		Trees: slices.DeleteFunc(moved(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) })})
-	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc")} {
+	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc"), filepath.Join(spec.Dest, "cache")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func TestTakeBrick(t *testing.T) {
 	if code := recoverMain([]string{string(text)}, &errs); code != 1 || exists(dest) {
 		t.Errorf("an empty directory: %d %s", code, &errs)
 	}
-	files := map[string]string{"pki/cluster.pem": "key", "pki/minions/web1": "pub", "pki/jobs/a/1.log": "job", "srv/salt/top.sls": "base:",
+	files := map[string]string{"pki/cluster.pem": "key", "pki/minions/web1": "pub", "cache/jobs/a/1.log": "job", "srv/salt/top.sls": "base:",
 		".glusterfs/00/01/x": "inner", "nodes/n1/probe/a": "probe"}
 	for name, content := range files {
 		path := filepath.Join(brick, name)
