@@ -173,7 +173,7 @@ serves nobody. The cluster's secret changes.`,
 func removeCommand(f *flags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "remove NODE", Short: "Take a dead node out of the cluster", Args: cobra.ExactArgs(1),
+		Use: "remove NODE", Short: "Take a dead node out of the cluster", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
 		Long: `remove refuses NODE for ever: its key opens nothing any more, its master is taken
 out, and the cluster's secret changes, so that join strings of before are void.
 A node that still answers is removed with --force only; it stops serving when it
@@ -194,7 +194,7 @@ hears of it.`,
 func replaceCommand(f *flags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "replace NODE", Short: "Make room for a new machine in a dead node's place", Args: cobra.ExactArgs(1),
+		Use: "replace NODE", Short: "Make room for a new machine in a dead node's place", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
 		Long: `replace removes NODE and prints what a new machine of the same name needs. The
 new machine may have the old address too, so that minions need no change.`,
 		Example: "  applianced replace sca-3",
@@ -249,7 +249,7 @@ func drainCommand(f *flags, end bool) *cobra.Command {
 
 func pingCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "ping NODE", Short: "Try everything that this node needs of another one", Args: cobra.ExactArgs(1),
+		Use: "ping NODE", Short: "Try everything that this node needs of another one", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
 		Long:    "ping exits with 0 when all of it works, 3 when something does not.",
 		Example: "  applianced ping sca-3",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -139,8 +139,9 @@ func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
 }
 
 func keyVerb(f *flags, verb, short, long string) *cobra.Command {
+	from := map[string][]string{"accept": {"pending", "rejected"}, "reject": {"pending", "accepted"}, "delete": {"pending", "accepted", "rejected", "denied"}}
 	return &cobra.Command{
-		Use: verb + " MINION...", Short: short, Args: cobra.MinimumNArgs(1),
+		Use: verb + " MINION...", Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: f.keysIn(from[verb]...),
 		Long:    long + " A name without a key changes nothing\nat all; for patterns there is salt-key.",
 		Example: "  applianced keys " + verb + " web1",
 		RunE: func(cmd *cobra.Command, args []string) error {

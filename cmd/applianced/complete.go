@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// completeTakes bounds what a shell waits for after the tab key.
+const completeTakes = 3 * time.Second
+
+// otherNodes completes the names of the cluster's nodes but for this one.
+func (f *flags) otherNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)
+	defer cancel()
+	var names []cobra.Completion
+	if d, err := f.client().Status(ctx); err == nil {
+		for _, n := range d.Nodes {
+			if n.Name != d.Node {
+				names = append(names, n.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// keysIn completes the names of minions whose key has one of the states and that
+// are not on the line yet.
+func (f *flags) keysIn(states ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)
+		defer cancel()
+		var names []cobra.Completion
+		if list, err := f.client().Minions(ctx, false); err == nil {
+			for _, m := range list.Minions {
+				if slices.Contains(states, m.Key) && !slices.Contains(args, m.ID) {
+					names = append(names, m.ID)
+				}
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
