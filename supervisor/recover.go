@@ -219,7 +219,7 @@ func (s *Supervisor) switchOver(ctx context.Context, cfg *settings.Settings) {
 		err = mountDataDisk(cfg)
 	}
 	if err == nil {
-		brick, err = storage.NewRecovery(cfg, s.opt.Executable, s.opt.Log).Switch(ctx)
+		brick, err = storage.NewRecovery(cfg, s.opt.Executable, s.opt.Log).Switch(ctx, r.Brick)
 	}
 	if err == nil {
 		err = nodes.Recover(cfg.DataDir, cfg.Node, brick)

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -76,15 +78,44 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 
 // Switch has this node forget the old pool and allows it to make a new volume
 // with a brick that it names. The node's services must not run.
-func (r *Recovery) Switch(ctx context.Context) (brick string, err error) {
+func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err error) {
 	m := New(FromSettings(r.s, r.executable, layout.Account{}, r.log))
 	if err := m.Forget(ctx); err != nil {
 		return "", fmt.Errorf("forget the lost volume: %w", err)
+	}
+	for _, pid := range servants(old) { // glusterd leaves them behind
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 	}
 	if err := AllowForm(r.s); err != nil {
 		return "", err
 	}
 	return m.FreshBrick()
+}
+
+// servants are the processes of GlusterFS that serve a brick, or heal what is on
+// it. Another brick's are left alone; healing has one process for all volumes.
+func servants(brick string) (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(d))
+		comm, err2 := os.ReadFile(filepath.Join(d, "comm"))
+		args, err3 := os.ReadFile(filepath.Join(d, "cmdline"))
+		if errors.Join(err, err2, err3) != nil {
+			continue // it has ended
+		}
+		words := strings.Split(string(args), "\x00")
+		switch strings.TrimSpace(string(comm)) {
+		case "glusterfsd":
+			if i := slices.Index(words, "--brick-name"); i >= 0 && i+1 < len(words) && words[i+1] == brick {
+				pids = append(pids, pid)
+			}
+		case "glusterfs", "glustershd":
+			if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "glustershd") }) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }
 
 // recoverMain is the child's side of Copy.
