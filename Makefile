@@ -73,6 +73,10 @@ sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=1000
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, and power cuts at every step (by hand, as root, 10 minutes)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestAppliance(TenTimes|PowerCuts)' -v ./test/e2e/
 
+.PHONY: e2e-volume
+e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, backup and restore (by hand, as root)
+	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestApplianceVolume' -v ./test/e2e/
+
 .PHONY: e2e-mixed
 e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds (by hand, half an hour)
 	$(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 1 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/
