@@ -55,7 +55,7 @@ func TestManualPages(t *testing.T) {
 	}
 	dir := t.TempDir()
 	run("man", "--dir", dir)
-	for _, name := range []string{"applianced.8", "applianced-status.8", "applianced-lb-drain.8", "applianced-backup.8"} {
+	for _, name := range []string{"applianced.8", "applianced-status.8", "applianced-lb-drain.8", "applianced-backup.8", "applianced-minions.8", "applianced-keys-accept.8", "applianced-secret-rotate.8", "applianced-recover.8"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
