@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/glusterctl/cli"
 	"saltern/glusterctl/disk"
 	"saltern/supervisor/settings"
 )
@@ -38,24 +37,23 @@ func prepareDisk(ctx context.Context, cfg *settings.Settings, dev string, erase 
 		if found == nil {
 			return fmt.Errorf("there is no disk %s", dev)
 		}
-		if err := (disk.Finder{}).Format(ctx, &cli.Exec{}, *found, bricksLabel, erase); err != nil {
+		if err := (disk.Finder{}).Format(ctx, privileged(), *found, bricksLabel, erase); err != nil {
 			return err
 		}
 	}
-	return mountBricks(cfg, dev)
+	return mountBricks(ctx, cfg, dev)
 }
 
 // mountBricks mounts the data disk unless something is mounted there.
-func mountBricks(cfg *settings.Settings, dev string) error {
+func mountBricks(ctx context.Context, cfg *settings.Settings, dev string) error {
 	if err := os.MkdirAll(cfg.Storage.Bricks, 0o755); err != nil {
 		return err
 	}
-	var at, above unix.Stat_t
-	if err := errors.Join(unix.Stat(cfg.Storage.Bricks, &at), unix.Stat(filepath.Dir(cfg.Storage.Bricks), &above)); err != nil {
+	if there, err := mounted(cfg.Storage.Bricks); err != nil || there {
 		return err
 	}
-	if at.Dev != above.Dev {
-		return nil
+	if confined() {
+		return mountUnit(ctx, dev, cfg.Storage.Bricks)
 	}
 	if err := unix.Mount(dev, cfg.Storage.Bricks, "xfs", unix.MS_NOATIME|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", dev, cfg.Storage.Bricks, err)
@@ -63,9 +61,18 @@ func mountBricks(cfg *settings.Settings, dev string) error {
 	return nil
 }
 
+// mounted tells whether something is mounted on a directory.
+func mounted(dir string) (bool, error) {
+	var at, above unix.Stat_t
+	if err := errors.Join(unix.Stat(dir, &at), unix.Stat(filepath.Dir(dir), &above)); err != nil {
+		return false, err
+	}
+	return at.Dev != above.Dev, nil
+}
+
 // mountDataDisk mounts the data disk that the set-up has prepared, at each
 // start of the node; a machine without one has nothing to mount.
-func mountDataDisk(cfg *settings.Settings) error {
+func mountDataDisk(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.OnVolume() {
 		return nil
 	}
@@ -76,5 +83,5 @@ func mountDataDisk(cfg *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	return mountBricks(cfg, dev)
+	return mountBricks(ctx, cfg, dev)
 }

@@ -216,7 +216,7 @@ func (s *Supervisor) switchOver(ctx context.Context, cfg *settings.Settings) {
 	}
 	var brick string
 	if err == nil {
-		err = mountDataDisk(cfg)
+		err = mountDataDisk(ctx, cfg)
 	}
 	if err == nil {
 		brick, err = storage.NewRecovery(cfg, s.opt.Executable, s.opt.Log).Switch(ctx, r.Brick)

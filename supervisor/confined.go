@@ -1,0 +1,86 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/unit"
+	"github.com/coreos/go-systemd/v22/util"
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+	"saltern/supervisor/layout"
+)
+
+// The service of the appliance may not administer the system: what formats and
+// mounts a disk is done by systemd for it.
+
+// confined tells whether this process may never do so itself, and there is a
+// systemd that does.
+func confined() bool {
+	may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0)
+	return err == nil && may == 0 && util.IsRunningSystemd()
+}
+
+// privileged runs commands with all of root's rights.
+func privileged() cli.Runner {
+	if confined() {
+		return bySystemd{}
+	}
+	return &cli.Exec{}
+}
+
+// bySystemd runs a command as a service of its own.
+type bySystemd struct{}
+
+// Run implements cli.Runner.
+func (bySystemd) Run(ctx context.Context, argv []string) (cli.Output, error) {
+	return (&cli.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
+}
+
+// mountTakes bounds the mount of a data disk; a journal is read then.
+const mountTakes = 5 * time.Minute
+
+// mountUnit mounts a disk by a unit, for all processes of the machine.
+func mountUnit(ctx context.Context, dev, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, mountTakes)
+	defer cancel()
+	name := unit.UnitNamePathEscape(dir) + ".mount"
+	fresh, err := layout.WriteFile(filepath.Join("/etc/systemd/system", name), []byte(mountText(dev, dir)), 0o644)
+	if err != nil {
+		return fmt.Errorf("write the mount unit: %w", err)
+	}
+	commands := [][]string{{"systemctl", "reset-failed", name}, {"systemctl", "start", name}}
+	if fresh {
+		commands = append([][]string{{"systemctl", "daemon-reload"}}, commands...)
+	}
+	for _, c := range commands {
+		out, err := (&cli.Exec{}).Run(ctx, c)
+		if err == nil && out.Exit != 0 && c[1] != "reset-failed" { // that one fails when there is nothing to reset
+			err = fmt.Errorf("%s", strings.TrimSpace(string(out.Stderr)))
+		}
+		if err != nil {
+			return fmt.Errorf("mount %s on %s: %s: %w", dev, dir, strings.Join(c[:2], " "), err)
+		}
+	}
+	// It comes to this process a moment later.
+	for {
+		there, err := mounted(dir)
+		if err != nil || there {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("mount %s on %s: this service does not see it: %w", dev, dir, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func mountText(dev, dir string) string {
+	return fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=This node's copy of the shared volume\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target glusterd.service\n\n"+
+		"[Mount]\nWhat=%s\nWhere=%s\nType=xfs\nOptions=noatime,nosuid,nodev\n", dev, dir)
+}
