@@ -18,11 +18,17 @@ import (
 // come back to it.
 func crossing(t *testing.T, step string, sites []*lab.Site, ids ...string) {
 	t.Helper()
-	began := time.Now()
+	var each []string
 	for _, s := range sites {
+		began := time.Now()
 		s.Ping(t, 4*time.Minute, ids...)
+		kind := "ours"
+		if s.Python {
+			kind = "Salt's"
+		}
+		each = append(each, fmt.Sprintf("%s %.1f s", kind, time.Since(began).Seconds()))
 	}
-	t.Logf("%s: jobs from %d masters to %d minions, %.1f s", step, len(sites), len(ids), time.Since(began).Seconds())
+	t.Logf("%s: jobs from %d masters to %d minions: %s", step, len(sites), len(ids), strings.Join(each, ", "))
 }
 
 func aes(t *testing.T, s *lab.Site) string {
@@ -32,13 +38,6 @@ func aes(t *testing.T, s *lab.Site) string {
 		return "" // between two keys
 	}
 	return string(b)
-}
-
-func stop(t *testing.T, s *lab.Site) {
-	t.Helper()
-	if err := s.Stop(60 * time.Second); err != nil {
-		t.Logf("stopping %s: %v", s.Name, err)
-	}
 }
 
 // lookups: whichever master is asked knows the returns of a job of any.
@@ -85,6 +84,7 @@ func sharedCache(s *lab.Site) string {
 // each in the place of the one before, while its minions stay. See
 // docs/migration.md; TestMixedLastLeaves goes on.
 func TestMixedMigration(t *testing.T) {
+	t.Parallel()
 	sites := mixed(t, true, true, true)
 	for _, s := range sites {
 		s.Options["loop_interval"] = 2
@@ -171,6 +171,7 @@ func TestMixedMigration(t *testing.T) {
 // TestMixedLastLeaves: the last of Salt's masters is replaced, and the door for
 // them is shut.
 func TestMixedLastLeaves(t *testing.T) {
+	t.Parallel()
 	sites := mixed(t, true, false, false)
 	ids := []string{"a", "b", "c"}
 	for i, s := range sites {
@@ -204,8 +205,10 @@ func TestMixedLastLeaves(t *testing.T) {
 // TestMixedThereAndBack: ours takes the place of one of Salt's, and Salt's
 // takes it back, with what it remembers of its first life.
 func TestMixedThereAndBack(t *testing.T) {
+	t.Parallel()
 	for name, python := range map[string][]bool{"first": {true, false}, "last": {false, true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			sites := mixed(t, python...)
 			one := sites[0]
 			if !one.Python {

@@ -53,9 +53,7 @@ func TestMigrationSingle(t *testing.T) {
 	job()
 	known("Salt's master")
 	for _, python := range []bool{false, true} {
-		if err := s.Stop(60 * time.Second); err != nil {
-			t.Logf("stopping %s: %v", s.Name, err)
-		}
+		stop(t, s)
 		s.Python = python
 		s.Launch(t)
 		s.Ping(t, 4*time.Minute, m.ID)

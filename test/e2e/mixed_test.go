@@ -39,6 +39,14 @@ func mixed(t *testing.T, python ...bool) []*lab.Site {
 	return sites
 }
 
+// stop ends a master as systemd does, however it takes it.
+func stop(t *testing.T, s *lab.Site) {
+	t.Helper()
+	if err := s.Stop(60 * time.Second); err != nil {
+		t.Logf("stopping %s: %v", s.Name, err)
+	}
+}
+
 // TestMixedCluster: ours joins a cluster of Salt's; each has a minion.
 func TestMixedCluster(t *testing.T) {
 	t.Parallel()
@@ -62,10 +70,7 @@ func TestMixedCluster(t *testing.T) {
 	if r := salt.Salt(t, "-t", "30", "--out", "txt", "*", "test.echo", "crossed"); r.Code != 0 || !strings.Contains(r.Out, "a: crossed") || !strings.Contains(r.Out, "b: crossed") {
 		t.Errorf("salt of Salt: %+v", r)
 	}
-	// The last of Salt's leaves for good.
-	if err := salt.Stop(60 * time.Second); err != nil {
-		t.Logf("stopping %s: %v", salt.Name, err)
-	}
+	stop(t, salt) // for good
 	if r := ours.SaltRun(t, "cluster.remove", salt.Addr); r.Code != 0 {
 		t.Fatalf("cluster.remove: %+v", r)
 	}

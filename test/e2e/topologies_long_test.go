@@ -3,26 +3,109 @@
 package e2e
 
 import (
-	"fmt"
+	"net"
+	"strconv"
 	"testing"
+	"time"
 
 	"saltern/test/lab"
 )
 
-// TestTopologiesMixed: the walkthroughs of several masters with one of ours
-// and one of Salt's in either order, and of two of Salt's to compare with.
-// For a quiet machine: it measures.
-func TestTopologiesMixed(t *testing.T) {
+func (p topology) name() string {
 	kind := map[bool]string{false: "ours", true: "Salt's"}
-	for _, x := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
-		name := fmt.Sprintf("first %s, second %s", kind[x[0]], kind[x[1]])
-		t.Run("hot, "+name, func(t *testing.T) { hot(t, x[0], x[1], lab.Versions()...) })
-		for _, v := range lab.Versions() {
-			t.Run("failover, "+name+", minion "+v, func(t *testing.T) {
-				if d := failover(t, x[0], x[1], v, v != lab.Versions()[1]); d > failoverLimit && !x[0] && !x[1] {
-					t.Errorf("the second master had the minion after %s, more than %s", d, failoverLimit)
-				}
+	return "first " + kind[p.python[0]] + ", second " + kind[p.python[1]]
+}
+
+// shuffled: minions take any of the masters, go to the other when theirs has
+// died, and stay there.
+func (p topology) shuffled(t *testing.T) {
+	t.Helper()
+	sites := p.sites(t, "master", map[string]any{"auto_accept": true})
+	ms, ids := p.minions(t, "sh", sites, failoverOptions())
+	for _, m := range ms {
+		m.Launch(t)
+	}
+	for i, s := range sites {
+		other := sites[1-i]
+		s.Kill()
+		// No limit of time: minions mix their masters again and may try the
+		// dead one first.
+		answeredAll(t, "only "+other.Name+" is there", other, ids)
+		s.Launch(t)
+		answeredAll(t, s.Name+" is back, nobody leaves", other, ids)
+	}
+}
+
+// TestTopologiesMixed: the walkthroughs of several masters with two of ours,
+// one of ours and one of Salt's in either order, and two of Salt's to compare
+// with; minions of all releases. For a quiet machine: it measures.
+func TestTopologiesMixed(t *testing.T) {
+	t.Parallel()
+	for _, python := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
+		p := topology{python: python, versions: lab.Versions()}
+		shared, signed := p, p
+		shared.shared, signed.signed = true, true
+		walks := map[string]func(*testing.T){
+			"hot": p.hot, "failover": p.failover, "failover, signed": signed.failover, "failover, shuffled": p.shuffled,
+		}
+		if !python[1] { // Salt's takes no folder of keys that is a link
+			walks["hot, keys shared"] = shared.hot
+		}
+		for name, run := range walks {
+			t.Run(name+", "+p.name(), func(t *testing.T) {
+				t.Parallel()
+				run(t)
 			})
 		}
+	}
+}
+
+// TestMigrationTwoMasters: two of Salt's masters are replaced as
+// docs/migration.md says, and put back.
+func TestMigrationTwoMasters(t *testing.T) {
+	t.Parallel()
+	salts := topology{python: [2]bool{true, true}, versions: lab.Versions()}
+	retire := func(s *lab.Site, python bool) {
+		stop(t, s)
+		s.Python = python
+	}
+	t.Run("hot", func(t *testing.T) {
+		t.Parallel()
+		sites, ids := salts.hotLab(t)
+		for _, python := range []bool{false, true} {
+			for i, s := range sites {
+				retire(s, python)
+				answeredAll(t, "meanwhile, from "+sites[1-i].Name, sites[1-i], ids)
+				s.Launch(t)
+				for _, s := range sites {
+					answeredAll(t, "from "+s.Name, s, ids)
+				}
+			}
+		}
+	})
+	for name, signed := range map[string]bool{"failover": false, "failover, signed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := salts
+			p.signed = signed
+			sites, _, ids := p.failoverLab(t)
+			copyKeys(t, sites, ids)
+			for _, python := range []bool{false, true} {
+				retire(sites[1], python)
+				sites[1].Launch(t)
+				lab.Eventually(t, time.Minute, sites[1].Name+" serves", func() error {
+					c, err := net.Dial("tcp", net.JoinHostPort(sites[1].Addr, strconv.Itoa(lab.FrontRequest)))
+					if err == nil {
+						_ = c.Close()
+					}
+					return err
+				})
+				answeredAll(t, "still from "+sites[0].Name, sites[0], ids)
+				retire(sites[0], python)
+				inTime(t, answeredAll(t, "from "+sites[1].Name, sites[1], ids))
+				sites[0].Launch(t)
+				answeredAll(t, "back at "+sites[0].Name, sites[0], ids)
+			}
+		})
 	}
 }
