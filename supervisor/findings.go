@@ -28,6 +28,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	}
 	var out []status.Finding
 	for _, i := range f.services {
+		if i.Name == vipService && f.virtual == nil {
+			continue // why it did not start counts no more
+		}
 		out = append(out, f.blocked[i.Name]...)
 		switch i.Name {
 		case masterService:

@@ -55,6 +55,10 @@ func TestStatusOfVirtualAddress(t *testing.T) {
 		f.services = append(f.services, f.services[1])
 		f.services[2].Name = vipService
 		f.virtual = v
+		f.blocked[vipService] = []status.Finding{{Code: status.VirtualUnable, Subject: "10.0.0.20"}}
+		if found := findings(&cfg, f); (len(found) > 0) != (v != nil) {
+			t.Errorf("%+v", found)
+		}
 		n := &node{opt: Options{Now: func() time.Time { return now }}, cfg: &cfg, board: status.NewBoard()}
 		cfg.Front.Addresses = []string{"10.0.0.1", "10.0.0.20"}
 		d := n.compose(f)

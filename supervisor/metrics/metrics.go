@@ -75,6 +75,13 @@ func (p *page) nodes(d status.Document) {
 	for _, n := range d.Nodes {
 		p.sample("saltern_node_ready", truth(n.State == "ready"), "node", n.Name)
 	}
+	if d.Virtual == nil {
+		return
+	}
+	p.family("saltern_virtual_address", "gauge", "1 for each node that has the virtual address, as this node sees it.")
+	for _, n := range d.Nodes {
+		p.sample("saltern_virtual_address", truth(n.Virtual), "node", n.Name)
+	}
 }
 
 func (p *page) services(d status.Document) {

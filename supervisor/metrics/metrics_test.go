@@ -25,7 +25,8 @@ func document() status.Document {
 	connected, synced := 12, true
 	return status.Document{Schema: 1, Time: now, Health: status.Degraded, Setup: status.SetupReady, Version: "1.0.0", Cluster: "prod", Node: "sca-1",
 		Started: now.Add(-time.Hour), ServingSince: &now,
-		Nodes:    []status.Node{{Name: "sca-1", State: "ready"}, {Name: "sca-2", State: "unreachable"}},
+		Nodes:    []status.Node{{Name: "sca-1", State: "ready", Virtual: true}, {Name: "sca-2", State: "unreachable"}},
+		Virtual:  &status.Virtual{Address: "10.0.0.20", Nodes: []string{"sca-1"}},
 		Services: []status.Service{{Name: "master", State: "running"}, {Name: "lb", State: "failed", Restarts: 3}},
 		Minions:  status.Minions{Accepted: 14, Pending: 1, Connected: &connected},
 		Master:   &status.Master{Written: now, Requests: 100, Returns: 50, Jobs: 3, OldestRequestMillis: 1500, PillarErrorMinions: 2},
