@@ -190,7 +190,7 @@ func TestScanner(t *testing.T) {
 	}
 	slices.Sort(ports)
 	found := make(chan int, len(ports))
-	slots := make(chan struct{}, 200)
+	slots := make(chan struct{}, 600)
 	ports = slices.Compact(ports)
 	for _, p := range ports {
 		slots <- struct{}{}
