@@ -48,7 +48,7 @@ func (n *node) vipSpec() service.Spec {
 	out := n.output(vipService)
 	v := &virtual{n: n, daemon: &vip.Daemon{Dir: filepath.Join(n.cfg.RuntimeDir, "vip"), Log: out, Env: childEnv()}}
 	n.virtual = v
-	given := service.Poll("a virtual address", vipLook/10, time.Second, func(context.Context) error {
+	given := service.Poll("a virtual address", time.Second, time.Second, func(context.Context) error {
 		if !v.address().IsValid() {
 			return errors.New("the cluster has none")
 		}

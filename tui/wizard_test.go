@@ -153,6 +153,18 @@ func TestPreflightStops(t *testing.T) {
 	}
 }
 
+// TestNoVirtualAddressOnEC2: it would have no effect there and is not asked.
+func TestNoVirtualAddressOnEC2(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed, s.facts.EC2 = false, true
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter")
+		p.has("Storage")
+		p.keys("enter")
+		p.has("All is well enough to go on")
+	})
+}
+
 // TestTrialEnds: nobody confirms the network, and the page says so.
 func TestTrialEnds(t *testing.T) {
 	s := newScripted()
