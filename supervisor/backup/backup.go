@@ -88,16 +88,18 @@ type tree struct {
 	skip func(rel string) bool
 }
 
-// trees are the parts, in their order in the archive.
+// trees are the parts, in their order in the archive. They are those of the
+// storage itself, not this node's copies of a volume's: what is restored into
+// a copy would be gone at its next pass.
 func trees(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
 		{name: "pki", dir: s.SharedPKIDir(), master: true, skip: func(rel string) bool {
 			top, _, _ := strings.Cut(rel, "/")
 			return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
 		}},
-		{name: "etc/master.d", dir: s.UserConfDir()},
-		{name: "srv/salt", dir: s.FileRoot()},
-		{name: "srv/pillar", dir: s.PillarRoot(), master: true},
+		{name: "etc/master.d", dir: s.EditConfDir()},
+		{name: "srv/salt", dir: filepath.Join(s.StorageDir(), "srv", "salt")},
+		{name: "srv/pillar", dir: filepath.Join(s.StorageDir(), "srv", "pillar"), master: true},
 	}
 	if jobs {
 		dir := filepath.Join(s.CacheDir(), "jobs")

@@ -408,3 +408,29 @@ func TestAttack21Bomb(t *testing.T) {
 		}
 	}
 }
+
+// TestOnVolume: states of a node with a volume are read from the volume and
+// restored onto it, not into this node's copy, which follows the volume.
+func TestOnVolume(t *testing.T) {
+	s := full(t)
+	s.Storage.Kind = settings.VolumeStorage
+	write(t, filepath.Join(s.FileRoot(), "top.sls"), "an old copy", 0o644)
+	r, i := passphrase(t, "correct horse")
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
+		t.Fatal(err)
+	}
+	to := node(t)
+	to.Storage.Kind = settings.VolumeStorage
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"srv/salt/top.sls": "base: {}", "srv/pillar/web.sls": "password: pillar-canary", "etc/master.d/a.conf": "keep_jobs: 1"} {
+		if b, err := os.ReadFile(filepath.Join(to.StorageDir(), name)); err != nil || string(b) != want {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+		if _, err := os.Stat(filepath.Join(to.MirrorDir(), name)); err == nil {
+			t.Errorf("%s is in the copy", name)
+		}
+	}
+}

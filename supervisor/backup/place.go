@@ -39,6 +39,9 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 		if t.master {
 			owner = master
 		}
+		if err := os.MkdirAll(filepath.Dir(t.dir), 0o755); err != nil {
+			return err
+		}
 		if err := p.tree(ctx, t, owner); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
