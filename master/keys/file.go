@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -187,42 +186,6 @@ func replaceFile(path string, data []byte, mode os.FileMode) (sig fileSig, err e
 		return sig, err
 	}
 	return sig, os.Rename(f.Name(), path)
-}
-
-// syncing syncs one folder for many callers: those that come while a sync is
-// under way share the next one.
-type syncing struct {
-	turn sync.Mutex // one sync at a time; taken before mu
-	mu   sync.Mutex
-	next *synced // not begun; nil: none
-}
-
-type synced struct {
-	done chan struct{}
-	err  error
-}
-
-// sync returns when a sync of dir that began after the call is done.
-func (y *syncing) sync(dir string) error {
-	y.mu.Lock()
-	s, lead := y.next, false
-	if s == nil {
-		s, lead = &synced{done: make(chan struct{})}, true
-		y.next = s
-	}
-	y.mu.Unlock()
-	if !lead {
-		<-s.done
-		return s.err
-	}
-	y.turn.Lock()
-	defer y.turn.Unlock()
-	y.mu.Lock()
-	y.next = nil
-	y.mu.Unlock()
-	s.err = syncDir(dir)
-	close(s.done)
-	return s.err
 }
 
 func syncDir(dir string) error {

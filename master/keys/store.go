@@ -78,8 +78,9 @@ type Store struct {
 	cbMu sync.RWMutex
 	cbs  []func(Change)
 
-	syncs [numStates]syncing // of the folders
-	lists bool               // on a volume: lists are cheap, a look at each file is not
+	syncs [numStates]sharing // of the folders
+	looks sharing
+	lists bool // on a volume: lists are cheap, a look at each file is not
 
 	hintMu sync.Mutex
 	hints  map[string][]State // folders that Run looks at next, see Hint
@@ -170,7 +171,9 @@ func (s *Store) sweep(before time.Time) {
 }
 
 // sync makes the entries of a state's folder durable.
-func (s *Store) sync(st State) error { return s.syncs[st].sync(s.stateDir(st)) }
+func (s *Store) sync(st State) error {
+	return s.syncs[st].do(0, func() error { return syncDir(s.stateDir(st)) })
+}
 
 func (s *Store) stateDir(st State) string         { return filepath.Join(s.dir, st.Dir()) }
 func (s *Store) path(st State, id string) string  { return filepath.Join(s.dir, st.Dir(), id) }
