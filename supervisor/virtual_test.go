@@ -1,12 +1,16 @@
 package supervisor
 
 import (
+	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -67,6 +71,21 @@ func TestStatusOfVirtualAddress(t *testing.T) {
 		}
 		if own := strings.Join(d.Front.Addresses, " "); (v != nil) != (own == "10.0.0.1") || (v != nil) != (d.Virtual != nil) {
 			t.Errorf("%s %+v", own, d.Virtual)
+		}
+	}
+}
+
+// A change of the network cannot be kept that takes away the address by which
+// the other nodes know this one.
+func TestNetworkKeepsTheNodesAddress(t *testing.T) {
+	cfg := settings.Default("n1")
+	s := New(Options{Log: slog.New(slog.DiscardHandler), Base: setup.Base{DataDir: t.TempDir(), RuntimeDir: t.TempDir()}})
+	s.node = &node{cfg: &cfg, member: &member{}}
+	s.node.member.n = s.node
+	for address, want := range map[string]string{"192.0.2.77": "would lose 192.0.2.77", "127.0.0.1": "nothing is being tried"} {
+		cfg.Peering.Address = address
+		if _, err := s.SetupNetwork(t.Context(), "", "confirm", setup.Network{}); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", address, err)
 		}
 	}
 }
