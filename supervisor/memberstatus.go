@@ -43,9 +43,11 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 			s := p.summary.Node
 			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
 			l.Clock, l.Virtual = plain(s.Clock), s.Virtual
-			if s.State != "ready" && s.State != "starting" && n.State != nodes.Joining {
+			serves := s.State == "ready" || s.State == "starting"
+			masterDown := s.Master == "down" || s.Master == "failing"
+			if n.State != nodes.Joining && (!serves || !masterDown && hurt(p.summary)) {
 				found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: cause(p.summary)})
-			} else if s.State == "ready" && (s.Master == "down" || s.Master == "failing") {
+			} else if s.State == "ready" && masterDown {
 				found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: n.Name, Cause: "other masters serve its minions; " + cause(p.summary)})
 			}
 		}
@@ -56,6 +58,11 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 	}
 	slices.SortFunc(lines, func(a, b status.Node) int { return strings.Compare(a.Name, b.Name) })
 	return lines, found
+}
+
+// hurt tells whether another node says that something keeps it from serving.
+func hurt(s nodeapi.Summary) bool {
+	return slices.ContainsFunc(s.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal })
 }
 
 // cause is what another node says is wrong with it.

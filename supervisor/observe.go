@@ -252,6 +252,8 @@ func summary(name string, f facts, d status.Document) status.Node {
 		s.State = "removed"
 	case d.ServingSince != nil:
 		s.State = "ready"
+	case slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal }):
+		s.State = "not serving"
 	}
 	s.Virtual = f.virtual != nil && f.virtual.here
 	if f.clock != nil && *f.clock {
