@@ -7,6 +7,7 @@
 //
 //	writer write DIR SECONDS     prints one result as JSON
 //	writer check DIR KEPT        fails when a record below KEPT is missing or differs
+//	writer change FILE SECONDS   changes one file together with other machines
 package main
 
 import (
@@ -34,13 +35,17 @@ const (
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: writer write|check DIR N")
+		fmt.Fprintln(os.Stderr, "usage: writer write|check DIR N | change FILE SECONDS")
 		os.Exit(2)
 	}
 	n, err := strconv.Atoi(os.Args[3])
-	if err == nil && os.Args[1] == "write" {
+	switch {
+	case err != nil:
+	case os.Args[1] == "write":
 		err = write(os.Args[2], time.Duration(n)*time.Second)
-	} else if err == nil {
+	case os.Args[1] == "change":
+		err = change(os.Args[2], time.Duration(n)*time.Second)
+	default:
 		err = check(os.Args[2], n)
 	}
 	if err != nil {
