@@ -67,8 +67,9 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 `
 
 // Append are the kernel's options beside those of the slot. A kernel that
-// panics boots anew, so that a bad version is left after its tries.
-const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 random.trust_cpu=on no_timer_check"
+// panics boots anew, so that a bad version is left after its tries. Huge pages
+// for whoever does not ask for them are memory that nobody uses.
+const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 
 func config(a, b GUID, more string) string {
 	r := strings.NewReplacer("@A@", a.String(), "@B@", b.String(), "@APPEND@", strings.TrimSpace(Append+" "+more))
