@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,47 @@ func (a *Appliance) Answer(t testing.TB, answers map[string]any) {
 	if err := os.WriteFile(a.Answers(), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Change changes one of the answers; a dot leads into it ("settings.lb").
+func (a *Appliance) Change(t testing.TB, key string, value any) {
+	t.Helper()
+	var all map[string]any
+	text, err := os.ReadFile(a.Answers())
+	if err == nil {
+		err = yaml.Unmarshal(text, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := all
+	words := strings.Split(key, ".")
+	for _, w := range words[:len(words)-1] {
+		next, _ := at[w].(map[string]any)
+		if next == nil {
+			next = map[string]any{}
+			at[w] = next
+		}
+		at = next
+	}
+	at[words[len(words)-1]] = value
+	a.Answer(t, all)
+}
+
+// Squat has another program take a port of the node.
+func (a *Appliance) Squat(t testing.TB, port string) *Proc {
+	t.Helper()
+	code := fmt.Sprintf("import socket,time; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((%q, %s)); s.listen(5); print('ready', flush=True); time.sleep(3600)", a.Addr, port)
+	log := filepath.Join(a.Dir, "squatter")
+	path, args := a.net.wrap(a.Addr, filepath.Join(Venv(t, Newest), "python3"), []string{"-c", code})
+	p := Start(t, "squatter", log, path, args...)
+	Eventually(t, 30*time.Second, "the port is taken", func() error {
+		if b, err := os.ReadFile(log); err != nil || !strings.Contains(string(b), "ready") {
+			return fmt.Errorf("%q %w", b, err)
+		}
+		return nil
+	})
+	return p
 }
 
 // Answers is the path of the file with its answers.

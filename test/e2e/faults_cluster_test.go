@@ -1,0 +1,229 @@
+//go:build e2e && appliance
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/supervisor/status"
+	"saltern/test/lab"
+)
+
+// clusterFault is what a node of a cluster must say about a fault.
+type clusterFault struct {
+	head  string // beginning of the first line
+	exit  int
+	code  status.Code
+	title string // part of it
+	cause string // part of it
+}
+
+// tells waits until a node's status is as it must be, as text and as JSON, and
+// gives the next step.
+func tells(t *testing.T, n *lab.Appliance, f clusterFault) (next string) {
+	t.Helper()
+	lab.Eventually(t, 90*time.Second, fmt.Sprintf("%s says %s", n.Name, f.code), func() error {
+		d, err := n.Status(t)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(d.Problems, func(p status.Problem) bool { return p.Code == f.code })
+		if i < 0 {
+			return fmt.Errorf("%s: %+v", d.Health, d.Problems)
+		}
+		p := d.Problems[i]
+		if next = p.Next; !strings.Contains(p.Title, f.title) || !strings.Contains(p.Cause, f.cause) {
+			return fmt.Errorf("%+v", p)
+		}
+		r := n.Applianced(t, "status")
+		if !strings.HasPrefix(r.Out, f.head) || !strings.Contains(r.Out, "\n  "+string(f.code)+" ") || !strings.Contains(r.Out, "next: "+next) || r.Code != f.exit {
+			return fmt.Errorf("exit %d:\n%s", r.Code, r.Out)
+		}
+		return nil
+	})
+	return next
+}
+
+// mendedAll waits until a node has nothing to say any more.
+func mendedAll(t *testing.T, n *lab.Appliance, codes ...status.Code) {
+	t.Helper()
+	lab.Eventually(t, 90*time.Second, n.Name+" is well", func() error {
+		d, err := n.Status(t)
+		if err != nil {
+			return err
+		}
+		for _, p := range d.Problems {
+			if slices.Contains(codes, p.Code) || p.Severity == status.Fatal {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		if d.ServingSince == nil || d.Health == status.NotServing {
+			return fmt.Errorf("%s", d.Health)
+		}
+		return nil
+	})
+}
+
+// typed types one of the commands of a next step, the one that begins like
+// that, and gives what came of it.
+func typed(t *testing.T, n *lab.Appliance, next, begins string) lab.Result {
+	t.Helper()
+	for part := range strings.SplitSeq(next, ";") {
+		_, command, ok := strings.Cut(part, "applianced ")
+		if ok && strings.HasPrefix(command, begins) {
+			return n.Applianced(t, strings.Fields(command)...)
+		}
+	}
+	t.Fatalf("no applianced %s in %q", begins, next)
+	return lab.Result{}
+}
+
+// TestFaultsOfACluster: what befalls a node of three is told on that node and
+// on the others; the first line is right, and the next step that is named
+// works when it is typed. One minion is served all the time.
+func TestFaultsOfACluster(t *testing.T) {
+	t.Parallel()
+	net := lab.NewNetwork(t, "flt", "10.74")
+	nodes := threeNodes(t, net)
+	// The program of n2's master fails to start while a file is there.
+	prog := lab.Dir(t)
+	broken := filepath.Join(prog, "broken")
+	script := fmt.Sprintf("#!/bin/sh\nif [ -e %s ]; then echo 'cannot start: this is broken' >&2; exit 1; fi\nexec %s \"$@\"\n", broken, lab.Bin(t, "salt-master"))
+	if err := os.WriteFile(filepath.Join(prog, "salt-master"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"salt", "salt-run", "salt-key"} {
+		if err := os.Symlink(lab.Bin(t, tool), filepath.Join(prog, tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes[1].Change(t, "settings.programs", map[string]any{"master": filepath.Join(prog, "salt-master")})
+	for _, n := range nodes {
+		n.Launch(t)
+	}
+	for _, n := range nodes {
+		n.WaitReady(t, 3)
+	}
+	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
+	n1.StartMinion(t, "m1", lab.Newest)
+	n1.Ping(t, 150*time.Second, "m1")
+
+	t.Run("a node is unreachable", func(t *testing.T) {
+		net.Cut(t, n3.Addr)
+		next := tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeUnreachable, "node n3 is unreachable", n3.Addr})
+		if r := typed(t, n1, next, "ping"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "fail") || !strings.Contains(r.Out, "check: ") {
+			t.Errorf("%+v", r)
+		}
+		n2.Ping(t, 120*time.Second, "m1")
+		net.Mend(t, n3.Addr)
+		for _, n := range nodes {
+			mendedAll(t, n, status.NodeUnreachable, status.NodeNotServing, status.NodeMasterDown)
+		}
+		if r := typed(t, n1, next, "ping"); r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("a master does not start", func(t *testing.T) {
+		if err := os.WriteFile(broken, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		strike(t, n2, "master", syscall.SIGKILL)
+		next := tells(t, n2, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterDown, "salt-master is not running", "cannot start: this is broken"})
+		if r := typed(t, n2, next, "logs master"); r.Code != 0 || !strings.Contains(r.Out, "cannot start: this is broken") {
+			t.Errorf("%+v", r)
+		}
+		next = tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeMasterDown, "the master of node n2", "SCA-201"})
+		if !strings.Contains(next, "applianced status on n2") {
+			t.Errorf("next: %s", next)
+		}
+		n1.Ping(t, 120*time.Second, "m1")
+		if err := os.Remove(broken); err != nil {
+			t.Fatal(err)
+		}
+		must(t, n2.Applianced(t, "restart", "master"))
+		mendedAll(t, n2, status.MasterDown)
+		mendedAll(t, n1, status.NodeMasterDown)
+	})
+	t.Run("a master is silent", func(t *testing.T) {
+		strike(t, n2, "master", syscall.SIGSTOP)
+		next := tells(t, n2, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterSilent, "salt-master does not answer", ""})
+		if r := typed(t, n2, next, "logs master"); r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		n3.Ping(t, 120*time.Second, "m1")
+		if r := typed(t, n2, next, "restart master"); r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		mendedAll(t, n2, status.MasterSilent, status.MasterDown)
+	})
+	t.Run("a load balancer is silent", func(t *testing.T) {
+		strike(t, n3, "lb", syscall.SIGSTOP)
+		tells(t, n3, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.BalancerDown, "the load balancer is not running", ""})
+		tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeNotServing, "node n3", ""})
+		must(t, n3.Applianced(t, "restart", "lb"))
+		mendedAll(t, n3, status.BalancerDown, status.BalancerSilent)
+		mendedAll(t, n1, status.NodeNotServing)
+	})
+	t.Run("options that are wrong", func(t *testing.T) {
+		conf := filepath.Join(n3.Shared, "etc", "master.d", "mine.conf")
+		if err := os.WriteFile(conf, []byte("timeout: 5\nfile_recv: [1, 2]\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		must(t, n2.Applianced(t, "restart", "master"))
+		tells(t, n2, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterConfig, "configuration is wrong", "mine.conf:2"})
+		n1.Ping(t, 120*time.Second, "m1") // those that run go on
+		if err := os.Remove(conf); err != nil {
+			t.Fatal(err)
+		}
+		mendedAll(t, n2, status.MasterConfig)
+	})
+	t.Run("a port is taken", func(t *testing.T) {
+		n3.Kill()
+		squatter := n3.Squat(t, "4521")
+		n3.Launch(t)
+		tells(t, n3, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeAPIDown, "other nodes cannot speak with this one", "in use"})
+		squatter.Kill()
+		mendedAll(t, n3, status.NodeAPIDown)
+		n3.Kill()
+	})
+	t.Run("a node is gone", func(t *testing.T) {
+		n3.Kill()
+		next := tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeUnreachable, "node n3 is unreachable", ""})
+		if r := typed(t, n1, next, "remove n3"); r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		n1.WaitReady(t, 2)
+		n2.WaitReady(t, 2)
+		n3.Launch(t)
+		next = tells(t, n3, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.NodeRemoved, "this node was removed", ""})
+		if r := typed(t, n3, next, "reset"); r.Code != 1 || !strings.Contains(r.Err, "reset") { // only an image can be reset
+			t.Errorf("%+v", r)
+		}
+		n2.Ping(t, 120*time.Second, "m1")
+	})
+}
+
+// strike sends a signal to a service of a node.
+func strike(t *testing.T, n *lab.Appliance, service string, sig syscall.Signal) {
+	t.Helper()
+	d, err := n.Status(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range d.Services {
+		if s.Name == service && s.PID > 0 {
+			if err := syscall.Kill(s.PID, sig); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("%s of %s does not run: %+v", service, n.Name, d.Services)
+}
