@@ -67,7 +67,7 @@ func (c *conditions) read(now time.Time) {
 		}
 	}
 	c.fault = text
-	next, reasons := map[string]condition{}, []string(nil)
+	next, codes, titles := map[string]condition{}, []string(nil), []string(nil)
 	for _, x := range list {
 		key := x.Code + " " + x.Title
 		if _, twice := next[key]; twice {
@@ -77,8 +77,8 @@ func (c *conditions) read(now time.Time) {
 		if _, old := c.known[key]; !old {
 			c.log.Error("fault of the storage", "code", x.Code, "what", x.Title, "cause", x.Cause, "next", x.Next)
 		}
-		if x.NoWrites && len(reasons) < maxReasons {
-			reasons = append(reasons, fmt.Sprintf("%s (%s)", x.Title, x.Code))
+		if x.NoWrites && len(codes) < maxReasons {
+			codes, titles = append(codes, x.Code), append(titles, x.Title)
 		}
 	}
 	for key, x := range c.known {
@@ -87,7 +87,10 @@ func (c *conditions) read(now time.Time) {
 		}
 	}
 	c.known = next
-	reason := strings.Join(reasons, ", ")
+	reason := ""
+	if len(codes) > 0 {
+		reason = strings.Join(codes, ", ") + ": " + strings.Join(titles, ", ")
+	}
 	c.stated.Store(&reason)
 }
 

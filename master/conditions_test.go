@@ -36,14 +36,14 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%q is missing in %s", w, log)
 		}
 	}
-	if got := c.reason(); got != "the shared volume is full (SCA-416)" {
+	if got := c.reason(); got != "SCA-416: the shared volume is full" {
 		t.Errorf("reason %q", got)
 	}
 	if log := say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"},` + full + `]}`); log != "" {
 		t.Errorf("logged again: %s", log)
 	}
 	say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"},` + full + `,{"code":"SCA-402","title":"a disk is full","no_writes":true}]}`)
-	if got := c.reason(); got != "the shared volume is full (SCA-416), a disk is full (SCA-402)" {
+	if got := c.reason(); got != "SCA-416, SCA-402: the shared volume is full, a disk is full" {
 		t.Errorf("reasons %q", got)
 	}
 	say(`{"conditions":[{"code":"SCA-427","title":"clocks differ"},` + full + `]}`)

@@ -207,7 +207,7 @@ const (
 	badLoad  = "bad load"
 	busyText = "master is busy, sign in again later"
 	// notStored has the reason in it: the minion logs it.
-	notStored = "the master cannot store the key: %s; sign in again later"
+	notStored = "the master cannot store the key, %s; sign in again later"
 )
 
 func unsigned(ret any) *msgpack.Map {
