@@ -92,6 +92,7 @@ func TestWizard(t *testing.T) {
 	v.sound(t)
 	t.Log(v.run(t, memory))
 	t.Log(v.run(t, "sudo gluster volume info; findmnt /srv/cluster; sudo nft list ruleset | head -60"))
+	v.wait(t, "xfs", "findmnt -no SOURCE,FSTYPE /var/lib/saltern/bricks")
 	before := v.run(t, "cat /etc/ssh/ssh_host_ed25519_key.pub /etc/machine-id; sudo ls -A /var/lib/saltern")
 
 	_, _ = v.ssh(nil, "sudo applianced reset --yes") // the connection ends with it
