@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,11 +27,13 @@ import (
 // test/gluster/lab). Nodes are on 1 to 3, minions on the last.
 type machines struct {
 	dir, script string
+	disks       string // of the machines
 	env         []string
 	net         string
 	answers     map[int]map[string]any
 	runs        map[int]*exec.Cmd
 	minions     int // where they are
+	tls         bool
 }
 
 func newMachines(t *testing.T, n int) *machines {
@@ -44,8 +47,10 @@ func newMachines(t *testing.T, n int) *machines {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &machines{dir: lab.Dir(t), script: script, net: "10.73.1", answers: map[int]map[string]any{}, runs: map[int]*exec.Cmd{}, minions: n}
-	h.env = append(os.Environ(), "LAB_NAME=day", "LAB_DIR="+filepath.Join(os.TempDir(), "lab-day"), "LAB_NET="+h.net, "LAB_DISK_MB=600")
+	h := &machines{dir: lab.Dir(t), script: script, net: cmp.Or(os.Getenv("LAB_NET"), "10.73.1"), answers: map[int]map[string]any{}, runs: map[int]*exec.Cmd{}, minions: n}
+	name := cmp.Or(os.Getenv("LAB_NAME"), "day") // two runs at once need names and networks of their own
+	h.disks = filepath.Join(os.TempDir(), "lab-"+name)
+	h.env = append(os.Environ(), "LAB_NAME="+name, "LAB_DIR="+h.disks, "LAB_NET="+h.net, "LAB_DISK_MB=600")
 	h.must(t, "down")
 	t.Cleanup(func() {
 		for i := range h.runs {
@@ -114,7 +119,7 @@ func (h *machines) launch(t *testing.T, i int, answers map[string]any) {
 	all := map[string]any{"cluster_id": "lab", "node": fmt.Sprintf("node%d", i), "address": h.addr(i), "front": []string{h.addr(i)},
 		"settings": map[string]any{"data_dir": "/data/saltern", "runtime_dir": "/run/saltern", "allow_insecure": []string{"auto_accept"},
 			"limits":  map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
-			"storage": map[string]any{"kind": "volume", "bricks": "/data/brick"},
+			"storage": map[string]any{"kind": "volume", "bricks": "/data/brick", "tls": h.tls && answers["mode"] == "form"},
 			"master":  map[string]any{"options": map[string]any{"auto_accept": true, "gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3")}}}}
 	for k, v := range answers {
 		all[k] = v
@@ -148,7 +153,7 @@ func (h *machines) lost(t *testing.T, i int) {
 	t.Helper()
 	h.off(i)
 	h.must(t, "crash", fmt.Sprint(i))
-	if err := os.RemoveAll(filepath.Join(os.TempDir(), "lab-day", fmt.Sprint(i))); err != nil {
+	if err := os.RemoveAll(filepath.Join(h.disks, fmt.Sprint(i))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -339,11 +344,17 @@ func (h *machines) kept(t *testing.T, i int, jid string) {
 
 var volumeMinions = []string{"m3006", "m3008"}
 
-// startVolume takes three machines to a cluster with a volume, with minions that
-// answer, a state and a job.
+// startVolume makes three machines a cluster with a volume, see populate.
 func startVolume(t *testing.T) (h *machines, jid string) {
 	t.Helper()
 	h = newMachines(t, 4)
+	return h, h.populate(t)
+}
+
+// populate takes three machines to a cluster with a volume, with minions that
+// answer, a state and a job.
+func (h *machines) populate(t *testing.T) (jid string) {
+	t.Helper()
 	h.launch(t, 1, map[string]any{"mode": "form", "secret": lab.ApplianceSecret})
 	h.ready(t, 1, 1)
 	h.joins(t, 2, 1)
@@ -356,7 +367,42 @@ func startVolume(t *testing.T) (h *machines, jid string) {
 	}
 	must(t, h.run(t, 2, "hello:\n  test.succeed_without_changes\n", "tee", "/srv/cluster/srv/salt/hello.sls"))
 	h.states(t, 3, "m3008")
-	return h, h.job(t, 2, "m3006")
+	return h.job(t, 2, "m3006")
+}
+
+// TestApplianceVolumeTLS forms a cluster whose volume uses TLS; nodes that join
+// and one that replaces another get what they need by themselves.
+func TestApplianceVolumeTLS(t *testing.T) {
+	h := newMachines(t, 4)
+	h.tls = true
+	jid := h.populate(t)
+	encrypted := func() {
+		t.Helper()
+		for i := 1; i <= 3; i++ {
+			if out := must(t, h.verb(t, i, "", "storage", "tls")); !strings.Contains(out, "TLS is on") {
+				t.Errorf("node%d: %s", i, out)
+			}
+		}
+		info := must(t, h.run(t, 1, "", "gluster", "--mode=script", "volume", "info"))
+		for _, want := range []string{"client.ssl: on", "server.ssl: on", "auth.ssl-allow: node1,node2,node3"} {
+			if !strings.Contains(info, want) {
+				t.Errorf("%s is not in\n%s", want, info)
+			}
+		}
+	}
+	encrypted()
+	h.lost(t, 3)
+	lab.Eventually(t, 90*time.Second, "node3 is replaced", func() error {
+		if r := h.verb(t, 1, "", "replace", "node3"); r.Code != 0 {
+			return fmt.Errorf("%s", r.Err)
+		}
+		return nil
+	})
+	h.must(t, "boot", "3")
+	h.joinByHand(t, 3, 2, 3)
+	encrypted()
+	h.answer(t, 3, volumeMinions...)
+	h.kept(t, 3, jid)
 }
 
 // TestApplianceVolumeDayTwo goes through the life of a cluster on a volume of
