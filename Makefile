@@ -87,10 +87,10 @@ bench-storage: bench-swarm build ## three masters on the shared volume and on a 
 
 .PHONY: e2e-storage
 e2e-storage: build ## the shared volume on three pretend machines with real glusterds (as root)
-	$(GO) test -tags e2e -count=1 -timeout 10m -run '^TestVolume' ./test/storage/
+	$(GO) test -tags e2e -count=1 -timeout 20m -run '^TestVolume' ./test/storage/
 
 .PHONY: e2e-storage-long
-e2e-storage-long: build ## the same: replace, remove, interrupt every step, fill disks, move a directory to a volume (by hand, half an hour)
+e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, the cost when idle (by hand, half an hour)
 	$(GO) test -tags e2e -count=1 -timeout 60m -run '^TestLong' -v ./test/storage/
 
 .PHONY: test-peer
