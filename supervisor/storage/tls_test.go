@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"saltern/glusterctl"
 	"saltern/glusterctl/cert"
+	"saltern/glusterctl/cli"
+	"saltern/supervisor/nodes"
 )
 
 // The node that forms the pool makes the authority, others get it from a
@@ -114,4 +117,38 @@ func TestCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	install(theirs, "node2", now, true)
+}
+
+// Before a machine is taken into a pool with TLS its glusterd has to speak TLS;
+// members are only dialled.
+func TestDialBeforeTLS(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("not TLS\n"))
+			_ = c.Close()
+		}
+	}()
+	if err := dialDaemon(t.Context(), ln.Addr().String(), false); err != nil {
+		t.Errorf("a member: %v", err)
+	}
+	if err := dialDaemon(t.Context(), ln.Addr().String(), true); err == nil {
+		t.Error("glusterd in clear was taken for one with TLS")
+	}
+	m := New(Config{Dir: t.TempDir(), Self: "node1"})
+	m.table = nodes.Table{StorageTLS: true, Nodes: []nodes.Node{{Name: "node1", Address: "10.0.0.1"}, {Name: "node2", Address: "10.0.0.2"}, {Name: "node3", Address: "10.0.0.3"}}}
+	m.obs = &glusterctl.Observation{Pool: []cli.Peer{{Hostname: "localhost", Self: true}, {Hostname: "node2"}}}
+	for address, in := range map[string]bool{"10.0.0.1": true, "10.0.0.2": true, "node2": true, "10.0.0.3": false, "10.0.0.9": false} {
+		if got := m.inPool(address); got != in {
+			t.Errorf("%s in the pool: %v", address, got)
+		}
+	}
 }
