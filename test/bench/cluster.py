@@ -47,14 +47,15 @@ class Side:
             os.makedirs(os.path.join(self.dir, d), mode=0o700)
         for a in self.addrs:
             home = os.path.join(self.dir, a)
-            for d in ("etc", "pki", "sock", "cache"):
+            for d in ("etc", "pki", "cache"):
                 os.makedirs(os.path.join(home, d), mode=0o700)
+            os.makedirs(self.sock(a), mode=0o700)
             with open(os.path.join(home, "etc/master"), "w") as f:
                 peers = [p for p in self.addrs if p != a]
                 # Salt's masters share their cache, as its documentation has it.
                 cache = os.path.join(self.dir if name == "python" else home, "cache")
                 f.write("id: %s\ninterface: %s\nuser: root\nroot_dir: /\ncluster_id: bench\ncluster_peers: %s\ncluster_secret: of the bench\n" % (a, a, json.dumps(peers)))
-                f.write("cluster_pki_dir: %s/pki\npki_dir: %s/pki\ncachedir: %s\nsock_dir: %s/sock\npidfile: %s/pid\nlog_file: %s/log\n" % (self.dir, home, cache, home, home, home))
+                f.write("cluster_pki_dir: %s/pki\npki_dir: %s/pki\ncachedir: %s\nsock_dir: %s\npidfile: %s/pid\nlog_file: %s/log\n" % (self.dir, home, cache, self.sock(a), home, home))
                 f.write("publish_port: %d\nret_port: %d\nauto_accept: True\nlog_level: warning\nlog_level_logfile: quiet\ngather_job_timeout: 5\n" % self.ports)
                 f.write("file_roots: {base: [%s/roots]}\npillar_roots: {base: [%s/pillar]}\n" % (self.dir, self.dir))
                 if name == "python":  # with its own times a busy machine elects nobody
@@ -73,6 +74,10 @@ class Side:
                     f.write("listen l%d\n bind %s:%d\n timeout client %s\n timeout server %s\n" % (p, self.front, p, t, t))
                     f.writelines(" server %s %s:%d check\n" % (a, a, p) for a in self.addrs)
         self.lb_conf = path
+
+    def sock(self, a):
+        # Salt puts a longer path into the cache, which these masters share.
+        return os.path.join(self.dir, "s" + a.rsplit(".", 1)[1])
 
     def spawn(self, args, log):
         return subprocess.Popen(args, stdout=open(os.path.join(self.dir, log), "ab"), stderr=subprocess.STDOUT, start_new_session=True)
@@ -206,7 +211,7 @@ class Side:
 
     def events(self, n, k):
         """Events per second that reach all three masters, and how many did."""
-        ls = [subprocess.Popen([os.path.join(self.o.venv, "bin/python3"), "-c", LISTEN, os.path.join(self.dir, a, "sock"), self.o.mark, "120", str(n * k)],
+        ls = [subprocess.Popen([os.path.join(self.o.venv, "bin/python3"), "-c", LISTEN, self.sock(a), self.o.mark, "120", str(n * k)],
                                stdout=subprocess.PIPE, text=True) for a in self.addrs]
         for l in ls:
             l.stdout.readline()
