@@ -43,7 +43,7 @@ type Config struct {
 	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
 	Bounds crypt.Bounds
 	// ScanEvery is how often Run looks whether a folder has changed (one
-	// stat per folder); 0 means a second.
+	// stat per folder); 0 means a second, on a volume 3.
 	ScanEvery time.Duration
 	// FullEvery is how often Run compares every file, for changes inside
 	// files on other machines; 0 means 5 minutes, on a volume 30, negative never.
@@ -99,10 +99,13 @@ func Open(dir string, cfg Config) (*Store, error) {
 	if cfg.Bounds == (crypt.Bounds{}) {
 		cfg.Bounds = crypt.DefaultBounds
 	}
+	lists := onVolume(dir)
 	if cfg.ScanEvery <= 0 {
 		cfg.ScanEvery = time.Second
+		if lists { // peers tell of most changes at once
+			cfg.ScanEvery = 3 * time.Second
+		}
 	}
-	lists := onVolume(dir)
 	if cfg.FullEvery == 0 {
 		cfg.FullEvery = 5 * time.Minute
 		if lists {

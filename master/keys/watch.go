@@ -21,7 +21,7 @@ const (
 	maxNames = 4096
 	// listShare is how many times longer than a look at the folders the pause
 	// after it is, at least: many keys on a volume take seconds to list.
-	listShare = 9
+	listShare = 19
 )
 
 // examinePaths looks at the files that inotify named, each in its folder.
