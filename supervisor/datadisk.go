@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/glusterctl/disk"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
 
@@ -19,11 +20,18 @@ const bricksLabel = "sca-bricks"
 
 var byLabel = filepath.Join("/dev/disk/by-label", bricksLabel)
 
+// diskMark is in the data directory of a node that has a data disk. A disk with
+// our label but no mark is one of a life before: the machine was reset.
+const diskMark = "data-disk"
+
 // prepareDisk makes a file system on a data disk and mounts it where the copy
-// of the volume goes. A disk that was prepared before, by its label, is left
-// as it is; one that is not empty is refused unless erase is set.
+// of the volume goes. A disk that this set-up has prepared before is left as it
+// is; one that is not empty is refused unless erase is set.
 func prepareDisk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
-	if to, err := filepath.EvalSymlinks(byLabel); err != nil || to != dev {
+	mark := filepath.Join(cfg.DataDir, diskMark)
+	_, err := os.Stat(mark)
+	ours := err == nil
+	if to, err := filepath.EvalSymlinks(byLabel); err != nil || to != dev || erase && !ours {
 		all, err := (disk.Finder{}).Find()
 		if err != nil {
 			return err
@@ -40,6 +48,9 @@ func prepareDisk(ctx context.Context, cfg *settings.Settings, dev string, erase 
 		if err := (disk.Finder{}).Format(ctx, privileged(), *found, bricksLabel, erase); err != nil {
 			return err
 		}
+	}
+	if _, err := layout.WriteFile(mark, []byte(dev+"\n"), 0o600); err != nil {
+		return err
 	}
 	return mountBricks(ctx, cfg, dev)
 }
@@ -73,7 +84,7 @@ func mounted(dir string) (bool, error) {
 // mountDataDisk mounts the data disk that the set-up has prepared, at each
 // start of the node; a machine without one has nothing to mount.
 func mountDataDisk(ctx context.Context, cfg *settings.Settings) error {
-	if !cfg.OnVolume() {
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {
 		return nil
 	}
 	dev, err := filepath.EvalSymlinks(byLabel)
