@@ -48,11 +48,20 @@ type lease struct {
 	mu     sync.Mutex
 	until  time.Time // the lease is ours until then
 	holder string    // as the file says
+	files  uint64    // the newest mark of a change of files, as the file says; see mirror.go
+	mine   uint64    // the one that this node tells while it holds the lease
+	told   time.Time // when another holder's beat was read last
+}
+
+// leaseQuestion carries what the holder tells the others beside its beat.
+type leaseQuestion struct {
+	Files uint64 `json:"files,omitempty"`
 }
 
 type leaseReply struct {
 	Held   bool   `json:"held"`
 	Holder string `json:"holder"`
+	Files  uint64 `json:"files,omitempty"`
 }
 
 // keep asks for the lease until ctx ends. wanted tells whether this node may
@@ -65,8 +74,17 @@ func (l *lease) keep(ctx context.Context, wanted func() bool) {
 		if wanted() {
 			asked := time.Now()
 			var r leaseReply
-			err := l.child.ask(ctx, leaseHangs, struct{}{}, &r)
 			l.mu.Lock()
+			q := leaseQuestion{l.mine}
+			l.mu.Unlock()
+			err := l.child.ask(ctx, leaseHangs, q, &r)
+			l.mu.Lock()
+			if err == nil && r.Holder != "" { // a beat that is being written reads as none
+				l.files = r.Files
+				if !r.Held {
+					l.told = asked
+				}
+			}
 			switch {
 			case err != nil:
 				l.holder = ""
@@ -97,6 +115,22 @@ func (l *lease) held() (bool, string) {
 	return time.Now().Before(l.until), l.holder
 }
 
+// changed marks that files for minions have changed. The others learn it when
+// this node holds the lease.
+func (l *lease) changed(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mine = max(l.files+1, l.mine+1, uint64(max(0, now.UnixNano())))
+}
+
+// watched gives the newest mark of a change of files, and whether another node
+// looks for changes and tells.
+func (l *lease) watched() (mark uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.files, l.files > 0 && time.Since(l.told) < leaseSilence && !time.Now().Before(l.until)
+}
+
 // leaseChild serves questions for the lease: args are the mount point and this
 // node's name.
 func leaseChild(args []string, in io.Reader, out io.Writer) int {
@@ -105,12 +139,16 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	}
 	h := leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
 	defer h.drop()
-	return serve(in, out, func([]byte) (any, error) {
+	return serve(in, out, func(line []byte) (any, error) {
+		var q leaseQuestion
+		if err := json.Unmarshal(line, &q); err != nil {
+			return nil, err
+		}
 		if err := onVolume(args[0]); err != nil {
 			h.drop()
 			return nil, err
 		}
-		return h.step()
+		return h.step(q)
 	})
 }
 
@@ -131,6 +169,7 @@ type leaseHolder struct {
 type leaseBeat struct {
 	Holder string `json:"holder"`
 	Beat   uint64 `json:"beat"`
+	Files  uint64 `json:"files,omitempty"` // mark of the newest change of files
 }
 
 func (h *leaseHolder) drop() {
@@ -140,14 +179,14 @@ func (h *leaseHolder) drop() {
 	h.file = nil
 }
 
-func (h *leaseHolder) step() (leaseReply, error) {
+func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 	begin := h.now()
 	if h.file != nil && begin.Sub(h.last) > leaseFor {
 		h.drop()
 		h.reads = 0
 	}
 	if h.file != nil {
-		return h.write(begin)
+		return h.write(begin, q)
 	}
 	b, err := readBeat(h.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -156,11 +195,11 @@ func (h *leaseHolder) step() (leaseReply, error) {
 	if err == nil {
 		if b != h.beat || h.reads == 0 {
 			h.beat, h.since, h.reads = b, begin, 1
-			return leaseReply{Holder: b.Holder}, nil
+			return leaseReply{Holder: b.Holder, Files: b.Files}, nil
 		}
 		h.reads++
 		if begin.Sub(h.since) < leaseSilence || h.reads < leaseReads {
-			return leaseReply{Holder: b.Holder}, nil
+			return leaseReply{Holder: b.Holder, Files: b.Files}, nil
 		}
 	}
 	f, err := os.OpenFile(h.path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -174,17 +213,17 @@ func (h *leaseHolder) step() (leaseReply, error) {
 		if err != nil {
 			return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
 		}
-		return leaseReply{Holder: h.beat.Holder}, nil
+		return leaseReply{Holder: h.beat.Holder, Files: h.beat.Files}, nil
 	}
 	h.file = f
-	return h.write(begin)
+	return h.write(begin, q)
 }
 
 // leaseSize is the length of the file: a beat overwrites all of it.
 const leaseSize = 400
 
-func (h *leaseHolder) write(begin time.Time) (leaseReply, error) {
-	next := leaseBeat{h.self, h.beat.Beat + 1}
+func (h *leaseHolder) write(begin time.Time, q leaseQuestion) (leaseReply, error) {
+	next := leaseBeat{h.self, h.beat.Beat + 1, max(h.beat.Files, q.Files)}
 	b, err := json.Marshal(next)
 	if err == nil {
 		_, err = h.file.WriteAt(append(b, strings.Repeat(" ", max(0, leaseSize-len(b)))...), 0)
@@ -195,7 +234,7 @@ func (h *leaseHolder) write(begin time.Time) (leaseReply, error) {
 		return leaseReply{}, fmt.Errorf("write the lease: %w", err)
 	}
 	h.beat, h.last = next, begin
-	return leaseReply{Held: true, Holder: h.self}, nil
+	return leaseReply{Held: true, Holder: h.self, Files: next.Files}, nil
 }
 
 // readBeat reads what the holder wrote last. A file without a beat is one that

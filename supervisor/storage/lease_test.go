@@ -31,7 +31,7 @@ func newLeaseWorld(t *testing.T) *leaseWorld {
 
 func (w *leaseWorld) step(t *testing.T, h *leaseHolder) leaseReply {
 	t.Helper()
-	r, err := h.step()
+	r, err := h.step(leaseQuestion{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,5 +93,53 @@ func TestLeaseReaderStops(t *testing.T) {
 		if w.step(t, &w.b).Held {
 			t.Fatal("taken over after few reads")
 		}
+	}
+}
+
+// What the holder tells reaches the others, and is not forgotten when another
+// takes over, whatever its clock says.
+func TestLeaseTellsOfFiles(t *testing.T) {
+	w := newLeaseWorld(t)
+	tell := func(h *leaseHolder, mark uint64) leaseReply {
+		t.Helper()
+		r, err := h.step(leaseQuestion{mark})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	tell(&w.a, 0)
+	if r := tell(&w.b, 7); r.Held || r.Files != 0 {
+		t.Errorf("told by one that does not hold the lease: %+v", r)
+	}
+	tell(&w.a, 5)
+	if r := tell(&w.b, 0); r.Files != 5 {
+		t.Errorf("%+v", r)
+	}
+	w.holder = nil
+	for start := w.now; !tell(&w.b, 0).Held; w.now = w.now.Add(time.Second) {
+		if w.now.Sub(start) > time.Minute {
+			t.Fatal("it is never taken over")
+		}
+	}
+	if r := tell(&w.a, 0); r.Holder != "b" || r.Files != 5 {
+		t.Errorf("after another has taken over: %+v", r)
+	}
+
+	l := lease{files: 5}
+	if _, ok := l.watched(); ok {
+		t.Error("watched although nobody holds the lease")
+	}
+	l.told = time.Now()
+	if mark, ok := l.watched(); !ok || mark != 5 {
+		t.Errorf("%d %v", mark, ok)
+	}
+	l.changed(time.Unix(0, 3)) // a clock that is behind
+	if mark, _ := l.watched(); mark != 5 || l.mine != 6 {
+		t.Errorf("mark %d, to tell %d", mark, l.mine)
+	}
+	l.until = time.Now().Add(time.Hour)
+	if _, ok := l.watched(); ok {
+		t.Error("the holder itself has to look")
 	}
 }

@@ -197,7 +197,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { m.lease.keep(ctx, m.mayLead) })
 	wg.Go(func() {
-		m.mirror.keep(ctx, m.cfg.Now, m.mountWorks, func(r mirrorReport) {
+		m.mirror.keep(ctx, m.cfg.Now, m.mountWorks, m.lease.watched, func(r mirrorReport) {
+			m.lease.changed(m.cfg.Now())
 			m.cfg.Log.Info("files for minions copied", "copied", r.Copied, "removed", r.Removed, "bytes", r.Bytes)
 			if m.cfg.Mirrored != nil {
 				m.cfg.Mirrored()

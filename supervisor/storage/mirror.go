@@ -49,11 +49,16 @@ type mirrorReport struct {
 }
 
 // The pace of passes: mirrorEvery when a pass is quick, and never more than a
-// sixth of the time spent in passes.
+// sixth of the time spent in passes. That is for the holder of the lease, which
+// marks every change beside its beat. The others make a pass when they see a new
+// mark, and every mirrorAnyway: a pass of N files is work for all bricks, and
+// would be made by each node.
 const (
-	mirrorEvery = 2 * time.Second
-	mirrorRest  = 5
-	mirrorMost  = time.Minute
+	mirrorEvery  = 2 * time.Second
+	mirrorAnyway = 30 * time.Second
+	mirrorLook   = 500 * time.Millisecond // at the mark
+	mirrorRest   = 5
+	mirrorMost   = time.Minute
 	// mirrorFirst is for the first pass, which copies everything, mirrorPass for
 	// those after it.
 	mirrorFirst = 30 * time.Minute
@@ -62,10 +67,14 @@ const (
 	mirrorStale = 30 * time.Second
 )
 
+// mirrorPace is how often passes are made.
+type mirrorPace struct{ every, anyway, look time.Duration }
+
 // mirror is the parent's side: it keeps this node's copy of what the volume
 // holds for minions, so that a volume that hangs does not stop state runs.
 type mirror struct {
 	child worker
+	pace  mirrorPace // zero: as above
 
 	mu     sync.Mutex
 	last   time.Time // end of the newest complete pass
@@ -74,24 +83,31 @@ type mirror struct {
 }
 
 // keep makes passes until ctx ends, while wanted says that the volume is there.
-// changed is called after a pass that changed something and after the first.
-func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() bool, changed func(mirrorReport)) {
+// watched gives the mark of the newest change, and whether another node looks
+// for changes (see lease.watched). changed is called after a pass that changed
+// something and after the first.
+func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() bool, watched func() (uint64, bool), changed func(mirrorReport)) {
 	defer m.child.close()
+	p := m.pace
+	if p == (mirrorPace{}) {
+		p = mirrorPace{mirrorEvery, mirrorAnyway, mirrorLook}
+	}
 	for {
-		pause := mirrorEvery
+		wait, mark := p.every, uint64(0)
 		if wanted() {
 			begun := time.Now()
 			limit := mirrorPass
 			if at, _, _ := m.get(); at.IsZero() {
 				limit = mirrorFirst
 			}
+			mark, _ = watched()
 			var r mirrorReport
 			err := m.child.ask(ctx, limit, struct{}{}, &r)
-			pause = min(max(pause, mirrorRest*time.Since(begun)), mirrorMost)
+			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			m.mu.Lock()
 			first := m.last.IsZero()
 			if err != nil {
-				m.fault, pause = err.Error(), mirrorEvery
+				m.fault, wait, mark = err.Error(), p.every, 0
 			} else {
 				m.fault, m.last, m.report = "", now(), r
 			}
@@ -100,12 +116,16 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 				changed(r)
 			}
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !pause(ctx, wait) {
 			return
-		case <-t.C:
+		}
+		for end := time.Now().Add(p.anyway - wait); time.Now().Before(end); {
+			if next, ok := watched(); !ok || next != mark {
+				break
+			}
+			if !pause(ctx, p.look) {
+				return
+			}
 		}
 	}
 }
