@@ -44,23 +44,44 @@ func aes(t *testing.T, s *lab.Site) string {
 func lookups(t *testing.T, sites []*lab.Site, ids ...string) {
 	t.Helper()
 	for _, s := range sites {
-		r := s.Salt(t, "--async", "*", "test.echo", "found")
-		jid := regexp.MustCompile(`\d{20}`).FindString(r.Out)
-		if jid == "" {
-			t.Fatalf("salt --async on %s: %+v", s.Name, r)
-		}
-		for _, o := range sites {
-			lab.Eventually(t, 2*time.Minute, "job "+jid+" of "+s.Name+" on "+o.Name, func() error {
-				r := o.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json")
-				for _, id := range ids {
-					if r.Code != 0 || !strings.Contains(r.Out, `"`+id+`": "found"`) {
-						return fmt.Errorf("%s%s", r.Out, r.Err)
-					}
-				}
-				return nil
-			})
+		for tries := 1; !lookup(t, s, sites, ids); tries++ {
+			if tries == 3 {
+				t.Errorf("no job of %s was kept by all", s.Name)
+				break
+			}
 		}
 	}
+}
+
+// lookup is false when one of Salt's masters has thrown away what it knew of
+// the job: every loop_interval it removes what has no file named jid, which
+// jobs of other masters have from their first return on (clean_old_jobs of
+// salt/returners/local_cache.py).
+func lookup(t *testing.T, s *lab.Site, sites []*lab.Site, ids []string) (kept bool) {
+	t.Helper()
+	r := s.Salt(t, "--async", "*", "test.echo", "found")
+	jid := regexp.MustCompile(`\d{20}`).FindString(r.Out)
+	if jid == "" {
+		t.Fatalf("salt --async on %s: %+v", s.Name, r)
+	}
+	kept = true
+	for _, o := range sites {
+		lab.Eventually(t, 2*time.Minute, "job "+jid+" of "+s.Name+" on "+o.Name, func() error {
+			r := o.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json")
+			if o.Python && strings.Contains(r.Out+r.Err, ".minions.p does not exist") {
+				t.Logf("%s has tidied job %s of %s away", o.Name, jid, s.Name)
+				kept = false
+				return nil
+			}
+			for _, id := range ids {
+				if r.Code != 0 || !strings.Contains(r.Out, `"`+id+`": "found"`) {
+					return fmt.Errorf("%s%s", r.Out, r.Err)
+				}
+			}
+			return nil
+		})
+	}
+	return kept
 }
 
 // replace stops a master and starts one of the other kind in its place. Only

@@ -45,16 +45,20 @@ func TestTopologiesMixed(t *testing.T) {
 		p := topology{python: python, versions: lab.Versions()}
 		shared, signed := p, p
 		shared.shared, signed.signed = true, true
-		walks := map[string]func(*testing.T){
-			"hot": p.hot, "failover": p.failover, "failover, signed": signed.failover, "failover, shuffled": p.shuffled,
+		type walk struct {
+			name string
+			run  func(*testing.T)
+		}
+		walks := []walk{
+			{"hot", p.hot}, {"failover", p.failover}, {"failover, signed", signed.failover}, {"failover, shuffled", p.shuffled},
 		}
 		if !python[1] { // Salt's takes no folder of keys that is a link
-			walks["hot, keys shared"] = shared.hot
+			walks = append(walks, walk{"hot, keys shared", shared.hot})
 		}
-		for name, run := range walks {
-			t.Run(name+", "+p.name(), func(t *testing.T) {
+		for _, w := range walks {
+			t.Run(w.name+", "+p.name(), func(t *testing.T) {
 				t.Parallel()
-				run(t)
+				w.run(t)
 			})
 		}
 	}

@@ -155,7 +155,7 @@ func answeredAll(t *testing.T, what string, s *lab.Site, ids []string) time.Dura
 func (p topology) hotLab(t *testing.T) (sites []*lab.Site, ids []string) {
 	t.Helper()
 	sites = p.sites(t, "master", nil)
-	ms, ids := p.minions(t, "hot", sites, map[string]any{"master_alive_interval": int(alive.Seconds()), "master_shuffle": true, "random_reauth_delay": 2})
+	ms, ids := p.minions(t, "hot", sites, map[string]any{"master_shuffle": true, "random_reauth_delay": 2})
 	for _, m := range ms {
 		m.Launch(t)
 	}
