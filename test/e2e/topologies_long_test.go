@@ -17,7 +17,8 @@ func (p topology) name() string {
 }
 
 // shuffled: minions take any of the masters, go to the other when theirs has
-// died, and stay there.
+// died, and stay there. Those of 3007.15 may take the dead one for good, and
+// hang.
 func (p topology) shuffled(t *testing.T) {
 	t.Helper()
 	sites := p.sites(t, "master", map[string]any{"auto_accept": true})
@@ -43,14 +44,15 @@ func TestTopologiesMixed(t *testing.T) {
 	t.Parallel()
 	for _, python := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
 		p := topology{python: python, versions: lab.Versions()}
-		shared, signed := p, p
+		shared, signed, shuffled := p, p, p
 		shared.shared, signed.signed = true, true
+		shuffled.versions = []string{lab.Versions()[0], lab.Newest}
 		type walk struct {
 			name string
 			run  func(*testing.T)
 		}
 		walks := []walk{
-			{"hot", p.hot}, {"failover", p.failover}, {"failover, signed", signed.failover}, {"failover, shuffled", p.shuffled},
+			{"hot", p.hot}, {"failover", p.failover}, {"failover, signed", signed.failover}, {"failover, shuffled", shuffled.shuffled},
 		}
 		if !python[1] { // Salt's takes no folder of keys that is a link
 			walks = append(walks, walk{"hot, keys shared", shared.hot})
