@@ -107,7 +107,7 @@ func TestWizardInTmux(t *testing.T) {
 	page := nodes[2].Tmux(t, "console")
 	page.WaitFor(t, step, "cluster lab", "(3 nodes)", "1 status details")
 	page.Type(t, "1")
-	page.WaitFor(t, step, "salt-master", "Esc: back")
+	page.WaitFor(t, step, "running", "Esc: back")
 	page.Type(t, "\x03")
 	if code := page.WaitEnd(t, step); code != 0 {
 		t.Errorf("the console page ended with %d", code)
