@@ -37,6 +37,9 @@ type Config struct {
 	// because the volume may hang.
 	Tree   func(nodes []string) layout.Tree
 	Helper []string
+	// ClearBrick takes glusterd's marks off a directory without content; nil:
+	// [disk.ClearBrick], which needs CAP_SYS_ADMIN.
+	ClearBrick func(ctx context.Context, dir string) error
 	// StartDaemon starts the local glusterd; nil: somebody else does.
 	StartDaemon func(ctx context.Context) error
 	// Lead is asked before each change whether this node may still make changes;

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"saltern/glusterctl/disk"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
 )
@@ -22,6 +23,7 @@ type layoutSpec struct {
 //
 //	probe PATH [DIR]    how is the mount? (JSON on out)
 //	layout SPEC         make the directories
+//	clear DIR           take glusterd's marks off a directory without content
 func HelperMain(args []string, out, errOut io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC")
@@ -32,6 +34,16 @@ func HelperMain(args []string, out, errOut io.Writer) int {
 		return mount.Main(args[1:], out)
 	case "layout":
 		if err := makeTree(args[1:]); err != nil {
+			fmt.Fprintln(errOut, err)
+			return 1
+		}
+		return 0
+	case "clear":
+		if len(args) != 2 {
+			fmt.Fprintln(errOut, "usage: clear DIR")
+			return 2
+		}
+		if err := disk.ClearBrick(args[1]); err != nil {
 			fmt.Fprintln(errOut, err)
 			return 1
 		}

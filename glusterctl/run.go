@@ -48,7 +48,7 @@ func (c *Controller) run(ctx context.Context, d Desired, obs *Observation, s Ste
 		return c.makeLayout(ctx, d)
 	case Create, AddBrick, ReplaceBrick:
 		err := c.client.Change(ctx, s.Command...)
-		if err != nil && cli.KindOf(err) == cli.BrickInUse && c.clearLeftover(d, obs, s) {
+		if err != nil && cli.KindOf(err) == cli.BrickInUse && c.clearLeftover(ctx, d, obs, s) {
 			err = c.client.Change(ctx, s.Command...)
 		}
 		return err
@@ -173,7 +173,7 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 // clearLeftover takes the mark of a volume off a brick directory of this node
 // that is empty and that no volume lists: what a create that failed half-way
 // leaves behind.
-func (c *Controller) clearLeftover(d Desired, obs *Observation, s Step) bool {
+func (c *Controller) clearLeftover(ctx context.Context, d Desired, obs *Observation, s Step) bool {
 	self := d.self()
 	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" || len(obs.Others) > 0 {
 		return false
@@ -185,7 +185,11 @@ func (c *Controller) clearLeftover(d Desired, obs *Observation, s Step) bool {
 			}
 		}
 	}
-	if err := disk.ClearBrick(self.Brick); err != nil {
+	clear := c.cfg.ClearBrick
+	if clear == nil {
+		clear = func(_ context.Context, dir string) error { return disk.ClearBrick(dir) }
+	}
+	if err := clear(ctx, self.Brick); err != nil {
 		c.cfg.Log.Warn("brick directory cannot be used again", "path", self.Brick, "err", err)
 		return false
 	}

@@ -114,7 +114,7 @@ func New(cfg Config) *Manager {
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored()}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
-		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial,
+		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,
 		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },
 		StartDaemon: m.startDaemon,
 		Lead:        m.mayChange,

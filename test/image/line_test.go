@@ -102,7 +102,7 @@ func (s screen) monitor(command string) error {
 // what was to be seen before.
 func (s screen) Screen() string {
 	path := filepath.Join(s.v.dir, "vga")
-	if err := s.monitor("pmemsave 0xb8000 0x8000 " + path); err != nil {
+	if err := s.monitor("pmemsave 0xb8000 0x8000 \"" + path + "\""); err != nil {
 		return err.Error()
 	}
 	b, err := os.ReadFile(path)

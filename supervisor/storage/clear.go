@@ -1,0 +1,33 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/glusterctl/cli"
+	"saltern/glusterctl/disk"
+)
+
+// clearBrick takes the marks off a brick directory. The appliance's service may
+// not do so and has systemd do it: the attributes need CAP_SYS_ADMIN.
+func (m *Manager) clearBrick(ctx context.Context, dir string) error {
+	err := disk.ClearBrick(dir)
+	if !errors.Is(err, unix.EPERM) || !systemdRuns() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	out, err := (cli.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, m.helper("clear", dir)...))
+	if err == nil && out.Exit != 0 {
+		err = errors.New(strings.TrimSpace(string(out.Stderr)))
+	}
+	if err != nil {
+		return fmt.Errorf("by systemd: %w", err)
+	}
+	return nil
+}
