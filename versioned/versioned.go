@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,10 +102,13 @@ func (f File) newest() ([]byte, uint64, error) {
 
 // one reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
 func (f File) one(path string) (b []byte, v uint64, err error) {
-	for range 3 { // a stale handle of a network file system is tried again
-		if b, err = read(path, f.Limit); !errors.Is(err, syscall.ESTALE) {
+	// A network file system says ESTALE when the file is replaced between open
+	// and read, which happens again and again while many change it.
+	for wait := 2 * time.Millisecond; ; wait *= 2 {
+		if b, err = read(path, f.Limit); !errors.Is(err, syscall.ESTALE) || wait > 200*time.Millisecond {
 			break
 		}
+		time.Sleep(wait/2 + rand.N(wait/2))
 	}
 	if err != nil {
 		return nil, 0, err
