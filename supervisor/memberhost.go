@@ -93,6 +93,12 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 			return nodes.Table{}, fmt.Errorf("%w: %s is a loopback address", nodeapi.ErrName, n.Address)
 		}
 	}
+	before := h.Table()
+	if o, ok := before.Find(n.Name); ok && o.State == nodes.Removed {
+		if st := h.m.n.volumeFacts(); st != nil && !st.LetGo(n.Name) {
+			return nodes.Table{}, fmt.Errorf("%w: a node named %s was removed, and the shared volume has not let it go yet; try again in a moment", nodeapi.ErrStorage, n.Name)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
 	t, err := h.m.keeper.Change(ctx, func(t *nodes.Table) error {

@@ -223,10 +223,36 @@ new machine may have the old address too, so that minions need no change.`,
 		if err != nil {
 			return err
 		}
+		waitLetGo(cmd, c, args[0])
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s was removed. On the new machine: applianced join --node %s\nwith this join string:\n%s\n", args[0], args[0], line)
 		return err
 	}
 	return cmd
+}
+
+// letGoTakes is for how long replace waits for the storage.
+const letGoTakes = 3 * time.Minute
+
+// waitLetGo waits until the shared volume, if there is one, is done with a node
+// that was removed: before that no machine of its name is admitted.
+func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
+	told := false
+	for end := time.Now().Add(letGoTakes); time.Now().Before(end); {
+		st, err := c.Storage(cmd.Context())
+		if err != nil || st.LetGo(node) {
+			return // no volume, or nothing to wait for
+		}
+		if !told {
+			fmt.Fprintln(cmd.ErrOrStderr(), "waiting until the shared volume needs its copy no more")
+			told = true
+		}
+		select {
+		case <-cmd.Context().Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "the shared volume has not let %s go yet: a machine of that name can join when applianced storage status shows no copy of it\n", node)
 }
 
 func sameSecret(a, b string) bool {

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"strings"
 	"time"
 
 	"saltern/supervisor/status"
@@ -79,4 +80,15 @@ type Member struct {
 	InPool    bool   `json:"inPool"`
 	Connected bool   `json:"connected"`
 	Reachable bool   `json:"reachable"` // its glusterd's port answers
+}
+
+// LetGo tells whether the pool is done with a node that was removed: a machine
+// of the same name would be taken for it earlier.
+func (s *State) LetGo(node string) bool {
+	for _, b := range s.Bricks {
+		if host, _, _ := strings.Cut(b.Name, ":"); host == node {
+			return false
+		}
+	}
+	return s.Done
 }
