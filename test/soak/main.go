@@ -35,7 +35,7 @@ func main() {
 	flag.IntVar(&o.held, "held", 2000, "subscribers held (at most 9500: the descriptor limit)")
 	flag.DurationVar(&o.warm, "warm", 3*time.Minute, "load before the first measurement")
 	flag.DurationVar(&o.duration, "duration", 30*time.Minute, "load between the measurements")
-	flag.DurationVar(&o.rest, "rest", 150*time.Second, "silence before each measurement")
+	flag.DurationVar(&o.rest, "rest", 150*time.Second, "silence in which the memory is measured; collections without need are two minutes apart")
 	flag.Float64Var(&o.keep, "within", 2, "percent that descriptors and PSS may differ")
 	flag.Parse()
 	var err error
@@ -151,13 +151,11 @@ func (l *lab) round(ctx context.Context, pid int, load, rest time.Duration) (usa
 		return usage{}, err
 	}
 	report("rest for %s", rest)
-	if !pause(ctx, rest) {
-		return usage{}, context.Cause(ctx)
-	}
-	if err := l.whole(ctx); err != nil {
+	u, err := resting(ctx, pid, rest)
+	if err != nil {
 		return usage{}, err
 	}
-	return settled(pid)
+	return u, l.whole(ctx)
 }
 
 // whole waits until the held subscribers are there and nothing else is.

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,19 +54,28 @@ func look(pid int) (usage, error) {
 	return u, nil
 }
 
-// settled takes the median of several looks, a second apart.
-func settled(pid int) (usage, error) {
-	var fds, pss, anon []int
-	for range 9 {
+// resting looks once a second while the process rests and gives the least it
+// held. A single look tells where the collector of garbage stands: what it gives
+// back comes and goes by some 400 KiB within two minutes, the time after
+// which it runs without need.
+func resting(ctx context.Context, pid int, rest time.Duration) (usage, error) {
+	var least usage
+	for end := time.Now().Add(rest); ; {
 		u, err := look(pid)
 		if err != nil {
 			return u, err
 		}
-		fds, pss, anon = append(fds, u.fds), append(pss, u.pss), append(anon, u.anon)
-		time.Sleep(time.Second)
+		if least.pss == 0 || u.pss < least.pss {
+			least = u
+		}
+		least.fds = u.fds
+		if time.Now().After(end) {
+			return least, nil
+		}
+		if !pause(ctx, time.Second) {
+			return least, context.Cause(ctx)
+		}
 	}
-	mid := func(v []int) int { slices.Sort(v); return v[len(v)/2] }
-	return usage{mid(fds), mid(pss), mid(anon)}, nil
 }
 
 // differs says by how much b is above a, in percent.
