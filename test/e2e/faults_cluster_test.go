@@ -178,7 +178,7 @@ func TestFaultsOfACluster(t *testing.T) {
 		}
 		must(t, n2.Applianced(t, "restart", "master"))
 		tells(t, n2, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterConfig, "configuration is wrong", "mine.conf:2"})
-		n1.Ping(t, 120*time.Second, "m1") // those that run go on
+		mendedAll(t, n1, status.MasterConfig) // those that run go on
 		if err := os.Remove(conf); err != nil {
 			t.Fatal(err)
 		}

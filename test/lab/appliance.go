@@ -86,7 +86,7 @@ func (a *Appliance) Change(t testing.TB, key string, value any) {
 func (a *Appliance) Squat(t testing.TB, port string) *Proc {
 	t.Helper()
 	code := fmt.Sprintf("import socket,time; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((%q, %s)); s.listen(5); print('ready', flush=True); time.sleep(3600)", a.Addr, port)
-	log := filepath.Join(a.Dir, "squatter")
+	log := filepath.Join(Dir(t), "squatter") // not in the node's: see Proc.Left
 	path, args := a.net.wrap(a.Addr, filepath.Join(Venv(t, Newest), "python3"), []string{"-c", code})
 	p := Start(t, "squatter", log, path, args...)
 	Eventually(t, 30*time.Second, "the port is taken", func() error {
