@@ -94,9 +94,11 @@ func defaultRoute() string {
 	return ""
 }
 
-// disks lists whole block devices that could hold data.
+// disks lists whole block devices that could hold data: not the one that the
+// system runs from.
 func disks(sys string) []Disk {
 	out := []Disk{}
+	root := rootDevice("/proc/self/mountinfo")
 	entries, err := os.ReadDir(filepath.Join(sys, "block"))
 	if err != nil {
 		return out
@@ -111,12 +113,37 @@ func disks(sys string) []Disk {
 		if err != nil || sectors == 0 || word(filepath.Join(dir, "ro")) == "1" {
 			continue
 		}
+		if holds(dir, name, root) {
+			continue
+		}
 		d := Disk{Path: "/dev/" + name, Size: sectors * 512, Model: word(filepath.Join(dir, "device", "model"))}
 		d.Why = occupied(dir, name, d.Path)
 		d.Empty = d.Why == ""
 		out = append(out, d)
 	}
 	return out
+}
+
+// rootDevice gives the number (8:1) of the device with the root file system;
+// "" when none has it.
+func rootDevice(mountinfo string) string {
+	b, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return ""
+	}
+	dev := ""
+	for l := range strings.Lines(string(b)) {
+		if w := strings.Fields(l); len(w) > 4 && w[4] == "/" {
+			dev = w[2] // the last one covers those before
+		}
+	}
+	return dev
+}
+
+// holds tells whether a device is a disk or one of its partitions.
+func holds(dir, name, dev string) bool {
+	all, _ := filepath.Glob(filepath.Join(dir, name+"*", "dev"))
+	return dev != "" && slices.ContainsFunc(append(all, filepath.Join(dir, "dev")), func(p string) bool { return word(p) == dev })
 }
 
 // occupied says what is on a disk; "" when it is empty.
