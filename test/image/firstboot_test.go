@@ -89,6 +89,7 @@ func TestWizard(t *testing.T) {
 	v.wait(t, "HEALTHY", "applianced status")
 	p.page("This node is ready", "\r")
 	p.page("minions use", "") // the console page
+	screen{v}.shoot(t, "console")
 	v.sound(t)
 	t.Log(v.run(t, memory))
 	t.Log(v.run(t, "sudo gluster volume info; findmnt /srv/cluster; sudo nft list ruleset | head -60"))

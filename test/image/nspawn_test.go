@@ -134,6 +134,16 @@ func (m *machine) serves(t *testing.T, n *network) {
 	}
 }
 
+// TestNewAddress: a machine whose answers name a fixed address gets it before
+// anything is checked, and goes by it.
+func TestNewAddress(t *testing.T) {
+	n := newNetwork(t)
+	m := boot(t, n, 31, map[string]string{"etc/saltern/answers.yaml": fmt.Sprintf(
+		"mode: form\ncluster_id: blue\nnode: node31\naddress: %[1]s32\nstorage: {kind: local}\nnetwork: {method: static, address: %[1]s32/24}\n", n.base)})
+	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
+	m.wait(t, 30*time.Second, n.base+"32", "sh", "-c", "cat /etc/systemd/network/10-saltern.network; ip -br addr")
+}
+
 // TestNewNodesDiffer boots two machines of one image.
 func TestNewNodesDiffer(t *testing.T) {
 	n := newNetwork(t)
