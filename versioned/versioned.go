@@ -103,9 +103,10 @@ func (f File) newest() ([]byte, uint64, error) {
 // one reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
 func (f File) one(path string) (b []byte, v uint64, err error) {
 	// A network file system says ESTALE when the file is replaced between open
-	// and read, which happens again and again while many change it.
+	// and read, again and again until it forgets what it knew of the name (FUSE: a
+	// second).
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
-		if b, err = read(path, f.Limit); !errors.Is(err, syscall.ESTALE) || wait > 200*time.Millisecond {
+		if b, err = read(path, f.Limit); !errors.Is(err, syscall.ESTALE) || wait > 2*time.Second {
 			break
 		}
 		time.Sleep(wait/2 + rand.N(wait/2))
@@ -155,14 +156,17 @@ func (f File) write(expect uint64, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp) // nothing is there after the rename
 	claim := f.successor(expect, old)
 	if err := os.Link(tmp, claim); err != nil && !same(tmp, claim) {
+		_ = os.Remove(tmp)
 		if errors.Is(err, fs.ErrExist) {
 			return ErrConflict
 		}
 		return err
 	}
+	// The file itself becomes another one, so that no file has two names for long:
+	// fewer things for copies of a volume to agree about.
+	_ = os.Remove(tmp)
 	switch b, now, err := f.one(f.Path); {
 	case err == nil && now > expect && !bytes.Equal(b, content) && !f.followed(content):
 		// Not a reader of ours has put that there: this call was held up until the
@@ -171,7 +175,7 @@ func (f File) write(expect uint64, content []byte) error {
 		return ErrConflict
 	case err == nil && now > expect: // readers were faster
 	default:
-		if err := os.Rename(tmp, f.Path); err != nil {
+		if err := f.put(content); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ func TestLongChangesWithoutLocks(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		go func() {
 			// Whoever is cut off may never come back from a call.
-			out, err := h.run(3*time.Minute, "exec", fmt.Sprint(i), "timeout", "-s", "KILL", "90", program, "change", file+"/record", "40")
+			out, err := h.run(3*time.Minute, "exec", fmt.Sprint(i), "timeout", "-s", "KILL", "90", program, "change", file+"/record", "25")
 			done <- outcome{i, out, err}
 		}()
 	}
@@ -38,7 +38,7 @@ func TestLongChangesWithoutLocks(t *testing.T) {
 	made := map[string]uint64{}
 	for range 3 {
 		o := <-done
-		t.Logf("node%d: %v %s", o.i, o.err, o.out)
+		t.Logf("node%d: %v %s", o.i, o.err, o.out[max(0, len(o.out)-500):])
 		if o.i == 3 {
 			continue
 		}
@@ -56,6 +56,12 @@ func TestLongChangesWithoutLocks(t *testing.T) {
 		made[fmt.Sprintf("node%d", o.i)] = r.Made
 	}
 	h.must(t, time.Minute, "uncut", "3")
+	defer func() {
+		if t.Failed() {
+			out, _ := h.run(time.Minute, "exec", "1", "gluster", "--mode=script", "volume", "heal", "cluster", "info")
+			t.Logf("to be healed:\n%s", out)
+		}
+	}()
 	h.settled(t, 4*time.Minute, 3, 1, 2, 3)
 	lab.Eventually(t, time.Minute, "all nodes read the same", func() error {
 		var first string
