@@ -144,10 +144,26 @@ func (s *Supervisor) Leave(ctx context.Context) error {
 	if err := m.change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Leaving) }); err != nil {
 		return fmt.Errorf("say that this node leaves: %w", err)
 	}
-	if err := m.handOver(ctx); err != nil {
-		return err
+	for {
+		last := m.askOut(ctx, others)
+		if last == nil {
+			return nil
+		}
+		if !errors.Is(last, nodeapi.ErrStorage) {
+			return fmt.Errorf("no other node took this one out: %w; try again: applianced leave", last)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the storage is still being moved: %w; run applianced leave again when applianced storage status on another node shows no copy of this one", api.ErrState, last)
+		case <-time.After(time.Second):
+		}
 	}
-	var last error
+}
+
+// askOut asks the other nodes, one after the other, to take this one out. They
+// refuse with [nodeapi.ErrStorage] while its copy of the data is needed.
+func (m *member) askOut(ctx context.Context, others []nodes.Node) (last error) {
+	last = errors.New("none was spoken with yet")
 	for _, o := range others {
 		m.mu.Lock()
 		p := m.peers[o.Name]
@@ -156,32 +172,17 @@ func (s *Supervisor) Leave(ctx context.Context) error {
 			continue
 		}
 		_, last = p.client.SetState(ctx, nodes.Removed)
-		if last == nil || errors.Is(last, nodeapi.ErrRemoved) {
+		switch {
+		case last == nil, errors.Is(last, nodeapi.ErrRemoved):
 			m.mu.Lock()
 			m.removed = o.Name
 			m.mu.Unlock()
 			return nil
+		case errors.Is(last, nodeapi.ErrStorage):
+			return last
 		}
 	}
-	return fmt.Errorf("no other node took this one out: %w; try again: applianced leave", last)
-}
-
-// handOver waits until this node's copy of the data is not needed any more.
-func (m *member) handOver(ctx context.Context) error {
-	if m.n.volume == nil {
-		return nil
-	}
-	for {
-		st := m.n.volume.State()
-		if st.Done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: the storage is still being moved (%s); run applianced leave again when applianced storage status says that it is done", api.ErrState, clip(st.Doing+" "+st.Plan))
-		case <-time.After(time.Second):
-		}
-	}
+	return last
 }
 
 // Ping implements api.Cluster.

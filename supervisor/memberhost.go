@@ -122,6 +122,9 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
 	if s == nodes.Removed {
+		if st := h.m.n.volumeFacts(); st != nil && st.Holds(name) {
+			return nodes.Table{}, fmt.Errorf("%w: the shared volume still counts on the copy of %s (%s)", nodeapi.ErrStorage, name, clip(st.Doing+" "+st.Plan))
+		}
 		err := h.m.drop(ctx, name)
 		return h.Table(), err
 	}

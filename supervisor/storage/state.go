@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -84,11 +85,12 @@ type Member struct {
 
 // LetGo tells whether the pool is done with a node that was removed: a machine
 // of the same name would be taken for it earlier.
-func (s *State) LetGo(node string) bool {
-	for _, b := range s.Bricks {
-		if host, _, _ := strings.Cut(b.Name, ":"); host == node {
-			return false
-		}
-	}
-	return s.Done
+func (s *State) LetGo(node string) bool { return !s.Holds(node) && s.Done }
+
+// Holds tells whether the volume counts on a copy on that node.
+func (s *State) Holds(node string) bool {
+	return slices.ContainsFunc(s.Bricks, func(b Brick) bool {
+		host, _, _ := strings.Cut(b.Name, ":")
+		return host == node
+	})
 }

@@ -434,7 +434,12 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	h.joinByHand(t, 3, 2, 3)
 	well(3)
 	t.Log("leave")
-	must(t, h.verb(t, 2, "", "leave"))
+	lab.Eventually(t, 240*time.Second, "node2 leaves, when its copy is not needed any more", func() error {
+		if r := h.verb(t, 2, "", "leave"); r.Code != 0 {
+			return fmt.Errorf("%s", r.Err)
+		}
+		return nil
+	})
 	h.lost(t, 2)
 	h.ready(t, 1, 2)
 	h.ready(t, 3, 2)
