@@ -67,6 +67,10 @@ func TestLongFaults(t *testing.T) {
 
 	// One brick is down: it is started again by itself.
 	h.on(t, 3, "sh", "-c", "pkill -KILL -x glusterfsd")
+	lab.Eventually(t, 3*time.Minute, "the brick is started again", func() error {
+		_, err := h.run(10*time.Second, "exec", "3", "pgrep", "-x", "glusterfsd")
+		return err
+	})
 	h.settled(t, 3*time.Minute, 3, 1, 2, 3)
 
 	// The volume was stopped by hand: it is started again by the node that comes
