@@ -230,7 +230,7 @@ func (h *machines) minion(t *testing.T, id, version string) {
 		}
 	}
 	conf, err := yaml.Marshal(map[string]any{"id": id, "master": []string{h.addr(1), h.addr(2), h.addr(3)}, "master_type": "failover", "master_alive_interval": 10,
-		"retry_dns": 0, "auth_timeout": 10, "acceptance_wait_time": 3, "random_reauth_delay": 3, "recon_max": 3000, "pki_dir": dir + "/pki", "cachedir": dir + "/cache",
+		"retry_dns": 0, "master_tries": -1, "auth_timeout": 10, "acceptance_wait_time": 3, "random_reauth_delay": 3, "recon_max": 3000, "pki_dir": dir + "/pki", "cachedir": dir + "/cache",
 		"sock_dir": dir + "/sock", "log_file": dir + "/log", "pidfile": dir + "/pid", "user": "root", "enable_fqdns_grains": false, "enable_gpu_grains": false,
 		"conf_file": dir + "/etc/minion", "grains": map[string]any{"lab": true}})
 	if err == nil {
