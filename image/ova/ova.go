@@ -104,10 +104,12 @@ func (o Options) pack(entries []entry) error {
 	return nil
 }
 
-var cid = regexp.MustCompile(`\nCID=([0-9a-f]{8})\n`)
+// contentID is the line of the content number, which qemu-img writes without
+// leading zeros, and what follows it.
+var contentID = regexp.MustCompile(`(?s)\nCID=[0-9a-f]{1,8}\n[^\x00]*\x00+`)
 
 // fixID replaces the random content number of a VMDK's descriptor, which is
-// text near the file's start, so that two builds agree.
+// text near the file's start with zero bytes behind it, so that two builds agree.
 func fixID(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -119,11 +121,18 @@ func fixID(path string) error {
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("ova: %w", err)
 	}
-	at := cid.FindSubmatchIndex(head[:n])
+	at := contentID.FindIndex(head[:n])
 	if at == nil {
 		return errors.New("ova: the compressed disk has no content number")
 	}
-	if _, err := f.WriteAt([]byte("5a17e2d0"), int64(at[2])); err != nil {
+	old := head[at[0]:at[1]]
+	_, rest, _ := bytes.Cut(bytes.TrimRight(old[1:], "\x00"), []byte("\n"))
+	fixed := append([]byte("\nCID=5a17e2d0\n"), rest...)
+	if len(fixed) > len(old) {
+		return errors.New("ova: the compressed disk's descriptor has no room for a content number")
+	}
+	fixed = append(fixed, make([]byte, len(old)-len(fixed))...)
+	if _, err := f.WriteAt(fixed, int64(at[0])); err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
 	return f.Sync()

@@ -33,6 +33,33 @@ func build(t *testing.T) string {
 	return out
 }
 
+// The content number of a disk may have fewer than eight digits.
+func TestFixID(t *testing.T) {
+	const want = "# Disk DescriptorFile\nversion=1\nCID=5a17e2d0\nparentCID=ffffffff\n"
+	for _, id := range []string{"1", "fe1c3a9", "0fe1c3a9", "ffffffff"} {
+		path := filepath.Join(t.TempDir(), "disk")
+		text := "# Disk DescriptorFile\nversion=1\nCID=" + id + "\nparentCID=ffffffff\n"
+		disk := append(append([]byte(text), make([]byte, 1024-len(text))...), "data"...)
+		if err := os.WriteFile(path, disk, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := fixID(path); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || len(got) != len(disk) || string(bytes.TrimRight(got[:1024], "\x00")) != want || string(got[1024:]) != "data" {
+			t.Errorf("%s: %q, %v", id, got, err)
+		}
+	}
+	full := filepath.Join(t.TempDir(), "full")
+	if err := os.WriteFile(full, []byte("\nCID=1\nx\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := fixID(full); err == nil {
+		t.Error("written over what follows the descriptor")
+	}
+}
+
 // TestOVA: what is packed can be deployed, is the same twice, and qemu-img
 // reads the very disk back from it.
 func TestOVA(t *testing.T) {
