@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -27,6 +28,7 @@ type Screen interface {
 // what keys send and what output means.
 type Tmux struct {
 	name, socket string
+	exit         string // file with the exit code
 }
 
 // Tmux starts an interactive verb of applianced on the node in a tmux of its
@@ -38,8 +40,11 @@ func (a *Appliance) Tmux(t testing.TB, args ...string) *Tmux {
 		t.Skip("NOT TESTED: tmux is not installed")
 	}
 	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
-	x := &Tmux{name: a.Name, socket: filepath.Join(Dir(t), "tmux")}
-	command := append([]string{"-S", x.socket, "-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-s", "s", path}, args...)
+	dir := Dir(t)
+	x := &Tmux{name: a.Name, socket: filepath.Join(dir, "tmux"), exit: filepath.Join(dir, "exit")}
+	// tmux 3.3a tells the exit code of a pane most times, not always; a shell does.
+	command := append([]string{"-S", x.socket, "-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-s", "s",
+		"sh", "-c", `"$@"; echo $? > "$0"`, x.exit, path}, args...)
 	command = append(command, ";", "set", "-g", "status", "off", ";", "set", "-g", "remain-on-exit", "on", ";", "set", "-g", "default-terminal", "tmux")
 	cmd := exec.Command(program, command...)
 	cmd.Env = append(cleanEnv(), "TERM=vt220", "LC_ALL=C.UTF-8")
@@ -118,15 +123,11 @@ func (x *Tmux) WaitEnd(t testing.TB, limit time.Duration) int {
 	t.Helper()
 	code := -1
 	Eventually(t, limit, "the program in tmux on "+x.name+" has ended", func() error {
-		out, err := x.do("display-message", "-p", "-t", "s", "#{pane_dead} #{pane_dead_status}")
+		out, err := os.ReadFile(x.exit)
 		if err != nil {
-			return err
-		}
-		dead, rest, _ := strings.Cut(strings.TrimSpace(out), " ")
-		if dead != "1" {
 			return fmt.Errorf("it runs:\n%s", x.Screen())
 		}
-		code, err = strconv.Atoi(rest)
+		code, err = strconv.Atoi(strings.TrimSpace(string(out)))
 		return err
 	})
 	return code
