@@ -13,6 +13,7 @@ import (
 
 	"saltern/glusterctl/cli"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/systemd"
 )
 
 // The service of the appliance may not administer the system: what formats and
@@ -28,17 +29,9 @@ func confined() bool {
 // privileged runs commands with all of root's rights.
 func privileged() cli.Runner {
 	if confined() {
-		return bySystemd{}
+		return systemd.Runner{}
 	}
 	return &cli.Exec{}
-}
-
-// bySystemd runs a command as a service of its own.
-type bySystemd struct{}
-
-// Run implements cli.Runner.
-func (bySystemd) Run(ctx context.Context, argv []string) (cli.Output, error) {
-	return (&cli.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
 }
 
 // mountTakes bounds the mount of a data disk; a journal is read then.

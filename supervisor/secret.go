@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/setup"
 )
@@ -37,11 +37,7 @@ const maxRecord = 4 << 20
 // takeSecret takes the masters' secrets for the node API as well. It runs in
 // the worker of the shared storage.
 func (m *member) takeSecret() {
-	path := filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord)
-	if fi, err := os.Stat(path); err != nil || fi.Size() > maxRecord {
-		return
-	}
-	b, err := os.ReadFile(path)
+	b, err := layout.ReadFile(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord), maxRecord, 0)
 	var r struct {
 		Secret string `json:"secret"`
 		Next   string `json:"next_secret"`

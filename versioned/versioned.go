@@ -106,7 +106,7 @@ func (f File) one(path string) (b []byte, v uint64, err error) {
 	// and read, again and again until it forgets what it knew of the name (FUSE: a
 	// second).
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
-		if b, err = read(path, f.Limit); !errors.Is(err, syscall.ESTALE) || wait > 2*time.Second {
+		if b, err = ReadRegular(path, f.Limit); !errors.Is(err, syscall.ESTALE) || wait > 2*time.Second {
 			break
 		}
 		time.Sleep(wait/2 + rand.N(wait/2))
@@ -314,7 +314,9 @@ func (f File) sweep(version uint64) {
 	}
 }
 
-func read(path string, limit int64) ([]byte, error) {
+// ReadRegular reads a regular file of at most limit bytes once. It neither follows
+// a link nor blocks on a pipe; a file that is longer is an error.
+func ReadRegular(path string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

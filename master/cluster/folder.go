@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,30 +60,10 @@ func (f folder) read(name string, limit int64) ([]byte, error) {
 	var b []byte
 	var err error
 	for range 3 {
-		b, err = readRegular(f.path(name), limit)
+		b, err = versioned.ReadRegular(f.path(name), limit)
 		if !errors.Is(err, syscall.ESTALE) {
 			return b, err
 		}
-	}
-	return b, err
-}
-
-func readRegular(path string, limit int64) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	st, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
 	}
 	return b, err
 }
@@ -222,7 +201,7 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 		if id == cfg.ID {
 			continue
 		}
-		pub, err := readRegular(f.peerFile(id), 4096)
+		pub, err := versioned.ReadRegular(f.peerFile(id), 4096)
 		if err != nil {
 			pub = nil
 		}
@@ -246,7 +225,7 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 	if err := f.complete(cfg); err != nil {
 		return prepared{}, err
 	}
-	mine, err := readRegular(f.peerFile(cfg.ID), 4096)
+	mine, err := versioned.ReadRegular(f.peerFile(cfg.ID), 4096)
 	p.found = len(p.peers) == 0 || err == nil && crypt.NormalizePEM(string(mine)) == crypt.NormalizePEM(cfg.Pub)
 	return p, nil
 }

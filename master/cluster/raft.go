@@ -14,6 +14,7 @@ import (
 	"saltern/master/cluster/raft"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
+	"saltern/versioned"
 )
 
 // maxRaft are the messages of the consensus that may wait; more are lost,
@@ -170,7 +171,7 @@ func (c *consensus) join() *raft.Node {
 const maxRaftFile = 8 << 20
 
 func (c *consensus) load() (raft.State, error) {
-	b, err := readRegular(c.file(), maxRaftFile)
+	b, err := versioned.ReadRegular(c.file(), maxRaftFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return raft.State{}, nil
 	}

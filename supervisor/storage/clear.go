@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/glusterctl/cli"
 	"saltern/glusterctl/disk"
+	"saltern/supervisor/systemd"
 )
 
 // clearBrick takes the marks off a brick directory. The appliance's service may
@@ -22,7 +22,7 @@ func (m *Manager) clearBrick(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	out, err := (cli.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, m.helper("clear", dir)...))
+	out, err := (systemd.Runner{}).Run(ctx, m.helper("clear", dir))
 	if err == nil && out.Exit != 0 {
 		err = errors.New(strings.TrimSpace(string(out.Stderr)))
 	}

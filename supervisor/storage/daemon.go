@@ -16,6 +16,7 @@ import (
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/systemd"
 )
 
 // Where Debian's GlusterFS looks.
@@ -69,7 +70,7 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 // stop ends glusterd, not its bricks.
 func (d *daemon) stop(ctx context.Context) error {
 	if systemdRuns() {
-		return stopUnit(ctx, daemonUnit)
+		return systemd.Stop(ctx, jobLimit, daemonUnit)
 	}
 	pid := runningDaemon()
 	if pid == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/go-systemd/v22/util"
 
 	"saltern/glusterctl"
+	"saltern/supervisor/systemd"
 )
 
 const (
@@ -22,36 +23,12 @@ const (
 
 func systemdRuns() bool { return util.IsRunningSystemd() }
 
-// job waits for one job of systemd.
-func job(ctx context.Context, what string, begin func(context.Context, *dbus.Conn, chan<- string) (int, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, jobLimit)
-	defer cancel()
-	c, err := dbus.NewSystemConnectionContext(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: reach systemd: %w", what, err)
-	}
-	defer c.Close()
-	result := make(chan string, 1)
-	if _, err := begin(ctx, c, result); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	select {
-	case r := <-result:
-		if r != "done" {
-			return fmt.Errorf("%s: systemd says %q", what, r)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
-	}
-}
-
 func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 	fresh, err := configure(dropIn, []byte(glusterctl.UnitDropIn(d.bricks)))
 	if err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
-	return job(ctx, "start glusterd", func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+	return systemd.Job(ctx, jobLimit, "start glusterd", func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
 		if fresh {
 			if err := c.ReloadContext(ctx); err != nil {
 				return 0, err
@@ -64,16 +41,12 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 	})
 }
 
-func stopUnit(ctx context.Context, name string) error {
-	return job(ctx, "stop "+name, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
-		return c.StopUnitContext(ctx, name, "replace", r)
-	})
-}
-
 func mountUnit(point string) string { return unit.UnitNamePathEscape(point) + ".mount" }
 
 // detachUnit takes the mount of attachUnit away.
-func detachUnit(ctx context.Context, point string) error { return stopUnit(ctx, mountUnit(point)) }
+func detachUnit(ctx context.Context, point string) error {
+	return systemd.Stop(ctx, jobLimit, mountUnit(point))
+}
 
 // attachUnit mounts through a mount unit, so that the client's process belongs
 // to systemd and lives on when this one is started anew.
@@ -89,7 +62,7 @@ func attachUnit(ctx context.Context, source, point, options string) error {
 	if err != nil {
 		return fmt.Errorf("write the mount unit: %w", err)
 	}
-	return job(ctx, "mount "+point, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+	return systemd.Job(ctx, jobLimit, "mount "+point, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
 		if fresh {
 			if err := c.ReloadContext(ctx); err != nil {
 				return 0, err

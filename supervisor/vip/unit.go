@@ -8,6 +8,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	"github.com/coreos/go-systemd/v22/util"
+
+	"saltern/supervisor/systemd"
 )
 
 // Unit is systemd's name of the service; it reads the configuration in UnitDir.
@@ -46,32 +48,8 @@ func property(ctx context.Context, name string) (string, error) {
 	return s, nil
 }
 
-// job waits for one job of systemd.
-func job(ctx context.Context, what string, begin func(context.Context, *dbus.Conn, chan<- string) (int, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, jobTakes)
-	defer cancel()
-	c, err := dbus.NewSystemConnectionContext(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: reach systemd: %w", what, err)
-	}
-	defer c.Close()
-	result := make(chan string, 1)
-	if _, err := begin(ctx, c, result); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	select {
-	case r := <-result:
-		if r != "done" {
-			return fmt.Errorf("%s: systemd says %q", what, r)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
-	}
-}
-
 func reloadUnit(ctx context.Context) error {
-	return job(ctx, "reload "+Unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+	return systemd.Job(ctx, jobTakes, "reload "+Unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
 		return c.ReloadOrRestartUnitContext(ctx, Unit, "replace", r)
 	})
 }
@@ -110,7 +88,5 @@ func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 }
 
 func stopUnit(ctx context.Context) error {
-	return job(context.WithoutCancel(ctx), "stop "+Unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
-		return c.StopUnitContext(ctx, Unit, "replace", r)
-	})
+	return systemd.Stop(context.WithoutCancel(ctx), jobTakes, Unit)
 }

@@ -228,16 +228,22 @@ func (h *hosts) status(i int) (status.Document, error) {
 	return d, err
 }
 
-// unsettled says what is missing until node i can use the volume, the pool is
-// as the table wants it, so many copies run, and nothing is to be healed.
-func (h *hosts) unsettled(i, copies int) error {
-	s, err := h.storage(i)
+// upCopies counts the copies of the volume that run.
+func upCopies(s storage.State) int {
 	up := 0
 	for _, b := range s.Bricks {
 		if b.Up {
 			up++
 		}
 	}
+	return up
+}
+
+// unsettled says what is missing until node i can use the volume, the pool is
+// as the table wants it, so many copies run, and nothing is to be healed.
+func (h *hosts) unsettled(i, copies int) error {
+	s, err := h.storage(i)
+	up := upCopies(s)
 	switch {
 	case err != nil:
 		return err

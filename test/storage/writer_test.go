@@ -97,12 +97,7 @@ func (h *hosts) working(t *testing.T, limit time.Duration, copies, i int) {
 	start := time.Now()
 	lab.Eventually(t, limit, fmt.Sprintf("node%d has mended itself", i), func() error {
 		s, err := h.storage(i)
-		up := 0
-		for _, b := range s.Bricks {
-			if b.Up {
-				up++
-			}
-		}
+		up := upCopies(s)
 		switch {
 		case err != nil:
 			return err

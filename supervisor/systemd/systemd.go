@@ -1,0 +1,55 @@
+// Package systemd has the machine's systemd do what the supervisor may not do
+// itself, or what is to outlive it. See [github.com/coreos/go-systemd/v22/util.IsRunningSystemd]
+// for whether there is one.
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+
+	"saltern/glusterctl/cli"
+)
+
+// Job has begin queue a job and waits until that is done, for limit at most.
+// what names it in errors; a job that systemd ends otherwise than "done" is one.
+func Job(ctx context.Context, limit time.Duration, what string, begin func(context.Context, *dbus.Conn, chan<- string) (int, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	c, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: reach systemd: %w", what, err)
+	}
+	defer c.Close()
+	result := make(chan string, 1)
+	if _, err := begin(ctx, c, result); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	select {
+	case r := <-result:
+		if r != "done" {
+			return fmt.Errorf("%s: systemd says %q", what, r)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	}
+}
+
+// Stop stops a unit.
+func Stop(ctx context.Context, limit time.Duration, unit string) error {
+	return Job(ctx, limit, "stop "+unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, unit, "replace", r)
+	})
+}
+
+// Runner runs each command as a service of its own, with all of root's rights.
+// It implements [cli.Runner] and is safe for concurrent use.
+type Runner struct{}
+
+// Run implements [cli.Runner].
+func (Runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
+	return (&cli.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
+}
