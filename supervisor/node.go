@@ -40,6 +40,7 @@ type node struct {
 	master  layout.Account
 	lb      layout.Account
 	slow    *slowFacts
+	clock   clock
 	volume  *storage.Manager // nil: this node keeps no shared volume
 	member  *member          // nil: this node is alone
 	virtual *virtual         // nil: this node is alone

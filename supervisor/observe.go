@@ -74,6 +74,7 @@ const (
 // observeLoop observes until ctx ends. It is also the heartbeat towards the
 // watchdog: nothing in it can block for longer than a few seconds.
 func (n *node) observeLoop(ctx context.Context) {
+	defer n.watchClock(ctx)()
 	told := conditions{path: n.cfg.ConditionsFile()}
 	failed := ""
 	for {
@@ -117,9 +118,7 @@ func (n *node) observe(ctx context.Context) facts {
 	}
 	f.setup, f.cluster = n.setupFacts(f.cluster)
 	f.virtual = n.virtualFacts()
-	if ok, err := probe.ClockSynchronised(); err == nil {
-		f.clock = &ok
-	}
+	f.clock = n.clock.Load()
 	if n.master.Missing {
 		f.asRoot = append(f.asRoot, "salt-master")
 	}

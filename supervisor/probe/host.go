@@ -51,17 +51,6 @@ func StatDisk(path string) (Disk, error) {
 	return d, nil
 }
 
-// ClockSynchronised asks the kernel whether a time service disciplines the
-// clock (adjtimex(2), STA_UNSYNC). An error means that it cannot be told.
-func ClockSynchronised() (bool, error) {
-	var tx unix.Timex
-	state, err := unix.Adjtimex(&tx)
-	if err != nil {
-		return false, fmt.Errorf("adjtimex: %w", err)
-	}
-	return state != unix.TIME_ERROR && tx.Status&unix.STA_UNSYNC == 0, nil
-}
-
 // Keys counts the minion keys in a Salt pki directory.
 type Keys struct{ Accepted, Pending, Rejected, Denied int }
 

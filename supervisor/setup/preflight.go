@@ -48,7 +48,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	}
 	checks = append(checks, p.memory(), p.disk(s), p.address(a))
 	checks = append(checks, p.ports(s)...)
-	checks = append(checks, p.clock())
+	checks = append(checks, p.clock(ctx))
 	if a.DataDisk != "" {
 		checks = append(checks, p.dataDisk(a))
 	}
@@ -167,9 +167,11 @@ func (p *Preflight) ports(s *settings.Settings) []Check {
 	return []Check{c}
 }
 
-func (p *Preflight) clock() Check {
+func (p *Preflight) clock(ctx context.Context) Check {
 	c := Check{Name: "clock", What: "look whether the clock is synchronised", Result: Pass}
-	ok, err := probe.ClockSynchronised()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	ok, err := probe.ClockSynchronised(ctx)
 	switch {
 	case err != nil:
 		c.Result, c.Detail = Skip, err.Error()

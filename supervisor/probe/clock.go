@@ -1,0 +1,42 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+)
+
+// ClockSynchronised tells whether a time service disciplines the clock, by the
+// kernel (adjtimex(2), STA_UNSYNC), or by systemd's time service over D-Bus if
+// this process may not ask the kernel (ProtectClock=); that may take a while,
+// since the service is started for it. An error means that it cannot be told.
+func ClockSynchronised(ctx context.Context) (bool, error) {
+	var tx unix.Timex
+	state, err := unix.Adjtimex(&tx)
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return timeService(ctx)
+	case err != nil:
+		return false, fmt.Errorf("adjtimex: %w", err)
+	}
+	return state != unix.TIME_ERROR && tx.Status&unix.STA_UNSYNC == 0, nil
+}
+
+// timeService asks systemd-timedated, see org.freedesktop.timedate1(5).
+func timeService(ctx context.Context) (bool, error) {
+	c, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	if err != nil {
+		return false, fmt.Errorf("clock: reach D-Bus: %w", err)
+	}
+	defer c.Close()
+	var yes bool
+	err = c.Object("org.freedesktop.timedate1", "/org/freedesktop/timedate1").
+		CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, "org.freedesktop.timedate1", "NTPSynchronized").Store(&yes)
+	if err != nil {
+		return false, fmt.Errorf("clock: ask systemd-timedated: %w", err)
+	}
+	return yes, nil
+}
