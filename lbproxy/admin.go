@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -30,7 +29,6 @@ type adminRequest struct {
 	Frontend string   `json:"frontend,omitempty"`
 	Weight   int      `json:"weight,omitempty"`
 	Force    bool     `json:"force,omitempty"`
-	Address  string   `json:"address,omitempty"`
 	Add      *Backend `json:"add,omitempty"`
 }
 
@@ -41,7 +39,7 @@ type adminReply struct {
 }
 
 // Handler is the admin API: GET /v1/status, GET /metrics, and POST with a JSON
-// body to /v1/{drain,undrain,maint,cut,cut-local,weight,add,remove}. Whoever serves it
+// body to /v1/{drain,undrain,maint,cut,weight,add,remove}. Whoever serves it
 // decides who may use it; the proxy's own socket checks peer credentials.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -75,13 +73,6 @@ func (p *Proxy) Handler() http.Handler {
 	post("undrain", func(r *adminRequest) (int, error) { return 0, p.Undrain(r.Backend) })
 	post("maint", func(r *adminRequest) (int, error) { return 0, p.Maint(r.Backend) })
 	post("cut", func(r *adminRequest) (int, error) { return p.Cut(r.Backend, r.Frontend) })
-	post("cut-local", func(r *adminRequest) (int, error) {
-		a, err := netip.ParseAddr(r.Address)
-		if err != nil {
-			return 0, fmt.Errorf("cut-local: %.60q is not an IP address", r.Address)
-		}
-		return p.CutLocal(a)
-	})
 	post("weight", func(r *adminRequest) (int, error) { return 0, p.Weight(r.Backend, r.Weight) })
 	post("remove", func(r *adminRequest) (int, error) { return 0, p.RemoveBackend(r.Backend, r.Force) })
 	post("add", func(r *adminRequest) (int, error) {

@@ -18,6 +18,8 @@
 //   - one manager goroutine (manager.go) that ticks once a second: drain,
 //     rebalance, removal, number of loops,
 //   - one session log writer (sessionlog.go), so that a slow log never holds a loop,
+//   - one watch of this machine's addresses (leave.go) that cuts sessions to one
+//     that has left,
 //   - the admin server on a unix socket (admin.go).
 //
 // # Locks

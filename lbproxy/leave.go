@@ -2,16 +2,126 @@ package lbproxy
 
 import (
 	"context"
-	"net/http"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
 	"net/netip"
+	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// CutLocal closes all sessions that clients opened to an address of this
-// machine, and says how many: the address has moved to another machine, and
-// nothing of them gets through any more. Masters are told as of any cut.
-func (p *Proxy) CutLocal(address netip.Addr) (int, error) {
+// settleFor is how long an address has to be gone until its sessions are cut:
+// programs that configure networks take addresses away and give them back.
+const settleFor = time.Second
+
+// watchAddresses starts to watch this machine's addresses: the sessions to one
+// that leaves it are cut, because a virtual address has moved to another
+// machine and nothing of them gets through any more. What it gives does so
+// until its ctx ends. The kernel tells of changes (rtnetlink(7),
+// RTMGRP_IPV4_IFADDR); where it cannot be asked, that is logged and such
+// sessions last until the client gives up.
+func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
+	f, err := addressEvents()
+	if err == nil {
+		var had map[netip.Addr]bool
+		if had, err = hostAddresses(); err == nil {
+			return func(ctx context.Context) { p.followAddresses(ctx, f, had) }
+		}
+		_ = f.Close()
+	}
+	p.log.Warn("sessions to an address that leaves this machine will not be cut", "err", err)
+	return func(context.Context) {}
+}
+
+func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.Addr]bool) {
+	events := make(chan struct{}, 1)
+	ended := make(chan struct{})
+	defer func() {
+		_ = f.Close()
+		<-ended
+	}()
+	go func() {
+		defer close(ended)
+		b := make([]byte, 4<<10) // what the messages say does not count, only that there are some
+		for {
+			_, err := f.Read(b)
+			if err != nil && !errors.Is(err, unix.ENOBUFS) { // some were lost
+				if !errors.Is(err, os.ErrClosed) {
+					p.log.Warn("sessions to an address that leaves this machine will not be cut any more", "err", err)
+				}
+				return
+			}
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-events:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(settleFor):
+		}
+		select { // what was told meanwhile is seen now
+		case <-events:
+		default:
+		}
+		now, err := hostAddresses()
+		if err != nil {
+			p.fault("list addresses", err)
+			continue
+		}
+		maps.DeleteFunc(had, func(a netip.Addr, _ bool) bool { return now[a] })
+		if len(had) > 0 {
+			p.cutLocal(had)
+		}
+		had = now
+	}
+}
+
+// addressEvents is a socket that gets a message for each address that comes
+// and goes.
+func addressEvents() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("bind netlink socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "netlink"), nil
+}
+
+// hostAddresses are those of all interfaces.
+func hostAddresses() (map[netip.Addr]bool, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[netip.Addr]bool, len(list))
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				out[ip.Unmap()] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// cutLocal closes all sessions that clients opened to one of these addresses
+// of this machine. Masters are told as of any cut.
+func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	n, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool {
 		sa, err := unix.Getsockname(int(s.fd[0]))
 		if err != nil {
@@ -19,22 +129,19 @@ func (p *Proxy) CutLocal(address netip.Addr) (int, error) {
 		}
 		switch a := sa.(type) {
 		case *unix.SockaddrInet4:
-			return netip.AddrFrom4(a.Addr) == address
+			return gone[netip.AddrFrom4(a.Addr)]
 		case *unix.SockaddrInet6:
-			return netip.AddrFrom16(a.Addr).Unmap() == address
+			return gone[netip.AddrFrom16(a.Addr).Unmap()]
 		}
 		return false
 	})
 	if n > 0 {
-		p.log.Info("sessions cut", "address", address, "sessions", n)
+		for a := range gone {
+			p.log.Info("an address has left this machine", "address", a)
+		}
+		p.log.Info("sessions to addresses that are gone cut", "sessions", n)
 	}
-	return n, err
-}
-
-// CutLocal closes the sessions that clients opened to an address that has left
-// the load balancer's machine.
-func (c *Client) CutLocal(ctx context.Context, address netip.Addr) (int, error) {
-	var r adminReply
-	err := c.do(ctx, http.MethodPost, "cut-local", adminRequest{Address: address.String()}, &r)
-	return r.Cut, err
+	if err != nil && !errors.Is(err, ErrStopped) {
+		p.fault("cut sessions", err)
+	}
 }

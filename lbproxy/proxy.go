@@ -116,6 +116,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer sides.Wait()
 	defer stopSide()
 	sides.Go(func() { p.sessionLog.run(side) })
+	watch := p.watchAddresses()
+	sides.Go(func() { watch(side) })
 	closers, err := p.startAdmin(side, &sides)
 	if err != nil {
 		p.closeListeners()

@@ -26,14 +26,12 @@ const (
 	// supervisor hangs.
 	staleStatus = 10 * time.Second
 	vipLook     = 5 * time.Second // at interfaces and the table
-	vipHeld     = time.Second     // whether this node has the address
 )
 
 // virtual keeps this node ready to have the cluster's virtual address.
 type virtual struct {
 	n      *node
 	daemon *vip.Daemon
-	had    bool // this node had the address when follow looked; its alone
 }
 
 // address is the cluster's virtual address; invalid: it has none.
@@ -89,10 +87,8 @@ func (v *virtual) Run(ctx context.Context, started func(pid int)) error {
 // follow brings a running keepalived in line with the table of nodes and with
 // the interfaces. Another address, or none, is a new start.
 func (v *virtual) follow(ctx context.Context, began netip.Addr) {
-	tick, held := time.NewTicker(vipLook), time.NewTicker(vipHeld)
+	tick := time.NewTicker(vipLook)
 	defer tick.Stop()
-	defer held.Stop()
-	v.had = true // a life before may have left sessions behind
 	last := ""
 	for {
 		changed := v.n.member.keeper.Changed()
@@ -116,42 +112,13 @@ func (v *virtual) follow(ctx context.Context, began netip.Addr) {
 		if err != nil {
 			last = err.Error()
 		}
-		for looked := false; !looked; {
-			v.left(ctx, began)
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-				looked = true
-			case <-tick.C:
-				looked = true
-			case <-held.C:
-			}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
 		}
 	}
-}
-
-// left has our load balancer cut the sessions of minions to an address that
-// this node has no more: nothing of them gets through, and their masters are to
-// send again what these minions miss.
-func (v *virtual) left(ctx context.Context, a netip.Addr) {
-	here := vip.Held(a)
-	if before := v.had; here || !before {
-		v.had = here
-		return
-	}
-	if v.n.cfg.LB.Enabled {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		n, err := v.n.balancer.CutLocal(ctx, a)
-		if err != nil {
-			return // it is seen elsewhere that the load balancer does not answer; tried again
-		}
-		if n > 0 {
-			v.n.opt.Log.Info("the virtual address has left this node", "address", a, "sessions", n)
-		}
-	}
-	v.had = false
 }
 
 // write puts keepalived's configuration in place; it tells whether it differs.
