@@ -73,7 +73,8 @@ type machine struct {
 	pid           int    // its first process, seen from outside; 0: off
 	cmd           *exec.Cmd
 	tty           *os.File
-	ended         chan struct{}
+	ended         chan struct{} // closed when it has ended
+	read          chan struct{} // closed when its console has been read to the end
 
 	mu     sync.Mutex
 	screen bytes.Buffer
@@ -127,12 +128,16 @@ func (m *machine) launch(t testing.TB) {
 	t.Helper()
 	m.cmd = exec.Command("sh", "-c", m.enter+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
 		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+m.state+":/var/lib/saltern", "--hostname="+m.Name)
-	m.ended = make(chan struct{})
+	m.read = make(chan struct{})
 	var err error
-	if m.tty, err = pty.StartWithSize(m.cmd, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
+	m.ended, err = startChild(m.cmd, func() (err error) {
+		m.tty, err = pty.StartWithSize(m.cmd, &pty.Winsize{Rows: 24, Cols: 80})
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	go m.read(m.tty, m.ended)
+	go m.keepScreen(m.tty, m.read)
 	lab.Eventually(t, 60*time.Second, m.Name+" starts", func() error {
 		m.pid = child(m.cmd.Process.Pid)
 		if m.pid == 0 {
@@ -142,8 +147,8 @@ func (m *machine) launch(t testing.TB) {
 	})
 }
 
-func (m *machine) read(tty *os.File, ended chan struct{}) {
-	defer close(ended)
+func (m *machine) keepScreen(tty *os.File, read chan struct{}) {
+	defer close(read)
 	buf := make([]byte, 4096)
 	for {
 		n, err := tty.Read(buf)
@@ -206,10 +211,10 @@ func (m *machine) cut(t testing.TB) {
 			_ = p.Kill()
 		}
 	}
-	_ = m.cmd.Wait()
+	<-m.ended
 	_ = m.tty.Close()
 	select {
-	case <-m.ended:
+	case <-m.read:
 	case <-time.After(lab.Limit(20 * time.Second)):
 		t.Errorf("%s: the console does not end", m.Name)
 	}

@@ -123,11 +123,10 @@ func (v *vm) start(t testing.TB) {
 		"-monitor", "unix:" + monitor + ",server=on,wait=off"}, v.devices...)
 	v.cmd = exec.Command("qemu-system-x86_64", args...)
 	v.cmd.Stderr = &v.stderr
-	if err := v.cmd.Start(); err != nil {
+	var err error
+	if v.ended, err = startChild(v.cmd, v.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
-	v.ended = make(chan struct{})
-	go func(c *exec.Cmd, ended chan struct{}) { _ = c.Wait(); close(ended) }(v.cmd, v.ended)
 	t.Cleanup(func() {
 		v.cut()
 		if t.Failed() {
