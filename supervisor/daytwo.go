@@ -211,9 +211,9 @@ func (s *Supervisor) Ping(ctx context.Context, node string) ([]setup.Check, erro
 	} else {
 		c.Detail = fmt.Sprintf("%s in %s, version %s", sum.Setup, round.Round(100*time.Microsecond), sum.Version)
 		clock := setup.Check{Name: "clock", What: "compare the clocks", Result: setup.Pass}
-		skew := sum.Time.Sub(began.Add(round / 2))
-		clock.Detail = fmt.Sprintf("differ by %s", skew.Abs().Round(time.Millisecond))
-		if skew.Abs()-round > 2*time.Second {
+		skew := ahead(sum.Time, began, round).Abs()
+		clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Millisecond))
+		if skew > 2*time.Second {
 			clock.Result, clock.Hint = setup.Warn, "check the time service on both: timedatectl"
 		}
 		out = append(out, c, clock)

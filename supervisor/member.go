@@ -59,7 +59,8 @@ type peerView struct {
 	seen    time.Time // of summary
 	err     error     // of the newest question; nil: it answered
 	asking  bool
-	since   time.Time // of err
+	since   time.Time     // of err
+	ahead   time.Duration // of its clock, as of summary; 0 as well when that is within how exactly it can be told
 }
 
 const (
@@ -196,7 +197,9 @@ func (m *member) addressOf(n nodes.Node) string {
 func (m *member) ask(ctx context.Context, name string, p *peerView) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
+	began := time.Now()
 	s, err := p.client.Status(ctx)
+	round := time.Since(began)
 	if err == nil && s.Table > m.keeper.Table().Version {
 		var t nodes.Table
 		if t, err = p.client.Table(ctx); err == nil {
@@ -217,7 +220,7 @@ func (m *member) ask(ctx context.Context, name string, p *peerView) {
 		p.err = err
 		return
 	}
-	p.summary, p.seen, p.err = s, now, nil
+	p.summary, p.seen, p.err, p.ahead = s, now, nil, ahead(s.Time, began, round)
 }
 
 // announce says that this node serves, once it does.

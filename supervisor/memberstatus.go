@@ -4,11 +4,31 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )
+
+// mostSkew is how far clocks of nodes may differ: leases, tokens and
+// certificates need them to agree.
+const mostSkew = 5 * time.Second
+
+// ahead tells how far another node's clock is ahead of ours (or behind:
+// negative), given the time it said in answer to a question of ours that began
+// then and took that long. What the way there and back may have added is left out.
+func ahead(theirs, began time.Time, round time.Duration) time.Duration {
+	switch d := theirs.Sub(began); {
+	case theirs.IsZero(): // a node that does not say
+		return 0
+	case d > round:
+		return d - round
+	case d < 0:
+		return d
+	}
+	return 0
+}
 
 // words gives the nodes' lines and findings for the status.
 func (m *member) words() (lines []status.Node, found []status.Finding) {
@@ -43,6 +63,10 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 			s := p.summary.Node
 			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
 			l.Clock, l.Virtual = plain(s.Clock), s.Virtual
+			if clock := p.ahead.Abs(); clock > mostSkew {
+				word := map[bool]string{true: "ahead of", false: "behind"}[p.ahead > 0]
+				found = append(found, status.Finding{Code: status.ClockSkew, Subject: n.Name, Cause: fmt.Sprintf("the clock of %s is %s %s ours", n.Name, clock.Round(time.Second), word)})
+			}
 			serves := s.State == "ready" || s.State == "starting"
 			masterDown := s.Master == "down" || s.Master == "failing"
 			if n.State != nodes.Joining && (!serves || !masterDown && hurt(p.summary)) {
