@@ -278,9 +278,9 @@ func TestSaltTakesOurPlace(t *testing.T) {
 	must(t, err)
 	s.dial(ids[0])
 	bad := a.Status().Bad
-	s.announce(a.Pool, testKeys()[0]) // forged
+	s.announce(a.Pool, s.key)         // while ours is there
+	s.announce(a.Pool, testKeys()[0]) // forged; by then the first was dealt with
 	until(t, "a refusal", func() bool { return a.Status().Bad > bad })
-	s.announce(a.Pool, s.key)
 	b.Close()
 	until(t, "the end of b", func() bool { return !linked() })
 	if !own() {
