@@ -130,7 +130,7 @@ func Kinds() []Kind {
 		{VolumeHangs, Warning, "the shared volume does not answer", "check that the other nodes and their bricks run: applianced storage status",
 			[]Code{VolumeStopped, VolumeNoQuorum, StorageRejected}, 0},
 		{VolumeStopped, Warning, "the shared volume does not run", "applianced storage plan shows what is missing; by hand: gluster volume start %s", nil, 3 * time.Second},
-		{VolumeNoQuorum, Warning, "too many copies of the shared volume are away", "bring a node back; the rest follows by itself; if most are lost for good: applianced recover", nil, 3 * time.Second},
+		{VolumeNoQuorum, Warning, "too many copies of the shared volume are away", "bring a node back; the rest follows by itself; if most are lost for good: applianced recover --new-cluster", nil, 3 * time.Second},
 		{StorageDaemon, Warning, "glusterd on this node does not answer", "systemctl status glusterd; look at /var/log/glusterfs/glusterd.log", nil, 10 * time.Second},
 		{VolumeFull, Warning, "the shared volume is full", "delete what is not needed, or give the nodes larger disks", nil, 0},
 		{VolumeLow, Warning, "the shared volume is nearly full", "delete what is not needed, or give the nodes larger disks", []Code{VolumeFull}, 0},

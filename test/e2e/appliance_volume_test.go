@@ -464,6 +464,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	second := h.job(t, 1, "m3008")
 	h.lost(t, 1)
 	h.lost(t, 2)
+	h.noQuorum(t, 3)
 	lab.Eventually(t, 120*time.Second, "the volume has stopped", func() error {
 		r := h.verb(t, 3, "", "recover", "--new-cluster", "--yes")
 		if r.Code != 0 {
@@ -483,6 +484,32 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
 		well(i)
+	}
+}
+
+// noQuorum waits until the last of three nodes says what has happened, and that
+// its minions are served meanwhile, and types what it says is to be done.
+func (h *machines) noQuorum(t *testing.T, i int) {
+	t.Helper()
+	lab.Eventually(t, 180*time.Second, "the status of the last node", func() error {
+		var d status.Document
+		r := h.verb(t, i, "", "status", "--json")
+		if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
+			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
+		}
+		k := slices.IndexFunc(d.Problems, func(p status.Problem) bool { return p.Code == status.VolumeNoQuorum })
+		if text := h.verb(t, i, "", "status"); k < 0 || d.ServingSince == nil || text.Code != status.ExitDegraded || !strings.HasPrefix(text.Out, "DEGRADED  cluster lab") {
+			return fmt.Errorf("exit %d: %s", text.Code, text.Out)
+		}
+		p := d.Problems[k]
+		if !strings.Contains(p.Cause, "1 of 3") || !strings.Contains(p.Next, "applianced recover --new-cluster") {
+			return fmt.Errorf("%+v", p)
+		}
+		t.Logf("%s %s: %s; next: %s", p.Code, p.Title, p.Cause, p.Next)
+		return nil
+	})
+	if r := h.verb(t, i, "", "recover", "--new-cluster"); r.Code != 1 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "node1") {
+		t.Errorf("recover --new-cluster: %+v", r)
 	}
 }
 

@@ -151,26 +151,33 @@ func TestWizardStops(t *testing.T) {
 		{"full disk", full, "n3", "lab", n1.Addr, lab.ApplianceSecret, []string{"MiB free of", "-> the disk is full"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := wizard(t, c.on, "vt220", true)
-			x.Type(t, down+"\r")
-			skipAdministrator(t, x)
-			x.WaitFor(t, step, "What do you have from the cluster?")
-			x.Type(t, down+"\r\x15"+c.node+"\r"+c.on.Addr+"\r")
-			x.WaitFor(t, step, "one is enough")
-			x.Type(t, c.cluster+"\r"+c.peer+"\r"+c.secret+"\r")
-			useShared(t, x, shared)
-			x.WaitFor(t, 90*time.Second, append(c.says, "[fail]", "Something must be mended first")...)
-			x.Type(t, "\r") // there is no way on
-			x.WaitFor(t, step, "Preflight", "[fail]")
-			x.Type(t, "\x03")
-			x.WaitFor(t, step, "Nothing has been changed")
-			x.Type(t, "y")
-			if code := x.WaitEnd(t, step); code != 4 {
-				t.Errorf("the wizard that was left ended with %d", code)
-			}
-			if d, err := c.on.Status(t); err != nil || d.Setup != "new" {
-				t.Errorf("set-up %s, %v", d.Setup, err)
-			}
+			wizardStops(t, c.on, c.node, c.cluster, c.peer, c.secret, shared, c.says...)
 		})
+	}
+}
+
+// wizardStops has a machine's wizard join a cluster and sees it stop in its
+// preflight, where it says certain things.
+func wizardStops(t *testing.T, on *lab.Appliance, node, cluster, peer, secret, shared string, says ...string) {
+	t.Helper()
+	x := wizard(t, on, "vt220", true)
+	x.Type(t, down+"\r")
+	skipAdministrator(t, x)
+	x.WaitFor(t, step, "What do you have from the cluster?")
+	x.Type(t, down+"\r\x15"+node+"\r"+on.Addr+"\r")
+	x.WaitFor(t, step, "one is enough")
+	x.Type(t, cluster+"\r"+peer+"\r"+secret+"\r")
+	useShared(t, x, shared)
+	x.WaitFor(t, 90*time.Second, append(says, "[fail]", "Something must be mended first")...)
+	x.Type(t, "\r") // there is no way on
+	x.WaitFor(t, step, "Preflight", "[fail]")
+	x.Type(t, "\x03")
+	x.WaitFor(t, step, "Nothing has been changed")
+	x.Type(t, "y")
+	if code := x.WaitEnd(t, step); code != 4 {
+		t.Errorf("the wizard that was left ended with %d", code)
+	}
+	if d, err := on.Status(t); err != nil || d.Setup != "new" {
+		t.Errorf("set-up %s, %v", d.Setup, err)
 	}
 }

@@ -22,6 +22,7 @@ type Appliance struct {
 	Name, Addr string
 	Dir        string
 	Shared     string // the directory that nodes share; empty: learnt on joining
+	Programs   string // a directory with other programs than those that were built; see Altered
 	net        *Network
 }
 
@@ -107,10 +108,18 @@ func (a *Appliance) Config() string { return filepath.Join(a.Dir, "appliance.yam
 // MasterConf is the configuration directory for Salt's tools.
 func (a *Appliance) MasterConf() string { return filepath.Join(a.Dir, "data/etc/salt") }
 
+func (a *Appliance) bin(t testing.TB, name string) string {
+	t.Helper()
+	if a.Programs != "" {
+		return filepath.Join(a.Programs, name)
+	}
+	return Bin(t, name)
+}
+
 // Launch starts the node, for the first time or again, and does not wait.
 func (a *Appliance) Launch(t testing.TB) {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), []string{"--config", a.Config(), "run", "--data-dir", a.Dir + "/data",
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), []string{"--config", a.Config(), "run", "--data-dir", a.Dir + "/data",
 		"--runtime-dir", a.Dir + "/run", "--answers", a.Answers()})
 	a.Proc = Start(t, "applianced "+a.Name, filepath.Join(a.Dir, "log"), path, args...)
 }
@@ -118,7 +127,7 @@ func (a *Appliance) Launch(t testing.TB) {
 // Applianced runs a verb on the node.
 func (a *Appliance) Applianced(t testing.TB, args ...string) Result {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
 	return Run(t, 60*time.Second, path, args...)
 }
 
@@ -162,7 +171,7 @@ func (a *Appliance) WaitReady(t testing.TB, nodes int) {
 // Tool runs one of Salt's tools on the node.
 func (a *Appliance) Tool(t testing.TB, name string, args ...string) Result {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, Bin(t, name), append([]string{"-c", a.MasterConf()}, args...))
+	path, args := a.net.wrap(a.Addr, a.bin(t, name), append([]string{"-c", a.MasterConf()}, args...))
 	return Run(t, 90*time.Second, path, args...)
 }
 

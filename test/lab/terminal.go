@@ -27,7 +27,7 @@ type Terminal struct {
 // with sized false the terminal does not tell its size, as serial lines.
 func (a *Appliance) Terminal(t testing.TB, term string, sized bool, args ...string) *Terminal {
 	t.Helper()
-	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
 	return startTerminal(t, a.Name, term, sized, path, args...)
 }
 

@@ -39,7 +39,7 @@ func (a *Appliance) Tmux(t testing.TB, args ...string) *Tmux {
 	if err != nil {
 		t.Skip("NOT TESTED: tmux is not installed")
 	}
-	path, args := a.net.wrap(a.Addr, Bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
+	path, args := a.net.wrap(a.Addr, a.bin(t, "applianced"), append([]string{"--config", a.Config(), "--socket", a.Dir + "/run/applianced.sock"}, args...))
 	dir := Dir(t)
 	x := &Tmux{name: a.Name, socket: filepath.Join(dir, "tmux"), exit: filepath.Join(dir, "exit")}
 	// tmux 3.3a tells the exit code of a pane most times, not always; a shell does.
