@@ -63,9 +63,13 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 			s := p.summary.Node
 			l.State, l.Master, l.Proxy, l.Storage, l.Minions = plain(s.State), plain(s.Master), plain(s.Proxy), plain(s.Storage), s.Minions
 			l.Clock, l.Virtual = plain(s.Clock), s.Virtual
-			if clock := p.ahead.Abs(); clock > mostSkew {
-				word := map[bool]string{true: "ahead of", false: "behind"}[p.ahead > 0]
-				found = append(found, status.Finding{Code: status.ClockSkew, Subject: n.Name, Cause: fmt.Sprintf("the clock of %s is %s %s ours", n.Name, clock.Round(time.Second), word)})
+			if clock := p.ahead.Abs().Round(time.Second); clock > mostSkew {
+				word, sign := "ahead of", "+"
+				if p.ahead < 0 {
+					word, sign = "behind", "-"
+				}
+				l.Clock = sign + clock.String()
+				found = append(found, status.Finding{Code: status.ClockSkew, Subject: n.Name, Cause: fmt.Sprintf("the clock of %s is %s %s ours", n.Name, clock, word)})
 			}
 			serves := s.State == "ready" || s.State == "starting"
 			masterDown := s.Master == "down" || s.Master == "failing"
