@@ -213,6 +213,9 @@ func (s *Supervisor) Ping(ctx context.Context, node string) ([]setup.Check, erro
 		clock := setup.Check{Name: "clock", What: "compare the clocks", Result: setup.Pass}
 		skew := ahead(sum.Time, began, round).Abs()
 		clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Millisecond))
+		if skew > time.Second {
+			clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Second))
+		}
 		if skew > 2*time.Second {
 			clock.Result, clock.Hint = setup.Warn, "check the time service on both: timedatectl"
 		}

@@ -314,7 +314,11 @@ func meetCheck(peer string, port int, err error) Check {
 func skewCheck(via string, m *nodeapi.Met) Check {
 	c := Check{Name: "clock", What: "compare the clock with that of " + via, Result: Pass}
 	skew := m.Skew.Abs() - m.Round
-	c.Detail = fmt.Sprintf("%s %s", m.Skew.Abs().Round(time.Millisecond), map[bool]string{true: "behind", false: "ahead"}[m.Skew > 0])
+	shown := m.Skew.Abs().Round(time.Millisecond)
+	if shown > time.Second { // it is not told better over a busy network
+		shown = shown.Round(time.Second)
+	}
+	c.Detail = fmt.Sprintf("%s %s", shown, map[bool]string{true: "behind", false: "ahead"}[m.Skew > 0])
 	switch {
 	case skew > mostSkew:
 		c.Result, c.Hint = Fail, "set the clock (chronyc makestep) and check the time service on both machines"

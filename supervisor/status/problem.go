@@ -143,7 +143,7 @@ func Kinds() []Kind {
 		{StorageOpen, Warning, "the shared volume is open to other machines", "applianced storage plan", nil, 30 * time.Second},
 		{StorageRejected, Warning, "the storage pool rejects node %s", "if it was removed on purpose: let it join again as a new node", nil, 10 * time.Second},
 		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", nil, 10 * time.Second},
-		{ClockSkew, Warning, "the clocks of this node and of %s differ", "applianced ping %s measures it; check the time service on both: timedatectl", nil, 20 * time.Second},
+		{ClockSkew, Warning, "the clocks of this node and of %s differ", "applianced ping %s; check the time service on both: timedatectl", nil, 20 * time.Second},
 		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it is mended by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},

@@ -38,8 +38,8 @@ func TestFaultsOfClocksAndVersions(t *testing.T) {
 		says           []string
 		wizard         []string
 	}{
-		{"a joiner's clock", late, []string{"compare the clock with that of " + n1.Addr, "10m0", "ahead", "set the clock (chronyc makestep)"},
-			[]string{"compare the clock with that of", "10m0", "-> set the clock"}},
+		{"a joiner's clock", late, []string{"compare the clock with that of " + n1.Addr, "10m0s", "ahead", "set the clock (chronyc makestep)"},
+			[]string{"compare the clock with that of", "10m0s", "-> set the clock"}},
 		{"a joiner of another version", other, []string{"compare versions with " + n1.Addr, "protocol", "install the version of the cluster"},
 			[]string{"compare versions with", "-> install the version of the cluster"}},
 	} {
@@ -74,7 +74,7 @@ func TestFaultsOfClocksAndVersions(t *testing.T) {
 		n3.Programs = late
 		n3.Launch(all)
 		next := tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.ClockSkew, "the clocks of this node and of n3 differ", "the clock of n3 is 10m0s ahead of ours"})
-		if r := typed(t, n1, next, "ping n3"); !strings.Contains(r.Out, "differ by 10m0") {
+		if r := typed(t, n1, next, "ping n3"); !strings.Contains(r.Out, "differ by 10m0s") {
 			t.Errorf("%+v", r)
 		}
 		tells(t, n3, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.ClockSkew, "the clocks of this node and of n1 differ", "the clock of n1 is 10m0s behind ours"})
