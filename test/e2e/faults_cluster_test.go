@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,12 +35,12 @@ func tells(t *testing.T, n *lab.Appliance, f clusterFault) (next string) {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(d.Problems, func(p status.Problem) bool { return p.Code == f.code })
+		i := slices.IndexFunc(d.Problems, func(p status.Problem) bool { return p.Code == f.code && strings.Contains(p.Title, f.title) })
 		if i < 0 {
 			return fmt.Errorf("%s: %+v", d.Health, d.Problems)
 		}
 		p := d.Problems[i]
-		if next = p.Next; !strings.Contains(p.Title, f.title) || !strings.Contains(p.Cause, f.cause) {
+		if next = p.Next; !strings.Contains(p.Cause, f.cause) {
 			return fmt.Errorf("%+v", p)
 		}
 		r := n.Applianced(t, "status")
@@ -105,6 +106,7 @@ func TestFaultsOfACluster(t *testing.T) {
 		}
 	}
 	nodes[1].Change(t, "settings.programs", map[string]any{"master": filepath.Join(prog, "salt-master")})
+	data := ownDisk(t, filepath.Join(nodes[1].Dir, "data"))
 	for _, n := range nodes {
 		n.Launch(t)
 	}
@@ -184,6 +186,36 @@ func TestFaultsOfACluster(t *testing.T) {
 		}
 		mendedAll(t, n2, status.MasterConfig)
 	})
+	t.Run("a disk is full", func(t *testing.T) {
+		filler := filepath.Join(data, "filler")
+		fillDisk(t, filler)
+		tells(t, n2, clusterFault{"NOT SERVING  cluster lab", status.ExitNotServing, status.DiskFull, "the file system of " + data + " is full", "free of"})
+		tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeNotServing, "node n2", "SCA-402"})
+		n1.Ping(t, 120*time.Second, "m1")
+		if err := os.Remove(filler); err != nil { // make room there
+			t.Fatal(err)
+		}
+		mendedAll(t, n2, status.DiskFull, status.ReturnsNotKept, status.MasterProblem)
+		mendedAll(t, n1, status.NodeNotServing)
+		n2.Ping(t, 120*time.Second, "m1")
+	})
+	all := t
+	t.Run("two of three are gone", func(t *testing.T) {
+		n2.Kill()
+		n3.Kill()
+		for _, lost := range []*lab.Appliance{n2, n3} {
+			next := tells(t, n1, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.NodeUnreachable, "node " + lost.Name + " is unreachable", lost.Addr})
+			if r := typed(t, n1, next, "ping "+lost.Name); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "fail") {
+				t.Errorf("%+v", r)
+			}
+		}
+		n1.Ping(t, 120*time.Second, "m1")
+		n2.Launch(all)
+		n3.Launch(all)
+		for _, n := range nodes {
+			mendedAll(t, n, status.NodeUnreachable, status.NodeNotServing, status.NodeMasterDown)
+		}
+	})
 	t.Run("a port is taken", func(t *testing.T) {
 		n3.Kill()
 		squatter := n3.Squat(t, "4521")
@@ -226,4 +258,38 @@ func strike(t *testing.T, n *lab.Appliance, service string, sig syscall.Signal) 
 		}
 	}
 	t.Fatalf("%s of %s does not run: %+v", service, n.Name, d.Services)
+}
+
+// ownDisk mounts a file system of its own, large enough for a node, until the
+// end of the test.
+func ownDisk(t *testing.T, dir string) string {
+	t.Helper()
+	image := filepath.Join(lab.Dir(t), "disk")
+	for _, c := range [][]string{{"mkdir", dir}, {"truncate", "-s", "2G", image}, {"mkfs.ext4", "-q", "-m", "0", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", c, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// fillDisk takes all the room of a file system, without writing it.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	end := int64(0)
+	for part := int64(1 << 30); part >= 4<<10; part /= 2 {
+		for syscall.Fallocate(int(f.Fd()), 0, end, part) == nil {
+			end += part
+		}
+	}
 }
