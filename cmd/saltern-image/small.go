@@ -30,6 +30,7 @@ func treeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		o.NoKernels = true
 		dir, err := tree.Build(cmd.Context(), o)
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), dir)

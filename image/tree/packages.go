@@ -23,12 +23,15 @@ func (b *builder) sources() []string {
 	}
 }
 
+// unsafeIO has dpkg not wait for the disk, while the tree is made.
+const unsafeIO = "force-unsafe-io"
+
 // leftOut are documents that nobody reads on an appliance; licences stay.
 var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
 // store gives the folder of the packages, which is named by the hash of its
-// recipe.
+// recipe. Without kernels it is one with them, if there is one already.
 func (b *builder) store() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
 	if list, err = profile.Packages(); err != nil {
 		return "", nil, nil, err
@@ -36,6 +39,16 @@ func (b *builder) store() (dir string, list []string, flavours map[string]profil
 	if flavours, err = profile.Flavours(); err != nil {
 		return "", nil, nil, err
 	}
+	if dir = b.storeOf(list, flavours); b.NoKernels {
+		if _, err := os.Stat(filepath.Join(dir, "base.tar")); err != nil {
+			flavours = nil
+			dir = b.storeOf(list, nil)
+		}
+	}
+	return dir, list, flavours, nil
+}
+
+func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) string {
 	var kernels []string
 	for _, f := range flavours {
 		kernels = append(kernels, f.Name+"="+f.Package+" "+strings.Join(f.More, " "))
@@ -48,7 +61,7 @@ func (b *builder) store() (dir string, list []string, flavours map[string]profil
 	if base == "" {
 		base = b.Work
 	}
-	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8])), list, flavours, nil
+	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
 }
 
 // packages unpacks the packages into the tree. They come from a tar file that
@@ -76,7 +89,7 @@ func (b *builder) packages(ctx context.Context) error {
 // debstrap fetches everything into dir, which appears at once or not at all.
 func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavours map[string]profile.Flavour) error {
 	part := dir + ".part"
-	if err := os.RemoveAll(part); err != nil {
+	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
 		return err
 	}
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--include=" + strings.Join(list, ","),
@@ -84,6 +97,8 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 	for _, o := range leftOut {
 		args = append(args, "--dpkgopt="+o)
 	}
+	// Nobody needs half a tree after a power cut.
+	args = append(args, "--dpkgopt="+unsafeIO, `--customize-hook=sed -i /`+unsafeIO+`/d "$1"/etc/dpkg/dpkg.cfg.d/*mmdebstrap`)
 	for _, f := range flavours {
 		debs := filepath.Join(part, "kernel-"+f.Name)
 		if err := os.MkdirAll(filepath.Join(debs, "partial"), 0o755); err != nil {

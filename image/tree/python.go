@@ -2,6 +2,8 @@ package tree
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +46,16 @@ func (b *builder) python(ctx context.Context) error {
 	if err := errors.Join(os.MkdirAll(b.Work, 0o755), os.WriteFile(req, text, 0o644), os.MkdirAll(site, 0o755)); err != nil {
 		return err
 	}
+	kept, err := b.pythonStore(text)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(kept); err == nil {
+		if err := b.run(ctx, "tar", "-xpf", kept, "-C", b.dir, "--numeric-owner"); err != nil {
+			return err
+		}
+		return b.pythonEnvironment(version)
+	}
 	if err := b.run(ctx, "python3", "-m", "venv", venv); err != nil {
 		return err
 	}
@@ -55,17 +67,31 @@ func (b *builder) python(ctx context.Context) error {
 	if err := b.run(ctx, "env", args...); err != nil {
 		return err
 	}
-	if err := b.pythonEnvironment(version, site); err != nil {
+	if err := errors.Join(nameless(site), b.pythonEnvironment(version)); err != nil {
 		return err
 	}
 	// A read-only system cannot keep what Python compiles, so it is done here,
 	// without times in the files.
-	return b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
+	err = b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
+	if err != nil {
+		return err
+	}
+	if err := b.run(ctx, "tar", "-cf", kept+".part", "-C", b.dir, "--numeric-owner", pythonHome+"/lib"); err != nil {
+		return err
+	}
+	return os.Rename(kept+".part", kept)
 }
 
-// pythonEnvironment makes a virtual environment of the folder and removes what
-// names the machine that built it.
-func (b *builder) pythonEnvironment(version, site string) error {
+// pythonStore gives the path where the installed library is kept: with the
+// packages that compiled it, by the hash of what was asked for.
+func (b *builder) pythonStore(requirements []byte) (string, error) {
+	dir, _, _, err := b.store()
+	sum := sha256.Sum256(requirements)
+	return filepath.Join(dir, "python-"+hex.EncodeToString(sum[:8])+".tar"), err
+}
+
+// nameless removes what names the machine that built the library.
+func nameless(site string) error {
 	records, err := filepath.Glob(filepath.Join(site, "*.dist-info", "RECORD"))
 	if err != nil {
 		return err
@@ -75,11 +101,16 @@ func (b *builder) pythonEnvironment(version, site string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// pythonEnvironment makes a virtual environment of the folder.
+func (b *builder) pythonEnvironment(version string) error {
 	bin := b.path(filepath.Join(pythonHome, "bin"))
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
-	err = errors.Join(
+	err := errors.Join(
 		link("/usr/bin/"+version, filepath.Join(bin, "python3")),
 		link("python3", filepath.Join(bin, "python")),
 		b.write(filepath.Join(pythonHome, "pyvenv.cfg"), "home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),

@@ -42,7 +42,10 @@ type Options struct {
 	Keys map[string][]byte
 	// Python puts Salt's library in.
 	Python bool
-	Log    *slog.Logger
+	// NoKernels spares fetching the kernels' packages: [WithKernel] is not
+	// called.
+	NoKernels bool
+	Log       *slog.Logger
 }
 
 // Archives of Debian.

@@ -7,85 +7,18 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"saltern/test/lab"
 )
 
 // memory lists who has how much of his own, in KiB, and what is left.
 const memory = `sudo sh -c 'for s in /proc/[0-9]*/status; do awk "/^RssAnon/ {a=\$2} /^Pid:/ {p=\$2} END {if (a) printf \"%6d %s \", a, p}" $s; tr "\0" " " <${s%status}cmdline | cut -c1-90; done 2>/dev/null | sort -rn | head -40'; free -m; cat /proc/meminfo`
-
-// terminal is a serial line, or a screen with a keyboard.
-type terminal interface {
-	Screen() string
-	Type(t testing.TB, text string)
-}
-
-// pages goes through the wizard of a machine: what each page shows, and what
-// is typed there.
-type pages struct {
-	t    *testing.T
-	x    terminal
-	each func(number int)
-	n    int
-}
-
-func (p *pages) page(shows, types string) {
-	p.t.Helper()
-	lab.Eventually(p.t, patience, "the page "+shows, func() error {
-		if s := p.x.Screen(); !strings.Contains(s, shows) {
-			return fmt.Errorf("the terminal shows\n%s", s)
-		}
-		return nil
-	})
-	p.n++
-	if p.each != nil {
-		p.each(p.n)
-	}
-	p.x.Type(p.t, types)
-}
-
-// lead takes the set-up over if another console was there first.
-func (p *pages) lead() {
-	p.t.Helper()
-	asked := false
-	lab.Eventually(p.t, patience, "the set-up", func() error {
-		s := p.x.Screen()
-		switch {
-		case strings.Contains(s, "What shall this machine do?") && strings.Contains(s, "Enter: next"):
-			return nil
-		case !asked && strings.Contains(s, "t: take over"):
-			p.x.Type(p.t, "t")
-			asked = true
-		case asked && strings.Contains(s, "(y/n)"):
-			p.x.Type(p.t, "y")
-			asked = false
-		}
-		return fmt.Errorf("the terminal shows\n%s", s)
-	})
-}
-
-// form answers that the machine forms a cluster on its data disk, up to ready.
-func (p *pages) form(public string) {
-	p.t.Helper()
-	p.lead()
-	p.page("What shall this machine do?", "\r")
-	p.page("A change is tried first", "\r\r")
-	p.page("How you get in later", public+"\r\r\r")
-	p.page("Name of the cluster", "blue\r\x15vm-1\r\r\r")
-	p.page("best on a disk", "\r")
-	p.page("Virtual address", "\r")
-	p.page("All is well enough to go on", "\r")
-	p.page("START THE SET-UP", "\r")
-	p.page("This node is ready", "")
-}
 
 // TestWizard: the wizard is driven over the serial line until the node is
 // ready; then the node is reset, and asks again as if it were new.
 func TestWizard(t *testing.T) {
 	v := newVM(t, vmOptions{number: 6, uefi: true, data: "6G"})
 	v.start(t)
-	p := &pages{t: t, x: v.line}
-	p.form(v.public)
+	p := &pages{t: t, x: v.line, wait: patience}
+	p.form(v.public, "vm-1", "")
 	v.wait(t, "HEALTHY", "applianced status")
 	p.page("This node is ready", "\r")
 	p.page("minions use", "") // the console page
@@ -101,7 +34,7 @@ func TestWizard(t *testing.T) {
 	if out, err := v.ssh(nil, "true"); err == nil || strings.Contains(out, "refused") {
 		t.Errorf("after a reset the administrator's key is taken: %v %s", err, out)
 	}
-	p = &pages{t: t, x: v.line}
+	p = &pages{t: t, x: v.line, wait: patience}
 	p.page("What shall this machine do?", "\r")
 	p.page("A change is tried first", "\r\r")
 	p.page("How you get in later", v.public+"\r\r\r")
@@ -124,8 +57,8 @@ func TestScreen(t *testing.T) {
 	v := newVM(t, vmOptions{number: 7, data: "6G"})
 	v.start(t)
 	s := screen{v}
-	p := &pages{t: t, x: s, each: func(n int) { s.shoot(t, fmt.Sprintf("%02d", n)) }}
-	p.form("ssh-ed25519 " + strings.Fields(v.public)[1] + " ops")
+	p := &pages{t: t, x: s, wait: patience, each: func(n int) { s.shoot(t, fmt.Sprintf("%02d", n)) }}
+	p.form("ssh-ed25519 "+strings.Fields(v.public)[1]+" ops", "vm-1", "")
 	v.wait(t, "HEALTHY", "applianced status")
 	p.page("This node is ready", "\r")
 	p.page("choose", "")

@@ -51,13 +51,7 @@ func (l *line) close() {
 }
 
 // Screen is what is to be seen.
-func (l *line) Screen() string {
-	lines := strings.Split(l.vt.String(), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
-}
+func (l *line) Screen() string { return text(l.vt) }
 
 // Type types text.
 func (l *line) Type(t testing.TB, text string) {

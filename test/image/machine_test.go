@@ -3,18 +3,18 @@
 package image
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/hinshun/vt10x"
 
 	"saltern/test/lab"
 )
@@ -29,13 +29,16 @@ func tree(t testing.TB) string {
 	return dir
 }
 
+// networks counts them: tests run side by side.
+var networks atomic.Int32
+
 // network is one bridge with pretend machines, each a network namespace.
 type network struct{ bridge, base string }
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
 	able(t)
-	n := &network{bridge: "sim" + strconv.Itoa(os.Getpid()%10000), base: "10.90.0."}
+	n := &network{bridge: fmt.Sprintf("sim%d%c", os.Getpid()%10000, 'a'+networks.Add(1)%26), base: "10.90.0."}
 	ip(t, "link", "add", n.bridge, "type", "bridge")
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", n.bridge).Run() })
 	ip(t, "link", "set", n.bridge, "up")
@@ -76,8 +79,7 @@ type machine struct {
 	ended         chan struct{} // closed when it has ended
 	read          chan struct{} // closed when its console has been read to the end
 
-	mu     sync.Mutex
-	screen bytes.Buffer
+	vt vt10x.Terminal // its console, 80x24
 }
 
 // boot starts machine number with files put into its root before.
@@ -114,7 +116,14 @@ func boot(t testing.TB, n *network, number int, files map[string]string) *machin
 		own := filepath.Join(cg, m.namespace)
 		fmt.Fprintf(&enter, "mkdir -p %s && echo $$ > %s/cgroup.procs; ", own, own)
 		t.Cleanup(func() {
-			_ = exec.Command("find", own, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+			// What was killed may take a moment to be gone.
+			lab.Eventually(t, 20*time.Second, "the control group is empty", func() error {
+				_ = exec.Command("find", own, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+				if _, err := os.Stat(own); !os.IsNotExist(err) {
+					return fmt.Errorf("%s is there still (%v)", own, err)
+				}
+				return nil
+			})
 		})
 	}
 	m.enter = enter.String()
@@ -128,7 +137,7 @@ func (m *machine) launch(t testing.TB) {
 	t.Helper()
 	m.cmd = exec.Command("sh", "-c", m.enter+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
 		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+m.state+":/var/lib/saltern", "--hostname="+m.Name)
-	m.read = make(chan struct{})
+	m.read, m.vt = make(chan struct{}), vt10x.New(vt10x.WithSize(80, 24))
 	var err error
 	m.ended, err = startChild(m.cmd, func() (err error) {
 		m.tty, err = pty.StartWithSize(m.cmd, &pty.Winsize{Rows: 24, Cols: 80})
@@ -152,9 +161,7 @@ func (m *machine) keepScreen(tty *os.File, read chan struct{}) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := tty.Read(buf)
-		m.mu.Lock()
-		m.screen.Write(buf[:n])
-		m.mu.Unlock()
+		_, _ = m.vt.Write(buf[:n])
 		if err != nil {
 			return
 		}
@@ -178,11 +185,15 @@ func (m *machine) cpu() (time.Duration, bool) {
 	return 0, false
 }
 
-// Screen is what the console has shown since the start.
-func (m *machine) Screen() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.screen.String()
+// Screen is what the console shows.
+func (m *machine) Screen() string { return text(m.vt) }
+
+// Type types text on the console.
+func (m *machine) Type(t testing.TB, text string) {
+	t.Helper()
+	if _, err := m.tty.WriteString(text); err != nil {
+		t.Fatalf("%s: console: %v", m.Name, err)
+	}
 }
 
 // child finds the machine's systemd below nspawn.

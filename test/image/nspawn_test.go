@@ -20,18 +20,15 @@ import (
 )
 
 // TestNode boots one new node: the console asks, nothing unexpected listens;
-// then it is set up, serves a real minion with templates in its pillar, and a
-// supervisor that hangs is replaced.
+// then it is set up there, serves a real minion with templates in its pillar,
+// and a supervisor that hangs is replaced.
 func TestNode(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	m := boot(t, n, 1, nil)
 	m.wait(t, 120*time.Second, "active", "systemctl", "is-active", "multi-user.target")
-	lab.Eventually(t, 60*time.Second, "the set-up on the console", func() error {
-		if !strings.Contains(m.Screen(), "set-up") {
-			return fmt.Errorf("console: %q", m.Screen())
-		}
-		return nil
-	})
+	wizard := &pages{t: t, x: m, wait: 2 * time.Minute}
+	wizard.lead()
 	if used, ok := m.cpu(); ok {
 		t.Logf("from the start to the set-up on the console: %s of CPU time", used.Round(10*time.Millisecond))
 		if used > 5*time.Second && os.Getenv("SALTERN_STRICT") != "" {
@@ -58,8 +55,10 @@ func TestNode(t *testing.T) {
 		}
 	})
 
-	m.put(t, "/etc/saltern/appliance.yaml", "node: node1\n")
+	wizard.form("ssh-ed25519 "+strings.Repeat("A", 68)+" ops", "node1", m.Address)
 	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
+	wizard.page("This node is ready", "\r")
+	wizard.page("minions use", "") // the console page
 	t.Run("accounts", func(t *testing.T) {
 		ps := m.run(t, "ps", "-eo", "user:20,args")
 		for _, want := range []string{`saltern-master\s+\S*salt-master`, `saltern-lb\s+\S*applianced lb`} {
@@ -137,6 +136,7 @@ func (m *machine) serves(t *testing.T, n *network) {
 // TestNewAddress: a machine whose answers name a fixed address gets it before
 // anything is checked, and goes by it.
 func TestNewAddress(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	m := boot(t, n, 31, map[string]string{"etc/saltern/answers.yaml": fmt.Sprintf(
 		"mode: form\ncluster_id: blue\nnode: node31\naddress: %[1]s32\nstorage: {kind: local}\nnetwork: {method: static, address: %[1]s32/24}\n", n.base)})
@@ -146,6 +146,7 @@ func TestNewAddress(t *testing.T) {
 
 // TestNewNodesDiffer boots two machines of one image.
 func TestNewNodesDiffer(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	var machines []*machine
 	for i := range 2 {
@@ -231,6 +232,7 @@ func TestScanner(t *testing.T) {
 // at its console: they form a cluster on a volume of their own, and a minion
 // is answered through any of them.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	answers := func(number int) map[string]string {
 		text := fmt.Sprintf("node: node%d\naddress: %s%d\nsecret: a-secret-for-three-nodes-0123456789\nstorage: {kind: volume}\n", number, n.base, number)

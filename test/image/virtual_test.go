@@ -17,6 +17,7 @@ import (
 // address: systemd runs keepalived with the rights of its unit, minions are
 // heard there, and the address is given up when the supervisor hangs or ends.
 func TestVirtualAddress(t *testing.T) {
+	t.Parallel()
 	n := newNetwork(t)
 	virtual := n.base + "200"
 	m := boot(t, n, 31, map[string]string{"etc/saltern/answers.yaml": fmt.Sprintf(

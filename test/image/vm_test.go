@@ -147,10 +147,10 @@ func (v *vm) cut() {
 
 // ssh runs a command as admin.
 func (v *vm) ssh(stdin *os.File, command string) (string, error) {
-	ctx, stop := context.WithTimeout(context.Background(), lab.Limit(5*time.Minute))
+	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	cmd := exec.CommandContext(ctx, "ssh", "-i", v.key, "-p", "2222", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-		"-o", "ConnectTimeout=60", "-o", "BatchMode=yes", "admin@"+v.address(), command)
+		"-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=4", "-o", "BatchMode=yes", "admin@"+v.address(), command)
 	if stdin != nil {
 		cmd.Stdin = stdin
 	}

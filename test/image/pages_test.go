@@ -1,0 +1,90 @@
+//go:build nspawn || boot
+
+package image
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hinshun/vt10x"
+
+	"saltern/test/lab"
+)
+
+// terminal is a serial line, or a screen with a keyboard.
+type terminal interface {
+	Screen() string
+	Type(t testing.TB, text string)
+}
+
+// text is what is to be seen on a terminal, without blanks at the ends of lines.
+func text(vt vt10x.Terminal) string {
+	lines := strings.Split(vt.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// pages goes through the wizard of a machine: what each page shows, and what
+// is typed there.
+type pages struct {
+	t    *testing.T
+	x    terminal
+	wait time.Duration // for a page
+	each func(number int)
+	n    int
+}
+
+func (p *pages) page(shows, types string) {
+	p.t.Helper()
+	lab.Eventually(p.t, p.wait, "the page "+shows, func() error {
+		if s := p.x.Screen(); !strings.Contains(s, shows) {
+			return fmt.Errorf("the terminal shows\n%s", s)
+		}
+		return nil
+	})
+	p.n++
+	if p.each != nil {
+		p.each(p.n)
+	}
+	p.x.Type(p.t, types)
+}
+
+// lead takes the set-up over if another console was there first.
+func (p *pages) lead() {
+	p.t.Helper()
+	asked := false
+	lab.Eventually(p.t, p.wait, "the set-up", func() error {
+		s := p.x.Screen()
+		switch {
+		case strings.Contains(s, "What shall this machine do?") && strings.Contains(s, "Enter: next"):
+			return nil
+		case !asked && strings.Contains(s, "t: take over"):
+			p.x.Type(p.t, "t")
+			asked = true
+		case asked && strings.Contains(s, "(y/n)"):
+			p.x.Type(p.t, "y")
+			asked = false
+		}
+		return fmt.Errorf("the terminal shows\n%s", s)
+	})
+}
+
+// form answers that the machine forms a cluster, up to ready, and chooses the
+// first of the disks. Without an address the machine finds its own.
+func (p *pages) form(public, node, address string) {
+	p.t.Helper()
+	p.lead()
+	p.page("What shall this machine do?", "\r")
+	p.page("A change is tried first", "\r\r")
+	p.page("How you get in later", public+"\r\r\r")
+	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r")
+	p.page("best on a disk", "\r")
+	p.page("Virtual address", "\r")
+	p.page("All is well enough to go on", "\r")
+	p.page("START THE SET-UP", "\r")
+	p.page("This node is ready", "")
+}
