@@ -109,6 +109,15 @@ func (m *Master) minionKeys() string {
 	return m.cfg.PKIDir
 }
 
+// incomingKeys is the name under which new keys are taken together; "" with
+// Salt's own masters, who look for the file of a key at once.
+func (m *Master) incomingKeys() string {
+	if m.cluster == nil || m.cfg.ClusterPlainPeers {
+		return ""
+	}
+	return m.cluster.ID()
+}
+
 // serving tells whether minions may be served.
 func (m *Master) serving() bool { return m.cluster == nil || m.cluster.Serving() }
 

@@ -201,6 +201,8 @@ type Status struct {
 	OpenMode     bool         `json:"open_mode"`
 	AutoAccept   bool         `json:"auto_accept"`
 	Problems     []Problem    `json:"problems"`
+	// NewKeys are keys on a shared volume that are not files of their own yet.
+	NewKeys keys.IncomingStats `json:"new_keys"`
 	// Cluster is what this master sees of its peers; nil alone.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
@@ -218,6 +220,7 @@ func (m *Master) writeStatus(context.Context) {
 		Returns: m.count.returns.Load(), Jobs: m.count.jobs.Load(), Pillars: m.count.pillars.Load(), PillarErrors: m.count.pillarErrors.Load(), PillarError: pillarError, PillarFaulty: faulty,
 		EventsLost: m.bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: m.cfg.OpenMode, AutoAccept: m.cfg.AutoAccept, Problems: m.problems.list(),
 	}
+	s.NewKeys = m.keys.Incoming()
 	if m.cluster != nil {
 		c := m.cluster.Status()
 		s.Cluster = &c

@@ -171,7 +171,7 @@ func (m *Master) openKeys(ctx context.Context) error {
 	if m.secrets, err = auth.OpenSecrets(sc); err != nil {
 		return err
 	}
-	if m.keys, err = keys.Open(m.minionKeys(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Logger: m.log}); err != nil {
+	if m.keys, err = keys.Open(m.minionKeys(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Incoming: m.incomingKeys(), Logger: m.log}); err != nil {
 		return err
 	}
 	autosign := keys.NewAutosign(keys.AutosignConfig{

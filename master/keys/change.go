@@ -33,6 +33,9 @@ func (s *Store) Put(id string, st State, pem string) error {
 		return fmt.Errorf("storing the key of %q: %w", id, err)
 	}
 	defer s.lockID(id)()
+	if err := s.markRemoved(id); err != nil { // what was claimed for it is replaced
+		return err
+	}
 	return s.put(id, st, pem, others(st))
 }
 
@@ -67,11 +70,24 @@ func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 		return fmt.Errorf("storing the key of %q: %w", id, err)
 	}
 	defer s.lockID(id)()
+	if s.in != nil && s.in.master != "" && old.State == None && st != Rejected {
+		if _, ok := s.Lookup(id); ok {
+			return fmt.Errorf("storing the key of %q as %s: %w", id, st, ErrChanged)
+		}
+		if err := s.claim(id, st, pem); !errors.Is(err, errIncomingFull) {
+			return err
+		}
+	}
+	if s.in != nil && (old.file == nil || old.file.claim != nil) {
+		if err := s.settleAll(id); err != nil {
+			return err
+		}
+	}
 	look := lookupOrder[:]
 	if old.State == None {
 		look = others(st) // making the file tells whether one was there
 	}
-	s.examineLocked(id, look...)
+	_ = s.examineLocked(id, look...) // what cannot be read is as it was
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
 		return fmt.Errorf("storing the key of %q as %s: %w", id, st, ErrChanged)
 	}
@@ -120,8 +136,11 @@ func (s *Store) putNew(id string, st State, pem string) error {
 // made; the stripe is held.
 func (s *Store) awaitWriter(id string, st State) {
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
-		s.examineLocked(id, st)
-		if s.has(st, id) || wait > time.Second || abandoned(s.path(st, id)) {
+		_ = s.examineLocked(id, st)
+		if f := s.file(st, id); f != nil && f.claim == nil || wait > time.Second || abandoned(s.path(st, id)) {
+			return
+		}
+		if _, err := lstat(s.path(st, id)); errors.Is(err, os.ErrNotExist) {
 			return
 		}
 		time.Sleep(wait)
@@ -210,6 +229,14 @@ func (s *Store) Move(id string, to State) error {
 	s.mu.RLock()
 	from, f := s.effective(id)
 	s.mu.RUnlock()
+	if s.in != nil && (f == nil || f.claim != nil) {
+		if err := s.settleAll(id); err != nil {
+			return fmt.Errorf("moving the key of %q to %s: %w", id, to, err)
+		}
+		s.mu.RLock()
+		from, f = s.effective(id)
+		s.mu.RUnlock()
+	}
 	if f == nil {
 		return fmt.Errorf("moving the key of %q to %s: %w", id, to, ErrUnknown)
 	}
@@ -255,6 +282,11 @@ func (s *Store) Delete(id string, states ...State) error {
 		}
 	}
 	defer s.lockID(id)()
+	if slices.ContainsFunc(states, func(st State) bool { return st != Denied }) {
+		if err := s.markRemoved(id); err != nil {
+			return err
+		}
+	}
 	return s.drop(id, states...)
 }
 

@@ -1,4 +1,49 @@
 package keys
 
+import (
+	"context"
+	"time"
+)
+
 // AsOnVolume makes a store of a local folder go by lists, as on a volume.
 func (s *Store) AsOnVolume() { s.lists = true }
+
+// OnVolume makes a store of a local folder behave as on a volume.
+func OnVolume(c Config) Config {
+	c.volume = func(string) bool { return true }
+	return c
+}
+
+// FileAfter sets when new keys are made files, how long their batches stay, and
+// when those of other masters are made files.
+func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
+	s.in.quiet, s.in.late, s.in.linger, s.in.foreign = quiet, quiet, linger, foreign
+}
+
+// FillIncoming makes the room for new keys full, or free again.
+func (s *Store) FillIncoming(full bool) {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	if s.in.own -= maxBatches; full {
+		s.in.own += 2 * maxBatches
+	}
+}
+
+// FileAll makes files of all new keys that are known, whoever took them.
+func (s *Store) FileAll() error {
+	if err := s.in.look(); err != nil {
+		return err
+	}
+	s.in.mu.Lock()
+	var all []*batch
+	for _, b := range s.in.batches {
+		all = append(all, b)
+	}
+	s.in.mu.Unlock()
+	for _, b := range all {
+		if err := s.file1(context.Background(), b); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"maps"
 	"slices"
 
 	"saltern/master/crypt"
@@ -60,5 +61,17 @@ func (s *Store) takeHints() {
 	hints := s.hints
 	s.hints = map[string][]State{}
 	s.hintMu.Unlock()
+	if s.in != nil {
+		if err := s.in.look(); err != nil {
+			s.report(err)
+		}
+		s.takeIncoming()
+		maps.DeleteFunc(hints, func(id string, states []State) bool {
+			return !slices.ContainsFunc(states, func(st State) bool {
+				f := s.file(st, id)
+				return f == nil || f.claim == nil
+			})
+		})
+	}
 	s.examineAll(hints)
 }

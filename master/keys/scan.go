@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,7 +67,27 @@ func (s *Store) scan(full bool) error {
 		}
 		s.seen[st].sig, s.seen[st].when = sigOf(info), now
 	}
+	if s.in != nil {
+		errs = append(errs, s.scanIncoming(full))
+	}
 	return errors.Join(errs...)
+}
+
+// scanIncoming is scan for new keys that are not files yet; scanMu is held.
+func (s *Store) scanIncoming(full bool) error {
+	now := time.Now()
+	info, err := os.Stat(s.dir)
+	if err != nil {
+		return err
+	}
+	if full || sigOf(info) != s.rootSeen.sig || s.rootSeen.when.Sub(info.ModTime()) < racy {
+		if err := s.in.look(); err != nil {
+			return err
+		}
+		s.rootSeen.sig, s.rootSeen.when = sigOf(info), now
+	}
+	s.takeIncoming()
+	return nil
 }
 
 // scanDir compares a folder with the index. On a volume only the list tells
@@ -110,8 +131,8 @@ func (s *Store) scanDir(st State, full bool) error {
 	}
 	var gone []string
 	s.mu.RLock()
-	for id := range s.files[st] {
-		if _, ok := listed[id]; !ok {
+	for id, f := range s.files[st] {
+		if _, ok := listed[id]; !ok && f.claim == nil {
 			gone = append(gone, id)
 		}
 	}
@@ -197,11 +218,13 @@ func (s *Store) Look() error {
 // examine brings the index up to date for an id and some states.
 func (s *Store) examine(id string, states ...State) {
 	defer s.lockID(id)()
-	s.examineLocked(id, states...)
+	_ = s.examineLocked(id, states...) // logged
 }
 
-// examineLocked is examine for a caller that holds the stripe.
-func (s *Store) examineLocked(id string, states ...State) {
+// examineLocked is examine for a caller that holds the stripe. A key that is
+// only claimed counts until the id has a file or the claim is no more. Errors
+// are logged; a state that cannot be read keeps what is known.
+func (s *Store) examineLocked(id string, states ...State) error {
 	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
 	look := func(i int) { files[i], errs[i] = s.load(id, states[i], s.file(states[i], id)) }
 	var wg sync.WaitGroup
@@ -215,7 +238,7 @@ func (s *Store) examineLocked(id string, states ...State) {
 		before, f, err := s.file(st, id), files[i], errs[i]
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			if before != nil {
+			if before != nil && (before.claim == nil || !s.in.waits(before.claim)) {
 				found[st] = nil
 			}
 		case err != nil:
@@ -224,8 +247,35 @@ func (s *Store) examineLocked(id string, states ...State) {
 			found[st] = f
 		}
 	}
+	if s.in != nil {
+		s.overrule(id, found)
+	}
 	if len(found) > 0 {
 		s.apply(id, found)
+	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, os.ErrNotExist) })...)
+}
+
+// overrule takes the claims for an id out of the index when there is a file.
+func (s *Store) overrule(id string, found map[State]*keyFile) {
+	var f *keyFile
+	for _, st := range lookupOrder {
+		if found[st] != nil {
+			f = found[st]
+		}
+	}
+	if f == nil {
+		return
+	}
+	for _, st := range lookupOrder {
+		if old := s.file(st, id); old != nil && old.claim != nil && found[st] == nil {
+			found[st] = nil
+		}
+	}
+	for _, c := range s.in.of(id) {
+		if c.pem == f.pem {
+			s.in.finish(c)
+		}
 	}
 }
 

@@ -72,6 +72,7 @@ type keyFile struct {
 	gen    uint64
 	sig    fileSig
 	bounds crypt.Bounds
+	claim  *claim // not nil: there is no file yet, see claim.go
 
 	once sync.Once
 	pub  *rsa.PublicKey

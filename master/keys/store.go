@@ -50,7 +50,13 @@ type Config struct {
 	FullEvery time.Duration
 	// NoNotify leaves inotify out, for file systems where it is of no use.
 	NoNotify bool
+	// Incoming is the name of this master. With it, new keys on a volume are
+	// first written to incoming files, many in one, and made files of their own
+	// later by Run. "" only reads what masters have written so.
+	Incoming string
 	Logger   *slog.Logger // nil discards
+
+	volume func(dir string) bool // for tests; nil: onVolume
 }
 
 const stripes = 64
@@ -80,14 +86,16 @@ type Store struct {
 
 	syncs [numStates]sharing // of the folders
 	looks sharing
-	lists bool // on a volume: lists are cheap, a look at each file is not
+	lists bool      // on a volume: lists are cheap, a look at each file is not
+	in    *incoming // new keys that are not files yet; nil on a local disk
 
 	hintMu sync.Mutex
 	hints  map[string][]State // folders that Run looks at next, see Hint
 	hinted chan struct{}      // capacity 1
 
-	scanMu sync.Mutex // one scan at a time
-	seen   [numStates]dirSeen
+	scanMu   sync.Mutex // one scan at a time
+	seen     [numStates]dirSeen
+	rootSeen dirSeen // the folder of incoming files
 }
 
 // Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and
@@ -99,7 +107,10 @@ func Open(dir string, cfg Config) (*Store, error) {
 	if cfg.Bounds == (crypt.Bounds{}) {
 		cfg.Bounds = crypt.DefaultBounds
 	}
-	lists := onVolume(dir)
+	if cfg.volume == nil {
+		cfg.volume = onVolume
+	}
+	lists := cfg.volume(dir)
 	if cfg.ScanEvery <= 0 {
 		cfg.ScanEvery = time.Second
 		if lists { // peers tell of most changes at once
@@ -122,6 +133,9 @@ func Open(dir string, cfg Config) (*Store, error) {
 	}
 	if err := s.makeTree(); err != nil {
 		return nil, err
+	}
+	if lists {
+		s.in = newIncoming(dir, cfg.Incoming, s.fileMode(), cfg.Bounds, cfg.Logger)
 	}
 	if cfg.Create {
 		s.sweep(time.Now().Add(-time.Hour))

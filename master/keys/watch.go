@@ -78,6 +78,14 @@ func (s *Store) Run(ctx context.Context) error {
 		defer full.Stop()
 		fullC = full.C
 	}
+	var freshC <-chan struct{}
+	if s.in != nil {
+		freshC = s.in.fresh
+		var wg sync.WaitGroup
+		wg.Go(func() { s.fileLoop(ctx) })
+		defer wg.Wait()
+	}
+	hinted, hintRest := s.hinted, (<-chan time.Time)(nil)
 	paths := map[string]struct{}{}
 	var look <-chan time.Time
 	var rest time.Time // until then the folders are not listed
@@ -106,8 +114,15 @@ func (s *Store) Run(ctx context.Context) error {
 				s.examinePaths(paths)
 			}
 			clear(paths)
-		case <-s.hinted:
+		case <-hinted:
 			s.takeHints()
+			if s.in != nil { // many hints, one look
+				hinted, hintRest = nil, time.After(settle)
+			}
+		case <-hintRest:
+			hinted = s.hinted
+		case <-freshC:
+			s.takeIncoming()
 		case <-tick.C:
 			if time.Now().Before(rest) {
 				continue

@@ -1,0 +1,164 @@
+package keys
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// filers is how many key files the background makes at once: they share the
+// syncs of a folder.
+const filers = 4
+
+// times of filing that tests leave alone.
+const (
+	fileTick  = 250 * time.Millisecond // while there are batches
+	fileAgain = 2 * time.Second        // after an error
+	markKept  = time.Hour              // a mark without its batch
+)
+
+// fileLoop makes files of new keys until ctx is done. It works half of the
+// time, so that sign-ins come first, and all of it when half of the room for
+// new keys is taken.
+func (s *Store) fileLoop(ctx context.Context) {
+	in, failing := s.in, false
+	wait := func(d time.Duration) bool {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for ctx.Err() == nil {
+		b, hurry, idle := in.due(time.Now())
+		if b == nil {
+			in.sweep(time.Now())
+			if !idle {
+				wait(fileTick)
+				continue
+			}
+			select {
+			case <-in.poked:
+			case <-time.After(time.Minute):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		begin := time.Now()
+		err := s.file1(ctx, b)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			if !failing {
+				s.log.Error("new keys cannot be made files yet; they stay in incoming files and are tried again", "path", s.dir, "error", err)
+			}
+			failing = true
+			wait(fileAgain)
+			continue
+		case err == nil && failing:
+			s.log.Info("new keys are made files again", "path", s.dir)
+			failing = false
+		}
+		if !hurry {
+			wait(time.Since(begin))
+		}
+	}
+}
+
+// due is the batch that is to be filed next, nil for none; idle: there are no
+// batches at all.
+func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	hurry = in.own > maxBatches/2
+	for _, o := range in.batches {
+		if !o.there || !o.filed.IsZero() || b != nil && when(b.name) < when(o.name) {
+			continue
+		}
+		switch age := now.Sub(o.since); {
+		case o.own && (hurry || age >= in.late || now.Sub(in.newest) >= in.quiet):
+			b = o
+		case !o.own && in.master != "" && age >= in.foreign:
+			b = o
+		}
+	}
+	return b, hurry, len(in.batches) == 0
+}
+
+// file1 files the keys of a batch.
+func (s *Store) file1(ctx context.Context, b *batch) error {
+	var mu sync.Mutex
+	var first error
+	work := make(chan *claim)
+	var wg sync.WaitGroup
+	for range min(filers, len(b.claims)) {
+		wg.Go(func() {
+			for c := range work {
+				if err := s.settle1(c); err != nil {
+					mu.Lock()
+					first = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, c := range b.claims {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- c
+	}
+	close(work)
+	wg.Wait()
+	if first != nil || ctx.Err() != nil {
+		return first
+	}
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	b.filed = time.Now()
+	return nil
+}
+
+func (s *Store) settle1(c *claim) error {
+	defer s.lockID(c.id)()
+	return s.settle(c)
+}
+
+// sweep removes what is of no use any more. A batch stays for a while after it
+// was filed, and a mark longer: whoever else has it in hand must see what
+// became of it.
+func (in *incoming) sweep(now time.Time) {
+	var gone []string
+	in.mu.Lock()
+	tokens := map[string]bool{}
+	for _, b := range in.batches {
+		tokens[b.token] = true
+		if b.filed.IsZero() || !b.there {
+			continue
+		}
+		if now.Sub(b.filed) >= in.linger && (b.own || now.Sub(b.since) >= 3*in.foreign) {
+			gone = append(gone, b.name)
+		}
+	}
+	for name, since := range in.marks {
+		if !tokens[removedName.FindStringSubmatch(name)[1]] && now.Sub(since) >= markKept && in.master != "" {
+			gone = append(gone, name)
+		}
+	}
+	in.mu.Unlock()
+	for _, name := range gone {
+		if err := os.Remove(filepath.Join(in.dir, name)); err != nil && !os.IsNotExist(err) {
+			return // the next time
+		}
+		in.mu.Lock()
+		if b := in.batches[name]; b != nil {
+			in.forget(b)
+		}
+		delete(in.marks, name)
+		in.mu.Unlock()
+	}
+}

@@ -1,0 +1,433 @@
+package keys
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+// bounds of incoming files.
+const (
+	maxBatch     = 64        // keys of one
+	maxBatchFile = 256 << 10 // bytes
+	maxBatches   = 512       // files of this master that are there
+	maxIncoming  = 8192      // files of all masters that are read
+)
+
+// incomingName is the name of an incoming file: master, time, token. It is
+// unique: nobody changes a file or uses a name again, so no cache of a volume
+// can hold an old one.
+var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,190})_[0-9]{19}_([0-9a-f]{16})$`)
+
+// masterName is what may stand in the name of an incoming file.
+var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,190}$`)
+
+// removedName is the name of a mark: token of the incoming file, hash of the id.
+var removedName = regexp.MustCompile(`^removed_([0-9a-f]{16})_[0-9a-f]{32}$`)
+
+// claim is a new key in an incoming file.
+type claim struct {
+	id    string
+	state State
+	pem   string
+	batch *batch
+	done  bool // a file of a state holds the id, or did; under incoming.mu
+	void  bool // the key was removed; under incoming.mu
+}
+
+func (c *claim) same(o *claim) bool { return c.state == o.state && c.pem == o.pem }
+
+// mark is the name of the file that says that the key was removed.
+func (c *claim) mark() string {
+	h := sha256.Sum256([]byte(c.id))
+	return "removed_" + c.batch.token + "_" + hex.EncodeToString(h[:16])
+}
+
+// batch is an incoming file. All but name and token are under incoming.mu.
+type batch struct {
+	name, token string
+	claims      []*claim
+	own         bool // made in this life
+	there       bool // written and not removed
+	since       time.Time
+	filed       time.Time // zero: not yet
+}
+
+// incomingKey is a line of an incoming file.
+type incomingKey struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Pub   string `json:"pub"`
+}
+
+// incoming is what the incoming files of all masters hold.
+type incoming struct {
+	dir    string
+	master string // "" only reads
+	mode   os.FileMode
+	bounds crypt.Bounds
+	log    *slog.Logger
+
+	// quiet and late say when the keys of a batch are filed: when no other key
+	// has come for so long, or the batch is so old. linger is how long a batch
+	// stays afterwards, foreign the age at which that of another is filed.
+	quiet, late, linger, foreign time.Duration
+
+	looks sharing
+	fresh chan struct{} // capacity 1: there are changed ids
+	poked chan struct{} // capacity 1: there is a batch to file
+
+	mu      sync.Mutex
+	batches map[string]*batch
+	own     int // of them that this master made in this life
+	byID    map[string][]*claim
+	marks   map[string]time.Time // removed_ files, and since when they are known
+	changed map[string]struct{}  // ids whose index entry may be old
+	next    *commit
+	last    *commit
+	newest  time.Time // when a key came here last
+
+	claimed, filed, overflow atomic.Uint64
+}
+
+// commit is the outcome of a batch.
+type commit struct {
+	claims []*claim
+	done   chan struct{}
+	err    error
+}
+
+var errIncomingFull = errors.New("too many new keys wait to become files")
+
+func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log *slog.Logger) *incoming {
+	if !masterName.MatchString(master) {
+		master = ""
+	}
+	return &incoming{dir: dir, master: master, mode: mode, bounds: bounds, log: log,
+		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute,
+		fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
+		batches: map[string]*batch{}, byID: map[string][]*claim{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// add has a key written to the volume, together with those that come at the
+// same time, and returns when it is durable and the claims of all other masters
+// that were made before are known.
+func (in *incoming) add(c *claim) error {
+	in.mu.Lock()
+	if in.own >= maxBatches {
+		in.mu.Unlock()
+		in.overflow.Add(1)
+		return errIncomingFull
+	}
+	in.newest = time.Now()
+	w := in.next
+	if w == nil || len(w.claims) >= maxBatch {
+		w = &commit{done: make(chan struct{})}
+		before := in.last
+		in.next, in.last = w, w
+		go in.commit(w, before) // ends with the volume's answer; callers wait for it
+	}
+	w.claims = append(w.claims, c)
+	in.mu.Unlock()
+	<-w.done
+	return w.err
+}
+
+func (in *incoming) commit(w, before *commit) {
+	defer close(w.done)
+	if before != nil {
+		<-before.done
+	}
+	in.mu.Lock()
+	if in.next == w {
+		in.next = nil
+	}
+	in.mu.Unlock()
+	w.err = in.write(w.claims)
+}
+
+// write makes an incoming file. Whoever writes one looks for those of others
+// afterwards, so of two masters with the same id at least one sees the other.
+func (in *incoming) write(claims []*claim) error {
+	var token [8]byte
+	_, _ = rand.Read(token[:]) // never fails
+	b := &batch{token: hex.EncodeToString(token[:]), claims: claims, own: true, since: time.Now()}
+	b.name = fmt.Sprintf("incoming_%s_%019d_%s", in.master, b.since.UnixNano(), b.token)
+	list := make([]incomingKey, len(claims))
+	for i, c := range claims {
+		list[i] = incomingKey{c.id, c.state.String(), c.pem}
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	in.keep(b)
+	in.mu.Unlock()
+	path := filepath.Join(in.dir, b.name)
+	if _, err = createFile(path, data, in.mode); err == nil {
+		synced := make(chan error, 1)
+		go func() { synced <- syncDir(in.dir) }()
+		err = in.look()
+		err = errors.Join(<-synced, err)
+		if err != nil {
+			_ = os.Remove(path)
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if err != nil {
+		in.forget(b)
+		return err
+	}
+	b.there = true
+	in.claimed.Add(uint64(len(claims)))
+	poke(in.poked)
+	return nil
+}
+
+// keep remembers a batch; mu is held.
+func (in *incoming) keep(b *batch) {
+	in.batches[b.name] = b
+	if b.own {
+		in.own++
+	}
+	for _, c := range b.claims {
+		c.batch = b
+		_, c.void = in.marks[c.mark()]
+		in.byID[c.id] = append(in.byID[c.id], c)
+	}
+}
+
+// forget is called when a batch is gone; mu is held.
+func (in *incoming) forget(b *batch) {
+	if in.batches[b.name] != b {
+		return
+	}
+	delete(in.batches, b.name)
+	b.there = false
+	if b.own {
+		in.own--
+	}
+	for _, c := range b.claims {
+		in.byID[c.id] = slices.DeleteFunc(in.byID[c.id], func(o *claim) bool { return o == c })
+		if len(in.byID[c.id]) == 0 {
+			delete(in.byID, c.id)
+		}
+		in.touch(c.id)
+	}
+}
+
+func (in *incoming) touch(id string) {
+	in.changed[id] = struct{}{}
+	poke(in.fresh)
+}
+
+// look lists the files, from after the call on.
+func (in *incoming) look() error { return in.looks.do(0, in.list) }
+
+// list brings what is known of the files up to date.
+func (in *incoming) list() error {
+	in.mu.Lock()
+	before := map[string]bool{} // those that must be in the list, if they are still there
+	for name, b := range in.batches {
+		before[name] = b.there
+	}
+	in.mu.Unlock()
+	var entries []entry
+	err := retryStale(func() (err error) {
+		entries, err = list(in.dir)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("listing new keys: %w", err)
+	}
+	marks, listed := map[string]bool{}, map[string]bool{}
+	var read []*batch
+	for _, e := range entries {
+		switch {
+		case removedName.MatchString(e.name):
+			marks[e.name] = true
+		case incomingName.MatchString(e.name):
+			listed[e.name] = true
+			if _, known := before[e.name]; known || len(listed) > maxIncoming {
+				continue
+			}
+			b, err := in.read(e.name)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			if b != nil {
+				read = append(read, b)
+			}
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.takeMarks(marks)
+	for _, b := range read {
+		if in.batches[b.name] != nil {
+			continue
+		}
+		in.keep(b)
+		for _, c := range b.claims {
+			in.touch(c.id)
+		}
+		poke(in.poked)
+	}
+	for name, there := range before {
+		if b := in.batches[name]; there && !listed[name] && b != nil {
+			in.forget(b)
+		}
+	}
+	return nil
+}
+
+func (in *incoming) takeMarks(now map[string]bool) {
+	for name := range now {
+		if _, known := in.marks[name]; known {
+			continue
+		}
+		in.marks[name] = time.Now()
+		for _, b := range in.batches {
+			if b.token != removedName.FindStringSubmatch(name)[1] {
+				continue
+			}
+			for _, c := range b.claims {
+				if c.mark() == name {
+					c.void = true
+					in.touch(c.id)
+				}
+			}
+		}
+	}
+	for name := range in.marks {
+		if !now[name] {
+			delete(in.marks, name)
+		}
+	}
+}
+
+// read reads an incoming file. One that is not whole is nil: it is being
+// written, and its writer has still to look for others; or he is gone, and
+// nobody was told that the keys are stored.
+func (in *incoming) read(name string) (*batch, error) {
+	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
+	if err != nil {
+		return nil, fmt.Errorf("reading new keys: %w", err)
+	}
+	var l []incomingKey
+	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
+		if time.Since(info.ModTime()) > time.Hour {
+			in.log.Warn("removing a file of new keys that was never finished", "path", filepath.Join(in.dir, name))
+			_ = os.Remove(filepath.Join(in.dir, name))
+		}
+		return nil, nil
+	}
+	m := incomingName.FindStringSubmatch(name)
+	b := &batch{name: name, token: m[2], there: true, since: time.Now()}
+	if m[1] == in.master {
+		b.since = time.Time{} // of an earlier life: nobody else will file it
+	}
+	for _, k := range l {
+		c := &claim{id: k.ID, pem: crypt.NormalizePEM(k.Pub)}
+		switch k.State {
+		case Accepted.String():
+			c.state = Accepted
+		case Pending.String():
+			c.state = Pending
+		}
+		_, err := in.bounds.ParsePublic([]byte(c.pem))
+		if ValidID(c.id) != nil || c.state == None || err != nil {
+			in.log.Warn("ignoring a new key", "path", filepath.Join(in.dir, name), "error", err)
+			continue
+		}
+		b.claims = append(b.claims, c)
+	}
+	return b, nil
+}
+
+// of gives the claims for an id whose files are there, oldest file first;
+// those that are void are left out.
+func (in *incoming) of(id string) []*claim {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var out []*claim
+	for _, c := range in.byID[id] {
+		if !c.void {
+			out = append(out, c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *claim) int { return strings.Compare(when(a.batch.name), when(b.batch.name)) })
+	return out
+}
+
+// when is the time in a batch's name, as text that sorts.
+func when(name string) string { return name[len(name)-36:] }
+
+// waits tells whether a claim is to become a file.
+func (in *incoming) waits(c *claim) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return !c.done && !c.void && in.batches[c.batch.name] == c.batch
+}
+
+// takeChanged gives the ids that are to be looked at.
+func (in *incoming) takeChanged() []string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := make([]string, 0, len(in.changed))
+	for id := range in.changed {
+		out = append(out, id)
+	}
+	clear(in.changed)
+	return out
+}
+
+// IncomingStats are counters since the start, and what is there now.
+type IncomingStats struct {
+	Claimed  uint64 `json:"claimed"`  // new keys that were acknowledged from an incoming file
+	Filed    uint64 `json:"filed"`    // files made of such, also for other masters
+	Overflow uint64 `json:"overflow"` // new keys that waited for their file, for lack of room
+	Waiting  int    `json:"waiting"`  // keys known here that are to become files
+}
+
+// Incoming tells of new keys on a volume; all zero on a local disk.
+func (s *Store) Incoming() IncomingStats {
+	in := s.in
+	if in == nil {
+		return IncomingStats{}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	st := IncomingStats{Claimed: in.claimed.Load(), Filed: in.filed.Load(), Overflow: in.overflow.Load()}
+	for _, b := range in.batches {
+		for _, c := range b.claims {
+			if !c.done && !c.void {
+				st.Waiting++
+			}
+		}
+	}
+	return st
+}

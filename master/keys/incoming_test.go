@@ -1,0 +1,320 @@
+package keys_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/keys"
+)
+
+// never is when keys are made files that a test files itself.
+const never = 24 * time.Hour
+
+// master opens the store of a master on a volume.
+func master(t testing.TB, dir, name string) *keys.Store {
+	t.Helper()
+	s := open(t, dir, keys.OnVolume(keys.Config{Incoming: name, NoNotify: true, ScanEvery: 10 * time.Millisecond, FullEvery: -1}))
+	s.FileAfter(never, never, never)
+	return s
+}
+
+// tool opens the store as salt-key does.
+func tool(t testing.TB, dir string) *keys.Store {
+	t.Helper()
+	return open(t, dir, keys.OnVolume(keys.Config{NoNotify: true}))
+}
+
+func signIn(s *keys.Store, id string, st keys.State, pem string) error {
+	old, _ := s.Lookup(id)
+	return s.Swap(id, old, st, pem)
+}
+
+func incoming(t testing.TB, dir string) []string {
+	t.Helper()
+	l, err := filepath.Glob(filepath.Join(dir, "incoming_*"))
+	must(t, err)
+	return l
+}
+
+// New keys that come together are one file, are seen by all, and become files
+// of their own.
+func TestIncoming(t *testing.T) {
+	dir := t.TempDir()
+	a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
+	run(t, b)
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			st := keys.Pending
+			if i%2 == 0 {
+				st = keys.Accepted
+			}
+			if err := signIn(a, fmt.Sprint("m", i), st, pem(t, i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(incoming(t, dir)); n == 0 || n >= 40 {
+		t.Errorf("%d incoming files for 40 keys", n)
+	}
+	if where(t, dir, "m0") != "" || len(a.Accepted()) != 20 || a.Count(keys.Pending) != 20 {
+		t.Errorf("m0 has files in %q; accepted %d, pending %d", where(t, dir, "m0"), len(a.Accepted()), a.Count(keys.Pending))
+	}
+	before, _ := a.Lookup("m0")
+	a.FileAfter(0, 0, never)
+	for i := range 40 { // one master's events, as they come
+		b.Hint(fmt.Sprint("m", i), keys.Accepted, pem(t, i))
+	}
+	within(t, 20*time.Second, "the other master knows them", func() bool { return len(b.Accepted()) == 20 && b.Count(keys.Pending) == 20 })
+	var log changes
+	a.OnChange(log.add)
+	run(t, a)
+	within(t, 20*time.Second, "files", func() bool { return a.Incoming().Waiting == 0 && len(incoming(t, dir)) == 0 })
+	for i := range 40 {
+		want := "pending "
+		if i%2 == 0 {
+			want = "accepted "
+		}
+		if got := where(t, dir, fmt.Sprint("m", i)); got != want {
+			t.Errorf("m%d has files in %q", i, got)
+		}
+	}
+	if now, _ := a.Lookup("m0"); now.Gen != before.Gen || len(log.take()) != 0 {
+		t.Error("making the file was taken for a change of the key")
+	}
+	within(t, 20*time.Second, "the other master sees the files", func() bool { return b.Incoming().Waiting == 0 })
+	if st := a.Incoming(); st.Claimed != 40 || st.Filed != 40 || len(b.Accepted()) != 20 || b.Count(keys.Pending) != 20 {
+		t.Errorf("%+v; the other master: %d accepted", st, len(b.Accepted()))
+	}
+}
+
+// One id, three keys, three masters: at most one is acknowledged, and that one
+// stays; the others are told to look again.
+func TestIncomingConflict(t *testing.T) {
+	dir := t.TempDir()
+	masters := []*keys.Store{master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2"), master(t, dir, "10.0.0.3")}
+	winners := 0
+	for i := range 20 {
+		id := fmt.Sprint("m", i)
+		states := [...]keys.State{keys.Accepted, []keys.State{keys.Accepted, keys.Pending}[i%2], keys.Accepted}
+		outcome := make([]error, len(masters))
+		var wg sync.WaitGroup
+		for j, m := range masters {
+			wg.Go(func() {
+				time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+				outcome[j] = signIn(m, id, states[j], pem(t, 3*i+j))
+			})
+		}
+		wg.Wait()
+		winner := -1
+		for j, err := range outcome {
+			switch {
+			case err == nil && winner < 0:
+				winner = j
+				winners++
+			case err == nil:
+				t.Fatalf("%s: two keys were acknowledged", id)
+			case !errors.Is(err, keys.ErrChanged):
+				t.Fatal(err)
+			}
+		}
+		want := ""
+		if winner >= 0 {
+			want = states[winner].String() + " "
+		}
+		for j := range masters {
+			m := masters[(i+j)%3]
+			must(t, m.FileAll())
+			must(t, m.Rescan())
+			e, ok := m.Lookup(id)
+			if ok != (winner >= 0) || ok && (e.PEM != pem(t, 3*i+winner) || e.State != states[winner]) {
+				t.Fatalf("%s: acknowledged by %d, and master %d has it as %v", id, winner, (i+j)%3, e.State)
+			}
+		}
+		if got := where(t, dir, id); got != want {
+			t.Errorf("%s has files in %q, want %q", id, got, want)
+		}
+	}
+	t.Logf("%d of 20 were acknowledged to somebody", winners)
+}
+
+// The same minion at two masters at once is no conflict.
+func TestIncomingTwice(t *testing.T) {
+	dir := t.TempDir()
+	a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
+	must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
+	must(t, signIn(b, "m", keys.Pending, pem(t, 1)))
+	// Two that differ in what the minion may.
+	must(t, signIn(a, "n", keys.Pending, pem(t, 2)))
+	if err := signIn(b, "n", keys.Accepted, pem(t, 2)); !errors.Is(err, keys.ErrChanged) {
+		t.Errorf("pending here and accepted there: %v", err)
+	}
+	must(t, b.FileAll())
+	must(t, a.FileAll())
+	if m, n := where(t, dir, "m"), where(t, dir, "n"); m != "pending " || n != "pending " {
+		t.Errorf("files in %q and %q", m, n)
+	}
+	must(t, signIn(b, "n", keys.Accepted, pem(t, 2)))
+	must(t, a.FileAll())
+	if n := where(t, dir, "n"); n != "accepted " {
+		t.Errorf("files in %q", n)
+	}
+}
+
+// An administrator sees every key that was acknowledged, and what he does to it
+// lasts, whoever makes files afterwards.
+func TestIncomingAdmin(t *testing.T) {
+	type table struct {
+		name  string
+		filed bool // before the administrator came
+		do    func(*keys.Store) error
+		want  string // files
+		state keys.State
+	}
+	accept := func(s *keys.Store) error { return s.Move("m", keys.Accepted) }
+	reject := func(s *keys.Store) error { return s.Move("m", keys.Rejected) }
+	remove := func(s *keys.Store) error { return s.Delete("m", keys.Pending) }
+	both := func(s *keys.Store) error { return errors.Join(accept(s), s.Delete("m", keys.Accepted)) }
+	other := func(s *keys.Store) error { return s.Put("m", keys.Accepted, pem(t, 2)) }
+	again := func(s *keys.Store) error { return errors.Join(remove(s), s.Put("m", keys.Accepted, pem(t, 2))) }
+	for _, c := range []table{
+		{"accept", false, accept, "accepted ", keys.Accepted},
+		{"accept a file", true, accept, "accepted ", keys.Accepted},
+		{"reject", false, reject, "rejected ", keys.Rejected},
+		{"delete", false, remove, "", keys.None},
+		{"delete a file", true, remove, "", keys.None},
+		{"delete all", false, func(s *keys.Store) error { return s.Delete("m") }, "", keys.None},
+		{"accept and delete", false, both, "", keys.None},
+		{"another key", false, other, "accepted ", keys.Accepted},
+		{"another key after a removal", false, again, "accepted ", keys.Accepted},
+	} {
+		for _, who := range []string{"salt-key", "the master", "another master"} {
+			t.Run(c.name+" by "+who, func(t *testing.T) {
+				dir := t.TempDir()
+				a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
+				must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
+				if c.filed {
+					must(t, a.FileAll())
+				}
+				must(t, b.Rescan())
+				s := map[string]*keys.Store{"the master": a, "another master": b, "salt-key": tool(t, dir)}[who]
+				if got := s.List(keys.Pending); len(got) != 1 || got[0] != "m" {
+					t.Fatalf("pending: %q", got)
+				}
+				must(t, c.do(s))
+				// Whoever is late, or starts again, changes nothing.
+				for _, m := range []*keys.Store{a, b, master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.3"), a} {
+					must(t, m.FileAll())
+					must(t, m.Rescan())
+					if state(m, "m") != c.state || where(t, dir, "m") != c.want {
+						t.Fatalf("it is %v, with files in %q", state(m, "m"), where(t, dir, "m"))
+					}
+				}
+				// The minion may come back after its removal.
+				if c.state == keys.None {
+					must(t, signIn(b, "m", keys.Pending, pem(t, 3)))
+					must(t, a.Rescan())
+					must(t, a.FileAll())
+					if e, _ := a.Lookup("m"); e.PEM != pem(t, 3) || where(t, dir, "m") != "pending " {
+						t.Errorf("back as %v, with files in %q", e.State, where(t, dir, "m"))
+					}
+				}
+			})
+		}
+	}
+}
+
+// A master that makes a file in the moment in which the key is removed or
+// accepted takes the file back.
+func TestIncomingRaces(t *testing.T) {
+	for i := range 15 {
+		dir := t.TempDir()
+		a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
+		must(t, signIn(a, "gone", keys.Accepted, pem(t, 1)))
+		must(t, signIn(a, "wanted", keys.Pending, pem(t, 2)))
+		must(t, b.Rescan())
+		s := tool(t, dir)
+		var wg sync.WaitGroup
+		for _, f := range []func() error{a.FileAll, b.FileAll, func() error { return s.Delete("gone") }, func() error { return s.Move("wanted", keys.Accepted) }} {
+			wg.Go(func() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		must(t, a.FileAll())
+		if g, w := where(t, dir, "gone"), where(t, dir, "wanted"); g != "" || w != "accepted " {
+			t.Fatalf("round %d: removed but in %q; accepted but in %q", i, g, w)
+		}
+	}
+}
+
+// The keys of a master that is gone are made files by another, and its own
+// leftovers by itself; afterwards nothing is left of them.
+func TestIncomingOwnerGone(t *testing.T) {
+	dir := t.TempDir()
+	must(t, signIn(master(t, dir, "10.0.0.1"), "m", keys.Accepted, pem(t, 1)))
+	must(t, signIn(master(t, dir, "10.0.0.2"), "n", keys.Pending, pem(t, 2)))
+	b := master(t, dir, "10.0.0.2")
+	if len(b.Accepted()) != 1 || b.Count(keys.Pending) != 1 {
+		t.Fatalf("after a start: %q accepted, %q pending", b.Accepted(), b.List(keys.Pending))
+	}
+	b.FileAfter(never, 0, time.Second)
+	run(t, b)
+	within(t, 20*time.Second, "files", func() bool {
+		return where(t, dir, "m") == "accepted " && where(t, dir, "n") == "pending " && len(incoming(t, dir)) == 0
+	})
+}
+
+// Without room, and without a folder that takes them, new keys wait for their
+// file, or are refused.
+func TestIncomingFull(t *testing.T) {
+	dir := t.TempDir()
+	a := master(t, dir, "10.0.0.1")
+	a.FillIncoming(true)
+	must(t, signIn(a, "m", keys.Accepted, pem(t, 1)))
+	if where(t, dir, "m") != "accepted " || a.Incoming().Overflow != 1 {
+		t.Errorf("in %q, %+v", where(t, dir, "m"), a.Incoming())
+	}
+	a.FillIncoming(false)
+	must(t, os.Rename(dir, dir+".away"))
+	if err := signIn(a, "n", keys.Accepted, pem(t, 2)); err == nil || state(a, "n") != keys.None {
+		t.Errorf("without a folder: %v, %v", err, state(a, "n"))
+	}
+	must(t, os.Rename(dir+".away", dir))
+	must(t, signIn(a, "n", keys.Accepted, pem(t, 2)))
+}
+
+// What is in the folder is checked: half a file is nothing, a bad key is left
+// out, no name becomes a path.
+func TestIncomingDamaged(t *testing.T) {
+	dir := t.TempDir()
+	a := master(t, dir, "10.0.0.1")
+	write := func(n int, text string) {
+		t.Helper()
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("incoming_10.0.0.9_%019d_%016x", n, n)), []byte(text), 0o600))
+	}
+	good := strings.ReplaceAll(pem(t, 1), "\n", `\n`)
+	write(1, `[{"id":"half","state":"accepted","pub":"`+good)
+	write(2, `[{"id":"../../up","state":"accepted","pub":"`+good+`"},{"id":"bad","state":"accepted","pub":"x"},{"id":"r","state":"rejected","pub":"`+good+`"},
+		{"id":"good","state":"accepted","pub":"`+good+`"}]`)
+	write(3, "["+strings.Repeat(`{"id":"m"},`, 100)+`{"id":"m"}]`)
+	write(4, strings.Repeat("[", 100_000))
+	must(t, a.Rescan())
+	if got := a.Accepted(); len(got) != 1 || got[0] != "good" {
+		t.Errorf("accepted: %q", got)
+	}
+	must(t, a.FileAll())
+	if where(t, dir, "good") != "accepted " {
+		t.Error("the good key has no file")
+	}
+}
