@@ -157,9 +157,11 @@ func (k *keyCall) run(ctx context.Context) error {
 		return k.genSignature()
 	}
 	var err error
+	answered := k.slow()
 	k.store, err = keys.Open(k.dir, keys.Config{Create: k.cfg.ClusterID == "", Permissive: k.cfg.PermissivePKIAccess, NoNotify: true, Logger: k.log})
+	answered()
 	if err != nil {
-		return err
+		return keys.Advise(err)
 	}
 	k.c = k.client(k.cfg.Timeout)
 	defer k.c.Close()

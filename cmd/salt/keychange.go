@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"saltern/master/crypt"
 	"saltern/master/keys"
@@ -43,8 +44,11 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	var failed bool
 	for _, st := range keyDirs {
 		for _, id := range sel[st] {
-			if err := k.changeOne(ctx, verb, st, id); err != nil {
-				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, output.Strip(id), err)
+			answered := k.slow()
+			err := k.changeOne(ctx, verb, st, id)
+			answered()
+			if err != nil {
+				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, output.Strip(id), keys.Advise(err))
 				failed = true
 				continue
 			}
@@ -65,6 +69,18 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 		return exit(exitGeneric)
 	}
 	return nil
+}
+
+// slowAfter is when a folder of keys that does not answer is mentioned.
+const slowAfter = 10 * time.Second
+
+// slow tells the user, after a while and until answered is called, what he is
+// waiting for: a volume that hangs gives no error.
+func (k *keyCall) slow() (answered func()) {
+	t := time.AfterFunc(slowAfter, func() {
+		fmt.Fprintf(k.stderr, "%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n", k.dir)
+	})
+	return func() { t.Stop() }
 }
 
 // isEmpty tells that the key file of a pending minion holds nothing. Such a

@@ -281,7 +281,7 @@ func (r *Ring) move(id string, from, to keys.State) error {
 		err = r.Store.Move(id, to)
 	}
 	if err != nil {
-		return fmt.Errorf("changing the key of %s: %w", id, err)
+		return fmt.Errorf("changing the key of %s: %w", id, keys.Advise(err))
 	}
 	return r.Fire("salt/key", msgpack.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
 }
@@ -313,7 +313,7 @@ func (r *Ring) Delete(s Selection, preserve bool) (*msgpack.Map, error) {
 
 func (r *Ring) remove(id string, st keys.State, preserve bool) error {
 	if err := r.Store.Delete(id, st); err != nil {
-		return fmt.Errorf("deleting the key of %s: %w", id, err)
+		return fmt.Errorf("deleting the key of %s: %w", id, keys.Advise(err))
 	}
 	if _, ok := r.Store.Lookup(id); !ok && !preserve {
 		if err := r.Forget(id); err != nil {
