@@ -291,12 +291,18 @@ func (b *builder) identity(context.Context) error {
 	)
 }
 
+// geoReplication is what glusterd looks for to prepare replication to other
+// sites, which no node does: two dozen runs of Python at each of its starts,
+// unless the first file is missing (configure_syncdaemon in GlusterFS's
+// glusterd.c).
+var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs/python/syncdaemon"}
+
 // clean removes what the running system never reads and what differs from
 // build to build.
 func (b *builder) clean(context.Context) error {
-	for _, pattern := range []string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
+	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
 		"var/cache/ldconfig/aux-cache", "etc/*-", "etc/apt/apt.conf.d/*mmdebstrap", "etc/apt/sources.list.d/*", "etc/.pwd.lock",
-		"var/tmp/*", "root/.*", "vmlinuz*", "initrd.img*", "boot/System.map*", "usr/share/doc/*/changelog*"} {
+		"var/tmp/*", "root/.*", "vmlinuz*", "initrd.img*", "boot/System.map*", "usr/share/doc/*/changelog*"}, geoReplication...) {
 		found, err := filepath.Glob(b.path(pattern))
 		if err != nil {
 			return err
