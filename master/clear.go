@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"saltern/master/acl"
 	"saltern/master/eauth"
@@ -54,6 +55,16 @@ func (m *Master) admit(ctx context.Context, form string, load *msgpack.Map, args
 	return strings.TrimPrefix(caller.Name, "sudo_"), nil
 }
 
+// heard waits until tools that have connected to the event bus hear it; they
+// connect first and then ask for what they want to hear of.
+func (m *Master) heard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := m.sockets.Settle(ctx); err != nil {
+		m.log.Warn("a tool may miss the first events of what it asks for", "error", err)
+	}
+}
+
 // onWheel calls a wheel function and waits for it.
 func (m *Master) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	load := c.Load
@@ -62,6 +73,7 @@ func (m *Master) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	if refusal != nil {
 		return refusal, nil
 	}
+	m.heard(ctx)
 	fun, jid := load.Str("fun"), m.jids.New()
 	tag := event.Tag("wheel", jid)
 	data := msgpack.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
@@ -134,6 +146,7 @@ func (m *Master) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	if refusal != nil {
 		return refusal, nil
 	}
+	m.heard(ctx)
 	fun, jid := load.Str("fun"), m.jids.New()
 	tag := event.Tag("run", jid)
 	data := msgpack.NewMap("fun", "runner."+fun, "jid", jid, "user", user, "fun_args", runnerArgs(args, named))

@@ -61,6 +61,7 @@ func (m *Master) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	if len(j.minions) == 0 && !m.cfg.OrderMasters {
 		return nobody(j.tgt), nil
 	}
+	m.heard(ctx)
 	if err := m.start(ctx, j); err != nil {
 		return nil, err
 	}

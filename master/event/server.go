@@ -65,7 +65,9 @@ type Server struct {
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	closed  bool
+	// settling are the calls of Settle under way, by the name they connect from.
+	settling map[string]chan struct{}
+	closed   bool
 
 	cut, refused, bad atomic.Uint64
 }
@@ -78,6 +80,8 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		bus: bus, cfg: cfg, log: log,
 		readers: map[*reader]struct{}{},
 		writers: map[*net.UnixConn]struct{}{},
+
+		settling: map[string]chan struct{}{},
 	}
 	var err error
 	if s.pub, err = listen(cfg.Dir, pubName, cfg.PubMode); err != nil {
@@ -153,7 +157,9 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 		c, err := l.AcceptUnix()
 		if err == nil {
 			err = add(c)
-			if err != nil {
+			if err == errSettled {
+				c.Close()
+			} else if err != nil {
 				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // not one line for each of a flood
 					s.log.Warn("event socket: connection refused", "path", name, "refused", n, "err", err)
 				}
@@ -209,6 +215,8 @@ func (s *Server) addReader(c *net.UnixConn) error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
+	case s.settled(c):
+		return errSettled
 	case len(s.readers) >= s.cfg.MaxReaders:
 		return fmt.Errorf("%d readers already", len(s.readers))
 	}

@@ -179,6 +179,37 @@ func TestReaderThatLeavesIsForgotten(t *testing.T) {
 	}
 }
 
+// A client that is connected but not yet accepted hears what is fired after
+// Settle.
+func TestSettle(t *testing.T) {
+	_, s := serve(t, Config{MaxReaders: 3, peerUID: func(c *net.UnixConn) (uint32, error) {
+		time.Sleep(20 * time.Millisecond) // as on a busy machine
+		return PeerUID(c)
+	}})
+	for want := 1; want <= 3; want++ {
+		l, err := DialPub(within(t), s.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := s.Settle(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Stats(); st.Readers != want || st.Refused != 0 {
+			t.Fatalf("%d readers, %d refused; want %d, 0", st.Readers, st.Refused, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Settle(ctx); err == nil {
+		t.Error("no error when it was not waited")
+	}
+	s.Close()
+	if err := s.Settle(within(t)); err == nil {
+		t.Error("no error of a server that is closed")
+	}
+}
+
 func TestSocketFiles(t *testing.T) {
 	_, s := serve(t, Config{})
 	for name, mode := range map[string]fs.FileMode{
