@@ -27,6 +27,12 @@ func (s *Store) claim(id string, st State, pem string) error {
 	if err := s.in.add(c); err != nil {
 		return fail(err)
 	}
+	for s.in.unread(id) {
+		time.Sleep(50 * time.Millisecond)
+		if err := s.in.look(); err != nil {
+			return fail(err)
+		}
+	}
 	for _, o := range s.in.of(id) {
 		if o == c || o.same(c) || !s.in.waits(o) {
 			continue

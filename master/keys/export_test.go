@@ -47,3 +47,6 @@ func (s *Store) FileAll() error {
 	}
 	return nil
 }
+
+// ShortHash is what stands for an id in the name of an incoming file.
+func ShortHash(id string) string { return shortHash(id) }

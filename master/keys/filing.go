@@ -76,7 +76,7 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 	defer in.mu.Unlock()
 	hurry = in.own > maxBatches/2
 	for _, o := range in.batches {
-		if !o.there || !o.filed.IsZero() || b != nil && when(b.name) < when(o.name) {
+		if !o.there || !o.filed.IsZero() || b != nil && b.when < o.when {
 			continue
 		}
 		switch age := now.Sub(o.since); {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,19 +23,30 @@ import (
 
 // bounds of incoming files.
 const (
-	maxBatch     = 64        // keys of one
+	maxBatch     = 16        // keys of one, whose hashes fit into a name
 	maxBatchFile = 256 << 10 // bytes
 	maxBatches   = 512       // files of this master that are there
 	maxIncoming  = 8192      // files of all masters that are read
 )
 
-// incomingName is the name of an incoming file: master, time, token. It is
-// unique: nobody changes a file or uses a name again, so no cache of a volume
-// can hold an old one.
-var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,190})_[0-9]{19}_([0-9a-f]{16})$`)
+// incomingName is the name of an incoming file: master, time, token, a short
+// hash of each id. Nobody changes a file or uses a name again, so no cache of a
+// volume can hold an old one; and who cannot read a file yet knows from its name
+// whether it may be about an id.
+var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{8}){1,16})$`)
 
 // masterName is what may stand in the name of an incoming file.
-var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,190}$`)
+var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,80}$`)
+
+// unreadFor is how long a file that is not whole is waited for when it may be
+// about the same id: longer than a volume shows an old size. It is ignored
+// afterwards: its writer, if he lives, has still to look for others.
+const unreadFor = 3 * time.Second
+
+func shortHash(id string) string {
+	h := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(h[16:20])
+}
 
 // removedName is the name of a mark: token of the incoming file, hash of the id.
 var removedName = regexp.MustCompile(`^removed_([0-9a-f]{16})_[0-9a-f]{32}$`)
@@ -60,6 +72,7 @@ func (c *claim) mark() string {
 // batch is an incoming file. All but name and token are under incoming.mu.
 type batch struct {
 	name, token string
+	when        string // time in the name
 	claims      []*claim
 	own         bool // made in this life
 	there       bool // written and not removed
@@ -95,6 +108,7 @@ type incoming struct {
 	batches map[string]*batch
 	own     int // of them that this master made in this life
 	byID    map[string][]*claim
+	partial map[string]time.Time // files that are not whole, and since when they are known
 	marks   map[string]time.Time // removed_ files, and since when they are known
 	changed map[string]struct{}  // ids whose index entry may be old
 	next    *commit
@@ -120,7 +134,7 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 	return &incoming{dir: dir, master: master, mode: mode, bounds: bounds, log: log,
 		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute,
 		fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
-		batches: map[string]*batch{}, byID: map[string][]*claim{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
+		batches: map[string]*batch{}, byID: map[string][]*claim{}, partial: map[string]time.Time{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
 }
 
 func poke(c chan struct{}) {
@@ -173,9 +187,11 @@ func (in *incoming) write(claims []*claim) error {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails
 	b := &batch{token: hex.EncodeToString(token[:]), claims: claims, own: true, since: time.Now()}
-	b.name = fmt.Sprintf("incoming_%s_%019d_%s", in.master, b.since.UnixNano(), b.token)
+	b.when = fmt.Sprintf("%019d", b.since.UnixNano())
+	b.name = "incoming_" + in.master + "_" + b.when + "_" + b.token + "_"
 	list := make([]incomingKey, len(claims))
 	for i, c := range claims {
+		b.name += shortHash(c.id)
 		list[i] = incomingKey{c.id, c.state.String(), c.pem}
 	}
 	data, err := json.Marshal(list)
@@ -265,6 +281,7 @@ func (in *incoming) list() error {
 	}
 	marks, listed := map[string]bool{}, map[string]bool{}
 	var read []*batch
+	var partial []string
 	for _, e := range entries {
 		switch {
 		case removedName.MatchString(e.name):
@@ -278,14 +295,23 @@ func (in *incoming) list() error {
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
-			if b != nil {
+			switch {
+			case b != nil:
 				read = append(read, b)
+			case err == nil:
+				partial = append(partial, e.name)
 			}
 		}
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.takeMarks(marks)
+	for _, name := range partial {
+		if _, known := in.partial[name]; !known {
+			in.partial[name] = time.Now()
+		}
+	}
+	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !slices.Contains(partial, name) })
 	for _, b := range read {
 		if in.batches[b.name] != nil {
 			continue
@@ -346,7 +372,7 @@ func (in *incoming) read(name string) (*batch, error) {
 		return nil, nil
 	}
 	m := incomingName.FindStringSubmatch(name)
-	b := &batch{name: name, token: m[2], there: true, since: time.Now()}
+	b := &batch{name: name, when: m[2], token: m[3], there: true, since: time.Now()}
 	if m[1] == in.master {
 		b.since = time.Time{} // of an earlier life: nobody else will file it
 	}
@@ -379,12 +405,26 @@ func (in *incoming) of(id string) []*claim {
 			out = append(out, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *claim) int { return strings.Compare(when(a.batch.name), when(b.batch.name)) })
+	slices.SortStableFunc(out, func(a, b *claim) int { return strings.Compare(a.batch.when, b.batch.when) })
 	return out
 }
 
-// when is the time in a batch's name, as text that sorts.
-func when(name string) string { return name[len(name)-36:] }
+// unread tells whether there is a file that may be about an id, made a moment
+// ago and not whole yet.
+func (in *incoming) unread(id string) bool {
+	hash := shortHash(id)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for name, since := range in.partial {
+		hashes := incomingName.FindStringSubmatch(name)[4]
+		for ; hashes != ""; hashes = hashes[8:] {
+			if hashes[:8] == hash && time.Since(since) < unreadFor {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // waits tells whether a claim is to become a file.
 func (in *incoming) waits(c *claim) bool {

@@ -301,13 +301,13 @@ func TestIncomingDamaged(t *testing.T) {
 	a := master(t, dir, "10.0.0.1")
 	write := func(n int, text string) {
 		t.Helper()
-		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("incoming_10.0.0.9_%019d_%016x", n, n)), []byte(text), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("incoming_10.0.0.9_%019d_%016x_%s", n, n, keys.ShortHash("half"))), []byte(text), 0o600))
 	}
 	good := strings.ReplaceAll(pem(t, 1), "\n", `\n`)
 	write(1, `[{"id":"half","state":"accepted","pub":"`+good)
 	write(2, `[{"id":"../../up","state":"accepted","pub":"`+good+`"},{"id":"bad","state":"accepted","pub":"x"},{"id":"r","state":"rejected","pub":"`+good+`"},
 		{"id":"good","state":"accepted","pub":"`+good+`"}]`)
-	write(3, "["+strings.Repeat(`{"id":"m"},`, 100)+`{"id":"m"}]`)
+	write(3, "[{\"id\":\"m\"},"+strings.Repeat(`{"id":"m"},`, 100)+`{"id":"m"}]`)
 	write(4, strings.Repeat("[", 100_000))
 	must(t, a.Rescan())
 	if got := a.Accepted(); len(got) != 1 || got[0] != "good" {
@@ -317,4 +317,14 @@ func TestIncomingDamaged(t *testing.T) {
 	if where(t, dir, "good") != "accepted " {
 		t.Error("the good key has no file")
 	}
+	// A file that is not whole is waited for, and read when it is; if it never
+	// is, it counts for nothing.
+	whole := `[{"id":"half","state":"accepted","pub":"` + good + `"}]`
+	time.AfterFunc(200*time.Millisecond, func() { write(1, whole) })
+	if err := signIn(a, "half", keys.Accepted, pem(t, 9)); !errors.Is(err, keys.ErrChanged) {
+		t.Errorf("another key than in the file that was not whole: %v", err)
+	}
+	must(t, a.Delete("half"))
+	write(5, whole[:40])
+	must(t, signIn(a, "half", keys.Accepted, pem(t, 9)))
 }
