@@ -119,7 +119,7 @@ func (s *Store) settleAll(id string) error {
 
 // settle makes the file of a claim, unless the id has one or the key was
 // removed since. It may be done by several masters at once, and again after a
-// crash. The stripe is held.
+// crash. The caller has looked at the incoming files and holds the stripe.
 func (s *Store) settle(c *claim) (err error) {
 	for range 3 { // another may be at it
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
@@ -134,14 +134,7 @@ func (s *Store) settleOnce(c *claim) error {
 	if !s.in.waits(c) {
 		return nil
 	}
-	removed, err := s.removed(c)
-	if err != nil {
-		return fail(err)
-	}
-	if removed {
-		return s.examineLocked(c.id, lookupOrder[:]...)
-	}
-	if err := s.examineLocked(c.id, lookupOrder[:]...); err != nil {
+	if err := s.examineLocked(c.id, others(c.state)...); err != nil {
 		return fail(err)
 	}
 	if f := s.real(c.id); f != nil {

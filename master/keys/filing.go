@@ -91,6 +91,9 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 
 // file1 files the keys of a batch.
 func (s *Store) file1(ctx context.Context, b *batch) error {
+	if err := s.in.look(); err != nil { // perhaps some were removed
+		return err
+	}
 	var mu sync.Mutex
 	var first error
 	work := make(chan *claim)
