@@ -38,11 +38,6 @@ var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{
 // masterName is what may stand in the name of an incoming file.
 var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,80}$`)
 
-// unreadFor is how long a file that is not whole is waited for when it may be
-// about the same id: longer than a volume shows an old size. It is ignored
-// afterwards: its writer, if he lives, has still to look for others.
-const unreadFor = 3 * time.Second
-
 func shortHash(id string) string {
 	h := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(h[16:20])
@@ -99,6 +94,10 @@ type incoming struct {
 	// has come for so long, or the batch is so old. linger is how long a batch
 	// stays afterwards, foreign the age at which that of another is filed.
 	quiet, late, linger, foreign time.Duration
+	// unreadFor is how long a file that is not whole is waited for when it may be
+	// about the same id: longer than a volume shows an old size. It is ignored
+	// afterwards: its writer, if he lives, has still to look for others.
+	unreadFor time.Duration
 
 	looks sharing
 	fresh chan struct{} // capacity 1: there are changed ids
@@ -132,7 +131,7 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 		master = ""
 	}
 	return &incoming{dir: dir, master: master, mode: mode, bounds: bounds, log: log,
-		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute,
+		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute, unreadFor: 3 * time.Second,
 		fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
 		batches: map[string]*batch{}, byID: map[string][]*claim{}, partial: map[string]time.Time{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
 }
@@ -418,7 +417,7 @@ func (in *incoming) unread(id string) bool {
 	for name, since := range in.partial {
 		hashes := incomingName.FindStringSubmatch(name)[4]
 		for ; hashes != ""; hashes = hashes[8:] {
-			if hashes[:8] == hash && time.Since(since) < unreadFor {
+			if hashes[:8] == hash && time.Since(since) < in.unreadFor {
 				return true
 			}
 		}

@@ -268,7 +268,7 @@ func TestIncomingOwnerGone(t *testing.T) {
 	if len(b.Accepted()) != 1 || b.Count(keys.Pending) != 1 {
 		t.Fatalf("after a start: %q accepted, %q pending", b.Accepted(), b.List(keys.Pending))
 	}
-	b.FileAfter(never, 0, time.Second)
+	b.FileAfter(never, 0, 100*time.Millisecond)
 	run(t, b)
 	within(t, 20*time.Second, "files", func() bool {
 		return where(t, dir, "m") == "accepted " && where(t, dir, "n") == "pending " && len(incoming(t, dir)) == 0
@@ -320,7 +320,7 @@ func TestIncomingDamaged(t *testing.T) {
 	// A file that is not whole is waited for, and read when it is; if it never
 	// is, it counts for nothing.
 	whole := `[{"id":"half","state":"accepted","pub":"` + good + `"}]`
-	time.AfterFunc(200*time.Millisecond, func() { write(1, whole) })
+	time.AfterFunc(50*time.Millisecond, func() { write(1, whole) })
 	if err := signIn(a, "half", keys.Accepted, pem(t, 9)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("another key than in the file that was not whole: %v", err)
 	}
