@@ -247,6 +247,29 @@ func TestOtherKind(t *testing.T) {
 	}
 }
 
+// The jobs of a cluster are those that its masters keep together.
+func TestJobsOfACluster(t *testing.T) {
+	r, i := passphrase(t, "correct horse")
+	segment := filepath.Join("pki", "jobs", "10.0.0.1_1795315067153512490_61e6cae78a4967d7.log")
+	for _, jobs := range []bool{true, false} {
+		s := full(t)
+		s.Peering.Enabled = true
+		write(t, filepath.Join(s.StorageDir(), segment), "records", 0o600)
+		var out bytes.Buffer
+		if _, err := Write(t.Context(), &out, options(s, jobs), r); err != nil {
+			t.Fatal(err)
+		}
+		to := node(t)
+		to.Peering.Enabled = true
+		if _, _, err := Restore(t.Context(), &out, Target{Settings: to, Stamp: "a"}, i); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(to.StorageDir(), segment)); jobs != (string(b) == "records") {
+			t.Errorf("with jobs %v: %q %v", jobs, b, err)
+		}
+	}
+}
+
 // TestDamaged: an archive that is cut, changed or of another key restores
 // nothing at all.
 func TestDamaged(t *testing.T) {

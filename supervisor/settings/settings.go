@@ -196,8 +196,9 @@ func (s *Settings) PKIDir() string {
 // SharedPKIDir holds the minions' keys and the cluster's.
 func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
 
-// SharedJobsDir is where masters of a cluster keep the job cache together.
-func (s *Settings) SharedJobsDir() string { return filepath.Join(s.Storage.Path, "cache", "jobs") }
+// SharedJobsDir is where masters of a cluster keep the job cache together: jobs
+// in their cluster_pki_dir.
+func (s *Settings) SharedJobsDir() string { return filepath.Join(s.SharedPKIDir(), "jobs") }
 
 // MirrorDir is this node's copy of what the volume holds for minions.
 func (s *Settings) MirrorDir() string { return filepath.Join(s.DataDir, "mirror") }

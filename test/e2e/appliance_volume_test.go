@@ -521,6 +521,12 @@ func TestApplianceVolumeBackup(t *testing.T) {
 	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	lab.Eventually(t, 60*time.Second, "the job is handed over to the volume", func() error {
+		if r := h.run(t, 2, "", "grep", "-rlF", jid, "/srv/cluster/pki/jobs"); r.Code != 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
 	must(t, h.verb(t, 2, "", "backup", "--jobs", "-o", archive, "--passphrase-file", phrase))
 	must(t, h.verb(t, 2, "", "restore", "--check", archive, "--passphrase-file", phrase))
 	for _, i := range []int{2, 1, 3} {
