@@ -281,6 +281,7 @@ func (in *incoming) list() error {
 	marks, listed := map[string]bool{}, map[string]bool{}
 	var read []*batch
 	var partial []string
+	var faults []error
 	for _, e := range entries {
 		switch {
 		case removedName.MatchString(e.name):
@@ -291,23 +292,24 @@ func (in *incoming) list() error {
 				continue
 			}
 			b, err := in.read(e.name)
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
 			switch {
 			case b != nil:
 				read = append(read, b)
-			case err == nil:
-				partial = append(partial, e.name)
+			case !errors.Is(err, os.ErrNotExist): // not whole, or not readable
+				partial, faults = append(partial, e.name), append(faults, err)
 			}
 		}
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.takeMarks(marks)
-	for _, name := range partial {
-		if _, known := in.partial[name]; !known {
-			in.partial[name] = time.Now()
+	for i, name := range partial {
+		if _, known := in.partial[name]; known {
+			continue
+		}
+		in.partial[name] = time.Now()
+		if faults[i] != nil {
+			in.log.Error("a file of new keys cannot be read; they are known when it can", "error", faults[i])
 		}
 	}
 	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !slices.Contains(partial, name) })

@@ -309,6 +309,7 @@ func TestIncomingDamaged(t *testing.T) {
 		{"id":"good","state":"accepted","pub":"`+good+`"}]`)
 	write(3, "[{\"id\":\"m\"},"+strings.Repeat(`{"id":"m"},`, 100)+`{"id":"m"}]`)
 	write(4, strings.Repeat("[", 100_000))
+	write(6, strings.Repeat(" ", 1<<20))
 	must(t, a.Rescan())
 	if got := a.Accepted(); len(got) != 1 || got[0] != "good" {
 		t.Errorf("accepted: %q", got)
