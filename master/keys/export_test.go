@@ -18,7 +18,7 @@ func OnVolume(c Config) Config {
 // when those of other masters are made files.
 func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
 	s.in.quiet, s.in.late, s.in.linger, s.in.foreign = quiet, quiet, linger, foreign
-	s.in.unreadFor = time.Second
+	s.in.unreadFor, s.in.retry = time.Second, 50*time.Millisecond
 }
 
 // FillIncoming makes the room for new keys full, or free again.

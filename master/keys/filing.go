@@ -1,9 +1,11 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -14,9 +16,8 @@ const filers = 4
 
 // times of filing that tests leave alone.
 const (
-	fileTick  = 250 * time.Millisecond // while there are batches
-	fileAgain = 2 * time.Second        // after an error
-	markKept  = time.Hour              // a mark without its batch
+	fileTick = 250 * time.Millisecond // while there are batches
+	markKept = time.Hour              // a mark without its batch
 )
 
 // fileLoop makes files of new keys until ctx is done. It works half of the
@@ -57,7 +58,10 @@ func (s *Store) fileLoop(ctx context.Context) {
 				s.log.Error("new keys cannot be made files yet; they stay in incoming files and are tried again", "path", s.dir, "error", err)
 			}
 			failing = true
-			wait(fileAgain)
+			in.mu.Lock()
+			b.again = time.Now().Add(in.retry)
+			in.mu.Unlock()
+			wait(fileTick)
 			continue
 		case err == nil && failing:
 			s.log.Info("new keys are made files again", "path", s.dir)
@@ -76,8 +80,11 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 	defer in.mu.Unlock()
 	hurry = in.own > maxBatches/2
 	for _, o := range in.batches {
-		if !o.there || !o.filed.IsZero() || b != nil && b.when < o.when {
+		if !o.there || !o.filed.IsZero() || now.Before(o.again) {
 			continue
+		}
+		if b != nil && cmp.Or(b.again.Compare(o.again), strings.Compare(b.when, o.when)) < 0 {
+			continue // one that was not tried first, then the oldest
 		}
 		switch age := now.Sub(o.since); {
 		case o.own && (hurry || age >= in.late || now.Sub(in.newest) >= in.quiet):

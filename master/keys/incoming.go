@@ -73,6 +73,7 @@ type batch struct {
 	there       bool // written and not removed
 	since       time.Time
 	filed       time.Time // zero: not yet
+	again       time.Time // not before, after an error
 }
 
 // incomingKey is a line of an incoming file.
@@ -92,8 +93,9 @@ type incoming struct {
 
 	// quiet and late say when the keys of a batch are filed: when no other key
 	// has come for so long, or the batch is so old. linger is how long a batch
-	// stays afterwards, foreign the age at which that of another is filed.
-	quiet, late, linger, foreign time.Duration
+	// stays afterwards, foreign the age at which that of another is filed, retry
+	// the pause of one that could not be filed.
+	quiet, late, linger, foreign, retry time.Duration
 	// unreadFor is how long a file that is not whole is waited for when it may be
 	// about the same id: longer than a volume shows an old size. It is ignored
 	// afterwards: its writer, if he lives, has still to look for others.
@@ -131,7 +133,7 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 		master = ""
 	}
 	return &incoming{dir: dir, master: master, mode: mode, bounds: bounds, log: log,
-		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute, unreadFor: 3 * time.Second,
+		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute, retry: 5 * time.Second, unreadFor: 3 * time.Second,
 		fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
 		batches: map[string]*batch{}, byID: map[string][]*claim{}, partial: map[string]time.Time{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
 }

@@ -294,6 +294,26 @@ func TestIncomingFull(t *testing.T) {
 	must(t, signIn(a, "n", keys.Accepted, pem(t, 2)))
 }
 
+// A key that cannot be a file does not keep others from being one.
+func TestIncomingStuck(t *testing.T) {
+	dir := t.TempDir()
+	a := master(t, dir, "10.0.0.1")
+	must(t, os.Mkdir(filepath.Join(dir, keys.Accepted.Dir(), "a"), 0o700))
+	for i, id := range []string{"a", "b", "c"} {
+		must(t, signIn(a, id, keys.Accepted, pem(t, i)))
+	}
+	a.FileAfter(0, 0, never)
+	run(t, a)
+	within(t, 30*time.Second, "files of the others", func() bool {
+		return where(t, dir, "b") == "accepted " && where(t, dir, "c") == "accepted "
+	})
+	if state(a, "a") != keys.Accepted {
+		t.Error("the key that waits is forgotten")
+	}
+	must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "a")))
+	within(t, 60*time.Second, "the file", func() bool { return where(t, dir, "a") == "accepted " && len(incoming(t, dir)) == 0 })
+}
+
 // What is in the folder is checked: half a file is nothing, a bad key is left
 // out, no name becomes a path.
 func TestIncomingDamaged(t *testing.T) {
