@@ -40,7 +40,12 @@ func (s *Store) claim(id string, st State, pem string) error {
 		if err := s.void(c); err != nil {
 			return fail(err)
 		}
-		s.apply(id, map[State]*keyFile{o.state: s.claimed(o)})
+		if err := s.in.look(); err != nil { // the other may have withdrawn as well
+			return fail(err)
+		}
+		if s.in.waits(o) {
+			s.apply(id, map[State]*keyFile{o.state: s.claimed(o)})
+		}
 		return fail(ErrChanged)
 	}
 	if !s.in.waits(c) {
