@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,7 @@ func TestClockIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock
 		ctx, cancel := context.WithCancel(t.Context())
-		asked := 0
+		var asked atomic.Int32
 		answers := []struct {
 			yes bool
 			err error
@@ -23,8 +24,8 @@ func TestClockIsAskedAgain(t *testing.T) {
 		go func() {
 			defer close(ended)
 			c.keep(ctx, func(context.Context) (bool, error) {
-				asked++
-				return answers[asked-1].yes, answers[asked-1].err
+				a := answers[asked.Add(1)-1]
+				return a.yes, a.err
 			})
 		}()
 		told := func() string {
@@ -41,8 +42,8 @@ func TestClockIsAskedAgain(t *testing.T) {
 			want string
 			then time.Duration
 		}{{"?", clockSoon}, {"no", clockSoon}, {"yes", clockEvery}, {"no", 0}} {
-			if got := told(); got != step.want || asked != i+1 {
-				t.Errorf("after %d answers: %s, want %s after %d", asked, got, step.want, i+1)
+			if got := told(); got != step.want || int(asked.Load()) != i+1 {
+				t.Errorf("after %d answers: %s, want %s after %d", asked.Load(), got, step.want, i+1)
 			}
 			time.Sleep(step.then)
 		}
