@@ -1,0 +1,151 @@
+package keys
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+// look lists the files, from after the call on.
+func (in *incoming) look() error { return in.looks.do(0, in.list) }
+
+// list brings what is known of the files up to date.
+func (in *incoming) list() error {
+	in.mu.Lock()
+	before := map[string]bool{} // those that must be in the list, if they are still there
+	for name, b := range in.batches {
+		before[name] = b.there
+	}
+	in.mu.Unlock()
+	var entries []entry
+	err := retryStale(func() (err error) {
+		entries, err = list(in.dir)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("listing new keys: %w", err)
+	}
+	marks, listed := map[string]bool{}, map[string]bool{}
+	var read []*batch
+	var partial []string
+	var faults []error
+	for _, e := range entries {
+		switch {
+		case removedName.MatchString(e.name):
+			marks[e.name] = true
+		case incomingName.MatchString(e.name):
+			listed[e.name] = true
+			if _, known := before[e.name]; known || len(listed) > maxIncoming {
+				continue
+			}
+			b, err := in.read(e.name)
+			switch {
+			case b != nil:
+				read = append(read, b)
+			case !errors.Is(err, os.ErrNotExist): // not whole, or not readable
+				partial, faults = append(partial, e.name), append(faults, err)
+			}
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.takeMarks(marks)
+	for i, name := range partial {
+		if _, known := in.partial[name]; known {
+			continue
+		}
+		in.partial[name] = time.Now()
+		if faults[i] != nil {
+			in.log.Error("a file of new keys cannot be read; they are known when it can", "error", faults[i])
+		}
+	}
+	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !slices.Contains(partial, name) })
+	for _, b := range read {
+		if in.batches[b.name] != nil {
+			continue
+		}
+		in.keep(b)
+		for _, c := range b.claims {
+			in.touch(c.id)
+		}
+		poke(in.poked)
+	}
+	for name, there := range before {
+		if b := in.batches[name]; there && !listed[name] && b != nil {
+			in.forget(b)
+		}
+	}
+	return nil
+}
+
+func (in *incoming) takeMarks(now map[string]bool) {
+	for name := range now {
+		if _, known := in.marks[name]; known {
+			continue
+		}
+		in.marks[name] = time.Now()
+		for _, b := range in.batches {
+			if b.token != removedName.FindStringSubmatch(name)[1] {
+				continue
+			}
+			for _, c := range b.claims {
+				if c.mark() == name {
+					c.void = true
+					in.touch(c.id)
+				}
+			}
+		}
+	}
+	for name := range in.marks {
+		if !now[name] {
+			delete(in.marks, name)
+		}
+	}
+}
+
+// read reads an incoming file. One that is not whole is nil: it is being
+// written, and its writer has still to look for others; or he is gone, and
+// nobody was told that the keys are stored.
+func (in *incoming) read(name string) (*batch, error) {
+	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
+	if err != nil {
+		return nil, fmt.Errorf("reading new keys: %w", err)
+	}
+	var l []incomingKey
+	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
+		if time.Since(info.ModTime()) > time.Hour {
+			in.log.Warn("removing a file of new keys that was never finished", "path", filepath.Join(in.dir, name))
+			_ = os.Remove(filepath.Join(in.dir, name))
+		}
+		return nil, nil
+	}
+	m := incomingName.FindStringSubmatch(name)
+	b := &batch{name: name, when: m[2], token: m[3], there: true, since: time.Now()}
+	if m[1] == in.master {
+		b.since = time.Time{} // of an earlier life: nobody else will file it
+	}
+	for _, k := range l {
+		c := &claim{id: k.ID, pem: crypt.NormalizePEM(k.Pub)}
+		switch k.State {
+		case Accepted.String():
+			c.state = Accepted
+		case Pending.String():
+			c.state = Pending
+		}
+		_, err := in.bounds.ParsePublic([]byte(c.pem))
+		if ValidID(c.id) != nil || c.state == None || err != nil {
+			in.log.Warn("ignoring a new key", "path", filepath.Join(in.dir, name), "error", err)
+			continue
+		}
+		b.claims = append(b.claims, c)
+	}
+	return b, nil
+}
+
