@@ -148,4 +148,3 @@ func (in *incoming) read(name string) (*batch, error) {
 	}
 	return b, nil
 }
-
