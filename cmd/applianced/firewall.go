@@ -26,6 +26,14 @@ appliance runs it when the table of nodes changes. It changes no rule.`,
 			d := settings.Default(hostname())
 			s = &d
 		}
+		ctx, stop := context.WithTimeout(cmd.Context(), 30*time.Second)
+		defer stop()
+		if !dry {
+			if err := nodes.Seen(s.DataDir); err != nil {
+				_ = pause(ctx, 10*time.Second) // systemd starts this again at once
+				return err
+			}
+		}
 		k, err := nodes.OpenKeeper(s.DataDir, "")
 		if err != nil {
 			return err
@@ -38,8 +46,6 @@ appliance runs it when the table of nodes changes. It changes no rule.`,
 			_, err = cmd.OutOrStdout().Write([]byte(firewall.Script(peers)))
 			return err
 		}
-		ctx, stop := context.WithTimeout(cmd.Context(), 30*time.Second)
-		defer stop()
 		return firewall.Apply(ctx, peers)
 	}
 	return cmd

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -14,14 +15,23 @@ import (
 	"saltern/versioned"
 )
 
-// Names on disk.
-const (
-	tableFile = File
-)
-
 // File is the name of the table in a node's data directory and on the shared
 // storage.
 const File = "nodes.json"
+
+// ChangedFile is in a node's data directory when the table there has changed
+// since [Seen]: a mark for who follows it from outside of this process. Changes
+// of File alone are not enough for that: a path unit of systemd misses those
+// that happen while what it started still runs.
+const ChangedFile = "nodes.changed"
+
+// Seen takes the mark away; the table is to be read after it.
+func Seen(dir string) error {
+	if err := os.Remove(filepath.Join(dir, ChangedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("table of nodes: %w", err)
+	}
+	return nil
+}
 
 // ErrShared means that the shared storage could not be used in time.
 var ErrShared = errors.New("the shared storage does not answer")
@@ -43,7 +53,7 @@ type Keeper struct {
 // OpenKeeper reads this node's copy from dir; it may be missing. shared is the
 // directory of the shared storage, which is not touched yet.
 func OpenKeeper(dir, shared string) (*Keeper, error) {
-	k := &Keeper{path: filepath.Join(dir, tableFile), shared: shared, changed: make(chan struct{}), busy: make(chan struct{}, 1)}
+	k := &Keeper{path: filepath.Join(dir, File), shared: shared, changed: make(chan struct{}), busy: make(chan struct{}, 1)}
 	b, err := readSmall(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
@@ -152,7 +162,7 @@ func (k *Keeper) Look(ctx context.Context) error {
 
 // file is the table on the shared storage.
 func (k *Keeper) file() versioned.File {
-	return versioned.File{Path: filepath.Join(k.shared, tableFile), Mode: 0o600, Limit: MaxTable, Version: func(b []byte) (uint64, error) {
+	return versioned.File{Path: filepath.Join(k.shared, File), Mode: 0o600, Limit: MaxTable, Version: func(b []byte) (uint64, error) {
 		t, err := Parse(b)
 		return t.Version, err
 	}}
@@ -215,8 +225,12 @@ func write(path string, t Table) error {
 	if err != nil {
 		return err
 	}
-	_, err = layout.WriteFile(path, b, 0o600)
-	return err
+	if _, err = layout.WriteFile(path, b, 0o600); err != nil {
+		return err
+	}
+	// Nothing of the node depends on it.
+	_ = os.WriteFile(filepath.Join(filepath.Dir(path), ChangedFile), nil, 0o600)
+	return nil
 }
 
 func readSmall(path string) ([]byte, error) {

@@ -194,7 +194,7 @@ func FuzzParse(f *testing.F) {
 	dir := f.TempDir()
 	k, _ := OpenKeeper(dir, "")
 	_, _ = k.Offer(table(7, "a", "b"))
-	seed, err := os.ReadFile(filepath.Join(dir, tableFile))
+	seed, err := os.ReadFile(filepath.Join(dir, File))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -206,4 +206,31 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("taken, but wrong")
 		}
 	})
+}
+
+// A change leaves a mark for who follows the table from outside; what is no
+// change leaves none.
+func TestChangeLeavesAMark(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKeeper(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked := func() bool {
+		_, err := os.Stat(filepath.Join(dir, ChangedFile))
+		return err == nil
+	}
+	for _, c := range []struct {
+		version uint64
+		want    bool
+	}{{1, true}, {1, false}, {2, true}} {
+		if _, err := k.Offer(table(c.version, "a")); err != nil || marked() != c.want {
+			t.Errorf("version %d: marked %v, %v", c.version, marked(), err)
+		}
+		for range 2 {
+			if err := Seen(dir); err != nil || marked() {
+				t.Errorf("version %d seen: %v", c.version, err)
+			}
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/supervisor/nodes"
 	"saltern/test/lab"
 )
 
@@ -161,6 +162,30 @@ func TestNewNodesDiffer(t *testing.T) {
 			}
 			seen = append(seen, text)
 		}
+	}
+	t.Run("firewall", func(t *testing.T) { machines[0].followsTable(t) })
+}
+
+// followsTable changes the table of nodes many times, also while the firewall
+// is being changed; in the end it lets in whom the last table names.
+func (m *machine) followsTable(t *testing.T) {
+	k, err := nodes.OpenKeeper(m.state, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := nodes.Table{Cluster: "c", KeyHash: strings.Repeat("ab", 32)}
+	for round := range 5 {
+		for i := range 10 {
+			n := round*10 + i + 1
+			table.Version = uint64(n)
+			table.Nodes = append(table.Nodes, nodes.Node{Name: fmt.Sprintf("n%d", n), Address: fmt.Sprintf("10.91.0.%d", n), State: nodes.Member,
+				Certificate: fmt.Sprintf("%064x", n), Storage: "data"})
+			if _, err := k.Offer(table); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond) // so that they come while it works
+		}
+		m.wait(t, 30*time.Second, fmt.Sprintf("10.91.0.%d", len(table.Nodes)), "nft", "list", "set", "inet", "saltern", "peers")
 	}
 }
 
