@@ -128,6 +128,13 @@ func boot(t testing.TB, n *network, number int, files map[string]string) *machin
 	}
 	m.enter = enter.String()
 	t.Cleanup(func() { m.cut(t) })
+	t.Cleanup(func() {
+		if t.Failed() && m.pid != 0 {
+			out, _ := m.try("sh", "-c", `journalctl -b -u applianced --no-pager -o short-monotonic | grep -E "storage|mount|set-up" | tail -40
+applianced status; nft list set inet saltern peers; gluster peer status; gluster volume heal cluster info`)
+			t.Logf("%s at the end:\n%s", m.Name, out)
+		}
+	})
 	m.launch(t)
 	return m
 }
