@@ -255,7 +255,7 @@ func (s *Store) markRemoved(id string) error {
 // void marks claims as removed.
 func (s *Store) void(claims ...*claim) error {
 	for _, c := range claims {
-		_, err := createFile(filepath.Join(s.dir, c.mark()), nil, s.fileMode())
+		err := writeNew(filepath.Join(s.dir, c.mark()), nil, s.fileMode())
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("removing the new key of %q: %w", c.id, err)
 		}

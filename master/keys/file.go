@@ -140,6 +140,28 @@ func createFile(path string, data []byte, mode os.FileMode) (sig fileSig, err er
 	return fill(f, data, mode)
 }
 
+// writeNew is createFile for who does not want to know what it has become.
+func writeNew(path string, data []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && mode != 0o600 {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = os.Remove(path)
+	}
+	return err
+}
+
 // abandonAfter is the age of an empty file whose writer is gone.
 const abandonAfter = 10 * time.Second
 

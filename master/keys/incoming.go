@@ -37,6 +37,17 @@ var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{
 // masterName is what may stand in the name of an incoming file.
 var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,80}$`)
 
+// about tells from the name of an incoming file whether it may hold one of some
+// ids.
+func about(name string, hashes map[string]bool) bool {
+	for h := incomingName.FindStringSubmatch(name)[4]; h != ""; h = h[8:] {
+		if hashes[h[:8]] {
+			return true
+		}
+	}
+	return false
+}
+
 func shortHash(id string) string {
 	h := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(h[16:20])
@@ -121,9 +132,15 @@ type incoming struct {
 // commit is the outcome of a batch.
 type commit struct {
 	claims []*claim
-	done   chan struct{}
+	full   chan struct{} // closed when no more have room
+	done   chan struct{} // closed when all below is set
 	err    error
+	took   time.Duration // the writing
+	ended  time.Time
 }
+
+// gatherFor bounds how long a batch waits for more keys.
+const gatherFor = 50 * time.Millisecond
 
 var errIncomingFull = errors.New("too many new keys wait to become files")
 
@@ -157,12 +174,14 @@ func (in *incoming) add(c *claim) error {
 	in.newest = time.Now()
 	w := in.next
 	if w == nil || len(w.claims) >= maxBatch {
-		w = &commit{done: make(chan struct{})}
+		w = &commit{done: make(chan struct{}), full: make(chan struct{})}
 		before := in.last
 		in.next, in.last = w, w
 		go in.commit(w, before) // ends with the volume's answer; callers wait for it
 	}
-	w.claims = append(w.claims, c)
+	if w.claims = append(w.claims, c); len(w.claims) == maxBatch {
+		close(w.full)
+	}
 	in.mu.Unlock()
 	<-w.done
 	return w.err
@@ -172,13 +191,33 @@ func (in *incoming) commit(w, before *commit) {
 	defer close(w.done)
 	if before != nil {
 		<-before.done
+		in.gather(w, before)
 	}
 	in.mu.Lock()
 	if in.next == w {
 		in.next = nil
 	}
 	in.mu.Unlock()
+	begin := time.Now()
 	w.err = in.write(w.claims)
+	w.ended = time.Now()
+	w.took = w.ended.Sub(begin)
+}
+
+// gather lets those join a batch who have just been answered with the one before
+// it and those who wait behind them: when many sign in, most would otherwise
+// come a moment too late. It waits for a quarter of what the batch will take.
+func (in *incoming) gather(w, before *commit) {
+	wait := min(before.took/4, gatherFor)
+	if len(before.claims) < 2 || time.Since(before.ended) > time.Second {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.full:
+	}
 }
 
 // write makes an incoming file. Whoever writes one looks for those of others
@@ -190,7 +229,9 @@ func (in *incoming) write(claims []*claim) error {
 	b.when = fmt.Sprintf("%019d", b.since.UnixNano())
 	b.name = "incoming_" + in.master + "_" + b.when + "_" + b.token + "_"
 	list := make([]incomingKey, len(claims))
+	hashes := map[string]bool{}
 	for i, c := range claims {
+		hashes[shortHash(c.id)] = true
 		b.name += shortHash(c.id)
 		list[i] = incomingKey{c.id, c.state.String(), c.pem}
 	}
@@ -202,10 +243,10 @@ func (in *incoming) write(claims []*claim) error {
 	in.keep(b)
 	in.mu.Unlock()
 	path := filepath.Join(in.dir, b.name)
-	if _, err = createFile(path, data, in.mode); err == nil {
+	if err = writeNew(path, data, in.mode); err == nil {
 		synced := make(chan error, 1)
 		go func() { synced <- syncDir(in.dir) }()
-		err = in.look()
+		err = in.list(hashes)
 		err = errors.Join(<-synced, err)
 		if err != nil {
 			_ = os.Remove(path)
@@ -282,11 +323,8 @@ func (in *incoming) unread(id string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for name, since := range in.partial {
-		hashes := incomingName.FindStringSubmatch(name)[4]
-		for ; hashes != ""; hashes = hashes[8:] {
-			if hashes[:8] == hash && time.Since(since) < in.unreadFor {
-				return true
-			}
+		if about(name, map[string]bool{hash: true}) && time.Since(since) < in.unreadFor {
+			return true
 		}
 	}
 	return false

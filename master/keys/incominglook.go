@@ -7,17 +7,19 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"saltern/master/crypt"
 )
 
 // look lists the files, from after the call on.
-func (in *incoming) look() error { return in.looks.do(0, in.list) }
+func (in *incoming) look() error {
+	return in.looks.do(0, func() error { return in.list(nil) })
+}
 
-// list brings what is known of the files up to date.
-func (in *incoming) list() error {
+// list brings what is known of the files up to date. With hashes, only files
+// that may be about these ids are read.
+func (in *incoming) list(hashes map[string]bool) error {
 	in.mu.Lock()
 	before := map[string]bool{} // those that must be in the list, if they are still there
 	for name, b := range in.batches {
@@ -42,7 +44,7 @@ func (in *incoming) list() error {
 			marks[e.name] = true
 		case incomingName.MatchString(e.name):
 			listed[e.name] = true
-			if _, known := before[e.name]; known || len(listed) > maxIncoming {
+			if _, known := before[e.name]; known || len(listed) > maxIncoming || hashes != nil && !about(e.name, hashes) {
 				continue
 			}
 			b, err := in.read(e.name)
@@ -66,8 +68,9 @@ func (in *incoming) list() error {
 			in.log.Error("a file of new keys cannot be read; they are known when it can", "error", faults[i])
 		}
 	}
-	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !slices.Contains(partial, name) })
+	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !listed[name] })
 	for _, b := range read {
+		delete(in.partial, b.name)
 		if in.batches[b.name] != nil {
 			continue
 		}

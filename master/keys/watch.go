@@ -16,6 +16,8 @@ const (
 	// salt-key removes a key from one folder before it writes it to another;
 	// a look in between would see a minion without a key.
 	settle = 40 * time.Millisecond
+	// hintEvery is the pause between two looks at new keys of other masters.
+	hintEvery = 100 * time.Millisecond
 	// maxNames bounds the names kept between two looks; beyond it Run looks
 	// at everything.
 	maxNames = 4096
@@ -117,7 +119,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-hinted:
 			s.takeHints()
 			if s.in != nil { // many hints, one look
-				hinted, hintRest = nil, time.After(settle)
+				hinted, hintRest = nil, time.After(hintEvery)
 			}
 		case <-hintRest:
 			hinted = s.hinted
