@@ -177,7 +177,8 @@ func (h *hosts) stop(i int, sig syscall.Signal) {
 // bricks and the mount go on.
 func (h *hosts) killNode(t *testing.T, i int) {
 	t.Helper()
-	h.on(t, i, "sh", "-c", "pkill -KILL -f 'applianced ru[n]' || true")
+	// A process that was killed answers on its sockets until it is gone.
+	h.on(t, i, "sh", "-c", "pkill -KILL -f 'applianced ru[n]'; while pgrep -f 'applianced ru[n]' >/dev/null; do sleep 0.05; done")
 	h.stop(i, syscall.SIGKILL)
 }
 
