@@ -133,6 +133,9 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 		if i%20 == 1 { // not at once: mostly it is done by itself
 			_ = c.client.Change(ctx, "volume", "heal", d.Volume) // refused while a self-heal daemon is missing
 		}
+		if i%10 == 9 { // it lasts
+			c.settle(ctx, d, s.Targets)
+		}
 		hs, err := c.client.HealSummary(ctx, d.Volume)
 		text := ""
 		if err != nil {
