@@ -83,7 +83,7 @@ type Kind struct {
 	Severity  Severity
 	Title     string        // a short sentence; one %s takes the subject
 	Next      string        // what to do; one %s takes the subject, if present
-	DependsOn []Code        // while one of these is shown, this one is hidden: it is a consequence
+	DependsOn []Code        // while one of these is shown, this one is hidden: it is a consequence; what is said of a node hides only what is said of the same
 	Visible   time.Duration // must have held this long before it is shown, against flapping
 }
 
@@ -135,14 +135,14 @@ func Kinds() []Kind {
 		{VolumeFull, Warning, "the shared volume is full", "delete what is not needed, or give the nodes larger disks", nil, 0},
 		{VolumeLow, Warning, "the shared volume is nearly full", "delete what is not needed, or give the nodes larger disks", []Code{VolumeFull}, 0},
 		{BrickFull, Warning, "the disk of copy %s is full", "make the disk of that node larger, or delete what is not needed", nil, 0},
-		{BrickDown, Warning, "the copy %s does not run", "it is started again by itself; if its disk is lost: applianced storage plan", []Code{VolumeStopped}, 5 * time.Second},
+		{BrickDown, Warning, "the copy %s does not run", "it is started again by itself; if its disk is lost: applianced storage plan", []Code{VolumeStopped, VolumeNoQuorum}, 5 * time.Second},
 		{SplitBrain, Warning, "copies disagree, and only you can say which is right", "applianced storage status lists the files and the commands that settle them", nil, 0},
 		{HealPending, Notice, "copies of the shared volume are being made equal", "wait; do not stop another node before it has ended", nil, 15 * time.Second},
 		{HealStuck, Warning, "copies of the shared volume do not become equal", "applianced storage status lists the files", []Code{BrickDown}, 0},
 		{StorageBlocked, Warning, "a change of the storage cannot be made", "applianced storage plan", nil, 20 * time.Second},
 		{StorageOpen, Warning, "the shared volume is open to other machines", "applianced storage plan", nil, 30 * time.Second},
 		{StorageRejected, Warning, "the storage pool rejects node %s", "if it was removed on purpose: let it join again as a new node", nil, 10 * time.Second},
-		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", nil, 10 * time.Second},
+		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", []Code{NodeUnreachable}, 10 * time.Second},
 		{ClockSkew, Warning, "the clocks of this node and of %s differ", "applianced ping %s; check the time service on both: timedatectl", nil, 20 * time.Second},
 		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it is mended by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
@@ -229,19 +229,30 @@ func (b *Board) Update(now time.Time, found []Finding) []Problem {
 }
 
 func hideConsequences(held []Problem) []Problem {
-	present := map[Code]bool{}
-	for _, p := range held {
-		present[p.Code] = true
+	type key struct {
+		code Code
+		node string
 	}
-	hiddenBy := map[Code][]Code{}
+	// A node that is away explains nothing about another one.
+	of := func(c Code, subject string) key {
+		if c != NodeUnreachable && c != NodeNotServing {
+			subject = ""
+		}
+		return key{c, subject}
+	}
+	present := map[key]bool{}
+	for _, p := range held {
+		present[of(p.Code, p.Subject)] = true
+	}
+	hiddenBy := map[key][]Code{}
 	shown := []Problem{}
 	for _, p := range held {
 		hidden := false
 		for _, d := range p.DependsOn {
-			if present[d] {
+			if k := of(d, p.Subject); present[k] {
 				hidden = true
-				if !slices.Contains(hiddenBy[d], p.Code) {
-					hiddenBy[d] = append(hiddenBy[d], p.Code)
+				if !slices.Contains(hiddenBy[k], p.Code) {
+					hiddenBy[k] = append(hiddenBy[k], p.Code)
 				}
 			}
 		}
@@ -250,7 +261,7 @@ func hideConsequences(held []Problem) []Problem {
 		}
 	}
 	for i := range shown {
-		shown[i].Hides = hiddenBy[shown[i].Code]
+		shown[i].Hides = hiddenBy[of(shown[i].Code, shown[i].Subject)]
 	}
 	return shown
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,6 +120,20 @@ func TestBoardHidesConsequences(t *testing.T) {
 	got = b.Update(at.Add(2*time.Minute), all[1:3])
 	if len(got) != 1 || got[0].Code != MasterDown || !got[0].Since.Equal(at) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A node that is away hides what follows from that, and nothing of another node.
+func TestBoardKeepsNodesApart(t *testing.T) {
+	b := NewBoard()
+	all := []Finding{{Code: NodeUnreachable, Subject: "n2"}, {Code: StoragePeerAway, Subject: "n2"}, {Code: StoragePeerAway, Subject: "n3"}, {Code: NodeNotServing, Subject: "n3"}}
+	b.Update(at, all)
+	got := b.Update(at.Add(time.Minute), all)
+	want := []string{"SCA-104 n2 [SCA-426]", "SCA-105 n3 []", "SCA-426 n3 []"}
+	for i, p := range got {
+		if text := fmt.Sprintf("%s %s %s", p.Code, p.Subject, p.Hides); len(got) != len(want) || text != want[i] {
+			t.Errorf("%d of %d: %s", i, len(got), text)
+		}
 	}
 }
 

@@ -502,7 +502,7 @@ func (h *machines) noQuorum(t *testing.T, i int) {
 			return fmt.Errorf("exit %d: %s", text.Code, text.Out)
 		}
 		p := d.Problems[k]
-		if !strings.Contains(p.Cause, "1 of 3") || !strings.Contains(p.Next, "applianced recover --new-cluster") {
+		if !strings.Contains(p.Cause, "of 3 bricks run") || !slices.Contains(p.Hides, status.BrickDown) || !strings.Contains(p.Next, "applianced recover --new-cluster") {
 			return fmt.Errorf("%+v", p)
 		}
 		t.Logf("%s %s: %s; next: %s", p.Code, p.Title, p.Cause, p.Next)
