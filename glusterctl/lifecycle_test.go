@@ -241,6 +241,19 @@ func TestGrow(t *testing.T) {
 	}
 }
 
+// A file that was replaced while a copy was added has another GFID on it:
+// healing ends only when the copy that was complete before is said to be right.
+func TestGrowWhileAFileIsReplaced(t *testing.T) {
+	r := form(t, 1)
+	r.pool.Write("node1")
+	r.pool.Stuck = map[int]bool{1: true}
+	r.reach(t, want("node1", "1", "2", "3"))
+	wantBricks(t, r, "1", "2", "3")
+	if want := []string{"node1:/data/brick/cluster-1 /f1"}; !slices.Equal(r.pool.Settled, want) {
+		t.Errorf("settled %q, want %q", r.pool.Settled, want)
+	}
+}
+
 func TestGrowToTwoCopiesWhenAsked(t *testing.T) {
 	r := form(t, 1)
 	d := want("node1", "1", "2")

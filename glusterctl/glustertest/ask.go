@@ -33,7 +33,7 @@ func (p *Pool) ask(n *Node, args []string) cli.Output {
 	if len(v.bricks) == 1 {
 		return xmlOut(-1, 22, "This command is supported for only volumes of replicate/disperse type. Volume "+v.name+" is not of type replicate/disperse", "  <healInfo>\n    <bricks/>\n  </healInfo>\n")
 	}
-	v.heal(p.HealSpeed)
+	v.heal(p.HealSpeed, p.Stuck)
 	return p.healInfo(v, append(args, "")[4])
 }
 

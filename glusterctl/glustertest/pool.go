@@ -32,6 +32,11 @@ type Pool struct {
 	// HealSpeed is how many writes a question about healing lets through; 0
 	// means no healing happens.
 	HealSpeed int
+	// Stuck are writes that healing does not copy before somebody says which
+	// brick is right, as with files of another GFID.
+	Stuck map[int]bool
+	// Settled are those decisions: brick and path.
+	Settled []string
 	// JoinDelay is how many questions a new peer needs to become a full member.
 	JoinDelay int
 
@@ -208,14 +213,14 @@ func (p *Pool) blamed(v *volume, b *brick) bool {
 }
 
 // heal copies what is missing between bricks that run, at most n writes.
-func (v *volume) heal(n int) {
+func (v *volume) heal(n int, stuck map[int]bool) {
 	for _, to := range v.bricks {
 		for _, from := range v.bricks {
 			if !to.up || !from.up || to == from || from.arbiter && !to.arbiter {
 				continue
 			}
 			for i := range from.items {
-				if !to.items[i] {
+				if !to.items[i] && !stuck[i] {
 					if n == 0 {
 						return
 					}

@@ -161,7 +161,15 @@ func (p *Pool) change(n *Node, args []string) cli.Output {
 			v.set("cluster.granular-entry-heal", "enable")
 			break
 		}
-		v.heal(p.HealSpeed)
+		if len(args) == 7 && args[3] == "split-brain" && args[4] == "source-brick" {
+			var i int
+			if _, err := fmt.Sscanf(args[6], "/f%d", &i); err != nil || !p.Stuck[i] {
+				return no(0, "Healing %s failed: File not in split-brain", args[6])
+			}
+			delete(p.Stuck, i)
+			p.Settled = append(p.Settled, args[5]+" "+args[6])
+		}
+		v.heal(p.HealSpeed, p.Stuck)
 	case "add-brick":
 		return p.addBrick(v, args[3:])
 	case "remove-brick":
