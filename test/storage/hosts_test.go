@@ -173,8 +173,9 @@ func (h *hosts) stop(i int, sig syscall.Signal) {
 	_ = cmd.Wait()
 }
 
-// killNode kills applianced itself on node i with SIGKILL: its children, the
-// bricks and the mount go on.
+// killNode kills applianced itself on node i with SIGKILL and waits until it is
+// gone, which takes a moment when it is in a call on the volume: its children,
+// the bricks and the mount go on.
 func (h *hosts) killNode(t *testing.T, i int) {
 	t.Helper()
 	// A process that was killed answers on its sockets until it is gone.
