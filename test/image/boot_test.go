@@ -69,7 +69,9 @@ func TestPowerCut(t *testing.T) {
 // TestUpgrade: a good version is kept, a broken one is left by itself.
 func TestUpgrade(t *testing.T) {
 	for i, name := range []string{"BIOS", "UEFI"} {
-		t.Run(name, func(t *testing.T) { upgrade(t, newVM(t, vmOptions{number: 4 + i, uefi: i == 1, answers: alone})) })
+		t.Run(name, func(t *testing.T) {
+			upgrade(t, newVM(t, vmOptions{number: 4 + i, uefi: i == 1, anew: i == 1, answers: alone}))
+		})
 	}
 }
 

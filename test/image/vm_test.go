@@ -28,6 +28,10 @@ type vmOptions struct {
 	data    string // size of a second, empty disk; empty: none
 	segment int    // UDP port of a network that it shares with others; 0: none
 	cpus    int    // 0: 2
+	// anew: when the machine restarts, QEMU does. Without KVM the firmware of
+	// UEFI has hung in a restart, before anything of the disk was read. What it
+	// says after that is in the log of the serial line only.
+	anew bool
 }
 
 // vm is a virtual machine that runs the built disk.
@@ -118,10 +122,17 @@ func (v *vm) start(t testing.TB) {
 	serial, monitor := v.dir+"/serial.sock", v.dir+"/monitor.sock"
 	_ = os.Remove(serial)
 	_ = os.Remove(monitor)
-	args := append([]string{"-accel", accel, "-m", "1024", "-smp", fmt.Sprint(cpus), "-nodefaults", "-display", "none", "-vga", "std", "-device", "virtio-rng-pci",
-		"-chardev", "socket,id=s0,path=" + serial + ",server=on,wait=on,logfile=" + v.dir + "/serial.log,logappend=on", "-serial", "chardev:s0",
+	anew, wait := v.anew && accel != "kvm", "on"
+	if anew {
+		wait = "off"
+	}
+	args := append([]string{"qemu-system-x86_64", "-accel", accel, "-m", "1024", "-smp", fmt.Sprint(cpus), "-nodefaults", "-display", "none", "-vga", "std", "-device", "virtio-rng-pci",
+		"-chardev", "socket,id=s0,path=" + serial + ",server=on,wait=" + wait + ",logfile=" + v.dir + "/serial.log,logappend=on", "-serial", "chardev:s0",
 		"-monitor", "unix:" + monitor + ",server=on,wait=off"}, v.devices...)
-	v.cmd = exec.Command("qemu-system-x86_64", args...)
+	if anew { // the shell dies with the test, QEMU with the shell
+		args = append([]string{"sh", "-c", `while setpriv --pdeathsig KILL "$@" -no-reboot; do :; done`, "sh"}, args...)
+	}
+	v.cmd = exec.Command(args[0], args[1:]...)
 	v.cmd.Stderr = &v.stderr
 	var err error
 	if v.ended, err = startChild(v.cmd, v.cmd.Start); err != nil {
