@@ -28,7 +28,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: lint unit race fuzz-smoke e2e e2e-storage ## everything CI runs
+test: lint unit race fuzz-smoke e2e e2e-storage test-nspawn ## everything CI runs
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, shell syntax
@@ -161,7 +161,7 @@ image-repro: image-programs ## two builds must be the same, byte for byte (by ha
 	@scripts/image-repro $(IMAGE_FLAGS)
 
 .PHONY: test-nspawn
-test-nspawn: image-programs deps-salt ## the image's tree: its files, and booted by systemd in containers, one node and three (by hand, as root; RUN=TestNode)
+test-nspawn: image-programs deps-salt ## the image's tree: its files, and booted by systemd in containers, one node and three (as root; RUN=TestNode)
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-nspawn $(IMAGE_FLAGS)
 
 .PHONY: test-boot
