@@ -146,20 +146,22 @@ func writeNew(path string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	if err = fillNew(f, data, mode); err != nil {
+		_ = os.Remove(path)
+	}
+	return err
+}
+
+// fillNew writes all of a file, syncs and closes it.
+func fillNew(f *os.File, data []byte, mode os.FileMode) error {
+	_, err := f.Write(data)
 	if err == nil && mode != 0o600 {
 		err = f.Chmod(mode)
 	}
 	if err == nil {
 		err = f.Sync()
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		_ = os.Remove(path)
-	}
-	return err
+	return errors.Join(err, f.Close())
 }
 
 // abandonAfter is the age of an empty file whose writer is gone.

@@ -66,6 +66,14 @@ func (s *Store) takeHints() {
 			s.report(err)
 		}
 		s.takeIncoming()
+		s.hintMu.Lock()
+		for id, states := range hints { // its file is being written, or shown with an old size
+			if s.in.unread(id) && len(s.hints) < maxHints {
+				s.hints[id] = append(s.hints[id], states...)
+				poke(s.hinted)
+			}
+		}
+		s.hintMu.Unlock()
 		maps.DeleteFunc(hints, func(id string, states []State) bool {
 			return !slices.ContainsFunc(states, func(st State) bool {
 				f := s.file(st, id)

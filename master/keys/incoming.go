@@ -17,15 +17,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"saltern/master/crypt"
 )
 
 // bounds of incoming files.
 const (
-	maxBatch     = 16        // keys of one, whose hashes fit into a name
-	maxBatchFile = 256 << 10 // bytes
-	maxBatches   = 512       // files of this master that are there
-	maxIncoming  = 8192      // files of all masters that are read
+	maxBatch = 16 // keys of one, whose hashes fit into a name
+	// batchesAtOnce is how many are being written: those who sign in meanwhile
+	// share the next one.
+	batchesAtOnce = 3
+	maxBatchFile  = 256 << 10 // bytes
+	maxBatches    = 512       // files of this master that are there
+	maxIncoming   = 8192      // files of all masters that are read
 )
 
 // incomingName is the name of an incoming file: master, time, token, a short
@@ -112,6 +117,7 @@ type incoming struct {
 	unreadFor time.Duration
 
 	looks sharing
+	slots chan struct{} // batches being written
 	fresh chan struct{} // capacity 1: there are changed ids
 	poked chan struct{} // capacity 1: there is a batch to file
 
@@ -123,7 +129,6 @@ type incoming struct {
 	marks   map[string]time.Time // removed_ files, and since when they are known
 	changed map[string]struct{}  // ids whose index entry may be old
 	next    *commit
-	last    *commit
 	newest  time.Time // when a key came here last
 
 	claimed, filed, overflow atomic.Uint64
@@ -132,15 +137,9 @@ type incoming struct {
 // commit is the outcome of a batch.
 type commit struct {
 	claims []*claim
-	full   chan struct{} // closed when no more have room
-	done   chan struct{} // closed when all below is set
+	done   chan struct{}
 	err    error
-	took   time.Duration // the writing
-	ended  time.Time
 }
-
-// gatherFor bounds how long a batch waits for more keys.
-const gatherFor = 50 * time.Millisecond
 
 var errIncomingFull = errors.New("too many new keys wait to become files")
 
@@ -150,7 +149,7 @@ func newIncoming(dir, master string, mode os.FileMode, bounds crypt.Bounds, log 
 	}
 	return &incoming{dir: dir, master: master, mode: mode, bounds: bounds, log: log,
 		quiet: 500 * time.Millisecond, late: 5 * time.Second, linger: 30 * time.Second, foreign: 3 * time.Minute, retry: 5 * time.Second, unreadFor: 3 * time.Second,
-		fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
+		slots: make(chan struct{}, batchesAtOnce), fresh: make(chan struct{}, 1), poked: make(chan struct{}, 1),
 		batches: map[string]*batch{}, byID: map[string][]*claim{}, partial: map[string]time.Time{}, marks: map[string]time.Time{}, changed: map[string]struct{}{}}
 }
 
@@ -174,54 +173,31 @@ func (in *incoming) add(c *claim) error {
 	in.newest = time.Now()
 	w := in.next
 	if w == nil || len(w.claims) >= maxBatch {
-		w = &commit{done: make(chan struct{}), full: make(chan struct{})}
-		before := in.last
-		in.next, in.last = w, w
-		go in.commit(w, before) // ends with the volume's answer; callers wait for it
+		w = &commit{done: make(chan struct{})}
+		in.next = w
+		go in.commit(w) // ends with the volume's answer; callers wait for it
 	}
-	if w.claims = append(w.claims, c); len(w.claims) == maxBatch {
-		close(w.full)
-	}
+	w.claims = append(w.claims, c)
 	in.mu.Unlock()
 	<-w.done
 	return w.err
 }
 
-func (in *incoming) commit(w, before *commit) {
+func (in *incoming) commit(w *commit) {
 	defer close(w.done)
-	if before != nil {
-		<-before.done
-		in.gather(w, before)
-	}
+	in.slots <- struct{}{}
+	defer func() { <-in.slots }()
 	in.mu.Lock()
 	if in.next == w {
 		in.next = nil
 	}
 	in.mu.Unlock()
-	begin := time.Now()
 	w.err = in.write(w.claims)
-	w.ended = time.Now()
-	w.took = w.ended.Sub(begin)
 }
 
-// gather lets those join a batch who have just been answered with the one before
-// it and those who wait behind them: when many sign in, most would otherwise
-// come a moment too late. It waits for a quarter of what the batch will take.
-func (in *incoming) gather(w, before *commit) {
-	wait := min(before.took/4, gatherFor)
-	if len(before.claims) < 2 || time.Since(before.ended) > time.Second {
-		return
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-w.full:
-	}
-}
-
-// write makes an incoming file. Whoever writes one looks for those of others
-// afterwards, so of two masters with the same id at least one sees the other.
+// write makes an incoming file. Whoever has made one looks for those of others
+// afterwards, so of two masters with the same id at least one sees the other. It
+// looks while the keys are being written: the name says enough.
 func (in *incoming) write(claims []*claim) error {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails
@@ -243,11 +219,12 @@ func (in *incoming) write(claims []*claim) error {
 	in.keep(b)
 	in.mu.Unlock()
 	path := filepath.Join(in.dir, b.name)
-	if err = writeNew(path, data, in.mode); err == nil {
-		synced := make(chan error, 1)
-		go func() { synced <- syncDir(in.dir) }()
-		err = in.list(hashes)
-		err = errors.Join(<-synced, err)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, in.mode)
+	if err == nil {
+		others := make(chan error, 2)
+		go func() { others <- syncDir(in.dir) }()
+		go func() { others <- in.list(hashes) }()
+		err = errors.Join(fillNew(f, data, in.mode), <-others, <-others)
 		if err != nil {
 			_ = os.Remove(path)
 		}
