@@ -2,6 +2,9 @@
 """Compares three masters that share a folder on GlusterFS with the same three
 on a local directory, on three pretend machines (test/gluster/lab), as root.
 
+The masters take the new keys of one moment together and make files of them
+later; what that costs GlusterFS is counted until all are there.
+
 Both clusters run at the same time on the same machines, on ports of their own,
 and every measurement is made on the one and then at once on the other. CPU is
 that of the masters; what GlusterFS itself used is shown beside it. The load
@@ -117,6 +120,13 @@ class Cluster:
         cpu = sum(self.cpu(i) - c for i, c in zip((1, 2, 3), cpu0))
         return {"rate": rate, "cpu_ms": 1000 * cpu / max(n, 1), "wall": time.time() - t, "n": n, "failed": failed}
 
+    def files_made(self):
+        """Waits until no new key waits to become a file; returns the seconds."""
+        t = time.time()
+        time.sleep(2.5)  # the status is at most two seconds old
+        wait("files of the new keys", 300, lambda: not any(json.load(open(self.dir(i) + "/cache/status.json"))["new_keys"]["waiting"] for i in (1, 2, 3)))
+        return time.time() - t
+
     def cpu(self, i):
         """CPU seconds of the master."""
         out = lab("exec", i, "cat", "/proc/%s/stat" % self.pid(i))
@@ -166,6 +176,8 @@ def main():
                 for c in clusters if r % 2 else clusters[::-1]:
                     g = gluster_cpu()
                     x = run(c)
+                    if what.endswith("new minions"):
+                        x["files"] = c.files_made()
                     x["gluster_ms"] = 1000 * (gluster_cpu() - g) / max(x["n"], 1)
                     if r:
                         results.setdefault(what, {}).setdefault(c.name, []).append(x)
@@ -176,6 +188,7 @@ def main():
             text.append("| %s | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f |" % (what, med(l, "rate"), med(v, "rate"), med(l, "rate") / max(med(v, "rate"), 1e-9),
                         med(l, "cpu_ms"), med(v, "cpu_ms"), med(v, "cpu_ms") / max(med(l, "cpu_ms"), 1e-9), med(v, "gluster_ms")))
         print("\n".join(text))
+        print("new keys were files of their own after %.1f s at most" % max(x["files"] for x in results["sign-ins, new minions"]["volume"]))
         print("load %s, %d rounds, %d minions for each master, failed: %s" % (open("/proc/loadavg").read().split()[:3], opts.rounds, n,
               {w: {c: sum(x["failed"] for x in l) for c, l in by.items()} for w, by in results.items()}))
         if opts.out:
