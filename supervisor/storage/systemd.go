@@ -57,7 +57,7 @@ func attachUnit(ctx context.Context, source, point, options string) error {
 		opts += "," + options
 	}
 	text := fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=The cluster's shared volume\nAfter=%s\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target\n\n"+
-		"[Mount]\nWhat=%s\nWhere=%s\nType=glusterfs\nOptions=%s\nTimeoutSec=30\nLazyUnmount=yes\nForceUnmount=yes\n", daemonUnit, source, point, opts)
+		"[Mount]\nWhat=%s\nWhere=%s\nType=glusterfs\nOptions=%s\nTimeoutSec=90\nLazyUnmount=yes\nForceUnmount=yes\n", daemonUnit, source, point, opts)
 	fresh, err := configure(filepath.Join("/etc/systemd/system", name), []byte(text))
 	if err != nil {
 		return fmt.Errorf("write the mount unit: %w", err)
