@@ -161,7 +161,11 @@ func (in *incoming) sweep(now time.Time) {
 	}
 	in.mu.Unlock()
 	for _, name := range gone {
-		if err := os.Remove(filepath.Join(in.dir, name)); err != nil && !os.IsNotExist(err) {
+		err := os.Remove(filepath.Join(in.dir, name))
+		if os.IsNotExist(err) { // or the volume is not mounted
+			_, err = os.Stat(in.dir)
+		}
+		if err != nil {
 			return // the next time
 		}
 		in.mu.Lock()

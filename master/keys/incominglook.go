@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,14 +60,16 @@ func (in *incoming) list(hashes map[string]bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.takeMarks(marks)
+	var fault error
 	for i, name := range partial {
 		if _, known := in.partial[name]; known {
 			continue
 		}
 		in.partial[name] = time.Now()
-		if faults[i] != nil {
-			in.log.Error("a file of new keys cannot be read; they are known when it can", "error", faults[i])
-		}
+		fault = cmp.Or(fault, faults[i])
+	}
+	if fault != nil {
+		in.log.Error("files of new keys cannot be read; the keys are known when they can", "error", fault)
 	}
 	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !listed[name] })
 	for _, b := range read {
