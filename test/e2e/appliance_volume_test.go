@@ -220,7 +220,7 @@ func (h *machines) ready(t *testing.T, i, nodes int) {
 }
 
 // minion starts a minion that knows the address of all three nodes and uses
-// one after another.
+// one after another. One that is lost costs it auth_tries times auth_timeout.
 func (h *machines) minion(t *testing.T, id, version string) {
 	t.Helper()
 	dir := filepath.Join(h.dir, id)
@@ -230,7 +230,7 @@ func (h *machines) minion(t *testing.T, id, version string) {
 		}
 	}
 	conf, err := yaml.Marshal(map[string]any{"id": id, "master": []string{h.addr(1), h.addr(2), h.addr(3)}, "master_type": "failover", "master_alive_interval": 10,
-		"retry_dns": 0, "master_tries": -1, "auth_timeout": 10, "acceptance_wait_time": 3, "random_reauth_delay": 3, "recon_max": 3000, "pki_dir": dir + "/pki", "cachedir": dir + "/cache",
+		"retry_dns": 0, "master_tries": -1, "auth_timeout": 10, "auth_tries": 2, "acceptance_wait_time": 3, "random_reauth_delay": 3, "recon_max": 3000, "pki_dir": dir + "/pki", "cachedir": dir + "/cache",
 		"sock_dir": dir + "/sock", "log_file": dir + "/log", "pidfile": dir + "/pid", "user": "root", "enable_fqdns_grains": false, "enable_gpu_grains": false,
 		"conf_file": dir + "/etc/minion", "grains": map[string]any{"lab": true}})
 	if err == nil {
@@ -340,6 +340,15 @@ func (h *machines) kept(t *testing.T, i int, jid string) {
 	})
 }
 
+// well waits until all minions answer node i, which has the states and knows
+// the job.
+func (h *machines) well(t *testing.T, i int, jid string) {
+	t.Helper()
+	h.answer(t, i, volumeMinions...)
+	h.states(t, i, "m3006")
+	h.kept(t, i, jid)
+}
+
 var volumeMinions = []string{"m3006", "m3008"}
 
 // startVolume makes three machines a cluster with a volume, see populate.
@@ -413,15 +422,9 @@ func TestApplianceVolumeTLS(t *testing.T) {
 
 // TestApplianceVolumeDayTwo goes through the life of a cluster on a volume of
 // real glusterds while two minions are attached that nobody touches: a node is
-// replaced, leaves, is removed, joins by hand, and two of three are lost.
+// replaced, leaves, is removed, and joins by hand.
 func TestApplianceVolumeDayTwo(t *testing.T) {
 	h, jid := startVolume(t)
-	well := func(i int) {
-		t.Helper()
-		h.answer(t, i, volumeMinions...)
-		h.states(t, i, "m3006")
-		h.kept(t, i, jid)
-	}
 	t.Log("replace")
 	h.lost(t, 3)
 	lab.Eventually(t, 90*time.Second, "node3 is replaced", func() error {
@@ -432,7 +435,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	})
 	h.must(t, "boot", "3")
 	h.joinByHand(t, 3, 2, 3)
-	well(3)
+	h.well(t, 3, jid)
 	t.Log("leave")
 	lab.Eventually(t, 240*time.Second, "node2 leaves, when its copy is not needed any more", func() error {
 		if r := h.verb(t, 2, "", "leave"); r.Code != 0 {
@@ -443,7 +446,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	h.lost(t, 2)
 	h.ready(t, 1, 2)
 	h.ready(t, 3, 2)
-	well(3)
+	h.well(t, 3, jid)
 	t.Log("join again, as a new machine")
 	h.must(t, "boot", "2")
 	h.joinByHand(t, 2, 3, 3)
@@ -457,10 +460,17 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	})
 	h.ready(t, 2, 2)
 	h.ready(t, 3, 2)
-	well(2)
+	h.well(t, 2, jid)
 	h.must(t, "boot", "1")
 	h.joinByHand(t, 1, 2, 3)
-	t.Log("two of three are lost")
+	h.well(t, 1, jid)
+}
+
+// TestApplianceVolumeRecover loses two of three nodes. The last one says so,
+// becomes a cluster of its own when it is told to, and two new machines join it,
+// while two minions are attached that nobody touches.
+func TestApplianceVolumeRecover(t *testing.T) {
+	h, jid := startVolume(t)
 	second := h.job(t, 1, "m3008")
 	h.lost(t, 1)
 	h.lost(t, 2)
@@ -474,7 +484,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 		return nil
 	})
 	h.ready(t, 3, 1)
-	well(3)
+	h.well(t, 3, jid)
 	h.kept(t, 3, second)
 	for _, i := range []int{1, 2} {
 		h.must(t, "boot", fmt.Sprint(i))
@@ -483,7 +493,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	}
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
-		well(i)
+		h.well(t, i, jid)
 	}
 }
 
