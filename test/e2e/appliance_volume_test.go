@@ -531,8 +531,9 @@ func TestApplianceVolumeBackup(t *testing.T) {
 	if err := os.WriteFile(phrase, []byte("correct horse battery\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lab.Eventually(t, 60*time.Second, "the job is handed over to the volume", func() error {
-		if r := h.run(t, 2, "", "grep", "-rlF", jid, "/srv/cluster/pki/jobs"); r.Code != 0 {
+	lab.Eventually(t, 60*time.Second, "the job and its return are handed over to the volume", func() error {
+		// The word stands once in the job, twice in the return: what it was asked and what it said.
+		if r := h.run(t, 2, "", "grep", "-rahoF", "kept-for-later", "/srv/cluster/pki/jobs"); strings.Count(r.Out, "\n") < 3 {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
