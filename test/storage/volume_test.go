@@ -54,10 +54,11 @@ func grown(t *testing.T) *hosts {
 	return h
 }
 
-// A volume is formed, grows to three copies, takes 200 records a second while
-// all of GlusterFS is killed on one node, which mends itself, and while that
-// node loses its cable and its power: nothing acknowledged is lost, no write
-// stalls for more than 8 s, and when the node is back everything heals.
+// A volume is formed, grows to three copies, takes 200 records a second, and
+// three masters on it 200 returns a second, while all of GlusterFS is killed on
+// one node, which mends itself, and while that node loses its cable and its
+// power: nothing acknowledged is lost, no write and no return stalls for more
+// than 8 s, and when the node is back everything heals.
 func TestVolumeLife(t *testing.T) {
 	h := formed(t, 3)
 	h.serving(t, 1)
@@ -82,6 +83,8 @@ func TestVolumeLife(t *testing.T) {
 
 	// 200 records a second, from before the first loss until well after the last.
 	program := h.writer(t)
+	masters := h.takers(t, program)
+	end := masters.sending(t, 600)
 	stop := h.writing(t, 1, program, returnsOf(1), 600)
 	before := h.goesOn(t, 1, 2)
 	// Killed: glusterd, bricks, healing and the mount. The node mends itself.
@@ -95,8 +98,9 @@ func TestVolumeLife(t *testing.T) {
 	h.has(t, 60*time.Second, 1, status.StoragePeerAway)
 	h.stop(3, syscall.SIGKILL)
 	h.must(t, time.Minute, "crash", "3")
+	masters.more(t, 400)
 	after := h.goesOn(t, 1, 3)
-	w := stop()
+	w, r := stop(), end()
 	t.Logf("node3 was killed, lost its cable and its power while %d records were written in %.0f s (segment %d to %d): longest %d ms, the machine was late by %d ms then, %d faults", w.Kept, w.Seconds, before, after, w.Longest, w.Late, w.Faults)
 	if w.Faults > 0 {
 		t.Errorf("%d writes failed", w.Faults)
@@ -106,12 +110,19 @@ func TestVolumeLife(t *testing.T) {
 		t.Errorf("a write took %d ms, the machine was late by %d ms only", w.Longest, w.Late)
 	}
 	h.on(t, 2, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
+	t.Logf("meanwhile the masters took %d returns in %.0f s: longest %d ms, the machine was late by %d ms then", r.Kept, r.Seconds, r.Longest, r.Late)
+	if r.Longest > 8000+r.Late {
+		t.Errorf("a return took %d ms, the machine was late by %d ms only", r.Longest, r.Late)
+	}
+	masters.have(t, 1, 2)
 
 	h.must(t, time.Minute, "boot", "3")
 	h.must(t, time.Minute, "uncut", "3")
 	h.start(t, 3)
 	h.settled(t, 180*time.Second, 3, 1, 2, 3)
 	h.serving(t, 3)
+	masters.master(t, 3) // reads on the volume what it missed
+	masters.have(t, 3)
 	// In its own copy as well, seen without the volume.
 	h.on(t, 3, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
 }

@@ -8,6 +8,8 @@
 //	writer write DIR SECONDS     prints one result as JSON
 //	writer check DIR KEPT        fails when a record below KEPT is missing or differs
 //	writer change FILE SECONDS   changes one file together with other machines
+//	writer returns DIR SECONDS   plays minions whose returns three masters take, see returns.go
+//	writer returned DIR CACHE    fails when a return that was taken is not in a master's job cache
 package main
 
 import (
@@ -35,12 +37,16 @@ const (
 
 func main() {
 	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: writer write|check DIR N | change FILE SECONDS")
+		fmt.Fprintln(os.Stderr, "usage: writer write|check|returns DIR N | change FILE SECONDS | returned DIR CACHE")
 		os.Exit(2)
 	}
 	n, err := strconv.Atoi(os.Args[3])
 	switch {
+	case os.Args[1] == "returned":
+		err = returned(os.Args[2], os.Args[3])
 	case err != nil:
+	case os.Args[1] == "returns":
+		err = returns(os.Args[2], time.Duration(n)*time.Second)
 	case os.Args[1] == "write":
 		err = write(os.Args[2], time.Duration(n)*time.Second)
 	case os.Args[1] == "change":
@@ -67,22 +73,32 @@ type result struct {
 	Faults  int     `json:"faults"`
 }
 
-func write(dir string, for_ time.Duration) error {
-	var r result
+// lateness tells how late a goroutine is that touches nothing, until it is
+// ended.
+func lateness(tell func(ms int64)) (end func()) {
 	ended := make(chan struct{})
-	var late atomic.Int64 // ms, at most, since the group began
 	var wg sync.WaitGroup
-	wg.Go(func() { // how late is a goroutine that touches no volume?
+	wg.Go(func() {
 		for {
 			start := time.Now()
 			select {
 			case <-ended:
 				return
 			case <-time.After(10 * time.Millisecond):
-				late.Store(max(late.Load(), (time.Since(start) - 10*time.Millisecond).Milliseconds()))
+				tell((time.Since(start) - 10*time.Millisecond).Milliseconds())
 			}
 		}
 	})
+	return func() {
+		close(ended)
+		wg.Wait()
+	}
+}
+
+func write(dir string, for_ time.Duration) error {
+	var r result
+	var late atomic.Int64 // ms, at most, since the group began
+	settle := lateness(func(ms int64) { late.Store(max(late.Load(), ms)) })
 	enough, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	begun := time.Now()
@@ -130,8 +146,7 @@ func write(dir string, for_ time.Duration) error {
 		}
 		r.Kept = (group + 1) * perGroup
 	}
-	close(ended)
-	wg.Wait()
+	settle()
 	r.Seconds = time.Since(begun).Seconds()
 	if f != nil {
 		if err := f.Close(); err != nil {
