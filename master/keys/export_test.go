@@ -2,7 +2,10 @@ package keys
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"saltern/master/crypt"
 )
 
 // AsOnVolume makes a store of a local folder go by lists, as on a volume.
@@ -51,3 +54,15 @@ func (s *Store) FileAll() error {
 
 // ShortHash is what stands for an id in the name of an incoming file.
 func ShortHash(id string) string { return shortHash(id) }
+
+// ParseIncoming gives the states of the ids that the content of an incoming
+// file has, and how many keys are in it.
+func ParseIncoming(data []byte) (map[string]State, int) {
+	in := newIncoming("", "", 0, crypt.DefaultBounds, slog.New(slog.DiscardHandler))
+	claims, _, _ := in.parse(data)
+	out := map[string]State{}
+	for _, c := range claims {
+		out[c.id] = c.state
+	}
+	return out, len(claims)
+}

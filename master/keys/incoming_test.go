@@ -349,3 +349,23 @@ func TestIncomingDamaged(t *testing.T) {
 	write(5, whole[:40])
 	must(t, signIn(a, "half", keys.Accepted, pem(t, 9)))
 }
+
+// Whatever is in an incoming file, only ids and states that a minion may have
+// come out of it, and no more than one file may hold.
+func FuzzIncoming(f *testing.F) {
+	good := strings.ReplaceAll(pem(f, 1), "\n", `\n`)
+	f.Add([]byte(`[{"id":"m","state":"accepted","pub":"` + good + `"},{"id":"n","state":"pending","pub":"` + good + `"}]`))
+	f.Add([]byte(`[{"id":"../m","state":"rejected","pub":"` + good + `"}]`))
+	f.Add([]byte(`[{"id":"half","sta`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ids, n := keys.ParseIncoming(data)
+		if n > 16 {
+			t.Fatalf("%d keys", n)
+		}
+		for id, st := range ids {
+			if keys.ValidID(id) != nil || st != keys.Accepted && st != keys.Pending {
+				t.Fatalf("%q as %v", id, st)
+			}
+		}
+	})
+}

@@ -124,18 +124,31 @@ func (in *incoming) read(name string) (*batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading new keys: %w", err)
 	}
-	var l []incomingKey
-	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
+	claims, bad, whole := in.parse(data)
+	if !whole {
 		if time.Since(info.ModTime()) > time.Hour {
 			in.log.Warn("removing a file of new keys that was never finished", "path", filepath.Join(in.dir, name))
 			_ = os.Remove(filepath.Join(in.dir, name))
 		}
 		return nil, nil
 	}
+	if bad > 0 {
+		in.log.Warn("ignoring new keys that are none", "path", filepath.Join(in.dir, name), "count", bad)
+	}
 	m := incomingName.FindStringSubmatch(name)
-	b := &batch{name: name, when: m[2], token: m[3], there: true, since: time.Now()}
+	b := &batch{name: name, when: m[2], token: m[3], claims: claims, there: true, since: time.Now()}
 	if m[1] == in.master {
 		b.since = time.Time{} // of an earlier life: nobody else will file it
+	}
+	return b, nil
+}
+
+// parse reads the content of an incoming file. It leaves out what is no id or
+// no key, and counts it.
+func (in *incoming) parse(data []byte) (claims []*claim, bad int, whole bool) {
+	var l []incomingKey
+	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
+		return nil, 0, false
 	}
 	for _, k := range l {
 		c := &claim{id: k.ID, pem: crypt.NormalizePEM(k.Pub)}
@@ -147,10 +160,10 @@ func (in *incoming) read(name string) (*batch, error) {
 		}
 		_, err := in.bounds.ParsePublic([]byte(c.pem))
 		if ValidID(c.id) != nil || c.state == None || err != nil {
-			in.log.Warn("ignoring a new key", "path", filepath.Join(in.dir, name), "error", err)
+			bad++
 			continue
 		}
-		b.claims = append(b.claims, c)
+		claims = append(claims, c)
 	}
-	return b, nil
+	return claims, bad, true
 }
