@@ -220,7 +220,9 @@ func (h *machines) ready(t *testing.T, i, nodes int) {
 }
 
 // minion starts a minion that knows the address of all three nodes and uses
-// one after another. One that is lost costs it auth_tries times auth_timeout.
+// one after another. One that is lost costs it auth_tries times auth_timeout, and
+// 3006, where it was connected with it before, return_retry_tries (3) times 60 s:
+// it fires its start event there (salt/minion.py, _fire_master_minion_start).
 func (h *machines) minion(t *testing.T, id, version string) {
 	t.Helper()
 	dir := filepath.Join(h.dir, id)
@@ -255,11 +257,12 @@ func (h *machines) salt(t *testing.T, i int, tool string, args ...string) lab.Re
 	return h.run(t, i, "", append([]string{lab.Bin(t, tool), "-c", "/data/saltern/etc/salt"}, args...)...)
 }
 
-// answer waits until all minions answer one job of node i.
+// answer waits until all minions answer one job of node i; a minion of 3006 may
+// be with two lost masters for three minutes each.
 func (h *machines) answer(t *testing.T, i int, ids ...string) {
 	t.Helper()
 	began := time.Now()
-	lab.Eventually(t, 240*time.Second, fmt.Sprintf("test.ping from node%d", i), func() error {
+	lab.Eventually(t, 600*time.Second, fmt.Sprintf("test.ping from node%d", i), func() error {
 		r := h.salt(t, i, "salt", "--out", "json", "--static", "-t", "20", "*", "test.ping")
 		var m map[string]any
 		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
