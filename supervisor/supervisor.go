@@ -100,9 +100,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	defer machine.Wait()
 	defer cancel()
 	for {
+		read := signature(s.opt.ConfigPath) // before it is read: a change meanwhile is seen as well
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 		if err != nil {
-			err = s.runWithout(ctx, err)
+			err = s.runWithout(ctx, read, err)
 		} else {
 			err = s.runNode(ctx, cfg)
 		}
@@ -118,8 +119,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 }
 
 // runWithout serves the status of a node that has no usable configuration,
-// until there is one.
-func (s *Supervisor) runWithout(ctx context.Context, fault error) error {
+// until there is another than the one that was read.
+func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
 	base := s.base()
 	if err := os.MkdirAll(filepath.Dir(s.socket(&base)), 0o755); err != nil {
 		return fmt.Errorf("%w; and the local API cannot be served: %w", fault, err)
@@ -136,7 +137,6 @@ func (s *Supervisor) runWithout(ctx context.Context, fault error) error {
 	defer cancel(nil)
 	return s.serveAPI(ctx, cancel, s.socket(&base), base.Users.Admin, func(ctx context.Context) {
 		s.opt.Notify.Notify("READY=1\nSTATUS=" + oneLine(fault.Error()))
-		before := signature(s.opt.ConfigPath)
 		tick := time.NewTicker(configPoll)
 		defer tick.Stop()
 		for {
@@ -147,7 +147,7 @@ func (s *Supervisor) runWithout(ctx context.Context, fault error) error {
 				cancel(errReload)
 			case <-tick.C:
 				s.opt.Notify.Notify("WATCHDOG=1")
-				if signature(s.opt.ConfigPath) != before {
+				if signature(s.opt.ConfigPath) != read {
 					cancel(errReload)
 				}
 			}
