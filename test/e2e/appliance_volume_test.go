@@ -220,9 +220,7 @@ func (h *machines) ready(t *testing.T, i, nodes int) {
 }
 
 // minion starts a minion that knows the address of all three nodes and uses
-// one after another. One that is lost costs it auth_tries times auth_timeout, and
-// 3006, where it was connected with it before, return_retry_tries (3) times 60 s:
-// it fires its start event there (salt/minion.py, _fire_master_minion_start).
+// one after another. One that is lost costs it auth_tries times auth_timeout.
 func (h *machines) minion(t *testing.T, id, version string) {
 	t.Helper()
 	dir := filepath.Join(h.dir, id)
@@ -257,12 +255,11 @@ func (h *machines) salt(t *testing.T, i int, tool string, args ...string) lab.Re
 	return h.run(t, i, "", append([]string{lab.Bin(t, tool), "-c", "/data/saltern/etc/salt"}, args...)...)
 }
 
-// answer waits until all minions answer one job of node i; a minion of 3006 may
-// be with two lost masters for three minutes each.
+// answer waits until minions answer one job of node i.
 func (h *machines) answer(t *testing.T, i int, ids ...string) {
 	t.Helper()
 	began := time.Now()
-	lab.Eventually(t, 600*time.Second, fmt.Sprintf("test.ping from node%d", i), func() error {
+	lab.Eventually(t, 240*time.Second, fmt.Sprintf("test.ping from node%d", i), func() error {
 		r := h.salt(t, i, "salt", "--out", "json", "--static", "-t", "20", "*", "test.ping")
 		var m map[string]any
 		if err := json.Unmarshal([]byte(r.Out), &m); err != nil {
@@ -275,7 +272,7 @@ func (h *machines) answer(t *testing.T, i int, ids ...string) {
 		}
 		return nil
 	})
-	t.Logf("all minions answer node%d after %.0f s", i, time.Since(began).Seconds())
+	t.Logf("%v answer node%d after %.0f s", ids, i, time.Since(began).Seconds())
 }
 
 // joinByHand takes a fresh machine into the cluster with a join string.
@@ -487,7 +484,12 @@ func TestApplianceVolumeRecover(t *testing.T) {
 		return nil
 	})
 	h.ready(t, 3, 1)
-	h.well(t, 3, jid)
+	// A minion of 3006 that takes a lost master for a good one, since it has its
+	// session key from before, waits for that one to come back: it fires its start
+	// event there, and forgets to look at its masters when that fails
+	// (salt/minion.py, handle_event and _fire_master_minion_start).
+	h.answer(t, 3, "m3008")
+	h.kept(t, 3, jid)
 	h.kept(t, 3, second)
 	for _, i := range []int{1, 2} {
 		h.must(t, "boot", fmt.Sprint(i))
