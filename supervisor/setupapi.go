@@ -209,6 +209,8 @@ func (s *Supervisor) SetupNetwork(ctx context.Context, token, action string, n s
 		return setup.Trial{}, err
 	}
 	switch action {
+	case "look":
+		return s.network.Look(), nil
 	case "try":
 		v := setup.ValidateNetwork(n, setup.Look(ctx, s.opt.Hostname, s.opt.Version))
 		if err := setup.Faults(v); err != nil {
@@ -223,7 +225,7 @@ func (s *Supervisor) SetupNetwork(ctx context.Context, token, action string, n s
 	case "revert":
 		return s.network.Revert(ctx)
 	}
-	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, confirm or revert", api.ErrState, action)
+	return setup.Trial{}, fmt.Errorf("%w: %.20q is not known: try, look, confirm or revert", api.ErrState, action)
 }
 
 // addressLost tells whether no interface has the address by which the nodes of

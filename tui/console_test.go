@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -130,6 +131,25 @@ func TestConsoleNetwork(t *testing.T) {
 	if got := strings.Join(s.networks, " "); got != "try confirm try try revert" {
 		t.Errorf("network: %s", got)
 	}
+}
+
+// TestTrialGoesOn: addresses come after the trial has begun, and a supervisor
+// that is started anew has taken it back.
+func TestTrialGoesOn(t *testing.T) {
+	s := newScripted()
+	inConsole(t, s, func(p *pump, c *Console) {
+		p.keys("3", "c", "enter", "down", "enter")
+		p.has("10.0.0.21/24")
+		s.set(func(s *scripted) { s.trial.Addresses = []string{"10.0.0.99/24"} })
+		p.wait(2 * time.Second)
+		p.has("10.0.0.99/24", "Enter: KEEP IT")
+		s.set(func(s *scripted) { s.err = errors.New("not running") })
+		p.wait(2 * time.Second)
+		p.has("10.0.0.99/24", "Enter: KEEP IT")
+		s.set(func(s *scripted) { s.err, s.trial = nil, setup.Trial{} })
+		p.wait(2 * time.Second)
+		p.has("The network is as it was before. Press r")
+	})
 }
 
 // TestConsoleFollows: the page follows the node's state by itself, and says so

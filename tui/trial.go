@@ -27,6 +27,12 @@ type trialMsg struct {
 
 type trialTick struct{ turn int }
 
+// lookMsg is what a trial has brought.
+type lookMsg struct {
+	turn  int
+	trial setup.Trial
+}
+
 func (p *trialPage) title() string { return "Network, on trial" }
 
 func (p *trialPage) applies(w *Wizard) bool {
@@ -56,6 +62,19 @@ func (p *trialPage) tick(w *Wizard) tea.Cmd {
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return trialTick{turn} })
 }
 
+// look asks what the trial has brought until now. Without an answer the page
+// stays as it is.
+func (p *trialPage) look(w *Wizard) tea.Cmd {
+	turn := w.turn
+	return func() tea.Msg {
+		t, err := w.api.SetupNetwork(w.ctx, "look", setup.Network{})
+		if err != nil {
+			return nil
+		}
+		return lookMsg{turn, t}
+	}
+}
+
 func (p *trialPage) left() time.Duration { return time.Until(p.trial.Until).Round(time.Second) }
 
 func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
@@ -72,7 +91,14 @@ func (p *trialPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 			p.trial.Active, p.ended = false, true
 			return nil
 		}
-		return p.tick(w)
+		return tea.Batch(p.tick(w), p.look(w))
+	case lookMsg:
+		if msg.turn == w.turn && p.trial.Active && p.confirmed == nil && w.busy == "" {
+			p.trial.Addresses = msg.trial.Addresses
+			if !msg.trial.Active { // a supervisor that was started anew has taken it back
+				p.trial.Active, p.ended = false, true
+			}
+		}
 	case tea.KeyPressMsg:
 		return p.key(w, msg.String())
 	}

@@ -20,7 +20,7 @@ import (
 //	POST /v1/setup/start      answers; the work goes on by itself
 //	POST /v1/setup/retry      what failed is tried again
 //	POST /v1/setup/back       back to the answers
-//	POST /v1/setup/network    {action: try|confirm|revert, network} → setup.Trial
+//	POST /v1/setup/network    {action: try|look|confirm|revert, network} → setup.Trial
 //	POST /v1/setup/claim      {name, take} → setup.Claim
 //
 // Each client has a random token; who leads the set-up is told apart by it.
@@ -157,8 +157,8 @@ func (c *Client) SetupBack(ctx context.Context) error {
 	return c.post(ctx, "/v1/setup/back", nil, nil)
 }
 
-// SetupNetwork tries (action try), keeps (confirm) or takes back (revert) a
-// network configuration. Without a confirmation it is taken back after
+// SetupNetwork tries (action try), looks at (look), keeps (confirm) or takes
+// back (revert) a network configuration. Without a confirmation it is taken back after
 // setup.TrialLasts. The network is used by try only.
 func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error) {
 	var t setup.Trial

@@ -200,6 +200,13 @@ func (w *Networker) Revert(ctx context.Context) (Trial, error) {
 	return w.state(), err
 }
 
+// Look tells how a trial goes: addresses come a while after Try.
+func (w *Networker) Look() Trial {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state()
+}
+
 // Close takes back what was not confirmed, at the end of the process.
 func (w *Networker) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

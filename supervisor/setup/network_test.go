@@ -46,6 +46,9 @@ func TestNetworkTrial(t *testing.T) {
 	if err != nil || !tr.Active || time.Until(tr.Until) < 50*time.Second || !strings.Contains(content(t, w), "192.0.2.10") {
 		t.Fatalf("%+v %v", tr, err)
 	}
+	if tr := w.Look(); !tr.Active || tr.Until.IsZero() {
+		t.Errorf("look: %+v", tr)
+	}
 	if tr, err := w.Revert(t.Context()); err != nil || tr.Active || content(t, w) != "" || reloads.Load() != 2 {
 		t.Errorf("revert: %+v %v %q", tr, err, content(t, w))
 	}
