@@ -96,7 +96,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			progress(Event{s, "start", ""})
 			c.cfg.Log.Info("storage step", "step", s.ID, "what", s.What, "why", s.Why)
 		}
-		err = c.run(ctx, d, obs, s, progress)
+		err = c.run(ctx, d, s, progress)
 		if ctx.Err() != nil {
 			return &StepError{s, ctx.Err(), "run it again: what was done is kept"}
 		}

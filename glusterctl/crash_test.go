@@ -103,6 +103,52 @@ func TestKilledAtEveryCommand(t *testing.T) {
 	t.Logf("killed at each of %d points", total-1)
 }
 
+// late makes a change of another node end just before the first add-brick of
+// this one, so that the directory carries the mark of the volume.
+type late struct {
+	cli.Runner
+	done bool
+}
+
+func (l *late) Run(ctx context.Context, argv []string) (cli.Output, error) {
+	out, err := l.Runner.Run(ctx, argv)
+	if err != nil || l.done || !slices.Contains(argv, "add-brick") {
+		return out, err
+	}
+	l.done = true
+	return cli.Output{Exit: 1, Stdout: []byte("<cliOutput><opRet>-1</opRet><opErrno>0</opErrno><opErrstr>Pre Validation failed. /data/brick/cluster-1 is already part of a volume</opErrstr></cliOutput>")}, nil
+}
+
+// A directory that another node has made a copy in the meantime is not cleared.
+func TestMarkOfAnothersChangeStays(t *testing.T) {
+	r := form(t, 2)
+	var cleared []string
+	other := &late{Runner: r.pool.Runner("node2")}
+	c := glusterctl.New(glusterctl.Config{
+		Runner: other,
+		Alive:  func(cli.Process) bool { return true },
+		Dial:   func(_ context.Context, a string) error { return r.pool.Dial(a) },
+		Sleep:  func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+		ClearBrick: func(_ context.Context, dir string) error {
+			cleared = append(cleared, dir)
+			return nil
+		},
+	})
+	d := want("node2", "1", "2")
+	d.TwoCopies, d.Mount = true, ""
+	obs, err := c.Observe(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(t.Context(), c.Plan(obs, d), nil); err != nil {
+		t.Fatal(err)
+	}
+	wantBricks(t, r, "1", "2")
+	if !other.done || len(cleared) > 0 {
+		t.Errorf("refused once: %v, cleared %q", other.done, cleared)
+	}
+}
+
 // Refusals that pass: a busy lock, a peer that restarts, an answer that comes
 // too late although the command had its effect.
 func TestTroubleThatPasses(t *testing.T) {

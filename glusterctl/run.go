@@ -14,7 +14,7 @@ import (
 )
 
 // run carries one step out.
-func (c *Controller) run(ctx context.Context, d Desired, obs *Observation, s Step, progress func(Event)) error {
+func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	switch s.Kind {
 	case StartDaemon:
 		return c.startDaemon(ctx, s, progress)
@@ -48,7 +48,7 @@ func (c *Controller) run(ctx context.Context, d Desired, obs *Observation, s Ste
 		return c.makeLayout(ctx, d)
 	case Create, AddBrick, ReplaceBrick:
 		err := c.client.Change(ctx, s.Command...)
-		if err != nil && cli.KindOf(err) == cli.BrickInUse && c.clearLeftover(ctx, d, obs, s) {
+		if err != nil && cli.KindOf(err) == cli.BrickInUse && c.clearLeftover(ctx, d, s) {
 			err = c.client.Change(ctx, s.Command...)
 		}
 		return err
@@ -175,10 +175,15 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 
 // clearLeftover takes the mark of a volume off a brick directory of this node
 // that is empty and that no volume lists: what a create that failed half-way
-// leaves behind.
-func (c *Controller) clearLeftover(ctx context.Context, d Desired, obs *Observation, s Step) bool {
+// leaves behind. It looks anew: the mark may be of a change that another node
+// was making when this one asked.
+func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool {
 	self := d.self()
-	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" || len(obs.Others) > 0 {
+	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" {
+		return false
+	}
+	obs, err := c.ObserveQuick(ctx, d)
+	if err != nil || obs.Daemon != "" || obs.VolumeError != "" || len(obs.Others) > 0 {
 		return false
 	}
 	if obs.Volume != nil {
