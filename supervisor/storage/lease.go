@@ -8,9 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +34,8 @@ import (
 //     over like anybody else.
 //   - Others ask for the lock when they have read the same beat for
 //     leaseSilence, which is longer, in at least leaseReads reads.
+//   - A holder whose applianced ends, or is killed, unlocks the file and writes
+//     that it is free: others ask for the lock when they read that, once.
 const (
 	leaseFile    = ".storage-lease"
 	leaseEvery   = time.Second
@@ -67,7 +71,7 @@ type leaseReply struct {
 // keep asks for the lease until ctx ends. wanted tells whether this node may
 // have it now.
 func (l *lease) keep(ctx context.Context, wanted func() bool) {
-	defer l.child.close()
+	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
 	for {
@@ -138,7 +142,8 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 		return 2
 	}
 	h := leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
-	defer h.drop()
+	signal.Ignore(syscall.SIGPIPE) // a parent that was killed while it is answered
+	defer h.end()
 	return serve(in, out, func(line []byte) (any, error) {
 		var q leaseQuestion
 		if err := json.Unmarshal(line, &q); err != nil {
@@ -163,6 +168,7 @@ type leaseHolder struct {
 	beat  leaseBeat // ours, or the newest that was read
 	since time.Time // when that was first read
 	reads int       // how often it was read since
+	tried leaseBeat // one that said free, and somebody else was quicker
 }
 
 // leaseBeat is the content of the file.
@@ -170,6 +176,7 @@ type leaseBeat struct {
 	Holder string `json:"holder"`
 	Beat   uint64 `json:"beat"`
 	Files  uint64 `json:"files,omitempty"` // mark of the newest change of files
+	Free   bool   `json:"free,omitempty"`  // its writer has given it back
 }
 
 func (h *leaseHolder) drop() {
@@ -177,6 +184,23 @@ func (h *leaseHolder) drop() {
 		h.file.Close() // gives the lock back
 	}
 	h.file = nil
+}
+
+// end gives the lease back and says so. Written after the lock is gone, so that
+// who reads it gets the lock; should another have it by then, its next beat
+// takes the word away again.
+func (h *leaseHolder) end() {
+	ours := h.file != nil && h.now().Sub(h.last) <= leaseFor
+	h.drop()
+	if !ours {
+		return
+	}
+	f, err := os.OpenFile(h.path, os.O_WRONLY, 0)
+	if err != nil {
+		return // the others take it after a silence
+	}
+	defer f.Close()
+	_ = writeBeat(f, leaseBeat{Holder: h.self, Beat: h.beat.Beat + 1, Files: h.beat.Files, Free: true}) // as above
 }
 
 func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
@@ -194,12 +218,15 @@ func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 	}
 	if err == nil {
 		if b != h.beat || h.reads == 0 {
-			h.beat, h.since, h.reads = b, begin, 1
-			return leaseReply{Holder: b.Holder, Files: b.Files}, nil
+			h.beat, h.since, h.reads = b, begin, 0
 		}
 		h.reads++
-		if begin.Sub(h.since) < leaseSilence || h.reads < leaseReads {
+		free, silent := b.Free && b != h.tried, h.reads >= leaseReads && begin.Sub(h.since) >= leaseSilence
+		if !free && !silent {
 			return leaseReply{Holder: b.Holder, Files: b.Files}, nil
+		}
+		if b.Free {
+			h.tried = b
 		}
 	}
 	f, err := os.OpenFile(h.path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -223,18 +250,22 @@ func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 const leaseSize = 400
 
 func (h *leaseHolder) write(begin time.Time, q leaseQuestion) (leaseReply, error) {
-	next := leaseBeat{h.self, h.beat.Beat + 1, max(h.beat.Files, q.Files)}
-	b, err := json.Marshal(next)
-	if err == nil {
-		_, err = h.file.WriteAt(append(b, strings.Repeat(" ", max(0, leaseSize-len(b)))...), 0)
-	}
-	if err != nil {
+	next := leaseBeat{Holder: h.self, Beat: h.beat.Beat + 1, Files: max(h.beat.Files, q.Files)}
+	if err := writeBeat(h.file, next); err != nil {
 		h.drop()
 		h.reads = 0
 		return leaseReply{}, fmt.Errorf("write the lease: %w", err)
 	}
 	h.beat, h.last = next, begin
 	return leaseReply{Held: true, Holder: h.self, Files: next.Files}, nil
+}
+
+func writeBeat(f *os.File, next leaseBeat) error {
+	b, err := json.Marshal(next)
+	if err == nil {
+		_, err = f.WriteAt(append(b, strings.Repeat(" ", max(0, leaseSize-len(b)))...), 0)
+	}
+	return err
 }
 
 // readBeat reads what the holder wrote last. A file without a beat is one that

@@ -96,6 +96,42 @@ func TestLeaseReaderStops(t *testing.T) {
 	}
 }
 
+// Who ends says so, and the next has the lease at once; who is not the quickest
+// does not ask again and again.
+func TestLeaseGivenBack(t *testing.T) {
+	w := newLeaseWorld(t)
+	w.step(t, &w.a)
+	w.step(t, &w.b)
+	w.a.end()
+	asked := 0
+	inner := w.b.lock
+	w.b.lock = func(f *os.File) (bool, error) { asked++; return inner(f) }
+	for range 5 { // the lock is another's, which has not written yet
+		w.now = w.now.Add(time.Second)
+		if r := w.step(t, &w.b); r.Held {
+			t.Fatal("the lock is held, and the lease was given")
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the lock was asked for %d times", asked)
+	}
+	w.holder = nil
+	w.b = leaseHolder{path: w.b.path, self: "b", now: w.b.now, lock: inner} // its next life
+	if r := w.step(t, &w.b); !r.Held {
+		t.Errorf("not taken at once: %+v", r)
+	}
+	if r := w.step(t, &w.a); r.Held || r.Holder != "b" {
+		t.Errorf("two nodes have the lease: %+v", r)
+	}
+
+	// One that could not write for long does not speak for who has it now.
+	w.now = w.now.Add(leaseFor + time.Second)
+	w.b.end()
+	if b, err := readBeat(w.b.path); err != nil || b.Free {
+		t.Errorf("%+v %v", b, err)
+	}
+}
+
 // What the holder tells reaches the others, and is not forgotten when another
 // takes over, whatever its clock says.
 func TestLeaseTellsOfFiles(t *testing.T) {

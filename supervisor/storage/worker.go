@@ -134,6 +134,22 @@ func (w *worker) drop() {
 	}(w.gone)
 }
 
+// finish lets the child end by itself, as it does without a parent, and ends it
+// when it takes longer than a moment.
+func (w *worker) finish() {
+	w.mu.Lock()
+	if w.live != nil {
+		_ = w.live.in.Close()
+		select {
+		case <-w.live.done:
+			w.live = nil
+		case <-time.After(time.Second):
+		}
+	}
+	w.mu.Unlock()
+	w.close()
+}
+
 // close ends the child. It waits a little, but not for one that hangs.
 func (w *worker) close() {
 	w.mu.Lock()
