@@ -21,16 +21,21 @@ const alone = "mode: form\ncluster_id: blue\nnode: vm-1\nstorage: {kind: local}\
 const facts = "systemctl --failed --no-legend --plain; findmnt -no FSTYPE /; [ -d /sys/firmware/efi ] && echo EFI; free -m; df -m /data; systemd-analyze"
 
 // TestBoot: by either firmware the disk becomes a node that serves, in 1 GiB,
-// with answers from a cidata disk.
+// with answers from a cidata disk; its clock follows the server that they name.
 func TestBoot(t *testing.T) {
+	timeServer(t)
 	for i, name := range []string{"BIOS", "UEFI"} {
 		t.Run(name, func(t *testing.T) {
-			v := newVM(t, vmOptions{number: 1 + i, uefi: i == 1, answers: alone})
+			v := newVM(t, vmOptions{number: 1 + i, uefi: i == 1, answers: alone + "network: {method: dhcp, ntp: [" + host + "]}\n"})
 			began := time.Now()
 			v.start(t)
 			v.wait(t, "HEALTHY", "applianced status")
 			t.Logf("serving %d s after the start", int(time.Since(began).Seconds()))
 			v.sound(t)
+			v.wait(t, `"clock": "synced"`, "applianced status --json")
+			if out := v.run(t, "applianced status; chronyc -n sources"); strings.Contains(out, "SCA-601") || !strings.Contains(out, "^* "+host) {
+				t.Errorf("the clock is right, and its server known: %s", out)
+			}
 		})
 	}
 }
@@ -89,12 +94,15 @@ func upgrade(t *testing.T, v *vm) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		v.run(t, "sudo applianced upgrade /data/new.upgrade && sudo rm /data/new.upgrade")
-		_, _ = v.ssh(nil, "sudo systemctl reboot") // the connection ends with it
+		v.away("sudo systemctl reboot")
 	}
 	install(dist(t, "saltern-cloud.upgrade"))
 	v.wait(t, "slot=b", "cat /proc/cmdline; applianced status >/dev/null; true")
 	// The supervisor, closed off as it is, can look whether this is a trial.
 	v.wait(t, "slot=", `sudo sh -c 'nsenter -m -t $(systemctl show -P MainPID applianced) cat /efi/grub/grubenv'`)
+	if b, err := os.ReadFile(v.dir + "/serial.log"); err != nil || bytes.Contains(b, []byte("Failed unmounting")) {
+		t.Errorf("at the restart something could not be unmounted (%v); it is in the log of the serial line", err)
+	}
 	out := v.wait(t, "running, known to be good", "sudo applianced upgrade status")
 	if !strings.Contains(out, "slot b") {
 		t.Errorf("%s", out)

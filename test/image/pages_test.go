@@ -36,6 +36,8 @@ type pages struct {
 	wait time.Duration // for a page
 	each func(number int)
 	n    int
+
+	virtual string // what to answer when the virtual address is asked for
 }
 
 func (p *pages) page(shows, types string) {
@@ -83,7 +85,7 @@ func (p *pages) form(public, node, address string) {
 	p.page("How you get in later", public+"\r\r\r")
 	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r")
 	p.page("best on a disk", "\r")
-	p.page("Virtual address", "\r")
+	p.page("Virtual address", p.virtual+"\r")
 	p.page("All is well enough to go on", "\r")
 	p.page("START THE SET-UP", "\r")
 	p.page("This node is ready", "")

@@ -8,16 +8,32 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"saltern/test/lab"
 )
 
 // TestThreeMachines: three machines on one private network, each with answers
 // and a disk for data, form a cluster and serve a real minion through any of
-// them; one loses its power and comes back, one is restarted in turn.
+// them; one loses its power and comes back, one is restarted in turn. They
+// start one after the other: without KVM a start takes a processor, and what
+// nodes that join at once do is seen in containers, TestCluster.
 func TestThreeMachines(t *testing.T) {
 	segment := 20000 + os.Getpid()%10000
+	began := time.Now()
+	seen := func(what string) { t.Helper(); t.Logf("%4d s: %s", int(time.Since(began).Seconds()), what) }
 	var all []*vm
+	whole := func() {
+		t.Helper()
+		var names []string
+		for i := range all {
+			names = append(names, fmt.Sprintf("vm-%d", i+1))
+		}
+		for _, v := range all {
+			v.wait(t, strings.Join(names, " "), "applianced status | grep -A9 HEALTHY | grep -o '^ *vm-[1-3]' | sort -u | xargs")
+		}
+		seen("healthy: " + strings.Join(names, " "))
+	}
 	for i := 1; i <= 3; i++ {
 		answers := fmt.Sprintf("node: vm-%[1]d\naddress: 10.90.1.%[1]d\nsecret: a-secret-for-three-machines-012345\nstorage: {kind: volume}\ndata_disk: /dev/vdb\n"+
 			"network: {interface: ens17, method: static, address: 10.90.1.%[1]d/24}\n", i)
@@ -29,16 +45,8 @@ func TestThreeMachines(t *testing.T) {
 		v := newVM(t, vmOptions{number: 10 + i, answers: answers, data: "4G", segment: segment, cpus: 1})
 		v.start(t)
 		all = append(all, v)
+		whole()
 	}
-	whole := func() {
-		t.Helper()
-		for _, v := range all {
-			for i := range all {
-				v.wait(t, fmt.Sprintf("vm-%d", i+1), "applianced status | grep -A9 HEALTHY")
-			}
-		}
-	}
-	whole()
 	t.Log(all[0].run(t, "applianced status; sudo gluster volume info; "+memory))
 
 	dir := lab.Dir(t)
@@ -48,13 +56,18 @@ func TestThreeMachines(t *testing.T) {
 	lab.Start(t, "salt-minion", filepath.Join(dir, "out"), filepath.Join(lab.Venv(t, lab.Newest), "salt-minion"), "-c", filepath.Join(dir, "etc"))
 	all[1].wait(t, "web1", "sudo salt-key -l un")
 	all[2].run(t, "sudo salt-key -y -a web1")
-	answers := func(v *vm) { t.Helper(); v.wait(t, "web1: True", "sudo salt --out txt -t 60 web1 test.ping") }
+	answers := func(v *vm) {
+		t.Helper()
+		v.wait(t, "web1: True", "sudo salt --out txt -t 60 web1 test.ping")
+		seen(fmt.Sprintf("the minion answers through vm %d", v.number))
+	}
 	for _, v := range all {
 		answers(v)
 	}
 
 	all[2].cut()
 	all[1].wait(t, "unreachable", "applianced status || true")
+	seen("vm-3 is known to be away")
 	answers(all[1])
 	if out, err := all[1].ssh(nil, "sudo applianced reboot"); err == nil || !strings.Contains(out, "vm-3 is unreachable") {
 		t.Errorf("a machine restarts while another is away: %v %s", err, out)
@@ -64,8 +77,9 @@ func TestThreeMachines(t *testing.T) {
 	answers(all[2])
 
 	before := all[1].run(t, "cat /proc/sys/kernel/random/boot_id")
-	_, _ = all[1].ssh(nil, "sudo applianced reboot --wait 20m --drain 1m") // the connection ends with it
+	all[1].away("sudo applianced reboot --wait 20m --drain 1m")
 	all[1].wait(t, "-", "grep -v "+strings.TrimSpace(before)+" /proc/sys/kernel/random/boot_id")
+	seen("vm-2 is back")
 	all[0].wait(t, "none", `sudo sh -c '! grep -q "\"turn\"" /var/lib/saltern/nodes.json && echo none'`)
 	whole()
 	answers(all[1])

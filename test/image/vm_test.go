@@ -154,19 +154,37 @@ func (v *vm) cut() {
 	if v.line != nil {
 		v.line.close()
 	}
+	v.hangUp()
+}
+
+// shell is the beginning of an ssh command to the machine. Its commands share
+// one connection: a key exchange is a second's work for a machine without KVM.
+func (v *vm) shell(more ...string) []string {
+	return append([]string{"-i", v.key, "-p", "2222", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
+		"-o", "ControlMaster=auto", "-o", "ControlPersist=120", "-o", "ControlPath=" + v.dir + "/ssh",
+		"-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=4", "-o", "BatchMode=yes"}, append(more, "admin@"+v.address())...)
 }
 
 // ssh runs a command as admin.
 func (v *vm) ssh(stdin *os.File, command string) (string, error) {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "ssh", "-i", v.key, "-p", "2222", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-		"-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=4", "-o", "BatchMode=yes", "admin@"+v.address(), command)
+	cmd := exec.CommandContext(ctx, "ssh", append(v.shell(), command)...)
 	if stdin != nil {
 		cmd.Stdin = stdin
 	}
+	cmd.WaitDelay = 10 * time.Second // what holds the connection may hold the output too
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// hangUp ends the shared connection, as to a machine that is about to restart.
+func (v *vm) hangUp() { _ = exec.Command("ssh", v.shell("-O", "exit")...).Run() }
+
+// away runs a command that ends with the machine's restart, or its reset.
+func (v *vm) away(command string) {
+	_, _ = v.ssh(nil, command)
+	v.hangUp()
 }
 
 // wait waits until a command ends with code 0 and says the words.
