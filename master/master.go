@@ -236,7 +236,7 @@ func (m *Master) mayChooseExpire(system, user string) bool {
 
 func (m *Master) openStores() error {
 	c := m.cfg
-	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType}, m.log)
+	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType, Shared: m.cluster != nil}, m.log)
 	if err != nil {
 		return err
 	}

@@ -193,6 +193,10 @@ func (p *Pool) guard(f func(), late func()) {
 		case <-t.C:
 			late()
 		case <-p.ctx.Done():
+			select { // a folder that answers is left in peace when Close returns
+			case <-done:
+			case <-time.After(folderLast):
+			}
 		}
 	})
 }

@@ -32,6 +32,9 @@ const JobsDir = "jobs"
 // folderWait is how long a call on the folder may take.
 const folderWait = 5 * time.Second
 
+// folderLast is how long Close waits for a call that has begun.
+const folderLast = time.Second
+
 // folder is the shared folder. Its methods block as long as the file system
 // does.
 type folder struct {

@@ -72,8 +72,8 @@ type ClusterConfig struct {
 // the minion sends it again.
 //
 // A copy that its first master does not hand over is handed over by those
-// that got it. So a master that was away finds in the folder what it missed;
-// what is younger waits in the queues of its peers.
+// that got it, also after a restart. So a master that was away finds in the
+// folder what it missed; what is younger waits in the queues of its peers.
 type Cluster struct {
 	*Local
 	cfg  ClusterConfig
@@ -86,6 +86,8 @@ type Cluster struct {
 	mu       sync.Mutex
 	imported map[string]int64 // bytes of each segment that were read; ownSegment
 	records  map[string]int   // of a segment that were taken over in this life
+	again    map[string]int64 // bytes that an earlier run has read, of segments to look through again
+	filling  map[string]bool  // jobs of the earlier run that are not held yet
 	count    uint64
 }
 
@@ -94,7 +96,7 @@ var _ Cache = (*Cluster)(nil)
 // OpenCluster starts the driver above a local cache, which it closes. Before
 // it returns it takes over what the folder holds, as far as that is quick.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
-	c := &Cluster{Local: cfg.Local, cfg: cfg, held: newHeld(), imported: map[string]int64{}, records: map[string]int{}}
+	c := &Cluster{Local: cfg.Local, cfg: cfg, held: newHeld(), imported: map[string]int64{}, records: map[string]int{}, again: map[string]int64{}}
 	c.vol = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -110,6 +112,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 			c.imported[name] = n
 		}
 	}
+	c.forgetImported()
+	unhanded := c.unhandedNow
+	c.unhanded.Store(&unhanded)
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	first := make(chan struct{})
@@ -221,6 +226,7 @@ func (c *Cluster) hold(r *record) {
 // the first time.
 func (c *Cluster) follow(ctx context.Context, first func()) {
 	defer first()
+	c.fill()
 	t := time.NewTicker(importEvery)
 	defer t.Stop()
 	for {
@@ -253,6 +259,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 		}
 		c.mu.Lock()
 		read, done := c.imported[name], c.records[name]
+		before, again := c.again[name]
 		c.mu.Unlock()
 		if read == ownSegment {
 			continue
@@ -261,11 +268,16 @@ func (c *Cluster) Import(ctx context.Context) error {
 		if err == nil && size == read {
 			continue
 		}
+		again = again && (size == before || before == ownSegment)
 		n := 0
 		if err == nil {
 			err = c.vol.read(name, func(r *record) error {
 				if n++; n <= done {
 					return nil // a segment only grows
+				}
+				if again { // the earlier run has taken over what is in it
+					c.held.seen(r)
+					return nil
 				}
 				return c.take1(ctx, r)
 			})
@@ -279,7 +291,10 @@ func (c *Cluster) Import(ctx context.Context) error {
 		changed = true
 		c.mu.Lock()
 		c.imported[name], c.records[name] = size, n
-		c.count += uint64(max(n-done, 0))
+		delete(c.again, name)
+		if !again {
+			c.count += uint64(max(n-done, 0))
+		}
 		c.mu.Unlock()
 	}
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
@@ -296,6 +311,7 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano()) // a new one of ours may not be in names yet
 	maps.DeleteFunc(c.imported, func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
 	maps.DeleteFunc(c.records, func(n string, _ int) bool { return !there[n] })
+	maps.DeleteFunc(c.again, func(n string, _ int64) bool { return !there[n] })
 	var b bytes.Buffer
 	for _, n := range slices.Sorted(maps.Keys(c.imported)) {
 		fmt.Fprintf(&b, "%d %s\n", c.imported[n], n)

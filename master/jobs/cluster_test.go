@@ -61,7 +61,7 @@ func member(t *testing.T, id, shared, dir string) *fellow {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	f := &fellow{peers: &peers{}, clock: time.Now()}
-	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Now: f.now}, log)
+	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Now: f.now, Shared: true}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

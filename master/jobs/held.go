@@ -92,6 +92,15 @@ func (h *held) due(now time.Time) (due []*record) {
 	return due
 }
 
+// jobs adds the jobs of which a copy is held.
+func (h *held) jobs(to map[string]bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k := range h.live {
+		to[k.jid] = true
+	}
+}
+
 func (h *held) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,6 +26,7 @@ type segment struct {
 	bytes   int64
 	pending int  // records that are not yet files
 	sealed  bool // nothing will be appended
+	jids    map[string]bool
 }
 
 // batch is what one fdatasync makes durable.
@@ -166,6 +167,7 @@ func (j *journal) commit() {
 			seg.pending += len(b.recs)
 			for _, r := range b.recs {
 				r.seg = seg
+				seg.jids[r.jid] = true
 			}
 			j.records += uint64(len(b.recs))
 		}
@@ -238,7 +240,7 @@ func (j *journal) newSegment() (*segment, error) {
 		}
 		return nil, err
 	}
-	seg := &segment{path: path, file: f, bytes: int64(segmentHead)}
+	seg := &segment{path: path, file: f, bytes: int64(segmentHead), jids: map[string]bool{}}
 	rand.Read(seg.mark[:])
 	// With its blocks and size known beforehand a segment is synced with a
 	// third less work. It does without when the disk is too full for that.

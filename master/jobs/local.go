@@ -22,9 +22,11 @@ type Config struct {
 	QueueBytes   int64  // bytes that wait to become files, 128 MiB
 	MaxReturn    int    // bytes of one packed load or return, 64 MiB
 	SegmentBytes int64  // size at which a new segment is begun, 16 MiB
-	DirMode      fs.FileMode
-	FileMode     fs.FileMode
-	Now          func() time.Time
+	// Shared says that a Cluster stands above and hands records over.
+	Shared   bool
+	DirMode  fs.FileMode
+	FileMode fs.FileMode
+	Now      func() time.Time
 
 	retry time.Duration         // first pause after trouble, 100 ms
 	fault func(op string) error // for tests
@@ -68,6 +70,9 @@ type Local struct {
 	overlay *overlay
 	queue   *queue
 	known   *known
+
+	left     leftover                               // of the earlier run, with Config.Shared
+	unhanded atomic.Pointer[func() map[string]bool] // of the Cluster above
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -115,6 +120,9 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 
 // replay makes files from the segments of an earlier run and removes them.
 func (c *Local) replay() error {
+	if c.cfg.Shared {
+		c.left = c.readUnhanded()
+	}
 	paths, err := c.journal.left()
 	if err != nil {
 		return err
@@ -129,6 +137,9 @@ func (c *Local) replay() error {
 			n++
 			if checkRecord(r) != nil {
 				return nil
+			}
+			if c.cfg.Shared {
+				c.left.add(r)
 			}
 			if c.files.same(r) {
 				return nil
@@ -155,6 +166,9 @@ func (c *Local) replay() error {
 		return nil
 	}
 	if err := c.syncAll(); err != nil {
+		return err
+	}
+	if err := c.noteUnhanded(nil); err != nil {
 		return err
 	}
 	for _, path := range paths {
@@ -208,6 +222,9 @@ func (c *Local) Close(ctx context.Context) error {
 	c.wg.Wait()
 	c.stop()
 	c.checkpoint()
+	if err := c.noteUnhanded(nil); err != nil {
+		c.log.Error("job cache", "err", err)
+	}
 	c.journal.unlock()
 	return ctx.Err()
 }

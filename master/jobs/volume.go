@@ -53,6 +53,7 @@ type volume struct {
 
 	mu      sync.Mutex
 	waiting []*record
+	writing []*record // by flush
 	bytes   int
 	next    *handing
 
@@ -135,16 +136,28 @@ func (v *volume) run(ctx context.Context) {
 	}
 }
 
+// jobs adds the jobs of which a record waits.
+func (v *volume) jobs(to map[string]bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, list := range [][]*record{v.waiting, v.writing} {
+		for _, r := range list {
+			to[r.jid] = true
+		}
+	}
+}
+
 func (v *volume) flush() {
 	v.mu.Lock()
 	recs, h := v.waiting, v.next
-	v.waiting, v.bytes = nil, 0
+	v.waiting, v.writing, v.bytes = nil, recs, 0
 	v.next = &handing{done: make(chan struct{})}
 	v.mu.Unlock()
 	if len(recs) > 0 {
 		h.err = v.write(recs)
 	}
 	switch {
+	case len(recs) == 0:
 	case h.err != nil:
 		if !v.failing.Swap(true) {
 			v.log.Error("job records cannot be handed to the shared folder; the masters keep them and try again", "path", v.dir, "error", h.err)
@@ -155,8 +168,12 @@ func (v *volume) flush() {
 		for _, r := range v.waiting {
 			v.bytes += r.size()
 		}
+		v.writing = nil
 		v.mu.Unlock()
-	case len(recs) > 0:
+	default:
+		v.mu.Lock()
+		v.writing = nil
+		v.mu.Unlock()
 		v.handed.Add(uint64(len(recs)))
 		if v.failing.Swap(false) {
 			v.log.Info("job records are handed to the shared folder again", "path", v.dir)

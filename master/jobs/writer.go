@@ -181,6 +181,10 @@ func (c *Local) checkpoint() {
 		c.log.Error("job cache: journal is kept", "err", err)
 		return
 	}
+	if err := c.noteUnhanded(segs); err != nil {
+		c.log.Error("job cache: journal is kept", "err", err)
+		return
+	}
 	if err := c.journal.remove(segs); err != nil {
 		c.log.Error("job journal: remove", "err", err)
 	}

@@ -1,0 +1,184 @@
+package jobs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/crypt"
+)
+
+// Whether a record is in the shared folder is known in memory only. So that a
+// restart does not forget it, the jobs of which the folder may miss something
+// are listed in a file beside the journal, durably before a segment of the
+// journal is removed:
+//
+//	Open         the file and the records of the journal → left
+//	OpenCluster  left → held, until seen in the folder or due
+//	checkpoint   held, waiting, and the segments that go → the file
+const (
+	unhandedFile = "unhanded"
+	// maxUnhanded bounds the jobs in the file; the oldest are left to the disks
+	// of the masters that have them.
+	maxUnhanded = 1 << 16
+)
+
+// leftover is what an earlier run may not have handed over.
+type leftover struct {
+	jids map[string]bool
+	at   time.Time // since when, at the latest
+}
+
+func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
+
+// readUnhanded reads the list of an earlier run. What is no job id is left out.
+func (c *Local) readUnhanded() leftover {
+	l := leftover{jids: map[string]bool{}, at: c.cfg.Now()}
+	b, err := readFile(c.unhandedPath())
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("it is not known which jobs were not handed over", "error", err)
+		}
+		return l
+	}
+	if st, err := os.Lstat(c.unhandedPath()); err == nil {
+		l.at = st.ModTime()
+	}
+	for line := range strings.Lines(string(b)) {
+		if jid := strings.TrimSpace(line); checkJID(jid) == nil && len(l.jids) < maxUnhanded {
+			l.jids[jid] = true
+		}
+	}
+	return l
+}
+
+// add notes a record of the journal.
+func (l *leftover) add(r *record) {
+	l.jids[r.jid] = true
+	if at := time.Unix(0, r.time); at.Before(l.at) {
+		l.at = at
+	}
+}
+
+// noteUnhanded writes the list, with the jobs of segments that are about to go.
+func (c *Local) noteUnhanded(segs []*segment) error {
+	if !c.cfg.Shared {
+		return nil
+	}
+	jids := maps.Clone(c.left.jids)
+	if f := c.unhanded.Load(); f != nil {
+		jids = (*f)()
+	}
+	for _, s := range segs {
+		maps.Copy(jids, s.jids)
+	}
+	return c.writeUnhanded(jids)
+}
+
+func (c *Local) writeUnhanded(jids map[string]bool) error {
+	list := slices.Sorted(maps.Keys(jids))
+	if over := len(list) - maxUnhanded; over > 0 {
+		c.log.Warn("too many jobs wait for the shared folder; after a restart the oldest stay with the masters that have them", "jobs", over)
+		list = list[over:]
+	}
+	var b bytes.Buffer
+	for _, jid := range list {
+		b.WriteString(jid + "\n")
+	}
+	if err := crypt.WriteFile(c.unhandedPath(), b.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("noting which jobs are not handed over: %w", err)
+	}
+	return nil
+}
+
+// recordsOf makes the records of a job from its files.
+func (c *Local) recordsOf(jid string) []*record {
+	dir, now := c.files.job(jid), c.cfg.Now().UnixNano()
+	var out []*record
+	add := func(k kind, id, path string) *record {
+		b, err := readFile(path)
+		if err != nil || len(b) == 0 {
+			if err != nil && !missing(err) {
+				c.log.Warn("a part of a job cannot be handed over", "jid", jid, "path", path, "error", err)
+			}
+			return nil
+		}
+		out = append(out, &record{kind: k, time: now, jid: jid, id: id, a: b})
+		return out[len(out)-1]
+	}
+	names, err := readNames(dir)
+	if err != nil {
+		c.log.Warn("a job cannot be handed over", "jid", jid, "error", err)
+		return nil
+	}
+	for _, e := range names {
+		name := e.Name()
+		syndic, isList := strings.CutPrefix(name, ".minions.")
+		switch {
+		case name == minionsFile:
+			add(kindMinions, "", dir+"/"+name)
+		case isList && strings.HasSuffix(syndic, ".p"):
+			add(kindMinions, strings.TrimSuffix(syndic, ".p"), dir+"/"+name)
+		case name == loadFile:
+			add(kindLoad, "", dir+"/"+name)
+		case e.IsDir() && !strings.HasPrefix(name, ".") && checkID(name) == nil:
+			if r := add(kindReturn, name, dir+"/"+name+"/"+returnFile); r != nil {
+				r.b, _ = readFile(dir + "/" + name + "/" + outFile)
+			}
+		}
+	}
+	return out
+}
+
+// unhandedNow is what the list is made of: copies that are held, records that
+// wait for the folder, and what is left of an earlier run.
+func (c *Cluster) unhandedNow() map[string]bool {
+	jids := map[string]bool{}
+	c.held.jobs(jids)
+	c.vol.jobs(jids)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(jids, c.filling)
+	return jids
+}
+
+// forgetImported has the segments looked through again that may hold what an
+// earlier run did not see there.
+func (c *Cluster) forgetImported() {
+	c.filling = maps.Clone(c.left.jids)
+	if len(c.filling) == 0 {
+		return
+	}
+	since := fmt.Sprintf("%019d", c.left.at.Add(-heldFor-handSegmentT).UnixNano())
+	for name, size := range c.imported {
+		if madeAt(name) >= since {
+			c.again[name] = size
+			delete(c.imported, name)
+		}
+	}
+}
+
+// fill holds what an earlier run may not have handed over.
+func (c *Cluster) fill() {
+	n := 0
+	for _, jid := range slices.Sorted(maps.Keys(c.left.jids)) {
+		recs := c.recordsOf(jid)
+		for _, r := range recs {
+			c.hold(r)
+		}
+		n += len(recs)
+		c.mu.Lock()
+		delete(c.filling, jid)
+		c.mu.Unlock()
+	}
+	if n > 0 {
+		c.cfg.Log.Info("looking whether the shared folder has what was taken before the restart", "jobs", len(c.left.jids), "records", n)
+	}
+}

@@ -1,0 +1,126 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// crashed is what a disk holds when its machine dies now.
+func crashed(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	must(t, os.CopyFS(to, os.DirFS(dir)))
+	return to
+}
+
+func (f *fellow) handOver(t *testing.T) {
+	t.Helper()
+	f.wait(heldFor + time.Second)
+	f.vol.add(f.held.due(f.now())...)
+	must(t, f.vol.addAndWait(context.Background()))
+}
+
+// TestUnhandedAfterRestart: a copy whose first master is gone for good is
+// handed over by the one that got it, though that one was started anew
+// meanwhile, or has crashed, or both.
+func TestUnhandedAfterRestart(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(t *testing.T, b *fellow, dir string) string{
+		"closed":  func(t *testing.T, b *fellow, dir string) string { b.end(t); return dir },
+		"crashed": func(t *testing.T, b *fellow, dir string) string { return crashed(t, dir) },
+		"both": func(t *testing.T, b *fellow, dir string) string {
+			b.end(t)
+			member(t, "10.0.0.2", t.TempDir(), dir).end(t)
+			_ = member(t, "10.0.0.2", t.TempDir(), dir)
+			return crashed(t, dir)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared, dir := t.TempDir(), t.TempDir()
+			// What the first master hands over nobody sees: it is gone before.
+			a, b := member(t, "10.0.0.1", t.TempDir(), t.TempDir()), member(t, "10.0.0.2", shared, dir)
+			a.peers.to = []*Cluster{b.Cluster}
+			wait, err := b.StageCopy(context.Background(), jid1, msgpack.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
+			must(t, err)
+			must(t, wait(context.Background()))
+			must(t, a.save("m1", "one"))
+			a.peers.to = nil
+			b = member(t, "10.0.0.2", shared, again(t, b, dir))
+			if n := b.ClusterStats().Held; n != 3 {
+				t.Errorf("%d held, of a load, a list and a return", n)
+			}
+			b.handOver(t)
+			c := member(t, "10.0.0.3", shared, t.TempDir())
+			load, err := c.Load(context.Background(), jid1)
+			if err != nil || c.has(t, "m1") != "one" || load.Str("tgt") != "*" || len(load.List("Minions")) != 2 {
+				t.Errorf("the third has %q of %v, %v", c.has(t, "m1"), load, err)
+			}
+		})
+	}
+}
+
+// TestUnhandedSeen: what the folder has is not handed over a second time after
+// a crash, whoever handed it over the first time.
+func TestUnhandedSeen(t *testing.T) {
+	t.Parallel()
+	shared, dir := t.TempDir(), t.TempDir()
+	a, b := member(t, "10.0.0.1", shared, t.TempDir()), member(t, "10.0.0.2", shared, dir)
+	a.peers.to = []*Cluster{b.Cluster}
+	must(t, a.save("m1", "one"))
+	must(t, a.vol.addAndWait(context.Background()))
+	must(t, b.Import(context.Background()))
+	must(t, b.save("m2", "two"))
+	must(t, b.vol.addAndWait(context.Background()))
+	if n := b.ClusterStats().Held; n != 0 {
+		t.Fatalf("%d held", n)
+	}
+	after := member(t, "10.0.0.2", shared, crashed(t, dir))
+	// The load that m1's return made is handed over by nobody but b. Of its own
+	// segment b may not have noted yet that it is its own.
+	if s := after.ClusterStats(); s.Held > 2 || s.Imported > 1 || !after.left.jids[jid1] {
+		t.Errorf("%+v", s)
+	}
+	after.held.mu.Lock()
+	for k := range after.held.live {
+		if k.kind == kindReturn {
+			t.Errorf("the return of %s is held", k.id)
+		}
+	}
+	after.held.mu.Unlock()
+	after.handOver(t)
+	path := after.unhandedPath()
+	after.end(t)
+	if b, err := os.ReadFile(path); err != nil || len(b) != 0 {
+		t.Errorf("the list at the end: %q, %v", b, err)
+	}
+}
+
+// TestUnhandedHostile: a damaged list stops nobody.
+func TestUnhandedHostile(t *testing.T) {
+	t.Parallel()
+	dir, shared := t.TempDir(), t.TempDir()
+	b := member(t, "10.0.0.2", shared, dir)
+	must(t, b.save("m1", "one"))
+	b.end(t)
+	path := filepath.Join(dir, "jobs.journal", unhandedFile)
+	for _, text := range []string{"../../etc\n\x00\xff\n" + jid1 + "\n20990101000000000000\n", "\n\n\n"} {
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		b = member(t, "10.0.0.2", shared, dir)
+		if len(b.left.jids) > 2 || b.has(t, "m1") != "one" {
+			t.Errorf("%q: %v", text, b.left.jids)
+		}
+		b.end(t)
+	}
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path, 0o700))
+	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Shared: true}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	must(t, l.Close(context.Background()))
+}
