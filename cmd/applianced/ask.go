@@ -124,6 +124,7 @@ func restartCommand(f *flags) *cobra.Command {
 func reloadCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Start this node anew with its configuration as it is now", Args: cobra.NoArgs,
+		Example: "  applianced config check && applianced reload",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return api.NewClient(f.apiSocket()).Reload(cmd.Context())
 		},

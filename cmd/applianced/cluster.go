@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -305,83 +304,4 @@ func printChecks(w io.Writer, list []setup.Check) (failed bool) {
 		}
 	}
 	return failed
-}
-
-// setupVerbs are the set-up's verbs for programs and for people without a
-// terminal of their own.
-func setupVerbs(f *flags) []*cobra.Command {
-	var asJSON bool
-	progress := &cobra.Command{
-		Use: "progress", Short: "Say where the set-up stands", Args: cobra.NoArgs,
-		Example: "  applianced setup progress",
-	}
-	progress.Flags().BoolVar(&asJSON, "json", false, "for machines; it holds the join string when the node is ready")
-	progress.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := f.client().SetupProgress(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			return enc.Encode(p)
-		}
-		return writeProgress(cmd.OutOrStdout(), p)
-	}
-	retry := &cobra.Command{
-		Use: "retry", Short: "Try again what failed", Args: cobra.NoArgs, Example: "  applianced setup retry",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := f.client()
-			if err := c.SetupRetry(cmd.Context()); err != nil {
-				return err
-			}
-			return followSetup(cmd, c)
-		},
-	}
-	back := &cobra.Command{
-		Use: "back", Short: "Give up a set-up that has not changed anything yet", Args: cobra.NoArgs, Example: "  applianced setup back",
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.client().SetupBack(cmd.Context()) },
-	}
-	start := &cobra.Command{
-		Use: "start FILE", Short: "Set this machine up with the answers in a file", Args: cobra.ExactArgs(1),
-		Long:    "start takes the file as it is described in docs/configuration.md; applianced config check FILE tells whether it is right.",
-		Example: "  applianced setup start answers.yaml",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := readAnswers(args[0])
-			if err != nil {
-				return err
-			}
-			c := f.client()
-			if err := c.SetupStart(cmd.Context(), *a); err != nil {
-				return err
-			}
-			return followSetup(cmd, c)
-		},
-	}
-	return []*cobra.Command{progress, retry, back, start}
-}
-
-func writeProgress(w io.Writer, p setup.Progress) error {
-	fmt.Fprintf(w, "set-up %s\n", p.State)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, s := range p.Steps {
-		fmt.Fprintf(tw, "  %s\t%s\t%s\n", s.Name, s.State, service.CleanText(s.Message))
-	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	if p.Failure != nil {
-		for _, h := range p.Failure.Check {
-			fmt.Fprintf(w, "check: %s\n", service.CleanText(h))
-		}
-		next := "applianced setup retry"
-		if p.Failure.Back {
-			next += ", or other answers: applianced setup"
-		}
-		fmt.Fprintf(w, "next: %s\n", next)
-	}
-	if p.Done != nil {
-		fmt.Fprintf(w, "for minions, in %s:\n%s", filepath.Join("/etc/salt/minion.d", "master.conf"), p.Done.MinionConf)
-	}
-	return nil
 }

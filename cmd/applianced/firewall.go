@@ -15,6 +15,7 @@ func firewallCommand(f *flags) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use: "firewall", Short: "Let the cluster's nodes through the system's firewall", Args: cobra.NoArgs,
+		Example: "  applianced firewall --dry-run",
 		Long: `firewall puts the addresses of the cluster's nodes into the sets "peers" and
 "peers6" of the table "inet saltern" of nftables, and takes all others out. The
 appliance runs it when the table of nodes changes. It changes no rule.`,

@@ -96,7 +96,8 @@ func (l *lbFlags) client() *lbproxy.Client {
 func (l *lbFlags) verb(name, short string, do func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " BACKEND", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return do(l.client(), cmd.Context(), args[0]) },
+		Example: "  applianced lb " + name + " sca-2",
+		RunE:    func(cmd *cobra.Command, args []string) error { return do(l.client(), cmd.Context(), args[0]) },
 	}
 }
 
@@ -121,6 +122,7 @@ func (l *lbFlags) cutCommand() *cobra.Command {
 func (l *lbFlags) weightCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "weight BACKEND N", Short: "Change a master's share of new sessions (1 to 1000, usually 100)", Args: cobra.ExactArgs(2),
+		Example: "  applianced lb weight sca-2 50",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
 			if err != nil {
@@ -135,7 +137,8 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show frontends, masters and sessions", Args: cobra.NoArgs,
-		Long: "status exits with 0 when every frontend has a master, 3 when one has none, 1 when the load balancer does not answer.",
+		Example: "  applianced lb status\n  applianced lb status --json",
+		Long:    "status exits with 0 when every frontend has a master, 3 when one has none, 1 when the load balancer does not answer.",
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole document for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -11,12 +11,17 @@ import (
 )
 
 // TestEveryVerbExplainsItself: each verb that does something has a short text
-// and, unless it takes nothing at all, an example.
+// and an example, which names a verb that is there, and is listed once.
 func TestEveryVerbExplainsItself(t *testing.T) {
 	n := 0
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
+		names := map[string]bool{}
 		for _, sub := range c.Commands() {
+			if names[sub.Name()] {
+				t.Errorf("%s is listed twice", sub.CommandPath())
+			}
+			names[sub.Name()] = true
 			walk(sub)
 		}
 		if c.Short == "" {
@@ -25,8 +30,23 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 		if strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s: the short text ends with a full stop", c.CommandPath())
 		}
-		if c.Runnable() {
-			n++
+		if !c.Runnable() || c.Hidden {
+			return
+		}
+		n++
+		if !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s has no example of its own: %q", c.CommandPath(), c.Example)
+		}
+		for line := range strings.Lines(c.Example) {
+			for part := range strings.SplitSeq(line, "applianced ") {
+				words := strings.Fields(part)
+				if line == part || len(words) == 0 || strings.HasPrefix(words[0], "-") {
+					continue
+				}
+				if found, _, err := c.Root().Find(words[:1]); err != nil || found == c.Root() {
+					t.Errorf("%s: the example %q has a verb that is not there", c.CommandPath(), line)
+				}
+			}
 		}
 	}
 	walk(rootCommand())

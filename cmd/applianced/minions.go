@@ -159,6 +159,7 @@ func keyVerb(f *flags, verb, short, long string) *cobra.Command {
 func secretCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secret", Short: "The cluster's secret", Args: cobra.NoArgs,
+		Example: "  applianced secret rotate",
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("secret: say what to do with it: applianced secret rotate; applianced join-string shows it")
 		},

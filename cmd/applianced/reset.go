@@ -17,6 +17,7 @@ func resetCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "reset", Short: "Forget everything of this node at the next boot", Args: cobra.NoArgs,
+		Example: "  applianced leave && applianced reset --yes",
 		Long: `reset has the next boot erase settings, keys, passwords, logs and data of this
 node from the system's disk; the set-up begins anew. A data disk of its own is
 not touched. Take the node out of its cluster first (applianced leave).`,

@@ -48,9 +48,6 @@ does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
 	root.AddCommand(minionCommands(&f)...)
 	root.AddCommand(terminalCommands(&f)...)
 	root.AddCommand(systemCommands(&f)...)
-	if c, _, err := root.Find([]string{"setup"}); err == nil && c != root {
-		c.AddCommand(setupVerbs(&f)...)
-	}
 	return root
 }
 
@@ -102,7 +99,7 @@ func version() string {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: "  applianced version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, _ := debug.ReadBuildInfo()
 			goVersion := ""

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,48 +47,7 @@ docs/first-boot.md.`,
 			return nil
 		},
 	}
-	cmd.AddCommand(setupProgressCommand(f),
-		&cobra.Command{Use: "retry", Short: "Try again what failed", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return api.NewClient(f.apiSocket()).SetupRetry(cmd.Context())
-		}},
-		&cobra.Command{Use: "back", Short: "Give up a set-up that failed, to answer anew", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return api.NewClient(f.apiSocket()).SetupBack(cmd.Context())
-		}})
-	return cmd
-}
-
-func setupProgressCommand(f *flags) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{Use: "progress", Short: "Say where the set-up stands", Args: cobra.NoArgs,
-		Long: `progress prints the state of the set-up, its steps, and why it stopped. It exits
-with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
-4 when nothing has been answered yet.`,
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document for machines; a join string in it is secret")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := api.NewClient(f.apiSocket()).SetupProgress(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			err = enc.Encode(p)
-		} else {
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(tui.ProgressLines(p, 79), "\n"))
-		}
-		switch {
-		case err != nil:
-			return err
-		case p.State == status.SetupNew:
-			return exitError(status.ExitUnconfigured)
-		case p.State == status.SetupFailed:
-			return exitError(status.ExitNotServing)
-		case !tui.SetUp(p.State):
-			return exitError(status.ExitDegraded)
-		}
-		return nil
-	}
+	cmd.AddCommand(setupVerbs(f)...)
 	return cmd
 }
 

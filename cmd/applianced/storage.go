@@ -50,7 +50,8 @@ have to give each other, and the files on which copies disagree, each with the
 commands that settle it.
 
 Exit codes: 0 ready, 1 cannot tell, 2 ready with problems, 3 not ready.`,
-		Args: cobra.NoArgs,
+		Example: "  applianced storage status",
+		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -107,7 +108,8 @@ func storagePlanCommand(f *flags) *cobra.Command {
 the gluster command of each, and what is not done because it is not safe.
 
 Exit codes: 0 nothing to do, 1 cannot tell, 2 there is something to do.`,
-		Args: cobra.NoArgs,
+		Example: "  applianced storage plan",
+		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -24,6 +24,7 @@ node's certificate is good; tls on explains what turning it on later takes. It
 changes nothing.
 
 Exit codes: 0 TLS is on, 1 cannot tell, 2 it is off.`,
+		Example:   "  applianced storage tls\n  applianced storage tls on",
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"on"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -138,6 +138,7 @@ func open(ctx context.Context, from string) (io.ReadCloser, error) {
 func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show the versions on this machine", Args: cobra.NoArgs,
+		Example: "  applianced upgrade status",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := sys.Status()
 			if err != nil {
@@ -171,6 +172,7 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	return &cobra.Command{
 		Use: "back", Short: "Boot the version before from now on", Args: cobra.NoArgs,
+		Example: "  applianced upgrade back && applianced reboot",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := sys.Back(); err != nil {
 				return err
@@ -185,6 +187,7 @@ func upgradeConfirmCommand(f *flags, sys *upgrade.System) *cobra.Command {
 	var now bool
 	cmd := &cobra.Command{
 		Use: "confirm", Short: "Mark the running version good once the node is well, else go back", Args: cobra.NoArgs,
+		Example: "  applianced upgrade confirm --now",
 		Long: `confirm is what the machine runs by itself after it has booted a new version. The
 node must be healthy, or degraded but serving, for two minutes without a break;
 a node that has not been set up must answer. After ten minutes the machine is

@@ -169,6 +169,12 @@ func turnedAway(t *testing.T, a *lab.Appliance, want string) {
 		}
 		return nil
 	})
+	if r := a.Applianced(t, "setup", "progress"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "Cause:") || !strings.Contains(r.Out, "Check:") {
+		t.Errorf("setup progress: %+v", r)
+	}
+	if r := a.Applianced(t, "setup", "retry"); r.Code != status.ExitNotServing || !strings.Contains(r.Out, "check: ") {
+		t.Errorf("setup retry: %+v", r)
+	}
 }
 
 // noSecrets is attack row 27: the cluster's secret is in the files that are

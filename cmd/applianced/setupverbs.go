@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+	"saltern/tui"
+)
+
+// setupVerbs are the set-up's verbs for programs and for people without a
+// terminal of their own.
+func setupVerbs(f *flags) []*cobra.Command {
+	retry := &cobra.Command{
+		Use: "retry", Short: "Try again what failed", Args: cobra.NoArgs, Example: "  applianced setup retry",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := f.client()
+			if err := c.SetupRetry(cmd.Context()); err != nil {
+				return err
+			}
+			return followSetup(cmd, c)
+		},
+	}
+	back := &cobra.Command{
+		Use: "back", Short: "Give up a set-up that has not changed anything yet", Args: cobra.NoArgs, Example: "  applianced setup back",
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.client().SetupBack(cmd.Context()) },
+	}
+	start := &cobra.Command{
+		Use: "start FILE", Short: "Set this machine up with the answers in a file", Args: cobra.ExactArgs(1),
+		Long:    "start takes the file as it is described in docs/configuration.md; applianced config check FILE tells whether it is right.",
+		Example: "  applianced setup start answers.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := readAnswers(args[0])
+			if err != nil {
+				return err
+			}
+			c := f.client()
+			if err := c.SetupStart(cmd.Context(), *a); err != nil {
+				return err
+			}
+			return followSetup(cmd, c)
+		},
+	}
+	return []*cobra.Command{setupProgressCommand(f), retry, back, start}
+}
+
+func setupProgressCommand(f *flags) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{Use: "progress", Short: "Say where the set-up stands", Args: cobra.NoArgs,
+		Long: `progress prints the state of the set-up, its steps, and why it stopped. It exits
+with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
+4 when nothing has been answered yet.`,
+		Example: "  applianced setup progress",
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document for machines; a join string in it is secret")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p, err := f.client().SetupProgress(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			err = enc.Encode(p)
+		} else {
+			err = writeProgress(cmd.OutOrStdout(), p)
+		}
+		switch {
+		case err != nil:
+			return err
+		case p.State == status.SetupNew:
+			return exitError(status.ExitUnconfigured)
+		case p.State == status.SetupFailed:
+			return exitError(status.ExitNotServing)
+		case !tui.SetUp(p.State):
+			return exitError(status.ExitDegraded)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// writeProgress prints what everybody may see of where the set-up stands.
+func writeProgress(w io.Writer, p setup.Progress) error {
+	text := strings.Join(tui.ProgressLines(p, 79), "\n") + "\n"
+	if p.Done != nil {
+		text += "\nFor minions, in /etc/salt/minion.d/master.conf:\n" + p.Done.MinionConf
+	}
+	_, err := fmt.Fprint(w, text)
+	return err
+}
