@@ -45,7 +45,11 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 			if !asJSON && isTerminal(cmd.OutOrStdout()) {
 				fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
 			}
-			last = printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
+			now := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
+			if cmd.Context().Err() != nil {
+				return last // what was interrupted tells nothing
+			}
+			last = now
 			select {
 			case <-cmd.Context().Done():
 				return last
@@ -58,7 +62,10 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 
 func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJSON bool) error {
 	d, err := c.Status(ctx)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return exitError(status.ExitUnknown)
+	case err != nil:
 		if asJSON {
 			d = status.Unknown(time.Now())
 			_ = status.WriteJSON(out, d)
