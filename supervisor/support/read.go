@@ -41,12 +41,26 @@ func tail(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
+// walk is filepath.WalkDir without the directory hangs, unless that is empty.
+// It is not even looked at.
+func walk(dir, hangs string, visit fs.WalkDirFunc) error {
+	if hangs != "" && within(dir, hangs) {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if hangs != "" && path == hangs {
+			return fs.SkipDir // its name came from the directory above
+		}
+		return visit(path, e, err)
+	})
+}
+
 // list names the files below dir with mode, owner, size and time, not their
-// content.
-func list(dir string) []byte {
+// content, but for what is below hangs.
+func list(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err := walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {
 		if n++; n > maxListed {
 			return errors.New("there are more")
 		}

@@ -3,6 +3,7 @@ package support
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -92,11 +93,12 @@ var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
 
 // secretsOf finds the values that are secret on this node: the lines of its
 // secret files, and the options of its configuration with telling names.
-func secretsOf(s Source) []string {
+// Nothing below hangs is looked at, the storage that does not answer.
+func secretsOf(s Source, hangs string) []string {
 	var values []string
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
-		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		_ = walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {
 			if n++; n > maxListed {
 				return fs.SkipAll
 			}
@@ -121,9 +123,10 @@ func secretsOf(s Source) []string {
 			return nil
 		})
 	}
-	files, _ := filepath.Glob(filepath.Join(s.Settings.UserConfDir(), "*.conf"))
-	files = append(files, s.ConfigPath, filepath.Join(s.Settings.MasterConf(), "master"))
-	for _, f := range files[:min(len(files), 256)] {
+	if hangs == "" {
+		values = append(values, recordSecrets(filepath.Join(s.Settings.SharedPKIDir(), recordFile))...)
+	}
+	for _, f := range append(userConf(s.Settings, hangs), s.ConfigPath, filepath.Join(s.Settings.MasterConf(), "master")) {
 		text, err := tail(f, 1<<20)
 		if err != nil {
 			continue
@@ -134,6 +137,29 @@ func secretsOf(s Source) []string {
 		}
 	}
 	return values
+}
+
+// recordFile is what the masters of a cluster keep together, with its keys.
+const recordFile = ".saltern_cluster"
+
+// recordSecrets are the secrets among what masters keep together; names and
+// addresses are there as well.
+func recordSecrets(path string) (values []string) {
+	text, err := tail(path, 1<<20)
+	if err != nil {
+		return nil
+	}
+	var r struct {
+		Key        string `json:"key"`
+		PrevKey    string `json:"prev_key"`
+		Secret     string `json:"secret"`
+		NextSecret string `json:"next_secret"`
+		Seed       string `json:"seed"`
+	}
+	if json.Unmarshal(text, &r) != nil {
+		return nil
+	}
+	return []string{r.Key, r.PrevKey, r.Secret, r.NextSecret, r.Seed}
 }
 
 // noSecrets names directories that are large and hold no secret of ours:

@@ -15,8 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,13 +34,15 @@ type Source struct {
 	Status func(context.Context) (status.Document, error)
 	// Commands are programs whose output is collected; nil: [Commands].
 	Commands map[string][]string
+	// Look tells whether a directory on the shared storage answers; nil: a child
+	// of this process lists it.
+	Look func(ctx context.Context, dir string) error
 }
 
 const (
-	maxFile     = 4 << 20  // of one file; longer ones lose their beginning
-	maxBundle   = 64 << 20 // of all, before compression
-	maxListed   = 20000    // files named in a list
-	commandTime = 10 * time.Second
+	maxFile   = 4 << 20  // of one file; longer ones lose their beginning
+	maxBundle = 64 << 20 // of all, before compression
+	maxListed = 20000    // files named in a list
 )
 
 // Commands are the programs asked, by name in the bundle. Each is read-only
@@ -53,7 +53,7 @@ func Commands() map[string][]string {
 		"system/addresses.txt":  {"ip", "-brief", "address"},
 		"system/routes.txt":     {"ip", "route"},
 		"system/sockets.txt":    {"ss", "-tulpn"},
-		"system/disks.txt":      {"df", "-hT"},
+		"system/disks.txt":      {"df", "-hTl"},
 		"system/blocks.txt":     {"lsblk"},
 		"system/processes.txt":  {"ps", "-eo", "pid,ppid,user,stat,etimes,rss,pcpu,comm"}, // no arguments: they are other people's
 		"system/time.txt":       {"timedatectl", "show"},
@@ -71,12 +71,29 @@ func Commands() map[string][]string {
 	}
 }
 
+// userConf are the administrator's own files of options. hangs is the storage
+// when that does not answer, as below.
+func userConf(s *settings.Settings, hangs string) []string {
+	if hangs != "" && within(s.UserConfDir(), hangs) {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
+	return files[:min(len(files), 256)]
+}
+
 // Write writes the bundle. Things that cannot be read are named in it with
-// the reason; the error is that of writing, or of ctx.
+// the reason, storage that hangs is left alone; the error is that of writing, or of ctx.
 func Write(ctx context.Context, w io.Writer, s Source) error {
+	if s.Look == nil {
+		s.Look = look
+	}
 	zip := gzip.NewWriter(w)
-	b := &bundle{ctx: ctx, tar: tar.NewWriter(zip), src: s, left: maxBundle,
-		red: NewRedactor(secretsOf(s)...), top: "saltern-support-" + s.Settings.Node + "-" + s.Now.UTC().Format("20060102T150405Z")}
+	b := &bundle{ctx: ctx, tar: tar.NewWriter(zip), src: s, left: maxBundle, top: "saltern-support-" + s.Settings.Node + "-" + s.Now.UTC().Format("20060102T150405Z")}
+	if err := s.Look(ctx, s.Settings.StorageDir()); err != nil {
+		b.hangs = s.Settings.StorageDir()
+		b.missing = append(b.missing, fmt.Sprintf("%s: the storage does not answer (%v); secrets that are only there are known by their form", b.hangs, err))
+	}
+	b.red = NewRedactor(secretsOf(s, b.hangs)...)
 	b.collect()
 	if b.err == nil {
 		b.add("NOT-COLLECTED.txt", []byte(strings.Join(b.missing, "\n")+"\n"))
@@ -91,6 +108,7 @@ type bundle struct {
 	src     Source
 	red     *Redactor
 	top     string
+	hangs   string // the storage, when it does not answer
 	left    int
 	missing []string
 	err     error
@@ -104,8 +122,7 @@ func (b *bundle) collect() {
 	b.file("config/appliance.yaml", b.src.ConfigPath)
 	b.file("config/master", filepath.Join(s.MasterConf(), "master"))
 	b.file("config/lb.yaml", s.LBConf())
-	users, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
-	for _, f := range users[:min(len(users), 256)] {
+	for _, f := range userConf(s, b.hangs) {
 		b.file("config/master.d/"+filepath.Base(f), f)
 	}
 	logs, _ := filepath.Glob(filepath.Join(s.LogDir(), "*"))
@@ -113,7 +130,10 @@ func (b *bundle) collect() {
 		b.file("log/"+filepath.Base(f), f)
 	}
 	for name, dir := range map[string]string{"files/pki.txt": s.PKIDir(), "files/shared-pki.txt": s.SharedPKIDir(), "files/srv.txt": filepath.Dir(s.FileRoot()), "files/data.txt": s.DataDir, "files/run.txt": s.RuntimeDir} {
-		b.add(name, list(dir))
+		if b.hangs != "" && within(dir, b.hangs) {
+			continue
+		}
+		b.add(name, list(dir, b.hangs))
 	}
 	commands := b.src.Commands
 	if commands == nil {
@@ -172,29 +192,11 @@ func (b *bundle) file(name, path string) {
 }
 
 func (b *bundle) command(name string, argv []string) {
-	ctx, cancel := context.WithTimeout(b.ctx, commandTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "SYSTEMD_COLORS=0"}
-	cmd.WaitDelay = time.Second
-	out := &limited{room: maxFile}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
+	out, err := run(b.ctx, commandTime, argv...)
+	if err != nil {
 		b.missing = append(b.missing, fmt.Sprintf("%s: %s: %v", name, strings.Join(argv, " "), err))
 	}
-	if len(out.text) > 0 {
-		b.add(name, out.text)
+	if len(out) > 0 {
+		b.add(name, out)
 	}
-}
-
-// limited keeps the beginning of what is written to it.
-type limited struct {
-	text []byte
-	room int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	n := min(len(p), l.room-len(l.text))
-	l.text = append(l.text, p[:n]...)
-	return len(p), nil
 }

@@ -74,6 +74,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		return "-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(next())) + "\n" + next() + "\n-----END RSA PRIVATE KEY-----\n"
 	}
 	secret, root, password, other := next(), next(), next(), next()
+	keys := []string{next(), next(), next(), next(), next()}
 	for path, text := range map[string]string{
 		filepath.Join(s.PKIDir(), "master.pem"):             pem(),
 		filepath.Join(s.PKIDir(), "cluster.pem"):            pem(),
@@ -88,6 +89,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		filepath.Join(s.DataDir, "node", "secret"):          next() + "\n",
 		filepath.Join(s.DataDir, "node", "secret.next"):     next() + "\n",
 		filepath.Join(s.DataDir, "node", "cluster.pem"):     pem(),
+		filepath.Join(s.SharedPKIDir(), ".saltern_cluster"): fmt.Sprintf(`{"version":3,"members":[{"id":"kept-member"}],"key":%q,"prev_key":%q,"secret":%q,"next_secret":%q,"seed":%q}`, keys[0], keys[1], keys[2], keys[3], keys[4]),
 		filepath.Join(s.FileRoot(), "top.sls"):              "password: " + next(),
 		filepath.Join(s.PillarRoot(), "web.sls"):            "db: {password: " + next() + "}",
 		filepath.Join(s.CacheDir(), "jobs", "ab", "return"): next(),
@@ -97,7 +99,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		filepath.Join(s.MasterConf(), "master"): "cluster_id: prod\ncluster_secret: " + secret + "\nrest_cherrypy: {ssl_key_password: \"" + next() + "\"}\n",
 		s.LBConf():                              "admin:\n  token: " + next() + "\n",
 		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nother " + other + "\nbase64 " + base64.StdEncoding.EncodeToString([]byte(secret)) +
-			"\nroot key " + root + " used\nsca1.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nGET https://user:" + next() + "@example.org/x\n" +
+			"\nrecord " + strings.Join(keys, " ") + " of kept-member\nroot key " + root + " used\nsca1.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nGET https://user:" + next() + "@example.org/x\n" +
 			"Authorization: Bearer " + next() + "\nadmin:$6$" + next() + "$" + next() + ":19000\n{\"password\":\"" + next() + "\",\"user\":\"kept-user\"}\n" +
 			"msg=\"login\" error=kept-error passwd=" + next() + " more\n" + pem() + "AGE-SECRET-KEY-1" + strings.ToUpper(next()) + "\nkept-line\n",
 		filepath.Join(s.LogDir(), "lb.log"): strings.Repeat("x", maxFile) + "\nkept-end\n",
@@ -129,7 +131,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"kept-line", "kept-user", "kept-error", "kept-end", "keep_jobs: 24", "cluster_id: prod", "the beginning is left out",
+	for _, want := range []string{"kept-line", "kept-member", "kept-user", "kept-error", "kept-end", "keep_jobs: 24", "cluster_id: prod", "the beginning is left out",
 		"said [removed]", "master.pem", "/does/not/exist", "sca1.0123abcd.[removed]@10.0.0.1"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in the bundle", want)
@@ -172,5 +174,62 @@ func TestSpecialFiles(t *testing.T) {
 		if got, err := tail(path, 100); err == nil {
 			t.Errorf("%s gave %q", path, got)
 		}
+	}
+}
+
+// TestStorageThatHangs: a bundle is made without what is on the shared storage,
+// and says so.
+func TestStorageThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	s := settings.Default("n1")
+	s.DataDir, s.RuntimeDir, s.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "data", "cluster")
+	write(t, filepath.Join(s.SharedPKIDir(), "lies-there"), "x")
+	write(t, filepath.Join(s.LogDir(), "master.log"), "a line\n")
+	var asked []string
+	source := Source{Settings: &s, Version: "1", Now: time.Unix(1e9, 0), Commands: map[string][]string{"a.txt": {"echo", "said"}},
+		Status: func(context.Context) (status.Document, error) { return status.Document{}, errors.New("no") },
+		Look: func(_ context.Context, dir string) error {
+			asked = append(asked, dir)
+			return errors.New("did not end")
+		}}
+	var out bytes.Buffer
+	if err := Write(t.Context(), &out, source); err != nil {
+		t.Fatal(err)
+	}
+	all := ""
+	for name, text := range unpack(t, out.Bytes()) {
+		all += "== " + name + "\n" + text
+	}
+	if len(asked) != 1 || asked[0] != s.StorageDir() || strings.Contains(all, "lies-there") {
+		t.Errorf("asked %v:\n%s", asked, all)
+	}
+	for _, want := range []string{"the storage does not answer (did not end)", "a line", "said", "master.log"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+	out.Reset()
+	source.Look = nil
+	if err := Write(t.Context(), &out, source); err != nil {
+		t.Fatal(err)
+	}
+	if all := fmt.Sprint(unpack(t, out.Bytes())); !strings.Contains(all, "lies-there") {
+		t.Errorf("storage that answers is left out:\n%s", all)
+	}
+}
+
+// TestRunBounded: what does not end is killed, and what it said is kept.
+func TestRunBounded(t *testing.T) {
+	out, err := run(t.Context(), 50*time.Millisecond, "sh", "-c", "echo began; exec sleep 600")
+	if err == nil || !strings.Contains(err.Error(), "did not end within 50ms") {
+		t.Errorf("%q %v", out, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := run(ctx, time.Hour, "sleep", "600"); err == nil {
+		t.Error("it goes on without its caller")
+	}
+	if out, err := run(t.Context(), time.Minute, "echo", "said"); err != nil || string(out) != "said\n" {
+		t.Errorf("%q %v", out, err)
 	}
 }

@@ -3,11 +3,13 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,7 @@ func TestAppliance(t *testing.T) {
 		n4.WaitReady(t, 4)
 		n4.Ping(t, 150*time.Second, ids...)
 	})
+	t.Run("verbs", func(t *testing.T) { asked(t, nodes, n4, ids) })
 	t.Run("secrets", func(t *testing.T) { noSecrets(t, nodes) })
 	t.Run("turned away", func(t *testing.T) {
 		for number, c := range map[int]struct {
@@ -144,6 +147,39 @@ func TestAppliance(t *testing.T) {
 		turnedAway(t, late, "the secret is not that of the cluster")
 		nodes[0].Ping(t, 150*time.Second, ids[0], ids[1])
 	})
+}
+
+// asked asks a node of four what administrators ask.
+func asked(t *testing.T, nodes []*lab.Appliance, n4 *lab.Appliance, ids []string) {
+	t.Helper()
+	n1 := nodes[0]
+	for _, c := range []struct {
+		verb []string
+		says []string
+	}{
+		{[]string{"nodes"}, []string{"n1 ", "n2 ", "n3 ", "n4 ", "ready"}},
+		{[]string{"status", "--json"}, []string{`"schema": 1`, `"exit": `, `"n4"`}},
+		{[]string{"minions"}, append([]string{"connected"}, ids...)},
+		{[]string{"keys"}, append([]string{"accepted"}, ids...)},
+		{[]string{"ping", "n4"}, []string{"pass", n4.Addr}},
+		{[]string{"logs", "master", "-n", "5"}, []string{"\n"}},
+		{[]string{"logs", "lb"}, []string{"\n"}},
+		{[]string{"setup", "progress"}, []string{"State: ready", "master: "}},
+		{[]string{"config", "check"}, []string{"is right: node n1, cluster lab"}},
+		{[]string{"lb", "status"}, []string{"BACKEND", "n4"}},
+		{[]string{"__complete", "ping", ""}, []string{"n2\n", "n3\n", "n4\n"}},
+		{[]string{"__complete", "keys", "delete", ""}, ids},
+	} {
+		lab.Eventually(t, 60*time.Second, strings.Join(c.verb, " "), func() error {
+			r := n1.Applianced(t, c.verb...)
+			for _, want := range c.says {
+				if r.Code != 0 || !strings.Contains(r.Out, want) {
+					return fmt.Errorf("no %q: %+v", want, r)
+				}
+			}
+			return nil
+		})
+	}
 }
 
 // must gives what a program printed that has to succeed.
@@ -219,6 +255,7 @@ func noSecrets(t *testing.T, nodes []*lab.Appliance) {
 		t.Error(err)
 	}
 	noCores(t, nodes)
+	cleanBundle(t, nodes[1])
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
 		for _, f := range []string{"cmdline", "environ"} {
@@ -226,6 +263,60 @@ func noSecrets(t *testing.T, nodes []*lab.Appliance) {
 				t.Errorf("%s of process %s holds the secret: %q", f, filepath.Base(p), b)
 			}
 		}
+	}
+}
+
+// cleanBundle: a node's support bundle holds nothing of the cluster's secret, of
+// what the masters keep to themselves, and of any private key.
+func cleanBundle(t *testing.T, n *lab.Appliance) {
+	t.Helper()
+	path := filepath.Join(n.Dir, "bundle.tar.gz")
+	must(t, n.Applianced(t, "support", "-o", path))
+	bundle := must(t, lab.Run(t, 60*time.Second, "/bin/tar", "-xzOf", path))
+	secrets := map[string]string{lab.ApplianceSecret: "the cluster's secret"}
+	for _, root := range []string{n.Dir, n.Shared} {
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil // files come and go
+			}
+			if fi, err := d.Info(); err != nil || fi.Size() > 1<<20 {
+				return nil
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil
+			}
+			if d.Name() == ".saltern_cluster" {
+				var record map[string]any
+				if err := json.Unmarshal(b, &record); err != nil {
+					t.Error(err)
+				}
+				for k, v := range record {
+					if v, ok := v.(string); ok && slices.Contains([]string{"seed", "secret", "key"}, strings.ToLower(k)) {
+						secrets[v] = path + ", " + k
+					}
+				}
+			}
+			if strings.Contains(string(b), "PRIVATE KEY") {
+				for line := range strings.Lines(string(b)) {
+					if line = strings.TrimSpace(line); len(line) > 40 && !strings.HasPrefix(line, "-----") {
+						secrets[line] = path
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if len(secrets) < 20 {
+		t.Errorf("only %d secrets are known", len(secrets))
+	}
+	for s, of := range secrets {
+		if strings.Contains(bundle, s) {
+			t.Errorf("a line of %s is in the support bundle", of)
+		}
+	}
+	if !strings.Contains(bundle, "cluster lab") || !strings.Contains(bundle, "identity.pem") {
+		t.Errorf("the bundle tells little: %d bytes", len(bundle))
 	}
 }
 
