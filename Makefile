@@ -138,7 +138,7 @@ test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TL
 # qcow2, ova, upgrade, upgrade-ova; SIGN=key.pem signs upgrades; LEVEL is zstd's.
 PYTHON      ?= 1
 FORMATS     ?= qcow2,ova$(if $(SIGN),$(comma)upgrade$(comma)upgrade-ova)
-LEVEL       ?= 15
+LEVEL       ?= 9
 IMAGE_OUT   ?= dist
 IMAGE_VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo 0.0.0)
 comma       := ,
@@ -151,7 +151,7 @@ image-programs:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/saltern-image
 
 .PHONY: image
-image: image-programs ## disk images into dist/ (as root; PYTHON=0, FORMATS=raw,qcow2,ova, LEVEL=3, SIGN=key.pem)
+image: image-programs ## disk images into dist/ (as root; PYTHON=0, FORMATS=raw,qcow2,ova, LEVEL=15, SIGN=key.pem)
 	@scripts/deps image
 	bin/saltern-image build $(IMAGE_FLAGS) --out $(IMAGE_OUT) --format $(FORMATS) --level $(LEVEL) $(if $(SIGN),--sign $(SIGN))
 

@@ -56,7 +56,7 @@ It runs as root, and mounts nothing outside of mount namespaces of its own.`,
 	f := cmd.Flags()
 	f.StringVar(&b.out, "out", "dist", "folder of the results")
 	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"}, "raw, qcow2, ova, upgrade, upgrade-ova")
-	f.IntVar(&b.level, "level", 15, "compression of the root file system, zstd 1 to 22")
+	f.IntVar(&b.level, "level", 9, "compression of the root file system, zstd 1 to 22")
 	f.IntVar(&b.size, "size", 8, "size of the disk in GiB; the image takes only what is in it")
 	f.StringVar(&b.option, "kernel-option", "", "more options for the kernel")
 	f.StringVar(&b.sign, "sign", "", "private key (ed25519, PEM) that signs upgrades; its public half is trusted by the image")

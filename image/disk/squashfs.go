@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Squashfs packs a tree into a read-only file system. level is zstd's: 3 is
-// quick, 15 saves a tenth and takes several times as long. Kernel and initial
-// RAM disk are left out: they lie on the boot partition.
+// Squashfs packs a tree into a read-only file system. level is zstd's: 9 takes a
+// ninth of the time of 15, which saves 7 in 100 bytes. Kernel and initial RAM
+// disk are left out: they lie on the boot partition.
 func Squashfs(ctx context.Context, tree, out string, level int, epoch time.Time) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("squashfs: %w", err)
