@@ -21,9 +21,15 @@ type networkPage struct {
 // is tried.
 func (c *networkPage) try(t *testing.T, address, gateway string) {
 	t.Helper()
-	if !strings.Contains(c.x.Screen(), "c: change the network") {
-		c.page("minions use", "3")
-	}
+	lab.Eventually(t, c.wait, "the console page", func() error {
+		switch s := c.x.Screen(); {
+		case strings.Contains(s, "c: change the network"):
+			return nil
+		case strings.Contains(s, "1 to 7: choose"):
+			c.x.Type(t, "3")
+		}
+		return fmt.Errorf("it shows\n%s", c.x.Screen())
+	})
 	c.page("c: change the network", "c")
 	c.page("A change is tried first", "\r"+down+down+"\r") // the only interface; fixed
 	c.page("Address with prefix length", address+"\r"+gateway+"\r\r")
