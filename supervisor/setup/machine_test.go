@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -221,6 +223,33 @@ func TestPowerCut(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestAddressComesLater: with answers given with the machine, an address that no
+// interface has yet is waited for.
+func TestAddressComesLater(t *testing.T) {
+	w := newMachine(t)
+	var there atomic.Bool
+	facts := w.fact()
+	w.fact = func() Facts {
+		f := facts
+		if there.Load() {
+			f.Interfaces = append(slices.Clone(f.Interfaces), Interface{Name: "eth0", Addresses: []string{"192.0.2.77/24"}})
+		}
+		return f
+	}
+	a := w.answers()
+	a.Address = "192.0.2.77" // not of this machine
+	w.source = &a
+	m, _ := w.boot()
+	waits := func(words string) func(Progress) bool {
+		return func(p Progress) bool {
+			return p.Failure == nil && strings.HasPrefix(p.Steps[0].Message, "waits: look "+words)
+		}
+	}
+	await(t, m, "waiting for the address", waits("for 192.0.2.77 on this machine: no interface has it"))
+	there.Store(true) // says the machine; its ports cannot be had all the same
+	await(t, m, "waiting for the ports", waits("whether the ports"))
 }
 
 func TestFailureRetryBack(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"saltern/supervisor/nodeapi"
@@ -144,6 +145,7 @@ func (p *Preflight) address(a Answers) Check {
 		return c
 	}
 	c.Result, c.Detail, c.Hint = Fail, "no interface has it", "check the network, or give the address that the machine has: ip addr"
+	c.passing = true // by DHCP it may come later, as after a change of the network
 	return c
 }
 
@@ -152,12 +154,14 @@ func (p *Preflight) ports(s *settings.Settings) []Check {
 	pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
 	c := Check{Name: "port", What: "look whether the ports of this node are free", Result: Pass}
 	var taken []string
+	c.passing = true
 	for _, a := range append(append(s.FrontPublish(), s.FrontRequest()...), s.MasterPublish(), s.MasterRequest(), s.NodeAddress(), pool) {
 		if p.Ours != nil && p.Ours(a) {
 			continue
 		}
 		if err := probe.PortFree(a); err != nil {
 			taken = append(taken, err.Error())
+			c.passing = c.passing && errors.Is(err, syscall.EADDRNOTAVAIL)
 		}
 	}
 	if len(taken) > 0 {

@@ -114,7 +114,7 @@ func TestPreflightStops(t *testing.T) {
 		"storage not there":   {atBusy, func(*Answers) {}, "cluster", "waits for the shared volume", true},
 		"cluster keeps alone": {atAlone, func(*Answers) {}, "cluster", "local directory", false},
 		"second peer answers": {port, func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
-		"address elsewhere":   {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", false},
+		"address elsewhere":   {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", true},
 		"no directory": {port, func(a *Answers) {
 			a.Storage = Storage{settings.DirectoryStorage, filepath.Join(t.TempDir(), "not", "mounted")}
 		}, "disk", "no such file", false},
