@@ -108,11 +108,8 @@ func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 
 // defaultAddress words what is taken when no address is given.
 func (w *Wizard) defaultAddress() string {
-	for _, i := range w.facts.Interfaces {
-		if i.Default && len(i.Addresses) > 0 {
-			a, _, _ := strings.Cut(i.Addresses[0], "/")
-			return clean(a)
-		}
+	if a := setup.DefaultAddress(w.draft.network(), w.facts); a != "" {
+		return clean(a)
 	}
 	return "that of the default route"
 }

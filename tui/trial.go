@@ -22,6 +22,7 @@ type trialMsg struct {
 	turn   int
 	action string
 	trial  setup.Trial
+	facts  *setup.Facts // of the machine with what was kept, if it tells them
 	err    error
 }
 
@@ -52,8 +53,13 @@ func (p *trialPage) tell(w *Wizard, action string) tea.Cmd {
 	w.busy = map[string]string{"try": "Setting the network ...", "confirm": "Keeping it ...", "revert": "Taking it back ..."}[action]
 	turn, n := w.turn, w.draft.network()
 	return func() tea.Msg {
-		t, err := w.api.SetupNetwork(w.ctx, action, n)
-		return trialMsg{turn, action, t, err}
+		msg := trialMsg{turn: turn, action: action}
+		if msg.trial, msg.err = w.api.SetupNetwork(w.ctx, action, n); action == "confirm" && msg.err == nil {
+			if f, err := w.api.SetupFacts(w.ctx); err == nil {
+				msg.facts = &f
+			}
+		}
+		return msg
 	}
 }
 
@@ -119,6 +125,9 @@ func (p *trialPage) told(w *Wizard, msg trialMsg) tea.Cmd {
 	case "confirm":
 		n := w.draft.network()
 		p.confirmed = &n
+		if msg.facts != nil {
+			w.facts = *msg.facts
+		}
 		return w.forward()
 	}
 	p.ended = true

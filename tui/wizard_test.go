@@ -247,6 +247,19 @@ func TestSecretStaysWhereItWasStarted(t *testing.T) {
 	}
 }
 
+// TestFactsAfterTrial: pages after a change of the network name the addresses
+// that the machine has now.
+func TestFactsAfterTrial(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter", "enter", "down", "enter")
+		p.has("taken back in 60 seconds")
+		s.set(func(s *scripted) { s.facts.Interfaces[0].Addresses = []string{"fe80::1/64", "10.0.0.77/24"} })
+		p.keys("enter", "enter", "enter", "enter")
+		p.has("empty: 10.0.0.77")
+	})
+}
+
 // TestLeaving: Ctrl-C asks, and nothing was started.
 func TestLeaving(t *testing.T) {
 	s := newScripted()

@@ -146,7 +146,7 @@ func (c *checker) identity(f Facts) {
 		c.bad("node", "localhost is every machine's name; give this one a name of its own")
 	}
 	if a.Address == "" {
-		a.Address = defaultAddress(a.Network, f)
+		a.Address = DefaultAddress(a.Network, f)
 	}
 	switch ip, err := netip.ParseAddr(a.Address); {
 	case a.Address == "":
@@ -176,7 +176,10 @@ func (c *checker) identity(f Facts) {
 	}
 }
 
-func defaultAddress(n Network, f Facts) string {
+// DefaultAddress is the address for the other nodes when none is given: that
+// of the network that was asked for, else that of the default route; "" when
+// there is none.
+func DefaultAddress(n Network, f Facts) string {
 	if n.Method == "static" {
 		if p, err := netip.ParsePrefix(n.Address); err == nil {
 			return p.Addr().String()
