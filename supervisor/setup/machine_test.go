@@ -244,7 +244,7 @@ func TestAddressComesLater(t *testing.T) {
 	m, _ := w.boot()
 	waits := func(words string) func(Progress) bool {
 		return func(p Progress) bool {
-			return p.Failure == nil && strings.HasPrefix(p.Steps[0].Message, "waits: look "+words)
+			return p.Failure == nil && len(p.Steps) > 0 && strings.HasPrefix(p.Steps[0].Message, "waits: look "+words)
 		}
 	}
 	await(t, m, "waiting for the address", waits("for 192.0.2.77 on this machine: no interface has it"))
