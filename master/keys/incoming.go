@@ -28,9 +28,12 @@ const (
 	// batchesAtOnce is how many are being written: those who sign in meanwhile
 	// share the next one.
 	batchesAtOnce = 3
-	maxBatchFile  = 256 << 10 // bytes
-	maxBatches    = 512       // files of this master that are there
-	maxIncoming   = 8192      // files of all masters that are read
+	// gather is how long others may join a batch: its cost on the volume hardly
+	// depends on their number.
+	gather       = 50 * time.Millisecond
+	maxBatchFile = 256 << 10 // bytes
+	maxBatches   = 512       // files of this master that are there
+	maxIncoming  = 8192      // files of all masters that are read
 )
 
 // incomingName is the name of an incoming file: master, time, token, a short
@@ -137,6 +140,7 @@ type incoming struct {
 // commit is the outcome of a batch.
 type commit struct {
 	claims []*claim
+	full   chan struct{}
 	done   chan struct{}
 	err    error
 }
@@ -173,11 +177,13 @@ func (in *incoming) add(c *claim) error {
 	in.newest = time.Now()
 	w := in.next
 	if w == nil || len(w.claims) >= maxBatch {
-		w = &commit{done: make(chan struct{})}
+		w = &commit{full: make(chan struct{}), done: make(chan struct{})}
 		in.next = w
 		go in.commit(w) // ends with the volume's answer; callers wait for it
 	}
-	w.claims = append(w.claims, c)
+	if w.claims = append(w.claims, c); len(w.claims) == maxBatch {
+		close(w.full)
+	}
 	in.mu.Unlock()
 	<-w.done
 	return w.err
@@ -185,6 +191,12 @@ func (in *incoming) add(c *claim) error {
 
 func (in *incoming) commit(w *commit) {
 	defer close(w.done)
+	t := time.NewTimer(gather)
+	select {
+	case <-t.C:
+	case <-w.full:
+		t.Stop()
+	}
 	in.slots <- struct{}{}
 	defer func() { <-in.slots }()
 	in.mu.Lock()
