@@ -23,10 +23,11 @@ type layoutSpec struct {
 //
 //	probe PATH [DIR]    how is the mount? (JSON on out)
 //	layout SPEC         make the directories
+//	names VOLUME PATH   of which names the copies hold different files (JSON on out)
 //	clear DIR           take glusterd's marks off a directory without content
 func HelperMain(args []string, out, errOut io.Writer) int {
 	if len(args) == 0 {
-		fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC")
+		fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | names VOLUME PATH | clear DIR")
 		return 2
 	}
 	switch args[0] {
@@ -34,6 +35,20 @@ func HelperMain(args []string, out, errOut io.Writer) int {
 		return mount.Main(args[1:], out)
 	case "layout":
 		if err := makeTree(args[1:]); err != nil {
+			fmt.Fprintln(errOut, err)
+			return 1
+		}
+		return 0
+	case "names":
+		if len(args) != 3 {
+			fmt.Fprintln(errOut, "usage: names VOLUME PATH")
+			return 2
+		}
+		r, err := namesOf(args[1], args[2])
+		if err == nil {
+			err = json.NewEncoder(out).Encode(r)
+		}
+		if err != nil {
 			fmt.Fprintln(errOut, err)
 			return 1
 		}

@@ -254,6 +254,24 @@ func TestGrowWhileAFileIsReplaced(t *testing.T) {
 	}
 }
 
+// A file that was replaced when its folder had been healed is on no list: only
+// a look at its name finds it.
+func TestGrowWhileAFileIsReplacedUnnoticed(t *testing.T) {
+	r := form(t, 1)
+	r.pool.Torn = []string{"/nodes/table", "/pki/master.pub"}
+	r.reach(t, want("node1", "1", "2", "3"))
+	wantBricks(t, r, "1", "2", "3")
+	if want := []string{"node1:/data/brick/cluster-1 /nodes/table", "node1:/data/brick/cluster-1 /pki/master.pub"}; !slices.Equal(r.pool.Settled, want) {
+		t.Errorf("settled %q, want %q", r.pool.Settled, want)
+	}
+	// Where all copies are recorded as complete nothing says which is right.
+	r.pool.Torn = []string{"/pki/master.pub"}
+	r.reach(t, want("node1", "1", "2"))
+	if len(r.pool.Torn) != 1 {
+		t.Error("settled although every copy was complete")
+	}
+}
+
 func TestGrowToTwoCopiesWhenAsked(t *testing.T) {
 	r := form(t, 1)
 	d := want("node1", "1", "2")

@@ -46,6 +46,11 @@ func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(E
 		return c.cfg.Mounter.Mount(ctx)
 	case MakeLayout:
 		return c.makeLayout(ctx, d)
+	case Record:
+		if err := c.agree(ctx, d, s, progress); err != nil {
+			return err
+		}
+		return c.client.Change(ctx, s.Command...)
 	case Create, AddBrick, ReplaceBrick:
 		err := c.client.Change(ctx, s.Command...)
 		if err != nil && cli.KindOf(err) == cli.BrickInUse && c.clearLeftover(ctx, d, s) {

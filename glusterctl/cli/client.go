@@ -162,3 +162,18 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 	}
 	return nil
 }
+
+// TakeFrom has the copy on one brick of a file win whose copies differ and
+// cannot be healed. Everything else is refused. What it did is told as plain
+// text (glfsheal, 10.3).
+func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
+	_, err := c.call(ctx, changeTimeout, nil, []string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})
+	var e *Error
+	if errors.As(err, &e) && e.Exit == 0 && (strings.Contains(e.Text, "split-brain resolved for") || strings.HasPrefix(e.Text, "Healed ")) {
+		return nil
+	}
+	if err != nil {
+		return wrap("settle a split-brain", err)
+	}
+	return nil
+}

@@ -35,6 +35,9 @@ type Pool struct {
 	// Stuck are writes that healing does not copy before somebody says which
 	// brick is right, as with files of another GFID.
 	Stuck map[int]bool
+	// Torn are names that no list of what is to be healed has, and of which the
+	// copies hold different files.
+	Torn []string
 	// Settled are those decisions: brick and path.
 	Settled []string
 	// JoinDelay is how many questions a new peer needs to become a full member.

@@ -35,7 +35,13 @@ func (r runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
 		defer p.mu.Unlock()
 		b, _ := json.Marshal(map[string]any{"state": "ok", "layout": n.Layout, "nodes": n.LayoutNodes})
 		return cli.Output{Stdout: b}, nil
-	case "helper": // layout SPEC
+	case "helper": // layout SPEC, names VOLUME PATH
+		if argv[1] == "names" {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			b, _ := json.Marshal(map[string]any{"looked": len(p.Torn), "torn": p.Torn})
+			return cli.Output{Stdout: b}, nil
+		}
 		var spec struct {
 			Tree struct {
 				Version int
@@ -162,6 +168,11 @@ func (p *Pool) change(n *Node, args []string) cli.Output {
 			break
 		}
 		if len(args) == 7 && args[3] == "split-brain" && args[4] == "source-brick" {
+			if i := slices.Index(p.Torn, args[6]); i >= 0 {
+				p.Torn = slices.Delete(p.Torn, i, i+1)
+				p.Settled = append(p.Settled, args[5]+" "+args[6])
+				break
+			}
 			var i int
 			if _, err := fmt.Sscanf(args[6], "/f%d", &i); err != nil || !p.Stuck[i] {
 				return no(0, "Healing %s failed: File not in split-brain", args[6])

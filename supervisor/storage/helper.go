@@ -13,6 +13,7 @@ import (
 //
 //	probe PATH [DIR]     how is the mount?
 //	layout SPEC          make the directories
+//	names VOLUME PATH    of which names the copies hold different files
 //	clear DIR            take glusterd's marks off a directory without content
 //	lease PATH NODE      hold the lease while asked
 //	mirror SPEC          copy the files for minions when asked
@@ -32,10 +33,10 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 			return copyMain(args[1:], out, errOut)
 		case "recover":
 			return recoverMain(args[1:], errOut)
-		case "probe", "layout", "clear":
+		case "probe", "layout", "names", "clear":
 			return glusterctl.HelperMain(args, out, errOut)
 		}
 	}
-	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
+	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | names VOLUME PATH | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
 	return 2
 }

@@ -1,0 +1,144 @@
+package glusterctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/glusterctl/mount"
+)
+
+const (
+	// mostNames bounds how many names are looked up; what is beyond is trusted.
+	mostNames = 1 << 20
+	// namesRest is longer than anybody keeps what the list of a directory told of
+	// a name (entry-timeout of the mount and performance.md-cache-timeout, 1 s
+	// each): a look after it is a question to all copies.
+	namesRest   = 2500 * time.Millisecond
+	namesAtOnce = 8
+	namesLimit  = 15 * time.Minute
+)
+
+// namesReply is what the helper that looks names up prints.
+type namesReply struct {
+	Looked int `json:"looked"`
+	// Torn are names of which the copies hold different files (EIO), below the
+	// root, mostSettled at most.
+	Torn []string `json:"torn,omitempty"`
+}
+
+// torn looks every name on the volume up, in a child, and gives those of which
+// the copies hold different files. Without a mount or a helper it gives none.
+func (c *Controller) torn(ctx context.Context, d Desired) ([]string, error) {
+	if d.Mount == "" || len(c.cfg.Helper) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, namesLimit)
+	defer cancel()
+	out, err := c.cfg.Runner.Run(ctx, append(slices.Clone(c.cfg.Helper), "names", d.Volume, d.Mount))
+	if err != nil {
+		return nil, fmt.Errorf("look names up: %w", err)
+	}
+	if out.Exit != 0 {
+		return nil, fmt.Errorf("look names up: %s", strings.TrimSpace(string(out.Stderr)))
+	}
+	var r namesReply
+	if err := json.Unmarshal(out.Stdout, &r); err != nil {
+		return nil, fmt.Errorf("look names up: %w", err)
+	}
+	return r.Torn, nil
+}
+
+// namesOf is the child's side: it looks up what is below the root of a mounted
+// volume.
+func namesOf(volume, root string) (namesReply, error) {
+	m := mount.Mounter{Volume: volume, Point: root}
+	e, ok, err := m.Entry()
+	if err != nil {
+		return namesReply{}, err
+	}
+	if !ok || e.Type != mount.FSType {
+		return namesReply{}, fmt.Errorf("names: no volume is mounted at %s", root)
+	}
+	return lookUp(root, namesRest, func(path string) error {
+		_, err := os.Lstat(path)
+		return err
+	})
+}
+
+// lookUp lists a tree, rests, and then looks at each name of it.
+func lookUp(root string, rest time.Duration, lstat func(string) error) (namesReply, error) {
+	var r namesReply
+	var all []string
+	note := func(path string, err error) error {
+		switch {
+		case err == nil, errors.Is(err, fs.ErrNotExist): // it went meanwhile
+			return nil
+		case !errors.Is(err, syscall.EIO):
+			return err
+		}
+		name := strings.TrimPrefix(path, root)
+		if len(r.Torn) < mostSettled && !slices.Contains(r.Torn, name) {
+			r.Torn = append(r.Torn, name)
+		}
+		return nil
+	}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			if err = note(path, err); err == nil && e != nil && e.IsDir() {
+				err = fs.SkipDir
+			}
+			return err
+		}
+		if path != root {
+			all = append(all, path)
+		}
+		if len(all) >= mostNames {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err != nil {
+		return r, fmt.Errorf("names: %w", err)
+	}
+	time.Sleep(rest)
+	type answer struct {
+		path string
+		err  error
+	}
+	paths, answers := make(chan string), make(chan answer)
+	var wg sync.WaitGroup
+	for range namesAtOnce {
+		wg.Go(func() {
+			for p := range paths {
+				answers <- answer{p, lstat(p)}
+			}
+		})
+	}
+	go func() {
+		for _, p := range all {
+			paths <- p
+		}
+		close(paths)
+		wg.Wait()
+		close(answers)
+	}()
+	var fault error
+	for a := range answers {
+		r.Looked++
+		if err := note(a.path, a.err); err != nil && fault == nil {
+			fault = fmt.Errorf("names: %w", err)
+		}
+	}
+	slices.Sort(r.Torn)
+	return r, fault
+}
