@@ -5,7 +5,11 @@ package image
 import (
 	"bytes"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +75,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestUpgrade: a good version is kept, a broken one is left by itself.
+// TestUpgrade: a good version, fetched by HTTP, is kept; a broken one, from a
+// file, is left by itself.
 func TestUpgrade(t *testing.T) {
 	for i, name := range []string{"BIOS", "UEFI"} {
 		t.Run(name, func(t *testing.T) {
@@ -83,20 +88,14 @@ func TestUpgrade(t *testing.T) {
 func upgrade(t *testing.T, v *vm) {
 	v.start(t)
 	v.wait(t, "HEALTHY", "applianced status")
-	install := func(path string) {
-		t.Helper()
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if out, err := v.ssh(f, "sudo sh -c 'cat >/data/new.upgrade'"); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		v.run(t, "sudo applianced upgrade /data/new.upgrade && sudo rm /data/new.upgrade")
-		v.away("sudo systemctl reboot")
+	files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(dist(t, "saltern-cloud.upgrade")))))
+	defer files.Close()
+	_, port, err := net.SplitHostPort(files.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	install(dist(t, "saltern-cloud.upgrade"))
+	v.run(t, "sudo applianced upgrade http://"+net.JoinHostPort(host, port)+"/saltern-cloud.upgrade")
+	v.away("sudo systemctl reboot")
 	v.wait(t, "slot=b", "cat /proc/cmdline; applianced status >/dev/null; true")
 	// The supervisor, closed off as it is, can look whether this is a trial.
 	v.wait(t, "slot=", `sudo sh -c 'nsenter -m -t $(systemctl show -P MainPID applianced) cat /efi/grub/grubenv'`)
@@ -107,7 +106,15 @@ func upgrade(t *testing.T, v *vm) {
 	if !strings.Contains(out, "slot b") {
 		t.Errorf("%s", out)
 	}
-	install(broken(t))
+	f, err := os.Open(broken(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if out, err := v.ssh(f, "sudo sh -c 'cat >/data/new.upgrade' && sudo applianced upgrade /data/new.upgrade && sudo rm /data/new.upgrade"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	v.away("sudo systemctl reboot")
 	// Two tries panic; then slot b is back, and nothing is on trial.
 	v.wait(t, "slot=b", "grep -v saltern.try /proc/cmdline")
 	v.wait(t, "HEALTHY", "applianced status")

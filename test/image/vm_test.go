@@ -193,9 +193,11 @@ func (v *vm) wait(t testing.TB, words, command string) string {
 	var out string
 	lab.Eventually(t, patience, fmt.Sprintf("vm %d: %q says %q", v.number, command, words), func() error {
 		var err error
+		began := time.Now()
 		out, err = v.ssh(nil, command)
 		if err != nil || !strings.Contains(out, words) {
-			time.Sleep(time.Second) // each try costs the guest a lot
+			// Each try costs the machine a lot; most of its time is for what is waited for.
+			time.Sleep(min(max(time.Second, 3*time.Since(began)), 15*time.Second))
 			return fmt.Errorf("%v: %s", err, out)
 		}
 		return nil
