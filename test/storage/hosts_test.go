@@ -24,7 +24,11 @@ import (
 	"saltern/test/lab"
 )
 
-const brick = "/data/brick/cluster-1"
+// Directories of a copy: the first, and the one after a lost disk.
+const (
+	brick     = "/data/brick/cluster-1"
+	nextBrick = "/data/brick/cluster-2"
+)
 
 // setting gives what the environment says: two runs at once on one machine need
 // names and networks of their own (LAB_NAME, LAB_NET).

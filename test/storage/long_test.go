@@ -4,12 +4,9 @@ package storage
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,14 +32,14 @@ func TestLongReplaceAndRemove(t *testing.T) {
 	h.member(4)
 	h.spread(t, 1, 2, 4)
 	h.start(t, 4)
-	killed := map[string]int{}
-	h.killAtSteps(t, killed, 3, 1, 2, 4)
+	k := h.kills(t, wholeStep, 1, 2, 4)
+	k.until(t, 3, 1, 2, 4)
 	h.on(t, 4, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
 
 	// One that is there leaves: two copies stay.
 	h.table.Nodes[1].State = nodes.Leaving
 	h.spread(t, 1, 2, 4)
-	h.killAtSteps(t, killed, 2, 1, 4)
+	k.until(t, 2, 1, 4)
 	h.on(t, 4, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
 	out := h.on(t, 1, "gluster", "--mode=script", "pool", "list")
 	if strings.Contains(out, "node2") || strings.Contains(out, "node3") {
@@ -53,13 +50,9 @@ func TestLongReplaceAndRemove(t *testing.T) {
 	h.must(t, time.Minute, "crash", "4")
 	h.table.Nodes[3].State = nodes.Removed
 	h.spread(t, 1)
-	h.killAtSteps(t, killed, 1, 1)
+	k.until(t, 1, 1)
 	h.on(t, 1, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
-	for _, step := range []string{`"replace-brick node3`, `"remove-brick node2`, `"remove-brick node4`, `"detach node2`, `"detach node3`, `"detach node4`} {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(killed)), func(s string) bool { return strings.HasPrefix(s, step) }) {
-			t.Errorf("no kill at %s: %v", step, killed)
-		}
-	}
+	k.hit(t, `"replace-brick node3`, `"remove-brick node2`, `"remove-brick node4`, `"detach node2`, `"detach node3`, `"detach node4`)
 }
 
 func (h *hosts) prepareFourth(t *testing.T) {
@@ -75,11 +68,11 @@ func TestLongInterrupted(t *testing.T) {
 	h.member(1)
 	h.spread(t, 1)
 	h.on(t, 1, "sh", "-c", "mkdir -p /data/saltern/storage && touch /data/saltern/storage/forms-the-volume")
-	killed := map[string]int{}
+	k := h.kills(t, wholeStep, 1)
 	h.start(t, 1)
-	h.killAtSteps(t, killed, 1, 1)
-	if len(killed) < 4 { // create, options, start, directories; the mount may be made by another way
-		t.Errorf("killed at %d steps of forming only: %v", len(killed), killed)
+	k.until(t, 1, 1)
+	if len(k.at) < 4 { // create, options, start, directories; the mount may be made by another way
+		t.Errorf("killed at %d steps of forming only: %v", len(k.at), k.at)
 	}
 	program := h.writer(t)
 	w := h.wrote(t, 1, program, 5)
@@ -88,63 +81,16 @@ func TestLongInterrupted(t *testing.T) {
 	h.spread(t, 1, 2, 3)
 	h.start(t, 2)
 	h.start(t, 3)
-	h.killAtSteps(t, killed, 3, 1, 2, 3)
+	k.until(t, 3, 1, 2, 3)
 	h.on(t, 2, program, "check", returnsOf(1), fmt.Sprint(w.Kept))
 	for i := 1; i <= 3; i++ { // every copy has everything
 		h.on(t, i, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
 	}
-	for step, i := range killed {
+	for step, i := range k.at {
 		t.Logf("killed on node%d at: %s", i, step)
 	}
-	if len(killed) < 12 {
-		t.Errorf("killed at %d steps only", len(killed))
-	}
-}
-
-// killAtSteps kills applianced on whichever node of the list logs a step at
-// which nobody was killed yet, and starts it again, until the volume has so
-// many copies. killed gives for each step where that was.
-func (h *hosts) killAtSteps(t *testing.T, killed map[string]int, copies int, list ...int) {
-	t.Helper()
-	start, looked := time.Now(), time.Now()
-	offset := map[int]int{}
-	for {
-		again := false
-		for _, i := range list {
-			b, err := os.ReadFile(h.path(i, "log"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for line := range strings.Lines(string(b[offset[i]:])) {
-				_, step, ok := strings.Cut(line, `msg="storage step" step=`)
-				step = strings.TrimSpace(step) // with what and why: directories are made twice
-				if _, twice := killed[step]; !ok || twice {
-					continue
-				}
-				killed[step] = i
-				h.killNode(t, i)
-				h.start(t, i)
-				again = true
-				break
-			}
-			offset[i] = strings.LastIndexByte(string(b), '\n') + 1
-		}
-		if again || time.Since(looked) < 2*time.Second {
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		looked = time.Now()
-		var err error
-		for _, i := range list {
-			err = errors.Join(err, h.unsettled(i, copies))
-		}
-		if err == nil {
-			t.Logf("%d copies after %.0f s and %d kills", copies, time.Since(start).Seconds(), len(killed))
-			return
-		}
-		if time.Since(start) > lab.Limit(15*time.Minute) {
-			t.Fatalf("not settled: %v", err)
-		}
+	if len(k.at) < 12 {
+		t.Errorf("killed at %d steps only", len(k.at))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 	"saltern/test/lab"
 )
@@ -58,17 +59,37 @@ func grown(t *testing.T) *hosts {
 // three masters on it 200 returns a second, while all of GlusterFS is killed on
 // one node, which mends itself, and while that node loses its cable and its
 // power: nothing acknowledged is lost, no write and no return stalls for more
-// than 8 s, and when the node is back everything heals.
+// than 8 s, and when the node is back everything heals. While it grows, a client
+// that does not know of the new copy replaces a file. Then its disk is gone and
+// its copy is made anew, and at the end it is removed. At each kind of step
+// applianced is killed where it makes it, and goes on.
 func TestVolumeLife(t *testing.T) {
-	h := formed(t, 3)
+	h := newHosts(t, 3)
+	h.member(1)
+	h.spread(t, 1)
+	h.on(t, 1, "sh", "-c", "mkdir -p /data/saltern/storage && touch /data/saltern/storage/forms-the-volume")
+	k := h.kills(t, kindOfStep)
+	h.start(t, 1)
+	k.until(t, 1, 1)
 	h.serving(t, 1)
 	h.on(t, 1, "sh", "-c", "echo 'one: {test.nop: []}' >/srv/cluster/srv/salt/one.sls; echo accepted >/srv/cluster/pki/minions/m1")
+	h.oldClient(t)
 	h.member(2)
 	h.member(3)
 	h.spread(t, 1, 2, 3)
+	k.meanwhile[recordOfCopies] = func(killed int) {
+		for i := 1; i <= 3; i++ {
+			if i != killed {
+				h.killNode(t, i)
+				defer h.start(t, i)
+			}
+		}
+		h.tear(t)
+	}
 	h.start(t, 2)
 	h.start(t, 3)
-	h.settled(t, 240*time.Second, 3, 1, 2, 3)
+	k.until(t, 3, 1, 2, 3)
+	h.mended(t, 1, 2, 3)
 
 	for i := 1; i <= 3; i++ { // written on one, read on all, and copied to each for its minions
 		if got := h.on(t, i, "cat", "/srv/cluster/pki/minions/m1"); got != "accepted\n" {
@@ -124,7 +145,33 @@ func TestVolumeLife(t *testing.T) {
 	masters.master(t, 3) // reads on the volume what it missed
 	masters.have(t, 3)
 	// In its own copy as well, seen without the volume.
-	h.on(t, 3, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
+	own := func(i int, brick string) {
+		t.Helper()
+		h.on(t, i, program, "check", strings.Replace(returnsOf(1), "/srv/cluster", brick, 1), fmt.Sprint(w.Kept))
+	}
+	own(3, brick)
+
+	// Its disk is gone: the copy is made anew in another directory.
+	h.stop(3, syscall.SIGKILL)
+	h.must(t, time.Minute, "crash", "3")
+	h.must(t, time.Minute, "new-disk", "3")
+	h.must(t, time.Minute, "boot", "3")
+	h.table.Nodes[2].Brick = nextBrick
+	h.spread(t, 1, 2, 3)
+	h.start(t, 3)
+	k.until(t, 3, 1, 2, 3)
+	own(3, nextBrick)
+
+	// It is removed: two copies stay.
+	h.table.Nodes[2].State = nodes.Leaving
+	h.spread(t, 1, 2, 3)
+	k.until(t, 2, 1, 2)
+	own(2, brick)
+	if out := h.on(t, 1, "gluster", "--mode=script", "pool", "list"); strings.Contains(out, "node3") {
+		t.Errorf("pool:\n%s", out)
+	}
+	t.Logf("killed at %v", k.at)
+	k.hit(t, "create", "set", "start", "layout", "probe", "add-brick", recordOfCopies, "replace-brick", "remove-brick", "detach")
 }
 
 // A volume that hangs does not stop the node: it says so, serves files from its
