@@ -165,6 +165,8 @@ func (s *Store) makeTree() error {
 			if err := os.MkdirAll(d, mode); err != nil {
 				return fmt.Errorf("making folder for minion keys: %w", err)
 			}
+		case errors.Is(err, os.ErrNotExist) && filepath.Base(d) != autosignDir:
+			return fmt.Errorf("opening minion keys: %w; if it belongs on a shared volume, `applianced storage status` tells whether that is there and what to do", err)
 		case err != nil && filepath.Base(d) != autosignDir:
 			return fmt.Errorf("opening minion keys: %w", err)
 		}
