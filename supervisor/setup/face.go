@@ -197,13 +197,17 @@ func (m *Machine) Claim(token, name string, take bool) Claim {
 	return Claim{Mine: m.claim.token == token, Owner: m.claim.name, Since: m.claim.since}
 }
 
-// May refuses a change while somebody else leads.
+// May refuses a change while somebody else leads the set-up. When that is over
+// there is nothing to lead: what a wizard that has just ended claimed is void.
 func (m *Machine) May(token string) error { return m.may(token) }
 
 // may is May.
 func (m *Machine) may(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.s.Phase == status.SetupReady || m.s.Phase == status.SetupRemoved {
+		return nil
+	}
 	c := m.claim
 	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= ClaimLasts {
 		return fmt.Errorf("%w: the set-up is led by %s", ErrState, c.name)

@@ -344,3 +344,20 @@ func TestClaim(t *testing.T) {
 		t.Errorf("after the other went away: %+v", c)
 	}
 }
+
+// TestClaimAfterSetup: the console page changes the network right after the
+// wizard has ended.
+func TestClaimAfterSetup(t *testing.T) {
+	w := newMachine(t)
+	a := w.answers()
+	w.source = &a
+	m, _ := w.boot()
+	m.Claim("wizard", "tty1", false)
+	await(t, m, "ready", state(status.SetupReady))
+	if c := m.Claim("page", "console", false); c.Mine {
+		t.Fatal("the wizard's claim is gone")
+	}
+	if err := m.May("page"); err != nil {
+		t.Error(err)
+	}
+}
