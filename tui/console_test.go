@@ -128,7 +128,17 @@ func TestConsoleNetwork(t *testing.T) {
 		p.keys("c")
 		p.has("managed elsewhere")
 	})
-	if got := strings.Join(s.networks, " "); got != "try confirm try try revert" {
+	s.set(func(s *scripted) {
+		s.facts.Managed = true
+		s.confirmErr = errors.New("not possible now: this machine would lose 10.0.0.11, by which the other nodes know it; to give a node another address: applianced leave, change it, and join again")
+	})
+	inConsole(t, s, func(p *pump, _ *Console) {
+		p.keys("3", "c", "enter", "down", "enter", "enter")
+		p.golden("80-change-refused")
+		p.keys("esc", "ctrl+c")
+		p.has("Nothing was changed.", "c: change the network")
+	})
+	if got := strings.Join(s.networks, " "); got != "try confirm try try revert try confirm revert" {
 		t.Errorf("network: %s", got)
 	}
 }

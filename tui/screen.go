@@ -34,8 +34,13 @@ func (s size) body() size {
 // fits reports whether pages can be drawn as they are meant.
 func (s size) fits() bool { return s.width >= minWidth && s.height >= minHeight }
 
-// frame draws a page: what it is, where in the order it stands, its body, one
-// line for what just happened and one for the keys.
+// maxMessage is how many lines what just happened may take.
+const maxMessage = 4
+
+// frame draws a page: what it is, where in the order it stands, its body, a
+// line for what just happened and one for the keys. A message that does not fit
+// into a line takes more of them from the end of the body: what to do next
+// stands at its end.
 func frame(s size, heading, where, body, message, keys string) string {
 	if !s.fits() {
 		return tooSmall(s)
@@ -44,7 +49,11 @@ func frame(s size, heading, where, body, message, keys string) string {
 	gap := max(1, s.width-1-len(heading)-len(where))
 	lines := []string{bold.Render(heading) + strings.Repeat(" ", gap) + where, rule}
 	inner := strings.Split(body, "\n")
-	room := s.body().height
+	said := wrap(message, s.width-2)
+	if len(said) > maxMessage {
+		said = append(said[:maxMessage-1], clip(strings.Join(said[maxMessage-1:], " "), s.width-2))
+	}
+	room := s.body().height - len(said) + 1
 	if len(inner) > room {
 		inner = append(inner[:room-1], "  ...")
 	}
@@ -54,7 +63,11 @@ func frame(s size, heading, where, body, message, keys string) string {
 	for _, l := range inner {
 		lines = append(lines, strings.TrimRight(" "+l, " "))
 	}
-	lines = append(lines, rule, clip(" "+message, s.width-1), clip(" "+keys, s.width-1))
+	lines = append(lines, rule)
+	for _, l := range said {
+		lines = append(lines, strings.TrimRight(" "+l, " "))
+	}
+	lines = append(lines, clip(" "+keys, s.width-1))
 	return strings.Join(lines, "\n")
 }
 

@@ -21,6 +21,8 @@ type scripted struct {
 	err      error // of every call
 	startErr error
 
+	confirmErr error // of keeping a network
+
 	started  *setup.Answers
 	networks []string
 	trial    setup.Trial // as it goes
@@ -132,6 +134,9 @@ func (s *scripted) SetupNetwork(_ context.Context, action string, n setup.Networ
 		return s.trial, s.err
 	}
 	s.networks = append(s.networks, action)
+	if action == "confirm" && s.confirmErr != nil {
+		return setup.Trial{}, s.confirmErr
+	}
 	s.trial = setup.Trial{Active: action == "try", Addresses: []string{"10.0.0.21/24"}}
 	return setup.Trial{Active: action == "try", Until: time.Now().Add(setup.TrialLasts), Addresses: []string{"10.0.0.21/24"}}, s.err
 }
