@@ -22,7 +22,8 @@ import (
 const alone = "mode: form\ncluster_id: blue\nnode: vm-1\nstorage: {kind: local}\n"
 
 // facts are said of each node that serves.
-const facts = "systemctl --failed --no-legend --plain; findmnt -no FSTYPE /; [ -d /sys/firmware/efi ] && echo EFI; free -m; df -m /data; systemd-analyze"
+const facts = "systemctl --failed --no-legend --plain; findmnt -no FSTYPE /; [ -d /sys/firmware/efi ] && echo EFI; free -m; df -m /data; systemd-analyze; " +
+	`sudo sh -c 'cat /proc/$(pgrep -xo salt-master)/attr/current; journalctl -k --no-pager | grep "apparmor=.DENIED"'; true`
 
 // TestBoot: by either firmware the disk becomes a node that serves, in 1 GiB,
 // with answers from a cidata disk; its clock follows the server that they name.
@@ -49,6 +50,9 @@ func (v *vm) sound(t *testing.T) {
 	t.Helper()
 	out := v.wait(t, "", facts)
 	t.Log(out)
+	if !strings.Contains(out, "salt-master (enforce)") || strings.Contains(out, "DENIED") {
+		t.Errorf("AppArmor: %s", out)
+	}
 	if !strings.Contains(out, "squashfs") || strings.Contains(out, "failed") || strings.Contains(out, "EFI") != v.uefi {
 		t.Errorf("system: %s", out)
 	}
