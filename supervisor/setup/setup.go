@@ -28,7 +28,8 @@ type Answers struct {
 	Cluster string `yaml:"cluster_id" json:"cluster_id"`
 	// Node is the name of this machine; default: its host name.
 	Node string `yaml:"node" json:"node"`
-	// Address is the IP address for peers; default: that of the default route.
+	// Address is the IP address for peers; default: that of the
+	// default route, else the only one.
 	Address string `yaml:"address" json:"address"`
 	// Front are the addresses for minions; default: all of the machine.
 	Front []string `yaml:"front" json:"front,omitempty"`

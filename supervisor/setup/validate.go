@@ -177,23 +177,29 @@ func (c *checker) identity(f Facts) {
 }
 
 // DefaultAddress is the address for the other nodes when none is given: that
-// of the network that was asked for, else that of the default route; "" when
-// there is none.
+// of the network that was asked for, else that of the default route, else the
+// only one that there is; "" when none can be told.
 func DefaultAddress(n Network, f Facts) string {
 	if n.Method == "static" {
 		if p, err := netip.ParsePrefix(n.Address); err == nil {
 			return p.Addr().String()
 		}
 	}
+	var all []string
 	for _, i := range f.Interfaces {
-		if !i.Default {
-			continue
-		}
 		for _, s := range i.Addresses {
-			if p, err := netip.ParsePrefix(s); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			p, err := netip.ParsePrefix(s)
+			if err != nil || p.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			if i.Default {
 				return p.Addr().String()
 			}
+			all = append(all, p.Addr().String())
 		}
+	}
+	if len(all) == 1 {
+		return all[0]
 	}
 	return ""
 }

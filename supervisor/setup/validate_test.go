@@ -164,3 +164,25 @@ func TestSchema(t *testing.T) {
 		t.Errorf("answers for another machine: %v", v.Faults)
 	}
 }
+
+func TestDefaultAddress(t *testing.T) {
+	lan := Interface{Name: "a", Addresses: []string{"fe80::1/64", "192.0.2.1/24"}}
+	other := Interface{Name: "b", Addresses: []string{"198.51.100.1/24"}}
+	route := other
+	route.Default = true
+	for _, tt := range []struct {
+		n    Network
+		all  []Interface
+		want string
+	}{
+		{Network{Method: "static", Address: "203.0.113.9/24"}, []Interface{lan, route}, "203.0.113.9"},
+		{Network{}, []Interface{lan, route}, "198.51.100.1"},
+		{Network{Method: "dhcp"}, []Interface{lan}, "192.0.2.1"}, // a network without a way out
+		{Network{}, []Interface{lan, other}, ""},
+		{Network{}, nil, ""},
+	} {
+		if got := DefaultAddress(tt.n, Facts{Interfaces: tt.all}); got != tt.want {
+			t.Errorf("%+v %+v: %q, want %q", tt.n, tt.all, got, tt.want)
+		}
+	}
+}
