@@ -29,7 +29,7 @@ var Properties = []Property{
 	{"saltern.network.address", "Address", "For static: this machine's address with prefix length, as 192.0.2.11/24.", false},
 	{"saltern.network.gateway", "Gateway", "For static: the router.", false},
 	{"saltern.network.dns", "Name servers", "Addresses, with commas.", false},
-	{"saltern.network.ntp", "Time servers", "Names or addresses, with commas; empty: Debian's pool.", false},
+	{"saltern.network.ntp", "Time servers", "Names or addresses, with commas, beside those of DHCP and Debian's pool.", false},
 	{"saltern.admin.ssh_keys", "SSH keys", "Public keys of the account admin, with commas.", false},
 	{"saltern.data_disk", "Data disk", "Block device for the shared volume, as /dev/sdb; empty: the system's disk.", false},
 	{"saltern.answers", "All answers", "A whole answers file, plain or in base64; stands for all others.", true},
