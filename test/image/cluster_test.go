@@ -20,7 +20,7 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	virtual := n.base + "200"
+	virtual, began := n.base+"200", time.Now()
 	var all []*machine
 	for i := 21; i <= 23; i++ {
 		all = append(all, boot(t, n, i, nil))
@@ -36,7 +36,12 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	everyone()
+	t.Logf("three nodes %s after the start", time.Since(began).Round(time.Second))
 	all[0].wait(t, 300*time.Second, "Number of Bricks: 1 x 3 = 3", "gluster", "volume", "info")
+	by := map[*machine]string{all[0]: "by21", all[1]: "web1", all[2]: "by23"}
+	n.minion(t, 51, "by21", all[0].Address)
+	n.minion(t, 52, "by23", all[2].Address)
+	n.minion(t, 53, "byvirtual", virtual)
 	t.Run("firewall", func(t *testing.T) {
 		other, _ := n.namespace(t, 92)
 		for _, p := range scan(t, other, all[0].Address) {
@@ -45,10 +50,6 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	by := map[*machine]string{all[0]: "by21", all[1]: "web1", all[2]: "by23"}
-	n.minion(t, 51, "by21", all[0].Address)
-	n.minion(t, 52, "by23", all[2].Address)
-	n.minion(t, 53, "byvirtual", virtual)
 	all[1].serves(t, n)
 	answer := func(m *machine, ids ...string) {
 		t.Helper()
@@ -63,6 +64,7 @@ func TestCluster(t *testing.T) {
 	for _, m := range all {
 		answer(m, ids...)
 	}
+	t.Logf("minions are served through all addresses %s after the start", time.Since(began).Round(time.Second))
 
 	// The power of the node with the virtual address is cut; minions of the
 	// others and of that address are answered meanwhile, and the node comes back
