@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -92,4 +93,30 @@ func (h *hosts) logged(t *testing.T, i int, code status.Code) {
 		_, err := h.run(10*time.Second, "exec", fmt.Sprint(i), "grep", "-q", "code="+string(code), "/data/saltern/log/master.log")
 		return err
 	})
+}
+
+// advised checks that salt-key on node i, whose volume stops, says from the
+// first moment on where it is told why, and the status the code. Keys may still
+// be listed. m2 is a minion whose key waits.
+func (h *hosts) advised(t *testing.T, i int, code status.Code) {
+	t.Helper()
+	says := func(listed bool, args ...string) {
+		t.Helper()
+		lab.Eventually(t, 2*time.Minute, "salt-key says what to do", func() error {
+			// Killed when it waits for a volume that hangs: it has spoken by then.
+			out, err := h.run(2*time.Minute, append([]string{"exec", fmt.Sprint(i), "timeout", "-s", "KILL", "30", filepath.Join(h.bin, "salt-key"), "-c", "/data/saltern/etc/salt"}, args...)...)
+			t.Logf("node%d: salt-key %s: %v: %s", i, strings.Join(args, " "), err, out)
+			if !strings.Contains(out, "applianced storage status") && (!listed || err != nil || !strings.Contains(out, "m2")) {
+				return fmt.Errorf("%v: %q", err, out)
+			}
+			return nil
+		})
+	}
+	says(false, "-y", "-a", "m2")
+	says(true, "-L")
+	h.has(t, 2*time.Minute, i, code)
+	h.logged(t, i, code)
+	says(false, "-y", "-a", "m2")
+	says(false, "-y", "-d", "m2")
+	says(true, "-L")
 }

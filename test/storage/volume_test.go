@@ -171,6 +171,18 @@ func TestVolumeLife(t *testing.T) {
 		t.Errorf("pool:\n%s", out)
 	}
 	t.Logf("killed at %v", k.at)
+	if ok, out := h.mounts(3); ok {
+		t.Errorf("one that was removed can mount the volume: %s", out)
+	} else {
+		t.Logf("one that was removed cannot mount the volume: %s", out)
+	}
+
+	// The first copy is lost as well: the volume stops, and who changes keys there
+	// is told what to do.
+	h.on(t, 2, "sh", "-c", "cp /srv/cluster/pki/master.pub /srv/cluster/pki/minions_pre/m2")
+	h.stop(1, syscall.SIGKILL)
+	h.must(t, time.Minute, "crash", "1")
+	h.advised(t, 2, status.VolumeNoQuorum)
 	k.hit(t, "create", "set", "start", "layout", "probe", "add-brick", recordOfCopies, "replace-brick", "remove-brick", "detach")
 }
 
