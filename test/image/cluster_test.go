@@ -39,6 +39,7 @@ func TestCluster(t *testing.T) {
 	t.Logf("three nodes %s after the start", time.Since(began).Round(time.Second))
 	all[0].wait(t, 300*time.Second, "Number of Bricks: 1 x 3 = 3", "gluster", "volume", "info")
 	by := map[*machine]string{all[0]: "by21", all[1]: "web1", all[2]: "by23"}
+	n.minion(t, 50, "web1", all[1].Address)
 	n.minion(t, 51, "by21", all[0].Address)
 	n.minion(t, 52, "by23", all[2].Address)
 	n.minion(t, 53, "byvirtual", virtual)
@@ -50,7 +51,6 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	all[1].serves(t, n)
 	answer := func(m *machine, ids ...string) {
 		t.Helper()
 		for _, id := range ids {
