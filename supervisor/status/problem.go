@@ -90,7 +90,7 @@ type Kind struct {
 // Kinds gives the table, ordered by code.
 func Kinds() []Kind {
 	return []Kind{
-		{NotConfigured, Fatal, "this node has not been set up", "write %s or run the set-up on the console", nil, 0},
+		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
