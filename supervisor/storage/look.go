@@ -71,6 +71,13 @@ func (m *Manager) look(ctx context.Context) {
 			return
 		}
 	}
+	m.mu.Lock()
+	none := m.obs == nil
+	m.mu.Unlock()
+	if none {
+		m.lookAtAll(ctx, d)
+		return
+	}
 	quick, err := m.ctl.ObserveQuick(ctx, d)
 	if err != nil {
 		return
@@ -82,16 +89,21 @@ func (m *Manager) look(ctx context.Context) {
 	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
-	if old == nil || age >= fullEvery || changed || differ(old, quick) || age >= soon && unsettled(old) {
-		if o, err := m.ctl.Observe(ctx, d); err == nil {
-			m.take(o, true)
-			m.trackHeal(ctx, o)
-		}
+	if age >= fullEvery || changed || differ(old, quick) || age >= soon && unsettled(old) {
+		m.lookAtAll(ctx, d)
 		return
 	}
 	quick.Processes, quick.StatusError = old.Processes, old.StatusError
 	quick.Heal, quick.HealError, quick.SameEntries = old.Heal, old.HealError, old.SameEntries
 	m.take(quick, false)
+}
+
+// lookAtAll takes the lock of the pool.
+func (m *Manager) lookAtAll(ctx context.Context, d glusterctl.Desired) {
+	if o, err := m.ctl.Observe(ctx, d); err == nil {
+		m.take(o, true)
+		m.trackHeal(ctx, o)
+	}
 }
 
 // differ tells whether what is cheap to see has changed enough to ask for the
@@ -128,6 +140,7 @@ func (m *Manager) isFormed() bool {
 
 func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	m.mu.Lock()
+	first := m.obs == nil
 	m.obs = o
 	switch {
 	case !stopped(o):
@@ -143,6 +156,9 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 		m.formed = true
 	}
 	m.mu.Unlock()
+	if first {
+		m.poke() // what is to be done waits for it
+	}
 	if made {
 		if err := os.MkdirAll(m.cfg.Dir, 0o700); err == nil {
 			_, err = layout.WriteFile(m.formedMark(), []byte("The volume was made: this node never makes another.\n"), 0o600)

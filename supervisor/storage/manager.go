@@ -195,7 +195,7 @@ func (m *Manager) member() (in, leaving bool) {
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { m.lease.keep(ctx, m.mayLead) })
+	wg.Go(func() { m.lease.keep(ctx, m.mayLead, m.poke) })
 	wg.Go(func() {
 		m.mirror.keep(ctx, m.cfg.Now, m.mountWorks, m.lease.watched, func(r mirrorReport) {
 			m.lease.changed(m.cfg.Now())
