@@ -59,13 +59,13 @@ func (h *hosts) tear(t *testing.T) {
 }
 
 // mended checks that what was torn can be read everywhere, as it was written
-// last.
+// last, and is in each node's copy for its minions.
 func (h *hosts) mended(t *testing.T, list ...int) {
 	t.Helper()
 	for _, i := range list {
 		lab.Eventually(t, 60*time.Second, fmt.Sprintf("node%d reads what was written last", i), func() error {
-			out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "cat", "/srv/cluster/"+tornFile)
-			if err != nil || out != "two\n" {
+			out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "cat", "/srv/cluster/"+tornFile, "/data/saltern/mirror/"+tornFile)
+			if err != nil || out != "two\ntwo\n" {
 				return fmt.Errorf("%v: %q", err, out)
 			}
 			return nil
