@@ -165,7 +165,7 @@ func asked(t *testing.T, nodes []*lab.Appliance, n4 *lab.Appliance, ids []string
 		{[]string{"ping", "n4"}, []string{"pass", n4.Addr}, 0},
 		{[]string{"logs", "master", "-n", "5"}, []string{"\n"}, 0},
 		{[]string{"logs", "lb"}, []string{"\n"}, 0},
-		{[]string{"setup", "progress"}, []string{"State: ready", "master: "}, 0},
+		{[]string{"setup", "progress"}, []string{"State: ready", "master:"}, 0},
 		{[]string{"config", "check"}, []string{"is right: node n1, cluster lab"}, 0},
 		{[]string{"lb", "status"}, []string{"BACKEND", "n4"}, 0},
 		{[]string{"__complete", "ping", ""}, []string{"n2\n", "n3\n", "n4\n"}, 0},
