@@ -33,6 +33,7 @@ type Networker struct {
 
 // trial is a configuration that was not confirmed yet.
 type trial struct {
+	iface string // "": all of them
 	until time.Time
 	timer *time.Timer
 }
@@ -111,7 +112,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	if w.trial != nil {
 		w.trial.timer.Stop()
 	}
-	t := &trial{until: time.Now().Add(lasts)}
+	t := &trial{iface: n.Interface, until: time.Now().Add(lasts)}
 	t.timer = time.AfterFunc(lasts, func() { w.late(t) })
 	w.trial = t
 	return w.state(), nil
@@ -216,12 +217,19 @@ func (w *Networker) Close() error {
 }
 
 func (w *Networker) state() Trial {
-	t := Trial{Addresses: []string{}}
-	if w.trial != nil {
-		t.Active, t.Until = true, w.trial.until
+	if w.trial == nil {
+		return Trial{Addresses: addressesOf("", interfaces())}
 	}
-	for _, i := range interfaces() {
-		t.Addresses = append(t.Addresses, i.Addresses...)
+	return Trial{Active: true, Until: w.trial.until, Addresses: addressesOf(w.trial.iface, interfaces())}
+}
+
+// addressesOf gives those of one interface; name "": of all.
+func addressesOf(name string, all []Interface) []string {
+	list := []string{}
+	for _, i := range all {
+		if name == "" || name == i.Name {
+			list = append(list, i.Addresses...)
+		}
 	}
-	return t
+	return list
 }

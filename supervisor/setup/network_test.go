@@ -49,6 +49,10 @@ func TestNetworkTrial(t *testing.T) {
 	if tr := w.Look(); !tr.Active || tr.Until.IsZero() {
 		t.Errorf("look: %+v", tr)
 	}
+	two := []Interface{{Name: "eth0", Addresses: []string{"192.0.2.10/24"}}, {Name: "eth1", Addresses: []string{"198.51.100.1/24"}}}
+	if one, all, none := addressesOf("eth0", two), addressesOf("", two), addressesOf("eth2", two); len(one) != 1 || one[0] != "192.0.2.10/24" || len(all) != 2 || none == nil || len(none) != 0 {
+		t.Errorf("addresses: %v %v %v", one, all, none)
+	}
 	if tr, err := w.Revert(t.Context()); err != nil || tr.Active || content(t, w) != "" || reloads.Load() != 2 {
 		t.Errorf("revert: %+v %v %q", tr, err, content(t, w))
 	}
