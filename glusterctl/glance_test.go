@@ -30,7 +30,7 @@ func TestGlance(t *testing.T) {
 				o.Processes[i].PID = 100 + i
 			}
 			tt.spoil(r)
-			ran := r.ran
+			ran := r.ran.Load()
 			now, same := r.Glance(t.Context(), d, o, *o.Mount)
 			if same != tt.same {
 				t.Errorf("the same: %v", same)
@@ -41,8 +41,8 @@ func TestGlance(t *testing.T) {
 			if _, same := r.Glance(t.Context(), d, o, mount.Health{State: mount.Hung}); same {
 				t.Error("a mount that hangs is not seen")
 			}
-			if r.ran != ran {
-				t.Errorf("%d commands were run", r.ran-ran)
+			if r.ran.Load() != ran {
+				t.Errorf("%d commands were run", r.ran.Load()-ran)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,19 +27,19 @@ type rig struct {
 	pool *glustertest.Pool
 	node string
 	now  time.Time
-	log  []string // what Apply said
-	ran  int      // commands
-	dead int      // the process that does not run; 0: none
+	log  []string     // what Apply said
+	ran  atomic.Int64 // commands
+	dead int          // the process that does not run; 0: none
 }
 
 // counted counts the commands of a rig.
 type counted struct {
 	cli.Runner
-	n *int
+	n *atomic.Int64
 }
 
 func (c counted) Run(ctx context.Context, argv []string) (cli.Output, error) {
-	*c.n++
+	c.n.Add(1)
 	return c.Runner.Run(ctx, argv)
 }
 
