@@ -30,6 +30,16 @@ const (
 	nextBrick = "/data/brick/cluster-2"
 )
 
+// labName names the lab of a test: those that run at once have one each, and
+// with it a network in which the same addresses are used.
+func labName(t *testing.T) string {
+	name := setting("LAB_NAME", "sst")
+	if t.Name() == "TestVolumeHangs" {
+		name += "h"
+	}
+	return name
+}
+
 // setting gives what the environment says: two runs at once on one machine need
 // names and networks of their own (LAB_NAME, LAB_NET).
 func setting(name, otherwise string) string {
@@ -73,7 +83,7 @@ func newHosts(t *testing.T, n int) *hosts {
 		t.Fatal(err)
 	}
 	h := &hosts{dir: lab.Dir(t), script: script, net: setting("LAB_NET", "10.72.1"), nodes: map[int]*exec.Cmd{}, bin: filepath.Dir(lab.Bin(t, "applianced"))}
-	h.name = setting("LAB_NAME", "sst")
+	h.name = labName(t)
 	h.env = append(os.Environ(), "LAB_NAME="+h.name, "LAB_DIR="+filepath.Join(os.TempDir(), "lab-"+h.name), "LAB_NET="+h.net)
 	h.must(t, time.Minute, "down")
 	t.Cleanup(func() {

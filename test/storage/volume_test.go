@@ -64,6 +64,7 @@ func grown(t *testing.T) *hosts {
 // its copy is made anew, and at the end it is removed. At each kind of step
 // applianced is killed where it makes it, and goes on.
 func TestVolumeLife(t *testing.T) {
+	t.Parallel()
 	h := newHosts(t, 3)
 	h.member(1)
 	h.spread(t, 1)
@@ -189,6 +190,7 @@ func TestVolumeLife(t *testing.T) {
 // A volume that hangs does not stop the node: it says so, serves files from its
 // copy, and is mended without a hand.
 func TestVolumeHangs(t *testing.T) {
+	t.Parallel() // most of it is waiting; it is over before TestVolumeLife writes
 	h := formed(t, 1)
 	h.serving(t, 1)
 	h.on(t, 1, "sh", "-c", "echo 'one: {test.nop: []}' >/srv/cluster/srv/salt/one.sls")
