@@ -26,8 +26,9 @@ import (
 //     pending entries, all of which the lost one causes.
 //
 // A brick that was added or replaced is not in the list until it has been
-// healed and every name has been looked up (settle.go). So a fresh, empty brick never counts as a copy. Whether x itself is
-// in the list does not matter: what counts is who remains.
+// healed and every name has been looked up (settle.go). So a fresh, empty brick
+// never counts as a copy. Whether x itself is in the list does not matter: what
+// counts is who remains.
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 

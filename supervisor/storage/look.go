@@ -3,11 +3,12 @@ package storage
 import (
 	"context"
 	"os"
+	"slices"
+	"time"
+
 	"saltern/glusterctl"
 	"saltern/glusterctl/mount"
 	"saltern/supervisor/layout"
-	"slices"
-	"time"
 )
 
 // keepLooking observes until ctx ends: often what is cheap, now and then, and
