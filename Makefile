@@ -28,7 +28,9 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: lint unit race fuzz-smoke e2e e2e-storage test-nspawn ## everything CI runs
+test: lint unit race fuzz-smoke ## everything CI runs
+	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage # both mostly wait
+	@$(MAKE) --no-print-directory test-nspawn
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, shell syntax
