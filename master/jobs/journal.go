@@ -26,7 +26,8 @@ type segment struct {
 	bytes   int64
 	pending int  // records that are not yet files
 	sealed  bool // nothing will be appended
-	jids    map[string]bool
+	// jids are the jobs of its records, with journal.noteJobs; else nil.
+	jids map[string]bool
 }
 
 // batch is what one fdatasync makes durable.
@@ -42,6 +43,7 @@ type journal struct {
 	dir      string
 	segBytes int64
 	log      *slog.Logger
+	noteJobs bool                  // a Cluster asks which jobs are in a segment
 	fault    func(op string) error // for tests
 	// onCommit takes the records of a batch before its callers go on; err
 	// says that the batch failed.
@@ -167,7 +169,9 @@ func (j *journal) commit() {
 			seg.pending += len(b.recs)
 			for _, r := range b.recs {
 				r.seg = seg
-				seg.jids[r.jid] = true
+				if j.noteJobs {
+					seg.jids[r.jid] = true
+				}
 			}
 			j.records += uint64(len(b.recs))
 		}
@@ -240,7 +244,10 @@ func (j *journal) newSegment() (*segment, error) {
 		}
 		return nil, err
 	}
-	seg := &segment{path: path, file: f, bytes: int64(segmentHead), jids: map[string]bool{}}
+	seg := &segment{path: path, file: f, bytes: int64(segmentHead)}
+	if j.noteJobs {
+		seg.jids = map[string]bool{}
+	}
 	rand.Read(seg.mark[:])
 	// With its blocks and size known beforehand a segment is synced with a
 	// third less work. It does without when the disk is too full for that.

@@ -99,7 +99,7 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.fault = cfg.fault
+	j.fault, j.noteJobs = cfg.fault, cfg.Shared
 	c := &Local{
 		cfg: cfg, log: log, ids: NewIDs(cfg.Now),
 		files:   files{layout: lay, dirMode: cfg.DirMode, fileMode: cfg.FileMode, fault: cfg.fault},

@@ -72,9 +72,11 @@ func (c *Local) noteUnhanded(segs []*segment) error {
 	if !c.cfg.Shared {
 		return nil
 	}
-	jids := maps.Clone(c.left.jids)
+	var jids map[string]bool
 	if f := c.unhanded.Load(); f != nil {
 		jids = (*f)()
+	} else {
+		jids = maps.Clone(c.left.jids)
 	}
 	for _, s := range segs {
 		maps.Copy(jids, s.jids)

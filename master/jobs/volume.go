@@ -153,33 +153,31 @@ func (v *volume) flush() {
 	v.waiting, v.writing, v.bytes = nil, recs, 0
 	v.next = &handing{done: make(chan struct{})}
 	v.mu.Unlock()
-	if len(recs) > 0 {
-		h.err = v.write(recs)
+	defer close(h.done)
+	if len(recs) == 0 {
+		return
 	}
-	switch {
-	case len(recs) == 0:
-	case h.err != nil:
-		if !v.failing.Swap(true) {
-			v.log.Error("job records cannot be handed to the shared folder; the masters keep them and try again", "path", v.dir, "error", h.err)
-		}
-		v.mu.Lock()
+	h.err = v.write(recs)
+	v.mu.Lock()
+	v.writing = nil
+	if h.err != nil {
 		v.waiting = append(recs, v.waiting...)
 		v.bytes = 0
 		for _, r := range v.waiting {
 			v.bytes += r.size()
 		}
-		v.writing = nil
-		v.mu.Unlock()
-	default:
-		v.mu.Lock()
-		v.writing = nil
-		v.mu.Unlock()
-		v.handed.Add(uint64(len(recs)))
-		if v.failing.Swap(false) {
-			v.log.Info("job records are handed to the shared folder again", "path", v.dir)
-		}
 	}
-	close(h.done)
+	v.mu.Unlock()
+	if h.err != nil {
+		if !v.failing.Swap(true) {
+			v.log.Error("job records cannot be handed to the shared folder; the masters keep them and try again", "path", v.dir, "error", h.err)
+		}
+		return
+	}
+	v.handed.Add(uint64(len(recs)))
+	if v.failing.Swap(false) {
+		v.log.Info("job records are handed to the shared folder again", "path", v.dir)
+	}
 }
 
 // write appends records to the segment and syncs it. After an error nobody
