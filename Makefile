@@ -11,7 +11,7 @@ export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
 # Seconds for each fuzz target in `make fuzz-smoke`.
 FUZZTIME    ?= 2s
 # Packages with goroutines of their own, tested with the race detector.
-RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./glusterctl/cli
+RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./command
 
 .PHONY: help
 help: ## list the targets

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
@@ -169,10 +170,10 @@ func TestSplitBrains(t *testing.T) {
 // splitBrain answers with one entry that two bricks disagree on.
 type splitBrain string
 
-func (s splitBrain) Run(context.Context, []string) (cli.Output, error) {
+func (s splitBrain) Run(context.Context, []string) (command.Output, error) {
 	path := strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(string(s))
 	brick := func(n string) string {
 		return "<brick><name>" + n + ":/b</name><file gfid=\"G1\">" + path + "</file><status>Connected</status><numberOfEntries>1</numberOfEntries></brick>"
 	}
-	return cli.Output{Stdout: []byte("<cliOutput><healInfo><bricks>" + brick("node1") + brick("node2") + "</bricks></healInfo><opRet>0</opRet></cliOutput>")}, nil
+	return command.Output{Stdout: []byte("<cliOutput><healInfo><bricks>" + brick("node1") + brick("node2") + "</bricks></healInfo><opRet>0</opRet></cliOutput>")}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
@@ -21,8 +22,8 @@ const Port = "24007"
 // Config is what a [Controller] works with.
 type Config struct {
 	Log *slog.Logger
-	// Runner runs commands; nil means cli.Exec.
-	Runner cli.Runner
+	// Runner runs commands; nil means command.Exec.
+	Runner command.Runner
 	// Dial tries a TCP connection to address:24007; nil means a real one, one
 	// second.
 	Dial func(ctx context.Context, address string) error
@@ -74,7 +75,7 @@ func New(cfg Config) *Controller {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Runner == nil {
-		cfg.Runner = cli.Exec{}
+		cfg.Runner = command.Exec{}
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = dial

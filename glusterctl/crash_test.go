@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/glustertest"
@@ -106,17 +107,17 @@ func TestKilledAtEveryCommand(t *testing.T) {
 // late makes a change of another node end just before the first add-brick of
 // this one, so that the directory carries the mark of the volume.
 type late struct {
-	cli.Runner
+	command.Runner
 	done bool
 }
 
-func (l *late) Run(ctx context.Context, argv []string) (cli.Output, error) {
+func (l *late) Run(ctx context.Context, argv []string) (command.Output, error) {
 	out, err := l.Runner.Run(ctx, argv)
 	if err != nil || l.done || !slices.Contains(argv, "add-brick") {
 		return out, err
 	}
 	l.done = true
-	return cli.Output{Exit: 1, Stdout: []byte("<cliOutput><opRet>-1</opRet><opErrno>0</opErrno><opErrstr>Pre Validation failed. /data/brick/cluster-1 is already part of a volume</opErrstr></cliOutput>")}, nil
+	return command.Output{Exit: 1, Stdout: []byte("<cliOutput><opRet>-1</opRet><opErrno>0</opErrno><opErrstr>Pre Validation failed. /data/brick/cluster-1 is already part of a volume</opErrstr></cliOutput>")}, nil
 }
 
 // A directory that another node has made a copy in the meantime is not cleared.
@@ -161,13 +162,13 @@ func TestTroubleThatPasses(t *testing.T) {
 		},
 		"late answer": func(try int, applied bool) error {
 			if applied {
-				return cli.ErrTimeout
+				return command.ErrTimeout
 			}
 			return nil
 		},
 		"no answer, then an answer": func(try int, applied bool) error {
 			if try%2 == 1 && !applied {
-				return cli.ErrTimeout
+				return command.ErrTimeout
 			}
 			return nil
 		},
@@ -355,7 +356,7 @@ func (l *randomLife) step(t *testing.T) (ok, tried bool) {
 		calls := 0
 		l.pool.Hook = func(string, []string, bool) error {
 			if calls++; calls == 3 {
-				return cli.ErrTimeout
+				return command.ErrTimeout
 			}
 			return nil
 		}

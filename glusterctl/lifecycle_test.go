@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/glustertest"
@@ -34,11 +35,11 @@ type rig struct {
 
 // counted counts the commands of a rig.
 type counted struct {
-	cli.Runner
+	command.Runner
 	n *atomic.Int64
 }
 
-func (c counted) Run(ctx context.Context, argv []string) (cli.Output, error) {
+func (c counted) Run(ctx context.Context, argv []string) (command.Output, error) {
 	c.n.Add(1)
 	return c.Runner.Run(ctx, argv)
 }

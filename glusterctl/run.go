@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/disk"
 )
@@ -65,7 +66,7 @@ func (c *Controller) run(ctx context.Context, d Desired, s Step, progress func(E
 // waiting marks an error as one that passes.
 type waiting struct{ error }
 
-func (w waiting) Unwrap() []error { return []error{w.error, cli.ErrTimeout} }
+func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} }
 
 var errTakesLong = errors.New("it takes too long")
 

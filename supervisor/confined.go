@@ -11,7 +11,7 @@ import (
 	"github.com/coreos/go-systemd/v22/util"
 	"golang.org/x/sys/unix"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )
@@ -27,11 +27,11 @@ func confined() bool {
 }
 
 // privileged runs commands with all of root's rights.
-func privileged() cli.Runner {
+func privileged() command.Runner {
 	if confined() {
 		return systemd.Runner{}
 	}
-	return &cli.Exec{}
+	return &command.Exec{}
 }
 
 // mountTakes bounds the mount of a data disk; a journal is read then.
@@ -51,7 +51,7 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 		commands = append([][]string{{"systemctl", "daemon-reload"}}, commands...)
 	}
 	for _, c := range commands {
-		out, err := (&cli.Exec{}).Run(ctx, c)
+		out, err := (&command.Exec{}).Run(ctx, c)
 		if err == nil && out.Exit != 0 && c[1] != "reset-failed" { // that one fails when there is nothing to reset
 			err = fmt.Errorf("%s", strings.TrimSpace(string(out.Stderr)))
 		}

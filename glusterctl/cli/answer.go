@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"saltern/command"
 )
 
 // answer is the envelope of every reply of glusterd:
@@ -18,7 +20,7 @@ type answer struct {
 
 // parseAnswer reads the output of a command. Plain text, which some failures
 // are in spite of --xml, is an [*Error] with Ret -1.
-func parseAnswer(argv []string, out Output) (answer, error) {
+func parseAnswer(argv []string, out command.Output) (answer, error) {
 	b := bytes.TrimSpace(out.Stdout)
 	if len(b) == 0 || b[0] != '<' {
 		text := firstText(b, out.Stderr)
@@ -109,7 +111,7 @@ func KindOf(err error) Kind {
 	switch {
 	case errors.As(err, &e):
 		return e.Kind
-	case errors.Is(err, ErrTimeout):
+	case errors.Is(err, command.ErrTimeout):
 		return Waiting
 	}
 	return Refused

@@ -7,14 +7,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"saltern/command"
 )
 
 // Client runs the gluster command. It has no state; several goroutines may
 // use it at once, but changes to a pool should come from one writer at a time
 // (they do not queue, they are refused).
 type Client struct {
-	// Runner runs the command; nil means [Exec].
-	Runner Runner
+	// Runner runs the command; nil means [command.Exec].
+	Runner command.Runner
 	// Program is the gluster command; "" means "gluster".
 	Program string
 	// Timeout is what the command is told to wait for glusterd; five seconds
@@ -42,7 +44,7 @@ func (c *Client) call(ctx context.Context, d time.Duration, global, args []strin
 	defer cancel()
 	r := c.Runner
 	if r == nil {
-		r = Exec{}
+		r = command.Exec{}
 	}
 	out, err := r.Run(ctx, argv)
 	if err != nil {

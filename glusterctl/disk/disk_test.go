@@ -10,9 +10,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"golang.org/x/sys/unix"
+	"saltern/command"
 
-	"saltern/glusterctl/cli"
+	"golang.org/x/sys/unix"
 )
 
 // sparse is a disk of MinSize with some bytes at some places.
@@ -96,9 +96,9 @@ type recorder struct {
 	exit int
 }
 
-func (r *recorder) Run(_ context.Context, argv []string) (cli.Output, error) {
+func (r *recorder) Run(_ context.Context, argv []string) (command.Output, error) {
 	r.argv = argv
-	return cli.Output{Exit: r.exit, Stderr: []byte("no\n")}, nil
+	return command.Output{Exit: r.exit, Stderr: []byte("no\n")}, nil
 }
 
 func TestFormatOnlyWhatIsEmpty(t *testing.T) {

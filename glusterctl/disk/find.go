@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"saltern/command"
 
-	"saltern/glusterctl/cli"
+	"golang.org/x/sys/unix"
 )
 
 // Disk is one whole disk of this machine.
@@ -160,7 +160,7 @@ func (f Finder) empty(d Disk) error {
 // Format makes an xfs on a disk for bricks: on one that is empty, looked at
 // again right before, or, with wipe, on whatever was there, which is the
 // administrator's word and lost. label is at most 12 characters.
-func (f Finder) Format(ctx context.Context, r cli.Runner, d Disk, label string, wipe bool) error {
+func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label string, wipe bool) error {
 	if !wipe {
 		all, err := f.Find()
 		if err != nil {

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 )
 
 // ask answers questions in the shape of gluster 10.3.
-func (p *Pool) ask(n *Node, args []string) cli.Output {
+func (p *Pool) ask(n *Node, args []string) command.Output {
 	if args[0] == "pool" {
 		return p.poolList(n)
 	}
@@ -25,7 +25,7 @@ func (p *Pool) ask(n *Node, args []string) cli.Output {
 	if args[1] == "status" {
 		for _, o := range p.peers(n) {
 			if o.Vanished {
-				return cli.Output{Exit: 1, Stdout: []byte("Error : Request timed out\n")}
+				return command.Output{Exit: 1, Stdout: []byte("Error : Request timed out\n")}
 			}
 		}
 		return p.status(n, v, len(args) > 3)
@@ -44,7 +44,7 @@ func flag(b bool) int {
 	return 0
 }
 
-func (p *Pool) poolList(n *Node) cli.Output {
+func (p *Pool) poolList(n *Node) command.Output {
 	var b strings.Builder
 	b.WriteString("  <peerStatus>\n")
 	for _, o := range p.peers(n) {
@@ -61,7 +61,7 @@ func (p *Pool) poolList(n *Node) cli.Output {
 	return ok(b.String())
 }
 
-func (p *Pool) info(v *volume) cli.Output {
+func (p *Pool) info(v *volume) command.Output {
 	var b strings.Builder
 	b.WriteString("  <volInfo>\n    <volumes>\n")
 	if v != nil {
@@ -86,7 +86,7 @@ func (p *Pool) info(v *volume) cli.Output {
 	return ok(b.String())
 }
 
-func (p *Pool) status(n *Node, v *volume, detail bool) cli.Output {
+func (p *Pool) status(n *Node, v *volume, detail bool) command.Output {
 	var b strings.Builder
 	nodes := 0
 	for _, br := range v.bricks {
@@ -120,7 +120,7 @@ func (p *Pool) status(n *Node, v *volume, detail bool) cli.Output {
 	return ok(fmt.Sprintf("  <volStatus>\n    <volumes>\n      <volume>\n        <volName>%s</volName>\n        <nodeCount>%d</nodeCount>\n%s        <tasks/>\n      </volume>\n    </volumes>\n  </volStatus>\n", v.name, nodes, b.String()))
 }
 
-func (p *Pool) healInfo(v *volume, form string) cli.Output {
+func (p *Pool) healInfo(v *volume, form string) command.Output {
 	var b strings.Builder
 	b.WriteString("  <healInfo>\n    <bricks>\n")
 	for _, br := range v.bricks {

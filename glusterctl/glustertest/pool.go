@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 )
 
 // Pool is everything: machines that belong together and others.
@@ -348,7 +348,7 @@ func (p *Pool) MountInfo(node, point string) string {
 	return table
 }
 
-var _ cli.Runner = runner{}
+var _ command.Runner = runner{}
 
 type runner struct {
 	p    *Pool
@@ -357,6 +357,6 @@ type runner struct {
 
 // Runner runs commands as if on that machine: gluster, mount, umount, and
 // "probe" and "layout" as helpers.
-func (p *Pool) Runner(node string) cli.Runner { return runner{p, node} }
+func (p *Pool) Runner(node string) command.Runner { return runner{p, node} }
 
 func words(args []string) string { return strings.Join(args, " ") }

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/command"
 	"saltern/glusterctl/cli"
 )
 
-func (r runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
+func (r runner) Run(ctx context.Context, argv []string) (command.Output, error) {
 	if err := ctx.Err(); err != nil {
-		return cli.Output{}, err
+		return command.Output{}, err
 	}
 	p := r.p
 	n := p.Node(r.node)
@@ -23,24 +24,24 @@ func (r runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if v := p.volumeOf(n); v == nil || v.state != 1 {
-			return cli.Output{Exit: 1, Stderr: []byte("Mount failed. Check the log file for more details.")}, nil
+			return command.Output{Exit: 1, Stderr: []byte("Mount failed. Check the log file for more details.")}, nil
 		}
 		n.Mounted = true
-		return cli.Output{}, nil
+		return command.Output{}, nil
 	case "umount":
 		p.Do(func() { n.Mounted = false })
-		return cli.Output{}, nil
+		return command.Output{}, nil
 	case "probe":
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		b, _ := json.Marshal(map[string]any{"state": "ok", "layout": n.Layout, "nodes": n.LayoutNodes})
-		return cli.Output{Stdout: b}, nil
+		return command.Output{Stdout: b}, nil
 	case "helper": // layout SPEC, names VOLUME PATH
 		if argv[1] == "names" {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			b, _ := json.Marshal(map[string]any{"looked": len(p.Torn), "torn": p.Torn})
-			return cli.Output{Stdout: b}, nil
+			return command.Output{Stdout: b}, nil
 		}
 		var spec struct {
 			Tree struct {
@@ -49,7 +50,7 @@ func (r runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
 			}
 		}
 		if err := json.Unmarshal([]byte(argv[2]), &spec); err != nil {
-			return cli.Output{}, err
+			return command.Output{}, err
 		}
 		p.Do(func() {
 			for _, o := range p.nodes {
@@ -58,27 +59,27 @@ func (r runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
 				}
 			}
 		})
-		return cli.Output{}, nil
+		return command.Output{}, nil
 	}
-	return cli.Output{}, fmt.Errorf("start %s: executable file not found in $PATH", argv[0])
+	return command.Output{}, fmt.Errorf("start %s: executable file not found in $PATH", argv[0])
 }
 
-func ok(body string) cli.Output { return xmlOut(0, 0, "", body) }
+func ok(body string) command.Output { return xmlOut(0, 0, "", body) }
 
-func no(errno int, format string, args ...any) cli.Output {
+func no(errno int, format string, args ...any) command.Output {
 	return xmlOut(-1, errno, fmt.Sprintf(format, args...), "")
 }
 
-func xmlOut(ret, errno int, text, body string) cli.Output {
-	return cli.Output{Stdout: fmt.Appendf(nil, "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n<cliOutput>\n  <opRet>%d</opRet>\n  <opErrno>%d</opErrno>\n  <opErrstr>%s</opErrstr>\n%s</cliOutput>\n", ret, errno, strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(text), body)}
+func xmlOut(ret, errno int, text, body string) command.Output {
+	return command.Output{Stdout: fmt.Appendf(nil, "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n<cliOutput>\n  <opRet>%d</opRet>\n  <opErrno>%d</opErrno>\n  <opErrstr>%s</opErrstr>\n%s</cliOutput>\n", ret, errno, strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(text), body)}
 }
 
-func (r runner) gluster(args []string) (cli.Output, error) {
+func (r runner) gluster(args []string) (command.Output, error) {
 	p, n := r.p, r.p.Node(r.node)
 	for len(args) > 0 && strings.HasPrefix(args[0], "--") {
 		if host, ok := strings.CutPrefix(args[0], "--remote-host="); ok {
 			if n = p.Node(host); n == nil {
-				return cli.Output{Exit: 1, Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n")}, nil
+				return command.Output{Exit: 1, Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n")}, nil
 			}
 		}
 		args = args[1:]
@@ -86,13 +87,13 @@ func (r runner) gluster(args []string) (cli.Output, error) {
 	question := args[0] == "pool" || args[1] == "info" || args[1] == "status" || args[1] == "heal" && len(args) > 3 && args[3] == "info"
 	if !question && p.Hook != nil {
 		if err := p.Hook(r.node, args, false); err != nil {
-			return cli.Output{}, err
+			return command.Output{}, err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !n.Up {
-		return cli.Output{Exit: 1, Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n")}, nil
+		return command.Output{Exit: 1, Stdout: []byte("Connection failed. Please check if gluster daemon is operational.\n")}, nil
 	}
 	if question {
 		return p.ask(n, args), nil
@@ -101,16 +102,16 @@ func (r runner) gluster(args []string) (cli.Output, error) {
 	out := p.change(n, args)
 	if p.Hook != nil {
 		if err := p.Hook(r.node, args, true); err != nil {
-			return cli.Output{}, err
+			return command.Output{}, err
 		}
 	}
 	return out, nil
 }
 
-func (p *Pool) change(n *Node, args []string) cli.Output {
+func (p *Pool) change(n *Node, args []string) command.Output {
 	for _, o := range p.peers(n) {
 		if o.Vanished && args[0] != "peer" {
-			return cli.Output{Exit: 1, Stdout: []byte("Error : Request timed out\n")}
+			return command.Output{Exit: 1, Stdout: []byte("Error : Request timed out\n")}
 		}
 	}
 	switch words(args[:2]) {
@@ -212,7 +213,7 @@ func (v *volume) set(k, val string) {
 	v.options = append(v.options, [2]string{k, val})
 }
 
-func (p *Pool) probe(n *Node, host string) cli.Output {
+func (p *Pool) probe(n *Node, host string) command.Output {
 	o := p.Node(host)
 	switch {
 	case o == nil || !o.Up:
@@ -228,7 +229,7 @@ func (p *Pool) probe(n *Node, host string) cli.Output {
 	return ok("")
 }
 
-func (p *Pool) detach(n *Node, host string) cli.Output {
+func (p *Pool) detach(n *Node, host string) command.Output {
 	o := p.Node(host)
 	if o == nil || p.group[o] != p.group[n] {
 		return no(2, "%s is not part of cluster", host)
@@ -242,7 +243,7 @@ func (p *Pool) detach(n *Node, host string) cli.Output {
 }
 
 // fresh makes a brick from host:/path, or says why not.
-func (p *Pool) fresh(of *Node, name string, arbiter bool) (*brick, *cli.Output) {
+func (p *Pool) fresh(of *Node, name string, arbiter bool) (*brick, *command.Output) {
 	host, path, _ := cli.SplitBrick(name)
 	o := p.Node(host)
 	if o == nil || p.group[o] != p.group[of] || !o.Up || o.joining > 0 {
@@ -258,7 +259,7 @@ func (p *Pool) fresh(of *Node, name string, arbiter bool) (*brick, *cli.Output) 
 	return b, nil
 }
 
-func (p *Pool) create(n *Node, name string, args []string) cli.Output {
+func (p *Pool) create(n *Node, name string, args []string) command.Output {
 	if p.volumeOf(n) != nil {
 		return xmlOut(-1, 0, "Volume "+name+" already exists", "")
 	}
@@ -286,7 +287,7 @@ func (p *Pool) create(n *Node, name string, args []string) cli.Output {
 	return ok("")
 }
 
-func (p *Pool) addBrick(v *volume, args []string) cli.Output {
+func (p *Pool) addBrick(v *volume, args []string) command.Output {
 	name := args[len(args)-1]
 	host, _, _ := cli.SplitBrick(name)
 	for _, b := range v.bricks {
@@ -315,7 +316,7 @@ func (v *volume) find(name string) *brick {
 	return nil
 }
 
-func (p *Pool) removeBrick(v *volume, args []string) cli.Output {
+func (p *Pool) removeBrick(v *volume, args []string) command.Output {
 	b := v.find(args[2])
 	if b == nil || args[1] != fmt.Sprint(len(v.bricks)-1) || args[3] != "force" {
 		return no(30800, "Incorrect brick %s for volume %s", args[2], v.name)
@@ -324,7 +325,7 @@ func (p *Pool) removeBrick(v *volume, args []string) cli.Output {
 	return ok("")
 }
 
-func (p *Pool) replaceBrick(v *volume, old, name string) cli.Output {
+func (p *Pool) replaceBrick(v *volume, old, name string) command.Output {
 	b := v.find(old)
 	if b == nil || len(v.bricks) == 1 {
 		return no(30800, "brick: %s does not exist in volume: %s", old, v.name)

@@ -21,9 +21,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"saltern/command"
 
-	"saltern/glusterctl/cli"
+	"golang.org/x/sys/unix"
 )
 
 // FSType is what mountinfo calls a mounted volume.
@@ -117,7 +117,7 @@ func unescape(s string) string {
 // Mounter mounts and unmounts one volume at one point. Mount, Unmount and
 // SetOthers may be called by several goroutines; one works at a time.
 type Mounter struct {
-	Runner cli.Runner // nil: cli.Exec
+	Runner command.Runner // nil: command.Exec
 	Volume string
 	Point  string
 	// Server is this node's own name; Others are asked for the volume's
@@ -163,7 +163,7 @@ func (m *Mounter) run(ctx context.Context, argv ...string) error {
 	defer cancel()
 	r := m.Runner
 	if r == nil {
-		r = cli.Exec{}
+		r = command.Exec{}
 	}
 	out, err := r.Run(ctx, argv)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 	"saltern/glusterctl/layout"
 )
 
@@ -60,19 +60,19 @@ type system struct {
 	broken bool
 }
 
-func (s *system) Run(_ context.Context, argv []string) (cli.Output, error) {
+func (s *system) Run(_ context.Context, argv []string) (command.Output, error) {
 	s.calls = append(s.calls, strings.Join(argv, " "))
 	switch argv[0] {
 	case "mount":
 		if s.broken {
-			return cli.Output{Exit: 1, Stderr: []byte("Mount failed.\n")}, nil
+			return command.Output{Exit: 1, Stderr: []byte("Mount failed.\n")}, nil
 		}
 		point := argv[len(argv)-1]
 		s.mounts = append(s.mounts, fmt.Sprintf("50 22 0:44 / %s rw - fuse.glusterfs %s rw\n", point, argv[len(argv)-2]))
 	case "umount":
 		s.mounts = s.mounts[:len(s.mounts)-1]
 	}
-	return cli.Output{}, nil
+	return command.Output{}, nil
 }
 
 func (s *system) mounter(dir string) *Mounter {
@@ -151,9 +151,9 @@ func TestCheck(t *testing.T) {
 
 type hang struct{}
 
-func (hang) Run(ctx context.Context, _ []string) (cli.Output, error) {
+func (hang) Run(ctx context.Context, _ []string) (command.Output, error) {
 	<-ctx.Done()
-	return cli.Output{}, fmt.Errorf("run probe: %w", cli.ErrTimeout)
+	return command.Output{}, fmt.Errorf("run probe: %w", command.ErrTimeout)
 }
 
 func TestProbe(t *testing.T) {

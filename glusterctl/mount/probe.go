@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 	"saltern/glusterctl/layout"
 )
 
@@ -117,7 +117,7 @@ type Prober struct {
 	// longer than the longest stall that is normal when a node is lost (one and
 	// a half times the ping timeout of the volume).
 	Timeout time.Duration
-	Runner  cli.Runner // nil: cli.Exec
+	Runner  command.Runner // nil: command.Exec
 
 	mu  sync.Mutex
 	now *probing // under way; nil: none
@@ -167,7 +167,7 @@ func (p *Prober) probe(ctx context.Context) Health {
 	if timeout == 0 {
 		timeout = 10 * time.Second
 	}
-	var r cli.Runner = cli.Exec{MaxOutput: 64 << 10}
+	var r command.Runner = command.Exec{MaxOutput: 64 << 10}
 	if p.Runner != nil {
 		r = p.Runner
 	}
@@ -177,9 +177,9 @@ func (p *Prober) probe(ctx context.Context) Health {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	out, err := r.Run(ctx, argv) // ends soon after its context, see cli.Runner
+	out, err := r.Run(ctx, argv) // ends soon after its context, see command.Runner
 	if err != nil {
-		if errors.Is(err, cli.ErrTimeout) {
+		if errors.Is(err, command.ErrTimeout) {
 			return Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
 		}
 		return Health{State: Failed, Text: err.Error()}

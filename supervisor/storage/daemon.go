@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl"
-	"saltern/glusterctl/cli"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )
@@ -27,7 +27,7 @@ const (
 
 // daemon is the local glusterd.
 type daemon struct {
-	runner cli.Runner
+	runner command.Runner
 	// drop is the directory of the unit's drop-ins; bricks the directory whose
 	// file system glusterd waits for.
 	bricks string

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl"
-	"saltern/glusterctl/cli"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
 	"saltern/supervisor/nodes"
@@ -109,7 +109,7 @@ func New(cfg Config) *Manager {
 	}
 	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: "nodes/" + cfg.Self + "/probe", Timeout: m.timers.ProbeTimeout()}
 	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 5 * time.Second, Healthy: m.healthy}
-	m.daemon = &daemon{runner: cli.Exec{}, bricks: cfg.Bricks}
+	m.daemon = &daemon{runner: command.Exec{}, bricks: cfg.Bricks}
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored()}.text())

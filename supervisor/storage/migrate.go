@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 	"saltern/supervisor/settings"
 )
 
@@ -199,7 +199,7 @@ func (m *Migration) pass(ctx context.Context, verify bool) (mirrorReport, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyLimit)
 	defer cancel()
-	out, err := cli.Exec{}.Run(ctx, append(slices.Clone(m.helper), "copy", string(text)))
+	out, err := command.Exec{}.Run(ctx, append(slices.Clone(m.helper), "copy", string(text)))
 	if err == nil && out.Exit != 0 {
 		err = errors.New(strings.TrimSpace(string(out.Stderr)))
 	}

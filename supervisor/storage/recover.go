@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/glusterctl/cli"
+	"saltern/command"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
@@ -63,7 +63,7 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyLimit)
 	defer cancel()
-	out, err := cli.Exec{}.Run(ctx, []string{r.executable, "storage", "helper", "recover", string(spec)})
+	out, err := command.Exec{}.Run(ctx, []string{r.executable, "storage", "helper", "recover", string(spec)})
 	if err == nil && out.Exit != 0 {
 		err = errors.New(strings.TrimSpace(string(out.Stderr)))
 	}

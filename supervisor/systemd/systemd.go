@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/dbus"
+	"saltern/command"
 
-	"saltern/glusterctl/cli"
+	"github.com/coreos/go-systemd/v22/dbus"
 )
 
 // Job has begin queue a job and waits until that is done, for limit at most.
@@ -46,10 +46,10 @@ func Stop(ctx context.Context, limit time.Duration, unit string) error {
 }
 
 // Runner runs each command as a service of its own, with all of root's rights.
-// It implements [cli.Runner] and is safe for concurrent use.
+// It implements [command.Runner] and is safe for concurrent use.
 type Runner struct{}
 
-// Run implements [cli.Runner].
-func (Runner) Run(ctx context.Context, argv []string) (cli.Output, error) {
-	return (&cli.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
+// Run implements [command.Runner].
+func (Runner) Run(ctx context.Context, argv []string) (command.Output, error) {
+	return (&command.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
 }
