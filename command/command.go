@@ -7,7 +7,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +29,8 @@ type Output struct {
 // maxText bounds what a command said in an error.
 const maxText = 500
 
-// Err is nil after an exit status of 0, else what the command said and its
-// exit status.
+// Err is nil after an exit status of 0, else what the command said, on one line,
+// and its exit status.
 func (o Output) Err() error {
 	if o.Exit == 0 {
 		return nil
@@ -40,7 +39,7 @@ func (o Output) Err() error {
 	if o.Exit < 0 {
 		end = "ended by a signal"
 	}
-	text := string(bytes.TrimSpace(slices.Concat(o.Stderr, []byte("\n"), o.Stdout)))
+	text := strings.Join(strings.Fields(string(o.Stderr)+" "+string(o.Stdout)), " ")
 	if text == "" {
 		return errors.New(end)
 	}
@@ -57,6 +56,15 @@ func (o Output) Err() error {
 // several goroutines.
 type Runner interface {
 	Run(ctx context.Context, argv []string) (Output, error)
+}
+
+// Do runs a command and gives what it printed. One that fails is an error, too.
+func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
+	out, err := r.Run(ctx, argv)
+	if err == nil {
+		err = out.Err()
+	}
+	return out.Stdout, err
 }
 
 // ErrTimeout is in the chain of an error of a command that was stopped at its

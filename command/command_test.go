@@ -39,7 +39,7 @@ func TestErr(t *testing.T) {
 		{Output{Exit: 1}, "exit status 1"},
 		{Output{Exit: -1, Stdout: []byte(" \n")}, "ended by a signal"},
 		{Output{Exit: 2, Stderr: []byte("no room\n")}, "no room (exit status 2)"},
-		{Output{Exit: 2, Stdout: []byte("line 1\n"), Stderr: []byte("refused")}, "refused\nline 1 (exit status 2)"},
+		{Output{Exit: 2, Stdout: []byte("line 1\n"), Stderr: []byte("refused")}, "refused line 1 (exit status 2)"},
 		{Output{Exit: 2, Stderr: []byte(strings.Repeat("ä", maxText))}, strings.Repeat("ä", maxText/2) + "… (exit status 2)"},
 	} {
 		if err := tt.out.Err(); err == nil || err.Error() != tt.want {
@@ -48,6 +48,12 @@ func TestErr(t *testing.T) {
 	}
 	if err := (Output{Stderr: []byte("a warning")}).Err(); err != nil {
 		t.Error(err)
+	}
+	if out, err := Do(t.Context(), Exec{}, sh("echo said; exit 1")...); err == nil || string(out) != "said\n" {
+		t.Errorf("%q %v", out, err)
+	}
+	if out, err := Do(t.Context(), Exec{}, "echo", "said"); err != nil || string(out) != "said\n" {
+		t.Errorf("%q %v", out, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl/mount"
 )
 
@@ -44,15 +45,12 @@ func (c *Controller) torn(ctx context.Context, d Desired) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, namesLimit)
 	defer cancel()
-	out, err := c.cfg.Runner.Run(ctx, append(slices.Clone(c.cfg.Helper), "names", d.Volume, d.Mount))
+	out, err := command.Do(ctx, c.cfg.Runner, append(slices.Clone(c.cfg.Helper), "names", d.Volume, d.Mount)...)
 	if err != nil {
 		return nil, fmt.Errorf("look names up: %w", err)
 	}
-	if out.Exit != 0 {
-		return nil, fmt.Errorf("look names up: %s", strings.TrimSpace(string(out.Stderr)))
-	}
 	var r namesReply
-	if err := json.Unmarshal(out.Stdout, &r); err != nil {
+	if err := json.Unmarshal(out, &r); err != nil {
 		return nil, fmt.Errorf("look names up: %w", err)
 	}
 	return r.Torn, nil

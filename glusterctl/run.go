@@ -226,12 +226,8 @@ func (c *Controller) makeLayout(ctx context.Context, d Desired) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	out, err := c.cfg.Runner.Run(ctx, append(slices.Clone(c.cfg.Helper), "layout", string(spec)))
-	if err != nil {
+	if _, err := command.Do(ctx, c.cfg.Runner, append(slices.Clone(c.cfg.Helper), "layout", string(spec))...); err != nil {
 		return fmt.Errorf("make the directories of the volume: %w", err)
-	}
-	if out.Exit != 0 {
-		return fmt.Errorf("make the directories of the volume: %s", strings.TrimSpace(string(out.Stderr)))
 	}
 	return nil
 }

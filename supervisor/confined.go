@@ -31,7 +31,7 @@ func privileged() command.Runner {
 	if confined() {
 		return systemd.Runner{}
 	}
-	return &command.Exec{}
+	return command.Exec{}
 }
 
 // mountTakes bounds the mount of a data disk; a journal is read then.
@@ -51,11 +51,8 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 		commands = append([][]string{{"systemctl", "daemon-reload"}}, commands...)
 	}
 	for _, c := range commands {
-		out, err := (&command.Exec{}).Run(ctx, c)
-		if err == nil && out.Exit != 0 && c[1] != "reset-failed" { // that one fails when there is nothing to reset
-			err = fmt.Errorf("%s", strings.TrimSpace(string(out.Stderr)))
-		}
-		if err != nil {
+		_, err := command.Do(ctx, command.Exec{}, c...)
+		if err != nil && c[1] != "reset-failed" { // that one fails when there is nothing to reset
 			return fmt.Errorf("mount %s on %s: %s: %w", dev, dir, strings.Join(c[:2], " "), err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
@@ -277,7 +276,7 @@ func (m *member) apply(ctx context.Context) {
 		m.side.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel()
-			if !firewalled(ctx) {
+			if !firewall.There(ctx) {
 				return
 			}
 			if err := firewall.Apply(ctx, peers); err != nil {
@@ -285,12 +284,6 @@ func (m *member) apply(ctx context.Context) {
 			}
 		})
 	}
-}
-
-// firewalled tells whether this machine has a firewall of ours.
-func firewalled(ctx context.Context) bool {
-	nft, err := exec.LookPath("nft")
-	return err == nil && exec.CommandContext(ctx, nft, "list", "table", "inet", firewall.Table).Run() == nil
 }
 
 // drain has our load balancer drain the masters of nodes that are drained or

@@ -1,14 +1,14 @@
 package supervisor
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"saltern/command"
 )
 
 // maxToolOutput bounds what one of Salt's tools prints: a line for each of
@@ -29,11 +29,11 @@ func (n *node) saltTool(ctx context.Context, name string, args ...string) ([]byt
 	if _, err := os.Stat(path); err != nil { // one program by several names
 		path = filepath.Join(filepath.Dir(n.masterProgram()), "salt")
 	}
-	out, errs := &bounded{most: maxToolOutput}, &bounded{most: 64 << 10}
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Args, cmd.Env, cmd.Dir, cmd.WaitDelay = argv, childEnv(), "/", 2*time.Second
-	cmd.Stdout, cmd.Stderr = out, errs
-	if err := cmd.Run(); err != nil {
+	out, err := command.Do(ctx, command.Exec{Path: path, Env: childEnv(), MaxOutput: maxToolOutput}, argv...)
+	if errors.Is(err, command.ErrOutput) {
+		return nil, fmt.Errorf("%s: it printed more than %d bytes", name, maxToolOutput)
+	}
+	if err != nil {
 		what := name
 		for _, a := range args {
 			if !strings.HasPrefix(a, "-") && a != "json" {
@@ -41,25 +41,7 @@ func (n *node) saltTool(ctx context.Context, name string, args ...string) ([]byt
 				break
 			}
 		}
-		text := strings.TrimSpace(errs.b.String() + "\n" + out.b.String())
-		return nil, fmt.Errorf("%s: %w: %s", what, err, clip(text))
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if out.over {
-		return nil, fmt.Errorf("%s: it printed more than %d bytes", name, out.most)
-	}
-	return out.b.Bytes(), nil
-}
-
-// bounded keeps the first bytes that are written to it.
-type bounded struct {
-	b    bytes.Buffer
-	most int
-	over bool
-}
-
-func (w *bounded) Write(p []byte) (int, error) {
-	keep := min(len(p), w.most-w.b.Len())
-	w.over = w.over || keep < len(p)
-	w.b.Write(p[:keep])
-	return len(p), nil
+	return out, nil
 }

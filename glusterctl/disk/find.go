@@ -180,12 +180,8 @@ func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	out, err := r.Run(ctx, append(argv, d.Path))
-	if err != nil {
+	if _, err := command.Do(ctx, r, append(argv, d.Path)...); err != nil {
 		return fmt.Errorf("format %s: %w", d.Path, err)
-	}
-	if out.Exit != 0 {
-		return fmt.Errorf("format %s: %s", d.Path, strings.TrimSpace(string(out.Stderr)))
 	}
 	return nil
 }

@@ -169,9 +169,8 @@ func (m *Mounter) run(ctx context.Context, argv ...string) error {
 	if err != nil {
 		return err
 	}
-	if out.Exit != 0 {
-		text := strings.Join(strings.Fields(string(out.Stderr)+" "+string(out.Stdout)), " ")
-		return fmt.Errorf("%s: exit %d: %s", strings.Join(argv, " "), out.Exit, text[:min(len(text), 500)])
+	if err := out.Err(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@
 package firewall
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
+	"saltern/command"
 	"saltern/supervisor/nodes"
 )
 
@@ -68,19 +69,23 @@ func Script(peers []netip.Addr) string {
 	return b.String()
 }
 
+// nftTakes bounds a run of nft.
+const nftTakes = 30 * time.Second
+
 // Apply fills the sets. It needs CAP_NET_ADMIN and the program nft.
 func Apply(ctx context.Context, peers []netip.Addr) error {
-	nft, err := exec.LookPath("nft")
-	if err != nil {
+	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: Script(peers)}, "nft", "-f", "-")
+	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("firewall: %w (install nftables)", err)
 	}
-	cmd := exec.CommandContext(ctx, nft, "-f", "-")
-	cmd.Stdin = strings.NewReader(Script(peers))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		text := bytes.TrimSpace(out.Bytes())
-		return errors.Join(fmt.Errorf("firewall: nft: %w: %s", err, text[:min(len(text), 500)]), ctx.Err())
+	if err != nil {
+		return fmt.Errorf("firewall: nft: %w", err)
 	}
 	return nil
+}
+
+// There tells whether this machine has a firewall of ours.
+func There(ctx context.Context) bool {
+	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true}, "nft", "list", "table", "inet", Table)
+	return err == nil
 }

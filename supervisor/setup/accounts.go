@@ -1,17 +1,17 @@
 package setup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
+	"saltern/command"
 	"saltern/supervisor/layout"
 )
 
@@ -38,10 +38,10 @@ func Accounts(ctx context.Context, a Admin) error {
 	if a.Password == "" {
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, "chpasswd") // the password goes through a pipe, never on a command line
-	cmd.Stdin = strings.NewReader(AdminAccount + ":" + a.Password + "\n")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("set the password: %w: %s", err, bytes.TrimSpace(out))
+	// The password goes through a pipe, never on a command line.
+	set := command.Exec{Limit: time.Minute, Stdin: AdminAccount + ":" + a.Password + "\n"}
+	if _, err := command.Do(ctx, set, "chpasswd"); err != nil {
+		return fmt.Errorf("set the password: %w", err)
 	}
 	return nil
 }

@@ -1,19 +1,18 @@
 package setup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
+	"saltern/command"
 	"saltern/supervisor/layout"
 )
 
@@ -48,9 +47,8 @@ const (
 // NewNetworker gives one for this machine.
 func NewNetworker(log *slog.Logger) *Networker {
 	return &Networker{Dir: "/etc/systemd/network", Managed: managed, Log: log, Reload: func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, "networkctl", "reload").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("networkctl reload: %w: %s", err, bytes.TrimSpace(out))
+		if _, err := command.Do(ctx, command.Exec{Limit: time.Minute}, "networkctl", "reload"); err != nil {
+			return fmt.Errorf("networkctl reload: %w", err)
 		}
 		return nil
 	}}

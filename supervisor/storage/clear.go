@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"saltern/command"
 	"saltern/glusterctl/disk"
 	"saltern/supervisor/systemd"
 )
@@ -22,11 +22,7 @@ func (m *Manager) clearBrick(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	out, err := (systemd.Runner{}).Run(ctx, m.helper("clear", dir))
-	if err == nil && out.Exit != 0 {
-		err = errors.New(strings.TrimSpace(string(out.Stderr)))
-	}
-	if err != nil {
+	if _, err := command.Do(ctx, systemd.Runner{}, m.helper("clear", dir)...); err != nil {
 		return fmt.Errorf("by systemd: %w", err)
 	}
 	return nil

@@ -57,11 +57,7 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 			return err
 		}
 	}
-	out, err := d.runner.Run(ctx, []string{"glusterd", "-p", daemonPID})
-	if err == nil && out.Exit != 0 {
-		err = fmt.Errorf("exit %d: %s", out.Exit, strings.TrimSpace(string(out.Stderr)))
-	}
-	if err != nil {
+	if _, err := command.Do(ctx, d.runner, "glusterd", "-p", daemonPID); err != nil {
 		return fmt.Errorf("start glusterd: %w", err)
 	}
 	return nil

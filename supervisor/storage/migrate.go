@@ -199,12 +199,9 @@ func (m *Migration) pass(ctx context.Context, verify bool) (mirrorReport, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyLimit)
 	defer cancel()
-	out, err := command.Exec{}.Run(ctx, append(slices.Clone(m.helper), "copy", string(text)))
-	if err == nil && out.Exit != 0 {
-		err = errors.New(strings.TrimSpace(string(out.Stderr)))
-	}
+	out, err := command.Do(ctx, command.Exec{}, append(slices.Clone(m.helper), "copy", string(text))...)
 	if err == nil {
-		err = json.Unmarshal(out.Stdout, &r)
+		err = json.Unmarshal(out, &r)
 	}
 	if err != nil {
 		return r, fmt.Errorf("copy %s to the volume: %w", m.from, err)

@@ -63,11 +63,7 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyLimit)
 	defer cancel()
-	out, err := command.Exec{}.Run(ctx, []string{r.executable, "storage", "helper", "recover", string(spec)})
-	if err == nil && out.Exit != 0 {
-		err = errors.New(strings.TrimSpace(string(out.Stderr)))
-	}
-	if err != nil {
+	if _, err := command.Do(ctx, command.Exec{}, r.executable, "storage", "helper", "recover", string(spec)); err != nil {
 		return fmt.Errorf("copy %s: %w", brick, err)
 	}
 	if err := os.Rename(dest+".recovering", dest); err != nil {

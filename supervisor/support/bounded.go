@@ -3,72 +3,25 @@ package support
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"saltern/command"
 )
 
-// Bounds of programs that are asked.
-const (
-	commandTime = 10 * time.Second
-	killTime    = time.Second // for one that was killed to end
-)
+// commandTime bounds each program that is asked.
+const commandTime = 10 * time.Second
 
-// run gives what a program printed, at most maxFile bytes. One that does not
-// end in time is killed; one that does not even end then, since it waits for a
-// file system that hangs, is left behind with the goroutine that waits for it.
+// run gives what a program printed, at most maxFile bytes, also of one that
+// fails or is stopped.
 func run(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "SYSTEMD_COLORS=0"}
-	cmd.WaitDelay = killTime
-	out := &limited{room: maxFile}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		return nil, err
+	out, err := command.Exec{Limit: limit, MaxOutput: maxFile, Cut: true}.Run(ctx, argv)
+	if err == nil && out.Exit != 0 { // what it said is given anyhow
+		err = fmt.Errorf("exit status %d", out.Exit)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return out.taken(), err
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	_ = cmd.Process.Kill() // it may have ended now
-	select {
-	case <-ended:
-	case <-time.After(2 * killTime):
-	}
-	return out.taken(), fmt.Errorf("did not end within %s", limit)
-}
-
-// limited keeps the beginning of what is written to it.
-type limited struct {
-	mu   sync.Mutex
-	text []byte
-	room int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(len(p), l.room-len(l.text))
-	l.text = append(l.text, p[:n]...)
-	return len(p), nil
-}
-
-// taken gives what was kept; nothing is kept from then on.
-func (l *limited) taken() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := l.text
-	l.room = len(text)
-	return text
+	return slices.Concat(out.Stdout, out.Stderr), err
 }
 
 // look tells whether a directory answers; it is asked by a child, since a call

@@ -51,5 +51,5 @@ type Runner struct{}
 
 // Run implements [command.Runner].
 func (Runner) Run(ctx context.Context, argv []string) (command.Output, error) {
-	return (&command.Exec{}).Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
+	return command.Exec{}.Run(ctx, append([]string{"systemd-run", "--quiet", "--collect", "--wait", "--pipe", "--service-type=exec", "--"}, argv...))
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"saltern/command"
+
 	"go.yaml.in/yaml/v3"
 )
 
@@ -124,17 +126,15 @@ func (p Places) guestInfo(ctx context.Context) ([]byte, error) {
 			continue
 		}
 		get := func(key string) string {
-			ctx, cancel := context.WithTimeout(ctx, guestTakes)
-			defer cancel()
-			args := []string{"info-get guestinfo." + key}
+			argv := []string{path, "info-get guestinfo." + key}
 			if strings.HasSuffix(tool, "vmtoolsd") {
-				args = []string{"--cmd", "info-get guestinfo." + key}
+				argv = []string{path, "--cmd", "info-get guestinfo." + key}
 			}
-			out, err := exec.CommandContext(ctx, path, args...).Output()
-			if err != nil || len(out) > 2*MaxText { // not on VMware, or nothing was given
+			out, err := command.Do(ctx, command.Exec{Limit: guestTakes, MaxOutput: 2 * MaxText}, argv...)
+			if err != nil { // not on VMware, or nothing was given
 				return ""
 			}
-			return strings.TrimSpace(string(out))
+			return string(bytes.TrimSpace(out))
 		}
 		if text := get("userdata"); text != "" {
 			if enc := get("userdata.encoding"); enc == "base64" || enc == "b64" {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/command"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/service"
 )
@@ -78,11 +79,9 @@ func Test(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, program, "--vrrp", "--config-test", "--use-file", path).CombinedOutput()
+	_, err = command.Do(ctx, command.Exec{Limit: 20 * time.Second, Cut: true}, program, "--vrrp", "--config-test", "--use-file", path)
 	if err != nil {
-		return fmt.Errorf("keepalived refuses its configuration: %w: %s", err, bytes.TrimSpace(out[:min(len(out), 500)]))
+		return fmt.Errorf("keepalived refuses its configuration: %w", err)
 	}
 	return nil
 }
