@@ -28,9 +28,11 @@ const (
 	// batchesAtOnce is how many are being written: those who sign in meanwhile
 	// share the next one.
 	batchesAtOnce = 3
-	// gather is how long others may join a batch: its cost on the volume hardly
-	// depends on their number.
-	gather       = 50 * time.Millisecond
+	// lull and gather say how long others may join a batch: until none has come
+	// for so long and none is being written, but not longer than gather. Its cost
+	// on the volume hardly depends on their number.
+	lull         = 25 * time.Millisecond
+	gather       = 250 * time.Millisecond
 	maxBatchFile = 256 << 10 // bytes
 	maxBatches   = 512       // files of this master that are there
 	maxIncoming  = 8192      // files of all masters that are read
@@ -140,7 +142,7 @@ type incoming struct {
 // commit is the outcome of a batch.
 type commit struct {
 	claims []*claim
-	full   chan struct{}
+	more   chan struct{} // capacity 1: there is another claim
 	done   chan struct{}
 	err    error
 }
@@ -177,26 +179,20 @@ func (in *incoming) add(c *claim) error {
 	in.newest = time.Now()
 	w := in.next
 	if w == nil || len(w.claims) >= maxBatch {
-		w = &commit{full: make(chan struct{}), done: make(chan struct{})}
+		w = &commit{more: make(chan struct{}, 1), done: make(chan struct{})}
 		in.next = w
 		go in.commit(w) // ends with the volume's answer; callers wait for it
 	}
-	if w.claims = append(w.claims, c); len(w.claims) == maxBatch {
-		close(w.full)
-	}
+	w.claims = append(w.claims, c)
 	in.mu.Unlock()
+	poke(w.more)
 	<-w.done
 	return w.err
 }
 
 func (in *incoming) commit(w *commit) {
 	defer close(w.done)
-	t := time.NewTimer(gather)
-	select {
-	case <-t.C:
-	case <-w.full:
-		t.Stop()
-	}
+	in.await(w)
 	in.slots <- struct{}{}
 	defer func() { <-in.slots }()
 	in.mu.Lock()
@@ -205,6 +201,29 @@ func (in *incoming) commit(w *commit) {
 	}
 	in.mu.Unlock()
 	w.err = in.write(w.claims)
+}
+
+// await returns when a batch is to be written: it is full, or nobody joins it
+// any more.
+func (in *incoming) await(w *commit) {
+	end, t := time.Now().Add(gather), time.NewTimer(lull)
+	defer t.Stop()
+	for time.Now().Before(end) {
+		select {
+		case <-t.C:
+			if len(in.slots) == 0 {
+				return
+			}
+		case <-w.more:
+		}
+		in.mu.Lock()
+		full := len(w.claims) >= maxBatch
+		in.mu.Unlock()
+		if full {
+			return
+		}
+		t.Reset(lull)
+	}
 }
 
 // write makes an incoming file. Whoever has made one looks for those of others
@@ -233,10 +252,9 @@ func (in *incoming) write(claims []*claim) error {
 	path := filepath.Join(in.dir, b.name)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, in.mode)
 	if err == nil {
-		others := make(chan error, 2)
-		go func() { others <- syncDir(in.dir) }()
-		go func() { others <- in.list(hashes) }()
-		err = errors.Join(fillNew(f, data, in.mode), <-others, <-others)
+		others := make(chan error, 1)
+		go func() { others <- in.list(hashes, true) }()
+		err = errors.Join(fillNew(f, data, in.mode), <-others)
 		if err != nil {
 			_ = os.Remove(path)
 		}

@@ -15,12 +15,13 @@ import (
 
 // look lists the files, from after the call on.
 func (in *incoming) look() error {
-	return in.looks.do(0, func() error { return in.list(nil) })
+	return in.looks.do(0, func() error { return in.list(nil, false) })
 }
 
 // list brings what is known of the files up to date. With hashes, only files
-// that may be about these ids are read.
-func (in *incoming) list(hashes map[string]bool) error {
+// that may be about these ids are read. With sync, the names are durable
+// afterwards.
+func (in *incoming) list(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
 	before := map[string]bool{} // those that must be in the list, if they are still there
 	for name, b := range in.batches {
@@ -29,7 +30,7 @@ func (in *incoming) list(hashes map[string]bool) error {
 	in.mu.Unlock()
 	var entries []entry
 	err := retryStale(func() (err error) {
-		entries, err = list(in.dir)
+		entries, err = list(in.dir, sync)
 		return err
 	})
 	if err != nil {

@@ -98,7 +98,7 @@ func (s *Store) scanDir(st State, full bool) error {
 	dir := s.stateDir(st)
 	var entries []entry
 	err := retryStale(func() (err error) {
-		entries, err = list(dir)
+		entries, err = list(dir, false)
 		return err
 	})
 	if err != nil {
@@ -155,8 +155,9 @@ type entry struct {
 }
 
 // list reads a folder: its regular files with the inode numbers that the list
-// itself has, which costs no question for each.
-func list(dir string) ([]entry, error) {
+// itself has, which costs no question for each. With sync, what the list holds
+// is durable.
+func list(dir string, sync bool) ([]entry, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -171,6 +172,11 @@ func list(dir string) ([]entry, error) {
 			continue
 		case err != nil:
 			return nil, &os.PathError{Op: "readdir", Path: dir, Err: err}
+		case n == 0 && sync:
+			if err := f.Sync(); err != nil {
+				return nil, fmt.Errorf("syncing folder %s: %w", dir, err)
+			}
+			return out, nil
 		case n == 0:
 			return out, nil
 		}

@@ -16,8 +16,10 @@ const (
 	// salt-key removes a key from one folder before it writes it to another;
 	// a look in between would see a minion without a key.
 	settle = 40 * time.Millisecond
-	// hintEvery is the pause between two looks at new keys of other masters.
-	hintEvery = 100 * time.Millisecond
+	// hintEvery is the pause between two looks at new keys of other masters, at
+	// least; one that took longer is followed by hintShare times its time.
+	hintEvery = 250 * time.Millisecond
+	hintShare = 4
 	// maxNames bounds the names kept between two looks; beyond it Run looks
 	// at everything.
 	maxNames = 4096
@@ -117,9 +119,10 @@ func (s *Store) Run(ctx context.Context) error {
 			}
 			clear(paths)
 		case <-hinted:
+			begin := time.Now()
 			s.takeHints()
 			if s.in != nil { // many hints, one look
-				hinted, hintRest = nil, time.After(hintEvery)
+				hinted, hintRest = nil, time.After(max(hintEvery, hintShare*time.Since(begin)))
 			}
 		case <-hintRest:
 			hinted = s.hinted
