@@ -3,9 +3,10 @@ package storage
 import (
 	"context"
 	"fmt"
+	"time"
+
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
-	"time"
 )
 
 // probe looks at the mount. A mount that answers a new call and holds an older

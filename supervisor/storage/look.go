@@ -72,10 +72,11 @@ func (m *Manager) look(ctx context.Context) {
 			return
 		}
 	}
+	_, leaving := m.member()
 	m.mu.Lock()
 	none := m.obs == nil
 	m.mu.Unlock()
-	if none {
+	if none && !leaving {
 		m.lookAtAll(ctx, d)
 		return
 	}
@@ -86,6 +87,10 @@ func (m *Manager) look(ctx context.Context) {
 	m.mu.Lock()
 	old, age := m.obs, m.cfg.Now().Sub(m.full)
 	m.mu.Unlock()
+	if leaving {
+		m.take(known(quick, old), false)
+		return
+	}
 	soon := fullEvery / 2 // one node's looks are enough for all but what differs
 	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
@@ -94,13 +99,32 @@ func (m *Manager) look(ctx context.Context) {
 		m.lookAtAll(ctx, d)
 		return
 	}
-	quick.Processes, quick.StatusError = old.Processes, old.StatusError
-	quick.Heal, quick.HealError, quick.SameEntries = old.Heal, old.HealError, old.SameEntries
-	m.take(quick, false)
+	m.take(known(quick, old), false)
 }
 
-// lookAtAll takes the lock of the pool.
+// known adds to a quick look what the one before knows of the bricks, unless
+// they are others now.
+func known(quick, old *glusterctl.Observation) *glusterctl.Observation {
+	if old == nil || quick.Volume != nil && old.Volume != nil && !slices.Equal(quick.Volume.Bricks, old.Volume.Bricks) {
+		return quick
+	}
+	quick.Processes, quick.StatusError = old.Processes, old.StatusError
+	quick.Heal, quick.HealError, quick.SameEntries = old.Heal, old.HealError, old.SameEntries
+	return quick
+}
+
+// lookAtAll takes the lock of the pool. A node that leaves does not: who is let
+// go while its glusterd holds that lock leaves it behind with the others for
+// three minutes.
 func (m *Manager) lookAtAll(ctx context.Context, d glusterctl.Desired) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.mu.Lock()
+	m.stopLook = cancel
+	m.mu.Unlock()
+	if _, leaving := m.member(); leaving {
+		return // since a moment ago
+	}
 	if o, err := m.ctl.Observe(ctx, d); err == nil {
 		m.take(o, true)
 		m.trackHeal(ctx, o)

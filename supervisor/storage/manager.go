@@ -71,21 +71,22 @@ type Manager struct {
 	wake    chan struct{} // something changed: look at once
 	renewed time.Time     // when the certificate was looked at; keepChanging's alone
 
-	mu      sync.Mutex
-	table   nodes.Table
-	stop    context.CancelFunc // ends the change under way
-	obs     *glusterctl.Observation
-	full    time.Time // of the newest full look in obs
-	down    time.Time // since when the volume takes no writes; zero: it does
-	plan    glusterctl.Plan
-	planned bool // plan is of this table
-	doing   string
-	fault   string // of the last change or local step
-	stuck   []glusterctl.Stuck
-	tracker glusterctl.HealTracker
-	tracked time.Time
-	ahead   map[string]clockDiff
-	formed  bool // the volume has been made once; this node never makes another
+	mu       sync.Mutex
+	table    nodes.Table
+	stop     context.CancelFunc // ends the change under way
+	stopLook context.CancelFunc // ends the full look under way
+	obs      *glusterctl.Observation
+	full     time.Time // of the newest full look in obs
+	down     time.Time // since when the volume takes no writes; zero: it does
+	plan     glusterctl.Plan
+	planned  bool // plan is of this table
+	doing    string
+	fault    string // of the last change or local step
+	stuck    []glusterctl.Stuck
+	tracker  glusterctl.HealTracker
+	tracked  time.Time
+	ahead    map[string]clockDiff
+	formed   bool // the volume has been made once; this node never makes another
 }
 
 type clockDiff struct {
@@ -137,6 +138,9 @@ func (m *Manager) SetTable(t nodes.Table) {
 	m.table, m.planned = t, false
 	if m.stop != nil {
 		m.stop()
+	}
+	if n, ok := t.Find(m.cfg.Self); ok && n.State == nodes.Leaving && m.stopLook != nil {
+		m.stopLook()
 	}
 	m.mu.Unlock()
 	m.poke()
