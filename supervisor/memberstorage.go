@@ -53,7 +53,7 @@ func (m *member) place(ctx context.Context) {
 
 // isFounded looks for the masters' record on the shared storage.
 func (m *member) isFounded() bool {
-	_, err := os.Stat(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord))
+	_, err := os.Stat(m.n.cfg.ClusterRecord())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.founded = m.founded || err == nil

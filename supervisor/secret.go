@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -27,17 +26,13 @@ import (
 // cluster by its key, not by the secret. Removing a node makes a new secret at
 // once, and an end of a change under way.
 
-// clusterRecord is the masters' record on the shared storage, of which only
-// the secrets count here.
-const clusterRecord = ".saltern_cluster"
-
-// maxRecord bounds it: 64 masters and 256 removed ones with their keys.
+// maxRecord bounds the masters' record: 64 masters and 256 removed ones with their keys.
 const maxRecord = 4 << 20
 
 // takeSecret takes the masters' secrets for the node API as well. It runs in
 // the worker of the shared storage.
 func (m *member) takeSecret() {
-	b, err := layout.ReadFile(filepath.Join(m.n.cfg.SharedPKIDir(), clusterRecord), maxRecord, 0)
+	b, err := layout.ReadFile(m.n.cfg.ClusterRecord(), maxRecord, 0)
 	var r struct {
 		Secret string `json:"secret"`
 		Next   string `json:"next_secret"`

@@ -40,7 +40,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	record := func(secret, next string) {
 		t.Helper()
 		text := fmt.Sprintf(`{"secret": %q, "next_secret": %q}`, secret, next)
-		if err := os.WriteFile(filepath.Join(cfg.SharedPKIDir(), clusterRecord), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(cfg.ClusterRecord(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	m.takeSecret()
 	check(m, "stopped in the middle", third)
 	// A record that is damaged changes nothing.
-	if err := os.WriteFile(filepath.Join(cfg.SharedPKIDir(), clusterRecord), []byte(`{"secret": "sh`), 0o600); err != nil {
+	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"secret": "sh`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m.takeSecret()

@@ -196,6 +196,11 @@ func (s *Settings) PKIDir() string {
 // SharedPKIDir holds the minions' keys and the cluster's.
 func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
 
+// ClusterRecord is the masters' record of their cluster: members, and the keys
+// and secrets that they have together (master/cluster/node.Record). Strings at
+// its top level are secret, all of them.
+func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), ".saltern_cluster") }
+
 // SharedJobsDir is where masters of a cluster keep the job cache together: jobs
 // in their cluster_pki_dir.
 func (s *Settings) SharedJobsDir() string { return filepath.Join(s.SharedPKIDir(), "jobs") }

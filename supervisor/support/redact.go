@@ -124,7 +124,7 @@ func secretsOf(s Source, hangs string) []string {
 		})
 	}
 	if hangs == "" {
-		values = append(values, recordSecrets(filepath.Join(s.Settings.SharedPKIDir(), recordFile))...)
+		values = append(values, recordSecrets(s.Settings.ClusterRecord())...)
 	}
 	for _, f := range append(userConf(s.Settings, hangs), s.ConfigPath, filepath.Join(s.Settings.MasterConf(), "master")) {
 		text, err := tail(f, 1<<20)
@@ -139,27 +139,24 @@ func secretsOf(s Source, hangs string) []string {
 	return values
 }
 
-// recordFile is what the masters of a cluster keep together, with its keys.
-const recordFile = ".saltern_cluster"
-
-// recordSecrets are the secrets among what masters keep together; names and
-// addresses are there as well.
+// recordSecrets are the secrets of the masters' record: the strings at its top
+// level. Names, addresses and public keys are below, in lists and objects.
 func recordSecrets(path string) (values []string) {
 	text, err := tail(path, 1<<20)
 	if err != nil {
 		return nil
 	}
-	var r struct {
-		Key        string `json:"key"`
-		PrevKey    string `json:"prev_key"`
-		Secret     string `json:"secret"`
-		NextSecret string `json:"next_secret"`
-		Seed       string `json:"seed"`
-	}
-	if json.Unmarshal(text, &r) != nil {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil {
 		return nil
 	}
-	return []string{r.Key, r.PrevKey, r.Secret, r.NextSecret, r.Seed}
+	for _, f := range fields {
+		var value string
+		if json.Unmarshal(f, &value) == nil {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // noSecrets names directories that are large and hold no secret of ours:

@@ -75,22 +75,22 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		return "-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(next())) + "\n" + next() + "\n-----END RSA PRIVATE KEY-----\n"
 	}
 	secret, root, password, other := next(), next(), next(), next()
-	keys := []string{next(), next(), next(), next(), next()}
+	keys := []string{next(), next(), next(), next(), next(), next()}
 	for path, text := range map[string]string{
-		filepath.Join(s.PKIDir(), "master.pem"):             pem(),
-		filepath.Join(s.PKIDir(), "cluster.pem"):            pem(),
-		filepath.Join(s.PKIDir(), "session_seed"):           next(),
-		filepath.Join(s.PKIDir(), ".aes"):                   next(),
-		filepath.Join(s.PKIDir(), "sessions", "web1"):       next(),
-		filepath.Join(s.CacheDir(), ".root_key"):            root,
-		filepath.Join(s.CacheDir(), "tokens", "ab12"):       next(),
-		filepath.Join(s.DataDir, "setup", "secret"):         secret + "\n",
-		filepath.Join(s.DataDir, "setup", "secrets.json"):   `{"secret":"` + other + `","admin":{"hash":"` + next() + `"}}`,
-		filepath.Join(s.DataDir, "node", "identity.pem"):    pem(),
-		filepath.Join(s.DataDir, "node", "secret"):          next() + "\n",
-		filepath.Join(s.DataDir, "node", "secret.next"):     next() + "\n",
-		filepath.Join(s.DataDir, "node", "cluster.pem"):     pem(),
-		filepath.Join(s.SharedPKIDir(), ".saltern_cluster"): fmt.Sprintf(`{"version":3,"members":[{"id":"kept-member"}],"key":%q,"prev_key":%q,"secret":%q,"next_secret":%q,"seed":%q}`, keys[0], keys[1], keys[2], keys[3], keys[4]),
+		filepath.Join(s.PKIDir(), "master.pem"):           pem(),
+		filepath.Join(s.PKIDir(), "cluster.pem"):          pem(),
+		filepath.Join(s.PKIDir(), "session_seed"):         next(),
+		filepath.Join(s.PKIDir(), ".aes"):                 next(),
+		filepath.Join(s.PKIDir(), "sessions", "web1"):     next(),
+		filepath.Join(s.CacheDir(), ".root_key"):          root,
+		filepath.Join(s.CacheDir(), "tokens", "ab12"):     next(),
+		filepath.Join(s.DataDir, "setup", "secret"):       secret + "\n",
+		filepath.Join(s.DataDir, "setup", "secrets.json"): `{"secret":"` + other + `","admin":{"hash":"` + next() + `"}}`,
+		filepath.Join(s.DataDir, "node", "identity.pem"):  pem(),
+		filepath.Join(s.DataDir, "node", "secret"):        next() + "\n",
+		filepath.Join(s.DataDir, "node", "secret.next"):   next() + "\n",
+		filepath.Join(s.DataDir, "node", "cluster.pem"):   pem(),
+		s.ClusterRecord():                                   fmt.Sprintf(`{"version":3,"members":[{"id":"kept-member"}],"key":%q,"prev_key":%q,"secret":%q,"next_secret":%q,"seed":%q,"of_tomorrow":%q}`, keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]),
 		filepath.Join(s.FileRoot(), "top.sls"):              "password: " + next(),
 		filepath.Join(s.PillarRoot(), "web.sls"):            "db: {password: " + next() + "}",
 		filepath.Join(s.CacheDir(), "jobs", "ab", "return"): next(),

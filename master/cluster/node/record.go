@@ -12,7 +12,8 @@ import (
 )
 
 // Record is what the masters of a cluster share. It is a value: whoever
-// changes one clones it first.
+// changes one clones it first. Its own strings are secret, and its secrets are
+// strings of its own: support bundles know them by that.
 type Record struct {
 	Version uint64   `json:"version"`
 	Members []Member `json:"members"` // sorted by ID
