@@ -122,7 +122,7 @@ func (m *Machine) Preflight(ctx context.Context, a Answers) ([]Check, error) {
 
 // Start begins the set-up.
 func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
-	if err := m.may(token); err != nil {
+	if err := m.May(token); err != nil {
 		return err
 	}
 	v := m.Validate(ctx, a)
@@ -143,7 +143,7 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 
 // Retry tries again what failed.
 func (m *Machine) Retry(token string) error {
-	if err := m.may(token); err != nil {
+	if err := m.May(token); err != nil {
 		return err
 	}
 	s := m.snapshot()
@@ -168,7 +168,7 @@ func (m *Machine) Retry(token string) error {
 
 // Back gives up a set-up that has not made this machine part of a cluster.
 func (m *Machine) Back(token string) error {
-	if err := m.may(token); err != nil {
+	if err := m.May(token); err != nil {
 		return err
 	}
 	s := m.snapshot()
@@ -199,10 +199,7 @@ func (m *Machine) Claim(token, name string, take bool) Claim {
 
 // May refuses a change while somebody else leads the set-up. When that is over
 // there is nothing to lead: what a wizard that has just ended claimed is void.
-func (m *Machine) May(token string) error { return m.may(token) }
-
-// may is May.
-func (m *Machine) may(token string) error {
+func (m *Machine) May(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.s.Phase == status.SetupReady || m.s.Phase == status.SetupRemoved {
