@@ -25,8 +25,11 @@ func (p Places) ec2(ctx context.Context) ([]byte, error) {
 		if err == nil {
 			return text, nil
 		}
-		if last = err; !pause(ctx, imdsPause) {
-			break
+		last = err
+		select {
+		case <-ctx.Done():
+			return nil, last
+		case <-time.After(imdsPause):
 		}
 	}
 	return nil, last

@@ -21,7 +21,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
@@ -197,16 +196,4 @@ func readFile(path string) ([]byte, error) {
 		return nil, nil
 	}
 	return b, err
-}
-
-// pause waits, and tells whether ctx allowed it.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
