@@ -66,7 +66,11 @@ const (
 	memberTick = time.Second
 	peerAsk    = 2 * time.Second // between questions to one node
 	peerTakes  = 4 * time.Second
-	listenWait = time.Second
+	// sharedEvery is between looks at the shared storage once the cluster's key was
+	// found there. Nodes give each other new tables at once: a look is for who missed
+	// one, and each is a question to all bricks of a volume.
+	sharedEvery = 4 * time.Second
+	listenWait  = time.Second
 )
 
 func newMember(n *node) (*member, error) {
@@ -109,8 +113,12 @@ func (m *member) run(ctx context.Context) {
 	all.Go(func() { m.listen(ctx) })
 	tick := time.NewTicker(memberTick)
 	defer tick.Stop()
+	var looked time.Time
 	for {
-		m.place(ctx)
+		if ok, _ := m.ready(); !ok || time.Since(looked) >= sharedEvery {
+			looked = time.Now()
+			m.place(ctx)
+		}
 		m.follow(ctx, &all)
 		m.announce(ctx)
 		m.bringBack(ctx)

@@ -75,15 +75,15 @@ func writeProbe(dir string) error {
 		return err
 	}
 	name := f.Name()
-	defer os.Remove(name)
 	_, err = f.Write([]byte{'.'})
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.Rename(name, name+".r")
 	}
-	if err := os.Rename(name, name+".r"); err != nil {
+	if err != nil {
+		_ = os.Remove(name) // it is not renamed; the fault is told
 		return err
 	}
 	return os.Remove(name + ".r")
@@ -118,6 +118,10 @@ type Prober struct {
 	// a half times the ping timeout of the volume).
 	Timeout time.Duration
 	Runner  command.Runner // nil: command.Exec
+	// Ask asks a child that stays, and returns within limit: a process that starts
+	// costs more than the look. Its error wraps [command.ErrTimeout] when there was
+	// no answer in time; after any other one Command is started. nil: always Command.
+	Ask func(ctx context.Context, limit time.Duration) (Health, error)
 
 	mu  sync.Mutex
 	now *probing // under way; nil: none
@@ -167,6 +171,18 @@ func (p *Prober) probe(ctx context.Context) Health {
 	if timeout == 0 {
 		timeout = 10 * time.Second
 	}
+	hung := Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
+	if p.Ask != nil {
+		h, err := p.Ask(ctx, timeout)
+		switch {
+		case err == nil && h.State != "":
+			return h
+		case ctx.Err() != nil:
+			return Health{State: Failed, Text: ctx.Err().Error()}
+		case errors.Is(err, command.ErrTimeout):
+			return hung
+		}
+	}
 	var r command.Runner = command.Exec{MaxOutput: 64 << 10}
 	if p.Runner != nil {
 		r = p.Runner
@@ -180,7 +196,7 @@ func (p *Prober) probe(ctx context.Context) Health {
 	out, err := r.Run(ctx, argv) // ends soon after its context, see command.Runner
 	if err != nil {
 		if errors.Is(err, command.ErrTimeout) {
-			return Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
+			return hung
 		}
 		return Health{State: Failed, Text: err.Error()}
 	}

@@ -15,7 +15,9 @@ import (
 // Each node writes the time into a file of its own on the volume every
 // clocksEvery; the others compare it with theirs when they see it change.
 const (
-	clocksEvery = 5 * time.Second
+	// A node that answers on its node API is asked for the time there, too; this
+	// is for who does not.
+	clocksEvery = 20 * time.Second
 	clockFile   = "clock"
 	// skewLimit is what counts as a difference. What a reader sees is a little
 	// old: up to clocksEvery and what the volume keeps in caches.

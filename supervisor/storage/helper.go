@@ -15,6 +15,7 @@ import (
 //	layout SPEC          make the directories
 //	names VOLUME PATH    of which names the copies hold different files
 //	clear DIR            take glusterd's marks off a directory without content
+//	probes PATH DIR      the same each time when asked
 //	lease PATH NODE      hold the lease while asked
 //	mirror SPEC          copy the files for minions when asked
 //	clocks PATH NODE     compare clocks when asked
@@ -25,6 +26,8 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 		switch args[0] {
 		case "lease":
 			return leaseChild(args[1:], in, out)
+		case "probes":
+			return probesChild(args[1:], in, out)
 		case "mirror":
 			return mirrorChild(args[1:], in, out, errOut)
 		case "clocks":
@@ -37,6 +40,6 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 			return glusterctl.HelperMain(args, out, errOut)
 		}
 	}
-	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | layout SPEC | names VOLUME PATH | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
+	fmt.Fprintln(errOut, "usage: probe PATH [DIR] | probes PATH DIR | layout SPEC | names VOLUME PATH | clear DIR | lease PATH NODE | mirror SPEC | clocks PATH NODE | copy SPEC | recover SPEC")
 	return 2
 }

@@ -2,9 +2,12 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
+	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
 )
@@ -14,13 +17,32 @@ import (
 func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
 	return func(ctx context.Context) mount.Health {
 		h := p.Probe(ctx)
-		for _, w := range []*worker{&m.lease.child, &m.mirror.child, &m.clocks} {
+		for _, w := range []*worker{&m.lease.child, &m.mirror.child, &m.clocks, &m.probes} {
 			if d := w.hangsFor(); h.State == mount.OK && d > hangLimit {
 				h.State, h.Text = mount.Hung, fmt.Sprintf("it answers new calls, and one of %s ago has not come back", d.Round(time.Second))
 			}
 		}
 		return h
 	}
+}
+
+// askProbe has a child that stays look at the mount.
+func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (mount.Health, error) {
+	var h mount.Health
+	err := m.probes.ask(ctx, limit, struct{}{}, &h)
+	if errors.Is(err, errHangs) && !errors.Is(err, errStuck) {
+		err = fmt.Errorf("%w: %w", command.ErrTimeout, err)
+	}
+	return h, err
+}
+
+// probesChild looks at the mount at args[0] for each question, and writes in the
+// directory args[1] below it.
+func probesChild(args []string, in io.Reader, out io.Writer) int {
+	if len(args) != 2 {
+		return 2
+	}
+	return serve(in, out, func([]byte) (any, error) { return mount.Check(args[0], args[1]), nil })
 }
 
 // keepMount starts the keeper of the mount when the volume is there.

@@ -53,8 +53,11 @@ func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due b
 	m.mu.Lock()
 	old, age := m.obs, m.cfg.Now().Sub(m.full)
 	m.mu.Unlock()
-	if old == nil || age >= m.fullAge() || h.State != mount.OK || time.Since(at) > 2*calmEvery {
+	switch {
+	case old == nil || h.State != mount.OK || time.Since(at) > 2*calmEvery:
 		return false, false
+	case age >= m.fullAge():
+		return false, true
 	}
 	now, same := m.ctl.Glance(ctx, d, old, h)
 	if same {
@@ -65,10 +68,10 @@ func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due b
 
 func (m *Manager) look(ctx context.Context) {
 	d := m.Desired()
-	changed := false
+	due := false
 	if m.calm() {
 		var same bool
-		if same, changed = m.glance(ctx, d); same {
+		if same, due = m.glance(ctx, d); same {
 			return
 		}
 	}
@@ -76,7 +79,7 @@ func (m *Manager) look(ctx context.Context) {
 	m.mu.Lock()
 	none := m.obs == nil
 	m.mu.Unlock()
-	if none && !leaving {
+	if (none || due) && !leaving { // a quick look before it would learn nothing more
 		m.lookAtAll(ctx, d)
 		return
 	}
@@ -95,7 +98,7 @@ func (m *Manager) look(ctx context.Context) {
 	if held, _ := m.lease.held(); held || m.cfg.Form && !m.isFormed() {
 		soon = 2 * lookEvery
 	}
-	if age >= fullEvery || changed || differ(old, quick) || age >= soon && unsettled(old) {
+	if age >= fullEvery || differ(old, quick) || age >= soon && unsettled(old) {
 		m.lookAtAll(ctx, d)
 		return
 	}

@@ -68,6 +68,7 @@ type Manager struct {
 	lease   lease
 	mirror  mirror
 	clocks  worker
+	probes  worker
 	wake    chan struct{} // something changed: look at once
 	renewed time.Time     // when the certificate was looked at; keepChanging's alone
 
@@ -108,10 +109,11 @@ func New(cfg Config) *Manager {
 	if systemdRuns() {
 		m.mounter.Attach, m.mounter.Detach = attachUnit, detachUnit
 	}
-	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: "nodes/" + cfg.Self + "/probe", Timeout: m.timers.ProbeTimeout()}
+	prober := &mount.Prober{Mounter: m.mounter, Command: m.helper("probe"), WriteDir: probeDir(cfg.Self), Timeout: m.timers.ProbeTimeout(), Ask: m.askProbe}
 	m.keeper = &mount.Keeper{Probe: m.probe(prober), Mount: m.mounter.Mount, Unmount: m.mounter.Unmount, Log: cfg.Log, Every: 5 * time.Second, Healthy: m.healthy}
 	m.daemon = &daemon{runner: command.Exec{}, bricks: cfg.Bricks}
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
+	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored()}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
@@ -122,6 +124,9 @@ func New(cfg Config) *Manager {
 	})
 	return m
 }
+
+// probeDir is where on the volume the probes of a node write.
+func probeDir(node string) string { return "nodes/" + node + "/probe" }
 
 func (m *Manager) helper(args ...string) []string { return append(slices.Clone(m.cfg.Helper), args...) }
 
@@ -198,6 +203,7 @@ func (m *Manager) member() (in, leaving bool) {
 // Run keeps the storage until ctx ends; the volume stays mounted then.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
+	defer m.probes.close()
 	defer wg.Wait()
 	wg.Go(func() { m.lease.keep(ctx, m.mayLead, m.poke) })
 	wg.Go(func() {

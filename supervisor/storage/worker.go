@@ -57,6 +57,9 @@ type liveChild struct {
 // volume.
 var errHangs = errors.New("the volume does not answer")
 
+// errStuck: nothing was asked, since the child before hangs still.
+var errStuck = fmt.Errorf("%w: it holds a call of before", errHangs)
+
 // maxAnswer bounds one line of an answer.
 const maxAnswer = 1 << 20
 
@@ -70,7 +73,7 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 		case <-w.gone:
 			w.gone = nil
 		default:
-			return errHangs
+			return errStuck
 		}
 	}
 	if w.live == nil {
