@@ -14,9 +14,11 @@
 //	settings   appliance.yaml
 //	layout     directories, generated configuration, checks of keys and options
 //	service    start, restart, health, stop order, history
+//	childlog   what a child says, bounded
 //	probe      ZMTP ping, ports, disk, clock, keys
 //	status     the document, its text and JSON
 //	api        the unix socket
+//	datadisk   the disk for the copy of the volume
 //	setup      answers, checks, and the way from nothing to a serving node
 //	userdata   where answers may have been given with the machine
 //	nodes      the table of the cluster's nodes

@@ -2,11 +2,7 @@ package supervisor
 
 import (
 	"errors"
-	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,89 +171,5 @@ func TestFromBalancer(t *testing.T) {
 	want := balancerFacts{backends: 3, up: 1, why: "b request is down: timeout", sessions: 7, fdBudget: 5, fdFree: 4}
 	if *got != want {
 		t.Errorf("%+v", *got)
-	}
-}
-
-// newRecorder gives a logger and what was logged with it, as text.
-func newRecorder() (*slog.Logger, *[]string) {
-	var lines []string
-	h := slog.NewTextHandler(writer(func(b []byte) { lines = append(lines, strings.TrimSpace(string(b))) }),
-		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}})
-	return slog.New(h), &lines
-}
-
-type writer func([]byte)
-
-func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
-
-func TestChildLogUnderstandsForms(t *testing.T) {
-	log, lines := newRecorder()
-	c := newChildLog("master", t.TempDir(), log, func() time.Time { return now })
-	defer c.close()
-	for _, l := range []string{
-		"[ERROR   ] it broke", "[INFO    ] fine", "plain", `time=x level=WARN msg="careful"`,
-		`{"time":"x","level":"ERROR","msg":"no\u001b[2J","peer":"1.2.3.4","n":3}`, `{"not":"a log"}`, `{broken`, "panic: oh",
-	} {
-		c.line(l)
-	}
-	want := []string{
-		`level=ERROR msg="it broke" service=master`, `level=INFO msg=fine service=master`, `level=INFO msg=plain service=master`,
-		`level=WARN msg="time=x level=WARN msg=\"careful\"" service=master`, `level=ERROR msg=no service=master n=3 peer=1.2.3.4`,
-		`level=INFO msg="{\"not\":\"a log\"}" service=master`, `level=INFO msg={broken service=master`, `level=ERROR msg="panic: oh" service=master`,
-	}
-	if !slices.Equal(*lines, want) {
-		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(*lines, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// A child that floods is cut to a bounded rate and the loss is said.
-func TestAttack25LogFlood(t *testing.T) {
-	log, lines := newRecorder()
-	at := now
-	dir := t.TempDir()
-	c := newChildLog("master", dir, log, func() time.Time { return at })
-	defer c.close()
-	for i := range 50000 {
-		c.line(fmt.Sprint("line ", i))
-	}
-	if len(*lines) != lineBurst {
-		t.Errorf("%d lines at once, want %d", len(*lines), lineBurst)
-	}
-	at = at.Add(time.Second)
-	c.line("after")
-	if got := (*lines)[lineBurst:]; len(got) != 2 || !strings.Contains(got[0], "48000 lines were left out") {
-		t.Errorf("then: %v", got)
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "master.log"))
-	if err != nil || strings.Count(string(b), "\n") != lineBurst+2 {
-		t.Errorf("file has %d lines, %v", strings.Count(string(b), "\n"), err)
-	}
-}
-
-func TestChildLogRotates(t *testing.T) {
-	log, _ := newRecorder()
-	at := now
-	dir := t.TempDir()
-	c := newChildLog("lb", dir, log, func() time.Time { at = at.Add(time.Second); return at })
-	defer c.close()
-	for range 3 * logLimit / 8000 {
-		c.line(strings.Repeat("x", 8000))
-	}
-	var total int64
-	files, _ := filepath.Glob(filepath.Join(dir, "*"))
-	for _, f := range files {
-		fi, err := os.Stat(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		total += fi.Size()
-	}
-	if len(files) != 2 || total > 2*logLimit+20000 {
-		t.Errorf("%v hold %d bytes", files, total)
 	}
 }

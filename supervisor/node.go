@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"saltern/lbproxy"
+	"saltern/supervisor/childlog"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/probe"
 	"saltern/supervisor/service"
@@ -36,7 +37,7 @@ type node struct {
 	cfg     *settings.Settings
 	started time.Time
 	manager *service.Manager
-	logs    map[string]*childLog
+	logs    map[string]*childlog.Log
 	master  layout.Account
 	lb      layout.Account
 	slow    *slowFacts
@@ -63,7 +64,7 @@ type node struct {
 }
 
 func newNode(opt Options, cfg *settings.Settings, started time.Time, board *status.Board) (*node, error) {
-	n := &node{opt: opt, cfg: cfg, started: started, board: board, logs: map[string]*childLog{},
+	n := &node{opt: opt, cfg: cfg, started: started, board: board, logs: map[string]*childlog.Log{},
 		blocked: map[string][]status.Finding{}, slow: newSlowFacts(cfg), balancer: lbproxy.NewClient(cfg.LBSocket())}
 	var err error
 	if n.master, err = layout.FindAccount(cfg.Users.Master); err != nil {
@@ -97,7 +98,7 @@ func newNode(opt Options, cfg *settings.Settings, started time.Time, board *stat
 
 func (n *node) close() {
 	for _, l := range n.logs {
-		l.close()
+		l.Close()
 	}
 }
 
@@ -108,9 +109,9 @@ func (n *node) stopping() {
 }
 
 func (n *node) output(name string) *service.Lines {
-	l := newChildLog(name, n.cfg.LogDir(), n.opt.Log, n.opt.Now)
+	l := childlog.New(name, n.cfg.LogDir(), n.opt.Log, n.opt.Now)
 	n.logs[name] = l
-	return service.NewLines(l.line)
+	return service.NewLines(l.Line)
 }
 
 // masterProgram lies beside our own executable unless the settings name it.

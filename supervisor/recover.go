@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/datadisk"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -216,7 +217,7 @@ func (s *Supervisor) switchOver(ctx context.Context, cfg *settings.Settings) {
 	}
 	var brick string
 	if err == nil {
-		err = mountDataDisk(ctx, cfg)
+		err = datadisk.Mount(ctx, cfg)
 	}
 	if err == nil {
 		brick, err = storage.NewRecovery(cfg, s.opt.Executable, s.opt.Log).Switch(ctx, r.Brick)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/datadisk"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/service"
@@ -90,7 +91,7 @@ func (w world) Look() setup.NodeLook {
 
 // Disk implements setup.World.
 func (w world) Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
-	return prepareDisk(ctx, cfg, dev, erase)
+	return datadisk.Prepare(ctx, cfg, dev, erase)
 }
 
 // Brick implements setup.World.

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/datadisk"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
@@ -195,7 +196,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *m
 		return fmt.Errorf("runtime directory: %w", err)
 	}
 	n.setup = s.setup
-	if err := mountDataDisk(ctx, cfg); err != nil {
+	if err := datadisk.Mount(ctx, cfg); err != nil {
 		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the volume's own problems show in the status
 	}
 	if m != nil {

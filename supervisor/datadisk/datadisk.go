@@ -1,4 +1,7 @@
-package supervisor
+// Package datadisk is the disk of a node for its copy of the shared volume: made
+// a file system once, by the set-up, and mounted at each start. A service that
+// may not administer the system has systemd do both.
+package datadisk
 
 import (
 	"context"
@@ -24,10 +27,10 @@ var byLabel = filepath.Join("/dev/disk/by-label", bricksLabel)
 // our label but no mark is one of a life before: the machine was reset.
 const diskMark = "data-disk"
 
-// prepareDisk makes a file system on a data disk and mounts it where the copy
+// Prepare makes a file system on a data disk and mounts it where the copy
 // of the volume goes. A disk that this set-up has prepared before is left as it
 // is; one that is not empty is refused unless erase is set.
-func prepareDisk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
+func Prepare(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
 	mark := filepath.Join(cfg.DataDir, diskMark)
 	_, err := os.Stat(mark)
 	ours := err == nil
@@ -81,9 +84,9 @@ func mounted(dir string) (bool, error) {
 	return at.Dev != above.Dev, nil
 }
 
-// mountDataDisk mounts the data disk that the set-up has prepared, at each
+// Mount mounts the data disk that the set-up has prepared, at each
 // start of the node; a machine without one has nothing to mount.
-func mountDataDisk(ctx context.Context, cfg *settings.Settings) error {
+func Mount(ctx context.Context, cfg *settings.Settings) error {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {
 		return nil
 	}

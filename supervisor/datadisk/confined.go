@@ -1,4 +1,4 @@
-package supervisor
+package datadisk
 
 import (
 	"context"
@@ -15,9 +15,6 @@ import (
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )
-
-// The service of the appliance may not administer the system: what formats and
-// mounts a disk is done by systemd for it.
 
 // confined tells whether this process may never do so itself, and there is a
 // systemd that does.

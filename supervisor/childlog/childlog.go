@@ -1,4 +1,5 @@
-package supervisor
+// Package childlog takes what a child says to our own log and to a bounded file.
+package childlog
 
 import (
 	"context"
@@ -17,10 +18,10 @@ import (
 	"saltern/supervisor/service"
 )
 
-// childLog takes the lines of one child to our own log and to a bounded
-// file. Lines above the rate are dropped and counted: a child that floods must not fill the disk (attack
-// 25). It is safe for concurrent use.
-type childLog struct {
+// Log takes the lines of one child. Lines above the rate are dropped and
+// counted: a child that floods must not fill the disk (attack 25). It is safe for
+// concurrent use.
+type Log struct {
 	name string
 	log  *slog.Logger
 	now  func() time.Time
@@ -41,12 +42,14 @@ const (
 	logLimit  = 8 << 20 // bytes in one file; one older file is kept
 )
 
-func newChildLog(name, dir string, log *slog.Logger, now func() time.Time) *childLog {
-	return &childLog{name: name, log: log, now: now, path: filepath.Join(dir, name+".log"), tokens: lineBurst, last: now()}
+// New makes the log of the child name, in name.log below dir, which is opened
+// with the first line.
+func New(name, dir string, log *slog.Logger, now func() time.Time) *Log {
+	return &Log{name: name, log: log, now: now, path: filepath.Join(dir, name+".log"), tokens: lineBurst, last: now()}
 }
 
-// line is a sink of service.Lines.
-func (c *childLog) line(text string) {
+// Line is a sink of [service.Lines].
+func (c *Log) Line(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -68,7 +71,7 @@ func (c *childLog) line(text string) {
 	c.write(now, text)
 }
 
-func (c *childLog) write(now time.Time, text string) {
+func (c *Log) write(now time.Time, text string) {
 	err := c.rotate()
 	if err == nil {
 		var n int
@@ -81,7 +84,7 @@ func (c *childLog) write(now time.Time, text string) {
 	c.broken = err != nil
 }
 
-func (c *childLog) rotate() error {
+func (c *Log) rotate() error {
 	if c.file != nil && c.size < logLimit {
 		return nil
 	}
@@ -105,7 +108,8 @@ func (c *childLog) rotate() error {
 	return nil
 }
 
-func (c *childLog) close() {
+// Close closes the file; a line after that opens it again.
+func (c *Log) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.file != nil {
