@@ -24,7 +24,7 @@ import (
 
 // bounds of incoming files.
 const (
-	maxBatch = 16 // keys of one, whose hashes fit into a name
+	maxBatch = 32 // keys of one, whose hashes fit into a name
 	// batchesAtOnce is how many are being written: those who sign in meanwhile
 	// share the next one.
 	batchesAtOnce = 3
@@ -42,7 +42,7 @@ const (
 // hash of each id. Nobody changes a file or uses a name again, so no cache of a
 // volume can hold an old one; and who cannot read a file yet knows from its name
 // whether it may be about an id.
-var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{8}){1,16})$`)
+var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{4}){1,32})$`)
 
 // masterName is what may stand in the name of an incoming file.
 var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,80}$`)
@@ -50,8 +50,8 @@ var masterName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,80}$`)
 // about tells from the name of an incoming file whether it may hold one of some
 // ids.
 func about(name string, hashes map[string]bool) bool {
-	for h := incomingName.FindStringSubmatch(name)[4]; h != ""; h = h[8:] {
-		if hashes[h[:8]] {
+	for h := incomingName.FindStringSubmatch(name)[4]; h != ""; h = h[4:] {
+		if hashes[h[:4]] {
 			return true
 		}
 	}
@@ -60,7 +60,7 @@ func about(name string, hashes map[string]bool) bool {
 
 func shortHash(id string) string {
 	h := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(h[16:20])
+	return hex.EncodeToString(h[16:18])
 }
 
 // removedName is the name of a mark: token of the incoming file, hash of the id.

@@ -169,14 +169,15 @@ def main():
         results = {}
         for r in range(opts.rounds + 1):  # the first round warms up
             for what, run in [
-                ("sign-ins, new minions", lambda c: c.all("auth", "-n", n, "-c", 16, "-fresh-ids", "-prefix", "f%d-" % r)),
+                ("sign-ins, new minions, 16 at once", lambda c: c.all("auth", "-n", n, "-c", 16, "-fresh-ids", "-prefix", "f%d-" % r)),
+                ("sign-ins, new minions, 100 at once", lambda c: c.all("auth", "-n", n, "-c", 100, "-fresh-ids", "-prefix", "fa%d-" % r)),
                 ("sign-ins, known minions", lambda c: c.all("auth", "-n", n, "-c", 16)),
                 ("returns", lambda c: c.all("returns", "-n", n, "-k", 5, "-c", 32, root=True)),
             ]:
                 for c in clusters if r % 2 else clusters[::-1]:
                     g = gluster_cpu()
                     x = run(c)
-                    if what.endswith("new minions"):
+                    if "new minions" in what:
                         x["files"] = c.files_made()
                     x["gluster_ms"] = 1000 * (gluster_cpu() - g) / max(x["n"], 1)
                     if r:
@@ -188,7 +189,7 @@ def main():
             text.append("| %s | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f | %.2f |" % (what, med(l, "rate"), med(v, "rate"), med(l, "rate") / max(med(v, "rate"), 1e-9),
                         med(l, "cpu_ms"), med(v, "cpu_ms"), med(v, "cpu_ms") / max(med(l, "cpu_ms"), 1e-9), med(v, "gluster_ms")))
         print("\n".join(text))
-        print("new keys were files of their own after %.1f s at most" % max(x["files"] for x in results["sign-ins, new minions"]["volume"]))
+        print("new keys were files of their own after %.1f s at most" % max(x["files"] for what in results if "new minions" in what for x in results[what]["volume"]))
         print("load %s, %d rounds, %d minions for each master, failed: %s" % (open("/proc/loadavg").read().split()[:3], opts.rounds, n,
               {w: {c: sum(x["failed"] for x in l) for c, l in by.items()} for w, by in results.items()}))
         if opts.out:
