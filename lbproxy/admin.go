@@ -19,8 +19,8 @@ import (
 // maxAdminBody bounds a request to the admin API.
 const maxAdminBody = 64 << 10
 
-// maxAdminConns bounds connections to the admin socket; more wait in the
-// listen queue.
+// maxAdminConns bounds connections to the admin socket, and those to the address
+// for metrics; more are closed.
 const maxAdminConns = 32
 
 // adminRequest is the body of every POST.
@@ -105,8 +105,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		}
 	}
 	serve := func(ln net.Listener, h http.Handler) {
-		srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-			WriteTimeout: 30 * time.Second, IdleTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+		srv := adminServer(h)
 		wg.Go(func() {
 			if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 				p.log.Error("serve admin", "err", err)
@@ -129,7 +128,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		switch {
 		case err == nil:
 			p.metrics = ln // closed early by a hand-over
-			serve(ln, mux)
+			serve(newBounded(ln), mux)
 		case p.heir && errors.Is(err, syscall.EADDRINUSE):
 			wg.Go(func() { p.metricsLater(ctx, a.Metrics, mux) })
 		default:
@@ -149,6 +148,11 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 	return closeAll, nil
 }
 
+func adminServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+}
+
 // metricsLater serves metrics as soon as the earlier process has let go of the
 // address.
 func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
@@ -162,10 +166,10 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 		if err != nil {
 			continue
 		}
-		srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+		srv := adminServer(h)
 		stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 		defer stop()
-		if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		if err := srv.Serve(newBounded(ln)); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			p.log.Error("serve metrics", "err", err)
 		}
 		return
@@ -248,6 +252,42 @@ func (g *guarded) Accept() (net.Conn, error) {
 		}
 		return &roomed{UnixConn: c, free: sync.OnceFunc(func() { <-g.room })}, nil
 	}
+}
+
+// bounded has room for so many connections; more are closed at once, since one
+// that waits would hold a descriptor as well.
+type bounded struct {
+	net.Listener
+	room chan struct{}
+}
+
+func newBounded(ln net.Listener) *bounded {
+	return &bounded{Listener: ln, room: make(chan struct{}, maxAdminConns)}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case b.room <- struct{}{}:
+			return &boundedConn{Conn: c, free: sync.OnceFunc(func() { <-b.room })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+type boundedConn struct {
+	net.Conn
+	free func()
+}
+
+func (c *boundedConn) Close() error {
+	c.free()
+	return c.Conn.Close()
 }
 
 func (g *guarded) allowed(uid int) bool {

@@ -84,8 +84,12 @@ func (h *Handover) Done() error {
 		return fmt.Errorf("finish hand-over: %w", err)
 	}
 	b := make([]byte, 16)
-	if n, err := h.conn.Read(b); err != nil || string(b[:n]) != "retiring" {
-		return fmt.Errorf("finish hand-over: no answer from the old proxy: %w", errors.Join(err))
+	n, err := h.conn.Read(b)
+	if err == nil && string(b[:n]) != "retiring" {
+		err = fmt.Errorf("it says %q", b[:n])
+	}
+	if err != nil {
+		return fmt.Errorf("finish hand-over: no answer from the old proxy: %w", err)
 	}
 	return nil
 }
@@ -141,8 +145,11 @@ func (p *Proxy) handOver(c *roomed) (bool, error) {
 	}
 	b := make([]byte, 16)
 	n, err := c.Read(b)
-	if err != nil || string(b[:n]) != "serving" {
-		return false, fmt.Errorf("the new process did not begin to serve: %w", errors.Join(err))
+	if err == nil && string(b[:n]) != "serving" {
+		err = fmt.Errorf("it says %q", b[:n])
+	}
+	if err != nil {
+		return false, fmt.Errorf("the new process did not begin to serve: %w", err)
 	}
 	_, err = c.Write([]byte("retiring"))
 	return err == nil, err

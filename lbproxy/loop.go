@@ -133,15 +133,15 @@ func (l *loop) run() error {
 		}
 		return l.stop || fault != nil
 	})
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.drainInbox() // callers may wait, and other loops give sessions
 	for i := range l.slots {
 		if s := l.slots[i].s; s != nil {
 			l.close(s, endStop)
 		}
 	}
-	l.mu.Lock()
-	l.ended = true
-	l.mu.Unlock()
-	l.drainInbox() // callers may wait
 	return errors.Join(fault, err)
 }
 
