@@ -76,13 +76,16 @@ func (s *salt) publish(c net.Conn) {
 		io.Copy(io.Discard, c)
 		return
 	}
-	if _, err := hello(c, "PUB"); err != nil {
+	r, err := hello(c, "PUB")
+	if err != nil {
 		return
 	}
 	s.mu.Lock()
 	s.subs[c] = true
 	s.mu.Unlock()
-	io.Copy(io.Discard, c)
+	for err == nil {
+		_, err = readReply(c, r) // answers PINGs
+	}
 	s.mu.Lock()
 	delete(s.subs, c)
 	s.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 
 	"saltern/master/msgpack"
 )
@@ -70,10 +69,23 @@ type prober struct {
 	expect string
 	header bool // begin with a PROXY header, as sessions do
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
+	reuse  reuse
 }
 
 // probe checks one port within ctx.
 func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
+	err := pr.reuse.again(ctx, mode, pr.check == CheckPing)
+	if errors.Is(err, errAnew) {
+		err = pr.anew(ctx, addr, mode)
+	}
+	if err != nil {
+		pr.reuse.good = 0
+	}
+	return err
+}
+
+// anew checks with a connection of its own.
+func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 	c, err := pr.dial(ctx, addr)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -81,14 +93,17 @@ func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
 		}
 		return connectError{err}
 	}
-	defer c.Close()
-	if d, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(d); err != nil {
-			return fmt.Errorf("limit check: %w", err)
+	kept := false
+	defer func() {
+		if !kept {
+			_ = c.Close()
 		}
+	}()
+	free, err := limitTo(ctx, c)
+	if err != nil {
+		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer free()
 	if pr.header {
 		// LOCAL: a check has no client (proxy-protocol.txt, 2.2).
 		if _, err := io.WriteString(c, proxySig+"\x20\x00\x00\x00"); err != nil {
@@ -101,7 +116,10 @@ func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
 	case CheckExchange:
 		err = exchange(c, pr.send, pr.expect)
 	default:
-		err = zmtpProbe(c, mode, pr.check == CheckPing && mode == Request)
+		r := bufio.NewReaderSize(c, 4096)
+		if err = zmtpProbe(c, r, mode, pr.check == CheckPing && mode == Request); err == nil && free() {
+			kept = pr.reuse.keep(c, r)
+		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", errSilent, err)
@@ -129,7 +147,7 @@ func exchange(c io.ReadWriter, send, expect string) error {
 // zmtpProbe does the ZMTP handshake as SUB or REQ and, when asked to, a Salt
 // ping. Greeting and READY go out together, the ping only after the peer's
 // READY: libzmq drops a peer that sends all three in one segment.
-func zmtpProbe(c io.ReadWriter, mode Mode, ping bool) error {
+func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	kind := "SUB"
 	if mode == Request {
 		kind = "REQ"
@@ -141,7 +159,6 @@ func zmtpProbe(c io.ReadWriter, mode Mode, ping bool) error {
 	if _, err := c.Write(hello); err != nil {
 		return fmt.Errorf("send greeting: %w", err)
 	}
-	r := bufio.NewReaderSize(c, 4096)
 	if err := readGreeting(r); err != nil {
 		return err
 	}
@@ -158,16 +175,7 @@ func zmtpProbe(c io.ReadWriter, mode Mode, ping bool) error {
 	if !ping {
 		return nil
 	}
-	msg := appendFrame(nil, flagMore, nil)
-	msg = appendFrame(msg, 0, pingRequest())
-	if _, err := c.Write(msg); err != nil {
-		return fmt.Errorf("send ping: %w", err)
-	}
-	payload, err := readReply(c, r)
-	if err != nil {
-		return fmt.Errorf("read answer to ping: %w", err)
-	}
-	return pingAnswer(payload)
+	return askPing(c, r)
 }
 
 // socketType finds the Socket-Type among READY's properties: a name with a
@@ -223,11 +231,8 @@ func readReply(w io.Writer, r *bufio.Reader) ([]byte, error) {
 		}
 		switch {
 		case flags&flagCommand != 0:
-			// RFC 37: PING carries a TTL of two bytes and a context to send back.
-			if len(body) >= 7 && string(body[:5]) == "\x04PING" {
-				if _, err := w.Write(appendFrame(nil, flagCommand, append([]byte("\x04PONG"), body[7:]...))); err != nil {
-					return nil, err
-				}
+			if err := answerPing(w, body); err != nil {
+				return nil, err
 			}
 		case flags&flagMore == 0:
 			return body, nil

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -112,7 +113,7 @@ func TestProbeDoesNotPipeline(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	done := make(chan error, 1)
-	go func() { done <- zmtpProbe(a, Request, true) }()
+	go func() { done <- zmtpProbe(a, bufio.NewReader(a), Request, true) }()
 	hello := greetingLen + 2 + len(appendReady(nil, "REQ"))
 	buf := make([]byte, 1024)
 	if n, err := b.Read(buf); err != nil || n != hello {
@@ -128,11 +129,6 @@ func TestProbeDoesNotPipeline(t *testing.T) {
 	}
 }
 
-type script struct {
-	io.Reader
-	io.Writer
-}
-
 func FuzzProbe(f *testing.F) {
 	ready := appendFrame(greeting(), flagCommand, appendReady(nil, "ROUTER"))
 	for _, answer := range []string{pong, pongEnv, notReady, badLoad} {
@@ -141,8 +137,9 @@ func FuzzProbe(f *testing.F) {
 	f.Add(append(bytes.Clone(ready), flagLong, 255, 255, 255, 255, 255, 255, 255, 255))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		_ = zmtpProbe(script{bytes.NewReader(b), &out}, Request, true)
-		if out.Len() > len(b)+1024 {
+		_ = zmtpProbe(&out, bufio.NewReader(bytes.NewReader(b)), Request, true)
+		_ = askPong(&out, bufio.NewReader(bytes.NewReader(b)))
+		if out.Len() > 2*len(b)+1024 {
 			t.Fatalf("%d bytes sent for %d", out.Len(), len(b))
 		}
 		_ = pingAnswer(b)
@@ -161,5 +158,90 @@ func TestFrameRoundTrip(t *testing.T) {
 		if tr.state != trackFlags || !tr.more {
 			t.Errorf("%d: %+v", n, tr)
 		}
+	}
+}
+
+// TestProbeReuses: checks of a master that is well share connections; one that
+// says nothing any more, or goes away, is seen by the next check.
+func TestProbeReuses(t *testing.T) {
+	for _, mode := range []Mode{Request, Publish} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := newSalt(t)
+			f := map[Mode]*fake{Request: s.req, Publish: s.pub}[mode]
+			var dials int
+			var last net.Conn
+			var d net.Dialer
+			pr := &prober{check: CheckPing, dial: func(ctx context.Context, a string) (c net.Conn, err error) {
+				dials++
+				last, err = d.DialContext(ctx, "tcp", a)
+				return last, err
+			}}
+			defer pr.reuse.close()
+			check := func(limit time.Duration) error {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				return pr.probe(ctx, f.addr.String(), mode)
+			}
+			for i := range 20 {
+				if err := check(20 * time.Second); err != nil {
+					t.Fatalf("check %d: %v", i, err)
+				}
+			}
+			if dials > 7 {
+				t.Errorf("%d connections for 20 checks", dials)
+			}
+			for pr.reuse.conn == nil {
+				if err := check(20 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last.Close() // as a master that was started anew
+			before := dials
+			if err := check(20 * time.Second); err != nil || dials != before+1 {
+				t.Errorf("after the connection ended: %v, %d connections more", err, dials-before)
+			}
+			for pr.reuse.conn == nil {
+				if err := check(20 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			own, other := net.Pipe() // nobody answers
+			defer other.Close()
+			go io.Copy(io.Discard, other) // ends with the pipe
+			_ = pr.reuse.conn.Close()
+			pr.reuse.conn, pr.reuse.r = own, bufio.NewReader(own)
+			if g := gradeOf(check(100 * time.Millisecond)); g != gradeSilent {
+				t.Errorf("grade %d of a master that is silent", g)
+			}
+			if pr.reuse.off {
+				t.Error("it has answered before")
+			}
+		})
+	}
+}
+
+// TestProbeReuseNotWanted: who leaves a PING unanswered is asked anew each time.
+func TestProbeReuseNotWanted(t *testing.T) {
+	mute := newFake(t, "127.0.0.1:0", func(c net.Conn) {
+		if _, err := hello(c, "PUB"); err == nil {
+			io.Copy(io.Discard, c)
+		}
+	})
+	var d net.Dialer
+	pr := &prober{check: CheckReady, dial: func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) }}
+	bad := 0
+	for range 12 {
+		limit := 20 * time.Second
+		if pr.reuse.conn != nil {
+			limit = 100 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		if pr.probe(ctx, mute.addr.String(), Publish) != nil {
+			bad++
+		}
+		cancel()
+	}
+	if bad != 1 {
+		t.Errorf("%d checks failed, want one", bad)
 	}
 }

@@ -102,6 +102,9 @@ type held struct {
 func holding(subs iter.Seq[Subscription]) held {
 	h := held{slots: map[netip.Addr]int{}, topics: map[string]bool{}}
 	for s := range subs {
+		if len(s.Topics) == 0 {
+			continue // it gets nothing: the check of a load balancer, or one that came just now
+		}
 		h.all++
 		named := false
 		for _, topic := range s.Topics {

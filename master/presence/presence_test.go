@@ -44,6 +44,9 @@ func TestConnected(t *testing.T) {
 			}
 		})
 	}
+	if all, n := tr.Count(slices.Values([]Subscription{{From: a}})); all != 0 || n != 0 {
+		t.Errorf("a connection without a subscription is counted: %d, %d", all, n)
+	}
 	tr.Forget("one")
 	if got := tr.Connected(slices.Values(plain(a))); got != nil {
 		t.Errorf("a forgotten minion is present: %v", got)
