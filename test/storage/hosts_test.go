@@ -187,14 +187,30 @@ func (h *hosts) stop(i int, sig syscall.Signal) {
 	_ = cmd.Wait()
 }
 
-// killNode kills applianced itself on node i with SIGKILL and waits until it is
-// gone, which takes a moment when it is in a call on the volume: its children,
-// the bricks and the mount go on.
+// killNode kills applianced itself on node i with SIGKILL and waits until all of
+// it is gone, which takes a moment when it is in a call on the volume: its
+// children, the bricks and the mount go on.
 func (h *hosts) killNode(t *testing.T, i int) {
 	t.Helper()
-	// A process that was killed answers on its sockets until it is gone.
-	h.on(t, i, "sh", "-c", "pkill -KILL -f 'applianced ru[n]'; while pgrep -f 'applianced ru[n]' >/dev/null; do sleep 0.05; done")
-	h.stop(i, syscall.SIGKILL)
+	cmd := h.nodes[i]
+	delete(h.nodes, i)
+	h.on(t, i, "sh", "-c", "pkill -KILL -f 'applianced ru[n]'; true")
+	if cmd == nil {
+		return
+	}
+	// Until then its sockets are answered, when its name and arguments are gone.
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = cmd.Wait()
+	}()
+	select {
+	case <-gone:
+	case <-time.After(lab.Limit(2 * time.Minute)):
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what waits for it
+		<-gone
+		t.Fatalf("applianced on node%d is killed and does not end", i)
+	}
 }
 
 // member adds node i to the table.
