@@ -134,6 +134,14 @@ func (s *Supervisor) Recovering() (api.Recovering, error) {
 	return api.Recovering{Stage: r.Stage, Fault: s.recoverFault(nil, false)}, nil
 }
 
+// recoverFailed keeps why a try failed. It is logged once, not with each try.
+func (s *Supervisor) recoverFailed(err error) {
+	if s.recoverFault(nil, false) != clip(err.Error()) {
+		s.opt.Log.Error("recover", "error", err)
+	}
+	s.recoverFault(err, true)
+}
+
 // recoverFault keeps and gives the reason why the last try failed.
 func (s *Supervisor) recoverFault(err error, set bool) string {
 	s.mu.Lock()
@@ -161,8 +169,7 @@ func (s *Supervisor) recovers(ctx context.Context, n *node, leave func()) {
 			return
 		}
 		if err != nil {
-			n.opt.Log.Error("recover", "error", err)
-			s.recoverFault(err, true)
+			s.recoverFailed(err)
 		}
 		select {
 		case <-ctx.Done():

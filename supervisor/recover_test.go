@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"os"
@@ -74,6 +75,18 @@ func TestRecoverOnADirectory(t *testing.T) {
 	}
 	if err := s.Recover(t.Context(), false); !errors.Is(err, api.ErrState) {
 		t.Errorf("a second time: %v", err)
+	}
+}
+
+// What fails once a second is logged once.
+func TestRecoverLogsAFaultOnce(t *testing.T) {
+	var log bytes.Buffer
+	s := New(Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, text := range []string{"the master is away", "the master is away", strings.Repeat("long ", 100), strings.Repeat("long ", 100), "the master is away"} {
+		s.recoverFailed(errors.New(text))
+	}
+	if n := strings.Count(log.String(), "\n"); n != 3 || s.recoverFault(nil, false) != "the master is away" {
+		t.Errorf("%d lines:\n%s", n, &log)
 	}
 }
 
