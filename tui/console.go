@@ -10,8 +10,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// refreshEvery is how often the console page asks for the status.
-const refreshEvery = 3 * time.Second
+// How often the console page asks for the status: while somebody is there or
+// something is wrong, and otherwise.
+const (
+	refreshEvery = 3 * time.Second
+	refreshCalm  = 10 * time.Second
+	calmAfter    = time.Minute // since the last key
+)
 
 // Action is what the console page ends with; the command carries it out.
 type Action string
@@ -35,6 +40,9 @@ type Console struct {
 	doc  status.Document
 	err  error
 	seen bool // doc or err is an answer
+
+	pressed time.Time // the last key
+	chain   int       // of refreshes; those of another one end
 
 	view    consoleView
 	lines   []string // of the view, when it is not made from the status
@@ -61,18 +69,19 @@ const (
 // NewConsole gives the console page. support writes a support bundle and
 // gives its path.
 func NewConsole(ctx context.Context, s Supervisor, support func(context.Context) (string, error)) *Console {
-	return &Console{ctx: ctx, api: s, support: support, size: size{minWidth, minHeight}}
+	return &Console{ctx: ctx, api: s, support: support, size: size{minWidth, minHeight}, pressed: time.Now()}
 }
 
 // Action is what was chosen when the page ended.
 func (c *Console) Action() Action { return c.action }
 
 type statusMsg struct {
-	doc status.Document
-	err error
+	doc   status.Document
+	err   error
+	chain int
 }
 
-type refreshNow struct{}
+type refreshNow struct{ chain int }
 
 // factsMsg are for the view network.
 type factsMsg struct {
@@ -97,10 +106,31 @@ type doneMsg struct {
 func (c *Console) Init() tea.Cmd { return c.refresh() }
 
 func (c *Console) refresh() tea.Cmd {
+	chain := c.chain
 	return func() tea.Msg {
 		d, err := c.api.Status(c.ctx)
-		return statusMsg{d, err}
+		return statusMsg{d, err, chain}
 	}
+}
+
+// pause is the time to the next refresh.
+func (c *Console) pause() time.Duration {
+	if c.err == nil && c.doc.Health == status.Healthy && time.Since(c.pressed) >= calmAfter {
+		return refreshCalm
+	}
+	return refreshEvery
+}
+
+// touched notes a key. Somebody who comes to a page that is asked for rarely
+// sees the present.
+func (c *Console) touched() tea.Cmd {
+	calm := c.pause() == refreshCalm
+	c.pressed = time.Now()
+	if !calm {
+		return nil
+	}
+	c.chain++
+	return c.refresh()
 }
 
 // Update implements tea.Model.
@@ -111,8 +141,12 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			c.size = size{msg.Width, msg.Height}
 		}
 	}
+	var again tea.Cmd
+	if _, ok := msg.(tea.KeyPressMsg); ok {
+		again = c.touched()
+	}
 	if cmd, taken := c.inChange(msg); taken {
-		return c, cmd
+		return c, tea.Batch(cmd, again)
 	}
 	switch msg := msg.(type) {
 	case factsMsg:
@@ -124,10 +158,14 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			}
 		}
 	case refreshNow:
-		return c, c.refresh()
+		if msg.chain == c.chain {
+			return c, c.refresh()
+		}
 	case statusMsg:
 		c.doc, c.err, c.seen = msg.doc, msg.err, true
-		return c, tea.Tick(refreshEvery, func(time.Time) tea.Msg { return refreshNow{} })
+		if msg.chain == c.chain {
+			return c, tea.Tick(c.pause(), func(time.Time) tea.Msg { return refreshNow{msg.chain} })
+		}
 	case linesMsg:
 		c.busy = ""
 		if msg.view == c.view {
@@ -145,7 +183,7 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			c.message = clean(msg.err.Error())
 		}
 	case tea.KeyPressMsg:
-		return c, c.key(msg.String())
+		return c, tea.Batch(c.key(msg.String()), again)
 	}
 	return c, nil
 }

@@ -38,7 +38,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 		return m, err
 	}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithEnvironment(t.env()),
-		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(15), tea.WithoutSignalHandler())
+		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(10), tea.WithoutSignalHandler())
 	last, err := p.Run()
 	switch {
 	case ctx.Err() != nil:
