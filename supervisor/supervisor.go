@@ -323,14 +323,14 @@ func (s *Supervisor) Output(name string, lines int) ([]string, error) {
 	if m := s.manager(); m != nil {
 		return m.Output(name, lines)
 	}
-	return nil, fmt.Errorf("%q: %w (the node is not configured)", name, service.ErrUnknown)
+	return nil, fmt.Errorf("%q: %w (this node is not set up; next: applianced setup)", name, service.ErrUnknown)
 }
 
 // Restart implements api.Node.
 func (s *Supervisor) Restart(name string) error {
 	m := s.manager()
 	if m == nil {
-		return fmt.Errorf("%q: %w (the node is not configured)", name, service.ErrUnknown)
+		return fmt.Errorf("%q: %w (this node is not set up; next: applianced setup)", name, service.ErrUnknown)
 	}
 	return m.Restart(name)
 }

@@ -48,7 +48,7 @@ Exit codes: 0 TLS is on, 1 cannot tell, 2 it is off.`,
 // tellTLS prints what storage tls says.
 func tellTLS(out io.Writer, s *settings.Settings, t *nodes.Table, on bool) error {
 	if t.Version == 0 {
-		return fmt.Errorf("this node has no table of nodes in %s: it belongs to no cluster yet", s.DataDir)
+		return fmt.Errorf("this node has no table of nodes in %s: it belongs to no cluster yet; next: applianced setup", s.DataDir)
 	}
 	if !t.StorageTLS {
 		fmt.Fprintln(out, "TLS is off: the firewall and the list of the nodes' addresses protect the volume.")

@@ -145,7 +145,7 @@ func (x *extractor) manifest(h *tar.Header, r io.Reader) error {
 		return fmt.Errorf("the manifest of the backup cannot be read: %w", err)
 	}
 	if m.Format != Format {
-		return fmt.Errorf("the backup has format %d, this program knows %d", m.Format, Format)
+		return fmt.Errorf("the backup has format %d, this program knows %d; restore it with the version that made it", m.Format, Format)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.Managed() {
-		return Trial{}, fmt.Errorf("%w: the network of this machine is managed elsewhere", ErrState)
+		return Trial{}, fmt.Errorf("%w: the network of this machine is managed elsewhere: change it there", ErrState)
 	}
 	if n.Method == "" {
 		return Trial{}, fmt.Errorf("%w: network.method is missing: dhcp or static", ErrState)

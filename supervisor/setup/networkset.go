@@ -24,7 +24,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.Managed() {
-		return errors.New("the network of this machine is managed elsewhere")
+		return errors.New("the network of this machine is managed elsewhere: change it there, and leave it out of the answers")
 	}
 	if n.Interface == "" {
 		var err error

@@ -65,7 +65,7 @@ func (s store) get() (saved, error) {
 		return saved{}, fmt.Errorf("state of the set-up: %w", err)
 	}
 	if v.Schema != storeSchema {
-		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version", v.Schema)
+		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version; install a newer one, or begin anew: applianced reset", v.Schema)
 	}
 	var sec secrets
 	if b, err := readBounded(filepath.Join(s.dir, secretsFile)); err == nil {

@@ -35,7 +35,7 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 	}
 	m := b.Manifest
 	if st.Flavour != "" && m.Flavour != st.Flavour {
-		return m, fmt.Errorf("upgrade: this is the version for %s kernels, the machine has %s", m.Flavour, st.Flavour)
+		return m, fmt.Errorf("upgrade: this is the version for %s kernels; take the one for %s, which this machine has", m.Flavour, st.Flavour)
 	}
 	slot := Other(st.Running)
 	dir := filepath.Join(s.esp(), slot)
