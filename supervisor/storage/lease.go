@@ -21,7 +21,8 @@ import (
 //     write a beat. One that could not write for so long has lost it, and starts
 //     over like anybody else.
 //   - Others ask for the lock when they have read the same beat for
-//     leaseSilence, which is longer, in at least leaseReads reads.
+//     leaseSilence, which is longer, in at least leaseReads reads. They read every
+//     other second while it counts, every second when it does not.
 //   - A holder whose applianced ends, or is killed, unlocks the file and writes
 //     that it is free: others ask for the lock when they read that, once.
 const (
@@ -54,6 +55,8 @@ type leaseReply struct {
 	Held   bool   `json:"held"`
 	Holder string `json:"holder"`
 	Files  uint64 `json:"files,omitempty"`
+	// Fresh: the beat of another holder is not the one that was read before.
+	Fresh bool `json:"fresh,omitempty"`
 }
 
 // keep asks for the lease until ctx ends. wanted tells whether this node may
@@ -62,8 +65,18 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
+	rest := false // who has just read that the holder lives looks a second later
 	for {
-		if wanted() {
+		switch {
+		case !wanted():
+			rest = false
+			l.child.close() // gives the lock back
+			l.mu.Lock()
+			l.until, l.holder = time.Time{}, ""
+			l.mu.Unlock()
+		case rest:
+			rest = false
+		default:
 			asked := time.Now()
 			var r leaseReply
 			l.mu.Lock()
@@ -87,14 +100,10 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 				l.until, l.holder = time.Time{}, r.Holder
 			}
 			l.mu.Unlock()
+			rest = err == nil && r.Fresh
 			if err == nil && r.Held && before.Before(asked) {
 				gained()
 			}
-		} else {
-			l.child.close() // gives the lock back
-			l.mu.Lock()
-			l.until, l.holder = time.Time{}, ""
-			l.mu.Unlock()
 		}
 		select {
 		case <-ctx.Done():

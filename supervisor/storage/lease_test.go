@@ -47,8 +47,11 @@ func TestLease(t *testing.T) {
 		if r := w.step(t, &w.a); !r.Held {
 			t.Fatal("nobody has it, and it was not given")
 		}
-		if r := w.step(t, &w.b); r.Held || r.Holder != "a" {
+		if r := w.step(t, &w.b); r.Held || r.Holder != "a" || !r.Fresh {
 			t.Fatalf("%+v", r)
+		}
+		if r := w.step(t, &w.b); r.Fresh {
+			t.Fatalf("the same beat once more: %+v", r)
 		}
 		w.now = w.now.Add(time.Second)
 	}

@@ -104,7 +104,7 @@ func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 		h.reads++
 		free, silent := b.Free && b != h.tried, h.reads >= leaseReads && begin.Sub(h.since) >= leaseSilence
 		if !free && !silent {
-			return leaseReply{Holder: b.Holder, Files: b.Files}, nil
+			return leaseReply{Holder: b.Holder, Files: b.Files, Fresh: h.reads == 1}, nil
 		}
 		if b.Free {
 			h.tried = b
