@@ -4,7 +4,6 @@ package image
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ import (
 // start one after the other: without KVM a start takes a processor, and what
 // nodes that join at once do is seen in containers, TestCluster.
 func TestThreeMachines(t *testing.T) {
-	segment := 20000 + os.Getpid()%10000
+	segment := newSegment(t)
 	began := time.Now()
 	seen := func(what string) { t.Helper(); t.Logf("%4d s: %s", int(time.Since(began).Seconds()), what) }
 	var all []*vm

@@ -26,7 +26,7 @@ type vmOptions struct {
 	uefi    bool   // the firmware
 	answers string // on a cidata disk, below "saltern:"; empty: it asks
 	data    string // size of a second, empty disk; empty: none
-	segment int    // UDP port of a network that it shares with others; 0: none
+	segment string // a network that it shares with others, see newSegment; empty: none
 	cpus    int    // 0: 2
 	// anew: when the machine restarts, QEMU does. Without KVM the firmware of
 	// UEFI has hung in a restart, before anything of the disk was read. What it
@@ -98,11 +98,25 @@ func newVM(t testing.TB, o vmOptions) *vm {
 		forward += fmt.Sprintf(",hostfwd=tcp:%s:%s", v.address(), p)
 	}
 	v.devices = append(v.devices, "-netdev", "user,id=n0"+forward, "-device", "virtio-net-pci,netdev=n0,addr=0x10")
-	if o.segment != 0 {
-		v.devices = append(v.devices, "-netdev", fmt.Sprintf("socket,id=n1,mcast=230.0.90.1:%d,localaddr=127.0.0.1", o.segment),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=n1,addr=0x11,mac=52:54:00:90:00:%02x", o.number))
+	if o.segment != "" {
+		tap := fmt.Sprintf("%sv%d", o.segment, o.number)
+		tool(t, "ip", "tuntap", "add", "dev", tap, "mode", "tap")
+		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", tap).Run() })
+		tool(t, "ip", "link", "set", tap, "master", o.segment, "up")
+		v.devices = append(v.devices, "-netdev", "tap,id=n1,script=no,downscript=no,ifname="+tap, "-device", fmt.Sprintf("virtio-net-pci,netdev=n1,addr=0x11,mac=52:54:00:90:00:%02x", o.number))
 	}
 	return v
+}
+
+// newSegment makes a network for several machines, a bridge of this host. One of
+// QEMU's own, by multicast, loses what a busy machine does not fetch at once.
+func newSegment(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("seg%d", os.Getpid()%10000)
+	tool(t, "ip", "link", "add", name, "type", "bridge")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
+	tool(t, "ip", "link", "set", name, "up")
+	return name
 }
 
 // address is where this host finds the machine's ports.
