@@ -51,8 +51,8 @@ type Store struct {
 }
 
 // Open makes the folders below dir. valid is the validity check of ids
-// (keys.ValidID); memory bounds the packed size of what is kept in memory, in
-// bytes. Overflow policy: what was not used for longest is dropped from
+// (keys.ValidID); memory bounds what is kept in memory, in bytes, where an entry
+// counts as six times its packed size. Overflow policy: what was not used for longest is dropped from
 // memory and read again from its file.
 func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
 	for _, b := range banks {
@@ -93,8 +93,8 @@ func (s *Store) Get(b Bank, id string) (*msgpack.Map, bool) {
 	return m, true
 }
 
-// Set replaces an entry and tells whether it is another one than before. An
-// unchanged entry costs no disk access.
+// Set replaces an entry and tells whether it is another one than before. One
+// that is in memory and has not changed is not written again.
 func (s *Store) Set(b Bank, id string, m *msgpack.Map) (changed bool, err error) {
 	if err := s.valid(id); err != nil {
 		return false, err
