@@ -67,6 +67,7 @@ func (p *Proxy) watchBackend(b *backend) {
 		addr := m.addr.String()
 		c := &checker{m: m, cfg: h, log: p.log, clock: p.clock, v: verdict{rise: h.Rise, fall: h.Fall},
 			probe:   func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) },
+			short:   func() bool { return pr.reuse.used },
 			moved:   func(from, to State, g grade, since int64) { p.stateMoved(m, to, g, since) },
 			trouble: func(g grade, since int64) { p.cutFailed(m, g, since) },
 		}

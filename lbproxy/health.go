@@ -76,6 +76,9 @@ type checker struct {
 	log   *slog.Logger
 	clock func() int64
 	probe func(ctx context.Context) error
+	// short tells that the last check used a connection that was there: how long
+	// that took says nothing of one with a connection of its own. nil: none does.
+	short func() bool
 	// moved is told of each change, trouble of each bad result while down, with
 	// the clock when the first of the bad checks began.
 	moved   func(from, to State, g grade, since int64)
@@ -159,7 +162,7 @@ func (c *checker) one(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errStarved, err)
 	}
 	c.starved = 0
-	if err == nil || gradeOf(err) == gradeJoining {
+	if (err == nil || gradeOf(err) == gradeJoining) && (c.short == nil || !c.short()) {
 		if c.srtt == 0 {
 			c.srtt = took
 		}

@@ -75,7 +75,7 @@ type prober struct {
 // probe checks one port within ctx.
 func (pr *prober) probe(ctx context.Context, addr string, mode Mode) error {
 	err := pr.reuse.again(ctx, mode, pr.check == CheckPing)
-	if errors.Is(err, errAnew) {
+	if pr.reuse.used = !errors.Is(err, errAnew); !pr.reuse.used {
 		err = pr.anew(ctx, addr, mode)
 	}
 	if err != nil {

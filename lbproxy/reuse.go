@@ -31,6 +31,7 @@ const (
 type reuse struct {
 	off    bool // the other side leaves PINGs unanswered, or checks are too rare
 	proven bool // it has answered on a connection that was kept
+	used   bool // the last check did so
 	good   int  // checks in a row with connections of their own
 	left   int  // checks that may use conn
 	conn   net.Conn
