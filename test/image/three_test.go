@@ -4,6 +4,7 @@ package image
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,9 +15,10 @@ import (
 
 // TestThreeMachines: three machines on one private network, each with answers
 // and a disk for data, form a cluster and serve a real minion through any of
-// them; one loses its power and comes back, one is restarted in turn. They
-// start one after the other: without KVM a start takes a processor, and what
-// nodes that join at once do is seen in containers, TestCluster.
+// them, also when one loses its power. With KVM, or SALTERN_SLOW, that one comes
+// back, and another is restarted in turn: without KVM that overtakes two cores,
+// and is seen in containers, TestCluster. They start one after the other: a start
+// takes a processor, and what nodes that join at once do is seen there as well.
 func TestThreeMachines(t *testing.T) {
 	segment := newSegment(t)
 	began := time.Now()
@@ -71,6 +73,11 @@ func TestThreeMachines(t *testing.T) {
 	if out, err := all[1].ssh(nil, "sudo applianced reboot"); err == nil || !strings.Contains(out, "vm-3 is unreachable") {
 		t.Errorf("a machine restarts while another is away: %v %s", err, out)
 	}
+	if os.Getenv("SALTERN_KVM") == "" && os.Getenv("SALTERN_SLOW") == "" {
+		t.Log("NOT TESTED without KVM: the machine without power comes back, another is restarted (SALTERN_SLOW=1 tries)")
+		return
+	}
+
 	all[2].start(t)
 	whole()
 	answers(all[2])
