@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,13 +17,16 @@ import (
 // noted remembers the gluster commands of a node.
 type noted struct {
 	command.Runner
+	mu     sync.Mutex
 	said   []string
 	before func(args string) // each command; nil: nothing
 }
 
 func (n *noted) Run(ctx context.Context, argv []string) (command.Output, error) {
 	args := slices.DeleteFunc(slices.Clone(argv[1:]), func(s string) bool { return strings.HasPrefix(s, "--") })
+	n.mu.Lock()
 	n.said = append(n.said, strings.Join(args, " "))
+	n.mu.Unlock()
 	if n.before != nil {
 		n.before(strings.Join(args, " "))
 	}
@@ -31,6 +35,8 @@ func (n *noted) Run(ctx context.Context, argv []string) (command.Output, error) 
 
 // locking are the commands since the last call that take the lock of the pool.
 func (n *noted) locking() (out []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, s := range n.said {
 		if strings.HasPrefix(s, "volume status") || strings.HasPrefix(s, "volume heal") {
 			out = append(out, s)
