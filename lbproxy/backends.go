@@ -63,7 +63,7 @@ func (p *Proxy) watchBackend(b *backend) {
 	for _, m := range b.members {
 		ctx, cancel := context.WithCancel(p.ctx)
 		h := &p.cfg.Health
-		pr := &prober{check: h.Check, send: h.Send, expect: h.Expect, header: b.proxyV2, dial: p.dialer, reuse: reuse{off: h.Inter > holdInter}}
+		pr := &prober{check: h.Check, send: h.Send, expect: h.Expect, header: b.proxyV2, dial: p.dialer, reuse: reuse{off: h.Inter > holdInter || m.fe.mode != Request}}
 		addr := m.addr.String()
 		c := &checker{m: m, cfg: h, log: p.log, clock: p.clock, v: verdict{rise: h.Rise, fall: h.Fall},
 			probe:   func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) },

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// A check of a master that is well uses the connection of the check before:
-// connecting and shaking hands each second costs both sides more than all else
-// that they do while nothing happens.
+// A check of the request port of a master that is well uses the connection of the
+// check before: connecting and shaking hands each second costs both sides more than
+// all else that they do while nothing happens. On the publish port a connection that
+// stays would count as a minion's, for whoever looks at the port.
 const (
 	// holdAfter is how many checks in a row must have been good with connections of
 	// their own.
