@@ -7,10 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
-	"syscall"
 	"time"
+
+	"saltern/command"
 )
+
+// maxVerdict bounds the answer of a login, mostly the names of groups.
+const maxVerdict = 1 << 20
 
 //go:embed login.py
 var loginScript string
@@ -27,8 +32,6 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 		if err != nil {
 			return Verdict{}, fmt.Errorf("asking external_auth %q: %w", system, err)
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
 		for _, py := range pythons {
 			var path string
 			if path, err = exec.LookPath(py); err != nil {
@@ -47,26 +50,22 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 var errNoSalt = errors.New("no module named salt")
 
 func runLogin(ctx context.Context, python, system string, in []byte) (Verdict, error) {
-	cmd := exec.CommandContext(ctx, python, "-c", loginScript)
-	cmd.Stdin = bytes.NewReader(in)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		text := stderr.Bytes()
-		if bytes.Contains(text, []byte("No module named 'salt'")) {
+	run := command.Exec{Limit: time.Minute, MaxOutput: maxVerdict, Env: os.Environ(), Stdin: string(in)}
+	out, err := run.Run(ctx, []string{python, "-c", loginScript})
+	if err == nil && out.Exit != 0 {
+		if bytes.Contains(out.Stderr, []byte("No module named 'salt'")) {
 			return Verdict{}, fmt.Errorf("%s: %w", python, errNoSalt)
 		}
-		return Verdict{}, fmt.Errorf("asking external_auth %q: %w: %.300s", system, err, text[max(0, len(text)-300):])
+		err = fmt.Errorf("exit status %d", out.Exit)
+	}
+	if err != nil {
+		return Verdict{}, fmt.Errorf("asking external_auth %q: %w: %.300s", system, err, out.Stderr[max(0, len(out.Stderr)-300):])
 	}
 	var v struct {
 		OK     bool     `json:"ok"`
 		Groups []string `json:"groups"`
 	}
-	if err := json.Unmarshal(out, &v); err != nil {
+	if err := json.Unmarshal(out.Stdout, &v); err != nil {
 		return Verdict{}, fmt.Errorf("asking external_auth %q: reading the answer: %w", system, err)
 	}
 	return Verdict{OK: v.OK, Groups: v.Groups}, nil

@@ -21,6 +21,7 @@ func TestPythonsAreTriedInOrder(t *testing.T) {
 	bare := fakePython(t, "bare", `echo "ModuleNotFoundError: No module named 'salt'" >&2; exit 1`)
 	yes := fakePython(t, "yes", `cat >/dev/null; echo '{"ok": true, "groups": ["ops"]}'`)
 	broken := fakePython(t, "broken", `echo boom >&2; exit 1`)
+	endless := fakePython(t, "endless", `exec yes`)
 	for name, tt := range map[string]struct {
 		pythons []string
 		ok      bool
@@ -30,6 +31,7 @@ func TestPythonsAreTriedInOrder(t *testing.T) {
 		"first answers":            {[]string{yes, broken}, true, ""},
 		"a fault is no invitation": {[]string{broken, yes}, false, "boom"},
 		"none has Salt":            {[]string{bare}, false, "no module named salt"},
+		"an endless answer":        {[]string{endless}, false, "more than is accepted"},
 		"none is there":            {[]string{"/nowhere/python"}, false, "none was found"},
 	} {
 		v, err := Python(tt.pythons, "")(context.Background(), "pam", "ann", "secret")
