@@ -249,6 +249,9 @@ func (m *Master) openStores() error {
 	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
 		return err
 	}
+	if err := m.cache.Sweep(time.Now()); err != nil {
+		m.log.Warn("what writes cut short have left stays in the minion cache", "error", err)
+	}
 	m.files, err = fileserver.New(fileserver.Config{
 		Roots: c.FileRoots, Backends: c.FileserverBackend, IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
 		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,

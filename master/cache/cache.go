@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"saltern/master/msgpack"
 )
@@ -61,6 +62,32 @@ func Open(dir string, memory int64, valid func(id string) error) (*Store, error)
 		}
 	}
 	return &Store{dir: dir, valid: valid, mem: newMemory(memory)}, nil
+}
+
+// leftover is the age after which a file that was being written belongs to
+// nobody any more.
+const leftover = time.Hour
+
+// Sweep removes what writes that were cut short, by a power cut say, have left.
+// The master does it once when it starts.
+func (s *Store) Sweep(now time.Time) error {
+	var errs []error
+	for _, b := range banks {
+		entries, err := os.ReadDir(filepath.Join(s.dir, string(b)))
+		errs = append(errs, err)
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), newPrefix) || !e.Type().IsRegular() {
+				continue
+			}
+			if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > leftover {
+				errs = append(errs, os.Remove(filepath.Join(s.dir, string(b), e.Name())))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("sweeping the minion cache: %w", err)
+	}
+	return nil
 }
 
 func (s *Store) path(b Bank, id string) string { return filepath.Join(s.dir, string(b), id+".p") }
@@ -245,11 +272,15 @@ func read(path string) ([]byte, error) {
 	return b, err
 }
 
+// newPrefix begins the name of a file that is being written. No minion's id may
+// begin so.
+const newPrefix = ".new-"
+
 // replace writes a file by rename, so that a reader sees the old or the new
 // one. It does not wait for the disk: what is lost with the machine is sent
 // again by the minion.
 func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
 		return err
 	}

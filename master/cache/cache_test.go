@@ -184,3 +184,39 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Error("what left memory must come from its file")
 	}
 }
+
+// TestSweep: what a power cut left goes, what is being written and everything
+// else stays.
+func TestSweep(t *testing.T) {
+	s := open(t, 1<<20)
+	if _, err := s.Set(Grains, "min6", msgpack.NewMap("id", "min6")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(s.dir, string(Grains))
+	now := time.Now()
+	for name, age := range map[string]time.Duration{".new-1": 2 * leftover, ".new-2": leftover / 2, ".other": 2 * leftover, "min6.p": 2 * leftover} {
+		path := filepath.Join(dir, name)
+		if name != "min6.p" {
+			if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chtimes(path, now.Add(-age), now.Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Sweep(now); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != ".new-2 .other min6.p" {
+		t.Error(got)
+	}
+}
