@@ -135,13 +135,18 @@ const sealChunk = 32 << 10
 // with the blob at start; up to Overhead bytes are appended. It panics when k
 // is the zero Key.
 func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
+	n := copy(b[start+ivLen:], marker)
+	copy(b[start+ivLen+n:], nonce)
+	return k.seal(b, start)
+}
+
+// seal encrypts what follows room for an IV at start, and appends padding and
+// the MAC.
+func (k Key) seal(b []byte, start int) []byte {
 	if k.IsZero() {
 		panic("crypt: sealing with the zero key")
 	}
-	iv := b[start : start+ivLen]
-	_, _ = rand.Read(iv) // never fails
-	n := copy(b[start+ivLen:], marker)
-	copy(b[start+ivLen+n:], nonce)
+	_, _ = rand.Read(b[start : start+ivLen]) // never fails
 	pad := aes.BlockSize - (len(b)-start-ivLen)%aes.BlockSize
 	for range pad {
 		b = append(b, byte(pad))
@@ -162,28 +167,11 @@ func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
 // marker. The result does not alias blob. Its errors are ErrOpen and
 // ErrNotPickle.
 func (k Key) Open(blob []byte) ([]byte, error) {
-	n := len(blob) - sha256.Size
-	if k.IsZero() || n < ivLen+aes.BlockSize || n%aes.BlockSize != 0 {
-		return nil, ErrOpen
+	plain, err := k.OpenPlain(blob)
+	if err != nil {
+		return nil, err
 	}
-	var sum [sha256.Size]byte
-	h := hmac.New(sha256.New, k.mac[:])
-	h.Write(blob[:n])
-	if !hmac.Equal(h.Sum(sum[:0]), blob[n:]) {
-		return nil, ErrOpen
-	}
-	plain := make([]byte, n-ivLen)
-	cipher.NewCBCDecrypter(k.block, blob[:ivLen]).CryptBlocks(plain, blob[ivLen:n])
-	pad := int(plain[len(plain)-1])
-	if pad < 1 || pad > aes.BlockSize {
-		return nil, ErrOpen
-	}
-	for _, c := range plain[len(plain)-pad:] {
-		if int(c) != pad {
-			return nil, ErrOpen
-		}
-	}
-	body, ok := bytes.CutPrefix(plain[:len(plain)-pad], []byte(marker))
+	body, ok := bytes.CutPrefix(plain, []byte(marker))
 	if !ok {
 		return nil, ErrNotPickle
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 )
 
@@ -12,31 +11,21 @@ import (
 // front (crypt.py Crypticle.encrypt). Masters of a cluster send each other a
 // PEM text so. It panics when k is the zero Key.
 func (k Key) SealPlain(data []byte) []byte {
-	if k.IsZero() {
-		panic("crypt: sealing with the zero key")
-	}
-	pad := aes.BlockSize - len(data)%aes.BlockSize
-	b := make([]byte, ivLen, ivLen+len(data)+pad+sha256.Size)
-	_, _ = rand.Read(b) // never fails
-	b = append(b, data...)
-	for range pad {
-		b = append(b, byte(pad))
-	}
-	cipher.NewCBCEncrypter(k.block, b[:ivLen]).CryptBlocks(b[ivLen:], b[ivLen:])
-	h := hmac.New(sha256.New, k.mac[:])
-	h.Write(b)
-	return h.Sum(b)
+	b := make([]byte, ivLen, ivLen+len(data)+aes.BlockSize+sha256.Size)
+	return k.seal(append(b, data...), 0)
 }
 
-// OpenPlain checks and decrypts what SealPlain made. The error is ErrOpen.
+// OpenPlain checks and decrypts what SealPlain made. The result does not alias
+// blob. The error is ErrOpen.
 func (k Key) OpenPlain(blob []byte) ([]byte, error) {
 	n := len(blob) - sha256.Size
 	if k.IsZero() || n < ivLen+aes.BlockSize || n%aes.BlockSize != 0 {
 		return nil, ErrOpen
 	}
+	var sum [sha256.Size]byte
 	h := hmac.New(sha256.New, k.mac[:])
 	h.Write(blob[:n])
-	if !hmac.Equal(h.Sum(nil), blob[n:]) {
+	if !hmac.Equal(h.Sum(sum[:0]), blob[n:]) {
 		return nil, ErrOpen
 	}
 	plain := make([]byte, n-ivLen)
