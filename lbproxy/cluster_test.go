@@ -135,6 +135,30 @@ func TestStalledMaster(t *testing.T) {
 	eventually(t, "minions on the one that lives again", func() bool { return held(p, "front")[1] >= 10 })
 }
 
+// TestStalledAlone: where would its minions go? They stay until another master
+// is there.
+func TestStalledAlone(t *testing.T) {
+	t.Parallel()
+	a, b := newSalt(t), newSalt(t)
+	b.stalled.Store(true)
+	cfg := clusterConfig(a, b)
+	cfg.Rebalance.Off = true
+	p, addr := start(t, cfg)
+	eventually(t, "one up, one down", func() bool { return state(p, "m0", "front") == Up && state(p, "m1", "front") == Down })
+	ms := herd(t, addr, 10)
+	eventually(t, "minions on one", func() bool { return held(p, "front")[0] == 10 })
+	a.stalled.Store(true)
+	eventually(t, "down", func() bool { return state(p, "m0", "front") == Down })
+	time.Sleep(time.Second)
+	for i, m := range ms {
+		if m.cuts.Load() > 0 {
+			t.Errorf("minion %d was cut, and there is nowhere to go", i)
+		}
+	}
+	b.stalled.Store(false)
+	eventually(t, "minions moved", func() bool { n := held(p, "front"); return n[0] == 0 && n[1] == 10 })
+}
+
 // TestLateChecksKeepLiveSessions: checks time out, but publishes arrive: weak
 // evidence must not cut what works.
 func TestLateChecksKeepLiveSessions(t *testing.T) {

@@ -66,7 +66,10 @@ func (p *Proxy) stateMoved(m *member, to State, g grade, since int64) {
 // than a ZMTP heartbeat may be. Of the others:
 // when connects are refused or find no route the master is gone and they all go
 // at once. Checks that time out are weak evidence, since it may be us or the
-// network between: then they go only if no session of the port got a byte.
+// network between: then they go only if no session of the port got a byte, and
+// those that once had an answer only if another master is there to take them:
+// cut without one, minions would come back to the same slow master, which then
+// has their handshakes to do as well.
 func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	if p.cfg.Health.KeepSessions || m.conns.Load() == 0 {
 		return
@@ -74,6 +77,7 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	// Bytes may have come while the first bad check was already waiting.
 	fresh := since + int64(p.cfg.Health.FastInter)
 	all := g == gradeGone || m.rx.Load() < fresh
+	elsewhere := g == gradeGone || m.fe.another(1<<m.idx)
 	n, _ := p.cutWhere(endDown, -1, func(s *session, now int64) bool {
 		if s.m != m || s.half[1].held() {
 			return false // its silence is the client's doing, which has a limit of its own
@@ -82,7 +86,7 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 			// A connect proves a kernel, not a master; give it a moment to speak.
 			return all && now-s.opened > int64(p.cfg.Health.Timeout)
 		}
-		return (all && s.half[1].last < fresh) || now-s.half[1].last > int64(p.cfg.Health.Silence)
+		return (all && elsewhere && s.half[1].last < fresh) || now-s.half[1].last > int64(p.cfg.Health.Silence)
 	})
 	if n > 0 {
 		p.log.Warn("sessions of a failed backend cut", "backend", m.be.name, "frontend", m.fe.cfg.Name, "sessions", n)
