@@ -18,7 +18,9 @@ type Keeper struct {
 	Every time.Duration
 	// Patience is how long a mount may be stale or hung before it is made again;
 	// 0 means 30 s. A mount that hangs because the volume lost its quorum comes
-	// back by itself, so Healthy is asked first.
+	// back by itself, so Healthy is asked first. A new mount that hangs as well has
+	// twice the time, and so on, up to ten times: on a machine that is merely slow
+	// each new mount is more work.
 	Patience time.Duration
 	// Healthy tells whether the volume would serve a new mount: its bricks run.
 	// nil means yes.
@@ -49,8 +51,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	if patience == 0 {
 		patience = 30 * time.Second
 	}
-	var badSince time.Time
+	var badSince, goodSince time.Time
 	var notBefore time.Time
+	hung := patience // for how long it may hang
 	backOff := every
 	state := State("")
 	for {
@@ -69,16 +72,29 @@ func (k *Keeper) Run(ctx context.Context) {
 		switch h.State {
 		case OK:
 			badSince, notBefore, backOff = time.Time{}, time.Time{}, every
+			if goodSince.IsZero() {
+				goodSince = now
+			}
+			if now.Sub(goodSince) >= hung {
+				hung = patience
+			}
 		case Absent, Stale, Hung:
+			goodSince = time.Time{}
 			if badSince.IsZero() {
 				badSince = now
+			}
+			limit := patience
+			if h.State == Hung {
+				limit = hung
 			}
 			// One that hangs for very long is taken away whatever the volume says: every
 			// look at it leaves a process behind that cannot end.
 			bad := now.Sub(badSince)
-			due := h.State == Absent || bad >= patience && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
+			due := h.State == Absent || bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)
 			if due && !now.Before(notBefore) {
-				k.remake(ctx, h.State)
+				if k.remake(ctx, h.State) && h.State == Hung {
+					badSince, hung = time.Time{}, min(2*hung, 10*patience)
+				}
 				notBefore = time.Now().Add(backOff)
 				backOff = min(2*backOff, maxBackOff)
 			}
@@ -93,15 +109,18 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) remake(ctx context.Context, was State) {
+// remake reports whether there is a new mount.
+func (k *Keeper) remake(ctx context.Context, was State) bool {
 	if was != Absent {
 		k.Log.Warn("mount is taken away to be made again", "state", string(was))
 		if err := k.Unmount(ctx, true); err != nil {
 			k.Log.Error("unmounting failed", "err", err)
-			return
+			return false
 		}
 	}
 	if err := k.Mount(ctx); err != nil {
 		k.Log.Warn("mounting failed", "err", err)
+		return false
 	}
+	return true
 }

@@ -201,6 +201,8 @@ func TestKeeper(t *testing.T) {
 		{"stale", []State{OK, Stale}, true, "35 unmount, 35 mount, 40 unmount, 40 mount, 50 unmount, 50 mount, 70 unmount, 70 mount, 110 unmount, 110 mount"},
 		{"hung, no quorum", []State{OK, Hung}, false, ""},
 		{"hung", []State{Hung, Hung, Hung, Hung, Hung, Hung, Hung, OK}, true, "30 unmount, 30 mount"},
+		{"hung, and each new one", []State{Hung}, true, "30 unmount, 30 mount, 95 unmount, 95 mount"},
+		{"hung, good for a moment", []State{Hung, Hung, Hung, Hung, Hung, Hung, Hung, OK, OK, Hung}, true, "30 unmount, 30 mount, 105 unmount, 105 mount"},
 		{"foreign", []State{Foreign}, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
