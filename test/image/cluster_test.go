@@ -87,7 +87,7 @@ func formByWizard(t *testing.T, all []*machine, virtual string) (join string) {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}
 		p.lead()
 		p.page("What shall this machine do?", down+"\r")
-		p.page("A change is tried first", "\r\r")
+		p.network()
 		p.page("How you get in later", somebody+"\r\r\r")
 		p.page("What do you have from the cluster?", "")
 	}

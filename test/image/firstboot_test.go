@@ -36,7 +36,7 @@ func TestWizard(t *testing.T) {
 	}
 	p = &pages{t: t, x: v.line, wait: patience}
 	p.page("What shall this machine do?", "\r")
-	p.page("A change is tried first", "\r\r")
+	p.network()
 	p.page("How you get in later", v.public+"\r\r\r")
 	p.page("Name of the cluster", "green\r\x15vm-2\r\r\r")
 	p.page("> the system disk", "\r") // the data disk is not empty
