@@ -135,7 +135,9 @@ func (f *front) port(t *testing.T, m *lab.Member) lbproxy.PortStatus {
 	return lbproxy.PortStatus{}
 }
 
-// victim waits until every master is up and has a minion, and gives one.
+// victim waits until every master is up and has a minion, and gives one. The
+// minions have answered by then: one that has just come sends its requests, and
+// Salt's waits a minute for the answer to one that a lost host has taken along.
 func (f *front) victim(t *testing.T, i int) *lab.Member {
 	t.Helper()
 	lab.Eventually(t, 90*time.Second, "a minion at each master", func() error {
@@ -146,6 +148,7 @@ func (f *front) victim(t *testing.T, i int) *lab.Member {
 		}
 		return nil
 	})
+	f.answers(t, "before", patience(15*time.Second))
 	return f.c.Members[i%len(f.c.Members)]
 }
 
