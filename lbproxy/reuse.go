@@ -30,7 +30,7 @@ const (
 // reuse keeps the connection of a check for the next ones. It belongs to one
 // checker.
 type reuse struct {
-	off    bool // the other side leaves PINGs unanswered, or checks are too rare
+	off    bool // a publish port, checks that are too rare, or PINGs stay unanswered
 	proven bool // it has answered on a connection that was kept
 	used   bool // the last check did so
 	good   int  // checks in a row with connections of their own

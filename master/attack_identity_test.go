@@ -186,9 +186,7 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 	if s := stranger.signIn(); s.Str("enc") != "pub" {
 		t.Errorf("a good key: %v", s)
 	}
-	for deadline := time.Now().Add(10 * time.Second); asked.Load() < 10 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "ten requests of the other client", func() bool { return asked.Load() >= 10 })
 	stop()
 	if d := <-worst; d > time.Second || asked.Load() < 10 {
 		t.Errorf("the other client waited for up to %s (%d requests)", d, asked.Load())

@@ -32,6 +32,8 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 		if err != nil {
 			return Verdict{}, fmt.Errorf("asking external_auth %q: %w", system, err)
 		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute) // for all of them
+		defer cancel()
 		for _, py := range pythons {
 			var path string
 			if path, err = exec.LookPath(py); err != nil {
@@ -50,7 +52,7 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 var errNoSalt = errors.New("no module named salt")
 
 func runLogin(ctx context.Context, python, system string, in []byte) (Verdict, error) {
-	run := command.Exec{Limit: time.Minute, MaxOutput: maxVerdict, Env: os.Environ(), Stdin: string(in)}
+	run := command.Exec{MaxOutput: maxVerdict, Env: os.Environ(), Stdin: string(in)}
 	out, err := run.Run(ctx, []string{python, "-c", loginScript})
 	if err == nil && out.Exit != 0 {
 		if bytes.Contains(out.Stderr, []byte("No module named 'salt'")) {
