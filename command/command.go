@@ -88,8 +88,8 @@ type Exec struct {
 	MaxOutput int
 	Cut       bool
 	// Env replaces the environment of the child; nil means PATH and HOME of
-	// this process. LC_ALL=C is always added.
-	Env []string
+	// this process. LC_ALL=C is always added, and what Add says.
+	Env, Add []string
 	// Stdin is what the child reads.
 	Stdin string
 }
@@ -173,7 +173,7 @@ func (e Exec) command(argv []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path)
 	cmd.Args = argv
-	cmd.Env = append(slices.Clone(env), "LC_ALL=C")
+	cmd.Env = append(append(slices.Clone(env), "LC_ALL=C"), e.Add...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second // a grandchild may hold the pipes open

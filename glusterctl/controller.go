@@ -74,9 +74,6 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Runner == nil {
-		cfg.Runner = command.Exec{}
-	}
 	if cfg.Dial == nil {
 		cfg.Dial = dial
 	}
@@ -98,7 +95,11 @@ func New(cfg Config) *Controller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Controller{cfg: cfg, client: &cli.Client{Runner: cfg.Runner}}
+	client := &cli.Client{Runner: cfg.Runner}
+	if cfg.Runner == nil {
+		cfg.Runner = command.Exec{}
+	}
+	return &Controller{cfg: cfg, client: client}
 }
 
 // Plan is [NewPlan].

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/supervisor/api"
 	"saltern/supervisor/layout"
@@ -87,7 +86,7 @@ func splitBrains(ctx context.Context, out io.Writer, f *flags) {
 	if err != nil {
 		return
 	}
-	list, err := glusterctl.New(glusterctl.Config{Runner: command.Exec{}}).SplitBrains(ctx, cfg.Storage.Volume)
+	list, err := glusterctl.New(glusterctl.Config{}).SplitBrains(ctx, cfg.Storage.Volume)
 	if err != nil {
 		fmt.Fprintln(out, "the files cannot be listed:", err)
 	}

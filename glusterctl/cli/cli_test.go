@@ -30,6 +30,21 @@ func client(t *testing.T, name string) *Client {
 	return &Client{Runner: canned(load(t, name))}
 }
 
+// The command is not to start Python, see withoutPython.
+func TestWithoutPython(t *testing.T) {
+	dir := t.TempDir()
+	program, said := filepath.Join(dir, "gluster"), filepath.Join(dir, "said")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho $PYTHON >"+said+"\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Client{Program: program}).PoolList(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if got, err := os.ReadFile(said); err != nil || string(got) != "true\n" {
+		t.Errorf("PYTHON is %q, %v", got, err)
+	}
+}
+
 // Every captured refusal is sorted into the right kind.
 func TestKinds(t *testing.T) {
 	for name, want := range map[string]Kind{
