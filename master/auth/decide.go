@@ -15,12 +15,13 @@ type verdict struct {
 	act     string // event, "" for none
 	ret     any    // field ret of the answer when it is not accepted
 	pub     *rsa.PublicKey
-	pem     string // accepted key; session keys depend on it
-	known   bool   // the key was accepted before
-	stored  bool   // the key was stored as accepted now
-	busy    bool   // come back later
-	trouble string // why it is busy, if that is known
-	again   bool   // the key changed meanwhile, decide again
+	pem     string  // accepted key; session keys depend on it
+	known   bool    // the key was accepted before
+	stored  bool    // the key was stored as accepted now
+	busy    bool    // come back later
+	trouble string  // why it is busy, if that is known
+	again   bool    // the key changed meanwhile, decide again
+	ready   *answer // made while the key was being stored; nil: not yet
 }
 
 func refused(act string) verdict { return verdict{act: act, ret: false} }
@@ -153,9 +154,24 @@ func (s *Service) open(ctx context.Context, r request, e keys.Entry, from netip.
 }
 
 // put stores the key in place of old and returns v, or what to say when that
-// fails.
+// fails. The answer is made meanwhile, if making it leaves nothing behind:
+// otherwise the minions that share a write would wait for each other's RSA work
+// after it.
 func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.State, v verdict, msg string, from netip.AddrPort) verdict {
+	var ready chan *answer
+	making, stop := context.WithCancel(ctx)
+	defer stop()
+	if s.cfg.Secrets.files == nil {
+		ready = make(chan *answer, 1)
+		go func() { ready <- s.answer(making, r, v, from) }() // received below
+	}
 	err := s.store(ctx, func() error { return s.cfg.Keys.Swap(r.id, old, st, r.pub) })
+	if ready != nil {
+		if err != nil {
+			stop()
+		}
+		v.ready = <-ready
+	}
 	if errors.Is(err, keys.ErrChanged) {
 		return verdict{again: true}
 	}

@@ -12,43 +12,46 @@ import (
 	"saltern/master/msgpack"
 )
 
+// answer is what a minion is told.
+type answer struct {
+	payload any
+	act     string // event, "" for none
+	in      bool   // with the keys
+}
+
 // answer makes the payload for a verdict. It holds the RSA work, so it passes
 // the gates: who has no accepted key yet gets at most half of the workers.
-func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) (any, verdict) {
+func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) *answer {
 	if !v.known {
 		leave, err := s.strangers.enter(ctx)
 		if err != nil {
-			return busyText, verdict{}
+			return &answer{payload: busyText}
 		}
 		defer leave()
 	}
 	leave, err := s.known.enter(ctx)
 	if err != nil {
-		return busyText, verdict{}
+		return &answer{payload: busyText}
 	}
 	defer leave()
 
 	if v.act != ActAccept {
-		return s.verdictReply(r, v.ret), v
+		return &answer{payload: s.verdictReply(r, v.ret), act: v.act}
 	}
 	m, err := s.acceptedMap(r, v, from)
 	if errors.Is(err, crypt.ErrAlgorithm) {
 		s.log.Info("sign-in with an unsupported encryption algorithm", "minion", r.id, "peer", from)
-		v.act = ""
-		return unsigned("bad enc algo"), v
+		return &answer{payload: unsigned("bad enc algo")}
 	}
 	if err != nil {
 		s.log.Error("answering a sign-in", "minion", r.id, "peer", from, "error", err)
-		v.act = ""
-		return s.verdictReply(r, false), v
+		return &answer{payload: s.verdictReply(r, false)}
 	}
-	s.stats.accepted.Add(1)
-	s.log.Info("minion signed in", "minion", r.id, "peer", from)
 	if r.version < 2 {
-		return m, v
+		return &answer{m, v.act, true}
 	}
 	m.Set("nonce", r.nonce)
-	return s.signed(m, r.sigAlgo), v
+	return &answer{s.signed(m, r.sigAlgo), v.act, true}
 }
 
 // verdictReply is the answer to a minion that may not come in (yet).

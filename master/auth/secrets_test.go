@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -384,10 +385,21 @@ func TestPrivateReply(t *testing.T) {
 	}
 }
 
-// A disk that hangs stops new minions, not those that are accepted.
+// A disk that hangs stops new minions, not those that are accepted; nobody gets
+// keys before its own is stored.
 func TestHangingDisk(t *testing.T) {
-	m := newMaster(t, options{auth: auth.Config{Workers: 1, MaxWait: 50 * time.Millisecond}})
+	for _, st := range []keys.State{keys.Pending, keys.Accepted} {
+		t.Run(st.String(), func(t *testing.T) { hangingDisk(t, st) })
+	}
+}
+
+func hangingDisk(t *testing.T, st keys.State) {
+	m := newMaster(t, options{
+		auth:     auth.Config{Workers: 1, MaxWait: 50 * time.Millisecond},
+		autosign: keys.AutosignConfig{AutoAccept: st == keys.Accepted},
+	})
 	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
+	before := m.keys.Count(st)
 	hang := make(chan struct{})
 	m.keys.OnChange(func(keys.Change) { <-hang })
 	stranger := newMinion(t, "x", "min8")
@@ -396,8 +408,9 @@ func TestHangingDisk(t *testing.T) {
 		load := stranger.load(t)
 		load.Set("id", fmt.Sprint("new", i))
 		wg.Go(func() {
-			if got, ok := m.SignIn(context.Background(), load, 3, peer).(string); !ok || !strings.Contains(got, "busy") {
-				t.Errorf("%v", got)
+			got, ev := m.SignInEvent(context.Background(), load, 3, peer)
+			if text, ok := got.(string); !ok || !strings.Contains(text, "busy") || ev.Act != "" {
+				t.Errorf("%v %v", got, ev)
 			}
 		})
 	}
@@ -408,6 +421,9 @@ func TestHangingDisk(t *testing.T) {
 		}
 	}
 	wg.Wait()
+	if got := m.Stats().Accepted; got != 5 {
+		t.Errorf("%d accepted", got)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := m.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -415,8 +431,36 @@ func TestHangingDisk(t *testing.T) {
 	}
 	close(hang)
 	must(t, m.Close(context.Background()))
-	if m.keys.Count(keys.Pending) == 0 {
+	if m.keys.Count(st) == before {
 		t.Error("what was under way is lost")
+	}
+}
+
+// Of two keys that come for one id at the same time one is accepted, and its
+// owner alone gets keys.
+func TestTwoKeysAtOnce(t *testing.T) {
+	m := newMaster(t, options{autosign: keys.AutosignConfig{AutoAccept: true}, auth: auth.Config{Workers: 4}})
+	for i := range 20 {
+		var wg sync.WaitGroup
+		var in atomic.Int32
+		for _, key := range []string{"min6", "min8"} {
+			n := newMinion(t, fmt.Sprint("m", i), key)
+			load := n.load(t)
+			wg.Go(func() {
+				if _, ev := m.SignInEvent(context.Background(), load, 3, peer); ev.Act == auth.ActAccept {
+					in.Add(1)
+					if e, _ := m.keys.Lookup(n.id); e.PEM != crypt.NormalizePEM(load.Str("pub")) {
+						t.Error("the other key is stored")
+					}
+				} else if ev.Act != auth.ActDenied {
+					t.Errorf("%+v", ev)
+				}
+			})
+		}
+		wg.Wait()
+		if in.Load() != 1 {
+			t.Errorf("%d accepted", in.Load())
+		}
 	}
 }
 

@@ -233,10 +233,17 @@ func (s *Service) SignInEvent(ctx context.Context, load *msgpack.Map, version in
 	if v.busy {
 		return busyText, Event{ID: r.id}
 	}
-	payload, v := s.answer(ctx, r, v, from)
-	ev := Event{Act: v.act, ID: r.id, Pub: r.pub, Result: v.act == ActAccept || v.act == ActPend}
+	a := v.ready
+	if a == nil {
+		a = s.answer(ctx, r, v, from)
+	}
+	if a.in {
+		s.stats.accepted.Add(1)
+		s.log.Info("minion signed in", "minion", r.id, "peer", from)
+	}
+	ev := Event{Act: a.act, ID: r.id, Pub: r.pub, Result: a.act == ActAccept || a.act == ActPend}
 	s.fire(r, v, ev)
-	return payload, ev
+	return a.payload, ev
 }
 
 // request is an _auth load that has the right shape.
