@@ -99,9 +99,10 @@ type Service struct {
 	stats                                 struct{ signIns, accepted, tokens atomic.Uint64 }
 }
 
-// diskSlots is how many key files are written at once. A write to a volume
-// that hangs keeps its slot, so that not more than these hang.
-const diskSlots = 16
+// diskSlots is how many changes of keys are under way at once; new keys that
+// wait together for a volume share a file there. A change that hangs keeps its
+// slot, so that not more than these hang.
+const diskSlots = 64
 
 // New makes a Service. It logs a warning for each option that leaves the door
 // open, see Warnings.
