@@ -120,6 +120,7 @@ type Request struct {
 type Job struct {
 	JID     string
 	Minions []string // who is expected to answer
+	Missing []string // named by the target, but without an accepted key
 }
 
 // Publish sends a job to the master. ErrNoMinions says that nobody matched.
@@ -203,12 +204,7 @@ func jobOf(reply any) (Job, error) {
 		return Job{}, errorOf(e)
 	}
 	load := m.Map("load")
-	job := Job{JID: load.Str("jid"), Minions: []string{}}
-	for _, id := range load.List("minions") {
-		if s, ok := id.(string); ok {
-			job.Minions = append(job.Minions, s)
-		}
-	}
+	job := Job{JID: load.Str("jid"), Minions: texts(load.List("minions")), Missing: texts(load.List("missing"))}
 	if len(job.Minions) == 0 {
 		return Job{}, ErrNoMinions
 	}
@@ -216,6 +212,17 @@ func jobOf(reply any) (Job, error) {
 		return Job{}, ErrNoJob
 	}
 	return job, nil
+}
+
+// texts leaves out what is none.
+func texts(l []any) []string {
+	out := []string{}
+	for _, v := range l {
+		if s, ok := v.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // Ask sends a clear request (mk_token, runner, wheel, …) and returns the

@@ -114,12 +114,13 @@ func TestRunReconnects(t *testing.T) {
 	expect(t, got, err, "a=a", "b=b")
 }
 
-// TestRunLostEvent: the return is in the job cache only.
+// TestRunLostEvent: the return is in the job cache only, and who has no key is
+// known from the answer to the job only.
 func TestRunLostEvent(t *testing.T) {
 	m := clienttest.New(t, "a")
 	m.Lose = true
-	got, err := run(t, connect(t, m, nil), request("*", "test.ping"))
-	expect(t, got, err, "a=True")
+	got, err := run(t, connect(t, m, nil), request([]any{"a", "ghost"}, "test.ping"))
+	expect(t, got, err, "a=True", "ghost!")
 }
 
 func TestErrors(t *testing.T) {

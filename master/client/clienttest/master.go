@@ -51,7 +51,7 @@ type Master struct {
 	// publish and the returns of the next job.
 	Reconnect bool
 	Uncached  bool // returns are not kept in the job cache
-	Lose      bool // returns are kept but not told on the bus
+	Lose      bool // jobs and returns are kept but not told on the bus
 
 	t       testing.TB
 	server  *event.Server
@@ -182,7 +182,9 @@ func (m *Master) answer(load *msgpack.Map) any {
 	}
 	m.mu.Unlock()
 	fun, _ := load.Get("fun")
-	m.fire("salt/job/"+jid+"/new", msgpack.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
+	if !m.Lose {
+		m.fire("salt/job/"+jid+"/new", msgpack.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
+	}
 	if m.Reconnect {
 		m.Reconnect = false
 		m.server.Close()
