@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Says at the end which tests were skipped, and why.
+GOTEST      = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --format-hide-empty-pkg --no-color --
 SALT        := 3006.28 3007.15 3008.3
 # Where the Salt releases for tests are kept; shared by all checkouts.
 export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
@@ -45,11 +47,11 @@ lint: ## gofmt, vet, staticcheck, shell syntax
 
 .PHONY: unit
 unit: ## unit tests
-	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GO) test ./...
+	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) ./...
 
 .PHONY: race
 race: ## unit tests with the race detector
-	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GO) test -race $(RACE)
+	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) -race $(RACE)
 
 .PHONY: fuzz-smoke
 fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=2s)
@@ -57,7 +59,7 @@ fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=2s)
 
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
-	$(GO) test -tags e2e -count=1 -timeout 20m -parallel 3 ./test/e2e/...
+	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 3 ./test/e2e/...
 
 .PHONY: e2e-lb
 e2e-lb: build deps-salt ## failures of masters and of the load balancer, five rounds, holding the times of a quiet machine (by hand, as root)
@@ -89,7 +91,7 @@ bench-storage: bench-swarm build ## three masters on the shared volume and on a 
 
 .PHONY: e2e-storage
 e2e-storage: build ## the shared volume on three pretend machines with real glusterds (as root)
-	$(GO) test -tags e2e -count=1 -timeout 20m -run '^TestVolume' ./test/storage/
+	$(GOTEST) -tags e2e -count=1 -timeout 20m -run '^TestVolume' ./test/storage/
 
 .PHONY: e2e-storage-long
 e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, the cost when idle (by hand, half an hour)
