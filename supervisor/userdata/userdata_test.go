@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,30 +136,54 @@ func TestSeedDirectory(t *testing.T) {
 	}
 }
 
-// TestSeedDisk reads a real disk image by its label; root is needed.
+// TestSeedDisk reads real disks of the kinds that the kernel knows; root is needed.
 func TestSeedDisk(t *testing.T) {
-	tool, err := exec.LookPath("mkfs.vfat")
-	if os.Getuid() != 0 || err != nil {
-		t.Skip("NOT TESTED: root and mkfs.vfat are needed")
+	if os.Getuid() != 0 {
+		t.Skip("NOT TESTED: root is needed to mount a disk")
 	}
-	mcopy, err := exec.LookPath("mcopy")
+	kinds, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
-		t.Skip("NOT TESTED: mtools are needed")
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	disk := filepath.Join(dir, "cidata")
-	if out, err := exec.Command(tool, "-n", "CIDATA", "-C", disk, "1024").CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
-	}
-	if out, err := exec.Command(mcopy, "-i", disk, file(t, "u", "node: disk\n"), "::user-data").CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
-	}
-	text, err := fromDevice(disk, seedFiles)
-	if err != nil && strings.Contains(err.Error(), "cannot be mounted") { // no loop devices here
-		t.Skipf("NOT TESTED: %v", err)
-	}
-	if err != nil || string(text) != "node: disk\n" {
-		t.Errorf("%q %v", text, err)
+	seed := filepath.Dir(file(t, "user-data", "node: disk\n"))
+	for _, tt := range []struct {
+		kind string
+		make [][]string
+	}{
+		{"ext4", [][]string{{"mkfs.ext4", "-q", "-L", "CIDATA", "-d", seed, "{}", "2m"}}},
+		{"vfat", [][]string{{"mkfs.vfat", "-n", "CIDATA", "-C", "{}", "1024"}, {"mcopy", "-i", "{}", filepath.Join(seed, "user-data"), "::user-data"}}},
+		{"iso9660", [][]string{{"xorrisofs", "-quiet", "-J", "-R", "-V", "CIDATA", "-o", "{}", seed}}},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			if !regexp.MustCompile(`(?m)\s` + tt.kind + `$`).Match(kinds) {
+				t.Skipf("NOT TESTED: this kernel has no %s", tt.kind)
+			}
+			disk := filepath.Join(dir, tt.kind)
+			for _, argv := range tt.make {
+				if _, err := exec.LookPath(argv[0]); err != nil {
+					t.Skipf("NOT TESTED: %v", err)
+				}
+				argv = slices.Clone(argv)
+				argv[slices.Index(argv, "{}")] = disk
+				if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v %s", argv, err, out)
+				}
+			}
+			out, err := exec.Command("losetup", "--find", "--show", "--read-only", disk).CombinedOutput()
+			if err != nil {
+				t.Skipf("NOT TESTED: no disk can be made of a file here: losetup: %v %s", err, out)
+			}
+			device := strings.TrimSpace(string(out))
+			defer func() {
+				if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+					t.Errorf("losetup: %v %s", err, out)
+				}
+			}()
+			if text, err := fromDevice(device, seedFiles); err != nil || string(text) != "node: disk\n" {
+				t.Errorf("%q %v", text, err)
+			}
+		})
 	}
 }
 
