@@ -226,14 +226,24 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		// timeout ends them; its default is half an hour.
 		"network.frame-timeout": "30",
 		// How often the self-heal daemon looks by itself; its default is 10 minutes.
-		"cluster.heal-timeout":         "60",
-		"diagnostics.client-log-level": "WARNING",
-		"cluster.quorum-type":          "auto",
-		"cluster.server-quorum-type":   "none",
-		"auth.allow":                   strings.Join(allow, ","),
+		"cluster.heal-timeout":          "60",
+		"diagnostics.client-log-level":  "WARNING",
+		"cluster.quorum-type":           "auto",
+		"cluster.server-quorum-type":    "none",
+		"cluster.favorite-child-policy": "none",
+		"auth.allow":                    strings.Join(allow, ","),
 	}
 	if poolSize >= 3 {
 		o["cluster.server-quorum-type"] = "server"
+	}
+	if replica >= 3 {
+		// A node that loses its cable while it replaces a file may leave another file
+		// by that name on its own copy, which nobody was told is stored. With 10.3
+		// opening it then gives EIO everywhere and healing never ends ("Gfid
+		// mismatch", afr_gfid_split_brain_source in GlusterFS's
+		// xlators/cluster/afr/src/afr-self-heal-common.c). What was acknowledged two
+		// copies have; they win.
+		o["cluster.favorite-child-policy"] = "majority"
 	}
 	if replica > 1 {
 		o[granularOption] = "enable"

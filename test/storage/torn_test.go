@@ -58,13 +58,45 @@ func (h *hosts) tear(t *testing.T) {
 	t.Logf("with a file of which the copies differ, to be healed:\n%s", out)
 }
 
-// mended checks that what was torn can be read everywhere, as it was written
-// last, and is in each node's copy for its minions.
-func (h *hosts) mended(t *testing.T, list ...int) {
+// aloneFile is replaced while node 3 is away.
+const aloneFile = "srv/salt/alone.sls"
+
+// alone leaves on the copy of a machine whose daemons do not run what a client
+// leaves there that loses its cable while it replaces a file: another file by
+// the name, and a folder that says it was being changed. Its writer was never
+// told that it is stored.
+func (h *hosts) alone(t *testing.T, i int) {
+	t.Helper()
+	h.on(t, i, "python3", "-c", `
+import glob, os, sys, uuid
+brick, name = sys.argv[1:]
+path, internal = os.path.join(brick, name), os.path.join(brick, ".glusterfs")
+def link(g):
+    g = str(g)
+    return os.path.join(internal, g[:2], g[2:4], g)
+os.unlink(link(uuid.UUID(bytes=os.getxattr(path, "trusted.gfid"))))
+os.unlink(path)
+new = uuid.uuid4()
+with open(path, "w") as f:
+    f.write("never stored\n")
+os.setxattr(path, "trusted.gfid", new.bytes)
+os.makedirs(os.path.dirname(link(new)), exist_ok=True)
+os.link(path, link(new))
+folder, dirty = os.path.dirname(path), os.path.join(internal, "indices/dirty")
+os.setxattr(folder, "trusted.afr.dirty", bytes(11) + b"\x02")
+base = (glob.glob(dirty + "/dirty-*") + [dirty + "/dirty-" + str(uuid.uuid4())])[0]
+open(base, "a").close()
+os.link(base, os.path.join(dirty, str(uuid.UUID(bytes=os.getxattr(folder, "trusted.gfid")))))
+`, brick, aloneFile)
+}
+
+// reads checks that a file of which the copies differed can be read everywhere,
+// as it was written last, and is in each node's copy for its minions.
+func (h *hosts) reads(t *testing.T, file string, list ...int) {
 	t.Helper()
 	for _, i := range list {
 		lab.Eventually(t, 60*time.Second, fmt.Sprintf("node%d reads what was written last", i), func() error {
-			out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "cat", "/srv/cluster/"+tornFile, "/data/saltern/mirror/"+tornFile)
+			out, err := h.run(30*time.Second, "exec", fmt.Sprint(i), "cat", "/srv/cluster/"+file, "/data/saltern/mirror/"+file)
 			if err != nil || out != "two\ntwo\n" {
 				return fmt.Errorf("%v: %q", err, out)
 			}

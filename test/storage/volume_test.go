@@ -73,7 +73,7 @@ func TestVolumeLife(t *testing.T) {
 	h.start(t, 1)
 	k.until(t, 1, 1)
 	h.serving(t, 1)
-	h.on(t, 1, "sh", "-c", "echo 'one: {test.nop: []}' >/srv/cluster/srv/salt/one.sls; echo accepted >/srv/cluster/pki/minions/m1")
+	h.on(t, 1, "sh", "-c", "echo 'one: {test.nop: []}' >/srv/cluster/srv/salt/one.sls; echo one >/srv/cluster/"+aloneFile+"; echo accepted >/srv/cluster/pki/minions/m1")
 	h.oldClient(t)
 	h.member(2)
 	h.member(3)
@@ -90,7 +90,7 @@ func TestVolumeLife(t *testing.T) {
 	h.start(t, 2)
 	h.start(t, 3)
 	k.until(t, 3, 1, 2, 3)
-	h.mended(t, 1, 2, 3)
+	h.reads(t, tornFile, 1, 2, 3)
 
 	for i := 1; i <= 3; i++ { // written on one, read on all, and copied to each for its minions
 		if got := h.on(t, i, "cat", "/srv/cluster/pki/minions/m1"); got != "accepted\n" {
@@ -138,10 +138,13 @@ func TestVolumeLife(t *testing.T) {
 	}
 	masters.have(t, 1, 2)
 
+	h.on(t, 1, "sh", "-c", "cd /srv/cluster/srv/salt && echo two >.alone && mv .alone /srv/cluster/"+aloneFile)
 	h.must(t, time.Minute, "boot", "3")
 	h.must(t, time.Minute, "uncut", "3")
+	h.alone(t, 3)
 	h.start(t, 3)
 	h.settled(t, 180*time.Second, 3, 1, 2, 3)
+	h.reads(t, aloneFile, 1, 2, 3)
 	h.serving(t, 3)
 	masters.master(t, 3) // reads on the volume what it missed
 	masters.have(t, 3)
