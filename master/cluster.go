@@ -264,7 +264,7 @@ func (h clusterHandler) Event(ctx context.Context, peer, tag string, data *msgpa
 			load.Delete(k)
 		}
 		// Not waited for: the job itself comes next and must not be late.
-		if _, err := h.m.clusterJob.cache.StageCopy(ctx, jid, load, texts(data.List("minions"))); err != nil {
+		if _, err := h.m.clusterJob.cache.StageCopy(ctx, jid, load, data.Texts("minions")); err != nil {
 			h.m.problems.set("job cache", err)
 			h.m.log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 		}

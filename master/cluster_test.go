@@ -159,7 +159,7 @@ func TestCluster(t *testing.T) {
 		})
 	}
 	load, err := c.m.jobs.Load(within(t), jid)
-	if err != nil || load.Str("fun") != "test.ping" || len(load.List("Minions"))+len(texts(load.List("Minions"))) == 0 {
+	if err != nil || load.Str("fun") != "test.ping" || len(load.List("Minions"))+len(load.Texts("Minions")) == 0 {
 		t.Errorf("the job on c: %v, %v", load, err)
 	}
 	// Rotation, asked for by a tool beside one master.

@@ -103,7 +103,7 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 		cfg: cfg, log: log, now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
 		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(),
-		events: eventFilter{prefixes: texts(cfg.Raw.List("saltern_minion_event_prefixes"))},
+		events: eventFilter{prefixes: cfg.Raw.Texts("saltern_minion_event_prefixes")},
 	}
 	openKeys := func() error { return m.openKeys(ctx) }
 	for _, open := range []func() error{m.openDirs, openKeys, m.openCallers, m.openStores, m.openBus, m.openServices} {
@@ -112,16 +112,6 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 		}
 	}
 	return m, nil
-}
-
-func texts(l []any) []string {
-	var out []string
-	for _, v := range l {
-		if s, ok := v.(string); ok {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 func (m *Master) openDirs() error {
@@ -200,7 +190,7 @@ func (m *Master) openCallers() error {
 	if m.tokens, err = eauth.OpenTokens(c.TokenDir); err != nil {
 		return err
 	}
-	m.blacklist = acl.Blacklist{Users: texts(c.PublisherACLBlacklist.List("users")), Modules: texts(c.PublisherACLBlacklist.List("modules"))}
+	m.blacklist = acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")}
 	if _, ok := c.ExternalAuth.Get("auto"); ok {
 		m.log.Warn("external_auth auto lets everybody in; it is for tests only")
 	}
@@ -257,7 +247,7 @@ func (m *Master) openStores() error {
 		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,
 		Cachedir: c.CacheDir, Recv: fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20}, Log: m.log,
 		MinionFS: fileserver.MinionFSConfig{Env: c.Raw.Str("minionfs_env"), Mountpoint: c.Raw.Str("minionfs_mountpoint"),
-			Whitelist: texts(c.Raw.List("minionfs_whitelist")), Blacklist: texts(c.Raw.List("minionfs_blacklist"))},
+			Whitelist: c.Raw.Texts("minionfs_whitelist"), Blacklist: c.Raw.Texts("minionfs_blacklist")},
 	})
 	return err
 }

@@ -204,7 +204,7 @@ func jobOf(reply any) (Job, error) {
 		return Job{}, errorOf(e)
 	}
 	load := m.Map("load")
-	job := Job{JID: load.Str("jid"), Minions: texts(load.List("minions")), Missing: texts(load.List("missing"))}
+	job := Job{JID: load.Str("jid"), Minions: load.Texts("minions"), Missing: load.Texts("missing")}
 	if len(job.Minions) == 0 {
 		return Job{}, ErrNoMinions
 	}
@@ -212,17 +212,6 @@ func jobOf(reply any) (Job, error) {
 		return Job{}, ErrNoJob
 	}
 	return job, nil
-}
-
-// texts leaves out what is none.
-func texts(l []any) []string {
-	out := []string{}
-	for _, v := range l {
-		if s, ok := v.(string); ok {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 // Ask sends a clear request (mk_token, runner, wheel, …) and returns the

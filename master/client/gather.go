@@ -24,9 +24,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		started(job)
 	}
 	w := newWatch(job.JID, job.Minions, c.timeout(r), c.gather(r), c.cfg.Now())
-	for _, id := range job.Missing { // the event that says so may be lost
-		w.missing[id] = true
-	}
+	w.miss(job.Missing) // the event that says so may be lost
 	stopped := false
 	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
 		stopped = !yield(ret)

@@ -129,11 +129,7 @@ func (w *watch) ret(rest string, data *msgpack.Map, now time.Time) (Return, bool
 		for _, id := range list(ids) {
 			w.expect(id, now)
 		}
-		for _, id := range data.List("missing") {
-			if s, ok := id.(string); ok {
-				w.missing[s] = true
-			}
-		}
+		w.miss(data.Texts("missing"))
 		return Return{}, false
 	}
 	if !strings.HasPrefix(rest, "ret/") {
@@ -148,6 +144,13 @@ func (w *watch) ret(rest string, data *msgpack.Map, now time.Time) (Return, bool
 	}
 	w.found[r.ID] = true
 	return r, true
+}
+
+// miss notes minions that were targeted and have no accepted key.
+func (w *watch) miss(ids []string) {
+	for _, id := range ids {
+		w.missing[id] = true
+	}
 }
 
 func list(v any) []any {

@@ -219,6 +219,17 @@ func (m *Map) List(key string) []any {
 	return l
 }
 
+// Texts returns the texts of the list under key; what is none is left out.
+func (m *Map) Texts(key string) []string {
+	var out []string
+	for _, v := range m.List(key) {
+		if s, ok := v.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // Clone copies the map itself; the values are shared.
 func (m *Map) Clone() *Map {
 	c := &Map{}
