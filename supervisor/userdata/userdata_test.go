@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -141,10 +140,6 @@ func TestSeedDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED: root is needed to mount a disk")
 	}
-	kinds, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	seed := filepath.Dir(file(t, "user-data", "node: disk\n"))
 	for _, tt := range []struct {
@@ -156,9 +151,6 @@ func TestSeedDisk(t *testing.T) {
 		{"iso9660", [][]string{{"xorrisofs", "-quiet", "-J", "-R", "-V", "CIDATA", "-o", "{}", seed}}},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
-			if !regexp.MustCompile(`(?m)\s` + tt.kind + `$`).Match(kinds) {
-				t.Skipf("NOT TESTED: this kernel has no %s", tt.kind)
-			}
 			disk := filepath.Join(dir, tt.kind)
 			for _, argv := range tt.make {
 				if _, err := exec.LookPath(argv[0]); err != nil {
@@ -180,7 +172,12 @@ func TestSeedDisk(t *testing.T) {
 					t.Errorf("losetup: %v %s", err, out)
 				}
 			}()
-			if text, err := fromDevice(device, seedFiles); err != nil || string(text) != "node: disk\n" {
+			text, err := fromDevice(device, seedFiles) // loads what the kernel has of it
+			kinds, _ := os.ReadFile("/proc/filesystems")
+			if err != nil && len(kinds) > 0 && !strings.Contains(string(kinds), "\t"+tt.kind+"\n") {
+				t.Skipf("NOT TESTED: this kernel has no %s: %v", tt.kind, err)
+			}
+			if err != nil || string(text) != "node: disk\n" {
 				t.Errorf("%q %v", text, err)
 			}
 		})
