@@ -95,7 +95,7 @@ func New(cfg Config) *Controller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	client := &cli.Client{Runner: cfg.Runner}
+	client := &cli.Client{Runner: cfg.Runner} // it has a default of its own
 	if cfg.Runner == nil {
 		cfg.Runner = command.Exec{}
 	}
