@@ -182,6 +182,9 @@ func (m *Master) answer(load *msgpack.Map) any {
 	}
 	m.mu.Unlock()
 	fun, _ := load.Get("fun")
+	if err := m.server.Settle(m.ctx); err != nil && m.ctx.Err() == nil { // as the real master does before a job
+		m.t.Error(err)
+	}
 	if !m.Lose {
 		m.fire("salt/job/"+jid+"/new", msgpack.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
 	}
