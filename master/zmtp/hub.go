@@ -137,8 +137,9 @@ func (h *hub) accept() {
 }
 
 func (h *hub) admit(conn net.Conn) {
-	h.count.accepted.Add(1)
-	if h.count.conns.Add(1) > int64(h.cfg.Limits.MaxConns) {
+	open := h.count.conns.Add(1)
+	h.count.accepted.Add(1) // after conns: who sees it accepted sees it open or ended
+	if open > int64(h.cfg.Limits.MaxConns) {
 		h.count.conns.Add(-1)
 		h.count.refused.Add(1)
 		_ = conn.Close()

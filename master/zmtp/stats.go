@@ -45,9 +45,10 @@ type counters struct {
 }
 
 func (c *counters) snapshot() Stats {
+	accepted := c.accepted.Load() // before conns, see hub.admit
 	return Stats{
 		Conns: c.conns.Load(), Handshakes: c.handshakes.Load(),
-		Accepted: c.accepted.Load(), Refused: c.refused.Load(),
+		Accepted: accepted, Refused: c.refused.Load(),
 		BadPeers: c.badPeers.Load(), LateShakes: c.lateShakes.Load(),
 		Silent: c.silent.Load(), Stalled: c.stalled.Load(),
 		AcceptFails: c.acceptFails.Load(),
