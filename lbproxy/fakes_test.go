@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -115,12 +116,14 @@ func (s *salt) castPieces(a, b []byte) {
 
 // minion holds a publish connection and redials when it is cut.
 type minion struct {
-	cuts   atomic.Int64
-	broken atomic.Int64 // cut inside a frame
-	msgs   atomic.Int64
+	cuts    atomic.Int64
+	broken  atomic.Int64 // cut inside a frame
+	msgs    atomic.Int64
+	greeted atomic.Bool // a master has answered
 }
 
-// herd starts n minions that hold publish connections until the test ends.
+// herd starts n minions that hold publish connections until the test ends. It
+// returns when masters have answered them all.
 func herd(t testing.TB, addr string, n int) []*minion {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -141,6 +144,9 @@ func herd(t testing.TB, addr string, n int) []*minion {
 			}
 		})
 	}
+	eventually(t, "minions greeted", func() bool {
+		return !slices.ContainsFunc(ms, func(m *minion) bool { return !m.greeted.Load() })
+	})
 	return ms
 }
 
@@ -163,6 +169,7 @@ func (m *minion) hold(addr string, stop chan struct{}) {
 	if err != nil {
 		return
 	}
+	m.greeted.Store(true)
 	for {
 		if _, err := r.ReadByte(); err != nil {
 			return
