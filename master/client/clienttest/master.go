@@ -138,6 +138,10 @@ func failure(name, text string) *msgpack.Map {
 }
 
 func (m *Master) answer(load *msgpack.Map) any {
+	// As the real master does: who asks has connected to the bus before.
+	if err := m.server.Settle(m.ctx); err != nil && m.ctx.Err() == nil {
+		m.t.Error(err)
+	}
 	if m.Clear != nil {
 		if v := m.Clear(load); v != nil {
 			return v
@@ -182,9 +186,6 @@ func (m *Master) answer(load *msgpack.Map) any {
 	}
 	m.mu.Unlock()
 	fun, _ := load.Get("fun")
-	if err := m.server.Settle(m.ctx); err != nil && m.ctx.Err() == nil { // as the real master does before a job
-		m.t.Error(err)
-	}
 	if !m.Lose {
 		m.fire("salt/job/"+jid+"/new", msgpack.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
 	}
