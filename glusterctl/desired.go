@@ -242,7 +242,7 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		// opening it then gives EIO everywhere and healing never ends ("Gfid
 		// mismatch", afr_gfid_split_brain_source in GlusterFS's
 		// xlators/cluster/afr/src/afr-self-heal-common.c). What was acknowledged two
-		// copies have; they win.
+		// copies have; they win. An arbiter has a vote as well, but gives no content.
 		o["cluster.favorite-child-policy"] = "majority"
 	}
 	if replica > 1 {
