@@ -48,7 +48,8 @@ func (e *RefusedError) Error() string {
 // and a step that takes something away is needed that the plan did not have.
 var ErrNotApproved = errors.New("the step was not in the plan that was approved")
 
-// maxRuns is how often one step may run without having an effect.
+// maxRuns is how often one step may run without having an effect; between two
+// runs is a pause.
 const maxRuns = 3
 
 // Apply carries a plan out. After each step it observes and plans again, so it
@@ -69,6 +70,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		approved[s.ID] = true
 	}
 	runs := map[string]int{}
+	var last string    // step that just ran
 	var failing string // step that is being tried again
 	var since time.Time
 	for {
@@ -84,6 +86,15 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			return nil
 		}
 		s := now.Steps[0]
+		if s.ID == last {
+			// glusterd says "done" before a brick that it started has reported to
+			// it: look again before doing it again.
+			last = ""
+			if err := c.cfg.Sleep(ctx, c.pause()); err != nil {
+				return &StepError{s, err, "run it again: what was done is kept"}
+			}
+			continue
+		}
 		if s.Destructive && !approved[s.ID] {
 			return &StepError{s, ErrNotApproved, "look at the new plan and approve it"}
 		}
@@ -101,7 +112,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			return &StepError{s, ctx.Err(), "run it again: what was done is kept"}
 		}
 		if err == nil {
-			failing = ""
+			failing, last = "", s.ID
 			if runs[s.ID]++; runs[s.ID] > maxRuns {
 				return &StepError{s, errors.New("it ran several times without an effect"), nextFor(s, cli.Refused)}
 			}

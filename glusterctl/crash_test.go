@@ -194,6 +194,30 @@ func TestTroubleThatPasses(t *testing.T) {
 	}
 }
 
+// A brick that was started takes its time to report to glusterd. Nobody gives
+// up within seconds, and nobody starts it again and again.
+func TestSlowBrick(t *testing.T) {
+	pool := glustertest.New(3)
+	r := newRig(pool, "node1")
+	pool.Clock = func() time.Time { return r.now }
+	d := want("node1", "1", "2", "3")
+	d.Form = true
+	r.reach(t, d)
+	pool.StartTime = 5 * time.Second
+	pool.KillBrick("node2")
+	pool.Calls = nil
+	r.reach(t, d)
+	starts := 0
+	for _, call := range pool.Calls {
+		if strings.Contains(call, "volume start") {
+			starts++
+		}
+	}
+	if starts > 3 {
+		t.Errorf("started %d times: %q", starts, pool.Calls)
+	}
+}
+
 func TestTroubleThatStays(t *testing.T) {
 	pool := glustertest.New(1)
 	pool.Hook = func(_ string, args []string, _ bool) error {

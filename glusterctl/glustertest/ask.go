@@ -95,10 +95,10 @@ func (p *Pool) status(n *Node, v *volume, detail bool) command.Output {
 		}
 		nodes++
 		port, pid := "N/A", "-1"
-		if br.up {
+		if p.shows(br) {
 			port, pid = "50000", "123"
 		}
-		fmt.Fprintf(&b, "        <node>\n          <hostname>%s</hostname>\n          <path>%s</path>\n          <peerid>%s</peerid>\n          <status>%d</status>\n          <port>%s</port>\n          <pid>%s</pid>\n", br.node.Name, br.path, br.node.UUID, flag(br.up), port, pid)
+		fmt.Fprintf(&b, "        <node>\n          <hostname>%s</hostname>\n          <path>%s</path>\n          <peerid>%s</peerid>\n          <status>%d</status>\n          <port>%s</port>\n          <pid>%s</pid>\n", br.node.Name, br.path, br.node.UUID, flag(p.shows(br)), port, pid)
 		if detail {
 			b.WriteString("          <sizeTotal>469762048</sizeTotal>\n          <sizeFree>436580352</sizeFree>\n          <inodesTotal>262144</inodesTotal>\n          <inodesFree>260868</inodesFree>\n")
 		}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"saltern/command"
+	"time"
 )
 
 // Pool is everything: machines that belong together and others.
@@ -42,6 +43,10 @@ type Pool struct {
 	Settled []string
 	// JoinDelay is how many questions a new peer needs to become a full member.
 	JoinDelay int
+	// StartTime is how long glusterd says of a brick that was started that it does
+	// not run, by Clock.
+	StartTime time.Duration
+	Clock     func() time.Time
 
 	writes int
 }
@@ -65,8 +70,14 @@ type brick struct {
 	path    string
 	arbiter bool
 	up      bool
+	started time.Time // by Pool.Clock, if there is one
 	items   map[int]bool
 	lost    bool
+}
+
+// shows tells whether glusterd says that a brick runs.
+func (p *Pool) shows(b *brick) bool {
+	return b.up && (p.Clock == nil || p.Clock().Sub(b.started) >= p.StartTime)
 }
 
 func (b *brick) name() string { return b.node.Name + ":" + b.path }
