@@ -170,7 +170,7 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 		}
 		start := time.Now()
 		v := r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3))
-		if d := time.Since(start); d > 10*time.Second {
+		if d := time.Since(start); d > 3*time.Second {
 			t.Errorf("%s took %s", name, d)
 		}
 		if m, isMap := v.(*msgpack.Map); isMap {
@@ -188,7 +188,7 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 	}
 	until(t, "ten requests of the other client", func() bool { return asked.Load() >= 10 })
 	stop()
-	if d := <-worst; d > 5*time.Second || asked.Load() < 10 {
+	if d := <-worst; d > time.Second || asked.Load() < 10 {
 		t.Errorf("the other client waited for up to %s (%d requests)", d, asked.Load())
 	}
 }

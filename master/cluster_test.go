@@ -91,7 +91,7 @@ func TestCluster(t *testing.T) {
 	for _, r := range ms {
 		until(t, "the accepted key", func() bool { e, _ := r.m.keys.Lookup("min1"); return e.State == keys.Accepted })
 	}
-	if d := time.Since(began); d > 10*time.Second {
+	if d := time.Since(began); d > 2*time.Second {
 		t.Errorf("a key took %v", d)
 	}
 	if s := n.signIn(); s.Str("enc") != "pub" {

@@ -181,7 +181,7 @@ func TestAttack18PublicKeys(t *testing.T) {
 	for _, c := range cases {
 		start := time.Now()
 		pub, err := crypt.ParsePublic(c.text)
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > time.Second {
 			t.Errorf("%s took %v", c.name, took)
 		}
 		if (err == nil) != c.ok {
