@@ -96,10 +96,8 @@ func splitCompound(load, out *msgpack.Map, fun string) bool {
 
 func noParse(load *msgpack.Map) map[string]bool {
 	out := map[string]bool{}
-	for _, v := range load.List("no_parse") {
-		if s, ok := v.(string); ok {
-			out[s] = true
-		}
+	for _, s := range load.Texts("no_parse") {
+		out[s] = true
 	}
 	return out
 }

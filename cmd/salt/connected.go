@@ -69,11 +69,9 @@ func (p *presence) connected(id string) bool {
 }
 
 func (p *presence) any(g *msgpack.Map, name string) bool {
-	for _, v := range g.List(name) {
-		if s, ok := v.(string); ok {
-			if a, err := netip.ParseAddr(s); err == nil && p.addrs[a] {
-				return true
-			}
+	for _, s := range g.Texts(name) {
+		if a, err := netip.ParseAddr(s); err == nil && p.addrs[a] {
+			return true
 		}
 	}
 	return false

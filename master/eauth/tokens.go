@@ -147,12 +147,7 @@ func read(path string) (Token, error) {
 	if d := m.Map("data"); d != nil {
 		m = d
 	}
-	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire")}
-	for _, g := range m.List("groups") {
-		if s, ok := g.(string); ok {
-			tok.Groups = append(tok.Groups, s)
-		}
-	}
+	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups")}
 	return tok, nil
 }
 

@@ -35,13 +35,8 @@ func (p *Publisher) topics(load *msgpack.Map, matched []string) [][]byte {
 		ids = matched
 	case "list":
 		ids = matched
-		if l := load.List("tgt"); l != nil {
-			ids = ids[:0:0]
-			for _, v := range l {
-				if id, ok := v.(string); ok {
-					ids = append(ids, id)
-				}
-			}
+		if load.List("tgt") != nil {
+			ids = load.Texts("tgt")
 		}
 	}
 	if len(ids) == 0 {

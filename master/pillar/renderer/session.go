@@ -166,12 +166,7 @@ func (s *Session) mapResult(ctx context.Context, req *msgpack.Map) (*msgpack.Map
 	if err != nil {
 		return nil, nil, err
 	}
-	var errs []string
-	for _, e := range reply.List("errors") {
-		if t, ok := e.(string); ok {
-			errs = append(errs, t)
-		}
-	}
+	errs := reply.Texts("errors")
 	m := reply.Map("value")
 	if m == nil {
 		return nil, errs, &Failure{Message: "the result is not a dictionary"}
