@@ -90,8 +90,8 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 			// glusterd says "done" before a brick that it started has reported to
 			// it: look again before doing it again.
 			last = ""
-			if err := c.cfg.Sleep(ctx, c.pause()); err != nil {
-				return &StepError{s, err, "run it again: what was done is kept"}
+			if err := c.pause(ctx); err != nil {
+				return stopped(s, err)
 			}
 			continue
 		}
@@ -109,7 +109,7 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		}
 		err = c.run(ctx, d, s, progress)
 		if ctx.Err() != nil {
-			return &StepError{s, ctx.Err(), "run it again: what was done is kept"}
+			return stopped(s, ctx.Err())
 		}
 		if err == nil {
 			failing, last = "", s.ID
@@ -136,15 +136,20 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		}
 		progress(Event{s, "retry", err.Error()})
 		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "err", err)
-		if err := c.cfg.Sleep(ctx, c.pause()); err != nil {
-			return &StepError{s, err, "run it again: what was done is kept"}
+		if err := c.pause(ctx); err != nil {
+			return stopped(s, err)
 		}
 	}
 }
 
-// pause between tries: 1 to 3 s, so that two writers do not keep in step.
-func (c *Controller) pause() time.Duration {
-	return time.Second + time.Duration(c.cfg.Jitter()*float64(2*time.Second))
+// stopped is the error of a step during which ctx ended.
+func stopped(s Step, err error) error {
+	return &StepError{s, err, "run it again: what was done is kept"}
+}
+
+// pause waits between tries: 1 to 3 s, so that two writers do not keep in step.
+func (c *Controller) pause(ctx context.Context) error {
+	return c.cfg.Sleep(ctx, time.Second+time.Duration(c.cfg.Jitter()*float64(2*time.Second)))
 }
 
 // nextFor says what an administrator can do about a step that failed.

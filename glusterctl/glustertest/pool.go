@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"saltern/command"
-	"time"
 )
 
 // Pool is everything: machines that belong together and others.
@@ -44,7 +44,7 @@ type Pool struct {
 	// JoinDelay is how many questions a new peer needs to become a full member.
 	JoinDelay int
 	// StartTime is how long glusterd says of a brick that was started that it does
-	// not run, by Clock.
+	// not run, by Clock, which is time.Now unless it is set.
 	StartTime time.Duration
 	Clock     func() time.Time
 
@@ -70,14 +70,14 @@ type brick struct {
 	path    string
 	arbiter bool
 	up      bool
-	started time.Time // by Pool.Clock, if there is one
+	started time.Time // by Pool.Clock
 	items   map[int]bool
 	lost    bool
 }
 
 // shows tells whether glusterd says that a brick runs.
 func (p *Pool) shows(b *brick) bool {
-	return b.up && (p.Clock == nil || p.Clock().Sub(b.started) >= p.StartTime)
+	return b.up && p.Clock().Sub(b.started) >= p.StartTime
 }
 
 func (b *brick) name() string { return b.node.Name + ":" + b.path }
@@ -94,7 +94,7 @@ type volume struct {
 // New makes machines named node1, node2 … with addresses 10.0.0.1, 10.0.0.2 …
 // each alone, with glusterd running.
 func New(n int) *Pool {
-	p := &Pool{group: map[*Node]int{}, vols: map[int]*volume{}, HealSpeed: 1 << 30}
+	p := &Pool{group: map[*Node]int{}, vols: map[int]*volume{}, HealSpeed: 1 << 30, Clock: time.Now}
 	for i := 1; i <= n; i++ {
 		node := &Node{Name: fmt.Sprintf("node%d", i), Addr: fmt.Sprintf("10.0.0.%d", i), UUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), Up: true, disk: map[string]*brick{}, marked: map[string]bool{}}
 		p.nodes = append(p.nodes, node)

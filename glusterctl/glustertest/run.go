@@ -144,7 +144,7 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 		}
 		v.state = 1
 		for _, b := range v.bricks {
-			if p.Clock != nil && !b.up {
+			if !b.up {
 				b.started = p.Clock()
 			}
 			b.up = b.node.Up && !b.lost
