@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -235,15 +236,25 @@ func (d *decoder) enter(n uint64) error {
 	return nil
 }
 
+// emptyList is every empty list: it has no room, so that appending makes a new one.
+var emptyList any = []any{}
+
 func (d *decoder) list(n uint64) (any, error) {
 	if err := d.enter(n); err != nil {
 		return nil, err
+	}
+	if n == 0 {
+		d.depth++
+		return emptyList, nil
 	}
 	l := make([]any, 0, min(n, 4096))
 	for ; n > 0; n-- {
 		v, err := d.value()
 		if err != nil {
 			return nil, err
+		}
+		if len(l) == cap(l) { // doubled, but not beyond what is left
+			l = slices.Grow(l, int(min(n, uint64(len(l)))))
 		}
 		l = append(l, v)
 	}

@@ -1,0 +1,246 @@
+package msgpack
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrNotMap means that a map was expected and something else came.
+var ErrNotMap = errors.New("msgpack: not a map")
+
+// Size is what a value takes.
+type Size struct {
+	Encoded int   // bytes as it stands
+	Nodes   int   // values in it, keys included
+	Memory  int64 // bytes that Decode allocates for it, at most
+}
+
+// What values cost in memory besides their contents: the headers of Go's
+// interfaces, slices and texts, and of Map's entries and index.
+const (
+	slotCost  = 16  // an any in a list
+	listCost  = 24  // a slice in an any
+	mapCost   = 48  // a Map
+	entryCost = 32  // an entry of a Map
+	indexCost = 112 // an entry of a Map's index, growth included
+	textCost  = 24
+	numCost   = 8
+	extCost   = 56
+)
+
+// Measure walks the first value of b without decoding it. It reports every fault
+// that the structure has, with the errors of Decode, and allocates nothing.
+func Measure(b []byte, l Limits) (Size, error) {
+	w := walker{d: decoder{b: b, nodes: l.Nodes, depth: l.Depth}}
+	if err := w.value(); err != nil {
+		return Size{}, err
+	}
+	return Size{Encoded: w.d.off, Nodes: l.Nodes - w.d.nodes, Memory: w.memory}, nil
+}
+
+// walker goes over values without making them.
+type walker struct {
+	d      decoder
+	memory int64
+}
+
+func (w *walker) value() error {
+	d := &w.d
+	if d.nodes--; d.nodes < 0 {
+		return fmt.Errorf("%w: too many values", ErrLimit)
+	}
+	s, err := d.take(1)
+	if err != nil {
+		return err
+	}
+	switch c := s[0]; {
+	case c <= 0x7f, c >= 0xe0:
+		return nil
+	case c <= 0x8f:
+		return w.mapOf(uint64(c & 0x0f))
+	case c <= 0x9f:
+		return w.list(uint64(c & 0x0f))
+	case c <= 0xbf:
+		return w.skip(uint64(c&0x1f), textCost)
+	default:
+		return w.tagged(c)
+	}
+}
+
+func (w *walker) tagged(c byte) error {
+	d := &w.d
+	sized := func(width uint64, of func(uint64) error) error {
+		n, err := d.size(width)
+		if err != nil {
+			return err
+		}
+		return of(n)
+	}
+	switch c {
+	case 0xc0, 0xc2, 0xc3:
+		return nil
+	case 0xc4, 0xc5, 0xc6:
+		return sized(1<<(c-0xc4), func(n uint64) error { return w.skip(n, textCost) })
+	case 0xc7, 0xc8, 0xc9:
+		return sized(1<<(c-0xc7), func(n uint64) error { return w.skip(n+1, extCost) })
+	case 0xca:
+		return w.skip(4, numCost)
+	case 0xcb:
+		return w.skip(8, numCost)
+	case 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd1, 0xd2, 0xd3:
+		return w.skip(1<<(c&3), numCost)
+	case 0xd4, 0xd5, 0xd6, 0xd7, 0xd8:
+		return w.skip(1<<(c-0xd4)+1, extCost)
+	case 0xd9, 0xda, 0xdb:
+		return sized(1<<(c-0xd9), func(n uint64) error { return w.skip(n, textCost) })
+	case 0xdc, 0xdd:
+		return sized(2<<(c-0xdc), w.list)
+	case 0xde, 0xdf:
+		return sized(2<<(c-0xde), w.mapOf)
+	}
+	return fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
+}
+
+// skip passes over n bytes that Decode copies; an allocation is rounded up by an
+// eighth at most.
+func (w *walker) skip(n uint64, cost int64) error {
+	if _, err := w.d.take(n); err != nil {
+		return err
+	}
+	w.memory += cost + int64(n) + int64(n)/8
+	return nil
+}
+
+func (w *walker) list(n uint64) error {
+	if err := w.d.enter(n); err != nil {
+		return err
+	}
+	if n == 0 {
+		w.d.depth++
+		return nil
+	}
+	if w.memory += listCost + slotCost*int64(n); n > 4096 {
+		w.memory += slotCost * int64(n) // it grew on the way
+	}
+	for ; n > 0; n-- {
+		if err := w.value(); err != nil {
+			return err
+		}
+	}
+	w.d.depth++
+	return nil
+}
+
+func (w *walker) mapOf(n uint64) error {
+	if n > math.MaxUint32/2 {
+		return ErrShort
+	}
+	if err := w.d.enter(2 * n); err != nil {
+		return err
+	}
+	if w.memory += mapCost + entryCost*int64(n); n > 1024 {
+		w.memory += entryCost * int64(n)
+	}
+	if n >= indexAt {
+		w.memory += indexCost * int64(n)
+	}
+	for ; n > 0; n-- {
+		if err := w.value(); err != nil { // Decode tells what can be a key
+			return err
+		}
+		if err := w.value(); err != nil {
+			return err
+		}
+	}
+	w.d.depth++
+	return nil
+}
+
+// Field is an entry of a map as it stands in its packed form.
+type Field struct {
+	Key   []byte
+	Value []byte // one packed value
+}
+
+// Fields takes the map that fills b apart, one level deep, without decoding its
+// values; both parts of a Field point into b. Keys have to be texts or bytes. A
+// map of more than most entries is refused with ErrLimit.
+func Fields(b []byte, l Limits, most int) ([]Field, error) {
+	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
+	n, err := d.mapHeader()
+	if err != nil {
+		return nil, err
+	}
+	if n > uint64(most) {
+		return nil, fmt.Errorf("%w: a map of %d entries", ErrLimit, n)
+	}
+	out := make([]Field, 0, n)
+	w := walker{d: d}
+	w.d.depth--
+	next := func() ([]byte, error) {
+		start := w.d.off
+		err := w.value()
+		return b[start:w.d.off], err
+	}
+	for ; n > 0; n-- {
+		k, err := next()
+		if err != nil {
+			return nil, err
+		}
+		key, ok := Contents(k)
+		if !ok {
+			return nil, errors.New("msgpack: a key of the map is no text")
+		}
+		v, err := next()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Field{key, v})
+	}
+	if w.d.off != len(b) {
+		return nil, ErrTrailing
+	}
+	return out, nil
+}
+
+// mapHeader reads the first byte and length of a map.
+func (d *decoder) mapHeader() (uint64, error) {
+	s, err := d.take(1)
+	if err != nil {
+		return 0, err
+	}
+	switch c := s[0]; {
+	case c >= 0x80 && c <= 0x8f:
+		return uint64(c & 0x0f), nil
+	case c == 0xde, c == 0xdf:
+		return d.size(2 << (c - 0xde))
+	}
+	return 0, ErrNotMap
+}
+
+// Contents returns what is in a packed text or byte string, as a part of b; ok is
+// false for other values and when b is not exactly one.
+func Contents(b []byte) (contents []byte, ok bool) {
+	d := decoder{b: b}
+	s, err := d.take(1)
+	if err != nil {
+		return nil, false
+	}
+	var n uint64
+	switch c := s[0]; {
+	case c >= 0xa0 && c <= 0xbf:
+		n = uint64(c & 0x1f)
+	case c >= 0xc4 && c <= 0xc6:
+		n, err = d.size(1 << (c - 0xc4))
+	case c >= 0xd9 && c <= 0xdb:
+		n, err = d.size(1 << (c - 0xd9))
+	default:
+		return nil, false
+	}
+	if err != nil {
+		return nil, false
+	}
+	contents, err = d.take(n)
+	return contents, err == nil && d.off == len(b)
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package msgpack
+
+const raceBuild = false
