@@ -25,7 +25,7 @@ func (m *Master) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return msgpack.NewMap("error", msgpack.NewMap("name", "SaltInvocationError", "message", "fun must be a function or a list of functions")), nil
 	}
 	if m.blacklist.Refuses(load.Str("user"), funs) {
-		m.log.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
+		m.quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
 		return authorization(), nil
 	}
 	caller, err := m.auth.Check(ctx, load, load.Map("kwargs"))
@@ -44,13 +44,13 @@ func (m *Master) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 	if err != nil {
 		// As with Salt, a target that cannot be read selects nobody.
-		m.log.Error("target cannot be read", "user", load.Str("user"), "error", err)
+		m.quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
 		return nobody(get(load, "tgt")), nil
 	}
 	if !caller.All {
 		r := acl.Request{Funs: funs, Args: arguments(load, len(funs)), Minions: j.minions}
 		if !acl.Publish(caller.Permissions, r, m.compound, "saltutil.find_job") {
-			m.log.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", funs)
+			m.quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", funs)
 			m.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
 			return authorization(), nil
 		}

@@ -29,6 +29,7 @@ import (
 	"saltern/master/pillar/renderer"
 	"saltern/master/presence"
 	"saltern/master/publish"
+	"saltern/master/ratelog"
 	"saltern/master/request"
 	"saltern/master/zmtp"
 
@@ -39,7 +40,10 @@ import (
 type Master struct {
 	cfg *conf.Master
 	log *slog.Logger
-	now func() time.Time
+	// quiet is for lines that strangers, or minions at no cost, can cause: it limits
+	// how many of a kind are written.
+	quiet *slog.Logger
+	now   func() time.Time
 
 	identity  auth.Identity
 	secrets   *auth.Secrets
@@ -89,7 +93,14 @@ const (
 	requestTimeout = 2 * time.Minute
 	// maxRequests are at work at once. It is far above the number of pillars
 	// that may wait for a renderer, so that these never keep returns waiting.
-	maxRequests     = 2048
+	maxRequests = 2048
+	// maxStrangers of them are of senders who have proved nothing lately: sign-ins,
+	// for the most part.
+	maxStrangers = 256
+	// proveIn is how long a connection to the request port may be idle and prove
+	// nothing. A minion that waits for its key asks every 10 s and more (its
+	// acceptance_wait_time), and connects anew without a word.
+	proveIn         = 10 * time.Minute
 	maxRunners      = 32
 	closeTimeout    = 10 * time.Second // for what the job cache still has to write
 	routerBusyReply = "bad load"       // makes a minion sign in and try again
@@ -100,7 +111,7 @@ const (
 // cluster it waits until this master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	m := &Master{
-		cfg: cfg, log: log, now: time.Now, started: time.Now(),
+		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
 		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(),
 		events: eventFilter{prefixes: cfg.Raw.Texts("saltern_minion_event_prefixes")},
@@ -174,7 +185,7 @@ func (m *Master) openKeys(ctx context.Context) error {
 	}
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
-		Connected: m.connectedCount, NoEvents: !c.AuthEvents, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.log,
+		Connected: m.connectedCount, NoEvents: !c.AuthEvents, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.quiet,
 		Trouble: m.conditions.reason,
 	})
 	return err
@@ -203,7 +214,7 @@ func (m *Master) openCallers() error {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
 		},
 		UserKeys: known, Tokens: m.tokens, TokenExpire: c.TokenExpire, ExpireOverride: m.mayChooseExpire,
-		Log: m.log, Now: time.Now, FailDelay: time.Second,
+		Log: m.quiet, Now: time.Now, FailDelay: time.Second,
 	})
 	return nil
 }
@@ -289,7 +300,7 @@ func (m *Master) openServices() error {
 	}
 	m.requests = request.New(request.Config{
 		Auth: noting{m.signin, m}, Saw: m.saw, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
-		Now: time.Now, Log: m.log,
+		Known: m.auth.Knows, Now: time.Now, Log: m.quiet,
 	})
 	m.keys.OnChange(m.onKeyChange)
 	return nil
@@ -348,7 +359,7 @@ func (m *Master) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, pubLn.Close(), m.Close())
 	}
-	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat(publishTTL)}
+	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat(publishTTL), Sources: zmtp.NewSources(m.now), Log: m.quiet}
 	if m.cluster != nil && len(m.cfg.ProxyFrom) > 0 { // the load balancers of nodes that join later
 		listen.ProxyMember = func(a netip.Addr) bool { return m.cluster.IsMember(a.Unmap().String()) }
 	}
@@ -366,9 +377,10 @@ func (m *Master) Run(ctx context.Context) error {
 		return errors.Join(err, retLn.Close(), m.Close())
 	}
 	listen.Heartbeat = m.heartbeat(requestTTL)
+	listen.Limits.ProveIn = proveIn
 	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
 	if err == nil {
-		m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), retLn, zmtp.RouterConfig{Listen: listen, BusyReply: busy, Concurrency: maxRequests, Handler: m.handle, Free: m.requests.Recycle})
+		m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), retLn, zmtp.RouterConfig{Listen: listen, BusyReply: busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: m.handle, Free: m.requests.Recycle})
 	}
 	if err != nil {
 		return errors.Join(err, m.Close())
@@ -389,7 +401,7 @@ func (m *Master) Run(ctx context.Context) error {
 func (m *Master) handle(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 	// What was asked is finished although the asker may be gone: a return
 	// that was taken must be kept.
-	answer := m.requests.Handle(context.WithoutCancel(ctx), p.Remote, payload)
+	answer := m.requests.Handle(context.WithoutCancel(ctx), p.Remote, payload, p.Account)
 	return answer, answer != nil
 }
 

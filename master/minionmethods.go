@@ -237,7 +237,7 @@ func (m *Master) onMinionEvent(_ context.Context, c *request.Call) (any, error) 
 		return nil, nil
 	}
 	if load.Str("tag") == "_salt_error" {
-		m.log.Error("minion reports an error", "minion", c.ID, "message", load.Map("data").Str("message"))
+		m.quiet.Error("minion reports an error", "minion", c.ID, "message", load.Map("data").Str("message"))
 	}
 	m.fireFor(c.ID, load.Str("tag"), load)
 	return nil, nil
@@ -247,7 +247,7 @@ func (m *Master) onMinionEvent(_ context.Context, c *request.Call) (any, error) 
 func (m *Master) fireFor(id, tag string, data any) {
 	if !m.events.allowed(id, tag) {
 		m.count.filtered.Add(1)
-		m.log.Warn(fmt.Sprintf("Filtering blacklisted event tag %.100q", tag), "minion", id)
+		m.quiet.Warn(fmt.Sprintf("Filtering blacklisted event tag %.100q", tag), "minion", id)
 		return
 	}
 	m.fire(tag, ownData(id, data))
@@ -263,7 +263,7 @@ func (m *Master) onResources(_ context.Context, c *request.Call) (any, error) {
 // onRevoke deletes the caller's own key.
 func (m *Master) onRevoke(_ context.Context, c *request.Call) (any, error) {
 	if !m.cfg.AllowMinionKeyRevoke {
-		m.log.Warn("minion asked to revoke its key, but allow_minion_key_revoke is off", "minion", c.ID)
+		m.quiet.Warn("minion asked to revoke its key, but allow_minion_key_revoke is off", "minion", c.ID)
 		return c.Load, nil
 	}
 	sel := admin.Selection{Dict: msgpack.NewMap(keys.Accepted.Dir(), []any{c.ID})}
@@ -278,7 +278,7 @@ func (m *Master) onRevoke(_ context.Context, c *request.Call) (any, error) {
 // minion to speak for others.
 func (m *Master) onSyndicReturn(ctx context.Context, c *request.Call) (any, error) {
 	if !m.cfg.OrderMasters {
-		m.log.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
+		m.quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
 		return nil, nil
 	}
 	loads := c.Load.List("load")
@@ -306,7 +306,7 @@ func (m *Master) syndicReturn(ctx context.Context, c *request.Call, load *msgpac
 			continue
 		}
 		if e, known := m.keys.Lookup(id); known && e.State == keys.Accepted {
-			m.log.Warn("syndic returns for a minion of this master; refused", "minion", id, "syndic", c.ID)
+			m.quiet.Warn("syndic returns for a minion of this master; refused", "minion", id, "syndic", c.ID)
 			continue
 		}
 		ret := msgpack.NewMap("jid", load.Str("jid"), "id", id, "fun", get(load, "fun"), "fun_args", get(load, "arg"))

@@ -33,7 +33,7 @@ func (m *Master) peerJob(c *request.Call) (*job, bool, error) {
 	}
 	perms := acl.Peer(m.cfg.Peer, c.ID)
 	if len(perms) == 0 {
-		m.log.Info("minion may not publish: peer grants it nothing", "minion", c.ID, "fun", fun)
+		m.quiet.Info("minion may not publish: peer grants it nothing", "minion", c.ID, "fun", fun)
 		return nil, false, nil
 	}
 	out := msgpack.NewMap("fun", fun, "arg", parseInput(load.List("arg"), noParse(load)), "tgt", get(load, "tgt"),
@@ -53,16 +53,16 @@ func (m *Master) peerJob(c *request.Call) (*job, bool, error) {
 	}
 	j, err := m.newJob(out)
 	if err != nil {
-		m.log.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
+		m.quiet.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
 		return nil, false, nil
 	}
 	if !m.exactly(out, j) {
-		m.log.Warn("minion's job refused: its target would reveal pillar values", "minion", c.ID)
+		m.quiet.Warn("minion's job refused: its target would reveal pillar values", "minion", c.ID)
 		return nil, false, nil
 	}
 	funs, _ := functions(out)
 	if !acl.Publish(perms, acl.Request{Funs: funs, Args: arguments(out, len(funs)), Minions: j.minions}, m.compound) {
-		m.log.Info("minion may not publish this", "minion", c.ID, "fun", fun)
+		m.quiet.Info("minion may not publish this", "minion", c.ID, "fun", fun)
 		return nil, false, nil
 	}
 	return j, len(j.minions) > 0, nil
@@ -256,7 +256,7 @@ func (m *Master) onMinionPublish(ctx context.Context, c *request.Call) (any, err
 	}
 	leave, ok := m.background.Wait()
 	if !ok {
-		m.log.Warn("too many minions wait for jobs of their own; one is refused", "minion", c.ID)
+		m.quiet.Warn("too many minions wait for jobs of their own; one is refused", "minion", c.ID)
 		return msgpack.NewMap(), nil
 	}
 	defer leave()
@@ -314,12 +314,12 @@ func (m *Master) onMinionPublish(ctx context.Context, c *request.Call) (any, err
 func (m *Master) onMinionRunner(ctx context.Context, c *request.Call) (any, error) {
 	fun := c.Load.Str("fun")
 	if !acl.Run(acl.Peer(m.cfg.PeerRun, c.ID), fun) {
-		m.log.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
+		m.quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
 		return msgpack.NewMap(), nil
 	}
 	leave, ok := m.background.Wait()
 	if !ok {
-		m.log.Warn("too many minions wait for runners; one is refused", "minion", c.ID, "fun", fun)
+		m.quiet.Warn("too many minions wait for runners; one is refused", "minion", c.ID, "fun", fun)
 		return msgpack.NewMap(), nil
 	}
 	defer leave()

@@ -36,7 +36,7 @@ func (m *Master) onReturn(ctx context.Context, c *request.Call) (any, error) {
 			return nil, retryLater(fmt.Errorf("making a job for a return: %w", err))
 		}
 	case !jobs.Valid(jid):
-		m.log.Info("return without a valid job id", "minion", c.ID, "jid", jid)
+		m.quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
 		return nil, nil
 	}
 	m.count.returns.Add(1)
@@ -89,7 +89,7 @@ func (m *Master) checkReturnSignature(c *request.Call) error {
 	sig, signed := c.Load.Bytes("sig")
 	if !signed {
 		if m.cfg.RequireMinionSignMessages {
-			m.log.Error("return without a signature, which require_minion_sign_messages demands", "minion", c.ID)
+			m.quiet.Error("return without a signature, which require_minion_sign_messages demands", "minion", c.ID)
 			return errSignature
 		}
 		return nil
@@ -103,7 +103,7 @@ func (m *Master) checkReturnSignature(c *request.Call) error {
 	if err == nil {
 		return nil
 	}
-	m.log.Error("signature of a return is wrong", "minion", c.ID, "dropped", m.cfg.DropMessagesSignatureFail, "error", err)
+	m.quiet.Error("signature of a return is wrong", "minion", c.ID, "dropped", m.cfg.DropMessagesSignatureFail, "error", err)
 	if m.cfg.DropMessagesSignatureFail {
 		return errSignature
 	}

@@ -279,6 +279,21 @@ func (a *Authenticator) owner(key string) (string, bool) {
 	return found, ok
 }
 
+// Knows reports whether a key is that of a system user, or a token one that was
+// given out and has not expired. It says nothing of what its bearer may do.
+func (a *Authenticator) Knows(key, token string) bool {
+	if key != "" {
+		if _, ok := a.owner(key); ok {
+			return true
+		}
+	}
+	if token == "" {
+		return false
+	}
+	_, err := a.cfg.Tokens.Get(token, a.cfg.Now())
+	return err == nil
+}
+
 func (a *Authenticator) owns(user, key string) bool {
 	k := a.cfg.UserKeys[user]
 	return k != "" && subtle.ConstantTimeCompare([]byte(k), []byte(key)) == 1

@@ -40,7 +40,7 @@ func TestAnswersOfAllSizes(t *testing.T) {
 	for _, n := range sizes {
 		for _, answer = range []any{strings.Repeat("x", n), filled{n: n, closed: &closed}} {
 			load := request("a", "token of a", "get")
-			out := s.Handle(t.Context(), from, sealedRequest(t, kr.sessions["a"], "a", int64(3), load))
+			out := s.Handle(t.Context(), from, sealedRequest(t, kr.sessions["a"], "a", int64(3), load), nil)
 			got := decode(t, kr, "a", out, nonce)
 			if text, _ := got.(string); text != strings.Repeat("x", n) {
 				t.Fatalf("%d bytes as %T: got %.40v", n, answer, got)
@@ -61,7 +61,7 @@ func TestPackerFails(t *testing.T) {
 	s := newServer(kr, Table{"get": {Do: func(context.Context, *Call) (any, error) {
 		return filled{n: 10, fail: errors.New("disk"), closed: &closed}, nil
 	}}})
-	out := s.Handle(t.Context(), from, sealedRequest(t, kr.sessions["a"], "a", int64(3), request("a", "token of a", "get")))
+	out := s.Handle(t.Context(), from, sealedRequest(t, kr.sessions["a"], "a", int64(3), request("a", "token of a", "get")), nil)
 	v, err := msgpack.Decode(out, msgpack.DefaultLimits)
 	if err != nil || v != handlerFailed {
 		t.Errorf("answer %v, %v", v, err)

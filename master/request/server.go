@@ -41,6 +41,9 @@ type Config struct {
 	// Ready tells whether this master can serve; nil means always. While it
 	// is false everything but a sign-in is answered by cluster_retry.
 	Ready func() bool
+	// Known reports whether a key or a token of a tool, either of which may be empty,
+	// is one of this master's; nil: none is. It must not wait.
+	Known func(key, token string) bool
 	// Saw is told of each minion whose request was proven; nil for nobody.
 	Saw func(id string, from netip.AddrPort)
 	Now func() time.Time
@@ -57,9 +60,9 @@ type Stats struct {
 type Server struct {
 	cfg     Config
 	replays *replays
+	proofs  *replays // nonces by which connections were proven
 	stats   struct{ requests, refused, failed, replayed atomic.Uint64 }
 	oldest  inflight
-	loud    loudness
 	buffers sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
 }
 
@@ -71,7 +74,7 @@ const (
 
 // New makes a Server.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, replays: newReplays(replayEntries, replayWindow), oldest: newInflight()}
+	return &Server{cfg: cfg, replays: newReplays(replayEntries, replayWindow), proofs: newReplays(replayEntries, replayWindow), oldest: newInflight()}
 }
 
 // Stats returns the counters.
@@ -120,7 +123,8 @@ var ErrSilence = errors.New("request is left unanswered")
 
 // Handle answers one payload. The answer is nil only when a method failed
 // with ErrSilence; the connection should be closed then.
-func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte) []byte {
+// account may be nil, which bounds nothing.
+func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
 	tok := s.oldest.start(now)
@@ -130,11 +134,11 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
 		defer cancel()
 	}
-	answer, err := s.handle(ctx, from, payload, now)
+	answer, err := s.handle(ctx, from, payload, account, now)
 	var r *refusal
 	if errors.As(err, &r) {
 		s.stats.refused.Add(1)
-		s.cfg.Log.Log(ctx, s.loud.level(r.level, now), "request refused: "+r.why, "from", from)
+		s.cfg.Log.Log(ctx, r.level, "request refused: "+r.why, "from", from)
 		answer = r.answer
 	} else if err != nil {
 		s.stats.failed.Add(1)
@@ -160,18 +164,14 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 // cannot read (salt/master.py RequestRouter).
 func routingError() *msgpack.Map { return msgpack.NewMap("error", "Routing error") }
 
-func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte, now time.Time) (any, error) {
-	v, err := msgpack.Decode(payload, msgpack.DefaultLimits)
+func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account, now time.Time) (any, error) {
+	e, err := open(payload)
 	if err != nil {
-		return nil, refuse(routingError(), "decoding a payload of %d bytes: %v", len(payload), err)
+		return nil, err
 	}
-	env, ok := v.(*msgpack.Map)
-	if !ok {
-		return nil, refuse(badLoad, "payload is not a map")
-	}
-	load, hasLoad := env.Get("load")
+	env := e.fields
 	enc, hasEnc := env.Get("enc")
-	if !hasLoad || !hasEnc {
+	if e.load == nil || !hasEnc {
 		return nil, refuse(badLoad, "payload without enc or load")
 	}
 	version := int64(0)
@@ -185,9 +185,13 @@ func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte
 	}
 	switch enc {
 	case "clear":
+		load, err := s.clearLoad(ctx, e.load, account, from)
+		if err != nil {
+			return nil, err
+		}
 		return s.clear(ctx, from, load, version)
 	case "aes":
-		return s.encrypted(ctx, from, env, version, now)
+		return s.encrypted(ctx, from, e, version, account, now)
 	}
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(enc))
 }
@@ -242,11 +246,12 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 	return s.call(ctx, name, m, &Call{Load: load, From: from})
 }
 
-func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, env *msgpack.Map, version int64, now time.Time) (any, error) {
+func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope, version int64, account Account, now time.Time) (any, error) {
 	if !s.ready() {
 		return retryLater(), nil
 	}
-	blob, ok := env.Bytes("load")
+	env := e.fields
+	blob, ok := msgpack.Contents(e.load)
 	if !ok {
 		return nil, refuse(badLoad, "encrypted load is not bytes")
 	}
@@ -259,7 +264,10 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, env *msgpac
 	if err != nil {
 		return nil, refuse(badLoad, "opening the request of %.64q: %v", outer, err)
 	}
-	v, err := msgpack.Decode(body, msgpack.DefaultLimits)
+	v, err := unpack(body, msgpack.DefaultLimits, int64(len(body)), account)
+	if errors.Is(err, errMemory) {
+		return nil, fmt.Errorf("decoding the request of %.64q: %w: %w", outer, err, ErrSilence) // he sends it again
+	}
 	if err != nil {
 		return nil, refuse(badLoad, "decoding the request of %.64q: %v", outer, err)
 	}
@@ -273,6 +281,19 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, env *msgpac
 	c, err := s.prove(outer, load, version, now)
 	if err != nil {
 		return nil, err
+	}
+	if account != nil {
+		// A request that was captured and is sent again proves nothing.
+		account.Prove(func() bool {
+			if c.Nonce == "" {
+				return false
+			}
+			entry, first := s.proofs.begin(outer, c.Nonce, now)
+			if first {
+				close(entry.done)
+			}
+			return first
+		})
 	}
 	if s.cfg.Saw != nil {
 		s.cfg.Saw(outer, from)

@@ -133,7 +133,7 @@ func TestCapturedRequests(t *testing.T) {
 				got = c
 				return "answer", nil
 			}}})
-			answer := s.Handle(context.Background(), from, read(t, v.File))
+			answer := s.Handle(context.Background(), from, read(t, v.File), nil)
 			if got == nil {
 				t.Fatalf("not executed; answer %q", answer)
 			}
@@ -261,7 +261,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := decode(t, kr, "a", s.Handle(context.Background(), from, tt.in), nonce)
+			got := decode(t, kr, "a", s.Handle(context.Background(), from, tt.in, nil), nonce)
 			if m, ok := got.(*msgpack.Map); ok {
 				text := []string{}
 				for k, v := range m.All() {
@@ -297,7 +297,7 @@ func TestAttack08Replay(t *testing.T) {
 	for cmd, want := range map[string]int64{"_return": 1, "_file_hash": 3} {
 		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", cmd))
 		for range 3 {
-			got := decode(t, kr, "a", s.Handle(context.Background(), from, in), nonce)
+			got := decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce)
 			if cmd == "_return" && got != int64(1) {
 				t.Errorf("a repeated return was answered %v", got)
 			}
@@ -307,10 +307,10 @@ func TestAttack08Replay(t *testing.T) {
 		}
 	}
 	in := sealedRequest(t, kr.sessions["b"], "b", 3, request("b", "token of b", "_flaky"))
-	if got := decode(t, kr, "b", s.Handle(context.Background(), from, in), nonce); got != "" {
+	if got := decode(t, kr, "b", s.Handle(context.Background(), from, in, nil), nonce); got != "" {
 		t.Errorf("a failed method answered %v", got)
 	}
-	if got := decode(t, kr, "b", s.Handle(context.Background(), from, in), nonce); got != true {
+	if got := decode(t, kr, "b", s.Handle(context.Background(), from, in, nil), nonce); got != true {
 		t.Errorf("a repeat after a failure must be executed, got %v", got)
 	}
 }
@@ -326,10 +326,10 @@ func TestSilence(t *testing.T) {
 		return true, nil
 	}}})
 	in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_return"))
-	if got := s.Handle(context.Background(), from, in); got != nil {
+	if got := s.Handle(context.Background(), from, in, nil); got != nil {
 		t.Errorf("answered %x", got)
 	}
-	if got := decode(t, kr, "a", s.Handle(context.Background(), from, in), nonce); got != true || tries != 2 {
+	if got := decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce); got != true || tries != 2 {
 		t.Errorf("the repeated request: %v, executed %d times", got, tries)
 	}
 }
@@ -341,7 +341,7 @@ func TestAttack08Age(t *testing.T) {
 		Methods: Table{"_mine": {Do: func(context.Context, *Call) (any, error) { return true, nil }}}})
 	for age, want := range map[time.Duration]any{0: true, 2 * time.Minute: "bad load", -2 * time.Minute: "bad load"} {
 		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_mine", "ts", now.Add(-age).Unix()))
-		if got := decode(t, kr, "a", s.Handle(context.Background(), from, in), nonce); got != want {
+		if got := decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce); got != want {
 			t.Errorf("request %s old: %v, want %v", age, got, want)
 		}
 	}
@@ -369,11 +369,11 @@ func TestNotReady(t *testing.T) {
 	kr := twoMinions(t)
 	s := newServer(kr, Table{"ping": {Local: true, Do: func(context.Context, *Call) (any, error) { return true, nil }}})
 	s.cfg.Ready = func() bool { return false }
-	m := decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, msgpack.NewMap("cmd", "ping"), 3)), "").(*msgpack.Map)
+	m := decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, msgpack.NewMap("cmd", "ping"), 3), nil), "").(*msgpack.Map)
 	if !m.Map("load").Bool("cluster_retry") {
 		t.Errorf("ping of a master that is not ready: %v", m)
 	}
-	m = decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, msgpack.NewMap("cmd", "_auth", "id", "a"), 3)), "").(*msgpack.Map)
+	m = decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, msgpack.NewMap("cmd", "_auth", "id", "a"), 3), nil), "").(*msgpack.Map)
 	if m.Str("signin") != "a" {
 		t.Errorf("sign-in must go on: %v", m)
 	}
@@ -388,7 +388,7 @@ func FuzzHandle(f *testing.F) {
 	}
 	s := newServer(kr, Table{"ping": {Local: true, Do: func(_ context.Context, c *Call) (any, error) { return c.Load, nil }}})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(s.Handle(context.Background(), from, b)) == 0 {
+		if len(s.Handle(context.Background(), from, b, nil)) == 0 {
 			t.Error("no answer: the sender would wait for its timeout")
 		}
 	})

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Levels of Salt beside those of slog.
@@ -133,7 +134,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 // Handle implements slog.Handler.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
-	b.WriteString(Escape(r.Message))
+	b.WriteString(Escape(cut(r.Message, maxMessage)))
 	b.WriteString(h.attrs)
 	r.Attrs(func(a slog.Attr) bool { appendAttr(&b, h.group, a); return true })
 	message := b.String()
@@ -162,11 +163,47 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 		text = v.Time().Format(time.RFC3339Nano)
 	}
 	b.WriteString(" " + group + a.Key + "=")
+	most := maxValue
+	switch a.Key {
+	case "error", "err", "first":
+		most = maxError
+	case "stack", "panic":
+		most = maxStack
+	}
+	text = cut(text, most)
 	if text == "" || strings.ContainsAny(text, " =\"") || Escape(text) != text {
 		b.WriteString(strconv.Quote(text))
 		return
 	}
 	b.WriteString(text)
+}
+
+// Bounds of what is written of a line, in bytes before the rest of it is counted
+// only. Values are often somebody else's text.
+const (
+	maxMessage = 1024
+	maxValue   = 256
+	maxError   = 1024
+	maxStack   = 16 << 10
+)
+
+// cut shortens a text that would take more than most bytes when it is escaped, and
+// says by how much.
+func cut(s string, most int) string {
+	if len(s) <= most/4 {
+		return s
+	}
+	keep := min(len(s), most)
+	if len(strconv.Quote(s[:keep])) > most+most/4 {
+		keep = most / 4 // the longest escape is \x00
+	}
+	if keep == len(s) {
+		return s
+	}
+	for keep > 0 && !utf8.RuneStart(s[keep]) {
+		keep--
+	}
+	return s[:keep] + "... (" + strconv.Itoa(len(s)-keep) + " bytes more)"
 }
 
 // Escape writes control characters so that they show.

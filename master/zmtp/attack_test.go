@@ -227,7 +227,7 @@ func TestAttack20Inflight(t *testing.T) {
 	a, b := shake(t, r.Addr(), "REQ"), shake(t, r.Addr(), "REQ")
 	a.send(big)
 	b.send(big)
-	eventually(t, "budget used", func() bool { return r.hub.memory.used.Load() == 2<<20 })
+	eventually(t, "budget used", func() bool { return r.hub.memory.inUse() == 2<<20 })
 	c := shake(t, r.Addr(), "REQ")
 	_, _ = c.Write(big)
 	c.wantClosed()
@@ -238,7 +238,7 @@ func TestAttack20Inflight(t *testing.T) {
 	if _, got := b.frame(); len(got) != 1<<20 {
 		t.Errorf("answer of %d bytes", len(got))
 	}
-	eventually(t, "budget free", func() bool { return r.hub.memory.used.Load() == 0 })
+	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
 
 // Attack row 20: the limits on connections.

@@ -1,19 +1,13 @@
 package zmtp
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "sync"
 
 const (
 	readSize = 4 << 10 // read buffer, held only while bytes are in it
-	// growFrom is the size from which a message buffer grows with the bytes
-	// that arrive instead of being allocated at once.
-	growFrom = 1 << 20
-	// freeSize is the size up to which messages do not count against the
-	// budget of big messages.
-	freeSize  = 64 << 10
+	// smallSize is the size of the buffer that a message begins with. It is part
+	// of what a connection costs and is counted nowhere else.
 	smallSize = 4 << 10
+	freeSize  = 64 << 10 // the largest buffer that is kept for the next message
 )
 
 // pools lend memory to the connections of one listener.
@@ -60,24 +54,4 @@ func (b *buffer) free() {
 		b.home.Put(b.box)
 	}
 	*b = buffer{}
-}
-
-// budget bounds the memory of big messages.
-type budget struct {
-	used atomic.Int64
-	max  int64
-}
-
-func (g *budget) take(n int64) bool {
-	if g.used.Add(n) > g.max {
-		g.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (g *budget) give(n int64) {
-	if n != 0 {
-		g.used.Add(-n)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,7 @@ type client struct {
 	link
 	group  sync.WaitGroup
 	lim    Limits
-	bud    budget
+	memory pool
 	expiry *time.Timer // of the reading goroutine
 }
 
@@ -44,8 +45,8 @@ func (c *client) dial(ctx context.Context, own, addr string, cfg DialConfig) err
 		return fmt.Errorf("zmtp: dial: %w", err)
 	}
 	c.lim = cfg.Limits.withDefaults(64 << 20)
-	c.bud.max = c.lim.MaxInflight
-	c.init(conn, &c.lim, newPools(), &c.bud,
+	c.memory.max, c.memory.times = c.lim.MaxInflight, c.lim.MaxInflight // nobody else shares it
+	c.init(conn, &c.lim, newPools(), func() (*pool, netip.Addr) { return &c.memory, netip.Addr{} },
 		outLimits{items: 16, bytes: 1 << 40, stall: 30 * time.Second}, c.group.Go)
 	c.peer.Remote = remote(conn)
 	c.expire = c.live

@@ -98,18 +98,21 @@ func (p *pace) done(r *reader) error {
 	return r.conn.SetReadDeadline(time.Time{})
 }
 
-// body appends the size bytes of a frame to dst. The memory grows with
-// arrival: at most growFrom bytes are allocated ahead. charge is asked before
+// body appends the size bytes of a frame to dst. The memory grows with arrival: it
+// is doubled when it is full, whatever the header claims. charge is asked before
 // each growth, with the new capacity.
 func (r *reader) body(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)
-		if room == 0 || (uint64(room) < size && cap(dst.b) < growFrom) {
-			ahead := min(size, max(growFrom, uint64(len(dst.b))))
-			if err := charge(len(dst.b) + int(ahead)); err != nil {
-				return err
+		if room == 0 {
+			more := len(dst.b) + int(min(size, max(smallSize, uint64(len(dst.b)))))
+			if more > smallSize {
+				more = max(more, freeSize) // as large as the buffer that is lent
+				if err := charge(more); err != nil {
+					return err
+				}
 			}
-			next := r.pools.buffer(len(dst.b) + int(ahead))
+			next := r.pools.buffer(more)
 			next.b = append(next.b, dst.b...)
 			dst.free()
 			*dst = next

@@ -100,7 +100,7 @@ func FuzzConnection(f *testing.F) {
 				time.Sleep(50 * time.Microsecond)
 			}
 			r.Close()
-			if used := r.hub.memory.used.Load(); used != 0 {
+			if used := r.hub.memory.inUse(); used != 0 {
 				t.Fatalf("%d bytes of the budget are lost", used)
 			}
 			if i == 0 {

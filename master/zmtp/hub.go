@@ -27,6 +27,9 @@ type Listen struct {
 	ProxyMember func(netip.Addr) bool
 	// ProxyUnix allows the same on Unix sockets.
 	ProxyUnix bool
+	// Sources are the addresses known to prove themselves; default: a table of the
+	// listener's own.
+	Sources *Sources
 	// Linger is how long Close waits for replies and queued messages to leave.
 	// Default 1 s, as Salt sets it; negative: do not wait.
 	Linger time.Duration
@@ -45,10 +48,12 @@ type hub struct {
 	own    string // socket type
 	out    outLimits
 	pools  *pools
-	memory budget
-	count  counters
-	noise  throttle
-	ln     net.Listener
+	memory pool // bytes of messages: of who has proved himself,
+	// of strangers, and their connections
+	strangers, strange pool
+	count              counters
+	noise              throttle
+	ln                 net.Listener
 	// serve is called after the handshake, in the connection's goroutine. It
 	// sets role and ready, and returns why the connection ended.
 	serve   func(*member) error
@@ -80,6 +85,10 @@ type member struct {
 	// ready says that the handshake is over; role is set before.
 	ready atomic.Bool
 	role  any // *asker or *subscriber
+	// account is set when the source is known, before ready.
+	account Account
+	placed  bool // it has a place among the strangers
+	born    time.Time
 }
 
 func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMessage int, out outLimits) *hub {
@@ -91,7 +100,12 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	}
 	h := &hub{cfg: cfg, own: own, out: out, pools: newPools(), ln: ln,
 		closing: make(chan struct{}), sources: map[netip.Addr]int{}}
-	h.memory.max = cfg.Limits.MaxInflight
+	if h.cfg.Sources == nil {
+		h.cfg.Sources = NewSources(time.Now)
+	}
+	h.memory.max, h.memory.times = cfg.Limits.MaxInflight, 8
+	h.strangers.max, h.strangers.times = cfg.Limits.MaxStrange, 2
+	h.strange.max, h.strange.times = int64(cfg.Limits.MaxConns)*3/4, 1
 	// The handlers' context outlives ctx by the linger time: close cancels it.
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h
@@ -151,8 +165,9 @@ func (h *hub) admit(conn net.Conn) {
 			Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3})
 	}
 	id := h.ids.Add(1)
-	m := &member{slot: &h.slots[id%slots]}
-	m.init(conn, &h.cfg.Limits, h.pools, &h.memory, h.out, h.conns.Go)
+	m := &member{slot: &h.slots[id%slots], born: time.Now()}
+	m.account.hub = h
+	m.init(conn, &h.cfg.Limits, h.pools, m.memory, h.out, h.conns.Go)
 	m.peer.ID = id
 	m.peer.Remote = remote(conn)
 	h.add(m)
@@ -191,6 +206,7 @@ func (h *hub) remove(m *member) {
 func (h *hub) run(m *member) {
 	defer h.count.conns.Add(-1)
 	counted, err := h.shake(m)
+	defer m.leave()
 	if err == nil {
 		err = h.serve(m)
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -226,6 +242,10 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 			m.peer.Remote, proxied = src, true
 		}
 	}
+	if !h.place(m, proxied) {
+		h.count.refused.Add(1)
+		return false, errFull
+	}
 	if h.cfg.Limits.MaxPerSource > 0 && (proxied || !trusted) {
 		if !h.remember(m.peer.Remote.Addr()) {
 			h.count.refused.Add(1)
@@ -239,10 +259,41 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
+// place finds out whose connection it is, and whether there is a place for it.
+func (h *hub) place(m *member, proxied bool) bool {
+	a := m.peer.Remote.Addr()
+	m.account.source = source(a)
+	if !proxied && (!a.IsValid() || a.IsLoopback() || h.trusted(m)) {
+		m.account.proven.Store(true) // a tool of this host, or a load balancer's check
+	}
+	if m.account.trusted() {
+		return true
+	}
+	m.placed = h.strange.take(m.account.source, 1)
+	return m.placed
+}
+
+// memory says which memory a message of the connection counts against.
+func (m *member) memory() (*pool, netip.Addr) {
+	p, _ := m.account.pool()
+	return p, m.account.source
+}
+
+// leave gives a stranger's place back.
+func (m *member) leave() {
+	if m.placed {
+		m.account.hub.strange.give(m.account.source, 1)
+	}
+}
+
 var (
+	errFull    = errors.New("zmtp: all places for strangers are taken, or too many by this address")
 	errTooMany = errors.New("zmtp: too many connections from this address")
 	errLate    = errors.New("zmtp: handshake not finished in time")
 	errSlow    = violation("message not finished in time")
+	// errUnproven ends a connection in good order for its peer: a minion that waits
+	// for its key connects anew.
+	errUnproven = errors.New("zmtp: nothing was proven in time")
 )
 
 func (h *hub) trusted(m *member) bool {
@@ -291,7 +342,13 @@ func (h *hub) report(m *member, err error) {
 	case errors.Is(err, errStalled):
 		h.count.stalled.Add(1)
 		h.cfg.Log.Info("connection closed: peer does not read", args...)
-	case errors.Is(err, errTooMany):
+	case errors.Is(err, errNoRoom):
+		h.count.noRoom.Add(1)
+		h.noise.warn(h.cfg.Log, "connection closed: memory for messages is used up", args...)
+	case errors.Is(err, errUnproven):
+		h.count.unproven.Add(1)
+		h.cfg.Log.Debug("connection closed: it has proved nothing", args...)
+	case errors.Is(err, errTooMany), errors.Is(err, errFull):
 		h.noise.warn(h.cfg.Log, "connection refused", args...)
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errClosed):
 		h.cfg.Log.Debug("connection closed", "socket", h.own, "peer", m.peer.Remote)
@@ -316,11 +373,26 @@ func (h *hub) heartbeat() {
 		batch = h.slots[i].copy(batch[:0])
 		for _, m := range batch {
 			if m.ready.Load() {
+				if h.overdue(m, now) {
+					m.fail(errUnproven)
+					continue
+				}
 				m.beat(now, h.cfg.Heartbeat.Timeout, ping)
 			}
 		}
 		clear(batch)
 	}
+}
+
+// overdue reports whether a connection has had its time to prove itself. One with a
+// request at work has more.
+func (h *hub) overdue(m *member, now time.Time) bool {
+	in := h.cfg.Limits.ProveIn
+	if in <= 0 || now.Sub(m.born) < in {
+		return false
+	}
+	c, ok := m.role.(*asker)
+	return ok && c.running() == nil && m.out.pending() == nil && !m.account.trusted()
 }
 
 func (s *slot) copy(dst []*member) []*member {

@@ -12,10 +12,15 @@ type Limits struct {
 	// together. Default 64 MiB for a Router; a Pub takes 4 KiB, since
 	// subscribers send nothing but subscriptions.
 	MaxMessage int
-	// MaxInflight bounds the memory in bytes of all messages over 64 KiB that
-	// are being received or handled at once. A connection that needs more is
-	// closed. Default 4 × MaxMessage.
+	// MaxInflight bounds the memory in bytes of all messages over 4 KiB that are
+	// being received, handled or answered at once, of peers that have proved
+	// themselves; what has arrived counts, not what was announced. One source
+	// may use 8 times as much as is left. A connection that needs more is closed.
+	// Default 4 × MaxMessage.
 	MaxInflight int64
+	// MaxStrange is the same for strangers; one source may use twice as much as is
+	// left. Default 3/2 × MaxMessage.
+	MaxStrange int64
 	// MaxFrames is the number of frames in a message. Default 16.
 	MaxFrames int
 	// Handshake is the time from accept to READY. Default 5 s.
@@ -28,8 +33,13 @@ type Limits struct {
 	// counted after the first MessageTime. Default 4096.
 	MinRate int
 	// MaxConns bounds all connections of the listener, those in handshake
-	// included; a connection over it is closed at once. Default 65536.
+	// included; a connection over it is closed at once. Strangers share three
+	// quarters of it, of which one source may have as many as are left. Default
+	// 65536.
 	MaxConns int
+	// ProveIn ends a connection to a Router that is idle and has proved nothing for
+	// so long. Default 0: never.
+	ProveIn time.Duration
 	// MaxPerSource bounds the connections of one address (as seen through the
 	// PROXY header). Default 0: no bound, since many minions may share the
 	// address of a NAT gateway. Connections from ProxyFrom addresses without a
@@ -40,6 +50,7 @@ type Limits struct {
 func (l Limits) withDefaults(maxMessage int) Limits {
 	def(&l.MaxMessage, maxMessage)
 	def(&l.MaxInflight, 4*int64(l.MaxMessage))
+	def(&l.MaxStrange, int64(l.MaxMessage)*3/2)
 	def(&l.MaxFrames, 16)
 	def(&l.Handshake, 5*time.Second)
 	def(&l.MessageTime, 30*time.Second)
@@ -95,4 +106,7 @@ type Peer struct {
 	// Identity is the routing id that the peer asked for. It is not verified
 	// and may repeat; use it in logs only, quoted.
 	Identity string
+	// Account is what the connection may use of the listener's memory. It is nil
+	// on a Pub.
+	Account *Account
 }

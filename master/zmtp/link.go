@@ -3,8 +3,10 @@ package zmtp
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -19,9 +21,11 @@ type link struct {
 	in     *reader
 	out    outbox
 	limits *Limits
-	memory *budget
-	peer   Peer
-	minor  byte // of the peer's version
+	// room says which memory a message counts against, and as whose; it is asked
+	// once for each message that is not small.
+	room  func() (*pool, netip.Addr)
+	peer  Peer
+	minor byte // of the peer's version
 	// deaf says that the link's goroutine is not reading, so that silence
 	// proves nothing.
 	deaf atomic.Bool
@@ -40,15 +44,16 @@ type outLimits struct {
 	items int
 	bytes int
 	stall time.Duration
+	rate  int // least bytes per second of all that waits, after the first stall; 0: none
 }
 
 // init sets up a new link. spawn starts the temporary flusher; its owner waits
 // for it.
-func (k *link) init(conn net.Conn, l *Limits, p *pools, m *budget, o outLimits, spawn func(func())) {
-	k.conn, k.in, k.limits, k.memory = conn, newReader(conn, p), l, m
+func (k *link) init(conn net.Conn, l *Limits, p *pools, room func() (*pool, netip.Addr), o outLimits, spawn func(func())) {
+	k.conn, k.in, k.limits, k.room = conn, newReader(conn, p), l, room
 	k.ended = make(chan struct{})
 	k.out.conn, k.out.raw = conn, k.in.raw
-	k.out.maxItems, k.out.maxBytes, k.out.stall = o.items, o.bytes, o.stall
+	k.out.maxItems, k.out.maxBytes, k.out.stall, k.out.rate = o.items, o.bytes, o.stall, o.rate
 	k.out.fail, k.out.spawn = k.fail, spawn
 	k.out.try = k.out.tryWrite
 }
@@ -136,7 +141,9 @@ func (k *link) handshake(own, identity string) error {
 type message struct {
 	buf     buffer
 	ends    []int
-	memory  *budget
+	room    func() (*pool, netip.Addr)
+	memory  *pool // that it counts against; nil: it is small
+	source  netip.Addr
 	charged int64
 }
 
@@ -151,19 +158,23 @@ func (m *message) frame(i int) []byte {
 func (m *message) free() {
 	m.buf.free()
 	m.ends = m.ends[:0]
+	m.discharge()
+}
+
+func (m *message) discharge() {
 	if m.charged != 0 {
-		m.memory.give(m.charged)
-		m.charged = 0
+		m.memory.give(m.source, m.charged)
+		m.memory, m.charged = nil, 0
 	}
 }
 
 func (m *message) charge(capacity int) error {
-	if capacity <= freeSize {
-		return nil
+	if m.memory == nil {
+		m.memory, m.source = m.room()
 	}
 	more := int64(capacity) - m.charged
-	if !m.memory.take(more) {
-		return violation("no room for a message of %d bytes now", capacity)
+	if !m.memory.take(m.source, more) {
+		return fmt.Errorf("%w: it has %d bytes so far", errNoRoom, capacity)
 	}
 	m.charged += more
 	return nil
@@ -183,7 +194,7 @@ func (k *link) next(m *message) error {
 }
 
 func (k *link) read(m *message) error {
-	m.memory = k.memory
+	m.room = k.room
 	p := pace{l: k.limits}
 	for {
 		h, err := k.in.header(&p)
@@ -262,6 +273,7 @@ func (k *link) command(h header, p *pace) error {
 var (
 	errSilent  = errors.New("zmtp: peer is silent")
 	errStalled = errors.New("zmtp: peer does not read")
+	errNoRoom  = errors.New("zmtp: no memory for a message now")
 )
 
 // hear ends a deaf time; silence counts from now on.

@@ -35,6 +35,7 @@ type outbox struct {
 	maxItems int
 	maxBytes int
 	stall    time.Duration // longest time without progress of a flush
+	rate     int           // least bytes per second of a flush, after the first stall; 0: none
 	fail     func(error)   // called (without the lock) when writing is over
 	spawn    func(func())  // starts the flusher under its owner
 
@@ -162,6 +163,7 @@ func (o *outbox) now(b []byte) (int, error) {
 // empty or the connection is broken.
 func (o *outbox) flush() {
 	var bufs net.Buffers
+	start, written := time.Now(), 0
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.dead {
@@ -190,7 +192,13 @@ func (o *outbox) flush() {
 		}
 		o.mu.Unlock()
 
-		_ = o.conn.SetWriteDeadline(time.Now().Add(o.stall))
+		end := time.Now().Add(o.stall)
+		if o.rate > 0 {
+			if all := start.Add(o.stall + time.Duration(written+size)*time.Second/time.Duration(o.rate)); all.Before(end) {
+				end = all
+			}
+		}
+		_ = o.conn.SetWriteDeadline(end)
 		out := bufs // WriteTo eats its receiver
 		_, err := out.WriteTo(o.conn)
 
@@ -205,6 +213,7 @@ func (o *outbox) flush() {
 			continue // ends at the top
 		}
 		o.moved.Store(time.Now().UnixNano())
+		written += size
 		o.taken(whole, size)
 		o.mu.Unlock()
 	}

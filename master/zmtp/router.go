@@ -3,6 +3,7 @@ package zmtp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime/debug"
 	"sync"
@@ -23,8 +24,11 @@ type RouterConfig struct {
 	Listen
 	// Handler is required.
 	Handler Handler
-	// Concurrency is the number of handlers that run at once. Default 256.
+	// Concurrency is the number of handlers that run at once for those who have
+	// proved themselves and for this host. Default 256.
 	Concurrency int
+	// Strangers is the same for all others. Default 64.
+	Strangers int
 	// QueueWait is how long a request waits for a free worker. Default 10 s.
 	QueueWait time.Duration
 	// BusyReply is the answer to a request that waited for too long. When it
@@ -47,6 +51,7 @@ type Router struct {
 	hub     *hub
 	cfg     RouterConfig
 	workers *workers
+	strange *workers // for requests of strangers
 	stopped sync.Once
 	// ping follows every reply when it has a TTL: libzmq forgets the TTL of the
 	// PING before at each message, and the host may vanish now.
@@ -60,13 +65,14 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 		return nil, errors.New("zmtp: router without a handler")
 	}
 	def(&cfg.Concurrency, 256)
+	def(&cfg.Strangers, 64)
 	def(&cfg.QueueWait, 10*time.Second)
 	def(&cfg.WriteStall, 30*time.Second)
-	r := &Router{cfg: cfg, workers: newWorkers(cfg.Concurrency, cfg.QueueWait)}
+	r := &Router{cfg: cfg, workers: newWorkers(cfg.Concurrency, cfg.QueueWait), strange: newWorkers(cfg.Strangers, cfg.QueueWait)}
 	// A reply is sent only when the one before is gone: the queue needs room
 	// for that one and some control frames, whatever its size.
 	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
-		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall})
+		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall, rate: cfg.Limits.withDefaults(1).MinRate})
 	if ttl := r.hub.cfg.Heartbeat.TTL; ttl > 0 {
 		r.ping = pingFrame(ttl)
 	}
@@ -95,7 +101,10 @@ func (r *Router) Close() {
 		}
 		return m.out.pending()
 	})
-	r.stopped.Do(r.workers.close)
+	r.stopped.Do(func() {
+		r.workers.close()
+		r.strange.close()
+	})
 }
 
 // asker is the Router's side of a connection.
@@ -118,6 +127,7 @@ func (c *asker) running() <-chan struct{} {
 // serve is the loop of a connection.
 func (r *Router) serve(m *member) error {
 	c := &asker{r: r, m: m}
+	m.peer.Account = &m.account
 	c.ctx, c.cancel = context.WithCancel(r.hub.ctx)
 	m.role = c
 	m.ready.Store(true)
@@ -151,7 +161,11 @@ func (c *asker) one() error {
 	c.work = done
 	c.mu.Unlock()
 	c.r.hub.count.requests.Add(1)
-	err := c.r.workers.do(c.ctx, func() {
+	workers := c.r.strange
+	if c.m.account.trusted() {
+		workers = c.r.workers
+	}
+	err := workers.do(c.ctx, func() {
 		c.handle(req)
 		c.finish(done)
 	})
@@ -206,9 +220,10 @@ func (c *asker) handle(req *request) {
 			c.m.fail(errHandler)
 			// The request's memory is left to the garbage collector: the
 			// handler may have left a goroutine that reads it.
-			req.memory.give(req.charged)
+			req.discharge()
 		}
 	}()
+	defer c.m.account.release()
 	reply, ok := c.r.cfg.Handler(c.ctx, c.m.peer, req.payload)
 	if !ok {
 		req.free()
@@ -217,6 +232,9 @@ func (c *asker) handle(req *request) {
 	}
 	if err := c.reply(req, reply, c.r.cfg.Free); err != nil {
 		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "err", err)
+		if errors.Is(err, errNoRoom) {
+			c.m.fail(err)
+		}
 	}
 }
 
@@ -234,7 +252,14 @@ func (c *asker) reply(req *request, b []byte, free func([]byte)) error {
 		done := req.free
 		if free != nil {
 			req.free() // b is no part of it
-			done = func() { free(b) }
+			// The answer counts until it is written.
+			p, _ := c.m.account.pool()
+			src, n := c.m.account.source, int64(len(b))
+			if !p.take(src, n) {
+				free(b)
+				return fmt.Errorf("%w: an answer of %d bytes", errNoRoom, n)
+			}
+			done = func() { p.give(src, n); free(b) }
 		}
 		ps := []packet{{b: head}, {b: b, free: done}}
 		if ping != nil {

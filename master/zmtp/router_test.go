@@ -23,7 +23,7 @@ func TestRouterEchoSizes(t *testing.T) {
 	if s := r.Stats(); s.Requests != 14 || s.BadPeers != 0 || s.Conns != 1 {
 		t.Errorf("stats %+v", s)
 	}
-	eventually(t, "budget free", func() bool { return r.hub.memory.used.Load() == 0 }) // a moment after the last answer
+	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 }) // a moment after the last answer
 }
 
 // A reply may be a part of the payload, of any size, also when it has to wait
@@ -48,7 +48,7 @@ func TestRouterReplyAliasesPayload(t *testing.T) {
 		})
 	}
 	g.Wait()
-	eventually(t, "budget free", func() bool { return r.hub.memory.used.Load() == 0 })
+	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
 
 // A reply is given back once, when it has been written or given up.
@@ -89,7 +89,7 @@ func TestRouterFreesReplies(t *testing.T) {
 	eventually(t, "request handled", func() bool { mu.Lock(); defer mu.Unlock(); return made == 7 })
 	d.Close()
 	eventually(t, "all freed", func() bool { mu.Lock(); defer mu.Unlock(); return freed == made && len(out) == 0 })
-	eventually(t, "budget free", func() bool { return r.hub.memory.used.Load() == 0 })
+	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
 
 // A DEALER may send many requests at once; the answers come in order, each

@@ -20,6 +20,8 @@ type Stats struct {
 	Silent      uint64 // closed after missed heartbeats
 	Stalled     uint64 // closed because they did not read
 	AcceptFails uint64 // errors of accept itself, such as no descriptors
+	NoRoom      uint64 // messages, values or answers refused for want of memory
+	Unproven    uint64 // closed because they proved nothing in time
 
 	// Router only.
 	Requests uint64 // handed to the handler
@@ -40,7 +42,7 @@ type counters struct {
 	conns, handshakes                                          atomic.Int64
 	accepted, refused, badPeers, lateShakes, silent, stalled   atomic.Uint64
 	acceptFails, requests, busy, panics, published, sent, drop atomic.Uint64
-	bytes                                                      atomic.Uint64
+	bytes, noRoom, unproven                                    atomic.Uint64
 	working                                                    atomic.Int64
 }
 
@@ -51,8 +53,8 @@ func (c *counters) snapshot() Stats {
 		Accepted: accepted, Refused: c.refused.Load(),
 		BadPeers: c.badPeers.Load(), LateShakes: c.lateShakes.Load(),
 		Silent: c.silent.Load(), Stalled: c.stalled.Load(),
-		AcceptFails: c.acceptFails.Load(),
-		Requests:    c.requests.Load(), Busy: c.busy.Load(),
+		AcceptFails: c.acceptFails.Load(), NoRoom: c.noRoom.Load(), Unproven: c.unproven.Load(),
+		Requests: c.requests.Load(), Busy: c.busy.Load(),
 		Panics: c.panics.Load(), Working: c.working.Load(),
 		Published: c.published.Load(), Sent: c.sent.Load(),
 		Dropped: c.drop.Load(), Bytes: c.bytes.Load(),

@@ -1,0 +1,116 @@
+// Package ratelog limits how many log lines of a kind are written, for lines that
+// somebody who has proved nothing can cause. A kind is the level and the beginning
+// of the message, up to the first colon, quotation mark or digit. What is left out is counted, and the count is
+// written with the next line of its kind that is.
+//
+// Lines below Info are passed on as they are: they are off unless somebody looks
+// for a fault.
+package ratelog
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// Burst lines of a kind are written at once, PerSecond lines of it after that.
+	Burst     = 50
+	PerSecond = 2
+	maxKinds  = 64
+	maxKind   = 48 // bytes of a message that tell its kind
+)
+
+// Handler is a slog.Handler. It is safe for concurrent use; handlers made from it by
+// WithAttrs and WithGroup count together with it.
+type Handler struct {
+	next  slog.Handler
+	kinds *kinds
+}
+
+// New limits what reaches next.
+func New(next slog.Handler, now func() time.Time) *Handler {
+	return &Handler{next, &kinds{now: now, by: map[kind]*bucket{}}}
+}
+
+// Enabled implements slog.Handler.
+func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
+
+// WithAttrs implements slog.Handler.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Handler{h.next.WithAttrs(attrs), h.kinds}
+}
+
+// WithGroup implements slog.Handler.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	return &Handler{h.next.WithGroup(name), h.kinds}
+}
+
+// Handle implements slog.Handler.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelInfo {
+		return h.next.Handle(ctx, r)
+	}
+	skipped, ok := h.kinds.pass(r)
+	if !ok {
+		return nil
+	}
+	if skipped > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int("skipped", skipped))
+	}
+	return h.next.Handle(ctx, r)
+}
+
+type kind struct {
+	level slog.Level
+	text  string
+}
+
+type bucket struct {
+	tokens  float64
+	at      time.Time
+	skipped int
+}
+
+// kinds holds a token bucket for each kind of line.
+type kinds struct {
+	now func() time.Time
+	mu  sync.Mutex
+	by  map[kind]*bucket
+}
+
+func (k *kinds) pass(r slog.Record) (skipped int, ok bool) {
+	text := r.Message
+	if i := strings.IndexAny(text, ":\"'0123456789"); i > 0 {
+		text = text[:i]
+	}
+	key := kind{r.Level, strings.Clone(text[:min(len(text), maxKind)])}
+	now := k.now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b := k.by[key]
+	if b == nil {
+		if len(k.by) >= maxKinds { // more than the program has: a stranger makes them up
+			key = kind{}
+			b = k.by[key]
+		}
+		if b == nil {
+			b = &bucket{tokens: Burst, at: now}
+			k.by[key] = b
+		}
+	}
+	if d := now.Sub(b.at); d > 0 {
+		b.tokens = min(Burst, b.tokens+d.Seconds()*PerSecond)
+	}
+	b.at = now
+	if b.tokens < 1 {
+		b.skipped++
+		return 0, false
+	}
+	b.tokens--
+	skipped, b.skipped = b.skipped, 0
+	return skipped, true
+}

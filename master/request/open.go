@@ -1,0 +1,151 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"saltern/master/msgpack"
+)
+
+// Account is what the sender of a request may use of the master's memory; package
+// zmtp has it. Both methods are called by the goroutine that handles the request.
+type Account interface {
+	// Take sets aside n bytes until the request is answered; false means that there
+	// is no room.
+	Take(n int64) bool
+	// Prove notes that the sender has proved who he is. Unless that is known already,
+	// fresh is asked whether the proof is new.
+	Prove(fresh func() bool)
+}
+
+// Bounds of a request before its sender has proved anything.
+const (
+	maxFields     = 16        // of the envelope
+	maxField      = 8 << 10   // bytes of one, but for the load
+	maxStrange    = 256 << 10 // bytes of a load in the clear
+	maxValues     = 4096      // values in it
+	maxLoadFields = 64        // at the top of it
+	// freeValues is what values may take in memory without being counted.
+	freeValues = 16 << 10
+)
+
+// strangeLimits bound a load in the clear of somebody unknown: sign-ins and commands
+// of tools are flat.
+var strangeLimits = msgpack.Limits{Depth: 16, Nodes: maxValues}
+
+// errMemory refuses a request for which there is no memory now.
+var errMemory = errors.New("no memory for the request now")
+
+// envelope is the outer map of a request. Its load is not decoded: that is done
+// when it is known whose it is.
+type envelope struct {
+	fields *msgpack.Map // all but the load
+	load   []byte       // packed, a part of the payload
+}
+
+// open reads the envelope of a request.
+func open(payload []byte) (envelope, error) {
+	var e envelope
+	raw, err := msgpack.Fields(payload, msgpack.DefaultLimits, maxFields)
+	if errors.Is(err, msgpack.ErrNotMap) {
+		if _, derr := msgpack.Measure(payload, msgpack.DefaultLimits); derr == nil {
+			return e, refuse(badLoad, "payload is not a map")
+		}
+	}
+	if err != nil {
+		return e, refuse(routingError(), "reading a payload of %d bytes: %v", len(payload), err)
+	}
+	e.fields = msgpack.NewMap()
+	for _, f := range raw {
+		if string(f.Key) == "load" {
+			e.load = f.Value
+			continue
+		}
+		if len(f.Value) > maxField {
+			return e, refuse(badLoad, "field %.20q of %d bytes", f.Key, len(f.Value))
+		}
+		v, err := msgpack.Decode(f.Value, strangeLimits)
+		if err != nil {
+			return e, refuse(routingError(), "decoding field %.20q: %v", f.Key, err)
+		}
+		e.fields.Set(string(f.Key), v)
+	}
+	return e, nil
+}
+
+// unpack makes the values of b, counting what they take.
+func unpack(b []byte, limits msgpack.Limits, extra int64, account Account) (any, error) {
+	size, err := msgpack.Measure(b, limits)
+	if err != nil {
+		return nil, err
+	}
+	if n := size.Memory + extra; n > freeValues && account != nil && !account.Take(n) {
+		return nil, fmt.Errorf("%w: %d bytes", errMemory, n)
+	}
+	return msgpack.Decode(b, limits)
+}
+
+// clearLoad decodes a load in the clear. One that is large is for those who have a
+// key or a token of this master.
+func (s *Server) clearLoad(ctx context.Context, raw []byte, account Account, from netip.AddrPort) (any, error) {
+	limits := strangeLimits
+	size, err := msgpack.Measure(raw, limits)
+	if len(raw) > maxStrange || errors.Is(err, msgpack.ErrLimit) {
+		if !s.known(raw) {
+			return nil, refuse(badLoad, "load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing", len(raw), maxValues)
+		}
+		limits = msgpack.DefaultLimits
+		if account != nil {
+			account.Prove(func() bool { return true })
+		}
+	} else if err != nil {
+		return nil, refuse(routingError(), "decoding a load of %d bytes: %v", len(raw), err)
+	} else if size.Encoded != len(raw) {
+		return nil, refuse(routingError(), "bytes after the load")
+	}
+	v, err := unpack(raw, limits, 0, account)
+	switch {
+	case errors.Is(err, errMemory):
+		return nil, refuse(badLoad, "%v", err)
+	case err != nil:
+		return nil, refuse(routingError(), "decoding a load of %d bytes: %v", len(raw), err)
+	}
+	return v, nil
+}
+
+// known reports whether a load in the clear holds a key or a token of this master, at
+// its top or among the kwargs of a publish. Nothing is decoded for it.
+func (s *Server) known(raw []byte) bool {
+	if s.cfg.Known == nil {
+		return false
+	}
+	credentials := func(raw []byte) (key, token []byte, kwargs []byte) {
+		fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
+		if err != nil {
+			return nil, nil, nil
+		}
+		for _, f := range fields {
+			text, _ := msgpack.Contents(f.Value)
+			switch string(f.Key) {
+			case "key":
+				key = text
+			case "token":
+				token = text
+			case "kwargs":
+				kwargs = f.Value
+			}
+		}
+		return key, token, kwargs
+	}
+	key, token, kwargs := credentials(raw)
+	if kwargs != nil && token == nil {
+		_, token, _ = credentials(kwargs)
+	}
+	const longest = 4096 // of both, by far
+	if len(key) > longest || len(token) > longest {
+		return false
+	}
+	return s.cfg.Known(string(key), string(token))
+}

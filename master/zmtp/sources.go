@@ -1,0 +1,94 @@
+package zmtp
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Sources remembers the addresses from which requests were proven lately. Whoever
+// comes from one of them is served from the memory and by the workers of those who
+// have proved themselves: a minion often opens a new connection for a request, and
+// has to be known before its message has arrived. It may be shared by listeners.
+// All methods are safe for concurrent use.
+//
+// Overflow policy: of more than maxSources the one proven longest ago of a few is
+// forgotten, which makes it a stranger until its next request.
+type Sources struct {
+	now func() time.Time
+
+	mu sync.RWMutex
+	at map[netip.Addr]time.Time
+}
+
+const (
+	maxSources  = 65536
+	sourceLasts = 24 * time.Hour
+	sourceFresh = time.Minute // a proof is not noted anew within it
+)
+
+// NewSources makes an empty table.
+func NewSources(now func() time.Time) *Sources {
+	return &Sources{now: now, at: map[netip.Addr]time.Time{}}
+}
+
+// source is what counts as one source: an IPv4 address, or the network of an IPv6
+// one, since a host has all of a /64.
+func source(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return a
+}
+
+// Prove notes that a request from a was proven now.
+func (s *Sources) Prove(a netip.Addr) {
+	if !a.IsValid() {
+		return
+	}
+	a = source(a)
+	now := s.now()
+	s.mu.RLock()
+	at, ok := s.at[a]
+	s.mu.RUnlock()
+	if ok && now.Sub(at) < sourceFresh {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !ok && len(s.at) >= maxSources {
+		s.forgetOne()
+	}
+	s.at[a] = now
+}
+
+// forgetOne makes room; s.mu is held. Maps are iterated in random order.
+func (s *Sources) forgetOne() {
+	var oldest netip.Addr
+	var since time.Time
+	n := 0
+	for a, at := range s.at {
+		if !oldest.IsValid() || at.Before(since) {
+			oldest, since = a, at
+		}
+		if n++; n == 8 {
+			break
+		}
+	}
+	delete(s.at, oldest)
+}
+
+// Proven reports whether a request from a was proven within the last day.
+func (s *Sources) Proven(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	a = source(a)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	at, ok := s.at[a]
+	return ok && s.now().Sub(at) < sourceLasts
+}
