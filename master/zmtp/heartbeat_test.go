@@ -32,11 +32,16 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
 
+// onUnix is a connection that may have a PROXY header.
+type onUnix struct{ net.Conn }
+
+func (onUnix) RemoteAddr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
 // dial connects a peer; what it gets from the server is in frames until the
 // end of the connection.
 func (p *pipes) dial(greetingAndMore []byte) (c net.Conn, frames chan string) {
 	c, server := net.Pipe()
-	p.conns <- server
+	p.conns <- onUnix{server}
 	frames = make(chan string, 1000)
 	go func() {
 		defer close(frames)
