@@ -93,9 +93,11 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 		why = refusedMax
 	case !l.p.budget.take(2):
 		why = refusedDescriptors
-	case !fe.sources.open(a, l.now):
-		l.p.budget.give(2)
-		why = refusedSource
+	case fe.behind(a): // its client is judged when the header tells of it
+	default:
+		if why = l.p.judge(fe, fd, a, l.now); why != refusals {
+			l.p.budget.give(2)
+		}
 	}
 	if why != refusals {
 		fe.refused[why].Add(1)
@@ -104,7 +106,7 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 		return
 	}
 	fe.sessions.Add(1)
-	s := &session{fe: fe, client: pack(from), peer: pack(from), start: l.now, fd: [2]int32{int32(fd), -1}, altFD: -1}
+	s := &session{fe: fe, client: pack(from), peer: pack(from), start: l.now, fd: [2]int32{int32(fd), -1}, altFD: -1, counts: !fe.behind(from.Addr())}
 	to := l.p.emptiest(l)
 	if to == l {
 		l.begin(s)
@@ -114,4 +116,33 @@ func (l *loop) admit(fe *frontend, fd int, from netip.AddrPort) {
 	if !to.post(func() { s.start = max(s.start, to.now); to.begin(s) }) {
 		l.begin(s)
 	}
+}
+
+// judge applies the limits of sources to a connection that has its descriptors;
+// refusals means that it is let in. A fourth of all descriptors stays for known
+// sources and this machine. Of the rest an unknown source may take what is left
+// for the others, so one gets a half at most, the next one a half of the other
+// half, and there is always room for one that comes with a few.
+func (p *Proxy) judge(fe *frontend, fd int, a netip.Addr, now int64) refusal {
+	if fe.sources == nil {
+		return refusals
+	}
+	st := standing{local: a.IsLoopback()}
+	if !st.local {
+		st.known = p.known.has(a, now)
+		size, left := p.budget.size.Load(), p.budget.left.Load()
+		switch room := (left - size/4) / 2; {
+		case st.known && left >= size/64:
+		case !st.known && room > 0:
+			st.share = max(room, leastShare)
+		case localAddr(fd).Addr() == a.Unmap():
+			st.local = true // this machine, by another of its addresses
+		default:
+			return refusedReserve
+		}
+	}
+	if !fe.sources.open(a, now, st) {
+		return refusedSource
+	}
+	return refusals
 }

@@ -38,12 +38,13 @@ type adminReply struct {
 	Cut   int    `json:"cut,omitempty"`
 }
 
-// Handler is the admin API: GET /v1/status, GET /metrics, and POST with a JSON
+// Handler is the admin API: GET /v1/status, GET /v1/known, GET /metrics, and POST with a JSON
 // body to /v1/{drain,undrain,maint,cut,weight,add,remove}. Whoever serves it
 // decides who may use it; the proxy's own socket checks peer credentials.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.Status()) })
+	mux.HandleFunc("GET /v1/known", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.known.list(p.clock())) })
 	mux.HandleFunc("GET /metrics", p.serveMetrics)
 	post := func(name string, f func(*adminRequest) (int, error)) {
 		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) {

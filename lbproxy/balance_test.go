@@ -176,23 +176,23 @@ func TestSlowStart(t *testing.T) {
 }
 
 func TestSourcesRate(t *testing.T) {
-	s := newSources(2, 4, 0)
+	s := newSources(&Frontend{Rate: 2, Burst: 4}, false)
 	a, sec := netip.MustParseAddr("2001:db8::1"), int64(time.Second)
 	same, other := netip.MustParseAddr("2001:db8::ffff"), netip.MustParseAddr("2001:db8:0:1::1")
 	for i := range 4 {
-		if !s.open(a, sec) {
+		if !s.open(a, sec, standing{}) {
 			t.Fatalf("refused %d of the burst", i)
 		}
 	}
-	if s.open(same, sec) {
+	if s.open(same, sec, standing{}) {
 		t.Error("another address of the same /64 has a bucket of its own")
 	}
-	if !s.open(other, sec) {
+	if !s.open(other, sec, standing{}) {
 		t.Error("another /64 is refused")
 	}
 	n := 0
 	for range 5 {
-		if s.open(a, 2*sec) {
+		if s.open(a, 2*sec, standing{}) {
 			n++
 		}
 	}
@@ -207,11 +207,11 @@ func TestSourcesRate(t *testing.T) {
 // TestSourcesBound: any number of sources takes a bounded table, and the
 // table empties again.
 func TestSourcesBound(t *testing.T) {
-	s := newSources(1, 2, 10)
+	s := newSources(&Frontend{Rate: 1, Burst: 2, MaxPerSource: 10}, false)
 	s.limit = 100
 	for i := range 1000 {
 		a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-		if s.open(a, 1) {
+		if s.open(a, 1, standing{}) {
 			s.done(a)
 		}
 	}

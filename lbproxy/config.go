@@ -95,11 +95,16 @@ type Frontend struct {
 	ProxyFrom []netip.Prefix `yaml:"proxy_from" json:"proxy_from"`
 	// MaxSessions limits this frontend (default 0: only the descriptor budget).
 	MaxSessions int `yaml:"max_sessions" json:"max_sessions"`
-	// MaxPerSource limits sessions per IPv4 address or IPv6 /64 (default 0: none;
-	// sites behind NAT share an address).
+	// MaxPerSource limits sessions per IPv4 address or IPv6 /64 (-1 for no limit).
+	// A number holds for every source. The default, 0, adapts: 20000 for a source
+	// of which nothing is known, ten times that for one whose minions a master
+	// has accepted, no limit for this machine, and for all that are not known
+	// together three fourths of the descriptors.
 	MaxPerSource int `yaml:"max_per_source" json:"max_per_source"`
 	// Rate is the number of new connections a second per IPv4 address or IPv6
-	// /64 (default 0: no limit), Burst the size of the bucket (default 10 x Rate).
+	// /64 (-1 for no limit), Burst the size of the bucket (default 10 x Rate). The
+	// default, 0, adapts like that of MaxPerSource: 500 and a burst of 10000.
+	// When only one of the two is given the other one is no limit.
 	Rate  float64 `yaml:"rate" json:"rate"`
 	Burst float64 `yaml:"burst" json:"burst"`
 }
@@ -143,6 +148,13 @@ type Connect struct {
 	Hedge time.Duration `yaml:"hedge" json:"hedge"`
 	// Header is how long a PROXY v2 header may take to arrive (default 3s).
 	Header time.Duration `yaml:"header" json:"header"`
+	// Handshake is how long a client may take to send its ZMTP greeting (default
+	// 30s, -1s for ever). Unproven ends a session that is silent for so long
+	// while no minion behind its source was ever accepted by a master (default
+	// 5m, -1s for never); a publish session after twelve times as long. Both have
+	// no default for backends that are not checked as Salt's.
+	Handshake time.Duration `yaml:"handshake" json:"handshake"`
+	Unproven  time.Duration `yaml:"unproven" json:"unproven"`
 }
 
 // Health tunes the checks; the words are HAProxy's.

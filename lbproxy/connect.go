@@ -8,7 +8,7 @@ func (l *loop) begin(s *session) {
 		return
 	}
 	cfg := &l.p.cfg.Connect
-	if len(s.fe.cfg.ProxyFrom) > 0 && contains(s.fe.cfg.ProxyFrom, s.peer.addr()) {
+	if s.fe.behind(s.peer.addr()) {
 		s.state = stateHeader
 		l.later(&l.limits, s, int64(cfg.Header))
 		return
@@ -259,6 +259,13 @@ func (l *loop) readHeader(s *session) {
 			l.close(s, endHeader)
 			return
 		}
+		if why := l.p.judge(s.fe, int(s.fd[0]), ap.Addr(), l.now); why != refusals {
+			s.fe.refused[why].Add(1)
+			l.p.sessionLog.refused(s.fe, ap, why)
+			l.close(s, endSource)
+			return
+		}
+		s.peer, s.counts = s.client, true
 	}
 	s.half[0].readable = true // the header hid what came behind it
 	s.start = l.now

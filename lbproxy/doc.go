@@ -32,6 +32,9 @@
 // # Bounds and what happens at them
 //
 //	sessions           descriptor budget   accept, close, count, log (rate limited)
+//	  of a source      max_per_source      the same; the source is in the status
+//	  of unknown ones  3/4 of the budget   the same
+//	known sources      65536               one is forgotten
 //	pending bytes      limits.pending      peek mode: bytes stay in the kernel
 //	pipes              64 per loop         plain copy instead of splice
 //	session log lines  8192                dropped and counted

@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net"
 	"slices"
@@ -61,9 +62,12 @@ func (s *salt) request(c net.Conn) {
 		if err != nil {
 			return
 		}
-		if string(body) == "slow" {
+		switch string(body) {
+		case "slow":
 			time.Sleep(600 * time.Millisecond)
-		} else {
+		case "sealed": // what an accepted minion gets
+			body = append([]byte{0xda, 0, 96}, bytes.Repeat([]byte{0x9d, 'a', 0x11}, 32)...)
+		default:
 			body = []byte(*s.answer.Load())
 		}
 		if _, err := c.Write(appendFrame(appendFrame(nil, flagMore, nil), 0, body)); err != nil {

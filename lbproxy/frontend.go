@@ -31,10 +31,11 @@ const (
 	refusedSource
 	refusedMax
 	refusedDescriptors
+	refusedReserve // the rest is for known sources and this machine
 	refusals
 )
 
-var refusalNames = [refusals]string{"acl", "source-limit", "max-sessions", "descriptors"}
+var refusalNames = [refusals]string{"acl", "source-limit", "max-sessions", "descriptors", "reserve"}
 
 func (r refusal) String() string { return refusalNames[r] }
 
@@ -46,10 +47,15 @@ func (f *frontend) admits(a netip.Addr) bool {
 	return len(f.cfg.Allow) == 0 || contains(f.cfg.Allow, a)
 }
 
+// behind reports whether connections from a begin with a PROXY header.
+func (f *frontend) behind(a netip.Addr) bool {
+	return len(f.cfg.ProxyFrom) > 0 && contains(f.cfg.ProxyFrom, a)
+}
+
 func (f *frontend) closed(s *session) {
 	f.sessions.Add(-1)
 	f.ended[s.why].Add(1)
-	if f.sources != nil {
+	if s.counts {
 		f.sources.done(s.peer.addr())
 	}
 }

@@ -153,6 +153,10 @@ func (c *checker) one(ctx context.Context) error {
 	defer cancel()
 	began := c.clock()
 	err := c.probe(ctx)
+	if errors.Is(err, errShut) && c.m.talks(c.clock(), c.cfg.Silence) {
+		// It serves the sessions it has: it is at its bound, not gone.
+		err = fmt.Errorf("%w: %w", errFull, err)
+	}
 	took := time.Duration(c.clock() - began)
 	c.mu.Lock()
 	defer c.mu.Unlock()

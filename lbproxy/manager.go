@@ -29,6 +29,7 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 			p.drainTick(fe)
 			p.rebalanceTick(fe, now)
 		}
+		p.known.sweep(now)
 		p.dropRemoved()
 		// A second loop only for lasting load: two loops from the start cost more
 		// per message than one.

@@ -107,6 +107,11 @@ func (m *member) heard(now int64) {
 	}
 }
 
+// talks reports whether a session got bytes from the backend within d.
+func (m *member) talks(now int64, d time.Duration) bool {
+	return m.conns.Load() > 0 && m.rx.Load() > 0 && now-m.rx.Load() < int64(d)
+}
+
 func (m *member) won() {
 	m.total.Add(1)
 	m.lost.Store(0)

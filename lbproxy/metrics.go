@@ -22,6 +22,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	one("saltern_lb_descriptors_free", "gauge", "Descriptors left for sessions.", st.FDs.Free)
 	one("saltern_lb_pending_bytes", "gauge", "Bytes held for slow peers.", st.Pending)
 	one("saltern_lb_log_lines_dropped_total", "counter", "Session log lines dropped.", st.LogDrops)
+	one("saltern_lb_known_sources", "gauge", "Sources with minions that a master has accepted.", st.Known)
 	one("saltern_lb_hedged_connects_total", "counter", "Second dials beside a silent one.", st.Hedges)
 	one("saltern_lb_rebalanced_total", "counter", "Sessions cut to balance.", st.Moved)
 
@@ -34,6 +35,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	frontends("saltern_lb_frontend_sessions", "gauge", "Sessions now.", func(f *FrontendStatus) any { return f.Sessions })
 	frontends("saltern_lb_frontend_accepted_total", "counter", "Connections accepted.", func(f *FrontendStatus) any { return f.Accepted })
 	frontends("saltern_lb_frontend_serving", "gauge", "1 when a backend is up.", func(f *FrontendStatus) any { return bit(f.Serving) })
+	frontends("saltern_lb_frontend_limited_sources", "gauge", "Sources refused within the last five minutes.", func(f *FrontendStatus) any { return f.LimitedSources })
 	reasons := func(name, help string, v func(*FrontendStatus) map[string]uint64) {
 		head(name, "counter", help)
 		for i := range st.Frontends {

@@ -26,6 +26,8 @@ const maxProbeFrames = 16
 var (
 	errSilent   = errors.New("no answer in time")
 	errJoining  = errors.New("master is not ready yet")
+	errFull     = errors.New("master takes no more connections")
+	errShut     = errors.New("closed before a greeting")
 	errProtocol = errors.New("unexpected answer")
 )
 
@@ -34,7 +36,7 @@ type grade uint8
 
 const (
 	gradeUp      grade = iota
-	gradeJoining       // answers, and says that it is not ready
+	gradeJoining       // lives, and is not ready or full
 	gradeSilent        // too late, or not what was expected: weak evidence
 	gradeGone          // connect refused, no route: strong evidence
 )
@@ -53,7 +55,7 @@ func gradeOf(err error) grade {
 	switch {
 	case err == nil:
 		return gradeUp
-	case errors.Is(err, errJoining):
+	case errors.Is(err, errJoining), errors.Is(err, errFull):
 		return gradeJoining
 	case errors.As(err, &ce) && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) ||
 		errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTDOWN) || errors.Is(err, syscall.ECONNRESET)):
@@ -210,8 +212,11 @@ func serves(kind string, mode Mode) bool {
 func readGreeting(r *bufio.Reader) error {
 	var g [greetingLen]byte
 	if n, err := io.ReadFull(r, g[:]); err != nil {
-		if n > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+		switch {
+		case n > 0 && errors.Is(err, io.ErrUnexpectedEOF):
 			err = io.EOF
+		case n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+			err = fmt.Errorf("%w: %w", errShut, err)
 		}
 		return fmt.Errorf("read greeting: %w", err)
 	}

@@ -34,6 +34,7 @@ type Proxy struct {
 	dialer     func(ctx context.Context, addr string) (net.Conn, error)
 	tick       time.Duration // of sweeps and the manager
 	budget     budget
+	known      *known
 	count      counters
 	frontends  []*frontend
 
@@ -80,11 +81,12 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	}
 	p := &Proxy{cfg: cfg, log: log, base: time.Now(), kernel: linux{}, tick: time.Second, spare: -1,
 		ready: make(chan struct{}), retire: make(chan struct{}), checkers: map[*member]*watch{}}
+	p.known = newKnown()
 	var d net.Dialer
 	p.dialer = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	p.sessionLog = newSessionLog(log, p.base, cfg.Log.Sessions)
 	for _, f := range cfg.Frontends {
-		p.frontends = append(p.frontends, &frontend{p: p, cfg: f, mode: f.Mode, sources: newSources(f.Rate, f.Burst, f.MaxPerSource)})
+		p.frontends = append(p.frontends, &frontend{p: p, cfg: f, mode: f.Mode, sources: newSources(&f, cfg.Health.salt())})
 	}
 	for _, b := range cfg.Backends {
 		if err := p.AddBackend(b); err != nil {

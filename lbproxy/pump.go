@@ -75,6 +75,18 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 	h.last = l.now
 	if d == 1 {
 		s.m.heard(l.now)
+		if h.track.seal {
+			l.proven(s, h)
+		}
+	}
+}
+
+// proven notes that a master has answered a minion that it has accepted.
+func (l *loop) proven(s *session, h *half) {
+	h.track.seal = false
+	if s.fe.mode == Request && (s.proof == 0 || l.now-s.proof >= proofEvery) {
+		s.proof = max(l.now, 1)
+		l.p.known.add(s.peer.addr(), l.now)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"syscall"
 )
 
@@ -65,6 +66,11 @@ func (p *Proxy) follow(ctx context.Context, c *Client) {
 		p.log.Warn("ask the running proxy for what was set there", "err", err)
 		return
 	}
+	var list []knownSource
+	if err := c.do(ctx, http.MethodGet, "known", nil, &list); err != nil {
+		p.log.Info("the running proxy does not tell which sources are known", "err", err) // an earlier release
+	}
+	p.known.inherit(list, p.clock())
 	for _, b := range st.Backends {
 		own, err := p.backend(b.Name)
 		if err != nil || b.Removing {

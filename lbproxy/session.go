@@ -37,12 +37,15 @@ const (
 	endRebalance
 	endStop
 	endLocal // out of descriptors, memory, ports
+	endHandshake
+	endUnproven
+	endSource
 	endings
 )
 
 var endingNames = [endings]string{"client", "backend", "client-reset", "backend-reset", "no-backend", "connect-timeout",
 	"bad-header", "header-timeout", "idle", "outstanding", "half-closed", "stall", "backend-down", "drain", "cut",
-	"rebalance", "stop", "local-error"}
+	"rebalance", "stop", "local-error", "handshake-timeout", "unproven", "source-limit"}
 
 func (e ending) String() string { return endingNames[e] }
 
@@ -107,7 +110,7 @@ func (e endpoint) addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
 
 func (e endpoint) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr(), e.port) }
 
-// session is one proxied connection, owned by one loop: 240 bytes, no
+// session is one proxied connection, owned by one loop: 280 bytes, no
 // goroutine, no buffer.
 type session struct {
 	fe     *frontend
@@ -118,8 +121,9 @@ type session struct {
 	tried  uint64   // members dialled
 	start  int64    // clock when accepted
 	opened int64    // clock when connected
+	proof  int64    // clock of the last sealed answer that was noted, 0 for none
 	client endpoint // as told by a PROXY header, if there is one
-	peer   endpoint // who connected; the limits count it
+	peer   endpoint // who connected, or the client for whom a balancer did; the limits count it
 
 	fd     [2]int32 // client, backend (-1)
 	altFD  int32
@@ -133,6 +137,7 @@ type session struct {
 	tuned  bool   // keepalive is set on the backend side
 	hedge  bool   // a second dial was made
 	queued bool
+	counts bool // among the sessions of its source
 }
 
 func (l *loop) insert(s *session) bool {

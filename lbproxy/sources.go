@@ -1,8 +1,11 @@
 package lbproxy
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
 )
 
 // maxSources bounds the table of sources. When it is full and nothing in it
@@ -10,30 +13,67 @@ import (
 // together, and the table does not grow.
 const maxSources = 65536
 
+// Defaults of the limits of a source. They leave room for all minions behind a
+// NAT gateway that reconnect at once. A source that is known (see [known]) may
+// have knownFactor times as much; loopback is not limited by defaults.
+const (
+	defaultPerSource = 20000
+	defaultRate      = 500
+	defaultBurst     = 10000
+	knownFactor      = 10
+)
+
+// leastShare is what a source may have however little room there is.
+const leastShare = 16
+
+// limitedFor is how long a refused source stays in the status, and
+// maxLimited how many of them it shows.
+const (
+	limitedFor = 5 * time.Minute
+	maxLimited = 16
+)
+
 // source counts one IPv4 address or one IPv6 /64.
 type source struct {
-	tokens float64
-	at     int64 // nanoseconds, when tokens was right
-	open   int
+	tokens  float64
+	at      int64 // nanoseconds, when tokens was right
+	open    int
+	refused uint64
+	last    int64 // clock of the last refusal
 }
 
 // sources applies the per-source limits of a frontend. Safe for concurrent use.
 type sources struct {
-	mu       sync.Mutex
-	rate     float64
-	burst    float64
-	max      int
-	table    map[netip.Addr]*source
-	limit    int
+	mu     sync.Mutex
+	rate   float64 // 0: no limit
+	burst  float64
+	max    int // 0: no limit
+	fixed  bool
+	table  map[netip.Addr]*source
+	limit  int
+	shared uint64 // how often the overflow entry was used
+
 	overflow source
-	shared   uint64 // how often the overflow entry was used
 }
 
-func newSources(rate, burst float64, maxOpen int) *sources {
-	if rate <= 0 && maxOpen <= 0 {
+// newSources reads the limits of a frontend. Numbers that the administrator
+// gave hold for every source. The defaults adapt, and salt says whether there
+// are any: of other protocols it cannot be known who is proven.
+func newSources(f *Frontend, salt bool) *sources {
+	s := &sources{rate: f.Rate, burst: max(f.Burst, 1), max: f.MaxPerSource, fixed: f.Rate > 0 || f.MaxPerSource > 0, table: map[netip.Addr]*source{}, limit: maxSources}
+	if salt && !s.fixed {
+		if s.max == 0 {
+			s.max = defaultPerSource
+		}
+		if s.rate == 0 {
+			s.rate, s.burst = defaultRate, defaultBurst
+		}
+	}
+	s.rate, s.max = max(s.rate, 0), max(s.max, 0)
+	if s.rate == 0 && s.max == 0 {
 		return nil
 	}
-	return &sources{rate: rate, burst: max(burst, 1), max: maxOpen, table: map[netip.Addr]*source{}, limit: maxSources}
+	return s
 }
 
 // sourceKey is the unit that limits count: an IPv4 address or an IPv6 /64.
@@ -49,27 +89,52 @@ func sourceKey(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// open takes one connection in; false means refuse it. A true must be paid
+// standing is what is known of a source when it connects.
+type standing struct {
+	known bool  // see [known]
+	local bool  // of this machine
+	share int64 // sessions it may have because of the room there is; 0: as many as it likes
+}
+
+// open counts one connection in; false means refuse it. A true must be paid
 // back by done.
-func (s *sources) open(a netip.Addr, now int64) bool {
+func (s *sources) open(a netip.Addr, now int64, st standing) bool {
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(sourceKey(a), now)
-	if s.max > 0 && e.open >= s.max {
+	if !s.fits(e, now, st) {
+		e.refused++
+		e.last = now
 		return false
 	}
-	if s.rate > 0 {
-		e.tokens = min(s.burst, e.tokens+float64(now-e.at)/1e9*s.rate)
+	e.open++
+	return true
+}
+
+func (s *sources) fits(e *source, now int64, st standing) bool {
+	most, rate, burst := s.max, s.rate, s.burst
+	if !s.fixed {
+		switch {
+		case st.local:
+			return true
+		case st.known:
+			most, rate, burst = most*knownFactor, rate*knownFactor, burst*knownFactor
+		}
+	}
+	if st.share > 0 && int64(e.open) >= st.share || most > 0 && e.open >= most {
+		return false
+	}
+	if rate > 0 {
+		e.tokens = min(burst, e.tokens+float64(now-e.at)/1e9*rate)
 		e.at = now
 		if e.tokens < 1 {
 			return false
 		}
 		e.tokens--
 	}
-	e.open++
 	return true
 }
 
@@ -111,10 +176,51 @@ func (s *sources) sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, e := range s.table {
-		if e.open == 0 && (s.rate <= 0 || e.tokens+float64(now-e.at)/1e9*s.rate >= s.burst) {
+		if e.open == 0 && !e.limited(now) && (s.rate <= 0 || e.tokens+float64(now-e.at)/1e9*s.rate >= s.burst) {
 			delete(s.table, k)
 		}
 	}
+}
+
+func (e *source) limited(now int64) bool { return e.refused > 0 && now-e.last < int64(limitedFor) }
+
+// LimitedSource is a source that was refused connections lately.
+type LimitedSource struct {
+	// Source is an IPv4 address or the network of an IPv6 /64; "others" for
+	// those that share an entry because the table is full.
+	Source   string    `json:"source"`
+	Sessions int       `json:"sessions"`
+	Refused  uint64    `json:"refused"` // since it was first seen
+	Last     time.Time `json:"last"`
+}
+
+// limited lists those that were refused lately, the worst first, and how many
+// there are in all.
+func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n int) {
+	if s == nil {
+		return nil, 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add := func(name string, e *source) {
+		if e.limited(now) {
+			list = append(list, LimitedSource{name, e.open, e.refused, base.Add(time.Duration(e.last))})
+		}
+	}
+	for k, e := range s.table {
+		if e.limited(now) {
+			name := k.String()
+			if k.Is6() {
+				name = netip.PrefixFrom(k, 64).String()
+			}
+			add(name, e)
+		}
+	}
+	add("others", &s.overflow)
+	slices.SortFunc(list, func(a, b LimitedSource) int {
+		return cmp.Or(-cmp.Compare(a.Refused, b.Refused), cmp.Compare(a.Source, b.Source))
+	})
+	return list[:min(len(list), maxLimited)], len(list)
 }
 
 func contains(list []netip.Prefix, a netip.Addr) bool {

@@ -14,6 +14,7 @@ type Status struct {
 	LogDrops  uint64           `json:"log_lines_dropped"`
 	Hedges    uint64           `json:"hedged_connects"`
 	Moved     uint64           `json:"sessions_rebalanced"`
+	Known     int              `json:"known_sources"` // with minions that a master has accepted
 	Frontends []FrontendStatus `json:"frontends"`
 	Backends  []BackendStatus  `json:"backends"`
 }
@@ -33,6 +34,10 @@ type FrontendStatus struct {
 	Accepted uint64            `json:"accepted"`
 	Refused  map[string]uint64 `json:"refused,omitempty"`
 	Ended    map[string]uint64 `json:"ended,omitempty"`
+	// Limited are the sources that were refused within the last five minutes,
+	// the worst first, and LimitedSources how many they are in all.
+	Limited        []LimitedSource `json:"limited,omitempty"`
+	LimitedSources int             `json:"limited_sources,omitempty"`
 	// Serving says that a backend is up for it.
 	Serving bool `json:"serving"`
 }
@@ -70,7 +75,7 @@ type PortStatus struct {
 // Status gathers the state of the proxy.
 func (p *Proxy) Status() Status {
 	st := Status{Version: 1, Started: p.base, LogDrops: p.sessionLog.dropped.Load(), Hedges: p.count.hedges.Load(),
-		Moved: p.count.rebalanced.Load(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
+		Moved: p.count.rebalanced.Load(), Known: p.known.count(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
 	for _, l := range p.allLoops() {
 		st.Loops++
 		st.Sessions += l.sessions.Load()
@@ -81,6 +86,7 @@ func (p *Proxy) Status() Status {
 	for _, fe := range p.frontends {
 		fs := FrontendStatus{Name: fe.cfg.Name, Mode: fe.mode, Sessions: fe.sessions.Load(), Accepted: fe.accepted.Load(),
 			Refused: map[string]uint64{}, Ended: map[string]uint64{}}
+		fs.Limited, fs.LimitedSources = fe.sources.limited(p.clock(), p.base)
 		for i := range fe.refused {
 			if n := fe.refused[i].Load(); n > 0 {
 				fs.Refused[refusal(i).String()] = n

@@ -34,6 +34,10 @@ func (l *loop) check(s *session) {
 			return
 		}
 	}
+	if why := l.unproven(s); why != endings {
+		l.close(s, why)
+		return
+	}
 	last := max(s.half[0].last, s.half[1].last)
 	switch {
 	case s.half[0].shut || s.half[1].shut:
@@ -48,6 +52,39 @@ func (l *loop) check(s *session) {
 	case over(last, f.Idle):
 		l.close(s, endIdle)
 	}
+}
+
+// unprovenPublish is how many times longer than a request session a publish
+// session of an unknown source may be there: nothing that a subscriber sends
+// proves anything, and a quiet minion alone behind its address may not ask for
+// long.
+const unprovenPublish = 12
+
+// unproven reports why a session that has proved nothing is to end; endings
+// means that it may stay. Minions make another connection when they need one.
+func (l *loop) unproven(s *session) ending {
+	c := &l.p.cfg.Connect
+	if c.Handshake > 0 && s.half[0].bytes < greetingLen && l.now-s.opened >= int64(c.Handshake) {
+		return endHandshake
+	}
+	if c.Unproven <= 0 || s.proof != 0 || s.fe.sources == nil || !s.counts {
+		return endings
+	}
+	up, since := &s.half[0], max(s.half[0].last, s.half[1].last)
+	limit := int64(c.Unproven)
+	if s.fe.mode == Publish {
+		// Spread, or a herd that came at once would be cut at once.
+		since, limit = s.opened, limit*unprovenPublish+limit*int64(s.slot%64)/16
+		if !s.still(l.now, int64(l.p.cfg.Rebalance.Quiet)) {
+			return endings
+		}
+	} else if s.outstanding() && up.track.between() {
+		return endings // a whole request waits for the master
+	}
+	if a := s.peer.addr(); l.now-since < limit || a.IsLoopback() || l.p.known.has(a, l.now) {
+		return endings
+	}
+	return endUnproven
 }
 
 // each calls f for the open sessions of this loop; f may close them.

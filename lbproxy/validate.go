@@ -117,7 +117,9 @@ func (c *Config) setDefaults() {
 		def(&f.Outstanding, 15*time.Minute)
 		def(&f.HalfClosed, 5*time.Minute)
 		def(&f.Stall, time.Minute)
-		def(&f.Burst, 10*f.Rate)
+		if f.Rate > 0 {
+			def(&f.Burst, 10*f.Rate)
+		}
 	}
 	for i := range c.Backends {
 		c.Backends[i].setDefaults()
@@ -130,6 +132,10 @@ func (c *Config) setDefaults() {
 	h := &c.Health
 	if h.Check == "" {
 		h.Check = CheckPing
+	}
+	if h.salt() {
+		def(&c.Connect.Handshake, 30*time.Second)
+		def(&c.Connect.Unproven, 5*time.Minute)
 	}
 	def(&h.Inter, time.Second)
 	def(&h.FastInter, 250*time.Millisecond)
@@ -157,6 +163,9 @@ func (c *Config) setDefaults() {
 	def(&c.MaxLoops, max(c.Loops, min(4, runtime.NumCPU())))
 	def(&c.Stop, 5*time.Second)
 }
+
+// salt reports whether the backends are checked as masters of Salt.
+func (h *Health) salt() bool { return h.Check == CheckReady || h.Check == CheckPing }
 
 func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrPort]string, bad func(string, ...any)) {
 	if !nameRE.MatchString(f.Name) {
@@ -192,8 +201,8 @@ func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrP
 	if f.HalfClosed < 0 || f.Stall < 0 {
 		bad("%s: half_closed and stall must be positive", at)
 	}
-	if f.MaxSessions < 0 || f.MaxPerSource < 0 || f.Rate < 0 || f.Burst < 0 {
-		bad("%s: limits must not be negative", at)
+	if f.MaxSessions < 0 || f.MaxPerSource < -1 || f.Rate < 0 && f.Rate != -1 || f.Burst < 0 {
+		bad("%s: limits must not be negative (max_per_source and rate may be -1: none)", at)
 	}
 	for _, list := range []struct {
 		name string

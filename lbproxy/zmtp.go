@@ -33,6 +33,8 @@ type tracker struct {
 	flags uint8
 	need  uint8 // length bytes still to come
 	more  bool  // inside a message of several frames
+	fresh bool  // no byte of the body has been seen
+	seal  bool  // an answer was sealed, see sealedAnswer; whoever reads it resets it
 }
 
 // feed takes the bytes that passed.
@@ -82,10 +84,14 @@ func (t *tracker) feed(b []byte) {
 					t.lose()
 					return
 				}
-				t.state = trackBody
+				t.state, t.fresh = trackBody, true
 				t.body(0)
 			}
 		case trackBody:
+			if t.fresh {
+				t.fresh = false
+				t.seal = t.seal || t.flags&(flagCommand|flagMore) == 0 && sealedAnswer(b, t.left)
+			}
 			n := uint64(len(b))
 			if n > t.left {
 				n = t.left
@@ -102,6 +108,7 @@ func (t *tracker) lose() { *t = tracker{state: trackLost, msgs: t.msgs} }
 // body takes n bytes of a body, which may have moved unseen through a pipe.
 func (t *tracker) body(n uint64) {
 	t.left -= n
+	t.fresh = t.fresh && n == 0
 	if t.left > 0 {
 		return
 	}

@@ -216,10 +216,21 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 			f.up++
 		}
 	}
+	worst, others := uint64(0), 0
 	for _, fe := range st.Frontends {
+		for _, l := range fe.Limited[:min(1, len(fe.Limited))] {
+			others += fe.LimitedSources
+			if l.Refused > worst {
+				worst = l.Refused
+				f.limited = fmt.Sprintf("%s has %d sessions on the %s port and was refused %d times", l.Source, l.Sessions, fe.Mode, l.Refused)
+			}
+		}
 		if fe.Mode == lbproxy.Publish {
 			f.sessions += int(fe.Sessions)
 		}
+	}
+	if others > 1 {
+		f.limited += fmt.Sprintf("; %d more", others-1)
 	}
 	f.why = clip(strings.Join(why, "; "))
 	return f

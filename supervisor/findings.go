@@ -136,6 +136,9 @@ func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	if b := f.balancer; b != nil && b.fdBudget > 0 && b.fdFree < b.fdBudget/20 {
 		out = append(out, status.Finding{Code: status.DescriptorsShort, Cause: fmt.Sprintf("%d of %d are free", b.fdFree, b.fdBudget)})
 	}
+	if b := f.balancer; b != nil && b.limited != "" {
+		out = append(out, status.Finding{Code: status.SourceLimited, Cause: b.limited})
+	}
 	switch {
 	case f.balErr != nil:
 		out = append(out, status.Finding{Code: status.BalancerSilent, Cause: f.balErr.Error()})

@@ -84,6 +84,7 @@ func TestFindings(t *testing.T) {
 		{"no master behind it", func(f *facts) { f.balancer.up, f.balancer.why, f.front = 0, "n1 request is down", refused }, "SCA-302: 0 of 1 up; n1 request is down"},
 		{"front does not answer", func(f *facts) { f.front = refused }, "SCA-302: ping through the front: connection refused"},
 		{"descriptors", func(f *facts) { f.balancer.fdFree = 10 }, "SCA-602: 10 of 1000 are free"},
+		{"a source is limited", func(f *facts) { f.balancer.limited = "203.0.113.9 has 20000 sessions" }, "SCA-305: 203.0.113.9 has 20000 sessions"},
 		{"disk low", disk(probe.Disk{Total: 1 << 30, Free: 1 << 26, FreePercent: 6, InodesPercent: 90}), "SCA-403 /var/lib/saltern: 64.0 MiB free of 1.0 GiB (6.0 %), 90.0 % of inodes free"},
 		{"disk full", disk(probe.Disk{Total: 1 << 30, FreePercent: 0, InodesPercent: 90}), "SCA-402 /var/lib/saltern: "},
 		{"inodes gone", disk(probe.Disk{Total: 1 << 30, FreePercent: 50, InodesPercent: 1}), "SCA-402 /var/lib/saltern: "},
@@ -164,11 +165,13 @@ func TestFromBalancer(t *testing.T) {
 	up := lbproxy.PortStatus{Frontend: "publish", State: lbproxy.Up}
 	down := lbproxy.PortStatus{Frontend: "request", State: lbproxy.Down, LastError: "timeout"}
 	got := fromBalancer(lbproxy.Status{
-		FDs:       lbproxy.Descriptors{Budget: 5, Free: 4},
-		Frontends: []lbproxy.FrontendStatus{{Mode: lbproxy.Publish, Sessions: 7}, {Mode: lbproxy.Request, Sessions: 9}},
-		Backends:  []lbproxy.BackendStatus{{Name: "a", Ports: []lbproxy.PortStatus{up}}, {Name: "b", Ports: []lbproxy.PortStatus{up, down}}, {Name: "c"}},
+		FDs: lbproxy.Descriptors{Budget: 5, Free: 4},
+		Frontends: []lbproxy.FrontendStatus{{Mode: lbproxy.Publish, Sessions: 7}, {Mode: lbproxy.Request, Sessions: 9, LimitedSources: 2,
+			Limited: []lbproxy.LimitedSource{{Source: "203.0.113.9", Sessions: 4, Refused: 5}, {Source: "203.0.113.10", Refused: 1}}}},
+		Backends: []lbproxy.BackendStatus{{Name: "a", Ports: []lbproxy.PortStatus{up}}, {Name: "b", Ports: []lbproxy.PortStatus{up, down}}, {Name: "c"}},
 	})
-	want := balancerFacts{backends: 3, up: 1, why: "b request is down: timeout", sessions: 7, fdBudget: 5, fdFree: 4}
+	want := balancerFacts{backends: 3, up: 1, why: "b request is down: timeout", sessions: 7, fdBudget: 5, fdFree: 4,
+		limited: "203.0.113.9 has 4 sessions on the request port and was refused 5 times; 1 more"}
 	if *got != want {
 		t.Errorf("%+v", *got)
 	}

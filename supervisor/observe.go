@@ -64,6 +64,7 @@ type balancerFacts struct {
 	sessions int    // on the publish port
 	fdBudget int64  // descriptors for sessions
 	fdFree   int64
+	limited  string // the source that was refused most, "" for none
 }
 
 const (

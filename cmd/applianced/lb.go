@@ -172,6 +172,13 @@ func writeBalancer(w io.Writer, st lbproxy.Status, now time.Time) error {
 	for _, f := range st.Frontends {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%v\n", f.Name, f.Mode, strings.Join(f.Listen, " "), f.Sessions, f.Accepted, f.Serving)
 	}
+	heading := "\t\t\t\t\t\nLIMITED SOURCE\tFRONTEND\tSESSIONS\tREFUSED\tLAST\t\n"
+	for _, f := range st.Frontends {
+		for _, l := range f.Limited {
+			fmt.Fprintf(tw, "%s%s\t%s\t%d\t%d\t%s ago\t\n", heading, l.Source, f.Name, l.Sessions, l.Refused, status.Age(now.Sub(l.Last)))
+			heading = ""
+		}
+	}
 	fmt.Fprintln(tw, "\t\t\t\t\t")
 	fmt.Fprintln(tw, "BACKEND\tFRONTEND\tADDRESS\tSTATE\tSESSIONS\tWEIGHT\tNOTE")
 	for _, b := range st.Backends {

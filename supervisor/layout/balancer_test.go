@@ -22,3 +22,24 @@ func TestBalancerConfigIsAccepted(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestFinding09Appliance: the load balancer of an appliance limits sources, by
+// defaults that nothing in what is written for it turns off.
+func TestFinding09Appliance(t *testing.T) {
+	b, err := BalancerConfig(node(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := lbproxy.ParseConfig(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range c.Frontends {
+		if f.MaxPerSource < 0 || f.Rate < 0 {
+			t.Errorf("frontend %s has no limits of a source", f.Name)
+		}
+	}
+	if c.Health.Check != lbproxy.CheckPing || c.Connect.Handshake <= 0 || c.Connect.Unproven <= 0 {
+		t.Errorf("%+v %+v", c.Health, c.Connect)
+	}
+}

@@ -49,6 +49,7 @@ const (
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
 	VirtualUnable     Code = "SCA-304"
+	SourceLimited     Code = "SCA-305"
 	StorageUnusable   Code = "SCA-401"
 	DiskFull          Code = "SCA-402"
 	DiskLow           Code = "SCA-403"
@@ -122,6 +123,7 @@ func Kinds() []Kind {
 		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
 			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing}, 3 * time.Second},
 		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "mend the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
+		{SourceLimited, Warning, "the load balancer refuses connections of a source", "applianced lb status lists the sources; if it is no site of yours: block it in front of the node", []Code{NodeRemoved, SetupStopped}, 0},
 		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
 		{DiskFull, Fatal, "the file system of %s is full", "make room there or enlarge the disk", nil, 0},
 		{DiskLow, Warning, "the file system of %s is nearly full", "make room or enlarge the disk", []Code{DiskFull}, 0},

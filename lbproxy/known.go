@@ -1,0 +1,130 @@
+package lbproxy
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// knownFor is how long a source stays known after a master last answered one
+// of its minions.
+const knownFor = 24 * time.Hour
+
+// proofEvery is how often a session tells again that it is answered.
+const proofEvery = int64(time.Hour)
+
+// known holds the sources behind which there is an accepted minion. Safe for
+// concurrent use; all frontends of a proxy share it.
+//
+// The proxy only sees bytes. What it goes by is the answer of a master on the
+// request port: a stranger gets maps (sign-in, ping) and plain texts ("bad
+// load"), but only a request sealed with the session key of an accepted minion
+// is answered by a sealed blob (salt/channel/server.py handle_message), see
+// sealedAnswer. A stranger cannot have one made.
+//
+// What a stranger can still do: hold as many sessions as an unknown source may,
+// from each address he has, up to the part of the descriptors that unknown
+// sources share; and whoever shares the address (NAT, /64) of an accepted
+// minion has the limits of a known source. Known sources, loopback and sessions
+// that exist lose nothing by either.
+type known struct {
+	mu    sync.Mutex
+	at    map[netip.Addr]int64 // clock of the last proof; below zero before a hand-over
+	limit int
+}
+
+func newKnown() *known { return &known{at: map[netip.Addr]int64{}, limit: maxSources} }
+
+func (k *known) has(a netip.Addr, now int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, ok := k.at[sourceKey(a)]
+	return ok && now-at < int64(knownFor)
+}
+
+// add notes a proof. A full table gives up the entry that comes first in an
+// order that nobody can choose.
+func (k *known) add(a netip.Addr, at int64) {
+	a = sourceKey(a)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.at[a]; !ok && len(k.at) >= k.limit {
+		for old := range k.at {
+			delete(k.at, old)
+			break
+		}
+	}
+	k.at[a] = max(at, k.at[a])
+}
+
+func (k *known) sweep(now int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for a, at := range k.at {
+		if now-at >= int64(knownFor) {
+			delete(k.at, a)
+		}
+	}
+}
+
+func (k *known) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.at)
+}
+
+// knownSource is an entry as one process tells it to the next.
+type knownSource struct {
+	Source netip.Addr    `json:"source"`
+	Age    time.Duration `json:"age_ns"`
+}
+
+func (k *known) list(now int64) []knownSource {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]knownSource, 0, len(k.at))
+	for a, at := range k.at {
+		out = append(out, knownSource{a, time.Duration(now - at)})
+	}
+	return out
+}
+
+// inherit takes over what an earlier process knew.
+func (k *known) inherit(list []knownSource, now int64) {
+	for _, s := range list {
+		if s.Source.IsValid() && s.Age >= 0 && s.Age < knownFor {
+			k.add(s.Source, now-int64(s.Age))
+		}
+	}
+}
+
+// sealedAnswer reports whether the first bytes of a payload of size bytes are
+// those of an answer to an encrypted request: packed bytes (msgpack's raw or
+// bin) of at least an initialisation vector, a block and a HMAC (salt/crypt.py
+// Crypticle), of which the first are random. Texts of masters to strangers are
+// plain ASCII; 24 random bytes are so once in 10^10.
+func sealedAnswer(b []byte, size uint64) bool {
+	if len(b) == 0 || size < 64 {
+		return false
+	}
+	head := 0
+	switch b[0] {
+	case 0xc4, 0xd9:
+		head = 2
+	case 0xc5, 0xda:
+		head = 3
+	case 0xc6, 0xdb:
+		head = 5
+	default:
+		return false
+	}
+	if len(b) < head+24 {
+		return false
+	}
+	for _, c := range b[head : head+24] {
+		if c >= 0x80 || c < 0x20 && c != '\n' && c != '\r' && c != '\t' {
+			return true
+		}
+	}
+	return false
+}
