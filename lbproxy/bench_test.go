@@ -24,7 +24,7 @@ func BenchmarkConnection(b *testing.B) {
 	cfg := testConfig(Request, newFake(b, "127.0.0.1:0", echo))
 	cfg.Log.Sessions = "none"
 	cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	cfg.Health.Check = CheckReady // else nothing is limited; the backend counts as down, and is tried
+	cfg.Frontends[0].MaxPerSource = 1 << 20 // counted, and never reached
 	_, addr := start(b, cfg)
 	head := appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2"))
 	head = append(head, 'x')

@@ -203,12 +203,15 @@ type Status struct {
 	Problems     []Problem    `json:"problems"`
 	// NewKeys are keys on a shared volume that are not files of their own yet.
 	NewKeys keys.IncomingStats `json:"new_keys"`
+	// PendingKeys tells of sources that offer too many keys.
+	PendingKeys keys.PendingStats `json:"pending_keys"`
 	// Cluster is what this master sees of its peers; nil alone.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
 
 func (m *Master) writeStatus(context.Context) {
 	m.retryJobCache()
+	m.watchPending()
 	oldest, _ := m.requests.Oldest()
 	pillarError, faulty := m.pillarFaults.last(m.now())
 	r := m.requests.Stats()
@@ -220,7 +223,7 @@ func (m *Master) writeStatus(context.Context) {
 		Returns: m.count.returns.Load(), Jobs: m.count.jobs.Load(), Pillars: m.count.pillars.Load(), PillarErrors: m.count.pillarErrors.Load(), PillarError: pillarError, PillarFaulty: faulty,
 		EventsLost: m.bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: m.cfg.OpenMode, AutoAccept: m.cfg.AutoAccept, Problems: m.problems.list(),
 	}
-	s.NewKeys = m.keys.Incoming()
+	s.NewKeys, s.PendingKeys = m.keys.Incoming(), m.keys.Pendings()
 	if m.cluster != nil {
 		c := m.cluster.Status()
 		s.Cluster = &c
@@ -237,6 +240,20 @@ func (m *Master) writeStatus(context.Context) {
 		return
 	}
 	m.problems.clear("cache directory")
+}
+
+// watchPending reports a problem while a source offers more new keys than it may.
+func (m *Master) watchPending() {
+	p := m.keys.Pendings()
+	if n := p.Refused + p.Evicted; m.count.pendingLimited.Swap(n) == n {
+		return
+	}
+	from := p.Worst
+	if from == "" {
+		from = "sources that are not known any more"
+	}
+	m.problems.set("new keys", fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
+		from, p.Keys, p.Refused, p.Evicted))
 }
 
 // Health files of 3008 (<cachedir>/health): startup from the beginning,

@@ -84,7 +84,7 @@ type Master struct {
 	problems   *problems
 	conditions *conditions
 	started    time.Time
-	count      struct{ returns, jobs, filtered, pillars, pillarErrors atomic.Uint64 }
+	count      struct{ returns, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
 }
 
 // limits of the composition, in one place.

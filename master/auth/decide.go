@@ -87,7 +87,7 @@ func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) ve
 	if _, have := s.cfg.Keys.Denied(r.id); have {
 		return refused(ActDenied)
 	}
-	if err := s.store(ctx, func() error { return s.cfg.Keys.Deny(r.id, r.pub) }); err != nil {
+	if err := s.store(ctx, func() error { return s.cfg.Keys.DenyFrom(from.Addr(), r.id, r.pub) }); err != nil && !errors.Is(err, keys.ErrPendingFull) {
 		s.log.Error("storing a denied key", "minion", r.id, "error", err)
 	}
 	return refused(ActDenied)
@@ -165,7 +165,7 @@ func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.St
 		ready = make(chan *answer, 1)
 		go func() { ready <- s.answer(making, r, v, from) }() // received below
 	}
-	err := s.store(ctx, func() error { return s.cfg.Keys.Swap(r.id, old, st, r.pub) })
+	err := s.store(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, old, st, r.pub) })
 	if ready != nil {
 		if err != nil {
 			stop()
@@ -174,6 +174,9 @@ func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.St
 	}
 	if errors.Is(err, keys.ErrChanged) {
 		return verdict{again: true}
+	}
+	if st == keys.Rejected && errors.Is(err, keys.ErrPendingFull) {
+		return v // refused in any case, and not kept
 	}
 	if err != nil {
 		return s.failed(r, st, err, from)

@@ -397,6 +397,7 @@ func hangingDisk(t *testing.T, st keys.State) {
 	m := newMaster(t, options{
 		auth:     auth.Config{Workers: 1, MaxWait: 50 * time.Millisecond},
 		autosign: keys.AutosignConfig{AutoAccept: st == keys.Accepted},
+		store:    keys.Config{PendingPerKey: 100}, // all have the same key
 	})
 	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	before := m.keys.Count(st)

@@ -3,6 +3,7 @@ package keys
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,13 @@ func (s *Store) put(id string, st State, pem string, elsewhere []State) error {
 // store has not yet seen is not overwritten. Otherwise it returns ErrChanged
 // and the caller should look again.
 func (s *Store) Swap(id string, old Entry, st State, pem string) error {
+	return s.SwapFrom(netip.Addr{}, id, old, st, pem)
+}
+
+// SwapFrom is Swap for a key that has come from an address, whose share of the
+// pending keys it counts to (see Config.PendingPerSource). A new key that finds
+// no room there is ErrPendingFull.
+func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
@@ -68,6 +76,23 @@ func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 	}
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
 		return fmt.Errorf("storing the key of %q: %w", id, err)
+	}
+	if _, has := s.Lookup(id); !has && old.State == None {
+		switch st {
+		case Pending:
+			done, err := s.admit(from, id, pem)
+			if err != nil {
+				return err
+			}
+			defer done()
+		case Rejected:
+			if n := s.Count(Rejected); n >= s.cfg.MaxPending {
+				return fmt.Errorf("storing a rejected key: %w (%d)", ErrPendingFull, n)
+			}
+			if err := s.pend.pay(from); err != nil {
+				return err
+			}
+		}
 	}
 	defer s.lockID(id)()
 	if s.in != nil && s.in.master != "" && old.State == None && st != Rejected {
@@ -294,15 +319,25 @@ func (s *Store) Delete(id string, states ...State) error {
 // file. Only the first such key is kept until it is deleted, as with Salt's
 // folders; further ones cost no disk access. A key that would not be
 // acceptable in any state is not stored.
-func (s *Store) Deny(id, pem string) error {
+func (s *Store) Deny(id, pem string) error { return s.DenyFrom(netip.Addr{}, id, pem) }
+
+// DenyFrom is Deny for a key that has come from an address, which may send as
+// many of them in a time as of new keys.
+func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
 	if s.has(Denied, id) {
 		return nil
 	}
+	if n := s.Count(Denied); n >= s.cfg.MaxPending {
+		return fmt.Errorf("storing the denied key of %q: %w (%d)", id, ErrPendingFull, n)
+	}
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
 		return fmt.Errorf("storing the denied key of %q: %w", id, err)
+	}
+	if err := s.pend.pay(from); err != nil {
+		return err
 	}
 	defer s.lockID(id)()
 	if s.has(Denied, id) {

@@ -8,6 +8,12 @@ import (
 	"saltern/master/crypt"
 )
 
+// At gives a store the time.
+func At(c Config, now func() time.Time) Config {
+	c.now = now
+	return c
+}
+
 // AsOnVolume makes a store of a local folder go by lists, as on a volume.
 func (s *Store) AsOnVolume() { s.lists = true }
 

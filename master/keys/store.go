@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -19,8 +20,9 @@ import (
 var (
 	// ErrUnknown says that there is no key for the id in the state asked for.
 	ErrUnknown = errors.New("no such key")
-	// ErrPendingFull says that as many keys wait for the administrator as
-	// the configuration allows.
+	// ErrPendingFull says that as many keys wait for the administrator as the
+	// configuration allows, of this source or in all; or as many are rejected, or
+	// denied.
 	ErrPendingFull = errors.New("too many pending keys")
 	// ErrChanged says that somebody else has changed the key meanwhile.
 	ErrChanged = errors.New("key has changed meanwhile")
@@ -38,8 +40,15 @@ type Config struct {
 	Create bool
 	// Permissive is permissive_pki_access: the group may read.
 	Permissive bool
-	// MaxPending bounds the pending keys; 0 means DefaultMaxPending.
+	// MaxPending bounds the pending keys, and apart from them those that
+	// sign-ins had rejected or denied; 0 means DefaultMaxPending.
 	MaxPending int
+	// PendingPerSource bounds those of one source (SwapFrom) and PendingPerKey
+	// those ids of a source that have the same public key. PendingRate is how many
+	// new ones a second a source may send, after PendingBurst at once. 0 means the
+	// defaults. Keys without a known source are bounded by MaxPending only.
+	PendingPerSource, PendingPerKey int
+	PendingRate, PendingBurst       float64
 	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
 	Bounds crypt.Bounds
 	// ScanEvery is how often Run looks whether a folder has changed (one
@@ -57,6 +66,7 @@ type Config struct {
 	Logger   *slog.Logger // nil discards
 
 	volume func(dir string) bool // for tests; nil: onVolume
+	now    func() time.Time      // for tests; nil: time.Now
 }
 
 const stripes = 64
@@ -84,6 +94,7 @@ type Store struct {
 	cbMu sync.RWMutex
 	cbs  []func(Change)
 
+	pend  *pendings
 	syncs [numStates]sharing // of the folders
 	looks sharing
 	lists bool      // on a volume: lists are cheap, a look at each file is not
@@ -103,6 +114,13 @@ type Store struct {
 func Open(dir string, cfg Config) (*Store, error) {
 	if cfg.MaxPending == 0 {
 		cfg.MaxPending = DefaultMaxPending
+	}
+	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
+	cfg.PendingPerKey = cmp.Or(cfg.PendingPerKey, DefaultPendingPerKey)
+	cfg.PendingRate = cmp.Or(cfg.PendingRate, DefaultPendingRate)
+	cfg.PendingBurst = cmp.Or(cfg.PendingBurst, DefaultPendingBurst)
+	if cfg.now == nil {
+		cfg.now = time.Now
 	}
 	if cfg.Bounds == (crypt.Bounds{}) {
 		cfg.Bounds = crypt.DefaultBounds
@@ -128,6 +146,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 	}
 	s := &Store{dir: dir, cfg: cfg, log: cfg.Logger, seed: maphash.MakeSeed(), dirty: map[string]struct{}{}, lists: lists,
 		hints: map[string][]State{}, hinted: make(chan struct{}, 1)}
+	s.pend = newPendings(&s.cfg)
 	for st := range s.files {
 		s.files[st] = map[string]*keyFile{}
 	}
@@ -308,11 +327,15 @@ func (s *Store) List(want State) []string {
 	return out
 }
 
-// Finger is the fingerprint of a minion's key, see Fingerprint.
+// Finger is the fingerprint of a minion's key, see Fingerprint. A pending key
+// that somebody looks at is not evicted for ten minutes.
 func (s *Store) Finger(id, hashType string) (string, error) {
 	e, ok := s.Lookup(id)
 	if !ok {
 		return "", fmt.Errorf("fingerprint of %q: %w", id, ErrUnknown)
+	}
+	if e.State == Pending {
+		s.pend.look(id)
 	}
 	return Fingerprint(e.PEM, hashType)
 }
@@ -344,6 +367,11 @@ func (s *Store) apply(id string, found map[State]*keyFile) {
 	s.mu.Unlock()
 	if old == now && oldState == newState {
 		return
+	}
+	if newState == Pending {
+		s.pend.add(id, now.pem)
+	} else if oldState == Pending {
+		s.pend.drop(id)
 	}
 	if (oldState == Accepted) != (newState == Accepted) {
 		s.snapMu.Lock()

@@ -133,6 +133,7 @@ func (s *Store) Run(ctx context.Context) error {
 				continue
 			}
 			begin := time.Now()
+			s.pend.sweep()
 			s.rewatch(w)
 			s.report(s.scan(false))
 			rest = time.Now().Add(listShare * time.Since(begin))
