@@ -334,3 +334,30 @@ func TestFinding09KnownIsBounded(t *testing.T) {
 		t.Errorf("%d entries after a day", k.count())
 	}
 }
+
+// FuzzSealedAnswer: whatever comes, a text never proves a minion.
+func FuzzSealedAnswer(f *testing.F) {
+	files, err := filepath.Glob("../master/testdata/wire/*_rep.bin")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no captures")
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, uint64(len(b)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, size uint64) {
+		if !sealedAnswer(b, size) {
+			return
+		}
+		if size < 64 || len(b) < 26 {
+			t.Errorf("%d of %d bytes prove a minion", len(b), size)
+		}
+		// The same head in front of plain text.
+		if sealedAnswer(append([]byte{b[0], 'a', 'a', 'a', 'a'}, strings.Repeat("master is busy ", 5)...), size) {
+			t.Errorf("a text behind %#x proves a minion", b[0])
+		}
+	})
+}
