@@ -151,8 +151,8 @@ type Connect struct {
 	// Handshake is how long a client may take to send its ZMTP greeting (default
 	// 30s, -1s for ever). Unproven ends a session that is silent for so long
 	// while no minion behind its source was ever accepted by a master (default
-	// 5m, -1s for never); a publish session after twelve times as long. Both have
-	// no default for backends that are not checked as Salt's.
+	// 5m, -1s for never), or that is there for twelve times as long. Both have no
+	// default for backends that are not checked as Salt's.
 	Handshake time.Duration `yaml:"handshake" json:"handshake"`
 	Unproven  time.Duration `yaml:"unproven" json:"unproven"`
 }

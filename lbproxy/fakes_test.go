@@ -65,6 +65,8 @@ func (s *salt) request(c net.Conn) {
 		switch string(body) {
 		case "slow":
 			time.Sleep(600 * time.Millisecond)
+		case "big":
+			body = make([]byte, 1<<20)
 		case "sealed": // what an accepted minion gets
 			body = append([]byte{0xda, 0, 96}, bytes.Repeat([]byte{0x9d, 'a', 0x11}, 32)...)
 		default:

@@ -41,6 +41,14 @@ const (
 	gradeGone          // connect refused, no route: strong evidence
 )
 
+// shut marks the error of a connection that was closed right after it was made.
+func shut(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("%w: %w", errShut, err)
+	}
+	return err
+}
+
 // connectError is a dial that failed, as opposed to a connection that broke.
 type connectError struct{ err error }
 
@@ -109,7 +117,7 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 	if pr.header {
 		// LOCAL: a check has no client (proxy-protocol.txt, 2.2).
 		if _, err := io.WriteString(c, proxySig+"\x20\x00\x00\x00"); err != nil {
-			return fmt.Errorf("send PROXY header: %w", err)
+			return fmt.Errorf("send PROXY header: %w", shut(err))
 		}
 	}
 	switch pr.check {
@@ -159,7 +167,7 @@ func zmtpProbe(c io.Writer, r *bufio.Reader, mode Mode, ping bool) error {
 	copy(hello[12:], "NULL")
 	hello = appendFrame(hello, flagCommand, appendReady(nil, kind))
 	if _, err := c.Write(hello); err != nil {
-		return fmt.Errorf("send greeting: %w", err)
+		return fmt.Errorf("send greeting: %w", shut(err))
 	}
 	if err := readGreeting(r); err != nil {
 		return err
@@ -215,8 +223,8 @@ func readGreeting(r *bufio.Reader) error {
 		switch {
 		case n > 0 && errors.Is(err, io.ErrUnexpectedEOF):
 			err = io.EOF
-		case n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-			err = fmt.Errorf("%w: %w", errShut, err)
+		case n == 0:
+			err = shut(err)
 		}
 		return fmt.Errorf("read greeting: %w", err)
 	}

@@ -51,6 +51,8 @@ type sessionLog struct {
 	poke    chan struct{}
 
 	mu       sync.Mutex
+	strange  source // the bucket of lines about strangers
+	skipped  uint64 // such lines since the last one that was taken
 	lines    []logRecord
 	spare    []logRecord
 	lastDeny [refusals]int64  // when the last such line was taken
@@ -61,6 +63,38 @@ type sessionLog struct {
 func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
 	return &sessionLog{log: log, base: base, all: which == "all", publish: which != "none", poke: make(chan struct{}, 1),
 		faults: map[string]int64{}}
+}
+
+// Lines about sessions of sources that are not known: so many a second, and so
+// many at once. A stranger would else write over what the log has of others.
+const (
+	strangeRate  = 20
+	strangeBurst = 2000
+)
+
+// takes reports whether a line about a session is to be written, and how many
+// were left out before it.
+func (g *sessionLog) takes(s *session, l *loop) (bool, uint64) {
+	if a := s.client.addr(); s.proof != 0 || a.IsLoopback() || !l.p.cfg.Health.salt() || l.p.known.has(a, l.now) {
+		return true, 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b := &g.strange
+	if b.open == 0 { // the first one
+		b.open, b.tokens, b.at = 1, strangeBurst, l.now
+	}
+	b.tokens = min(strangeBurst, b.tokens+float64(max(l.now-b.at, 0))/1e9*strangeRate)
+	b.at = max(b.at, l.now)
+	if b.tokens < 1 {
+		g.skipped++
+		g.dropped.Add(1)
+		return false, 0
+	}
+	b.tokens--
+	n := g.skipped
+	g.skipped = 0
+	return true, n
 }
 
 func (g *sessionLog) wanted(m Mode) bool { return g.all || (g.publish && m == Publish) }
@@ -89,14 +123,22 @@ func (g *sessionLog) opened(s *session, l *loop) {
 	if s.fe.mode != Publish || !g.publish {
 		return
 	}
-	g.put(&logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, backend: s.m.be.name, kind: recordOpen, connect: s.opened - s.start})
+	ok, skipped := g.takes(s, l)
+	if !ok {
+		return
+	}
+	g.put(&logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, backend: s.m.be.name, kind: recordOpen, connect: s.opened - s.start, hits: skipped})
 }
 
 func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
 	if !g.wanted(s.fe.mode) {
 		return
 	}
-	r := logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
+	ok, skipped := g.takes(s, l)
+	if !ok {
+		return
+	}
+	r := logRecord{at: l.now, hits: skipped, client: s.client.addrPort(), fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
 		up: s.half[0].bytes, down: s.half[1].bytes, connect: -1, total: l.now - s.start}
 	if s.m != nil && was == stateOpen {
 		r.backend, r.connect = s.m.be.name, s.opened-s.start
@@ -196,6 +238,9 @@ func (g *sessionLog) line(r *logRecord) {
 		rec.AddAttrs(slog.String("reason", r.refusal.String()), slog.Uint64("count", r.hits))
 	} else if r.backend != "" {
 		rec.AddAttrs(slog.String("backend", r.backend), slog.Int64("connect_us", r.connect/1000))
+	}
+	if r.kind != recordRefused && r.hits > 0 {
+		rec.AddAttrs(slog.Uint64("not_logged", r.hits))
 	}
 	if r.kind == recordClose {
 		rec.AddAttrs(slog.Uint64("up", r.up), slog.Uint64("down", r.down),

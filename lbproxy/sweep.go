@@ -54,11 +54,11 @@ func (l *loop) check(s *session) {
 	}
 }
 
-// unprovenPublish is how many times longer than a request session a publish
-// session of an unknown source may be there: nothing that a subscriber sends
-// proves anything, and a quiet minion alone behind its address may not ask for
-// long.
-const unprovenPublish = 12
+// unprovenAge is how many times as long as it may be silent a session of an
+// unknown source may be there at all: nothing that a subscriber sends proves
+// anything, and a quiet minion alone behind its address may not ask for long; a
+// stranger could send a byte now and then.
+const unprovenAge = 12
 
 // unproven reports why a session that has proved nothing is to end; endings
 // means that it may stay. Minions make another connection when they need one.
@@ -70,18 +70,18 @@ func (l *loop) unproven(s *session) ending {
 	if c.Unproven <= 0 || s.proof != 0 || s.fe.sources == nil || !s.counts {
 		return endings
 	}
-	up, since := &s.half[0], max(s.half[0].last, s.half[1].last)
 	limit := int64(c.Unproven)
-	if s.fe.mode == Publish {
-		// Spread, or a herd that came at once would be cut at once.
-		since, limit = s.opened, limit*unprovenPublish+limit*int64(s.slot%64)/16
-		if !s.still(l.now, int64(l.p.cfg.Rebalance.Quiet)) {
-			return endings
+	silent := s.fe.mode == Request && l.now-max(s.half[0].last, s.half[1].last) >= limit
+	// Spread, or a herd that came at once would be cut at once.
+	old := l.now-s.opened >= limit*unprovenAge+limit*int64(s.slot%64)/16
+	switch a := s.peer.addr(); {
+	case !silent && !old, a.IsLoopback(), l.p.known.has(a, l.now):
+		return endings
+	case s.fe.mode == Request:
+		if s.outstanding() && s.half[0].track.between() {
+			return endings // a whole request waits for the master
 		}
-	} else if s.outstanding() && up.track.between() {
-		return endings // a whole request waits for the master
-	}
-	if a := s.peer.addr(); l.now-since < limit || a.IsLoopback() || l.p.known.has(a, l.now) {
+	case !s.still(l.now, int64(l.p.cfg.Rebalance.Quiet)):
 		return endings
 	}
 	return endUnproven
