@@ -102,8 +102,8 @@ func (m *member) left(up, down uint64) {
 
 // heard notes bytes from the backend, ten times a second at most.
 func (m *member) heard(now int64) {
-	if now-m.rx.Load() > int64(100*time.Millisecond) {
-		m.rx.Store(now)
+	if last := m.rx.Load(); last == 0 || now-last > int64(100*time.Millisecond) {
+		m.rx.Store(max(now, 1))
 	}
 }
 
@@ -125,10 +125,13 @@ func (m *member) lostRace() {
 	}
 }
 
-// refused counts a dial that failed.
+// refused counts a dial that failed. A reset may come from a master that is at
+// its bound, and proves nothing while its sessions get bytes.
 func (m *member) refused(e unix.Errno) {
 	m.refusals.Add(1)
-	m.tell(passive{err: connectError{e}, plain: e != unix.ETIMEDOUT})
+	p := m.fe.p
+	full := e == unix.ECONNRESET && m.talks(p.clock(), p.cfg.Health.Silence)
+	m.tell(passive{err: connectError{e}, plain: e != unix.ETIMEDOUT && !full})
 }
 
 // reset counts a session that the backend broke off.

@@ -101,7 +101,7 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", errSilent, err)
 		}
-		return connectError{err}
+		return connectError{shut(err)}
 	}
 	kept := false
 	defer func() {
