@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/lbproxy"
 	"saltern/master/crypt"
 	"saltern/test/lab"
 	"saltern/test/minion"
@@ -87,5 +88,11 @@ func TestClusterOfThree(t *testing.T) {
 			}
 			return err
 		})
+	}
+	for _, m := range c.Members { // by the answers that these minions get, see lbproxy
+		st, err := lbproxy.NewClient(m.LBSocket()).Status(t.Context())
+		if err != nil || st.Known == 0 {
+			t.Errorf("load balancer of %s knows %d sources of minions, %v", m.Addr, st.Known, err)
+		}
 	}
 }
