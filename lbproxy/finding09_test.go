@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -336,7 +337,7 @@ func TestFinding09KnownIsBounded(t *testing.T) {
 		t.Errorf("%d entries", k.count())
 	}
 	if k.sweep(int64(knownFor) + 2); k.count() != 0 {
-		t.Errorf("%d entries after a day", k.count())
+		t.Errorf("%d entries after a week", k.count())
 	}
 }
 
@@ -365,4 +366,36 @@ func FuzzSealedAnswer(f *testing.F) {
 			t.Errorf("a text behind %#x proves a minion", b[0])
 		}
 	})
+}
+
+// TestFinding09QuietSubscriber: a publish session of a source that is not known
+// ends when it is old, as a cut, which a master tells from a minion that went.
+func TestFinding09QuietSubscriber(t *testing.T) {
+	ends := make(chan error, 8)
+	pub := newFake(t, "127.0.0.1:0", func(c net.Conn) {
+		r, err := hello(c, "PUB")
+		if err != nil {
+			return
+		}
+		_, err = r.ReadByte()
+		if !errors.Is(err, io.EOF) { // checks go by themselves
+			ends <- err
+		}
+	})
+	_, addr, _ := front(t, func(c *Config) {
+		c.Frontends[0].Mode, c.Backends[0].PublishPort = Publish, pub.addr.Port
+		c.Connect.Unproven, c.Rebalance.Quiet, c.Rebalance.Off = 20*time.Millisecond, time.Millisecond, true
+	})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write(appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
+	if _, err := hello(c, "SUB"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ends; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the master sees %v", err)
+	}
 }

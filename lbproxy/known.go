@@ -7,8 +7,8 @@ import (
 )
 
 // knownFor is how long a source stays known after a master last answered one
-// of its minions.
-const knownFor = 24 * time.Hour
+// of its minions. Minions to whom nobody gives a job may be quiet for days.
+const knownFor = 7 * 24 * time.Hour
 
 // proofEvery is how often a session tells again that it is answered.
 const proofEvery = int64(time.Hour)

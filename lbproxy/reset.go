@@ -12,7 +12,7 @@ func (s *session) tellCut() {
 		return
 	}
 	switch s.why {
-	case endDown, endDrain, endCut, endRebalance, endStop, endStall:
+	case endDown, endDrain, endCut, endRebalance, endStop, endStall, endUnproven:
 		_ = unix.SetsockoptLinger(int(s.fd[1]), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 }
