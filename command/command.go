@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -92,6 +93,9 @@ type Exec struct {
 	Env, Add []string
 	// Stdin is what the child reads.
 	Stdin string
+	// Tee, if any, also gets what the child writes to standard output, as it
+	// comes; one goroutine writes to it, until Run ends or a little longer.
+	Tee io.Writer
 }
 
 // Run implements [Runner]. At the end of ctx or of the time the whole process
@@ -118,6 +122,9 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	}
 	cmd := e.command(argv)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if e.Tee != nil {
+		cmd.Stdout = io.MultiWriter(stdout, e.Tee)
+	}
 	if err := cmd.Start(); err != nil {
 		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}

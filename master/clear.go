@@ -185,10 +185,10 @@ func (m *Master) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		data := data.Clone()
 		if err != nil {
 			m.log.Error("runner failed", "fun", fun, "user", user, "error", err)
-			ret = fmt.Sprintf("Exception occurred in runner %s: %v", fun, err)
 		}
-		data.Set("return", ret)
-		data.Set("success", err == nil)
+		result, success := runnerResult(fun, ret, err)
+		data.Set("return", result)
+		data.Set("success", success)
 		m.keepRun(ctx, jid, data)
 		m.fire(tag+"/ret", data)
 	})

@@ -17,7 +17,9 @@ import (
 	"saltern/master/event"
 	"saltern/master/jobs"
 	"saltern/master/msgpack"
+	"saltern/master/pyrunner"
 	"saltern/master/request"
+	"saltern/master/runner"
 )
 
 // peerFields are what a minion's job must have.
@@ -324,5 +326,18 @@ func (m *Master) onMinionRunner(ctx context.Context, c *request.Call) (any, erro
 	}
 	defer leave()
 	args, named := callArguments(msgpack.NewMap("arg", parseInput(c.Load.List("arg"), noParse(c.Load))))
-	return m.runners.call(ctx, fun, args, named)
+	ret, err := m.runners.call(ctx, fun, args, named)
+	if err == nil || ctx.Err() != nil {
+		return ret, err
+	}
+	m.log.Info("runner of a minion failed", "minion", c.ID, "fun", fun, "error", err)
+	var failed *pyrunner.Failure
+	var unknown *runner.UnknownError
+	switch {
+	case errors.As(err, &failed):
+		return failed.Return, nil
+	case errors.As(err, &unknown):
+		return unknown.Error(), nil // what Salt's minion_runner answers
+	}
+	return ret, err
 }

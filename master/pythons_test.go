@@ -29,3 +29,30 @@ func TestUsualPythons(t *testing.T) {
 		}
 	}
 }
+
+// The Python behind a salt-run: that of its first lines, or beside it.
+func TestPythonOf(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o755))
+		return path
+	}
+	write("onedir/bin/python3", "")
+	write("onedir/salt-run", "#!/bin/sh\n\"exec\" \"`dirname $0`/bin/python3\" \"$0\" \"$@\"\n")
+	must(t, os.Symlink(filepath.Join(dir, "onedir/salt-run"), filepath.Join(dir, "linked")))
+	for path, want := range map[string]string{
+		write("venv/salt-run", "#!/srv/venv/bin/python3\n"):                                              "/srv/venv/bin/python3",
+		write("long/salt-run", "#!/bin/sh\n'''exec' \"/srv/a long/one/python3\" \"$0\" \"$@\"\n' '''\n"): "",
+		write("pip/salt-run", "#!/bin/sh\n'''exec' /srv/long/python3 \"$0\" \"$@\"\n' '''\n"):            "/srv/long/python3",
+		filepath.Join(dir, "linked"):                     filepath.Join(dir, "onedir/bin/python3"),
+		write("wrapper/salt-run", "#!/bin/sh\nexec x\n"): "",
+		filepath.Join(dir, "onedir/bin/python3"):         filepath.Join(dir, "onedir/bin/python3"),
+		filepath.Join(dir, "missing"):                    "",
+	} {
+		if got := pythonOf(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}

@@ -134,10 +134,10 @@ func (r *reactor) execute(ctx context.Context, x rules.Reaction) error {
 			done := data.Clone()
 			if err != nil {
 				r.m.log.Error(fmt.Sprintf("Reactor '%s' failed to execute runner '%s'", x.ID, x.Fun), "error", err)
-				ret = fmt.Sprintf("Exception occurred in runner %s: %v", x.Fun, err)
 			}
-			done.Set("return", ret)
-			done.Set("success", err == nil)
+			result, success := runnerResult(x.Fun, ret, err)
+			done.Set("return", result)
+			done.Set("success", success)
 			r.m.keepRun(ctx, jid, done)
 			r.m.fire(tag+"/ret", done)
 		}) {

@@ -1,24 +1,183 @@
 package master
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/runner"
 )
 
-// A built-in runner that lacks a part of the master is left to Python's
-// salt-run, as one that is not built in.
+// saltPython is a Python with Salt's library.
+func saltPython(t testing.TB) string {
+	p := os.Getenv("SALTERN_PYTHON")
+	if p == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test what only Python can do")
+	}
+	return p
+}
+
+const odd = `
+import datetime, os, sys
+def types(*args, **kwargs):
+    print("this is no result")
+    os.write(1, b"neither is this")
+    return {"args": list(args), "kwargs": {k: v for k, v in kwargs.items() if not k.startswith("__")}, "argv": sys.argv, "cwd": os.getcwd(),
+            "isolated": sys.flags.isolated, "environ": sorted(os.environ.values()), "cmdline": open("/proc/self/cmdline").read()}
+def values():
+    return {1: (1, 2), "set": {7}, "none": None, "bytes": b"\xff\x00", "float": 1.0, "big": 2**63, "text": "ä"}
+def fail():
+    raise ValueError("as asked")
+def quit():
+    raise SystemExit(4)
+def say(what):
+    return {"said": what}
+`
+
+// startOdd runs a master with a runner module of the administrator.
+func startOdd(t testing.TB, options string) *running {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "odd.py"), []byte(odd), 0o644))
+	old := time.Now().Add(-time.Minute)
+	must(t, os.Chtimes(filepath.Join(dir, "odd.py"), old, old)) // a list of files that changed just now is not relied on
+	return startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nrunner_dirs: ["+dir+"]\n"+options)
+}
+
+// What only Python has gets its arguments as data: their types stay, and no
+// option of a program is among them.
+func TestFinding04RunnerArguments(t *testing.T) {
+	r := startOdd(t, "peer_run:\n  evil: [odd.say, manage.up]\nexternal_auth:\n  auto:\n    bob: ['@odd']\n")
+	out := filepath.Join(t.TempDir(), "written")
+	t.Run("an eauth user", func(t *testing.T) {
+		reply := r.clear("runner", "fun", "odd.types", "eauth", "auto", "username", "bob", "password", "x",
+			"arg", []any{"--out-file=" + out, "-d", "--config-dir=/", "a=b", "1"})
+		jid := reply.(*msgpack.Map).Str("jid")
+		if jid == "" {
+			t.Fatalf("answer %v", reply)
+		}
+		var data *msgpack.Map
+		until(t, "the runner ends", func() bool {
+			rets, err := r.m.jobs.Returns(t.Context(), jid)
+			must(t, err)
+			data = rets.Map("m1").Map("return")
+			return data != nil
+		})
+		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("an argument made a file: %v", err)
+		}
+		ret := data.Map("return")
+		if ret == nil {
+			t.Fatalf("the runner returned %v", get(data, "return"))
+		}
+		if got := fmt.Sprint(ret.List("args")...); got != fmt.Sprint("--out-file="+out, "-d", "--config-dir=/", "a=b", "1") {
+			t.Errorf("the function got %s", got)
+		}
+		for _, k := range []string{"cmdline", "environ", "argv"} {
+			if text := fmt.Sprint(get(ret, k)); strings.Contains(text, out) || strings.Contains(text, "odd.types") {
+				t.Errorf("what the caller wrote is in %s: %.200s", k, text)
+			}
+		}
+		if ret.Str("cwd") != "/" || !ret.Bool("isolated") && get(ret, "isolated") != int64(1) {
+			t.Errorf("it ran in %s, isolated %v", ret.Str("cwd"), get(ret, "isolated"))
+		}
+	})
+	evil := r.accepted("evil", "min8")
+	ask := func(fun string, arg ...any) any {
+		t.Helper()
+		return evil.ask("minion_runner", "fun", fun, "arg", arg)
+	}
+	t.Run("a minion", func(t *testing.T) {
+		m, _ := ask("odd.say", "--out-file="+out).(*msgpack.Map)
+		if m.Str("said") != "--out-file="+out {
+			t.Errorf("answer %v", m)
+		}
+		for _, fun := range []string{"odd.sayx", "odd.types", "manage.upx", "manage.upgrade"} {
+			if m, ok := ask(fun, "--config-dir", r.dir).(*msgpack.Map); !ok || m.Len() != 0 {
+				t.Errorf("%s is permitted: %v", fun, m)
+			}
+		}
+	})
+}
+
+func TestFinding04UnknownFunctions(t *testing.T) {
+	r := startOdd(t, "peer_run:\n  evil: ['odd.*', 'manage.*']\n")
+	starts := filepath.Join(t.TempDir(), "starts")
+	wrapped := filepath.Join(t.TempDir(), "python3")
+	must(t, os.WriteFile(wrapped, []byte("#!/bin/sh\necho x >> "+starts+"\nexec "+saltPython(t)+" \"$@\"\n"), 0o755))
+	r.m.cfg.RendererPython = wrapped
+	r.m.runners.py = r.m.pythonRunners()
+	evil := r.accepted("evil", "min8")
+	for _, fun := range []string{"odd.no", "odd.nono", "manage.upx", "manage.upx"} {
+		if v := evil.ask("minion_runner", "fun", fun, "arg", []any{}); v != "'"+fun+"' is not available." {
+			t.Errorf("%s: %v", fun, v)
+		}
+	}
+	b, _ := os.ReadFile(starts)
+	if n := strings.Count(string(b), "x"); n != 1 {
+		t.Errorf("%d Pythons for functions that do not exist", n)
+	}
+	// A function that is added is found.
+	dir := r.m.cfg.Raw.List("runner_dirs")[0].(string)
+	must(t, os.WriteFile(filepath.Join(dir, "later.py"), []byte("def now():\n    return 5\n"), 0o644))
+	if v, err := r.m.runners.call(t.Context(), "later.now", nil, nil); err != nil || v != int64(5) {
+		t.Errorf("a function that was added: %v %v", v, err)
+	}
+}
+
+// Results have the types that Salt's own master gives; what fails is told.
+func TestPythonRunners(t *testing.T) {
+	r := startOdd(t, "")
+	call := func(fun string, args ...any) (any, error) {
+		return r.m.runners.call(t.Context(), fun, args, nil)
+	}
+	v, err := call("odd.values")
+	must(t, err)
+	want := msgpack.NewMap(int64(1), []any{int64(1), int64(2)}, "set", []any{int64(7)}, "none", nil, "bytes", []byte{0xff, 0}, "float", 1.0, "big", uint64(1<<63), "text", "ä")
+	if fmt.Sprintf("%#v", plainMap(v.(*msgpack.Map))) != fmt.Sprintf("%#v", plainMap(want)) {
+		t.Errorf("%#v", plainMap(v.(*msgpack.Map)))
+	}
+	given := []any{nil, true, int64(-5), "5", 1.5, []byte{0xfe}, []any{"x"}, msgpack.NewMap(int64(3), "y")}
+	v, err = call("odd.types", given...)
+	must(t, err)
+	got := v.(*msgpack.Map).List("args")
+	if len(got) != len(given) || fmt.Sprintf("%#v", got[:7]) != fmt.Sprintf("%#v", given[:7]) || fmt.Sprint(plainMap(got[7].(*msgpack.Map))) != "map[3:y]" {
+		t.Errorf("arguments arrived as %#v", got)
+	}
+	for fun, part := range map[string]string{"odd.fail": "ValueError: as asked", "odd.quit": "SystemExit: 4", "odd.say": "Passed invalid arguments: say() missing"} {
+		v, err := call(fun)
+		result, success := runnerResult(fun, v, err)
+		if !strings.Contains(fmt.Sprint(result), part) || success != (fun == "odd.say") {
+			t.Errorf("%s: %v, success %v", fun, result, success)
+		}
+	}
+	var unknown *runner.UnknownError
+	if _, err := call("odd.nosuch"); !errors.As(err, &unknown) {
+		t.Errorf("odd.nosuch: %v", err)
+	}
+}
+
+// A built-in runner that lacks a part of the master is left to Python, as one
+// that is not built in; so is an orchestration, which is done as before.
 func TestRunnersLeftToPython(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "salt-run")
-	must(t, os.WriteFile(script, []byte("#!/bin/sh\nfor last; do :; done\necho \"{\\\"asked\\\": \\\"$last\\\"}\"\n"), 0o755))
+	must(t, os.WriteFile(script, []byte("#!"+saltPython(t)+"\n"), 0o755))
 	r := startMaster(t, "saltern_salt_run: "+script+"\n")
-	for _, fun := range []string{"pillar.show_top", "state.orchestrate"} {
-		got, err := r.m.runners.call(t.Context(), fun, nil, msgpack.NewMap("minion", "web1"))
-		m, _ := got.(*msgpack.Map)
-		if err != nil || m.Str("asked") != "minion=web1" {
-			t.Errorf("%s: %v %v", fun, got, err)
-		}
+	must(t, os.MkdirAll(r.path("roots"), 0o755))
+	must(t, os.WriteFile(r.path("roots", "orch.sls"), []byte("say:\n  test.succeed_without_changes: []\n"), 0o644))
+	v, err := r.m.runners.call(t.Context(), "pillar.show_top", nil, msgpack.NewMap("minion", "web1"))
+	if m, ok := v.(*msgpack.Map); err != nil || !ok || m.Len() != 0 {
+		t.Errorf("pillar.show_top: %v %v", v, err)
+	}
+	v, err = r.m.runners.call(t.Context(), "state.orchestrate", []any{"orch"}, nil)
+	must(t, err)
+	ret := v.(*msgpack.Map)
+	states := ret.Map("data").Map(ret.Map("data").Keys()[0])
+	if ret.Str("outputter") != "highstate" || get(ret, "retcode") != int64(0) || states.Len() != 1 || !states.Map(states.Keys()[0]).Bool("result") {
+		t.Errorf("state.orchestrate: %v", plainMap(ret))
 	}
 }

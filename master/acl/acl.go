@@ -124,7 +124,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 			}
 			for k, v := range p.All() {
 				target, _ := k.(string)
-				if within(minions, target, resolve) && funAllowed(v, fun, args) {
+				if within(minions, target, resolve) && funAllowed(v, fun, args, pattern.Match) {
 					return true
 				}
 			}
@@ -159,8 +159,9 @@ func within(minions []string, target string, resolve Resolver) bool {
 }
 
 // funAllowed reads the value of a map entry: a text, or a list of texts and
-// of maps {function: conditions on its arguments}.
-func funAllowed(valid any, fun string, args []any) bool {
+// of maps {function: conditions on its arguments}. matches says how a name of
+// a function is held against fun.
+func funAllowed(valid any, fun string, args []any, matches func(expr, s string) bool) bool {
 	list, ok := valid.([]any)
 	if !ok {
 		list = []any{valid}
@@ -169,7 +170,7 @@ func funAllowed(valid any, fun string, args []any) bool {
 	for _, e := range list {
 		switch e := e.(type) {
 		case string:
-			if pattern.Match(e, fun) {
+			if matches(e, fun) {
 				return true
 			}
 		case *msgpack.Map:
@@ -178,7 +179,7 @@ func funAllowed(valid any, fun string, args []any) bool {
 			}
 			for k, cond := range e.All() {
 				name, _ := k.(string)
-				if pattern.Match(name, fun) && argsAllowed(cond, args, kwargs) {
+				if matches(name, fun) && argsAllowed(cond, args, kwargs) {
 					return true
 				}
 			}

@@ -76,6 +76,7 @@ func TestSpecial(t *testing.T) {
 		{l(m("@jobs", l("list_.*"))), "runner", "jobs.list_jobs", true}, {l(m("@jobs", l("list_.*"))), "runner", "jobs.active", false},
 		{l(m("@runner", l("manage.*"))), "runner", "manage.up", true}, {l(m("@runner", l("manage.*"))), "runner", "jobs.active", false},
 		{l(""), "runner", "jobs.active", false},
+		{l(m("@jobs", l("active"))), "runner", "jobs.activex", false}, {l(m("@runner", l("jobs.active"))), "runner", "jobs.activex", false},
 	} {
 		if got := Special(tt.perms, tt.form, tt.fun, nil, m()); got != tt.want {
 			t.Errorf("%v, %s %s: %v", tt.perms, tt.form, tt.fun, got)
@@ -138,7 +139,7 @@ func TestPeer(t *testing.T) {
 	if got := Peer(opt, "web1"); len(got) != 2 {
 		t.Errorf("web1 is granted %v", got)
 	}
-	if got := Peer(opt, "db1"); len(got) != 1 || !Run(got, "test.ping") || Run(got, "manage.up") {
+	if got := Peer(opt, "db1"); len(got) != 1 || !Run(got, "test.ping") || Run(got, "test.pingx") || Run(got, "manage.up") {
 		t.Errorf("db1 is granted %v", got)
 	}
 	if Peer(nil, "web1") != nil || Run(nil, "test.ping") {

@@ -50,7 +50,8 @@ func Syntax(fun string) bool {
 // Special tells whether the permissions allow a runner or a wheel function;
 // form is "runner" or "wheel" (spec_check). Permissions are "@runner" for all
 // of them, "@jobs" for a module, and maps {"@jobs": functions},
-// {"@runner": [...]}. Conditions are held against args and kwargs, which must
+// {"@runner": [...]}; functions are expressions that fit the whole name (Salt
+// takes those that fit its beginning). Conditions are held against args and kwargs, which must
 // be those that the function will be called with.
 func Special(perms []any, form, fun string, args []any, kwargs *msgpack.Map) bool {
 	if !Syntax(fun) {
@@ -75,10 +76,10 @@ func Special(perms []any, form, fun string, args []any, kwargs *msgpack.Map) boo
 			}
 			for k, v := range p.All() {
 				key, _ := k.(string)
-				if key == "@"+mod && funAllowed(v, name, all) {
+				if key == "@"+mod && funAllowed(v, name, all, pattern.Whole) {
 					return true
 				}
-				if (key == "@"+form || key == "@"+form+"s") && funAllowed(v, fun, all) {
+				if (key == "@"+form || key == "@"+form+"s") && funAllowed(v, fun, all, pattern.Whole) {
 					return true
 				}
 			}
@@ -100,11 +101,12 @@ func Peer(option *msgpack.Map, id string) []any {
 	return out
 }
 
-// Run tells whether a minion may call a runner: one of the granted
-// expressions fits the beginning of its name (minion_runner).
+// Run reports whether a minion may call a runner: one of the granted
+// expressions fits its whole name. In Salt it need only fit the beginning
+// (minion_runner), so that a grant of manage.up is one of manage.upgrade, too.
 func Run(perms []any, fun string) bool {
 	for _, p := range perms {
-		if expr, ok := p.(string); ok && expr != "" && pattern.Match(expr, fun) {
+		if expr, ok := p.(string); ok && expr != "" && pattern.Whole(expr, fun) {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"saltern/command"
@@ -22,7 +23,8 @@ var loginScript string
 
 // Python makes a backend for all systems that Salt's library knows, by one
 // short-lived Python process per login. pythons are tried in order; none
-// means the usual places. The password goes through a pipe.
+// means the usual places. Names and password go through a pipe; Python runs
+// isolated (-I), in the root directory.
 func Python(pythons []string, configFile string) func(ctx context.Context, system, user, password string) (Verdict, error) {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
@@ -36,7 +38,10 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 		defer cancel()
 		for _, py := range pythons {
 			var path string
-			if path, err = exec.LookPath(py); err != nil {
+			if path, err = exec.LookPath(py); err == nil {
+				path, err = filepath.Abs(path)
+			}
+			if err != nil {
 				continue
 			}
 			var v Verdict
@@ -53,7 +58,7 @@ var errNoSalt = errors.New("no module named salt")
 
 func runLogin(ctx context.Context, python, system string, in []byte) (Verdict, error) {
 	run := command.Exec{MaxOutput: maxVerdict, Env: os.Environ(), Stdin: string(in)}
-	out, err := run.Run(ctx, []string{python, "-c", loginScript})
+	out, err := run.Run(ctx, []string{python, "-I", "-c", loginScript})
 	if err == nil && out.Exit != 0 {
 		if bytes.Contains(out.Stderr, []byte("No module named 'salt'")) {
 			return Verdict{}, fmt.Errorf("%s: %w", python, errNoSalt)

@@ -40,3 +40,27 @@ func TestPythonsAreTriedInOrder(t *testing.T) {
 		}
 	}
 }
+
+// Neither the working directory nor PYTHONPATH says what a login imports.
+func TestFinding20Login(t *testing.T) {
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test logins")
+	}
+	hostile := t.TempDir()
+	for _, name := range []string{"json.py", "msgpack.py", "salt.py"} {
+		if err := os.WriteFile(filepath.Join(hostile, name), []byte("raise ImportError('hostile')\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "master")
+	if err := os.WriteFile(file, []byte("root_dir: "+t.TempDir()+"\nexternal_auth: {auto: {ann: [test.ping]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(hostile)
+	t.Setenv("PYTHONPATH", hostile)
+	v, err := Python([]string{python}, file)(t.Context(), "auto", "ann", "x")
+	if err != nil || !v.OK {
+		t.Errorf("login: %v, %v", v, err)
+	}
+}

@@ -47,11 +47,14 @@ func MatchErr(expr, s string) (bool, error) {
 // Expr is Salt's expr_match (salt/utils/stringutils.py): line fits expr as a
 // glob, or as a regular expression over its whole length.
 func Expr(line, expr string) bool {
-	if Glob(expr, line) {
-		return true
-	}
+	return Glob(expr, line) || Whole(expr, line)
+}
+
+// Whole is Python's re.fullmatch: the expression must fit all of s. An
+// expression that is none matches nothing.
+func Whole(expr, s string) bool {
 	m, err := wholes.get(expr, func(p string) (matcher, error) { return compile(`\A(?:` + p + `)\z`) })
-	return err == nil && m.match(line)
+	return err == nil && m.match(s)
 }
 
 type matcher interface{ match(s string) bool }

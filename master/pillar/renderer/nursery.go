@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -64,7 +65,19 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	if err != nil {
 		return nil, fmt.Errorf("make the renderer's control socket: %w", err)
 	}
-	cmd := exec.Command(python, "-c", boot)
+	path, err := exec.LookPath(python)
+	if err == nil {
+		path, err = filepath.Abs(path) // it runs in another directory
+	}
+	if err != nil {
+		mine.Close()
+		theirs.Close()
+		return nil, fmt.Errorf("find %s: %w", python, err)
+	}
+	// Isolated: nothing is imported from the working directory, PYTHONPATH or a
+	// user's own packages.
+	cmd := exec.Command(path, "-I", "-c", boot)
+	cmd.Dir = "/"
 	cmd.Env = cfg.Env
 	if cmd.Env == nil {
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LANG=C.UTF-8", "LC_ALL=C.UTF-8"}

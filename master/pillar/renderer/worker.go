@@ -49,7 +49,12 @@ func (w *worker) call(ctx context.Context, timeout time.Duration, req *msgpack.M
 	default:
 		return nil, fmt.Errorf("%w: %w", ErrDied, err)
 	}
-	v, err := msgpack.Decode(reply, replyLimits)
+	return readReply(reply)
+}
+
+// readReply unpacks a reply; that of a request that failed is a *Failure.
+func readReply(b []byte) (*msgpack.Map, error) {
+	v, err := msgpack.Decode(b, replyLimits)
 	m, _ := v.(*msgpack.Map)
 	if err != nil {
 		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
@@ -67,13 +72,18 @@ func (w *worker) exchange(frame []byte) ([]byte, error) {
 	if _, err := w.conn.Write(frame); err != nil {
 		return nil, err
 	}
+	return readFrame(w.conn, w.max)
+}
+
+// readFrame reads a length and so many bytes, at most limit.
+func readFrame(r io.Reader, limit int) ([]byte, error) {
 	var head [4]byte
-	if _, err := io.ReadFull(w.conn, head[:]); err != nil {
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
 	size := int(binary.BigEndian.Uint32(head[:]))
-	if size > w.max {
-		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, w.max)
+	if size > limit {
+		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, limit)
 	}
 	// Grow with what arrives, not with what is announced.
 	buf := make([]byte, 0, min(size, 1<<20))
@@ -81,7 +91,7 @@ func (w *worker) exchange(frame []byte) ([]byte, error) {
 		if len(buf) == cap(buf) {
 			buf = append(make([]byte, 0, min(size, 2*cap(buf))), buf...)
 		}
-		k, err := w.conn.Read(buf[len(buf):min(size, cap(buf))])
+		k, err := r.Read(buf[len(buf):min(size, cap(buf))])
 		buf = buf[:len(buf)+k]
 		if err != nil {
 			return nil, err

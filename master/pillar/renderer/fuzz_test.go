@@ -1,0 +1,59 @@
+package renderer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+// FuzzReply reads what a worker could write: frames, and in them replies.
+func FuzzReply(f *testing.F) {
+	for _, m := range []*msgpack.Map{
+		msgpack.NewMap("ok", true, "value", msgpack.NewMap("a", []any{int64(1), "x", nil, 1.5}), "errors", []any{"e"}),
+		msgpack.NewMap("ok", false, "error", "Jinja variable 'x' is undefined", "kind", "SaltRenderError", "trace", "Traceback\n"),
+		msgpack.NewMap("ok", true),
+	} {
+		b, err := msgpack.Marshal(m, msgpack.Modern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+	}
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x80})
+	f.Add([]byte{0, 0, 0, 5, 0xdf, 0xff, 0xff, 0xff, 0xff})
+	const limit = 1 << 20
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bytes.NewReader(b)
+		for {
+			frame, err := readFrame(r, limit)
+			if err != nil {
+				return
+			}
+			if len(frame) > len(b) || len(frame) > limit {
+				t.Fatalf("a frame of %d bytes out of %d", len(frame), len(b))
+			}
+			m, err := readReply(frame)
+			if (m == nil) == (err == nil) {
+				t.Fatalf("%v and %v", m, err)
+			}
+			if m != nil {
+				m.Texts("errors")
+				m.Map("value")
+			}
+		}
+	})
+}
+
+// FuzzLogLines reads what the renderers could write to standard error.
+func FuzzLogLines(f *testing.F) {
+	f.Add([]byte(`{"level": 40, "logger": "salt.x", "text": "no"}` + "\n"))
+	f.Add([]byte("plain\n{\"level\": \"x\"}\n"))
+	f.Add(append(bytes.Repeat([]byte{'a'}, 40000), '\n'))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		relayLog(bytes.NewReader(b), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	})
+}

@@ -1,0 +1,41 @@
+package renderer
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+// What lies in the working directory of the master is nothing to Python.
+func TestFinding20Nursery(t *testing.T) {
+	py, err := filepath.Abs(python(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostile, mark := t.TempDir(), filepath.Join(t.TempDir(), "mark")
+	for _, name := range []string{"msgpack.py", "struct.py", "salt.py", "yaml.py", "usercustomize.py"} {
+		text := "open(" + strconv.Quote(mark) + ", 'a').write(__file__ + '\\n')\nraise ImportError('hostile')\n"
+		if err := os.WriteFile(filepath.Join(hostile, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(hostile)
+	p, _ := pool(t, nil, func(c *Config) {
+		c.Python = []string{py}
+		c.Env = append(os.Environ(), "PYTHONPATH="+hostile, "PYTHONSTARTUP="+hostile+"/msgpack.py")
+	})
+	got, err := render(t, p, "web1", msgpack.NewMap(), "a: {{ 1 + 1 }}\n")
+	m, _ := got.(*msgpack.Map)
+	if err != nil || m == nil {
+		t.Fatalf("rendered %v, %v", got, err)
+	}
+	if b, err := os.ReadFile(mark); err == nil {
+		t.Errorf("imported from the working directory: %s", b)
+	}
+	if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.nursery.cmd.Process.Pid), "cwd")); err != nil || cwd != "/" {
+		t.Errorf("the renderers work in %q, %v", cwd, err)
+	}
+}

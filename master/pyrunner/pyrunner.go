@@ -1,0 +1,233 @@
+// Package pyrunner calls runner functions that only Python has, such as
+// state.orchestrate and an administrator's own, with Salt's library.
+//
+// Each call is one short-lived Python that runs a fixed program. The function,
+// its arguments and the path of the configuration go through its standard
+// input, packed as MessagePack, so that their types stay. Nothing of a caller
+// is on a command line, in the environment or in a file name. Python runs
+// isolated (-I): it imports from its own directories only, whatever the working
+// directory, PYTHONPATH and the user's own packages hold.
+//
+// Source: salt/client/mixins.py (SyncClientMixin.low), salt/runner.py.
+package pyrunner
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/command"
+	"saltern/master/msgpack"
+)
+
+//go:embed shim.py
+var shim string
+
+// ErrNoSalt means that no Python with Salt's library was found.
+var ErrNoSalt = errors.New("no Python with Salt's library was found")
+
+// UnknownError means that Python does not have the function.
+type UnknownError struct{ Name string }
+
+func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
+
+// Failure is a function that ran and failed. Return is what Salt's own master
+// would give as its result: a text with the exception, or data that says what
+// did not succeed.
+type Failure struct{ Return any }
+
+func (f *Failure) Error() string { return strings.TrimSpace(fmt.Sprint(f.Return)) }
+
+const (
+	// maxOutput bounds what a call answers; the shim leaves room below it.
+	maxOutput = 32 << 20
+	// maxTime bounds one call: orchestrations may take hours.
+	maxTime = 24 * time.Hour
+	// exitNoSalt is how the shim ends where Salt cannot be imported.
+	exitNoSalt = 3
+	// retryAfter is how long it is remembered that no Python has Salt.
+	retryAfter = 30 * time.Second
+)
+
+// Config of a Caller.
+type Config struct {
+	Pythons    []string // interpreters to try, in this order: paths or names in PATH
+	ConfigFile string   // the master's
+	Log        *slog.Logger
+	Now        func() time.Time // nil: time.Now
+}
+
+// Caller calls functions. It is safe for concurrent use; it bounds neither how
+// many calls run at once nor who may call.
+type Caller struct {
+	cfg Config
+	// unsure has one place, for the one Python that is asked about a function
+	// of which it is not known whether it exists.
+	unsure chan struct{}
+
+	mu     sync.Mutex
+	list   *listing
+	failed time.Time // when no Python had Salt
+	why    error
+}
+
+// New makes a Caller. No Python starts before the first call.
+func New(cfg Config) *Caller {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Caller{cfg: cfg, unsure: make(chan struct{}, 1)}
+}
+
+// Call calls a function and returns its result, with the types that
+// MessagePack keeps. A function that does not exist is an *UnknownError, and
+// starts no Python once it is known which exist. One that fails is a
+// *Failure. The process and all it has started end with ctx.
+func (c *Caller) Call(ctx context.Context, fun string, args []any, named *msgpack.Map) (any, error) {
+	leave, err := c.admit(ctx, fun)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if args == nil {
+		args = []any{}
+	}
+	request, err := msgpack.Marshal(msgpack.NewMap("config", c.cfg.ConfigFile, "fun", fun, "args", args, "kwargs", named.Clone()), msgpack.Modern)
+	if err != nil {
+		return nil, fmt.Errorf("pack the arguments of %s: %w", fun, err)
+	}
+	for _, python := range c.cfg.Pythons {
+		path, err := exec.LookPath(python)
+		if err == nil {
+			path, err = filepath.Abs(path) // it runs in another directory
+		}
+		if err != nil {
+			continue
+		}
+		ret, err := c.run(ctx, path, fun, request, leave)
+		if !errors.Is(err, ErrNoSalt) {
+			return ret, err
+		}
+	}
+	err = fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(c.cfg.Pythons, ", "))
+	c.mu.Lock()
+	c.failed, c.why = c.cfg.Now(), err
+	c.mu.Unlock()
+	return nil, err
+}
+
+// admit reports a function that does not exist. Where that is not known the
+// caller waits until it is the only one who asks; leave ends that, and may be
+// called more than once.
+func (c *Caller) admit(ctx context.Context, fun string) (leave func(), err error) {
+	if !strings.Contains(fun, ".") {
+		return nil, &UnknownError{fun}
+	}
+	known := func() (bool, error) {
+		c.mu.Lock()
+		l, failed, why := c.list, c.failed, c.why
+		c.mu.Unlock()
+		switch {
+		case l != nil && l.names[fun]:
+			return true, nil
+		case l != nil && l.fresh(c.cfg.Now()):
+			return true, &UnknownError{fun}
+		case why != nil && c.cfg.Now().Sub(failed) < retryAfter:
+			return true, why
+		}
+		return false, nil
+	}
+	if yes, err := known(); yes {
+		return func() {}, err
+	}
+	select {
+	case c.unsure <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	leave = sync.OnceFunc(func() { <-c.unsure })
+	if yes, err := known(); yes {
+		leave()
+		return func() {}, err
+	}
+	return leave, nil
+}
+
+// run has one Python call the function. It calls listed when the answer has
+// begun, after which the functions that exist are known.
+func (c *Caller) run(ctx context.Context, python, fun string, request []byte, listed func()) (any, error) {
+	answers := &reader{first: func(m *msgpack.Map) {
+		c.learn(m)
+		listed()
+	}}
+	out, err := command.Exec{Stdin: string(request), MaxOutput: maxOutput, Limit: maxTime, Env: environment(), Add: []string{"LC_ALL=C.UTF-8"}, Tee: answers}.
+		Run(ctx, []string{python, "-I", "-c", shim})
+	if len(out.Stderr) > 0 {
+		c.cfg.Log.Debug("a runner of Python wrote", "fun", fun, "text", string(out.Stderr[max(0, len(out.Stderr)-4096):]))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("run %s in Python: %w", fun, ctx.Err())
+	case err != nil:
+		return nil, fmt.Errorf("run %s in Python: %w", fun, cause(err))
+	case out.Exit == exitNoSalt:
+		return nil, ErrNoSalt
+	case out.Exit != 0:
+		return nil, fmt.Errorf("run %s with %s: exit status %d; the log at level debug has what it wrote", fun, python, out.Exit)
+	}
+	return outcome(fun, out.Stdout)
+}
+
+// cause leaves out the command line, which is our program.
+func cause(err error) error {
+	for _, known := range []error{command.ErrTimeout, command.ErrOutput} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return errors.New("the process could not be started or read")
+}
+
+// outcome reads what the shim wrote.
+func outcome(fun string, stdout []byte) (any, error) {
+	maps, err := frames(stdout)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", fun, err)
+	}
+	if len(maps) == 0 {
+		return nil, fmt.Errorf("read the answer of %s: there is none", fun)
+	}
+	last := maps[len(maps)-1]
+	if text := last.Str("error"); text != "" {
+		return nil, fmt.Errorf("run %s in Python: %s", fun, text)
+	}
+	if last.Bool("unknown") {
+		return nil, &UnknownError{fun}
+	}
+	ret, ok := last.Get("return")
+	if !ok {
+		return nil, fmt.Errorf("read the answer of %s: it has no result", fun)
+	}
+	if !last.Bool("success") {
+		return nil, &Failure{ret}
+	}
+	return ret, nil
+}
+
+// environment is the master's own, without what a service manager meant for
+// the master alone.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") || strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
+	})
+}
