@@ -209,7 +209,7 @@ func (m *Master) openCallers() error {
 		External:     c.ExternalAuth,
 		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.Raw.Str("sharedsecret"))},
 		Other:        m.pythonLogin,
-		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User,
+		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: currentUser(),
 		Permissions: func(s *msgpack.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
 		},

@@ -40,10 +40,11 @@ type Config struct {
 	// none of their own; nil refuses them.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
-	// PublisherACL is publisher_acl, SudoACL sudo_acl, User the master's user.
-	PublisherACL *msgpack.Map
-	SudoACL      bool
-	User         string
+	// PublisherACL is publisher_acl, SudoACL sudo_acl, User the master's user,
+	// Running the one as whom it runs, if that is another.
+	PublisherACL  *msgpack.Map
+	SudoACL       bool
+	User, Running string
 	// Permissions collects what user and groups are granted in the section
 	// of a system (acl.FillAuthList).
 	Permissions func(section *msgpack.Map, user string, groups []string) []any
@@ -89,7 +90,8 @@ type Caller struct {
 	Kind string
 	// Name is the proven name.
 	Name string
-	// All means that the caller needs no permission: root, the master's user.
+	// All means that the caller needs no permission: he holds the key of root or
+	// of the master's user.
 	All bool
 	// Permissions is what acl checks otherwise.
 	Permissions []any
@@ -236,8 +238,11 @@ func (a *Authenticator) delay(ctx context.Context, took time.Duration) {
 	}
 }
 
-// byKey follows authenticate_key: root and the master's user may use any
-// known key, sudo_NAME likewise but acts as NAME, others need their own.
+// byKey follows authenticate_key, with a difference: who holds a key is who he
+// is. The names root, sudo_NAME, the master's user and none at all are for the
+// keys of root and of the master's user only, as Salt's clients send them
+// (salt/client/__init__.py __read_master_key); Salt takes any known key.
+// sudo_NAME acts as NAME with sudo_acl. Others need their own key.
 func (a *Authenticator) byKey(load *msgpack.Map) (Caller, error) {
 	denied := &Failure{"UserAuthenticationError", `Authentication failure of type "user" occurred`}
 	key := load.Str("key")
@@ -247,21 +252,20 @@ func (a *Authenticator) byKey(load *msgpack.Map) (Caller, error) {
 	}
 	user, named := load.Get("user")
 	name, _ := user.(string)
-	owner, anyKey := a.owner(key)
+	owner, known := a.owner(key)
+	super := known && (owner == "root" || owner == a.cfg.User || owner == a.cfg.Running)
 	switch sudo, isSudo := strings.CutPrefix(name, "sudo_"); {
-	case !named && anyKey:
+	case !named && super:
 		return Caller{Kind: "user", Name: a.cfg.User, All: true}, nil
-	case isSudo && anyKey:
+	case isSudo && super:
 		if !a.cfg.SudoACL || a.cfg.PublisherACL.Len() == 0 {
 			return Caller{Kind: "user", Name: name, All: true}, nil
 		}
 		return a.restricted(sudo, denied)
-	case (name == "root" || name == a.cfg.User) && anyKey:
+	case name != "" && super:
+		// The superuser's key may be used under any name.
 		return Caller{Kind: "user", Name: name, All: true}, nil
-	case anyKey && name != "" && (owner == "root" || owner == a.cfg.User) && owner != name:
-		// The superuser's key may be used under any other name.
-		return Caller{Kind: "user", Name: name, All: true}, nil
-	case anyKey && name != "" && a.owns(name, key):
+	case known && name != "" && a.owns(name, key):
 		return a.restricted(name, denied)
 	}
 	a.cfg.Log.Warn(`Authentication failure of type "user" occurred.`, "user", name)

@@ -46,7 +46,7 @@ func TestAttack02KeysAndPasswords(t *testing.T) {
 		perms       int
 	}{
 		{"root", msgpack.NewMap("user", "root", "key", "rootkey"), nil, "root", true, 0},
-		{"any key as root", msgpack.NewMap("user", "root", "key", "bobkey"), nil, "root", true, 0},
+		{"another key as root", msgpack.NewMap("user", "root", "key", "bobkey"), nil, "", false, 0},
 		{"no user", msgpack.NewMap("key", "rootkey"), nil, "root", true, 0},
 		{"no key", msgpack.NewMap("user", "root"), nil, "", false, 0},
 		{"empty key", msgpack.NewMap("user", "root", "key", ""), nil, "", false, 0},
@@ -77,6 +77,43 @@ func TestAttack02KeysAndPasswords(t *testing.T) {
 				t.Error("the key is still in the load")
 			}
 		})
+	}
+}
+
+// Who holds a key is who he is: the names that have all rights need the key of
+// root or of the master's user.
+func TestFinding05OwnKeys(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, sudoACL := range []bool{false, true} {
+		a := newTest(t, &now)
+		a.cfg.SudoACL, a.cfg.User = sudoACL, "salt"
+		a.cfg.UserKeys["salt"] = "saltkey"
+		for _, key := range []string{"bobkey", "malkey", "opskey"} {
+			for _, load := range []*msgpack.Map{
+				msgpack.NewMap("user", "root"), msgpack.NewMap("user", "salt"), msgpack.NewMap("user", "sudo_x"), msgpack.NewMap("user", "sudo_bob"),
+				msgpack.NewMap("user", "sudo_root"), msgpack.NewMap("user", "sudo_"), msgpack.NewMap("user", ""), msgpack.NewMap("user", nil), msgpack.NewMap(),
+			} {
+				load.Set("key", key)
+				as, given := load.Get("user")
+				if c, err := a.Check(t.Context(), load, nil); err == nil {
+					t.Errorf("sudo_acl %v: %s as %v (given: %v) is %+v", sudoACL, key, as, given, c)
+				}
+			}
+		}
+		for _, key := range []string{"rootkey", "saltkey"} { // what Salt's own tools send
+			for _, user := range []any{"root", "salt", "ann"} {
+				if c, err := a.Check(t.Context(), msgpack.NewMap("user", user, "key", key), nil); err != nil || !c.All || c.Name != user {
+					t.Errorf("%s as %v: %+v, %v", key, user, c, err)
+				}
+			}
+			c, err := a.Check(t.Context(), msgpack.NewMap("user", "sudo_bob", "key", key), nil)
+			if err != nil || c.All == sudoACL || sudoACL && (c.Name != "bob" || len(c.Permissions) != 1) {
+				t.Errorf("sudo_acl %v: %s as sudo_bob: %+v, %v", sudoACL, key, c, err)
+			}
+		}
+		if c, err := a.Check(t.Context(), msgpack.NewMap("user", "bob", "key", "bobkey"), nil); err != nil || c.All || len(c.Permissions) != 1 {
+			t.Errorf("bob himself: %+v, %v", c, err)
+		}
 	}
 }
 
