@@ -215,7 +215,14 @@ func (n *node) prepareMaster() error {
 	if err != nil {
 		return blockers{{Code: status.MasterConfig, Subject: n.opt.ConfigPath, Cause: err.Error()}}
 	}
-	_, err = layout.WriteFile(filepath.Join(n.cfg.MasterConf(), "master"), text, 0o644)
+	client, err := layout.ClientConfig(text)
+	if err == nil {
+		_, err = layout.WriteFile(filepath.Join(layout.ClientConf(n.cfg), "master"), client, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = layout.WriteSecret(filepath.Join(n.cfg.MasterConf(), "master"), text, n.master)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -104,8 +105,7 @@ func (t *tool) configure() error {
 	if err != nil {
 		return err
 	}
-	t.cfg, err = (&conf.Loader{Tool: true}).Load(dir)
-	if err != nil {
+	if t.cfg, err = loadConf(dir); err != nil {
 		return err
 	}
 	t.raw = t.cfg.Raw
@@ -117,6 +117,21 @@ func (t *tool) configure() error {
 	}
 	t.log = newLog(t.stderr, t.v.Str("log_level"), t.v.Str("output") == "yaml")
 	return nil
+}
+
+// loadConf reads the master's configuration, or what an appliance tells users
+// who may not read it: the folder client in it.
+func loadConf(dir string) (*conf.Master, error) {
+	l := &conf.Loader{Tool: true}
+	cfg, err := l.Load(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return cfg, err
+	}
+	client := filepath.Join(dir, "client")
+	if _, serr := os.Stat(filepath.Join(client, "master")); serr != nil {
+		return nil, fmt.Errorf("%w; only root, the master's user and its group read the master's configuration", err)
+	}
+	return l.Load(client)
 }
 
 // saltfile takes defaults of the options from a Saltfile

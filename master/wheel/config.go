@@ -40,7 +40,7 @@ func updateConfig(_ context.Context, e *Env, a args) (any, error) {
 		return nil, fmt.Errorf("writing a configuration file: %w", err)
 	}
 	file := name + ".conf"
-	if err := crypt.WriteFile(filepath.Join(dir, file), text, 0o644); err != nil {
+	if err := crypt.WriteFile(filepath.Join(dir, file), text, 0o640); err != nil {
 		return nil, fmt.Errorf("writing a configuration file: %w", err)
 	}
 	return "Wrote " + file, nil

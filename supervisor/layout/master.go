@@ -102,6 +102,34 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// clientOptions are what tools of users besides root need of the master's
+// configuration, and what may stand where everybody can read it.
+var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir", "cachedir", "sock_dir", "ipv6", "cluster_id",
+	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type", "transport"}
+
+const clientHead = `# Written by applianced at every start of the master; do not edit.
+# For the tools of users who may not read the master's configuration.
+`
+
+// ClientConf is the folder of the configuration for tools of other users.
+func ClientConf(s *settings.Settings) string { return filepath.Join(s.MasterConf(), "client") }
+
+// ClientConfig gives the text of it, out of that of MasterConfig: no secrets.
+func ClientConfig(master []byte) ([]byte, error) {
+	var all map[string]any
+	if err := yaml.Unmarshal(master, &all); err != nil {
+		return nil, fmt.Errorf("read the master's configuration: %w", err)
+	}
+	some := map[string]any{"log_file": "/dev/null", "key_logfile": "/dev/null"}
+	for _, k := range clientOptions {
+		if v, ok := all[k]; ok {
+			some[k] = v
+		}
+	}
+	text, err := yaml.Marshal(some)
+	return append([]byte(clientHead), text...), err
+}
+
 // ProxySources lists the addresses from which load balancers reach the master:
 // the node's own and those of the other nodes. A loopback address is reached
 // from 127.0.0.1, any other address of this machine from itself.

@@ -29,6 +29,7 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.DataDir, 0o755, nil, false},
 		{filepath.Join(s.DataDir, "etc"), 0o755, nil, false},
 		{s.MasterConf(), 0o755, nil, false},
+		{ClientConf(s), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
 		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false}, // of a volume its copy: the volume's own directories are made once
@@ -110,6 +111,39 @@ func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
 	return true, nil
+}
+
+// WriteSecret is WriteFile for what may hold secrets: only we and the group of
+// reader can read it, or only we, if reader is ourselves. An equal file that
+// is there gets that mode, too.
+func WriteSecret(path string, content []byte, reader Account) (bool, error) {
+	wrote, err := WriteFile(path, content, 0o600)
+	if err != nil {
+		return false, err
+	}
+	f, info, err := OpenRegular(path, syscall.O_NOFOLLOW)
+	if err != nil {
+		return wrote, fmt.Errorf("write %s: %w", path, err)
+	}
+	defer f.Close()
+	mode, group := fs.FileMode(0o600), os.Getegid()
+	if reader.Credential != nil {
+		mode, group = 0o640, reader.GID
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() && int(st.Gid) == group && info.Mode().Perm() == mode {
+		return wrote, nil
+	}
+	err = f.Chmod(0o600) // until it has the right group
+	if err == nil && reader.Credential != nil {
+		err = f.Chown(os.Geteuid(), group)
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err != nil {
+		return wrote, fmt.Errorf("write %s: %w", path, err)
+	}
+	return wrote, nil
 }
 
 func syncDir(dir string) error {
