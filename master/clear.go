@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"saltern/master/acl"
+	"saltern/master/conf"
 	"saltern/master/eauth"
 	"saltern/master/event"
 	"saltern/master/msgpack"
@@ -114,8 +115,10 @@ func (m *Master) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	}
 	data.Set("return", ret)
 	data.Set("success", err == nil)
-	m.keepRun(ctx, jid, data)
-	m.fire(tag+"/ret", data)
+	shown := data.Clone()
+	shown.Set("return", conf.ShownKeys(ret)) // whom it is for has it in the answer
+	m.keepRun(ctx, jid, shown)
+	m.fire(tag+"/ret", shown)
 	return msgpack.NewMap("tag", tag, "data", data), nil
 }
 
@@ -179,7 +182,7 @@ func (m *Master) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	tag := event.Tag("run", jid)
 	data := msgpack.NewMap("fun", "runner."+fun, "jid", jid, "user", user, "fun_args", runnerArgs(args, named))
 	m.fire(tag+"/new", data)
-	started := m.background.Go(func(ctx context.Context) {
+	run := func(ctx context.Context) *msgpack.Map {
 		defer m.runners.track(data)()
 		ret, err := m.runners.call(ctx, fun, args, named)
 		data := data.Clone()
@@ -190,8 +193,13 @@ func (m *Master) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		data.Set("return", result)
 		data.Set("success", success)
 		m.keepRun(ctx, jid, data)
-		m.fire(tag+"/ret", data)
-	})
+		m.fire(tag+"/ret", shownRun(fun, data))
+		return data
+	}
+	if secretReturn(fun) {
+		return msgpack.NewMap("tag", tag, "jid", jid, "data", run(ctx)), nil
+	}
+	started := m.background.Go(func(ctx context.Context) { run(ctx) })
 	if !started {
 		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later."}).Map(), nil
 	}

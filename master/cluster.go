@@ -347,13 +347,6 @@ func (h clusterHandler) Removed() {
 	h.m.clusterJob.once.Do(func() { close(h.m.clusterJob.removed) })
 }
 
-// secretRunner tells of runners whose return is for the caller alone, since it
-// holds a secret or is long and soon old. It is neither kept in the job cache
-// nor sent to the peers.
-func secretRunner(fun string) bool {
-	return fun == "runner.cluster.remove" || fun == "runner.cluster.secret" || fun == "runner."+minionsRunner
-}
-
 // addClusterRunners adds what cluster.remove and the others do.
 func (m *Master) addClusterRunners(t *runner.Table) {
 	if m.cluster == nil {

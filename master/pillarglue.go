@@ -3,7 +3,9 @@ package master
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"saltern/master/conf"
 	"saltern/master/eauth"
 	"saltern/master/fileserver"
 	"saltern/master/msgpack"
@@ -16,8 +18,12 @@ import (
 // Python starts before a template needs it.
 func (m *Master) openPillar() error {
 	c := m.cfg
+	without := msgpack.NewMap()
+	for _, name := range conf.OwnSecrets() {
+		without.Set(name, nil) // templates see options; these are not for them
+	}
 	m.renderers = renderer.New(renderer.Config{
-		Python: m.pythons(), ConfigFile: c.Path, MaxWorkers: c.RendererMax, IdleStop: c.RendererIdle, Log: m.log,
+		Python: m.pythons(), ConfigFile: c.Path, Overrides: without, MaxWorkers: c.RendererMax, IdleStop: c.RendererIdle, Log: m.log,
 	})
 	merge := c.Raw.Bool("pillar_merge_lists")
 	m.pillars = pillar.New(pillar.Config{
@@ -27,7 +33,7 @@ func (m *Master) openPillar() error {
 		IncludesOverride: c.PillarIncludesOverride, ShowRenderErrors: !c.PillarSafeRenderError, EnvOrder: c.EnvOrder,
 		Pillarenv: c.PillarEnv, Saltenv: c.SaltEnv, PillarenvFromEnv: c.PillarenvFromSaltenv, Nodegroups: c.Nodegroups,
 		ExtPillar: c.ExtPillar, ExtPillarFirst: c.ExtPillarFirst, Decrypt: len(c.DecryptPillar) > 0, MasterTops: c.MasterTops.Len() > 0,
-		PillarOpts: c.PillarOpts, Opts: withoutSecrets(c.Raw), SaltVersion: SaltVersion,
+		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: SaltVersion,
 		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Log: m.log,
 	})
 	return nil
@@ -46,8 +52,17 @@ func (m *Master) notePillar(id string, data *msgpack.Map) {
 	m.pillarFailed(id, fmt.Sprint(errs[0]), len(errs))
 }
 
+// headline is the first line of a pillar's error without passwords: what
+// follows shows excerpts of the pillar.
+func headline(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	text, _ = conf.Shown(text).(string)
+	return text
+}
+
 // pillarFailed tells of a pillar that a minion did not get whole.
 func (m *Master) pillarFailed(id, first string, errs int) {
+	first = headline(first)
 	m.count.pillarErrors.Add(1)
 	m.pillarFaults.note(id, first, m.now())
 	m.log.Error("pillar has errors", "minion", id, "errors", errs, "first", first)

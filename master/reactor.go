@@ -139,7 +139,7 @@ func (r *reactor) execute(ctx context.Context, x rules.Reaction) error {
 			done.Set("return", result)
 			done.Set("success", success)
 			r.m.keepRun(ctx, jid, done)
-			r.m.fire(tag+"/ret", done)
+			r.m.fire(tag+"/ret", shownRun(x.Fun, done))
 		}) {
 			return fmt.Errorf("too many runners are at work")
 		}

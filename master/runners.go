@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/jobs"
 	"saltern/master/msgpack"
@@ -38,7 +39,7 @@ func (m *Master) newRunners() *runners {
 	r.table.Add(minionsRunner, m.listMinions)
 	r.env = &runner.Env{
 		Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: askMinions{m}, Cache: cacheBanks{m.cache}, Targets: targets{m}, Keys: keyList{m},
-		Presence: connectedFrom{m}, Files: fileRunner{m.files}, Pillar: m.pillarRunner(), Options: withoutSecrets(m.cfg.Raw),
+		Presence: connectedFrom{m}, Files: fileRunner{m.files}, Pillar: m.pillarRunner(), Options: conf.WithoutSecrets(m.cfg.Raw),
 		Version: SaltVersion, Running: r.list, Log: m.log,
 	}
 	return r
@@ -80,7 +81,7 @@ func (m *Master) keepRun(ctx context.Context, jid string, data *msgpack.Map) {
 	}
 	if secretRunner(data.Str("fun")) {
 		data = data.Clone()
-		data.Set("return", "not kept: it is for the caller alone")
+		data.Set("return", notForAll)
 	}
 	load := msgpack.NewMap("id", m.cfg.ID, "tgt", m.cfg.ID, "jid", jid, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
 	if _, err := m.jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {

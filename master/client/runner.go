@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"strings"
+	"time"
 
 	"saltern/master/msgpack"
 	"saltern/master/output"
@@ -18,6 +19,13 @@ func (e *RunnerError) Error() string { return e.Reason }
 // key of the calling user. A *RunnerError means that the master refused,
 // which a Python master does without external authentication.
 func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map) (jid string, err error) {
+	jid, _, err = c.startRunner(ctx, fun, arg, kwarg, cred)
+	return jid, err
+}
+
+// startRunner also gives what the event would say of a runner that has ended
+// and whose return is not for the event bus.
+func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map) (jid string, data *msgpack.Map, err error) {
 	load := msgpack.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg)
 	if cred.Len() == 0 {
 		cred = msgpack.NewMap("key", c.key, "user", c.cfg.User)
@@ -25,21 +33,25 @@ func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, 
 	for k, v := range cred.All() {
 		load.Set(k, v)
 	}
-	reply, err := c.Ask(ctx, load)
+	timeout := c.cfg.Timeout
+	if strings.HasPrefix(fun, "cluster.") { // answered when they have ended
+		timeout = max(timeout, 40*time.Second)
+	}
+	reply, err := c.send(ctx, load, timeout)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	m, _ := reply.(*msgpack.Map)
 	if m != nil && m.Map("load") != nil {
 		m = m.Map("load")
 	}
 	if e, ok := m.Get("error"); ok {
-		return "", &RunnerError{errorOf(e).Error()}
+		return "", nil, &RunnerError{errorOf(e).Error()}
 	}
 	if jid = m.Str("jid"); jid == "" {
-		return "", &RunnerError{"the master does not start runners for this user: " + output.Repr(reply)}
+		return "", nil, &RunnerError{"the master does not start runners for this user: " + output.Repr(reply)}
 	}
-	return jid, nil
+	return jid, m.Map("data"), nil
 }
 
 // Runner starts a runner, hands every event of it to progress, the last
@@ -49,9 +61,9 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 	if err := c.listen(ctx); err != nil {
 		return nil, err
 	}
-	jid, err := c.StartRunner(ctx, fun, arg, kwarg, cred)
-	if err != nil {
-		return nil, err
+	jid, data, err := c.startRunner(ctx, fun, arg, kwarg, cred)
+	if err != nil || data != nil { // what is secret comes in the answer
+		return data, err
 	}
 	prefix := "salt/run/" + jid + "/"
 	for {

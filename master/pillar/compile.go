@@ -44,7 +44,11 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*msgpack.Map, erro
 	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillarenv: req.Pillarenv, pillar: msgpack.NewMap(), ignored: map[string][]string{}}
 	n.grains = req.Grains.Clone()
 	n.grains.Set("id", req.ID)
-	n.chooseEnvs()
+	if err := n.chooseEnvs(); err != nil {
+		// Whatever the minion gets with another environment, it did not ask for it.
+		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
+		return msgpack.NewMap("_errors", []any{err.Error()}), nil
+	}
 	defer func() {
 		if n.rend != nil {
 			n.rend.Close()
@@ -66,8 +70,9 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*msgpack.Map, erro
 	return p, nil
 }
 
-// chooseEnvs settles the environments (Pillar.__init__ and __gen_opts).
-func (c *compilation) chooseEnvs() {
+// chooseEnvs settles the environments (Pillar.__init__ and __gen_opts). An
+// error means that the minion asks for one that could lead out of the roots.
+func (c *compilation) chooseEnvs() error {
 	cfg := &c.c.cfg
 	if c.saltenv == "" {
 		c.saltenv = cfg.Saltenv
@@ -78,6 +83,11 @@ func (c *compilation) chooseEnvs() {
 			c.pillarenv = c.req.Saltenv
 		}
 	}
+	for _, env := range []string{c.saltenv, c.pillarenv} {
+		if env != "" && !safeEnv(env) {
+			return fmt.Errorf("the environment %.64q cannot be one of a pillar", env)
+		}
+	}
 	for _, name := range cfg.RootOrder {
 		if dirs, ok := cfg.Roots[name]; ok && name != "__env__" {
 			c.envs = append(c.envs, environment{name, dirs})
@@ -85,7 +95,7 @@ func (c *compilation) chooseEnvs() {
 	}
 	dynamic, ok := cfg.Roots["__env__"]
 	if !ok {
-		return
+		return nil
 	}
 	env := c.pillarenv
 	if env == "" {
@@ -95,17 +105,24 @@ func (c *compilation) chooseEnvs() {
 		env = "base"
 	}
 	if c.has(env) {
-		return
+		return nil
 	}
 	if !validEnv(env) {
-		c.c.log.Error("a pillar environment cannot be a directory name", "minion", c.req.ID, "env", env)
-		return
+		return fmt.Errorf("the pillar environment %.64q cannot be a directory name", env)
 	}
 	dirs := make([]string, len(dynamic))
 	for i, d := range dynamic {
 		dirs[i] = strings.ReplaceAll(d, "__env__", env)
 	}
 	c.envs = append(c.envs, environment{env, dirs})
+	return nil
+}
+
+// safeEnv reports whether a name that a minion chose leads nowhere else when
+// it is part of a path; names with slashes are those of branches.
+func safeEnv(env string) bool {
+	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") && !strings.HasPrefix(env, "/") &&
+		!slices.Contains(strings.Split(env, "/"), "..")
 }
 
 // validEnv tells whether a name that a minion chose may replace __env__ in a
@@ -184,7 +201,7 @@ func (c *compilation) setErrors(pillar *msgpack.Map) {
 	}
 	list := make([]any, len(c.errors))
 	for i, e := range c.errors {
-		c.c.log.Error("pillar error", "minion", c.req.ID, "err", e)
+		c.c.log.Debug("pillar error", "minion", c.req.ID, "error", e) // may hold excerpts
 		list[i] = e
 	}
 	pillar.Set("_errors", list)
@@ -248,7 +265,7 @@ func (c *compilation) extPillar(pillar *msgpack.Map) *msgpack.Map {
 			return out
 		}
 	}
-	c.c.log.Error("the ext_pillar chain failed", "minion", c.req.ID, "err", err)
+	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
 	for _, e := range c.c.cfg.ExtPillar {
 		name := "?"
 		if m, ok := e.(*msgpack.Map); ok && m.Len() > 0 {
@@ -270,7 +287,7 @@ func (c *compilation) decrypt(pillar *msgpack.Map) *msgpack.Map {
 		out, errs, err = s.Decrypt(c.ctx, pillar)
 	}
 	if err != nil {
-		c.c.log.Error("the pillar cannot be decrypted", "minion", c.req.ID, "err", err)
+		c.c.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.told(err)...)...)
 		out, errs = pillar, []string{"Failed to decrypt the pillar. Please see master log for details."}
 	}
 	if len(errs) > 0 {
@@ -309,5 +326,13 @@ func (c *compilation) whole() (*msgpack.Map, error) {
 		c.setErrors(p)
 		return p, nil
 	}
-	return s.Whole(c.ctx, c.req.Override, c.req.Extra)
+	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra)
+	if err == nil && c.c.cfg.PillarOpts {
+		p = p.Clone()
+		p.Set("master", c.masterOpts())
+		if v, ok := c.req.Override.Get("master"); ok {
+			p = c.merge(p, msgpack.NewMap("master", v))
+		}
+	}
+	return p, err
 }

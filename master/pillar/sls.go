@@ -3,6 +3,7 @@ package pillar
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -102,11 +103,8 @@ func (c *compilation) missing(name, env string) []string {
 // failed words an error of rendering. What a template shows in its errors
 // may be secret, so minions get the details only when the option says so.
 func (c *compilation) failed(name string, err error) string {
-	attrs := []any{"minion", c.req.ID, "sls", name, "err", err}
-	var f *renderer.Failure
+	attrs := append([]any{"minion", c.req.ID, "sls", name}, c.told(err)...)
 	switch {
-	case errors.As(err, &f):
-		attrs = append(attrs, "trace", f.Trace)
 	case errors.Is(err, errNoRenderers), errors.Is(err, renderer.ErrNoSalt):
 		c.c.log.Error("a pillar SLS needs Salt's Python renderers, which this master does not have; install the Salt library for Python, or write the SLS as plain YAML", attrs...)
 		return fmt.Sprintf("Rendering SLS '%s' failed: it needs Salt's Python renderers, which are not available on the salt master. Please see master log for details.", name)
@@ -116,6 +114,33 @@ func (c *compilation) failed(name string, err error) string {
 		return fmt.Sprintf("Rendering SLS '%s' failed, render error:\n%v", name, err)
 	}
 	return fmt.Sprintf("Rendering SLS '%s' failed. Please see master log for details.", name)
+}
+
+// lineNumber finds the line that an error of a template names.
+var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
+
+// jinjaFault is the beginning of an error of Jinja that names nothing but
+// variables of the template.
+var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
+
+// told gives what a log that many read says of an error: for one of a template
+// or module its class and line, since its text shows excerpts of the pillar,
+// which are logged at level debug only.
+func (c *compilation) told(err error) []any {
+	var f *renderer.Failure
+	if !errors.As(err, &f) {
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		return []any{"error", text}
+	}
+	c.c.log.Debug("an error of a template or module", "minion", c.req.ID, "error", err, "trace", f.Trace)
+	attrs := []any{"class", f.Kind}
+	if what := jinjaFault.FindString(f.Message); what != "" {
+		attrs = append(attrs, "fault", what)
+	}
+	if m := lineNumber.FindStringSubmatch(f.Message); m != nil {
+		attrs = append(attrs, "line", m[1])
+	}
+	return append(attrs, "details", "at log level debug")
 }
 
 // render is one SLS with its includes (render_pstate). state is nil when

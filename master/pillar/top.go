@@ -39,7 +39,7 @@ func (c *compilation) tops() (envs []string, files map[string][]*msgpack.Map) {
 	for _, env := range c.topEnvs() {
 		v, found, err := c.topFile(env)
 		if err != nil {
-			c.c.log.Error("a pillar top file cannot be rendered", "minion", c.req.ID, "env", env, "err", err)
+			c.c.log.Error("a pillar top file cannot be rendered", append([]any{"minion", c.req.ID, "env", env}, c.told(err)...)...)
 			c.topErrors = append(c.topErrors, "Rendering Primary Top file failed, render error:\n"+err.Error())
 			break
 		}

@@ -55,8 +55,9 @@ func NewRedactor(values ...string) *Redactor {
 	return &Redactor{strings.NewReplacer(pairs...)}
 }
 
-// secretName matches names of options and fields whose values are secret.
-const secretName = `[A-Za-z0-9_.-]*(?:secret|passw(?:or)?d|passphrase|token|api_?key|private_?key|priv_?key|access_?key|_pass|psk|credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
+// secretName matches names of options and fields whose values are secret; what
+// the master hides in its own answers (master/conf) is among them.
+const secretName = `[A-Za-z0-9_.-]*(?:secret|passw(?:or)?d|passphrase|token|api_?key|private_?key|priv_?key|access_?key|_pass|bindpw|pwd|psk|credential|cookie|authorization|sudo_user_pass)[A-Za-z0-9_.-]*`
 
 var (
 	pemBlock   = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)

@@ -95,7 +95,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		filepath.Join(s.PillarRoot(), "web.sls"):            "db: {password: " + next() + "}",
 		filepath.Join(s.CacheDir(), "jobs", "ab", "return"): next(),
 		filepath.Join(s.CacheDir(), "minions", "w", "data"): next(),
-		filepath.Join(s.UserConfDir(), "git.conf"): "gitfs_password: " + next() + "\next_pillar:\n  - vault:\n      token: '" + next() + "'\n" +
+		filepath.Join(s.UserConfDir(), "git.conf"): "gitfs_password: " + next() + "\nauth.ldap.bindpw: " + next() + "\next_pillar:\n  - vault:\n      token: '" + next() + "'\n" +
 			"api_keys:\n  - " + next() + "\n  - " + next() + "\nprivate_key: |\n  " + next() + "\n  " + next() + "\nkeep_jobs: 24\n",
 		filepath.Join(s.MasterConf(), "master"): "cluster_id: prod\ncluster_secret: " + secret + "\nrest_cherrypy: {ssl_key_password: \"" + next() + "\"}\n",
 		s.LBConf():                              "admin:\n  token: " + next() + "\n",

@@ -226,7 +226,12 @@ func relayLog(r io.Reader, log *slog.Logger) {
 		case rec.Level >= 20:
 			level = slog.LevelInfo
 		}
-		log.Log(context.Background(), level, "renderer: "+rec.Text, "logger", rec.Logger)
+		// Below the first line are tracebacks and excerpts of templates.
+		head, _, more := strings.Cut(rec.Text, "\n")
+		log.Log(context.Background(), level, "renderer: "+head, "logger", rec.Logger)
+		if more {
+			log.Debug("renderer: "+rec.Text, "logger", rec.Logger)
+		}
 	}
 }
 

@@ -349,6 +349,7 @@ class Session:
     def whole(self, request):
         opts = self.lib.master_opts()
         opts["file_client"] = "local"
+        opts["pillar_opts"] = False  # the master adds them, without secrets
         pillar = self.lib.salt.pillar.Pillar(
             opts,
             self.opts["grains"],
