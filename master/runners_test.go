@@ -173,8 +173,18 @@ func TestRunnersLeftToPython(t *testing.T) {
 	if m, ok := v.(*msgpack.Map); err != nil || !ok || m.Len() != 0 {
 		t.Errorf("pillar.show_top: %v %v", v, err)
 	}
+	r.listen()
 	v, err = r.m.runners.call(t.Context(), "state.orchestrate", []any{"orch"}, nil)
 	must(t, err)
+	var tags []string
+	for _, e := range r.seen() {
+		if strings.HasPrefix(e.Tag, "salt/run/") && e.Data.Str("fun") == "runner.state.orchestrate" {
+			tags = append(tags, e.Tag[strings.LastIndex(e.Tag, "/")+1:])
+		}
+	}
+	if fmt.Sprint(tags) != "[new ret]" {
+		t.Errorf("events of the orchestration: %v", tags)
+	}
 	ret := v.(*msgpack.Map)
 	states := ret.Map("data").Map(ret.Map("data").Keys()[0])
 	if ret.Str("outputter") != "highstate" || get(ret, "retcode") != int64(0) || states.Len() != 1 || !states.Map(states.Keys()[0]).Bool("result") {

@@ -45,13 +45,23 @@ func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not availabl
 // did not succeed.
 type Failure struct{ Return any }
 
-func (f *Failure) Error() string { return strings.TrimSpace(fmt.Sprint(f.Return)) }
+// Error is the last line of the exception, for logs.
+func (f *Failure) Error() string {
+	text, ok := f.Return.(string)
+	if text = strings.TrimSpace(text); !ok || text == "" {
+		return "it did not succeed"
+	}
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	return strings.ToValidUTF8(text[:min(len(text), 300)], "")
+}
 
 const (
 	// maxOutput bounds what a call answers; the shim leaves room below it.
 	maxOutput = 32 << 20
 	// maxTime bounds one call: orchestrations may take hours.
 	maxTime = 24 * time.Hour
+	// maxStart bounds the time until the shim has listed the functions.
+	maxStart = 2 * time.Minute
 	// exitNoSalt is how the shim ends where Salt cannot be imported.
 	exitNoSalt = 3
 	// retryAfter is how long it is remembered that no Python has Salt.
@@ -165,7 +175,12 @@ func (c *Caller) admit(ctx context.Context, fun string) (leave func(), err error
 // run has one Python call the function. It calls listed when the answer has
 // begun, after which the functions that exist are known.
 func (c *Caller) run(ctx context.Context, python, fun string, request []byte, listed func()) (any, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(maxStart, func() { cancel(errSlow) })
+	defer slow.Stop()
 	answers := &reader{first: func(m *msgpack.Map) {
+		slow.Stop()
 		c.learn(m)
 		listed()
 	}}
@@ -176,7 +191,7 @@ func (c *Caller) run(ctx context.Context, python, fun string, request []byte, li
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("run %s in Python: %w", fun, ctx.Err())
+		return nil, fmt.Errorf("run %s in Python: %w", fun, context.Cause(ctx))
 	case err != nil:
 		return nil, fmt.Errorf("run %s in Python: %w", fun, cause(err))
 	case out.Exit == exitNoSalt:
@@ -186,6 +201,9 @@ func (c *Caller) run(ctx context.Context, python, fun string, request []byte, li
 	}
 	return outcome(fun, out.Stdout)
 }
+
+// errSlow ends a Python that does not come to the function.
+var errSlow = errors.New("it did not load Salt within two minutes; look whether the disks of the configuration and of Salt's library answer")
 
 // cause leaves out the command line, which is our program.
 func cause(err error) error {
