@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -54,5 +55,15 @@ func TestPythonOf(t *testing.T) {
 		if got := pythonOf(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
+	}
+}
+
+// A salt-run whose Python cannot be found is told of at the start.
+func TestSaltRunWithoutPython(t *testing.T) {
+	wrapper := filepath.Join(t.TempDir(), "salt-run")
+	must(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nexec elsewhere \"$@\"\n"), 0o755))
+	r := startMaster(t, "saltern_salt_run: "+wrapper+"\n")
+	if text := r.log.String(); !strings.Contains(text, "saltern_salt_run names a program whose Python cannot be found") || !strings.Contains(text, "set saltern_renderer_python") {
+		t.Errorf("the log does not say what to do:\n%s", text)
 	}
 }
