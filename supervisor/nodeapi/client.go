@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/supervisor/nodeapi/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )
@@ -155,8 +156,11 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 		if json.Unmarshal(b, &f) != nil || f.Error == "" {
 			return fmt.Errorf("node API: the other node answered %s", resp.Status)
 		}
+		if f.Code == codeProtocol {
+			return fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(f.Protocol))
+		}
 		if kind := codes[f.Code]; kind != nil {
-			return &refusedError{kind, clip(f.Error)}
+			return &refusedError{kind, clip(f.Error), f.Next}
 		}
 		return errors.New(clip(f.Error))
 	}
@@ -173,6 +177,7 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 type refusedError struct {
 	kind error
 	text string
+	next bool // another secret is on its way
 }
 
 func (e *refusedError) Error() string { return e.text }
@@ -205,7 +210,8 @@ type Ask struct {
 	Secret  string
 	KeyHash string // of the join string; empty: not known, then the secret alone proves the cluster
 	Version string
-	Join    bool // false: only look
+	Pin     string // hash of the other node's certificate, of an earlier [Met]; empty: not known
+	Join    bool   // false: only look
 	Node    nodes.Node
 	Ports   []int // to be tried from there on this machine
 }
@@ -222,20 +228,30 @@ type Met struct {
 	Node string
 }
 
+// protocolAdvice says which end is to be upgraded.
+func protocolAdvice(theirs int) string {
+	if theirs <= Protocol { // also 0: a node of before the number was told
+		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): upgrade the nodes of the cluster first, "+
+			"or install their version on this machine and upgrade it afterwards", max(theirs, 1), Protocol)
+	}
+	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): upgrade this machine to the cluster's version", theirs, Protocol)
+}
+
 // Meet proves this machine and the cluster to each other, and joins if that is
-// asked for. [ErrProof] means that the other end is not the cluster.
+// asked for. [ErrProof] means that the other end is not the cluster. While the
+// cluster changes its secret, the one that follows is tried on a connection of
+// its own: no connection ever serves for two guesses.
 func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
-	conn, err := dial(ctx, id, a.Address, "")
-	if err != nil {
-		return nil, err
+	met, err := meet(ctx, id, a, false)
+	var r *refusedError
+	if errors.As(err, &r) && r.next {
+		return meet(ctx, id, a, true)
 	}
-	defer conn.Close()
-	state := conn.ConnectionState()
-	bind, err := binding(&state)
-	if err != nil {
-		return nil, err
-	}
-	there := peerHash(&state)
+	return met, err
+}
+
+// oneConnection is a client whose requests all go over conn.
+func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 	given := make(chan *tls.Conn, 1)
 	given <- conn
 	t := &http.Transport{DisableCompression: true, MaxConnsPerHost: 1, DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
@@ -246,19 +262,43 @@ func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 			return nil, errors.New("the other node ended the connection")
 		}
 	}}
-	defer t.CloseIdleConnections()
-	c := &Client{http: &http.Client{Transport: t, Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}
+	return &Client{http: &http.Client{Transport: t, Timeout: 4 * answerTakes, CheckRedirect: noRedirect}}, t.CloseIdleConnections
+}
+
+func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
+	w, err := stretch(a.Secret)
+	if err != nil {
+		return nil, err
+	}
+	exchange, err := spake2.New(w, true)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dial(ctx, id, a.Address, a.Pin)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	state := conn.ConnectionState()
+	bind, err := binding(&state)
+	if err != nil {
+		return nil, err
+	}
+	there := peerHash(&state)
+	c, done := oneConnection(conn)
+	defer done()
 
 	var hello helloReply
 	mine := nonce()
 	sent := time.Now()
-	if err := c.do(ctx, http.MethodPost, "/v1/join/hello", helloRequest{Protocol, a.Version, a.Cluster, mine}, &hello); err != nil {
+	q := helloRequest{Protocol: Protocol, Version: a.Version, Cluster: a.Cluster, Nonce: mine, Share: exchange.Share(), Next: next}
+	if err := c.do(ctx, http.MethodPost, "/v1/join/hello", q, &hello); err != nil {
 		return nil, err
 	}
 	round := time.Since(sent)
 	skew := time.Until(hello.Time) + round/2
 	if hello.Protocol != Protocol {
-		return nil, fmt.Errorf("%w: %s (protocol %d, ours is %d)", ErrProtocol, clip(hello.Version), hello.Protocol, Protocol)
+		return nil, fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(hello.Protocol))
 	}
 	hash := KeyHash(hello.Key)
 	if a.KeyHash != "" && a.KeyHash != hash {
@@ -270,17 +310,20 @@ func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 	if err := verifyCluster(hello.Key, transcript("cluster key", bind, mine, hello.Nonce, id.Hash, there), hello.Signature); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProof, err)
 	}
-	key, err := stretch(a.Secret, hash)
+	proof, theirs, err := exchange.Finish(hello.Share, meetingNames(bind, mine, hello.Nonce, id.Hash, there, hash))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrProof, err)
 	}
-	q := proveRequest{Proof: mac(key, transcript("machine", bind, mine, hello.Nonce, id.Hash, there)), Join: a.Join, Node: a.Node, Ports: a.Ports,
-		Pad: strings.Repeat("-", padding)}
+	p := proveRequest{Proof: proof, Join: a.Join, Node: a.Node, Ports: a.Ports, Pad: strings.Repeat("-", padding)}
 	var r proveReply
-	if err := c.do(ctx, http.MethodPost, "/v1/join/prove", q, &r); err != nil {
+	if err := c.do(ctx, http.MethodPost, "/v1/join/prove", p, &r); err != nil {
+		var said *refusedError
+		if a.Pin == "" && !errors.As(err, &said) {
+			err = fmt.Errorf("%w: %w", ErrUnproven, err)
+		}
 		return nil, err
 	}
-	if !sameMAC(r.Proof, mac(key, transcript("cluster", bind, mine, hello.Nonce, id.Hash, there))) {
+	if !spake2.Equal(r.Proof, theirs) {
 		return nil, fmt.Errorf("%w: it does not know the secret", ErrProof)
 	}
 	if err := r.Table.Check(); err != nil {

@@ -25,9 +25,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Protocol is the version of this protocol. Nodes of different protocols do
-// not form a cluster; new fields do not change it.
-const Protocol = 1
+// Protocol is the version of joining. A machine joins through a node of the
+// same one; members of a cluster speak with each other whatever it is. New
+// fields do not change it. Protocol 1 sent a proof that could be guessed at.
+const Protocol = 2
 
 // Port is where the node API listens unless appliance.yaml says otherwise.
 const Port = 4521
@@ -48,19 +49,23 @@ type helloRequest struct {
 	Version  string `json:"version"`
 	Cluster  string `json:"cluster"` // empty: not known
 	Nonce    string `json:"nonce"`
+	Share    []byte `json:"share"` // of the exchange, see proof.go
+	// Next asks for the secret that is to follow the present one.
+	Next bool `json:"next,omitempty"`
 }
 
 type helloReply struct {
 	Protocol  int       `json:"protocol"`
 	Version   string    `json:"version"`
 	Nonce     string    `json:"nonce"`
+	Share     []byte    `json:"share"`
 	Key       string    `json:"key"` // cluster.pub
 	Signature []byte    `json:"signature"`
 	Time      time.Time `json:"time"`
 }
 
 type proveRequest struct {
-	Proof string     `json:"proof"`
+	Proof []byte     `json:"proof"`
 	Join  bool       `json:"join"` // false: only look
 	Node  nodes.Node `json:"node"`
 	Ports []int      `json:"ports"` // to be tried on the machine that asks
@@ -68,7 +73,7 @@ type proveRequest struct {
 }
 
 type proveReply struct {
-	Proof   string      `json:"proof"`
+	Proof   []byte      `json:"proof"`
 	Table   nodes.Table `json:"table"`
 	Storage Storage     `json:"storage"`
 	Time    time.Time   `json:"time"`
@@ -134,6 +139,9 @@ var (
 	ErrBusy     = errors.New("too many attempts")
 	ErrStorage  = errors.New("the cluster's shared storage cannot be used now")
 	ErrProof    = errors.New("the machine there could not prove that it is the cluster")
+	// ErrUnproven: it was given our confirmation and ended the talk. That is all
+	// that a guess needs, so that nothing tries again by itself.
+	ErrUnproven = errors.New("the machine there ended the connection when it had to prove that it is the cluster")
 )
 
 var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
@@ -143,5 +151,9 @@ var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster,
 type fault struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
-	http  int
+	// Protocol is the sender's, with codeProtocol; nodes of protocol 1 leave it
+	// out. Next says with codeSecret that another secret is on its way.
+	Protocol int  `json:"protocol,omitempty"`
+	Next     bool `json:"next,omitempty"`
+	http     int
 }

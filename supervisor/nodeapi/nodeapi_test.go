@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/supervisor/nodeapi/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )
@@ -333,7 +334,7 @@ func TestAttack11FalseCluster(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/join/hello", take(maxHello, liar.hello))
 	mux.HandleFunc("POST /v1/join/prove", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, proveReply{Proof: strings.Repeat("00", 32), Table: false1.Table(), Storage: Storage{Path: "/taken"}})
+		reply(w, proveReply{Proof: make([]byte, 32), Table: false1.Table(), Storage: Storage{Path: "/taken"}})
 	})
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", false1.id.serverTLS())
 	if err != nil {
@@ -357,7 +358,7 @@ func TestAttack11FalseCluster(t *testing.T) {
 func TestAttack11ReplayedJoin(t *testing.T) {
 	c := startNode(t)
 	id := identity(t)
-	talk := func() (*http.Client, helloReply, []byte, string) {
+	talk := func() (*http.Client, proveRequest) {
 		conn, err := tls.Dial("tcp", c.address, id.clientTLS(""))
 		if err != nil {
 			t.Fatal(err)
@@ -370,16 +371,23 @@ func TestAttack11ReplayedJoin(t *testing.T) {
 		}
 		h := &http.Client{Transport: &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
 		mine := strings.Repeat("11", nonceBytes)
+		w, err := stretch(goodSecret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange, err := spake2.New(w, true)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var r helloReply
-		post(t, h, "/v1/join/hello", helloRequest{Protocol, "v1", "prod", mine}, &r)
-		return h, r, bind, mine
+		post(t, h, "/v1/join/hello", helloRequest{Protocol: Protocol, Cluster: "prod", Nonce: mine, Share: exchange.Share()}, &r)
+		proof, _, err := exchange.Finish(r.Share, meetingNames(bind, mine, r.Nonce, id.Hash, c.id.Hash, KeyHash(r.Key)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h, proveRequest{Proof: proof, Node: nodes.Node{Name: "n2", Address: "127.0.70.2"}}
 	}
-	h1, r1, bind, mine := talk()
-	key, err := stretch(goodSecret, KeyHash(r1.Key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := proveRequest{Proof: mac(key, transcript("machine", bind, mine, r1.Nonce, id.Hash, c.id.Hash)), Node: nodes.Node{Name: "n2", Address: "127.0.70.2"}}
+	h1, q := talk()
 	var ok proveReply
 	if code := post(t, h1, "/v1/join/prove", q, &ok); code != http.StatusOK {
 		t.Fatalf("the first time: %d", code)
@@ -387,7 +395,7 @@ func TestAttack11ReplayedJoin(t *testing.T) {
 	if code := post(t, h1, "/v1/join/prove", q, nil); code != http.StatusBadRequest {
 		t.Errorf("a second time on the same connection: %d", code)
 	}
-	h2, _, _, _ := talk()
+	h2, _ := talk()
 	if code := post(t, h2, "/v1/join/prove", q, nil); code != http.StatusForbidden {
 		t.Errorf("on another connection: %d", code)
 	}
@@ -530,10 +538,10 @@ func TestProtocolOfAnotherVersion(t *testing.T) {
 	}}}
 	defer h.CloseIdleConnections()
 	var f fault
-	if code := post(t, h, "/v1/join/hello", helloRequest{Protocol + 1, "v9", "prod", nonce()}, &f); code != http.StatusConflict || f.Code != codeProtocol {
+	if code := post(t, h, "/v1/join/hello", helloRequest{Protocol: Protocol + 1, Version: "v9", Cluster: "prod", Nonce: nonce()}, &f); code != http.StatusConflict || f.Code != codeProtocol {
 		t.Errorf("%d %+v", code, f)
 	}
-	big := helloRequest{Protocol, strings.Repeat("v", maxHello), "prod", nonce()}
+	big := helloRequest{Protocol: Protocol, Version: strings.Repeat("v", maxHello), Cluster: "prod", Nonce: nonce()}
 	if code := post(t, h, "/v1/join/hello", big, nil); code != http.StatusBadRequest {
 		t.Errorf("a large hello: %d", code)
 	}

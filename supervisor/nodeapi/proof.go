@@ -2,7 +2,6 @@ package nodeapi
 
 import (
 	"crypto"
-	"crypto/hmac"
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/rsa"
@@ -14,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"saltern/supervisor/nodeapi/spake2"
 )
 
 // How a machine and a cluster prove themselves to each other, on a TLS
@@ -21,18 +22,24 @@ import (
 // a value that both ends derive from it (RFC 8446 §7.5, RFC 9266): whoever
 // sits between has two connections with two values and can pass on nothing.
 //
-//  1. The cluster proves itself by its key: it signs the value. A machine that
-//     knows the key's hash from a join string stops here with anybody else,
-//     and has said nothing yet.
-//  2. The machine proves that it knows the secret, by a MAC of the value.
-//  3. The cluster proves that it knows the secret, too. For a machine that was
-//     given no hash this is the only proof, and it believes nothing before.
+//  1. Both send their shares of a password-authenticated exchange (package
+//     spake2). A share says nothing of the secret, whoever sees it.
+//  2. The cluster proves itself by its key: it signs the value. A machine that
+//     knows the key's hash from a join string stops here with anybody else.
+//  3. The machine sends its confirmation. The cluster compares, and counts a
+//     wrong one as a guess.
+//  4. The cluster sends its confirmation. For a machine that was given no hash
+//     this is the only proof, and it believes nothing before.
 //
-// A MAC can be tried against guesses by whoever has seen it, so the secret is
-// stretched, and short ones are refused (see setup.Validate).
+// Whoever answers at the address of a node without knowing the secret can
+// check the one secret that it used for its share, and nothing afterwards:
+// docs/decisions/0001-joining-pake.md. The secret is stretched all the same, so
+// that guessing stays slow should the group be broken one day.
 const (
-	exporterLabel = "EXPORTER-saltern-join-1"
+	exporterLabel = "EXPORTER-saltern-join-2"
+	stretchSalt   = "saltern-join-2"
 	stretchRounds = 60000
+	stretchBytes  = 48
 	nonceBytes    = 32
 )
 
@@ -125,18 +132,22 @@ func verifyCluster(public string, digest, sig []byte) error {
 	return rsa.VerifyPSS(pub, crypto.SHA256, digest, sig, pss)
 }
 
-// stretch makes the key of the MACs from a secret.
-func stretch(secret, keyHash string) ([]byte, error) {
-	return pbkdf2.Key(sha256.New, secret, []byte("saltern-join-1 "+keyHash), stretchRounds, 32)
+// stretch makes what the exchange works with from a secret.
+func stretch(secret string) (spake2.Secret, error) {
+	b, err := pbkdf2.Key(sha256.New, secret, []byte(stretchSalt), stretchRounds, stretchBytes)
+	if err != nil {
+		return spake2.Secret{}, err
+	}
+	return spake2.NewSecret(b)
 }
 
-func mac(key, digest []byte) string {
-	m := hmac.New(sha256.New, key)
-	m.Write(digest)
-	return hex.EncodeToString(m.Sum(nil))
+// meetingNames are what both ends of a meeting must agree on, besides the
+// secret: who they are, on which connection, with which nonces, and the key that
+// the cluster has shown.
+func meetingNames(bind []byte, machine, cluster, machineCert, clusterCert, keyHash string) spake2.Names {
+	return spake2.Names{A: []byte("machine " + machineCert), B: []byte("cluster " + clusterCert),
+		Bound: transcript("exchange "+keyHash, bind, machine, cluster, machineCert, clusterCert)}
 }
-
-func sameMAC(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
 func nonce() string {
 	b := make([]byte, nonceBytes)

@@ -11,11 +11,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"saltern/supervisor/httpserver"
+	"saltern/supervisor/nodeapi/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )
@@ -54,8 +54,8 @@ type Server struct {
 	limit   *limiter
 
 	mu      sync.Mutex
-	stretch map[[2]string][]byte // by secret and the cluster key's hash
-	told    map[string]time.Time // when a warning was logged last, see warn
+	stretch map[string]spake2.Secret // of the secrets that count
+	told    map[string]time.Time     // when a warning was logged last, see warn
 }
 
 // NewServer gives a server for a node.
@@ -125,7 +125,7 @@ func (s *Server) handler() http.Handler {
 			err = s.host.Offer(t)
 		}
 		if err != nil {
-			refuse(w, fault{codeRequest, err.Error(), http.StatusBadRequest})
+			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
 		reply(w, struct{}{})
@@ -162,10 +162,10 @@ func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node
 		switch {
 		case t.WasRemoved(peerHash(r.TLS)):
 			s.warn(r, "a removed node was refused", "node", n.Name)
-			refuse(w, fault{codeRemoved, "this node was removed from cluster " + t.Cluster, http.StatusGone})
+			refuse(w, newFault(codeRemoved, "this node was removed from cluster "+t.Cluster, http.StatusGone))
 		case !ok:
 			s.warn(r, "a stranger was refused", "path", r.URL.Path)
-			refuse(w, fault{codeStranger, "this cluster does not know your certificate", http.StatusForbidden})
+			refuse(w, newFault(codeStranger, "this cluster does not know your certificate", http.StatusForbidden))
 		default:
 			next(w, r, n)
 		}
@@ -185,141 +185,6 @@ func (s *Server) state(to nodes.State) http.HandlerFunc {
 	})
 }
 
-type meetingKey struct{}
-
-// meeting is the talk with a stranger on one connection.
-type meeting struct {
-	mu      sync.Mutex
-	met     bool
-	machine string // nonces
-	cluster string
-	bind    []byte
-}
-
-func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
-	if !s.limit.hello(r.RemoteAddr) {
-		s.warn(r, "too many attempts to join")
-		refuse(w, fault{codeBusy, "too many attempts from your address or altogether; wait a minute", http.StatusTooManyRequests})
-		return
-	}
-	m := r.Context().Value(meetingKey{}).(*meeting)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := s.host.Table()
-	switch {
-	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
-		refuse(w, fault{codeRequest, "hello comes once, with a certificate and a nonce", http.StatusBadRequest})
-		return
-	case q.Protocol != Protocol:
-		s.warn(r, "a machine of another version wants to join", "protocol", q.Protocol)
-		refuse(w, fault{codeProtocol, fmt.Sprintf("this cluster runs version %s (protocol %d); your protocol is %d", s.version, Protocol, q.Protocol), http.StatusConflict})
-		return
-	case q.Cluster != "" && q.Cluster != t.Cluster:
-		s.warn(r, "a machine wants to join another cluster")
-		refuse(w, fault{codeCluster, "this node belongs to another cluster than the one you name", http.StatusConflict})
-		return
-	}
-	key, err := s.host.ClusterKey()
-	if err != nil {
-		refuse(w, fault{codeStorage, err.Error(), http.StatusServiceUnavailable})
-		return
-	}
-	bind, err := binding(r.TLS)
-	if err != nil {
-		refuse(w, fault{codeRequest, err.Error(), http.StatusBadRequest})
-		return
-	}
-	m.met, m.machine, m.cluster, m.bind = true, q.Nonce, nonce(), bind
-	sig, err := key.sign(transcript("cluster key", bind, m.machine, m.cluster, peerHash(r.TLS), s.id.Hash))
-	if err != nil {
-		refuse(w, fault{codeSelf, err.Error(), http.StatusInternalServerError})
-		return
-	}
-	reply(w, helloReply{Protocol: Protocol, Version: s.version, Nonce: m.cluster, Key: key.Public, Signature: sig, Time: s.now()})
-}
-
-func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
-	m := r.Context().Value(meetingKey{}).(*meeting)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.met {
-		refuse(w, fault{codeRequest, "hello comes first, on the same connection", http.StatusBadRequest})
-		return
-	}
-	m.met = false // one try for each hello
-	keys, err := s.secretKeys()
-	if err != nil {
-		refuse(w, fault{codeStorage, err.Error(), http.StatusServiceUnavailable})
-		return
-	}
-	machine := peerHash(r.TLS)
-	said := transcript("machine", m.bind, m.machine, m.cluster, machine, s.id.Hash)
-	var key []byte
-	for _, k := range keys {
-		if sameMAC(q.Proof, mac(k, said)) {
-			key = k
-		}
-	}
-	if key == nil {
-		s.limit.failed(r.RemoteAddr)
-		s.warn(r, "a machine does not know the secret")
-		refuse(w, fault{codeSecret, "the secret is not that of this cluster", http.StatusForbidden})
-		return
-	}
-	t := s.host.Table()
-	if q.Join {
-		n := q.Node
-		n.Certificate, n.State, n.Joined = machine, nodes.Joining, s.now().UTC()
-		if err := n.Check(); err != nil {
-			refuse(w, fault{codeRequest, err.Error(), http.StatusBadRequest})
-			return
-		}
-		if t, err = s.host.Admit(r.Context(), n); err != nil {
-			s.log.Warn("node API: a machine was not admitted", "peer", n.Name, "address", n.Address, "error", err)
-			refuse(w, faultOf(err))
-			return
-		}
-		s.log.Info("a machine was admitted to the cluster", "peer", n.Name, "address", n.Address)
-	} else if t.WasRemoved(machine) {
-		refuse(w, fault{codeRemoved, "this machine was removed from cluster " + t.Cluster, http.StatusGone})
-		return
-	}
-	reply(w, proveReply{Proof: mac(key, transcript("cluster", m.bind, m.machine, m.cluster, machine, s.id.Hash)), Table: t,
-		Storage: s.host.Storage(), Time: s.now(), Reach: reachBack(r.Context(), r.RemoteAddr, q.Ports), Pad: strings.Repeat("-", padding)})
-}
-
-// secretKeys stretches each secret once and remembers the results.
-func (s *Server) secretKeys() ([][]byte, error) {
-	secrets, err := s.host.Secrets()
-	if err != nil {
-		return nil, err
-	}
-	hash := s.host.Table().KeyHash
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out [][]byte
-	now := map[[2]string][]byte{}
-	for _, secret := range secrets {
-		if secret == "" {
-			continue // never a secret
-		}
-		at := [2]string{secret, hash}
-		key := s.stretch[at]
-		if key == nil {
-			if key, err = stretch(secret, hash); err != nil {
-				return nil, err
-			}
-		}
-		now[at] = key
-		out = append(out, key)
-	}
-	s.stretch = now // what does not count any more is forgotten
-	if len(out) == 0 {
-		return nil, errors.New("this cluster has no secret: nobody can join")
-	}
-	return out, nil
-}
-
 // take decodes a bounded body.
 func take[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -329,7 +194,7 @@ func take[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) ht
 			err = json.NewDecoder(bytes.NewReader(b)).Decode(&v)
 		}
 		if err != nil {
-			refuse(w, fault{codeRequest, "the message cannot be read", http.StatusBadRequest})
+			refuse(w, newFault(codeRequest, "the message cannot be read", http.StatusBadRequest))
 			return
 		}
 		do(w, r, v)
@@ -339,6 +204,10 @@ func take[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) ht
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // a peer that went away asks again
+}
+
+func newFault(code, text string, status int) fault {
+	return fault{Code: code, Error: text, http: status}
 }
 
 func refuse(w http.ResponseWriter, f fault) {
@@ -352,11 +221,11 @@ func refuse(w http.ResponseWriter, f fault) {
 func faultOf(err error) fault {
 	switch {
 	case errors.Is(err, ErrName):
-		return fault{codeName, err.Error(), http.StatusConflict}
+		return newFault(codeName, err.Error(), http.StatusConflict)
 	case errors.Is(err, ErrRemoved):
-		return fault{codeRemoved, err.Error(), http.StatusGone}
+		return newFault(codeRemoved, err.Error(), http.StatusGone)
 	case errors.Is(err, ErrStorage), errors.Is(err, nodes.ErrShared):
-		return fault{codeStorage, err.Error(), http.StatusServiceUnavailable}
+		return newFault(codeStorage, err.Error(), http.StatusServiceUnavailable)
 	}
-	return fault{codeSelf, err.Error(), http.StatusInternalServerError}
+	return newFault(codeSelf, err.Error(), http.StatusInternalServerError)
 }

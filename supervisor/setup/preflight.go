@@ -293,13 +293,16 @@ func meetCheck(peer string, port int, err error) Check {
 		c.Detail, c.Hint = "the secret is not that of the cluster", "copy the join string anew: applianced join-string on a node of the cluster"
 	case errors.Is(err, nodeapi.ErrProof):
 		c.Hint = "the join string is of another cluster, or a machine in between pretends to be the cluster: check the peer's address"
+	case errors.Is(err, nodeapi.ErrUnproven):
+		c.Hint = "check the address of the peer and the network to it (small packets may pass and large ones not: the MTU), then: applianced setup retry; " +
+			"this is not tried again by itself, since each try lets a false machine there guess the secret once"
 	case errors.Is(err, nodeapi.ErrCluster):
 		c.Hint = "check cluster_id, or leave it out: " + peer + " belongs to another cluster"
 	case errors.Is(err, nodeapi.ErrRemoved):
 		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
 	case errors.Is(err, nodeapi.ErrProtocol):
 		c.Name, c.What = "version", "compare versions with "+peer
-		c.Hint = "install the version of the cluster on this machine, or upgrade the cluster first"
+		c.Hint = "only joining asks for this; nodes that are members already may differ while they are upgraded in turn"
 	case errors.Is(err, nodeapi.ErrBusy):
 		c.passing, c.Hint = true, "wait a minute; nodes let a machine try only so often"
 	case errors.Is(err, nodeapi.ErrStorage):

@@ -275,7 +275,7 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 				cancel()
 				return err
 			}
-			ask.Join = true
+			ask.Join, ask.Pin = true, met.Node
 			met, err = nodeapi.Meet(one, id, ask)
 		}
 		cancel()

@@ -1,0 +1,174 @@
+// Package spake2 is SPAKE2 of RFC 9382 in the suite P256-SHA256-HKDF-HMAC: two
+// parties that know the same secret prove that to each other, and whoever does
+// not know it, be it as one of the parties, gets one guess for each exchange
+// and nothing that could be compared with further guesses.
+//
+// Party A begins. Each sends its share, and then its confirmation:
+//
+//	A                            B
+//	── share ─────────────────▶
+//	◀───────────────── share ──
+//	── confirmation ──────────▶  compares
+//	compares  ◀─ confirmation ──
+//
+// The group is filippo.io/nistec: points off the curve cannot be made, and all
+// of its operations with secrets take constant time.
+package spake2
+
+import (
+	"bytes"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+
+	"filippo.io/nistec"
+)
+
+// ShareLen is the length of a share, an uncompressed point, in bytes.
+const ShareLen = 65
+
+// Points M and N of RFC 9382 §4, compressed. The negative of a point differs
+// in the first byte.
+const (
+	pointM = "886e2f97ace46e55ba9dd7242579f2993b64e16ef3dcab95afd497333d8fa12f"
+	pointN = "d8bbd6c639c62937b04d997f38c3770719c629d7014d49a24b4f98baa1292b49"
+
+	signM, minusM = 2, 3
+	signN, minusN = 3, 2
+)
+
+// order is that of P-256 (FIPS 186-4 D.1.2.3).
+const order = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"
+
+// Secret is w of RFC 9382 §3.3: a scalar made of a secret.
+type Secret [32]byte
+
+// NewSecret reduces the output of a key derivation, which must have 48 bytes
+// so that all scalars are about equally likely, to a scalar.
+func NewSecret(stretched []byte) (Secret, error) {
+	var w Secret
+	if len(stretched) < 48 {
+		return w, errors.New("spake2: a stretched secret must have 48 bytes")
+	}
+	n, _ := new(big.Int).SetString(order, 16)
+	new(big.Int).Mod(new(big.Int).SetBytes(stretched), n).FillBytes(w[:])
+	return w, nil
+}
+
+// Names are what both parties must agree on: their identities and all else
+// that the exchange is bound to.
+type Names struct {
+	A, B []byte
+	// Bound is the additional data of RFC 9382 §3.3, in the confirmation keys.
+	Bound []byte
+}
+
+// Party is one side of an exchange. It is for one exchange and one goroutine.
+type Party struct {
+	first bool // A
+	w     Secret
+	x     []byte
+	share []byte
+}
+
+// New begins an exchange; first is for party A.
+func New(w Secret, first bool) (*Party, error) {
+	k, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("spake2: making a random scalar: %w", err)
+	}
+	return newParty(w, first, k.Bytes())
+}
+
+func newParty(w Secret, first bool, x []byte) (*Party, error) {
+	blind, err := blinded(pointN, signN, w)
+	if first {
+		blind, err = blinded(pointM, signM, w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := nistec.NewP256Point().ScalarBaseMult(x)
+	if err != nil {
+		return nil, fmt.Errorf("spake2: making a share: %w", err)
+	}
+	return &Party{first: first, w: w, x: x, share: p.Add(p, blind).Bytes()}, nil
+}
+
+// blinded gives w times one of the two points.
+func blinded(point string, sign byte, w Secret) (*nistec.P256Point, error) {
+	b, err := hex.DecodeString(point)
+	if err != nil {
+		return nil, err
+	}
+	p, err := nistec.NewP256Point().SetBytes(append([]byte{sign}, b...))
+	if err != nil {
+		return nil, err
+	}
+	return p.ScalarMult(p, w[:])
+}
+
+// Share is what the other party must be given.
+func (p *Party) Share() []byte { return p.share }
+
+// ErrShare says that what came is not a share.
+var ErrShare = errors.New("spake2: bad share")
+
+// Finish gives the confirmation to be sent and the one that the other party
+// has to send; the latter must be compared with [Equal].
+func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
+	if len(share) != ShareLen {
+		return nil, nil, ErrShare
+	}
+	k, err := nistec.NewP256Point().SetBytes(share)
+	if err != nil {
+		return nil, nil, ErrShare
+	}
+	blind, err := blinded(pointM, minusM, p.w)
+	a, b := share, p.share
+	if p.first {
+		blind, err = blinded(pointN, minusN, p.w)
+		a, b = p.share, share
+	}
+	if err == nil {
+		k, err = k.ScalarMult(k.Add(k, blind), p.x)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("spake2: %w", err)
+	}
+	point := k.Bytes()
+	if len(point) != ShareLen { // infinity
+		return nil, nil, ErrShare
+	}
+	var t bytes.Buffer // TT of RFC 9382 §3.3
+	for _, part := range [][]byte{n.A, n.B, a, b, point, p.w[:]} {
+		_ = binary.Write(&t, binary.LittleEndian, uint64(len(part)))
+		t.Write(part)
+	}
+	sum := sha256.Sum256(t.Bytes())
+	keys, err := hkdf.Key(sha256.New, sum[16:], nil, "ConfirmationKeys"+string(n.Bound), 32)
+	if err != nil {
+		return nil, nil, fmt.Errorf("spake2: %w", err)
+	}
+	own, others = mac(keys[16:], t.Bytes()), mac(keys[:16], t.Bytes())
+	if p.first {
+		own, others = others, own
+	}
+	return own, others, nil
+}
+
+func mac(key, text []byte) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write(text)
+	return m.Sum(nil)
+}
+
+// Equal compares confirmations in constant time.
+func Equal(a, b []byte) bool { return hmac.Equal(a, b) }
