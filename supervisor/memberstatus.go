@@ -44,6 +44,9 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 	if m.secrets.next != "" {
 		found = append(found, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
 	}
+	if m.secrets.weak {
+		found = append(found, status.Finding{Code: status.SecretWeak, Cause: "whoever reaches the node API could join in time"})
+	}
 	for _, n := range t.Peers(m.n.cfg.Node) {
 		p := m.peers[n.Name]
 		l := status.Node{Name: n.Name, Role: "voter", State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}

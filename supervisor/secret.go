@@ -34,20 +34,21 @@ const maxRecord = 4 << 20
 func (m *member) takeSecret() {
 	b, err := layout.ReadFile(m.n.cfg.ClusterRecord(), maxRecord, 0)
 	var r struct {
+		Seed   string `json:"seed"`
 		Secret string `json:"secret"`
 		Next   string `json:"next_secret"`
 	}
 	if err != nil || json.Unmarshal(b, &r) != nil {
 		return
 	}
-	if err := m.keepSecrets(r.Secret, r.Next); err != nil {
+	if err := m.keepSecrets(r.Seed, r.Secret, r.Next); err != nil {
 		m.n.opt.Log.Error("the cluster's new secret", "error", err)
 	}
 }
 
 // keepSecrets brings this node's files in line with the record: first the secret,
 // then what is to follow it.
-func (m *member) keepSecrets(secret, next string) error {
+func (m *member) keepSecrets(seed, secret, next string) error {
 	dir := m.n.cfg.NodeDir()
 	own, err := setup.ReadSecret(dir)
 	if err != nil {
@@ -74,12 +75,15 @@ func (m *member) keepSecrets(secret, next string) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.secrets = secretNames{own: setup.SecretFinger(own), next: setup.SecretFinger(next)}
+	m.secrets = secretNames{own: setup.SecretFinger(seed, own), next: setup.SecretFinger(seed, next), weak: own != "" && setup.WeakSecret(own) != ""}
 	return nil
 }
 
 // secretNames are the fingerprints of the secrets on this node's disk.
-type secretNames struct{ own, next string }
+type secretNames struct {
+	own, next string
+	weak      bool // the present one is easy to guess
+}
 
 // RotateSecret implements api.Cluster. It may be called again after whatever
 // interrupted it. force goes on without nodes that cannot be reached.
@@ -122,7 +126,10 @@ func (m *member) spreadSecret(ctx context.Context, force bool) (next string, wit
 			return false, "this node to write it down"
 		}
 		for _, name := range names(have) {
-			if have[name].next != next {
+			switch other := have[name].next; {
+			case other != "" && !strings.HasPrefix(other, setup.FingerPrefix):
+				return false, name + " to be upgraded to the version of " + m.n.cfg.Node
+			case other != next:
 				return false, name + " to write it down"
 			}
 		}

@@ -1,10 +1,13 @@
 package supervisor
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +17,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// A node follows the masters' record from any point at which it was stopped:
-// it keeps the next secret beside the present one, changes over when the record
-// does, and never refuses the old one earlier.
-func TestSecretFollowsTheRecord(t *testing.T) {
-	const first, second, third = "the-first-secret-of-all", "the-second-secret-of-all", "the-third-secret-of-all"
+// secretNode is a node of a cluster with a shared folder, which may be started
+// again.
+func secretNode(t *testing.T) (*settings.Settings, func() *member) {
+	t.Helper()
 	dir := t.TempDir()
 	cfg := settings.Default("n1")
 	cfg.Cluster, cfg.DataDir, cfg.RuntimeDir = "lab", filepath.Join(dir, "data"), filepath.Join(dir, "run")
@@ -29,7 +31,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	start := func() *member {
+	return &cfg, func() *member {
 		t.Helper()
 		n, err := newNode(Options{Log: slog.New(slog.DiscardHandler), Now: time.Now, Executable: "/x"}, &cfg, now, status.NewBoard())
 		if err != nil {
@@ -37,9 +39,17 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 		}
 		return n.member
 	}
+}
+
+// A node follows the masters' record from any point at which it was stopped:
+// it keeps the next secret beside the present one, changes over when the record
+// does, and never refuses the old one earlier.
+func TestSecretFollowsTheRecord(t *testing.T) {
+	const first, second, third = "the-first-secret-of-all", "the-second-secret-of-all", "the-third-secret-of-all"
+	cfg, start := secretNode(t)
 	record := func(secret, next string) {
 		t.Helper()
-		text := fmt.Sprintf(`{"secret": %q, "next_secret": %q}`, secret, next)
+		text := fmt.Sprintf(`{"seed": "seed", "secret": %q, "next_secret": %q}`, secret, next)
 		if err := os.WriteFile(cfg.ClusterRecord(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +69,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	record("", second)
 	m.takeSecret()
 	check(m, "the next one is on its way", first, second)
-	if s := (host{m}).m.secrets; s.own != setup.SecretFinger(first) || s.next != setup.SecretFinger(second) {
+	if s := (host{m}).m.secrets; s.own != setup.SecretFinger("seed", first) || s.next != setup.SecretFinger("seed", second) {
 		t.Errorf("what the others are told: %+v", s)
 	}
 	m = start() // stopped between
@@ -91,4 +101,65 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	record("short", "")
 	m.takeSecret()
 	check(m, "a secret that can be guessed", third)
+}
+
+// TestFinding23SecretFinger: the name of a secret stands in answers of the node
+// API and in the arguments of cluster.secret_commit, which everybody on the
+// machine can see. It is no hash that a guess could be compared with, and
+// another cluster with the same secret has another name for it.
+func TestFinding23SecretFinger(t *testing.T) {
+	const secret = "the-first-secret-of-all"
+	var names []string
+	for _, seed := range []string{strings.Repeat("ab", 32), strings.Repeat("cd", 32)} {
+		cfg, start := secretNode(t)
+		if err := setup.WriteSecret(cfg.NodeDir(), secret); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`{"seed": %q, "secret": "", "next_secret": %q}`, seed, secret+"-of-the-next-year")
+		if err := os.WriteFile(cfg.ClusterRecord(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := start()
+		m.takeSecret()
+		own, next := m.secrets.own, m.secrets.next
+		if own == "" || next == "" || own == next {
+			t.Errorf("names: %q %q", own, next)
+		}
+		for _, label := range []string{"", "saltern cluster secret\n", "saltern cluster secret 2\n"} {
+			sum := sha256.Sum256([]byte(label + secret))
+			if strings.Contains(own, hex.EncodeToString(sum[:8])) {
+				t.Errorf("%q is a hash of the secret alone: it can be compared with guesses", own)
+			}
+		}
+		names = append(names, own)
+	}
+	if names[0] == names[1] {
+		t.Error("two clusters have the same name for the same secret: one table of guesses serves for all")
+	}
+}
+
+// A cluster goes on with a weak secret that it has, and status says so until it
+// has another one.
+func TestFinding14WeakSecretOfAnOldCluster(t *testing.T) {
+	cfg, start := secretNode(t)
+	if err := setup.WriteSecret(cfg.NodeDir(), "aaaaaaaaaaaaaaaa"); err != nil {
+		t.Fatal(err)
+	}
+	for secret, want := range map[string]bool{"": true, "the-second-secret-of-all": false} {
+		if err := os.WriteFile(cfg.ClusterRecord(), []byte(fmt.Sprintf(`{"seed": "seed", "secret": %q}`, secret)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if want {
+			if err := setup.WriteSecret(cfg.NodeDir(), "aaaaaaaaaaaaaaaa"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := start()
+		m.takeSecret()
+		_, found := m.words()
+		got := slices.ContainsFunc(found, func(f status.Finding) bool { return f.Code == status.SecretWeak })
+		if list, err := (host{m}).Secrets(); got != want || err != nil || list[0] == "" {
+			t.Errorf("record says %q: weak %v, want %v; %q %v", secret, got, want, list, err)
+		}
+	}
 }

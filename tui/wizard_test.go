@@ -98,7 +98,7 @@ func TestJoinPages(t *testing.T) {
 		}
 		p.keys("esc", "down", "enter", "enter", "enter")
 		p.golden("22-join-peers")
-		p.keys("=prod-eu", "enter", "=10.0.0.12,10.0.0.13", "enter", "=geheimer-als-geheim", "enter")
+		p.keys("=prod-eu", "enter", "=10.0.0.12,10.0.0.13", "enter", "=zitrone-leuchtturm1", "enter")
 		p.has("Storage")
 		p.keys("down", "down", "down", "enter")
 		p.golden("23-erase")
@@ -114,7 +114,7 @@ func TestJoinPages(t *testing.T) {
 		p.keys("enter")
 		p.wait(3 * time.Second)
 	})
-	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "geheimer-als-geheim" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
+	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "zitrone-leuchtturm1" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
 		t.Errorf("started with %+v", s.started)
 	}
 }

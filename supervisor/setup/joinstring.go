@@ -67,6 +67,14 @@ func secretFault(s string) string {
 	return ""
 }
 
+// freshFault is secretFault of a secret that somebody gives.
+func freshFault(s string) string {
+	if why := secretFault(s); why != "" {
+		return why
+	}
+	return WeakSecret(s)
+}
+
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
 // hostForm tells whether s is an IP address or a host name.

@@ -72,6 +72,8 @@ func (c *checker) mode() {
 			c.bad("join", "%v", err)
 		case a.Secret != "" && a.Secret != j.Secret:
 			c.bad("secret", "differs from the one in the join string; leave it out")
+		case WeakSecret(j.Secret) != "":
+			c.bad("join", "its secret %s. Give the cluster another one on a node of it: applianced secret rotate", WeakSecret(j.Secret))
 		default:
 			a.JoinString, a.Secret, a.Peers = j.String(), j.Secret, merge(j.Peers, a.Peers)
 		}
@@ -93,7 +95,7 @@ func (c *checker) mode() {
 			a.Cluster = "saltern"
 		}
 		if a.Secret != "" {
-			if why := secretFault(a.Secret); why != "" {
+			if why := freshFault(a.Secret); why != "" {
 				c.bad("secret", "%s; leave it out to have one made", why)
 			}
 		}
@@ -125,7 +127,11 @@ func (c *checker) join() {
 	case a.Secret == "":
 		c.bad("secret", "is missing: that of the cluster, or a join string")
 	default:
-		if why := secretFault(a.Secret); why != "" {
+		switch why := freshFault(a.Secret); {
+		case why == "":
+		case secretFault(a.Secret) == "":
+			c.bad("secret", "%s. Give the cluster another one on a node of it: applianced secret rotate", why)
+		default:
 			c.bad("secret", "%s", why)
 		}
 	}

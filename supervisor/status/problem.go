@@ -73,6 +73,7 @@ const (
 	MirrorBehind      Code = "SCA-428"
 	InsecureOption    Code = "SCA-501"
 	ChildrenAsRoot    Code = "SCA-502"
+	SecretWeak        Code = "SCA-503"
 	ClockUnsynced     Code = "SCA-601"
 	DescriptorsShort  Code = "SCA-602"
 	SupervisorStopped Code = "SCA-603"
@@ -149,6 +150,7 @@ func Kinds() []Kind {
 		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it is mended by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
+		{SecretWeak, Warning, "the cluster's secret is easy to guess", "applianced secret rotate gives the cluster another one; nothing stops meanwhile", nil, 0},
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"time"
@@ -8,10 +9,13 @@ import (
 
 func (n *Node) newSecret() string { return n.cfg.Token() + n.cfg.Token()[:8] }
 
-// SecretFinger names a secret without telling it.
-func SecretFinger(secret string) string {
-	sum := sha256.Sum256([]byte("saltern cluster secret\n" + secret))
-	return "s" + hex.EncodeToString(sum[:8]) // never a number, whoever reads it
+// SecretFinger names a secret of the record without telling it. The key is the
+// seed of the session keys: the name is an argument of a runner, which others on
+// the machine can see, and must not serve to try guesses.
+func (r *Record) SecretFinger(secret string) string {
+	m := hmac.New(sha256.New, []byte(r.Seed))
+	m.Write([]byte("saltern cluster secret 2\n" + secret))
+	return "k" + hex.EncodeToString(m.Sum(nil)[:8]) // never a number, whoever reads it
 }
 
 // changeSecret makes the next secret or puts it in the place of the present
@@ -23,9 +27,9 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 			return false, nil
 		case c.Stage:
 			r.NextSecret = n.newSecret()
-		case r.NextSecret == "" && r.Secret != "" && SecretFinger(r.Secret) == c.Commit:
+		case r.NextSecret == "" && r.Secret != "" && r.SecretFinger(r.Secret) == c.Commit:
 			return false, nil // done before
-		case r.NextSecret == "" || SecretFinger(r.NextSecret) != c.Commit:
+		case r.NextSecret == "" || r.SecretFinger(r.NextSecret) != c.Commit:
 			return false, ErrNotStaged
 		default:
 			r.Secret, r.NextSecret = r.NextSecret, ""

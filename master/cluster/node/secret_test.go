@@ -13,7 +13,7 @@ func TestNextSecret(t *testing.T) {
 	made := 0
 	n := &Node{cfg: Config{ID: "10.0.0.1", Secret: "the-first-secret", Token: func() string { made++; return string(rune('a'+made)) + "0123456789" },
 		NewKey: func() string { return "" }, NewSeed: func() string { return "" }}}
-	r := Record{Secret: "", Members: []Member{{ID: "10.0.0.1"}, {ID: "10.0.0.2"}}}
+	r := Record{Seed: "seed", Secret: "", Members: []Member{{ID: "10.0.0.1"}, {ID: "10.0.0.2"}}}
 	do := func(c Command) error {
 		n.queue = nil
 		if c.Remove != "" {
@@ -47,22 +47,30 @@ func TestNextSecret(t *testing.T) {
 		t.Fatalf("a second time: %v %+v", err, r)
 	}
 	takes("yyn", "the-first-secret", next, "")
-	if err := do(Command{Commit: SecretFinger("another")}); !errors.Is(err, ErrNotStaged) {
+	if err := do(Command{Commit: r.SecretFinger("another")}); !errors.Is(err, ErrNotStaged) {
 		t.Errorf("by another name: %v", err)
 	}
 	for range 2 {
-		if err := do(Command{Commit: SecretFinger(next)}); err != nil || r.Secret != next || r.NextSecret != "" {
+		if err := do(Command{Commit: r.SecretFinger(next)}); err != nil || r.Secret != next || r.NextSecret != "" {
 			t.Fatalf("%v %+v", err, r)
 		}
 	}
 	takes("nyn", "the-first-secret", next, "")
 	_ = do(Command{Stage: true})
-	staged := r.NextSecret
+	staged, finger := r.NextSecret, r.SecretFinger(r.NextSecret)
 	if err := do(Command{Remove: "10.0.0.2"}); err != nil || r.NextSecret != "" {
 		t.Fatalf("%v %+v", err, r)
 	}
 	takes("nnny", next, staged, "", r.Secret)
-	if err := do(Command{Commit: SecretFinger(staged)}); !errors.Is(err, ErrNotStaged) {
+	if err := do(Command{Commit: finger}); !errors.Is(err, ErrNotStaged) {
 		t.Errorf("after a removal: %v", err)
+	}
+}
+
+// The supervisor names secrets in the same way (supervisor/setup.SecretFinger).
+func TestSecretFinger(t *testing.T) {
+	r := Record{Seed: "seed"}
+	if got := r.SecretFinger("the-first-secret-of-all"); got != "k18c6db13d963ec32" {
+		t.Errorf("%s", got)
 	}
 }

@@ -523,7 +523,7 @@ func (w *world) disturb() {
 		if h.n != nil && !h.salt {
 			c := Command{ID: w.rng.Uint64(), Stage: true}
 			if w.rec.NextSecret != "" && w.rng.IntN(2) == 0 {
-				c = Command{ID: c.ID, Commit: SecretFinger(w.rec.NextSecret)}
+				c = Command{ID: c.ID, Commit: w.rec.SecretFinger(w.rec.NextSecret)}
 			}
 			w.step(h, c)
 		}
