@@ -2,6 +2,7 @@ package nodeapi
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ type meetingKey struct{}
 
 // meeting is the talk with a stranger on one connection.
 type meeting struct {
+	conn   net.Conn
 	mu     sync.Mutex
 	met    bool
 	proof  []byte // what the machine has to send
@@ -112,6 +114,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		refuse(w, f)
 		return
 	}
+	s.proven(r, false)
 	var err error
 	t, machine := s.host.Table(), peerHash(r.TLS)
 	if q.Join {

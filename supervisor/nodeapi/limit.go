@@ -9,19 +9,32 @@ import (
 )
 
 // limiter counts what strangers do, by the address (of IPv6: the /64) they come
-// from, and all together.
+// from, and all together. Connections of members, by their address before they
+// have proven anything and by their certificate afterwards, are counted apart:
+// strangers cannot take their places.
 type limiter struct {
-	now func() time.Time
+	now    func() time.Time
+	member func(netip.Addr) bool // it is the address of a node of the table
 
 	mu      sync.Mutex
 	sources map[netip.Prefix]*source
-	all     bucket
+	conns   map[net.Conn]*held
+	total   [2]int // connections of strangers and of members
+	all     bucket // hellos
+	wrong   bucket // failures of all
+}
+
+// held is an open connection.
+type held struct {
+	source netip.Prefix
+	member int         // index of total
+	end    *time.Timer // of a stranger that proves nothing
 }
 
 // source is what one address did.
 type source struct {
 	hellos, failures bucket
-	conns            int
+	conns            [2]int
 }
 
 // Rates. A hello costs the cluster an RSA signature and a failed proof is a
@@ -30,13 +43,18 @@ const (
 	hellosPerMinute   = 60
 	failuresPerMinute = 6
 	hellosPerSecond   = 10 // of all strangers together
+	maxFailures       = 60 // a minute, of all strangers together
 	maxSources        = 4096
-	maxConns          = 256
+	maxStrangers      = 128
+	maxMembers        = 256
 	maxConnsPerSource = 24
+	// unprovenFor is how long a connection may last on which neither the secret
+	// nor a member's certificate was shown.
+	unprovenFor = time.Minute
 )
 
-func newLimiter(now func() time.Time) *limiter {
-	return &limiter{now: now, sources: map[netip.Prefix]*source{}}
+func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
+	return &limiter{now: now, member: member, sources: map[netip.Prefix]*source{}, conns: map[net.Conn]*held{}}
 }
 
 // bucket is a token bucket; the zero value is full.
@@ -95,7 +113,7 @@ func (l *limiter) source(p netip.Prefix, now time.Time) *source {
 // without a connection: the common bucket still holds.
 func (l *limiter) forget(now time.Time) {
 	for p, s := range l.sources {
-		if s.conns == 0 && now.Sub(s.hellos.last) > 2*time.Minute && now.Sub(s.failures.last) > 2*time.Minute {
+		if s.conns == [2]int{} && now.Sub(s.hellos.last) > 2*time.Minute && now.Sub(s.failures.last) > 2*time.Minute {
 			delete(l.sources, p)
 		}
 	}
@@ -103,7 +121,7 @@ func (l *limiter) forget(now time.Time) {
 		return
 	}
 	for p, s := range l.sources {
-		if s.conns == 0 {
+		if s.conns == [2]int{} {
 			delete(l.sources, p)
 		}
 	}
@@ -115,7 +133,7 @@ func (l *limiter) hello(remote string) bool {
 	defer l.mu.Unlock()
 	now := l.now()
 	s := l.source(sourceOf(remote), now)
-	if s.failures.full(now, failuresPerMinute, failuresPerMinute/60.0) {
+	if s.failures.full(now, failuresPerMinute, failuresPerMinute/60.0) || l.wrong.full(now, maxFailures, maxFailures/60.0) {
 		return false
 	}
 	return s.hellos.take(now, hellosPerMinute, hellosPerMinute/60.0) && l.all.take(now, 4*hellosPerSecond, hellosPerSecond)
@@ -127,28 +145,71 @@ func (l *limiter) failed(remote string) {
 	defer l.mu.Unlock()
 	now := l.now()
 	l.source(sourceOf(remote), now).failures.take(now, failuresPerMinute, failuresPerMinute/60.0)
+	l.wrong.take(now, maxFailures, maxFailures/60.0)
 }
 
 // conn keeps the number of connections of each source and of all.
 func (l *limiter) conn(c net.Conn, st http.ConnState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.now()
-	p := sourceOf(c.RemoteAddr().String())
 	switch st {
 	case http.StateNew:
-		s := l.source(p, now)
-		s.conns++
-		total := 0
-		for _, s := range l.sources {
-			total += s.conns
-		}
-		if s.conns > maxConnsPerSource || total > maxConns {
+		if !l.take(c) {
 			_ = c.Close() // counted until the server sees it closed
 		}
 	case http.StateClosed, http.StateHijacked:
-		if s := l.sources[p]; s != nil && s.conns > 0 {
-			s.conns--
-		}
+		l.drop(c)
+	}
+}
+
+// take counts a connection and tells whether there is room for it.
+func (l *limiter) take(c net.Conn) bool {
+	h := &held{source: sourceOf(c.RemoteAddr().String())}
+	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.member(ap.Addr().Unmap()) {
+		h.member = 1
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[c] = h
+	h.end = time.AfterFunc(unprovenFor, func() { _ = c.Close() })
+	return l.place(h)
+}
+
+func (l *limiter) place(h *held) bool {
+	s := l.source(h.source, l.now())
+	s.conns[h.member]++
+	l.total[h.member]++
+	return s.conns[h.member] <= maxConnsPerSource && l.total[h.member] <= [2]int{maxStrangers, maxMembers}[h.member]
+}
+
+func (l *limiter) leave(h *held) {
+	if s := l.sources[h.source]; s != nil {
+		s.conns[h.member]--
+	}
+	l.total[h.member]--
+}
+
+func (l *limiter) drop(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.conns[c]; h != nil {
+		h.end.Stop()
+		l.leave(h)
+		delete(l.conns, c)
+	}
+}
+
+// proven takes a connection for one that may last: on it the secret was shown,
+// or the certificate of a member, whose place it takes wherever it comes from.
+func (l *limiter) proven(c net.Conn, member bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.conns[c]
+	if h == nil {
+		return
+	}
+	h.end.Stop()
+	if member && h.member == 0 {
+		l.leave(h)
+		h.member = 1
+		l.place(h)
 	}
 }

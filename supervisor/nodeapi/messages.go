@@ -35,7 +35,7 @@ const Port = 4521
 
 // Bounds.
 const (
-	maxMessage  = 512 << 10
+	maxProve    = 64 << 10 // of somebody who has proven nothing yet
 	maxHello    = 8 << 10
 	padding     = 24 << 10 // of a proof: more than a few packets, so that a small MTU shows
 	maxAnswer   = 1 << 20

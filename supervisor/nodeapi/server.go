@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -60,7 +61,21 @@ type Server struct {
 
 // NewServer gives a server for a node.
 func NewServer(host Host, id *Identity, version string, log *slog.Logger, now func() time.Time) *Server {
-	return &Server{host: host, id: id, version: version, log: log, now: now, limit: newLimiter(now), told: map[string]time.Time{}}
+	s := &Server{host: host, id: id, version: version, log: log, now: now, told: map[string]time.Time{}}
+	s.limit = newLimiter(now, s.memberAddress)
+	return s
+}
+
+// memberAddress tells whether a node of the table that was not removed has this
+// address.
+func (s *Server) memberAddress(a netip.Addr) bool {
+	t := s.host.Table()
+	for _, n := range t.Present() {
+		if own, err := netip.ParseAddr(n.Address); err == nil && own.Unmap() == a {
+			return true
+		}
+	}
+	return false
 }
 
 // Warnings about what others do: one a minute for each kind and source.
@@ -96,8 +111,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    8 << 10,
 		ConnState:         s.limit.conn,
-		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, meetingKey{}, &meeting{})
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, meetingKey{}, &meeting{conn: c})
 		},
 		TLSConfig: s.id.serverTLS(),
 		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -112,7 +127,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/join/hello", take(maxHello, s.hello))
-	mux.HandleFunc("POST /v1/join/prove", take(maxMessage, s.prove))
+	mux.HandleFunc("POST /v1/join/prove", take(maxProve, s.prove))
 	mux.HandleFunc("GET /v1/table", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Table()) }))
 	mux.HandleFunc("GET /v1/status", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Summary()) }))
 	mux.HandleFunc("PUT /v1/table", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
@@ -167,8 +182,15 @@ func (s *Server) member(next func(http.ResponseWriter, *http.Request, nodes.Node
 			s.warn(r, "a stranger was refused", "path", r.URL.Path)
 			refuse(w, newFault(codeStranger, "this cluster does not know your certificate", http.StatusForbidden))
 		default:
+			s.proven(r, true)
 			next(w, r, n)
 		}
+	}
+}
+
+func (s *Server) proven(r *http.Request, member bool) {
+	if m, ok := r.Context().Value(meetingKey{}).(*meeting); ok {
+		s.limit.proven(m.conn, member)
 	}
 }
 

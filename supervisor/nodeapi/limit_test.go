@@ -1,0 +1,75 @@
+package nodeapi
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wire is a connection from an address, for the limiter alone.
+type wire struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (w *wire) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(w.from)) }
+func (w *wire) Close() error         { w.closed = true; return nil }
+
+// TestFinding16PlacesOfMembers: strangers from everywhere take all the places
+// that there are for them. A member gets its own, by its address, and by its
+// certificate from any other; who proves nothing is cut.
+func TestFinding16PlacesOfMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := netip.MustParseAddr("192.0.2.2")
+		l := newLimiter(time.Now, func(a netip.Addr) bool { return a == own })
+		open := func(from string) *wire {
+			w := &wire{from: from}
+			l.conn(w, http.StateNew)
+			if w.closed { // as the server does
+				l.conn(w, http.StateClosed)
+			}
+			return w
+		}
+		var all []*wire
+		taken := 0
+		for i := range 1000 {
+			w := open(fmt.Sprintf("10.%d.0.%d:9", i%50, i/50))
+			all = append(all, w)
+			if !w.closed {
+				taken++
+			}
+		}
+		if taken != maxStrangers {
+			t.Errorf("%d places for strangers", taken)
+		}
+		member, late := open("192.0.2.2:9"), open("198.51.100.1:9")
+		if member.closed {
+			t.Error("a member has no place")
+		}
+		if !late.closed {
+			t.Error("one more stranger has a place")
+		}
+		// One that is a member by its certificate makes room for a stranger.
+		l.proven(all[0], true)
+		if w := open("198.51.100.2:9"); w.closed {
+			t.Error("the place of a stranger that turned out a member is not free")
+		}
+		l.proven(member, true)
+		l.proven(all[1], false)
+		time.Sleep(unprovenFor + time.Second)
+		if member.closed || all[0].closed || all[1].closed || !all[2].closed {
+			t.Errorf("after a minute: member %v, by certificate %v, joining %v, stranger %v", member.closed, all[0].closed, all[1].closed, all[2].closed)
+		}
+		for _, w := range append(all, member) {
+			l.conn(w, http.StateClosed)
+		}
+		if l.total[1] != 0 || l.total[0] > 1 || len(l.conns) > 1 {
+			t.Errorf("left: %v %d", l.total, len(l.conns))
+		}
+	})
+}
