@@ -18,6 +18,7 @@ import (
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/request"
 	"saltern/master/runner"
 	"saltern/master/zmtp"
 )
@@ -340,6 +341,32 @@ func keyState(st clusterwire.KeyState) keys.State {
 		return keys.Denied
 	}
 	return keys.None
+}
+
+// shareNonce tells the peers of a request that is taken here.
+func (m *Master) shareNonce(k request.NonceKey) {
+	if m.cluster != nil {
+		m.cluster.Taken(k)
+	}
+}
+
+// Taken remembers requests that a peer has taken.
+func (h clusterHandler) Taken(list [][16]byte) {
+	learned := make([]request.NonceKey, len(list))
+	for i, k := range list {
+		learned[i] = k
+	}
+	h.m.nonces.Learn(learned)
+}
+
+// AllTaken gives the requests that this master has taken.
+func (h clusterHandler) AllTaken(most int) [][16]byte {
+	own := h.m.nonces.Own(most)
+	out := make([][16]byte, len(own))
+	for i, k := range own {
+		out[i] = k
+	}
+	return out
 }
 
 // Removed ends this master.

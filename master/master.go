@@ -77,6 +77,7 @@ type Master struct {
 	pub       *zmtp.Pub
 	publisher *publish.Publisher
 	requests  *request.Server
+	nonces    *request.Nonces
 
 	pillarFaults *pillarFaults
 
@@ -298,7 +299,9 @@ func (m *Master) openServices() error {
 	if version < 3 {
 		m.log.Warn("minimum_auth_version is below 3: minions may sign in by an old protocol (CVE-2025-62349)", "minimum_auth_version", version)
 	}
+	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"), request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
 	m.requests = request.New(request.Config{
+		Nonces: m.nonces, Share: m.shareNonce,
 		Auth: noting{m.signin, m}, Saw: m.saw, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
 		Known: m.auth.Knows, Now: time.Now, Log: m.quiet,
 	})
@@ -426,6 +429,12 @@ func (m *Master) Close() error {
 		m.cluster.Close()
 	}
 	m.background.Close()
+	if m.nonces != nil {
+		if err := m.nonces.Close(); err != nil {
+			m.log.Warn("requests of now may not be known after the restart", "error", err)
+		}
+		m.nonces = nil
+	}
 	if m.renderers != nil {
 		m.renderers.Close()
 	}

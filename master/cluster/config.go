@@ -75,6 +75,10 @@ type Handler interface {
 	Subscribed(peer string, from netip.Addr, s Subs)
 	CutOff(peer string, s Subs)
 	Back(peer string, s Subs)
+	// Taken brings requests of minions that a peer has taken, as Pool.Taken
+	// names them; AllTaken gives those that were taken here, at most so many.
+	Taken(requests [][16]byte)
+	AllTaken(most int) [][16]byte
 	// Lost says that a peer is not there any more, and when it was last heard.
 	Lost(peer string, heard time.Time)
 	// Removed says that this master was removed and must stop serving.

@@ -248,6 +248,12 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		if k.plain {
 			return errOwn
 		}
+		if rest == ownTaken {
+			if from.ID == "" {
+				return wire.ErrProof
+			}
+			return p.heardTaken(f.Data)
+		}
 		if rest == ownSubs || rest == ownCut || rest == ownBack {
 			if from.ID == "" {
 				return wire.ErrProof

@@ -45,6 +45,7 @@ type link struct {
 
 	mu      sync.Mutex
 	pending []any // control messages
+	taken   [][16]byte
 	lost    uint64
 	leaving bool
 
@@ -225,6 +226,9 @@ func (l *link) once() error {
 		if s := l.p.subs.Load(); s != nil && !plain {
 			l.control(*s)
 		}
+		if !plain {
+			l.allTaken()
+		}
 		defer func() {
 			l.up.Store(false)
 			l.p.step(node.Unlinked{Peer: l.id})
@@ -281,6 +285,9 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 	for {
 		busy := false
 		msgs, leaving := l.takeControl()
+		if t := l.takeTaken(); len(t) > 0 && !plain {
+			msgs = append(msgs, t)
+		}
 		for _, m := range msgs {
 			busy = true
 			next, err := l.pack(buf, m, plain)

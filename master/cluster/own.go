@@ -19,9 +19,10 @@ const (
 	ownGone    = "gone"
 	ownItem    = "item" // a numbered message of a duty
 	ownAck     = "ack"
-	ownSubs    = "subs" // who listens at the sender
-	ownCut     = "cut"  // whose subscriptions were cut there
-	ownBack    = "back" // of those that were cut, who is back there
+	ownSubs    = "subs"  // who listens at the sender
+	ownCut     = "cut"   // whose subscriptions were cut there
+	ownTaken   = "taken" // which requests of minions the sender has taken
+	ownBack    = "back"  // of those that were cut, who is back there
 )
 
 var errOwn = errors.New("bad message")
@@ -45,6 +46,8 @@ func packOwn(msg any) (string, *msgpack.Map, error) {
 		return wire.OwnPrefix + ownRefused, msgpack.NewMap("return_token", m.ReturnToken, "reason", m.Reason), nil
 	case node.Gone:
 		return wire.OwnPrefix + ownGone, msgpack.NewMap(), nil
+	case takenMsg:
+		return wire.OwnPrefix + ownTaken, packTaken(m), nil
 	case subsMsg:
 		return wire.OwnPrefix + m.kind, msgpack.NewMap("subs", packSubs(m.subs)), nil
 	}

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,6 +214,14 @@ func (p *Pool) Serve(h Handler) error {
 		return fmt.Errorf("taking the cluster's keys: %w", err)
 	}
 	close(p.served)
+	p.mu.Lock()
+	links := slices.Collect(maps.Values(p.links))
+	p.mu.Unlock()
+	for _, l := range links {
+		if !l.plain && l.up.Load() {
+			l.allTaken()
+		}
+	}
 	p.wg.Go(func() { p.apply(h, v.rec.KeyGen, v.rec.SeedGen) })
 	return nil
 }

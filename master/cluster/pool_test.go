@@ -65,6 +65,7 @@ func hosts(t testing.TB, n int) (ids []string, port int) {
 
 // member is a master of a test.
 type member struct {
+	taken [][16]byte
 	*Pool
 	t   testing.TB
 	log *lines
@@ -142,6 +143,14 @@ func (m hears) Subscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", pe
 func (m hears) CutOff(peer string, s Subs)                   { m.note("cut", peer, s) }
 func (m hears) Back(peer string, s Subs)                     { m.note("back", peer, s) }
 func (m hears) Lost(peer string, _ time.Time)                { m.note("lost", peer, nil) }
+
+func (m hears) Taken(list [][16]byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken = append(m.taken, list...)
+}
+
+func (m hears) AllTaken(int) [][16]byte { return [][16]byte{{1}, {2}} }
 
 func (m *member) note(what, peer string, s Subs) {
 	m.mu.Lock()

@@ -36,6 +36,11 @@ type Config struct {
 	// TTL is request_server_ttl: encrypted requests older than this are
 	// refused; 0 accepts any age, as Salt does by default.
 	TTL time.Duration
+	// Nonces are the requests that were taken before the start or by other
+	// masters; nil remembers for this process only. Share is told of each one
+	// that is taken here, before its effect; it must not block, and may be nil.
+	Nonces *Nonces
+	Share  func(NonceKey)
 	// Timeout bounds one method's work.
 	Timeout time.Duration
 	// Ready tells whether this master can serve; nil means always. While it
@@ -53,6 +58,7 @@ type Config struct {
 // Stats are counters since start.
 type Stats struct {
 	Requests, Refused, Failed, Replayed uint64
+	Untimely                            uint64 // refused for their age, see Config.TTL
 }
 
 // Server decodes, checks, dispatches and answers request payloads. Handle may
@@ -61,7 +67,7 @@ type Server struct {
 	cfg     Config
 	replays *replays
 	proofs  *replays // nonces by which connections were proven
-	stats   struct{ requests, refused, failed, replayed atomic.Uint64 }
+	stats   struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
 	oldest  inflight
 	buffers sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
 }
@@ -81,7 +87,7 @@ func New(cfg Config) *Server {
 func (s *Server) Stats() Stats {
 	return Stats{
 		Requests: s.stats.requests.Load(), Refused: s.stats.refused.Load(),
-		Failed: s.stats.failed.Load(), Replayed: s.stats.replayed.Load(),
+		Failed: s.stats.failed.Load(), Replayed: s.stats.replayed.Load(), Untimely: s.stats.untimely.Load(),
 	}
 }
 
@@ -315,7 +321,7 @@ func (s *Server) prove(outer string, load *msgpack.Map, version int64, now time.
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
 		if age := now.Sub(time.Unix(ts, 0)); !ok || age > s.cfg.TTL || age < -s.cfg.TTL {
-			return nil, refuse(badLoad, "request of %.64q is %s old, request_server_ttl allows %s", outer, age, s.cfg.TTL)
+			return nil, s.wrongTime(outer, ok, age)
 		}
 	}
 	if load.Str("id") != outer {
@@ -332,6 +338,21 @@ func (s *Server) prove(outer string, load *msgpack.Map, version int64, now time.
 	load.Delete("nonce")
 	load.Delete("tok")
 	return &Call{ID: outer, Load: load, Nonce: nonce}, nil
+}
+
+// wrongTime refuses a request for its age. A minion whose clock is wrong reads
+// "bad load" only, so that the log here has to say what is the matter.
+func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
+	why := "does not say when it was made"
+	switch {
+	case said && age > 0:
+		why = fmt.Sprintf("was made %s ago by the clock of the minion", age.Round(time.Second))
+	case said:
+		why = fmt.Sprintf("was made in %s from now by the clock of the minion", -age.Round(time.Second))
+	}
+	s.stats.untimely.Add(1)
+	return &refusal{badLoad, fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request",
+		id, why, s.cfg.TTL), slog.LevelWarn}
 }
 
 func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
@@ -363,12 +384,37 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		}
 	}
 	defer close(entry.done)
+	key, err := s.once(c)
+	if err != nil {
+		s.replays.forget(entry)
+		entry.err = err
+		return nil, err
+	}
 	var failed bool
 	entry.value, failed, entry.err = s.attempt(ctx, name, m, c)
 	if failed {
 		s.replays.forget(entry)
+		if s.cfg.Nonces != nil {
+			s.cfg.Nonces.forget(key)
+		}
 	}
 	return entry.value, entry.err
+}
+
+// once refuses a request that was taken by another master or before the start.
+func (s *Server) once(c *Call) (NonceKey, error) {
+	if s.cfg.Nonces == nil {
+		return NonceKey{}, nil
+	}
+	key := nonceKey(c.ID, c.Nonce)
+	if !s.cfg.Nonces.take(key) {
+		s.stats.replayed.Add(1)
+		return key, refuse(badLoad, "request of %.64q was taken before, by another master or before the start", c.ID)
+	}
+	if s.cfg.Share != nil {
+		s.cfg.Share(key)
+	}
+	return key, nil
 }
 
 func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call) (any, error) {

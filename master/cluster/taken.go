@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"fmt"
+
+	"saltern/master/msgpack"
+)
+
+// Masters tell each other which requests of minions they have taken, so that a
+// recorded one cannot be played again at another. A duty of its own: nothing
+// waits for it, nothing of it is acknowledged. What a connection lost is made
+// good by the next one, which begins with all that the master has taken.
+// Masters of before this message count it as bad and go on.
+
+// maxTaken bounds the requests that wait for a peer, and those of a message. Of
+// more the oldest are lost, and counted.
+const (
+	maxTaken     = 1 << 16
+	takenMessage = 1 << 12
+)
+
+// takenMsg is such a message.
+type takenMsg [][16]byte
+
+// Taken tells the peers of a request, before its effect. It never blocks. A
+// request that is played at a peer before the peer has heard of it, less than a
+// way through the network, or a break of the connection, is not stopped.
+func (p *Pool) Taken(k [16]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if !l.plain && l.up.Load() {
+			l.tellTaken(k)
+		}
+	}
+}
+
+func (l *link) tellTaken(list ...[16]byte) {
+	l.mu.Lock()
+	l.taken = append(l.taken, list...)
+	if n := len(l.taken) - maxTaken; n > 0 {
+		l.lost += uint64(n)
+		l.taken = append(l.taken[:0:0], l.taken[n:]...)
+	}
+	l.mu.Unlock()
+	l.poke()
+}
+
+// allTaken begins a connection.
+func (l *link) allTaken() {
+	if h := l.p.handler.Load(); h != nil {
+		l.tellTaken((*h).AllTaken(maxTaken)...)
+	}
+}
+
+// takeTaken gives some of what waits.
+func (l *link) takeTaken() takenMsg {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.taken), takenMessage)
+	out := l.taken[:n:n]
+	if l.taken = l.taken[n:]; len(l.taken) == 0 {
+		l.taken = nil
+	}
+	return out
+}
+
+func packTaken(list takenMsg) *msgpack.Map {
+	b := make([]byte, 0, len(list)*16)
+	for _, k := range list {
+		b = append(b, k[:]...)
+	}
+	return msgpack.NewMap("requests", b)
+}
+
+func parseTaken(data []byte) (takenMsg, error) {
+	v, err := msgpack.Decode(data, ownLimits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errOwn, err)
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, errOwn
+	}
+	b, ok := m.Bytes("requests")
+	if !ok || len(b)%16 != 0 || len(b) > maxTaken*16 {
+		return nil, errOwn
+	}
+	out := make(takenMsg, 0, len(b)/16)
+	for ; len(b) > 0; b = b[16:] {
+		out = append(out, [16]byte(b))
+	}
+	return out, nil
+}
+
+// heardTaken takes such a message of a member.
+func (p *Pool) heardTaken(data []byte) error {
+	list, err := parseTaken(data)
+	if err != nil {
+		return err
+	}
+	if h := p.handler.Load(); h != nil {
+		(*h).Taken(list)
+	}
+	return nil
+}
