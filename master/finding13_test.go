@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"saltern/master/msgpack"
 )
@@ -96,5 +97,30 @@ func TestFinding13ReplayAtAnotherMaster(t *testing.T) {
 	}
 	if got, err := n.at(b).send(n.eventOf("my/own/event")); err != nil || unpack(t, got) == "bad load" {
 		t.Errorf("anew at the other master: %q %v", got, err)
+	}
+}
+
+// TestFinding13WrongClock: a minion whose clock is an hour behind is refused
+// where requests may be ten minutes old; the log and the status say which and by
+// how much.
+func TestFinding13WrongClock(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "request_server_ttl: 600\n")
+	n := r.accepted("min1", "min6")
+	load := n.load("_minion_event", "tag", "my/own/event", "data", msgpack.NewMap())
+	load.Set("ts", time.Now().Unix()-3600)
+	b, err := n.send(n.payload(load))
+	refused(t, "an hour behind", b, err)
+	const want = "min1"
+	if log := r.log.String(); !strings.Contains(log, "was made 1h0m") || !strings.Contains(log, want) || !strings.Contains(log, "set the clock") {
+		t.Errorf("log:\n%s", log)
+	}
+	until(t, "the problem in the status", func() bool {
+		return slices.ContainsFunc(r.m.problems.list(), func(p Problem) bool { return p.What == "minion clocks" && strings.Contains(p.Text, want) })
+	})
+	load.Set("ts", time.Now().Unix()-300)
+	load.Set("nonce", newNonce())
+	if b, err := n.send(n.payload(load)); err != nil || unpack(t, b) == "bad load" {
+		t.Errorf("five minutes behind: %q %v", b, err)
 	}
 }

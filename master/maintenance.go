@@ -215,6 +215,10 @@ func (m *Master) writeStatus(context.Context) {
 	oldest, _ := m.requests.Oldest()
 	pillarError, faulty := m.pillarFaults.last(m.now())
 	r := m.requests.Stats()
+	if r.Untimely > m.untimely {
+		m.untimely = r.Untimely
+		m.problems.set("minion clocks", errors.New(r.UntimelyWhy))
+	}
 	subscribers, connected := m.presence.Count(m.subscriptions)
 	s := Status{
 		Schema: 1, PID: os.Getpid(), ID: m.cfg.ID, Started: m.started, Written: m.now(),

@@ -78,6 +78,7 @@ type Master struct {
 	publisher *publish.Publisher
 	requests  *request.Server
 	nonces    *request.Nonces
+	untimely  uint64 // requests refused for their age, at the last look; of writeStatus
 
 	pillarFaults *pillarFaults
 

@@ -24,6 +24,7 @@ type conn struct {
 	// what that is worth, and may say otherwise a moment later.
 	id, pem string
 	plain   bool
+	class   int         // 0 stranger, 1 member; of inbox.add and belongs, under its lock
 	was     atomic.Bool // it has been a member
 
 	writeMu sync.Mutex
@@ -105,17 +106,28 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 	}
 	started := false
 	r := wire.NewReader(br, wire.MaxStranger)
+	r.SetCharge(k.charge)
+	defer r.Release()
+	opened := time.Now()
 	for {
 		_, member := k.member()
-		wait := strangerWait
-		if member || k.plain {
-			wait = idleWait
-		}
-		if member || k.plain && k.salt() {
+		end := time.Now().Add(idleWait)
+		switch {
+		case member:
+			if k.class == 0 { // written by this goroutine only
+				k.in.belongs(k)
+			}
 			r.SetMax(wire.MaxFrame)
+		case k.plain && k.salt():
+			r.SetMax(wire.MaxFrame)
+		default: // also: a frame that comes byte by byte
+			end = time.Now().Add(strangerWait)
+			if last := opened.Add(unprovenFor); end.After(last) {
+				end = last
+			}
 		}
 		_ = k.SetDeadline(time.Time{})
-		_ = k.SetReadDeadline(time.Now().Add(wait))
+		_ = k.SetReadDeadline(end)
 		f, err := r.Next()
 		if err != nil {
 			return
@@ -161,16 +173,27 @@ func (k *conn) salt() bool {
 	return false
 }
 
-// limited counts what strangers make us calculate.
-func (in *inbox) limited() bool {
-	now := time.Now()
-	in.rate.Lock()
-	defer in.rate.Unlock()
-	if now.Sub(in.rate.at) >= time.Second {
-		in.rate.at, in.rate.n = now, 0
+// limited counts the messages that make us calculate: those of strangers by
+// their address and together, those of members apart.
+func (k *conn) limited() bool {
+	class := 0
+	if _, member := k.member(); member || k.in.memberAddress(k.from) {
+		class = 1
 	}
-	in.rate.n++
-	return in.rate.n > strangerRate
+	r := &k.in.rate
+	now := time.Now()
+	r.Lock()
+	defer r.Unlock()
+	if now.Sub(r.at) >= time.Second {
+		r.at, r.n, r.sources = now, [2]int{}, map[netip.Addr]int{}
+	}
+	if class == 0 {
+		if r.sources[k.from]++; r.sources[k.from] > sourceRate {
+			return true
+		}
+	}
+	r.n[class]++
+	return r.n[class] > strangerRate
 }
 
 var errRate = errors.New("too many messages of strangers")
@@ -181,7 +204,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	from := k.source()
 	switch kind {
 	case wire.KindDiscover, wire.KindDiscoverReply, wire.KindJoin, wire.KindJoinReply, wire.KindAnnounce:
-		if k.in.limited() {
+		if k.limited() {
 			p.count.strangers.Add(1)
 			return errRate
 		}

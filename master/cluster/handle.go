@@ -116,10 +116,17 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 		return wire.ErrProof
 	}
 	key, ok := v.sessions[peer]
+	if !ok && !in.fromSalt(m, from) {
+		return wire.ErrProof // what waits for a key has shown nothing but its address
+	}
 	if !ok {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		if len(in.parked[peer]) >= maxParked {
+		size := len(data)
+		for _, e := range in.parked[peer] {
+			size += len(e.data)
+		}
+		if len(in.parked[peer]) >= maxParked || size > maxParkedSize {
 			p.count.dropped.Add(1)
 			return errRate
 		}

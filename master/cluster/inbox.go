@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"saltern/master/cluster/node"
@@ -13,13 +14,19 @@ import (
 
 // bounds of the listener.
 const (
-	maxConns      = 256
+	maxMembers    = 256 // connections of members, by address before TLS, by key afterwards
+	maxStrangers  = 96
 	maxPerAddress = 16
 	peekWait      = 5 * time.Second
 	idleWait      = 5 * time.Minute  // a member beats every second; Salt's masters may be silent
 	strangerWait  = 30 * time.Second // a stranger has this long between frames
-	strangerRate  = 30               // messages a second that cost RSA, of all strangers together
+	unprovenFor   = 2 * time.Minute  // how long a connection may last that never is a member's
+	strangerRate  = 30               // messages a second that cost RSA, of all strangers together; of members as many
+	sourceRate    = 6                // of one address
 	maxParked     = 256              // events of a Salt master that wait for its session key
+	maxParkedSize = 8 << 20          // bytes of these
+	maxLarge      = 512 << 20        // bytes of large frames under way from masters of our kind
+	maxLargePlain = 128 << 20        // from Salt's, which prove each message only
 	maxRSA        = 2
 )
 
@@ -30,6 +37,7 @@ type inbox struct {
 	mu    sync.Mutex
 	conns map[*conn]bool
 	per   map[netip.Addr]int
+	total [2]int // connections of strangers, of members
 	// seen is how far each peer's duties were handled, by incarnation.
 	seen   map[string]*seen
 	parked map[string][]parkedEvent
@@ -40,9 +48,11 @@ type inbox struct {
 	rsa  chan struct{}
 	rate struct {
 		sync.Mutex
-		at time.Time
-		n  int
+		at      time.Time
+		n       [2]int // of strangers, of members
+		sources map[netip.Addr]int
 	}
+	large [2]atomic.Int64 // bytes under way: from ours, from Salt's
 }
 
 type parkedEvent struct {
@@ -93,14 +103,48 @@ func (in *inbox) accept() {
 }
 
 func (in *inbox) add(k *conn) bool {
+	known := in.memberAddress(k.from)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(in.conns) >= maxConns || in.per[k.from] >= maxPerAddress || in.p.ctx.Err() != nil {
+	if known {
+		k.class = 1
+	}
+	if in.total[k.class] >= [2]int{maxStrangers, maxMembers}[k.class] || in.per[k.from] >= maxPerAddress || in.p.ctx.Err() != nil {
 		return false
 	}
 	in.conns[k] = true
 	in.per[k.from]++
+	in.total[k.class]++
 	return true
+}
+
+// memberAddress tells whether a member is called by this address, or one of
+// Salt's has shown itself from there. It is no proof: it keeps places.
+func (in *inbox) memberAddress(from netip.Addr) bool {
+	for _, m := range in.p.view.Load().rec.Members {
+		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == from {
+			return true
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, a := range in.proven {
+		if a == from {
+			return true
+		}
+	}
+	return false
+}
+
+// belongs gives a connection that has proven to be a member's the place of one.
+func (in *inbox) belongs(k *conn) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.conns[k] && k.class == 0 {
+		in.total[0]--
+		in.total[1]++
+		k.class = 1
+	}
 }
 
 func (in *inbox) drop(k *conn) {
@@ -108,9 +152,24 @@ func (in *inbox) drop(k *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	delete(in.conns, k)
+	in.total[k.class]--
 	if in.per[k.from]--; in.per[k.from] <= 0 {
 		delete(in.per, k.from)
 	}
+}
+
+// charge takes bytes of a large frame out of the budget of its kind of master.
+func (k *conn) charge(n int) bool {
+	at, most := &k.in.large[0], int64(maxLarge)
+	if k.plain {
+		at, most = &k.in.large[1], maxLargePlain
+	}
+	if at.Add(int64(n)) > most && n > 0 {
+		at.Add(int64(-n))
+		k.in.p.count.dropped.Add(1)
+		return false
+	}
+	return true
 }
 
 func (in *inbox) closeAll() {

@@ -59,6 +59,7 @@ type Config struct {
 type Stats struct {
 	Requests, Refused, Failed, Replayed uint64
 	Untimely                            uint64 // refused for their age, see Config.TTL
+	UntimelyWhy                         string // of the last of these
 }
 
 // Server decodes, checks, dispatches and answers request payloads. Handle may
@@ -68,6 +69,7 @@ type Server struct {
 	replays *replays
 	proofs  *replays // nonces by which connections were proven
 	stats   struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
+	why     atomic.Pointer[string] // of the last untimely request
 	oldest  inflight
 	buffers sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
 }
@@ -85,8 +87,13 @@ func New(cfg Config) *Server {
 
 // Stats returns the counters.
 func (s *Server) Stats() Stats {
+	why := ""
+	if p := s.why.Load(); p != nil {
+		why = *p
+	}
 	return Stats{
-		Requests: s.stats.requests.Load(), Refused: s.stats.refused.Load(),
+		UntimelyWhy: why,
+		Requests:    s.stats.requests.Load(), Refused: s.stats.refused.Load(),
 		Failed: s.stats.failed.Load(), Replayed: s.stats.replayed.Load(), Untimely: s.stats.untimely.Load(),
 	}
 }
@@ -350,9 +357,10 @@ func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
 	case said:
 		why = fmt.Sprintf("was made in %s from now by the clock of the minion", -age.Round(time.Second))
 	}
+	text := fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request", id, why, s.cfg.TTL)
 	s.stats.untimely.Add(1)
-	return &refusal{badLoad, fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request",
-		id, why, s.cfg.TTL), slog.LevelWarn}
+	s.why.Store(&text)
+	return &refusal{badLoad, text, slog.LevelWarn}
 }
 
 func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {

@@ -23,6 +23,11 @@ const masterHead = `# Written by applianced at every start of the master; do not
 # and into appliance.yaml under master.options.
 `
 
+// requestTTL is how old a minion's request may be, in seconds: nobody can play
+// an older one that was recorded. Masters remember younger ones for twice as
+// long (master/request.NonceWindow).
+const requestTTL = 600
+
 // MasterConfig gives the text of the generated master configuration. user is
 // the account the master runs as.
 func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
@@ -78,6 +83,7 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 	}
 	defaults := []pair{
 		{"log_level", level},
+		{"request_server_ttl", requestTTL},
 		{"log_level_logfile", "quiet"}, // what it prints is kept by the supervisor
 		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
 		{"pillar_roots", map[string][]string{"base": {s.PillarRoot()}}},

@@ -30,6 +30,8 @@ var (
 	ErrFrame = errors.New("bad frame")
 	// ErrTooLarge says that a frame announces more bytes than it may have.
 	ErrTooLarge = errors.New("frame is too large")
+	// ErrBudget says that too many bytes of large frames are under way.
+	ErrBudget = errors.New("too many bytes of large frames under way")
 )
 
 var (
@@ -48,6 +50,10 @@ type Reader struct {
 	r   io.Reader
 	max int
 	buf bytes.Buffer
+	// charge takes bytes of a large frame out of a budget as they arrive; nil
+	// without one.
+	charge  func(n int) bool
+	charged int
 }
 
 // NewReader reads frames of at most max bytes from r, which should be
@@ -57,6 +63,38 @@ func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
 // SetMax changes the bound, once the other end has proven who it is.
 func (r *Reader) SetMax(max int) { r.max = max }
 
+// SetCharge has the bytes of a frame beyond [MaxStranger] taken out of a budget
+// as they arrive; they are given back, as negative numbers, at the next frame
+// or by Release.
+func (r *Reader) SetCharge(charge func(n int) bool) { r.charge = charge }
+
+// Release gives back what the last frame was charged with.
+func (r *Reader) Release() {
+	if r.charged > 0 {
+		r.buf = bytes.Buffer{}
+		r.charge(-r.charged)
+		r.charged = 0
+	}
+}
+
+// fill reads the frame's n bytes.
+func (r *Reader) fill(n int64) error {
+	for n > 0 {
+		part := min(n, MaxStranger)
+		if r.buf.Len() > 0 && r.charge != nil {
+			if !r.charge(int(part)) {
+				return ErrBudget
+			}
+			r.charged += int(part)
+		}
+		if _, err := io.CopyN(&r.buf, r.r, part); err != nil {
+			return err
+		}
+		n -= part
+	}
+	return nil
+}
+
 // keepBuffer is the largest buffer that a quiet connection keeps.
 const keepBuffer = 64 << 10
 
@@ -64,6 +102,7 @@ const keepBuffer = 64 << 10
 // taken as bytes arrive, not as the length announces. Errors are those of
 // the connection, io.EOF between frames, ErrTooLarge and ErrFrame.
 func (r *Reader) Next() (Frame, error) {
+	r.Release()
 	var head [prefixLen]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
 		return Frame{}, err
@@ -76,7 +115,7 @@ func (r *Reader) Next() (Frame, error) {
 		r.buf = bytes.Buffer{}
 	}
 	r.buf.Reset()
-	if _, err := io.CopyN(&r.buf, r.r, int64(n)); err != nil {
+	if err := r.fill(int64(n)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
