@@ -278,7 +278,7 @@ func TestAttack08Replay(t *testing.T) {
 
 // FuzzOwn reads Saltern's own messages.
 func FuzzOwn(f *testing.F) {
-	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{}, node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}} {
+	for _, m := range []any{node.Beat{Inc: "x", Version: 3}, node.Want{}, node.Refused{ReturnToken: "t", Reason: "r"}, node.Gone{}, node.State{}, takenMsg{{1}, {2}}} {
 		tag, data, err := packOwn(m)
 		must(f, err)
 		b, err := msgpack.Marshal(data, msgpack.Modern)
@@ -300,6 +300,10 @@ func FuzzOwn(f *testing.F) {
 		case ownAck:
 			if d, _, err := parseAck(data); err == nil && d >= duties {
 				t.Fatal(d)
+			}
+		case ownTaken:
+			if l, err := parseTaken(data); err == nil && len(l) > maxTaken {
+				t.Fatal(len(l))
 			}
 		default:
 			if m, err := parseOwn(kind, data); err == nil {
