@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,11 @@ import (
 type wire struct {
 	net.Conn
 	from   string
-	closed bool
+	closed atomic.Bool
 }
 
 func (w *wire) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(w.from)) }
-func (w *wire) Close() error         { w.closed = true; return nil }
+func (w *wire) Close() error         { w.closed.Store(true); return nil }
 
 // TestFinding16PlacesOfMembers: strangers from everywhere take all the places
 // that there are for them. A member gets its own, by its address, and by its
@@ -30,7 +31,7 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 		open := func(from string) *wire {
 			w := &wire{from: from}
 			l.conn(w, http.StateNew)
-			if w.closed { // as the server does
+			if w.closed.Load() { // as the server does
 				l.conn(w, http.StateClosed)
 			}
 			return w
@@ -40,7 +41,7 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 		for i := range 1000 {
 			w := open(fmt.Sprintf("10.%d.0.%d:9", i%50, i/50))
 			all = append(all, w)
-			if !w.closed {
+			if !w.closed.Load() {
 				taken++
 			}
 		}
@@ -48,22 +49,23 @@ func TestFinding16PlacesOfMembers(t *testing.T) {
 			t.Errorf("%d places for strangers", taken)
 		}
 		member, late := open("192.0.2.2:9"), open("198.51.100.1:9")
-		if member.closed {
+		if member.closed.Load() {
 			t.Error("a member has no place")
 		}
-		if !late.closed {
+		if !late.closed.Load() {
 			t.Error("one more stranger has a place")
 		}
 		// One that is a member by its certificate makes room for a stranger.
 		l.proven(all[0], true)
-		if w := open("198.51.100.2:9"); w.closed {
+		if w := open("198.51.100.2:9"); w.closed.Load() {
 			t.Error("the place of a stranger that turned out a member is not free")
 		}
 		l.proven(member, true)
 		l.proven(all[1], false)
 		time.Sleep(unprovenFor + time.Second)
-		if member.closed || all[0].closed || all[1].closed || !all[2].closed {
-			t.Errorf("after a minute: member %v, by certificate %v, joining %v, stranger %v", member.closed, all[0].closed, all[1].closed, all[2].closed)
+		synctest.Wait()
+		if member.closed.Load() || all[0].closed.Load() || all[1].closed.Load() || !all[2].closed.Load() {
+			t.Errorf("after a minute: member %v, by certificate %v, joining %v, stranger %v", member.closed.Load(), all[0].closed.Load(), all[1].closed.Load(), all[2].closed.Load())
 		}
 		for _, w := range append(all, member) {
 			l.conn(w, http.StateClosed)
