@@ -52,6 +52,7 @@ type Pool struct {
 	lastCmd  uint64
 	refusal  string
 	closed   bool
+	early    takenMsg // what peers had taken before there was a handler
 
 	view    atomic.Pointer[view]
 	here    map[string]bool // members that were there at the last look, of ticks
@@ -215,8 +216,10 @@ func (p *Pool) Serve(h Handler) error {
 	}
 	close(p.served)
 	p.mu.Lock()
-	links := slices.Collect(maps.Values(p.links))
+	links, early := slices.Collect(maps.Values(p.links)), p.early
+	p.early = nil
 	p.mu.Unlock()
+	h.Taken(early)
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()

@@ -99,7 +99,13 @@ func (p *Pool) heardTaken(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if h := p.handler.Load(); h != nil {
+	p.mu.Lock()
+	h := p.handler.Load()
+	if h == nil { // Serve hands it over
+		p.early = append(p.early, list[:min(len(list), maxTaken-len(p.early))]...)
+	}
+	p.mu.Unlock()
+	if h != nil {
 		(*h).Taken(list)
 	}
 	return nil
