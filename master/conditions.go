@@ -12,7 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
+
+	"saltern/printable"
 )
 
 // conditions are the faults of the storage below this master, as the program
@@ -140,13 +141,8 @@ func readConditions(path string, now time.Time) ([]condition, error) {
 
 // oneLine makes a text fit for one line of a log.
 func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(s[:min(len(s), maxConditionText)], ""))
-	return strings.TrimSpace(s)
+	s = strings.ToValidUTF8(s[:min(len(s), maxConditionText)], "")
+	return printable.Line(strings.Join(strings.Fields(s), " "))
 }
 
 func (m *Master) readConditions(context.Context) { m.conditions.read(m.now()) }

@@ -9,6 +9,7 @@ import (
 	"saltern/master/client"
 	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/printable"
 )
 
 // batch runs the job on some minions at a time, or, for --static without
@@ -74,7 +75,7 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 // CLIOutput).
 func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutput {
 	return client.BatchOutput{
-		Down: func(id string) { s.println("Minion " + output.Strip(id) + " did not respond. No job will be sent.") },
+		Down: func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") },
 		Start: func(ids []string) {
 			list := make([]any, len(ids))
 			for i, id := range ids {

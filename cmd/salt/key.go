@@ -14,8 +14,8 @@ import (
 	"saltern/master/client"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
-	"saltern/master/output"
 	glob "saltern/master/pattern"
+	"saltern/printable"
 )
 
 func (e *env) keyParser() *op.Parser {
@@ -387,5 +387,5 @@ func (k *keyCall) noMatch(pattern string, from []keys.State) {
 	if n := len(words) - 1; n > 0 {
 		text = strings.Join(words[:n], ", ") + " or " + words[n]
 	}
-	k.println("The key glob '" + output.Strip(pattern) + "' does not match any " + text + " keys.")
+	k.println("The key glob '" + printable.Line(pattern) + "' does not match any " + text + " keys.")
 }

@@ -12,7 +12,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
-	"saltern/master/output"
+	"saltern/printable"
 )
 
 // change accepts, rejects or deletes the keys that match and are in one of
@@ -28,7 +28,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	}
 	if len(sel) == 0 {
 		if verb == "accept" && k.isEmpty(pattern) {
-			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", output.Strip(pattern))
+			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(pattern))
 			return nil
 		}
 		k.noMatch(pattern, from)
@@ -48,12 +48,12 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 			err := k.changeOne(ctx, verb, st, id)
 			answered()
 			if err != nil {
-				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, output.Strip(id), keys.Advise(err))
+				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, printable.Line(id), keys.Advise(err))
 				failed = true
 				continue
 			}
 			if !k.v.Bool("quiet") {
-				k.println("Key for minion " + output.Strip(id) + " " + past(verb) + ".")
+				k.println("Key for minion " + printable.Line(id) + " " + past(verb) + ".")
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 			to = keys.Rejected
 		}
 		if _, err := crypt.DefaultBounds.ParsePublic([]byte(pem)); err != nil {
-			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", output.Strip(id))
+			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(id))
 			return err
 		}
 		ev.Set("act", to.String())

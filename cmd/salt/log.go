@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/master/output"
+	"saltern/printable"
 )
 
 // newLog makes a logger in the form of Salt's console log, "[ERROR   ] text",
@@ -56,7 +56,7 @@ func (h *consoleLog) Handle(_ context.Context, r slog.Record) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, err := fmt.Fprintf(h.w, "%s[%-8s] %s\n", h.prefix, name, output.Strip(b.String()))
+	_, err := fmt.Fprintf(h.w, "%s[%-8s] %s\n", h.prefix, name, printable.Text(b.String()))
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"saltern/master/client"
 	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/printable"
 )
 
 // returnOptions are the output options, with the keyword arguments exclude
@@ -130,7 +131,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 			}
 			continue
 		}
-		s.println(output.Strip(n) + ":\n" + output.Strip(output.Str(docs[n])) + "\n")
+		s.println(printable.Line(n) + ":\n" + printable.Text(output.Str(docs[n])) + "\n")
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/output"
 	"saltern/master/saltyaml"
+	"saltern/printable"
 )
 
 // tool is one call of a tool: its command line and configuration.
@@ -316,6 +317,6 @@ func (t *tool) exitCode(err error) int {
 	case errors.As(err, &o):
 		return t.usage(err)
 	}
-	fmt.Fprintln(t.stderr, err)
+	fmt.Fprintln(t.stderr, printable.Text(err.Error()))
 	return exitGeneric
 }

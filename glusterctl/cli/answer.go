@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"saltern/command"
+	"saltern/printable"
 )
 
 // answer is the envelope of every reply of glusterd:
@@ -31,7 +32,7 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 		return answer{}, fmt.Errorf("read the answer of %s: %w", strings.Join(argv, " "), err)
 	}
 	if root.name != "cliOutput" {
-		return answer{}, fmt.Errorf("read the answer of %s: the document is a <%s>", strings.Join(argv, " "), printable(root.name))
+		return answer{}, fmt.Errorf("read the answer of %s: the document is a <%s>", strings.Join(argv, " "), oneLine(root.name))
 	}
 	a := answer{root: root}
 	if a.ret, err = strconv.Atoi(root.str("opRet")); err != nil {
@@ -41,7 +42,7 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 	if a.text = root.str("opErrstr"); a.text == "" {
 		a.text = root.str("output")
 	}
-	a.text = printable(a.text)
+	a.text = oneLine(a.text)
 	if a.ret != 0 {
 		return a, &Error{Command: argv, Exit: out.Exit, Ret: a.ret, Errno: a.errno, Text: a.text, Kind: classify(a.errno, a.text)}
 	}
@@ -51,22 +52,14 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 func firstText(parts ...[]byte) string {
 	for _, p := range parts {
 		if p = bytes.TrimSpace(p); len(p) > 0 {
-			return printable(string(p[:min(len(p), 2048)]))
+			return oneLine(string(p[:min(len(p), 2048)]))
 		}
 	}
 	return "no answer"
 }
 
-// printable makes text safe for logs and terminals, on one line.
-func printable(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// oneLine makes what gluster says fit for one line of a log.
+func oneLine(s string) string { return printable.Line(strings.Join(strings.Fields(s), " ")) }
 
 // Kind sorts what glusterd refuses.
 type Kind int

@@ -24,7 +24,7 @@ func readPeers(a answer) ([]Peer, error) {
 	}
 	peers := make([]Peer, 0, len(els))
 	for _, e := range els {
-		p := Peer{UUID: e.str("uuid"), Hostname: e.str("hostname"), Connected: e.str("connected") == "1", StateText: printable(e.str("stateStr"))}
+		p := Peer{UUID: e.str("uuid"), Hostname: e.str("hostname"), Connected: e.str("connected") == "1", StateText: oneLine(e.str("stateStr"))}
 		for _, h := range e.at("hostnames").all("hostname") {
 			p.Names = append(p.Names, h.text)
 		}
@@ -34,7 +34,7 @@ func readPeers(a answer) ([]Peer, error) {
 		if st := e.str("state"); st != "" {
 			n, err := strconv.Atoi(st)
 			if err != nil {
-				return nil, fmt.Errorf("state of peer %s: %q", printable(p.Hostname), st)
+				return nil, fmt.Errorf("state of peer %s: %q", oneLine(p.Hostname), st)
 			}
 			p.State = n
 		}
@@ -63,7 +63,7 @@ func readVolumes(a answer) ([]Volume, error) {
 		}{{"status", &state}, {"distCount", &v.Dist}, {"replicaCount", &v.Replica}, {"arbiterCount", &v.Arbiters}} {
 			n, err := strconv.Atoi(e.str(f.name))
 			if err != nil || n < 0 {
-				return nil, fmt.Errorf("volume %s: %s is %q", printable(v.Name), f.name, e.str(f.name))
+				return nil, fmt.Errorf("volume %s: %s is %q", oneLine(v.Name), f.name, e.str(f.name))
 			}
 			*f.to = n
 		}
@@ -71,12 +71,12 @@ func readVolumes(a answer) ([]Volume, error) {
 		for _, b := range e.at("bricks").all("brick") {
 			br := Brick{Name: b.str("name"), HostUUID: b.str("hostUuid"), Arbiter: b.str("isArbiter") == "1"}
 			if host, path, ok := SplitBrick(br.Name); !ok || host == "" || path == "" {
-				return nil, fmt.Errorf("volume %s: brick %q", printable(v.Name), br.Name)
+				return nil, fmt.Errorf("volume %s: brick %q", oneLine(v.Name), br.Name)
 			}
 			v.Bricks = append(v.Bricks, br)
 		}
 		if n, err := strconv.Atoi(e.str("brickCount")); err != nil || n != len(v.Bricks) || n == 0 || v.Name == "" {
-			return nil, fmt.Errorf("volume %s: %s bricks announced, %d listed", printable(v.Name), printable(e.str("brickCount")), len(v.Bricks))
+			return nil, fmt.Errorf("volume %s: %s bricks announced, %d listed", oneLine(v.Name), oneLine(e.str("brickCount")), len(v.Bricks))
 		}
 		for _, o := range e.at("options").all("option") {
 			v.Options[o.str("name")] = o.str("value")
@@ -117,7 +117,7 @@ func readStatus(a answer, volume string) ([]Process, error) {
 				p.Sized = err1 == nil && err2 == nil
 				p.Inodes, _ = strconv.ParseUint(n.str("inodesTotal"), 10, 64)
 				p.InodesFree, _ = strconv.ParseUint(n.str("inodesFree"), 10, 64)
-				p.FileSystem, p.MountOption = printable(n.str("fsName")), printable(n.str("mntOptions"))
+				p.FileSystem, p.MountOption = oneLine(n.str("fsName")), oneLine(n.str("mntOptions"))
 			}
 			out = append(out, p)
 		}
@@ -135,7 +135,7 @@ func readHeal(a answer) ([]Heal, error) {
 	}
 	var out []Heal
 	for _, b := range list.all("brick") {
-		h := Heal{Brick: b.str("name"), Status: printable(b.str("status"))}
+		h := Heal{Brick: b.str("name"), Status: oneLine(b.str("status"))}
 		h.Connected = h.Status == "Connected"
 		h.Total = count(b, "totalNumberOfEntries")
 		if !h.Total.Known {

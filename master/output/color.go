@@ -1,6 +1,6 @@
 package output
 
-import "strings"
+import "saltern/printable"
 
 // palette holds the escape sequences of the colours, all empty when colours
 // are off (salt/utils/color.py get_colors).
@@ -29,29 +29,19 @@ func (o *Options) colors() palette {
 	}
 }
 
-// strip makes terminal escapes in text from elsewhere harmless: ESC and the
-// C1 controls, which 8-bit terminals take for escapes too, become "?".
+// strip makes text from elsewhere safe for a terminal; see [printable.Text].
 func (o *Options) strip(s string) string {
 	if !o.StripEscapes {
 		return s
 	}
-	return Strip(s)
+	return printable.Text(s)
 }
 
-// Strip replaces ESC and the C1 controls by "?"
-// (salt/output/__init__.py strip_esc_sequence replaces ESC).
-func Strip(s string) string {
-	if strings.IndexFunc(s, isEscape) < 0 {
+// stripLine is strip for what must stay on one line: an id or a key that breaks its
+// line could pass for the result of another minion.
+func (o *Options) stripLine(s string) string {
+	if !o.StripEscapes {
 		return s
 	}
-	return strings.Map(func(r rune) rune {
-		if isEscape(r) {
-			return '?'
-		}
-		return r
-	}, s)
+	return printable.Line(s)
 }
-
-// isEscape spares U+0085, which is a line break in Python and never reaches
-// the terminal.
-func isEscape(r rune) bool { return r == 0x1b || r >= 0x80 && r <= 0x9f && r != 0x85 }

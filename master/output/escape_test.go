@@ -1,10 +1,12 @@
 package output
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/printable"
 )
 
 // hostile has terminal escapes in every place that a minion can fill.
@@ -33,7 +35,7 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 				o := Defaults()
 				o.StateOutput, o.Terminal = so, true
 				s := Render(out, v, o)
-				if i := strings.IndexFunc(s, isEscape); i >= 0 {
+				if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && printable.Unsafe(r) }); i >= 0 {
 					t.Errorf("%s %s %s: escape in %q", name, out, so, s[max(0, i-20):min(len(s), i+20)])
 				}
 			}
@@ -43,6 +45,51 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 	o.StripEscapes = false
 	if s := Render("nested", values["text"], o); !strings.Contains(s, "\x1b[2J") {
 		t.Errorf("escapes were asked for and are gone: %q", s)
+	}
+}
+
+// TestFinding22Terminal: with the outputs of salt, salt-run and salt-key no
+// character of a minion moves the cursor, rings, turns the direction of the text
+// or hides; JSON gives the same text to a program.
+func TestFinding22Terminal(t *testing.T) {
+	const evil = "\nweb1:\nx\a\b\b\b\x7f\u202eexe\u2066\u200b\u200f\u061c\ufeff\u2028\U000e0041"
+	values := map[string]any{
+		"nested": msgpack.NewMap("db1", msgpack.NewMap("k"+evil+"\nweb1", evil, "l", []any{evil})),
+		"list":   []any{evil},
+		"text":   msgpack.NewMap("db1"+evil, evil),
+		"keys":   msgpack.NewMap("minions", []any{evil}, "minions_pre", msgpack.NewMap(evil, evil)),
+		"states": msgpack.NewMap("m"+evil, msgpack.NewMap(
+			"file_|-id"+evil+"_|-name"+evil+"_|-managed"+evil, msgpack.NewMap(
+				"name", "n"+evil, "result", false, "comment", "c"+evil, "__run_num__", 0, "__id__", "id"+evil,
+				"start_time", "s"+evil, "duration", "1", "data", []any{"x" + evil}, "warnings", []any{"w" + evil},
+				"changes", msgpack.NewMap("k"+evil, []any{"v" + evil})))),
+	}
+	for name, v := range values {
+		for out := range outputters {
+			for _, so := range []string{"full", "terse", "mixed", "filter"} {
+				for _, compress := range []bool{false, true} {
+					o := Defaults()
+					o.StateOutput, o.Terminal, o.StateCompress = so, true, compress
+					s := Render(out, v, o)
+					if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && printable.Unsafe(r) }); i >= 0 {
+						t.Errorf("%s %s %s: %q", name, out, so, s[max(0, i-20):min(len(s), i+20)])
+					}
+					if name != "list" && name != "keys" && out != "newline_values_only" && (strings.HasPrefix(s, "web1:") || strings.Contains(s, "\nweb1:")) {
+						t.Errorf("%s %s: a key looks like the return of another minion:\n%s", name, out, s)
+					}
+				}
+			}
+		}
+	}
+	o := Defaults()
+	o.Terminal, o.Color = true, true
+	if got, want := Render("nested", "a\bb\tc\nd\u202e", o), "\x1b[0;32ma\\x08b\tc\x1b[0;0m\n\x1b[0;32md\\u202e\x1b[0;0m"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	s := Render("json", msgpack.NewMap("k"+evil, evil), o)
+	var got map[string]string
+	if err := json.Unmarshal([]byte(s), &got); err != nil || got["k"+evil] != evil {
+		t.Errorf("%s: %q %v", s, got, err)
 	}
 }
 

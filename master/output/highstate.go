@@ -125,12 +125,12 @@ func (h *highstater) host(name string, v any) (string, bool) {
 		color = h.lightRed
 		out = append(out, "    "+color+"Data failed to compile:"+h.end)
 		for _, e := range v {
-			out = append(out, color+"----------\n    "+h.strip(Str(e))+h.end)
+			out = append(out, color+"----------\n    "+h.strip(strings.ReplaceAll(Str(e), "\n", "\n    "))+h.end)
 		}
 	case *msgpack.Map:
 		out, color = h.states(name, v, &t)
 	}
-	return color + h.strip(name) + ":" + h.end + strings.Join(append([]string{""}, out...), "\n"), t.changed > 0
+	return color + h.stripLine(name) + ":" + h.end + strings.Join(append([]string{""}, out...), "\n"), t.changed > 0
 }
 
 func (h *highstater) states(host string, m *msgpack.Map, t *tally) ([]string, string) {
@@ -244,12 +244,12 @@ func (h *highstater) state(tag string, ret *msgpack.Map, t *tally) ([]string, st
 
 func (h *highstater) full(color string, comps []string, ret *msgpack.Map, result any, changes string, t *tally) []string {
 	row := func(label, text string) string { return "    " + color + label + h.strip(text) + h.end }
-	out := []string{color + "----------" + h.end, row("      ID: ", comps[1])}
-	function := row("Function: ", comps[0]+"."+comps[3])
+	out := []string{color + "----------" + h.end, row("      ID: ", indented(comps[1]))}
+	function := row("Function: ", indented(comps[0]+"."+comps[3]))
 	// Salt puts the name behind the function.
 	out = append(out, function)
 	if comps[1] != comps[2] {
-		out = append(out, row("    Name: ", comps[2]))
+		out = append(out, row("    Name: ", indented(comps[2])))
 	}
 	out = append(out, row("  Result: ", Str(result)), row(" Comment: ", h.comment(ret)))
 	if start, ok := ret.Get("start_time"); ok && h.StateProfile {
@@ -257,7 +257,7 @@ func (h *highstater) full(color string, comps []string, ret *msgpack.Map, result
 		if d, ok := ret.Get("duration"); ok && d != "" {
 			duration = Str(d) + " ms"
 		}
-		out = append(out, row(" Started: ", Str(start)), row("Duration: ", duration))
+		out = append(out, row(" Started: ", indented(Str(start))), row("Duration: ", indented(duration)))
 	}
 	out = append(out, color+"     Changes:   "+changes+h.end)
 	if w, ok := ret.Get("warnings"); ok {
@@ -268,13 +268,19 @@ func (h *highstater) full(color string, comps []string, ret *msgpack.Map, result
 	return out
 }
 
+// indented keeps the further lines of a text below its first one: a line at the
+// margin could pass for the result of another minion.
+func indented(s string) string {
+	return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", 14))
+}
+
 // comment is the comment of a state followed by its data, indented.
 func (h *highstater) comment(ret *msgpack.Map) string {
 	v, ok := ret.Get("comment")
 	if !ok {
 		panic(failure("state without comment"))
 	}
-	c := strings.ReplaceAll(trim(Str(v)), "\n", "\n"+strings.Repeat(" ", 14))
+	c := indented(trim(Str(v)))
 	data, ok := ret.Get("data")
 	if !ok {
 		return c
@@ -282,14 +288,14 @@ func (h *highstater) comment(ret *msgpack.Map) string {
 	switch data := data.(type) {
 	case []any:
 		for _, e := range data {
-			c += " " + Str(e)
+			c += " " + indented(Str(e))
 		}
 	case *msgpack.Map:
 		for k, e := range data.All() {
-			c += "\n\t\t" + Str(k) + ": " + Str(e)
+			c += "\n\t\t" + indented(Str(k)) + ": " + indented(Str(e))
 		}
 	default:
-		c += " " + Str(data)
+		c += " " + indented(Str(data))
 	}
 	return c
 }
@@ -308,7 +314,7 @@ func (h *highstater) terse(color string, comps []string, ret *msgpack.Map, chang
 	}
 	var b strings.Builder
 	if w, ok := ret.Get("warnings"); ok {
-		b.WriteString(h.lightRed + "Warnings:\n" + h.strip(strings.Join(texts(w), "\n")) + h.end)
+		b.WriteString(h.lightRed + "Warnings:\n" + h.strip(indented(strings.Join(texts(w), "\n"))) + h.end)
 		if h.StateTabular {
 			b.WriteByte('\n')
 		}
@@ -319,18 +325,18 @@ func (h *highstater) terse(color string, comps []string, ret *msgpack.Map, chang
 	if profile && !ok {
 		panic(failure("state without duration"))
 	}
-	name, module, function := h.strip(comps[2]), h.strip(comps[0]), h.strip(comps[len(comps)-1])
+	name, module, function := h.strip(indented(comps[2])), h.strip(indented(comps[0])), h.strip(indented(comps[len(comps)-1]))
 	if h.StateTabular {
 		b.WriteString(color)
 		if profile {
-			fmt.Fprintf(&b, "%s [%7s ms] ", h.strip(Str(start)), h.strip(Str(duration)))
+			fmt.Fprintf(&b, "%s [%7s ms] ", h.strip(indented(Str(start))), h.strip(indented(Str(duration))))
 		}
 		fmt.Fprintf(&b, "%10s.%-10s %-7s   Name: %s%s", module, function, word, name, h.end)
 		return b.String()
 	}
 	fmt.Fprintf(&b, " %s Name: %s - Function: %s.%s - Result: %s", color, name, module, function, word)
 	if profile {
-		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(Str(start)), h.strip(Str(duration)))
+		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(indented(Str(start))), h.strip(indented(Str(duration))))
 	}
 	b.WriteString(h.end)
 	return b.String()

@@ -5,9 +5,11 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"saltern/master/msgpack"
+	"saltern/printable"
 )
 
 // jsonText is salt/output/json_out.py: Python's json.dumps with
@@ -34,8 +36,8 @@ type jsonWriter struct {
 	indent int // -1: one line
 	sort   bool
 	failed bool
-	// terminal writes the C1 controls as \u00xx: the same text to a reader of
-	// JSON, harmless to a terminal.
+	// terminal writes what must not reach a terminal as \uxxxx: the same text to
+	// a reader of JSON.
 	terminal bool
 }
 
@@ -160,8 +162,10 @@ func (w *jsonWriter) text(s string) {
 		case '\b':
 			w.b.WriteString(`\b`)
 		default:
-			if r < 0x20 || w.terminal && isEscape(r) {
-				w.b.Write(appendHex([]byte(`\u`), uint64(r), 4))
+			if r < 0x20 || w.terminal && printable.Unsafe(r) {
+				for _, u := range utf16.AppendRune(nil, r) {
+					w.b.Write(appendHex([]byte(`\u`), uint64(u), 4))
+				}
 			} else {
 				w.b.WriteString(s[i : i+n])
 			}

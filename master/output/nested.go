@@ -76,7 +76,7 @@ func (n *nest) mapping(m *msgpack.Map, indent int, prefix string) {
 		n.line(indent, n.container(n.cyan), "", "----------", "")
 	}
 	entry := func(k string, v any) {
-		n.line(indent, n.container(n.cyan), prefix, n.strip(k), ":")
+		n.line(indent, n.container(n.cyan), prefix, n.stripLine(k), ":")
 		n.show(v, indent+4, "")
 	}
 	if keys, ok := sortedKeys(m); ok {

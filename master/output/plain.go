@@ -16,6 +16,12 @@ func txt(v any, o *Options) string {
 		}
 		return s
 	}
+	key := func(s string) string {
+		if o.Terminal {
+			return o.stripLine(s)
+		}
+		return s
+	}
 	m, ok := v.(*msgpack.Map)
 	if !ok {
 		if s, ok := v.(string); ok {
@@ -35,7 +41,7 @@ func txt(v any, o *Options) string {
 			lines = []string{Str(e)}
 		}
 		for _, l := range lines {
-			b.WriteString(strip(Str(k)) + ": " + strip(l) + "\n")
+			b.WriteString(key(Str(k)) + ": " + strip(l) + "\n")
 		}
 	}
 	return b.String()
@@ -100,7 +106,7 @@ func noReturn(v any, o *Options) string {
 			}
 			for _, k := range keys {
 				e, _ := v.GetAny(k)
-				b.WriteString(c.cyan + pad + o.strip(Str(k)) + c.end + ":\n")
+				b.WriteString(c.cyan + pad + o.stripLine(Str(k)) + c.end + ":\n")
 				show(e, indent+4)
 			}
 		}
@@ -145,13 +151,13 @@ func key(v any, o *Options) string {
 			}
 			slices.Sort(ids)
 			for _, id := range ids {
-				lines = append(lines, pad+s[2]+o.strip(id)+c.end)
+				lines = append(lines, pad+s[2]+o.stripLine(id)+c.end)
 			}
 		case *msgpack.Map:
 			ids, _ := sortedKeys(list)
 			for _, id := range ids {
 				text, _ := list.GetAny(id)
-				lines = append(lines, pad+s[2]+o.strip(Str(id))+":  "+o.strip(Str(text))+c.end)
+				lines = append(lines, pad+s[2]+o.stripLine(Str(id))+":  "+o.strip(Str(text))+c.end)
 			}
 		default:
 			panic(failure("not a list of ids"))

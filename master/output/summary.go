@@ -133,7 +133,7 @@ func (h *highstater) summary(host string, t *tally) []string {
 	row := func(label, count string) string {
 		return fmt.Sprintf("%s: %*s", label, width-len(label)-2, count)
 	}
-	out := []string{h.cyan + "\nSummary for " + h.strip(host) + "\n" + strings.Repeat("-", width) + h.end}
+	out := []string{h.cyan + "\nSummary for " + h.stripLine(host) + "\n" + strings.Repeat("-", width) + h.end}
 
 	var stats []string
 	if t.unchanged > 0 {

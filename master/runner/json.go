@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	"saltern/master/msgpack"
+	"saltern/printable"
 )
 
 // JSON writes a value as Python's json.dumps does for state.event: in one
@@ -75,8 +77,10 @@ func (w *jsonWriter) text(s string) {
 			w.b.WriteString(`\b`)
 		case r == '\f':
 			w.b.WriteString(`\f`)
-		case r < 0x20 || r >= 0x7f && r < 0xa0: // the second range commands terminals, too
-			fmt.Fprintf(&w.b, `\u%04x`, r)
+		case printable.Unsafe(r):
+			for _, u := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&w.b, `\u%04x`, u)
+			}
 		default:
 			w.b.WriteRune(r)
 		}

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/printable"
 )
 
 // Sources: salt/runners/{test,event,state,config,match,error}.py.
@@ -119,23 +119,13 @@ func stateEvent(c *call) (any, error) {
 			return true
 		}
 		if !quiet && c.Out != nil {
-			if _, err := fmt.Fprintf(c.Out, "%s\t%s\n", printable(e.Tag), JSON(e.Data, pretty)); err != nil {
+			if _, err := fmt.Fprintf(c.Out, "%s\t%s\n", printable.Line(e.Tag), JSON(e.Data, pretty)); err != nil {
 				return false // the terminal is gone
 			}
 		}
 		left--
 		return left != 0
 	})
-}
-
-// printable replaces control characters, which could command a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // expression matches as Salt's expr_match does.

@@ -110,7 +110,7 @@ func parse(b []byte) (root *yaml.Node, err error) {
 			root, err = nil, fmt.Errorf("cannot parse: %v", r)
 		}
 	}()
-	if err := printable(b); err != nil {
+	if err := readable(b); err != nil {
 		return nil, err
 	}
 	d := yaml.NewDecoder(bytes.NewReader(version11(b)))
@@ -187,9 +187,9 @@ func fromZero(text string) bool {
 	return false
 }
 
-// printable refuses what YAML 1.1 does not allow in a stream. The parser
+// readable refuses what YAML 1.1 does not allow in a stream. The parser
 // lets some of it pass. Text in UTF-16 is left to the parser.
-func printable(b []byte) error {
+func readable(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return nil
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"saltern/printable"
 )
 
 // traits tell in which forms a text can be written so that it is read back
@@ -23,6 +25,12 @@ func isBreak(r rune) bool {
 func printableRune(r rune) bool {
 	return r == '\n' || r >= 0x20 && r <= 0x7e || r >= 0xa0 && r <= 0xd7ff ||
 		r >= 0xe000 && r <= 0xfffd && r != 0xfeff
+}
+
+// visible says that a character is written as it is: PyYAML's rule, and what is
+// not seen on a terminal but changes what is seen there is escaped.
+func visible(r rune) bool {
+	return printableRune(r) && (r < 0xa0 || isBreak(r) || !printable.Unsafe(r))
 }
 
 func analyse(s string) traits {
@@ -57,7 +65,7 @@ func analyse(s string) traits {
 		case r == '#' && before:
 			both()
 		}
-		if !printableRune(r) || r == utf8.RuneError && n == 1 {
+		if !visible(r) || r == utf8.RuneError && n == 1 {
 			special = true
 		}
 		switch {
@@ -179,7 +187,7 @@ func (e *emitter) doubleQuoted(s string, split bool) {
 	spaces := false
 	for i, r := range s {
 		switch {
-		case !printableRune(r) || isBreak(r) || r == '"' || r == '\\':
+		case !visible(r) || isBreak(r) || r == '"' || r == '\\':
 			e.put(escape(r))
 			spaces = false
 		case r == ' ':

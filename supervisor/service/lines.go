@@ -6,6 +6,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"saltern/printable"
 )
 
 const (
@@ -104,7 +106,8 @@ func (l *Lines) Tail(n int) []string {
 
 // CleanText makes text from outside safe for a terminal and for a log of one
 // line per entry: escape sequences go, control characters and bytes that are
-// not UTF-8 become '?', a tab stays.
+// not UTF-8 become '?', what is not seen but changes what is seen is shown
+// escaped ([printable.Line]), a tab stays.
 func CleanText(s string) string {
 	plain := true
 	for i := 0; i < len(s); i++ {
@@ -129,10 +132,10 @@ func CleanText(s string) string {
 			b.WriteByte('?')
 		case r == '\t':
 			b.WriteByte('\t')
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == 0x2028, r == 0x2029:
+		case unicode.IsControl(r):
 			b.WriteByte('?')
 		default:
-			b.WriteString(s[i : i+size])
+			b.WriteString(printable.Line(s[i : i+size]))
 		}
 		i += size
 	}
