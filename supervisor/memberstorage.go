@@ -150,20 +150,35 @@ func (m *member) putKey(pki string, text []byte) error {
 		name string
 		text []byte
 	}{{"cluster.pub", []byte(key.Public)}, {"cluster.pem", text}} {
-		tmp := filepath.Join(pki, "."+f.name+".new")
-		if _, err := layout.WriteFile(tmp, f.text, 0o400); err != nil {
-			return err
-		}
-		if m.n.master.Credential != nil {
-			if err := os.Chown(tmp, m.n.master.UID, m.n.master.GID); err != nil {
-				return err
-			}
-		}
-		if err := os.Rename(tmp, filepath.Join(pki, f.name)); err != nil {
+		if err := putOwned(filepath.Join(pki, f.name), f.text, m.n.master); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// putOwned writes a file of mode 0400 for an account into a folder of its own.
+// The owner is given by the open file: its name could be a link by then.
+func putOwned(path string, text []byte, owner layout.Account) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // nothing is there after the rename
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chmod(0o400)
+	}
+	if err == nil && owner.Credential != nil {
+		err = f.Chown(owner.UID, owner.GID)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 // ready tells whether the shared storage is there, and what is missing.

@@ -28,7 +28,10 @@ cache. One backup of any node is enough for the cluster.
 
 It is encrypted with age (https://age-encryption.org): for recipients, whose
 public keys are not secret, or with a passphrase, which is asked for. Whoever has
-the passphrase or the key of a recipient has the keys of your minions' master.`,
+the passphrase or the key of a recipient has the keys of your minions' master.
+
+It is signed by the cluster's key. Write down the key's fingerprint that is
+printed: a fresh machine restores a backup for recipients only if it is told it.`,
 		Example: `  applianced backup -o /mnt/backup/prod.age
   applianced backup -o - --recipient age1... | ssh store 'cat > prod.age'`,
 		Args: cobra.NoArgs,
@@ -53,7 +56,10 @@ the passphrase or the key of a recipient has the keys of your minions' master.`,
 		}
 		o := backup.Options{Settings: s, ConfigPath: f.config, Version: version(), Now: time.Now(), Jobs: jobs, From: from}
 		if out == "-" {
-			_, err = backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
+			sum, err := backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
+			if err == nil && sum.Signer != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", sum.Signer)
+			}
 			return err
 		}
 		sum, err := writePrivate(out, func(w io.Writer) (backup.Summary, error) { return backup.Write(cmd.Context(), w, o, to...) })
@@ -64,6 +70,9 @@ the passphrase or the key of a recipient has the keys of your minions' master.`,
 			fmt.Fprintln(cmd.ErrOrStderr(), "left out:", l)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files, %s; to check it: applianced restore --check %s\n", out, sum.Files, status.Size(uint64(sum.Bytes)), out)
+		if sum.Signer != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "signed by %s; write it down: a fresh machine is told it (applianced restore --trust)\n", sum.Signer)
+		}
 		return nil
 	}
 	return cmd

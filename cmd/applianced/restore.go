@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"filippo.io/age"
@@ -24,6 +26,7 @@ import (
 func restoreCommand(f *flags) *cobra.Command {
 	var identityFile, phraseFile string
 	var check, force bool
+	var trust backup.Trust
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore a backup onto a fresh node",
@@ -34,7 +37,13 @@ as long as they reach the node by the address they know.
 
 The archive is read to its end before anything is changed. What a restore
 replaces is kept in a directory beside it. A node that has accepted minions is
-refused unless --force is given.`,
+refused unless --force is given.
+
+A backup for recipients must be signed by this node's own cluster, or by the key
+whose fingerprint is given with --trust: "applianced backup" printed it, and it is
+the same as in the cluster's join strings. Anybody else could have made it, and
+what is in it runs as root on your minions. --unsigned takes one without a
+signature, as versions before made them. A passphrase proves enough by itself.`,
 		Example: `  applianced restore --check prod.age
   applianced restore prod.age
   applianced restore --identity key.txt prod.age`,
@@ -44,7 +53,12 @@ refused unless --force is given.`,
 	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "", "file with the passphrase in its first line, instead of asking")
 	cmd.Flags().BoolVar(&check, "check", false, "read the whole backup and restore nothing")
 	cmd.Flags().BoolVar(&force, "force", false, "also when this node has accepted minions")
+	cmd.Flags().StringArrayVar(&trust.Signers, "trust", nil, "fingerprint of the key that signed the backup")
+	cmd.Flags().BoolVar(&trust.Unsigned, "unsigned", false, "also a backup for recipients that nobody has signed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for i, f := range trust.Signers {
+			trust.Signers[i] = strings.ToLower(strings.TrimSpace(f))
+		}
 		in, err := os.Open(args[0])
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
@@ -61,12 +75,12 @@ refused unless --force is given.`,
 			}
 			return err
 		}
-		return f.restore(cmd, in, force, ids)
+		return f.restore(cmd, in, force, trust, ids)
 	}
 	return cmd
 }
 
-func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, ids []age.Identity) error {
+func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust backup.Trust, ids []age.Identity) error {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
@@ -74,9 +88,15 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, ids []age.
 	if err := aloneInCluster(s); err != nil {
 		return err
 	}
-	t := backup.Target{Settings: s, Force: force, Stamp: time.Now().UTC().Format("20060102T150405Z")}
+	t := backup.Target{Settings: s, Force: force, Trust: trust, Stamp: time.Now().UTC().Format("20060102T150405Z")}
 	sum, config, err := backup.Restore(cmd.Context(), in, t, ids...)
-	if err != nil {
+	var other *backup.SignerError
+	switch {
+	case errors.As(err, &other):
+		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it is the same: --trust %s", err, other.Signer)
+	case errors.Is(err, backup.ErrUnsigned):
+		return fmt.Errorf("%w; if you know where it comes from: --unsigned", err)
+	case err != nil:
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -129,7 +149,7 @@ func aloneInCluster(s *settings.Settings) error {
 // rekey brings the table of nodes in line with the cluster's key that was
 // restored.
 func rekey(ctx context.Context, s *settings.Settings) error {
-	text, err := os.ReadFile(filepath.Join(s.SharedPKIDir(), "cluster.pem"))
+	text, err := layout.ReadFile(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxSecretFile, syscall.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -144,4 +164,9 @@ func printBackup(w io.Writer, what string, sum backup.Summary) {
 	m := sum.Manifest
 	fmt.Fprintf(w, "%s: backup of cluster %q, made %s on node %q by version %q: %d files, %s\n",
 		what, m.Cluster, m.Created.UTC().Format("2006-01-02 15:04 UTC"), m.Node, m.Version, sum.Files, status.Size(uint64(sum.Bytes)))
+	if sum.Signer != "" {
+		fmt.Fprintf(w, "signed by %s\n", sum.Signer)
+	} else {
+		fmt.Fprintln(w, "not signed: that a passphrase opens it has to be proof enough")
+	}
 }

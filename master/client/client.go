@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"saltern/master/event"
@@ -91,7 +92,9 @@ func (c *Client) readKey() string {
 	if strings.ContainsAny(name, "/\x00") {
 		return ""
 	}
-	f, err := os.Open(filepath.Join(c.cfg.CacheDir, "."+name+"_key"))
+	// The folder is the master's: what lies there must not make root send it
+	// another file.
+	f, err := os.OpenFile(filepath.Join(c.cfg.CacheDir, "."+name+"_key"), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		c.cfg.Log.Debug("no key file of this user", "err", err)
 		return ""

@@ -6,8 +6,10 @@
 // recipients (public keys) or with a passphrase. It is never in clear on a
 // disk. Its first entry is the [Manifest].
 //
-// Whoever has a recipient's public key can make an archive, so what is in one
-// is as hostile as any input: only regular files in known places are taken,
+// Whoever has a recipient's public key can encrypt for it. An archive is therefore
+// signed by the cluster's key, or that of the master of a node alone, and
+// restored only if that key is trusted ([Trust]); a passphrase proves its maker
+// by itself. What is in an archive is nevertheless as hostile as any input: only regular files in known places are taken,
 // with bounded sizes and numbers, and nothing is put into its place before
 // the whole archive was read and found whole.
 package backup
@@ -34,7 +36,8 @@ import (
 )
 
 // Format is the version of the archive's layout.
-const Format = 1
+// 2 has a signature as its last entry; 1 is still read.
+const Format = 2
 
 // Manifest says what an archive is.
 type Manifest struct {
@@ -52,6 +55,9 @@ type Summary struct {
 	Manifest Manifest
 	Files    int
 	Bytes    int64
+	// Signer is the hash of the key that signed the archive; empty: it is not
+	// signed.
+	Signer string
 	// Skipped are things in the trees that a backup does not take (links,
 	// sockets, devices) with the reason, at most maxSkipped of them.
 	Skipped []string
@@ -81,7 +87,8 @@ const (
 // archive.
 type tree struct {
 	name string // "pki"
-	dir  string
+	// base is a directory that only root changes, rel the place below it.
+	base, rel string
 	// master is true where files belong to the account of the master.
 	master bool
 	// skip tells what below is made again by itself.
@@ -93,20 +100,20 @@ type tree struct {
 // a copy would be gone at its next pass.
 func trees(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
-		{name: "pki", dir: s.SharedPKIDir(), master: true, skip: func(rel string) bool {
+		{name: "pki", base: s.StorageDir(), rel: "pki", master: true, skip: func(rel string) bool {
 			top, _, _ := strings.Cut(rel, "/")
 			return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
 		}},
-		{name: "etc/master.d", dir: s.EditConfDir()},
-		{name: "srv/salt", dir: filepath.Join(s.StorageDir(), "srv", "salt")},
-		{name: "srv/pillar", dir: filepath.Join(s.StorageDir(), "srv", "pillar"), master: true},
+		{name: "etc/master.d", base: s.StorageDir(), rel: "etc/master.d"},
+		{name: "srv/salt", base: s.StorageDir(), rel: "srv/salt"},
+		{name: "srv/pillar", base: s.StorageDir(), rel: "srv/pillar", master: true},
 	}
 	if jobs {
-		dir := filepath.Join(s.CacheDir(), "jobs")
+		t := tree{name: "jobs", base: s.DataDir, rel: "cache/jobs", master: true}
 		if s.Peering.Enabled {
-			dir = s.SharedJobsDir()
+			t.base, t.rel = s.StorageDir(), "pki/jobs"
 		}
-		list = append(list, tree{name: "jobs", dir: dir, master: true})
+		list = append(list, t)
 	}
 	return list
 }
@@ -117,13 +124,25 @@ func trees(s *settings.Settings, jobs bool) []tree {
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
 	sum := Summary{Manifest: Manifest{Format: Format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs,
 		Shared: o.Settings.Peering.Enabled}}
+	from := *o.Settings
+	if o.From != "" {
+		fi, err := os.Stat(filepath.Join(o.From, "pki"))
+		if err != nil || !fi.IsDir() {
+			return sum, fmt.Errorf("backup: %s is not a copy of the storage: there is no directory pki in it", o.From)
+		}
+		from.Storage.Path = o.From
+	}
+	key, err := signer(&from)
+	if _, public := recipients[0].(*age.ScryptRecipient); err != nil && !public {
+		return sum, fmt.Errorf("backup: %w; a backup for recipients has to be signed, one with a passphrase has not", err)
+	}
 	sealed, err := age.Encrypt(w, recipients...)
 	if err != nil {
 		return sum, fmt.Errorf("backup: %w", err)
 	}
 	zip := gzip.NewWriter(sealed)
-	b := &writer{ctx: ctx, tar: tar.NewWriter(zip), sum: &sum, now: o.Now}
-	if err := b.all(o); err != nil {
+	b := &writer{ctx: ctx, tar: tar.NewWriter(zip), sum: &sum, now: o.Now, digest: newDigest()}
+	if err := b.all(o, &from, key); err != nil {
 		return sum, fmt.Errorf("backup: %w", err)
 	}
 	if err := errors.Join(b.tar.Close(), zip.Close(), sealed.Close()); err != nil {
@@ -137,9 +156,10 @@ type writer struct {
 	tar *tar.Writer
 	sum *Summary
 	now time.Time
+	digest
 }
 
-func (b *writer) all(o Options) error {
+func (b *writer) all(o Options, from *settings.Settings, key *signKey) error {
 	text, err := json.MarshalIndent(b.sum.Manifest, "", "  ")
 	if err != nil {
 		return err
@@ -156,35 +176,46 @@ func (b *writer) all(o Options) error {
 			return err
 		}
 	}
-	from := *o.Settings
-	if o.From != "" {
-		fi, err := os.Stat(filepath.Join(o.From, "pki"))
-		if err != nil || !fi.IsDir() {
-			return fmt.Errorf("%s is not a copy of the storage: there is no directory pki in it", o.From)
-		}
-		from.Storage.Path = o.From
-	}
-	for _, t := range trees(&from, o.Jobs) {
+	for _, t := range trees(from, o.Jobs) {
 		if err := b.tree(t); err != nil {
 			return err
 		}
 	}
-	return nil
+	if key == nil { // a passphrase proves who made it
+		return nil
+	}
+	if text, err = key.sign(b.digest); err != nil {
+		return err
+	}
+	b.sum.Signer = key.hash
+	return b.text(signatureName, text)
+}
+
+// header begins an entry; what is written to the writer given back is signed.
+func (b *writer) header(h *tar.Header) (io.Writer, error) {
+	b.entry(h)
+	return io.MultiWriter(b.tar, b.digest), b.tar.WriteHeader(h)
 }
 
 func (b *writer) text(name string, text []byte) error {
-	if err := b.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), ModTime: b.now, Typeflag: tar.TypeReg}); err != nil {
+	w, err := b.header(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), ModTime: b.now, Typeflag: tar.TypeReg})
+	if err != nil {
 		return err
 	}
-	_, err := b.tar.Write(text)
+	_, err = w.Write(text)
 	return err
 }
 
 func (b *writer) tree(t tree) error {
-	root, err := os.OpenRoot(t.dir)
+	dir, err := beneath(t.base, t.rel)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	root, err := dir.root()
 	if err != nil {
 		return err
 	}
@@ -226,7 +257,8 @@ func (b *writer) dir(name string, e fs.DirEntry) error {
 	if err != nil {
 		return nil // gone since
 	}
-	return b.tar.WriteHeader(&tar.Header{Name: name + "/", Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime(), Typeflag: tar.TypeDir})
+	_, err = b.header(&tar.Header{Name: name + "/", Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime(), Typeflag: tar.TypeDir})
+	return err
 }
 
 // file writes one file; it opens it again when it changed its length
@@ -255,10 +287,11 @@ func (b *writer) file(root *os.Root, rel, name string) error {
 	if fi.Size() > maxFile {
 		return fmt.Errorf("%s is larger than %d GiB; move it out of the tree", name, maxFile>>30)
 	}
-	if err := b.tar.WriteHeader(&tar.Header{Name: name, Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime(), Typeflag: tar.TypeReg}); err != nil {
+	w, err := b.header(&tar.Header{Name: name, Mode: int64(fi.Mode().Perm()), Size: fi.Size(), ModTime: fi.ModTime(), Typeflag: tar.TypeReg})
+	if err != nil {
 		return err
 	}
-	n, err := io.Copy(b.tar, io.LimitReader(f, fi.Size()))
+	n, err := io.Copy(w, io.LimitReader(f, fi.Size()))
 	if err != nil {
 		return err
 	}

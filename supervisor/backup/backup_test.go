@@ -17,6 +17,7 @@ import (
 
 	"filippo.io/age"
 
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 )
 
@@ -42,7 +43,13 @@ func write(t *testing.T, path, text string, mode fs.FileMode) {
 // full makes a node with something in every tree.
 func full(t *testing.T) *settings.Settings {
 	s := node(t)
-	write(t, filepath.Join(s.SharedPKIDir(), "master.pem"), "private-canary", 0o400)
+	key, err := nodeapi.NewClusterKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.SharedPKIDir(), "master.pem"), string(key), 0o400)
+	write(t, filepath.Join(s.SharedPKIDir(), "cluster.pem"), string(key), 0o400)
+	write(t, filepath.Join(s.SharedPKIDir(), "n1.pem"), "private-canary", 0o400)
 	write(t, filepath.Join(s.SharedPKIDir(), "cluster.pub"), "public", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "minions", "web1"), "key of web1", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "minions_pre", "web2"), "key of web2", 0o644)
@@ -143,7 +150,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("inspected %+v %q %v, written %+v", seen, config, err, sum)
 			}
 			to := node(t)
-			got, config, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "one"}, tt.i)
+			got, config, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "one", Trust: Trust{Signers: []string{sum.Signer}}}, tt.i)
 			if err != nil || string(config) != "node: n1\n" || got.Manifest.Cluster != "prod" {
 				t.Fatalf("%+v %q %v", got, config, err)
 			}
@@ -388,7 +395,7 @@ func TestAttack14HostileArchive(t *testing.T) {
 			}
 		})
 	}
-	for name, manifest := range map[string]string{"none": "", "no JSON": "{", "other format": `{"format":2}`, "large": `{"format":1,"node":"` + strings.Repeat("x", maxManifest) + `"}`} {
+	for name, manifest := range map[string]string{"none": "", "no JSON": "{", "other format": `{"format":3}`, "large": `{"format":1,"node":"` + strings.Repeat("x", maxManifest) + `"}`} {
 		text := hostile(t, r, manifest, file("srv/salt/first"))
 		if _, _, err := Restore(t.Context(), bytes.NewReader(text), Target{Settings: node(t), Stamp: "a"}, i); err == nil {
 			t.Errorf("manifest %s: restored", name)

@@ -26,6 +26,8 @@ type extractor struct {
 	limits Limits
 	seen   map[string]bool // names of files
 	config Config
+	digest
+	signed bool // the signature was read: nothing follows it
 }
 
 // stage reads everything below dir, or only checks it when dir is empty.
@@ -61,6 +63,7 @@ func (x *extractor) stage(r io.Reader, dir string, identities []age.Identity) er
 
 // unpack reads the tar archive below root, or only checks it when root is nil.
 func (x *extractor) unpack(r io.Reader, root *os.Root) error {
+	x.digest = newDigest()
 	// The bound on what is unpacked covers headers and padding too.
 	in := &io.LimitedReader{R: r, N: x.limits.Bytes + int64(x.limits.Entries)*1536}
 	for n, t := 0, tar.NewReader(in); ; n++ {
@@ -80,7 +83,7 @@ func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 		if n >= x.limits.Entries {
 			return fmt.Errorf("the backup holds more than %d files", x.limits.Entries)
 		}
-		if err := x.entry(root, h, t, n == 0); err != nil {
+		if err := x.take(root, h, t, n == 0); err != nil {
 			return err
 		}
 	}
@@ -96,7 +99,15 @@ func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 	return nil
 }
 
-func (x *extractor) entry(root *os.Root, h *tar.Header, r io.Reader, first bool) error {
+func (x *extractor) take(root *os.Root, h *tar.Header, r io.Reader, first bool) error {
+	if x.signed {
+		return errors.New("the backup goes on after its signature")
+	}
+	if h.Name == signatureName && h.Typeflag == tar.TypeReg && !first {
+		return x.signature(h, r)
+	}
+	x.digest.entry(h)
+	r = io.TeeReader(r, x.digest)
 	if first {
 		return x.manifest(h, r)
 	}
@@ -132,6 +143,19 @@ func (x *extractor) entry(root *os.Root, h *tar.Header, r io.Reader, first bool)
 	return fmt.Errorf("the backup holds %q, which is neither a file nor a directory", name)
 }
 
+func (x *extractor) signature(h *tar.Header, r io.Reader) error {
+	if h.Size > maxSignature {
+		return errors.New("the signature of the backup is too large")
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxSignature))
+	if err != nil {
+		return err
+	}
+	x.signed = true
+	x.sum.Signer, err = verify(text, x.digest.Sum(nil))
+	return err
+}
+
 func (x *extractor) manifest(h *tar.Header, r io.Reader) error {
 	if h.Name != manifestName || h.Typeflag != tar.TypeReg || h.Size > maxManifest {
 		return errors.New("this is not a backup of a node: it does not begin with a manifest")
@@ -144,7 +168,7 @@ func (x *extractor) manifest(h *tar.Header, r io.Reader) error {
 	if err := json.Unmarshal(text, m); err != nil {
 		return fmt.Errorf("the manifest of the backup cannot be read: %w", err)
 	}
-	if m.Format != Format {
+	if m.Format != Format && m.Format != 1 {
 		return fmt.Errorf("the backup has format %d, this program knows %d; restore it with the version that made it", m.Format, Format)
 	}
 	return nil

@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
 
-// placer moves staged files to where they belong.
+// placer moves staged files to where they belong. Staged files, and what was
+// there before, lie in folders that only we can change; where files belong the
+// master's account may put links, see [folder].
 type placer struct {
 	from   string
 	before string
@@ -39,9 +39,6 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 		if t.master {
 			owner = master
 		}
-		if err := os.MkdirAll(filepath.Dir(t.dir), 0o755); err != nil {
-			return err
-		}
 		if err := p.tree(ctx, t, owner); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -49,124 +46,144 @@ func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error
 	return nil
 }
 
+// top opens the folder of a tree, and makes what is missing on the way.
+func (t tree) top(owner layout.Account) (folder, error) {
+	f, err := beneath(t.base, ".")
+	if err != nil {
+		return f, err
+	}
+	names := strings.Split(t.rel, "/")
+	for i, name := range names {
+		mode, uid, gid := fs.FileMode(0o755), -1, -1
+		if owner.Credential != nil && i == len(names)-1 {
+			mode, uid, gid = 0o700, owner.UID, owner.GID
+		}
+		err := f.mkdir(name, mode, uid, gid)
+		next := folder{}
+		if err == nil {
+			next, err = f.child(name)
+		}
+		f.Close()
+		if err != nil {
+			return folder{}, err
+		}
+		f = next
+	}
+	return f, nil
+}
+
 func (p *placer) tree(ctx context.Context, t tree, owner layout.Account) error {
 	from := filepath.Join(p.from, filepath.FromSlash(t.name))
-	return filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && name == from {
-			return fs.SkipAll
+	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	top, err := t.top(owner)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return p.folder(ctx, t, top, "", owner)
+}
+
+// folder moves what is staged below rel of a tree to the folder to.
+func (p *placer) folder(ctx context.Context, t tree, to folder, rel string, owner layout.Account) error {
+	staged := filepath.Join(p.from, filepath.FromSlash(t.name), rel)
+	entries, err := os.ReadDir(staged)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if err != nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+		name, below := e.Name(), filepath.Join(rel, e.Name())
+		if e.IsDir() {
+			err = p.descend(ctx, t, to, below, e, owner)
+		} else {
+			err = p.file(t, to, below, filepath.Join(staged, name), owner)
 		}
-		rel, err := filepath.Rel(from, name)
 		if err != nil {
 			return err
 		}
-		to := filepath.Join(t.dir, rel)
-		if owner.Credential != nil && rel != "." {
-			if err := os.Lchown(name, owner.UID, owner.GID); err != nil {
-				return err
-			}
-		}
-		if e.IsDir() {
-			return p.dir(e, to, rel == ".", owner)
-		}
-		if err := p.keep(filepath.Join(t.name, rel), to); err != nil {
+	}
+	return nil
+}
+
+func (p *placer) descend(ctx context.Context, t tree, to folder, rel string, e fs.DirEntry, owner layout.Account) error {
+	fi, err := e.Info()
+	if err != nil {
+		return err
+	}
+	uid, gid := -1, -1
+	if owner.Credential != nil {
+		uid, gid = owner.UID, owner.GID
+	}
+	if err := to.mkdir(e.Name(), fi.Mode().Perm(), uid, gid); err != nil {
+		return err
+	}
+	next, err := to.child(e.Name())
+	if err != nil {
+		return err
+	}
+	defer next.Close()
+	return p.folder(ctx, t, next, rel, owner)
+}
+
+func (p *placer) file(t tree, to folder, rel, staged string, owner layout.Account) error {
+	if owner.Credential != nil {
+		if err := os.Lchown(staged, owner.UID, owner.GID); err != nil {
 			return err
 		}
-		if t.name == "pki" {
-			if err := p.otherStates(t.dir, filepath.ToSlash(rel)); err != nil {
-				return err
-			}
+	}
+	if err := p.keep(filepath.Join(t.name, rel), to, filepath.Base(rel)); err != nil {
+		return err
+	}
+	if t.name == "pki" {
+		if err := p.otherStates(t, filepath.ToSlash(rel)); err != nil {
+			return err
 		}
-		return move(name, to)
-	})
+	}
+	return to.moveIn(staged, filepath.Base(rel))
 }
 
 // otherStates moves a minion's keys in other states aside: it may have come to
 // the fresh node already, where its key waits for a decision.
-func (p *placer) otherStates(pki, rel string) error {
+func (p *placer) otherStates(t tree, rel string) error {
 	states := []string{"minions", "minions_pre", "minions_rejected", "minions_denied"}
 	state, id, ok := strings.Cut(rel, "/")
-	if !ok || !slices.Contains(states, state) {
+	if !ok || strings.Contains(id, "/") || !slices.Contains(states, state) {
 		return nil
 	}
 	for _, other := range states {
 		if other == state {
 			continue
 		}
-		if err := p.keep(filepath.Join("pki", other, id), filepath.Join(pki, other, id)); err != nil {
+		dir, err := beneath(t.base, t.rel+"/"+other)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = p.keep(filepath.Join("pki", other, id), dir, id)
+		dir.Close()
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dir makes a directory where there is none.
-func (p *placer) dir(e fs.DirEntry, to string, top bool, owner layout.Account) error {
-	fi, err := os.Lstat(to)
-	if err == nil && !fi.IsDir() && !top {
-		return fmt.Errorf("%s is not a directory", to)
-	}
-	if err == nil {
+// keep moves what is at name aside.
+func (p *placer) keep(rel string, dir folder, name string) error {
+	if _, err := dir.lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	mode := fs.FileMode(0o755)
-	if owner.Credential != nil {
-		mode = 0o700
-	}
-	if i, err := e.Info(); err == nil && !top {
-		mode = i.Mode().Perm()
-	}
-	if err := os.Mkdir(to, mode); err != nil {
+	} else if err != nil {
 		return err
-	}
-	if owner.Credential != nil {
-		return os.Lchown(to, owner.UID, owner.GID)
-	}
-	return nil
-}
-
-// keep moves what is at to aside.
-func (p *placer) keep(rel, to string) error {
-	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-		return nil
 	}
 	old := filepath.Join(p.before, rel)
 	if err := os.MkdirAll(filepath.Dir(old), 0o700); err != nil {
 		return err
 	}
-	return move(to, old)
-}
-
-// move renames, and copies where that is not possible: the job cache may lie
-// on another file system.
-func move(from, to string) error {
-	if err := os.Rename(from, to); err == nil {
-		return nil
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	fi, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fi.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok && err == nil && os.Geteuid() == 0 {
-		err = out.Chown(int(st.Uid), int(st.Gid))
-	}
-	if err == nil {
-		err = out.Sync()
-	}
-	if err = errors.Join(err, out.Close()); err != nil {
-		return err
-	}
-	return os.Remove(from)
+	return dir.moveOut(name, old)
 }

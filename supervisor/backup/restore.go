@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -23,6 +24,9 @@ type Target struct {
 	// Stamp names the directory with what was there before; it must be new.
 	Stamp  string
 	Limits Limits
+	// Trust says whose archives are believed, beside those of this node's own
+	// key.
+	Trust Trust
 }
 
 // ErrNotFresh means that the node has accepted minions already.
@@ -60,6 +64,13 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	defer os.RemoveAll(stage)
 	x := &extractor{ctx: ctx, sum: &sum, limits: t.Limits.filled(), seen: map[string]bool{}}
 	if err := x.stage(r, stage, identities); err != nil {
+		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
+	}
+	trust := t.Trust
+	if own, err := Signer(t.Settings); err == nil {
+		trust.Signers = append(slices.Clone(trust.Signers), own)
+	}
+	if err := trust.check(sum.Signer, identities); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
 	if err := syncFS(stage); err != nil {

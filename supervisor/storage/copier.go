@@ -54,7 +54,15 @@ func (c *copier) pass() (mirrorReport, error) {
 	if err := c.load(); err != nil {
 		return r, err
 	}
-	w := &walk{copier: c, r: &r, next: map[string]copied{}}
+	if err := os.MkdirAll(c.spec.Dest, 0o755); err != nil {
+		return r, err
+	}
+	dest, err := os.OpenRoot(c.spec.Dest)
+	if err != nil {
+		return r, err
+	}
+	defer dest.Close()
+	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}}
 	for _, t := range c.spec.Trees {
 		if err := w.dir(t, 0); err != nil {
 			return r, err
@@ -78,6 +86,9 @@ func (c *copier) pass() (mirrorReport, error) {
 // walk is one pass.
 type walk struct {
 	*copier
+	// dest is the copy. Folders in it belong to the master's account, as at the
+	// source: a link that it puts there must not lead root out of the copy.
+	dest    *os.Root
 	r       *mirrorReport
 	next    map[string]copied
 	touched bool                // the index changed although no file did

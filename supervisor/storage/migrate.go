@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"saltern/command"
 	"saltern/supervisor/settings"
 )
@@ -134,7 +136,7 @@ func (m *Migration) keepOwnKeys() error {
 		return err
 	}
 	if fi, err := os.Stat(filepath.Join(m.from, "pki")); err == nil {
-		if err := sameOwner(m.pki, fi, nil); err != nil {
+		if err := ownerOf(m.pki, fi); err != nil {
 			return err
 		}
 	}
@@ -164,22 +166,44 @@ func (m *Migration) keepOwnKeys() error {
 	return nil
 }
 
+// ownerOf gives a folder the owner and mode of like.
+func ownerOf(dir string, like fs.FileInfo) error {
+	if uid, gid, ok := owner(like); ok && os.Geteuid() == 0 {
+		if err := os.Lchown(dir, uid, gid); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, like.Mode().Perm())
+}
+
 func copyKey(src, dst string) error {
 	fi, err := os.Lstat(src)
 	if err != nil || !fi.Mode().IsRegular() {
 		return err
 	}
-	b, err := os.ReadFile(src)
-	if err == nil {
-		err = os.WriteFile(dst+".new", b, 0o600)
+	in, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = sameOwner(dst+".new", fi, nil)
+	defer in.Close()
+	// The folder may belong to the master's account: the file is made anew under
+	// a name that nobody knows before, and gets its owner while it is open.
+	out, err := os.CreateTemp(filepath.Dir(dst), ".key-*")
+	if err != nil {
+		return err
 	}
+	defer os.Remove(out.Name()) // nothing is there after the rename
+	_, err = io.Copy(out, io.LimitReader(in, 1<<20))
 	if err == nil {
-		err = os.Rename(dst+".new", dst)
+		err = out.Chmod(fi.Mode().Perm())
 	}
-	return err
+	if uid, gid, ok := owner(fi); ok && err == nil && os.Geteuid() == 0 {
+		err = out.Chown(uid, gid)
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), dst)
 }
 
 // moveSpec is the argument of the child.

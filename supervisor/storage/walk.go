@@ -22,7 +22,7 @@ func (w *walk) dir(rel string, depth int) error {
 		w.r.Skipped++
 		return nil
 	}
-	src, dst := filepath.Join(w.spec.Source, rel), filepath.Join(w.spec.Dest, rel)
+	src := filepath.Join(w.spec.Source, rel)
 	fi, err := os.Lstat(src)
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (w *walk) dir(rel string, depth int) error {
 	if !fi.IsDir() {
 		return fmt.Errorf("%s is not a directory", src)
 	}
-	if err := makeCopyDir(dst, fi); err != nil {
+	if err := w.makeDir(rel, fi); err != nil {
 		return err
 	}
 	entries, err := readDir(src)
@@ -83,30 +83,30 @@ func readDir(p string) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-func makeCopyDir(dst string, like fs.FileInfo) error {
-	have, err := os.Lstat(dst)
+func (w *walk) makeDir(dst string, like fs.FileInfo) error {
+	have, err := w.dest.Lstat(dst)
 	if err == nil && !have.IsDir() {
-		if err := os.Remove(dst); err != nil {
+		if err := w.dest.Remove(dst); err != nil {
 			return err
 		}
 		err = fs.ErrNotExist
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+		if err := w.dest.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 			return err
 		}
-		if err := os.Mkdir(dst, 0o700); err != nil {
+		if err := w.dest.Mkdir(dst, 0o700); err != nil {
 			return err
 		}
 	} else if err != nil {
 		return err
 	}
-	return sameOwner(dst, like, have)
+	return w.sameOwner(dst, like, have)
 }
 
 // sameOwner gives dst the owner and mode of like; have is what dst is, nil:
 // not known.
-func sameOwner(dst string, like, have fs.FileInfo) error {
+func (w *walk) sameOwner(dst string, like, have fs.FileInfo) error {
 	uid, gid, ok := owner(like)
 	if !ok {
 		return nil
@@ -117,15 +117,15 @@ func sameOwner(dst string, like, have fs.FileInfo) error {
 		}
 	}
 	if os.Geteuid() == 0 {
-		if err := os.Lchown(dst, uid, gid); err != nil {
+		if err := w.dest.Lchown(dst, uid, gid); err != nil {
 			return err
 		}
 	}
-	return os.Chmod(dst, like.Mode().Perm())
+	return w.dest.Chmod(dst, like.Mode().Perm())
 }
 
 func (w *walk) link(rel string) error {
-	src, dst := filepath.Join(w.spec.Source, rel), filepath.Join(w.spec.Dest, rel)
+	src, dst := filepath.Join(w.spec.Source, rel), rel
 	to, err := os.Readlink(src)
 	if err != nil {
 		return err
@@ -134,41 +134,41 @@ func (w *walk) link(rel string) error {
 	if in, ok := strings.CutPrefix(to, w.spec.Source+"/"); ok && slices.ContainsFunc(w.spec.Trees, func(t string) bool { return in == t || strings.HasPrefix(in, t+"/") }) {
 		to = filepath.Join(w.spec.Dest, in)
 	}
-	if have, err := os.Readlink(dst); err == nil && have == to {
+	if have, err := w.dest.Readlink(dst); err == nil && have == to {
 		return nil
 	}
 	tmp := filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst))
-	_ = os.Remove(tmp)
-	if err := os.Symlink(to, tmp); err != nil {
+	_ = w.dest.Remove(tmp)
+	if err := w.dest.Symlink(to, tmp); err != nil {
 		return err
 	}
 	w.r.Copied++
-	return replaceBy(tmp, dst)
+	return w.replaceBy(tmp, dst)
 }
 
 // replaceBy renames tmp to dst, also where a directory was.
-func replaceBy(tmp, dst string) error {
-	err := os.Rename(tmp, dst)
-	if fi, lerr := os.Lstat(dst); err != nil && lerr == nil && fi.IsDir() {
-		if err = os.RemoveAll(dst); err == nil {
-			err = os.Rename(tmp, dst)
+func (w *walk) replaceBy(tmp, dst string) error {
+	err := w.dest.Rename(tmp, dst)
+	if fi, lerr := w.dest.Lstat(dst); err != nil && lerr == nil && fi.IsDir() {
+		if err = w.dest.RemoveAll(dst); err == nil {
+			err = w.dest.Rename(tmp, dst)
 		}
 	}
 	return err
 }
 
 func (w *walk) file(rel string) error {
-	src, dst := filepath.Join(w.spec.Source, rel), filepath.Join(w.spec.Dest, rel)
+	src, dst := filepath.Join(w.spec.Source, rel), rel
 	fi, err := os.Lstat(src) // first: an open is dear on a volume
 	if err != nil {
 		return err
 	}
 	k, known := w.known[rel]
-	have, herr := os.Lstat(dst)
+	have, herr := w.dest.Lstat(dst)
 	intact := herr == nil && have.Mode().IsRegular() && known && have.Size() == k.Size && have.ModTime().UnixNano() == k.Local
 	if intact && fi.Size() == k.Size && fi.ModTime().UnixNano() == k.MTime && ctime(fi) == k.CTime {
 		w.next[rel] = k
-		return sameOwner(dst, fi, have)
+		return w.sameOwner(dst, fi, have)
 	}
 	f, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -181,12 +181,12 @@ func (w *walk) file(rel string) error {
 	tmp := filepath.Join(filepath.Dir(dst), tempPrefix+filepath.Base(dst))
 	hash, n, err := w.fetch(f, tmp, fi)
 	if err != nil {
-		_ = os.Remove(tmp)
+		_ = w.dest.Remove(tmp)
 		return err
 	}
 	after, err := f.Stat()
 	if err != nil || n != fi.Size() || after.Size() != fi.Size() || after.ModTime() != fi.ModTime() {
-		_ = os.Remove(tmp)
+		_ = w.dest.Remove(tmp)
 		w.r.Changing++
 		if known && herr == nil { // the old one stays for now
 			w.next[rel] = k
@@ -196,15 +196,15 @@ func (w *walk) file(rel string) error {
 	k.Size, k.MTime, k.CTime = fi.Size(), fi.ModTime().UnixNano(), ctime(fi)
 	if intact && k.Hash == hash {
 		w.touched = true
-		_ = os.Remove(tmp)
+		_ = w.dest.Remove(tmp)
 		w.next[rel] = k
-		return sameOwner(dst, fi, have)
+		return w.sameOwner(dst, fi, have)
 	}
 	k.Hash = hash
-	if err := replaceBy(tmp, dst); err != nil {
+	if err := w.replaceBy(tmp, dst); err != nil {
 		return err
 	}
-	if have, err = os.Lstat(dst); err != nil {
+	if have, err = w.dest.Lstat(dst); err != nil {
 		return err
 	}
 	k.Local = have.ModTime().UnixNano()
@@ -216,28 +216,28 @@ func (w *walk) file(rel string) error {
 
 // fetch copies f to tmp with the mode, owner and time of like.
 func (w *walk) fetch(f *os.File, tmp string, like fs.FileInfo) (hash string, n int64, err error) {
-	_ = os.Remove(tmp)
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	_ = w.dest.Remove(tmp)
+	out, err := w.dest.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", 0, err
 	}
 	sum := sha256.New()
 	n, err = io.Copy(io.MultiWriter(out, sum), io.LimitReader(f, mirrorMaxBytes))
 	if err == nil {
-		err = sameOwner(tmp, like, nil)
+		err = w.sameOwner(tmp, like, nil)
 	}
 	if cerr := out.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Chtimes(tmp, like.ModTime(), like.ModTime())
+		err = w.dest.Chtimes(tmp, like.ModTime(), like.ModTime())
 	}
 	return hex.EncodeToString(sum.Sum(nil)), n, err
 }
 
 // sweep removes from the copy what the source does not have.
 func (w *walk) sweep(rel string) error {
-	entries, err := os.ReadDir(filepath.Join(w.spec.Dest, rel))
+	entries, err := fs.ReadDir(w.dest.FS(), rel)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (w *walk) sweep(rel string) error {
 			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours {
 				continue
 			}
-			if err := os.RemoveAll(filepath.Join(w.spec.Dest, p)); err != nil {
+			if err := w.dest.RemoveAll(p); err != nil {
 				return err
 			}
 			w.r.Removed++

@@ -1,0 +1,221 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// folder is an open directory below one that only root writes. The folders on
+// the way belong to the master's account, which could put a link in the place
+// of any of them while root works there: each is opened by its name in the one
+// above, and a link is followed only in a folder that nobody but root, or who
+// we are, can change.
+type folder struct {
+	fd   int
+	path string
+}
+
+// beneath opens the folder rel below base. base itself may be a link.
+func beneath(base, rel string) (folder, error) {
+	fd, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return folder{}, &fs.PathError{Op: "open", Path: base, Err: err}
+	}
+	f := folder{fd, base}
+	for _, name := range strings.Split(filepath.ToSlash(filepath.Clean(rel)), "/") {
+		if name == "." {
+			continue
+		}
+		next, err := f.child(name)
+		f.Close()
+		if err != nil {
+			return folder{}, err
+		}
+		f = next
+	}
+	return f, nil
+}
+
+// Close closes the folder.
+func (f folder) Close() { _ = unix.Close(f.fd) }
+
+func (f folder) fault(op, name string, err error) error {
+	return &fs.PathError{Op: op, Path: filepath.Join(f.path, name), Err: err}
+}
+
+func (f folder) child(name string) (folder, error) {
+	flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if !f.safe() {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat(f.fd, name, flags, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return folder{}, fmt.Errorf("%s is not a directory, or a link: root works on none in a folder of the master's; remove it", filepath.Join(f.path, name))
+	}
+	if err != nil {
+		return folder{}, f.fault("open", name, err)
+	}
+	return folder{fd, filepath.Join(f.path, name)}, nil
+}
+
+// safe reports whether only root, or who we are, can change the folder.
+func (f folder) safe() bool {
+	var st unix.Stat_t
+	return unix.Fstat(f.fd, &st) == nil && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && st.Mode&0o022 == 0
+}
+
+// root gives the folder as an [os.Root].
+func (f folder) root() (*os.Root, error) { return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.fd)) }
+
+// open opens a regular file for reading.
+func (f folder) open(name string) (*os.File, error) {
+	fd, err := unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, f.fault("open", name, err)
+	}
+	file := os.NewFile(uintptr(fd), filepath.Join(f.path, name))
+	fi, err := file.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", file.Name())
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// readKey reads a key file; a link to another file of the same folder is
+// followed once, as masters make one of master.pem.
+func (f folder) readKey(name string) ([]byte, error) {
+	to := make([]byte, 256)
+	if n, err := unix.Readlinkat(f.fd, name, to); err == nil {
+		name = filepath.Base(string(to[:n]))
+	}
+	file, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, 64<<10))
+}
+
+// lstat tells what is at name without following a link.
+func (f folder) lstat(name string) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(f.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return st, f.fault("stat", name, err)
+	}
+	return st, nil
+}
+
+// mkdir makes a folder with its owner; uid -1 leaves it ours. One that is there
+// is left as it is.
+func (f folder) mkdir(name string, mode fs.FileMode, uid, gid int) error {
+	err := unix.Mkdirat(f.fd, name, 0o700)
+	if errors.Is(err, unix.EEXIST) {
+		d, err := f.child(name)
+		if err == nil {
+			d.Close()
+		}
+		return err
+	}
+	if err != nil {
+		return f.fault("make directory", name, err)
+	}
+	d, err := f.child(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	self := fmt.Sprintf("/proc/self/fd/%d", d.fd)
+	if err := os.Chmod(self, mode); err != nil {
+		return err
+	}
+	if uid < 0 {
+		return nil
+	}
+	return os.Chown(self, uid, gid)
+}
+
+// moveIn moves a file from a path that only root writes to name, over what is
+// there. From another file system it is copied.
+func (f folder) moveIn(from, name string) error {
+	err := unix.Renameat(unix.AT_FDCWD, from, f.fd, name)
+	if !errors.Is(err, unix.EXDEV) {
+		if err != nil {
+			return f.fault("move to", name, err)
+		}
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	tmp := ".restoring-" + name
+	_ = unix.Unlinkat(f.fd, tmp, 0)
+	fd, err := unix.Openat(f.fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return f.fault("create", tmp, err)
+	}
+	if err := copyTo(os.NewFile(uintptr(fd), tmp), in); err != nil {
+		return err
+	}
+	if err := unix.Renameat(f.fd, tmp, f.fd, name); err != nil {
+		return f.fault("move to", name, err)
+	}
+	return os.Remove(from)
+}
+
+// moveOut moves name to a path that only root writes.
+func (f folder) moveOut(name, to string) error {
+	err := unix.Renameat(f.fd, name, unix.AT_FDCWD, to)
+	if !errors.Is(err, unix.EXDEV) {
+		if err != nil {
+			return f.fault("move", name, err)
+		}
+		return nil
+	}
+	in, err := f.open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := copyTo(out, in); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(f.fd, name, 0); err != nil {
+		return f.fault("remove", name, err)
+	}
+	return nil
+}
+
+// copyTo copies content, mode and owner, syncs and closes out.
+func copyTo(out, in *os.File) error {
+	_, err := io.Copy(out, in)
+	if fi, serr := in.Stat(); err == nil {
+		if err = serr; err == nil {
+			err = out.Chmod(fi.Mode().Perm())
+		}
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && err == nil && os.Geteuid() == 0 {
+			err = out.Chown(int(st.Uid), int(st.Gid))
+		}
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
