@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/syslog"
 	"net/http"
 	"os"
 	"strings"
@@ -33,7 +35,7 @@ const (
 const maxBundle = 8 << 30
 
 func upgradeCommand(f *flags) *cobra.Command {
-	var reboot, force bool
+	var reboot, force, older, plain bool
 	r := newRestart()
 	cmd := &cobra.Command{
 		Use:   "upgrade FILE|URL",
@@ -47,7 +49,13 @@ With --reboot the machine restarts as "applianced reboot" does: when no other no
 of the cluster is away or restarts, and after its minions have moved. With --wait
 that may be called on all nodes at once; they are upgraded one after another, each
 after the one before serves with its new version. A node that is not well is not
-upgraded, unless --force says so.`,
+upgraded, unless --force says so.
+
+A version older than the one that runs is refused, although its signature is
+good: --allow-downgrade takes it, and the system's log says so. It is not fetched
+over http:// unless --allow-http is given: the signature shows that nobody changed
+it, not that it is the newest, and whoever sits on the way could keep old ones
+coming.`,
 		Example: `  applianced upgrade saltern-cloud.upgrade --reboot
   applianced upgrade https://example.net/saltern-cloud.upgrade --reboot --wait 2h
   applianced upgrade status
@@ -56,6 +64,8 @@ upgraded, unless --force says so.`,
 	}
 	cmd.Flags().BoolVar(&reboot, "reboot", false, "boot the new version at once")
 	cmd.Flags().BoolVar(&force, "force", false, "even if the node or its cluster is not well")
+	cmd.Flags().BoolVar(&older, "allow-downgrade", false, "also a version older than the one that runs")
+	cmd.Flags().BoolVar(&plain, "allow-http", false, "also from an address without encryption")
 	r.flags(cmd)
 	var sys upgrade.System
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -71,14 +81,22 @@ upgraded, unless --force says so.`,
 		if err != nil {
 			return err
 		}
-		in, err := open(cmd.Context(), args[0])
+		in, err := open(cmd.Context(), args[0], plain)
 		if err != nil {
 			return err
 		}
 		defer in.Close()
+		sys.Older = older
+		before, err := sys.Status()
+		if err != nil {
+			return err
+		}
 		m, err := sys.Install(cmd.Context(), in, keys, func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) })
 		if err != nil {
 			return err
+		}
+		if older {
+			audit(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran", m.Version, m.Created.UTC().Format(time.RFC3339), cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
 		}
 		if reboot {
 			fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
@@ -108,8 +126,20 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 	return nil
 }
 
-// open gives a file, or what an address answers.
-func open(ctx context.Context, from string) (io.ReadCloser, error) {
+// audit writes a line into the system's log of administration. It is not a
+// reason to stop when there is none.
+func audit(line string) {
+	w, err := syslog.New(syslog.LOG_AUTHPRIV|syslog.LOG_NOTICE, "applianced")
+	if err != nil {
+		return
+	}
+	_ = w.Notice(line)
+	_ = w.Close()
+}
+
+// open gives a file, or what an address answers; plain: also one without
+// encryption, and one that another address leads to.
+func open(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
 		f, err := os.Open(from)
 		if err != nil {
@@ -117,11 +147,26 @@ func open(ctx context.Context, from string) (io.ReadCloser, error) {
 		}
 		return f, nil
 	}
+	secret := func(u string) error {
+		if strings.HasPrefix(u, "https://") || plain {
+			return nil
+		}
+		return fmt.Errorf("upgrade: %s is not encrypted: whoever sits on the way can offer an old version; take https://, a file, or --allow-http", u)
+	}
+	if err := secret(from); err != nil {
+		return nil, err
+	}
+	client := http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) >= 10 {
+			return errors.New("too many redirections")
+		}
+		return secret(r.URL.String())
+	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}

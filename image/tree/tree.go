@@ -190,7 +190,7 @@ func (b *builder) overlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text := strings.TrimRight(string(release), "\n") + "\nIMAGE_ID=saltern\nIMAGE_VERSION=" + b.Version + "\n"
+	text := strings.TrimRight(string(release), "\n") + "\nIMAGE_ID=saltern\nIMAGE_VERSION=" + b.Version + "\nIMAGE_CREATED=" + b.Epoch.UTC().Format(time.RFC3339) + "\n"
 	return errors.Join(
 		b.write("usr/lib/os-release", text, 0o644),
 		b.write("etc/hostname", "saltern\n", 0o644),

@@ -37,6 +37,9 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 	if st.Flavour != "" && m.Flavour != st.Flavour {
 		return m, fmt.Errorf("upgrade: this is the version for %s kernels; take the one for %s, which this machine has", m.Flavour, st.Flavour)
 	}
+	if err := st.mayFollow(&m); err != nil && !s.Older {
+		return m, err
+	}
 	slot := Other(st.Running)
 	dir := filepath.Join(s.esp(), slot)
 	if err := s.change(map[string]string{"next": "", "tries": ""}); err != nil {

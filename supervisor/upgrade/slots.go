@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"saltern/image/grubenv"
 )
@@ -35,6 +36,8 @@ type System struct {
 	Devices string // folder of partitions by label: /dev/disk/by-partlabel
 	Cmdline string // the kernel's options: /proc/cmdline
 	Release string // /etc/os-release
+	// Older lets a version in that is older than the one that runs.
+	Older bool
 }
 
 func or(s, usual string) string {
@@ -52,6 +55,8 @@ type Status struct {
 	Next     string            // slot that is tried at the next boot; empty: none
 	Versions map[string]string // by slot; a slot that was never filled is missing
 	Flavour  string            // of the kernel: cloud or generic
+	Version  string            // of what runs
+	Created  time.Time         // of what runs; zero: not known, the version was built before this was noted
 }
 
 // ErrNoSlots means that this machine was not made from the image.
@@ -89,8 +94,15 @@ func (s *System) Status() (Status, error) {
 	}
 	if release, err := small(or(s.Release, "/etc/os-release")); err == nil {
 		for l := range strings.Lines(release) {
-			if v, ok := strings.CutPrefix(strings.TrimSpace(l), "VARIANT_ID="); ok {
-				st.Flavour = strings.Trim(v, `"`)
+			name, v, _ := strings.Cut(strings.TrimSpace(l), "=")
+			v = strings.Trim(v, `"`)
+			switch name {
+			case "VARIANT_ID":
+				st.Flavour = v
+			case "IMAGE_VERSION":
+				st.Version = v
+			case "IMAGE_CREATED":
+				st.Created, _ = time.Parse(time.RFC3339, v)
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func upgrade(t *testing.T, v *vm) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.run(t, "sudo applianced upgrade http://"+net.JoinHostPort(host, port)+"/saltern-cloud.upgrade")
+	v.run(t, "sudo applianced upgrade --allow-http http://"+net.JoinHostPort(host, port)+"/saltern-cloud.upgrade")
 	v.away("sudo systemctl reboot")
 	v.wait(t, "slot=b", "cat /proc/cmdline; applianced status >/dev/null; true")
 	// The supervisor, closed off as it is, can look whether this is a trial.

@@ -1,0 +1,59 @@
+package upgrade
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"saltern/image/bundle"
+)
+
+// ErrOlder means that a bundle is older than the version that runs. Its
+// signature is good for ever, and so are the weaknesses it has: whoever can
+// offer bundles must not be able to bring them back.
+var ErrOlder = errors.New("upgrade: this version is older than the one that runs")
+
+// mayFollow tells whether a version may take the place of what runs: it must
+// not be built earlier, and of the same time not be of a lower version.
+func (st *Status) mayFollow(m *bundle.Manifest) error {
+	older := func(how, this, runs string) error {
+		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back", ErrOlder, how, this, runs)
+	}
+	if !st.Created.IsZero() && m.Created.Before(st.Created) {
+		return older(m.Version+" was built", m.Created.UTC().Format(time.RFC3339), st.Version+" of "+st.Created.UTC().Format(time.RFC3339))
+	}
+	if (st.Created.IsZero() || m.Created.Equal(st.Created)) && lower(m.Version, st.Version) {
+		return older("it is", m.Version, st.Version)
+	}
+	return nil
+}
+
+var numbers = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)`)
+
+// lower compares the numbers that two versions begin with: 1.9 is lower than
+// 1.10. Versions without numbers have no order.
+func lower(a, b string) bool {
+	x, y := numbers.FindStringSubmatch(a), numbers.FindStringSubmatch(b)
+	if x == nil || y == nil {
+		return false
+	}
+	p, q := strings.Split(x[1], "."), strings.Split(y[1], ".")
+	for i := range max(len(p), len(q)) {
+		var m, n string // without zeros in front: the longer one is higher
+		if i < len(p) {
+			m = strings.TrimLeft(p[i], "0")
+		}
+		if i < len(q) {
+			n = strings.TrimLeft(q[i], "0")
+		}
+		if len(m) != len(n) {
+			return len(m) < len(n)
+		}
+		if m != n {
+			return m < n
+		}
+	}
+	return false
+}
