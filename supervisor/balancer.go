@@ -78,6 +78,9 @@ func (n *node) lbSpec() service.Spec {
 // prepareLB makes what the load balancer needs. One that runs already has the
 // ports.
 func (n *node) prepareLB(runs bool) error {
+	if err := n.accountThere("applianced lb", n.cfg.Users.LB, n.lb); err != nil {
+		return err
+	}
 	if err := layout.Make(n.cfg, n.master, n.lb); err != nil {
 		return blockers{{Code: status.StorageUnusable, Subject: n.cfg.StorageDir(), Cause: settings.OneLine(err)}}
 	}

@@ -136,6 +136,9 @@ func (n *node) masterSpec() service.Spec {
 		Runner: proc,
 		Wait:   n.storageReady(),
 		Prepare: func(ctx context.Context) error {
+			if err := n.accountThere("salt-master", n.cfg.Users.Master, n.master); err != nil {
+				return n.block(masterService, err)
+			}
 			if err := proc.KillStale(ctx); err != nil {
 				return n.block(masterService, err)
 			}
@@ -151,6 +154,15 @@ func (n *node) masterSpec() service.Spec {
 			return nil
 		}},
 	}
+}
+
+// accountThere refuses to run a child as root in the image because its account
+// is missing. Elsewhere that is shown (SCA-502).
+func (n *node) accountThere(child, name string, a layout.Account) error {
+	if !a.Missing || !n.opt.InImage {
+		return nil
+	}
+	return blockers{{Code: status.AccountMissing, Subject: child, Cause: "there is no account " + name + " on this machine"}}
 }
 
 // childEnv is the whole environment of a child: no notification socket, no

@@ -120,10 +120,10 @@ func (n *node) observe(ctx context.Context) facts {
 	f.setup, f.cluster = n.setupFacts(f.cluster)
 	f.virtual = n.virtualFacts()
 	f.clock = n.clock.Load()
-	if n.master.Missing {
+	if n.master.Missing && !n.opt.InImage {
 		f.asRoot = append(f.asRoot, "salt-master")
 	}
-	if n.lb.Missing && n.cfg.LB.Enabled {
+	if n.lb.Missing && !n.opt.InImage && n.cfg.LB.Enabled {
 		f.asRoot = append(f.asRoot, "applianced lb")
 	}
 	n.mu.Lock()

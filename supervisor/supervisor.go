@@ -38,6 +38,9 @@ type Options struct {
 	// OnTrial tells whether the system runs a version that is not known to be
 	// good yet. nil: it never does.
 	OnTrial func() bool
+	// InImage says that this is the appliance's image, which has all accounts: a
+	// child whose account is missing is not started, instead of run as root.
+	InImage bool
 	// Base is where a node keeps things before appliance.yaml says so.
 	Base setup.Base
 	// Source looks for answers given with the machine, see setup.Config.

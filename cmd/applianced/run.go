@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/supervisor"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/upgrade"
@@ -69,7 +70,7 @@ takes its place and no connection is refused.`,
 		}
 		s := supervisor.New(supervisor.Options{Base: base, Source: places.Look,
 			ConfigPath: path, Hostname: hostname(), Version: version(), Executable: exe, Socket: f.socket,
-			Log: log, Notify: supervisor.NewSystemd(), OnTrial: onTrial(log), Renew: func() { renew(exe, log) }})
+			Log: log, Notify: supervisor.NewSystemd(), OnTrial: onTrial(log), InImage: layout.InImage(""), Renew: func() { renew(exe, log) }})
 
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)

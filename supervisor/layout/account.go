@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -21,6 +22,20 @@ type Account struct {
 	// Missing is set when we are root and the account named does not exist,
 	// so that the child runs as root.
 	Missing bool
+}
+
+// imageMark begins a line that only the appliance's image has in its os-release,
+// where nobody can change it.
+const imageMark = "IMAGE_ID=saltern\n"
+
+// InImage reports whether the system is the appliance's image. An empty path
+// stands for /usr/lib/os-release.
+func InImage(release string) bool {
+	if release == "" {
+		release = "/usr/lib/os-release"
+	}
+	text, err := ReadFile(release, 64<<10, 0)
+	return err == nil && strings.Contains("\n"+string(text), "\n"+imageMark)
 }
 
 // FindAccount resolves the account for a child. Without root rights, without

@@ -74,6 +74,7 @@ const (
 	InsecureOption    Code = "SCA-501"
 	ChildrenAsRoot    Code = "SCA-502"
 	SecretWeak        Code = "SCA-503"
+	AccountMissing    Code = "SCA-504"
 	ClockUnsynced     Code = "SCA-601"
 	DescriptorsShort  Code = "SCA-602"
 	SupervisorStopped Code = "SCA-603"
@@ -105,10 +106,10 @@ func Kinds() []Kind {
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
 		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
-			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
+			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
 		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},
 		{MasterSilent, Fatal, "salt-master does not answer", "applianced logs master; applianced restart master",
-			[]Code{MasterDown, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing}, 0},
+			[]Code{MasterDown, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 0},
 		{KeyUnreadable, Fatal, "key file %s cannot be used", "give it back its owner and mode, or restore it from a backup", nil, 0},
 		{PortInUse, Fatal, "address %s is in use by another program", "stop that program, or choose another port in appliance.yaml", nil, 0},
 		{PillarErrors, Warning, "pillars do not render", "applianced logs master; salt-run pillar.show_pillar MINION", nil, 0},
@@ -118,11 +119,11 @@ func Kinds() []Kind {
 		{MasterProblem, Warning, "salt-master has trouble: %s", "applianced logs master", []Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterUnreported, Warning, "salt-master does not report how it is", "applianced logs master; look at its cache directory",
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
-		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing}, 0},
+		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
-			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing}, 3 * time.Second},
+			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
 		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
-			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing}, 3 * time.Second},
+			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing, AccountMissing}, 3 * time.Second},
 		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "mend the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
 		{SourceLimited, Warning, "the load balancer refuses connections of a source", "applianced lb status lists the sources; if it is no site of yours: block it in front of the node", []Code{NodeRemoved, SetupStopped}, 0},
 		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
@@ -151,6 +152,7 @@ func Kinds() []Kind {
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
 		{SecretWeak, Warning, "the cluster's secret is easy to guess", "applianced secret rotate gives the cluster another one; nothing stops meanwhile", nil, 0},
+		{AccountMissing, Fatal, "%s is not started: its account does not exist", "correct users in appliance.yaml, or bring the account back: systemd-sysusers, then systemctl restart applianced", nil, 0},
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},
@@ -273,7 +275,7 @@ func hideConsequences(held []Problem) []Problem {
 // ofMaster tells of faults that keep this node's own master from serving, and
 // nothing else.
 func ofMaster(p Problem) bool {
-	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, KeyUnreadable, PortInUse, ProgramMissing}, p.Code)
+	return p.Severity == Fatal && slices.Contains([]Code{MasterDown, MasterConfig, MasterSilent, KeyUnreadable, PortInUse, ProgramMissing, AccountMissing}, p.Code)
 }
 
 // ServedElsewhere is Worst for a node whose minions are answered, by the
