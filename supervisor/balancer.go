@@ -39,7 +39,8 @@ func (n *node) lbArgs() []string {
 func (n *node) lbProcess(out *service.Lines) *service.Lasting {
 	p := &service.Lasting{Path: n.lbProgram(), Args: n.lbArgs(), Env: childEnv(), Dir: "/", PIDFile: n.pidFile(lbService),
 		Pipe: filepath.Join(n.cfg.RuntimeDir, lbService+".out"), Credential: n.lb.Credential, StopTimeout: n.cfg.Limits.StopTimeout,
-		Tag: n.lbTag, Answers: n.lbAnswers, Leave: func(cause error) bool { return errors.Is(cause, errReload) }}
+		Tag: n.lbTag, Answers: n.lbAnswers, Leave: func(cause error) bool { return errors.Is(cause, errReload) },
+		Confine: func(ctx context.Context, pid int) { n.confine(ctx, lbService, pid, lbOOM, n.cfg.Limits.LBMemory) }}
 	if out != nil {
 		p.Log = out
 	}

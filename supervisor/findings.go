@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +54,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	}
 	for _, s := range f.asRoot {
 		out = append(out, status.Finding{Code: status.ChildrenAsRoot, Subject: s})
+	}
+	for _, s := range slices.Sorted(maps.Keys(f.unbounded)) {
+		out = append(out, status.Finding{Code: status.MemoryUnbounded, Subject: s, Cause: f.unbounded[s]})
 	}
 	if f.clock != nil && !*f.clock {
 		out = append(out, status.Finding{Code: status.ClockUnsynced})

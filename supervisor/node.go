@@ -51,14 +51,15 @@ type node struct {
 	balancer *lbproxy.Client
 	backends atomic.Pointer[[]lbproxy.Backend]
 
-	mu       sync.Mutex
-	blocked  map[string][]status.Finding // why a service is not started, by service
-	insecure []*layout.UserFault         // allowed insecure options
-	isDown   bool                        // stopping
-	board    *status.Board
-	since    *time.Time // serving since
-	served   bool       // was serving in this life
-	ready    bool       // READY=1 was sent
+	mu        sync.Mutex
+	blocked   map[string][]status.Finding // why a service is not started, by service
+	insecure  []*layout.UserFault         // allowed insecure options
+	unbounded map[string]string           // why a child has no bound on its memory
+	isDown    bool                        // stopping
+	board     *status.Board
+	since     *time.Time // serving since
+	served    bool       // was serving in this life
+	ready     bool       // READY=1 was sent
 
 	doc atomic.Pointer[status.Document]
 }
@@ -129,7 +130,10 @@ func (n *node) pidFile(name string) string {
 func (n *node) masterSpec() service.Spec {
 	out := n.output(masterService)
 	proc := &service.Process{Path: n.masterProgram(), Args: []string{"-c", n.cfg.MasterConf()}, Env: childEnv(), Dir: "/",
-		PIDFile: n.pidFile(masterService), Credential: n.master.Credential, StopTimeout: n.cfg.Limits.StopTimeout, Log: out}
+		PIDFile: n.pidFile(masterService), Credential: n.master.Credential, StopTimeout: n.cfg.Limits.StopTimeout, Log: out,
+		Confine: func(ctx context.Context, pid int) {
+			n.confine(ctx, masterService, pid, masterOOM, n.cfg.Limits.MasterMemory)
+		}}
 	return service.Spec{
 		Name:   masterService,
 		Output: out,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -33,13 +34,15 @@ type facts struct {
 	slowAnswer
 	clock    *bool
 	insecure []string // allowed insecure options that are on, with their place
-	asRoot   []string // services that run as root for want of an account
-	stopping bool
-	volume   *storage.State // nil: this node keeps no shared volume
-	others   []status.Node  // of the cluster
-	cluster  []status.Finding
-	setup    status.Setup  // where the set-up stands; empty: it has nothing to do with this node
-	virtual  *virtualFacts // nil: there is no virtual address
+	// unbounded are children without a bound on their memory, and why.
+	unbounded map[string]string
+	asRoot    []string // services that run as root for want of an account
+	stopping  bool
+	volume    *storage.State // nil: this node keeps no shared volume
+	others    []status.Node  // of the cluster
+	cluster   []status.Finding
+	setup     status.Setup  // where the set-up stands; empty: it has nothing to do with this node
+	virtual   *virtualFacts // nil: there is no virtual address
 }
 
 // slowAnswer is what the file systems said when they were last asked.
@@ -131,6 +134,7 @@ func (n *node) observe(ctx context.Context) facts {
 	for k, v := range n.blocked {
 		f.blocked[k] = v
 	}
+	f.unbounded = maps.Clone(n.unbounded)
 	for _, u := range n.insecure {
 		f.insecure = append(f.insecure, u.Option)
 	}

@@ -54,12 +54,8 @@ func (m memoryState) wasteful(before memoryState) bool {
 // bursts, such as a job of all minions, until ctx ends. GOGC and GOMEMLIMIT in
 // the environment have the last word.
 func keepMemory(ctx context.Context, log *slog.Logger) {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		if n := cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"); n > 0 {
-			debug.SetMemoryLimit(n - n/10)
-			log.Debug("memory is limited", "bytes", n)
-		}
-	}
+	follow := os.Getenv("GOMEMLIMIT") == ""
+	var limit int64
 	adapt := os.Getenv("GOGC") == ""
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	t := time.NewTicker(memoryTick)
@@ -67,6 +63,12 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	var before memoryState
 	percent := 100
 	for {
+		// Whoever started us may put us into a group with a limit afterwards.
+		if n := cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"); follow && n > 0 && n != limit {
+			debug.SetMemoryLimit(n - n/10)
+			log.Debug("memory is limited", "bytes", n)
+			limit = n
+		}
 		metrics.Read(samples)
 		now := memoryState{live: samples[0].Value.Uint64(), allocs: samples[1].Value.Uint64(), returned: before.returned}
 		if now.wasteful(before) {

@@ -36,6 +36,8 @@ type Lasting struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
+	// Confine is called with each process right after its start; nil: nothing.
+	Confine func(ctx context.Context, pid int)
 	// PIDFile remembers the processes, Pipe is the named pipe. Their directory
 	// must not be writable by others.
 	PIDFile, Pipe string
@@ -143,7 +145,11 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 			l.end(syscall.SIGKILL, 0)
 		}
 	}
-	return l.start(tag)
+	p, err := l.start(tag)
+	if err == nil && l.Confine != nil {
+		l.Confine(ctx, p.pid)
+	}
+	return p, err
 }
 
 // ask asks until the process answers, ends, or patience does.

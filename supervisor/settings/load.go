@@ -181,6 +181,11 @@ func (s *Settings) faults() []error {
 	if s.Limits.StopTimeout < 1e9 || s.Limits.StopTimeout > 300e9 {
 		bad("limits.stop_timeout: %s is not between 1s and 5m", s.Limits.StopTimeout)
 	}
+	for key, percent := range map[string]int{"limits.master_memory": s.Limits.MasterMemory, "limits.lb_memory": s.Limits.LBMemory} {
+		if percent != 0 && (percent < 10 || percent > 95) {
+			bad("%s: %d is neither 0 (no bound) nor between 10 and 95 (percent of the machine's memory)", key, percent)
+		}
+	}
 	for _, o := range s.AllowInsecure {
 		if !slices.Contains(Insecure(), o) {
 			bad("allow_insecure: %q is not known (%s)", o, strings.Join(Insecure(), ", "))

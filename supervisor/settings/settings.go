@@ -147,6 +147,11 @@ type Limits struct {
 	DiskLowPercent  float64       `yaml:"disk_low_percent"`  // free space under which a warning is shown
 	DiskFullPercent float64       `yaml:"disk_full_percent"` // free space under which the node is not fit
 	StopTimeout     time.Duration `yaml:"stop_timeout"`      // for one child
+	// MasterMemory and LBMemory are what the master with its renderers, and the
+	// load balancer, may take of the machine's memory, in percent; 0: no bound.
+	// They hold where systemd runs the supervisor.
+	MasterMemory int `yaml:"master_memory"`
+	LBMemory     int `yaml:"lb_memory"`
 }
 
 // Log of the supervisor and, in memory and on disk, of its children.
@@ -169,7 +174,7 @@ func Default(hostname string) Settings {
 		LB:         LB{Enabled: true, ProxyProtocol: true, Balance: "leastconn"},
 		Storage:    Storage{Kind: LocalStorage, Volume: "cluster"},
 		Users:      Users{Master: "saltern-master", LB: "saltern-lb", Admin: "saltern"},
-		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second},
+		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second, MasterMemory: 75, LBMemory: 40},
 		Log:        Log{Level: "info", Format: "text"},
 		Metrics:    Metrics{Listen: "127.0.0.1:4522"},
 	}

@@ -75,6 +75,7 @@ const (
 	ChildrenAsRoot    Code = "SCA-502"
 	SecretWeak        Code = "SCA-503"
 	AccountMissing    Code = "SCA-504"
+	MemoryUnbounded   Code = "SCA-505"
 	ClockUnsynced     Code = "SCA-601"
 	DescriptorsShort  Code = "SCA-602"
 	SupervisorStopped Code = "SCA-603"
@@ -153,6 +154,7 @@ func Kinds() []Kind {
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
 		{SecretWeak, Warning, "the cluster's secret is easy to guess", "applianced secret rotate gives the cluster another one; nothing stops meanwhile", nil, 0},
 		{AccountMissing, Fatal, "%s is not started: its account does not exist", "correct users in appliance.yaml, or bring the account back: systemd-sysusers, then systemctl restart applianced", nil, 0},
+		{MemoryUnbounded, Notice, "%s has no bound on its memory", "applianced logs; limits in appliance.yaml", nil, 0},
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},

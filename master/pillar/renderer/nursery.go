@@ -105,6 +105,9 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 		mine.Close()
 		return nil, fmt.Errorf("start %s: %w", python, err)
 	}
+	// Of all that runs here a template may take memory for nothing: when it is
+	// short, the kernel is to kill its renderer first. The others have it from this one.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("300"), 0)
 	n := &nursery{cmd: cmd, ctl: mine, log: cfg.Log, done: make(chan struct{})}
 	n.last.Store(time.Now().UnixNano())
 	go func() {
