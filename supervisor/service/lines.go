@@ -105,7 +105,7 @@ func (l *Lines) Tail(n int) []string {
 }
 
 // CleanText makes text from outside safe for a terminal and for a log of one
-// line per entry: escape sequences go, control characters and bytes that are
+// line per entry: escape sequences go, control characters, marks of direction and bytes that are
 // not UTF-8 become '?', what is not seen but changes what is seen is shown
 // escaped ([printable.Line]), a tab stays.
 func CleanText(s string) string {
@@ -132,7 +132,7 @@ func CleanText(s string) string {
 			b.WriteByte('?')
 		case r == '\t':
 			b.WriteByte('\t')
-		case unicode.IsControl(r):
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == 0x2028, r == 0x2029:
 			b.WriteByte('?')
 		default:
 			b.WriteString(printable.Line(s[i : i+size]))

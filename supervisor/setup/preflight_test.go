@@ -116,7 +116,7 @@ func TestPreflightStops(t *testing.T) {
 		"second peer answers": {port, func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
 		"address elsewhere":   {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", true},
 		"no directory": {port, func(a *Answers) {
-			a.Storage = Storage{settings.DirectoryStorage, filepath.Join(t.TempDir(), "not", "mounted")}
+			a.Storage = Storage{settings.DirectoryStorage, filepath.Join(t.TempDir(), "not", "mounted"), nil}
 		}, "disk", "no such file", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,6 +56,11 @@ func Render(a Answers, base Base) ([]byte, error) {
 	if a.Storage.Path != "" {
 		storage["path"] = a.Storage.Path
 	}
+	if given, _ := doc["storage"].(map[string]any); a.Storage.TLS != nil {
+		storage["tls"] = *a.Storage.TLS
+	} else if _, said := given["tls"]; !said && a.Mode == Form && a.Storage.Kind == settings.VolumeStorage {
+		storage["tls"] = true // keys and pillars go over the network between the nodes
+	}
 	for _, s := range []struct {
 		key    string
 		values map[string]any

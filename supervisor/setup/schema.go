@@ -27,7 +27,7 @@ var words = map[string]string{
 	"join": "join string as printed by applianced join-string", "data_disk": "block device for the copy of the shared volume",
 	"erase_data_disk": "the data disk may hold something; it is erased", "virtual_address": "an address that moves between the nodes",
 	"settings": "further keys of appliance.yaml", "admin.ssh_keys": "public keys that may log in as admin", "admin.password": "of the account admin",
-	"network.address": "with prefix length", "storage.path": "the directory that all nodes share, for kind directory",
+	"network.address": "with prefix length", "storage.tls": "the connections of a new cluster's volume are encrypted; default: yes", "storage.path": "the directory that all nodes share, for kind directory",
 }
 
 // choices are answers that have to be one of a few words.
@@ -48,7 +48,7 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 			p = schemaOf(f.Type, key+".")
 		case reflect.Slice:
 			p = map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
-		case reflect.Bool:
+		case reflect.Bool, reflect.Pointer:
 			p = map[string]any{"type": "boolean"}
 		case reflect.Map:
 			p = map[string]any{"type": "object"}

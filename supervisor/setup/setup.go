@@ -66,6 +66,9 @@ type Storage struct {
 	// Path of the directory; default for the other kinds: below the data
 	// directory.
 	Path string `yaml:"path" json:"path,omitempty"`
+	// TLS encrypts the connections of a new cluster's volume; nil: yes. A node
+	// that joins does as its cluster.
+	TLS *bool `yaml:"tls" json:"tls,omitempty"`
 }
 
 // Network is the machine's own configuration; a zero value leaves it alone.

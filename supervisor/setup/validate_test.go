@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 		"no directory":         {func(a *Answers) { a.Storage.Kind = "directory" }, "storage.path", "missing"},
 		"volume without means": {func(a *Answers) { a.Storage.Kind = "volume" }, "storage.kind", "glusterd"},
 		"local for a joiner":   {func(a *Answers) { join(a); a.Storage.Kind = "local" }, "storage.kind", "alone"},
-		"relative path":        {func(a *Answers) { a.Storage = Storage{"directory", "srv"} }, "storage.path", "absolute"},
+		"relative path":        {func(a *Answers) { a.Storage = Storage{"directory", "srv", nil} }, "storage.path", "absolute"},
 		"no such disk":         {func(a *Answers) { a.DataDisk = "/dev/sdz" }, "data_disk", "no free disk"},
 		"disk in use":          {func(a *Answers) { a.DataDisk = "/dev/sdc" }, "data_disk", "2 partitions"},
 		"disk by a file":       {func(a *Answers) { a.DataDisk = "/tmp/disk" }, "data_disk", "block device"},
