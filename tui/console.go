@@ -36,6 +36,7 @@ type Console struct {
 	api     Supervisor
 	support func(context.Context) (string, error) // writes a bundle, gives its path
 	size    size
+	locked  bool // who stands here has not logged in, and has to for any change
 
 	doc  status.Document
 	err  error
@@ -71,6 +72,11 @@ const (
 func NewConsole(ctx context.Context, s Supervisor, support func(context.Context) (string, error)) *Console {
 	return &Console{ctx: ctx, api: s, support: support, size: size{minWidth, minHeight}, pressed: time.Now()}
 }
+
+// Lock leaves of the page what shows something: changes want a login first.
+func (c *Console) Lock() { c.locked = true }
+
+const lockedText = "This needs the administrator. Log in (7), then: sudo applianced console"
 
 // Action is what was chosen when the page ended.
 func (c *Console) Action() Action { return c.action }
@@ -229,6 +235,10 @@ func (c *Console) key(key string) tea.Cmd {
 	case restarts:
 		return c.restartKey(key)
 	case network:
+		if key == "c" && c.locked {
+			c.message = lockedText
+			return nil
+		}
 		if key == "c" && c.facts.Managed {
 			return c.changeNetwork(c.facts)
 		}
@@ -276,7 +286,14 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	return nil
 }
 
-func (c *Console) confirm(text string, yes func() tea.Cmd) { c.ask = &question{text, yes} }
+// confirm asks before anything that changes something.
+func (c *Console) confirm(text string, yes func() tea.Cmd) {
+	if c.locked {
+		c.message = lockedText
+		return
+	}
+	c.ask = &question{text, yes}
+}
 
 func (c *Console) ending(a Action) func() tea.Cmd {
 	return func() tea.Cmd {

@@ -12,11 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/settings"
 	"saltern/tui"
 )
 
 func consoleCommand(f *flags) *cobra.Command {
-	return &cobra.Command{
+	var before bool
+	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Show the console page: status and a menu",
 		Long: `console shows how this node is, again and again, with a menu by number: status
@@ -24,7 +26,9 @@ details, logs, network, support bundle, restart, shut down, log in.
 
 It stands on the consoles of an appliance that is set up, before anybody has
 logged in. Whoever stands there can restart and shut down the machine, as he
-could with its power switch; what needs the shell asks for a login.`,
+could with its power switch; what needs the shell asks for a login. With
+console.login in appliance.yaml the page there only shows, and any change wants a
+login first: then sudo applianced console.`,
 		Example: "  applianced console",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,12 +36,20 @@ could with its power switch; what needs the shell asks for a login.`,
 			c := tui.NewConsole(cmd.Context(), api.NewClient(f.apiSocket()), func(ctx context.Context) (string, error) {
 				return f.writeBundle(ctx, "")
 			})
+			if before {
+				// Settings that cannot be read may have said so.
+				if s, err := settings.Load(f.config, hostname()); err != nil || s.Console.Login {
+					c.Lock()
+				}
+			}
 			if err := onTerminal(cmd.Context(), term, c); err != nil {
 				return err
 			}
 			return f.carryOut(c.Action(), term)
 		},
 	}
+	cmd.Flags().BoolVar(&before, "before-login", false, "whoever uses the page has not logged in")
+	return cmd
 }
 
 // carryOut does what the page ended with.

@@ -43,6 +43,7 @@ type Settings struct {
 	AllowInsecure []string `yaml:"allow_insecure"`
 	Log           Log      `yaml:"log"`
 	Metrics       Metrics  `yaml:"metrics"`
+	Console       Console  `yaml:"console"`
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
 	Members []Member `yaml:"-"`
@@ -152,6 +153,13 @@ type Limits struct {
 	// They hold where systemd runs the supervisor.
 	MasterMemory int `yaml:"master_memory"`
 	LBMemory     int `yaml:"lb_memory"`
+}
+
+// Console is the page on the machine's own screen and serial line.
+type Console struct {
+	// Login wants the administrator's login before a restart, a shutdown, a
+	// change of the network or a support bundle.
+	Login bool `yaml:"login"`
 }
 
 // Log of the supervisor and, in memory and on disk, of its children.
