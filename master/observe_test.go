@@ -171,7 +171,7 @@ func (r *running) snapshot() map[string]string {
 	out := map[string]string{}
 	err := filepath.WalkDir(r.dir, func(p string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(r.dir, p)
-		if volatile[rel] || strings.HasPrefix(rel, "cache/jobs.journal") {
+		if volatile[rel] || strings.HasPrefix(rel, "cache/nonces.journal") || strings.HasPrefix(rel, "cache/jobs.journal") {
 			return nil
 		}
 		if errors.Is(err, fs.ErrNotExist) {
