@@ -436,6 +436,7 @@ func clusterMembers(s cluster.Status, now time.Time) *msgpack.Map {
 		peers.Set(p.ID, v)
 	}
 	out.Set("peers", peers)
+	out.Set("withheld_events", int64(s.Withheld)) // of minions, on which a peer would have acted
 	if c := s.Consensus; c != nil {
 		out.Set("salt_consensus", msgpack.NewMap("role", c.Role, "leader", c.Leader, "term", c.Term, "index", c.Index, "commit", c.Commit,
 			"voters", c.Voters, "learners", c.Learners))

@@ -3,6 +3,7 @@ package master
 import (
 	"strings"
 
+	"saltern/master/jobs"
 	"saltern/master/msgpack"
 )
 
@@ -27,11 +28,25 @@ type eventFilter struct {
 var reservedTags = map[string]bool{
 	"": true, "salt": true, "key": true, "auth": true, "minion": true, "syndic": true, "cluster": true,
 	"master": true, "run": true, "runner": true, "wheel": true, "job": true, "presence": true,
-	"resource": true, "__master_disconnected": true, "raft": true,
+	"resource": true, "__master_disconnected": true, "raft": true, "rotate_cluster_aes_key": true, "rotate_aes_key": true,
 }
 
-// plainTags are tags without the sender's id that minions of Salt send.
-var plainTags = map[string]bool{"minion_start": true, "minion_ping": true, "_salt_error": true, "_minion_mine": true}
+// plainTags are tags without the sender's id that minions of Salt send
+// (salt/minion.py, salt/metaproxy/deltaproxy.py).
+var plainTags = map[string]bool{"minion_start": true, "minion_ping": true, "_salt_error": true, "_minion_mine": true, "salt/deltaproxy/start": true}
+
+// clusterPart is part of no minion's tag in any spelling: Salt's masters remove
+// "cluster/event/<peer>/" from the tag of a peer's event wherever it stands
+// (salt/channel/server.py parse_cluster_tag), so that what is left over may be
+// another tag. In tags that hold paths (beacons, states) hiddenPart is.
+const (
+	clusterPart = "cluster/"
+	hiddenPart  = "cluster/event"
+)
+
+// actingParts are parts of a tag by which masters of Salt know what they act on
+// in the tags of jobs (salt/master.py EventMonitor).
+var actingParts = map[string]bool{"publish": true, "new": true, "ret": true}
 
 // own is the list of name spaces below "salt/" whose next part must be the
 // sender's id.
@@ -41,7 +56,7 @@ var ownSpaces = map[string]bool{"minion": true, "beacon": true, "engines": true,
 // fires there or listens there, and people try their event buses with it.
 const testSpace = "test"
 
-// allowed tells whether the minion id may fire tag.
+// allowed reports whether the minion id may fire tag.
 func (f eventFilter) allowed(id, tag string) bool {
 	if tag == "" || len(tag) > maxEventTag || strings.ContainsFunc(tag, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 		return false
@@ -49,16 +64,24 @@ func (f eventFilter) allowed(id, tag string) bool {
 	if plainTags[tag] {
 		return true
 	}
-	parts := strings.Split(tag, "/")
-	first := strings.ToLower(strings.TrimSpace(parts[0]))
-	if first == "salt" && parts[0] == "salt" {
-		if ownTag(id, parts[1:]) {
-			return true
+	parts, lower := strings.Split(tag, "/"), strings.ToLower(tag)
+	if parts[0] == "salt" && ownTag(id, parts[1:]) {
+		return !strings.Contains(lower, hiddenPart)
+	}
+	if strings.Contains(lower, clusterPart) {
+		return false
+	}
+	for _, p := range parts[1:] {
+		if actingParts[strings.ToLower(strings.TrimSpace(p))] {
+			return false
 		}
+	}
+	first := strings.ToLower(strings.TrimSpace(parts[0]))
+	if parts[0] == "salt" {
 		if len(parts) < 3 || parts[1] != testSpace {
 			return false
 		}
-	} else if reservedTags[first] || isJID(first) {
+	} else if reservedTags[first] || startsJID(first) {
 		return false
 	}
 	if len(f.prefixes) == 0 {
@@ -72,24 +95,34 @@ func (f eventFilter) allowed(id, tag string) bool {
 	return false
 }
 
-// ownTag judges what follows "salt/": the sender's own name spaces, and the
-// progress and start of a job on the sender:
-// salt/job/<jid>/prog/<id>/…, salt/job/<jid>/start/<id>, salt/state_result/<id>/….
+// ownTag judges what follows "salt/": the sender's own name spaces
+// (<space>/<id>/…), the result of a state (state_result/<jid>/<id>/…,
+// salt/state.py event), and the progress and start of a job on the sender,
+// which have exactly the parts job/<jid>/prog/<id>/<number> and
+// job/<jid>/start/<id> (salt/minion.py).
 func ownTag(id string, parts []string) bool {
-	if len(parts) >= 3 && ownSpaces[parts[0]] {
-		return parts[1] == id
-	}
-	if len(parts) >= 4 && parts[0] == "job" && isJID(parts[1]) {
-		return (parts[2] == "prog" || parts[2] == "start") && parts[3] == id
+	switch {
+	case len(parts) >= 3 && ownSpaces[parts[0]] && parts[1] == id:
+		return true
+	case len(parts) >= 4 && parts[0] == "state_result":
+		return jobs.Valid(parts[1]) && parts[2] == id
+	case len(parts) == 5 && parts[0] == "job" && parts[2] == "prog":
+		return jobs.Valid(parts[1]) && parts[3] == id && isNumber(parts[4])
+	case len(parts) == 4 && parts[0] == "job" && parts[2] == "start":
+		return jobs.Valid(parts[1]) && parts[3] == id
 	}
 	return false
 }
 
-func isJID(s string) bool {
-	if len(s) < 20 {
-		return false
-	}
-	return strings.Trim(s[:20], "0123456789") == ""
+// isNumber reports whether s is a count as Python writes it.
+func isNumber(s string) bool {
+	return s != "" && len(s) <= 10 && strings.Trim(s, "0123456789") == ""
+}
+
+// startsJID reports whether a tag's first part begins like a job id: tools
+// listen to tags of this form.
+func startsJID(s string) bool {
+	return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == ""
 }
 
 // ownData makes sure that an event's data does not speak for another minion:

@@ -336,6 +336,13 @@ func (m *Master) fire(tag string, data *msgpack.Map) {
 	}
 }
 
+// fireOf puts an event on the bus that a minion made.
+func (m *Master) fireOf(minion, tag string, data *msgpack.Map) {
+	if err := m.bus.FireFor(minion, tag, data); err != nil {
+		m.log.Warn("event of a minion cannot be fired", "minion", minion, "tag", tag, "error", err)
+	}
+}
+
 // listen opens a port of the master.
 func (m *Master) listen(ctx context.Context, port int) (net.Listener, error) {
 	addr := net.JoinHostPort(m.cfg.Interface, strconv.Itoa(port))

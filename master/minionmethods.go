@@ -250,7 +250,7 @@ func (m *Master) fireFor(id, tag string, data any) {
 		m.quiet.Warn(fmt.Sprintf("Filtering blacklisted event tag %.100q", tag), "minion", id)
 		return
 	}
-	m.fire(tag, ownData(id, data))
+	m.fireOf(id, tag, ownData(id, data))
 }
 
 // onResources keeps which resources a minion manages; 3008 minions send it

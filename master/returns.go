@@ -50,7 +50,7 @@ func (m *Master) onReturn(ctx context.Context, c *request.Call) (any, error) {
 			m.problems.clear("job cache")
 		}
 	}
-	m.fire(event.Tag("job", jid, "ret", c.ID), load)
+	m.fireOf(c.ID, event.Tag("job", jid, "ret", c.ID), load)
 	m.bus.FireStateErrors(load)
 	return nil, nil
 }

@@ -245,8 +245,8 @@ func TestAttack06PeerTags(t *testing.T) {
 		b.Forward(<-sub.C)
 	}
 	// Past the filter, as a hostile member would do.
-	b.spread("cluster/peer/join", []byte{0x80}, msgpack.NewMap(), nil)
-	b.spread("after", []byte{0x80}, msgpack.NewMap(), nil)
+	b.spread(outgoing{tag: "cluster/peer/join", packed: []byte{0x80}, data: msgpack.NewMap()})
+	b.spread(outgoing{tag: "after", packed: []byte{0x80}, data: msgpack.NewMap()})
 	until(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
 	a.mu.Lock()
 	defer a.mu.Unlock()

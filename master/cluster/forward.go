@@ -34,7 +34,10 @@ func dutyOf(tag string) Duty {
 // Forward sends an event of the local bus to all peers. It never blocks.
 // Events of peers and of the cluster itself stay here.
 func (p *Pool) Forward(e event.Event) {
-	if e.Origin == event.Peer || strings.HasPrefix(e.Tag, "cluster/") {
+	if own, salt := MayForward(e); !own && !salt {
+		if e.Origin == event.Minion {
+			p.count.withheld.Add(1)
+		}
 		return
 	}
 	body, err := e.Body()
@@ -46,15 +49,59 @@ func (p *Pool) Forward(e event.Event) {
 	if !ok {
 		return
 	}
-	p.spread(e.Tag, packed, e.Data, nil)
+	p.spread(outgoing{tag: e.Tag, packed: packed, data: e.Data, minion: e.Minion})
 }
 
-// spread puts an event into the queues of all peers and returns how many
-// took it. acked is called for each of our own kind that has handled it.
-func (p *Pool) spread(tag string, packed []byte, data *msgpack.Map, acked func()) int {
+// outgoing is an event on its way to the peers.
+type outgoing struct {
+	tag    string
+	packed []byte       // data as our own kind gets it
+	data   *msgpack.Map // the same for Salt's masters
+	minion string       // that made it; "" when none did
+	acked  func()       // called for each of our own kind that has handled it; may be nil
+}
+
+// MayForward reports whether an event of the local bus goes to the other
+// masters of our kind and to Salt's.
+func MayForward(e event.Event) (own, salt bool) {
+	if e.Origin == event.Peer || strings.HasPrefix(e.Tag, "cluster/") {
+		return false, false
+	}
+	return (&outgoing{tag: e.Tag, data: e.Data, minion: e.Minion}).harmless()
+}
+
+// harmless bounds what a minion's event can cause at the peers. own and salt
+// report whether our masters and Salt's may have it. A return under its own
+// name is what it says, at ours; Salt's look at other parts of its tag before,
+// so that for them the return of a minion called "publish" is a job to publish
+// and that of one called "new..." names minions of the job.
+func (o *outgoing) harmless() (own, salt bool) {
+	if o.minion == "" {
+		return true, true
+	}
+	act := wire.ActOf(o.tag)
+	if o.tag != event.Tag("job", o.data.Str("jid"), "ret", o.minion) || o.data.Str("id") != o.minion {
+		return dutyOf(o.tag) == Events && o.tag != wire.RotateTag, act == wire.ActNone
+	}
+	if act == wire.ActNew {
+		if _, ok := o.data.Get("minions"); ok {
+			o.data = o.data.Clone()
+			o.data.Delete("minions")
+		}
+	}
+	return true, act == wire.ActReturn || act == wire.ActNew
+}
+
+// spread puts an event into the queues of all peers and returns how many of
+// our own kind took it.
+func (p *Pool) spread(o outgoing) int {
+	own, salt := o.harmless()
+	if !own || !salt {
+		p.count.withheld.Add(1)
+	}
 	now := p.cfg.Now()
 	sealed := sync.OnceValue(func() []byte {
-		blob, err := wire.SealEvent(data, p.session)
+		blob, err := wire.SealEvent(o.data, p.session)
 		if err != nil {
 			return nil
 		}
@@ -64,13 +111,16 @@ func (p *Pool) spread(tag string, packed []byte, data *msgpack.Map, acked func()
 		}
 		return b
 	})
-	d, n := dutyOf(tag), 0
+	d, n := dutyOf(o.tag), 0
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		i := &item{at: now, tag: tag, packed: packed, sealed: sealed}
+		if l.plain && !salt || !l.plain && !own {
+			continue
+		}
+		i := &item{at: now, tag: o.tag, minion: o.minion, packed: o.packed, sealed: sealed}
 		if !l.plain {
-			i.acked = acked
+			i.acked = o.acked
 		}
 		if l.put(d, i) && !l.plain && l.up.Load() {
 			n++
@@ -92,12 +142,12 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *msgpack.Map) error {
 	}
 	acked := make(chan struct{}, 1)
 	accompanied := p.accompanied()
-	if p.spread(tag, packed, load, func() {
+	if p.spread(outgoing{tag: tag, packed: packed, data: load, minion: load.Str("id"), acked: func() {
 		select {
 		case acked <- struct{}{}:
 		default:
 		}
-	}) == 0 || !accompanied {
+	}}) == 0 || !accompanied {
 		return ErrAlone
 	}
 	look := time.NewTicker(lookEvery)
@@ -142,8 +192,9 @@ func (p *Pool) accompanied() bool {
 	return false
 }
 
-// deliver hands an event of a peer to the master.
-func (in *inbox) deliver(ctx context.Context, peer, tag string, data *msgpack.Map) error {
+// deliver hands an event of a peer to the master. minion is who made it, as
+// one of our own kind says; such an event is a return or nothing but an event.
+func (in *inbox) deliver(ctx context.Context, peer, minion, tag string, data *msgpack.Map) error {
 	select {
 	case <-in.p.served:
 	case <-ctx.Done():
@@ -152,6 +203,10 @@ func (in *inbox) deliver(ctx context.Context, peer, tag string, data *msgpack.Ma
 	h := in.p.handler.Load()
 	if strings.HasPrefix(tag, "cluster/") || event.CheckTag(tag) != nil {
 		return nil // the cluster's own tags never come as events
+	}
+	if own, _ := (&outgoing{tag: tag, data: data, minion: minion}).harmless(); !own {
+		in.p.count.withheld.Add(1)
+		return nil
 	}
 	data.Delete(wire.PeerField)
 	switch tag {
@@ -211,6 +266,7 @@ type Status struct {
 	Strangers     uint64 // messages of strangers beyond the rate
 	Bad           uint64 // messages that were not proven or not readable
 	Dropped       uint64 // for lack of room
+	Withheld      uint64 // events of minions on which a peer would have acted
 	Handled       uint64
 	Repeated      uint64 // handled before
 	// Consensus is our part in that of Salt's masters; nil when there are none.
@@ -225,7 +281,7 @@ func (p *Pool) Status() Status {
 	n := p.node.Status(now)
 	s := Status{ID: p.cfg.ID, Phase: n.Phase.String(), Version: n.Version, KeyGen: n.KeyGen, SeedGen: n.SeedGen, Owner: n.Owner, Fence: n.Token,
 		Owns: n.Owns, SecretChanged: p.view.Load().rec.Secret != "", Refused: p.count.refused.Load(), Strangers: p.count.strangers.Load(),
-		Bad: p.count.bad.Load(), Dropped: p.count.dropped.Load(), Handled: p.count.handled.Load(), Repeated: p.count.repeated.Load()}
+		Bad: p.count.bad.Load(), Dropped: p.count.dropped.Load(), Withheld: p.count.withheld.Load(), Handled: p.count.handled.Load(), Repeated: p.count.repeated.Load()}
 	if p.consensus != nil {
 		s.Consensus = p.consensus.status.Load()
 	}

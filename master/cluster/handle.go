@@ -96,7 +96,7 @@ func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
 		in.p.count.bad.Add(1)
 		return true // it would not be better the next time
 	}
-	if err := in.deliver(ctx, peer, a.tag, data); err != nil {
+	if err := in.deliver(ctx, peer, a.minion, a.tag, data); err != nil {
 		if ctx.Err() == nil {
 			in.p.log.Warn("an event of a master cannot be handled now", "peer", peer, "tag", a.tag, "error", err)
 		}
@@ -139,7 +139,7 @@ func (in *inbox) event(from netip.Addr, peer, tag string, data []byte) error {
 	}
 	p.count.handled.Add(1)
 	in.prove(peer, from)
-	return in.deliver(p.ctx, peer, tag, load)
+	return in.deliver(p.ctx, peer, "", tag, load)
 }
 
 // unpark handles what has waited for a session key.

@@ -104,10 +104,18 @@ func parseRecord(b []byte) (node.Record, error) {
 	return r, r.Check()
 }
 
-// packItem packs a numbered message.
+// packItem packs a numbered message. A sixth part names the minion that made
+// the event.
 func packItem(inc string, d Duty, i *item) ([]byte, error) {
-	return msgpack.Marshal([]any{inc, int64(d), i.seq, i.tag, i.packed}, msgpack.Modern)
+	parts := []any{inc, int64(d), i.seq, i.tag, i.packed}
+	if i.minion != "" {
+		parts = append(parts, i.minion)
+	}
+	return msgpack.Marshal(parts, msgpack.Modern)
 }
+
+// maxMinion bounds the id of a minion in bytes: it is the name of a file.
+const maxMinion = 255
 
 // arrived is a numbered message at its receiver.
 type arrived struct {
@@ -116,6 +124,7 @@ type arrived struct {
 	seq    uint64
 	tag    string
 	packed []byte
+	minion string // that made the event; "" when none did
 }
 
 func parseItem(data []byte) (arrived, error) {
@@ -124,8 +133,13 @@ func parseItem(data []byte) (arrived, error) {
 		return arrived{}, fmt.Errorf("%w: %w", errOwn, err)
 	}
 	l, ok := v.([]any)
-	if !ok || len(l) != 5 {
+	if !ok || len(l) != 5 && len(l) != 6 {
 		return arrived{}, errOwn
+	}
+	minion, ok6 := "", true
+	if len(l) == 6 {
+		minion, ok6 = l[5].(string)
+		ok6 = ok6 && minion != "" && len(minion) <= maxMinion
 	}
 	inc, ok1 := l[0].(string)
 	d, ok2 := l[1].(int64)
@@ -135,10 +149,10 @@ func parseItem(data []byte) (arrived, error) {
 	if s, text := l[4].(string); text {
 		packed, ok5 = []byte(s), true
 	}
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" || len(inc) > 64 {
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || d < 0 || d >= int64(duties) || seq <= 0 || tag == "" || len(inc) > 64 {
 		return arrived{}, errOwn
 	}
-	return arrived{inc, Duty(d), uint64(seq), tag, packed}, nil
+	return arrived{inc, Duty(d), uint64(seq), tag, packed, minion}, nil
 }
 
 func packAck(d Duty, seq uint64) ([]byte, error) {

@@ -76,7 +76,9 @@ type view struct {
 	sessions map[string]crypt.Key
 }
 
-type counters struct{ refused, strangers, bad, dropped, handled, repeated atomic.Uint64 }
+type counters struct {
+	refused, strangers, bad, dropped, withheld, handled, repeated atomic.Uint64
+}
 
 // ErrRemoved says that this master was removed from the cluster.
 var ErrRemoved = errors.New("this master was removed from the cluster; to join again it needs a new key and the present cluster_secret")

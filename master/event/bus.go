@@ -60,9 +60,19 @@ func Stamp(t time.Time) string {
 //
 // Sources: salt/utils/event.py SaltEvent.fire_event.
 func (b *Bus) Fire(tag string, data *msgpack.Map) error {
-	stamped := data.Clone()
-	stamped.Set("_stamp", Stamp(b.now()))
-	return b.put(Event{Tag: tag, Data: stamped, Origin: Internal})
+	return b.fire(Event{Tag: tag, Data: data, Origin: Internal})
+}
+
+// FireFor is Fire for an event that a minion made: its data is the minion's,
+// and so may be its tag.
+func (b *Bus) FireFor(minion, tag string, data *msgpack.Map) error {
+	return b.fire(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
+}
+
+func (b *Bus) fire(e Event) error {
+	e.Data = e.Data.Clone()
+	e.Data.Set("_stamp", Stamp(b.now()))
+	return b.put(e)
 }
 
 // Relay puts an event of another origin on the bus. Its _stamp is kept; one

@@ -17,6 +17,9 @@ const (
 	Socket
 	// Peer events were fired by another master of the cluster.
 	Peer
+	// Minion events were made by the minion that Event.Minion names: it chose
+	// their data, and within the bounds of the filter their tag.
+	Minion
 )
 
 // String is the word for logs.
@@ -26,6 +29,8 @@ func (o Origin) String() string {
 		return "socket"
 	case Peer:
 		return "peer"
+	case Minion:
+		return "minion"
 	}
 	return "internal"
 }
@@ -36,6 +41,9 @@ type Event struct {
 	Tag    string
 	Data   *msgpack.Map
 	Origin Origin
+	// Minion is the id of the minion that made the event, with Origin Minion;
+	// "" otherwise.
+	Minion string
 	// Lost is the number of events that this subscriber lost between the
 	// previous event it got and this one. Those were events that its filter
 	// had let through.

@@ -17,6 +17,7 @@ const maxStateErrors = 1000
 //
 // The first tag is made of text from the minion; it is fired only if it looks
 // like the name of a state function, so that no minion can forge other tags.
+// The events are the minion's, as [Bus.FireFor] makes them.
 //
 // Sources: salt/utils/event.py fire_ret_load, SUB_EVENT.
 func (b *Bus) FireStateErrors(load *msgpack.Map) {
@@ -54,7 +55,7 @@ func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
 	if code, _ := retcode.(int64); code == 0 || !ok {
 		return
 	}
-	n := 0
+	n, id := 0, load.Str("id")
 	for k, v := range states.All() {
 		key, _ := k.(string)
 		chunk, ok := v.(*msgpack.Map)
@@ -72,7 +73,7 @@ func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
 		data := chunk.Clone()
 		data.Set("retcode", retcode)
 		if functionName(name) {
-			b.Fire(name, data)
+			b.FireFor(id, name, data)
 		}
 		sub := data.Clone()
 		sub.Set("jid", value(load, "jid"))
@@ -83,7 +84,7 @@ func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
 		if user, ok := load.Get("user"); ok {
 			sub.Set("user", user)
 		}
-		b.Fire(Tag("job", load.Str("jid"), "sub", load.Str("id"), "error", fun), sub)
+		b.FireFor(id, Tag("job", load.Str("jid"), "sub", id, "error", fun), sub)
 	}
 }
 

@@ -87,3 +87,39 @@ const RotateTag = "rotate_cluster_aes_key"
 
 // RotateEvent is the data of RotateTag.
 func RotateEvent() *msgpack.Map { return msgpack.NewMap(RotateTag, true) }
+
+// Act is what a master does because of the tag of a peer's event.
+type Act uint8
+
+// The acts of Salt's EventMonitor (salt/master.py of 3007 and 3008), and
+// ActHidden for a tag that Salt's parse_cluster_tag
+// (salt/channel/server.py) turns into another one.
+const (
+	ActNone Act = iota
+	ActPublish
+	ActNew
+	ActReturn
+	ActKey
+	ActRotate
+	ActHidden
+)
+
+// ActOf tells what masters do because of a tag, Salt's or ours.
+func ActOf(tag string) Act {
+	job := strings.HasPrefix(tag, "salt/job")
+	switch {
+	case strings.Contains(tag, eventPrefix):
+		return ActHidden
+	case job && strings.HasSuffix(tag, "/publish"):
+		return ActPublish
+	case job && strings.Contains(tag, "/new"):
+		return ActNew
+	case job && strings.Contains(tag, "/ret/"):
+		return ActReturn
+	case strings.HasPrefix(tag, "salt/key"), strings.HasPrefix(tag, "salt/auth"):
+		return ActKey
+	case tag == RotateTag:
+		return ActRotate
+	}
+	return ActNone
+}

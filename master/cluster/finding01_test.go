@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+// TestFinding01Forwarding: an event that a minion made arrives at the other
+// masters as an event or as its own return, whatever it is called and whether
+// or not its master has withheld it.
+func TestFinding01Forwarding(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 2)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	b, err := start(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
+	must(t, err)
+	until(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Connected })
+	jid := "20261123011500123456"
+	job := "salt/job/" + jid
+	bus := event.NewBus(time.Now, 0)
+	sub := bus.Subscribe("t", 100, nil)
+	bad := []string{job + "/publish", job + "/new", "salt/key", "salt/auth", "rotate_cluster_aes_key", job + "/ret/db1"}
+	data := func() *msgpack.Map {
+		return msgpack.NewMap("jid", jid, "id", "evil", "act", "accept", "result", true, "fun", "cmd.run", "tgt", "*", "return", 1)
+	}
+	for _, tag := range bad {
+		must(t, bus.FireFor("evil", tag, data()))
+		b.Forward(<-sub.C)
+	}
+	for i, tag := range bad { // from a master that does not withhold
+		packed, err := msgpack.Marshal(data(), msgpack.Modern)
+		must(t, err)
+		a.inbox.batch(within(t), ids[1], Jobs, []arrived{{inc: "9", duty: Jobs, seq: uint64(i + 1), tag: tag, packed: packed, minion: "evil"}})
+	}
+	for _, tag := range []string{job + "/start/newton", job + "/ret/evil", "my/tag"} {
+		id := "evil"
+		if tag == job+"/start/newton" {
+			id = "newton"
+		}
+		must(t, bus.FireFor(id, tag, data()))
+		b.Forward(<-sub.C)
+	}
+	must(t, bus.Fire("last", data()))
+	b.Forward(<-sub.C)
+	until(t, "the last events", func() bool {
+		return a.has(&a.events, ids[1]+" last") && a.has(&a.events, ids[1]+" my/tag") && a.has(&a.events, ids[1]+" "+job+"/start/newton") && a.count(&a.returns) == 1
+	})
+	if n := a.count(&a.jobs) + a.count(&a.changed); n != 0 {
+		t.Errorf("%d jobs or keys came of events of a minion", n)
+	}
+	for _, tag := range bad {
+		if a.has(&a.events, ids[1]+" "+tag) {
+			t.Errorf("%s was taken", tag)
+		}
+	}
+	if n := b.Status().Withheld; n < uint64(len(bad)) {
+		t.Errorf("%d withheld", n)
+	}
+}
