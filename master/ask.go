@@ -28,7 +28,7 @@ func (a askMinions) Ask(ctx context.Context, q runner.Question) (runner.Answer, 
 	if arg == nil {
 		arg = []any{}
 	}
-	j, err := m.newJob(msgpack.NewMap("fun", q.Fun, "arg", arg, "tgt", q.Target, "tgt_type", q.TargetType, "ret", "", "user", m.cfg.User))
+	j, err := m.newJob(ctx, msgpack.NewMap("fun", q.Fun, "arg", arg, "tgt", q.Target, "tgt_type", q.TargetType, "ret", "", "user", m.cfg.User))
 	ans := runner.Answer{Returns: map[string]*msgpack.Map{}}
 	if err != nil || len(j.minions) == 0 {
 		return ans, err
@@ -102,7 +102,7 @@ func (a askMinions) stillAt(ctx context.Context, g *gathering, wait time.Duratio
 			silent = append(silent, id)
 		}
 	}
-	j, err := a.m.newJob(msgpack.NewMap("fun", "saltutil.find_job", "arg", []any{g.jid}, "tgt", silent, "tgt_type", "list", "ret", "", "user", a.m.cfg.User))
+	j, err := a.m.newJob(ctx, msgpack.NewMap("fun", "saltutil.find_job", "arg", []any{g.jid}, "tgt", silent, "tgt_type", "list", "ret", "", "user", a.m.cfg.User))
 	if err != nil || len(j.minions) == 0 {
 		return false, err
 	}

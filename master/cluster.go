@@ -260,6 +260,7 @@ func (h clusterHandler) Keys(key crypt.Key, seed string) error {
 // here as well.
 func (h clusterHandler) Event(ctx context.Context, peer, tag string, data *msgpack.Map) error {
 	if jid := data.Str("jid"); jobs.Valid(jid) && tag == event.Tag("job", jid, "new") {
+		h.m.expected.put(jid, data.Bool(onlyField), data.Texts("minions"))
 		load := data.Clone()
 		for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
 			load.Delete(k)
@@ -282,7 +283,7 @@ func (h clusterHandler) Publish(ctx context.Context, peer string, load *msgpack.
 		h.m.log.Warn("the job of a peer has no valid id", "peer", peer)
 		return nil
 	}
-	j, err := h.m.newJob(load)
+	j, err := h.m.newJob(ctx, load)
 	if err != nil {
 		h.m.log.Warn("the target of a peer's job cannot be read", "peer", peer, "jid", load.Str("jid"), "error", err)
 		j = &job{}
@@ -300,6 +301,10 @@ func (h clusterHandler) Return(ctx context.Context, peer, tag string, load *msgp
 	if !jobs.Valid(jid) || keys.ValidID(id) != nil || tag != event.Tag("job", jid, "ret", id) {
 		m.log.Warn("the return of a peer is not usable", "peer", peer, "tag", tag)
 		return nil
+	}
+	if !m.mayReturn(ctx, jid, id) {
+		m.unlisted(jid, id)
+		return cluster.ErrRefused
 	}
 	if !m.cfg.JobCache || m.cfg.ExtJobCache != "" {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"saltern/master/jobs"
 	"saltern/master/msgpack"
 	"saltern/master/request"
+	"saltern/master/target"
 )
 
 // authorization is Salt's answer to a caller who may not do what he asks.
@@ -34,13 +35,13 @@ func (m *Master) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		// let anyone who reaches the port write on the bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
-	j, err := m.newJob(load)
+	j, err := m.newJob(ctx, load)
 	if err == nil && (len(j.minions) == 0 || len(j.missing) > 0) {
 		// Perhaps a key was accepted a moment ago.
 		if lerr := m.keys.Look(); lerr != nil {
 			m.log.Warn("reading minion keys", "error", lerr)
 		}
-		j, err = m.newJob(load)
+		j, err = m.newJob(ctx, load)
 	}
 	if err != nil {
 		// As with Salt, a target that cannot be read selects nobody.
@@ -54,11 +55,15 @@ func (m *Master) onPublish(ctx context.Context, c *request.Call) (any, error) {
 			m.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
 			return authorization(), nil
 		}
+		if err := m.restrict(j, caller.Permissions, r, "saltutil.find_job"); err != nil {
+			m.log.Error("job refused", "user", caller.Name, "error", err)
+			return nobody(j.tgt), nil
+		}
 		if caller.Kind != "user" {
 			load.Set("user", caller.Name)
 		}
 	}
-	if len(j.minions) == 0 && !m.cfg.OrderMasters {
+	if len(j.minions) == 0 && (j.only || !m.cfg.OrderMasters) {
 		return nobody(j.tgt), nil
 	}
 	m.heard(ctx)
@@ -80,12 +85,26 @@ type job struct {
 	tgt              any
 	jid              string
 	minions, missing []string
+	only             bool // goes to minions, and to nobody else
+}
+
+// restrict has the job of a caller without all rights go to exactly the
+// minions for which it was permitted: other readers of its target may find
+// others. Lower masters (order_masters) have minions that are not known here;
+// so a job that is permitted on all minions keeps its target there.
+func (m *Master) restrict(j *job, perms []any, r acl.Request, always ...string) error {
+	r.Minions = nil
+	nowhere := func(string) ([]string, error) { return nil, nil }
+	if m.cfg.OrderMasters && acl.Publish(perms, r, nowhere, always...) {
+		return nil
+	}
+	return j.restrict()
 }
 
 // newJob finds out whom a load is for.
-func (m *Master) newJob(load *msgpack.Map) (*job, error) {
+func (m *Master) newJob(ctx context.Context, load *msgpack.Map) (*job, error) {
 	tgt, _ := load.Get("tgt")
-	minions, missing, err := m.resolve(tgt, targetType(load), delimiter(load))
+	minions, missing, err := m.resolveWithin(target.NewEffort(ctx), tgt, targetType(load), delimiter(load))
 	if err != nil {
 		return nil, fmt.Errorf("resolving the target %.100q: %w", fmt.Sprint(tgt), err)
 	}
@@ -110,15 +129,23 @@ func (m *Master) start(ctx context.Context, j *job) error {
 	load := j.load
 	load.Set("jid", j.jid)
 	load.Delete("cmd")
-	m.fire(event.Tag("job", j.jid, "new"), msgpack.NewMap("jid", j.jid, "tgt_type", targetType(load), "tgt", j.tgt,
-		"user", load.Str("user"), "fun", get(load, "fun"), "arg", get(load, "arg"), "minions", j.minions, "missing", j.missing))
+	load.Delete(onlyField)
+	m.expected.put(j.jid, j.only, j.minions)
+	started := msgpack.NewMap("jid", j.jid, "tgt_type", targetType(load), "tgt", j.tgt,
+		"user", load.Str("user"), "fun", get(load, "fun"), "arg", get(load, "arg"), "minions", j.minions, "missing", j.missing)
 	kept := load.Clone()
+	if j.only {
+		started.Set(onlyField, true)
+		kept.Set(onlyField, true)
+	}
+	m.fire(event.Tag("job", j.jid, "new"), started)
 	wait, err := m.jobs.Stage(ctx, j.jid, kept, j.minions)
 	if err != nil {
 		m.problems.set("job cache", err)
 		return fmt.Errorf("keeping job %s: %w", j.jid, err)
 	}
 	pub := m.publication(load)
+	j.aim(pub)
 	m.fire(event.Tag("job", j.jid, "publish"), pub)
 	m.count.jobs.Add(1)
 	m.log.Info("job published", "jid", j.jid, "user", load.Str("user"), "fun", get(load, "fun"), "minions", len(j.minions))

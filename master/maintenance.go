@@ -107,7 +107,7 @@ func (m *Master) rotate(ctx context.Context) {
 	m.log.Info("publish key was rotated")
 	m.fire("key", msgpack.NewMap("rotate_aes_key", true))
 	if m.cfg.PingOnRotate {
-		j, err := m.newJob(msgpack.NewMap("fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob", "ret", "", "user", m.cfg.User))
+		j, err := m.newJob(ctx, msgpack.NewMap("fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob", "ret", "", "user", m.cfg.User))
 		if err == nil && len(j.minions) > 0 {
 			err = m.start(ctx, j)
 		}

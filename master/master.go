@@ -86,7 +86,9 @@ type Master struct {
 	problems   *problems
 	conditions *conditions
 	started    time.Time
-	count      struct{ returns, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
+	lines      lines // of the log that minions can cause
+	expected   *expected
+	count      struct{ returns, unlisted, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
 }
 
 // limits of the composition, in one place.
@@ -115,7 +117,7 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 	m := &Master{
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
-		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(),
+		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(), expected: newExpected(),
 		events: eventFilter{prefixes: cfg.Raw.Texts("saltern_minion_event_prefixes")},
 	}
 	openKeys := func() error { return m.openKeys(ctx) }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
 // peerJob makes the job that a minion asked for, when peer permits it
 // (salt/master.py __verify_minion_publish).
-func (m *Master) peerJob(c *request.Call) (*job, bool, error) {
+func (m *Master) peerJob(ctx context.Context, c *request.Call) (*job, bool, error) {
 	load := c.Load
 	fun := load.Str("fun")
 	if fun == "" || strings.HasPrefix(fun, "publish.") {
@@ -53,7 +54,7 @@ func (m *Master) peerJob(c *request.Call) (*job, bool, error) {
 		out.Set("tgt", group)
 		out.Set("tgt_type", "compound")
 	}
-	j, err := m.newJob(out)
+	j, err := m.newJob(ctx, out)
 	if err != nil {
 		m.quiet.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
 		return nil, false, nil
@@ -63,8 +64,16 @@ func (m *Master) peerJob(c *request.Call) (*job, bool, error) {
 		return nil, false, nil
 	}
 	funs, _ := functions(out)
-	if !acl.Publish(perms, acl.Request{Funs: funs, Args: arguments(out, len(funs)), Minions: j.minions}, m.compound) {
+	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
+		return nil, false, nil // jobs that start jobs would not end
+	}
+	r := acl.Request{Funs: funs, Args: arguments(out, len(funs)), Minions: j.minions}
+	if !acl.Publish(perms, r, m.compound) {
 		m.quiet.Info("minion may not publish this", "minion", c.ID, "fun", fun)
+		return nil, false, nil
+	}
+	if err := m.restrict(j, perms, r); err != nil {
+		m.log.Warn("minion's job refused", "minion", c.ID, "error", err)
 		return nil, false, nil
 	}
 	return j, len(j.minions) > 0, nil
@@ -172,7 +181,7 @@ func (m *Master) exactly(load *msgpack.Map, j *job) bool {
 
 // onMinionPub starts a job for a minion and remembers whose it is.
 func (m *Master) onMinionPub(ctx context.Context, c *request.Call) (any, error) {
-	j, ok, err := m.peerJob(c)
+	j, ok, err := m.peerJob(ctx, c)
 	if err != nil || !ok {
 		return msgpack.NewMap(), err
 	}
@@ -252,7 +261,7 @@ const maxPeerWait = 45 * time.Second
 
 // onMinionPublish starts a job for a minion and waits for its returns.
 func (m *Master) onMinionPublish(ctx context.Context, c *request.Call) (any, error) {
-	j, ok, err := m.peerJob(c)
+	j, ok, err := m.peerJob(ctx, c)
 	if err != nil || !ok {
 		return msgpack.NewMap(), err
 	}

@@ -112,7 +112,7 @@ func (r *reactor) execute(ctx context.Context, x rules.Reaction) error {
 			kw.Set("__kwarg__", true)
 			arg = append(arg, kw)
 		}
-		j, err := r.m.newJob(msgpack.NewMap("fun", x.Fun, "arg", arg, "tgt", x.Target, "tgt_type", x.TargetType, "ret", x.Ret, "user", r.m.cfg.User))
+		j, err := r.m.newJob(ctx, msgpack.NewMap("fun", x.Fun, "arg", arg, "tgt", x.Target, "tgt_type", x.TargetType, "ret", x.Ret, "user", r.m.cfg.User))
 		if err != nil {
 			return err
 		}

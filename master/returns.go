@@ -38,6 +38,9 @@ func (m *Master) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	case !jobs.Valid(jid):
 		m.quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
 		return nil, nil
+	case !m.mayReturn(ctx, jid, c.ID):
+		m.unlisted(jid, c.ID)
+		return nil, nil // for good: sent again it would be no better
 	}
 	m.count.returns.Add(1)
 	if m.cfg.JobCache && m.cfg.ExtJobCache == "" {

@@ -23,7 +23,14 @@ func (m *Master) targetEnv(delimiter string) target.Env {
 // resolve returns the accepted minions that a target selects, and the names
 // in a list target that have no accepted key.
 func (m *Master) resolve(tgt any, typ, delimiter string) (minions, missing []string, err error) {
-	minions, missing, err = target.Resolve(m.keys.Accepted(), tgt, typ, m.targetEnv(delimiter))
+	return m.resolveWithin(nil, tgt, typ, delimiter)
+}
+
+// resolveWithin is resolve with a bound on the work; nil: that of one target.
+func (m *Master) resolveWithin(e *target.Effort, tgt any, typ, delimiter string) (minions, missing []string, err error) {
+	env := m.targetEnv(delimiter)
+	env.Effort = e
+	minions, missing, err = target.Resolve(m.keys.Accepted(), tgt, typ, env)
 	if minions == nil {
 		minions = []string{}
 	}

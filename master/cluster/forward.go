@@ -129,6 +129,10 @@ func (p *Pool) spread(o outgoing) int {
 	return n
 }
 
+// ErrRefused is the error of a handler that will have nothing of a return; it
+// is acknowledged, and there is no event.
+var ErrRefused = errors.New("the return is refused")
+
 // ErrAlone says that no peer is there that could keep a return.
 var ErrAlone = errors.New("no other master is connected")
 
@@ -228,7 +232,9 @@ func (in *inbox) deliver(ctx context.Context, peer, minion, tag string, data *ms
 			return err
 		}
 	case job && strings.HasPrefix(kind, "ret/"):
-		if err := (*h).Return(ctx, peer, tag, data); err != nil {
+		if err := (*h).Return(ctx, peer, tag, data); errors.Is(err, ErrRefused) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,9 @@ const maxLen = 4096
 // matchTimeout bounds one match of the backtracking engine.
 const matchTimeout = 200 * time.Millisecond
 
+// ErrTimeout means that an expression was not decided in time.
+var ErrTimeout = errors.New("regular expression takes too long")
+
 // ErrTooLong means that a pattern exceeds 4096 bytes.
 var ErrTooLong = errors.New("pattern is too long")
 
@@ -37,11 +40,11 @@ func Match(expr, s string) bool {
 
 // MatchErr is Match that tells of an expression that is none.
 func MatchErr(expr, s string) (bool, error) {
-	m, err := prefixes.get(expr, func(p string) (matcher, error) { return compile(`\A(?:` + p + `)`) })
+	m, err := prefixes.get(expr, prefix)
 	if err != nil {
 		return false, err
 	}
-	return m.match(s), nil
+	return m.match(s)
 }
 
 // Expr is Salt's expr_match (salt/utils/stringutils.py): line fits expr as a
@@ -53,19 +56,39 @@ func Expr(line, expr string) bool {
 // Whole is Python's re.fullmatch: the expression must fit all of s. An
 // expression that is none matches nothing.
 func Whole(expr, s string) bool {
-	m, err := wholes.get(expr, func(p string) (matcher, error) { return compile(`\A(?:` + p + `)\z`) })
-	return err == nil && m.match(s)
+	m, err := wholes.get(expr, whole)
+	if err != nil {
+		return false
+	}
+	ok, err := m.match(s)
+	return err == nil && ok
 }
 
-type matcher interface{ match(s string) bool }
+// ExprErr tells what is wrong with an expression for [Expr]: one that is no
+// regular expression and, by its characters, was not meant as a glob.
+func ExprErr(expr string) error {
+	_, err := wholes.get(expr, whole)
+	if err != nil && !strings.ContainsAny(expr, `(){}|^$+\`) {
+		return nil
+	}
+	return err
+}
+
+type matcher interface{ match(s string) (bool, error) }
 
 type linear struct{ re *regexp.Regexp }
 
-func (l linear) match(s string) bool { return l.re.MatchString(s) }
+func (l linear) match(s string) (bool, error) { return l.re.MatchString(s), nil }
 
 type backtracking struct{ re *regexp2.Regexp }
 
-func (b backtracking) match(s string) bool { ok, err := b.re.MatchString(s); return err == nil && ok }
+func (b backtracking) match(s string) (bool, error) {
+	ok, err := b.re.MatchString(s)
+	if err != nil { // there is no other error
+		return false, ErrTimeout
+	}
+	return ok, nil
+}
 
 // pythonGroups writes Python's names of groups as the backtracking engine
 // reads them; (?P=name) is a reference to a group.
@@ -76,32 +99,32 @@ func pythonGroups(expr string) string {
 
 var groupReference = regexp.MustCompile(`\(\?P=(\w+)\)`)
 
-// endOfText writes Python's \Z as Go does; a backslash that is itself escaped
-// stays.
-func endOfText(expr string) string {
-	b := []byte(expr)
-	for i := 0; i+1 < len(b); i++ {
-		if b[i] == '\\' {
-			if b[i+1] == 'Z' {
-				b[i+1] = 'z'
-			}
-			i++
-		}
-	}
-	return string(b)
-}
+func prefix(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)`) }
 
-func compile(expr string) (matcher, error) {
-	if len(expr) > maxLen {
+func whole(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
+
+// compile reads an expression of Python's, with what is put around it.
+func compile(head, given, tail string) (matcher, error) {
+	if len(given) > maxLen {
 		return nil, ErrTooLong
 	}
-	expr = endOfText(expr)
-	if re, err := regexp.Compile(expr); err == nil {
-		return linear{re}, nil
-	}
-	re, err := regexp2.Compile(pythonGroups(expr), regexp2.None)
+	expr, err := fromPython(given)
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %.100q: %w", expr, err)
+		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
+	}
+	// Alone first: a parenthesis that closes ours would change what is around.
+	if _, err := regexp.Compile(expr); err == nil {
+		if re, err := regexp.Compile(head + expr + tail); err == nil {
+			return linear{re}, nil
+		}
+	}
+	expr = pythonGroups(expr)
+	if _, err := regexp2.Compile(expr, regexp2.None); err != nil {
+		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
+	}
+	re, err := regexp2.Compile(head+expr+tail, regexp2.None)
+	if err != nil {
+		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
 	}
 	re.MatchTimeout = matchTimeout
 	return backtracking{re}, nil

@@ -191,6 +191,9 @@ func (p *parser) operand(negated bool) (node, error) {
 	case "":
 		return glob(word), nil
 	case "list":
+		if strings.Count(expr, ",") >= maxNames {
+			return nil, fmt.Errorf("%w: a list of more than %d names", ErrInvalid, maxNames)
+		}
 		l := slices.DeleteFunc(strings.Split(expr, ","), func(s string) bool { return s == "" })
 		if !negated {
 			p.missing = append(p.missing, l...)
@@ -206,5 +209,5 @@ func (p *parser) operand(negated bool) (node, error) {
 	if delimiter == "" {
 		delimiter = ":" // whatever the delimiter of the request
 	}
-	return compileSimple(expr, typ, delimiter, p.env.Source)
+	return compileSimple(expr, typ, delimiter, p.env)
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"saltern/master/msgpack"
-	"saltern/master/pattern"
 )
 
 // mode is how values are compared; always without regard to case.
@@ -30,6 +29,7 @@ type lookup struct {
 	delimiter string
 	mode      mode
 	data      func(id string) (*msgpack.Map, bool)
+	effort    *Effort
 }
 
 func grains(src Source) func(string) (*msgpack.Map, bool) {
@@ -48,29 +48,33 @@ func pillar(src Source) func(string) (*msgpack.Map, bool) {
 
 func nothing(string) (*msgpack.Map, bool) { return nil, false }
 
-func newLookup(expr, delimiter string, m mode, data func(string) (*msgpack.Map, bool)) (node, error) {
+func newLookup(expr, delimiter string, m mode, data func(string) (*msgpack.Map, bool), e *Effort) (node, error) {
 	if strings.Count(expr, delimiter) >= maxLevels {
 		return nil, ErrInvalid
 	}
-	return lookup{expr, delimiter, m, data}, nil
+	return lookup{expr, delimiter, m, data, e}, nil
 }
 
 func (l lookup) match(id string) bool {
+	if !l.effort.more(1) {
+		return false
+	}
 	d, ok := l.data(id)
-	return ok && subdict(d, l.expr, l.delimiter, l.mode)
+	return ok && subdict(d, l.expr, l.delimiter, l.mode, l.effort)
 }
 
 // subdict is salt.utils.data.subdict_match: key:value, where keys may hold
 // the delimiter and values may be any member of a list; deeper keys are
 // tried first.
-func subdict(data *msgpack.Map, expr, delimiter string, m mode) bool {
-	w := walk{mode: m, steps: maxSteps}
+func subdict(data *msgpack.Map, expr, delimiter string, m mode, e *Effort) bool {
+	w := walk{mode: m, steps: maxSteps, effort: e}
 	return w.subdict(data, expr, delimiter)
 }
 
 type walk struct {
-	mode  mode
-	steps int
+	mode   mode
+	steps  int
+	effort *Effort
 }
 
 // step takes the cost of some work off the budget: one step is a comparison
@@ -166,7 +170,7 @@ func (w *walk) value(v any, want string) bool {
 	}
 	switch w.mode {
 	case regex:
-		return pattern.Match(want, have)
+		return w.effort.regex(want, have)
 	case exact:
 		return have == want
 	}

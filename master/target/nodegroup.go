@@ -72,7 +72,7 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 func definition(name string, v any) ([]string, error) {
 	switch v := v.(type) {
 	case string:
-		return strings.Fields(v), nil
+		return fields(v), nil
 	case []any:
 		out := make([]string, 0, len(v))
 		for _, w := range v {

@@ -15,10 +15,12 @@
 package target
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"saltern/master/msgpack"
 	"saltern/master/pattern"
@@ -35,6 +37,7 @@ const (
 	maxTarget = 1 << 20 // bytes of a target, a list of minions included
 	maxWords  = 10000   // words of a compound target, nodegroups expanded
 	maxNested = 100     // parentheses inside parentheses
+	maxNames  = 100000  // names of a list target
 )
 
 // Source knows what minions told about themselves. It must be safe for
@@ -52,6 +55,8 @@ type Env struct {
 	Nodegroups *msgpack.Map
 	// Source may be nil when there is nothing cached.
 	Source Source
+	// Effort bounds the work; nil: Resolve bounds it for itself.
+	Effort *Effort
 }
 
 func (e Env) delimiter() string {
@@ -121,28 +126,29 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	case "range":
 		return Matcher{}, fmt.Errorf("%w: range needs a range server", ErrUnsupported)
 	}
-	n, err := compileSimple(s, typ, env.delimiter(), env.Source)
+	n, err := compileSimple(s, typ, env.delimiter(), env)
 	return Matcher{n: n}, err
 }
 
 // compileSimple prepares the types that a compound target shares.
-func compileSimple(s, typ, delimiter string, src Source) (node, error) {
+func compileSimple(s, typ, delimiter string, env Env) (node, error) {
+	src := env.Source
 	switch typ {
 	case "pcre":
 		if _, err := pattern.MatchErr(s, ""); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
-		return pcre(s), nil
+		return pcre{s, env.Effort}, nil
 	case "grain":
-		return newLookup(s, delimiter, wild, grains(src))
+		return newLookup(s, delimiter, wild, grains(src), env.Effort)
 	case "grain_pcre":
-		return newLookup(s, delimiter, regex, grains(src))
+		return newLookup(s, delimiter, regex, grains(src), env.Effort)
 	case "pillar":
-		return newLookup(s, delimiter, wild, pillar(src))
+		return newLookup(s, delimiter, wild, pillar(src), env.Effort)
 	case "pillar_exact":
-		return newLookup(s, delimiter, exact, pillar(src))
+		return newLookup(s, delimiter, exact, pillar(src), env.Effort)
 	case "pillar_pcre":
-		return newLookup(s, delimiter, regex, pillar(src))
+		return newLookup(s, delimiter, regex, pillar(src), env.Effort)
 	case "ipcidr":
 		return newCIDR(s, grains(src))
 	}
@@ -153,13 +159,21 @@ func compileSimple(s, typ, delimiter string, src Source) (node, error) {
 // the names in a list target those without a key. ids must be sorted; names
 // that a target spells out are looked up, not searched for.
 func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
+	if env.Effort == nil {
+		env.Effort = NewEffort(context.Background())
+	}
 	m, err := Compile(tgt, typ, env)
 	if err != nil {
 		return nil, nil, err
 	}
+	if !env.Effort.more(len(m.missing) + len(m.exact)) {
+		return nil, nil, env.Effort.err()
+	}
 	has := func(id string) bool { _, ok := slices.BinarySearch(ids, id); return ok }
+	told := make(set)
 	for _, name := range m.missing {
-		if !has(name) && !slices.Contains(missing, name) {
+		if !has(name) && !told.match(name) {
+			told[name] = struct{}{}
 			missing = append(missing, name)
 		}
 	}
@@ -173,16 +187,26 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 		return slices.Compact(matched), missing, nil
 	}
 	for _, id := range ids {
+		if !env.Effort.more(1) {
+			break
+		}
 		if m.Match(id) {
 			matched = append(matched, id)
 		}
 	}
+	if err := env.Effort.err(); err != nil {
+		return nil, nil, fmt.Errorf("resolving a %s target: %w", shown(typ), err)
+	}
 	return matched, missing, nil
 }
 
-type pcre string
+// pcre is a regular expression for ids.
+type pcre struct {
+	expr   string
+	effort *Effort
+}
 
-func (p pcre) match(id string) bool { return pattern.Match(string(p), id) }
+func (p pcre) match(id string) bool { return p.effort.regex(p.expr, id) }
 
 // set is a list of ids.
 type set map[string]struct{}
@@ -203,9 +227,18 @@ func names(tgt any) ([]string, error) {
 		if len(s) > maxTarget {
 			return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
 		}
+		if strings.Count(s, ",") >= maxNames {
+			return nil, fmt.Errorf("%w: a list of more than %d names", ErrInvalid, maxNames)
+		}
 		return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" }), nil
 	}
 	return textList(tgt, "list")
+}
+
+// fields parts text as Python's str.split does: its spaces are Go's, and the
+// separators U+001C to U+001F.
+func fields(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
 }
 
 func compoundWords(tgt any) ([]string, error) {
@@ -213,7 +246,7 @@ func compoundWords(tgt any) ([]string, error) {
 		if len(s) > maxTarget {
 			return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
 		}
-		return strings.Fields(s), nil
+		return fields(s), nil
 	}
 	return textList(tgt, "compound")
 }
@@ -221,8 +254,14 @@ func compoundWords(tgt any) ([]string, error) {
 func textList(tgt any, typ string) ([]string, error) {
 	switch l := tgt.(type) {
 	case []string:
+		if len(l) > maxNames {
+			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrInvalid, len(l), maxNames)
+		}
 		return slices.Clone(l), nil
 	case []any:
+		if len(l) > maxNames {
+			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrInvalid, len(l), maxNames)
+		}
 		out := make([]string, 0, len(l))
 		for _, v := range l {
 			s, ok := text(v)

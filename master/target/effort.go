@@ -1,0 +1,85 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/pattern"
+)
+
+// ErrEffort means that a target was given up since it took too much work.
+var ErrEffort = errors.New("target takes too much work")
+
+// maxEffort is how long all the work on one target may take.
+const maxEffort = 10 * time.Second
+
+// lookEvery is after how many steps the clock is looked at.
+const lookEvery = 128
+
+// Effort bounds and counts the work on targets of one request. It may be used
+// concurrently. The zero value is not usable; a nil Effort bounds nothing.
+type Effort struct {
+	ctx   context.Context
+	until time.Time
+	steps atomic.Int64
+	spent atomic.Bool
+}
+
+// NewEffort makes an Effort that ends with ctx, at the latest after 10 s.
+func NewEffort(ctx context.Context) *Effort {
+	return &Effort{ctx: ctx, until: time.Now().Add(maxEffort)}
+}
+
+// Steps is what was done so far: one step is a name that was looked at.
+func (e *Effort) Steps() int64 {
+	if e == nil {
+		return 0
+	}
+	return e.steps.Load()
+}
+
+// more counts steps and reports whether there may be any.
+func (e *Effort) more(steps int) bool {
+	if e == nil {
+		return true
+	}
+	n := e.steps.Add(int64(steps))
+	if e.spent.Load() {
+		return false
+	}
+	if n/lookEvery != (n-int64(steps))/lookEvery && (e.ctx.Err() != nil || time.Now().After(e.until)) {
+		e.spent.Store(true)
+		return false
+	}
+	return true
+}
+
+// err is ErrEffort when the work was given up.
+func (e *Effort) err() error {
+	if e == nil || !e.spent.Load() {
+		return nil
+	}
+	if err := e.ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrEffort, err)
+	}
+	return ErrEffort
+}
+
+// regexSteps are the bytes of an expression that count for one step.
+const regexSteps = 16
+
+// regex matches an expression. One that cannot be decided in time ends the
+// whole work: "no" would be "yes" behind a not.
+func (e *Effort) regex(expr, s string) bool {
+	if !e.more(1 + len(expr)/regexSteps) {
+		return false
+	}
+	ok, err := pattern.MatchErr(expr, s)
+	if e != nil && errors.Is(err, pattern.ErrTimeout) {
+		e.spent.Store(true)
+	}
+	return err == nil && ok
+}
