@@ -87,7 +87,9 @@ func TestFinding03Returns(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, limitedUser)
 	web, db := r.accepted("web1", "min8"), r.accepted("db1", "min7")
-	ret := func(n *minion, jid string) { n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0) }
+	ret := func(n *minion, jid string) {
+		n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0)
+	}
 	has := func(jid string, want ...string) {
 		t.Helper()
 		m, err := r.m.jobs.Returns(within(t), jid)

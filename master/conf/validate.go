@@ -53,6 +53,7 @@ func (a *assembly) validate(m *Master) {
 	atLeast("file_buffer_size", m.FileBufferSize, 1)
 	atLeast("max_event_size", m.MaxEventSize, 1)
 	a.ignoreRegex(m)
+	a.expressions(m)
 	// A Unix socket path holds 107 bytes and the longest name is known.
 	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {
 		a.bad("sock_dir", fmt.Errorf("path is %d bytes too long for a socket", n-107))

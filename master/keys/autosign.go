@@ -68,9 +68,18 @@ func NewAutosign(cfg AutosignConfig) *Autosign {
 // Open tells whether every key is accepted. Nobody should run so for long.
 func (a *Autosign) Open() bool { return a.cfg.AutoAccept }
 
-// Reject tells whether autoreject_file names the id.
+// Reject reports whether autoreject_file names the id.
 func (a *Autosign) Reject(id string) bool {
-	return ValidID(id) == nil && a.listed(a.cfg.AutorejectFile, id)
+	named, _ := a.listed(a.cfg.AutorejectFile, id)
+	return ValidID(id) == nil && named
+}
+
+// Doubtful reports whether autoreject_file may mean the id although Reject
+// says no: the file cannot be used, or has lines that cannot be read. Nobody
+// may be accepted without an administrator then, whatever Accept says.
+func (a *Autosign) Doubtful(id string) bool {
+	_, sure := a.listed(a.cfg.AutorejectFile, id)
+	return !sure
 }
 
 // Accept tells whether a new key of id may be accepted at once. grains are
@@ -82,12 +91,18 @@ func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	if ValidID(id) != nil {
 		return false
 	}
-	return a.cfg.AutoAccept || a.listed(a.cfg.AutosignFile, id) || a.stub(id) || a.grains(grains)
+	if a.cfg.AutoAccept {
+		return true
+	}
+	named, _ := a.listed(a.cfg.AutosignFile, id)
+	return named || a.stub(id) || a.grains(grains)
 }
 
-func (a *Autosign) listed(path, id string) bool {
+// listed reports whether a file names the id. sure is false when a file that
+// is there cannot tell.
+func (a *Autosign) listed(path, id string) (named, sure bool) {
 	if path == "" {
-		return false
+		return false, true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,10 +111,17 @@ func (a *Autosign) listed(path, id string) bool {
 		l = &listFile{}
 		a.lists[path] = l
 	}
+	before := l.sig
 	if !l.refresh(path, a.trusted) {
-		return false
+		_, err := os.Lstat(path)
+		return false, errors.Is(err, os.ErrNotExist)
 	}
-	return l.match(id)
+	if l.faulty > 0 && l.sig != before {
+		a.cfg.Logger.Error("file has lines that are neither ids nor expressions; mend them. Until then autoreject_file accepts nobody by itself, and such lines of autosign_file count for nothing",
+			"path", path, "lines", l.faulty)
+	}
+	named, sure = l.match(id)
+	return named, sure && l.faulty == 0
 }
 
 // trusted applies Salt's rules for who may write such a file; mu is held.

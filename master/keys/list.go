@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"saltern/master/pattern"
 )
 
 // listFile is a file of minion ids, one to a line: exact, with glob
@@ -15,7 +17,8 @@ type listFile struct {
 	sig      fileSig
 	known    bool
 	exact    map[string]struct{}
-	patterns []*regexp.Regexp
+	patterns []func(string) (bool, error)
+	faulty   int // lines that are neither a glob nor a regular expression
 }
 
 // refresh reads the file if it has changed and tells whether it may be used.
@@ -37,12 +40,11 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 }
 
 // parse takes each line as all three kinds at once, as Salt does. A line that
-// is no regular expression in Go's sense (which lacks look-around and back
-// references) still counts as text and glob. Unlike in Salt the expression
-// must match the whole id even when it has alternatives: "a|b" does not let
-// "abc" in.
+// is no regular expression still counts as text and glob, and as faulty if it
+// was not meant as one. Unlike in Salt the expression must match the whole id
+// even when it has alternatives: "a|b" does not let "abc" in.
 func (l *listFile) parse(text string) {
-	l.exact, l.patterns = map[string]struct{}{}, nil
+	l.exact, l.patterns, l.faulty = map[string]struct{}{}, nil, 0
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -53,19 +55,31 @@ func (l *listFile) parse(text string) {
 			continue
 		}
 		if g, err := regexp.Compile(globExpr(line)); err == nil && strings.ContainsAny(line, "*?[") {
-			l.patterns = append(l.patterns, g)
+			l.patterns = append(l.patterns, func(id string) (bool, error) { return g.MatchString(id), nil })
 		}
-		if g, err := regexp.Compile(`\A(?:` + line + `)\z`); err == nil {
+		if g, err := pattern.CompileWhole(line); err == nil {
 			l.patterns = append(l.patterns, g)
+		} else if pattern.ExprErr(line) != nil {
+			l.faulty++
 		}
 	}
 }
 
-func (l *listFile) match(id string) bool {
+// match reports whether a line names the id. sure is false when an expression
+// could not be decided.
+func (l *listFile) match(id string) (named, sure bool) {
 	if _, ok := l.exact[id]; ok {
-		return true
+		return true, true
 	}
-	return slices.ContainsFunc(l.patterns, func(p *regexp.Regexp) bool { return p.MatchString(id) })
+	sure = true
+	for _, p := range l.patterns {
+		ok, err := p(id)
+		if ok {
+			return true, true
+		}
+		sure = sure && err == nil
+	}
+	return false, sure
 }
 
 // globExpr is the regular expression of a glob with the rules of Python's

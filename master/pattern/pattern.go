@@ -64,6 +64,16 @@ func Whole(expr, s string) bool {
 	return err == nil && ok
 }
 
+// CompileWhole compiles an expression that must fit the whole of a text. What it
+// returns fails with ErrTimeout only, and may be used concurrently.
+func CompileWhole(expr string) (func(s string) (bool, error), error) {
+	m, err := whole(expr)
+	if err != nil {
+		return nil, err
+	}
+	return m.match, nil
+}
+
 // ExprErr tells what is wrong with an expression for [Expr]: one that is no
 // regular expression and, by its characters, was not meant as a glob.
 func ExprErr(expr string) error {

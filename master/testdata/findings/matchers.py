@@ -17,7 +17,8 @@ q = json.load(sys.stdin)
 minions = {}
 for name, grains in q["Minions"].items():
     opts = dict(salt.config.DEFAULT_MINION_OPTS, id=name, grains=grains, pillar={}, nodegroups={}, cachedir="/nonexistent", extension_modules="")
-    minions[name] = salt.loader.matchers(opts)
+    # Modules of one name are shared and would all have the options of the first.
+    minions[name] = salt.loader.matchers(opts, loaded_base_name=f"minion{len(minions)}")
 
 
 def takes(matchers, job):

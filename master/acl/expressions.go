@@ -1,0 +1,124 @@
+package acl
+
+import (
+	"fmt"
+	"strings"
+
+	"saltern/master/msgpack"
+	"saltern/master/pattern"
+)
+
+// A Fault is an expression in an option that cannot be read.
+type Fault struct {
+	Option     string
+	Expression string
+	Err        error
+}
+
+// Error implements error.
+func (f Fault) Error() string { return fmt.Sprintf("expression %.100q: %v", f.Expression, f.Err) }
+
+// Faults collects the expressions of options for permissions that cannot be
+// read. Such an expression would match nothing: a refusal would not be made,
+// and a permission would be missed without a word.
+type Faults struct {
+	// Target judges a compound target.
+	Target func(string) error
+	List   []Fault
+}
+
+func (f *Faults) add(option, expr string, err error) {
+	if err != nil {
+		f.List = append(f.List, Fault{option, expr, err})
+	}
+}
+
+func (f *Faults) regex(option string, v any) {
+	if s, ok := v.(string); ok {
+		_, err := pattern.MatchErr(s, "")
+		f.add(option, s, err)
+	}
+}
+
+// External reads external_auth: systems, their users, and what is granted.
+func (f *Faults) External(option string, m *msgpack.Map) {
+	for _, v := range m.All() {
+		users, _ := v.(*msgpack.Map)
+		for _, grants := range users.All() {
+			f.grants(option, grants)
+		}
+	}
+}
+
+// Publisher reads publisher_acl: expressions of users, and what is granted.
+func (f *Faults) Publisher(option string, m *msgpack.Map) {
+	for k, v := range m.All() {
+		f.Names(option, []any{k})
+		f.grants(option, v)
+	}
+}
+
+// Minions reads peer, peer_run and mine_get: regular expressions of minions,
+// and what is granted.
+func (f *Faults) Minions(option string, m *msgpack.Map) {
+	for k, v := range m.All() {
+		f.regex(option, k)
+		f.grants(option, v)
+	}
+}
+
+// Names reads a list of globs and regular expressions.
+func (f *Faults) Names(option string, list []any) {
+	for _, v := range list {
+		if s, ok := v.(string); ok {
+			f.add(option, s, pattern.ExprErr(s))
+		}
+	}
+}
+
+// grants reads what Publish and Special read.
+func (f *Faults) grants(option string, v any) {
+	list, _ := v.([]any)
+	for _, g := range list {
+		switch g := g.(type) {
+		case string:
+			if !strings.HasPrefix(g, "@") {
+				f.regex(option, g)
+			}
+		case *msgpack.Map:
+			for k, funs := range g.All() {
+				if target, ok := k.(string); ok && target != "*" && !strings.HasPrefix(target, "@") {
+					f.add(option, target, f.Target(target))
+				}
+				f.functions(option, funs)
+			}
+		}
+	}
+}
+
+func (f *Faults) functions(option string, v any) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, e := range list {
+		f.regex(option, e)
+		m, _ := e.(*msgpack.Map)
+		for name, conds := range m.All() {
+			f.regex(option, name)
+			list, ok := conds.([]any)
+			if !ok {
+				list = []any{conds}
+			}
+			for _, c := range list {
+				cond, _ := c.(*msgpack.Map)
+				for _, p := range cond.List("args") {
+					f.regex(option, p)
+				}
+				for _, p := range cond.Map("kwargs").All() {
+					f.regex(option, p)
+				}
+			}
+		}
+	}
+}
