@@ -50,7 +50,7 @@ func (m *Master) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 	if !caller.All {
 		r := acl.Request{Funs: funs, Args: arguments(load, len(funs)), Minions: j.minions}
-		if !acl.Publish(caller.Permissions, r, m.compound, "saltutil.find_job") {
+		if !acl.Publish(caller.Permissions, r, m.compoundWithin(nil), "saltutil.find_job") {
 			m.quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", funs)
 			m.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
 			return authorization(), nil
@@ -103,8 +103,15 @@ func (m *Master) restrict(j *job, perms []any, r acl.Request, always ...string) 
 
 // newJob finds out whom a load is for.
 func (m *Master) newJob(ctx context.Context, load *msgpack.Map) (*job, error) {
+	work, stop := whileAsked(ctx)
+	defer stop()
+	return m.newJobWithin(target.NewEffort(work), load)
+}
+
+// newJobWithin is newJob with a bound on the work.
+func (m *Master) newJobWithin(e *target.Effort, load *msgpack.Map) (*job, error) {
 	tgt, _ := load.Get("tgt")
-	minions, missing, err := m.resolveWithin(target.NewEffort(ctx), tgt, targetType(load), delimiter(load))
+	minions, missing, err := m.resolveWithin(e, tgt, targetType(load), delimiter(load))
 	if err != nil {
 		return nil, fmt.Errorf("resolving the target %.100q: %w", fmt.Sprint(tgt), err)
 	}
@@ -221,12 +228,18 @@ func delimiter(load *msgpack.Map) string {
 	return ":"
 }
 
+// maxFunctions bounds a compound job.
+const maxFunctions = 1000
+
 // functions reads fun: one function, or the list of a compound job.
 func functions(load *msgpack.Map) ([]string, bool) {
 	switch f := get(load, "fun").(type) {
 	case string:
 		return []string{f}, true
 	case []any:
+		if len(f) > maxFunctions {
+			return nil, false
+		}
 		var out []string
 		for _, v := range f {
 			s, ok := v.(string)

@@ -88,7 +88,8 @@ type Master struct {
 	started    time.Time
 	lines      lines // of the log that minions can cause
 	expected   *expected
-	count      struct{ returns, unlisted, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
+	allowance  *allowance
+	count      struct{ returns, unlisted, overdrawn, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
 }
 
 // limits of the composition, in one place.
@@ -117,7 +118,7 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 	m := &Master{
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
-		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(), expected: newExpected(),
+		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(), expected: newExpected(), allowance: newAllowance(),
 		events: eventFilter{prefixes: cfg.Raw.Texts("saltern_minion_event_prefixes")},
 	}
 	openKeys := func() error { return m.openKeys(ctx) }
@@ -414,7 +415,7 @@ func (m *Master) Run(ctx context.Context) error {
 func (m *Master) handle(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 	// What was asked is finished although the asker may be gone: a return
 	// that was taken must be kept.
-	answer := m.requests.Handle(context.WithoutCancel(ctx), p.Remote, payload, p.Account)
+	answer := m.requests.Handle(asked(ctx), p.Remote, payload, p.Account)
 	return answer, answer != nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"saltern/master/pyrunner"
 	"saltern/master/request"
 	"saltern/master/runner"
+	"saltern/master/target"
 )
 
 // peerFields are what a minion's job must have.
@@ -28,7 +29,7 @@ var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
 // peerJob makes the job that a minion asked for, when peer permits it
 // (salt/master.py __verify_minion_publish).
-func (m *Master) peerJob(ctx context.Context, c *request.Call) (*job, bool, error) {
+func (m *Master) peerJob(e *target.Effort, c *request.Call) (*job, bool, error) {
 	load := c.Load
 	fun := load.Str("fun")
 	if fun == "" || strings.HasPrefix(fun, "publish.") {
@@ -54,12 +55,12 @@ func (m *Master) peerJob(ctx context.Context, c *request.Call) (*job, bool, erro
 		out.Set("tgt", group)
 		out.Set("tgt_type", "compound")
 	}
-	j, err := m.newJob(ctx, out)
+	j, err := m.newJobWithin(e, out)
 	if err != nil {
 		m.quiet.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
 		return nil, false, nil
 	}
-	if !m.exactly(out, j) {
+	if !m.exactly(e, out, j) {
 		m.quiet.Warn("minion's job refused: its target would reveal pillar values", "minion", c.ID)
 		return nil, false, nil
 	}
@@ -68,7 +69,7 @@ func (m *Master) peerJob(ctx context.Context, c *request.Call) (*job, bool, erro
 		return nil, false, nil // jobs that start jobs would not end
 	}
 	r := acl.Request{Funs: funs, Args: arguments(out, len(funs)), Minions: j.minions}
-	if !acl.Publish(perms, r, m.compound) {
+	if !acl.Publish(perms, r, m.compoundWithin(e)) {
 		m.quiet.Info("minion may not publish this", "minion", c.ID, "fun", fun)
 		return nil, false, nil
 	}
@@ -76,12 +77,16 @@ func (m *Master) peerJob(ctx context.Context, c *request.Call) (*job, bool, erro
 		m.log.Warn("minion's job refused", "minion", c.ID, "error", err)
 		return nil, false, nil
 	}
+	_ = e.Do(stepsPublish + stepsPerMinion*len(j.minions)) // charged afterwards
 	return j, len(j.minions) > 0, nil
 }
 
 // splitCompound takes a job of several functions apart: one text of
 // arguments for each.
 func splitCompound(load, out *msgpack.Map, fun string) bool {
+	if strings.Count(fun, ",") >= maxFunctions {
+		return false
+	}
 	names := strings.Split(fun, ",")
 	funs, args := make([]any, len(names)), make([]any, len(names))
 	given := load.List("arg")
@@ -153,7 +158,7 @@ func parseInput(args []any, noParse map[string]bool) []any {
 
 // exactly refuses targets that match more minions by pillar patterns than by
 // exact pillar values, which would let a minion guess at pillars.
-func (m *Master) exactly(load *msgpack.Map, j *job) bool {
+func (m *Master) exactly(e *target.Effort, load *msgpack.Map, j *job) bool {
 	var exact string
 	switch strings.ToLower(targetType(load)) {
 	case "pillar", "pillar_pcre":
@@ -163,7 +168,7 @@ func (m *Master) exactly(load *msgpack.Map, j *job) bool {
 	default:
 		return true
 	}
-	ids, _, err := m.resolve(j.tgt, exact, delimiter(load))
+	ids, _, err := m.resolveWithin(e, j.tgt, exact, delimiter(load))
 	if err != nil {
 		return false
 	}
@@ -180,8 +185,8 @@ func (m *Master) exactly(load *msgpack.Map, j *job) bool {
 }
 
 // onMinionPub starts a job for a minion and remembers whose it is.
-func (m *Master) onMinionPub(ctx context.Context, c *request.Call) (any, error) {
-	j, ok, err := m.peerJob(ctx, c)
+func (m *Master) onMinionPub(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
+	j, ok, err := m.peerJob(e, c)
 	if err != nil || !ok {
 		return msgpack.NewMap(), err
 	}
@@ -260,8 +265,8 @@ func (m *Master) cachedReturns(ctx context.Context, jid string) (*msgpack.Map, e
 const maxPeerWait = 45 * time.Second
 
 // onMinionPublish starts a job for a minion and waits for its returns.
-func (m *Master) onMinionPublish(ctx context.Context, c *request.Call) (any, error) {
-	j, ok, err := m.peerJob(ctx, c)
+func (m *Master) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
+	j, ok, err := m.peerJob(e, c)
 	if err != nil || !ok {
 		return msgpack.NewMap(), err
 	}
@@ -322,8 +327,9 @@ func (m *Master) onMinionPublish(ctx context.Context, c *request.Call) (any, err
 }
 
 // onMinionRunner calls a runner for a minion, when peer_run permits it.
-func (m *Master) onMinionRunner(ctx context.Context, c *request.Call) (any, error) {
+func (m *Master) onMinionRunner(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	fun := c.Load.Str("fun")
+	_ = e.Do(stepsRunner) // charged afterwards
 	if !acl.Run(acl.Peer(m.cfg.PeerRun, c.ID), fun) {
 		m.quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
 		return msgpack.NewMap(), nil

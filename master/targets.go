@@ -3,6 +3,7 @@ package master
 import (
 	"os/user"
 
+	"saltern/master/acl"
 	"saltern/master/cache"
 	"saltern/master/mine"
 	"saltern/master/msgpack"
@@ -42,16 +43,37 @@ func (m *Master) resolveWithin(e *target.Effort, tgt any, typ, delimiter string)
 
 // compound resolves the targets of permissions.
 func (m *Master) compound(expr string) ([]string, error) {
-	ids, _, err := m.resolve(expr, "compound", ":")
-	return ids, err
+	return m.compoundWithin(nil)(expr)
+}
+
+// compoundWithin is compound with a bound on the work. Each target is resolved
+// once, for one decision.
+func (m *Master) compoundWithin(e *target.Effort) acl.Resolver {
+	known := map[string][]string{}
+	return func(expr string) ([]string, error) {
+		if ids, ok := known[expr]; ok {
+			return ids, nil
+		}
+		ids, _, err := m.resolveWithin(e, expr, "compound", ":")
+		if err == nil {
+			known[expr] = ids
+		}
+		return ids, err
+	}
 }
 
 func (m *Master) newMine() *mine.Service {
 	_, restricted := m.cfg.Raw.Get("mine_get")
 	return &mine.Service{
 		Data: func(id string) (*msgpack.Map, bool) { return m.cache.Get(cache.Mine, id) },
-		Resolve: func(tgt any, typ string) ([]string, error) {
-			ids, _, err := m.resolve(tgt, typ, ":")
+		Resolve: func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error) {
+			if among == nil {
+				ids, _, err := m.resolveWithin(e, tgt, typ, ":")
+				return ids, err
+			}
+			env := m.targetEnv(":")
+			env.Effort = e
+			ids, _, err := target.Resolve(among, tgt, typ, env)
 			return ids, err
 		},
 		ACL: m.cfg.MineGet, Restricted: restricted && m.cfg.MineGet != nil, Match: pattern.Match,

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"saltern/master/msgpack"
+	"saltern/master/target"
 )
 
 // Keys of a value that carries its own permissions (salt/utils/mine.py).
@@ -20,6 +21,7 @@ const (
 	allowTgt   = "allow_tgt"
 	allowType  = "allow_tgt_type"
 	maxFunName = 1024
+	maxFuns    = 100 // functions of one query
 )
 
 // Service answers mine queries. It is safe for concurrent use when its
@@ -29,8 +31,9 @@ type Service struct {
 	Data func(id string) (*msgpack.Map, bool)
 	// Resolve returns the ids that a target selects, without those about
 	// which nothing is known; pillar matches must be exact, so that a mine
-	// query cannot be used to guess pillar values.
-	Resolve func(tgt any, typ string) ([]string, error)
+	// query cannot be used to guess pillar values. With among only these ids
+	// are looked at; they are accepted.
+	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
 	// ACL is mine_get: regular expression of the asking id → expressions of
 	// functions. Restricted tells whether the option is set at all.
 	ACL        *msgpack.Map
@@ -40,9 +43,12 @@ type Service struct {
 }
 
 // Get answers a _mine_get load of the minion id: id → value for one function,
-// function → id → value for several.
-func (s *Service) Get(id string, load *msgpack.Map) (*msgpack.Map, error) {
+// function → id → value for several. e bounds and counts the work.
+func (s *Service) Get(e *target.Effort, id string, load *msgpack.Map) (*msgpack.Map, error) {
 	funs, several := functions(load)
+	if len(funs) > maxFuns {
+		return nil, fmt.Errorf("mine query for %d functions, at most %d", len(funs), maxFuns)
+	}
 	if s.Restricted {
 		funs = s.permitted(id, funs)
 	}
@@ -51,11 +57,14 @@ func (s *Service) Get(id string, load *msgpack.Map) (*msgpack.Map, error) {
 		return ret, nil
 	}
 	tgt, _ := load.Get("tgt")
-	ids, err := s.Resolve(tgt, targetType(load))
+	ids, err := s.Resolve(e, tgt, targetType(load))
 	if err != nil {
 		return nil, fmt.Errorf("resolving the target of a mine query: %w", err)
 	}
 	for _, minion := range ids {
+		if err := e.Do(len(funs)); err != nil {
+			return nil, fmt.Errorf("answering a mine query: %w", err)
+		}
 		data, ok := s.Data(minion)
 		if !ok {
 			continue
@@ -65,7 +74,7 @@ func (s *Service) Get(id string, load *msgpack.Map) (*msgpack.Map, error) {
 			if !ok {
 				continue
 			}
-			if v, ok = s.open(id, v); !ok {
+			if v, ok = s.open(e, id, v); !ok {
 				continue
 			}
 			if !several {
@@ -152,7 +161,7 @@ func targetType(load *msgpack.Map) string {
 
 // open takes a value out of its permissions, if it has any, and tells whether
 // id may see it.
-func (s *Service) open(id string, v any) (any, bool) {
+func (s *Service) open(e *target.Effort, id string, v any) (any, bool) {
 	m, ok := v.(*msgpack.Map)
 	if !ok {
 		return v, true
@@ -169,6 +178,6 @@ func (s *Service) open(id string, v any) (any, bool) {
 	if typ == "" {
 		typ = "glob"
 	}
-	allowed, err := s.Resolve(tgt, typ)
+	allowed, err := s.Resolve(e, tgt, typ, id)
 	return data, err == nil && slices.Contains(allowed, id)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/target"
 )
 
 func service(acl *msgpack.Map, asked *[]string) *Service {
@@ -16,12 +17,15 @@ func service(acl *msgpack.Map, asked *[]string) *Service {
 	}
 	return &Service{
 		Data: func(id string) (*msgpack.Map, bool) { m, ok := mines[id]; return m, ok },
-		Resolve: func(tgt any, typ string) ([]string, error) {
+		Resolve: func(_ *target.Effort, tgt any, typ string, among ...string) ([]string, error) {
 			if asked != nil {
 				*asked = append(*asked, typ)
 			}
 			var out []string
-			for _, id := range []string{"db1", "nothing", "web1", "web2"} {
+			if among == nil {
+				among = []string{"db1", "nothing", "web1", "web2"}
+			}
+			for _, id := range among {
 				if ok, _ := path.Match(tgt.(string), id); ok {
 					out = append(out, id)
 				}
@@ -54,7 +58,7 @@ func TestGet(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := service(tt.acl, nil).Get(tt.id, tt.load)
+			got, err := service(tt.acl, nil).Get(nil, tt.id, tt.load)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +73,7 @@ func TestGet(t *testing.T) {
 func TestPillarTargetsAreExact(t *testing.T) {
 	for in, want := range map[string]string{"pillar": "pillar_exact", "compound": "compound_pillar_exact", "glob": "glob"} {
 		var asked []string
-		if _, err := service(nil, &asked).Get("db1", msgpack.NewMap("tgt", "*", "fun", "ip", "tgt_type", in)); err != nil || asked[0] != want {
+		if _, err := service(nil, &asked).Get(nil, "db1", msgpack.NewMap("tgt", "*", "fun", "ip", "tgt_type", in)); err != nil || asked[0] != want {
 			t.Errorf("%s is resolved as %v, %v", in, asked, err)
 		}
 	}

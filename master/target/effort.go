@@ -41,6 +41,15 @@ func (e *Effort) Steps() int64 {
 	return e.steps.Load()
 }
 
+// Do counts steps of other work for the same request. The error is ErrEffort
+// when there may be no more of it.
+func (e *Effort) Do(steps int) error {
+	if e.more(steps) {
+		return nil
+	}
+	return e.err()
+}
+
 // more counts steps and reports whether there may be any.
 func (e *Effort) more(steps int) bool {
 	if e == nil {
