@@ -89,7 +89,8 @@ type Master struct {
 	lines      lines // of the log that minions can cause
 	expected   *expected
 	allowance  *allowance
-	count      struct{ returns, unlisted, overdrawn, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
+	quota      *quota
+	count      struct{ returns, unlisted, overdrawn, trimmed, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
 }
 
 // limits of the composition, in one place.
@@ -118,7 +119,7 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 	m := &Master{
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
-		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(), expected: newExpected(), allowance: newAllowance(),
+		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(), expected: newExpected(), allowance: newAllowance(), quota: newQuota(cfg.JobCacheQuota, cfg.KeepJobs),
 		events: eventFilter{prefixes: cfg.Raw.Texts("saltern_minion_event_prefixes")},
 	}
 	openKeys := func() error { return m.openKeys(ctx) }
@@ -320,6 +321,7 @@ func (m *Master) onKeyChange(c keys.Change) {
 		return
 	}
 	m.presence.Forget(c.ID)
+	m.quota.forget(c.ID)
 	m.pillarFaults.forget(c.ID)
 	if m.cfg.PreserveMinionCache {
 		return

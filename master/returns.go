@@ -44,7 +44,7 @@ func (m *Master) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	}
 	m.count.returns.Add(1)
 	if m.cfg.JobCache && m.cfg.ExtJobCache == "" {
-		if _, err := m.jobs.SaveReturn(ctx, jobs.ReturnOf(load)); errors.Is(err, jobs.ErrTooLarge) {
+		if _, err := m.jobs.SaveReturn(ctx, m.keptReturn(c.ID, load)); errors.Is(err, jobs.ErrTooLarge) {
 			m.log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
 		} else if err != nil {
 			m.problems.set("job cache", err)

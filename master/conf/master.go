@@ -327,6 +327,9 @@ type Saltern struct {
 	// FrontPublishPort is the publish port told to minions at sign-in; 0
 	// means PublishPort.
 	FrontPublishPort int `conf:"saltern_front_publish_port"`
+	// JobCacheQuota is how many MiB of returns each minion may put into the
+	// job cache per keep_jobs; 0 is the default, negative none.
+	JobCacheQuota int `conf:"saltern_job_cache_quota"`
 	// Conditions is a file that says what is wrong with the storage, written by
 	// the program that watches over the machine; "" means none.
 	Conditions string `conf:"saltern_conditions"`

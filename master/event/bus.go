@@ -158,16 +158,25 @@ type Subscription struct {
 	name    string
 	c       chan Event
 	filter  Filter
-	pending uint64 // lost since the last delivery; under the lock of the bus
+	depth   int     // events of minions that may wait
+	pending uint64  // lost since the last delivery; under the lock of the bus
+	backlog backlog // as well
 	lost    atomic.Uint64
 }
 
+// reserve is the part of a subscription's bounds that is added for events that
+// no minion made.
+const reserve = 8
+
 // Subscribe adds a reader. name is for logs and status. depth is the number
-// of events that may wait (at least 1); when it is reached, new events are
-// lost for this reader and counted.
+// of events that may wait (at least 1), with 64 MiB at most between them, one
+// event alone excepted. When that is reached, new events are lost for this
+// reader and counted. An eighth more has room for events that no minion made,
+// so that no minion displaces those of the master.
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
-	c := make(chan Event, max(depth, 1))
-	s := &Subscription{C: c, c: c, bus: b, name: name, filter: filter}
+	depth = max(depth, 1)
+	c := make(chan Event, depth+depth/reserve)
+	s := &Subscription{C: c, c: c, bus: b, name: name, filter: filter, depth: depth}
 	b.attach(s)
 	return s
 }
@@ -187,16 +196,23 @@ func (s *Subscription) deliver(e *Event) {
 	if s.filter != nil && !s.filter(e.Tag) {
 		return
 	}
-	mine := *e
-	mine.Lost = s.pending
-	select {
-	case s.c <- mine:
-		s.pending = 0
-	default:
+	waiting, room, bytes := len(s.c), cap(s.c), maxWaiting+maxWaiting/reserve
+	if e.Origin == Minion {
+		room, bytes = s.depth, maxWaiting
+	}
+	s.backlog.settle(waiting)
+	weight := e.weight()
+	if waiting >= room || waiting > 0 && s.backlog.bytes+weight > bytes {
 		s.pending++
 		s.lost.Add(1)
 		s.bus.lost.Add(1)
+		return
 	}
+	mine := *e
+	mine.Lost = s.pending
+	s.c <- mine // has room: only deliver sends
+	s.backlog.add(weight)
+	s.pending = 0
 }
 
 func (s *Subscription) end() { close(s.c) }

@@ -49,7 +49,17 @@ type Event struct {
 	// had let through.
 	Lost uint64
 
-	wire *wire
+	wire   *wire
+	weighs int // see weight
+}
+
+// weight is that of the event, reckoned once. The caller holds the lock of the
+// bus.
+func (e *Event) weight() int {
+	if e.weighs == 0 {
+		e.weighs = len(e.Tag) + weigh(e.Data)
+	}
+	return e.weighs
 }
 
 // Body returns the event as it travels: tag, "\n\n" and the packed map, not

@@ -1,0 +1,58 @@
+package event
+
+import "saltern/master/msgpack"
+
+// Weight is about how many bytes data takes in memory.
+func Weight(data *msgpack.Map) int { return weigh(data) }
+
+// nodeWeight is what a value takes besides its bytes.
+const nodeWeight = 48
+
+func weigh(v any) int {
+	n := nodeWeight
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case []byte:
+		n += len(v)
+	case []any:
+		for _, x := range v {
+			n += weigh(x)
+		}
+	case []string:
+		for _, s := range v {
+			n += nodeWeight + len(s)
+		}
+	case *msgpack.Map:
+		for k, x := range v.All() {
+			n += weigh(k) + weigh(x)
+		}
+	}
+	return n
+}
+
+// maxWaiting is how many bytes may wait for one subscription.
+const maxWaiting = 64 << 20
+
+// backlog knows how many bytes wait in a channel from which others take: as
+// many of the last events as the channel is long.
+type backlog struct {
+	weights []int // of events that were put into the channel, the latest last
+	bytes   int
+}
+
+// settle forgets what was taken; waiting is the length of the channel.
+func (b *backlog) settle(waiting int) {
+	gone := len(b.weights) - waiting
+	for _, w := range b.weights[:gone] {
+		b.bytes -= w
+	}
+	if b.weights = b.weights[gone:]; waiting == 0 {
+		b.weights = nil
+	}
+}
+
+func (b *backlog) add(weight int) {
+	b.weights = append(b.weights, weight)
+	b.bytes += weight
+}
