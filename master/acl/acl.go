@@ -9,6 +9,8 @@
 package acl
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 
 	"saltern/master/msgpack"
@@ -205,6 +207,9 @@ func argsAllowed(cond any, args []any, kwargs *msgpack.Map) bool {
 	if !ok {
 		list = []any{cond}
 	}
+	if hidden(args) {
+		return false
+	}
 	for _, c := range list {
 		m, ok := c.(*msgpack.Map)
 		if !ok {
@@ -215,6 +220,29 @@ func argsAllowed(cond any, args []any, kwargs *msgpack.Map) bool {
 		}
 	}
 	return false
+}
+
+// keyword is a named argument that is written as text (KWARG_REGEX of
+// salt/utils/args.py).
+var keyword = regexp.MustCompile(`^[\pL_][\pL\pN_.-]*=([^=]|$)`)
+
+// hidden reports whether positional arguments hold named ones, which minions
+// take out of any place (salt/minion.py load_args_and_kwargs): a condition
+// would be held against another argument than the function gets. Salt's clients
+// send named arguments in a map at the end.
+func hidden(args []any) bool {
+	return slices.ContainsFunc(args, func(a any) bool {
+		switch a := a.(type) {
+		case string:
+			return keyword.MatchString(a)
+		case []byte:
+			return keyword.Match(a)
+		case *msgpack.Map:
+			_, ok := a.Get("__kwarg__")
+			return ok
+		}
+		return false
+	})
 }
 
 func positional(want, have []any) bool {

@@ -20,9 +20,10 @@ type answer struct {
 }
 
 // answer makes the payload for a verdict. It holds the RSA work, so it passes
-// the gates: who has no accepted key yet gets at most half of the workers.
+// the gates: who has no accepted key yet, or shows one too often, gets at most
+// half of the workers.
 func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) *answer {
-	if !v.known {
+	if !v.known || !s.pace.quick(r.id, s.proven(r.id, from), s.cfg.Secrets.cfg.Now()) {
 		leave, err := s.strangers.enter(ctx)
 		if err != nil {
 			return &answer{payload: busyText}
@@ -52,6 +53,16 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	}
 	m.Set("nonce", r.nonce)
 	return &answer{s.signed(m, r.sigAlgo), v.act, true}
+}
+
+// proven reports whether an id last proved itself from this address. When
+// nobody knows, no address is another one.
+func (s *Service) proven(id string, from netip.AddrPort) bool {
+	if s.cfg.Proven == nil {
+		return true
+	}
+	a, ok := s.cfg.Proven(id)
+	return ok && a.Unmap() == from.Addr().Unmap()
 }
 
 // verdictReply is the answer to a minion that may not come in (yet).

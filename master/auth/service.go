@@ -56,6 +56,9 @@ type Config struct {
 	// with MaxMinions.
 	MaxMinions int
 	Connected  func(id string) (count int, has bool)
+	// Proven is the address from which an id last proved itself by a request;
+	// nil: nobody knows.
+	Proven func(id string) (netip.Addr, bool)
 	// ClusterEvents tells peers of keys accepted here: event salt/key.
 	ClusterEvents bool
 	// NoEvents is auth_events: False. EventGrains is
@@ -90,7 +93,8 @@ type Service struct {
 	log *slog.Logger
 
 	known     *gate // RSA work, everybody passes
-	strangers *gate // passed before known by those without an accepted key
+	strangers *gate // passed before known by those without an accepted key, or too often
+	pace      *pace
 	disk      *gate // changes of the key store
 
 	tokens sync.Map // id → verified
@@ -132,6 +136,7 @@ func New(cfg Config) (*Service, error) {
 		cfg: cfg, log: cfg.Logger,
 		known:     newGate(cfg.Workers, cfg.Queue, cfg.MaxWait),
 		strangers: newGate(max(1, cfg.Workers/2), cfg.Queue, cfg.MaxWait),
+		pace:      newPace(),
 		disk:      newGate(diskSlots, cfg.Queue, cfg.MaxWait),
 	}
 	for _, o := range []*occasional{&s.mismatches, &s.badTokens, &s.full, &s.unstored} {

@@ -64,6 +64,7 @@ func (s *Service) VerifyToken(id string, tok []byte) bool {
 func (s *Service) forget(c keys.Change) {
 	if c.New != keys.Accepted {
 		s.tokens.Delete(c.ID)
+		s.pace.forget(c.ID)
 		s.cfg.Secrets.sessions.Delete(c.ID)
 		if f := s.cfg.Secrets.files; f != nil {
 			if err := f.forget(c.ID); err != nil {

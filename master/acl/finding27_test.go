@@ -1,0 +1,34 @@
+package acl
+
+import (
+	"testing"
+
+	"saltern/master/msgpack"
+)
+
+// TestFinding27Arguments: a condition is not met by an argument that the
+// minion takes for another one.
+func TestFinding27Arguments(t *testing.T) {
+	perms := []any{msgpack.NewMap("*", []any{msgpack.NewMap("cmd.run", msgpack.NewMap("args", []any{"uptime"}, "kwargs", msgpack.NewMap("cwd", "/tmp$")))})}
+	kw := func(pairs ...any) *msgpack.Map { return msgpack.NewMap(append([]any{"__kwarg__", true}, pairs...)...) }
+	for _, x := range []struct {
+		name string
+		args []any
+		want bool
+	}{
+		{"as it should be", []any{"uptime", kw("cwd", "/tmp")}, true}, {"one more", []any{"uptime -p", "x", kw("cwd", "/tmp", "shell", "sh")}, true},
+		{"text with an equation", []any{"uptime", "a == b", kw("cwd", "/tmp")}, true}, {"a sentence", []any{"uptime", "x y=z", kw("cwd", "/tmp")}, true},
+		{"wrong", []any{"uptime", kw("cwd", "/")}, false}, {"missing", []any{"uptime"}, false},
+		{"named as text", []any{"uptime", "cmd=id", kw("cwd", "/tmp")}, false}, {"named as bytes", []any{"uptime", []byte("cmd=id"), kw("cwd", "/tmp")}, false},
+		{"empty", []any{"uptime", "cmd=", kw("cwd", "/tmp")}, false}, {"two maps", []any{"uptime", kw("cmd", "id"), kw("cwd", "/tmp")}, false},
+		{"letters of others", []any{"uptime", "é=1", kw("cwd", "/tmp")}, false},
+	} {
+		if got := Publish(perms, Request{Funs: []string{"cmd.run"}, Args: []any{x.args}, Minions: []string{"web1"}}, nil); got != x.want {
+			t.Errorf("%s: %v", x.name, got)
+		}
+	}
+	// Without a condition arguments are free.
+	if !Publish([]any{"cmd.run"}, Request{Funs: []string{"cmd.run"}, Args: []any{[]any{"cmd=id"}}, Minions: []string{"web1"}}, nil) {
+		t.Error("a permission without conditions is refused")
+	}
+}
