@@ -2,7 +2,6 @@ package auth_test
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"sync"
 	"testing"
@@ -49,7 +48,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 	n := newMinion(t, "good", "min6")
 	for i := range 20 {
 		if got := n.check(t, m.SignIn(context.Background(), n.load(t), 3, home)); got.Str("enc") != "pub" {
-			t.Error(fmt.Sprintf("sign-in %d of the real minion: %v", i, got))
+			t.Errorf("sign-in %d of the real minion: %v", i, got)
 		}
 	}
 	stop()
