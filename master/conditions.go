@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"saltern/printable"
 )
@@ -141,8 +142,13 @@ func readConditions(path string, now time.Time) ([]condition, error) {
 
 // oneLine makes a text fit for one line of a log.
 func oneLine(s string) string {
-	s = strings.ToValidUTF8(s[:min(len(s), maxConditionText)], "")
-	return printable.Line(strings.Join(strings.Fields(s), " "))
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), maxConditionText)], ""))
+	return printable.Line(strings.TrimSpace(s))
 }
 
 func (m *Master) readConditions(context.Context) { m.conditions.read(m.now()) }

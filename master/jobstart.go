@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"saltern/master/acl"
 	"saltern/master/eauth"
@@ -268,14 +269,16 @@ func arguments(load *msgpack.Map, n int) []any {
 // shown writes a target as Python would.
 func shown(tgt any) string {
 	if l, ok := tgt.([]any); ok {
-		s := "["
+		var s strings.Builder
+		s.WriteByte('[')
 		for i, v := range l {
 			if i > 0 {
-				s += ", "
+				s.WriteString(", ")
 			}
-			s += fmt.Sprintf("'%v'", v)
+			fmt.Fprintf(&s, "'%v'", v)
 		}
-		return s + "]"
+		s.WriteByte(']')
+		return s.String()
 	}
 	return fmt.Sprint(tgt)
 }
