@@ -25,6 +25,13 @@ func (n *node) lbProgram() string {
 	if n.cfg.Programs.LB != "" {
 		return n.cfg.Programs.LB
 	}
+	// The image has it under a name of its own, for its AppArmor profile.
+	named := filepath.Join(filepath.Dir(n.opt.Executable), "saltern-lb")
+	if ours, err := os.Stat(n.opt.Executable); err == nil {
+		if fi, err := os.Stat(named); err == nil && os.SameFile(ours, fi) {
+			return named
+		}
+	}
 	return n.opt.Executable
 }
 

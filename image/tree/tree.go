@@ -209,6 +209,12 @@ func (b *builder) programs(context.Context) error {
 			return fmt.Errorf("%w (make build makes it)", err)
 		}
 	}
+	// The load balancer is the supervisor's program under a name of its own, by which
+	// its AppArmor profile knows it.
+	_ = os.Remove(b.path("usr/bin/saltern-lb"))
+	if err := os.Link(b.path("usr/bin/applianced"), b.path("usr/bin/saltern-lb")); err != nil {
+		return err
+	}
 	for _, l := range links {
 		_ = os.Remove(b.path("usr/bin/" + l))
 		if err := os.Symlink("salt", b.path("usr/bin/"+l)); err != nil {

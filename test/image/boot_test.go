@@ -23,7 +23,7 @@ const alone = "mode: form\ncluster_id: blue\nnode: vm-1\nstorage: {kind: local}\
 
 // facts are said of each node that serves.
 const facts = "systemctl --failed --no-legend --plain; findmnt -no FSTYPE /; [ -d /sys/firmware/efi ] && echo EFI; free -m; df -m /data; systemd-analyze; " +
-	`sudo sh -c 'cat /proc/$(pgrep -xo salt-master)/attr/current; journalctl -k --no-pager | grep "apparmor=.DENIED"'; true`
+	`sudo sh -c 'cat /proc/$(pgrep -xo salt-master)/attr/current /proc/$(pgrep -xo saltern-lb)/attr/current; aa-status 2>/dev/null | grep -c saltern-; journalctl -k --no-pager | grep "apparmor=.DENIED"'; true`
 
 // TestBoot: by either firmware the disk becomes a node that serves, in 1 GiB,
 // with answers from a cidata disk; it renders templates, and its clock follows
@@ -53,7 +53,7 @@ func (v *vm) sound(t *testing.T) {
 	t.Helper()
 	out := v.wait(t, "", facts)
 	t.Log(out)
-	if !strings.Contains(out, "salt-master (enforce)") || strings.Contains(out, "DENIED") {
+	if !strings.Contains(out, "salt-master (enforce)") || !strings.Contains(out, "saltern-lb (enforce)") || strings.Contains(out, "DENIED") {
 		t.Errorf("AppArmor: %s", out)
 	}
 	if !strings.Contains(out, "squashfs") || strings.Contains(out, "failed") || strings.Contains(out, "EFI") != v.uefi {

@@ -70,7 +70,7 @@ func TestNode(t *testing.T) {
 	})
 	t.Run("accounts", func(t *testing.T) {
 		ps := m.run(t, "ps", "-eo", "user:20,args")
-		for _, want := range []string{`saltern-master\s+\S*salt-master`, `saltern-lb\s+\S*applianced lb`} {
+		for _, want := range []string{`saltern-master\s+\S*salt-master`, `saltern-lb\s+\S*saltern-lb lb`} {
 			if !regexp.MustCompile(`(?m)^` + want).MatchString(ps) {
 				t.Errorf("nobody runs as %s:\n%s", want, ps)
 			}
