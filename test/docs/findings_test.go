@@ -93,3 +93,27 @@ func TestFindingsHaveTests(t *testing.T) {
 		}
 	}
 }
+
+// TestSecurityNamesTests: each test that SECURITY.md names is there.
+func TestSecurityNamesTests(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, list := range findings(t) {
+		for _, x := range list {
+			_, name, _ := strings.Cut(x, " ")
+			have[name] = true
+		}
+	}
+	named := regexp.MustCompile(`TestFinding[0-9]{2}\w*`).FindAllString(string(text), -1)
+	for _, n := range named {
+		if !have[n] {
+			t.Errorf("SECURITY.md names %s, which is not there", n)
+		}
+	}
+	if len(named) < lastFinding {
+		t.Errorf("only %d tests are named", len(named))
+	}
+}
