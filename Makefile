@@ -32,6 +32,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 .PHONY: test
 test: lint unit race fuzz-smoke ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage # both mostly wait
+	@$(MAKE) --no-print-directory attack-short # alone: it measures
 	@$(MAKE) --no-print-directory test-nspawn
 
 .PHONY: lint
@@ -41,8 +42,10 @@ lint: ## gofmt, vet, staticcheck, shell syntax
 	$(GO) vet -tags e2e ./test/...
 	$(GO) vet -tags nspawn,boot ./test/image/
 	$(GO) vet -tags 'e2e mixed appliance' ./test/e2e
+	$(GO) vet -tags attack ./test/attack
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags e2e ./test/...
+	$(GO) run $(STATICCHECK) -tags attack ./test/attack
 	@for f in scripts/* .ci/run test/gluster/lab; do bash -n "$$f"; done
 
 .PHONY: unit
@@ -60,6 +63,16 @@ fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=2s)
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
 	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 3 ./test/e2e/...
+
+.PHONY: attack-short
+attack-short: build deps-salt ## a node under attack in every way that the audit found, a few seconds each (as root; SALTERN_ATTACK_ONLY=2,7)
+	$(GO) test -c -tags attack -o bin/attack.test ./test/attack
+	bin/attack.test -test.timeout 15m
+
+.PHONY: attack
+attack: build deps-salt ## the same, each way for a minute from one address and from fifty, and the tests of all findings, one line each (by hand, as root, an hour)
+	$(GO) test -c -tags attack -o bin/attack.test ./test/attack
+	SALTERN_ATTACK=long bin/attack.test -test.timeout 120m
 
 .PHONY: e2e-lb
 e2e-lb: build deps-salt ## failures of masters and of the load balancer, five rounds, holding the times of a quiet machine (by hand, as root)

@@ -347,12 +347,21 @@ func Run(t testing.TB, limit time.Duration, path string, args ...string) Result 
 	return r
 }
 
-// Tail gives the last n lines of a file.
+// tailWidth is how much of a line Tail shows, in bytes.
+const tailWidth = 600
+
+// Tail gives the last n lines of a file, each cut where it is very long.
 func Tail(path string, n int) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+	lines = lines[max(0, len(lines)-n):]
+	for i, l := range lines {
+		if len(l) > tailWidth {
+			lines[i] = fmt.Sprintf("%s … (%d bytes)", l[:tailWidth], len(l))
+		}
+	}
+	return strings.Join(lines, "\n")
 }

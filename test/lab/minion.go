@@ -17,13 +17,21 @@ type Minion struct {
 	ID, Version string
 	Dir         string
 	bin         string
+	net         *Network // nil: it runs here
+	host        string
 }
 
 // StartMinion starts a minion of a version that uses the node. options are
 // further minion options.
 func StartMinion(t testing.TB, n *Node, id, version string, options map[string]any) *Minion {
 	t.Helper()
-	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
+	return StartMinionOn(t, nil, "", n, id, version, options)
+}
+
+// StartMinionOn is like [StartMinion], on a host of a network.
+func StartMinionOn(t testing.TB, net *Network, host string, n *Node, id, version string, options map[string]any) *Minion {
+	t.Helper()
+	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version), net: net, host: host}
 	conf := map[string]any{"master": n.Addr, "master_port": n.Settings.Front.RequestPort}
 	if Peer() {
 		conf["publish_port"] = n.Settings.Front.PublishPort
@@ -62,14 +70,15 @@ func (m *Minion) prepare(t testing.TB, options map[string]any) {
 // Launch starts the minion again after it was stopped or killed.
 func (m *Minion) Launch(t testing.TB) {
 	t.Helper()
-	m.Proc = Start(t, "minion "+m.ID+" ("+m.Version+")", filepath.Join(m.Dir, "out"),
+	m.Proc = m.net.Start(t, m.host, "minion "+m.ID+" ("+m.Version+")", filepath.Join(m.Dir, "out"),
 		filepath.Join(m.bin, "salt-minion"), "-c", filepath.Join(m.Dir, "etc"))
 }
 
 // Call runs salt-call on the minion and gives its return.
 func (m *Minion) Call(t testing.TB, args ...string) any {
 	t.Helper()
-	r := Run(t, 120*time.Second, filepath.Join(m.bin, "salt-call"), append([]string{"-c", filepath.Join(m.Dir, "etc"), "--out", "json"}, args...)...)
+	path, args := m.net.wrap(m.host, filepath.Join(m.bin, "salt-call"), append([]string{"-c", filepath.Join(m.Dir, "etc"), "--out", "json"}, args...))
+	r := Run(t, 120*time.Second, path, args...)
 	var v struct{ Local any }
 	if err := json.Unmarshal([]byte(r.Out), &v); err != nil {
 		t.Fatalf("salt-call on %s: %v\n%s%s", m.ID, err, r.Out, r.Err)

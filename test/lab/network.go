@@ -124,6 +124,26 @@ func (n *Network) Move(t testing.TB, to string) {
 	_ = ipCommand("neigh", "del", v, "dev", n.prefix+"b")
 }
 
+// Also gives a host a further address; number is its last part, 1 to 199. Host
+// "" is the test process.
+func (n *Network) Also(t testing.TB, host string, number int) string {
+	t.Helper()
+	addr := fmt.Sprint(n.net, number)
+	if host == "" {
+		n.must(t, "addr", "add", addr+"/32", "dev", n.prefix+"b")
+	} else {
+		n.must(t, "-n", n.hosts[host], "addr", "add", addr+"/24", "dev", "eth0")
+	}
+	return addr
+}
+
+// Start is [Start] on a host; host "" or a nil network: here.
+func (n *Network) Start(t testing.TB, host, name, logPath, path string, args ...string) *Proc {
+	t.Helper()
+	path, args = n.wrap(host, path, args)
+	return Start(t, name, logPath, path, args...)
+}
+
 // wrap gives the command line that runs a program on a host; addr "" or a nil
 // network: here.
 func (n *Network) wrap(addr, path string, args []string) (string, []string) {

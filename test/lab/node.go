@@ -33,6 +33,7 @@ type NodeConfig struct {
 	States  map[string]string // files under the file root
 	Pillar  map[string]string // files under the pillar root
 	Extra   map[string]any    // further top-level keys of appliance.yaml
+	Addr    string            // an address of this machine whose ports are free; empty: a loopback address
 	Disk    string            // size of a file system of its own for the data, such as "64m"; needs root
 }
 
@@ -56,7 +57,10 @@ func PrepareNode(t testing.TB, c NodeConfig) *Node {
 		conf["programs"] = map[string]any{"master": filepath.Join(Venv(t, Newest), "salt-master")}
 		conf["lb"] = map[string]any{"proxy_protocol": false}
 	}
-	n := &Node{Dir: Dir(t), Addr: Address(t, front[0], front[1], 14505, 14506)}
+	n := &Node{Dir: Dir(t), Addr: c.Addr}
+	if n.Addr == "" {
+		n.Addr = Address(t, front[0], front[1], 14505, 14506)
+	}
 	conf["data_dir"] = filepath.Join(n.Dir, "data")
 	conf["runtime_dir"] = filepath.Join(n.Dir, "run")
 	conf["front"] = map[string]any{"addresses": []string{n.Addr}, "publish_port": front[0], "request_port": front[1]}

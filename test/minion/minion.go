@@ -27,6 +27,7 @@ type Config struct {
 	Master  *rsa.PublicKey // pinned
 	Request string         // address of port 4506
 	Publish string         // address of port 4505
+	Dialer  net.Dialer     // of its connections; a host may have vanished: no Timeout means 2 s
 }
 
 // Minion is one scripted minion. It is for one goroutine. Close must be
@@ -54,6 +55,9 @@ var ErrWaiting = errors.New("the key is not accepted")
 
 // New makes a minion; it does not connect.
 func New(c Config) (*Minion, error) {
+	if c.Dialer.Timeout == 0 {
+		c.Dialer.Timeout = connectWait
+	}
 	token, err := crypt.X931Sign(c.Key, []byte("salt"))
 	if err != nil {
 		return nil, fmt.Errorf("minion %s: %w", c.ID, err)
@@ -181,7 +185,7 @@ func (m *Minion) send(ctx context.Context, v any) (any, error) {
 		return nil, err
 	}
 	if m.conn == nil {
-		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: net.Dialer{Timeout: connectWait}}); err != nil {
+		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: m.Dialer}); err != nil {
 			m.conn = nil
 			return nil, err
 		}
@@ -199,7 +203,7 @@ func (m *Minion) send(ctx context.Context, v any) (any, error) {
 // error of its own: signing in again mends it.
 func (m *Minion) Next(ctx context.Context) (*msgpack.Map, error) {
 	if m.sub == nil {
-		sub, err := zmtp.DialSub(ctx, m.Publish, zmtp.DialConfig{Dialer: net.Dialer{Timeout: connectWait}}, "")
+		sub, err := zmtp.DialSub(ctx, m.Publish, zmtp.DialConfig{Dialer: m.Dialer}, "")
 		if err != nil {
 			return nil, err
 		}

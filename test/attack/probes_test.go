@@ -1,0 +1,256 @@
+//go:build attack
+
+package attack
+
+import (
+	"context"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+	"saltern/test/lab"
+	"saltern/test/minion"
+)
+
+// bound is how long the work of a minion, or of an administrator, may take
+// while the node is attacked.
+const bound = 2 * time.Second
+
+// patience is after how long it counts as failed.
+const patience = 15 * time.Second
+
+// figures of one kind of work.
+type figures struct {
+	done   int
+	worst  time.Duration
+	late   int // of these, as measured once
+	again  int // of the late ones: late once more when repeated at once
+	failed int
+	reason string
+}
+
+// probes measure the work from outside.
+type probes struct {
+	mu   sync.Mutex
+	work map[string]*figures
+}
+
+// names of the kinds, in the order of the line.
+var kinds = []string{"sign-in", "pillar", "return", "event", "test.ping", "pillar.items", "200 KiB", "event.send"}
+
+func (p *probes) of(kind string) *figures {
+	if p.work == nil {
+		p.work = map[string]*figures{}
+	}
+	if p.work[kind] == nil {
+		p.work[kind] = &figures{}
+	}
+	return p.work[kind]
+}
+
+// measure does something and, when it was late, does it once more: what is late
+// twice is the node's doing. It reports whether the work was done at all.
+func (p *probes) measure(ctx context.Context, kind string, do func(context.Context) error) (ok bool) {
+	for try := range 2 {
+		began := time.Now()
+		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		err := do(c)
+		cancel()
+		took := time.Since(began)
+		p.mu.Lock()
+		f := p.of(kind)
+		f.done++
+		f.worst = max(f.worst, took)
+		switch {
+		case err != nil:
+			f.failed++
+			f.reason = fmt.Sprintf("%.200s", strings.ReplaceAll(err.Error(), "\n", " "))
+		case took > bound && try == 0:
+			f.late++
+		case took > bound:
+			f.again++
+		}
+		p.mu.Unlock()
+		if err != nil {
+			return false
+		}
+		if took <= bound {
+			break
+		}
+	}
+	return true
+}
+
+// figures gives all in one text.
+func (p *probes) figures() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, k := range kinds {
+		if f := p.work[k]; f != nil {
+			text := fmt.Sprintf("%s %.2fs×%d", k, f.worst.Seconds(), f.done)
+			if f.late > 0 {
+				text += fmt.Sprintf(" (%d late, %d again)", f.late, f.again)
+			}
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// faults tells what was not done in time. A single late one that was in time
+// when it was repeated is the machine's.
+func (p *probes) faults() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, k := range kinds {
+		f := p.work[k]
+		switch {
+		case f == nil:
+			out = append(out, k+" was not measured")
+		case f.failed > 0:
+			out = append(out, fmt.Sprintf("%s failed %d of %d (%s)", k, f.failed, f.done, f.reason))
+		case f.again > 0 || f.late > 1:
+			out = append(out, fmt.Sprintf("%s took %.1f s, %d of %d late", k, f.worst.Seconds(), f.late+f.again, f.done))
+		}
+	}
+	return out
+}
+
+// watch does the work of minions and of an administrator over and over until
+// ctx ends, each at least once.
+func (p *probes) watch(ctx context.Context, t *testing.T, a *arena, stay *minion.Minion) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.minionWork(ctx, a, stay, false) })
+	wg.Go(func() {
+		m := a.minion(t, "fresh")
+		defer m.Close()
+		p.minionWork(ctx, a, m, true)
+	})
+	wg.Go(func() { p.jobs(ctx, t, a) })
+}
+
+// large is a return of 200 KiB.
+var large = strings.Repeat("0", 200<<10)
+
+// minionWork is that of a scripted minion, which takes no time itself: what is
+// measured is the node's. One that is fresh connects and signs in each time.
+func (p *probes) minionWork(ctx context.Context, a *arena, m *minion.Minion, fresh bool) {
+	for first := true; first || ctx.Err() == nil; first = false {
+		ok := true
+		if fresh {
+			m.Close()
+			ok = p.measure(ctx, "sign-in", m.SignIn)
+		}
+		ok = ok && p.measure(ctx, "pillar", func(ctx context.Context) error {
+			v, err := m.Pillar(ctx)
+			if err == nil && v.Str("rendered") != "for "+m.ID {
+				err = fmt.Errorf("%w: pillar %.200v", errWrong, v)
+			}
+			return err
+		}) && p.measure(ctx, "return", func(ctx context.Context) error {
+			jid := strings.Replace(time.Now().UTC().Format("20060102150405.000000"), ".", "", 1)
+			return m.Return(ctx, jid, "test.echo", large)
+		}) && p.measure(ctx, "event", func(ctx context.Context) error {
+			_, err := m.Ask(ctx, "_minion_event", "tag", "custom/attack", "data", msgpack.NewMap("x", 1), "pretag", nil)
+			return err
+		})
+		if !ok && !fresh && ctx.Err() == nil {
+			// As real minions do: sign in once more. The failure is counted.
+			p.measure(ctx, "sign-in", m.SignIn)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+// jobs are those of an administrator, for the real minions.
+func (p *probes) jobs(ctx context.Context, t *testing.T, a *arena) {
+	for first := true; first || ctx.Err() == nil; first = false {
+		for _, j := range []struct {
+			kind string
+			args []string
+			good func(v any, id string) bool
+		}{
+			{"test.ping", []string{"test.ping"}, func(v any, _ string) bool { return v == true }},
+			{"pillar.items", []string{"pillar.items"}, func(v any, _ string) bool {
+				m, _ := v.(map[string]any) // the newest release shows no values here
+				return m["rendered"] != nil && m["plain"] != nil
+			}},
+			{"200 KiB", []string{"cmd.run", "printf %0204800d 0"}, func(v any, _ string) bool {
+				s, _ := v.(string)
+				return len(s) == len(large)
+			}},
+			{"event.send", []string{"event.send", "custom/attack", "{a: 1}"}, func(v any, _ string) bool { return v == true }},
+		} {
+			p.measure(ctx, j.kind, func(ctx context.Context) error {
+				return a.job(ctx, t, j.good, j.args...)
+			})
+		}
+	}
+}
+
+// job runs salt for all real minions and judges what each returned.
+func (a *arena) job(ctx context.Context, t *testing.T, good func(v any, id string) bool, args ...string) error {
+	cmd := exec.CommandContext(ctx, lab.Bin(t, "salt"), append([]string{"-c", a.node.Settings.MasterConf(), "--out", "json", "--static", "-t", "10", "-L", strings.Join(a.ids, ",")}, args...)...)
+	cmd.WaitDelay = time.Second
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return fmt.Errorf("salt %s: not within %s", args[0], patience)
+	}
+	var m map[string]any
+	if e := json.Unmarshal([]byte(out.String()), &m); e != nil {
+		return fmt.Errorf("salt %s: %w, %.200s%.200s", args[0], errors.Join(err, e), out.String(), errOut.String())
+	}
+	var bad []string
+	for _, id := range a.ids {
+		if !good(m[id], id) {
+			bad = append(bad, fmt.Sprintf("%s gave %.80v", id, m[id]))
+		}
+	}
+	if len(bad) > 0 {
+		slices.Sort(bad)
+		return fmt.Errorf("%w: %s", errWrong, strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// newcomer signs in with a new id and a new key; that the key waits is the
+// right answer.
+func (a *arena) newcomer(ctx context.Context, id string, key *rsa.PrivateKey) error {
+	m, err := minion.New(minion.Config{ID: id, Key: key, Master: a.master, Request: net.JoinHostPort(a.node.Addr, "4506"),
+		Dialer: net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.own)}}})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err = m.SignIn(ctx); errors.Is(err, minion.ErrWaiting) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errWrong, err)
+}
+
+func newPrivate(t *testing.T) *rsa.PrivateKey {
+	t.Helper()
+	k, err := crypt.GeneratePrivate(2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}

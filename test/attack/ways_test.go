@@ -1,0 +1,253 @@
+//go:build attack
+
+package attack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// way is one way of attack.
+type way struct {
+	finding string
+	what    string
+	shapes  []string
+	conns   int  // 0: those of the form
+	minion  bool // a real minion signs in for the first time meanwhile
+	check   func(a *arena, e *effort) []string
+}
+
+// ways in the order in which they run: what a master may not recover from
+// soon comes last.
+func ways() []way {
+	return []way{
+		{finding: "2", what: "decode bombs", shapes: []string{"lists", "maps", "small"}},
+		{finding: "6", what: "large frames claimed, trickled", shapes: []string{"claims", "trickle"}, conns: 1000},
+		{finding: "7", what: "ping, answers read slowly", shapes: []string{"ping30", "ping31"}},
+		{finding: "8", what: "texts for the log", shapes: []string{"texts", "lines"}},
+		{finding: "9", what: "connections held", shapes: []string{"half", "greeted", "ready30", "ready31", "subscriber"}, minion: true, check: heldLong},
+		{finding: "15", what: "keys that wait", shapes: []string{"onekey", "manykeys"}, minion: true, check: pendingFew},
+		{finding: "12", what: "costly targets of an accepted minion", shapes: []string{"minelist", "minefuns", "minepcre", "publist", "pubpcre"}, conns: 50},
+	}
+}
+
+// TestAttack runs all ways against one node, and the live proofs.
+func TestAttack(t *testing.T) {
+	a := build(t)
+	t.Run("quiet", a.baseline)
+	for _, w := range ways() {
+		if only := os.Getenv("SALTERN_ATTACK_ONLY"); only != "" && !strings.Contains(","+only+",", ","+w.finding+",") {
+			continue
+		}
+		if !a.long {
+			t.Run(w.finding, func(t *testing.T) { a.withstand(t, w, w.what, w.shapes, []string{a.far}) })
+			continue
+		}
+		for _, s := range w.shapes {
+			t.Run(w.finding+s, func(t *testing.T) { a.withstand(t, w, w.what+": "+s, []string{s}, []string{a.far}) })
+		}
+		t.Run(w.finding+"spread", func(t *testing.T) { a.withstand(t, w, w.what+", from 50 addresses", w.shapes, a.sources) })
+	}
+	t.Run("end", a.terminate)
+}
+
+// baseline shows what the machine does without an attack.
+func (a *arena) baseline(t *testing.T) {
+	p := a.attacked(t, a.time, nil)
+	line(t, "-", "no attack", p.figures(), p.faults()...)
+}
+
+// attacked measures for d, and longer if until has not come true by then.
+func (a *arena) attacked(t *testing.T, d time.Duration, during func(ctx context.Context, p *probes)) *probes {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	stay := a.minion(t, "steady")
+	defer stay.Close()
+	c, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	p := &probes{}
+	if err := stay.SignIn(c); err != nil {
+		t.Errorf("sign-in before: %v", err)
+		return p
+	}
+	if during != nil {
+		during(ctx, p)
+	}
+	p.watch(ctx, t, a, stay)
+	return p
+}
+
+// withstand runs one way of attack and judges how the node stood it.
+func (a *arena) withstand(t *testing.T, w way, what string, shapes, sources []string) {
+	a.mem.reset()
+	before, err := a.service(t, "master")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kills := a.mem.killed()
+	var logs journal
+	logs.look(a.logs())
+
+	// Measured are those who are there already, while he attacks.
+	var r *run
+	conns := cmpOr(w.conns, a.conns)
+	began := time.Now()
+	p := a.attacked(t, a.time, func(ctx context.Context, p *probes) {
+		r = a.stranger(t, orders{Shapes: shapes, Sources: sources, Conns: conns, Time: a.time + 2*time.Minute})
+		began = time.Now()
+		go func() {
+			for ctx.Err() == nil {
+				logs.look(a.logs())
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+		}()
+	})
+	if r == nil {
+		line(t, w.finding, what, "the minions do not work before the attack", "not run")
+		a.anew(t)
+		return
+	}
+	faults := p.faults()
+	var also string
+	if w.minion {
+		also, err = a.signUp(t, fmt.Sprintf("new-%s-%s-%d", w.finding, shapes[0], len(sources)))
+		if err != nil {
+			faults = append(faults, "a new minion: "+err.Error())
+		}
+	}
+	health := a.health(t)
+	took := time.Since(began)
+	e := r.end(t)
+	logs.look(a.logs())
+
+	peak := a.mem.highest()
+	if n := a.mem.killed() - kills; n > 0 {
+		faults = append(faults, fmt.Sprintf("%d processes of the master killed for want of memory", n))
+	}
+	after, err := a.service(t, "master")
+	if err != nil || after.PID != before.PID {
+		faults = append(faults, fmt.Sprintf("the master was started again (%s)", after.LastExit))
+	}
+	if health != "" {
+		faults = append(faults, health)
+	}
+	grown, name := logs.most()
+	if allowed := int64(float64(1<<20) * max(took.Seconds(), 4) / 60); grown > allowed {
+		faults = append(faults, fmt.Sprintf("%s grew by %d KiB in %.0f s", name, grown>>10, took.Seconds()))
+	}
+	if w.check != nil {
+		faults = append(faults, w.check(a, e)...)
+	}
+	line(t, w.finding, what, fmt.Sprintf("%.0f s, %d connections (%d made, %d cut), %d messages, %d MiB; master's peak %d MiB; log %d KiB; %s%s",
+		took.Seconds(), conns, e.Dialled.Load(), e.Cut.Load(), e.Messages.Load(), e.Bytes.Load()>>20, peak>>20, grown>>10, p.figures(), also), faults...)
+	if len(faults) > 0 {
+		a.anew(t)
+	}
+}
+
+// health tells what is wrong with the balancer and the node while the attack
+// goes on; empty when nothing is.
+func (a *arena) health(t *testing.T) string {
+	t.Helper()
+	d, err := a.node.Status(t)
+	if err != nil {
+		return err.Error()
+	}
+	for _, s := range d.Services {
+		if s.State != "running" {
+			return fmt.Sprintf("service %s is %s: %s", s.Name, s.State, s.Message)
+		}
+	}
+	if d.ServingSince == nil {
+		return "the node does not serve"
+	}
+	return ""
+}
+
+// signUp starts a real minion while the attack goes on, accepts its key and
+// has it answer.
+func (a *arena) signUp(t *testing.T, id string) (string, error) {
+	t.Helper()
+	began := time.Now()
+	m := lab.StartMinionOn(t, a.net, a.near, a.node, id, lab.Newest, nil)
+	defer m.Kill()
+	end := time.Now().Add(lab.Limit(40 * time.Second))
+	waits := filepath.Join(a.node.Settings.PKIDir(), "minions_pre", id)
+	for {
+		if _, err := os.Stat(waits); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return "", fmt.Errorf("its key was not taken within %.0f s", time.Since(began).Seconds())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	known := time.Since(began)
+	if r := a.node.Key(t, "-y", "-a", id); r.Code != 0 {
+		return "", fmt.Errorf("salt-key -a: %s%s", r.Out, r.Err)
+	}
+	for {
+		v, err := a.node.JSON(t, "-L", id, "-t", "3", "test.ping")
+		if err == nil && v[id] == true {
+			break
+		}
+		if time.Now().After(end) {
+			return "", fmt.Errorf("it does not answer: %v, %v", v, err)
+		}
+	}
+	defer a.node.Key(t, "-y", "-d", id)
+	return fmt.Sprintf("; new minion known after %.1f s, answers after %.1f s", known.Seconds(), time.Since(began).Seconds()), nil
+}
+
+// heldLong: a connection that proves nothing ends.
+func heldLong(a *arena, e *effort) []string {
+	// Judged in the long form only: the limit is longer than the short form.
+	if most := 45 * time.Second; a.time > most && time.Duration(e.Oldest.Load())*time.Millisecond > most+5*time.Second {
+		return []string{fmt.Sprintf("a connection that proved nothing was held for %d s", e.Oldest.Load()/1000)}
+	}
+	return nil
+}
+
+// pendingFew: one stranger fills a small part of the store of waiting keys.
+func pendingFew(a *arena, e *effort) []string {
+	names, err := os.ReadDir(filepath.Join(a.node.Settings.PKIDir(), "minions_pre"))
+	if err != nil {
+		return []string{err.Error()}
+	}
+	if most := 2500; len(names) > most {
+		return []string{fmt.Sprintf("%d keys wait", len(names))}
+	}
+	return nil
+}
+
+// terminate: SIGTERM ends the master soon, also while it is attacked.
+func (a *arena) terminate(t *testing.T) {
+	r := a.stranger(t, orders{Shapes: []string{"lists", "small", "ping31", "texts"}, Sources: a.sources, Conns: a.conns, Time: time.Minute})
+	defer r.end(t)
+	time.Sleep(2 * time.Second) // the attack is in full swing
+	began := time.Now()
+	err := a.node.Stop(60 * time.Second)
+	took := time.Since(began)
+	var faults []string
+	if err != nil {
+		faults = append(faults, err.Error())
+	}
+	if took > 10*time.Second {
+		faults = append(faults, "too slow")
+	}
+	if left := a.node.Left(); len(left) > 0 {
+		faults = append(faults, fmt.Sprintf("processes left: %v", left))
+	}
+	line(t, "2", "SIGTERM of the node under attack", fmt.Sprintf("%.1f s", took.Seconds()), faults...)
+}
