@@ -208,7 +208,6 @@ func (a *arena) anew(t *testing.T) {
 // run is the stranger at work.
 type run struct {
 	*lab.Proc
-	done effort
 }
 
 // stranger starts him and waits until he has his messages ready.

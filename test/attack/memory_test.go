@@ -16,9 +16,9 @@ const memoryLimit = 512 << 20
 
 // memory is the control group of the master.
 type memory struct {
-	dir                       string
-	limit, usage, peak, kills string // names of its files
-	first                     bool   // the first version of control groups
+	dir                string
+	limit, peak, kills string // names of its files
+	first              bool   // the first version of control groups
 }
 
 // newMemory makes a group with the limit. The test fails where none can be
@@ -28,8 +28,8 @@ func newMemory(t *testing.T) *memory {
 	name := fmt.Sprintf("saltern-attack-%d", os.Getpid())
 	var tried []string
 	for _, m := range []*memory{
-		{dir: "/sys/fs/cgroup/" + name, limit: "memory.max", usage: "memory.current", peak: "memory.peak", kills: "memory.events"},
-		{dir: "/sys/fs/cgroup/memory/" + name, limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", peak: "memory.max_usage_in_bytes", kills: "memory.oom_control", first: true},
+		{dir: "/sys/fs/cgroup/" + name, limit: "memory.max", peak: "memory.peak", kills: "memory.events"},
+		{dir: "/sys/fs/cgroup/memory/" + name, limit: "memory.limit_in_bytes", peak: "memory.max_usage_in_bytes", kills: "memory.oom_control", first: true},
 	} {
 		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); !m.first && err != nil {
 			tried = append(tried, err.Error())
@@ -86,9 +86,8 @@ func (m *memory) number(file string) int64 {
 	return n
 }
 
-// now and highest are in bytes; highest counts since reset where the system
-// can forget, else since the start.
-func (m *memory) now() int64     { return m.number(m.usage) }
+// highest is in bytes, since reset where the system can forget, else since the
+// start.
 func (m *memory) highest() int64 { return m.number(m.peak) }
 func (m *memory) reset()         { _ = os.WriteFile(filepath.Join(m.dir, m.peak), []byte("0"), 0) }
 

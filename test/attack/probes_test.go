@@ -4,11 +4,9 @@ package attack
 
 import (
 	"context"
-	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"slices"
 	"strings"
@@ -16,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/crypt"
 	"saltern/master/msgpack"
 	"saltern/test/lab"
 	"saltern/test/minion"
@@ -229,28 +226,4 @@ func (a *arena) job(ctx context.Context, t *testing.T, good func(v any, id strin
 		return fmt.Errorf("%w: %s", errWrong, strings.Join(bad, ", "))
 	}
 	return nil
-}
-
-// newcomer signs in with a new id and a new key; that the key waits is the
-// right answer.
-func (a *arena) newcomer(ctx context.Context, id string, key *rsa.PrivateKey) error {
-	m, err := minion.New(minion.Config{ID: id, Key: key, Master: a.master, Request: net.JoinHostPort(a.node.Addr, "4506"),
-		Dialer: net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.own)}}})
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if err = m.SignIn(ctx); errors.Is(err, minion.ErrWaiting) {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", errWrong, err)
-}
-
-func newPrivate(t *testing.T) *rsa.PrivateKey {
-	t.Helper()
-	k, err := crypt.GeneratePrivate(2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
