@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -215,6 +216,9 @@ func (a *arena) stranger(t *testing.T, o orders) *run {
 	t.Helper()
 	o.Host, o.Key, o.Master = a.node.Addr, a.keyFile("evil"), filepath.Join(a.node.Settings.PKIDir(), "master.pub")
 	o.ID = "evil"
+	if mib, err := strconv.Atoi(os.Getenv("SALTERN_ATTACK_LINE")); err == nil {
+		o.Line = mib << 20
+	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)

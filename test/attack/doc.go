@@ -11,7 +11,9 @@
 // their own, the master a control group.
 //
 // The stranger is a process of its own at the lowest priority, since on a test
-// machine he would otherwise take the processor that in the world is his; the
+// machine he would otherwise take the processor that in the world is his, and
+// his line is one of 1 Gbit/s (SALTERN_ATTACK_LINE=MiB a second), since a line
+// within the machine costs its processors; the
 // node and the minions run a little above what else the machine does. All
 // bounds are those of the product, in real time: see bound.
 package attack
