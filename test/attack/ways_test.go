@@ -42,6 +42,9 @@ func ways() []way {
 func TestAttack(t *testing.T) {
 	a := build(t)
 	t.Run("quiet", a.baseline)
+	if only := os.Getenv("SALTERN_ATTACK_ONLY"); only == "" || only == "proofs" {
+		a.proofs(t)
+	}
 	for _, w := range ways() {
 		if only := os.Getenv("SALTERN_ATTACK_ONLY"); only != "" && !strings.Contains(","+only+",", ","+w.finding+",") {
 			continue

@@ -155,6 +155,18 @@ func (m *Minion) Ask(ctx context.Context, cmd string, fields ...any) (any, error
 
 // ask gives the answer as it came, and the nonce of the question.
 func (m *Minion) ask(ctx context.Context, cmd string, fields ...any) (answer any, nonce string, err error) {
+	payload, nonce, err := m.Pack(cmd, fields...)
+	if err == nil {
+		answer, err = m.Send(ctx, payload)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", cmd, err)
+	}
+	return answer, nonce, nil
+}
+
+// Pack makes the request that Ask sends, to be sent by Send.
+func (m *Minion) Pack(cmd string, fields ...any) (payload []byte, nonce string, err error) {
 	load := msgpack.NewMap(append([]any{"cmd", cmd}, fields...)...)
 	nonce = Nonce()
 	load.Set("id", m.ID)
@@ -165,12 +177,9 @@ func (m *Minion) ask(ctx context.Context, cmd string, fields ...any) (answer any
 	if err != nil {
 		return nil, "", err
 	}
-	answer, err = m.send(ctx, msgpack.NewMap("enc", "aes", "load", m.Session.Seal(packed, ""), "version", 3,
-		"enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "id", m.ID))
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", cmd, err)
-	}
-	return answer, nonce, nil
+	payload, err = msgpack.Marshal(msgpack.NewMap("enc", "aes", "load", m.Session.Seal(packed, ""), "version", 3,
+		"enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "id", m.ID), msgpack.Raw)
+	return payload, nonce, err
 }
 
 // Return gives the return of a job. Nil means that the master has taken it.
@@ -184,7 +193,14 @@ func (m *Minion) send(ctx context.Context, v any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.Send(ctx, payload)
+}
+
+// Send sends what is packed already, such as what was sent before, and gives
+// the answer as it came.
+func (m *Minion) Send(ctx context.Context, payload []byte) (any, error) {
 	if m.conn == nil {
+		var err error
 		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: m.Dialer}); err != nil {
 			m.conn = nil
 			return nil, err
