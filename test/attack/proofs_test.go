@@ -4,6 +4,7 @@ package attack
 
 import (
 	"context"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"net"
@@ -49,6 +50,15 @@ func (a *arena) evil(t *testing.T) *minion.Minion {
 		t.Fatal(err)
 	}
 	return m
+}
+
+func newPrivate(t *testing.T) *rsa.PrivateKey {
+	t.Helper()
+	k, err := crypt.GeneratePrivate(2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // bus listens to the events of the master.
@@ -354,10 +364,7 @@ func TestStandalone(t *testing.T) {
 		"pillar_roots": map[string]any{"base": []string{s.Dir + "/srv/pillar"}, "__env__": []string{s.Dir + "/srv/pillar/__env__"}},
 	}
 	s.Configure(t)
-	key, err := crypt.GeneratePrivate(2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := newPrivate(t)
 	pub, err := crypt.PublicPEM(&key.PublicKey)
 	if err != nil {
 		t.Fatal(err)
