@@ -16,13 +16,10 @@ import (
 	"saltern/test/minion"
 )
 
-// TestMixedCluster proves 1 to the end: in a cluster with one of Salt's own
+// mixedCluster proves 1 to the end: in a cluster with one of Salt's own
 // masters nothing that an accepted minion of ours sends makes that one publish
 // a job to its minions.
-func TestMixedCluster(t *testing.T) {
-	if !chosen().long && os.Getenv("SALTERN_ATTACK_ONLY") != "mixed" {
-		return // it takes minutes
-	}
+func mixedCluster(t *testing.T) {
 	shared, out := lab.Dir(t), lab.Dir(t)
 	sites := lab.NewSites(t, 2)
 	for i, s := range sites {

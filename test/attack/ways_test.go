@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"saltern/master/event"
 	"saltern/test/lab"
 )
 
@@ -21,6 +23,7 @@ type way struct {
 	shapes  []string
 	conns   int  // 0: those of the form
 	open    int  // connections a second; 0: as many as he likes
+	long    bool // for the long form only
 	minion  bool // a real minion signs in for the first time meanwhile
 	check   func(a *arena, e *effort, took time.Duration) []string
 }
@@ -34,23 +37,56 @@ func ways() []way {
 		{finding: "7", what: "ping, answers read slowly", shapes: []string{"ping30", "ping31"}},
 		{finding: "8", what: "texts for the log", shapes: []string{"texts", "lines"}},
 		{finding: "9", what: "connections held", shapes: []string{"half", "greeted", "ready30", "ready31", "subscriber"}, minion: true},
-		{finding: "9", what: "more connections than one source may have", shapes: []string{"half", "ready30"}, conns: 25000, open: 6000, check: heldFew},
+		{finding: "9", what: "more connections than one source may have", shapes: []string{"half", "ready30"}, conns: 25000, open: 6000, long: true, check: heldFew},
 		{finding: "15", what: "keys that wait", shapes: []string{"onekey", "manykeys"}, minion: true, check: pendingFew},
 		{finding: "12", what: "costly targets of an accepted minion", shapes: []string{"minelist", "minefuns", "minepcre", "publist", "pubpcre"}, conns: 50},
 	}
 }
 
-// TestAttack runs all ways against one node, and the live proofs.
+// TestAttack runs everything, one after the other: each part wants the machine
+// for itself. SALTERN_ATTACK_ONLY chooses, with commas between: numbers of
+// findings for their ways of attack, proofs, standalone, mixed, tests.
 func TestAttack(t *testing.T) {
+	only := strings.FieldsFunc(os.Getenv("SALTERN_ATTACK_ONLY"), func(r rune) bool { return r == ',' })
+	wanted := func(name string, otherwise bool) bool {
+		if len(only) > 0 {
+			return slices.Contains(only, name)
+		}
+		return otherwise
+	}
+	f := chosen()
+	var some []way
+	for _, w := range ways() {
+		if wanted(w.finding, true) && (f.long || !w.long) {
+			some = append(some, w)
+		}
+	}
+	if proofs := wanted("proofs", true); proofs || len(some) > 0 {
+		t.Run("node", func(t *testing.T) { onNode(t, proofs, some) })
+	}
+	for _, part := range []struct {
+		name  string
+		short bool
+		run   func(*testing.T)
+	}{
+		{"standalone", true, standalone},
+		{"mixed", false, mixedCluster}, // takes minutes
+		{"tests", false, findingTests}, // make test runs them anyway
+	} {
+		if wanted(part.name, part.short || f.long) {
+			t.Run(part.name, part.run)
+		}
+	}
+}
+
+// onNode runs what needs a node.
+func onNode(t *testing.T, proofs bool, some []way) {
 	a := build(t)
 	t.Run("quiet", a.baseline)
-	if only := os.Getenv("SALTERN_ATTACK_ONLY"); only == "" || only == "proofs" {
+	if proofs {
 		a.proofs(t)
 	}
-	for _, w := range ways() {
-		if only := os.Getenv("SALTERN_ATTACK_ONLY"); only != "" && !strings.Contains(","+only+",", ","+w.finding+",") {
-			continue
-		}
+	for _, w := range some {
 		if !a.long {
 			t.Run(w.finding, func(t *testing.T) { a.withstand(t, w, w.what, w.shapes, []string{a.far}) })
 			continue
@@ -205,17 +241,27 @@ func (a *arena) signUp(t *testing.T, id string) (string, error) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	known := time.Since(began)
+	l, err := event.DialPub(within(t), a.node.Settings.MasterSockDir())
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
 	if r := a.node.Key(t, "-y", "-a", id); r.Code != 0 {
 		return "", fmt.Errorf("salt-key -a: %s%s", r.Out, r.Err)
 	}
+	ctx, cancel := context.WithDeadline(t.Context(), end)
+	defer cancel()
 	for {
-		v, err := a.node.JSON(t, "-L", id, "-t", "1", "--gather-job-timeout", "1", "test.ping")
-		if err == nil && v[id] == true {
+		e, err := l.Next(ctx)
+		if err != nil {
+			return "", fmt.Errorf("it does not start: %w", err)
+		}
+		if e.Tag == "salt/minion/"+id+"/start" {
 			break
 		}
-		if time.Now().After(end) {
-			return "", fmt.Errorf("it does not answer: %v, %v", v, err)
-		}
+	}
+	if v, err := a.node.JSON(t, "-L", id, "-t", "10", "test.ping"); err != nil || v[id] != true {
+		return "", fmt.Errorf("it does not answer: %v, %w", v, err)
 	}
 	defer a.node.Key(t, "-y", "-d", id)
 	return fmt.Sprintf("; new minion known after %.1f s, answers after %.1f s", known.Seconds(), time.Since(began).Seconds()), nil
