@@ -186,8 +186,8 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 		slices.Sort(matched)
 		return slices.Compact(matched), missing, nil
 	}
-	for _, id := range ids {
-		if !env.Effort.more(1) {
+	for i, id := range ids {
+		if i%lookEvery == 0 && !env.Effort.more(min(lookEvery, len(ids)-i)) {
 			break
 		}
 		if m.Match(id) {
