@@ -23,7 +23,7 @@ const (
 	listCost  = 24  // a slice in an any
 	mapCost   = 48  // a Map
 	entryCost = 32  // an entry of a Map
-	indexCost = 112 // an entry of a Map's index, growth included
+	indexCost = 192 // an entry of a Map's index, with the tables that it outgrew
 	textCost  = 24
 	numCost   = 8
 	extCost   = 56
@@ -55,7 +55,10 @@ func (w *walker) value() error {
 		return err
 	}
 	switch c := s[0]; {
-	case c <= 0x7f, c >= 0xe0:
+	case c <= 0x7f:
+		return nil
+	case c >= 0xe0: // below zero: the runtime has ready values up to 255 only
+		w.memory += numCost
 		return nil
 	case c <= 0x8f:
 		return w.mapOf(uint64(c & 0x0f))
@@ -146,8 +149,12 @@ func (w *walker) mapOf(n uint64) error {
 		w.memory += indexCost * int64(n)
 	}
 	for ; n > 0; n-- {
+		start := w.d.off
 		if err := w.value(); err != nil { // Decode tells what can be a key
 			return err
+		}
+		if k, ok := Contents(w.d.b[start:w.d.off]); ok { // bytes become text
+			w.memory += textCost + int64(len(k)) + int64(len(k))/8
 		}
 		if err := w.value(); err != nil {
 			return err
