@@ -79,9 +79,7 @@ func (m *Master) metered(refusal any, do func(context.Context, *target.Effort, *
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		if !m.allowance.has(c.ID, m.now()) {
 			m.count.overdrawn.Add(1)
-			if m.lines.ok(m.now()) {
-				m.log.Warn("request refused: the minion asks for too much work", "minion", c.ID, "cmd", c.Load.Str("cmd"))
-			}
+			m.quiet.Warn("request refused: the minion asks for too much work", "minion", c.ID, "cmd", c.Load.Str("cmd"))
 			return refusal, nil
 		}
 		work, stop := whileAsked(ctx)
@@ -96,9 +94,7 @@ func (m *Master) metered(refusal any, do func(context.Context, *target.Effort, *
 func (m *Master) onMineGet(_ context.Context, e *target.Effort, c *request.Call) (any, error) {
 	v, err := m.mine.Get(e, c.ID, c.Load)
 	if err != nil {
-		if m.lines.ok(m.now()) {
-			m.log.Info("mine cannot be asked", "minion", c.ID, "error", err)
-		}
+		m.quiet.Info("mine cannot be asked", "minion", c.ID, "error", err)
 		return msgpack.NewMap(), nil
 	}
 	return v, nil

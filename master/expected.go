@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"saltern/master/jobs"
 	"saltern/master/msgpack"
@@ -103,9 +102,7 @@ func (m *Master) mayReturn(ctx context.Context, jid, id string) bool {
 // unlisted counts a return that was refused and tells of it now and then.
 func (m *Master) unlisted(jid, id string) {
 	m.count.unlisted.Add(1)
-	if m.lines.ok(m.now()) {
-		m.log.Warn("return refused: the job was not sent to this minion", "minion", id, "jid", jid)
-	}
+	m.quiet.Warn("return refused: the job was not sent to this minion", "minion", id, "jid", jid)
 }
 
 // errNames means that minions cannot be listed: Salt's list matcher takes a
@@ -143,21 +140,4 @@ func (j *job) aim(pub *msgpack.Map) {
 	pub.Set("tgt", j.listed())
 	pub.Set("tgt_type", "list")
 	pub.Delete("delimiter")
-}
-
-// lines bounds how many log lines minions can cause: 20 in 10 seconds.
-type lines struct {
-	mu    sync.Mutex
-	since time.Time
-	n     int
-}
-
-func (l *lines) ok(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if d := now.Sub(l.since); d >= 10*time.Second || d < 0 {
-		l.since, l.n = now, 0
-	}
-	l.n++
-	return l.n <= 20
 }

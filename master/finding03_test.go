@@ -57,6 +57,12 @@ func TestFinding03Publication(t *testing.T) {
 				t.Fatalf("%s %v: %d publications", x.typ, x.tgt, len(out))
 			}
 			pub := web.openPublish(out[0])
+			if user == "bob" && x.tgt == "*" { // he is permitted on all minions
+				if pub.Str("tgt_type") != "glob" || pub.Str("tgt") != "*" {
+					t.Errorf("everybody of bob went to %s %v", pub.Str("tgt_type"), get(pub, "tgt"))
+				}
+				continue
+			}
 			if pub.Str("tgt_type") != "list" || !slices.Equal(pub.List("tgt"), load.List("minions")) || user == "alice" && !slices.Equal(pub.List("tgt"), x.want) {
 				t.Errorf("%s %v of %s went to %s %v", x.typ, x.tgt, user, pub.Str("tgt_type"), get(pub, "tgt"))
 			}
@@ -258,4 +264,36 @@ func TestFinding03Targets(t *testing.T) {
 	if len(got[len(got)-1]) != len(ids) || slices.Equal(got[len(got)-2], want[len(want)-2]) {
 		t.Error("Salt's matchers did not judge")
 	}
+}
+
+// TestFinding03ChosenJob: a caller with limited rights who names the id of an
+// older job does not close that job to the minions that still work at it.
+func TestFinding03ChosenJob(t *testing.T) {
+	r := startMaster(t, limitedUser)
+	web, db := r.accepted("web1", "min6"), r.accepted("db1", "min7")
+	r.listen()
+	open, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", currentUser(), "key", r.key).(*msgpack.Map)
+	jid := open.Map("load").Str("jid")
+	if jid == "" {
+		t.Fatalf("not published: %v", open)
+	}
+	r.m.expected.forget(jid) // as after a restart
+	r.clear("publish", "tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", jid, "user", "alice",
+		"kwargs", msgpack.NewMap("eauth", "sharedsecret", "username", "alice", "password", "right"))
+	for _, n := range []*minion{web, db} {
+		n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
+		rets, err := r.m.jobs.Returns(t.Context(), jid)
+		must(t, err)
+		if _, ok := rets.Get(n.id); !ok {
+			t.Errorf("the return of %s is lost", n.id)
+		}
+	}
+}
+
+// forget drops a job from the table.
+func (e *expected) forget(jid string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.jobs, jid)
+	e.order, e.evicted = nil, jid
 }

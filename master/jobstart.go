@@ -91,12 +91,14 @@ type job struct {
 
 // restrict has the job of a caller without all rights go to exactly the
 // minions for which it was permitted: other readers of its target may find
-// others. Lower masters (order_masters) have minions that are not known here;
-// so a job that is permitted on all minions keeps its target there.
+// others. A job that is permitted on all minions keeps the target * as it is, since
+// a list of thousands of names would go to each of them; and any target with
+// order_masters, since lower masters have minions that are not known here.
 func (m *Master) restrict(j *job, perms []any, r acl.Request, always ...string) error {
 	r.Minions = nil
 	nowhere := func(string) ([]string, error) { return nil, nil }
-	if m.cfg.OrderMasters && acl.Publish(perms, r, nowhere, always...) {
+	everybody := j.tgt == "*" && targetType(j.load) == "glob"
+	if (m.cfg.OrderMasters || everybody) && acl.Publish(perms, r, nowhere, always...) {
 		return nil
 	}
 	return j.restrict()
@@ -138,6 +140,9 @@ func (m *Master) start(ctx context.Context, j *job) error {
 	load.Set("jid", j.jid)
 	load.Delete("cmd")
 	load.Delete(onlyField)
+	if j.only && asked != "" {
+		m.mayReturn(ctx, asked, "") // a job of that id may be open to all already
+	}
 	m.expected.put(j.jid, j.only, j.minions)
 	started := msgpack.NewMap("jid", j.jid, "tgt_type", targetType(load), "tgt", j.tgt,
 		"user", load.Str("user"), "fun", get(load, "fun"), "arg", get(load, "arg"), "minions", j.minions, "missing", j.missing)

@@ -86,7 +86,6 @@ type Master struct {
 	problems   *problems
 	conditions *conditions
 	started    time.Time
-	lines      lines // of the log that minions can cause
 	expected   *expected
 	allowance  *allowance
 	quota      *quota

@@ -85,9 +85,7 @@ func (m *Master) keptReturn(id string, load *msgpack.Map) jobs.Return {
 		return jobs.ReturnOf(load)
 	}
 	m.count.trimmed.Add(1)
-	if m.lines.ok(m.now()) {
-		m.log.Error("return kept without its value: the minion is over saltern_job_cache_quota", "minion", id, "jid", load.Str("jid"))
-	}
+	m.quiet.Error("return kept without its value: the minion is over saltern_job_cache_quota", "minion", id, "jid", load.Str("jid"))
 	short := msgpack.NewMap()
 	for _, k := range []string{"jid", "id", "fun", "retcode", "success", "tgt", "tgt_type", "user"} {
 		if v, ok := load.Get(k); ok && event.Weight(msgpack.NewMap(k, v)) < 1024 {

@@ -94,7 +94,7 @@ func (s *Server) clearLoad(ctx context.Context, raw []byte, account Account, fro
 	size, err := msgpack.Measure(raw, limits)
 	if len(raw) > maxStrange || errors.Is(err, msgpack.ErrLimit) {
 		if !s.known(raw) {
-			return nil, refuse(badLoad, "load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing", len(raw), maxValues)
+			return nil, refuse(denied(), "load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing", len(raw), maxValues)
 		}
 		limits = msgpack.DefaultLimits
 		if account != nil {
@@ -113,6 +113,12 @@ func (s *Server) clearLoad(ctx context.Context, raw []byte, account Account, fro
 		return nil, refuse(routingError(), "decoding a load of %d bytes: %v", len(raw), err)
 	}
 	return v, nil
+}
+
+// denied is what Salt's master answers to a tool whose key is wrong (salt/master.py
+// ClearFuncs.publish).
+func denied() *msgpack.Map {
+	return msgpack.NewMap("error", msgpack.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
 // known reports whether a load in the clear holds a key or a token of this master, at
