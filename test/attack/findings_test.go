@@ -37,7 +37,7 @@ func findingTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran := map[string][]string{} // number → tests
-	bad := map[string][]string{}
+	bad, skipped := map[string][]string{}, map[string][]string{}
 	var broken []string
 	name := regexp.MustCompile(`^TestFinding(\d\d)\w*$`)
 	for in := bufio.NewReaderSize(out, 1<<20); ; {
@@ -56,9 +56,11 @@ func findingTests(t *testing.T) {
 		case m == nil:
 		case e.Action == "pass":
 			ran[m[1]] = append(ran[m[1]], e.Test)
+		case e.Action == "skip":
+			skipped[m[1]] = append(skipped[m[1]], e.Test+" (skipped)")
 		default:
 			ran[m[1]] = append(ran[m[1]], e.Test)
-			bad[m[1]] = append(bad[m[1]], fmt.Sprintf("%s %sed", e.Test, strings.Replace(e.Action, "skip", "skipp", 1)))
+			bad[m[1]] = append(bad[m[1]], e.Test+" failed")
 		}
 	}
 	_ = cmd.Wait() // what failed is known from the events
@@ -66,10 +68,10 @@ func findingTests(t *testing.T) {
 		key := fmt.Sprintf("%02d", n)
 		faults := bad[key]
 		if len(ran[key]) == 0 {
-			faults = append(faults, "no test TestFinding"+key)
+			faults = append(faults, "no test TestFinding"+key+" ran")
 		}
 		slices.Sort(ran[key])
-		line(t, fmt.Sprint(n), "its tests", strings.Join(ran[key], " "), faults...)
+		line(t, fmt.Sprint(n), "its tests", strings.Join(append(ran[key], skipped[key]...), " "), faults...)
 	}
 	if len(broken) > 0 && len(bad) == 0 {
 		line(t, "-", "packages", strings.Join(broken, " "), "did not pass")
