@@ -65,7 +65,7 @@ e2e: build deps-salt ## real minions of three Salt releases against a real node
 	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 3 ./test/e2e/...
 
 .PHONY: attack-short
-attack-short: build deps-salt ## a node under attack in every way that the audit found, a few seconds each (as root; SALTERN_ATTACK_ONLY=2,7)
+attack-short: build deps-salt ## a node under attack in every way that the audit found, a few seconds each (as root; SALTERN_ATTACK_ONLY=2,7,proofs)
 	$(GO) test -c -tags attack -o bin/attack.test ./test/attack
 	bin/attack.test -test.timeout 15m
 

@@ -41,7 +41,8 @@ type arena struct {
 	master   *rsa.PublicKey
 	keys     map[string]*rsa.PrivateKey // of accepted scripted minions
 	keyFiles string
-	self     string // this program
+	self     string  // this program
+	busy     float64 // how busy the machine is, see quiet
 }
 
 // scripted minions: two that are measured, two that are not to be trusted.

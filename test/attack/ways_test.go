@@ -102,6 +102,7 @@ func onNode(t *testing.T, proofs bool, some []way) {
 // baseline shows what the machine does without an attack.
 func (a *arena) baseline(t *testing.T) {
 	p := a.attacked(t, a.time, nil)
+	a.busy = p.slowness()
 	line(t, "-", "no attack", p.figures(), p.faults()...)
 }
 
@@ -114,7 +115,7 @@ func (a *arena) attacked(t *testing.T, d time.Duration, during func(ctx context.
 	defer stay.Close()
 	c, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	p := &probes{}
+	p := &probes{busy: a.busy}
 	if err := stay.SignIn(c); err != nil {
 		t.Errorf("sign-in before: %v", err)
 		return p
