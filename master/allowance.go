@@ -84,14 +84,19 @@ func (m *Master) metered(refusal any, do func(context.Context, *target.Effort, *
 		}
 		work, stop := whileAsked(ctx)
 		defer stop()
-		e := target.NewEffort(work)
+		e := target.NewEffortFor(work, minionEffort)
 		defer func() { m.allowance.charge(c.ID, e.Steps(), m.now()) }()
 		return do(ctx, e, c)
 	}
 }
 
 // onMineGet answers from the mines of other minions.
-func (m *Master) onMineGet(_ context.Context, e *target.Effort, c *request.Call) (any, error) {
+func (m *Master) onMineGet(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
+	leave, ok := m.turns.enter(ctx, c.ID)
+	if !ok {
+		return msgpack.NewMap(), nil
+	}
+	defer leave()
 	v, err := m.mine.Get(e, c.ID, c.Load)
 	if err != nil {
 		m.quiet.Info("mine cannot be asked", "minion", c.ID, "error", err)

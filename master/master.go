@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -88,6 +89,7 @@ type Master struct {
 	started    time.Time
 	expected   *expected
 	allowance  *allowance
+	turns      turns
 	quota      *quota
 	count      struct{ returns, unlisted, overdrawn, trimmed, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
 }
@@ -394,6 +396,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	listen.Heartbeat = m.heartbeat(requestTTL)
 	listen.Limits.ProveIn = proveIn
+	listen.Limits.MaxInflight, listen.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
 	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
 	if err == nil {
 		m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), retLn, zmtp.RouterConfig{Listen: listen, BusyReply: busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: m.handle, Free: m.requests.Recycle})
@@ -412,6 +415,13 @@ func (m *Master) Run(ctx context.Context) error {
 	m.fire(event.Tag("master", m.cfg.ID, "start"), msgpack.NewMap("data", "salt-master "+m.cfg.ID+" started"))
 	err = m.work(ctx)
 	return errors.Join(err, m.Close())
+}
+
+// memoryBudgets are the bytes of requests at work, of proven senders and of
+// strangers, given the limit of the runtime's memory: a half of it together, at most
+// the defaults of package zmtp.
+func memoryBudgets(limit int64) (proven, strange int64) {
+	return min(256<<20, limit*3/8), min(96<<20, limit/8)
 }
 
 func (m *Master) handle(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {

@@ -29,7 +29,12 @@ var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
 // peerJob makes the job that a minion asked for, when peer permits it
 // (salt/master.py __verify_minion_publish).
-func (m *Master) peerJob(e *target.Effort, c *request.Call) (*job, bool, error) {
+func (m *Master) peerJob(ctx context.Context, e *target.Effort, c *request.Call) (*job, bool, error) {
+	leave, ok := m.turns.enter(ctx, c.ID)
+	if !ok {
+		return nil, false, nil
+	}
+	defer leave()
 	load := c.Load
 	fun := load.Str("fun")
 	if fun == "" || strings.HasPrefix(fun, "publish.") {
@@ -186,7 +191,7 @@ func (m *Master) exactly(e *target.Effort, load *msgpack.Map, j *job) bool {
 
 // onMinionPub starts a job for a minion and remembers whose it is.
 func (m *Master) onMinionPub(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	j, ok, err := m.peerJob(e, c)
+	j, ok, err := m.peerJob(ctx, e, c)
 	if err != nil || !ok {
 		return msgpack.NewMap(), err
 	}
@@ -266,7 +271,7 @@ const maxPeerWait = 45 * time.Second
 
 // onMinionPublish starts a job for a minion and waits for its returns.
 func (m *Master) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	j, ok, err := m.peerJob(e, c)
+	j, ok, err := m.peerJob(ctx, e, c)
 	if err != nil || !ok {
 		return msgpack.NewMap(), err
 	}

@@ -131,6 +131,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	var keeper sync.WaitGroup
 	defer keeper.Wait()
 	defer stop()
+	limitMemory() // the master's budgets go by it
 	keeper.Go(func() { keepMemory(ctx, log) })
 	raiseFiles(log)
 	defer profileOnSignal(log)()

@@ -50,11 +50,27 @@ func (m memoryState) wasteful(before memoryState) bool {
 	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && m.allocs-m.returned > burstAllocs
 }
 
+// share is the part of a limit for our own memory: the renderers are in the same
+// group, and need some 50 MiB each.
+func share(limit int64) int64 { return max(limit*6/10, limit-1<<30) }
+
+// limitMemory tells the runtime of the limit of our control group, and returns it;
+// 0 when there is none. GOMEMLIMIT in the environment has the last word.
+func limitMemory() int64 {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return 0
+	}
+	n := cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup")
+	if n > 0 {
+		debug.SetMemoryLimit(share(n))
+	}
+	return n
+}
+
 // keepMemory adapts the collector to the heap and returns memory after
 // bursts, such as a job of all minions, until ctx ends. GOGC and GOMEMLIMIT in
 // the environment have the last word.
 func keepMemory(ctx context.Context, log *slog.Logger) {
-	follow := os.Getenv("GOMEMLIMIT") == ""
 	var limit int64
 	adapt := os.Getenv("GOGC") == ""
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
@@ -64,8 +80,7 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	percent := 100
 	for {
 		// Whoever started us may put us into a group with a limit afterwards.
-		if n := cgroupLimit("/proc/self/cgroup", "/sys/fs/cgroup"); follow && n > 0 && n != limit {
-			debug.SetMemoryLimit(n - n/10)
+		if n := limitMemory(); n > 0 && n != limit {
 			log.Debug("memory is limited", "bytes", n)
 			limit = n
 		}

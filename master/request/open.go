@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
+	"time"
 
 	"saltern/master/msgpack"
 )
@@ -27,6 +29,9 @@ const (
 	maxStrange    = 256 << 10 // bytes of a load in the clear
 	maxValues     = 4096      // values in it
 	maxLoadFields = 64        // at the top of it
+	// maxWalks is how many payloads of more values are looked through in a second
+	// for a known key or token.
+	maxWalks = 50
 	// freeValues is what values may take in memory without being counted.
 	freeValues = 16 << 10
 )
@@ -38,6 +43,24 @@ var strangeLimits = msgpack.Limits{Depth: 16, Nodes: maxValues}
 // errMemory refuses a request for which there is no memory now.
 var errMemory = errors.New("no memory for the request now")
 
+// walks counts the payloads with many values that are looked through. The zero value
+// is ready.
+type walks struct {
+	mu    sync.Mutex
+	since time.Time
+	n     int
+}
+
+func (w *walks) take(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d := now.Sub(w.since); d >= time.Second || d < 0 {
+		w.since, w.n = now, 0
+	}
+	w.n++
+	return w.n <= maxWalks
+}
+
 // envelope is the outer map of a request. Its load is not decoded: that is done
 // when it is known whose it is.
 type envelope struct {
@@ -45,10 +68,17 @@ type envelope struct {
 	load   []byte       // packed, a part of the payload
 }
 
-// open reads the envelope of a request.
-func open(payload []byte) (envelope, error) {
+// open reads the envelope of a request. Few payloads have many values outside of a
+// sealed load; only so many are walked through.
+func (s *Server) open(payload []byte, now time.Time) (envelope, error) {
 	var e envelope
-	raw, err := msgpack.Fields(payload, msgpack.DefaultLimits, maxFields)
+	raw, err := msgpack.Fields(payload, msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
+	if errors.Is(err, msgpack.ErrLimit) {
+		if !s.walks.take(now) {
+			return e, refuse(badLoad, "payload of %d bytes with too many values, among many such", len(payload))
+		}
+		raw, err = msgpack.Fields(payload, msgpack.DefaultLimits, maxFields)
+	}
 	if errors.Is(err, msgpack.ErrNotMap) {
 		if _, derr := msgpack.Measure(payload, msgpack.DefaultLimits); derr == nil {
 			return e, refuse(badLoad, "payload is not a map")
@@ -93,8 +123,13 @@ func (s *Server) clearLoad(ctx context.Context, raw []byte, account Account, fro
 	limits := strangeLimits
 	size, err := msgpack.Measure(raw, limits)
 	if len(raw) > maxStrange || errors.Is(err, msgpack.ErrLimit) {
-		if !s.known(raw) {
-			return nil, refuse(denied(), "load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing", len(raw), maxValues)
+		known, tool := s.known(raw)
+		if !known {
+			var answer any = badLoad
+			if tool {
+				answer = denied()
+			}
+			return nil, refuse(answer, "load of %d bytes in the clear, or of more than %d values, from a caller who has proved nothing", len(raw), maxValues)
 		}
 		limits = msgpack.DefaultLimits
 		if account != nil {
@@ -122,11 +157,9 @@ func denied() *msgpack.Map {
 }
 
 // known reports whether a load in the clear holds a key or a token of this master, at
-// its top or among the kwargs of a publish. Nothing is decoded for it.
-func (s *Server) known(raw []byte) bool {
-	if s.cfg.Known == nil {
-		return false
-	}
+// its top or among the kwargs of a publish; tool says that it has any. Nothing is
+// decoded for it.
+func (s *Server) known(raw []byte) (known, tool bool) {
 	credentials := func(raw []byte) (key, token []byte, kwargs []byte) {
 		fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
 		if err != nil {
@@ -150,8 +183,9 @@ func (s *Server) known(raw []byte) bool {
 		_, token, _ = credentials(kwargs)
 	}
 	const longest = 4096 // of both, by far
-	if len(key) > longest || len(token) > longest {
-		return false
+	tool = key != nil || token != nil
+	if s.cfg.Known == nil || len(key) > longest || len(token) > longest {
+		return false, tool
 	}
-	return s.cfg.Known(string(key), string(token))
+	return s.cfg.Known(string(key), string(token)), tool
 }

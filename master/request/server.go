@@ -68,6 +68,7 @@ type Server struct {
 	cfg     Config
 	replays *replays
 	proofs  *replays // nonces by which connections were proven
+	walks   walks
 	stats   struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
 	why     atomic.Pointer[string] // of the last untimely request
 	oldest  inflight
@@ -178,7 +179,7 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 func routingError() *msgpack.Map { return msgpack.NewMap("error", "Routing error") }
 
 func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account, now time.Time) (any, error) {
-	e, err := open(payload)
+	e, err := s.open(payload, now)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,11 @@ type Effort struct {
 }
 
 // NewEffort makes an Effort that ends with ctx, at the latest after 10 s.
-func NewEffort(ctx context.Context) *Effort {
-	return &Effort{ctx: ctx, until: time.Now().Add(maxEffort)}
+func NewEffort(ctx context.Context) *Effort { return NewEffortFor(ctx, maxEffort) }
+
+// NewEffortFor makes an Effort that ends with ctx, at the latest after limit.
+func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
+	return &Effort{ctx: ctx, until: time.Now().Add(limit)}
 }
 
 // Steps is what was done so far: one step is a name that was looked at.
