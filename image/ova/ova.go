@@ -31,6 +31,10 @@ type Options struct {
 	Epoch     time.Time
 }
 
+// dataSize is the capacity in bytes of the empty disk for the shared volume.
+// It takes no room in the archive.
+const dataSize = 20 << 30
+
 // Build makes the archive; qemu-img compresses the disk.
 func Build(ctx context.Context, o Options) error {
 	fi, err := os.Stat(o.Raw)
@@ -60,7 +64,7 @@ func Build(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
-	m := machine{Name: o.Name, Version: o.Version, Disk: o.Name + "-disk1.vmdk", DiskSize: size, Capacity: fi.Size(), CPUs: o.CPUs, MemoryMiB: o.MemoryMiB, Properties: Properties}
+	m := machine{Name: o.Name, Version: o.Version, Disk: o.Name + "-disk1.vmdk", DiskSize: size, Capacity: fi.Size(), CPUs: o.CPUs, MemoryMiB: o.MemoryMiB, Categories: Categories, Class: Class, DataSize: dataSize}
 	ovf, err := m.descriptor()
 	if err != nil {
 		return err
@@ -142,8 +146,8 @@ func fixID(path string) error {
 type Content struct {
 	Name       string
 	Disk       string
-	Capacity   int64
-	Properties []string
+	Capacity   int64    // bytes of the disk with the system
+	Properties []string // as the guest will see them
 }
 
 // Verify reads an archive as a deploying program would: the descriptor is
@@ -196,17 +200,21 @@ func Verify(r io.Reader) (Content, error) {
 			Href string `xml:"href,attr"`
 			Size int64  `xml:"size,attr"`
 		} `xml:"References>File"`
-		Disk struct {
-			Capacity int64 `xml:"capacity,attr"`
+		Disks []struct {
+			Capacity int64  `xml:"capacity,attr"`
+			File     string `xml:"fileRef,attr"`
 		} `xml:"DiskSection>Disk"`
 		System struct {
 			ID       string `xml:"id,attr"`
 			Hardware struct {
 				Transport string `xml:"transport,attr"`
 			} `xml:"VirtualHardwareSection"`
-			Properties []struct {
-				Key string `xml:"key,attr"`
-			} `xml:"ProductSection>Property"`
+			Product struct {
+				Class      string `xml:"class,attr"`
+				Properties []struct {
+					Key string `xml:"key,attr"`
+				} `xml:"Property"`
+			} `xml:"ProductSection"`
 		} `xml:"VirtualSystem"`
 	}
 	if err := xml.Unmarshal(ovf, &e); err != nil {
@@ -215,9 +223,14 @@ func Verify(r io.Reader) (Content, error) {
 	if size, ok := sizes[e.File.Href]; !ok || size != e.File.Size || e.System.Hardware.Transport != "com.vmware.guestInfo" {
 		return c, fmt.Errorf("ova: the descriptor's disk %q is not there as it says", e.File.Href)
 	}
-	c = Content{Name: e.System.ID, Disk: e.File.Href, Capacity: e.Disk.Capacity}
-	for _, p := range e.System.Properties {
-		c.Properties = append(c.Properties, p.Key)
+	c = Content{Name: e.System.ID, Disk: e.File.Href}
+	for _, d := range e.Disks {
+		if d.File != "" {
+			c.Capacity = d.Capacity
+		}
+	}
+	for _, p := range e.System.Product.Properties {
+		c.Properties = append(c.Properties, e.System.Product.Class+"."+p.Key)
 	}
 	return c, nil
 }

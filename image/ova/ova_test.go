@@ -3,12 +3,19 @@ package ova
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/xml"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/supervisor/setup"
+	"saltern/supervisor/userdata"
 )
 
 func build(t *testing.T) string {
@@ -73,7 +80,7 @@ func TestOVA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Name != "saltern" || c.Capacity != 4<<20 || len(c.Properties) != len(Properties) {
+	if c.Name != "saltern" || c.Capacity != 4<<20 || len(c.Properties) != len(asked()) {
 		t.Errorf("%+v", c)
 	}
 	dir := t.TempDir()
@@ -96,15 +103,108 @@ func TestOVA(t *testing.T) {
 	}
 }
 
+// asked are all properties.
+func asked() []Property {
+	var all []Property
+	for _, c := range Categories {
+		all = append(all, c.Properties...)
+	}
+	return all
+}
+
 // TestDescriptor: names cannot break out of the XML, and secrets are marked.
 func TestDescriptor(t *testing.T) {
-	b, err := machine{Name: `a"<b>&`, Disk: "d", Properties: Properties}.descriptor()
+	b, err := machine{Name: `a"<b>&`, Disk: "d", Categories: Categories, Class: Class}.descriptor()
 	if err != nil || strings.Contains(string(b), `a"<b>`) {
 		t.Errorf("%v %s", err, b)
 	}
-	for _, p := range Properties {
-		if (p.Key == "saltern.secret" || p.Key == "saltern.join" || p.Key == "saltern.answers") != p.Secret {
+	for _, p := range asked() {
+		if slices.Contains([]string{"secret", "join", "answers", "admin_password"}, p.Key) != p.Secret {
 			t.Errorf("%s: secret %v", p.Key, p.Secret)
 		}
+		if strings.ContainsAny(p.Key, ".:") {
+			t.Errorf("%s: dots and colons separate class, key and instance", p.Key)
+		}
+	}
+}
+
+// environment is what a hypervisor hands to a machine that was deployed from
+// the descriptor: a property is seen as class, dot and key (DSP0243 9.5.1), with
+// the values given, else with the descriptor's own.
+func environment(t *testing.T, given map[string]string) []byte {
+	t.Helper()
+	b, err := machine{Name: "saltern", Disk: "d", Categories: Categories, Class: Class}.descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Sections []struct {
+			Class      string `xml:"class,attr"`
+			Instance   string `xml:"instance,attr"`
+			Properties []struct {
+				Key   string `xml:"key,attr"`
+				Value string `xml:"value,attr"`
+			} `xml:"Property"`
+		} `xml:"VirtualSystem>ProductSection"`
+	}
+	if err := xml.Unmarshal(b, &d); err != nil {
+		t.Fatal(err)
+	}
+	var env strings.Builder
+	env.WriteString(`<?xml version="1.0"?><Environment xmlns="http://schemas.dmtf.org/ovf/environment/1" xmlns:oe="http://schemas.dmtf.org/ovf/environment/1"><PropertySection>`)
+	for _, s := range d.Sections {
+		for _, p := range s.Properties {
+			key := p.Key
+			if s.Class != "" {
+				key = s.Class + "." + key
+			}
+			if s.Instance != "" {
+				key += "." + s.Instance
+			}
+			value, ok := given[p.Key]
+			if !ok {
+				value = p.Value
+			}
+			delete(given, p.Key)
+			fmt.Fprintf(&env, `<Property oe:key="%s" oe:value="%s"/>`, escape(key), escape(value))
+		}
+	}
+	if len(given) > 0 {
+		t.Fatalf("the descriptor does not ask for %v", given)
+	}
+	env.WriteString(`</PropertySection></Environment>`)
+	return []byte(env.String())
+}
+
+// TestAnswersOfADeployment: what is typed where the archive is deployed arrives
+// as answers of the set-up, lists among them.
+func TestAnswersOfADeployment(t *testing.T) {
+	text, err := userdata.ParseOVF(environment(t, map[string]string{
+		"mode": "join", "cluster_id": "blue", "node": "n2", "peers": "192.0.2.1, 192.0.2.2", "secret": "HVF5-0Q9Z-7T1M-KX2B-W8RD",
+		"network_method": "static", "network_address": "192.0.2.12/24", "network_gateway": "192.0.2.254", "network_dns": "192.0.2.53", "network_ntp": "192.0.2.54,ntp.example",
+		"admin_ssh_keys": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJuTbTKBmIvNxBWyBfNZ2ycUmO7TN0CPGUdR4qWmrcHW x", "admin_password": "correct horse",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := userdata.Parse(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if a.Mode != setup.Join || a.Cluster != "blue" || a.Node != "n2" || !slices.Equal(a.Peers, []string{"192.0.2.1", "192.0.2.2"}) ||
+		a.Network.Address != "192.0.2.12/24" || !slices.Equal(a.Network.NTP, []string{"192.0.2.54", "ntp.example"}) || len(a.Admin.SSHKeys) != 1 || a.Admin.Password != "correct horse" {
+		t.Errorf("%+v", a)
+	}
+	facts := setup.Facts{Hostname: "saltern", Managed: true, Volume: true, Disks: []setup.Disk{{Path: "/dev/sda"}, {Path: "/dev/sdb", Size: dataSize, Empty: true}},
+		Interfaces: []setup.Interface{{Name: "eth0", Default: true}}}
+	if v := setup.Validate(*a, facts, setup.Base{}); len(v.Faults) > 0 || v.Answers.DataDisk != "/dev/sdb" {
+		t.Errorf("faults %v, data disk %q", v.Faults, v.Answers.DataDisk)
+	}
+	whole := "mode: form\nnode: all\n"
+	if text, err := userdata.ParseOVF(environment(t, map[string]string{"answers": base64.StdEncoding.EncodeToString([]byte(whole))})); err != nil || string(text) != whole {
+		t.Errorf("%q %v", text, err)
+	}
+	if text, err := userdata.ParseOVF(environment(t, nil)); err != nil || text != nil {
+		t.Errorf("nothing was typed, but the console would not ask: %q %v", text, err)
 	}
 }

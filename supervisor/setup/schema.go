@@ -76,7 +76,11 @@ func Anywhere(a Answers) Facts {
 		address = "2001:db8::1/128"
 	}
 	f := Facts{Hostname: "node", Managed: true, Volume: true, Interfaces: []Interface{{Name: a.Network.Interface, Default: true, Addresses: []string{address}}}}
-	if a.DataDisk != "" {
+	switch a.DataDisk {
+	case "":
+	case AutoDisk:
+		f.Disks = []Disk{{Path: "/dev/sdb", Empty: true}}
+	default:
 		f.Disks = []Disk{{Path: a.DataDisk, Empty: true}}
 	}
 	return f

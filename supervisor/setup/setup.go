@@ -40,8 +40,8 @@ type Answers struct {
 	// JoinString is "sca1.HASH.SECRET@HOST,HOST" and stands for Peers, Secret
 	// and the cluster's proof.
 	JoinString string `yaml:"join" json:"join,omitempty"`
-	// DataDisk is a block device for the shared volume's copy; empty: a
-	// directory on the state partition.
+	// DataDisk is a block device for the shared volume's copy, or AutoDisk;
+	// empty: a directory on the state partition.
 	DataDisk string `yaml:"data_disk" json:"data_disk,omitempty"`
 	// EraseDisk allows a data disk that is not empty to be formatted.
 	EraseDisk bool `yaml:"erase_data_disk" json:"erase_data_disk,omitempty"`

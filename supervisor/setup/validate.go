@@ -299,7 +299,9 @@ func (c *checker) storage(f Facts) {
 	if p := a.Storage.Path; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/" || strings.ContainsAny(p, "\n\x00")) {
 		c.bad("storage.path", "%.60q is not an absolute path below /", p)
 	}
-	if d := a.DataDisk; d != "" {
+	if a.DataDisk == AutoDisk {
+		c.onlyDisk(f)
+	} else if d := a.DataDisk; d != "" {
 		if !strings.HasPrefix(d, "/dev/") || strings.Contains(d, "..") {
 			c.bad("data_disk", "%.60q is not a block device such as /dev/sdb", d)
 		} else if i := slices.IndexFunc(f.Disks, func(x Disk) bool { return x.Path == d }); i < 0 {
@@ -307,6 +309,27 @@ func (c *checker) storage(f Facts) {
 		} else if !f.Disks[i].Empty && !a.EraseDisk {
 			c.bad("data_disk", "%s is not empty (%s); erase_data_disk: true erases it", d, f.Disks[i].Why)
 		}
+	}
+}
+
+// AutoDisk, as data disk, stands for the only empty disk of the machine.
+const AutoDisk = "auto"
+
+// onlyDisk replaces AutoDisk by the disk that it means.
+func (c *checker) onlyDisk(f Facts) {
+	var empty []string
+	for _, d := range f.Disks {
+		if d.Empty {
+			empty = append(empty, d.Path)
+		}
+	}
+	switch len(empty) {
+	case 0:
+		c.bad("data_disk", "is auto, but this machine has no empty disk besides the system's; attach one, or leave data_disk out to use the system's disk")
+	case 1:
+		c.a.DataDisk = empty[0]
+	default:
+		c.bad("data_disk", "is auto, but several disks are empty (%s); name one of them", strings.Join(empty, ", "))
 	}
 }
 

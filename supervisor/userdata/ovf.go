@@ -40,8 +40,9 @@ func (p Places) ovf(ctx context.Context) ([]byte, error) {
 
 // ParseOVF makes answers of the properties whose key begins with "saltern.":
 // saltern.answers holds all of them, in base64 or plain; any other one is an
-// answer by its name, saltern.network.address for example. Empty ones were
-// not given.
+// answer by its name. A nested answer is spelled with an underscore or a dot:
+// saltern.network_address or saltern.network.address. Empty properties, and a
+// data disk alone, which the descriptor fills in, are no answers.
 func ParseOVF(text []byte) ([]byte, error) {
 	set := map[string]any{}
 	dec := xml.NewDecoder(bytes.NewReader(text))
@@ -72,7 +73,7 @@ func ParseOVF(text []byte) ([]byte, error) {
 					value = a.Value
 				}
 			}
-			key, ours := strings.CutPrefix(key, "saltern.")
+			key, ours := answerName(key)
 			if !ours || strings.TrimSpace(value) == "" {
 				continue
 			}
@@ -86,10 +87,25 @@ func ParseOVF(text []byte) ([]byte, error) {
 			put(set, strings.Split(key, "."), listed(key, any))
 		}
 	}
-	if len(set) == 0 {
+	if _, disk := set["data_disk"]; len(set) == 0 || disk && len(set) == 1 {
 		return nil, nil
 	}
 	return yaml.Marshal(set)
+}
+
+// answerName finds the answer that a property gives. Archives of before had the
+// prefix twice, in the class and in the key (DSP0243 9.5.1).
+func answerName(key string) (name string, ours bool) {
+	if name, ours = strings.CutPrefix(key, "saltern."); !ours {
+		return "", false
+	}
+	name = strings.TrimPrefix(name, "saltern.")
+	for _, group := range []string{"network", "admin", "storage"} {
+		if rest, ok := strings.CutPrefix(name, group+"_"); ok {
+			return group + "." + rest, true
+		}
+	}
+	return name, true
 }
 
 // listed makes lists of answers that are some: OVF properties are text.
