@@ -157,21 +157,34 @@ func TestCloseWhileFiring(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	big := strings.Repeat("x", 5000)
-	wide := data("id", "m1", "jid", "1")
+	wide, wider := data("id", "m1", "jid", "1"), data("id", "m1", "jid", "1")
 	for i := range 3000 {
 		wide.Set(fmt.Sprint(i), "small")
+	}
+	for i := range 30000 {
+		wider.Set(fmt.Sprint(i), "small")
+	}
+	// A highstate: many states, none of them large (salt/utils/dicttrim.py leaves
+	// it alone at this size).
+	states := data("id", "m", "started", "23:42:55.096750")
+	for i := range 20 {
+		states.Set(fmt.Sprint(i), data("comment", strings.Repeat("c", 130), "started", "23:42:55"))
 	}
 	for _, c := range []struct {
 		name string
 		in   *msgpack.Map
 		keep []string
 		gone []string
+		most int
 	}{
-		{"small", data("a", "b"), []string{"a"}, nil},
-		{"one big", data("id", "m", "return", big), []string{"id"}, []string{"return"}},
-		{"big list", data("id", "m", "return", []any{big, big}), []string{"id"}, []string{"return"}},
-		{"nested", data("id", "m", "return", data("x", big, "y", 1)), []string{"id"}, nil},
-		{"wide", wide, []string{"id", "jid"}, []string{"data"}},
+		{"small", data("a", "b"), []string{"a"}, nil, 2000},
+		{"one big", data("id", "m", "return", big), []string{"id"}, []string{"return"}, 2000},
+		{"big list", data("id", "m", "return", []any{big, big}), []string{"id"}, nil, 2000 * overflow},
+		{"bigger list", data("id", "m", "return", []any{big, big, big, big, big, big, big}), []string{"id"}, []string{"return"}, 2000},
+		{"nested", data("id", "m", "return", data("x", big, "y", 1)), []string{"id"}, nil, 2000},
+		{"states", states, []string{"id", "started"}, nil, 2 * 2000},
+		{"wide", wide, []string{"id", "jid", "0", "2999"}, nil, 2000 * overflow},
+		{"wider", wider, []string{"id", "jid"}, []string{"data"}, 2000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := NewBus(func() time.Time { return noon }, 2000)
@@ -185,7 +198,10 @@ func TestTrim(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(body) > 2000+len("tag\n\n") {
+			if c.name == "states" && strings.Contains(string(body), trimmed) {
+				t.Error("small values were trimmed")
+			}
+			if len(body) > c.most+len("tag\n\n") {
 				t.Fatalf("%d bytes", len(body))
 			}
 			got, err := ParseBody(body)

@@ -147,7 +147,7 @@ func FuzzParseFrame(f *testing.F) {
 		if err != nil {
 			return // such as text that is too deep to pack
 		}
-		if len(body) > len(e.Tag)+2+512+4096 {
+		if len(body) > len(e.Tag)+2+overflow*512+4096 {
 			t.Fatalf("trimmed to %d bytes", len(body))
 		}
 		if _, _, err = parseFrame(frame[prefixLen:]); err != nil {

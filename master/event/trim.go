@@ -9,17 +9,31 @@ const trimmed = "VALUE_TRIMMED"
 // kept are the keys that the last resort keeps, if they are small.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
-// trim returns a copy of data that packs to at most limit bytes. Like Salt it
-// replaces the largest values first: those of the map and of maps inside it
-// that take more than half of the limit, then more than 40 %, and so on.
-// Unlike Salt it gives up in the end and keeps a few well-known keys only, so
-// that the bound holds.
+// overflow is how many times max_event_size an event may be in the end.
+const overflow = 16
+
+// trim returns a copy of data in which large values are replaced until it packs
+// to at most limit bytes. Like Salt it replaces the largest first: those that
+// take more than half of the limit, then more than 40 %, and so on. Like Salt it
+// stops at 10 %, so that a return of many small values, as of states, stays whole
+// although it is larger than the limit. Salt bounds such an event by nothing;
+// here what packs to more than overflow times the limit loses small values, too.
 func trim(data *msgpack.Map, limit int) *msgpack.Map {
-	for _, percent := range []int{50, 40, 30, 20, 10, 5, 1, 0} {
-		data = trimMap(data, limit*percent/100, 0)
+	for _, percent := range []int{50, 40, 30, 20, 10} {
+		data = trimMap(data, limit*percent/100, 0, shallow)
 		if size(data) <= limit {
 			return data
 		}
+	}
+	most := limit * overflow
+	for _, percent := range []int{50, 10, 1, 0} {
+		if size(data) <= most {
+			return data
+		}
+		data = trimMap(data, limit*percent/100, 0, size)
+	}
+	if size(data) <= most {
+		return data
 	}
 	out := &msgpack.Map{}
 	for _, k := range kept {
@@ -31,29 +45,38 @@ func trim(data *msgpack.Map, limit int) *msgpack.Map {
 	return out
 }
 
-func trimMap(m *msgpack.Map, most, depth int) *msgpack.Map {
+// trimMap replaces what measures more than most bytes.
+func trimMap(m *msgpack.Map, most, depth int, measure func(any) int) *msgpack.Map {
 	out := &msgpack.Map{}
 	for k, v := range m.All() {
 		inner, isMap := v.(*msgpack.Map)
-		switch {
-		case isMap && depth < 60:
-			out.Set(k, trimMap(inner, most, depth+1))
-		case large(v, most):
-			out.Set(k, trimmed)
-		default:
-			out.Set(k, v)
+		if isMap && depth < 60 {
+			v = trimMap(inner, most, depth+1, measure)
+		} else if n := measure(v); n > most && n > len(trimmed)+1 { // a short value would not get shorter
+			v = trimmed
 		}
+		out.Set(k, v)
 	}
 	return out
 }
 
-// large tells whether v takes more than most bytes; short values never are,
-// since replacing them would not make them shorter.
-func large(v any, most int) bool {
-	n := size(v)
-	return n > most && n > len(trimmed)+1
+// shallow is what Python's sys.getsizeof says, to about 60 bytes: of a list, its
+// slots without what is in them.
+func shallow(v any) int {
+	switch v := v.(type) {
+	case string:
+		return len(v) + 49
+	case []byte:
+		return len(v) + 33
+	case []any:
+		return 8*len(v) + 56
+	case *msgpack.Map:
+		return 100 * v.Len()
+	}
+	return 28
 }
 
+// size is the number of bytes that v packs to, at most a few more.
 func size(v any) int {
 	switch v := v.(type) {
 	case nil, bool, int64, uint64, float64:
