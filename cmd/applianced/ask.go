@@ -139,7 +139,7 @@ func reloadCommand(f *flags) *cobra.Command {
 }
 
 func configCommand(f *flags) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs, Example: "  applianced config check"}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "check [FILE]",
 		Short:   "Check appliance.yaml, or a file of answers, and print all faults",

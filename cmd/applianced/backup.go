@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,7 +43,7 @@ printed: a fresh machine restores a backup for recipients only if it is told it.
 	cmd.Flags().StringVar(&from, "from", "", "read this copy of the storage instead: this node's brick, when the shared volume is lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if out == "" {
-			return errors.New("backup: --output FILE is needed, or --output - for standard output")
+			return misused("backup: --output FILE is needed, or --output - for standard output")
 		}
 		s, err := settings.Load(f.config, hostname())
 		if err != nil {

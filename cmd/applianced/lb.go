@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,7 +58,7 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 	cmd.PersistentFlags().StringVar(&l.admin, "admin", "", "admin socket (default: from the configuration)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if path == "" {
-			return errors.New("lb: --config FILE is needed to run the load balancer (applianced lb --help)")
+			return misused("lb: --config FILE is needed to run the load balancer (applianced lb --help)")
 		}
 		cfg, err := lbproxy.LoadConfig(path)
 		if err != nil {

@@ -38,5 +38,8 @@ func run(ctx context.Context, args []string) int {
 		return int(code)
 	}
 	fmt.Fprintln(os.Stderr, "applianced:", err)
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		return exitUsage
+	}
 	return status.ExitUnknown
 }

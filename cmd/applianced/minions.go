@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -161,7 +160,7 @@ func secretCommand(f *flags) *cobra.Command {
 		Use: "secret", Short: "The cluster's secret", Args: cobra.NoArgs,
 		Example: "  applianced secret rotate",
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("secret: say what to do with it: applianced secret rotate; applianced join-string shows it")
+			return misused("secret: say what to do with it: applianced secret rotate; applianced join-string shows it")
 		},
 	}
 	var force bool

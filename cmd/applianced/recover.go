@@ -40,14 +40,14 @@ serves: code 0, or 3 when something stopped it.`,
 		case err != nil:
 			return err
 		case !fresh:
-			return errors.New("recover: nothing was done; say what to do: applianced recover --new-cluster")
+			return misused("recover: nothing was done; say what to do: applianced recover --new-cluster")
 		case !yes:
 			for _, n := range d.Nodes {
 				if n.Name != d.Node {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%s (%s) would be refused for ever\n", service.CleanText(n.Name), service.CleanText(n.State))
 				}
 			}
-			return errors.New("recover: nothing was done; if the other nodes are lost for good, say --yes")
+			return misused("recover: nothing was done; if the other nodes are lost for good, say --yes")
 		}
 		if err := c.Recover(cmd.Context(), force); err != nil {
 			return err

@@ -29,7 +29,7 @@ not touched. Take the node out of its cluster first (applianced leave).`,
 			return err
 		}
 		if !yes {
-			return errors.New("reset: nothing was done; all keys and data of this node will be lost: say --yes")
+			return misused("reset: nothing was done; all keys and data of this node will be lost: say --yes")
 		}
 		f, err := os.OpenFile(resetMark, os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {

@@ -28,7 +28,8 @@ func rootCommand() *cobra.Command {
 balancer in front of it, and says how both are.
 
 Exit codes of "applianced status": 0 healthy, 1 cannot tell (the supervisor
-does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
+does not answer), 2 degraded but serving, 3 not serving, 4 not configured. Every
+verb exits with 64 when its command line makes no sense.`,
 		Example: `  applianced status                 how is this node, and what to do next
   applianced status --watch         the same, again and again
   applianced config check           is appliance.yaml right?
@@ -48,6 +49,7 @@ does not answer), 2 degraded but serving, 3 not serving, 4 not configured.`,
 	root.AddCommand(minionCommands(&f)...)
 	root.AddCommand(terminalCommands(&f)...)
 	root.AddCommand(systemCommands(&f)...)
+	strict(root)
 	return root
 }
 

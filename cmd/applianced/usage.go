@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// exitUsage is EX_USAGE of sysexits.h. No answer of `applianced status` has it,
+// so a script does not take a verb that was mistyped for one.
+const exitUsage = 64
+
+// usageError is a command line that makes no sense.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// misused makes a usageError.
+func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// strict makes cmd and all below it refuse what they do not know: cobra prints
+// the help of a verb that only has verbs below it, and calls that a success.
+func strict(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return misused("%w; see: %s --help", err, cmd.CommandPath())
+	})
+	if !cmd.Runnable() && cmd.HasSubCommands() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownVerb(cmd, args[0])
+		}
+	} else if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			switch {
+			case err == nil:
+				return nil
+			case cmd.HasSubCommands() && len(args) > 0:
+				return unknownVerb(cmd, args[0])
+			}
+			return misused("%s: %w; see: %s --help", cmd.Name(), err, cmd.CommandPath())
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+// unknownVerb names what may have been meant.
+func unknownVerb(cmd *cobra.Command, verb string) error {
+	cmd.SuggestionsMinimumDistance = 2
+	near := cmd.SuggestionsFor(verb)
+	if len(near) == 0 {
+		return misused("unknown verb %.40q; %s --help lists them", verb, cmd.CommandPath())
+	}
+	for i, n := range near {
+		near[i] = cmd.CommandPath() + " " + n
+	}
+	return misused("unknown verb %.40q; did you mean: %s?", verb, strings.Join(near, ", "))
+}
