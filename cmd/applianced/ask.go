@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"saltern/supervisor/api"
 	"saltern/supervisor/service"
@@ -89,13 +90,14 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 	return nil
 }
 
+// isTerminal reports whether w is a terminal; /dev/null is none.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
-	fi, err := f.Stat()
-	return err == nil && fi.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 func logsCommand(f *flags) *cobra.Command {

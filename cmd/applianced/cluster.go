@@ -153,20 +153,47 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 }
 
 func leaveCommand(f *flags) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "leave", Short: "Take this node out of its cluster", Args: cobra.NoArgs,
 		Long: `leave moves this node's minions to the others, gives up its copy of the data once
 that is not needed any more, and has the other nodes take it out. Afterwards it
-serves nobody. The cluster's secret changes.`,
-		Example: "  applianced leave",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.client().Leave(cmd.Context()); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "this node has left the cluster; applianced reset makes it a new machine")
-			return err
-		},
+serves nobody. The cluster's secret changes. On a terminal it asks first.`,
+		Example: "  applianced leave\n  applianced leave --yes",
 	}
+	yes := yesFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := f.client().Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if err := confirm(cmd, *yes, leaveEffect(d), service.CleanText(d.Node)); err != nil {
+			return err
+		}
+		if err := f.client().Leave(cmd.Context()); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "this node has left the cluster; applianced reset makes it a new machine")
+		return err
+	}
+	return cmd
+}
+
+// leaveEffect says what becomes of a node that leaves, and of the others.
+func leaveEffect(d status.Document) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s will leave the cluster %s and serve nobody. It can join again only as a new machine.", service.CleanText(d.Node), service.CleanText(d.Cluster))
+	for _, n := range d.Nodes {
+		if n.Name == d.Node && n.Minions != nil && *n.Minions > 0 {
+			fmt.Fprintf(&b, " Its %d minions move to the other nodes.", *n.Minions)
+		}
+	}
+	switch len(d.Nodes) {
+	case 0, 1:
+		b.WriteString(" There is no other node: nobody would serve the minions.")
+	case 2:
+		b.WriteString(" One node is left: its keys and files have no second copy then.")
+	}
+	return b.String()
 }
 
 func removeCommand(f *flags) *cobra.Command {
@@ -176,11 +203,15 @@ func removeCommand(f *flags) *cobra.Command {
 		Long: `remove refuses NODE for ever: its key opens nothing any more, its master is taken
 out, and the cluster's secret changes, so that join strings of before are void.
 A node that still answers is removed with --force only; it stops serving when it
-hears of it.`,
-		Example: "  applianced remove sca-3",
+hears of it. On a terminal it asks first.`,
+		Example: "  applianced remove sca-3\n  applianced remove sca-3 --yes",
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "even if it answers")
+	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := confirm(cmd, *yes, removeEffect(args[0]), args[0]); err != nil {
+			return err
+		}
 		if err := f.client().Remove(cmd.Context(), args[0], force); err != nil {
 			return err
 		}
@@ -190,16 +221,25 @@ hears of it.`,
 	return cmd
 }
 
+func removeEffect(node string) string {
+	return service.CleanText(node) + " will be refused for ever under its present key, and the cluster's secret changes: join strings of before are void."
+}
+
 func replaceCommand(f *flags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "replace NODE", Short: "Make room for a new machine in a dead node's place", Args: cobra.ExactArgs(1), ValidArgsFunction: f.otherNodes,
 		Long: `replace removes NODE and prints what a new machine of the same name needs. The
-new machine may have the old address too, so that minions need no change.`,
+new machine may have the old address too, so that minions need no change. On a
+terminal it asks first.`,
 		Example: "  applianced replace sca-3",
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "even if it answers")
+	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := confirm(cmd, *yes, removeEffect(args[0]), args[0]); err != nil {
+			return err
+		}
 		c := f.client()
 		before, err := c.JoinString(cmd.Context())
 		if err != nil {
@@ -266,7 +306,7 @@ func drainCommand(f *flags, end bool) *cobra.Command {
 		use, short = "undrain NODE", "Use a node again: ends drain"
 	}
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Use: use, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: f.allNodes,
 		Example: "  applianced " + strings.Replace(use, "NODE", "sca-2", 1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.client().Drain(cmd.Context(), args[0], end) },
 	}

@@ -13,6 +13,15 @@ const completeTakes = 3 * time.Second
 
 // otherNodes completes the names of the cluster's nodes but for this one.
 func (f *flags) otherNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return f.nodeNames(cmd, args, func(name, this string) bool { return name != this })
+}
+
+// allNodes completes the names of all nodes of the cluster.
+func (f *flags) allNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return f.nodeNames(cmd, args, func(string, string) bool { return true })
+}
+
+func (f *flags) nodeNames(cmd *cobra.Command, args []string, wanted func(name, this string) bool) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -21,7 +30,7 @@ func (f *flags) otherNodes(cmd *cobra.Command, args []string, _ string) ([]cobra
 	var names []cobra.Completion
 	if d, err := f.client().Status(ctx); err == nil {
 		for _, n := range d.Nodes {
-			if n.Name != d.Node {
+			if wanted(n.Name, d.Node) {
 				names = append(names, n.Name)
 			}
 		}

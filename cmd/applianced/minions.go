@@ -139,19 +139,30 @@ func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
 
 func keyVerb(f *flags, verb, short, long string) *cobra.Command {
 	from := map[string][]string{"accept": {"pending", "rejected"}, "reject": {"pending", "accepted"}, "delete": {"pending", "accepted", "rejected", "denied"}}
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: verb + " MINION...", Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: f.keysIn(from[verb]...),
 		Long:    long + " A name without a key changes nothing\nat all; for patterns there is salt-key.",
 		Example: "  applianced keys " + verb + " web1",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.client().ChangeKeys(cmd.Context(), verb, args); err != nil {
-				return err
-			}
-			done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[verb]
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, strings.Join(args, ", "))
-			return err
-		},
 	}
+	yes := new(bool)
+	if verb == "delete" {
+		yes = yesFlag(cmd)
+	} else {
+		*yes = true
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		shown := service.CleanText(strings.Join(args, ", "))
+		if err := confirm(cmd, *yes, "Deleted are the keys of: "+shown+". Their minions are strangers afterwards.", "yes"); err != nil {
+			return err
+		}
+		if err := f.client().ChangeKeys(cmd.Context(), verb, args); err != nil {
+			return err
+		}
+		done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[verb]
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, shown)
+		return err
+	}
+	return cmd
 }
 
 // secretCommand is the cluster's secret.

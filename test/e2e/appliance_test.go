@@ -105,7 +105,7 @@ func TestAppliance(t *testing.T) {
 		must(t, nodes[1].Applianced(t, "ping", "n1"))
 
 		before := must(t, nodes[0].Applianced(t, "join-string"))
-		must(t, n4.Applianced(t, "leave"))
+		must(t, n4.Applianced(t, "leave", "--yes"))
 		lab.Eventually(t, 60*time.Second, "n4 knows that it has left", func() error {
 			d, err := n4.Status(t)
 			if err == nil && (d.Setup != status.SetupRemoved || d.ServingSince != nil) {
@@ -113,12 +113,12 @@ func TestAppliance(t *testing.T) {
 			}
 			return err
 		})
-		if r := nodes[0].Applianced(t, "remove", "n3"); r.Code == 0 || !strings.Contains(r.Err, "alive") {
+		if r := nodes[0].Applianced(t, "remove", "--yes", "n3"); r.Code == 0 || !strings.Contains(r.Err, "alive") {
 			t.Fatalf("a node that is alive was removed: %+v", r)
 		}
 		nodes[2].Kill()
 		lab.Eventually(t, 60*time.Second, "n3 can be removed", func() error {
-			if r := nodes[0].Applianced(t, "remove", "n3"); r.Code != 0 {
+			if r := nodes[0].Applianced(t, "remove", "--yes", "n3"); r.Code != 0 {
 				return fmt.Errorf("%s", r.Err)
 			}
 			return nil

@@ -408,7 +408,7 @@ func TestApplianceVolumeTLS(t *testing.T) {
 	encrypted()
 	h.lost(t, 3)
 	lab.Eventually(t, 90*time.Second, "node3 is replaced", func() error {
-		if r := h.verb(t, 1, "", "replace", "node3"); r.Code != 0 {
+		if r := h.verb(t, 1, "", "replace", "--yes", "node3"); r.Code != 0 {
 			return fmt.Errorf("%s", r.Err)
 		}
 		return nil
@@ -428,7 +428,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	t.Log("replace")
 	h.lost(t, 3)
 	lab.Eventually(t, 90*time.Second, "node3 is replaced", func() error {
-		if r := h.verb(t, 1, "", "replace", "node3"); r.Code != 0 {
+		if r := h.verb(t, 1, "", "replace", "--yes", "node3"); r.Code != 0 {
 			return fmt.Errorf("%s", r.Err)
 		}
 		return nil
@@ -438,7 +438,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	h.well(t, 3, jid)
 	t.Log("leave")
 	lab.Eventually(t, 240*time.Second, "node2 leaves, when its copy is not needed any more", func() error {
-		if r := h.verb(t, 2, "", "leave"); r.Code != 0 {
+		if r := h.verb(t, 2, "", "leave", "--yes"); r.Code != 0 {
 			return fmt.Errorf("%s", r.Err)
 		}
 		return nil
@@ -453,7 +453,7 @@ func TestApplianceVolumeDayTwo(t *testing.T) {
 	t.Log("remove a dead node")
 	h.lost(t, 1) // the one that formed the cluster
 	lab.Eventually(t, 90*time.Second, "node1 is removed", func() error {
-		if r := h.verb(t, 2, "", "remove", "node1"); r.Code != 0 {
+		if r := h.verb(t, 2, "", "remove", "--yes", "node1"); r.Code != 0 {
 			return fmt.Errorf("%s", r.Err)
 		}
 		return nil

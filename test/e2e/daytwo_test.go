@@ -254,7 +254,7 @@ func changeSecret(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 	next := lab.NewAppliance(t, net, 4, "", map[string]any{"join": third, "settings": handAccepted(t)})
 	next.Launch(t)
 	next.WaitReady(t, 4)
-	must(t, next.Applianced(t, "leave"))
+	must(t, next.Applianced(t, "leave", "--yes"))
 }
 
 // changed waits until nodes have another secret than that of a join string,

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// yesFlag adds --yes to a verb that takes something away.
+func yesFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("yes", false, "do not ask (needed where there is no terminal)")
+}
+
+// confirm asks before something is taken away: effect says what will happen,
+// word is what has to be typed. Without a terminal it refuses and names --yes.
+func confirm(cmd *cobra.Command, yes bool, effect, word string) error {
+	if yes {
+		return nil
+	}
+	in := cmd.InOrStdin()
+	if f, ok := in.(*os.File); !ok || !isTerminal(f) {
+		return misused("%s: nothing was done. %s To do it: --yes", cmd.Name(), effect)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s\nType %s to go on: ", effect, word)
+	line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: nothing was done: reading the answer: %w", cmd.Name(), err)
+	}
+	if strings.TrimSpace(line) != word {
+		return fmt.Errorf("%s: nothing was done: the answer was not %s", cmd.Name(), word)
+	}
+	return nil
+}
