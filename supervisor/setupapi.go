@@ -242,8 +242,8 @@ func (s *Supervisor) addressLost() (own string, lost bool) {
 }
 
 // SetupClaim implements api.Setup.
-func (s *Supervisor) SetupClaim(_ context.Context, token, name string, take bool) (setup.Claim, error) {
-	return s.setup.Claim(token, name, take), nil
+func (s *Supervisor) SetupClaim(_ context.Context, token, name string, lead setup.Lead) (setup.Claim, error) {
+	return s.setup.Claim(token, name, lead), nil
 }
 
 // obey stops the services of a node that was removed; it tells the set-up, so

@@ -36,7 +36,7 @@ func (p *progressPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		if msg.err != nil {
 			w.message = clean(msg.err.Error())
 		}
-		return w.poll(false, false)
+		return w.poll(setup.Begin, false)
 	case tea.KeyPressMsg:
 		return p.key(w, msg.String())
 	}

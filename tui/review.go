@@ -48,7 +48,7 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		}
 		w.began = true
 		w.draft.secret, w.draft.joinString, w.draft.password, w.draft.again = "", "", "", ""
-		return w.poll(false, false)
+		return w.poll(setup.Begin, false)
 	case tea.KeyPressMsg:
 		switch {
 		case w.busy != "":

@@ -16,6 +16,7 @@ type scripted struct {
 	facts    setup.Facts
 	progress setup.Progress
 	claim    setup.Claim
+	asked    []string // to lead
 	checks   []setup.Check
 	doc      status.Document
 	err      error // of every call
@@ -141,9 +142,10 @@ func (s *scripted) SetupNetwork(_ context.Context, action string, n setup.Networ
 	return setup.Trial{Active: action == "try", Until: time.Now().Add(setup.TrialLasts), Addresses: []string{"10.0.0.21/24"}}, s.err
 }
 
-func (s *scripted) SetupClaim(_ context.Context, name string, take bool) (setup.Claim, error) {
+func (s *scripted) SetupClaim(_ context.Context, name string, lead setup.Lead) (setup.Claim, error) {
 	defer s.lock()()
-	if take {
+	if lead == setup.Take || lead == setup.Begin && s.claim.Owner == "" {
+		s.asked = append(s.asked, string(lead))
 		s.claim = setup.Claim{Mine: true, Owner: name, Since: time.Now()}
 	}
 	return s.claim, s.err

@@ -45,6 +45,7 @@ type Wizard struct {
 
 	progress setup.Progress
 	claim    setup.Claim
+	leading  bool  // this terminal was typed at and has asked to lead
 	began    bool  // the set-up was started here: only then its secret is shown at the end
 	lost     error // the supervisor does not answer
 
@@ -96,14 +97,14 @@ type validated struct {
 type pollNow struct{}
 
 // Init implements tea.Model.
-func (w *Wizard) Init() tea.Cmd { return w.poll(false, true) }
+func (w *Wizard) Init() tea.Cmd { return w.poll(setup.Watch, true) }
 
 // poll asks for progress, claim and, at first, facts.
-func (w *Wizard) poll(take, again bool) tea.Cmd {
+func (w *Wizard) poll(lead setup.Lead, again bool) tea.Cmd {
 	first := w.at < 0
 	return func() tea.Msg {
 		p := polled{again: again}
-		if p.claim, p.err = w.api.SetupClaim(w.ctx, w.name, take); p.err != nil {
+		if p.claim, p.err = w.api.SetupClaim(w.ctx, w.name, lead); p.err != nil {
 			return p
 		}
 		if p.progress, p.err = w.api.SetupProgress(w.ctx); p.err != nil || !first {
@@ -130,7 +131,7 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		w.size = size{msg.Width, msg.Height}
 	case pollNow:
-		return w, w.poll(false, true)
+		return w, w.poll(setup.Watch, true)
 	case polled:
 		cmd := w.polled(msg)
 		if msg.again {
@@ -145,6 +146,10 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyPressMsg:
 		if cmd, taken := w.globalKey(msg); taken {
 			return w, cmd
+		}
+		if w.at >= 0 && w.claim.Mine && w.claim.Owner == "" && !w.leading {
+			w.leading = true // whoever types leads
+			return w, tea.Batch(w.poll(setup.Begin, false), w.pages[w.at].update(w, msg))
 		}
 	}
 	if w.at < 0 || w.following() {
@@ -171,7 +176,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return nil, true
 	case w.at >= 0 && w.following():
 		if key == "t" || key == "T" {
-			w.ask = &question{"Take over the set-up from " + clean(w.claim.Owner) + "? (y/n)", func() tea.Cmd { return w.poll(true, false) }}
+			w.ask = &question{"Take over the set-up from " + clean(w.claim.Owner) + "? (y/n)", func() tea.Cmd { return w.poll(setup.Take, false) }}
 		}
 		return nil, true
 	}
@@ -207,6 +212,9 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	}
 	led := w.claim.Mine
 	w.progress, w.claim = p.progress, p.claim
+	if !w.claim.Mine {
+		w.leading = false
+	}
 	if w.Ready() && !w.began {
 		return tea.Quit // nobody here waits for the last page
 	}

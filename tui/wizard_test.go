@@ -203,6 +203,26 @@ func TestFailureAndBack(t *testing.T) {
 	}
 }
 
+// TestFirstKeyLeads: a terminal that nobody has typed at follows nobody, and
+// leads from the first key on.
+func TestFirstKeyLeads(t *testing.T) {
+	s := newScripted()
+	s.claim = setup.Claim{Mine: true}
+	inBubble(t, s, func(p *pump) {
+		p.wait(5 * time.Second)
+		p.has("What shall this machine do?")
+		if len(s.asked) > 0 {
+			t.Errorf("asked to lead without a key: %v", s.asked)
+		}
+		p.keys("down", "up", "down")
+		p.wait(3 * time.Second)
+		if len(s.asked) != 1 || s.asked[0] != string(setup.Begin) || s.claim.Owner == "" {
+			t.Errorf("asked %v, led by %q", s.asked, s.claim.Owner)
+		}
+		p.has("What shall this machine do?")
+	})
+}
+
 // TestFollower: the second terminal follows, and can take over.
 func TestFollower(t *testing.T) {
 	s := newScripted()

@@ -34,7 +34,7 @@ type Setup interface {
 	SetupRetry(ctx context.Context, token string) error
 	SetupBack(ctx context.Context, token string) error
 	SetupNetwork(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error)
-	SetupClaim(ctx context.Context, token, name string, take bool) (setup.Claim, error)
+	SetupClaim(ctx context.Context, token, name string, lead setup.Lead) (setup.Claim, error)
 }
 
 // ErrState marks a request that does not fit to where the set-up stands, or
@@ -53,8 +53,8 @@ type networkRequest struct {
 }
 
 type claimRequest struct {
-	Name string `json:"name"`
-	Take bool   `json:"take"`
+	Name string     `json:"name"`
+	Lead setup.Lead `json:"lead,omitempty"`
 }
 
 // setupRoutes adds the routes of the set-up.
@@ -89,7 +89,7 @@ func (s *Server) setupRoutes(mux *http.ServeMux, n Setup) {
 		s.answer(w, t, err)
 	}))
 	mux.HandleFunc("POST /v1/setup/claim", withBody(func(w http.ResponseWriter, r *http.Request, q claimRequest) {
-		c, err := n.SetupClaim(r.Context(), token(r), q.Name, q.Take)
+		c, err := n.SetupClaim(r.Context(), token(r), q.Name, q.Lead)
 		s.answer(w, c, err)
 	}))
 }
@@ -166,11 +166,11 @@ func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Networ
 	return t, err
 }
 
-// SetupClaim asks to lead the set-up, or renews the claim. take takes it from
-// whoever has it. name is shown to the others ("tty1").
-func (c *Client) SetupClaim(ctx context.Context, name string, take bool) (setup.Claim, error) {
+// SetupClaim asks who leads the set-up, or to lead it. name is shown to the
+// others ("tty1").
+func (c *Client) SetupClaim(ctx context.Context, name string, lead setup.Lead) (setup.Claim, error) {
 	var a setup.Claim
-	err := c.post(ctx, "/v1/setup/claim", claimRequest{name, take}, &a)
+	err := c.post(ctx, "/v1/setup/claim", claimRequest{name, lead}, &a)
 	return a, err
 }
 

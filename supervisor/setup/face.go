@@ -181,15 +181,18 @@ func (m *Machine) Back(token string) error {
 	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
 }
 
-// Claim asks to lead the set-up, or renews the claim.
-func (m *Machine) Claim(token, name string, take bool) Claim {
+// Claim asks to lead the set-up, or who does.
+func (m *Machine) Claim(token, name string, lead Lead) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.cfg.Now()
-	if m.claim.token == "" || take || now.Sub(m.claim.seen) > ClaimLasts {
-		if m.claim.token != token {
-			m.claim = claim{token: token, name: name[:min(len(name), 64)], since: now}
-		}
+	if now.Sub(m.claim.seen) > ClaimLasts && m.claim.token != token {
+		m.claim = claim{}
+	}
+	if free := m.claim.token == ""; lead == Take && m.claim.token != token || lead == Begin && free {
+		m.claim = claim{token: token, name: name[:min(len(name), 64)], since: now}
+	} else if free {
+		return Claim{Mine: true}
 	}
 	if m.claim.token == token {
 		m.claim.seen = now
@@ -207,7 +210,7 @@ func (m *Machine) May(token string) error {
 	}
 	c := m.claim
 	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= ClaimLasts {
-		return fmt.Errorf("%w: the set-up is led by %s", ErrState, c.name)
+		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), or wait %s after that terminal is gone", ErrState, c.name, ClaimLasts)
 	}
 	return nil
 }

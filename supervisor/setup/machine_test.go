@@ -327,20 +327,32 @@ func TestClaim(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	w.now = func() time.Time { return now }
 	m := NewMachine(w.config())
-	if c := m.Claim("a", "tty1", false); !c.Mine || c.Owner != "tty1" {
+	// A terminal that nobody types at leads nobody.
+	for _, name := range []string{"tty1", "ttyS0"} {
+		if c := m.Claim(name, name, Watch); !c.Mine || c.Owner != "" {
+			t.Errorf("%s, nobody has typed: %+v", name, c)
+		}
+	}
+	if err := m.May("anybody"); err != nil {
+		t.Error(err)
+	}
+	if c := m.Claim("a", "tty1", Begin); !c.Mine || c.Owner != "tty1" {
 		t.Errorf("the first: %+v", c)
 	}
-	if c := m.Claim("b", "ttyS0", false); c.Mine || c.Owner != "tty1" {
+	if c := m.Claim("b", "ttyS0", Begin); c.Mine || c.Owner != "tty1" {
+		t.Errorf("a second that begins: %+v", c)
+	}
+	if c := m.Claim("b", "ttyS0", Watch); c.Mine || c.Owner != "tty1" {
 		t.Errorf("the second: %+v", c)
 	}
 	if err := m.Start(t.Context(), "b", w.answers()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "tty1") {
 		t.Errorf("a start by the second: %v", err)
 	}
-	if c := m.Claim("b", "ttyS0", true); !c.Mine {
+	if c := m.Claim("b", "ttyS0", Take); !c.Mine {
 		t.Errorf("taken over: %+v", c)
 	}
 	now = now.Add(ClaimLasts + time.Second)
-	if c := m.Claim("a", "tty1", false); !c.Mine {
+	if c := m.Claim("a", "tty1", Watch); !c.Mine {
 		t.Errorf("after the other went away: %+v", c)
 	}
 }
@@ -352,9 +364,9 @@ func TestClaimAfterSetup(t *testing.T) {
 	a := w.answers()
 	w.source = &a
 	m, _ := w.boot()
-	m.Claim("wizard", "tty1", false)
+	m.Claim("wizard", "tty1", Begin)
 	await(t, m, "ready", state(status.SetupReady))
-	if c := m.Claim("page", "console", false); c.Mine {
+	if c := m.Claim("page", "console", Watch); c.Mine {
 		t.Fatal("the wizard's claim is gone")
 	}
 	if err := m.May("page"); err != nil {

@@ -105,14 +105,24 @@ type Validation struct {
 	Faults []Fault `json:"faults"`
 }
 
-// Claim says which wizard leads: the first that starts owns the set-up, others
-// follow. An owner renews its claim every few seconds and loses it after
+// Claim says which wizard leads: the first that is typed at owns the set-up,
+// others follow. An owner renews its claim every few seconds and loses it after
 // ClaimLasts.
 type Claim struct {
-	Mine  bool      `json:"mine"`
+	Mine  bool      `json:"mine"`  // this wizard leads, or may begin to
 	Owner string    `json:"owner"` // how the owner called itself: "tty1"; empty: nobody leads
 	Since time.Time `json:"since"`
 }
+
+// Lead says what a wizard asks for.
+type Lead string
+
+// What a wizard may ask for.
+const (
+	Watch Lead = ""      // who leads; the leader's own claim is renewed
+	Begin Lead = "begin" // to lead, if nobody does
+	Take  Lead = "take"  // to lead, whoever does
+)
 
 // ClaimLasts is how long a claim holds without being renewed.
 const ClaimLasts = 15 * time.Second
