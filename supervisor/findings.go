@@ -12,6 +12,7 @@ import (
 	"saltern/supervisor/probe"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -57,6 +58,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	}
 	for _, s := range slices.Sorted(maps.Keys(f.unbounded)) {
 		out = append(out, status.Finding{Code: status.MemoryUnbounded, Subject: s, Cause: f.unbounded[s]})
+	}
+	if f.locked {
+		out = append(out, status.Finding{Code: status.NobodyCanLogIn, Cause: "the account " + setup.AdminAccount + " has neither a password nor an SSH key"})
 	}
 	if f.clock != nil && !*f.clock {
 		out = append(out, status.Finding{Code: status.ClockUnsynced})

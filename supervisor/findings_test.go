@@ -119,6 +119,7 @@ func TestFindings(t *testing.T) {
 		}, ""},
 		{"clock", func(f *facts) { no := false; f.clock = &no }, "SCA-601"},
 		{"clock cannot be told", func(f *facts) { f.clock = nil }, ""},
+		{"locked out", func(f *facts) { f.locked = true }, "SCA-506: the account admin has neither a password nor an SSH key"},
 		{"root", func(f *facts) { f.asRoot = []string{"salt-master"} }, "SCA-502 salt-master"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

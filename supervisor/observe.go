@@ -17,6 +17,7 @@ import (
 	"saltern/supervisor/probe"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
 )
@@ -51,6 +52,7 @@ type slowAnswer struct {
 	keys    *probe.Keys
 	keysErr error
 	master  *masterStatus            // nil: none that can be used
+	locked  bool                     // nobody can log in to this machine
 	hang    map[string]time.Duration // path → for how long the file system has not answered
 }
 
@@ -421,6 +423,7 @@ func (s *slowFacts) look() {
 		s.mark(s.pki)
 		keys, err = probe.CountKeys(s.pki)
 	}
+	locked := setup.LockedOut()
 	s.mark(s.report)
 	master, merr := readMasterStatus(s.report)
 	s.mu.Lock()
@@ -428,7 +431,7 @@ func (s *slowFacts) look() {
 	if merr != nil && !errors.Is(merr, fs.ErrNotExist) {
 		master = s.answer.master // half written, perhaps; it grows stale if that lasts
 	}
-	s.running, s.last, s.answer = false, s.since, slowAnswer{disks: disks, keys: &keys, keysErr: err, master: master}
+	s.running, s.last, s.answer = false, s.since, slowAnswer{disks: disks, keys: &keys, keysErr: err, master: master, locked: locked}
 }
 
 func (s *slowFacts) mark(path string) {

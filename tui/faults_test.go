@@ -41,6 +41,7 @@ var fieldFaults = []struct {
 	{"key", "admin.ssh_keys", false, toAdmin, []string{"=ssh-dss AAAA", "enter", "enter", "enter"}, "is not a public key"},
 	{"password", "admin.password", false, toAdmin, []string{"enter", "=short", "enter", "=short", "enter"}, "! has to have 8 to 256 characters"},
 	{"passwords-differ", "again", false, toAdmin, []string{"enter", "=one", "enter", "=two", "enter"}, "! the two passwords differ"},
+	{"locked-out", "admin.ssh_keys", false, toAdmin, []string{"enter", "enter", "enter"}, "! give a key or a password: nobody could log in"},
 	{"cluster", "cluster_id", false, toForm, []string{"=a b", "enter", "enter", "enter", "enter"}, `! "a b" is not a plain name`},
 	{"node", "node", false, toForm, []string{"=c", "enter", "ctrl+u", "=-bad", "enter", "enter", "enter"}, `! "-bad" is not a host name`},
 	{"node-localhost", "node", false, toForm, []string{"=c", "enter", "ctrl+u", "=localhost", "enter", "enter", "enter"}, "! localhost is every machine's name"},
@@ -77,6 +78,7 @@ func TestFieldFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScripted()
 			s.facts.Managed = tt.managed
+			s.facts.LockedOut = tt.name == "locked-out"
 			inBubble(t, s, func(p *pump) {
 				p.keys(tt.to...)
 				before := strings.SplitN(p.screen(), "\n", 2)[0]

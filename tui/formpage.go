@@ -21,7 +21,7 @@ type formPage struct {
 	intro  string
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	when   func(w *Wizard) bool // nil: always
-	check  func(d *draft) []setup.Fault
+	check  func(w *Wizard) []setup.Fault
 	// places says at which field of this page a fault of another one is shown.
 	places map[string]string
 	// passes names faults that a later page asks about.
@@ -154,7 +154,7 @@ func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
 
 func (p *formPage) complete(w *Wizard) tea.Cmd {
 	if p.check != nil {
-		if faults := p.check(&w.draft); len(faults) > 0 {
+		if faults := p.check(w); len(faults) > 0 {
 			return p.show(w, faults)
 		}
 	}

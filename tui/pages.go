@@ -19,8 +19,8 @@ func pages() []page {
 			intro: "This machine becomes a node of a Salt master that goes on when a node is lost. Nothing is changed before you have seen all answers once more."},
 		networkPage(), fixedPage(),
 		&trialPage{},
-		&formPage{name: "Administrator", fields: adminFields, check: samePassword,
-			intro: "How you get in later: with an SSH key, with a password for the account admin, or both."},
+		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,
+			intro: "How you get in later as admin: over SSH with a key, on the console with a password. SSH takes keys only; more can be added later with: applianced admin add-key"},
 		&formPage{name: "Cluster", fields: formFields, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{name: "Join string", fields: joinStringFields, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
@@ -87,16 +87,20 @@ func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{
 		f.input("admin.ssh_keys", "SSH public key", "one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
-		f.secret("admin.password", "Password", "for the console and SSH; may be empty when there is a key", &w.draft.password),
+		f.secret("admin.password", "Password", "for the console, at least 8 characters; may be empty when there is a key", &w.draft.password),
 		f.secret("again", "Password once more", "", &w.draft.again),
 	}
 }
 
-func samePassword(d *draft) []setup.Fault {
-	if d.password == d.again {
-		return nil
+func adminFaults(w *Wizard) []setup.Fault {
+	d := &w.draft
+	switch {
+	case d.password != d.again:
+		return []setup.Fault{{Field: "again", Message: "the two passwords differ"}}
+	case w.facts.LockedOut && d.password == "" && strings.TrimSpace(d.sshKey) == "":
+		return []setup.Fault{{Field: "admin.ssh_keys", Message: "give a key or a password: nobody could log in to this machine"}}
 	}
-	return []setup.Fault{{Field: "again", Message: "the two passwords differ"}}
+	return nil
 }
 
 func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -44,6 +45,68 @@ func Accounts(ctx context.Context, a Admin) error {
 		return fmt.Errorf("set the password: %w", err)
 	}
 	return nil
+}
+
+// LockedOut reports whether this machine has the administrator's account and
+// nobody can log in to it: it has neither a password nor an SSH key.
+func LockedOut() bool {
+	u, err := user.Lookup(AdminAccount)
+	return err == nil && lockedOut("/etc", AdminAccount, u.HomeDir)
+}
+
+func lockedOut(etc, name, home string) bool {
+	for _, path := range []string{filepath.Join(home, ".ssh", "authorized_keys"), filepath.Join(etc, "ssh", "authorized_keys.d", name)} {
+		text, err := readBounded(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false // not known
+		}
+		for line := range strings.Lines(string(text)) {
+			if l := strings.TrimSpace(line); l != "" && !strings.HasPrefix(l, "#") {
+				return false
+			}
+		}
+	}
+	shadow, err := readBounded(filepath.Join(etc, "shadow"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(shadow)) {
+		if f := strings.Split(line, ":"); len(f) > 1 && f[0] == name {
+			return f[1] == "" || strings.HasPrefix(f[1], "!") || strings.HasPrefix(f[1], "*") // shadow(5)
+		}
+	}
+	return true
+}
+
+// maxKeys bounds what ReadKeys reads, in bytes.
+const maxKeys = 128 << 10
+
+// ReadKeys reads SSH public keys, one in a line, as in authorized_keys without
+// options. Empty lines and comments are passed over. Nothing is returned unless
+// every line is a key.
+func ReadKeys(r io.Reader) ([]string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxKeys+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading SSH public keys: %w", err)
+	}
+	if len(text) > maxKeys {
+		return nil, fmt.Errorf("reading SSH public keys: there are more than %d bytes", maxKeys)
+	}
+	var keys []string
+	for line := range strings.Lines(string(text)) {
+		if l := strings.TrimSpace(line); l != "" && !strings.HasPrefix(l, "#") {
+			keys = append(keys, l)
+		}
+	}
+	c := &checker{a: Answers{Admin: Admin{SSHKeys: keys}}}
+	c.admin()
+	if err := Faults(c.faults); err != nil {
+		return nil, fmt.Errorf("reading SSH public keys: %w", err)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("reading SSH public keys: there is none; give a line as in ~/.ssh/id_ed25519.pub")
+	}
+	return keys, nil
 }
 
 // authorize adds keys to those that may log in.

@@ -19,7 +19,7 @@ import (
 
 // Look finds out what the machine has. It reads, and changes nothing.
 func Look(_ context.Context, hostname, version string) Facts {
-	return Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible(), EC2: probe.OnEC2(probe.DMI)}
+	return Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible(), LockedOut: LockedOut(), EC2: probe.OnEC2(probe.DMI)}
 }
 
 // managedMark is there on a machine whose network is ours to change: the

@@ -172,6 +172,8 @@ type Facts struct {
 	Managed bool `json:"managed"`
 	// Volume tells whether the machine can hold a copy of a shared volume.
 	Volume bool `json:"volume"`
+	// LockedOut tells that nobody can log in to this machine yet.
+	LockedOut bool `json:"lockedOut,omitempty"`
 	// EC2 is true on Amazon's machines, where a virtual address has no effect.
 	EC2 bool `json:"ec2,omitempty"`
 }
