@@ -3,7 +3,9 @@ package master
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"saltern/master/event"
@@ -76,11 +78,7 @@ func (r *reactor) run(ctx context.Context) {
 func (r *reactor) react(ctx context.Context, e event.Event) {
 	high := msgpack.NewMap()
 	for _, f := range r.rules.Load().Files(e.Tag) {
-		found, err := filepath.Glob(f)
-		if err != nil || len(found) == 0 {
-			r.m.log.Error("Can not render SLS for reaction: file is missing", "path", f, "tag", e.Tag)
-		}
-		for _, path := range found {
+		for _, path := range r.files(ctx, f, e.Tag) {
 			v, err := r.m.renderFile(ctx, path, msgpack.NewMap("tag", e.Tag, "data", e.Data))
 			if err != nil {
 				r.m.log.Error("reaction cannot be rendered", "path", path, "tag", e.Tag, "error", err)
@@ -101,6 +99,28 @@ func (r *reactor) react(ctx context.Context, e event.Event) {
 			r.m.log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", err)
 		}
 	}
+}
+
+// files finds the files of a rule: those on disk that match a pattern, or one that
+// the file server has (salt/utils/reactor.py render_reaction).
+func (r *reactor) files(ctx context.Context, ref, tag string) []string {
+	var found []string
+	var err error
+	if strings.HasPrefix(ref, "salt://") {
+		path, ok, lerr := r.m.files.Locate(ctx, ref)
+		if err = lerr; ok {
+			found = []string{path}
+		}
+	} else {
+		found, err = filepath.Glob(ref)
+	}
+	if err == nil && len(found) == 0 {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		r.m.log.Error("Can not render SLS for reaction: file is missing", "path", ref, "tag", tag, "error", err)
+	}
+	return found
 }
 
 func (r *reactor) execute(ctx context.Context, x rules.Reaction) error {

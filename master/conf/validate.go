@@ -11,6 +11,9 @@ import (
 // levels are the names that Salt knows (salt/_logging).
 var levels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error", "critical", "quiet"}
 
+// servedBackends are the backends of the file server.
+var servedBackends = []string{"roots", "minionfs"}
+
 // validate checks the values of options that have been read.
 func (a *assembly) validate(m *Master) {
 	for _, p := range []struct {
@@ -52,6 +55,12 @@ func (a *assembly) validate(m *Master) {
 	atLeast("pub_hwm", m.PubHWM, 0)
 	atLeast("file_buffer_size", m.FileBufferSize, 1)
 	atLeast("max_event_size", m.MaxEventSize, 1)
+	for _, name := range m.FileserverBackend {
+		if !a.loader.Tool && !slices.Contains(servedBackends, strings.TrimPrefix(name, "-")) {
+			a.bad("fileserver_backend", fmt.Errorf("this master does not serve files from %q; only %s: keep a checkout of the files below a directory of file_roots",
+				strings.TrimSuffix(name, "fs"), strings.Join(servedBackends, " and ")))
+		}
+	}
 	a.ignoreRegex(m)
 	a.expressions(m)
 	// A Unix socket path holds 107 bytes and the longest name is known.

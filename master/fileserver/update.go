@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"saltern/master/msgpack"
 )
@@ -70,6 +71,22 @@ func (c *Changes) compare(old, now map[string]int64) {
 	slices.Sort(c.Added)
 	slices.Sort(c.Removed)
 	slices.Sort(c.Modified)
+}
+
+// Locate finds the file of a URL such as salt://reactor/r.sls, with ?saltenv= for
+// another environment than base, for the master's own use. path is where the file
+// is on this host; ok is false when no backend has it.
+func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, err error) {
+	rel, ok := strings.CutPrefix(url, "salt://")
+	if !ok {
+		return "", false, fmt.Errorf("locating %.100q: it does not begin with salt://", url)
+	}
+	v, err := s.Call(ctx, "_file_find", "", msgpack.NewMap("path", rel))
+	if err != nil {
+		return "", false, fmt.Errorf("locating %.100q: %w", url, err)
+	}
+	m, _ := v.(*msgpack.Map)
+	return m.Str("path"), m.Str("path") != "", nil
 }
 
 // Envs lists the environments (runner fileserver.envs).
