@@ -46,7 +46,7 @@ lint: ## gofmt, vet, staticcheck, shell syntax
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags e2e ./test/...
 	$(GO) run $(STATICCHECK) -tags attack ./test/attack
-	@for f in scripts/* .ci/run test/gluster/lab; do bash -n "$$f"; done
+	@for f in scripts/* .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
 unit: ## unit tests
