@@ -106,10 +106,10 @@ func TestAttack20ThousandStrangers(t *testing.T) {
 		c.Close()
 	}
 	wg.Wait()
-	eventually(t, "nothing is left", func() bool { return p.Status().Sessions == 1 && fds(t) <= before+2*pipesMax+8 })
-	if st := p.Status(); st.Pending != 0 {
-		t.Errorf("%d bytes held in the end", st.Pending)
-	}
+	eventually(t, "nothing is left", func() bool {
+		st := p.Status() // a session is counted out a moment before what it held
+		return st.Sessions == 1 && st.Pending == 0 && fds(t) <= before+2*pipesMax+8
+	})
 }
 
 // TestFinding08Proxy: a stranger's connections do not fill the log; those of
