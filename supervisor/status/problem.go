@@ -156,7 +156,7 @@ func Kinds() []Kind {
 		{SecretWeak, Warning, "the cluster's secret is easy to guess", "applianced secret rotate gives the cluster another one; nothing stops meanwhile", nil, 0},
 		{AccountMissing, Fatal, "%s is not started: its account does not exist", "correct users in appliance.yaml, or bring the account back: systemd-sysusers, then systemctl restart applianced", nil, 0},
 		{MemoryUnbounded, Notice, "%s has no bound on its memory", "applianced logs; limits in appliance.yaml", nil, 0},
-		{NobodyCanLogIn, Warning, "no administrator can log in to this node", "give the machine answers with admin.ssh_keys or admin.password and set it up anew: Factory reset in its boot menu", nil, 0},
+		{NobodyCanLogIn, Notice, "no administrator can log in to this node", "give the machine answers with admin.ssh_keys or admin.password and set it up anew: Factory reset in its boot menu", nil, 0},
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},
