@@ -119,8 +119,9 @@ func TestWizard(t *testing.T) {
 	n1 := blank(t, net, 1)
 	x := wizard(t, n1, "vt220", true)
 	second := n1.Terminal(t, "linux", true, "setup")
-	second.WaitFor(t, step, "Following", "t: take over")
+	second.WaitFor(t, step, "What shall this machine do?") // nobody has typed yet: nobody leads
 	x.Type(t, "\r")
+	second.WaitFor(t, step, "Following", "t: take over")
 	skipAdministrator(t, x)
 	x.WaitFor(t, step, "Name of the cluster")
 	x.Type(t, "not a name\r\x15n1\r"+n1.Addr+"\r\r")
