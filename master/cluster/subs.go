@@ -37,7 +37,9 @@ func packSubs(s Subs) []byte {
 	return b
 }
 
-func parseSubs(data []byte) (Subs, error) {
+// ownBytes reads a message that is a map with a list of at most most entries of size
+// bytes each under name.
+func ownBytes(data []byte, name string, size, most int) ([]byte, error) {
 	v, err := msgpack.Decode(data, ownLimits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOwn, err)
@@ -46,9 +48,17 @@ func parseSubs(data []byte) (Subs, error) {
 	if !ok {
 		return nil, errOwn
 	}
-	b, ok := m.Bytes("subs")
-	if !ok || len(b)%subBytes != 0 || len(b) > maxSubs*subBytes {
+	b, ok := m.Bytes(name)
+	if !ok || len(b)%size != 0 || len(b) > most*size {
 		return nil, errOwn
+	}
+	return b, nil
+}
+
+func parseSubs(data []byte) (Subs, error) {
+	b, err := ownBytes(data, "subs", subBytes, maxSubs)
+	if err != nil {
+		return nil, err
 	}
 	s := make(Subs, len(b)/subBytes)
 	for ; len(b) > 0; b = b[subBytes:] {

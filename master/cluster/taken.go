@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"fmt"
-
 	"saltern/master/msgpack"
 )
 
@@ -74,17 +72,9 @@ func packTaken(list takenMsg) *msgpack.Map {
 }
 
 func parseTaken(data []byte) (takenMsg, error) {
-	v, err := msgpack.Decode(data, ownLimits)
+	b, err := ownBytes(data, "requests", 16, maxTaken)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errOwn, err)
-	}
-	m, ok := v.(*msgpack.Map)
-	if !ok {
-		return nil, errOwn
-	}
-	b, ok := m.Bytes("requests")
-	if !ok || len(b)%16 != 0 || len(b) > maxTaken*16 {
-		return nil, errOwn
+		return nil, err
 	}
 	out := make(takenMsg, 0, len(b)/16)
 	for ; len(b) > 0; b = b[16:] {

@@ -1,10 +1,8 @@
 package request
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -111,6 +109,11 @@ func unpack(b []byte, limits msgpack.Limits, extra int64, account Account) (any,
 	if err != nil {
 		return nil, err
 	}
+	return unpackSized(b, size, limits, extra, account)
+}
+
+// unpackSized is unpack for what was measured already.
+func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, extra int64, account Account) (any, error) {
 	if n := size.Memory + extra; n > freeValues && account != nil && !account.Take(n) {
 		return nil, fmt.Errorf("%w: %d bytes", errMemory, n)
 	}
@@ -119,7 +122,7 @@ func unpack(b []byte, limits msgpack.Limits, extra int64, account Account) (any,
 
 // clearLoad decodes a load in the clear. One that is large is for those who have a
 // key or a token of this master.
-func (s *Server) clearLoad(ctx context.Context, raw []byte, account Account, from netip.AddrPort) (any, error) {
+func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	limits := strangeLimits
 	size, err := msgpack.Measure(raw, limits)
 	if len(raw) > maxStrange || errors.Is(err, msgpack.ErrLimit) {
@@ -135,12 +138,12 @@ func (s *Server) clearLoad(ctx context.Context, raw []byte, account Account, fro
 		if account != nil {
 			account.Prove(func() bool { return true })
 		}
-	} else if err != nil {
-		return nil, refuse(routingError(), "decoding a load of %d bytes: %v", len(raw), err)
-	} else if size.Encoded != len(raw) {
-		return nil, refuse(routingError(), "bytes after the load")
+		size, err = msgpack.Measure(raw, limits)
 	}
-	v, err := unpack(raw, limits, 0, account)
+	var v any
+	if err == nil {
+		v, err = unpackSized(raw, size, limits, 0, account)
+	}
 	switch {
 	case errors.Is(err, errMemory):
 		return nil, refuse(badLoad, "%v", err)

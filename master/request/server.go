@@ -199,7 +199,7 @@ func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte
 	}
 	switch enc {
 	case "clear":
-		load, err := s.clearLoad(ctx, e.load, account, from)
+		load, err := s.clearLoad(e.load, account)
 		if err != nil {
 			return nil, err
 		}
