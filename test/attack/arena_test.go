@@ -43,6 +43,7 @@ type arena struct {
 	keyFiles string
 	self     string  // this program
 	busy     float64 // how busy the machine is, see quiet
+	waiting  int     // keys that wait, before a way of attack
 }
 
 // scripted minions: two that are measured, two that are not to be trusted.

@@ -63,13 +63,16 @@ func (p *probes) bound(kind string) time.Duration {
 	return time.Duration(float64(bound) * p.busy)
 }
 
+// busiest is the most that is made of slowness.
+const busiest = 3
+
 // slowness is how busy the machine is, by measurements without an attack.
 func (p *probes) slowness() float64 {
 	var worst time.Duration
 	for _, k := range kinds[real:] {
 		worst = max(worst, p.of(k).worst)
 	}
-	return min(3, worst.Seconds()/quiet.Seconds())
+	return min(busiest, worst.Seconds()/quiet.Seconds())
 }
 
 func (p *probes) of(kind string) *figures {
