@@ -143,6 +143,9 @@ func (m *Master) openDirs() error {
 			return fmt.Errorf("creating the folders of the master: %w", err)
 		}
 	}
+	if err := m.ownCache(); c.ClusterID != "" && err != nil {
+		return err
+	}
 	return m.clearHealth()
 }
 
@@ -247,7 +250,7 @@ func (m *Master) openStores() error {
 	c := m.cfg
 	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType, Shared: m.cluster != nil}, m.log)
 	if err != nil {
-		return err
+		return m.sharedCache(err)
 	}
 	m.jobs, m.closeJobs = local, local.Close
 	if m.cluster != nil {

@@ -150,6 +150,9 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	if err != nil {
 		log.Error("salt-master stops", "error", err)
 		fmt.Fprintf(stderr, "salt-master: %v\n", err)
+		if errors.Is(err, master.ErrCacheShared) {
+			return exitConfig
+		}
 		return exitFailure
 	}
 	log.Info("salt-master has stopped")
