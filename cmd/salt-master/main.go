@@ -33,7 +33,7 @@ const (
 
 type options struct {
 	configDir, logLevel, logFile, logFileLevel, pidFile, user string
-	daemon, version, help                                     bool
+	daemon, version, help, check                              bool
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -49,6 +49,7 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f.BoolVarP(&o.daemon, "daemon", "d", false, "run in the background")
 	f.StringVar(&o.pidFile, "pid-file", "", "file for the process id, instead of the option pidfile")
 	f.StringVarP(&o.user, "user", "u", "", "refused unless it is the user that runs the program; start it as that user")
+	f.BoolVar(&o.check, "check", false, "check the configuration with all that it includes, name what is wrong and what is not used, start nothing and leave")
 	f.BoolVar(&o.version, "version", false, "print the version and leave")
 	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
 	f.Usage = func() {}
@@ -70,7 +71,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case o.help:
 		fmt.Fprintf(stdout, "Usage: salt-master [options]\n\nServes Salt minions. Without options the configuration is read from %s.\n\nOptions:\n%s\n"+
-			"Examples:\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
+			"Examples:\n  salt-master --check                 is the configuration right? Exit status 0 or 78\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
 		return exitOK
 	case o.version:
 		fmt.Fprintln(stdout, "salt-master", version())
@@ -82,8 +83,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	cfg, err := conf.Load(o.configDir)
 	if err != nil {
-		fmt.Fprintf(stderr, "salt-master: the configuration cannot be used:\n%v\n", err)
+		fmt.Fprintln(stderr, "salt-master: the configuration cannot be used:")
+		for _, f := range conf.Faults(err) {
+			fmt.Fprintln(stderr, f)
+		}
 		return exitConfig
+	}
+	if o.check {
+		return checked(cfg, stdout, stderr)
 	}
 	if o.pidFile != "" {
 		cfg.PidFile = o.pidFile

@@ -37,3 +37,48 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// The first step of a move: nothing is started, everything is said at once.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(args ...string) (int, string, string) {
+		var out, errs bytes.Buffer
+		code := run(append([]string{"--check", "-c"}, args...), &out, &errs)
+		return code, strings.ReplaceAll(out.String(), dir, "DIR"), strings.ReplaceAll(errs.String(), dir, "DIR")
+	}
+	if code, out, errs := check(dir); code != exitConfig || out != "" || !strings.Contains(errs, "there is no file DIR/master") {
+		t.Errorf("no file: %d %q %q", code, out, errs)
+	}
+	put("master", "id: m1\nworker_threads: 9\nfile_recv: 1\nkeep_jobs: 48\nroot_dir: "+dir+"/root\n")
+	put("master.d/a.conf", "engines: [slack: {}]\nmy_own: 1\n")
+	code, out, errs := check(dir)
+	want := "DIR/master is right: 2 files read, id m1, ports 4505 and 4506\n" +
+		"note: DIR/master:2: option worker_threads: option is not used by this master: requests share one bounded pool\n" +
+		"warning: DIR/master:3: option file_recv: expected true or false, found the number 1; it is taken for true\n" +
+		"warning: DIR/master:4: option keep_jobs: Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: 172800\n" +
+		"warning: DIR/master.d/a.conf:1: option engines: option is not used by this master: engines are not run\n" +
+		"note: DIR/master.d/a.conf:2: option my_own: option is not known, kept for renderers and modules\n"
+	if code != exitOK || out != want || errs != "" {
+		t.Errorf("%d\n%s%s\nwant:\n%s", code, out, errs, want)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("the check made something: %v %v", left, err)
+	}
+	put("master.d/b.conf", "timeout: 15s\nfileserver_backend: [git]\n")
+	put("master.d/c.conf", "a: b: c\n")
+	code, out, errs = check(filepath.Join(dir, "master"))
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	if code != exitConfig || out != "" || len(lines) != 4 || !strings.HasPrefix(lines[1], "DIR/master.d/b.conf:1: option timeout: ") ||
+		!strings.HasPrefix(lines[2], "DIR/master.d/b.conf:2: option fileserver_backend: ") || !strings.HasPrefix(lines[3], "DIR/master.d/c.conf:1: mapping values") {
+		t.Errorf("%d %q\n%s", code, out, errs)
+	}
+}

@@ -23,8 +23,12 @@ func TestBadOptions(t *testing.T) {
 		{"ret_port: 4506.5", "expected a whole number, found the number 4506.5"},
 		{"ret_port: yes", "expected a whole number, found the boolean true"},
 		{"ret_port: [1]", "expected a whole number, found a list"},
-		{"auto_accept: 'True'", "expected true or false, found the text \"True\""},
-		{"auto_accept: 1", "expected true or false, found the number 1"},
+		{"auto_accept: 'True'", "master:2: option auto_accept: expected true or false, found the text \"True\", which Salt takes for false: write true"},
+		{"auto_accept: 1", "master:2: option auto_accept: expected true or false, found the number 1, which Salt takes for false: write true"},
+		{"file_recv: 'no'", "master:2: option file_recv: expected true or false, found the text \"no\", which Salt takes for true: write false"},
+		{"auto_accept: perhaps", "expected true or false, found the text \"perhaps\""},
+		{"auto_accept: 2", "expected true or false, found the number 2"},
+		{"auto_accept: [1]", "expected true or false, found a list"},
 		{"interface: [a]", "option interface: expected text, found a list"},
 		{"file_roots: /srv", "option file_roots: expected a map, found the text"},
 		{"file_roots: {base: [{a: b}]}", "option file_roots: environment base: item 1: expected text, found a map"},
@@ -48,7 +52,7 @@ func TestBadOptions(t *testing.T) {
 		{"publish_port: 123456789012345678901234567890", "option publish_port"},
 		{"include: {a: b}", "option include: expected a path or a list of paths"},
 		{"timeout: 1\ntimeout: 2", "master:3: found conflicting ID 'timeout'"},
-		{"a: b: c", "mapping values are not allowed"},
+		{"a: b: c", "master:2: mapping values are not allowed"},
 	} {
 		dir := write(t, map[string]string{"master": "# first line\n" + c.in + "\n"})
 		_, err := loader().Load(dir)

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
-
 	"saltern/master/msgpack"
 )
 
@@ -32,7 +30,8 @@ type Loader struct {
 
 // Load reads the configuration at path: a directory, in which the file is
 // called master, or the file. "" means DefaultDir. A missing file gives the
-// defaults and a note. The error lists all faults.
+// defaults and a note. The error lists all faults, each a *Fault, in the order
+// of the files and of their lines.
 func Load(path string) (*Master, error) { return new(Loader).Load(path) }
 
 // Load is the function of the same name.
@@ -69,19 +68,15 @@ func (l *Loader) Load(path string) (*Master, error) {
 	a.apply()
 	m := &Master{Raw: opts, Path: path}
 	m.AutosignTimeout = 120 * time.Minute
-	fill(m, opts, a.bad)
+	fill(m, opts, func(option string, err error) { a.bad(option, err) })
 	a.validate(m)
-	m.Notes = r.notes
 	if m.Nodegroups == nil {
 		m.Nodegroups = &msgpack.Map{}
 	}
-	var faults *multierror.Error
-	for _, f := range r.faults {
-		faults = multierror.Append(faults, f)
-	}
-	if err := faults.ErrorOrNil(); err != nil {
+	if err := r.inOrder(); err != nil {
 		return nil, err
 	}
+	m.Notes, m.Sources = r.notes, r.files
 	return m, nil
 }
 
@@ -95,16 +90,21 @@ type assembly struct {
 	unused map[string]unused
 }
 
-func (a *assembly) bad(option string, err error) {
-	where := ""
-	if o, ok := a.origins[option]; ok {
-		where = o.String() + ": "
+// bad notes a fault of an option. from names options out of which its value was
+// made, for one that no file sets.
+func (a *assembly) bad(option string, err error, from ...string) {
+	o := a.origins[option]
+	for _, f := range from {
+		if o.path == "" {
+			o = a.origins[f]
+		}
 	}
-	a.faults = append(a.faults, fmt.Errorf("%soption %s: %w", where, option, err))
+	a.faults = append(a.faults, &Fault{Path: o.path, Line: o.line, Option: option, Err: err})
 }
 
 func (a *assembly) remark(l slog.Level, option, format string, args ...any) {
-	a.notes = append(a.notes, Note{Level: l, Option: option, Path: a.origins[option].path, Text: fmt.Sprintf(format, args...)})
+	o := a.origins[option]
+	a.notes = append(a.notes, Note{Level: l, Option: option, Path: o.path, Line: o.line, Text: fmt.Sprintf(format, args...)})
 }
 
 // check compares the options of the files with their types and moves them
@@ -128,8 +128,10 @@ func (a *assembly) check() {
 		default:
 			c, err := coerce(v, types)
 			if err != nil {
-				a.bad(name, err)
-				continue
+				var taken bool
+				if c, taken = a.lenient(name, v, types, err); !taken {
+					continue
+				}
 			}
 			v = c
 			a.unusedNote(name, v)
@@ -160,6 +162,11 @@ func (a *assembly) apply() {
 			if c, err := coerce(v, []string{"int"}); err == nil {
 				o.Set("cluster_pool_port", c)
 			}
+		}
+	}
+	if h, ok := a.over.Int("keep_jobs"); ok {
+		if _, set := a.over.Get("keep_jobs_seconds"); !set {
+			a.remark(slog.LevelWarn, "keep_jobs", "Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: %d", h*3600)
 		}
 	}
 	if _, rest := o.Map("external_auth").Get("rest"); rest {

@@ -18,7 +18,9 @@ type Master struct {
 	Raw *msgpack.Map
 	// Path is the main file, whether it exists or not.
 	Path string
-	// Notes are remarks that are no errors, in the order found.
+	// Sources are all files that were read, Path first unless it does not exist.
+	Sources []string
+	// Notes are remarks that are no errors, in the order of the files and their lines.
 	Notes []Note
 
 	Identity
@@ -41,7 +43,17 @@ type Note struct {
 	Level  slog.Level
 	Option string // may be empty
 	Path   string // may be empty
+	Line   int    // 0 when not known
 	Text   string
+}
+
+// String gives the note in the form path:line: option name: text.
+func (n Note) String() string {
+	text := n.Text
+	if n.Option != "" {
+		text = "option " + n.Option + ": " + text
+	}
+	return place(n.Path, n.Line) + text
 }
 
 // Report writes the notes to a log.

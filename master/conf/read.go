@@ -27,19 +27,12 @@ type origin struct {
 	line int
 }
 
-func (o origin) String() string {
-	if o.line > 0 {
-		return fmt.Sprintf("%s:%d", o.path, o.line)
-	}
-	return o.path
-}
-
 // reader collects the options of all files.
 type reader struct {
 	origins map[string]origin
 	notes   []Note
-	faults  []error
-	files   int
+	faults  []*Fault
+	files   []string // in the order in which they were read
 }
 
 func (r *reader) note(l slog.Level, path, format string, args ...any) {
@@ -51,8 +44,9 @@ func (r *reader) note(l slog.Level, path, format string, args ...any) {
 func (r *reader) overrides(path, defaultInclude string) *msgpack.Map {
 	opts := &msgpack.Map{}
 	switch m, err := r.file(path); {
-	case errors.Is(err, fs.ErrNotExist):
+	case err != nil && errors.Is(err, fs.ErrNotExist):
 		r.note(slog.LevelWarn, path, "configuration file is missing, defaults are used")
+		r.files = r.files[:0]
 	case err != nil:
 		r.faults = append(r.faults, err)
 	default:
@@ -71,26 +65,30 @@ func (r *reader) overrides(path, defaultInclude string) *msgpack.Map {
 }
 
 // file reads one file. Option names that are not text become text.
-func (r *reader) file(path string) (*msgpack.Map, error) {
-	if r.files++; r.files > maxFiles {
-		return nil, fmt.Errorf("more than %d configuration files", maxFiles)
+func (r *reader) file(path string) (*msgpack.Map, *Fault) {
+	if r.files = append(r.files, path); len(r.files) > maxFiles {
+		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d configuration files", maxFiles)}
 	}
 	b, err := readRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, &Fault{Path: path, Err: fmt.Errorf("read configuration: %w", err)}
 	}
 	v, err := saltyaml.Decode(b, path)
 	if err != nil {
-		return nil, err
+		f := &Fault{Path: path, Err: err}
+		if e := (*saltyaml.Error)(nil); errors.As(err, &e) {
+			f.Line, f.Err = e.Line, e.Err
+		}
+		return nil, f
 	}
 	m, ok := v.(*msgpack.Map)
 	if !ok {
 		if empty(v) {
 			return &msgpack.Map{}, nil
 		}
-		return nil, fmt.Errorf("%s: expected options, one per line as name: value, found %s", path, typeName(v))
+		return nil, &Fault{Path: path, Line: 1, Err: fmt.Errorf("expected options, one per line as name: value, found %s", typeName(v))}
 	}
-	lines := topLines(b)
+	lines := saltyaml.Lines(b)
 	for k := range m.All() {
 		if s, ok := k.(string); ok {
 			r.origins[s] = origin{path, lines[s]}
@@ -127,46 +125,47 @@ func readRegular(path string) ([]byte, error) {
 	// Without O_NONBLOCK the open of a FIFO waits for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, withoutPath(err)
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil {
-		return nil, err
+		return nil, withoutPath(err)
 	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, errors.New("it is not a regular file")
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, err
+		return nil, withoutPath(err)
 	}
 	if len(b) > maxFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
+		return nil, fmt.Errorf("it is larger than %d bytes", maxFile)
 	}
 	return b, nil
 }
 
-// topLines finds the line of each option, for messages only.
-func topLines(b []byte) map[string]int {
-	lines := make(map[string]int)
-	n := 0
-	for line := range strings.Lines(string(b)) {
-		n++
-		name, _, ok := strings.Cut(line, ":")
-		if !ok || name == "" || name[0] == ' ' || name[0] == '#' || name[0] == '-' {
-			continue
-		}
-		name = strings.Trim(strings.TrimSpace(name), `"'`)
-		if _, seen := lines[name]; !seen {
-			lines[name] = n
-		}
+// withoutPath is the reason of a failed call alone: a Fault names the file.
+func withoutPath(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
 	}
-	return lines
+	return err
+}
+
+// lineOf is the line of an option in a file, 0 when it was set elsewhere.
+func (r *reader) lineOf(option, path string) int {
+	if o := r.origins[option]; o.path == path {
+		return o.line
+	}
+	return 0
 }
 
 // include reads the files of an include option (salt.config.include_config):
 // later files win, maps are merged, lists are joined.
 func (r *reader) include(include any, from string, verbose bool, depth int) *msgpack.Map {
 	conf := &msgpack.Map{}
+	bad := func(format string, args ...any) {
+		r.faults = append(r.faults, &Fault{Path: from, Line: r.lineOf("include", from), Option: "include", Err: fmt.Errorf(format, args...)})
+	}
 	var patterns []string
 	switch v := include.(type) {
 	case string:
@@ -178,15 +177,15 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *msg
 			if s, ok := p.(string); ok {
 				patterns = append(patterns, s)
 			} else {
-				r.faults = append(r.faults, fmt.Errorf("%s: option include: expected paths, found %s", from, typeName(p)))
+				bad("expected paths, found %s", typeName(p))
 			}
 		}
 	case nil:
 	default:
-		r.faults = append(r.faults, fmt.Errorf("%s: option include: expected a path or a list of paths, found %s", from, typeName(v)))
+		bad("expected a path or a list of paths, found %s", typeName(v))
 	}
 	if depth > maxInclude && len(patterns) > 0 {
-		r.faults = append(r.faults, fmt.Errorf("%s: option include: files include each other more than %d deep", from, maxInclude))
+		bad("files include each other more than %d deep", maxInclude)
 		return conf
 	}
 	for _, p := range patterns {
@@ -203,7 +202,7 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *msg
 			r.note(slog.LevelWarn, from, "include %s matches no files", p)
 		}
 		for _, f := range files {
-			if r.files > maxFiles {
+			if len(r.files) > maxFiles {
 				return conf
 			}
 			m, err := r.file(f)
@@ -211,7 +210,7 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *msg
 				// The schedule is written by programs: Salt goes on without
 				// it, and so do we.
 				if strings.HasSuffix(f, "_schedule.conf") {
-					r.note(slog.LevelError, f, "schedule is ignored: %v", err)
+					r.notes = append(r.notes, Note{Level: slog.LevelError, Path: f, Line: err.Line, Text: fmt.Sprintf("schedule is ignored: %v", err.Err)})
 				} else {
 					r.faults = append(r.faults, err)
 				}

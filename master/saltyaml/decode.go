@@ -118,12 +118,12 @@ func parse(b []byte) (root *yaml.Node, err error) {
 	if err := d.Decode(&doc); err == io.EOF {
 		return nil, nil
 	} else if err != nil {
-		return nil, syntax(err)
+		return nil, syntax(err, b)
 	}
 	switch err := d.Decode(&next); {
 	case err == io.EOF:
 	case err != nil:
-		return nil, syntax(err)
+		return nil, syntax(err, b)
 	default:
 		return nil, &Error{Line: next.Line, Err: errors.New("expected a single document, but another one begins here")}
 	}
@@ -156,14 +156,16 @@ func version11(b []byte) []byte {
 }
 
 // syntax takes "yaml: line 3: text" apart.
-func syntax(err error) error {
+func syntax(err error, b []byte) error {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	rest, ok := strings.CutPrefix(msg, "line ")
 	if !ok {
-		if fromZero(msg) {
-			return &Error{Line: 1, Err: errors.New(msg)}
+		if name, unknown := strings.CutPrefix(msg, "unknown anchor '"); unknown {
+			name, _, _ = strings.Cut(name, "'")
+			return &Error{Line: lineOf(b, "*"+name), Err: errors.New(msg)}
 		}
-		return &Error{Err: errors.New(msg)}
+		// The library leaves out the first line of a document.
+		return &Error{Line: 1, Err: errors.New(msg)}
 	}
 	num, text, ok := strings.Cut(rest, ": ")
 	n, aerr := strconv.Atoi(num)
@@ -174,6 +176,32 @@ func syntax(err error) error {
 		n++
 	}
 	return &Error{Line: n, Err: errors.New(text)}
+}
+
+// lineOf is the line on which text first stands, 0 when it is nowhere.
+func lineOf(b []byte, text string) int {
+	i := bytes.Index(b, []byte(text))
+	if i < 0 {
+		return 0
+	}
+	return 1 + bytes.Count(b[:i], []byte("\n"))
+}
+
+// Lines gives the line of each key of the map that b is, as it is written
+// there; nil when b is no map. Of a key that stands twice it is the first.
+func Lines(b []byte) map[string]int {
+	root, err := parse(b)
+	if err != nil || root == nil || root.Kind != yaml.MappingNode {
+		return nil
+	}
+	lines := make(map[string]int, len(root.Content)/2)
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		k := root.Content[i]
+		if _, seen := lines[k.Value]; !seen && k.Kind == yaml.ScalarNode {
+			lines[k.Value] = k.Line
+		}
+	}
+	return lines
 }
 
 // fromZero knows the faults whose lines the library counts from zero, leaving

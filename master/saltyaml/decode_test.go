@@ -18,7 +18,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 		{"a: 1\n---\nb: 2\n", "x.sls:2: expected a single document"},
 		{"a: &x 1\nb: 2\nc: &x 3\n", `x.sls:3: duplicate anchor "x", first on line 1`},
 		{"a:\n  - b\n  - {{ c }}\n", "x.sls:3: found unacceptable key"},
-		{"a: b: c\n", "x.sls: mapping values are not allowed"},
+		{"a: b: c\n", "x.sls:1: mapping values are not allowed"},
 		{"a: 1\nb: \x01\n", "x.sls:2: unacceptable character #x0001"},
 		{"a: 1\nb: \xff\n", "x.sls:2: text is not valid UTF-8"},
 		{"a: {<<: 1}\n", "x.sls:1: expected a mapping or list of mappings for merging"},

@@ -1,0 +1,56 @@
+package conf
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+)
+
+// others are the beginnings of the names of options of other programs.
+var others = []string{"gitfs_", "netapi_", "rest_", "s3fs_", "ssh_", "svnfs_", "syndic_", "winrepo_"}
+
+// lenient decides about a value of the wrong type. Salt warns of every one and
+// goes on with it (salt/config/__init__.py _validate_opts). So do we where that
+// does what was meant: for true or false in other words, and for options that
+// this master does not use, which keep their default. All else is a fault.
+func (a *assembly) lenient(name string, v any, types []string, wrong error) (taken any, ok bool) {
+	_, unused := a.unused[name]
+	if unused || slices.ContainsFunc(others, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		a.remark(slog.LevelWarn, name, "%v; this master does not use the option", wrong)
+		return nil, false
+	}
+	if meant, clear := asTruth(v); clear && slices.Contains(types, "bool") {
+		if says := truthy(v) && !slices.Contains(onlyTrue, name); says != meant {
+			wrong = fmt.Errorf("%w, which Salt takes for %v: write %v", wrong, says, meant)
+		} else {
+			a.remark(slog.LevelWarn, name, "%v; it is taken for %v", wrong, meant)
+			return meant, true
+		}
+	}
+	a.bad(name, wrong)
+	return nil, false
+}
+
+// onlyTrue are options that Salt compares with True itself, so that nothing else
+// switches them on (salt/config/__init__.py apply_master_config, salt/master.py).
+var onlyTrue = []string{"auth_events", "auto_accept", "minion_data_cache_events", "open_mode"}
+
+// asTruth reads what whoever wrote a number or a text for true or false meant.
+func asTruth(v any) (meant, clear bool) {
+	switch v := v.(type) {
+	case int64:
+		return v == 1, v == 0 || v == 1
+	case string:
+		switch strings.ToLower(strings.TrimSpace(v)) {
+		case "true", "yes", "on", "y", "1":
+			return true, true
+		case "false", "no", "off", "n", "0", "none", "null", "":
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// truthy is Python's bool() of a number or a text.
+func truthy(v any) bool { return v != int64(0) && v != "" }
