@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/master/conf"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/userdata"
 )
@@ -37,7 +39,7 @@ func readAnswers(path string) (*setup.Answers, error) {
 
 // checkAnswers checks a file of answers that may be meant for another machine;
 // ours is false when it is no such file.
-func checkAnswers(path string, out io.Writer) (ours bool, err error) {
+func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) > userdata.MaxText {
 		return false, nil // the caller reads it again, and says so
@@ -52,11 +54,29 @@ func checkAnswers(path string, out io.Writer) (ours bool, err error) {
 	if err == nil {
 		v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
 		if err = setup.Faults(v.Faults); err == nil {
-			_, err = fmt.Fprintf(out, "%s is right: answers to %s cluster %s\n", path, v.Answers.Mode, v.Answers.Cluster)
-			return true, err
+			notes, err := checkAnswered(v.Answers, path, text, errs)
+			if err != nil {
+				return true, err
+			}
+			fmt.Fprintf(out, "%s is right: answers to %s cluster %s\n", path, v.Answers.Mode, v.Answers.Cluster)
+			printNotes(out, notes)
+			return true, nil
 		}
 	}
 	return true, fmt.Errorf("%s: %w", path, err)
+}
+
+// checkAnswered checks the options for the master in complete answers.
+func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([]conf.Note, error) {
+	rendered, err := setup.Render(a, setup.Base{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s, err := settings.Parse(rendered, path, a.Node)
+	if err != nil {
+		return nil, err
+	}
+	return checkMaster(s, optionsOf{path, text, inAnswers()}, errs)
 }
 
 // answersForm tells answers from an appliance.yaml: it has no such keys.

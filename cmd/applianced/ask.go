@@ -143,15 +143,20 @@ func reloadCommand(f *flags) *cobra.Command {
 func configCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs, Example: "  applianced config check"}
 	cmd.AddCommand(&cobra.Command{
-		Use:     "check [FILE]",
-		Short:   "Check appliance.yaml, or a file of answers, and print all faults",
+		Use:   "check [FILE]",
+		Short: "Check appliance.yaml, or a file of answers, and print all faults",
+		Long: `check reads appliance.yaml, or a file of answers for the set-up, and the options of
+Salt's master in it by the rules of the master itself; with appliance.yaml also the
+administrator's own files of options. It prints all faults with file and line, and
+what has no effect. It changes nothing. A file of Salt's master alone is checked by
+salt-master --check.`,
 		Example: "  applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := f.config
 			if len(args) == 1 {
 				path = args[0]
-				if ours, err := checkAnswers(path, cmd.OutOrStdout()); ours {
+				if ours, err := checkAnswers(path, cmd.OutOrStdout(), cmd.ErrOrStderr()); ours {
 					return err
 				}
 			}
@@ -163,7 +168,16 @@ func configCommand(f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			notes, err := checkMaster(s, optionsOf{path, text, inSettings()}, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is right: node %s, cluster %s, data in %s\n", path, s.Node, s.Cluster, s.DataDir)
+			printNotes(cmd.OutOrStdout(), notes)
 			return nil
 		},
 	})

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// configCheck runs `applianced config check` and gives what it prints and its
+// faults, with the folder called DIR.
+func configCheck(t *testing.T, dir string, args ...string) (out string, faults []string) {
+	t.Helper()
+	var b bytes.Buffer
+	cmd := rootCommand()
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SetArgs(append([]string{"config", "check"}, args...))
+	err := cmd.ExecuteContext(t.Context())
+	if many, ok := err.(*multierror.Error); ok {
+		for _, e := range many.Errors {
+			faults = append(faults, strings.ReplaceAll(e.Error(), dir, "DIR"))
+		}
+	} else if err != nil {
+		faults = []string{strings.ReplaceAll(err.Error(), dir, "DIR")}
+	}
+	return strings.ReplaceAll(b.String(), dir, "DIR"), faults
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file with options that the master refuses is not right: they are checked by
+// the master's own code, all at once, each with its file and line.
+func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "appliance.yaml")
+	head := "node: n1\ndata_dir: " + dir + "/data\nruntime_dir: " + dir + "/run\nmaster:\n  options:\n"
+	put(t, path, head+"    timeout: 15s\n    fileserver_backend: [git]\n    worker_threads: 9\n    publisher_acl: {anna: ['*']}\n")
+	own := filepath.Join(dir, "data/cluster/etc/master.d")
+	put(t, filepath.Join(own, "a.conf"), "hash_type: md4\nret_port: 1\n")
+	put(t, filepath.Join(own, "b.conf"), "a: b: c\n")
+	out, faults := configCheck(t, dir, path)
+	want := []string{
+		"DIR/data/cluster/etc/master.d/a.conf:2: ret_port: is set by the appliance and must not be given here",
+		`DIR/appliance.yaml:6: option timeout: expected a number, found the text "15s"`,
+		`DIR/appliance.yaml:7: option fileserver_backend: this master does not serve files from "git"`,
+		`DIR/appliance.yaml:9: option publisher_acl: `,
+		`DIR/data/cluster/etc/master.d/a.conf:1: option hash_type: "md4" is not one of`,
+		"DIR/data/cluster/etc/master.d/b.conf:1: mapping values are not allowed in this context",
+	}
+	if strings.Contains(out, "is right") || len(faults) != len(want) {
+		t.Fatalf("%q\n%s\nwant:\n%s", out, strings.Join(faults, "\n"), strings.Join(want, "\n"))
+	}
+	for i, f := range faults {
+		if !strings.HasPrefix(f, want[i]) {
+			t.Errorf("fault %d: %s\nwant %s", i, f, want[i])
+		}
+	}
+	for _, f := range []string{"a.conf", "b.conf"} {
+		if err := os.Remove(filepath.Join(own, f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(own, "a.conf"), "engines: [slack: {}]\n")
+	put(t, path, head+"    timeout: 15\n    worker_threads: 9\n")
+	out, faults = configCheck(t, dir, path)
+	if want := "DIR/appliance.yaml is right: node n1, cluster saltern, data in DIR/data\n" +
+		"note: DIR/appliance.yaml:7: option worker_threads: option is not used by this master: requests share one bounded pool\n" +
+		"warning: DIR/data/cluster/etc/master.d/a.conf:1: option engines: option is not used by this master: engines are not run\n"; out != want || faults != nil {
+		t.Errorf("%s%q\nwant:\n%s", out, faults, want)
+	}
+}
+
+// Answers carry options, too, in three forms of the file.
+func TestConfigCheckKnowsTheOptionsOfAnswers(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "answers.yaml")
+	const head = "mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings:\n  master:\n    options:\n"
+	for name, c := range map[string]struct{ text, line string }{
+		"plain":        {head + "      peer: x\n      publish_signing_algorithm: none\n", "9 10"},
+		"ours":         {"#saltern\n" + head + "      peer: x\n      publish_signing_algorithm: none\n", "10 11"},
+		"cloud-config": {"#cloud-config\nsaltern:\n  " + strings.ReplaceAll(head, "\n", "\n  ") + "      peer: x\n        publish_signing_algorithm: none\n", "11 12"},
+	} {
+		put(t, path, c.text)
+		out, faults := configCheck(t, dir, path)
+		first, second, _ := strings.Cut(c.line, " ")
+		if len(faults) != 2 || !strings.HasPrefix(faults[0], "DIR/answers.yaml:"+first+": option peer: expected a map") ||
+			!strings.HasPrefix(faults[1], "DIR/answers.yaml:"+second+": option publish_signing_algorithm: ") {
+			t.Errorf("%s: %q\n%s", name, out, strings.Join(faults, "\n"))
+		}
+	}
+	put(t, path, head+"      timeout: 9\n")
+	if out, faults := configCheck(t, dir, path); out != "DIR/answers.yaml is right: answers to form cluster prod\n" || faults != nil {
+		t.Errorf("%q %q", out, faults)
+	}
+}

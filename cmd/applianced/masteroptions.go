@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"go.yaml.in/yaml/v3"
+
+	"saltern/master/conf"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/settings"
+)
+
+// optionsOf says where a file has the options of the master: the path of the
+// file, its text, and the keys above the options, for each form of the file.
+type optionsOf struct {
+	path  string
+	text  []byte
+	above [][]string
+}
+
+// inSettings and inAnswers are the keys above the options of the master.
+func inSettings() [][]string { return [][]string{{"master", "options"}} }
+func inAnswers() [][]string {
+	return [][]string{{"settings", "master", "options"}, {"saltern", "settings", "master", "options"}}
+}
+
+// slowAfter is when files that do not answer are mentioned.
+const slowAfter = 10 * time.Second
+
+// checkMaster checks what the master of a node will be given, by the master's
+// own code: the options of from, and the administrator's files. The error lists
+// all faults with file and line; the notes name what has no effect.
+func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
+	text, err := layout.MasterConfig(s, s.Users.Master)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "applianced-check-")
+	if err != nil {
+		return nil, fmt.Errorf("check the master's options: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "master")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return nil, fmt.Errorf("check the master's options: %w", err)
+	}
+	slow := time.AfterFunc(slowAfter, func() {
+		fmt.Fprintf(stderr, "%s does not answer; if it is on a shared volume, `applianced storage status` tells why. Waiting.\n", s.UserConfDir())
+	})
+	defer slow.Stop()
+	lines := from.lines()
+	all := new(multierror.Error)
+	for _, f := range layout.CheckUserConf(s) {
+		if f.Option != "" && !f.Allowed {
+			all = multierror.Append(all, f)
+		}
+	}
+	cfg, err := (&conf.Loader{User: s.Users.Master}).Load(file)
+	if err != nil {
+		var own, others []error // the options of the file come in the order of the generated one
+		for _, e := range conf.Faults(err) {
+			f := (*conf.Fault)(nil)
+			switch {
+			case !errors.As(e, &f):
+				others = append(others, e)
+			case f.Path == file:
+				f.Path, f.Line = from.path, lines[f.Option]
+				own = append(own, f)
+			case errors.Is(f, fs.ErrPermission):
+				notes = append(notes, conf.Note{Level: slog.LevelWarn, Path: f.Path, Text: "not checked: only root and the master's user may read it"})
+			default:
+				others = append(others, f)
+			}
+		}
+		slices.SortStableFunc(own, func(a, b error) int { return a.(*conf.Fault).Line - b.(*conf.Fault).Line })
+		all = multierror.Append(all, append(own, others...)...)
+		return notes, all.ErrorOrNil()
+	}
+	var others []conf.Note
+	for _, n := range cfg.Notes {
+		switch {
+		case n.Path != file:
+			others = append(others, n)
+		case lines[n.Option] > 0: // else it is written by the appliance
+			n.Path, n.Line = from.path, lines[n.Option]
+			notes = append(notes, n)
+		}
+	}
+	slices.SortStableFunc(notes, func(a, b conf.Note) int { return a.Line - b.Line })
+	return append(notes, others...), all.ErrorOrNil()
+}
+
+// lines are those of the options of the master.
+func (o optionsOf) lines() map[string]int {
+	lines := map[string]int{}
+	var doc yaml.Node
+	if yaml.Unmarshal(o.text, &doc) != nil || len(doc.Content) == 0 {
+		return lines
+	}
+	for _, above := range o.above {
+		n := doc.Content[0]
+		for _, key := range above {
+			n = child(n, key)
+		}
+		if n == nil || n.Kind != yaml.MappingNode {
+			continue
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			lines[n.Content[i].Value] = n.Content[i].Line
+		}
+	}
+	return lines
+}
+
+// child is the value of a key of a map; nil if n is none, or has no such key.
+func child(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// printNotes names what a right configuration has that does nothing.
+func printNotes(w io.Writer, notes []conf.Note) {
+	for _, n := range notes {
+		kind := "note"
+		if n.Level >= slog.LevelWarn {
+			kind = "warning"
+		}
+		fmt.Fprintf(w, "%s: %s\n", kind, n)
+	}
+}
