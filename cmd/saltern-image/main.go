@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +15,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+}
+
+// exitUsage is EX_USAGE of sysexits.h: the command line makes no sense.
+const exitUsage = 64
+
+func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "saltern-image",
 		Short: "Make disk images of the appliance",
@@ -21,11 +29,25 @@ func main() {
   saltern-image build --programs bin --out dist --format qcow2 --python=false
   saltern-image tree --programs bin --work /var/tmp/saltern
   saltern-image ami dist/saltern-cloud.raw --region eu-central-1`,
-		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
+		SilenceUsage: true, SilenceErrors: true, // without Args, so that an unknown verb is an error
 	}
 	root.AddCommand(treeCommand(), buildCommand(), keygenCommand(), amiCommand())
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "saltern-image:", err)
-		os.Exit(1)
+	started := false // a verb has begun, so its command line was right
+	for _, verb := range root.Commands() {
+		do := verb.RunE
+		verb.RunE = func(cmd *cobra.Command, args []string) error {
+			started = true
+			return do(cmd, args)
+		}
 	}
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "saltern-image:", err)
+	if !started {
+		return exitUsage
+	}
+	return 1
 }
