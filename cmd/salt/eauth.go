@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"saltern/master/client"
 	"saltern/master/msgpack"
+	"saltern/master/output"
+	"saltern/printable"
 )
 
 // credentials are what an external authentication system wants to know, asked
@@ -22,6 +25,9 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*msgpack.Map,
 	m := msgpack.NewMap()
 	if eauth == "" {
 		return m, nil
+	}
+	if err := t.knownSystem(eauth); err != nil {
+		return nil, err
 	}
 	name := t.v.Str("username")
 	if name == "" {
@@ -57,6 +63,34 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*msgpack.Map,
 	}
 	m.Set("eauth", eauth)
 	return m, nil
+}
+
+// saltSystems are the systems of Salt 3008.3 (salt/auth).
+func saltSystems() []string { return []string{"auto", "file", "ldap", "pam", "rest", "sharedsecret"} }
+
+// knownSystem refuses an external authentication system that does not exist, and
+// names those that do, before anybody is asked for a password
+// (salt/auth/__init__.py Resolver.cli). What exists are Salt's own, modules of
+// the administrator, and what the configuration grants something to, such as a
+// module of a Salt extension. From a configuration for other users, which holds
+// neither, nothing is refused: the master knows.
+func (t *tool) knownSystem(name string) error {
+	if t.partial {
+		return nil
+	}
+	known := append(saltSystems(), t.modules("auth", t.raw.Texts("auth_dirs")...)...)
+	for k := range t.cfg.ExternalAuth.All() {
+		known = append(known, output.Str(k))
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	if slices.Contains(known, name) {
+		return nil
+	}
+	t.println("The specified external authentication system \"" + printable.Line(name) + "\" is not available")
+	t.println("Available eauth types: " + printable.Line(strings.Join(known, ", ")))
+	fmt.Fprintln(t.stderr, "ERROR: Authentication failed")
+	return exit(exitNoReturn)
 }
 
 func (t *tool) saveToken(tok string) {

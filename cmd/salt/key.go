@@ -132,7 +132,10 @@ func (k *keyCall) check() error {
 		fmt.Fprintln(k.stderr, "Error: Delete all takes no arguments. Use -d to delete specified keys")
 		return exit(exitUsage)
 	}
-	if k.v.Str("eauth") != "" {
+	if system := k.v.Str("eauth"); system != "" {
+		if err := k.knownSystem(system); err != nil {
+			return err
+		}
 		fmt.Fprintln(k.stderr, "Error: salt-key does not take external authentication here; run it as root or as the master's user.")
 		return exit(exitUsage)
 	}

@@ -109,6 +109,14 @@ func TestSaltKey(t *testing.T) {
 		`{"minions_pre": [], "minions_rejected": ["M0"], "minions": ["ok"], "minions_denied": ["odd"]}`+"\n", "")
 }
 
+// What was deleted is said with --quiet, too, as Salt does.
+func TestSaltKeyQuiet(t *testing.T) {
+	h := newHouse(t, nil, "")
+	h.keys(map[string]string{"r1": "minions_rejected", "p1": "minions_pre"}, pems(t, 1)[0])
+	h.want(h.run("salt-key", "-q", "-y", "-d", "r1"), 0, "The following keys are going to be deleted:\nRejected Keys:\nr1\nKey for minion r1 deleted.\n", "")
+	h.want(h.run("salt-key", "-q", "-y", "-a", "p1"), 0, "The following keys are going to be accepted:\nUnaccepted Keys:\np1\nKey for minion p1 accepted.\n", "")
+}
+
 func TestSaltKeyInvalid(t *testing.T) {
 	h := newHouse(t, nil, "")
 	h.keys(map[string]string{"m1": "minions_pre"}, "no key")

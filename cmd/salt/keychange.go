@@ -52,9 +52,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 				failed = true
 				continue
 			}
-			if !k.v.Bool("quiet") {
-				k.println("Key for minion " + printable.Line(id) + " " + past(verb) + ".")
-			}
+			k.println("Key for minion " + printable.Line(id) + " " + past(verb) + ".") // with --quiet as well, as Salt does
 		}
 	}
 	if verb != "accept" {

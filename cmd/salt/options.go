@@ -44,7 +44,7 @@ func logOptions(short string) op.Group {
 
 func outputOptions(prog string) op.Group {
 	return op.Group{Title: "Output Options", Text: "How results look.", Options: []op.Option{
-		{Names: []string{"--out", "--output"}, Dest: "output", Kind: op.Text, Help: "Print the results of " + prog + " in this form: nested, highstate, json, yaml, txt, raw, pprint, quiet."},
+		{Names: []string{"--out", "--output"}, Dest: "output", Kind: op.Text, Help: "Print the results of " + prog + " in this form: nested, highstate, json, yaml, txt, raw, pprint, table, profile, newline_values_only, quiet, or an outputter of your own."},
 		{Names: []string{"--out-indent", "--output-indent"}, Dest: "output_indent", Kind: op.Int, Help: "Columns per level in json, yaml and pprint; a negative number puts everything on one line."},
 		{Names: []string{"--out-file", "--output-file"}, Dest: "output_file", Kind: op.Text, Help: "Write the results to this file."},
 		{Names: []string{"--out-file-append", "--output-file-append"}, Dest: "output_file_append", Default: false, Help: "Keep what the file has."},

@@ -33,6 +33,10 @@ type tool struct {
 	in     *bufio.Reader
 	static bool   // get_printout knows whether --static was given
 	fun    string // the function, for the choice of the outputter
+	// partial is set when the configuration is the one for users who may not
+	// read the master's.
+	partial bool
+	python  *pythonOutput // shows what only Salt's Python can; nil until it is needed
 }
 
 // exit ends a tool early with a code.
@@ -110,6 +114,7 @@ func (t *tool) configure() error {
 		return err
 	}
 	t.raw = t.cfg.Raw
+	t.partial = filepath.Dir(t.cfg.Path) != dir
 	for o := range t.p.All {
 		d := o.Dst()
 		if x, ok := t.raw.Get(d); ok && x != nil && !t.v.Explicit(d) && d != "config_dir" {
@@ -226,6 +231,12 @@ func (t *tool) outputOptions() output.Options {
 	if x, ok := t.raw.Get("state_tabular"); ok {
 		o.StateTabular = x != nil && x != false
 	}
+	o.Table = map[string]any{}
+	for k, x := range t.raw.All() {
+		if name, ok := strings.CutPrefix(output.Str(k), "out.table."); ok {
+			o.Table[name] = x
+		}
+	}
 	o.StateExclude, o.StateTerse = words(t.raw, "state_output_exclude"), words(t.raw, "state_output_terse")
 	return o
 }
@@ -256,11 +267,8 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 			out = "highstate"
 		}
 	}
-	if !output.Known(out) && out != "grains" {
-		t.log.Error("Invalid outputter " + out + " specified, fall back to nested")
-	}
 	o.Retcode = int(retcode)
-	text := output.Render(out, v, o)
+	text := t.render(out, v, o)
 	file := t.v.Str("output_file")
 	if text == "" {
 		return nil
@@ -278,6 +286,21 @@ func (t *tool) display(v any, out string, retcode int64, o output.Options) error
 		return err
 	}
 	return f.Close()
+}
+
+// render formats a value by an outputter of ours, by one of the administrator's
+// in Python, or, where there is neither, as nested.
+func (t *tool) render(name string, v any, o output.Options) string {
+	name = output.Canonical(name)
+	switch {
+	case t.ownOutputter(name):
+		if text, ok := t.showByPython(name, v, o); ok {
+			return text
+		}
+	case !output.Known(name):
+		t.unknownOutputter(name)
+	}
+	return output.Render(name, v, o)
 }
 
 // emptyOutputFile makes the file of --out-file empty unless it is to be kept.
@@ -307,6 +330,7 @@ func (t *tool) ask(question string) (string, error) {
 
 // exitCode turns the error of a tool into its exit code.
 func (t *tool) exitCode(err error) int {
+	t.python.end()
 	var e exit
 	var o op.Error
 	switch {

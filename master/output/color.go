@@ -7,6 +7,7 @@ import "saltern/printable"
 type palette struct {
 	red, lightRed, green, lightGreen, yellow, lightYellow string
 	blue, lightBlue, magenta, lightMagenta, cyan, end     string
+	darkGray, lightGray, white                            string
 }
 
 func (o *Options) colors() palette {
@@ -26,6 +27,7 @@ func (o *Options) colors() palette {
 		blue: sgr("BLUE", "0;34"), lightBlue: sgr("LIGHT_BLUE", "0;1;34"),
 		magenta: sgr("MAGENTA", "0;35"), lightMagenta: sgr("LIGHT_MAGENTA", "0;1;35"),
 		cyan: sgr("CYAN", "0;36"), end: sgr("ENDC", "0;0"),
+		darkGray: sgr("DARK_GRAY", "0;1;30"), lightGray: sgr("LIGHT_GRAY", "0;37"), white: sgr("WHITE", "0;1;37"),
 	}
 }
 

@@ -35,7 +35,11 @@ type Options struct {
 	Retcode       int      // of the job; colours containers red when not 0
 	NestedIndent  int      // first column of nested
 	MultiKey      bool     // key outputter: lists inside a larger text
-	stateIndent   int
+	// Table holds what the configuration says of tables, without "out.table.":
+	// has_header, row_delimiter, delim, justify, separate_rows, prefix, suffix,
+	// width, rows_key, labels_key, title, nested_indent.
+	Table       map[string]any
+	stateIndent int
 }
 
 // Defaults are the options of a master without configuration
@@ -60,17 +64,20 @@ var outputters = map[string]func(v any, o *Options) string{
 	"key":                 key,
 	"no_return":           noReturn,
 	"newline_values_only": newlineValues,
+	"table":               tableText,
+	"profile":             profile,
 	"quiet":               func(any, *Options) string { return "" },
 }
 
 // Known tells whether name is an outputter. "text" is another name of txt,
 // and the empty name stands for nested.
 func Known(name string) bool {
-	_, ok := outputters[canonical(name)]
+	_, ok := outputters[Canonical(name)]
 	return ok
 }
 
-func canonical(name string) string {
+// Canonical is the name under which Salt knows an outputter.
+func Canonical(name string) string {
 	switch name {
 	case "":
 		return "nested"
@@ -85,7 +92,7 @@ func canonical(name string) string {
 // outputter cannot show, is formatted by nested (salt/output/__init__.py
 // try_printout, get_printout).
 func Render(name string, v any, o Options) string {
-	f, ok := outputters[canonical(name)]
+	f, ok := outputters[Canonical(name)]
 	if !ok {
 		f = nested
 	}

@@ -3,6 +3,10 @@ Write golden.json: what Salt's own outputters print for many values.
 
     <python with salt> golden.py > golden.json
 
+and golden-3007.json, for the outputters that Salt 3008 does not have any more:
+
+    <python with salt 3007> golden.py 3007 > golden-3007.json
+
 Values are stored as MessagePack in hexadecimal.
 """
 import copy
@@ -106,6 +110,24 @@ hs_opts = [
     {"state_compress_ids": True, "state_output": "terse_id"}, {"state_output_profile": False, "state_output": "mixed", "color": True},
 ]
 
+mac = [{"active": True, "mac_address": "40:A6:77:5A:50:01", "VLAN": 111, "moves": 0}, {"active": False, "mac_address": "64:16:8D", "VLAN": None, "moves": 12.5}]
+tables = {
+    "dicts": {"edge01": {"comment": "", "out": mac, "result": True}}, "two": {"m2": mac, "m1": mac[:1]},
+    "lists": {"m1": [["a", "b"], ["long cell", "c"]]}, "texts": {"m1": ["one", "two words"]}, "top_list": mac, "top_texts": ["a", "bb", "ccc"],
+    "ragged": {"m1": [["a", "b", "c"], ["d", "e"]]}, "uneven": {"m1": [{"a": 1, "b": 2}, {"a": 3}]}, "mixed": {"m1": ["a", 1]}, "mixed_bool": {"m1": [True, 1]},
+    "numbers": {"m1": [1, 2]}, "cell_number": {"m1": [["a", 1]]}, "empty": {"m1": []}, "empty_rows": {"m1": [{}, {}]}, "empty_row": {"m1": [[], []]},
+    "nested": {"m1": [{"a": {"b": [1, "x"]}, "c": [1]}]}, "wrap": {"m1": [{"t": long, "u": "x" * 60 + " y"}, {"t": "two\nlines", "u": "one"}]},
+    "multi": {"m1": [["a\nb\nc", "d\ne"], ["f", "g"]]}, "bytes": {"m1": [{"a": b"text"}, {"a": b"more"}]}, "unicode": {"m1": [{"schlüssel": "größe 世界", "straße_x": "é"}]},
+    "title": {"m1": [{"it's_a-b c1d": 1, "UPPER_lower": 2, "_x": 3}]}, "int_keys": {"m1": [{1: "a", 10: "b", 2: "c"}]}, "mixed_keys": {"m1": [{1: "a", "b": 2}]},
+    "rows": {"m1": {"deep": {"table": [["a", "b"]], "head": ["H1", "H2"]}, "other": [["x"]]}}, "rows_dict_labels": {"m1": {"table": [["a", "b"]], "head": {"z": "Z", "y": "Y"}}},
+    "scalar": {"m1": True}, "text": "text", "none": None, "grains": {"m1": {"os": "Debian", "roles": ["web", "db"], "mem": 1}},
+}
+table_opts = [
+    {}, {"color": True}, {"out.table.justify": "left", "out.table.separate_rows": False, "out.table.delim": "  ", "out.table.prefix": "", "out.table.suffix": ""},
+    {"out.table.justify": "RIGHT", "out.table.width": 20, "out.table.row_delimiter": "=-"}, {"out.table.has_header": False, "out.table.nested_indent": 3},
+    {"out.table.rows_key": "table", "out.table.labels_key": "head", "out.table.title": "Title"}, {"out.table.rows_key": "table", "out.table.title": "T", "color": True},
+]
+
 out = []
 
 
@@ -129,7 +151,25 @@ def add(name, outputter, value, opts, **kw):
     out.append(case)
 
 
+def write():
+    print("[\n" + ",\n".join(json.dumps(c, ensure_ascii=True) for c in out) + "\n]")
+
+
+if sys.argv[1:] == ["3007"]:
+    names = ("minion_true", "minion_list", "minion_two", "list", "text", "none", "minion_text", "minion_none", "cmd_run_all", "minion_empty_list")
+    for outputter in ("profile", "newline_values_only", "quiet"):
+        for n in names:
+            add(n, outputter, vals[n], {})
+    for n, v in hs_top.items():
+        for o in table_opts[:4]:
+            add("hs_" + n, "profile", v, o)
+    write()
+    sys.exit()
+for n, v in tables.items():
+    for o in table_opts:
+        add("table_" + n, "table", v, o)
 for n, v in vals.items():
+    add(n, "table", v, {})
     add(n, "nested", v, {})
     add(n, "nested", v, {"color": True})
     add(n, "json", v, {})
@@ -160,4 +200,4 @@ for n, v in hs_top.items():
         if o and not n.startswith("st_") and n not in ("two", "errors", "text"):
             continue
         add("hs_" + n, "highstate", v, o)
-print("[\n" + ",\n".join(json.dumps(c, ensure_ascii=True) for c in out) + "\n]")
+write()

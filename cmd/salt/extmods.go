@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// modules are the names of the administrator's own modules of a kind, such as
+// "auth" or "output", as Salt's loader looks for them (salt/loader/__init__.py
+// _module_dirs): in the folder of the kind below extension_modules and below
+// each of module_dirs, and in dirs. A module
+// may call itself otherwise than its file.
+func (t *tool) modules(kind string, dirs ...string) []string {
+	dirs = append(dirs, filepath.Join(t.cfg.ExtensionModules, kind))
+	for _, d := range t.cfg.ModuleDirs {
+		dirs = append(dirs, filepath.Join(d, kind), filepath.Join(d, "_"+kind))
+	}
+	var names []string
+	for _, d := range dirs {
+		if !filepath.IsAbs(d) {
+			continue
+		}
+		entries, err := os.ReadDir(d)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			name, ok := strings.CutSuffix(e.Name(), ".py")
+			if ok && !strings.HasPrefix(name, "_") && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"saltern/master/msgpack"
+	"saltern/master/output"
+	"saltern/master/pyrunner"
+	"saltern/printable"
+)
+
+//go:embed outputter.py
+var outputterScript string
+
+const (
+	maxOutputter = time.Minute // for the start of Python, and for one value
+	maxShown     = 64 << 20    // bytes of one answer
+	exitNoSalt   = 3           // how the script ends without Salt
+)
+
+var outputterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+
+// ownOutputter reports whether an outputter has to be asked for in Python: the
+// administrator has one of this name, or some, one of which may call itself so.
+// Without any no Python is started, whatever name is given.
+func (t *tool) ownOutputter(name string) bool {
+	if !outputterName.MatchString(name) {
+		return false
+	}
+	own := t.modules("output", t.raw.Texts("outputter_dirs")...)
+	return slices.Contains(own, name) || len(own) > 0 && !output.Known(name)
+}
+
+// showByPython shows a value by an outputter of Python's. The second result is
+// false when there is no such outputter, or it cannot be asked, which is logged.
+func (t *tool) showByPython(name string, v any, o output.Options) (string, bool) {
+	if t.python == nil {
+		t.python = &pythonOutput{}
+		t.python.err = t.python.start(t.pythons())
+	}
+	if o.Terminal && o.StripEscapes {
+		v = safe(v)
+	}
+	opts := msgpack.NewMap("color", o.Color, "strip_colors", o.StripEscapes, "state_output", o.StateOutput, "state_verbose", o.StateVerbose,
+		"state_output_diff", o.StateDiff, "fun", t.fun)
+	switch {
+	case o.Indent.Pretty:
+		opts.Set("output_indent", "pretty")
+	case o.Indent.Set:
+		opts.Set("output_indent", int64(o.Indent.Width))
+	}
+	reply, err := t.python.ask(msgpack.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode", int64(o.Retcode), "opts", opts))
+	if err == nil {
+		if text := reply.Str("error"); text != "" {
+			err = errors.New(text)
+		}
+	}
+	if err != nil {
+		t.log.Error("The outputter " + name + " cannot be used, fall back to nested: " + err.Error())
+		return "", false
+	}
+	_, ok := reply.Get("text")
+	if !ok {
+		t.unknownOutputter(name)
+	}
+	return reply.Str("text"), ok
+}
+
+// gone are outputters of older releases of Salt, and one that needs a terminal.
+var gone = map[string]string{
+	"progress": "there is no progress bar here", "overstatestage": "Salt 3008 has it no more", "virt_query": "Salt 3008 has it no more",
+	"dson": "Salt 3008 has it no more", "pony": "Salt 3008 has it no more",
+}
+
+// unknownOutputter says that nested is used. Salt is silent about grains, of
+// which old minions ask.
+func (t *tool) unknownOutputter(name string) {
+	why, known := gone[name]
+	switch {
+	case name == "grains":
+	case known:
+		t.log.Error("The outputter " + name + " is not there: " + why + "; fall back to nested")
+	default:
+		t.log.Error("Invalid outputter " + name + " specified, fall back to nested")
+	}
+}
+
+// safe is a value without what must not reach a terminal: outputters of the
+// administrator print texts as they are.
+func safe(v any) any {
+	switch v := v.(type) {
+	case string:
+		return printable.Text(v)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = safe(e)
+		}
+		return out
+	case *msgpack.Map:
+		out := msgpack.NewMap()
+		for k, e := range v.All() {
+			if s, ok := k.(string); ok {
+				k = printable.Line(s)
+			}
+			out.Set(k, safe(e))
+		}
+		return out
+	}
+	return v
+}
+
+// pythons are those to try for Salt's library: the one that is named, the one of
+// a salt-run that is named, or the usual ones.
+func (t *tool) pythons() []string {
+	for _, p := range []string{t.cfg.RendererPython, t.getenv("SALTERN_RENDERER_PYTHON")} {
+		if p != "" {
+			return []string{p}
+		}
+	}
+	for _, p := range []string{t.getenv("SALTERN_PYTHON_SALT_RUN"), t.raw.Str("saltern_salt_run")} {
+		if p != "" && pyrunner.Of(p) != "" {
+			return []string{pyrunner.Of(p)}
+		}
+	}
+	return pyrunner.Usual(exec.LookPath)
+}
+
+// pythonOutput is a Python that shows values. One serves all of a call. It is
+// used by one goroutine.
+type pythonOutput struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+	err error // why it cannot be asked
+}
+
+// start starts the first of the Pythons that has Salt.
+func (p *pythonOutput) start(pythons []string) error {
+	for _, name := range pythons {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			path, err = filepath.Abs(path) // it runs in another directory
+		}
+		if err != nil {
+			continue
+		}
+		cmd := exec.Command(path, "-I", "-c", outputterScript)
+		cmd.Dir, cmd.Env = "/", append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PYTHON") }), "LC_ALL=C.UTF-8")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return err
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		*p = pythonOutput{cmd: cmd, in: in, out: bufio.NewReader(out)}
+		if _, err = p.read(); err == nil {
+			return nil
+		}
+		if code := p.end(); code != exitNoSalt {
+			return fmt.Errorf("start %s: %w", path, err)
+		}
+	}
+	return fmt.Errorf("%w (tried %s)", pyrunner.ErrNoSalt, strings.Join(pythons, ", "))
+}
+
+// ask sends a request and waits for its answer.
+func (p *pythonOutput) ask(m *msgpack.Map) (*msgpack.Map, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	packed, err := msgpack.Marshal(m, msgpack.Modern)
+	if err != nil {
+		return nil, fmt.Errorf("pack the value: %w", err)
+	}
+	late := time.AfterFunc(maxOutputter, p.kill)
+	_, err = p.in.Write(binary.BigEndian.AppendUint32(nil, uint32(len(packed))))
+	if err == nil {
+		_, err = p.in.Write(packed)
+	}
+	late.Stop()
+	var reply *msgpack.Map
+	if err == nil {
+		reply, err = p.read()
+	}
+	if err != nil {
+		p.end()
+		p.err = fmt.Errorf("ask Python: %w", err)
+		return nil, p.err
+	}
+	return reply, nil
+}
+
+// read reads an answer.
+func (p *pythonOutput) read() (*msgpack.Map, error) {
+	late := time.AfterFunc(maxOutputter, p.kill)
+	defer late.Stop()
+	var head [4]byte
+	if _, err := io.ReadFull(p.out, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxShown {
+		return nil, fmt.Errorf("an answer of %d bytes is too long", n)
+	}
+	packed := make([]byte, n)
+	if _, err := io.ReadFull(p.out, packed); err != nil {
+		return nil, err
+	}
+	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		return nil, errors.New("the answer is no map")
+	}
+	return m, nil
+}
+
+func (p *pythonOutput) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+
+// end ends the Python and gives its exit code. It may be called on none.
+func (p *pythonOutput) end() int {
+	if p == nil || p.cmd == nil {
+		return 0
+	}
+	_ = p.in.Close()
+	late := time.AfterFunc(5*time.Second, p.kill)
+	defer late.Stop()
+	_ = p.cmd.Wait()
+	code := p.cmd.ProcessState.ExitCode()
+	p.cmd = nil
+	return code
+}

@@ -1,0 +1,136 @@
+package output
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/master/msgpack"
+)
+
+// profileName is how many characters of a state's name are shown.
+const profileName = 60
+
+// profile shows how long each state took, as a table (salt/output/profile.py, up
+// to Salt 3007).
+func profile(v any, o *Options) string {
+	m, ok := v.(*msgpack.Map)
+	if !ok {
+		panic(failure("not a map"))
+	}
+	type row struct {
+		took      float64
+		text      string
+		name, fun string
+	}
+	var rows []row
+	width := len("duration (ms)")
+	add := func(id string, state any) {
+		r := row{took: -1, name: "<>"}
+		switch s := state.(type) {
+		case *msgpack.Map:
+			name, ok := s.Get("name")
+			if !ok {
+				name, _ = s.Get("__id__")
+			}
+			if name != nil {
+				r.name = cellText(name)
+			}
+			if d, ok := s.Get("duration"); ok {
+				r.took = milliseconds(d)
+			}
+		case nothing:
+		default:
+			r.name = id
+		}
+		if utf8.RuneCountInString(r.name) > profileName {
+			r.name = string([]rune(r.name)[:profileName-3]) + "..."
+		}
+		parts := strings.Split(id, "_|-")
+		r.fun = parts[0] + "." + parts[len(parts)-1]
+		r.text = strconv.FormatFloat(r.took, 'f', 4, 64)
+		width = max(width, len(r.text))
+		rows = append(rows, r)
+	}
+	for _, ret := range m.All() {
+		switch ret := ret.(type) {
+		case *msgpack.Map:
+			for id, state := range ret.All() {
+				add(Str(id), state)
+			}
+		case []any: // errors of a state run
+			for _, e := range ret {
+				add(Str(e), at(ret, e))
+			}
+		case string: // character by character, as Salt goes through it
+			for _, c := range ret {
+				add(string(c), nothing{})
+			}
+		default:
+			panic(failure("not states"))
+		}
+	}
+	for i := range rows {
+		rows[i].text = fmt.Sprintf("%*s", width, rows[i].text)
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(strings.Compare(a.text, b.text), strings.Compare(a.name, b.name), strings.Compare(a.fun, b.fun))
+	})
+	list := make([]any, len(rows))
+	for i, r := range rows {
+		list[i] = []any{r.name, r.fun, r.text}
+	}
+	t := newTable(o)
+	t.rowsKey, t.labelsKey = "rows", "labels"
+	t.show(msgpack.NewMap("labels", []any{"name", "mod.fun", "duration (ms)"}, "rows", list), t.indent())
+	return strings.Join(t.lines, "\n")
+}
+
+// nothing stands for a state of which only the id is known.
+type nothing struct{}
+
+// at is what Python finds in a list at an index, which is a number or else
+// nothing.
+func at(list []any, index any) any {
+	var i int64
+	switch n := index.(type) {
+	case bool:
+		if n {
+			i = 1
+		}
+	case int64:
+		i = n
+	default:
+		return nothing{}
+	}
+	if i < 0 {
+		i += int64(len(list))
+	}
+	if i < 0 || i >= int64(len(list)) {
+		panic(failure("no such item"))
+	}
+	return list[i]
+}
+
+// milliseconds is Python's float() of a duration.
+func milliseconds(v any) float64 {
+	var f float64
+	var err error
+	switch v := v.(type) {
+	case bool:
+		if v {
+			f = 1
+		}
+	case string:
+		f, err = strconv.ParseFloat(strings.TrimSpace(v), 64)
+	default:
+		f, err = strconv.ParseFloat(Repr(v), 64)
+	}
+	if err != nil {
+		panic(failure("a duration that is no number"))
+	}
+	return f
+}
