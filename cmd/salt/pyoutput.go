@@ -192,7 +192,7 @@ func (p *pythonOutput) ask(m *msgpack.Map) (*msgpack.Map, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack the value: %w", err)
 	}
-	late := time.AfterFunc(maxOutputter, p.kill)
+	late := p.killAfter(maxOutputter)
 	_, err = p.in.Write(binary.BigEndian.AppendUint32(nil, uint32(len(packed))))
 	if err == nil {
 		_, err = p.in.Write(packed)
@@ -212,7 +212,7 @@ func (p *pythonOutput) ask(m *msgpack.Map) (*msgpack.Map, error) {
 
 // read reads an answer.
 func (p *pythonOutput) read() (*msgpack.Map, error) {
-	late := time.AfterFunc(maxOutputter, p.kill)
+	late := p.killAfter(maxOutputter)
 	defer late.Stop()
 	var head [4]byte
 	if _, err := io.ReadFull(p.out, head[:]); err != nil {
@@ -237,7 +237,11 @@ func (p *pythonOutput) read() (*msgpack.Map, error) {
 	return m, nil
 }
 
-func (p *pythonOutput) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+// killAfter kills the Python when it takes longer, unless it is stopped before.
+func (p *pythonOutput) killAfter(d time.Duration) *time.Timer {
+	process := p.cmd.Process
+	return time.AfterFunc(d, func() { _ = process.Kill() })
+}
 
 // end ends the Python and gives its exit code. It may be called on none.
 func (p *pythonOutput) end() int {
@@ -245,7 +249,7 @@ func (p *pythonOutput) end() int {
 		return 0
 	}
 	_ = p.in.Close()
-	late := time.AfterFunc(5*time.Second, p.kill)
+	late := p.killAfter(5 * time.Second)
 	defer late.Stop()
 	_ = p.cmd.Wait()
 	code := p.cmd.ProcessState.ExitCode()
