@@ -66,6 +66,21 @@ func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	return true, fmt.Errorf("%s: %w", path, err)
 }
 
+// checkOptionsOf checks the options for the master in answers that are right
+// otherwise; the supervisor says what else is wrong with them on this machine.
+func checkOptionsOf(a *setup.Answers, path string, errs io.Writer) error {
+	v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
+	if len(v.Faults) > 0 {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	_, err = checkAnswered(v.Answers, path, text, errs)
+	return err
+}
+
 // checkAnswered checks the options for the master in complete answers.
 func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([]conf.Note, error) {
 	rendered, err := setup.Render(a, setup.Base{})

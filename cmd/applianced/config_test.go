@@ -105,3 +105,26 @@ func TestConfigCheckKnowsTheOptionsOfAnswers(t *testing.T) {
 		t.Errorf("%q %q", out, faults)
 	}
 }
+
+// What config check refuses neither a reload nor a set-up begins with.
+func TestWrongOptionsChangeNothing(t *testing.T) {
+	dir := t.TempDir()
+	path, socket := filepath.Join(dir, "appliance.yaml"), filepath.Join(dir, "none.sock")
+	put(t, path, "node: n1\ndata_dir: "+dir+"/data\nruntime_dir: "+dir+"/run\nmaster: {options: {timeout: 15s}}\n")
+	answers := filepath.Join(dir, "answers.yaml")
+	put(t, answers, "mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings: {master: {options: {timeout: 15s}}}\n")
+	for _, args := range [][]string{{"reload"}, {"setup", "start", answers}} {
+		cmd := rootCommand()
+		cmd.SetArgs(append([]string{"--config", path, "--socket", socket}, args...))
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "option timeout: expected a number") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	put(t, path, "node: n1\ndata_dir: "+dir+"/data\nruntime_dir: "+dir+"/run\n")
+	cmd := rootCommand()
+	cmd.SetArgs([]string{"--config", path, "--socket", socket, "reload"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "none.sock") {
+		t.Errorf("right options: %v", err)
+	}
+}

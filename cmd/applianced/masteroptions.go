@@ -99,6 +99,21 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	return append(notes, others...), all.ErrorOrNil()
 }
 
+// checkOptions checks the master's options of this node, as far as the caller may
+// read them: the supervisor checks all else.
+func (f *flags) checkOptions(stderr io.Writer) error {
+	s, err := settings.Load(f.config, hostname())
+	if err != nil {
+		return nil // the supervisor says it
+	}
+	text, err := os.ReadFile(f.config)
+	if err != nil {
+		return nil
+	}
+	_, err = checkMaster(s, optionsOf{f.config, text, inSettings()}, stderr)
+	return err
+}
+
 // lines are those of the options of the master.
 func (o optionsOf) lines() map[string]int {
 	lines := map[string]int{}

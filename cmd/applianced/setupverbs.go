@@ -39,6 +39,9 @@ func setupVerbs(f *flags) []*cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkOptionsOf(a, args[0], cmd.ErrOrStderr()); err != nil {
+				return err
+			}
 			c := f.client()
 			if err := c.SetupStart(cmd.Context(), *a); err != nil {
 				return err

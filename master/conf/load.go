@@ -68,7 +68,7 @@ func (l *Loader) Load(path string) (*Master, error) {
 	a.apply()
 	m := &Master{Raw: opts, Path: path}
 	m.AutosignTimeout = 120 * time.Minute
-	fill(m, opts, func(option string, err error) { a.bad(option, err) })
+	fill(m, opts, a.bad)
 	a.validate(m)
 	if m.Nodegroups == nil {
 		m.Nodegroups = &msgpack.Map{}
@@ -90,9 +90,12 @@ type assembly struct {
 	unused map[string]unused
 }
 
-// bad notes a fault of an option. from names options out of which its value was
-// made, for one that no file sets.
-func (a *assembly) bad(option string, err error, from ...string) {
+// bad notes a fault of an option.
+func (a *assembly) bad(option string, err error) { a.badFrom(option, err) }
+
+// badFrom notes a fault of an option that no file may set: from names those out of
+// which its value was made.
+func (a *assembly) badFrom(option string, err error, from ...string) {
 	o := a.origins[option]
 	for _, f := range from {
 		if o.path == "" {
