@@ -40,7 +40,7 @@ type draft struct {
 
 // newDraft starts from what the machine has.
 func newDraft(f setup.Facts) draft {
-	d := draft{mode: string(setup.Form), how: byString, node: f.Hostname, storage: systemDisk}
+	d := draft{mode: string(setup.Form), how: byString, node: setup.NodeName(f), storage: systemDisk}
 	for _, i := range f.Interfaces {
 		if i.Default || d.iface == "" {
 			d.iface = i.Name

@@ -202,6 +202,9 @@ func (p *formPage) view(w *Wizard) string {
 
 func (p *formPage) keys(w *Wizard) string {
 	keys := "Enter: next   Tab, arrows: move   "
+	if _, line := p.form.GetFocusedField().(*huh.Input); line {
+		keys = "Enter: next   Tab: move   Ctrl-U: clear   "
+	}
 	if !w.first() {
 		keys += "Esc: page before   "
 	}

@@ -119,6 +119,25 @@ func TestJoinPages(t *testing.T) {
 	}
 }
 
+// TestImageNode: a machine with the image's host name is offered one of its own,
+// and its administrator is told how to clear the field.
+func TestImageNode(t *testing.T) {
+	for _, mode := range []string{"form", "join"} {
+		s := newScripted()
+		s.facts.Managed, s.facts.Hostname = false, "saltern"
+		inBubble(t, s, func(p *pump) {
+			if mode == "join" {
+				p.keys("down")
+			}
+			p.keys("enter", "="+someKey, "enter", "enter", "enter", "enter")
+			p.has("> salt-123456", "Ctrl-U: clear")
+			p.golden("26-image-" + mode)
+			p.keys("ctrl+u", "=n7")
+			p.has("> n7")
+		})
+	}
+}
+
 // TestPreflightStops: a failed check keeps the wizard before the review, with
 // its hint; the checks can be made again and answers be changed.
 func TestPreflightStops(t *testing.T) {

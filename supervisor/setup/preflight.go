@@ -352,7 +352,7 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	case errors.Is(err, nodes.ErrRemoved):
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine"
 	default:
-		c.Result, c.Detail, c.Hint = Fail, err.Error(), "choose another name or address; to put this machine in a dead one's place: applianced replace there"
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), fmt.Sprintf("choose another name (%s is free) or address; to put this machine in a dead one's place: applianced replace there", freeName(m.Table))
 	}
 	return c
 }

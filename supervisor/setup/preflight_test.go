@@ -163,6 +163,15 @@ func TestPreflightVersion(t *testing.T) {
 	}
 }
 
+// TestPreflightNamesFree: who chose a name that is taken reads one that is not.
+func TestPreflightNamesFree(t *testing.T) {
+	m := &nodeapi.Met{Table: nodes.Table{Cluster: "prod", Nodes: []nodes.Node{{Name: "prod-1", Address: "192.0.2.1", Certificate: "a"}}}}
+	c := nameCheck(Answers{Node: "prod-1", Address: "192.0.2.2"}, "b", m)
+	if c.Result != Fail || !strings.Contains(c.Hint, "prod-2 is free") {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestPreflightFullDisk needs root for a small file system.
 func TestPreflightFullDisk(t *testing.T) {
 	dir := t.TempDir()

@@ -22,7 +22,7 @@ func Schema() map[string]any {
 // words describe the answers by their key.
 var words = map[string]string{
 	"mode": "form: the first node of a new cluster; join: a node of one that exists", "cluster_id": "name of the cluster",
-	"node": "name of this machine; default: its host name", "address": "IP address for the other nodes; default: that of the default route, else the only one",
+	"node": "name of this machine; default: its host name, on the image salt- and the end of its MAC address", "address": "IP address for the other nodes; default: that of the default route, else the only one",
 	"front": "addresses for minions; default: all", "peers": "nodes to join through", "secret": "of the cluster; 16 to 128 characters that nobody guesses",
 	"join": "join string as printed by applianced join-string", "data_disk": "block device for the copy of the shared volume",
 	"erase_data_disk": "the data disk may hold something; it is erased", "virtual_address": "an address that moves between the nodes",

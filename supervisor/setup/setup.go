@@ -26,7 +26,7 @@ const (
 type Answers struct {
 	Mode    Mode   `yaml:"mode" json:"mode"`
 	Cluster string `yaml:"cluster_id" json:"cluster_id"`
-	// Node is the name of this machine; default: its host name.
+	// Node is the name of this machine; default: [NodeName].
 	Node string `yaml:"node" json:"node"`
 	// Address is the IP address for peers; default: that of the
 	// default route, else the only one.

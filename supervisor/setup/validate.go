@@ -140,7 +140,7 @@ func (c *checker) join() {
 func (c *checker) identity(f Facts) {
 	a := &c.a
 	if a.Node == "" {
-		a.Node = f.Hostname
+		a.Node = NodeName(f)
 		if a.Network.Hostname != "" {
 			a.Node = a.Network.Hostname
 		}
