@@ -22,7 +22,7 @@ var (
 		"_master_opts", "_master_tops", "_mine", "_mine_delete", "_mine_flush", "_mine_get", "_minion_event", "_pillar", "_register_resources",
 		"_return", "_serve_file", "_symlink_list", "_syndic_return", "minion_pub", "minion_publish", "minion_runner", "pub_ret", "revoke_auth",
 	}
-	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "wheel"}
+	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "saltern_runner_result", "wheel"}
 )
 
 const attackJID = "20260102030405678901"
@@ -164,6 +164,8 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 			base = []any{"fun", "key.delete", "match", "min1"}
 		case "runner":
 			base = []any{"fun", "test.arg", "kwarg", msgpack.NewMap()}
+		case "saltern_runner_result":
+			base = []any{"jid", attackJID}
 		case "mk_token", "get_token":
 			base = nil
 		}
@@ -184,7 +186,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 			t.Errorf("%s, %s: %v", cmd, what, v)
 		}
 	}
-	for _, cmd := range []string{"publish", "wheel", "runner", "mk_token", "get_token"} {
+	for _, cmd := range []string{"publish", "wheel", "runner", "saltern_runner_result", "mk_token", "get_token"} {
 		for _, c := range creds {
 			if c.slow && cmd != "mk_token" {
 				continue

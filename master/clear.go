@@ -20,10 +20,11 @@ import (
 // ClearFuncs).
 func (m *Master) localMethods() request.Table {
 	return request.Table{
-		"ping":    {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return pong(c.Load), nil }},
-		"publish": {Local: true, Do: m.onPublish},
-		"wheel":   {Local: true, Do: m.onWheel},
-		"runner":  {Local: true, Do: m.onRunner},
+		"ping":                  {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return pong(c.Load), nil }},
+		"publish":               {Local: true, Do: m.onPublish},
+		"wheel":                 {Local: true, Do: m.onWheel},
+		"runner":                {Local: true, Do: m.onRunner},
+		"saltern_runner_result": {Local: true, Do: m.onRunnerResult},
 		"mk_token": {Local: true, Do: func(ctx context.Context, c *request.Call) (any, error) {
 			return m.auth.MakeToken(ctx, c.Load)
 		}},
@@ -59,17 +60,26 @@ func pong(load *msgpack.Map) *msgpack.Map {
 	return load
 }
 
+// caller proves who sent a load; the answer is nil when he is who he says.
+func (m *Master) caller(ctx context.Context, load *msgpack.Map) (eauth.Caller, *msgpack.Map) {
+	caller, err := m.auth.Check(ctx, load, load)
+	var f *eauth.Failure
+	if errors.As(err, &f) {
+		return eauth.Caller{}, f.Map()
+	}
+	if err != nil {
+		return eauth.Caller{}, (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map()
+	}
+	return caller, nil
+}
+
 // admit proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
 func (m *Master) admit(ctx context.Context, form string, load *msgpack.Map, args []any, named *msgpack.Map) (user string, refusal *msgpack.Map) {
 	fun := load.Str("fun")
-	caller, err := m.auth.Check(ctx, load, load)
-	var f *eauth.Failure
-	if errors.As(err, &f) {
-		return "", f.Map()
-	}
-	if err != nil {
-		return "", (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map()
+	caller, refusal := m.caller(ctx, load)
+	if refusal != nil {
+		return "", refusal
 	}
 	if !caller.All {
 		if !acl.Syntax(fun) && len(caller.Permissions) > 0 {

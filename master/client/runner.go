@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/output"
 )
@@ -26,13 +27,7 @@ func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, 
 // startRunner also gives what the event would say of a runner that has ended
 // and whose return is not for the event bus.
 func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map) (jid string, data *msgpack.Map, err error) {
-	load := msgpack.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg)
-	if cred.Len() == 0 {
-		cred = msgpack.NewMap("key", c.key, "user", c.cfg.User)
-	}
-	for k, v := range cred.All() {
-		load.Set(k, v)
-	}
+	load := c.signed(msgpack.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg), cred)
 	timeout := c.cfg.Timeout
 	if strings.HasPrefix(fun, "cluster.") { // answered when they have ended
 		timeout = max(timeout, 40*time.Second)
@@ -56,7 +51,8 @@ func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, 
 
 // Runner starts a runner, hands every event of it to progress, the last
 // part of the tag first ("new" and "ret" are left out), and returns what the
-// ret event carries. There is no time-out but that of ctx.
+// ret event carries, with the whole result if that was too large for an event.
+// There is no time-out but that of ctx.
 func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map, progress func(suffix string, data *msgpack.Map)) (*msgpack.Map, error) {
 	if err := c.listen(ctx); err != nil {
 		return nil, err
@@ -78,10 +74,39 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 			switch {
 			case !ok || suffix == "new":
 			case suffix == "ret":
-				return e.Data, nil
+				return c.whole(ctx, jid, e.Data, cred), nil
 			default:
 				progress(suffix, e.Data)
 			}
 		}
 	}
+}
+
+// whole puts the result that the master has kept in the place of one that was
+// trimmed to fit an event.
+func (c *Client) whole(ctx context.Context, jid string, data, cred *msgpack.Map) *msgpack.Map {
+	if !event.Trimmed(data) {
+		return data
+	}
+	reply, err := c.send(ctx, c.signed(msgpack.NewMap("cmd", "saltern_runner_result", "jid", jid), cred), max(c.cfg.Timeout, 40*time.Second))
+	m, _ := reply.(*msgpack.Map)
+	ret, ok := m.Get("return")
+	if err != nil || !ok {
+		c.cfg.Log.Warn("The result is larger than max_event_size, and the master has not kept it: large values are shown as VALUE_TRIMMED.", "jid", jid, "err", err)
+		return data
+	}
+	data = data.Clone()
+	data.Set("return", ret)
+	return data
+}
+
+// signed adds who asks to a load: cred, or the key of the calling user.
+func (c *Client) signed(load, cred *msgpack.Map) *msgpack.Map {
+	if cred.Len() == 0 {
+		cred = msgpack.NewMap("key", c.key, "user", c.cfg.User)
+	}
+	for k, v := range cred.All() {
+		load.Set(k, v)
+	}
+	return load
 }

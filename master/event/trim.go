@@ -92,3 +92,13 @@ func size(v any) int {
 	}
 	return len(b)
 }
+
+// Trimmed reports whether the data of an event lost values to its bound.
+func Trimmed(data *msgpack.Map) bool {
+	for _, v := range data.All() {
+		if inner, ok := v.(*msgpack.Map); v == trimmed || ok && Trimmed(inner) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,106 @@
+package master
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/msgpack"
+)
+
+// tool is salt-run's connection to this master, as the user of the test.
+func (r *running) tool(user string) *client.Client {
+	r.t.Helper()
+	c := client.New(client.Config{Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), CacheDir: r.path("cache"),
+		MasterUser: currentUser(), User: user, Timeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.t.Cleanup(c.Close)
+	return c
+}
+
+// A return that is larger than max_event_size comes whole through salt-run, on
+// the master that took it and on another one.
+func TestLargeReturnsAreLookedUp(t *testing.T) {
+	t.Parallel()
+	ms := masters(t, 2)
+	joined(t, ms)
+	a, b := ms[0], ms[1]
+	n := b.accepted("min1", "min6")
+	until(t, "the minion at a", func() bool { return len(a.m.keys.Accepted()) == 1 })
+	jid := a.job("*", "test.arg").Str("jid")
+	want := msgpack.NewMap()
+	for i := range 2000 {
+		want.Set(fmt.Sprintf("state %d", i), msgpack.NewMap("result", true, "comment", strings.Repeat("c", 700), "duration", 1.5))
+	}
+	for i := range 3 {
+		want.Set(fmt.Sprintf("file %d", i), strings.Repeat("x", 600<<10))
+	}
+	n.ask("_return", "jid", jid, "fun", "test.arg", "fun_args", []any{}, "return", want, "retcode", 0, "success", true)
+	for i, r := range ms {
+		until(t, "the return", func() bool {
+			rets, err := r.m.jobs.Returns(within(t), jid)
+			must(t, err)
+			return rets.Map("min1") != nil
+		})
+		for _, fun := range []string{"jobs.lookup_jid", "jobs.list_job", "jobs.print_job"} {
+			d, err := r.tool(currentUser()).Runner(within(t), fun, []any{jid}, msgpack.NewMap(), nil, func(string, *msgpack.Map) {})
+			must(t, err)
+			got := d.Map("return")
+			switch fun {
+			case "jobs.lookup_jid":
+				got = got.Map("min1")
+			case "jobs.print_job":
+				got = got.Map(jid)
+				fallthrough
+			default:
+				got = got.Map("Result").Map("min1").Map("return")
+			}
+			if plainText(got) != plainText(want) {
+				text := plainText(d)
+				t.Errorf("%s on master %d: %d bytes, %d values trimmed; log %.500s", fun, i, len(text), strings.Count(text, "VALUE_TRIMMED"), r.log)
+			}
+		}
+	}
+}
+
+// What a runner returned is for the user who started it.
+func TestRunnerResultsHaveOwners(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "publisher_acl:\n  bob: [.*, '@runner']\nclient_acl_verify: False\n"+
+		"external_auth:\n  sharedsecret:\n    ann: ['@runner']\n    eve: ['@runner', '@wheel']\nsharedsecret: right-password\n")
+	r.listen()
+	bob, err := os.ReadFile(r.path("cache", ".bob_key"))
+	must(t, err)
+	token := func(user string) []any {
+		m, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", user, "password", "right-password").(*msgpack.Map)
+		if m.Str("token") == "" {
+			t.Fatalf("no token for %s: %v", user, m)
+		}
+		return []any{"token", m.Str("token")}
+	}
+	root, ann, eve := []any{"key", r.key, "user", currentUser()}, token("ann"), token("eve")
+	run := func(who []any) string {
+		return r.runnerResult(r.clear("runner", append([]any{"fun", "test.arg", "arg", []any{"for me"}}, who...)...)).Str("jid")
+	}
+	wheel := r.clear("wheel", append([]any{"fun", "key.list_all"}, root...)...).(*msgpack.Map).Map("data").Str("jid")
+	ofRoot, ofAnn := run(root), run(ann)
+	for _, c := range []struct {
+		name, jid string
+		who       []any
+		want      bool
+	}{
+		{"root's own", ofRoot, root, true}, {"ann's own", ofAnn, ann, true}, {"ann's, for eve", ofAnn, eve, false}, {"ann's, for root", ofAnn, root, false},
+		{"root's, for ann", ofRoot, ann, false}, {"root's, for bob", ofRoot, []any{"key", string(bob), "user", "bob"}, false},
+		{"root's, for bob who says he is root", ofRoot, []any{"key", string(bob), "user", currentUser()}, false}, {"root's, for nobody", ofRoot, nil, false},
+		{"a wheel function's", wheel, root, false}, {"no job", "../../etc", root, false}, {"another job", "20200101000000000000", root, false},
+	} {
+		v, _ := r.clear("saltern_runner_result", append([]any{"jid", c.jid}, c.who...)...).(*msgpack.Map)
+		ret, got := v.Get("return")
+		if got != c.want || c.want && !strings.Contains(plainText(ret), "for me") {
+			t.Errorf("%s: %s", c.name, plainText(v))
+		}
+	}
+}
