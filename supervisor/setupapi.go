@@ -32,13 +32,18 @@ func (s *Supervisor) base() settings.Settings {
 	return b
 }
 
+// facts looks at the machine.
+func (s *Supervisor) facts(ctx context.Context) setup.Facts {
+	return setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.base().DataDir, "bricks"))
+}
+
 // newSetup makes the state machine. Its state is where the node's data is, as
 // far as that is known before appliance.yaml is.
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.base()
 	return setup.NewMachine(setup.Config{
 		Dir: filepath.Join(b.DataDir, "setup"), DataDir: b.DataDir, NodeDir: b.NodeDir(), Base: s.opt.Base, World: world{s},
-		Facts:  func(ctx context.Context) setup.Facts { return setup.Look(ctx, s.opt.Hostname, s.opt.Version) },
+		Facts:  s.facts,
 		Source: s.opt.Source, Version: s.opt.Version, Log: s.opt.Log, Now: s.opt.Now, Accounts: setup.Accounts, Network: s.network.Set,
 	})
 }
@@ -180,7 +185,7 @@ func (s *Supervisor) SetupProgress() setup.Progress {
 
 // SetupFacts implements api.Setup.
 func (s *Supervisor) SetupFacts(ctx context.Context) (setup.Facts, error) {
-	return setup.Look(ctx, s.opt.Hostname, s.opt.Version), nil
+	return s.facts(ctx), nil
 }
 
 // SetupValidate implements api.Setup.
@@ -213,7 +218,7 @@ func (s *Supervisor) SetupNetwork(ctx context.Context, token, action string, n s
 	case "look":
 		return s.network.Look(), nil
 	case "try":
-		v := setup.ValidateNetwork(n, setup.Look(ctx, s.opt.Hostname, s.opt.Version))
+		v := setup.ValidateNetwork(n, s.facts(ctx))
 		if err := setup.Faults(v); err != nil {
 			return setup.Trial{}, fmt.Errorf("%w: %s", api.ErrState, settings.OneLine(err))
 		}

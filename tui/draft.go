@@ -34,13 +34,14 @@ type draft struct {
 	storage   string // a device, systemDisk or sharedDir
 	sharedDir string
 	erase     bool
+	noBricks  bool // the system disk holds no copy of a shared volume
 
 	virtual string
 }
 
 // newDraft starts from what the machine has.
 func newDraft(f setup.Facts) draft {
-	d := draft{mode: string(setup.Form), how: byString, node: setup.NodeName(f), storage: systemDisk}
+	d := draft{mode: string(setup.Form), how: byString, node: setup.NodeName(f), storage: systemDisk, noBricks: f.NoBricks != ""}
 	for _, i := range f.Interfaces {
 		if i.Default || d.iface == "" {
 			d.iface = i.Name
@@ -74,6 +75,9 @@ func (d *draft) answers() setup.Answers {
 	}
 	switch d.storage {
 	case systemDisk:
+		if a.Mode == setup.Form && d.noBricks {
+			a.Storage.Kind = "local"
+		}
 	case sharedDir:
 		a.Storage = setup.Storage{Kind: "directory", Path: trim(d.sharedDir)}
 	default:

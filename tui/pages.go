@@ -143,6 +143,10 @@ func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{f.choice("data_disk", "Where", "", &w.draft.storage, storageChoices(w)...)}
+}
+
+func storageChoices(w *Wizard) []huh.Option[string] {
 	var options, full []huh.Option[string]
 	for _, d := range w.facts.Disks {
 		line := fmt.Sprintf("disk %s, %s %s", clean(d.Path), status.Size(d.Size), clean(d.Model))
@@ -154,13 +158,15 @@ func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
 		full = append(full, huh.NewOption(clip(line, 72), d.Path))
 	}
 	system := "the system disk (for trials and small clusters)"
-	if !w.facts.Volume && forming(w) {
+	switch {
+	case forming(w) && (!w.facts.Volume || w.facts.NoBricks != ""):
 		system = "the system disk of this machine alone: no other node can join"
+	case w.facts.NoBricks != "":
+		system = "the system disk, if the cluster keeps no copies on its nodes' disks"
 	}
 	options = append(options, huh.NewOption(system, systemDisk),
 		huh.NewOption("a directory that all nodes share already, for example by NFS", sharedDir))
-	options = append(options, full...) // last: to choose one is rarely meant
-	return []huh.Field{f.choice("data_disk", "Where", "", &w.draft.storage, options...)}
+	return append(options, full...) // last: to choose one is rarely meant
 }
 
 // eraseNeeded reports whether the disk chosen has something on it.

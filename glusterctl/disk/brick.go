@@ -18,8 +18,7 @@ import (
 var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.glusterfs.dht", "trusted.glusterfs.mdata"}
 
 // FreshBrick names a directory under root that has never been a brick:
-// root/volume-1, -2 and so on. It makes nothing but root's check: root has to
-// exist and must not be on the root file system.
+// root/volume-1, -2 and so on. It makes nothing; root must suit [CheckRoot].
 func FreshBrick(root, volume string) (string, error) {
 	if err := CheckRoot(root); err != nil {
 		return "", err
@@ -41,10 +40,16 @@ func FreshBrick(root, volume string) (string, error) {
 // which glusterd refuses and which is never forced.
 var ErrRootDisk = errors.New("it is on the root file system")
 
-// CheckRoot tells whether bricks may live under dir.
+// CheckRoot tells whether bricks may live under dir. For a directory that is
+// still to be made it looks at the nearest one above it that is there.
 func CheckRoot(dir string) error {
 	var d, r unix.Stat_t
-	if err := unix.Stat(dir, &d); err != nil {
+	err := unix.Stat(dir, &d)
+	for at := dir; errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at); {
+		at = filepath.Dir(at)
+		err = unix.Stat(at, &d)
+	}
+	if err != nil {
 		return fmt.Errorf("brick directory %s: %w", dir, err)
 	}
 	if d.Mode&unix.S_IFMT != unix.S_IFDIR {

@@ -130,10 +130,20 @@ func TestBricks(t *testing.T) {
 	if err := CheckRoot("/"); !errors.Is(err, ErrRootDisk) {
 		t.Errorf("root: %v", err)
 	}
-	if err := CheckRoot(filepath.Join(dir, "none")); err == nil {
-		t.Error("a missing directory is accepted")
+	if err := CheckRoot("/none/of/these"); !errors.Is(err, ErrRootDisk) {
+		t.Errorf("a directory to be made on the root file system: %v", err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckRoot(filepath.Join(file, "none")); err == nil {
+		t.Error("a directory below a file is accepted")
 	}
 	// Another file system, where there is one.
+	if err := CheckRoot("/proc/none"); err != nil {
+		t.Errorf("a directory to be made on another file system: %v", err)
+	}
 	if err := CheckRoot("/proc"); err != nil {
 		t.Errorf("/proc: %v", err)
 	}

@@ -14,12 +14,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/glusterctl/disk"
 	"saltern/supervisor/probe"
 )
 
-// Look finds out what the machine has. It reads, and changes nothing.
-func Look(_ context.Context, hostname, version string) Facts {
-	return Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible(), LockedOut: LockedOut(), EC2: probe.OnEC2(probe.DMI)}
+// Look finds out what the machine has. It reads, and changes nothing. bricks is
+// the directory for a copy of a shared volume on a machine without a data disk.
+func Look(_ context.Context, hostname, version, bricks string) Facts {
+	f := Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible(), LockedOut: LockedOut(), EC2: probe.OnEC2(probe.DMI)}
+	if err := disk.CheckRoot(bricks); err != nil {
+		f.NoBricks = err.Error()
+	}
+	return f
 }
 
 // managedMark is there on a machine whose network is ours to change: the

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/glusterctl/disk"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/probe"
@@ -52,6 +53,9 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	checks = append(checks, p.clock(ctx))
 	if a.DataDisk != "" {
 		checks = append(checks, p.dataDisk(a))
+	}
+	if a.Mode == Form && a.Storage.Kind == settings.VolumeStorage && a.DataDisk == "" {
+		checks = append(checks, p.bricks(a, s))
 	}
 	if a.Storage.Kind == settings.DirectoryStorage {
 		checks = append(checks, p.directory(ctx, s))
@@ -204,6 +208,21 @@ func (p *Preflight) dataDisk(a Answers) Check {
 	return c
 }
 
+// bricksHint is for a machine whose disk cannot hold a copy of a shared volume.
+const bricksHint = "give the machine a disk of its own for it (data_disk), or another directory under settings: storage: {bricks: DIRECTORY}"
+
+// bricks looks where a copy of the shared volume would go without a data disk.
+func (p *Preflight) bricks(a Answers, s *settings.Settings) Check {
+	c := Check{Name: "disk", What: "look for room for a copy of the shared volume", Result: Pass, Detail: s.Storage.Bricks}
+	if err := disk.CheckRoot(s.Storage.Bricks); err != nil {
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), bricksHint
+		if a.Mode == Form {
+			c.Hint += "; or keep everything on this machine alone, which no other node can join then (storage: {kind: local})"
+		}
+	}
+	return c
+}
+
 // directory tries the directory that the administrator shares.
 func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "write into the shared directory " + s.StorageDir(), Result: Pass}
@@ -273,7 +292,13 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
 	}
 	checks = append(checks, Check{Name: "mtu", What: "exchange large packets with " + via, Result: Pass})
-	if met.Storage.Kind == settings.LocalStorage {
+	switch {
+	case met.Storage.Kind == settings.VolumeStorage && !p.Facts.Volume:
+		checks = append(checks, Check{Name: "disk", What: "look for glusterd on this machine", Result: Fail, Detail: "it is not installed, and the cluster keeps its files on a shared volume",
+			Hint: "install it: apt-get install glusterfs-server"})
+	case met.Storage.Kind == settings.VolumeStorage && a.DataDisk == "":
+		checks = append(checks, p.bricks(a, s))
+	case met.Storage.Kind == settings.LocalStorage:
 		checks = append(checks, Check{Name: "cluster", What: "look at the cluster's storage", Result: Fail, Detail: "its first node keeps everything in a local directory",
 			Hint: "move the cluster to a shared volume or directory first: applianced storage --help"})
 	}

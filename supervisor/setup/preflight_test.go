@@ -97,6 +97,9 @@ func TestPreflightStops(t *testing.T) {
 	busy.keyErr = fmt.Errorf("this node waits for the shared volume")
 	alone, atAlone := startPeer(t, "v1", 0)
 	alone.kind = settings.LocalStorage
+	copies, atCopies := startPeer(t, "v1", 0)
+	copies.kind = settings.VolumeStorage
+	onRoot := map[string]any{"bricks": "/none/of/these"}
 	for name, tt := range map[string]struct {
 		port    int
 		change  func(*Answers)
@@ -104,17 +107,24 @@ func TestPreflightStops(t *testing.T) {
 		says    string
 		passing bool
 	}{
-		"all is well":         {port, func(*Answers) {}, "", "", false},
-		"wrong secret":        {port, func(a *Answers) { a.Secret = "another-secret-of-that-length" }, "cluster", "not that of the cluster", false},
-		"other cluster":       {port, func(a *Answers) { a.Cluster = "test" }, "cluster", "another cluster", false},
-		"false join string":   {port, func(a *Answers) { a.JoinString = JoinInfo{someHash, someSecret, a.Peers}.String() }, "cluster", "prove", false},
-		"name is taken":       {port, func(a *Answers) { a.Node = "n1" }, "name", "is taken", false},
-		"clock 10 minutes":    {fast, func(*Answers) {}, "clock", "behind", false},
-		"unreachable":         {port, func(a *Answers) { a.Peers = []string{"127.0.70.77"} }, "port", "refused", true},
-		"storage not there":   {atBusy, func(*Answers) {}, "cluster", "waits for the shared volume", true},
-		"cluster keeps alone": {atAlone, func(*Answers) {}, "cluster", "local directory", false},
-		"second peer answers": {port, func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
-		"address elsewhere":   {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", true},
+		"all is well":              {port, func(*Answers) {}, "", "", false},
+		"wrong secret":             {port, func(a *Answers) { a.Secret = "another-secret-of-that-length" }, "cluster", "not that of the cluster", false},
+		"other cluster":            {port, func(a *Answers) { a.Cluster = "test" }, "cluster", "another cluster", false},
+		"false join string":        {port, func(a *Answers) { a.JoinString = JoinInfo{someHash, someSecret, a.Peers}.String() }, "cluster", "prove", false},
+		"name is taken":            {port, func(a *Answers) { a.Node = "n1" }, "name", "is taken", false},
+		"clock 10 minutes":         {fast, func(*Answers) {}, "clock", "behind", false},
+		"unreachable":              {port, func(a *Answers) { a.Peers = []string{"127.0.70.77"} }, "port", "refused", true},
+		"storage not there":        {atBusy, func(*Answers) {}, "cluster", "waits for the shared volume", true},
+		"cluster keeps alone":      {atAlone, func(*Answers) {}, "cluster", "local directory", false},
+		"second peer answers":      {port, func(a *Answers) { a.Peers = []string{"127.0.70.77", "127.0.70.1"} }, "", "", false},
+		"address elsewhere":        {port, func(a *Answers) { a.Address = "192.0.2.9" }, "address", "no interface", true},
+		"a copy beside the system": {atCopies, func(a *Answers) { a.Settings["storage"] = onRoot }, "disk", "on the root file system", false},
+		"a copy elsewhere":         {atCopies, func(a *Answers) { a.Settings["storage"] = map[string]any{"bricks": "/proc/bricks"} }, "", "", false},
+		"no glusterd":              {atCopies, func(*Answers) {}, "disk", "not installed", false},
+		"first copy beside the system": {port, func(a *Answers) {
+			a.Mode, a.Peers, a.Secret, a.Storage.Kind = Form, nil, "", settings.VolumeStorage
+			a.Settings["storage"] = onRoot
+		}, "disk", "on the root file system", false},
 		"no directory": {port, func(a *Answers) {
 			a.Storage = Storage{settings.DirectoryStorage, filepath.Join(t.TempDir(), "not", "mounted"), nil}
 		}, "disk", "no such file", false},
@@ -125,11 +135,13 @@ func TestPreflightStops(t *testing.T) {
 			a.Mode, a.Peers, a.Secret, a.Storage, a.Node = Join, []string{"127.0.70.1"}, someSecret, Storage{}, "n9"
 			a.Settings["peering"] = map[string]any{"node_port": tt.port, "pool_port": freePort(t)}
 			tt.change(&a)
+			f := w.fact()
+			f.Volume = name != "no glusterd"
 			id, err := nodeapi.LoadIdentity(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := Preflight{Facts: w.fact(), Base: Base{DataDir: w.dir}, Identity: id, Version: "v1"}
+			p := Preflight{Facts: f, Base: Base{DataDir: w.dir}, Identity: id, Version: "v1"}
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			checks, _ := p.Run(ctx, a)

@@ -172,6 +172,9 @@ type Facts struct {
 	Managed bool `json:"managed"`
 	// Volume tells whether the machine can hold a copy of a shared volume.
 	Volume bool `json:"volume"`
+	// NoBricks says why that copy cannot be kept beside the system, on a machine
+	// without a data disk; empty when it can.
+	NoBricks string `json:"noBricks,omitempty"`
 	// LockedOut tells that nobody can log in to this machine yet.
 	LockedOut bool `json:"lockedOut,omitempty"`
 	// EC2 is true on Amazon's machines, where a virtual address has no effect.

@@ -234,8 +234,7 @@ func (m *Machine) self(a Answers) (nodes.Node, error) {
 	n := nodes.Node{Name: a.Node, Address: a.Address, Storage: "client"}
 	if s.OnVolume() {
 		if n.Brick, err = m.cfg.World.Brick(s); err != nil {
-			return nodes.Node{}, hint(fmt.Errorf("make room for a copy of the shared volume: %w", err),
-				"give the machine a disk of its own for it (data_disk), or another directory under settings: storage: {bricks: DIRECTORY}")
+			return nodes.Node{}, hint(fmt.Errorf("make room for a copy of the shared volume: %w", err), bricksHint)
 		}
 		n.Storage = "data"
 	}

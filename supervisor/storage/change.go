@@ -148,7 +148,7 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 }
 
 // FreshBrick names a directory under bricks that has never been a copy of
-// volume. bricks must exist and not be on the root file system.
+// volume. bricks must suit disk.CheckRoot.
 func FreshBrick(bricks, volume string) (string, error) { return disk.FreshBrick(bricks, volume) }
 
 func exists(path string) bool {
