@@ -32,7 +32,6 @@ func TestBadOptions(t *testing.T) {
 		{"interface: [a]", "option interface: expected text, found a list"},
 		{"file_roots: /srv", "option file_roots: expected a map, found the text"},
 		{"file_roots: {base: [{a: b}]}", "option file_roots: environment base: item 1: expected text, found a map"},
-		{"peer: x", "option peer: expected a map"},
 		{"reactor: {a: b}", "option reactor: expected a list, found a map"},
 		{"timeout: soon", "option timeout: expected a number, found the text"},
 		{"transport: tcp", `option transport: "tcp" is not one of zeromq`},

@@ -1,7 +1,10 @@
 package conf
 
 import (
+	"log/slog"
+
 	"saltern/master/acl"
+	"saltern/master/msgpack"
 	"saltern/master/target"
 )
 
@@ -19,8 +22,14 @@ func (a *assembly) expressions(m *Master) {
 	f.Publisher("publisher_acl", m.PublisherACL)
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("users"))
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("modules"))
-	f.Minions("peer", m.Peer)
-	f.Minions("peer_run", m.PeerRun)
+	for option, of := range map[string]*msgpack.Map{"peer": m.Peer, "peer_run": m.PeerRun} {
+		f.Minions(option, of)
+		for minions, v := range of.All() {
+			if _, ok := v.([]any); !ok {
+				a.remark(slog.LevelWarn, option, "%v: expected a list of functions, found %s; it grants nothing", minions, typeName(v))
+			}
+		}
+	}
 	f.Minions("mine_get", m.MineGet)
 	for _, x := range f.List {
 		a.bad(x.Option, x)

@@ -16,7 +16,7 @@ import (
 func TestFaultsInOrderOfLines(t *testing.T) {
 	dir := write(t, map[string]string{
 		"master": "hash_type: md4\n\"publish_port\": x\ntransport: tcp\nfileserver_backend: [git]\n" +
-			"timeout: soon\nret_port: 0\npeer: x\ninclude:\n  - extra/*.conf\n  - {}\nlog_level: loud\n",
+			"timeout: soon\nret_port: 0\nreactor: {}\ninclude:\n  - extra/*.conf\n  - {}\nlog_level: loud\n",
 		"master.d/a.conf":  "a: b: c\n",
 		"master.d/b.conf":  "interface: *nowhere\n",
 		"master.d/c.conf":  "{keysize: 12, max_minions: -1,\n nodegroups: [1]}\n",
@@ -39,7 +39,7 @@ func TestFaultsInOrderOfLines(t *testing.T) {
 		got = append(got, strings.TrimSpace(where+" "+f.Option))
 	}
 	want := []string{"master:1 hash_type", "master:2 publish_port", "master:3 transport", "master:4 fileserver_backend", "master:5 timeout",
-		"master:6 ret_port", "master:7 peer", "master:8 include", "master:11 log_level",
+		"master:6 ret_port", "master:7 reactor", "master:8 include", "master:11 log_level",
 		"master.d/a.conf:1", "master.d/b.conf:1", "master.d/c.conf:1 keysize", "master.d/c.conf:1 max_minions", "master.d/c.conf:2 nodegroups",
 		"master.d/d.conf:1", "extra/first.conf:2 file_recv_max_size"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -84,6 +84,34 @@ func TestTypesThatSaltTakes(t *testing.T) {
 	}
 	if n, _ := m.Raw.Int("worker_threads"); n != 5 {
 		t.Errorf("worker_threads %d", n)
+	}
+}
+
+// Salt warns of permissions of minions that are no map, and they grant nothing.
+func TestPeerOfOtherTypes(t *testing.T) {
+	for in, want := range map[string]string{
+		"peer: True":                    "master:1: option peer: expected a map, found the boolean true; it grants nothing",
+		"peer: '.*'":                    `option peer: expected a map, found the text ".*"; it grants nothing`,
+		"peer_run: 1":                   "option peer_run: expected a map, found the number 1; it grants nothing",
+		"peer: [test.ping]":             "option peer: expected a map, found a list; it grants nothing",
+		"peer: {'web.*': test.ping}":    `option peer: web.*: expected a list of functions, found the text "test.ping"; it grants nothing`,
+		"peer_run: {'.*': {a: b}}":      "option peer_run: .*: expected a list of functions, found a map; it grants nothing",
+		"peer: {'web.*': [test.ping]}":  "",
+		"peer: []\npeer_run: {}":        "",
+		"peer_run: {'.*': [manage.up]}": "",
+	} {
+		m, err := loader().Load(write(t, map[string]string{"master": in + "\n"}))
+		if err != nil {
+			t.Errorf("%q: %v", in, err)
+			continue
+		}
+		n := notes(m)
+		if !strings.Contains(n, want) || want == "" && strings.Contains(n, "option peer") {
+			t.Errorf("%q: notes:\n%s", in, n)
+		}
+		if raw, ok := m.Raw.Get("peer"); strings.Contains(want, "expected a map") && (m.Peer.Len()+m.PeerRun.Len() > 0 || !ok || raw == true) {
+			t.Errorf("%q grants %v %v, %v", in, m.Peer, m.PeerRun, raw)
+		}
 	}
 }
 
