@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -184,6 +183,7 @@ func (p *Pool) guard(f func(), late func()) {
 		defer p.folderBusy.Store(false)
 		defer close(done)
 		f()
+		p.folderLog.result("use the cluster's folder", nil)
 	}()
 	p.wg.Go(func() {
 		t := time.NewTimer(folderWait)
@@ -191,6 +191,7 @@ func (p *Pool) guard(f func(), late func()) {
 		select {
 		case <-done:
 		case <-t.C:
+			p.folderLog.result("use the cluster's folder", errFolder)
 			late()
 		case <-p.ctx.Done():
 			select { // a folder that answers is left in peace when Close returns
@@ -208,9 +209,7 @@ var errFolder = errors.New("the cluster's folder does not answer")
 func (p *Pool) load() {
 	p.guard(func() {
 		r, exists, err := p.folder.load()
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			p.log.Warn("the cluster's record cannot be read", "error", err)
-		}
+		p.folderLog.result("read the cluster's record", err)
 		p.step(node.Loaded{Record: r, Exists: exists, Err: err})
 		if err != nil || !exists {
 			return
@@ -221,9 +220,7 @@ func (p *Pool) load() {
 		case err == nil && text != r.PrevKey && p.cfg.PlainPeers:
 			p.step(node.KeyFile{Key: text})
 		default:
-			if err := p.folder.mend(r); err != nil {
-				p.log.Warn("the file of the cluster's AES key cannot be mended", "error", err)
-			}
+			p.folderLog.result("repair the file of the cluster's AES key", p.folder.mend(r))
 		}
 	}, func() {})
 }
@@ -238,9 +235,7 @@ func (p *Pool) store(o node.Store) {
 	}
 	p.guard(func() {
 		current, conflict, err := p.folder.store(o.Expect, o.Record)
-		if err != nil {
-			p.log.Warn("the cluster's record cannot be changed", "error", err)
-		}
+		p.folderLog.result("change the cluster's record", err)
 		answer(node.Stored{Conflict: conflict, Current: current, Err: err})
 	}, func() { answer(node.Stored{Err: errFolder}) })
 }

@@ -43,6 +43,10 @@ type folder struct {
 	salt bool
 }
 
+// errAway says that the folder is there without the cluster's keys. They are not
+// lost: masters never remove them, and an empty mount point looks like this.
+var errAway = errors.New("the shared volume is not mounted")
+
 func (f folder) path(name string) string { return filepath.Join(f.dir, name) }
 func (f folder) peerFile(id string) string {
 	return filepath.Join(f.dir, peersDir, id+".pub")
@@ -77,9 +81,12 @@ func (f folder) load() (r node.Record, exists bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		// A folder that is not mounted has nothing in it either.
 		if _, err := os.Stat(f.path(clusterPEM)); err != nil {
-			return node.Record{}, false, fmt.Errorf("the cluster's folder has lost its keys: %w", err)
+			return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 		}
 		return node.Record{}, false, nil
+	}
+	if errors.Is(err, syscall.ENOTCONN) { // FUSE: the client has ended
+		return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 	}
 	if err != nil {
 		return node.Record{}, false, fmt.Errorf("reading the cluster's record: %w", err)

@@ -30,15 +30,16 @@ const tickEvery = 200 * time.Millisecond
 // Pool is this master's part in the cluster. Make it with Open, end it with
 // Close. All methods may be called concurrently.
 type Pool struct {
-	cfg      Config
-	log      *slog.Logger
-	folder   folder
-	identity auth.Identity // of the cluster
-	session  crypt.Key     // for Salt's masters
-	annSig   func() ([]byte, error)
-	tls      *tls.Config
-	inc      string
-	ln       net.Listener
+	cfg       Config
+	log       *slog.Logger
+	folder    folder
+	folderLog *folderLog
+	identity  auth.Identity // of the cluster
+	session   crypt.Key     // for Salt's masters
+	annSig    func() ([]byte, error)
+	tls       *tls.Config
+	inc       string
+	ln        net.Listener
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -90,7 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, links: map[string]*link{}, strays: map[string]*link{},
+	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, folderLog: newFolderLog(cfg.Logger), links: map[string]*link{}, strays: map[string]*link{},
 		commands: map[uint64]chan error{}, here: map[string]bool{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
 	if err := p.open(ctx); err != nil {
 		return nil, fmt.Errorf("opening the cluster: %w", err)

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// folderLogEvery is how often a fault of the folder that stays is logged.
+const folderLogEvery = time.Minute
+
+// folderLog logs what is wrong with the cluster's folder: when it begins, when
+// its cause changes, once a minute while it lasts, and when it is over. The
+// folder is retried every second, and a volume that is away for an hour is one
+// fact. Its methods may be called concurrently.
+type folderLog struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	faults map[string]folderFault // by what fails; the names are constants
+}
+
+type folderFault struct {
+	cause  string
+	logged time.Time
+	since  time.Time
+}
+
+func newFolderLog(l *slog.Logger) *folderLog {
+	return &folderLog{log: l, faults: map[string]folderFault{}}
+}
+
+// result logs the outcome of one attempt at what; nil is success.
+func (f *folderLog) result(what string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last, failing := f.faults[what]
+	now := time.Now()
+	switch {
+	case err == nil && !failing:
+	case err == nil:
+		delete(f.faults, what)
+		f.log.Info("the cluster's folder is usable again", "to", what, "failed_for", now.Sub(last.since).Round(time.Second).String())
+	case failing && last.cause == rootCause(err) && now.Sub(last.logged) < folderLogEvery:
+	default:
+		if !failing {
+			last.since = now
+		}
+		last.cause, last.logged = rootCause(err), now
+		f.faults[what] = last
+		f.log.Warn("cannot "+what+"; retrying", "error", err)
+	}
+}
+
+// rootCause returns the innermost text of err: the texts around it have names of
+// temporary files, which are others each time.
+func rootCause(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
+}
