@@ -32,7 +32,7 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 	s := newScripted()
 	s.facts.Hostname, s.facts.Version = "host", evil
 	for i := range s.facts.Interfaces {
-		s.facts.Interfaces[i].MAC, s.facts.Interfaces[i].Addresses = evil, []string{evil}
+		s.facts.Interfaces[i].MAC, s.facts.Interfaces[i].Addresses = evil, []string{evil, "10.0.0.9/24"}
 	}
 	for i := range s.facts.Disks {
 		s.facts.Disks[i].Model, s.facts.Disks[i].Why = evil, evil

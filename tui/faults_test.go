@@ -47,6 +47,7 @@ var fieldFaults = []struct {
 	{"node-localhost", "node", false, toForm, []string{"=c", "enter", "ctrl+u", "=localhost", "enter", "enter", "enter"}, "! localhost is every machine's name"},
 	{"peer-address", "address", false, toForm, []string{"=c", "enter", "enter", "=10.0.0", "enter", "enter"}, `! "10.0.0" is not an IP address`},
 	{"peer-address-any", "address", false, toForm, []string{"=c", "enter", "enter", "=0.0.0.0", "enter", "enter"}, "! 0.0.0.0 is not the address of one machine"},
+	{"peer-address-elsewhere", "address", false, toForm, []string{"=c", "enter", "enter", "=192.0.2.9", "enter", "enter"}, "! this machine does not have 192.0.2.9; it has 10.0.0.11"},
 	{"secret", "secret", false, toForm, []string{"=c", "enter", "enter", "enter", "=short", "enter"}, "! is shorter than 16 characters"},
 	{"secret-blank", "secret", false, toForm, []string{"=c", "enter", "enter", "enter", "=correct horse battery", "enter"}, "! holds a blank"},
 	{"secret-long", "secret", false, toForm, []string{"=c", "enter", "enter", "enter", "=" + strings.Repeat("x", 129), "enter"}, "! is longer than 128 characters"},

@@ -91,7 +91,7 @@ func (s *scripted) SetupValidate(_ context.Context, a setup.Answers) (setup.Vali
 	if s.err != nil {
 		return setup.Validation{}, s.err
 	}
-	return setup.Validate(a, s.facts, setup.Base{DataDir: "/var/lib/saltern", RuntimeDir: "/run/saltern"}), nil
+	return setup.ValidateHere(a, s.facts, setup.Base{DataDir: "/var/lib/saltern", RuntimeDir: "/run/saltern"}), nil
 }
 
 func (s *scripted) SetupPreflight(context.Context, setup.Answers) ([]setup.Check, error) {

@@ -108,7 +108,7 @@ func (m *Machine) JoinString() (string, error) {
 
 // Validate checks answers without trying anything.
 func (m *Machine) Validate(ctx context.Context, a Answers) Validation {
-	return Validate(a, m.cfg.Facts(ctx), m.cfg.Base)
+	return ValidateHere(a, m.cfg.Facts(ctx), m.cfg.Base)
 }
 
 // Preflight checks answers against the world.

@@ -257,12 +257,12 @@ func TestFailureRetryBack(t *testing.T) {
 	w.reason = "no space left on device"
 	m, stop := w.boot()
 	a := w.answers()
-	a.Address = "192.0.2.77" // not of this machine
+	a.Storage = Storage{Kind: settings.DirectoryStorage, Path: w.path("not", "mounted")}
 	if err := m.Start(t.Context(), "", a); err != nil {
 		t.Fatal(err)
 	}
 	p := await(t, m, "stopped", func(p Progress) bool { return p.Failure != nil })
-	if p.State != status.SetupFailed || !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no interface has it") || len(p.Failure.Check) == 0 {
+	if p.State != status.SetupFailed || !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no such file") || len(p.Failure.Check) == 0 {
 		t.Errorf("%+v", p.Failure)
 	}
 	stop() // it is still there after a restart

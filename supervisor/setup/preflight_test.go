@@ -175,6 +175,40 @@ func TestPreflightVersion(t *testing.T) {
 	}
 }
 
+// TestPreflightDepends: what depends on a check that failed is not looked at,
+// and gives no hint.
+func TestPreflightDepends(t *testing.T) {
+	w := newMachine(t)
+	a := w.answers()
+	a.Mode, a.Peers, a.Secret, a.Storage, a.Address = Join, []string{"127.0.70.77"}, someSecret, Storage{}, "192.0.2.9"
+	id, err := nodeapi.LoadIdentity(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Preflight{Facts: w.fact(), Base: Base{DataDir: w.dir}, Identity: id, Version: "v1"}
+	checks, _ := p.Run(t.Context(), a)
+	var skipped []string
+	for _, c := range checks {
+		if strings.HasPrefix(c.Detail, "not looked at: ") {
+			skipped = append(skipped, c.Name)
+		}
+		if c.Name == "port" && strings.Contains(c.Detail, "192.0.2.9:") || c.Result == Skip && c.Hint != "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if got := strings.Join(skipped, " "); got != "port cluster" {
+		t.Errorf("not looked at: %s of %+v", got, checks)
+	}
+	if failed, passing := Stopped(checks); len(failed) != 2 || !passing {
+		t.Errorf("passing %v, %+v", passing, failed)
+	}
+	a.Mode, a.Peers, a.Virtual = Form, nil, "192.0.2.20"
+	checks, _ = p.Run(t.Context(), a)
+	if last := checks[len(checks)-1]; last.Name != "virtual" || last.Result != Skip {
+		t.Errorf("%+v", last)
+	}
+}
+
 // TestPreflightNamesFree: who chose a name that is taken reads one that is not.
 func TestPreflightNamesFree(t *testing.T) {
 	m := &nodeapi.Met{Table: nodes.Table{Cluster: "prod", Nodes: []nodes.Node{{Name: "prod-1", Address: "192.0.2.1", Certificate: "a"}}}}
@@ -212,7 +246,7 @@ func TestPreflightPort(t *testing.T) {
 	s.Front.Addresses = []string{"127.0.0.1"}
 	s.Front.RequestPort = ln.Addr().(*net.TCPAddr).Port
 	s.Peering.Address = "127.0.0.1"
-	c := (&Preflight{}).ports(&s)[0]
+	c := (&Preflight{}).ports(&s, true)
 	if c.Result != Fail || !strings.Contains(c.Detail, strconv.Itoa(s.Front.RequestPort)) {
 		t.Errorf("%+v", c)
 	}

@@ -182,34 +182,6 @@ func (c *checker) identity(f Facts) {
 	}
 }
 
-// DefaultAddress is the address for the other nodes when none is given: that
-// of the network that was asked for, else that of the default route, else the
-// only one that there is; "" when none can be told.
-func DefaultAddress(n Network, f Facts) string {
-	if n.Method == "static" {
-		if p, err := netip.ParsePrefix(n.Address); err == nil {
-			return p.Addr().String()
-		}
-	}
-	var all []string
-	for _, i := range f.Interfaces {
-		for _, s := range i.Addresses {
-			p, err := netip.ParsePrefix(s)
-			if err != nil || p.Addr().IsLinkLocalUnicast() {
-				continue
-			}
-			if i.Default {
-				return p.Addr().String()
-			}
-			all = append(all, p.Addr().String())
-		}
-	}
-	if len(all) == 1 {
-		return all[0]
-	}
-	return ""
-}
-
 func (c *checker) network(f Facts) {
 	n := c.a.Network
 	if n.Hostname != "" && !plainName(n.Hostname) {

@@ -186,3 +186,37 @@ func TestDefaultAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestAddressOfThisMachine: who answers at the machine learns at once that it
+// does not have the address; answers that came with it may be early.
+func TestAddressOfThisMachine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Answers, *Facts)
+		fault  string
+	}{
+		"its own":         {func(*Answers, *Facts) {}, ""},
+		"another one":     {func(a *Answers, _ *Facts) { a.Address = "192.0.2.9" }, "this machine does not have 192.0.2.9; it has 192.0.2.10"},
+		"to be set":       {func(a *Answers, _ *Facts) { a.Address, a.Network = "192.0.2.9", static("192.0.2.9/24") }, ""},
+		"by DHCP":         {func(a *Answers, _ *Facts) { a.Address, a.Network = "192.0.2.9", Network{Method: "dhcp"} }, ""},
+		"loopback":        {func(a *Answers, _ *Facts) { a.Address = "127.0.0.9" }, ""},
+		"wrong otherwise": {func(a *Answers, _ *Facts) { a.Address = "192.0.2" }, "is not an IP address"},
+		"no address":      {func(a *Answers, f *Facts) { a.Address, f.Interfaces = "192.0.2.9", nil }, "nor any other address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, f := Answers{Mode: Form, Node: "n1"}, someFacts()
+			tt.change(&a, &f)
+			faults := ValidateHere(a, f, Base{}).Faults
+			switch {
+			case tt.fault == "" && len(faults) > 0:
+				t.Errorf("%v", faults)
+			case tt.fault != "" && (len(faults) != 1 || faults[0].Field != "address" || !strings.Contains(faults[0].Message, tt.fault)):
+				t.Errorf("%v", faults)
+			}
+			if name == "another one" && len(Validate(a, f, Base{}).Faults) > 0 {
+				t.Error("answers that came with the machine do not wait for the address")
+			}
+		})
+	}
+}
+
+func static(address string) Network { return Network{Method: "static", Address: address} }

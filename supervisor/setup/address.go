@@ -1,0 +1,70 @@
+package setup
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/vip"
+)
+
+// ValidateHere is [Validate] for answers that somebody gives at the machine
+// itself: an address that it does not have is a fault. Answers that came with
+// the machine wait for it, since a DHCP server may be late.
+func ValidateHere(a Answers, f Facts, base Base) Validation {
+	v := Validate(a, f, base)
+	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) || v.Answers.Network.Method == "dhcp" {
+		return v
+	}
+	want, _ := netip.ParseAddr(v.Answers.Address)
+	has := networks(f, v.Answers.Network)
+	if want.IsLoopback() || slices.ContainsFunc(has, func(i vip.Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == want })
+	}) {
+		return v
+	}
+	var all []string
+	for _, i := range has {
+		for _, p := range i.Addresses {
+			if !p.Addr().IsLinkLocalUnicast() {
+				all = append(all, p.Addr().String())
+			}
+		}
+	}
+	c := &checker{faults: v.Faults}
+	if len(all) == 0 {
+		c.bad("address", "this machine does not have %s, nor any other address: check the network", want)
+	} else {
+		c.bad("address", "this machine does not have %s; it has %s", want, strings.Join(all, ", "))
+	}
+	v.Faults = c.faults
+	return v
+}
+
+// DefaultAddress is the address for the other nodes when none is given: that
+// of the network that was asked for, else that of the default route, else the
+// only one that there is; "" when none can be told.
+func DefaultAddress(n Network, f Facts) string {
+	if n.Method == "static" {
+		if p, err := netip.ParsePrefix(n.Address); err == nil {
+			return p.Addr().String()
+		}
+	}
+	var all []string
+	for _, i := range f.Interfaces {
+		for _, s := range i.Addresses {
+			p, err := netip.ParsePrefix(s)
+			if err != nil || p.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			if i.Default {
+				return p.Addr().String()
+			}
+			all = append(all, p.Addr().String())
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return ""
+}

@@ -1,0 +1,179 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+)
+
+// cluster meets the cluster through the first peer that answers, and checks
+// what only both sides together can tell.
+func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings) ([]Check, *nodeapi.Met) {
+	var checks []Check
+	var info JoinInfo
+	if a.JoinString != "" {
+		info, _ = ParseJoin(a.JoinString)
+	}
+	var met *nodeapi.Met
+	var via string
+	var last *Check
+	for _, peer := range a.Peers {
+		at := net.JoinHostPort(peer, strconv.Itoa(s.Peering.NodePort))
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		m, err := nodeapi.Meet(ctx, p.Identity, nodeapi.Ask{Address: at, Cluster: a.Cluster, Secret: a.Secret, KeyHash: info.KeyHash,
+			Version: p.Version, Ports: []int{s.Peering.NodePort, s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}})
+		cancel()
+		c := meetCheck(peer, s.Peering.NodePort, err)
+		if err == nil {
+			checks, met, via = append(checks, c), m, peer
+			break
+		}
+		if len(a.Peers) > 1 && c.passing { // another one may do
+			last = &c
+			w := c
+			w.Result = Warn
+			checks = append(checks, w)
+			continue
+		}
+		return append(checks, c), nil
+	}
+	if met == nil {
+		checks[len(checks)-1] = *last
+		return checks, nil
+	}
+	checks = append(checks, skewCheck(via, met), versionCheck(p.Version, met), nameCheck(a, p.Identity.Hash, met))
+	checks = append(checks, p.reach(ctx, via, s, met)...)
+	if a.Virtual != "" || met.Table.Virtual != "" {
+		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
+	}
+	checks = append(checks, Check{Name: "mtu", What: "exchange large packets with " + via, Result: Pass})
+	switch {
+	case met.Storage.Kind == settings.VolumeStorage && !p.Facts.Volume:
+		checks = append(checks, Check{Name: "disk", What: "look for glusterd on this machine", Result: Fail, Detail: "it is not installed, and the cluster keeps its files on a shared volume",
+			Hint: "install it: apt-get install glusterfs-server"})
+	case met.Storage.Kind == settings.VolumeStorage && a.DataDisk == "":
+		checks = append(checks, p.bricks(a, s))
+	case met.Storage.Kind == settings.LocalStorage:
+		checks = append(checks, Check{Name: "cluster", What: "look at the cluster's storage", Result: Fail, Detail: "its first node keeps everything in a local directory",
+			Hint: "move the cluster to a shared volume or directory first: applianced storage --help"})
+	}
+	return checks, met
+}
+
+// meetCheck words what came of meeting a peer.
+func meetCheck(peer string, port int, err error) Check {
+	c := Check{Name: "cluster", What: fmt.Sprintf("have the cluster at %s prove itself, and prove the secret", peer), Result: Fail}
+	if err == nil {
+		c.Result = Pass
+		return c
+	}
+	c.Detail = err.Error()
+	switch {
+	case errors.Is(err, nodeapi.ErrSecret):
+		c.Detail, c.Hint = "the secret is not that of the cluster", "copy the join string anew: applianced join-string on a node of the cluster"
+	case errors.Is(err, nodeapi.ErrProof):
+		c.Hint = "the join string is of another cluster, or a machine in between pretends to be the cluster: check the peer's address"
+	case errors.Is(err, nodeapi.ErrUnproven):
+		c.Hint = "check the address of the peer and the network to it (small packets may pass and large ones not: the MTU), then: applianced setup retry; " +
+			"this is not tried again by itself, since each try lets a false machine there guess the secret once"
+	case errors.Is(err, nodeapi.ErrCluster):
+		c.Hint = "check cluster_id, or leave it out: " + peer + " belongs to another cluster"
+	case errors.Is(err, nodeapi.ErrRemoved):
+		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
+	case errors.Is(err, nodeapi.ErrProtocol):
+		c.Name, c.What = "version", "compare versions with "+peer
+		c.Hint = "only joining asks for this; nodes that are members already may differ while they are upgraded in turn"
+	case errors.Is(err, nodeapi.ErrBusy):
+		c.passing, c.Hint = true, "wait a minute; nodes let a machine try only so often"
+	case errors.Is(err, nodeapi.ErrStorage):
+		c.passing, c.Hint = true, "the cluster is starting, or its storage is away: applianced status there"
+	default:
+		c.Name, c.passing = "port", true
+		c.What = fmt.Sprintf("reach %s on %d/tcp", peer, port)
+		c.Hint = fmt.Sprintf("check that the node runs (applianced status there), the address, and that firewalls between let %d/tcp through", port)
+		if errors.Is(err, context.DeadlineExceeded) {
+			c.Hint += "; if small packets pass and large ones do not, check the MTU"
+		}
+	}
+	return c
+}
+
+func skewCheck(via string, m *nodeapi.Met) Check {
+	c := Check{Name: "clock", What: "compare the clock with that of " + via, Result: Pass}
+	skew := m.Skew.Abs() - m.Round
+	shown := m.Skew.Abs().Round(time.Millisecond)
+	if shown > time.Second { // it is not told better over a busy network
+		shown = shown.Round(time.Second)
+	}
+	c.Detail = fmt.Sprintf("%s %s", shown, map[bool]string{true: "behind", false: "ahead"}[m.Skew > 0])
+	switch {
+	case skew > mostSkew:
+		c.Result, c.Hint = Fail, "set the clock (chronyc makestep) and check the time service on both machines"
+	case skew > goodSkew:
+		c.Result, c.Hint = Warn, "check the time service on both machines"
+	}
+	return c
+}
+
+func versionCheck(own string, m *nodeapi.Met) Check {
+	c := Check{Name: "version", What: "compare versions", Result: Pass, Detail: m.Version}
+	if m.Version != own {
+		c.Result, c.Detail, c.Hint = Warn, fmt.Sprintf("the cluster runs %s, this machine %s", m.Version, own), "upgrade so that all nodes run the same version"
+	}
+	return c
+}
+
+func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
+	c := Check{Name: "name", What: "look whether the name " + a.Node + " and the address " + a.Address + " are free in the cluster", Result: Pass}
+	t := m.Table.Clone()
+	err := nodes.Admit(&t, nodes.Node{Name: a.Node, Address: a.Address, State: nodes.Joining, Certificate: hash})
+	switch {
+	case err == nil:
+	case errors.Is(err, nodes.ErrRemoved):
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine"
+	default:
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), fmt.Sprintf("choose another name (%s is free) or address; to put this machine in a dead one's place: applianced replace there", freeName(m.Table))
+	}
+	return c
+}
+
+// reach looks at ports in both directions.
+func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
+	// The node port must be open both ways. Others are opened by the appliance's
+	// own firewall when this machine has been admitted, so they only warn.
+	ports := []int{s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}
+	if m.Storage.Kind == settings.VolumeStorage {
+		ports = append(ports, 24007)
+	}
+	one := func(what, hint string, list []nodeapi.Reach) Check {
+		c := Check{Name: "port", What: what, Result: Pass}
+		var bad []string
+		for _, r := range list {
+			if r.Error == "" {
+				continue
+			}
+			bad = append(bad, fmt.Sprintf("%d/tcp: %s", r.Port, r.Error))
+			if r.Port == s.Peering.NodePort {
+				c.Result, c.passing = Fail, true
+			} else if c.Result == Pass {
+				c.Result = Warn
+			}
+		}
+		if len(bad) > 0 {
+			c.Detail, c.Hint = strings.Join(bad, "; "), hint
+		}
+		return c
+	}
+	return []Check{
+		one("reach the other ports of "+via, "let these ports through to "+via+" (a firewall of ours does so when this machine is admitted)", nodeapi.TryPorts(ctx, via, ports)),
+		one("be reached from "+via, "let these ports through to this machine (a firewall of ours does so when it is admitted)", m.Reach),
+	}
+}
