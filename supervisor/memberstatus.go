@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/glusterctl"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
@@ -49,9 +50,9 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 	}
 	for _, n := range t.Peers(m.n.cfg.Node) {
 		p := m.peers[n.Name]
-		l := status.Node{Name: n.Name, Role: "voter", State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
-		if m.n.cfg.OnVolume() && n.Storage == "client" {
-			l.Role = "client"
+		l := status.Node{Name: n.Name, Address: n.Address, Role: m.roleOf(n), State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
+		if p != nil {
+			l.Version = plain(p.summary.Version)
 		}
 		switch {
 		case p == nil || p.seen.IsZero() && p.err == nil:
@@ -89,6 +90,23 @@ func (m *member) words() (lines []status.Node, found []status.Finding) {
 	}
 	slices.SortFunc(lines, func(a, b status.Node) int { return strings.Compare(a.Name, b.Name) })
 	return lines, found
+}
+
+// role is what this node is in its cluster.
+func (m *member) role() string {
+	t := m.keeper.Table()
+	self, _ := t.Find(m.n.cfg.Node)
+	return m.roleOf(self)
+}
+
+func (m *member) roleOf(n nodes.Node) string {
+	switch role := glusterctl.Role(n.Storage); {
+	case m.n.cfg.OnVolume() && role == glusterctl.Client:
+		return status.RoleClient
+	case m.n.cfg.OnVolume() && role == glusterctl.Arbiter:
+		return status.RoleArbiter
+	}
+	return status.RoleVoter
 }
 
 // hurt tells whether another node says that something keeps it from serving.

@@ -40,6 +40,8 @@ type facts struct {
 	asRoot    []string // services that run as root for want of an account
 	stopping  bool
 	volume    *storage.State // nil: this node keeps no shared volume
+	role      string         // of this node
+	address   string         // of this node, in the cluster's network
 	others    []status.Node  // of the cluster
 	cluster   []status.Finding
 	setup     status.Setup  // where the set-up stands; empty: it has nothing to do with this node
@@ -119,8 +121,10 @@ func (n *node) observe(ctx context.Context) facts {
 	}
 	f.slowAnswer = n.slow.get(n.opt.Now())
 	f.volume = n.volumeFacts()
+	f.role, f.address = status.RoleSingle, n.cfg.Peering.Address
 	if n.member != nil {
 		f.others, f.cluster = n.member.words()
+		f.role = n.member.role()
 	}
 	f.setup, f.cluster = n.setupFacts(f.cluster)
 	f.virtual = n.virtualFacts()
@@ -216,7 +220,7 @@ func (n *node) compose(f facts) status.Document {
 		d.Health = status.NotServing
 	}
 	d.Exit = d.Health.Exit()
-	d.Nodes = append([]status.Node{summary(n.cfg.Node, f, d)}, f.others...)
+	d.Nodes = append([]status.Node{summary(f, d)}, f.others...)
 	entry := first(d.Front.Addresses)
 	if f.virtual != nil {
 		entry = f.virtual.address
@@ -248,8 +252,8 @@ func first(list []string) string {
 }
 
 // summary is this node's line in the table of nodes.
-func summary(name string, f facts, d status.Document) status.Node {
-	s := status.Node{Name: name, Role: "this", State: "starting", Master: word(f, masterService), Proxy: word(f, lbService),
+func summary(f facts, d status.Document) status.Node {
+	s := status.Node{Name: d.Node, This: true, Address: f.address, Version: d.Version, Role: f.role, State: "starting", Master: word(f, masterService), Proxy: word(f, lbService),
 		Storage: storageWord(f.volume), Minions: d.Minions.Connected, Clock: "?"}
 	switch {
 	case f.stopping:

@@ -28,8 +28,8 @@ func TestScenarios(t *testing.T) {
 	minions := 1198
 	two := func() []status.Node {
 		return []status.Node{
-			{Name: "sca-2", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced"},
-			{Name: "sca-3", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced"},
+			{Name: "sca-2", Address: "10.0.0.2", Version: "1.0.0", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced"},
+			{Name: "sca-3", Address: "10.0.0.3", Version: "1.0.0", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &minions, Clock: "synced"},
 		}
 	}
 	down := func(f *facts, i int, s service.Info) { s.Name = f.services[i].Name; s.Since = now; f.services[i] = s }
@@ -37,7 +37,7 @@ func TestScenarios(t *testing.T) {
 		"healthy": func(*facts) {},
 		"node-unreachable": func(f *facts) {
 			seen := now.Add(-4 * time.Minute)
-			f.others[1] = status.Node{Name: "sca-3", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", Clock: "?", LastSeen: &seen}
+			f.others[1] = status.Node{Name: "sca-3", Address: "10.0.0.3", Version: "1.0.0", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", Clock: "?", LastSeen: &seen}
 			f.cluster = []status.Finding{{Code: status.NodeUnreachable, Subject: "sca-3", Cause: "10.0.0.3:4521: connect: no route to host"}}
 		},
 		"node-not-serving": func(f *facts) {
@@ -140,12 +140,13 @@ func TestScenarios(t *testing.T) {
 			cfg.Cluster, cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = "prod-eu", "/data", t.TempDir(), "/data/cluster"
 			cfg.Front.Addresses = []string{"10.0.0.1"}
 			clock := now
-			n, err := newNode(Options{Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return clock }, Executable: "/x"}, &cfg, now, status.NewBoard())
+			n, err := newNode(Options{Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return clock }, Executable: "/x", Version: "1.0.0"}, &cfg, now, status.NewBoard())
 			if err != nil {
 				t.Fatal(err)
 			}
 			f := healthyFacts(&cfg)
 			f.others, f.setup = two(), status.SetupReady
+			f.role, f.address = status.RoleVoter, "10.0.0.1"
 			f.keys = &probe.Keys{Accepted: 3600, Pending: 2}
 			f.balancer.sessions = 1204
 			change(&f)

@@ -18,8 +18,8 @@ func someStatus(now time.Time) status.Document {
 	d := status.Document{Schema: 1, Time: now, Health: status.Degraded, Exit: 2, Setup: status.SetupReady, Version: "1.0.0", Cluster: "prod-eu",
 		Node: "sca-1", ServingSince: &since, Front: status.Front{Addresses: []string{"10.0.0.11"}, PublishPort: 4505, RequestPort: 4506},
 		Nodes: []status.Node{
-			{Name: "sca-1", Role: "this", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &two, Clock: "+2ms"},
-			{Name: "sca-2", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", LastSeen: &since},
+			{Name: "sca-1", This: true, Address: "10.0.0.11", Version: "1.0.0", Role: "voter", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: &two, Clock: "+2ms"},
+			{Name: "sca-2", Address: "10.0.0.12", Version: "1.0.0", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", LastSeen: &since},
 		},
 		Services: []status.Service{
 			{Name: "master", State: "running", Message: "running", Since: since, PID: 812},

@@ -93,6 +93,8 @@ func (c *Console) statusLines(whole bool) []string {
 		case strings.HasPrefix(l, "exit "):
 		case i == 0:
 			lines = append(lines, bold.Render(clip(clean(l), width)))
+		case whole && len(l) > width && strings.Count(flat, "  ") > 2:
+			lines = append(lines, foldRow(clean(l), width)...)
 		case whole && len(indent)+len(flat) > width:
 			lines = append(lines, strings.Split(paragraph(indent, flat, width), "\n")...)
 		default:
@@ -100,6 +102,16 @@ func (c *Console) statusLines(whole bool) []string {
 		}
 	}
 	return lines
+}
+
+// foldRow breaks a row of a table between two columns, so that the rest of each
+// row stays aligned on a line of its own.
+func foldRow(row string, width int) []string {
+	at := strings.LastIndex(row[:min(width+2, len(row))], "  ")
+	if at < 0 || len(row) <= width {
+		return []string{clip(row, width)}
+	}
+	return []string{strings.TrimRight(row[:at], " "), clip("    "+strings.TrimLeft(row[at:], " "), width)}
 }
 
 func networkLines(f setup.Facts) []string {

@@ -100,11 +100,22 @@ type Virtual struct {
 	Nodes   []string `json:"nodes"` // who has it now; one, if all is well
 }
 
+// What a node is in its cluster.
+const (
+	RoleVoter   = "voter"   // keeps a copy of the shared data and counts for the quorum
+	RoleArbiter = "arbiter" // counts for the quorum, and keeps the names of files only
+	RoleClient  = "client"  // uses the copies of others
+	RoleSingle  = "single"  // belongs to no cluster
+)
+
 // Node is one line of the table of nodes.
 type Node struct {
 	Name     string     `json:"name"`
-	Role     string     `json:"role"`  // this, voter
-	State    string     `json:"state"` // ready, starting, stopping, unreachable
+	This     bool       `json:"this,omitempty"`    // the node that was asked
+	Address  string     `json:"address,omitempty"` // IP address in the cluster's network
+	Version  string     `json:"version,omitempty"` // of its programs, when it last answered; empty: not known
+	Role     string     `json:"role"`              // see the constants
+	State    string     `json:"state"`             // ready, starting, stopping, unreachable
 	Master   string     `json:"master"`
 	Proxy    string     `json:"proxy"`
 	Storage  string     `json:"storage"`

@@ -27,7 +27,7 @@ func documents() map[string]Document {
 	b := NewBoard()
 	healthy := Document{Schema: Schema, Time: at, Health: Healthy, Setup: SetupReady, Version: "v1", Cluster: "prod-eu", Node: "sca-1",
 		Started: *ago(time.Hour), ServingSince: ago(12 * 24 * time.Hour), Front: Front{[]string{"10.0.0.1", "10.0.0.2"}, 4505, 4506},
-		Nodes: []Node{{Name: "sca-1", Role: "this", State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: num(1204), Clock: "synced"}},
+		Nodes: []Node{{Name: "sca-1", This: true, Address: "10.0.0.1", Version: "v1", Role: RoleVoter, State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: num(1204), Clock: "synced"}},
 		Services: []Service{{Name: "master", State: "running", Message: "running", Since: *ago(time.Hour), PID: 12},
 			{Name: "lb", State: "running", Message: "running", Since: *ago(50 * time.Minute), PID: 13, Restarts: 2, LastExit: "exit code 1"}},
 		Minions: Minions{Accepted: 1300, Pending: 4, Connected: num(1204)},
@@ -43,8 +43,8 @@ func documents() map[string]Document {
 		{Code: MasterSilent}, {Code: NoBackend}, {Code: DiskLow, Subject: "/var", Cause: "8 % free"}, {Code: ChildrenAsRoot, Subject: "lb"}})
 	down.Health, down.ServingSince, down.Setup = Worst(down.Problems), nil, SetupWaiting
 	down.Exit = down.Health.Exit()
-	down.Nodes = []Node{{Name: "sca-1", Role: "this", State: "starting", Master: "down", Proxy: "ok", Storage: "ok", Clock: "synced"},
-		{Name: "sca-3", Role: "voter", State: "unreachable", Master: "?", Proxy: "?", Storage: "?", LastSeen: ago(4 * time.Minute)}}
+	down.Nodes = []Node{{Name: "sca-1", This: true, Address: "10.0.0.1", Version: "v1", Role: RoleVoter, State: "starting", Master: "down", Proxy: "ok", Storage: "ok", Clock: "synced"},
+		{Name: "sca-3", Address: "10.0.0.3", Role: RoleVoter, State: "unreachable", Master: "?", Proxy: "?", Storage: "?", LastSeen: ago(4 * time.Minute)}}
 	down.Services = []Service{{Name: "master", State: "backoff", Message: "ended after 0.3s: exit code 1; next start in 8s", Since: *ago(3 * time.Second), Restarts: 5}}
 
 	busy := healthy

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -103,7 +104,7 @@ func writeNodes(b *strings.Builder, d Document) {
 	if len(d.Nodes) == 0 {
 		return
 	}
-	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "PROXY", "STORAGE", "MINIONS", "CLOCK"}}
+	rows := [][]string{{"NODE", "ROLE", "STATE", "MASTER", "LB", "STORAGE", "MINIONS", "CLOCK", "ADDRESS", "VERSION"}}
 	for _, n := range d.Nodes {
 		minions := "-"
 		if n.Minions != nil {
@@ -113,7 +114,11 @@ func writeNodes(b *strings.Builder, d Document) {
 		if n.LastSeen != nil {
 			clock = "last seen " + Age(d.Time.Sub(*n.LastSeen))
 		}
-		rows = append(rows, []string{n.Name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock})
+		name := n.Name
+		if n.This {
+			name += "*"
+		}
+		rows = append(rows, []string{name, n.Role, n.State, n.Master, n.Proxy, n.Storage, minions, clock, cmp.Or(n.Address, "-"), cmp.Or(n.Version, "-")})
 	}
 	table(b, rows)
 }
