@@ -284,7 +284,7 @@ func (m *Master) openBus() error {
 
 func (m *Master) openServices() error {
 	m.ring = &admin.Ring{
-		Store: m.keys, Dir: m.cfg.PKIDir, HashType: m.cfg.HashType,
+		Store: m.keys, Dir: m.minionKeys(), HashType: m.cfg.HashType,
 		Fire: func(tag string, data *msgpack.Map) error { return m.bus.Fire(tag, data) },
 		Rotate: func() error {
 			if !m.cfg.RotateAESKey {

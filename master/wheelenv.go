@@ -2,6 +2,7 @@ package master
 
 import (
 	"path/filepath"
+	"strings"
 
 	"saltern/master/conf"
 	"saltern/master/fileserver"
@@ -14,6 +15,6 @@ func (m *Master) wheelEnv() *wheel.Env {
 		Keys: m.ring, FileRoots: fileserver.Tree{Roots: m.cfg.FileRoots}, PillarRoots: fileserver.Tree{Roots: m.cfg.PillarRoots}, Connected: m.connected,
 		ConfigDir: filepath.Dir(m.cfg.Path), DefaultInclude: m.cfg.Raw.Str("default_include"),
 		Values: func() *msgpack.Map { return conf.WithoutSecrets(m.cfg.Raw) }, KeySize: m.cfg.KeySize,
-		PublicKey: func() (string, string) { return "master.pub", m.identity.Public },
+		PublicKey: func() (string, string) { return strings.TrimSuffix(m.cfg.ID, "_master") + ".pub", m.identity.Public },
 	}
 }

@@ -65,10 +65,10 @@ func keyFunctions() map[string]function {
 			return e.Keys.Finger(a["match"], a.text("hash_type", ""))
 		}},
 		"key.finger_master": {[]string{"hash_type"}, 0, func(_ context.Context, e *Env, a args) (any, error) {
-			name, pem := e.PublicKey()
+			_, pem := e.PublicKey()
 			h := a.text("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
-			return msgpack.NewMap("local", msgpack.NewMap(name, f)), err
+			return msgpack.NewMap("local", msgpack.NewMap("master.pub", f)), err // by this name, whatever the file's is
 		}},
 		"key.master_key_str": {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) {
 			name, pem := e.PublicKey()

@@ -39,7 +39,7 @@ type Env struct {
 	Values func() *msgpack.Map
 	// KeySize is the least size of a generated key in bits.
 	KeySize int
-	// PublicKey is the master's own, by the name of its file.
+	// PublicKey is the one that minions know, and the name of the master's file.
 	PublicKey func() (name, pem string)
 }
 

@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.env = &Env{Keys: ring, FileRoots: fileserver.Tree{Roots: map[string][]string{"base": {root}}}, ConfigDir: dir, DefaultInclude: "master.d/*.conf",
 		Connected: func() []string { return []string{"web1"} }, Values: func() *msgpack.Map { return msgpack.NewMap("id", "m") },
-		PublicKey: func() (string, string) { return "master.pub", "PEM" }}
+		PublicKey: func() (string, string) { return "m1.pub", "PEM" }}
 	return w
 }
 

@@ -76,7 +76,8 @@ func anys(ids []string) []any {
 	return out
 }
 
-// Local returns the names of the master's own key files.
+// Local returns the names of the master's own key files. Links are left out, such
+// as master.pem beside <id>.pem (salt/cache/localfs_key.py list).
 func (r *Ring) Local() ([]string, error) {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
@@ -84,7 +85,7 @@ func (r *Ring) Local() ([]string, error) {
 	}
 	var out []string
 	for _, e := range entries {
-		if n := e.Name(); !e.IsDir() && (strings.HasSuffix(n, ".pem") || strings.HasSuffix(n, ".pub")) {
+		if n := e.Name(); e.Type().IsRegular() && (strings.HasSuffix(n, ".pem") || strings.HasSuffix(n, ".pub")) {
 			out = append(out, n)
 		}
 	}

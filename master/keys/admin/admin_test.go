@@ -116,6 +116,9 @@ const start = "minions_pre=p1,p2 minions_rejected=r1 minions=a1,d1,Web2 minions_
 
 func TestList(t *testing.T) {
 	r := newRing(t)
+	for _, link := range []string{"link.pem", "link.pub"} { // as Salt 3008 makes of master.pem
+		must(t, os.Symlink("master"+filepath.Ext(link), filepath.Join(r.Dir, link)))
+	}
 	if got := show(r.List()); got != start {
 		t.Errorf("list: %s", got)
 	}
