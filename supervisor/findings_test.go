@@ -105,6 +105,9 @@ func TestFindings(t *testing.T) {
 		{"master's problems", said(func(m *masterStatus) {
 			m.Problems = []masterProblem{{"job cache", "disk quota exceeded"}, {"key rotation", "permission denied"}}
 		}), "SCA-208: disk quota exceeded | SCA-209 key rotation: permission denied"},
+		{"git pillars", said(func(m *masterStatus) {
+			m.Problems = []masterProblem{{"git pillars", "master https://git.example.com/p.git: Could not resolve host"}}
+		}), "SCA-211: master https://git.example.com/p.git: Could not resolve host"},
 		{"master reports nothing any more", said(func(m *masterStatus) {
 			m.Written, m.Problems = now.Add(-time.Minute), []masterProblem{{"job cache", "old"}}
 		}), "SCA-210: the last status is 1m old"},

@@ -129,11 +129,14 @@ func masterReports(f facts) (out []status.Finding) {
 		return []status.Finding{{Code: status.MasterUnreported, Cause: fmt.Sprintf("the last status is %s old", status.Age(f.now.Sub(s.Written)))}}
 	}
 	for _, p := range s.Problems {
-		if p.What == "job cache" {
+		switch p.What {
+		case "job cache":
 			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
-			continue
+		case "git pillars":
+			out = append(out, status.Finding{Code: status.GitPillars, Cause: p.Text})
+		default:
+			out = append(out, status.Finding{Code: status.MasterProblem, Subject: p.What, Cause: p.Text})
 		}
-		out = append(out, status.Finding{Code: status.MasterProblem, Subject: p.What, Cause: p.Text})
 	}
 	if e := s.PillarError; e != nil {
 		out = append(out, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})

@@ -239,26 +239,27 @@ type Files struct {
 
 // Pillar says how pillars are made.
 type Pillar struct {
-	PillarRoots            map[string][]string `conf:"pillar_roots"`
-	ExtPillar              []any               `conf:"ext_pillar"`
-	ExtPillarFirst         bool                `conf:"ext_pillar_first"`
-	OnDemandExtPillar      []string            `conf:"on_demand_ext_pillar"`
-	PillarOpts             bool                `conf:"pillar_opts"`
-	PillarSafeRenderError  bool                `conf:"pillar_safe_render_error"`
-	PillarMergeStrategy    string              `conf:"pillar_source_merging_strategy"`
-	PillarMergeLists       bool                `conf:"pillar_merge_lists"`
-	PillarIncludesOverride bool                `conf:"pillar_includes_override_sls"`
-	PillarCache            bool                `conf:"pillar_cache"`
-	PillarCacheTTL         time.Duration       `conf:"pillar_cache_ttl"`
-	PillarCacheBackend     string              `conf:"pillar_cache_backend"`
-	PillarEnv              string              `conf:"pillarenv"`
-	PillarRaiseOnMissing   bool                `conf:"pillar_raise_on_missing"`
-	PillarMaskOutput       bool                `conf:"pillar_mask_output"`
-	DecryptPillar          []any               `conf:"decrypt_pillar"`
-	DecryptPillarDefault   string              `conf:"decrypt_pillar_default"`
-	DecryptPillarDelimiter string              `conf:"decrypt_pillar_delimiter"`
-	DecryptPillarRenderers []string            `conf:"decrypt_pillar_renderers"`
-	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`
+	PillarRoots             map[string][]string `conf:"pillar_roots"`
+	ExtPillar               []any               `conf:"ext_pillar"`
+	ExtPillarFirst          bool                `conf:"ext_pillar_first"`
+	GitPillarUpdateInterval time.Duration       `conf:"git_pillar_update_interval"`
+	OnDemandExtPillar       []string            `conf:"on_demand_ext_pillar"`
+	PillarOpts              bool                `conf:"pillar_opts"`
+	PillarSafeRenderError   bool                `conf:"pillar_safe_render_error"`
+	PillarMergeStrategy     string              `conf:"pillar_source_merging_strategy"`
+	PillarMergeLists        bool                `conf:"pillar_merge_lists"`
+	PillarIncludesOverride  bool                `conf:"pillar_includes_override_sls"`
+	PillarCache             bool                `conf:"pillar_cache"`
+	PillarCacheTTL          time.Duration       `conf:"pillar_cache_ttl"`
+	PillarCacheBackend      string              `conf:"pillar_cache_backend"`
+	PillarEnv               string              `conf:"pillarenv"`
+	PillarRaiseOnMissing    bool                `conf:"pillar_raise_on_missing"`
+	PillarMaskOutput        bool                `conf:"pillar_mask_output"`
+	DecryptPillar           []any               `conf:"decrypt_pillar"`
+	DecryptPillarDefault    string              `conf:"decrypt_pillar_default"`
+	DecryptPillarDelimiter  string              `conf:"decrypt_pillar_delimiter"`
+	DecryptPillarRenderers  []string            `conf:"decrypt_pillar_renderers"`
+	PillarenvFromSaltenv    bool                `conf:"pillarenv_from_saltenv"`
 }
 
 // States are options that minions ask for and the renderers use.

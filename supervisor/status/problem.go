@@ -45,6 +45,7 @@ const (
 	ReturnsNotKept    Code = "SCA-208"
 	MasterProblem     Code = "SCA-209"
 	MasterUnreported  Code = "SCA-210"
+	GitPillars        Code = "SCA-211"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -121,6 +122,8 @@ func Kinds() []Kind {
 		{MasterProblem, Warning, "salt-master has trouble: %s", "applianced logs master", []Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterUnreported, Warning, "salt-master does not report how it is", "applianced logs master; look at its cache directory",
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
+		{GitPillars, Warning, "git pillars cannot be fetched", "mend what the cause names: the remote, its credentials, or ext_pillar; it is tried again by itself",
+			[]Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},

@@ -1,0 +1,161 @@
+# Fetches the repositories of the git pillars with Salt's library, one after
+# the other. The request comes on standard input; each answer is a line of JSON
+# on what was standard output.
+import json
+import logging
+import os
+import sys
+import time
+
+answers = os.dup(1)  # not inherited by programs
+os.dup2(2, 1)
+request = json.loads(sys.stdin.buffer.read())
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+try:
+    import salt.config
+    import salt.pillar.git_pillar as git_pillar
+    import salt.utils.gitfs
+except ModuleNotFoundError as exc:
+    if exc.name in ("salt", "msgpack"):
+        sys.exit(3)
+    raise
+
+LOCKS = ("update", "checkout", "mountpoint")
+BUSY = 30  # seconds to wait for a lock that somebody holds
+
+
+def answer(**what):
+    os.write(answers, json.dumps(what).encode() + b"\n")
+
+
+class Complaints(logging.Handler):
+    """Keeps the last complaint: Salt logs faults instead of raising them."""
+
+    last = ""
+
+    def emit(self, record):
+        self.last = why(record.exc_info[1]) if record.exc_info and record.exc_info[1] else record.getMessage()
+
+
+def why(exc):
+    said = getattr(exc, "stderr", None)  # of git, with GitPython's own words around
+    if isinstance(said, bytes):
+        said = said.decode(errors="replace")
+    return (said or "").strip().removeprefix("stderr:").strip(" '\n") or f"{type(exc).__name__}: {exc}"
+
+
+def began(pid):
+    """When a process began, or None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            ticks = int(f.read().rsplit(b")", 1)[1].split()[19])
+        with open("/proc/stat", "rb") as f:
+            boot = next(int(line.split()[1]) for line in f if line.startswith(b"btime"))
+    except (OSError, ValueError, StopIteration, IndexError):
+        return None
+    return boot + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def stale(path, machine):
+    """Whether a lock of Salt's, "PID\\nMACHINE\\n", outlived its holder."""
+    with open(path, encoding="utf-8", errors="replace") as f:
+        made = os.fstat(f.fileno()).st_mtime
+        pid, _, holder = f.read(4096).partition("\n")
+    if pid.strip().isdigit() and holder.strip() in ("", machine):
+        start = began(int(pid))
+        return start is None or start > made + 5
+    return time.time() - made > request["limit"]
+
+
+def clear(repo):
+    """Removes what processes that were killed have left behind."""
+    folder = repo.get_salt_working_dir()
+    for kind in LOCKS:
+        path = os.path.join(folder, kind + ".lk")
+        try:
+            if stale(path, getattr(repo, "mach_id", "")):
+                os.remove(path)
+                answer(log=f"removed the lock {path}: the process that made it is gone")
+        except FileNotFoundError:
+            pass
+    for at, _, files in os.walk(getattr(repo, "gitdir", None) or repo.get_cachedir()):
+        for name in files:
+            path = os.path.join(at, name)
+            try:
+                if name.endswith(".lock") and time.time() - os.stat(path).st_mtime > request["limit"]:
+                    os.remove(path)
+                    answer(log=f"removed git's lock {path}: it is older than a fetch may take")
+            except FileNotFoundError:
+                pass
+
+
+def held(repo):
+    return os.path.exists(os.path.join(repo.get_salt_working_dir(), "update.lk"))
+
+
+def fetch(pillar, repo, complaints):
+    complaints.last, outcome = "", []
+    real = repo.fetch
+
+    def noted():
+        until = time.time() + BUSY
+        while held(repo) and time.time() < until:
+            time.sleep(0.2)
+        try:
+            outcome.append(real())
+        except Exception as exc:  # pylint: disable=broad-except
+            outcome.append(False)
+            complaints.last = why(exc)
+            return False
+        return outcome[0]
+
+    try:
+        clear(repo)
+        repo.fetch = noted
+        pillar.fetch_remotes([(repo.id, getattr(repo, "name", None))])
+    except Exception as exc:  # pylint: disable=broad-except
+        outcome[:] = [False]
+        complaints.last = why(exc)
+    if outcome and outcome[0] is not False:
+        return {}
+    return {"error": complaints.last[:2000] or "Salt does not say why"}
+
+
+def main():
+    complaints = Complaints(logging.WARNING)
+    root = logging.getLogger()
+    root.handlers[:] = [complaints]
+    opts = salt.config.master_config(request["config"])
+    done = set(request["skip"])
+    for entry in opts.get("ext_pillar") or []:
+        if not isinstance(entry, dict) or "git" not in entry:
+            continue
+        complaints.last = ""
+        try:
+            pillar = salt.utils.gitfs.GitPillar(
+                opts,
+                entry["git"],
+                per_remote_overrides=git_pillar.PER_REMOTE_OVERRIDES,
+                per_remote_only=git_pillar.PER_REMOTE_ONLY,
+                global_only=git_pillar.GLOBAL_ONLY,
+            )
+        except Exception as exc:  # pylint: disable=broad-except
+            answer(refused=complaints.last[:2000] or str(exc)[:2000])
+            continue
+        if len(pillar.remotes) < len(entry["git"]):  # Salt goes on without them
+            answer(refused=complaints.last[:2000] or "Salt leaves a remote out")
+        for number, repo in enumerate(pillar.remotes):
+            key = f"{repo.get_salt_working_dir()} {number} {repo.id}"
+            if key in done:
+                continue
+            done.add(key)
+            answer(begin=key, remote=repo.id)
+            answer(end=key, **fetch(pillar, repo, complaints))
+    answer(done=True)
+
+
+main()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(0)

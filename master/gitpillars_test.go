@@ -1,0 +1,106 @@
+package master
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// repository is a git repository with a work tree.
+type repository struct {
+	t   testing.TB
+	dir string
+}
+
+func newRepository(t testing.TB) repository {
+	t.Helper()
+	saltPython(t)
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("SKIPPED: git is not installed")
+	}
+	r := repository{t, filepath.Join(t.TempDir(), "repository")}
+	must(t, os.MkdirAll(r.dir, 0o755))
+	r.git("init", "-q", "-b", "master")
+	return r
+}
+
+func (r repository) git(args ...string) {
+	r.t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("git %v: %v: %s", args, err, out)
+	}
+}
+
+// commit writes files, given as path and text, and commits them.
+func (r repository) commit(files ...string) {
+	r.t.Helper()
+	for i := 0; i < len(files); i += 2 {
+		must(r.t, os.WriteFile(filepath.Join(r.dir, files[i]), []byte(files[i+1]), 0o644))
+	}
+	r.git("add", "-A")
+	r.git("commit", "-q", "-m", "x")
+}
+
+// gitPillarMaster runs a master with git pillars that are fetched every
+// second.
+func gitPillarMaster(t testing.TB, options string) *running {
+	return startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nloop_interval: 1\ngit_pillar_update_interval: 1\ngit_pillar_provider: gitpython\n"+options)
+}
+
+// A commit reaches pillars within the interval. A remote that cannot be fetched
+// is told of while it lasts, and the last commit is served meanwhile.
+func TestGitPillarFetches(t *testing.T) {
+	repo := newRepository(t)
+	repo.commit("top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n")
+	r := gitPillarMaster(t, "ext_pillar:\n  - git:\n    - master file://"+repo.dir+"\n")
+	n := r.accepted("min1", "min6")
+	value := func() int64 { v, _ := n.pillar().Int("from_git"); return v }
+	problem := func() string {
+		for _, p := range r.m.problems.list() {
+			if p.What == gitPillarProblem {
+				return p.Text
+			}
+		}
+		return ""
+	}
+	if got := value(); got != 1 {
+		t.Fatalf("before a commit: %d", got)
+	}
+	repo.commit("x.sls", "from_git: 2\n")
+	until(t, "a commit is seen", func() bool { return value() == 2 })
+
+	must(t, os.Rename(repo.dir, repo.dir+".away"))
+	until(t, "a fetch that failed is told of", func() bool { return problem() != "" })
+	if got := problem(); !strings.Contains(got, repo.dir) || !strings.Contains(got, "does not appear to be a git repository") || strings.Contains(got, "\n") {
+		t.Errorf("the problem is %q", got)
+	}
+	if got := value(); got != 2 {
+		t.Errorf("without the remote: %d", got)
+	}
+
+	// A fetch was killed here, on a machine whose id has changed since.
+	locks, err := filepath.Glob(r.path("cache", "git_pillar", "work", "*", "*"))
+	must(t, err)
+	if len(locks) == 0 {
+		t.Fatal("Salt keeps its locks somewhere else")
+	}
+	for _, dir := range locks {
+		lock := filepath.Join(dir, "update.lk")
+		must(t, os.WriteFile(lock, []byte("4194303\nanother\n"), 0o644))
+		old := time.Now().Add(-time.Hour)
+		must(t, os.Chtimes(lock, old, old))
+	}
+	must(t, os.Rename(repo.dir+".away", repo.dir))
+	repo.commit("x.sls", "from_git: 3\n")
+	until(t, "a fetch works again", func() bool { return problem() == "" })
+	until(t, "the commit is seen", func() bool { return value() == 3 })
+	if !strings.Contains(r.log.String(), "problem is over") {
+		t.Error("the log does not tell of the end")
+	}
+}
