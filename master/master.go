@@ -195,7 +195,7 @@ func (m *Master) openKeys(ctx context.Context) error {
 	}
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
-		Connected: m.connectedCount, NoEvents: !c.AuthEvents, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.quiet,
+		Connected: m.connectedCount, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.quiet,
 		Trouble: m.conditions.reason,
 		Proven:  func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
 	})

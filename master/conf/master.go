@@ -163,20 +163,20 @@ type Keys struct {
 
 // Security says which messages are accepted and how ours are signed.
 type Security struct {
-	AuthMode                    int           `conf:"auth_mode"`
-	MinimumAuthVersion          int           `conf:"minimum_auth_version"`
-	HashType                    string        `conf:"hash_type"`
-	PublishSigningAlgorithm     string        `conf:"publish_signing_algorithm"`
-	SignPubMessages             bool          `conf:"sign_pub_messages"`
-	RequireMinionSignMessages   bool          `conf:"require_minion_sign_messages"`
-	DropMessagesSignatureFail   bool          `conf:"drop_messages_signature_fail"`
-	RequestServerTTL            time.Duration `conf:"request_server_ttl"` // 0: no limit
-	RequestServerAESSession     int           `conf:"request_server_aes_session"`
-	FIPSMode                    bool          `conf:"fips_mode"`
-	NetapiAllowRawShell         bool          `conf:"netapi_allow_raw_shell"`
-	ClusterEncryptionAlgorithm  string        `conf:"cluster_encryption_algorithm"`
-	ClientACLVerify             bool          `conf:"client_acl_verify"`
-	AuthEventsPendAutosignGrain bool          `conf:"auth_events_pend_autosign_grains"`
+	AuthMode                   int           `conf:"auth_mode"`
+	MinimumAuthVersion         int           `conf:"minimum_auth_version"`
+	HashType                   string        `conf:"hash_type"`
+	PublishSigningAlgorithm    string        `conf:"publish_signing_algorithm"`
+	SignPubMessages            bool          `conf:"sign_pub_messages"`
+	RequireMinionSignMessages  bool          `conf:"require_minion_sign_messages"`
+	DropMessagesSignatureFail  bool          `conf:"drop_messages_signature_fail"`
+	RequestServerTTL           time.Duration `conf:"request_server_ttl"` // 0: no limit
+	RequestServerAESSession    int           `conf:"request_server_aes_session"`
+	FIPSMode                   bool          `conf:"fips_mode"`
+	NetapiAllowRawShell        bool          `conf:"netapi_allow_raw_shell"`
+	ClusterEncryptionAlgorithm string        `conf:"cluster_encryption_algorithm"`
+	ClientACLVerify            bool          `conf:"client_acl_verify"`
+	AuthEventsAutosignGrains   []string      `conf:"auth_events_autosign_grains"`
 }
 
 // Jobs says how long to wait for jobs and where to keep their returns.
