@@ -300,7 +300,7 @@ func TestAttack29SessionExpiry(t *testing.T) {
 	blob := first.Seal([]byte{0xc0}, "")
 	changed := false
 	for h := range 72 {
-		body, key, err := m.OpenRequest("m", blob)
+		body, key, err := m.OpenRequest("m", bytes.Clone(blob))
 		n.signIn(t, m)
 		changed = changed || n.session.String() != first.String()
 		switch {
@@ -325,7 +325,7 @@ func TestAttack30DeletedKey(t *testing.T) {
 	n.signIn(t, m)
 	blob, tok := n.session.Seal([]byte{0xc0}, ""), n.tok(t)
 	works := func() bool {
-		_, _, err := m.OpenRequest("m", blob)
+		_, _, err := m.OpenRequest("m", bytes.Clone(blob))
 		return err == nil && m.VerifyToken("m", tok)
 	}
 	if first, second := works(), works(); !first || !second {
@@ -335,14 +335,14 @@ func TestAttack30DeletedKey(t *testing.T) {
 	if works() || m.VerifyToken("m", tok) {
 		t.Error("good after deletion")
 	}
-	if _, _, err := m.OpenRequest("m", blob); !errors.Is(err, auth.ErrNotAccepted) {
+	if _, _, err := m.OpenRequest("m", bytes.Clone(blob)); !errors.Is(err, auth.ErrNotAccepted) {
 		t.Error(err)
 	}
 	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min7")))
 	if m.VerifyToken("m", tok) {
 		t.Error("the old token is good for the new key")
 	}
-	if _, _, err := m.OpenRequest("m", blob); !errors.Is(err, crypt.ErrOpen) {
+	if _, _, err := m.OpenRequest("m", bytes.Clone(blob)); !errors.Is(err, crypt.ErrOpen) {
 		t.Error("the old session is good for the new key", err)
 	}
 	heir := newMinion(t, "m", "min7")

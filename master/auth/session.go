@@ -147,12 +147,13 @@ func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt
 }
 
 // openSession tries the session keys of a minion that are good now: the
-// current one, the one before and, close to the change, the next.
+// current one, the one before and, close to the change, the next. The body is
+// a part of blob, which is overwritten.
 func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	if s.files != nil {
 		key, err := s.files.key(id)
 		if err == nil {
-			if body, err := key.Open(blob); !errors.Is(err, crypt.ErrOpen) {
+			if body, err := key.OpenInPlace(blob); !errors.Is(err, crypt.ErrOpen) {
 				return body, key, err
 			}
 		}
@@ -179,7 +180,7 @@ func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, e
 		if err != nil {
 			return nil, crypt.Key{}, err
 		}
-		body, err := key.Open(blob)
+		body, err := key.OpenInPlace(blob)
 		if errors.Is(err, crypt.ErrOpen) {
 			continue
 		}

@@ -167,7 +167,18 @@ func (k Key) seal(b []byte, start int) []byte {
 // marker. The result does not alias blob. Its errors are ErrOpen and
 // ErrNotPickle.
 func (k Key) Open(blob []byte) ([]byte, error) {
-	plain, err := k.OpenPlain(blob)
+	return body(k.open(blob, false))
+}
+
+// OpenInPlace is Open without memory of its own: the result is a part of blob,
+// which is overwritten when it was made with this key, and not changed when it
+// was not.
+func (k Key) OpenInPlace(blob []byte) ([]byte, error) {
+	return body(k.open(blob, true))
+}
+
+// body takes the marker of a payload off.
+func body(plain []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}

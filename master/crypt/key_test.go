@@ -218,3 +218,24 @@ func BenchmarkSealInPlace(b *testing.B) {
 		k.SealInPlace(buf[:crypt.Room("")+1<<20], 0, "")
 	}
 }
+
+func TestOpenInPlace(t *testing.T) {
+	key := testKey(t)
+	other, err := crypt.NewKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte("body of a request")
+	blob := key.Seal(body, "")
+	sealed := bytes.Clone(blob)
+	if _, err := other.OpenInPlace(blob); !errors.Is(err, crypt.ErrOpen) || !bytes.Equal(blob, sealed) {
+		t.Fatalf("with another key: %v, and the blob is changed: %t", err, !bytes.Equal(blob, sealed))
+	}
+	got, err := key.OpenInPlace(blob)
+	if err != nil || !bytes.Equal(got, body) {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if i := bytes.Index(blob, body); i < 0 || &blob[i] != &got[0] {
+		t.Error("the body is not a part of the blob")
+	}
+}

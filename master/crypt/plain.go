@@ -18,6 +18,12 @@ func (k Key) SealPlain(data []byte) []byte {
 // OpenPlain checks and decrypts what SealPlain made. The result does not alias
 // blob. The error is ErrOpen.
 func (k Key) OpenPlain(blob []byte) ([]byte, error) {
+	return k.open(blob, false)
+}
+
+// open decrypts blob into memory of its own, or in place. It changes nothing
+// before the MAC is found to be right.
+func (k Key) open(blob []byte, inPlace bool) ([]byte, error) {
 	n := len(blob) - sha256.Size
 	if k.IsZero() || n < ivLen+aes.BlockSize || n%aes.BlockSize != 0 {
 		return nil, ErrOpen
@@ -28,7 +34,10 @@ func (k Key) OpenPlain(blob []byte) ([]byte, error) {
 	if !hmac.Equal(h.Sum(sum[:0]), blob[n:]) {
 		return nil, ErrOpen
 	}
-	plain := make([]byte, n-ivLen)
+	plain := blob[ivLen:n]
+	if !inPlace {
+		plain = make([]byte, n-ivLen)
+	}
 	cipher.NewCBCDecrypter(k.block, blob[:ivLen]).CryptBlocks(plain, blob[ivLen:n])
 	pad := int(plain[len(plain)-1])
 	if pad < 1 || pad > aes.BlockSize {

@@ -59,11 +59,29 @@ func (w *walks) take(now time.Time) bool {
 	return w.n <= maxWalks
 }
 
-// envelope is the outer map of a request. Its load is not decoded: that is done
-// when it is known whose it is.
+// envelope is the outer map of a request, nil where it lacks a field. Its load is
+// not decoded: that is done when it is known whose it is.
 type envelope struct {
-	fields *msgpack.Map // all but the load
-	load   []byte       // packed, a part of the payload
+	enc, id, version any
+	encAlgo, sigAlgo any
+	load             []byte // packed, a part of the payload
+}
+
+// at is where a field is kept; nil for one that nobody reads.
+func (e *envelope) at(field []byte) *any {
+	switch string(field) {
+	case "enc":
+		return &e.enc
+	case "id":
+		return &e.id
+	case "version":
+		return &e.version
+	case "enc_algo":
+		return &e.encAlgo
+	case "sig_algo":
+		return &e.sigAlgo
+	}
+	return nil
 }
 
 // open reads the envelope of a request. Few payloads have many values outside of a
@@ -85,7 +103,6 @@ func (s *Server) open(payload []byte, now time.Time) (envelope, error) {
 	if err != nil {
 		return e, refuse(routingError(), "reading a payload of %d bytes: %v", len(payload), err)
 	}
-	e.fields = msgpack.NewMap()
 	for _, f := range raw {
 		if string(f.Key) == "load" {
 			e.load = f.Value
@@ -98,23 +115,25 @@ func (s *Server) open(payload []byte, now time.Time) (envelope, error) {
 		if err != nil {
 			return e, refuse(routingError(), "decoding field %.20q: %v", f.Key, err)
 		}
-		e.fields.Set(string(f.Key), v)
+		if at := e.at(f.Key); at != nil {
+			*at = v
+		}
 	}
 	return e, nil
 }
 
 // unpack makes the values of b, counting what they take.
-func unpack(b []byte, limits msgpack.Limits, extra int64, account Account) (any, error) {
+func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	size, err := msgpack.Measure(b, limits)
 	if err != nil {
 		return nil, err
 	}
-	return unpackSized(b, size, limits, extra, account)
+	return unpackSized(b, size, limits, account)
 }
 
 // unpackSized is unpack for what was measured already.
-func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, extra int64, account Account) (any, error) {
-	if n := size.Memory + extra; n > freeValues && account != nil && !account.Take(n) {
+func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Account) (any, error) {
+	if n := size.Memory; n > freeValues && account != nil && !account.Take(n) {
 		return nil, fmt.Errorf("%w: %d bytes", errMemory, n)
 	}
 	return msgpack.Decode(b, limits)
@@ -142,7 +161,7 @@ func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	}
 	var v any
 	if err == nil {
-		v, err = unpackSized(raw, size, limits, 0, account)
+		v, err = unpackSized(raw, size, limits, account)
 	}
 	switch {
 	case errors.Is(err, errMemory):

@@ -19,8 +19,8 @@ import (
 type Auth interface {
 	// SignIn answers an _auth load with the complete payload.
 	SignIn(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) any
-	// OpenRequest opens an encrypted load of an accepted minion and returns
-	// the key that fitted. It must not create state for other ids.
+	// OpenRequest opens an encrypted load of an accepted minion, in place, and
+	// returns the key that fitted. It must not create state for other ids.
 	OpenRequest(id string, blob []byte) (body []byte, key crypt.Key, err error)
 	// VerifyToken tells whether tok was made with the accepted key of id.
 	VerifyToken(id string, tok []byte) bool
@@ -137,16 +137,17 @@ var ErrSilence = errors.New("request is left unanswered")
 
 // Handle answers one payload. The answer is nil only when a method failed
 // with ErrSilence; the connection should be closed then.
-// account may be nil, which bounds nothing.
+// account may be nil, which bounds nothing. A sealed payload is opened in place:
+// payload is overwritten.
 func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
 	tok := s.oldest.start(now)
 	defer s.oldest.end(tok)
 	if s.cfg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
-		defer cancel()
+		d := &deadline{Context: ctx, at: time.Now().Add(s.cfg.Timeout)}
+		defer d.end()
+		ctx = d
 	}
 	answer, err := s.handle(ctx, from, payload, account, now)
 	var r *refusal
@@ -183,21 +184,17 @@ func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte
 	if err != nil {
 		return nil, err
 	}
-	env := e.fields
-	enc, hasEnc := env.Get("enc")
-	if e.load == nil || !hasEnc {
+	if e.load == nil || e.enc == nil {
 		return nil, refuse(badLoad, "payload without enc or load")
 	}
-	version := int64(0)
-	if raw, ok := env.Get("version"); ok {
-		if version, ok = raw.(int64); !ok {
-			return nil, refuse(badLoad, "protocol version is a %T", raw)
-		}
+	version, ok := e.version.(int64)
+	if e.version != nil && !ok {
+		return nil, refuse(badLoad, "protocol version is a %T", e.version)
 	}
 	if version < s.cfg.MinVersion {
 		return nil, refuse(badLoad, "protocol version %d is below minimum_auth_version %d", version, s.cfg.MinVersion)
 	}
-	switch enc {
+	switch e.enc {
 	case "clear":
 		load, err := s.clearLoad(e.load, account)
 		if err != nil {
@@ -207,7 +204,7 @@ func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte
 	case "aes":
 		return s.encrypted(ctx, from, e, version, account, now)
 	}
-	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(enc))
+	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
 }
 
 // checkID holds what §verify of salt/channel/server.py handle_message says
@@ -264,21 +261,19 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 	if !s.ready() {
 		return retryLater(), nil
 	}
-	env := e.fields
 	blob, ok := msgpack.Contents(e.load)
 	if !ok {
 		return nil, refuse(badLoad, "encrypted load is not bytes")
 	}
-	id, ok := env.Get("id")
-	outer, isText := id.(string)
-	if !ok || !isText {
+	outer, ok := e.id.(string)
+	if !ok {
 		return nil, refuse(badLoad, "encrypted load without an id")
 	}
 	body, key, err := s.cfg.Auth.OpenRequest(outer, blob)
 	if err != nil {
 		return nil, refuse(badLoad, "opening the request of %.64q: %v", outer, err)
 	}
-	v, err := unpack(body, msgpack.DefaultLimits, int64(len(body)), account)
+	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
 		return nil, fmt.Errorf("decoding the request of %.64q: %w: %w", outer, err, ErrSilence) // he sends it again
 	}
@@ -312,7 +307,9 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 	if s.cfg.Saw != nil {
 		s.cfg.Saw(outer, from)
 	}
-	c.From, c.EncAlgo, c.SigAlgo = from, env.Str("enc_algo"), env.Str("sig_algo")
+	c.From = from
+	c.EncAlgo, _ = e.encAlgo.(string)
+	c.SigAlgo, _ = e.sigAlgo.(string)
 	answer, err := s.dispatch(ctx, c)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,52 @@
+package request
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// deadline is context.WithTimeout for requests, most of which never wait: the
+// timer is set when somebody asks for it. The zero value is not ready.
+type deadline struct {
+	context.Context // of the asker
+	at              time.Time
+
+	once   sync.Once
+	timed  context.Context
+	cancel context.CancelFunc
+}
+
+func (d *deadline) start() {
+	d.once.Do(func() { d.timed, d.cancel = context.WithDeadline(d.Context, d.at) })
+}
+
+func (d *deadline) Deadline() (time.Time, bool) {
+	if at, ok := d.Context.Deadline(); ok && at.Before(d.at) {
+		return at, true
+	}
+	return d.at, true
+}
+
+func (d *deadline) Done() <-chan struct{} {
+	d.start()
+	return d.timed.Done()
+}
+
+func (d *deadline) Err() error {
+	d.start()
+	return d.timed.Err()
+}
+
+// end is the cancel function of WithTimeout.
+func (d *deadline) end() {
+	d.once.Do(func() { d.timed, d.cancel = ended, func() {} })
+	d.cancel()
+}
+
+// ended is what a request is that asked for no timer, when it is over.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
