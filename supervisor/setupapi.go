@@ -88,6 +88,9 @@ func (w world) Look() setup.NodeLook {
 	d := n.document()
 	l := setup.NodeLook{Running: true, Serving: d.ServingSince != nil, Table: n.member.keeper.Table(), Addresses: d.Front.Addresses}
 	l.Storage, l.StorageWaiting = n.member.ready()
+	if key, err := (host{n.member}).ClusterKey(); err == nil {
+		l.Finger = key.Finger()
+	}
 	if !l.Serving {
 		l.ServingWaiting = servingWaits(d)
 	}

@@ -54,6 +54,8 @@ var fieldFaults = []struct {
 	{"join-node", "node", false, toHow, []string{"enter", "ctrl+u", "=a/b", "enter", "enter"}, `! "a/b" is not a host name`},
 	{"join-address", "address", false, toHow, []string{"enter", "enter", "=x", "enter"}, `! "x" is not an IP address`},
 	{"join-string", "join", false, toString, []string{"=sca1.bad", "enter"}, "! is not a join string"},
+	{"join-string-typo", "join", false, toString, []string{"=" + strings.Replace(join, "secret", "sceret", 1), "enter"}, "! has a typing error after the third dot (the secret)"},
+	{"join-string-cut", "join", false, toString, []string{"=" + join[:len(join)-4], "enter"}, "! has a typing error after the @"},
 	{"join-string-missing", "join", false, toString, []string{"enter"}, "! is missing"},
 	{"join-string-secret", "join", false, toString, []string{"=sca1." + strings.Repeat("0123456789abcdef", 4) + ".short@10.0.0.12", "enter"}, "! its secret is shorter than 16 characters"},
 	{"join-cluster", "cluster_id", false, toPeers, []string{"=a b", "enter", "=10.0.0.12", "enter", "=mosaic-kettle-fern", "enter"}, `! "a b" is not a plain name`},

@@ -1,8 +1,10 @@
 package tui
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/huh/v2"
@@ -29,6 +31,8 @@ type formPage struct {
 
 	form   *huh.Form
 	own    []string // the fields on the page, in their order
+	hidden map[string]*huh.Input
+	shown  bool // what is typed in hidden fields
 	faults map[string]string
 }
 
@@ -47,7 +51,12 @@ func (f *fieldMaker) input(field, title, hint string, v *string) *huh.Input {
 }
 
 func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
-	return f.input(field, title, hint, v).EchoMode(huh.EchoModePassword)
+	i := f.input(field, title, hint, v)
+	if f.p.hidden == nil {
+		f.p.hidden = map[string]*huh.Input{}
+	}
+	f.p.hidden[field] = i
+	return i.EchoMode(f.p.echo())
 }
 
 func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
@@ -64,13 +73,40 @@ func (p *formPage) title() string { return p.name }
 func (p *formPage) applies(w *Wizard) bool { return p.when == nil || p.when(w) }
 
 func (p *formPage) enter(w *Wizard) tea.Cmd {
-	p.faults = nil
+	p.faults, p.shown = nil, false
 	return p.build(w)
+}
+
+func (p *formPage) echo() huh.EchoMode {
+	if p.shown {
+		return huh.EchoModeNormal
+	}
+	return huh.EchoModePassword
+}
+
+// note is what is said of the hidden field with the cursor; empty elsewhere.
+func (p *formPage) note(w *Wizard) string {
+	i := p.hidden[p.form.GetFocusedField().GetKey()]
+	if i == nil {
+		return ""
+	}
+	v, _ := i.GetValue().(string)
+	n := utf8.RuneCountInString(v)
+	switch {
+	case n == 0:
+		return "Nothing is typed here. Ctrl-T shows what you type."
+	case !p.shown:
+		return fmt.Sprintf("%d characters are typed here. Ctrl-T shows them.", n)
+	case n > w.size.body().width-8: // the field has no room for all of it
+		return fmt.Sprintf("%d characters, Ctrl-T hides them: %s", n, v)
+	}
+	return fmt.Sprintf("%d characters are typed here. Ctrl-T hides them.", n)
 }
 
 // build makes the form anew from the draft, with the faults known, and puts
 // the cursor on the first faulty field.
 func (p *formPage) build(w *Wizard) tea.Cmd {
+	p.hidden = nil
 	fields := p.fields(w, &fieldMaker{p})
 	p.own = nil
 	for _, f := range fields {
@@ -128,14 +164,21 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 	return cmd
 }
 
-// move handles the keys that lead from field to field. The form would do it
-// too, but one message later: what is typed on meanwhile would go into the
-// field before.
+// move handles the keys that lead from field to field, and the one that shows
+// what is hidden. The form would move, too, but one message later: what is typed
+// on meanwhile would go into the field before.
 func (p *formPage) move(w *Wizard, key string) (tea.Cmd, bool) {
 	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
 	_, line := p.form.GetFocusedField().(*huh.Input)
 	last := len(p.own) - 1
 	switch {
+	case key == "ctrl+t":
+		p.shown = !p.shown
+		for _, i := range p.hidden {
+			i.EchoMode(p.echo())
+		}
+		_, cmd := p.form.Update(nil) // which draws it anew
+		return cmd, true
 	case key == "enter" && at == last:
 		return p.complete(w), true
 	case key == "enter", key == "tab", key == "down" && line:

@@ -67,7 +67,7 @@ func (p *progressPage) key(w *Wizard, key string) tea.Cmd {
 func (p *progressPage) view(w *Wizard) string {
 	b := w.size.body()
 	text := w.steps()
-	if w.Ready() {
+	if w.Ready() && w.began { // the last screen of a terminal that watched stays drawn for a moment
 		text = w.done()
 	}
 	return "\n" + scrolled(strings.Split(text, "\n"), &p.from, b.height-1)
@@ -138,6 +138,9 @@ func (w *Wizard) done() string {
 			n := min(len(s), width-4)
 			lines = append(lines, "    "+s[:n])
 			s = s[n:]
+		}
+		if j, err := setup.ParseJoin(d.JoinString); err == nil {
+			lines = append(lines, paragraph("The cluster's secret in it: ", j.Secret, width))
 		}
 	}
 	if len(d.BackUp) > 0 {

@@ -48,7 +48,7 @@ func frame(s size, heading, where, body, message, keys string) string {
 	rule := strings.Repeat("-", s.width-1)
 	gap := max(1, s.width-1-len(heading)-len(where))
 	lines := []string{bold.Render(heading) + strings.Repeat(" ", gap) + where, rule}
-	inner := strings.Split(body, "\n")
+	inner := strings.Split(strings.TrimRight(body, " \n"), "\n")
 	said := wrap(message, s.width-2)
 	if len(said) > maxMessage {
 		said = append(said[:maxMessage-1], clip(strings.Join(said[maxMessage-1:], " "), s.width-2))

@@ -27,6 +27,9 @@ func inBubble(t *testing.T, s *scripted, do func(p *pump)) {
 // join is a join string of the right form.
 var join = setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: "not-shown-secret-of-it", Peers: []string{"10.0.0.12"}}.String()
 
+// finger is the fingerprint of a key.
+var finger = strings.Repeat("0a:1b:2c:3d:", 7) + "0a:1b:2c:3d"
+
 const someKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0 ops@example"
 
 // TestFormPages walks the way of a first node, with a fixed address, and
@@ -61,7 +64,7 @@ func TestFormPages(t *testing.T) {
 		p.golden("11-progress")
 		s.set(func(s *scripted) {
 			s.progress = setup.Progress{State: status.SetupReady, Done: &setup.Done{Addresses: []string{"10.0.0.20", "10.0.0.21"},
-				MinionConf: "master: 10.0.0.20\nmaster_tries: -1\n", JoinString: "sca1." + strings.Repeat("0123456789abcdef", 4) + "." + strings.Repeat("s", 43) + "@10.0.0.21",
+				MinionConf: setup.MinionConf([]string{"10.0.0.20"}, finger), JoinString: setup.JoinInfo{KeyHash: strings.Repeat("0123456789abcdef", 4), Secret: strings.Repeat("s", 32), Peers: []string{"10.0.0.21"}}.String(),
 				BackUp: []string{"the join string above", "what applianced backup writes"}}}
 		})
 		p.wait(3 * time.Second)
@@ -96,6 +99,15 @@ func TestJoinPages(t *testing.T) {
 		if strings.Contains(p.screen(), "not-shown") {
 			t.Error("the join string is shown")
 		}
+		p.keys("ctrl+t")
+		p.has("109 characters", "ot-shown-secret-of-it@10.0.0.12")
+		p.golden("27-join-shown")
+		p.keys("ctrl+t")
+		if strings.Contains(p.screen(), "not-shown") {
+			t.Error("the join string is still shown")
+		}
+		p.keys("=z", "enter")
+		p.has("typing error after the @")
 		p.keys("esc", "down", "enter", "enter", "enter")
 		p.golden("22-join-peers")
 		p.keys("=prod-eu", "enter", "=10.0.0.12,10.0.0.13", "enter", "=zitrone-leuchtturm1", "enter")

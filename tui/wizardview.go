@@ -28,6 +28,9 @@ func (w *Wizard) screen() string {
 		return frame(w.size, heading, "", "\nAsking the supervisor ...", message, "Ctrl-C: leave")
 	}
 	p := w.pages[w.at]
+	if f, ok := p.(*formPage); ok && message == "" && !w.following() {
+		message = f.note(w)
+	}
 	if w.following() {
 		return frame(w.size, heading, "Following "+clean(w.claim.Owner), w.followed(), message, "t: take over   Ctrl-C: leave")
 	}

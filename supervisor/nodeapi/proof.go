@@ -58,6 +58,15 @@ func KeyHash(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Finger is the fingerprint of the cluster's public key as minions compare it
+// (master_finger): the SHA-256 of the lines between the outer ones, in pairs of
+// digits (Salt's utils/crypt.py pem_finger).
+func (k *ClusterKey) Finger() string {
+	_, body, _ := strings.Cut(k.Public, "\n")
+	sum := sha256.Sum256([]byte(body[:strings.LastIndex(body, "-----END")]))
+	return strings.ReplaceAll(fmt.Sprintf("% x", sum), " ", ":")
+}
+
 // ClusterKey is the cluster's key pair: the private half in memory, the public
 // one as its file.
 type ClusterKey struct {

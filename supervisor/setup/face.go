@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"saltern/supervisor/settings"
@@ -71,22 +72,29 @@ func (m *Machine) done() *Done {
 	if len(fronts) == 0 {
 		fronts = d.Addresses
 	}
-	d.MinionConf = MinionConf(fronts)
+	d.MinionConf = MinionConf(fronts, l.Finger)
 	d.JoinString, _ = m.JoinString()
 	return d
 }
 
 // MinionConf gives the lines for a minion's configuration. With several
-// addresses a minion moves on to the next when one does not answer.
-func MinionConf(addresses []string) string {
+// addresses a minion moves on to the next when one does not answer. finger is
+// that of the masters' key; empty: the minion trusts the first that it meets.
+func MinionConf(addresses []string, finger string) string {
+	var b strings.Builder
 	if len(addresses) == 1 {
-		return "master: " + addresses[0] + "\nmaster_alive_interval: 30\n"
+		b.WriteString("master: " + addresses[0] + "\nmaster_alive_interval: 30\n")
+	} else {
+		b.WriteString("master:\n")
+		for _, a := range addresses {
+			b.WriteString("  - " + a + "\n")
+		}
+		b.WriteString("master_type: failover\nmaster_alive_interval: 30\n")
 	}
-	out := "master:\n"
-	for _, a := range addresses {
-		out += "  - " + a + "\n"
+	if half := len(finger) / 2; half > 0 { // the backslash joins the two: a console has 80 columns
+		fmt.Fprintf(&b, "master_finger: \"%s\\\n  %s\"\n", finger[:half+1], finger[half+1:])
 	}
-	return out + "master_type: failover\nmaster_alive_interval: 30\n"
+	return b.String()
 }
 
 // JoinString gives the line with which another node joins; it is a secret.

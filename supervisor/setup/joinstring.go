@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,7 +16,14 @@ type JoinInfo struct {
 	Peers   []string
 }
 
-var joinForm = regexp.MustCompile(`^sca1\.([0-9a-f]{64})\.(.*)@([^@]+)$`)
+// A join string is sca1.CHECK.HASH.SECRET@ADDRESS,ADDRESS. CHECK has two
+// characters for each of the three parts behind it, so that somebody who types
+// it reads where he went wrong. Versions before printed none.
+var (
+	joinForm   = regexp.MustCompile(`^sca1\.([a-z2-9]{6})\.([^.]*)\.(.*)@([^@]*)$`)
+	joinFormer = regexp.MustCompile(`^sca1\.()([0-9a-f]{64})\.(.*)@([^@]+)$`)
+	joinHash   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
 
 // maxJoin bounds a join string.
 const maxJoin = 2048
@@ -23,11 +31,20 @@ const maxJoin = 2048
 // ParseJoin reads a join string.
 func ParseJoin(s string) (JoinInfo, error) {
 	s = strings.Join(strings.Fields(s), "") // copied from a terminal, it may be broken over lines
-	m := joinForm.FindStringSubmatch(s)
-	if len(s) > maxJoin || m == nil {
-		return JoinInfo{}, errors.New("is not a join string: sca1.HASH.SECRET@ADDRESS,ADDRESS as printed by applianced join-string on a node of the cluster")
+	m := joinFormer.FindStringSubmatch(s)
+	if m == nil {
+		m = joinForm.FindStringSubmatch(s)
 	}
-	j := JoinInfo{KeyHash: m[1], Secret: m[2], Peers: strings.Split(m[3], ",")}
+	if len(s) > maxJoin || m == nil {
+		return JoinInfo{}, errors.New("is not a join string, or is cut off: it begins with sca1., has an @ near its end, and is printed by applianced join-string on a node of the cluster")
+	}
+	if err := joinChecked(m[1], m[2:]); err != nil {
+		return JoinInfo{}, err
+	}
+	j := JoinInfo{KeyHash: m[2], Secret: m[3], Peers: strings.Split(m[4], ",")}
+	if !joinHash.MatchString(j.KeyHash) {
+		return JoinInfo{}, errors.New("has no hash of the cluster's key, of 64 digits, after its second dot")
+	}
 	if why := secretFault(j.Secret); why != "" {
 		return JoinInfo{}, errors.New("its secret " + why)
 	}
@@ -39,9 +56,41 @@ func ParseJoin(s string) (JoinInfo, error) {
 	return j, nil
 }
 
+// joinChecked compares the parts of a join string with its checksum; "" is one of
+// before there were any.
+func joinChecked(check string, parts []string) error {
+	if check == "" {
+		return nil
+	}
+	var wrong []string
+	for i, where := range []string{"after the second dot (the hash)", "after the third dot (the secret)", "after the @ (the addresses)"} {
+		if check[2*i:2*i+2] != checkOf(parts[i]) {
+			wrong = append(wrong, where)
+		}
+	}
+	switch len(wrong) {
+	case 0:
+		return nil
+	case len(parts):
+		return errors.New("has a typing error after the first dot, or in more than one place")
+	}
+	return errors.New("has a typing error " + strings.Join(wrong, ", and one "))
+}
+
+// checkAlphabet has no characters that look alike.
+const checkAlphabet = "abcdefghijkmnpqrstuvwxyz23456789"
+
+// checkOf gives two characters that are others, but for one in 1024, after a
+// typing error in a part.
+func checkOf(part string) string {
+	sum := sha256.Sum256([]byte(part))
+	return string([]byte{checkAlphabet[sum[0]%32], checkAlphabet[sum[1]%32]})
+}
+
 // String gives the join string.
 func (j JoinInfo) String() string {
-	return "sca1." + j.KeyHash + "." + j.Secret + "@" + strings.Join(j.Peers, ",")
+	peers := strings.Join(j.Peers, ",")
+	return "sca1." + checkOf(j.KeyHash) + checkOf(j.Secret) + checkOf(peers) + "." + j.KeyHash + "." + j.Secret + "@" + peers
 }
 
 // Secrets: long enough that nobody guesses them, short enough for what masters

@@ -44,6 +44,8 @@ type NodeLook struct {
 	ServingWaiting string
 	Table          nodes.Table
 	Addresses      []string // for minions
+	// Finger is the fingerprint of the masters' key, empty while it is not known.
+	Finger string
 }
 
 // Config is what a Machine works with.

@@ -132,6 +132,38 @@ func TestSettingsSurviveJSON(t *testing.T) {
 	}
 }
 
+// TestJoinTypos: a typing error in a join string is told from a wrong one, with
+// its place; strings of before are accepted.
+func TestJoinTypos(t *testing.T) {
+	good := JoinInfo{someHash, "correct-h@rse.battery", []string{"192.0.2.1", "192.0.2.2"}}
+	line := good.String()
+	former := strings.Replace(line, line[:12], "sca1.", 1)
+	if !strings.HasPrefix(former, "sca1."+someHash+".") {
+		t.Fatal(former)
+	}
+	for _, s := range []string{line, former} {
+		if j, err := ParseJoin(s); err != nil || j.Secret != good.Secret || j.KeyHash != someHash || len(j.Peers) != 2 {
+			t.Errorf("%s: %+v %v", s, j, err)
+		}
+	}
+	for name, tt := range map[string]struct{ typed, says string }{
+		"hash":            {strings.Replace(line, "456789", "465789", 1), "typing error after the second dot (the hash)"},
+		"hash too short":  {strings.Replace(line, "0123", "013", 1), "typing error after the second dot (the hash)"},
+		"secret":          {strings.Replace(line, "battery", "batterry", 1), "typing error after the third dot (the secret)"},
+		"address":         {strings.Replace(line, "192.0.2.1", "192.0.2.11", 1), "typing error after the @ (the addresses)"},
+		"cut off":         {line[:len(line)-5], "typing error after the @ (the addresses)"},
+		"check":           {"sca1.aaaaaa" + line[11:], "after the first dot"},
+		"no addresses":    {line[:strings.LastIndex(line, "@")], "typing error"},
+		"two":             {strings.Replace(strings.Replace(line, "battery", "x", 1), "0123", "0", 1), "the hash), and one after the third"},
+		"neither":         {"sca1." + line[12:40], "is not a join string, or is cut off"},
+		"former, too big": {former[:20] + "0" + former[20:], "is not a join string"},
+	} {
+		if _, err := ParseJoin(tt.typed); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func FuzzParseJoin(f *testing.F) {
 	f.Add(JoinInfo{someHash, someSecret, []string{"192.0.2.1", "fd00::1", "a.example.org"}}.String())
 	f.Add("sca1." + someHash + ".a@b.c@d")

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/setup"
 	"saltern/test/lab"
 )
 
@@ -130,7 +134,7 @@ func TestWizard(t *testing.T) {
 	useShared(t, x, shared)
 	useVirtual(t, x, "")
 	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end")
-	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.")
+	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.", "master_finger: ", "The cluster's secret in it: ")
 	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca1.") {
 		t.Errorf("the terminal that followed ended with %d and shows:\n%s", code, second.Screen())
 	}
@@ -147,7 +151,11 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "What do you have from the cluster?")
 	x.Type(t, "\r\x15n2\r"+n2.Addr+"\r")
 	x.WaitFor(t, step, "begins with sca1.")
-	x.Type(t, join+"\r")
+	x.Type(t, join[:20]+"x"+join[21:]+"\r")
+	x.WaitFor(t, step, "has a typing error after the second dot")
+	x.Type(t, "\x14")
+	x.WaitFor(t, step, "Ctrl-T hides them", secretOf(t, join))
+	x.Type(t, "\x15"+join+"\r")
 	useShared(t, x, shared)
 	review(t, x, "through", n1.Addr)
 	x.WaitFor(t, 120*time.Second, "This node is ready")
@@ -174,7 +182,7 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "What do you have from the cluster?")
 	x.Type(t, down+"\r\x15n3\r"+n3.Addr+"\r")
 	x.WaitFor(t, step, "one is enough")
-	x.Type(t, "lab\r"+n2.Addr+"\r"+secretOf(join)+"\r")
+	x.Type(t, "lab\r"+n2.Addr+"\r"+secretOf(t, join)+"\r")
 	useShared(t, x, shared)
 	review(t, x, "n3")
 	x.WaitFor(t, 120*time.Second, "This node is ready")
@@ -182,7 +190,7 @@ func TestWizard(t *testing.T) {
 	for _, n := range []*lab.Appliance{n1, n2, n3} {
 		n.WaitReady(t, 3)
 	}
-	n1.StartMinion(t, "web1", lab.Newest)
+	lab.StartMinionWith(t, "web1", lab.Newest, minionConf(t, n1))
 	lab.Eventually(t, 90*time.Second, "the key of web1 is accepted", func() error {
 		n2.Tool(t, "salt-key", "-y", "-a", "web1")
 		if r := n2.Tool(t, "salt-key", "-l", "acc", "--out", "json"); r.Code != 0 || !strings.Contains(r.Out, "web1") {
@@ -195,7 +203,7 @@ func TestWizard(t *testing.T) {
 	}
 
 	for _, n := range []*lab.Appliance{n1, n2, n3} {
-		nowhere(t, n, secretOf(join))
+		nowhere(t, n, secretOf(t, join))
 	}
 
 	page := n3.Terminal(t, "vt220", true, "console")
@@ -206,6 +214,24 @@ func TestWizard(t *testing.T) {
 	if code := page.WaitEnd(t, step); code != 0 {
 		t.Errorf("the console page ended with %d", code)
 	}
+}
+
+// minionConf are the lines for minions that a node gives, which say by which key
+// they know their masters.
+func minionConf(t *testing.T, a *lab.Appliance) map[string]any {
+	t.Helper()
+	var p setup.Progress
+	if err := json.Unmarshal([]byte(a.Applianced(t, "setup", "progress", "--json").Out), &p); err != nil || p.Done == nil {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	var conf map[string]any
+	if err := yaml.Unmarshal([]byte(p.Done.MinionConf), &conf); err != nil {
+		t.Fatal(err)
+	}
+	if finger, _ := conf["master_finger"].(string); len(finger) != 95 {
+		t.Fatalf("master_finger: %q", finger)
+	}
+	return conf
 }
 
 // nowhere looks for a secret where it must not be: in the log, the status, and
@@ -241,7 +267,7 @@ func nowhere(t *testing.T, a *lab.Appliance, secret string) {
 func joinString(t *testing.T, x lab.Screen) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(x.Screen(), "applianced join-string):")
-	rest, _, _ = strings.Cut(rest, "\n\n")
+	rest, _, _ = strings.Cut(rest, "The cluster's secret")
 	s := strings.Join(strings.Fields(rest), "")
 	if !strings.HasPrefix(s, "sca1.") || !strings.Contains(s, "@") {
 		t.Fatalf("no join string on the last page:\n%s", x.Screen())
@@ -250,7 +276,11 @@ func joinString(t *testing.T, x lab.Screen) string {
 }
 
 // secretOf is the secret in a join string.
-func secretOf(join string) string {
-	join, _, _ = strings.Cut(join, "@")
-	return strings.SplitN(join, ".", 3)[2]
+func secretOf(t *testing.T, join string) string {
+	t.Helper()
+	j, err := setup.ParseJoin(join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.Secret
 }

@@ -62,7 +62,7 @@ func TestWizardInTmux(t *testing.T) {
 	on[1].Type(t, join+"\r")
 	on[2].Type(t, down+"\r\x15n3\r"+nodes[2].Addr+"\r")
 	on[2].WaitFor(t, step, "one is enough")
-	on[2].Type(t, "lab\r"+nodes[0].Addr+"\r"+secretOf(join)+"\r")
+	on[2].Type(t, "lab\r"+nodes[0].Addr+"\r"+secretOf(t, join)+"\r")
 	for _, x := range on[1:] {
 		useShared(t, x, shared)
 	}

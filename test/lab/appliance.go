@@ -202,8 +202,17 @@ func (a *Appliance) StartMinion(t testing.TB, id, version string) *Minion {
 // StartMinionAt starts a minion of appliances that knows this address alone.
 func StartMinionAt(t testing.TB, id, version, address string) *Minion {
 	t.Helper()
+	return StartMinionWith(t, id, version, map[string]any{"master": address, "master_alive_interval": 15})
+}
+
+// StartMinionWith starts a minion of appliances with options that say which
+// masters it uses.
+func StartMinionWith(t testing.TB, id, version string, options map[string]any) *Minion {
+	t.Helper()
 	m := &Minion{ID: id, Version: version, Dir: Dir(t), bin: Venv(t, version)}
-	m.prepare(t, map[string]any{"master": address, "master_port": FrontRequest, "master_alive_interval": 15})
+	options = maps.Clone(options)
+	options["master_port"] = FrontRequest
+	m.prepare(t, options)
 	m.Launch(t)
 	return m
 }
