@@ -1,9 +1,11 @@
 package master
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -102,5 +104,34 @@ func TestGitPillarFetches(t *testing.T) {
 	until(t, "the commit is seen", func() bool { return value() == 3 })
 	if !strings.Contains(r.log.String(), "problem is over") {
 		t.Error("the log does not tell of the end")
+	}
+}
+
+// With pillar_opts every ext_pillar gives what it has, whatever the others do,
+// and the log says which of them failed.
+func TestExtPillarsWithPillarOpts(t *testing.T) {
+	repo := newRepository(t)
+	repo.commit("top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n")
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "pillar"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "pillar", "unpackable.py"), []byte("def ext_pillar(minion_id, pillar, *args):\n    return {'unpackable': object()}\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "pillar", "raises.py"), []byte("def ext_pillar(minion_id, pillar, *args):\n    raise ValueError('as asked')\n"), 0o644))
+	r := gitPillarMaster(t, "pillar_opts: True\nextension_modules: "+dir+"\next_pillar:\n  - cmd_yaml: 'echo first: 1'\n  - unpackable: 1\n  - raises: 1\n  - git:\n    - master file://"+repo.dir+"\n  - cmd_yaml: 'echo last: 1'\n")
+	p := r.accepted("min1", "min6").pillar()
+	for _, k := range []string{"first", "from_git", "last"} {
+		if v, _ := p.Int(k); v != 1 {
+			t.Errorf("%s: %v", k, v)
+		}
+	}
+	if got := p.Map("master").Str("state_top"); got != "salt://top.sls" {
+		t.Errorf("the options have state_top %q", got)
+	}
+	if errs := fmt.Sprint(p.List("_errors")); !strings.Contains(errs, "ext_pillar unpackable:") || !strings.Contains(errs, "ext_pillar raises:") || strings.Contains(errs, "git") {
+		t.Errorf("errors %s", errs)
+	}
+	for _, name := range []string{"'unpackable'", "'raises'"} {
+		if !regexp.MustCompile(`level=ERROR.*ext_pillar ` + name).MatchString(r.log.String()) {
+			t.Errorf("the log does not name %s", name)
+		}
 	}
 }

@@ -11,6 +11,7 @@ Frames are a big-endian 32 bit length and a MessagePack map. The nursery gets
 its settings on stdin and its orders on descriptor 3.
 """
 
+import contextlib
 import copy
 import gc
 import json
@@ -21,6 +22,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import traceback
 
@@ -201,6 +203,20 @@ def accepted(function, **kwargs):
     return {k: v for k, v in kwargs.items() if k in known}
 
 
+@contextlib.contextmanager
+def slow(what, after=30):
+    """Logs what still runs after so many seconds."""
+    timer = threading.Timer(
+        after, logging.getLogger("renderer").warning, (f"{what} has been running for {after} s",)
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class LateClient:
     """A file client that is made when it is first used."""
 
@@ -331,13 +347,32 @@ class Session:
         p.extra_minion_data = request.get("extra") or {}
         ext_opts = copy.deepcopy(self.opts)
         ext_opts["id"] = self.ext_id
+        # git_pillar would give its own options back, with all they hold; the
+        # master adds them itself.
+        ext_opts["pillar_opts"] = False
         p.ext_pillars = salt.loader.pillars(
             ext_opts,
             self.functions,
             **accepted(salt.loader.pillars, pillar=self.pillar),
         )
+        self.one_by_one(p)
         self._salt_pillar = p
         return p
+
+    def one_by_one(self, p):
+        """
+        Fails an ext_pillar whose result cannot be sent, before it is merged
+        with those of the others, and names the one that takes its time.
+        """
+        of = p._external_pillar_data
+
+        def data(pillar, val, key):
+            with slow(f"ext_pillar {key!r}"):
+                ext = of(pillar, val, key)
+            self.lib.dump(ext)
+            return ext
+
+        p._external_pillar_data = data
 
     def ext_pillar(self, request):
         p = self.salt_pillar(request)
