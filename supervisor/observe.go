@@ -44,8 +44,9 @@ type facts struct {
 	address   string         // of this node, in the cluster's network
 	others    []status.Node  // of the cluster
 	cluster   []status.Finding
-	setup     status.Setup  // where the set-up stands; empty: it has nothing to do with this node
-	virtual   *virtualFacts // nil: there is no virtual address
+	setup     status.Setup      // where the set-up stands; empty: it has nothing to do with this node
+	step      *status.SetupStep // that is under way; nil: none
+	virtual   *virtualFacts     // nil: there is no virtual address
 }
 
 // slowAnswer is what the file systems said when they were last asked.
@@ -126,7 +127,9 @@ func (n *node) observe(ctx context.Context) facts {
 		f.others, f.cluster = n.member.words()
 		f.role = n.member.role()
 	}
-	f.setup, f.cluster = n.setupFacts(f.cluster)
+	if f.setup, f.cluster = n.setupFacts(f.cluster); f.setup != "" {
+		f.step = stepUnderWay(n.setup.Where())
+	}
 	f.virtual = n.virtualFacts()
 	f.clock = n.clock.Load()
 	if n.master.Missing && !n.opt.InImage {
@@ -183,7 +186,7 @@ func (n *node) compose(f facts) status.Document {
 		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
 		Storage: storageOf(n.cfg.Storage.Kind, n.cfg.StorageDir(), f.volume),
 	}
-	d.Setup = setupState(f.setup, serving, n.served)
+	d.Setup, d.SetupStep = setupState(f.setup, serving, n.served), f.step
 	if disk, ok := f.disks[n.cfg.StorageDir()]; ok && disk.err == nil {
 		d.Storage.Total, d.Storage.Free, d.Storage.FreePercent, d.Storage.InodesFree = disk.Total, disk.Free, disk.FreePercent, disk.InodesPercent
 	}

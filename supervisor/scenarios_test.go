@@ -15,6 +15,7 @@ import (
 	"saltern/supervisor/probe"
 	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
 )
@@ -127,6 +128,12 @@ func TestScenarios(t *testing.T) {
 			f.services = append(f.services, service.Info{Name: vipService, State: service.Waiting, Since: now, Message: "not started: keepalived is not installed (apt-get install keepalived)"})
 			f.blocked = map[string][]status.Finding{vipService: {{Code: status.VirtualUnable, Subject: "10.0.0.20", Cause: "keepalived is not installed (apt-get install keepalived)"}}}
 			f.others[0].Virtual = true
+		},
+		// The power came back in the middle of the set-up.
+		"setting-up": func(f *facts) {
+			f.front, f.others, f.setup = errors.New("connection refused"), nil, status.SetupForming
+			f.step = stepUnderWay(setup.Progress{State: status.SetupForming, Steps: []setup.Step{{Name: "check this machine", State: "done"},
+				{Name: "prepare the shared storage", State: "doing", Message: "waits for the shared volume"}, {Name: "start salt-master", State: "todo"}}})
 		},
 		// Attack row 26: what other nodes say cannot move the cursor.
 		"hostile-words": func(f *facts) {

@@ -143,6 +143,16 @@ func underWay(p setup.Progress) string {
 	return "the set-up is under way"
 }
 
+// stepUnderWay is the step that a set-up has got to; nil: none is being done.
+func stepUnderWay(p setup.Progress) *status.SetupStep {
+	for i, s := range p.Steps {
+		if s.State == "doing" && p.State != status.SetupNew {
+			return &status.SetupStep{Number: i + 1, Of: len(p.Steps), Name: s.Name, Message: clip(s.Message)}
+		}
+	}
+	return nil
+}
+
 // setupFacts gives the set-up's state and adds what it finds wrong.
 func (n *node) setupFacts(found []status.Finding) (status.Setup, []status.Finding) {
 	if n.setup == nil || !n.setup.Active() {

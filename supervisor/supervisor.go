@@ -177,7 +177,7 @@ func (s *Supervisor) unusable(fault error) status.Document {
 		if p := s.setup.Where(); p.Failure != nil {
 			d.Setup, f = p.State, stopped(p)
 		} else if p.State != status.SetupNew {
-			d.Setup, f.Cause = p.State, underWay(p)
+			d.Setup, d.SetupStep, f.Cause = p.State, stepUnderWay(p), underWay(p)
 		}
 	}
 	d.Front.Addresses = []string{}

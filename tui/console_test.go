@@ -77,6 +77,22 @@ func TestConsole(t *testing.T) {
 	}
 }
 
+// TestConsoleSettingUp: after a power cut in the middle of the set-up the page
+// says how far it is and all of what it waits for.
+func TestConsoleSettingUp(t *testing.T) {
+	s := newScripted()
+	inConsole(t, s, func(p *pump, c *Console) {
+		s.set(func(s *scripted) {
+			s.doc.Setup, s.doc.Health, s.doc.Exit, s.doc.ServingSince = status.SetupForming, status.NotServing, status.ExitNotServing, nil
+			s.doc.Nodes, s.doc.Problems = s.doc.Nodes[:1], nil
+			s.doc.SetupStep = &status.SetupStep{Number: 6, Of: 8, Name: "prepare the shared storage", Message: "waits for the shared volume (the directory /var/lib/saltern/cluster is not mounted yet)"}
+		})
+		p.wait(4 * time.Second)
+		p.has("SETTING UP step 6 of 8", "is not mounted yet)")
+		p.golden("81-setting-up")
+	})
+}
+
 // TestConsoleEnds: what ends the page is asked for first.
 func TestConsoleEnds(t *testing.T) {
 	for _, tt := range []struct {

@@ -93,6 +93,8 @@ func (c *Console) statusLines(whole bool) []string {
 		case strings.HasPrefix(l, "exit "):
 		case i == 0:
 			lines = append(lines, bold.Render(clip(clean(l), width)))
+		case strings.HasPrefix(l, status.SetupPrefix): // nothing else is of interest then
+			lines = append(lines, strings.Split(paragraph("", flat, width), "\n")...)
 		case whole && len(l) > width && strings.Count(flat, "  ") > 2:
 			lines = append(lines, foldRow(clean(l), width)...)
 		case whole && len(indent)+len(flat) > width:

@@ -87,6 +87,16 @@ func freePort(t *testing.T) int {
 	return ln.Addr().(*net.TCPAddr).Port
 }
 
+// freePortBut gives a free port that is another one than not.
+func freePortBut(t *testing.T, not int) int {
+	t.Helper()
+	port := freePort(t)
+	for port == not {
+		port = freePort(t)
+	}
+	return port
+}
+
 // TestPreflightStops: each thing that does not fit is found before anything is
 // changed, is named, and comes with a hint; what may pass by itself is told
 // from what will not.
@@ -133,7 +143,7 @@ func TestPreflightStops(t *testing.T) {
 			w := newMachine(t)
 			a := w.answers()
 			a.Mode, a.Peers, a.Secret, a.Storage, a.Node = Join, []string{"127.0.70.1"}, someSecret, Storage{}, "n9"
-			a.Settings["peering"] = map[string]any{"node_port": tt.port, "pool_port": freePort(t)}
+			a.Settings["peering"] = map[string]any{"node_port": tt.port, "pool_port": freePortBut(t, tt.port)}
 			tt.change(&a)
 			f := w.fact()
 			f.Volume = name != "no glusterd"

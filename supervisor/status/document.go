@@ -70,6 +70,7 @@ type Document struct {
 	Health       Health     `json:"health"`
 	Exit         int        `json:"exit"`
 	Setup        Setup      `json:"setup"`
+	SetupStep    *SetupStep `json:"setupStep,omitempty"` // nil: no step of the set-up is under way
 	Version      string     `json:"version"`
 	Cluster      string     `json:"cluster"`
 	Node         string     `json:"node"`
@@ -85,6 +86,14 @@ type Document struct {
 	Clock        Clock      `json:"clock"`
 	Problems     []Problem  `json:"problems"`
 	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's
+}
+
+// SetupStep is the step of the set-up that is under way.
+type SetupStep struct {
+	Number  int    `json:"number"` // from 1
+	Of      int    `json:"of"`
+	Name    string `json:"name"`
+	Message string `json:"message,omitempty"` // what it waits for
 }
 
 // Front is what minions connect to on this node.

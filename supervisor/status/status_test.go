@@ -56,7 +56,10 @@ func documents() map[string]Document {
 	fresh := Document{Schema: Schema, Time: at, Setup: SetupNew, Node: "sca-1", Problems: NewBoard().Update(at, []Finding{{Code: NotConfigured, Subject: "/etc/saltern/appliance.yaml"}})}
 	fresh.Health = Worst(fresh.Problems)
 	fresh.Exit = fresh.Health.Exit()
-	return map[string]Document{"healthy": healthy, "down": down, "full": busy, "unconfigured": fresh}
+	forming := down
+	forming.Setup, forming.SetupStep = SetupForming, &SetupStep{Number: 6, Of: 7, Name: "prepare the shared storage", Message: "waits for the shared volume (brick of sca-1 is not started)"}
+	forming.Problems, forming.Nodes = NewBoard().Update(at, nil), forming.Nodes[:1]
+	return map[string]Document{"setting-up": forming, "healthy": healthy, "down": down, "full": busy, "unconfigured": fresh}
 }
 
 func TestText(t *testing.T) {

@@ -58,12 +58,23 @@ func clean(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// SetupPrefix begins the line of the text that tells the step under way.
+const SetupPrefix = "now: "
+
 func writeHead(b *strings.Builder, d Document) {
-	fmt.Fprintf(b, "%s", strings.ToUpper(string(d.Health)))
+	step := d.SetupStep
+	if d.Health != NotServing && d.Health != Unconfigured {
+		step = nil // it serves already
+	}
+	if step != nil {
+		fmt.Fprintf(b, "SETTING UP  step %d of %d", step.Number, step.Of)
+	} else {
+		b.WriteString(strings.ToUpper(string(d.Health)))
+	}
 	if d.Cluster != "" {
 		fmt.Fprintf(b, "  cluster %s", d.Cluster)
 	}
-	if d.Setup != SetupReady && d.Setup != "" {
+	if step == nil && d.Setup != SetupReady && d.Setup != "" {
 		fmt.Fprintf(b, "  set-up %s", d.Setup)
 	}
 	if n := len(d.Nodes); n == 1 {
@@ -75,6 +86,13 @@ func writeHead(b *strings.Builder, d Document) {
 		fmt.Fprintf(b, "  serving since %s", Age(d.Time.Sub(*d.ServingSince)))
 	}
 	b.WriteString("\n")
+	if step != nil {
+		b.WriteString(SetupPrefix + step.Name)
+		if step.Message != "" {
+			b.WriteString(": " + step.Message)
+		}
+		b.WriteString("\n")
+	}
 	if v := d.Virtual; v != nil {
 		on := "no node"
 		if len(v.Nodes) > 0 {
