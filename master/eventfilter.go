@@ -99,20 +99,24 @@ func (f eventFilter) allowed(id, tag string) bool {
 // (<space>/<id>/…), the result of a state (state_result/<jid>/<id>/…,
 // salt/state.py event), and the progress and start of a job on the sender,
 // which have exactly the parts job/<jid>/prog/<id>/<number> and
-// job/<jid>/start/<id> (salt/minion.py).
+// job/<jid>/start/<id> (salt/minion.py). A minion that runs single states with
+// state.sls_id knows no job id there and writes "None" (salt/state.py event).
 func ownTag(id string, parts []string) bool {
 	switch {
 	case len(parts) >= 3 && ownSpaces[parts[0]] && parts[1] == id:
 		return true
 	case len(parts) >= 4 && parts[0] == "state_result":
-		return jobs.Valid(parts[1]) && parts[2] == id
+		return ofState(parts[1]) && parts[2] == id
 	case len(parts) == 5 && parts[0] == "job" && parts[2] == "prog":
-		return jobs.Valid(parts[1]) && parts[3] == id && isNumber(parts[4])
+		return ofState(parts[1]) && parts[3] == id && isNumber(parts[4])
 	case len(parts) == 4 && parts[0] == "job" && parts[2] == "start":
 		return jobs.Valid(parts[1]) && parts[3] == id
 	}
 	return false
 }
+
+// ofState reports whether a part of a tag is the job id of a state's event.
+func ofState(jid string) bool { return jobs.Valid(jid) || jid == "None" }
 
 // isNumber reports whether s is a count as Python writes it.
 func isNumber(s string) bool {
