@@ -60,7 +60,7 @@ var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 // this node any more: no member lists it, see [Observation].Disowned.
 func ResetDaemon(state string) error {
 	entries, err := os.ReadDir(state)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reset glusterd: %w", err)
 	}
 	var faults []error

@@ -232,6 +232,29 @@ func (m *Mounter) Mount(ctx context.Context) error {
 	return nil
 }
 
+// RemovePoint removes a mount point that nothing is mounted on, if nothing is in
+// it. One that is not there, or that may not be removed, is no fault.
+func RemovePoint(point string) error {
+	d, err := os.OpenFile(point, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove the mount point: %w", err)
+	}
+	defer d.Close()
+	if flags, err := unix.IoctlGetInt(int(d.Fd()), unix.FS_IOC_GETFLAGS); err == nil && flags&immutable != 0 {
+		_ = unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, flags&^immutable)
+	}
+	err = os.Remove(point)
+	for _, harmless := range []error{unix.ENOTEMPTY, unix.EBUSY, unix.EROFS, unix.EPERM, unix.EACCES, unix.ENOENT} {
+		if errors.Is(err, harmless) {
+			return nil
+		}
+	}
+	return err
+}
+
 // attach runs mount(8).
 func (m *Mounter) attach(ctx context.Context, source, point, options string) error {
 	argv := []string{"mount", "-t", "glusterfs"}

@@ -2,7 +2,10 @@ package datadisk
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -65,6 +68,18 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// unmountUnit stops and removes the unit of mountUnit.
+func unmountUnit(ctx context.Context, dir string) error {
+	name := unit.UnitNamePathEscape(dir) + ".mount"
+	if err := systemd.Stop(ctx, mountTakes, name); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join("/etc/systemd/system", name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the mount unit: %w", err)
+	}
+	return nil
 }
 
 func mountText(dev, dir string) string {

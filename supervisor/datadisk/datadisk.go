@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,4 +99,35 @@ func Mount(ctx context.Context, cfg *settings.Settings) error {
 		return err
 	}
 	return mountBricks(ctx, cfg, dev)
+}
+
+// Release unmounts the data disk that [Mount] has mounted. What is on it stays.
+// It may be repeated.
+func Release(ctx context.Context, cfg *settings.Settings) error {
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {
+		return nil
+	}
+	if there, err := mounted(cfg.Storage.Bricks); errors.Is(err, fs.ErrNotExist) || err == nil && !there {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if confined() {
+		return unmountUnit(ctx, cfg.Storage.Bricks)
+	}
+	var err error
+	for range 50 { // until what served the copy has ended
+		if err = unix.Unmount(cfg.Storage.Bricks, 0); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", cfg.Storage.Bricks, err)
+	}
+	return nil
 }

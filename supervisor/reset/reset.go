@@ -1,0 +1,205 @@
+// Package reset removes what a node has made on its machine, and nothing else:
+// names that the appliance uses, in its own directories. It refuses to touch a
+// directory of the system, and what somebody has mounted there.
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+)
+
+// Plan is what a reset removes. Paths are absolute and free of symbolic links,
+// except for the last element, which is never followed.
+type Plan struct {
+	// Remove is removed with all that is in it, Bricks before the others: copies
+	// of the shared volume, which may be on a disk of their own.
+	Remove, Bricks []string
+	// Folders are removed if nothing is left in them.
+	Folders []string
+	// Keep names what stays although the node used it.
+	Keep []string
+}
+
+// names are what the appliance makes in its data directory; what has one of
+// prefixes is a version or a temporary file of one of them.
+var (
+	names = [...]string{"setup", "pki", "mirror", "node", "cache", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
+		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, "appliance.yaml.restored"}
+	prefixes = [...]string{nodes.File, "." + nodes.File, "." + nodes.ChangedFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
+	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid"} // in its runtime directory
+)
+
+// system are directories that belong to nobody's data: neither they nor what
+// contains them can be a data directory.
+var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp",
+	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
+
+// New finds what is to be removed of a node with these settings, whose file is
+// config. It changes nothing. An error says what has to be done before.
+func New(s *settings.Settings, config string) (Plan, error) {
+	p := Plan{Remove: existing(config)}
+	data, err := own("data_dir", s.DataDir)
+	if err != nil {
+		return Plan{}, err
+	}
+	run, err := own("runtime_dir", s.RuntimeDir)
+	if err != nil {
+		return Plan{}, err
+	}
+	bricks, err := own("storage.bricks", s.Storage.Bricks)
+	if err != nil {
+		return Plan{}, err
+	}
+	path := filepath.Clean(s.Storage.Path)
+	if real, err := filepath.EvalSymlinks(path); err == nil && !s.OnVolume() {
+		path = real
+	}
+	shared := s.Storage.Kind == settings.DirectoryStorage
+	list, err := read(data)
+	if err != nil {
+		return Plan{}, err
+	}
+	for _, name := range list {
+		full := filepath.Join(data, name)
+		if !slices.Contains(names[:], name) && !slices.ContainsFunc(prefixes[:], func(x string) bool { return strings.HasPrefix(name, x) }) || shared && within(path, full) {
+			continue
+		}
+		p.Remove = append(p.Remove, full)
+	}
+	for _, name := range running {
+		p.Remove = append(p.Remove, existing(filepath.Join(run, name))...)
+	}
+	if list, err = read(bricks); err != nil {
+		return Plan{}, err
+	}
+	for _, name := range list {
+		number, ok := strings.CutPrefix(name, s.Storage.Volume+"-")
+		if _, err := strconv.ParseUint(number, 10, 32); !ok || err != nil || !s.OnVolume() {
+			continue
+		}
+		p.Bricks = append(p.Bricks, filepath.Join(bricks, name))
+	}
+	p.Folders = []string{bricks, data, filepath.Dir(config)}
+	switch {
+	case shared:
+		p.Keep = append(p.Keep, path+": the directory that the nodes share")
+	case !s.OnVolume() && !slices.ContainsFunc(p.Remove, func(r string) bool { return within(path, r) }) && len(existing(path)) > 0:
+		p.Keep = append(p.Keep, path+": keys, states and pillars, in a directory that you chose (storage.path)")
+	}
+	return p, nil
+}
+
+// Mounted gives an error when something is mounted below what is to be removed.
+// own are mounts that the node has made and takes away before.
+func (p Plan) Mounted(own ...string) error {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("look what is mounted: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		w := strings.Fields(line)
+		if len(w) < 5 {
+			continue
+		}
+		point := unescape(w[4])
+		for _, r := range slices.Concat(p.Bricks, p.Remove) {
+			if within(point, r) && !slices.Contains(own, point) {
+				return fmt.Errorf("%s is a mount, which this node has not made; unmount it, and take it out of /etc/fstab", point)
+			}
+		}
+	}
+	return nil
+}
+
+// unescape undoes the escapes of proc_pid_mountinfo(5): \040 for a space.
+func unescape(s string) string {
+	for _, c := range []string{" ", "\t", "\n", "\\"} {
+		s = strings.ReplaceAll(s, fmt.Sprintf("\\%03o", c[0]), c)
+	}
+	return s
+}
+
+// Do removes what is planned. between is called when the copies of the volume
+// are gone, and has to take their disk away. Do may be repeated after a New.
+func (p Plan) Do(ctx context.Context, between func(context.Context) error) error {
+	if err := p.Mounted(); err != nil {
+		return err
+	}
+	if err := remove(ctx, p.Bricks); err != nil {
+		return err
+	}
+	if err := between(ctx); err != nil {
+		return err
+	}
+	if err := remove(ctx, p.Remove); err != nil {
+		return err
+	}
+	for _, d := range p.Folders {
+		_ = os.Remove(d) // one that somebody else uses stays
+	}
+	return nil
+}
+
+// remove never follows a symbolic link, see [os.RemoveAll].
+func remove(ctx context.Context, list []string) error {
+	for _, path := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// own gives the real path of a directory of the node; key is its setting.
+func own(key, path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		real, err = filepath.Clean(path), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	for _, s := range system {
+		if within(s, real) {
+			return "", fmt.Errorf("%s: %s is a directory of the system and not this node's alone; remove by hand what the node has made there", key, real)
+		}
+	}
+	return real, nil
+}
+
+// within tells whether path is dir or below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func existing(path string) []string {
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	return []string{path}
+}
+
+func read(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var out []string
+	for _, e := range list {
+		out = append(out, e.Name())
+	}
+	return out, nil
+}
