@@ -51,7 +51,7 @@ type Options struct {
 type Supervisor struct {
 	opt     Options
 	started time.Time
-	reload  chan struct{}
+	reload  chan error // why the life of the node ends: errReload, errAnew
 	// moveFailed: the last try to move to the shared volume failed. Of Run alone.
 	moveFailed bool
 
@@ -64,6 +64,7 @@ type Supervisor struct {
 	board *status.Board
 	// recoverErr is why the last try to recover failed; empty: it did not.
 	recoverErr string
+	resetFault string // why a reset has stopped; empty: it has not
 }
 
 // New gives a supervisor; nothing happens before Run.
@@ -74,7 +75,7 @@ func New(opt Options) *Supervisor {
 	if opt.Notify == nil {
 		opt.Notify = silent{}
 	}
-	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan struct{}, 1), board: status.NewBoard(), fault: settings.ErrNone}
+	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan error, 1), board: status.NewBoard(), fault: settings.ErrNone}
 	s.network = setup.NewNetworker(opt.Log)
 	s.setup = s.newSetup()
 	return s
@@ -91,6 +92,7 @@ var errReload = errors.New("reload")
 // not an error: it is served as status until it is mended.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
+	stopped := s.anew(ctx) // before the set-up does anything
 	var machine sync.WaitGroup
 	machine.Go(func() { s.setup.Run(own) })
 	if err := s.network.Resume(ctx); err != nil {
@@ -106,15 +108,19 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	for {
 		read := signature(s.opt.ConfigPath) // before it is read: a change meanwhile is seen as well
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
-		if err != nil {
+		switch {
+		case stopped != nil:
+			err = s.runWithout(ctx, read, stopped)
+		case err != nil:
 			err = s.runWithout(ctx, read, err)
-		} else {
+		default:
 			err = s.runNode(ctx, cfg)
 		}
-		if ctx.Err() != nil || !errors.Is(err, errReload) {
+		if ctx.Err() != nil || !errors.Is(err, errReload) && !errors.Is(err, errAnew) {
 			s.opt.Notify.Notify("STOPPING=1")
 			return err
 		}
+		stopped = s.anew(ctx)
 		if s.opt.Renew != nil {
 			s.opt.Renew()
 		}
@@ -126,15 +132,19 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // until there is another than the one that was read.
 func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
 	base := s.base()
+	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil { // a reset has stopped
+		base = *cfg
+	}
 	if err := os.MkdirAll(filepath.Dir(s.socket(&base)), 0o755); err != nil {
 		return fmt.Errorf("%w; and the local API cannot be served: %w", fault, err)
 	}
 	s.mu.Lock()
 	s.node, s.fault = nil, fault
 	s.mu.Unlock()
-	if errors.Is(fault, settings.ErrNone) {
+	switch {
+	case errors.Is(fault, settings.ErrNone):
 		s.opt.Log.Warn("not configured yet", "path", s.opt.ConfigPath)
-	} else {
+	case !errors.Is(fault, errReset):
 		s.opt.Log.Error("configuration is wrong", "error", fault)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -147,8 +157,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.reload:
-				cancel(errReload)
+			case why := <-s.reload:
+				cancel(why)
 			case <-tick.C:
 				s.opt.Notify.Notify("WATCHDOG=1")
 				if signature(s.opt.ConfigPath) != read {
@@ -171,6 +181,9 @@ func (s *Supervisor) unusable(fault error) status.Document {
 	f := status.Finding{Code: status.ConfigWrong, Subject: s.opt.ConfigPath, Cause: fault.Error()}
 	d := status.Document{Schema: status.Schema, Setup: status.SetupFailed, Version: s.opt.Version, Node: s.opt.Hostname,
 		Started: s.started, Nodes: []status.Node{}, Services: []status.Service{}}
+	if errors.Is(fault, errReset) {
+		f = resetStopped(fault)
+	}
 	if errors.Is(fault, settings.ErrNone) {
 		f = status.Finding{Code: status.NotConfigured, Subject: s.opt.ConfigPath}
 		d.Setup = status.SetupNew
@@ -252,8 +265,8 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *m
 		go func() {
 			select {
 			case <-ctx.Done():
-			case <-s.reload:
-				cancel(errReload)
+			case why := <-s.reload:
+				cancel(why)
 			}
 		}()
 		stopped = n.manager.Run(ctx, cfg.Limits.StopTimeout+5*time.Second)
@@ -296,8 +309,8 @@ func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFun
 	if err := <-ended; err != nil {
 		return err
 	}
-	if errors.Is(context.Cause(ctx), errReload) {
-		return errReload
+	if why := context.Cause(ctx); errors.Is(why, errReload) || errors.Is(why, errAnew) {
+		return why
 	}
 	return nil
 }
@@ -344,11 +357,27 @@ func (s *Supervisor) Reload() error {
 	if _, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrConfig, err)
 	}
-	select {
-	case s.reload <- struct{}{}:
-	default: // one is under way
-	}
+	s.leave(errReload)
 	return nil
+}
+
+// leave ends the life of the node, unless that is under way. What was asked for
+// last counts.
+func (s *Supervisor) leave(why error) {
+	for {
+		select {
+		case s.reload <- why:
+			return
+		default:
+		}
+		if why == errReload {
+			return
+		}
+		select {
+		case <-s.reload:
+		default:
+		}
+	}
 }
 
 // Config implements api.Node.

@@ -27,8 +27,17 @@ func setupVerbs(f *flags) []*cobra.Command {
 		},
 	}
 	back := &cobra.Command{
-		Use: "back", Short: "Give up a set-up that has not changed anything yet", Args: cobra.NoArgs, Example: "  applianced setup back",
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.client().SetupBack(cmd.Context()) },
+		Use: "back", Short: "Give up a set-up that has not ended, and answer anew", Args: cobra.NoArgs, Example: "  applianced setup back",
+		Long: `back takes a set-up that has not ended back to the answers. What it has made of a
+new cluster is removed, as applianced reset does it. It is refused once another
+machine may know of this one: a node that joins has been admitted, or another node
+has joined.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.client().SetupBack(cmd.Context()); err != nil {
+				return err
+			}
+			return f.followReset(cmd)
+		},
 	}
 	start := &cobra.Command{
 		Use: "start FILE", Short: "Set this machine up with the answers in a file", Args: cobra.ExactArgs(1),

@@ -13,6 +13,7 @@
 //	     /v1/setup...                   the set-up, see [Setup]
 //	     /v1/cluster...                 the cluster's nodes, see [Cluster]
 //	     /v1/fit, /v1/cluster/virtual   the virtual address, see [Virtual]
+//	     /v1/reset                      all that the node has made is removed, see [Reset]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
@@ -181,6 +182,9 @@ func (s *Server) handler() http.Handler {
 	}
 	if n, ok := s.node.(Turns); ok {
 		s.turnRoutes(mux, n)
+	}
+	if n, ok := s.node.(Reset); ok {
+		s.resetRoutes(mux, n)
 	}
 	if n, ok := s.node.(Minions); ok {
 		s.minionRoutes(mux, n)

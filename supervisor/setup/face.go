@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -174,19 +175,35 @@ func (m *Machine) Retry(token string) error {
 	return nil
 }
 
-// Back gives up a set-up that has not made this machine part of a cluster.
+// Back gives up a set-up that has not made this machine part of a cluster with
+// others. What was made of a cluster of its own is undone; that goes on when
+// Back has returned.
 func (m *Machine) Back(token string) error {
 	if err := m.May(token); err != nil {
 		return err
 	}
 	s := m.snapshot()
 	switch {
-	case s.Part:
+	case s.Phase == status.SetupReady:
+		return fmt.Errorf("%w: this node is set up; to begin anew: applianced reset", ErrState)
+	case s.Part && !m.alone(s):
 		return fmt.Errorf("%w: this machine may be part of a cluster already; try again, or begin anew: applianced reset", ErrState)
+	case s.Part:
+		return m.cfg.World.Undo()
 	case s.Failure == nil && s.Phase != status.SetupPreflight && s.Phase != status.SetupNew:
 		return fmt.Errorf("%w: the set-up is under way", ErrState)
 	}
 	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
+}
+
+// alone tells whether this machine forms a cluster that no other one knows of, so
+// that nobody misses it.
+func (m *Machine) alone(s saved) bool {
+	if s.Answers.Mode != Form || s.Phase != status.SetupForming && s.Phase != status.SetupWaiting {
+		return false
+	}
+	k, err := nodes.OpenKeeper(m.cfg.DataDir, "")
+	return err == nil && len(k.Table().Nodes) <= 1
 }
 
 // Claim asks to lead the set-up, or who does.
@@ -213,6 +230,9 @@ func (m *Machine) Claim(token, name string, lead Lead) Claim {
 func (m *Machine) May(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.away {
+		return fmt.Errorf("%w: what this node has made is being removed; see applianced status", ErrState)
+	}
 	if m.s.Phase == status.SetupReady || m.s.Phase == status.SetupRemoved {
 		return nil
 	}

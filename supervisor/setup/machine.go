@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -30,6 +32,8 @@ type World interface {
 	Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error
 	// Brick names a directory for this node's copy of the shared volume.
 	Brick(*settings.Settings) (string, error)
+	// Undo has all that was made taken away, with [Machine.Anew].
+	Undo() error
 }
 
 // NodeLook is how the node does at the moment.
@@ -85,10 +89,15 @@ type Machine struct {
 	looking bool   // for answers given with the machine
 	claim   claim
 	broken  error // the state on disk cannot be read
+	sourced bool  // answers given with the machine were looked for
+	away    bool  // all that was made is being removed: no step may begin
 	// turn counts what people decided; a step that began before is worth
 	// nothing. stop ends the step under way.
 	turn int
 	stop context.CancelFunc
+
+	// steps is held while a step is made.
+	steps sync.Mutex
 }
 
 // NewMachine reads where the set-up stands.
@@ -130,27 +139,89 @@ const (
 
 // Run takes the node through its states until ctx ends.
 func (m *Machine) Run(ctx context.Context) {
-	sourced := false
 	pause := passing
 	for ctx.Err() == nil {
-		s := m.snapshot()
-		switch {
-		case s.Phase == status.SetupNew && !sourced && s.Failure == nil && m.cfg.Source != nil && !m.cfg.World.Configured():
-			sourced = true
-			m.source(ctx)
-		case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady, s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
-			sourced = sourced && s.Failure == nil // a retry looks again
+		switch m.next(ctx) {
+		case idle:
 			m.wait(ctx, 0)
 			pause = passing
-		default:
-			if again := m.advance(ctx, s); again {
-				m.wait(ctx, pause)
-				pause = min(pause*3/2, longest)
-			} else {
-				pause = passing
-			}
+		case again:
+			m.wait(ctx, pause)
+			pause = min(pause*3/2, longest)
+		case onward:
+			pause = passing
 		}
 	}
+}
+
+// outcome is what follows a look at the state.
+type outcome int
+
+const (
+	onward outcome = iota // there may be more to do at once
+	idle                  // nothing to do until somebody decides something
+	again                 // the same after a pause
+)
+
+// next does what is to be done next, if anything.
+func (m *Machine) next(ctx context.Context) outcome {
+	m.steps.Lock()
+	defer m.steps.Unlock()
+	m.mu.Lock()
+	s, sourced, away := m.s, m.sourced, m.away
+	m.mu.Unlock()
+	switch {
+	case away:
+		return idle
+	case s.Phase == status.SetupNew && !sourced && s.Failure == nil && m.cfg.Source != nil && !m.cfg.World.Configured():
+		m.source(ctx)
+	case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady, s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
+		m.mu.Lock()
+		m.sourced = m.sourced && m.s.Failure == nil // a retry looks again
+		m.mu.Unlock()
+		return idle
+	default:
+		if m.advance(ctx, s) {
+			return again
+		}
+	}
+	return onward
+}
+
+// Anew has forget remove all that the set-up has made, while no step is under
+// way, and begins as new; answers tells to look for those given with the machine
+// again. When forget fails, nothing is done until Anew is called again.
+func (m *Machine) Anew(answers bool, forget func() error) error {
+	m.mu.Lock()
+	m.away = true
+	m.turn++
+	if m.stop != nil {
+		m.stop()
+	}
+	m.mu.Unlock()
+	m.steps.Lock()
+	defer m.steps.Unlock()
+	if err := forget(); err != nil {
+		return err
+	}
+	m.load()
+	m.mu.Lock()
+	m.away, m.sourced, m.doing = false, !answers, ""
+	m.mu.Unlock()
+	m.nudge()
+	return nil
+}
+
+// Intended gives the settings that the set-up writes, or has written; of a
+// machine without answers, where it keeps things.
+func (m *Machine) Intended() []byte {
+	if s := m.snapshot(); s.Answers.Node != "" {
+		if text, err := Render(s.Answers, m.cfg.Base); err == nil {
+			return text
+		}
+	}
+	text, _ := yaml.Marshal(map[string]string{"data_dir": m.cfg.DataDir, "runtime_dir": m.cfg.Base.RuntimeDir})
+	return text
 }
 
 func (m *Machine) snapshot() saved {
@@ -218,7 +289,7 @@ func (m *Machine) decide(f func(*saved)) error {
 // fail stops the set-up with a reason.
 func (m *Machine) fail(f Failure) {
 	m.cfg.Log.Error("set-up has stopped", "tried", f.Tried, "error", f.Cause)
-	if err := m.change(func(s *saved) { f.Back = !s.Part; s.Failure = &f }); err != nil { // a full disk, perhaps: remembered in memory only
+	if err := m.change(func(s *saved) { f.Back = !s.Part || m.alone(*s); s.Failure = &f }); err != nil { // a full disk, perhaps: remembered in memory only
 		m.mu.Lock()
 		m.s.Failure = &f
 		m.mu.Unlock()
@@ -233,12 +304,18 @@ func (m *Machine) say(format string, args ...any) {
 
 // source looks for answers given with the machine.
 func (m *Machine) source(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	m.mu.Lock()
-	m.looking = true
+	if m.away {
+		m.mu.Unlock()
+		return
+	}
+	m.looking, m.sourced, m.stop = true, true, cancel
 	m.mu.Unlock()
 	a, from, err := m.cfg.Source(ctx)
 	m.mu.Lock()
-	m.looking = false
+	m.looking, m.stop = false, nil
 	m.mu.Unlock()
 	switch {
 	case ctx.Err() != nil, err == nil && a == nil:
@@ -311,6 +388,10 @@ func (m *Machine) do(ctx context.Context, st step, a Answers) (err error, stale 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
+	if m.away {
+		m.mu.Unlock()
+		return nil, true
+	}
 	turn := m.turn
 	m.stop = cancel
 	m.mu.Unlock()

@@ -34,6 +34,7 @@ type machine struct {
 	wrong  error
 	reason string // why Configure fails
 	forms  int
+	undone int
 }
 
 func newMachine(t *testing.T) *machine {
@@ -66,6 +67,13 @@ func (w *machine) Configure(text []byte, form bool) error {
 func (w *machine) Brick(*settings.Settings) (string, error) { return w.path("brick"), nil }
 
 func (w *machine) Disk(context.Context, *settings.Settings, string, bool) error { return nil }
+
+func (w *machine) Undo() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.undone++
+	return nil
+}
 
 func (w *machine) Look() NodeLook {
 	w.mu.Lock()
@@ -278,11 +286,21 @@ func TestFailureRetryBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = await(t, m, "stopped at the configuration", func(p Progress) bool { return p.Failure != nil })
-	if p.Failure.Back || !strings.Contains(p.Failure.Cause, "no space left") {
+	if !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no space left") {
 		t.Errorf("%+v", p.Failure)
 	}
-	if err := m.Back(""); !errors.Is(err, ErrState) {
-		t.Errorf("back from where the node may be part of a cluster: %v", err)
+	k, err := nodes.OpenKeeper(w.path("data"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := k.Table()
+	table.Version++
+	table.Nodes = append(table.Nodes, nodes.Node{Name: "n2", Address: "127.0.70.10", State: nodes.Joining, Certificate: strings.Repeat("0", 64)})
+	if _, err := k.Offer(table); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Back(""); !errors.Is(err, ErrState) || w.undone > 0 {
+		t.Errorf("back from where another node has joined: %v", err)
 	}
 	w.mu.Lock()
 	w.reason = ""
@@ -293,6 +311,44 @@ func TestFailureRetryBack(t *testing.T) {
 	await(t, m, "ready", state(status.SetupReady))
 	if err := m.Retry(""); !errors.Is(err, ErrState) {
 		t.Errorf("retry of nothing: %v", err)
+	}
+}
+
+// TestBackUndoes: while no other machine knows of the cluster that is formed,
+// going back has all of it removed; the answers can then be given anew.
+func TestBackUndoes(t *testing.T) {
+	for _, reason := range []string{"no space left on device", ""} { // stopped, and waiting for ever
+		w := newMachine(t)
+		w.reason, w.serves = reason, false
+		m, _ := w.boot()
+		if err := m.Start(t.Context(), "", w.answers()); err != nil {
+			t.Fatal(err)
+		}
+		await(t, m, "stopped or waiting", func(p Progress) bool { return p.Failure != nil || p.State == status.SetupWaiting })
+		if err := m.Back(""); err != nil || w.undone != 1 {
+			t.Fatalf("%v, undone %d", err, w.undone)
+		}
+		full := errors.New("the disk is away")
+		if err := m.Anew(false, func() error { return full }); !errors.Is(err, full) {
+			t.Fatal(err)
+		}
+		if err := m.Start(t.Context(), "", w.answers()); !errors.Is(err, ErrState) {
+			t.Errorf("a start while things are being removed: %v", err)
+		}
+		if err := m.Anew(false, func() error { return errors.Join(os.RemoveAll(w.path("data")), os.RemoveAll(w.path("appliance.yaml"))) }); err != nil {
+			t.Fatal(err)
+		}
+		await(t, m, "new", state(status.SetupNew))
+		w.mu.Lock()
+		w.reason, w.serves = "", true
+		w.mu.Unlock()
+		if err := m.Start(t.Context(), "", w.answers()); err != nil {
+			t.Fatal(err)
+		}
+		await(t, m, "ready", state(status.SetupReady))
+		if err := m.Back(""); !errors.Is(err, ErrState) || w.undone != 1 {
+			t.Errorf("back from a node that is set up: %v", err)
+		}
 	}
 }
 

@@ -225,8 +225,8 @@ type Failure struct {
 	Tried string   `json:"tried"` // what was being done
 	Cause string   `json:"cause"`
 	Check []string `json:"check"` // what to look at
-	// Back is true when answers can be changed: nothing of this machine is part
-	// of a cluster yet. Retry is always possible.
+	// Back is true when answers can be changed: this machine is part of no cluster
+	// yet, or of its own that no other knows of. Retry is always possible.
 	Back bool `json:"back"`
 }
 
