@@ -1,9 +1,11 @@
 package master
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"saltern/master/event"
 	"saltern/master/msgpack"
 )
 
@@ -64,6 +66,21 @@ func TestEventKeepsTheLoad(t *testing.T) {
 		return
 	}
 	t.Error("no event")
+}
+
+// Events of minions' requests hold what Salt's hold.
+func TestEventsOfRequests(t *testing.T) {
+	r := startMaster(t, "")
+	n := r.accepted("web1", "min8")
+	r.listen()
+	jid := r.job("*", "test.ping").Str("jid")
+	n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
+	n.ask("_register_resources", "resources", msgpack.NewMap("ssh", []any{"r1"}), "resource_grains", msgpack.NewMap())
+	for tag, want := range map[string][2]string{"salt/job/" + jid + "/ret/web1": {"cmd", "_return"}, "resource/refresh/web1": {"Resource cache refresh", "web1"}} {
+		until(t, tag, func() bool {
+			return slices.ContainsFunc(r.seen(), func(e event.Event) bool { return e.Tag == tag && e.Data.Str(want[0]) == want[1] })
+		})
+	}
 }
 
 func TestAttack04EventData(t *testing.T) {

@@ -256,7 +256,7 @@ func (m *Master) fireFor(id, tag string, data any) {
 // onResources keeps which resources a minion manages; 3008 minions send it
 // after each connect, also when there are none.
 func (m *Master) onResources(_ context.Context, c *request.Call) (any, error) {
-	m.fire("resource/refresh/"+c.ID, msgpack.NewMap("Minion resource cache refresh", c.ID))
+	m.fire("resource/refresh/"+c.ID, msgpack.NewMap("Resource cache refresh", c.ID))
 	return true, nil
 }
 

@@ -23,7 +23,6 @@ func (m *Master) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	// A resource's return would be stored under the name that the minion
 	// chose; only the proven id counts.
 	load.Delete("resource_id")
-	load.Delete("cmd")
 	if _, ok := load.Get("return"); !ok {
 		return nil, nil
 	}
