@@ -8,7 +8,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"saltern/supervisor/api"
-	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -114,30 +113,6 @@ func foldRow(row string, width int) []string {
 		return []string{clip(row, width)}
 	}
 	return []string{strings.TrimRight(row[:at], " "), clip("    "+strings.TrimLeft(row[at:], " "), width)}
-}
-
-func networkLines(f setup.Facts) []string {
-	lines := []string{"Host name  " + clean(f.Hostname), ""}
-	for _, i := range f.Interfaces {
-		state := "no cable"
-		if i.Up {
-			state = "up"
-		}
-		if i.Default {
-			state += ", default route"
-		}
-		lines = append(lines, clip(fmt.Sprintf("%-10s %s  MTU %d  %s", clean(i.Name), clean(i.MAC), i.MTU, state), minWidth-2))
-		for _, a := range i.Addresses {
-			lines = append(lines, "           "+clean(a))
-		}
-	}
-	if len(f.Interfaces) == 0 {
-		lines = append(lines, "No interfaces are known.")
-	}
-	if !f.Managed {
-		lines = append(lines, "", "The network of this machine is managed elsewhere.")
-	}
-	return lines
 }
 
 func (c *Console) keys() string {

@@ -23,7 +23,7 @@ const (
 type draft struct {
 	mode string
 
-	iface, method, address, gateway, dns string
+	iface, method, address, gateway, dns, search, ntp string
 
 	sshKey, password, again string
 
@@ -93,7 +93,7 @@ func (d *draft) network() setup.Network {
 	}
 	n.Interface, n.Method = d.iface, d.method
 	if d.method == methodStatic {
-		n.Address, n.Gateway, n.DNS = trim(d.address), trim(d.gateway), list(d.dns)
+		n.Address, n.Gateway, n.DNS, n.Search, n.NTP = trim(d.address), trim(d.gateway), list(d.dns), list(d.search), list(d.ntp)
 	}
 	return n
 }

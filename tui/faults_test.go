@@ -32,12 +32,14 @@ var fieldFaults = []struct {
 	to, typed   []string
 	message     string
 }{
-	{"address", "network.address", true, toFixed, []string{"=bad", "enter", "enter", "enter"}, `! "bad" is not an address with a prefix length`},
-	{"address-of-many", "network.address", true, toFixed, []string{"=224.0.0.1/24", "enter", "enter", "enter"}, "! 224.0.0.1/24 is not the address of one machine"},
-	{"no-address", "network.address", true, toFixed, []string{"enter", "enter", "enter"}, `! "" is not an address with a prefix length`},
-	{"gateway", "network.gateway", true, toFixed, []string{"=10.0.0.9/24", "enter", "=bad", "enter", "enter"}, `! "bad" is not an IP address`},
-	{"gateway-elsewhere", "network.gateway", true, toFixed, []string{"=10.0.0.9/24", "enter", "=10.1.0.1", "enter", "enter"}, "! 10.1.0.1 is not another machine of the network"},
-	{"dns", "network.dns", true, toFixed, []string{"=10.0.0.9/24", "enter", "enter", "=10.0.0.1, bad", "enter"}, `! "bad" is not an IP address`},
+	{"address", "network.address", true, toFixed, []string{"=bad", "enter", "enter", "enter", "enter", "enter"}, `! "bad" is not an address with a prefix length`},
+	{"address-of-many", "network.address", true, toFixed, []string{"=224.0.0.1/24", "enter", "enter", "enter", "enter", "enter"}, "! 224.0.0.1/24 is not the address of one machine"},
+	{"no-address", "network.address", true, toFixed, []string{"enter", "enter", "enter", "enter", "enter"}, `! "" is not an address with a prefix length`},
+	{"gateway", "network.gateway", true, toFixed, []string{"=10.0.0.9/24", "enter", "=bad", "enter", "enter", "enter", "enter"}, `! "bad" is not an IP address`},
+	{"gateway-elsewhere", "network.gateway", true, toFixed, []string{"=10.0.0.9/24", "enter", "=10.1.0.1", "enter", "enter", "enter", "enter"}, "! 10.1.0.1 is not another machine of the network"},
+	{"dns", "network.dns", true, toFixed, []string{"=10.0.0.9/24", "enter", "enter", "=10.0.0.1, bad", "enter", "enter", "enter"}, `! "bad" is not an IP address`},
+	{"search", "network.search", true, toFixed, []string{"=10.0.0.9/24", "enter", "enter", "enter", "=a_b", "enter", "enter"}, `! "a_b" is not a domain`},
+	{"ntp", "network.ntp", true, toFixed, []string{"=10.0.0.9/24", "enter", "enter", "enter", "enter", "=a:123", "enter"}, `! "a:123" is not an address or host name`},
 	{"key", "admin.ssh_keys", false, toAdmin, []string{"=ssh-dss AAAA", "enter", "enter", "enter"}, "is not a public key"},
 	{"password", "admin.password", false, toAdmin, []string{"enter", "=short", "enter", "=short", "enter"}, "! has to have 8 to 256 characters"},
 	{"passwords-differ", "again", false, toAdmin, []string{"enter", "=one", "enter", "=two", "enter"}, "! the two passwords differ"},

@@ -21,6 +21,8 @@ const maxInput = 16 << 10
 type formPage struct {
 	name   string
 	intro  string
+	facts  func(w *Wizard) []string // lines below the intro; nil: none
+	tight  bool                     // no empty lines between the fields
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	when   func(w *Wizard) bool // nil: always
 	check  func(w *Wizard) []setup.Fault
@@ -113,7 +115,7 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 		p.own = append(p.own, f.GetKey())
 	}
 	p.form = huh.NewForm(huh.NewGroup(fields...)).WithShowHelp(false).WithShowErrors(false).
-		WithTheme(huh.ThemeFunc(plainTheme)).WithKeyMap(formKeys())
+		WithTheme(plainTheme(p.tight)).WithKeyMap(formKeys())
 	p.resize(w)
 	cmds := []tea.Cmd{p.form.Init()}
 	for i, name := range p.own {
@@ -129,14 +131,19 @@ func (p *formPage) build(w *Wizard) tea.Cmd {
 
 func (p *formPage) resize(w *Wizard) {
 	b := w.size.body()
-	p.form.WithWidth(b.width).WithHeight(max(3, b.height-p.introHeight(b.width)))
+	p.form.WithWidth(b.width).WithHeight(max(3, b.height-strings.Count(p.head(w), "\n")))
 }
 
-func (p *formPage) introHeight(width int) int {
-	if p.intro == "" {
-		return 1
+// head is what stands above the form.
+func (p *formPage) head(w *Wizard) string {
+	head := "\n"
+	if p.intro != "" {
+		head += paragraph("", p.intro, w.size.body().width) + "\n\n"
 	}
-	return len(wrap(p.intro, width)) + 2
+	if p.facts != nil {
+		head += strings.Join(p.facts(w), "\n") + "\n\n"
+	}
+	return head
 }
 
 func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
@@ -233,15 +240,7 @@ func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
 	return p.build(w)
 }
 
-func (p *formPage) view(w *Wizard) string {
-	var head string
-	if p.intro != "" {
-		head = "\n" + paragraph("", p.intro, w.size.body().width) + "\n\n"
-	} else {
-		head = "\n"
-	}
-	return head + p.form.View()
-}
+func (p *formPage) view(w *Wizard) string { return p.head(w) + p.form.View() }
 
 func (p *formPage) keys(w *Wizard) string {
 	keys := "Enter: next   Tab, arrows: move   "

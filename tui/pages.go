@@ -39,12 +39,12 @@ func pages() []page {
 }
 
 func networkPage() page {
-	return &formPage{name: "Network", fields: networkFields, when: func(w *Wizard) bool { return w.facts.Managed },
+	return &formPage{name: "Network", fields: networkFields, facts: presentNetwork, when: func(w *Wizard) bool { return w.facts.Managed },
 		intro: "A change is tried first, and taken back after 60 seconds unless you confirm it."}
 }
 
 func fixedPage() page {
-	return &formPage{name: "Fixed address", fields: staticFields,
+	return &formPage{name: "Fixed address", fields: staticFields, tight: true,
 		when: func(w *Wizard) bool { return w.facts.Managed && w.draft.method == methodStatic }}
 }
 
@@ -52,6 +52,16 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
 		huh.NewOption("form a new cluster (this is its first node)", string(setup.Form)),
 		huh.NewOption("join a cluster that exists", string(setup.Join)))}
+}
+
+// presentNetwork words what the chosen interface has now.
+func presentNetwork(w *Wizard) []string {
+	for _, i := range w.facts.Interfaces {
+		if i.Name == w.draft.iface {
+			return interfaceLines("Now  ", i, w.facts)
+		}
+	}
+	return []string{"This machine has no network interface."}
 }
 
 func networkFields(w *Wizard, f *fieldMaker) []huh.Field {
@@ -81,6 +91,8 @@ func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 		f.input("network.address", "Address with prefix length", "for example 10.0.0.11/24", &w.draft.address),
 		f.input("network.gateway", "Gateway", "for example 10.0.0.1; empty: none", &w.draft.gateway),
 		f.input("network.dns", "Name servers", "addresses, separated by commas; empty: none", &w.draft.dns),
+		f.input("network.search", "Search domains", "for names without dots, for example example.org; empty: none", &w.draft.search),
+		f.input("network.ntp", "Time servers", "addresses or names, separated by commas; empty: those of the image", &w.draft.ntp),
 	}
 }
 

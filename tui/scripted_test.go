@@ -35,8 +35,9 @@ type scripted struct {
 func newScripted() *scripted {
 	return &scripted{
 		facts: setup.Facts{Hostname: "sca-1", Version: "1.0.0", Managed: true, Volume: true,
+			DNS: []string{"10.0.0.2", "10.0.0.3"}, Search: []string{"example.org"},
 			Interfaces: []setup.Interface{
-				{Name: "ens3", MAC: "52:54:00:12:34:56", Up: true, Addresses: []string{"10.0.0.11/24"}, Default: true, MTU: 1500},
+				{Name: "ens3", MAC: "52:54:00:12:34:56", Up: true, Addresses: []string{"10.0.0.11/24"}, Default: true, MTU: 1500, DHCP: true, Gateway: "10.0.0.1"},
 				{Name: "ens4", MAC: "52:54:00:12:34:57", Addresses: []string{}},
 			},
 			Disks: []setup.Disk{

@@ -6,10 +6,19 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// plainTheme draws forms with bold and reverse only: no colour, no box glyph.
-func plainTheme(bool) *huh.Styles {
+// plainTheme draws forms with bold and reverse only: no colour, no box glyph. A
+// tight one has no empty lines between the fields.
+func plainTheme(tight bool) huh.Theme {
+	separator := "\n\n"
+	if tight {
+		separator = "\n"
+	}
+	return huh.ThemeFunc(func(bool) *huh.Styles { return plainStyles(separator) })
+}
+
+func plainStyles(separator string) *huh.Styles {
 	t := huh.ThemeBase(false)
-	t.FieldSeparator = lipgloss.NewStyle().SetString("\n\n")
+	t.FieldSeparator = lipgloss.NewStyle().SetString(separator)
 	bar := lipgloss.Border{Left: "|"}
 	plain := lipgloss.NewStyle()
 	t.Focused.Base = plain.PaddingLeft(1).BorderStyle(bar).BorderLeft(true)

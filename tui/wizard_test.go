@@ -42,7 +42,7 @@ func TestFormPages(t *testing.T) {
 		p.golden("02-network")
 		p.keys("enter", "down", "down", "enter")
 		p.golden("03-fixed")
-		p.keys("=10.0.0.21/24", "enter", "=10.0.0.1", "enter", "=10.0.0.2, 10.0.0.3", "enter")
+		p.keys("=10.0.0.21/24", "enter", "=10.0.0.1", "enter", "=10.0.0.2, 10.0.0.3", "enter", "=example.org", "enter", "=ntp.example.org", "enter")
 		p.golden("04-trial")
 		p.wait(15 * time.Second)
 		p.has("taken back in 45 seconds")
@@ -76,7 +76,7 @@ func TestFormPages(t *testing.T) {
 	})
 	a := s.started
 	if a == nil || a.Mode != setup.Form || a.Cluster != "prod-eu" || a.Node != "sca-1" || a.Network.Method != "static" || a.Network.Address != "10.0.0.21/24" ||
-		len(a.Network.DNS) != 2 || a.DataDisk != "/dev/vdb" || a.Virtual != "10.0.0.20" || a.Admin.Password != "correct horse" || a.Admin.SSHKeys[0] != someKey {
+		len(a.Network.DNS) != 2 || len(a.Network.Search) != 1 || len(a.Network.NTP) != 1 || a.DataDisk != "/dev/vdb" || a.Virtual != "10.0.0.20" || a.Admin.Password != "correct horse" || a.Admin.SSHKeys[0] != someKey {
 		t.Errorf("started with %+v", a)
 	}
 	if got := strings.Join(s.networks, " "); got != "try confirm" {
@@ -182,6 +182,23 @@ func TestPreflightStops(t *testing.T) {
 	if s.started != nil {
 		t.Error("started")
 	}
+}
+
+// TestPresentNetworkIsShown: who is to leave the network as it is sees how it is.
+func TestPresentNetworkIsShown(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter")
+		p.has("Now ens3", "10.0.0.11/24 by DHCP", "gateway 10.0.0.1", "name servers 10.0.0.2, 10.0.0.3")
+		p.keys("down")
+		p.has("Now ens4", "no cable", "no address")
+	})
+	s = newScripted()
+	s.facts.Interfaces = nil
+	inBubble(t, s, func(p *pump) {
+		p.keys("enter")
+		p.has("This machine has no network interface.")
+	})
 }
 
 // TestNoVirtualAddressOnEC2: it would have no effect there and is not asked.

@@ -1,11 +1,9 @@
 package setup
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +20,7 @@ import (
 // the directory for a copy of a shared volume on a machine without a data disk.
 func Look(_ context.Context, hostname, version, bricks string) Facts {
 	f := Facts{Hostname: hostname, Version: version, Interfaces: interfaces(), Disks: disks("/sys"), Managed: managed(), Volume: volumePossible(), LockedOut: LockedOut(), EC2: probe.OnEC2(probe.DMI)}
+	f.DNS, f.Search = resolvers("/run/systemd/resolve/resolv.conf", "/etc/resolv.conf")
 	if err := disk.CheckRoot(bricks); err != nil {
 		f.NoBricks = err.Error()
 	}
@@ -35,69 +34,6 @@ const managedMark = "/etc/systemd/network/80-saltern-default.network"
 func managed() bool {
 	_, err := os.Stat(managedMark)
 	return err == nil
-}
-
-func interfaces() []Interface {
-	out := []Interface{}
-	all, err := net.Interfaces()
-	if err != nil {
-		return out
-	}
-	def := defaultRoute()
-	for _, i := range all {
-		if i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		f := Interface{Name: i.Name, MAC: i.HardwareAddr.String(), Up: i.Flags&net.FlagUp != 0, Addresses: []string{}, Default: i.Name == def, MTU: i.MTU}
-		addrs, _ := i.Addrs()
-		for _, a := range addrs {
-			f.Addresses = append(f.Addresses, a.String())
-		}
-		out = append(out, f)
-	}
-	slices.SortStableFunc(out, func(a, b Interface) int {
-		if a.Default != b.Default {
-			if a.Default {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out
-}
-
-// defaultRoute is the interface of the default route (proc(5), net/route and
-// net/ipv6_route).
-func defaultRoute() string {
-	if f, err := os.Open("/proc/net/route"); err == nil {
-		defer f.Close()
-		best, metric := "", 1<<62
-		for sc := bufio.NewScanner(f); sc.Scan(); {
-			w := strings.Fields(sc.Text())
-			if len(w) < 8 || w[1] != "00000000" || w[7] != "00000000" {
-				continue
-			}
-			if m, err := strconv.Atoi(w[6]); err == nil && m < metric {
-				best, metric = w[0], m
-			}
-		}
-		if best != "" {
-			return best
-		}
-	}
-	f, err := os.Open("/proc/net/ipv6_route")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		w := strings.Fields(sc.Text())
-		if len(w) == 10 && w[0] == strings.Repeat("0", 32) && w[1] == "00" && w[9] != "lo" {
-			return w[9]
-		}
-	}
-	return ""
 }
 
 // disks lists whole block devices that could hold data: not the one that the

@@ -75,6 +75,9 @@ func NetworkText(n Network) []byte {
 	for _, d := range n.DNS {
 		fmt.Fprintf(&b, "DNS=%s\n", d)
 	}
+	if len(n.Search) > 0 {
+		fmt.Fprintf(&b, "Domains=%s\n", strings.Join(n.Search, " "))
+	}
 	for _, s := range n.NTP {
 		fmt.Fprintf(&b, "NTP=%s\n", s)
 	}

@@ -28,10 +28,10 @@ func content(t *testing.T, w *Networker) string {
 	return string(b)
 }
 
-var someStatic = Network{Interface: "eth0", Method: "static", Address: "192.0.2.10/24", Gateway: "192.0.2.1", DNS: []string{"192.0.2.53"}, NTP: []string{"ntp.example.org"}}
+var someStatic = Network{Interface: "eth0", Method: "static", Address: "192.0.2.10/24", Gateway: "192.0.2.1", DNS: []string{"192.0.2.53"}, Search: []string{"example.org", "lan"}, NTP: []string{"ntp.example.org"}}
 
 func TestNetworkText(t *testing.T) {
-	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nNTP=ntp.example.org\n"
+	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nDomains=example.org lan\nNTP=ntp.example.org\n"
 	if got := string(NetworkText(someStatic)); got != want {
 		t.Errorf("%s", got)
 	}

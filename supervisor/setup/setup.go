@@ -78,6 +78,7 @@ type Network struct {
 	Address   string   `yaml:"address" json:"address,omitempty"` // with prefix length, for static
 	Gateway   string   `yaml:"gateway" json:"gateway,omitempty"`
 	DNS       []string `yaml:"dns" json:"dns,omitempty"`
+	Search    []string `yaml:"search" json:"search,omitempty"` // domains for names without dots
 	NTP       []string `yaml:"ntp" json:"ntp,omitempty"`
 	Hostname  string   `yaml:"hostname" json:"hostname,omitempty"`
 }
@@ -167,6 +168,9 @@ type Facts struct {
 	Version    string      `json:"version"`
 	Interfaces []Interface `json:"interfaces"`
 	Disks      []Disk      `json:"disks"`
+	// DNS and Search are the name servers and search domains in use.
+	DNS    []string `json:"dns"`
+	Search []string `json:"search"`
 	// Managed is false where the machine's network is not ours to change (no
 	// systemd-networkd of ours): the network page is then left out.
 	Managed bool `json:"managed"`
@@ -185,9 +189,11 @@ type Facts struct {
 type Interface struct {
 	Name      string   `json:"name"`
 	MAC       string   `json:"mac"`
-	Up        bool     `json:"up"`
+	Up        bool     `json:"up"`        // switched on, with a cable
 	Addresses []string `json:"addresses"` // with prefix length
-	Default   bool     `json:"default"`   // has the default route
+	DHCP      bool     `json:"dhcp"`      // its IPv4 address is one of a DHCP server
+	Gateway   string   `json:"gateway,omitempty"`
+	Default   bool     `json:"default"` // has the default route
 	MTU       int      `json:"mtu"`
 }
 

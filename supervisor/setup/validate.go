@@ -192,6 +192,11 @@ func (c *checker) network(f Facts) {
 			c.bad("network.dns", "%.60q is not an IP address", s)
 		}
 	}
+	for _, s := range n.Search {
+		if !hostName.MatchString(s) || strings.Contains(s, "..") {
+			c.bad("network.search", "%.60q is not a domain, such as example.org", s)
+		}
+	}
 	for _, s := range n.NTP {
 		if !hostForm(s) {
 			c.bad("network.ntp", "%.60q is not an address or host name", s)

@@ -85,6 +85,7 @@ func TestFaults(t *testing.T) {
 		"address with dhcp": {func(a *Answers) { a.Network.Method, a.Network.Address = "dhcp", "192.0.2.10/24" }, "network.method", "static"},
 		"interface":         {func(a *Answers) { a.Network.Interface = "eth9" }, "network.interface", "no"},
 		"dns":               {func(a *Answers) { a.Network.DNS = []string{"dns.example.org"} }, "network.dns", "IP address"},
+		"search":            {func(a *Answers) { a.Network.Search = []string{"a_b"} }, "network.search", "not a domain"},
 		"ntp":               {func(a *Answers) { a.Network.NTP = []string{"-x"} }, "network.ntp", "host name"},
 		"hostname":          {func(a *Answers) { a.Network.Hostname = "a b" }, "network.hostname", "host name"},
 		"ssh key":           {func(a *Answers) { a.Admin.SSHKeys = []string{"ssh-ed25519"} }, "admin.ssh_keys", "public key"},

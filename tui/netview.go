@@ -1,0 +1,66 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"saltern/supervisor/setup"
+)
+
+// networkLines words the machine's network as it is now.
+func networkLines(f setup.Facts) []string {
+	lines := []string{"Host name  " + clean(f.Hostname), ""}
+	for _, i := range f.Interfaces {
+		lines = append(lines, interfaceLines("", i, f)...)
+	}
+	if len(f.Interfaces) == 0 {
+		lines = append(lines, "No interfaces are known.")
+	}
+	if !f.Managed {
+		lines = append(lines, "", "The network of this machine is managed elsewhere.")
+	}
+	return lines
+}
+
+// interfaceLines words one interface; label stands before the first line.
+func interfaceLines(label string, i setup.Interface, f setup.Facts) []string {
+	state := "no cable"
+	if i.Up {
+		state = "up"
+	}
+	if i.Default {
+		state += ", default route"
+	}
+	indent := strings.Repeat(" ", len(label)+11)
+	line := func(text string) string { return clip(text, minWidth-2) }
+	lines := []string{line(fmt.Sprintf("%s%-10s %s  MTU %d  %s", label, clean(i.Name), clean(i.MAC), i.MTU, state))}
+	for n, a := range i.Addresses {
+		how := ""
+		switch {
+		case n > 0:
+		case i.DHCP:
+			how = "  by DHCP"
+		default:
+			how = "  fixed"
+		}
+		lines = append(lines, line(indent+clean(a)+how))
+	}
+	if len(i.Addresses) == 0 {
+		lines = append(lines, indent+"no address")
+	}
+	if !i.Default {
+		return lines
+	}
+	gateway := "none"
+	if i.Gateway != "" {
+		gateway = clean(i.Gateway)
+	}
+	lines = append(lines, line(indent+"gateway "+gateway))
+	if len(f.DNS) > 0 {
+		lines = append(lines, line(indent+"name servers "+clean(strings.Join(f.DNS, ", "))))
+	}
+	if len(f.Search) > 0 {
+		lines = append(lines, line(indent+"search domains "+clean(strings.Join(f.Search, ", "))))
+	}
+	return lines
+}
