@@ -1,11 +1,9 @@
 package master
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
-	"saltern/master/event"
 	"saltern/master/msgpack"
 )
 
@@ -76,11 +74,16 @@ func TestEventsOfRequests(t *testing.T) {
 	jid := r.job("*", "test.ping").Str("jid")
 	n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
 	n.ask("_register_resources", "resources", msgpack.NewMap("ssh", []any{"r1"}), "resource_grains", msgpack.NewMap())
-	for tag, want := range map[string][2]string{"salt/job/" + jid + "/ret/web1": {"cmd", "_return"}, "resource/refresh/web1": {"Resource cache refresh", "web1"}} {
-		until(t, tag, func() bool {
-			return slices.ContainsFunc(r.seen(), func(e event.Event) bool { return e.Tag == tag && e.Data.Str(want[0]) == want[1] })
-		})
-	}
+	want := map[string][2]string{"salt/job/" + jid + "/ret/web1": {"cmd", "_return"}, "resource/refresh/web1": {"Resource cache refresh", "web1"}}
+	until(t, "both events", func() bool {
+		for _, e := range r.seen() {
+			if w, ok := want[e.Tag]; ok && e.Data.Str(w[0]) != w[1] {
+				t.Errorf("%s: %s", e.Tag, plainText(e.Data))
+			}
+			delete(want, e.Tag)
+		}
+		return len(want) == 0
+	})
 }
 
 func TestAttack04EventData(t *testing.T) {
