@@ -208,10 +208,10 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 // fromBalancer picks what the node's status needs. A backend counts as up
 // when it is up on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
-	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free}
+	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, down: map[string]string{}}
 	var why []string
 	for _, b := range st.Backends {
-		up := len(b.Ports) > 0
+		up, down := len(b.Ports) > 0, ""
 		for _, p := range b.Ports {
 			if p.State == lbproxy.Up {
 				continue
@@ -221,10 +221,16 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 			if p.LastError != "" {
 				reason += ": " + p.LastError
 			}
+			if p.State == lbproxy.Down {
+				down = reason
+			}
 			why = append(why, reason)
 		}
-		if up {
+		switch {
+		case up:
 			f.up++
+		case down != "" && !b.Maint && !b.Removing:
+			f.down[b.Name] = down
 		}
 	}
 	worst, others := uint64(0), 0

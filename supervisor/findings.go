@@ -38,6 +38,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 		switch i.Name {
 		case masterService:
 			out = append(out, masterFindings(f.now, i, len(f.blocked[i.Name]) > 0)...)
+			if why := f.unanswered(cfg.Node); why != "" && i.State == service.Running {
+				out = append(out, status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
+			}
 		case lbService:
 			out = append(out, balancerDown(i, len(f.blocked[i.Name]) > 0)...)
 		}

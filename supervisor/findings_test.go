@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -172,11 +173,12 @@ func TestFromBalancer(t *testing.T) {
 		FDs: lbproxy.Descriptors{Budget: 5, Free: 4},
 		Frontends: []lbproxy.FrontendStatus{{Mode: lbproxy.Publish, Sessions: 7}, {Mode: lbproxy.Request, Sessions: 9, LimitedSources: 2,
 			Limited: []lbproxy.LimitedSource{{Source: "203.0.113.9", Sessions: 4, Refused: 5}, {Source: "203.0.113.10", Refused: 1}}}},
-		Backends: []lbproxy.BackendStatus{{Name: "a", Ports: []lbproxy.PortStatus{up}}, {Name: "b", Ports: []lbproxy.PortStatus{up, down}}, {Name: "c"}},
+		Backends: []lbproxy.BackendStatus{{Name: "a", Ports: []lbproxy.PortStatus{up}}, {Name: "b", Ports: []lbproxy.PortStatus{up, down}}, {Name: "c"},
+			{Name: "d", Maint: true, Ports: []lbproxy.PortStatus{down}}},
 	})
-	want := balancerFacts{backends: 3, up: 1, why: "b request is down: timeout", sessions: 7, fdBudget: 5, fdFree: 4,
+	want := balancerFacts{backends: 4, down: map[string]string{"b": "b request is down: timeout"}, up: 1, why: "b request is down: timeout; d request is down: timeout", sessions: 7, fdBudget: 5, fdFree: 4,
 		limited: "203.0.113.9 has 4 sessions on the request port and was refused 5 times; 1 more"}
-	if *got != want {
+	if !reflect.DeepEqual(*got, want) {
 		t.Errorf("%+v", *got)
 	}
 }

@@ -58,6 +58,7 @@ type node struct {
 	isDown    bool                        // stopping
 	board     *status.Board
 	since     *time.Time // serving since
+	answered  time.Time  // when the front last did
 	served    bool       // was serving in this life
 	ready     bool       // READY=1 was sent
 
@@ -156,6 +157,11 @@ func (n *node) masterSpec() service.Spec {
 				return fmt.Errorf("master to accept subscribers on %s: %w", n.cfg.MasterPublish(), err)
 			}
 			return nil
+		}, Hang: &service.Hang{
+			Silent: func(err error) bool { return errors.Is(err, probe.ErrSilent) },
+			Alive: func(since time.Time) bool {
+				return n.slow.masterSpoke(pidOf(facts{services: n.manager.Services(0)}, masterService), since)
+			},
 		}},
 	}
 }

@@ -42,6 +42,7 @@ type facts struct {
 	volume    *storage.State // nil: this node keeps no shared volume
 	role      string         // of this node
 	address   string         // of this node, in the cluster's network
+	node      string         // this node's name
 	others    []status.Node  // of the cluster
 	cluster   []status.Finding
 	setup     status.Setup      // where the set-up stands; empty: it has nothing to do with this node
@@ -72,12 +73,19 @@ type balancerFacts struct {
 	sessions int    // on the publish port
 	fdBudget int64  // descriptors for sessions
 	fdFree   int64
-	limited  string // the source that was refused most, "" for none
+	// down are the masters that it gives nobody because they fail its checks, and why.
+	down    map[string]string
+	limited string // the source that was refused most, "" for none
 }
 
 const (
 	observeServing = 2 * time.Second
 	observeWaiting = 500 * time.Millisecond
+	// hiccupMost is for how long the front may fail until the node does not serve:
+	// two pings, and what the load balancer needs to find out.
+	hiccupMost = 8 * time.Second
+	// balancerLags is how much later the load balancer may learn that a master is up.
+	balancerLags = 5 * time.Second
 )
 
 // observeLoop observes until ctx ends. It is also the heartbeat towards the
@@ -100,7 +108,7 @@ func (n *node) observeLoop(ctx context.Context) {
 		}
 		failed = text
 		pause := observeWaiting
-		if d.ServingSince != nil {
+		if d.ServingSince != nil && f.front == nil {
 			pause = observeServing
 		}
 		select {
@@ -112,7 +120,7 @@ func (n *node) observeLoop(ctx context.Context) {
 }
 
 func (n *node) observe(ctx context.Context) facts {
-	f := facts{now: n.opt.Now(), services: n.manager.Services(8), observed: true}
+	f := facts{now: n.opt.Now(), node: n.cfg.Node, services: n.manager.Services(8), observed: true}
 	var tasks sync.WaitGroup
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -172,6 +180,12 @@ func (n *node) compose(f facts) status.Document {
 	now := n.opt.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if f.front != nil && n.hiccup(f, now) {
+		f.front = nil
+	} else if f.front == nil {
+		n.answered = now
+	}
+	f.cluster = append(slices.Clip(f.cluster), f.judgeOthers()...)
 	serving := f.observed && f.front == nil && !f.stopping
 	switch {
 	case serving && n.since == nil:
@@ -238,6 +252,19 @@ func (n *node) compose(f facts) status.Document {
 	return d
 }
 
+// hiccup reports whether a ping through the front may have failed although
+// minions are served: the load balancer gave it to a master that has just hung,
+// and gives nobody to that one from now on. n.mu is held.
+func (n *node) hiccup(f facts, now time.Time) bool {
+	if n.since == nil || now.Sub(n.answered) > hiccupMost {
+		return false
+	}
+	if !n.cfg.LB.Enabled {
+		return word(f, masterService) == "ok"
+	}
+	return f.balErr == nil && f.balancer != nil && f.balancer.up > 0
+}
+
 // saltKey is how salt-key is called on this node: Salt's tools look into
 // /etc/salt by themselves.
 func saltKey(dir string) string {
@@ -256,7 +283,7 @@ func first(list []string) string {
 
 // summary is this node's line in the table of nodes.
 func summary(f facts, d status.Document) status.Node {
-	s := status.Node{Name: d.Node, This: true, Address: f.address, Version: d.Version, Role: f.role, State: "starting", Master: word(f, masterService), Proxy: word(f, lbService),
+	s := status.Node{Name: d.Node, This: true, Address: f.address, Version: d.Version, Role: f.role, State: "starting", Master: masterWord(f, d.Node), Proxy: word(f, lbService),
 		Storage: storageWord(f.volume), Minions: d.Minions.Connected, Clock: "?"}
 	switch {
 	case f.stopping:
@@ -295,6 +322,44 @@ func pidOf(f facts, name string) int {
 		}
 	}
 	return 0
+}
+
+// masterWord says in one word how this node's master is: its supervisor knows
+// whether it runs, the load balancer more quickly whether it answers.
+func masterWord(f facts, name string) string {
+	w := word(f, masterService)
+	if w == "ok" && f.unanswered(name) != "" {
+		return string(service.Failing)
+	}
+	return w
+}
+
+// unanswered is why the load balancer gives nobody to the master of that node;
+// empty: it does, it was not asked, or that master has only just come up.
+func (f facts) unanswered(name string) string {
+	if f.balancer == nil {
+		return ""
+	}
+	for _, i := range f.services {
+		if i.Name == masterService && name == f.node && f.now.Sub(i.Since) < balancerLags {
+			return ""
+		}
+	}
+	return f.balancer.down[name]
+}
+
+// judgeOthers corrects what other nodes say of their masters by what this node's
+// load balancer sees, and gives what is wrong then.
+func (f facts) judgeOthers() (found []status.Finding) {
+	for i, o := range f.others {
+		why := f.unanswered(o.Name)
+		if why == "" || o.State != "ready" || o.Master != "ok" {
+			continue
+		}
+		f.others[i].Master = string(service.Failing)
+		found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: o.Name, Cause: "other masters serve its minions; the load balancer of this node gives it nobody: " + why})
+	}
+	return found
 }
 
 // word says in one word how a service is.
@@ -439,6 +504,20 @@ func (s *slowFacts) look() {
 		master = s.answer.master // half written, perhaps; it grows stale if that lasts
 	}
 	s.running, s.last, s.answer = false, s.since, slowAnswer{disks: disks, keys: &keys, keysErr: err, master: master, locked: locked}
+}
+
+// masterSpoke reports whether the master of that process id has written its status
+// since then, or may have. One that does is busy, not hung: it asks most of its
+// parts for it, every two seconds. Salt's own master writes none, so that nothing
+// can be told of it.
+func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.Before(since) || s.running && time.Since(s.since) > slowHangs {
+		return true // a file system hangs: nothing is known
+	}
+	m := s.answer.master
+	return m == nil || m.PID != pid || m.Written.After(since)
 }
 
 func (s *slowFacts) mark(path string) {

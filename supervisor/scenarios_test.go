@@ -66,6 +66,12 @@ func TestScenarios(t *testing.T) {
 			down(f, 0, service.Info{State: service.Pausing, Failures: 3, Restarts: 3, LastExit: "exit code 1", LastLine: "panic: no"})
 			f.balancer.backends, f.balancer.up = 3, 2
 		},
+		"master-hangs": func(f *facts) { // the load balancer knows first
+			f.balancer.backends, f.balancer.up, f.balancer.down = 3, 2, map[string]string{"sca-1": "sca-1 publish is down: no answer in time"}
+		},
+		"master-of-another-node-hangs": func(f *facts) {
+			f.balancer.backends, f.balancer.up, f.balancer.down = 3, 2, map[string]string{"sca-2": "sca-2 publish is down: no answer in time"}
+		},
 		"master-of-another-node": func(f *facts) {
 			f.others[0].Master = "down"
 			f.cluster = []status.Finding{{Code: status.NodeMasterDown, Subject: "sca-2", Cause: "other masters serve its minions; SCA-201 salt-master is not running: exit code 1"}}
@@ -153,7 +159,7 @@ func TestScenarios(t *testing.T) {
 			}
 			f := healthyFacts(&cfg)
 			f.others, f.setup = two(), status.SetupReady
-			f.role, f.address = status.RoleVoter, "10.0.0.1"
+			f.node, f.role, f.address = cfg.Node, status.RoleVoter, "10.0.0.1"
 			f.keys = &probe.Keys{Accepted: 3600, Pending: 2}
 			f.balancer.sessions = 1204
 			change(&f)

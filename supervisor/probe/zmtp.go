@@ -19,6 +19,10 @@ import (
 // is not ready to serve (a cluster member that is still joining).
 var ErrJoining = errors.New("master is still joining its cluster")
 
+// ErrSilent is returned for a peer that took the connection and then said nothing
+// in time. A connection that was not made, refused or closed is not silence.
+var ErrSilent = errors.New("timed out")
+
 // Limits of one probe: a master's answer to a ping is a few dozen bytes.
 const (
 	maxFrame    = 64 << 10
@@ -47,7 +51,7 @@ func Ping(ctx context.Context, address string) error {
 	for range maxFrames {
 		flags, body, err := readFrame(c)
 		if err != nil {
-			return fmt.Errorf("no answer to ping: %w", clean(err))
+			return fmt.Errorf("no answer to ping: %w", silence(err))
 		}
 		if flags&flagCommand != 0 || flags&flagMore != 0 {
 			continue // heartbeats; the empty delimiter
@@ -98,7 +102,7 @@ func dial(ctx context.Context, address, socketType string) (net.Conn, error) {
 	stop()
 	if err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("handshake: %w", clean(err))
+		return nil, fmt.Errorf("handshake: %w", silence(err))
 	}
 	return c, nil
 }
@@ -150,6 +154,15 @@ func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 	body = make([]byte, size)
 	_, err = io.ReadFull(r, body)
 	return head[0], body, err
+}
+
+// silence is clean for an error of a connection that was made.
+func silence(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Timeout() {
+		return ErrSilent
+	}
+	return clean(err)
 }
 
 // clean takes the repetition out of the network errors that end up in a

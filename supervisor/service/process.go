@@ -94,7 +94,8 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			p.stop(cmd.Process, ended)
+			_, hung := errors.AsType[*hangError](context.Cause(ctx))
+			p.stop(cmd.Process, ended, hung)
 		}
 	}()
 	err := cmd.Wait()
@@ -107,10 +108,13 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	return exitError(err)
 }
 
-func (p *Process) stop(proc *os.Process, ended <-chan struct{}) {
+func (p *Process) stop(proc *os.Process, ended <-chan struct{}, hung bool) {
 	limit := p.StopTimeout
 	if limit <= 0 {
 		limit = defaultStopTimeout
+	}
+	if hung {
+		limit = min(limit, hangStop)
 	}
 	_ = proc.Signal(syscall.SIGTERM)
 	t := time.NewTimer(limit)

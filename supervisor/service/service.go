@@ -17,6 +17,8 @@ type Health struct {
 	Limit    time.Duration // for one check, default 3 s
 	Fall     int           // default 2
 	Rise     int           // default 1
+	// Hang, unless nil, has a run ended that hangs.
+	Hang *Hang
 }
 
 // Spec says what a service is. Only Name and Runner are needed.
@@ -205,7 +207,7 @@ func (s *Service) ready(ctx context.Context, dependencies Condition) bool {
 
 // runOnce runs the runner and its health check until the runner ends.
 func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
-	run, cancel := context.WithCancelCause(ctx)
+	run, cancel := context.WithCancelCause(ctx) // the cause is errRestart, a hangError, or the end of ctx
 	defer cancel(nil)
 	s.mu.Lock()
 	s.restart = cancel
@@ -215,7 +217,11 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 	s.set(Starting, "starting")
 	noted := make(chan struct{})
 	unnote := context.AfterFunc(run, func() {
-		s.set(Stopping, "asked to stop")
+		if hung, ok := errors.AsType[*hangError](context.Cause(run)); ok {
+			s.set(Stopping, "stopping it: it %v", hung)
+		} else {
+			s.set(Stopping, "asked to stop")
+		}
 		close(noted)
 	})
 	err = s.spec.Runner.Run(run, func(pid int) {
@@ -226,9 +232,13 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 			s.set(Running, "running")
 			return
 		}
-		checks.Go(func() { s.watch(run) })
+		checks.Go(func() { s.watch(run, cancel) })
 	})
-	asked = context.Cause(run) == errRestart
+	cause := context.Cause(run)
+	asked = cause == errRestart
+	if hung, ok := errors.AsType[*hangError](cause); ok {
+		err = hung
+	}
 	if !unnote() {
 		<-noted
 	}
@@ -265,8 +275,8 @@ func (s *Service) crashed(fails int, err error) {
 	s.log.Error("service ended", "error", err, "failures", fails, "line", line)
 }
 
-// watch runs the health check until ctx ends.
-func (s *Service) watch(ctx context.Context) {
+// watch runs the health check until ctx ends. It calls end when the run hangs.
+func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 	h := *s.spec.Health
 	if h.Interval <= 0 {
 		h.Interval = 2 * time.Second
@@ -277,7 +287,9 @@ func (s *Service) watch(ctx context.Context) {
 	h.Fall, h.Rise = max(h.Fall, 1), max(h.Rise, 1)
 	pass, fail := 0, 0
 	began := s.now()
+	hang := hangWatch{hang: h.Hang, limit: h.Limit}
 	for ctx.Err() == nil {
+		asked := s.now()
 		cctx, cancel := context.WithTimeout(ctx, h.Limit)
 		err := h.Check(cctx)
 		cancel()
@@ -288,6 +300,7 @@ func (s *Service) watch(ctx context.Context) {
 		switch {
 		case err == nil:
 			pass, fail = pass+1, 0
+			hang.reset()
 			if pass >= h.Rise {
 				s.healthy(began)
 			}
@@ -299,6 +312,11 @@ func (s *Service) watch(ctx context.Context) {
 			pass, fail = 0, fail+1
 			if fail >= h.Fall {
 				s.set(Failing, "health check: %v", err)
+			}
+			interval = min(interval, time.Second)
+			if hung := hang.failed(asked, s.now(), err); hung != nil {
+				end(hung)
+				return
 			}
 		}
 		sleep(ctx, interval)
