@@ -271,6 +271,9 @@ func (h clusterHandler) Event(ctx context.Context, peer, tag string, data *msgpa
 			h.m.log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 		}
 	}
+	if tag == pillarCleared {
+		h.m.forgetPillar(data.Str("id"))
+	}
 	if err := h.m.bus.Relay(tag, data, event.Peer); err != nil {
 		h.m.log.Warn("event of a peer cannot be fired", "peer", peer, "tag", tag, "error", err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // masters starts masters that share a folder of keys; each of them but the
 // first knows the one before it.
-func masters(t *testing.T, n int) []*running {
+func masters(t *testing.T, n int, more ...string) []*running {
 	t.Helper()
 	shared := t.TempDir()
 	// Minions of the tests know the key of the captures.
@@ -28,12 +28,12 @@ func masters(t *testing.T, n int) []*running {
 	port := freePort(t, net+"1")
 	var out []*running
 	for i := range n {
-		out = append(out, startMember(t, shared, fmt.Sprint(net, i+1), net, port, i))
+		out = append(out, startMember(t, shared, fmt.Sprint(net, i+1), net, port, i, more...))
 	}
 	return out
 }
 
-func startMember(t *testing.T, shared, host, net string, port, i int) *running {
+func startMember(t *testing.T, shared, host, net string, port, i int, more ...string) *running {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "saltern")
 	must(t, err)
@@ -49,7 +49,7 @@ func startMember(t *testing.T, shared, host, net string, port, i int) *running {
 	if i > 0 {
 		options += fmt.Sprintf("cluster_peers: [%s%d]\n", net, i)
 	}
-	must(t, r.start(options))
+	must(t, r.start(options+strings.Join(more, "")))
 	t.Cleanup(r.stop)
 	return r
 }

@@ -64,6 +64,7 @@ type Master struct {
 	mine      *mine.Service
 	files     *fileserver.Server
 	pillars   *pillar.Compiler
+	compiling compilations // pillars
 	renderers *renderer.Pool
 	presence  *presence.Tracker
 	runners   *runners

@@ -65,10 +65,10 @@ func (m *Master) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	if saltenv == "" {
 		saltenv = env("env")
 	}
-	data, err := m.pillars.Compile(ctx, pillar.Request{
+	data, err := m.minionPillar(ctx, pillar.Request{
 		ID: c.ID, Grains: grains, Saltenv: saltenv, Pillarenv: env("pillarenv"),
 		Override: c.Load.Map("pillar_override"), Extra: c.Load.Map("extra_minion_data"), Ext: get(c.Load, "ext"),
-	})
+	}, c.Load.Bool("clean_cache"))
 	if err != nil {
 		m.pillarFailed(c.ID, err.Error(), 1)
 		return nil, fmt.Errorf("compiling the pillar: %w", err)
@@ -80,9 +80,6 @@ func (m *Master) onPillar(ctx context.Context, c *request.Call) (any, error) {
 			m.log.Error("grains cannot be kept", "minion", c.ID, "error", err)
 		} else {
 			m.problems.clear("minion cache")
-		}
-		if _, err := m.cache.Set(cache.Pillar, c.ID, data); err != nil {
-			m.log.Error("pillar cannot be kept", "minion", c.ID, "error", err)
 		}
 		if m.cfg.MinionDataCacheEvents {
 			m.fire("minion/refresh/"+c.ID, msgpack.NewMap("Minion data cache refresh", c.ID))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/eauth"
 	"saltern/master/fileserver"
@@ -91,9 +92,12 @@ func (m *Master) pythonLogin(ctx context.Context, system, user, password string)
 }
 
 // pillarRunner lets the runners pillar.* reach the compiler.
-func (m *Master) pillarRunner() runner.Pillar { return pillarRunner{m.pillars} }
+func (m *Master) pillarRunner() runner.Pillar { return pillarRunner{m.pillars, m} }
 
-type pillarRunner struct{ c *pillar.Compiler }
+type pillarRunner struct {
+	c *pillar.Compiler
+	m *Master
+}
 
 func (p pillarRunner) Compile(ctx context.Context, id string, grains *msgpack.Map, saltenv, pillarenv string) (*msgpack.Map, error) {
 	return p.c.Compile(ctx, pillar.Request{ID: id, Grains: grains, Saltenv: saltenv, Pillarenv: pillarenv})
@@ -102,3 +106,15 @@ func (p pillarRunner) Compile(ctx context.Context, id string, grains *msgpack.Ma
 func (p pillarRunner) Top(ctx context.Context, id string, grains *msgpack.Map, saltenv string) (*msgpack.Map, []string, error) {
 	return nil, nil, runner.ErrUnavailable
 }
+
+// Cached implements runner.Pillar.
+func (p pillarRunner) Cached(id, pillarenv string) (*msgpack.Map, bool) {
+	if !p.m.cfg.PillarCache && pillarenv == "" {
+		return p.m.cache.Get(cache.Pillar, id)
+	}
+	env := p.c.Env(pillar.Request{Saltenv: "base", Pillarenv: pillarenv})
+	return p.m.cache.Compiled(id, env, p.m.now(), p.m.cfg.PillarCacheTTL)
+}
+
+// Caches implements runner.Pillar.
+func (p pillarRunner) Caches() bool { return p.m.cfg.PillarCache || p.m.cfg.MinionDataCache }

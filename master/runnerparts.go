@@ -12,14 +12,22 @@ import (
 
 // The types of this file let runners reach the parts of the master.
 
-type cacheBanks struct{ c *cache.Store }
+type cacheBanks struct {
+	c           *cache.Store
+	clearPillar func(id string)
+}
 
 func (b cacheBanks) Get(bank, id string) (*msgpack.Map, bool) { return b.c.Get(cache.Bank(bank), id) }
 func (b cacheBanks) Set(bank, id string, m *msgpack.Map) error {
 	_, err := b.c.Set(cache.Bank(bank), id, m)
 	return err
 }
-func (b cacheBanks) Flush(bank, id string) error       { return b.c.Flush(cache.Bank(bank), id) }
+func (b cacheBanks) Flush(bank, id string) error {
+	if bank == string(cache.Pillar) {
+		b.clearPillar(id)
+	}
+	return b.c.Flush(cache.Bank(bank), id)
+}
 func (b cacheBanks) IDs(bank string) ([]string, error) { return b.c.IDs(cache.Bank(bank)) }
 
 type targets struct{ m *Master }

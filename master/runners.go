@@ -38,7 +38,7 @@ func (m *Master) newRunners() *runners {
 	m.addClusterRunners(r.table)
 	r.table.Add(minionsRunner, m.listMinions)
 	r.env = &runner.Env{
-		Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: askMinions{m}, Cache: cacheBanks{m.cache}, Targets: targets{m}, Keys: keyList{m},
+		Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: askMinions{m}, Cache: cacheBanks{m.cache, m.clearPillar}, Targets: targets{m}, Keys: keyList{m},
 		Presence: connectedFrom{m}, Files: fileRunner{m.files}, Pillar: m.pillarRunner(), Options: conf.WithoutSecrets(m.cfg.Raw),
 		Version: SaltVersion, Running: r.list, Log: m.log,
 	}

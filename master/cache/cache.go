@@ -97,6 +97,10 @@ func (s *Store) Get(b Bank, id string) (*msgpack.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
 	}
+	return s.get(b, id)
+}
+
+func (s *Store) get(b Bank, id string) (*msgpack.Map, bool) {
 	path := s.path(b, id)
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > MaxEntry {
@@ -230,7 +234,7 @@ func (s *Store) Forget(id string) error {
 	for _, p := range more {
 		errs = append(errs, os.Remove(p))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.FlushCompiled(id))...)
 }
 
 func escape(id string) string {

@@ -251,7 +251,6 @@ type Pillar struct {
 	PillarIncludesOverride  bool                `conf:"pillar_includes_override_sls"`
 	PillarCache             bool                `conf:"pillar_cache"`
 	PillarCacheTTL          time.Duration       `conf:"pillar_cache_ttl"`
-	PillarCacheBackend      string              `conf:"pillar_cache_backend"`
 	PillarEnv               string              `conf:"pillarenv"`
 	PillarRaiseOnMissing    bool                `conf:"pillar_raise_on_missing"`
 	PillarMaskOutput        bool                `conf:"pillar_mask_output"`

@@ -41,7 +41,7 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*msgpack.Map, erro
 	if req.Ext != nil {
 		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
 	}
-	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillarenv: req.Pillarenv, pillar: msgpack.NewMap(), ignored: map[string][]string{}}
+	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillar: msgpack.NewMap(), ignored: map[string][]string{}}
 	n.grains = req.Grains.Clone()
 	n.grains.Set("id", req.ID)
 	if err := n.chooseEnvs(); err != nil {
@@ -77,12 +77,7 @@ func (c *compilation) chooseEnvs() error {
 	if c.saltenv == "" {
 		c.saltenv = cfg.Saltenv
 	}
-	if c.pillarenv == "" {
-		c.pillarenv = cfg.Pillarenv
-		if cfg.PillarenvFromEnv {
-			c.pillarenv = c.req.Saltenv
-		}
-	}
+	c.pillarenv = c.c.Env(c.req)
 	for _, env := range []string{c.saltenv, c.pillarenv} {
 		if env != "" && !safeEnv(env) {
 			return fmt.Errorf("the environment %.64q cannot be one of a pillar", env)

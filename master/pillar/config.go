@@ -127,3 +127,23 @@ func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *msgpack.Map) (
 	}
 	return m.Match(id), nil
 }
+
+// Env is the pillar environment that a request is compiled in; empty: none.
+func (c *Compiler) Env(req Request) string {
+	switch {
+	case req.Pillarenv != "":
+		return req.Pillarenv
+	case c.cfg.PillarenvFromEnv:
+		return req.Saltenv
+	}
+	return c.cfg.Pillarenv
+}
+
+// Override merges a pillar_override into a pillar that was compiled without
+// one, and changes neither.
+func (c *Compiler) Override(p, override *msgpack.Map) *msgpack.Map {
+	if override.Len() == 0 {
+		return p
+	}
+	return merge(p, override, c.cfg.Strategy, c.cfg.MergeLists)
+}

@@ -122,4 +122,7 @@ type Pillar interface {
 	Compile(ctx context.Context, id string, grains *msgpack.Map, saltenv, pillarenv string) (*msgpack.Map, error)
 	// Top gives the merged top file, or the errors in it.
 	Top(ctx context.Context, id string, grains *msgpack.Map, saltenv string) (top *msgpack.Map, errs []string, err error)
+	// Cached is the pillar that is kept of a minion; Caches tells whether any is.
+	Cached(id, pillarenv string) (*msgpack.Map, bool)
+	Caches() bool
 }

@@ -5,12 +5,10 @@ import "saltern/master/msgpack"
 // Sources: salt/runners/pillar.py, salt/utils/minions.py get_minion_data.
 func pillarDefs() map[string]def {
 	return map[string]def{
-		"pillar.show_top":    {"minion= saltenv=", pillarTop},
-		"pillar.show_pillar": {"minion= **", pillarShow},
-		// This master has no pillar cache of Salt's kind; Salt says False when
-		// the cache is off.
-		"pillar.clear_pillar_cache": {"minion= **", func(*call) (any, error) { return false, nil }},
-		"pillar.show_pillar_cache":  {"minion= **", func(*call) (any, error) { return false, nil }},
+		"pillar.show_top":           {"minion= saltenv=", pillarTop},
+		"pillar.show_pillar":        {"minion= **", pillarShow},
+		"pillar.clear_pillar_cache": {"minion= **", pillarClearCache},
+		"pillar.show_pillar_cache":  {"minion= **", pillarShowCache},
 	}
 }
 
@@ -68,4 +66,48 @@ func pillarShow(c *call) (any, error) {
 		}
 	}
 	return c.Pillar.Compile(c.ctx, id, grains, saltenv, pillarenv)
+}
+
+// pillarTargets are the minions that the functions about the cache are called
+// for; off: nothing is cached.
+func (c *call) pillarTargets() (ids []string, off bool, err error) {
+	if err := need("pillar", c.Pillar == nil || c.Cache == nil || c.Targets == nil); err != nil {
+		return nil, false, err
+	}
+	if !c.Pillar.Caches() {
+		return nil, true, nil
+	}
+	ids, err = c.Targets.Match(c.textOr("minion", "*"), "glob")
+	return ids, false, err
+}
+
+func pillarClearCache(c *call) (any, error) {
+	ids, off, err := c.pillarTargets()
+	if off || err != nil {
+		return false, err
+	}
+	for _, id := range ids {
+		if err := c.Cache.Flush("pillar", id); err != nil {
+			return nil, err
+		}
+	}
+	return true, nil
+}
+
+func pillarShowCache(c *call) (any, error) {
+	ids, off, err := c.pillarTargets()
+	if off || err != nil {
+		return false, err
+	}
+	env := ""
+	if v, ok := c.kwargs.Get("pillarenv"); ok && v != nil {
+		env = text(v)
+	}
+	out := &msgpack.Map{}
+	for _, id := range ids {
+		if p, ok := c.Pillar.Cached(id, env); ok && p.Len() > 0 {
+			out.Set(id, p)
+		}
+	}
+	return out, nil
 }

@@ -131,6 +131,14 @@ func (f *fake) ClearLists(_ context.Context, b, envs []string) (map[string][]str
 func (f *fake) Compile(_ context.Context, id string, grains *msgpack.Map, saltenv, pillarenv string) (*msgpack.Map, error) {
 	return m("id", id, "grains", grains, "saltenv", saltenv, "pillarenv", pillarenv), nil
 }
+func (f *fake) Cached(id, env string) (*msgpack.Map, bool) {
+	p, ok := f.bank["pillar"][id]
+	if env != "" {
+		p = m("env", env)
+	}
+	return p, ok
+}
+func (f *fake) Caches() bool { return f.bank["pillar"] != nil }
 func (f *fake) Top(_ context.Context, id string, grains *msgpack.Map, saltenv string) (*msgpack.Map, []string, error) {
 	if id == "bad" {
 		return nil, []string{"no top"}, nil
