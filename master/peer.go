@@ -359,5 +359,8 @@ func (m *Master) onMinionRunner(ctx context.Context, e *target.Effort, c *reques
 	case errors.As(err, &unknown):
 		return unknown.Error(), nil // what Salt's minion_runner answers
 	}
+	if usage := runner.Result(err); usage != nil {
+		return usage, nil
+	}
 	return ret, err
 }

@@ -128,5 +128,8 @@ func runnerResult(fun string, ret any, err error) (result any, success bool) {
 	case errors.As(err, &failed):
 		return failed.Return, false
 	}
+	if usage := runner.Result(err); usage != nil {
+		return usage, true
+	}
 	return fmt.Sprintf("Exception occurred in runner %s: %v", fun, err), false
 }

@@ -306,6 +306,8 @@ func TestSaltRun(t *testing.T) {
 	h.want(h.run("salt-run", "test.arg", "1", "a=[x]"), 0, "args:\n    - 1\nkwargs:\n    ----------\n    a:\n        - x\n", "")
 	h.want(h.run("salt-run", "config.get", "timeout", "--out=json"), 0, "1\n", "")
 	h.want(h.run("salt-run", "config.get", "timeout", "--quiet"), 0, "", "")
+	h.want(h.run("salt-run", "test.sleep", "1", "2"), 0, "\nPassed invalid arguments: sleep() takes from 0 to 1 positional arguments but 2 were given\n\nUsage:\n\n    salt-run test.sleep [s_time=...]\n", "")
+	h.want(h.run("salt-run", "test.sleep", "x"), 1, "Passed invalid arguments: s_time must be a number of seconds\n", "")
 	if code := h.run("salt-run", "state.orchestrate", "x"); code != exitUnavailable || !strings.Contains(h.errs, "'state.orchestrate' is not available") {
 		t.Errorf("%d %q %q", code, h.out, h.errs)
 	}

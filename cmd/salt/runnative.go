@@ -146,7 +146,10 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 	data = data.Clone()
 	data.Set("return", ret)
 	data.Set("success", err == nil)
-	if err != nil {
+	if usage := runner.Result(err); usage != nil {
+		data.Set("return", usage)
+		data.Set("success", true)
+	} else if err != nil {
 		data.Set("return", err.Error())
 		data.Set("retcode", int64(1))
 	}

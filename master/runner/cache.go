@@ -187,7 +187,7 @@ func cacheStore(c *call) (any, error) {
 	}
 	m, ok := c.vals["data"].(*msgpack.Map)
 	if !ok {
-		return nil, &ArgumentError{"data must be a dictionary"}
+		return nil, &ArgumentError{Reason: "data must be a dictionary"}
 	}
 	return nil, c.Cache.Set(b, c.text("key"), m)
 }

@@ -341,5 +341,5 @@ func (c *call) when(name string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, &ArgumentError{fmt.Sprintf("%s: %q is not a time", name, s)}
+	return time.Time{}, &ArgumentError{Reason: fmt.Sprintf("%s: %q is not a time", name, s)}
 }

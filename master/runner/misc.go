@@ -65,7 +65,7 @@ func (c *call) sleep(d time.Duration) error {
 func testSleep(c *call) (any, error) {
 	s, err := c.number("s_time", 10)
 	if err != nil || s < 0 || s > 1e6 {
-		return nil, &ArgumentError{"s_time must be a number of seconds"}
+		return nil, &ArgumentError{Reason: "s_time must be a number of seconds"}
 	}
 	c.print(strconv.FormatFloat(s, 'f', -1, 64))
 	return true, c.sleep(time.Duration(s * float64(time.Second)))
@@ -89,7 +89,7 @@ func eventSend(c *call) (any, error) {
 	if v := c.vals["data"]; truth(v) {
 		m, ok := v.(*msgpack.Map)
 		if !ok {
-			return nil, &ArgumentError{fmt.Sprintf("Dict object expected, not '%s'.", text(v))}
+			return nil, &ArgumentError{Reason: fmt.Sprintf("Dict object expected, not '%s'.", text(v))}
 		}
 		data = m
 	}

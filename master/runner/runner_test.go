@@ -382,7 +382,8 @@ func TestArguments(t *testing.T) {
 		{"nope.nope", nil, nil, "'nope.nope' is not available."},
 		{"jobs.lookup_jid", nil, nil, "Passed invalid arguments: lookup_jid() missing 1 required positional argument: 'jid'"},
 		{"match.compound_matches", nil, nil, "Passed invalid arguments: compound_matches() missing 2 required positional arguments: 'expr' and 'minion_id'"},
-		{"jobs.master", []any{1}, nil, "Passed invalid arguments: master() takes 0 positional arguments but 1 were given"},
+		{"jobs.master", []any{1}, nil, "Passed invalid arguments: master() takes 0 positional arguments but 1 was given"},
+		{"jobs.lookup_jid", []any{1, 2, 3, 4, 5, 6, 7}, nil, "Passed invalid arguments: lookup_jid() takes from 1 to 5 positional arguments but 7 were given"},
 		{"jobs.list_job", []any{"1"}, m("jid", "1"), "Passed invalid arguments: list_job() got multiple values for argument 'jid'"},
 		{"jobs.list_job", []any{"1"}, m("x", "1"), "Passed invalid arguments: list_job() got an unexpected keyword argument 'x'"},
 		{"jobs.list_jobs", nil, m("start_time", "soon"), `Passed invalid arguments: start_time: "soon" is not a time`},
@@ -403,6 +404,32 @@ func TestArguments(t *testing.T) {
 	got, err := New().Call(context.Background(), environment(&fake{}), "test.arg", nil, m("__pub_user", "x", "a", 1))
 	if err != nil || JSON(got, false) != `{"args": [], "kwargs": {"a": 1}}` {
 		t.Error(JSON(got, false), err)
+	}
+}
+
+// Who calls a runner with arguments that it does not take is told how to call it;
+// a value that is wrong fails.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		fun  string
+		args []any
+		want any
+	}{
+		{"jobs.lookup_jid", nil, "\nPassed invalid arguments: lookup_jid() missing 1 required positional argument: 'jid'\n\nUsage:\n\n" +
+			"    salt-run jobs.lookup_jid jid [ext_source=...] [returned=...] [missing=...] [display_progress=...]\n"},
+		{"jobs.master", []any{"x"}, "\nPassed invalid arguments: master() takes 0 positional arguments but 1 was given\n\nUsage:\n\n    salt-run jobs.master\n"},
+		{"test.sleep", []any{"x"}, nil}, {"nope.nope", nil, nil},
+	} {
+		env := environment(&fake{})
+		env.Jobs = lab(t)
+		_, err := New().Call(context.Background(), env, c.fun, c.args, nil)
+		if got := Result(err); err == nil || got != c.want {
+			t.Errorf("%s: %v, %q", c.fun, err, got)
+		}
+	}
+	d := def{params: "a b= * **"}
+	if got := d.usage("x.y"); got != "salt-run x.y a [b=...] [value ...] [name=value ...]" {
+		t.Error(got)
 	}
 }
 

@@ -20,9 +20,25 @@ type UnknownError struct{ Name string }
 func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
 
 // ArgumentError means that the arguments do not fit. Its text is Salt's.
-type ArgumentError struct{ Reason string }
+type ArgumentError struct {
+	Reason string
+	// Usage is how the runner is called; empty when the arguments fit it and
+	// one of the values is wrong.
+	Usage string
+}
 
 func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
+
+// Result is what a runner returns that was called with arguments it does not
+// take, nil for other errors. To Salt such a call is no failure
+// (salt/client/mixins.py low).
+func Result(err error) any {
+	var wrong *ArgumentError
+	if !errors.As(err, &wrong) || wrong.Usage == "" {
+		return nil
+	}
+	return "\n" + wrong.Error() + "\n\nUsage:\n\n    " + wrong.Usage + "\n"
+}
 
 // Exception is an error that a caller asked for by name (error.error).
 type Exception struct{ Name, Message string }
@@ -97,12 +113,31 @@ func (d def) bound(name string) Func {
 	return func(ctx context.Context, env *Env, args []any, kwargs *msgpack.Map) (any, error) {
 		c := &call{Env: env, ctx: ctx, vals: map[string]any{}, kwargs: &msgpack.Map{}}
 		if err := c.bind(short, strings.Fields(d.params), args, kwargs); err != nil {
-			return nil, err
+			return nil, &ArgumentError{Reason: err.Error(), Usage: d.usage(name)}
 		}
 		return d.do(c)
 	}
 }
 
+// usage shows the parameters of a runner as a command line takes them.
+func (d def) usage(name string) string {
+	words := []string{"salt-run", name}
+	for _, p := range strings.Fields(d.params) {
+		switch n, opt := strings.CutSuffix(p, "="); {
+		case p == "*":
+			words = append(words, "[value ...]")
+		case p == "**":
+			words = append(words, "[name=value ...]")
+		case opt:
+			words = append(words, "["+n+"=...]")
+		default:
+			words = append(words, n)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// bind says in Python's words what does not fit.
 func (c *call) bind(short string, params []string, args []any, kwargs *msgpack.Map) error {
 	rest, more := false, false
 	var names, missing []string
@@ -126,7 +161,7 @@ func (c *call) bind(short string, params []string, args []any, kwargs *msgpack.M
 		case rest:
 			c.args = append(c.args, a)
 		default:
-			return &ArgumentError{fmt.Sprintf("%s() takes %d positional arguments but %d were given", short, len(names), len(args))}
+			return fmt.Errorf("%s() takes %s but %s given", short, takes(optional), was(len(args)))
 		}
 	}
 	for k, v := range kwargs.All() {
@@ -136,13 +171,13 @@ func (c *call) bind(short string, params []string, args []any, kwargs *msgpack.M
 		switch {
 		case !ok || strings.HasPrefix(name, "__"):
 		case known && given:
-			return &ArgumentError{fmt.Sprintf("%s() got multiple values for argument '%s'", short, name)}
+			return fmt.Errorf("%s() got multiple values for argument '%s'", short, name)
 		case known:
 			c.vals[name] = v
 		case more:
 			c.kwargs.Set(k, v)
 		default:
-			return &ArgumentError{fmt.Sprintf("%s() got an unexpected keyword argument '%s'", short, name)}
+			return fmt.Errorf("%s() got an unexpected keyword argument '%s'", short, name)
 		}
 	}
 	for _, n := range names {
@@ -155,7 +190,31 @@ func (c *call) bind(short string, params []string, args []any, kwargs *msgpack.M
 		if len(missing) > 1 {
 			plural = "s"
 		}
-		return &ArgumentError{fmt.Sprintf("%s() missing %d required positional argument%s: %s", short, len(missing), plural, strings.Join(missing, " and "))}
+		return fmt.Errorf("%s() missing %d required positional argument%s: %s", short, len(missing), plural, strings.Join(missing, " and "))
 	}
 	return nil
+}
+
+// takes and was are Python's words for numbers of arguments.
+func takes(optional map[string]bool) string {
+	most, least := len(optional), 0
+	for _, opt := range optional {
+		if !opt {
+			least++
+		}
+	}
+	switch {
+	case least < most:
+		return fmt.Sprintf("from %d to %d positional arguments", least, most)
+	case most == 1:
+		return "1 positional argument"
+	}
+	return fmt.Sprintf("%d positional arguments", most)
+}
+
+func was(n int) string {
+	if n == 1 {
+		return "1 was"
+	}
+	return fmt.Sprintf("%d were", n)
 }

@@ -95,14 +95,14 @@ func (c *call) number(name string, def float64) (float64, error) {
 			return f, nil
 		}
 	}
-	return 0, &ArgumentError{fmt.Sprintf("%s must be a number", name)}
+	return 0, &ArgumentError{Reason: fmt.Sprintf("%s must be a number", name)}
 }
 
 // seconds is an argument as a duration; zero when it is missing.
 func (c *call) seconds(name string) (time.Duration, error) {
 	f, err := c.number(name, 0)
 	if err != nil || f < 0 || f > 1e6 {
-		return 0, &ArgumentError{fmt.Sprintf("%s must be a number of seconds", name)}
+		return 0, &ArgumentError{Reason: fmt.Sprintf("%s must be a number of seconds", name)}
 	}
 	return time.Duration(f * float64(time.Second)), nil
 }
