@@ -255,6 +255,16 @@ func TestServesRestartsAndStops(t *testing.T) {
 	if lines, err := r.client.Output(t.Context(), "master", 10); err != nil || !slices.Contains(lines, "[INFO    ] pretending") {
 		t.Errorf("output %v %v", lines, err)
 	}
+	page, err := r.client.Log(t.Context(), "master", api.LogQuery{Last: 1})
+	if err != nil || len(page.Lines) != 1 || !strings.HasSuffix(page.Lines[0], "Z [INFO    ] pretending") {
+		t.Errorf("log %+v %v", page, err)
+	}
+	if _, err := r.client.Log(t.Context(), "mastr", api.LogQuery{Last: 1}); err == nil || !strings.Contains(err.Error(), "there are: lb, master") {
+		t.Errorf("log of a service that is not there: %v", err)
+	}
+	if page, err := r.client.Log(t.Context(), "master", api.LogQuery{Since: time.Now().Add(-time.Hour)}); err != nil || len(page.Lines) == 0 {
+		t.Errorf("log %+v %v", page, err)
+	}
 	first, lb := pid(d, "master"), pid(d, "lb")
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -262,6 +272,9 @@ func TestServesRestartsAndStops(t *testing.T) {
 	d = r.until("serves again", func(d status.Document) bool {
 		return serving(d) && d.Services[0].Restarts == 1 && strings.HasPrefix(d.Services[0].LastExit, "killed by SIGKILL")
 	})
+	if page, err = r.client.Log(t.Context(), "master", api.LogQuery{Cursor: page.Cursor}); err != nil || len(page.Lines) != 1 {
+		t.Errorf("what the new one wrote: %+v %v", page, err)
+	}
 	if p := pid(d, "master"); p == first || p == 0 || pid(d, "lb") != lb {
 		t.Errorf("master %d→%d, lb %d→%d: only the master should be new", first, p, lb, pid(d, "lb"))
 	}

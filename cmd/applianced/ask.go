@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/supervisor/api"
-	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -100,30 +99,11 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-func logsCommand(f *flags) *cobra.Command {
-	var lines int
-	cmd := &cobra.Command{
-		Use:       "logs SERVICE",
-		Short:     "Print the last lines a service wrote",
-		Example:   "  applianced logs master\n  applianced logs lb -n 200",
-		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"master", "lb", "vip"},
-	}
-	cmd.Flags().IntVarP(&lines, "lines", "n", 50, "how many, at most 200")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		got, err := api.NewClient(f.apiSocket()).Output(cmd.Context(), args[0], lines)
-		for _, l := range got {
-			fmt.Fprintln(cmd.OutOrStdout(), service.CleanText(l))
-		}
-		return err
-	}
-	return cmd
-}
-
 func restartCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
-		Use: "restart SERVICE", Short: "Restart a service of this node", Args: cobra.ExactArgs(1),
-		Example: "  applianced restart master", ValidArgs: []string{"master", "lb", "vip"},
+		Use: "restart SERVICE", Short: "Restart a service of this node", Args: oneService,
+		Long:    "restart restarts one of the services of this node:\n" + serviceList(),
+		Example: "  applianced restart master", ValidArgs: services(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return api.NewClient(f.apiSocket()).Restart(cmd.Context(), args[0])
 		},

@@ -23,7 +23,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"status", "extra"}, exitUsage, "applianced status --help"},
 		{[]string{"status", "--nonsense"}, exitUsage, "applianced status --help"},
 		{[]string{"drain"}, exitUsage, "applianced drain --help"},
-		{[]string{"logs"}, exitUsage, "applianced logs --help"},
+		{[]string{"logs"}, exitUsage, "name one service: master, lb, vip; see: applianced logs --help"},
+		{[]string{"logs", "foo"}, exitUsage, `unknown service "foo"; there are: master, lb, vip`},
+		{[]string{"restart", "foo"}, exitUsage, `unknown service "foo"; there are: master, lb, vip`},
+		{[]string{"logs", "lb", "--since", "yesterday"}, exitUsage, "neither a duration"},
 		{[]string{"config", "--help"}, 0, ""},
 		{nil, 0, ""},
 	} {

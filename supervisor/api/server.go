@@ -171,6 +171,9 @@ func (s *Server) handler() http.Handler {
 	})
 	mux.HandleFunc("PUT /v1/config", s.config(s.node.SetConfig))
 	mux.HandleFunc("POST /v1/config/check", s.config(s.node.CheckConfig))
+	if n, ok := s.node.(Logs); ok {
+		s.logRoutes(mux, n)
+	}
 	if n, ok := s.node.(Setup); ok {
 		s.setupRoutes(mux, n)
 	}

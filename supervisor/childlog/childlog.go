@@ -75,7 +75,7 @@ func (c *Log) write(now time.Time, text string) {
 	err := c.rotate()
 	if err == nil {
 		var n int
-		n, err = fmt.Fprintf(c.file, "%s %s\n", now.UTC().Format("2006-01-02T15:04:05.000Z"), text)
+		n, err = fmt.Fprintf(c.file, "%s %s\n", now.UTC().Format(stamp), text)
 		c.size += int64(n)
 	}
 	if err != nil && !c.broken {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -113,6 +114,16 @@ func (m *Manager) dependencies(s Spec) Condition {
 	return All(list...)
 }
 
+// unknown names what there is: who asks for a service has mistyped it.
+func (m *Manager) unknown(name string) error {
+	var have []string
+	for _, r := range m.order {
+		have = append(have, r.spec.Name)
+	}
+	slices.Sort(have)
+	return fmt.Errorf("%q: %w; there are: %s", name, ErrUnknown, strings.Join(have, ", "))
+}
+
 func (m *Manager) find(name string) *running {
 	i := slices.IndexFunc(m.order, func(r *running) bool { return r.spec.Name == name })
 	if i < 0 {
@@ -135,7 +146,7 @@ func (m *Manager) Services(n int) []Info {
 func (m *Manager) Restart(name string) error {
 	r := m.find(name)
 	if r == nil {
-		return fmt.Errorf("%q: %w", name, ErrUnknown)
+		return m.unknown(name)
 	}
 	r.Restart()
 	return nil
@@ -145,7 +156,7 @@ func (m *Manager) Restart(name string) error {
 func (m *Manager) Output(name string, n int) ([]string, error) {
 	r := m.find(name)
 	if r == nil {
-		return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
+		return nil, m.unknown(name)
 	}
 	if r.spec.Output == nil {
 		return nil, nil

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/service"
+)
+
+// services are those of a node, with what each is for completion.
+func services() []cobra.Completion {
+	return []cobra.Completion{
+		cobra.CompletionWithDesc("master", "the Salt master"),
+		cobra.CompletionWithDesc("lb", "the load balancer"),
+		cobra.CompletionWithDesc("vip", "keepalived, which moves the virtual address"),
+	}
+}
+
+func serviceList() string {
+	var b strings.Builder
+	for _, s := range services() {
+		name, what, _ := strings.Cut(s, "\t")
+		fmt.Fprintf(&b, "\n  %-8s %s", name, what)
+	}
+	return b.String()
+}
+
+// oneService wants the name of a service; what there is on this node, the
+// supervisor knows.
+func oneService(_ *cobra.Command, args []string) error {
+	var names []string
+	for _, s := range services() {
+		name, _, _ := strings.Cut(s, "\t")
+		names = append(names, name)
+	}
+	switch {
+	case len(args) != 1:
+		return fmt.Errorf("name one service: %s", strings.Join(names, ", "))
+	case !slices.Contains(names, args[0]):
+		return fmt.Errorf("unknown service %.40q; there are: %s", args[0], strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// mostInMemory is how many lines the supervisor has at hand; older ones are in
+// the service's log file.
+const mostInMemory = 200
+
+func logsCommand(f *flags) *cobra.Command {
+	var lines int
+	var follow bool
+	var since string
+	cmd := &cobra.Command{
+		Use:   "logs SERVICE",
+		Short: "Print what a service wrote",
+		Long: `logs prints the last lines that a service of this node wrote:
+` + serviceList() + `
+
+With --follow, with --since and with more than 200 lines each line begins with its
+time in UTC; there are up to 16 MiB of them. The supervisor itself writes to the
+journal: journalctl -u applianced.`,
+		Example: `  applianced logs master
+  applianced logs master --follow
+  applianced logs lb --since 30m
+  applianced logs lb --since "2026-11-21 22:40" | grep backend
+  applianced logs master -n 1000`,
+		Args:      oneService,
+		ValidArgs: services(),
+	}
+	cmd.Flags().IntVarP(&lines, "lines", "n", 50, "how many")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what it writes from now on, until interrupted")
+	cmd.Flags().StringVar(&since, "since", "", `print all from a time on: a duration ("30m", "2h"), or a local time ("2026-11-21 22:40")`)
+	cmd.MarkFlagsMutuallyExclusive("since", "lines")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, out := f.client(), cmd.OutOrStdout()
+		q := api.LogQuery{Last: lines}
+		if since != "" {
+			var err error
+			if q.Since, err = parseSince(since, time.Now()); err != nil {
+				return err
+			}
+		}
+		if follow || since != "" || lines > mostInMemory {
+			return printLog(cmd.Context(), out, c, args[0], q, follow)
+		}
+		got, err := c.Output(cmd.Context(), args[0], lines)
+		printLines(out, got)
+		return err
+	}
+	return cmd
+}
+
+// parseSince reads a time of the past as people write it.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	for _, form := range []string{"15:04:05", "15:04"} {
+		if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
+			y, m, d := now.Date()
+			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
+		}
+	}
+	return time.Time{}, misused(`--since: %.40q is neither a duration such as "30m" nor a time such as "2026-11-21 22:40"`, text)
+}
+
+// followEvery is how often logs --follow asks for more.
+const followEvery = 500 * time.Millisecond
+
+// followLost is for how long the supervisor may be away, for a restart of its own.
+const followLost = time.Minute
+
+// printLog prints page after page.
+func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q api.LogQuery, follow bool) error {
+	var answered time.Time
+	for {
+		page, err := c.Log(ctx, name, q)
+		switch {
+		case follow && ctx.Err() != nil:
+			return nil
+		case err != nil && follow && time.Since(answered) < followLost:
+		case err != nil:
+			return err
+		default:
+			printLines(out, page.Lines)
+			answered, q = time.Now(), api.LogQuery{Cursor: page.Cursor}
+		}
+		if page.More {
+			continue
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+func printLines(out io.Writer, lines []string) {
+	for _, l := range lines {
+		fmt.Fprintln(out, service.CleanText(l))
+	}
+}

@@ -1,0 +1,158 @@
+package childlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stamp is the time at the beginning of each line of the file, in UTC. As text it
+// sorts like the times.
+const stamp = "2006-01-02T15:04:05.000Z"
+
+// maxPage bounds the bytes of one Page.
+const maxPage = 1 << 20
+
+// Page is a part of what a child wrote.
+type Page struct {
+	Lines []string // each begins with its time, in UTC
+	// Cursor is where the next page begins.
+	Cursor string
+	More   bool // there is more already
+}
+
+// place is a position in the log: a file, which keeps its inode when it becomes
+// the older one, and an offset.
+type place struct {
+	inode  uint64
+	offset int64
+}
+
+func (p place) String() string { return fmt.Sprintf("%d:%d", p.inode, p.offset) }
+
+// After gives what was written since the page that gave this cursor. When that part
+// of the log has been removed, it goes on with the oldest lines there are.
+func (c *Log) After(cursor string) (Page, error) {
+	var from place
+	if _, err := fmt.Sscanf(cursor, "%d:%d", &from.inode, &from.offset); err != nil || from.offset < 0 {
+		return Page{}, fmt.Errorf("log of %s: %.40q is not a cursor", c.name, cursor)
+	}
+	var page Page
+	size := 0
+	end, err := c.scan(from, func(line string) bool {
+		if size += len(line); size > maxPage {
+			page.More = true
+			return false
+		}
+		page.Lines = append(page.Lines, line)
+		return true
+	})
+	page.Cursor = end.String()
+	return page, err
+}
+
+// Since gives the cursor of the first line written at that time or later.
+func (c *Log) Since(t time.Time) (string, error) {
+	first := t.UTC().Format(stamp)
+	end, err := c.scan(place{}, func(line string) bool { return line < first })
+	return end.String(), err
+}
+
+// Last gives the last n lines.
+func (c *Log) Last(n int) (Page, error) {
+	var ring []string
+	end, err := c.scan(place{}, func(line string) bool {
+		if ring = append(ring, line); len(ring) > 2*n+100 {
+			ring = append(ring[:0], ring[len(ring)-n:]...)
+		}
+		return true
+	})
+	return Page{Lines: ring[max(0, len(ring)-n):], Cursor: end.String()}, err
+}
+
+// scan hands on whole lines from a place on, until the end or until take refuses
+// one, and gives the place behind the last one taken.
+func (c *Log) scan(from place, take func(line string) bool) (place, error) {
+	// The newest first: what becomes the older one in between is met twice, not missed.
+	var files []*os.File
+	var inodes []uint64
+	for _, path := range []string{c.path, c.path + ".1"} {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return from, fmt.Errorf("log of %s: %w", c.name, err)
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return from, fmt.Errorf("log of %s: %w", c.name, err)
+		}
+		st, ok := fi.Sys().(*syscall.Stat_t)
+		if !ok || len(inodes) > 0 && inodes[0] == st.Ino {
+			continue
+		}
+		files, inodes = append([]*os.File{f}, files...), append([]uint64{st.Ino}, inodes...)
+	}
+	at := from
+	skip := 0
+	for i, inode := range inodes {
+		if inode == from.inode {
+			skip = i
+		}
+	}
+	for i, f := range files[skip:] {
+		if inodes[skip+i] != at.inode {
+			at = place{inode: inodes[skip+i]}
+		}
+		if fi, err := f.Stat(); err != nil || fi.Size() < at.offset {
+			at.offset = 0 // another file of the same number
+		}
+		done, err := scanFile(f, &at.offset, take)
+		if err != nil {
+			return at, fmt.Errorf("log of %s: %w", c.name, err)
+		}
+		if done {
+			break
+		}
+	}
+	return at, nil
+}
+
+// scanFile reads whole lines from offset on and moves offset behind each that was
+// taken; done: one was refused.
+func scanFile(f *os.File, offset *int64, take func(string) bool) (done bool, err error) {
+	if _, err := f.Seek(*offset, io.SeekStart); err != nil {
+		return false, err
+	}
+	var rest []byte
+	b := make([]byte, 64<<10)
+	for {
+		n, err := f.Read(b)
+		rest = append(rest, b[:n]...)
+		for {
+			i := bytes.IndexByte(rest, '\n')
+			if i < 0 {
+				break
+			}
+			if !take(strings.ToValidUTF8(string(rest[:i]), "?")) {
+				return true, nil
+			}
+			*offset += int64(i) + 1
+			rest = rest[i+1:]
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
