@@ -21,7 +21,8 @@ const (
 
 // draft is what was typed so far, field by field.
 type draft struct {
-	mode string
+	mode   string
+	layout string // of the keyboard
 
 	iface, method, address, gateway, dns, search, ntp string
 

@@ -168,7 +168,7 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		}
 	}
 	_, cmd := p.form.Update(msg)
-	return cmd
+	return tea.Batch(cmd, w.layOut())
 }
 
 // move handles the keys that lead from field to field, and the one that shows

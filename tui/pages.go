@@ -49,9 +49,17 @@ func fixedPage() page {
 }
 
 func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
-	return []huh.Field{f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
+	mode := f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
 		huh.NewOption("form a new cluster (this is its first node)", string(setup.Form)),
-		huh.NewOption("join a cluster that exists", string(setup.Join)))}
+		huh.NewOption("join a cluster that exists", string(setup.Join)))
+	if w.keys == nil {
+		return []huh.Field{mode}
+	}
+	var layouts []huh.Option[string]
+	for _, l := range w.keys.Layouts() {
+		layouts = append(layouts, huh.NewOption(l.Title, l.Name))
+	}
+	return []huh.Field{mode, f.choice("keyboard", "Keyboard", "the layout of this machine's keyboard; arrows change it at once", &w.draft.layout, layouts...).Height(9)}
 }
 
 // presentNetwork words what the chosen interface has now.

@@ -8,6 +8,7 @@ import (
 	"charm.land/bubbles/v2/cursor"
 	tea "charm.land/bubbletea/v2"
 
+	"saltern/supervisor/keyboard"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
@@ -33,6 +34,7 @@ type Wizard struct {
 	api  Supervisor
 	name string // of this terminal: "tty1"
 
+	keys  Keyboard // nil: this terminal has none whose layout can be set
 	size  size
 	facts setup.Facts
 	draft draft
@@ -49,6 +51,8 @@ type Wizard struct {
 	began    bool  // the set-up was started here: only then its secret is shown at the end
 	lost     error // the supervisor does not answer
 
+	laid    string // the layout of the keyboard that was set last
+	laying  bool   // it is being set
 	busy    string // what is being waited for
 	message string
 	ask     *question
@@ -63,6 +67,42 @@ type question struct {
 // NewWizard gives the wizard for a terminal called name. ctx ends its requests.
 func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 	return &Wizard{ctx: ctx, api: s, name: name, size: size{minWidth, minHeight}, pages: pages(), at: -1}
+}
+
+// Keyboard is that of the machine's own screen, see package keyboard.
+type Keyboard interface {
+	Layouts() []keyboard.Layout
+	Now() string
+	Set(ctx context.Context, name string) error
+}
+
+// AtKeyboard offers the layouts of a keyboard. It is called before the wizard
+// runs.
+func (w *Wizard) AtKeyboard(k Keyboard) { w.keys = k }
+
+// laidOut is what came of setting a layout.
+type laidOut struct {
+	title string
+	err   error
+}
+
+// layOut sets the layout that was chosen last, if it is another one. They are
+// set one after the other, so that the last one stays.
+func (w *Wizard) layOut() tea.Cmd {
+	name := w.draft.layout
+	if w.keys == nil || w.laying || name == w.laid {
+		return nil
+	}
+	w.laid, w.laying = name, true
+	return func() tea.Msg {
+		m := laidOut{err: w.keys.Set(w.ctx, name)}
+		for _, l := range w.keys.Layouts() {
+			if l.Name == name {
+				m.title = l.Title
+			}
+		}
+		return m
+	}
 }
 
 // Ready reports whether the machine is set up, which ends the wizard's duty.
@@ -143,6 +183,13 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return w, nil
 		}
 		w.busy, w.checked = "", msg.full
+	case laidOut:
+		w.message = "The keyboard is " + msg.title + " now."
+		if msg.err != nil {
+			w.message = clean(msg.err.Error())
+		}
+		w.laying = false
+		return w, w.layOut()
 	case tea.KeyPressMsg:
 		if cmd, taken := w.globalKey(msg); taken {
 			return w, cmd
@@ -221,6 +268,10 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	if p.facts != nil {
 		w.facts = *p.facts
 		w.draft = newDraft(w.facts)
+		if w.keys != nil {
+			w.laid = w.keys.Now()
+			w.draft.layout = w.laid
+		}
 		w.at = 0
 		if w.started() {
 			w.at = len(w.pages) - 1

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"saltern/supervisor/keyboard"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
@@ -198,6 +200,52 @@ func TestPresentNetworkIsShown(t *testing.T) {
 	inBubble(t, s, func(p *pump) {
 		p.keys("enter")
 		p.has("This machine has no network interface.")
+	})
+}
+
+// fakeKeyboard notes the layouts that were set.
+type fakeKeyboard struct {
+	keyboard.Keyboard // its layouts
+	set               []string
+	err               error
+}
+
+func (k *fakeKeyboard) Now() string { return "us" }
+func (k *fakeKeyboard) Set(_ context.Context, name string) error {
+	k.set = append(k.set, name)
+	return k.err
+}
+
+// TestKeyboard: at the machine's own screen the layout of the keyboard can be
+// chosen, before anything is typed; elsewhere it is not asked for.
+func TestKeyboard(t *testing.T) {
+	s, k := newScripted(), &fakeKeyboard{}
+	s.facts.Managed = false
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWizard(t.Context(), s, "tty1")
+		w.AtKeyboard(k)
+		p := newPump(t, w)
+		defer p.end()
+		p.has("Keyboard", "> English (US)")
+		p.golden("28-keyboard")
+		p.keys("enter", "down", "down")
+		p.has("> German", "The keyboard is German now.")
+		k.err = errors.New("loadkeys: no such map")
+		p.keys("down")
+		p.has("loadkeys: no such map")
+		p.update(special["down"]) // two keys faster than a layout is set
+		p.update(special["down"])
+		p.settle()
+		p.keys("enter")
+		p.has("Administrator")
+	})
+	if got := strings.Join(k.set, " "); got != "uk de ch-de ch-fr fr" {
+		t.Errorf("set: %s", got)
+	}
+	inBubble(t, newScripted(), func(p *pump) {
+		if strings.Contains(p.screen(), "Keyboard") {
+			t.Error("a terminal without a keyboard of its own is asked for its layout")
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/keyboard"
 	"saltern/supervisor/status"
 	"saltern/tui"
 )
@@ -37,6 +38,9 @@ docs/first-boot.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			term := terminal()
 			w := tui.NewWizard(cmd.Context(), api.NewClient(f.apiSocket()), term.Name())
+			if keyboard.Has(term.Name()) {
+				w.AtKeyboard(keyboard.New())
+			}
 			if err := onTerminal(cmd.Context(), term, w); err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ func (c *networkPage) try(t *testing.T, address, gateway string) {
 	})
 	c.page("c: change the network", "c")
 	c.page("A change is tried first", down+down+"\r") // of the only interface; fixed
-	c.page("Address with prefix length", address+"\r"+gateway+"\r\r")
+	c.page("Address with prefix length", address+"\r"+gateway+"\r\r\r\r")
 	c.page("Network, on trial", "")
 	c.page("     "+address, "") // it has it
 }

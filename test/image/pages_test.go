@@ -98,6 +98,9 @@ func (p *pages) form(public, node, address string) {
 	p.t.Helper()
 	p.lead()
 	p.page("What shall this machine do?", "\r")
+	if strings.Contains(p.x.Screen(), "Keyboard") { // at the machine's own screen
+		p.page("English (US)", "\r")
+	}
 	p.network()
 	p.page("How you get in later", public+"\r\r\r")
 	p.page("Name of the cluster", "blue\r\x15"+node+"\r"+address+"\r\r")

@@ -1,0 +1,106 @@
+// Package keyboard sets the layout of the keyboard at the machine's own screen,
+// at once and for later starts. Serial lines, terminals of virtual machines'
+// managers and SSH send characters, not keys: there a layout has no effect.
+package keyboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"saltern/command"
+	"saltern/supervisor/layout"
+)
+
+// Layout is one layout of keys.
+type Layout struct {
+	Name  string // short: "de"
+	Title string // "German"
+	keys  string // the name of its map, for loadkeys(1)
+}
+
+var layouts = []Layout{
+	{"us", "English (US)", "us"}, {"uk", "English (UK)", "uk"}, {"de", "German", "de-latin1-nodeadkeys"}, {"ch-de", "Swiss German", "sg-latin1"},
+	{"ch-fr", "Swiss French", "fr_CH-latin1"}, {"fr", "French", "fr-latin9"}, {"be", "Belgian", "be-latin1"}, {"nl", "Dutch", "nl"},
+	{"es", "Spanish", "es"}, {"latam", "Spanish (Latin America)", "la-latin1"}, {"pt", "Portuguese", "pt-latin1"}, {"br", "Portuguese (Brazil)", "br-abnt2"},
+	{"it", "Italian", "it"}, {"dk", "Danish", "dk-latin1"}, {"no", "Norwegian", "no-latin1"}, {"se", "Swedish", "se-latin1"},
+	{"fi", "Finnish", "fi-latin1"}, {"pl", "Polish", "pl"}, {"cz", "Czech", "cz-us-qwertz"}, {"hu", "Hungarian", "hu"}, {"jp", "Japanese", "jp106"},
+}
+
+// Keyboard is that of a machine. The zero value does nothing useful; see [New].
+// Its methods may be called by several goroutines, in turn.
+type Keyboard struct {
+	File string // where the layout is kept: vconsole.conf(5)
+	Run  command.Runner
+}
+
+// New gives the keyboard of this machine.
+func New() Keyboard {
+	return Keyboard{File: "/etc/vconsole.conf", Run: command.Exec{Limit: 10 * time.Second}}
+}
+
+// unit loads the layout when the machine starts; the image has it.
+const unit = "/usr/lib/systemd/system/saltern-keyboard.service"
+
+var screen = regexp.MustCompile(`^tty[0-9]+$`)
+
+// Has reports whether a terminal of this machine (tty1, ttyS0, pts/3) has a
+// keyboard whose layout is ours to set.
+func Has(terminal string) bool {
+	if !screen.MatchString(terminal) {
+		return false
+	}
+	_, err := os.Stat(unit)
+	if err == nil {
+		_, err = exec.LookPath("loadkeys")
+	}
+	return err == nil
+}
+
+// Layouts are those that can be chosen.
+func (Keyboard) Layouts() []Layout { return layouts }
+
+const prefix = "KEYMAP="
+
+// Now is the name of the layout in use; empty when it is none of ours.
+func (k Keyboard) Now() string {
+	b, err := os.ReadFile(k.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return layouts[0].Name
+	}
+	for line := range strings.Lines(string(b)) {
+		keys, ok := strings.CutPrefix(strings.TrimSpace(line), prefix)
+		if !ok {
+			continue
+		}
+		for _, l := range layouts {
+			if l.keys == strings.Trim(keys, `"'`) {
+				return l.Name
+			}
+		}
+	}
+	return ""
+}
+
+// Set puts a layout in force and keeps it.
+func (k Keyboard) Set(ctx context.Context, name string) error {
+	for _, l := range layouts {
+		if l.Name != name {
+			continue
+		}
+		if _, err := command.Do(ctx, k.Run, "loadkeys", "-q", "-C", "/dev/tty0", l.keys); err != nil {
+			return fmt.Errorf("set the keyboard's layout: %w", err)
+		}
+		if _, err := layout.WriteFile(k.File, []byte("# Written by the set-up; see loadkeys(1) for other layouts.\n"+prefix+l.keys+"\n"), 0o644); err != nil {
+			return fmt.Errorf("keep the keyboard's layout: %w", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("keyboard layout %.20q is not known", name)
+}
