@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -247,4 +248,13 @@ func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, erro
 		return status.MinionView{}, errors.New("this node does not belong to the cluster any more")
 	}
 	return h.m.n.minions(ctx, finger)
+}
+
+// saltKey is how salt-key is called on this node: Salt's tools look into
+// /etc/salt by themselves.
+func saltKey(dir string) string {
+	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
+		return "salt-key"
+	}
+	return "salt-key -c " + dir
 }

@@ -245,9 +245,9 @@ func (n *node) compose(f facts) status.Document {
 		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
 	}
 	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
-		d.Next = "point minions here: master: " + entry + "; then: " + saltKey(n.cfg.MasterConf()) + " -L"
+		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
 	} else if serving && d.Minions.Pending > 0 {
-		d.Next = saltKey(n.cfg.MasterConf()) + " -L shows the keys that wait for you"
+		d.Next = "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
 	}
 	return d
 }
@@ -263,15 +263,6 @@ func (n *node) hiccup(f facts, now time.Time) bool {
 		return word(f, masterService) == "ok"
 	}
 	return f.balErr == nil && f.balancer != nil && f.balancer.up > 0
-}
-
-// saltKey is how salt-key is called on this node: Salt's tools look into
-// /etc/salt by themselves.
-func saltKey(dir string) string {
-	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
-		return "salt-key"
-	}
-	return "salt-key -c " + dir
 }
 
 func first(list []string) string {

@@ -89,7 +89,6 @@ func (c *Console) statusLines(whole bool) []string {
 		flat := strings.TrimLeft(clean(l), " ")
 		indent := strings.Repeat(" ", len(clean(l))-len(flat))
 		switch {
-		case strings.HasPrefix(l, "exit "):
 		case i == 0:
 			lines = append(lines, bold.Render(clip(clean(l), width)))
 		case strings.HasPrefix(l, status.SetupPrefix): // nothing else is of interest then

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,17 +77,33 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 		}
 		return exitError(status.ExitUnknown)
 	}
-	write := status.WriteText
 	if asJSON {
-		write = status.WriteJSON
+		err = status.WriteJSON(out, d)
+	} else {
+		var text strings.Builder
+		if err = status.WriteText(&text, d); err == nil {
+			_, err = io.WriteString(out, coloured(out, text.String(), d.Health))
+		}
 	}
-	if err := write(out, d); err != nil {
+	if err != nil {
 		return err
 	}
 	if d.Exit != 0 {
 		return exitError(d.Exit)
 	}
 	return nil
+}
+
+// coloured gives the answer at the beginning of a status its colour, on a terminal
+// and unless NO_COLOR is set (https://no-color.org).
+func coloured(out io.Writer, text string, h status.Health) string {
+	answer := strings.ToUpper(string(h))
+	rest, ok := strings.CutPrefix(text, answer)
+	if !ok || !isTerminal(out) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	colour := map[status.Health]string{status.Healthy: "32", status.Degraded: "33", status.NotServing: "31", status.Unconfigured: "36"}[h]
+	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
 }
 
 // isTerminal reports whether w is a terminal; /dev/null is none.

@@ -84,7 +84,9 @@ func joinCommand(f *flags) *cobra.Command {
 		Long: `join reads the join string from the standard input (so that it is in no history
 and no list of processes), checks this machine and the cluster, and begins. The
 same as the set-up with the join string as its only answer.`,
-		Example: "  applianced join < join-string.txt\n  applianced join --node sca-4",
+		Example: "  applianced join < join-string.txt\n" +
+			"  applianced join --node sca-4 --address 10.0.0.14   (asks for the join string)\n" +
+			"  applianced join-string | ssh sca-4 sudo applianced join --node sca-4   (on a node of the cluster)",
 	}
 	cmd.Flags().StringVar(&node, "node", "", "name of this node (default: the host name)")
 	cmd.Flags().StringVar(&address, "address", "", "address for other nodes (default: that of the default route)")

@@ -28,7 +28,9 @@ func minionsCommand(f *flags) *cobra.Command {
 		Long: `minions asks the masters of all nodes. A minion is there while it listens for
 jobs; its node is the one whose master it listens to. The time and the address are
 those of the last request that it has proven; they begin anew with each start of
-a master.
+a master. "-" is what is not known: a minion that has not proven a request yet has no
+address, and of minions that share one address (behind NAT, or on one machine) and listen
+to several masters nobody can tell which listens to which.
 
 It exits with 0 when every accepted minion is there, 2 when one is not or a node
 could not be asked, 1 when it cannot be told.`,
@@ -58,6 +60,9 @@ could not be asked, 1 when it cannot be told.`,
 		} else {
 			err = writeMinions(cmd.OutOrStdout(), list, time.Now())
 			warnUnasked(cmd.ErrOrStderr(), list)
+			if slices.ContainsFunc(list.Minions, func(m status.Minion) bool { return m.Connected && m.Node == "" }) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "MASTER -: minions with one address listen to several masters, so which of them listens to which is not known")
+			}
 		}
 		if err == nil && code != 0 {
 			err = exitError(code)

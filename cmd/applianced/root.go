@@ -49,6 +49,7 @@ verb exits with 64 when its command line makes no sense.`,
 	root.AddCommand(minionCommands(&f)...)
 	root.AddCommand(terminalCommands(&f)...)
 	root.AddCommand(systemCommands(&f)...)
+	grouped(root)
 	strict(root)
 	return root
 }

@@ -40,7 +40,8 @@ func documents() map[string]Document {
 	b.Update(at.Add(-4*time.Minute), []Finding{{Code: MasterDown}})
 	down.Problems = b.Update(at, []Finding{
 		{Code: MasterDown, Cause: "exit code 1, 5 starts in a row failed; last line: address already in use"},
-		{Code: MasterSilent}, {Code: NoBackend}, {Code: DiskLow, Subject: "/var", Cause: "8 % free"}, {Code: ChildrenAsRoot, Subject: "lb"}})
+		{Code: MasterSilent}, {Code: NoBackend}, {Code: DiskLow, Subject: "/var", Cause: "8 % free"},
+		{Code: ChildrenAsRoot, Subject: "salt-master"}, {Code: ChildrenAsRoot, Subject: "applianced lb", Cause: "of its own"}})
 	down.Health, down.ServingSince, down.Setup = Worst(down.Problems), nil, SetupWaiting
 	down.Exit = down.Health.Exit()
 	down.Nodes = []Node{{Name: "sca-1", This: true, Address: "10.0.0.1", Version: "v1", Role: RoleVoter, State: "starting", Master: "down", Proxy: "ok", Storage: "ok", Clock: "synced"},

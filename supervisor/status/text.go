@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,8 +21,7 @@ func WriteJSON(w io.Writer, d Document) error {
 }
 
 // WriteText prints the document for people: first line the answer, then the
-// nodes, then what is wrong and what to do, then the exit code. Nothing that
-// came from outside can reach the terminal as a control character.
+// nodes, then what is wrong and what to do. Nothing that came from outside can reach the terminal as a control character.
 func WriteText(w io.Writer, d Document) error {
 	var b strings.Builder
 	writeHead(&b, d)
@@ -33,9 +33,6 @@ func WriteText(w io.Writer, d Document) error {
 	writeProblems(&b, d)
 	if d.Next != "" {
 		fmt.Fprintf(&b, "Next\n  %s\n", d.Next)
-	}
-	if d.Exit != 0 {
-		fmt.Fprintf(&b, "exit %d\n", d.Exit)
 	}
 	_, err := io.WriteString(w, clean(b.String()))
 	return err
@@ -185,28 +182,53 @@ func writeKeys(b *strings.Builder, d Document) {
 
 func writeProblems(b *strings.Builder, d Document) {
 	heading := ""
-	for _, p := range d.Problems {
+	for rest := d.Problems; len(rest) > 0; {
+		// What is wrong in several places is told once, with all of them.
+		n := 1
+		for n < len(rest) && rest[n].Code == rest[0].Code && rest[n].Severity == rest[0].Severity {
+			n++
+		}
+		same := rest[:n]
+		rest = rest[n:]
 		h := "Problems"
-		if p.Severity == Notice {
+		if same[0].Severity == Notice {
 			h = "Notes"
 		}
 		if h != heading {
 			heading = h
 			b.WriteString(h + "\n")
 		}
-		fmt.Fprintf(b, "  %s %s (for %s, since %s)\n", p.Code, p.Title, Age(d.Time.Sub(p.Since)), clock(p.Since))
-		if p.Cause != "" {
-			for _, l := range strings.Split(p.Cause, "\n") {
-				fmt.Fprintf(b, "          %s\n", l)
+		lead := "  " + string(same[0].Code) + " "
+		var next []string
+		for _, p := range same {
+			fmt.Fprintf(b, "%s%s (%s)\n", lead, p.Title, lasting(d.Time, p.Since))
+			lead = strings.Repeat(" ", len(lead))
+			if p.Cause != "" {
+				for _, l := range strings.Split(p.Cause, "\n") {
+					fmt.Fprintf(b, "          %s\n", l)
+				}
+			}
+			if p.Next != "" && !slices.Contains(next, p.Next) {
+				next = append(next, p.Next)
 			}
 		}
-		if p.Next != "" {
-			fmt.Fprintf(b, "          next: %s\n", p.Next)
+		for _, l := range next {
+			fmt.Fprintf(b, "          next: %s\n", l)
 		}
 	}
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04 UTC") }
+// lasting says for how long something has been so.
+func lasting(now, since time.Time) string {
+	switch d := now.Sub(since); {
+	case d < 5*time.Second:
+		return "just now"
+	case d >= 20*time.Hour:
+		return fmt.Sprintf("for %s, since %s", Age(d), since.UTC().Format("2006-01-02 15:04 UTC"))
+	default:
+		return fmt.Sprintf("for %s, since %s", Age(d), since.UTC().Format("15:04 UTC"))
+	}
+}
 
 // slowRequest is how old a request must be to be worth a line.
 const slowRequest = 5 * time.Second

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// group is a part of the list of verbs.
+type group struct {
+	title string
+	verbs []string
+}
+
+func groups() []group {
+	return []group{
+		{"See how it is:", []string{"status", "nodes", "ping", "logs", "support", "version"}},
+		{"Minions and keys:", []string{"minions", "keys"}},
+		{"Nodes of the cluster:", []string{"setup", "join-string", "join", "drain", "undrain", "leave", "remove", "replace", "recover", "secret", "virtual-address", "storage"}},
+		{"This node and its machine:", []string{"config", "reload", "restart", "reboot", "upgrade", "backup", "restore", "reset", "admin", "firewall", "console"}},
+		{"Programs and their documentation:", []string{"run", "lb", "man"}},
+	}
+}
+
+// grouped has the help list the verbs by what they are for.
+func grouped(root *cobra.Command) {
+	for _, g := range groups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range root.Commands() {
+			if slices.Contains(g.verbs, c.Name()) {
+				c.GroupID = g.title
+			}
+		}
+		root.SetHelpCommandGroupID(g.title) // the last one; cobra makes these two
+		root.SetCompletionCommandGroupID(g.title)
+	}
+}
