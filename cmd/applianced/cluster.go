@@ -121,6 +121,7 @@ same as the set-up with the join string as its only answer.`,
 func followSetup(cmd *cobra.Command, c *api.Client) error {
 	out := cmd.OutOrStdout()
 	told := map[string]string{}
+	began := false
 	for {
 		p, err := c.SetupProgress(cmd.Context())
 		if err != nil && !errors.Is(err, api.ErrNotRunning) { // the socket changes its place once
@@ -142,10 +143,13 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 				fmt.Fprintf(out, "check: %s\n", service.CleanText(h))
 			}
 			return exitError(status.ExitNotServing)
+		case err == nil && p.State == status.SetupNew && began:
+			return errors.New("somebody has taken the set-up back; next: applianced setup")
 		case p.State == status.SetupReady:
 			fmt.Fprintln(out, "ready: this node serves minions")
 			return nil
 		}
+		began = began || err == nil && p.State != status.SetupNew
 		select {
 		case <-cmd.Context().Done():
 			return cmd.Context().Err()

@@ -57,6 +57,9 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 			return err
 		}
 	}
+	// Not cut short: one that is just starting has no PID file to be stopped by.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobLimit)
+	defer cancel()
 	if _, err := command.Do(ctx, d.runner, "glusterd", "-p", daemonPID); err != nil {
 		return fmt.Errorf("start glusterd: %w", err)
 	}
