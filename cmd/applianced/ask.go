@@ -19,25 +19,40 @@ import (
 
 func statusCommand(f *flags) *cobra.Command {
 	var asJSON, watch bool
-	var every time.Duration
+	var every, wait time.Duration
+	var until string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say how this node is and what to do next",
 		Long: `status prints the answer first, then the nodes, services and keys, then every
 problem with a stable code, its cause and the next step.
 
+With --wait it waits until the node is healthy, or serves (--until serving), and
+prints the status then, or when the time is over.
+
 Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 4 not configured.`,
 		Example: `  applianced status
   applianced status --json | jq .problems
-  applianced status --watch`,
+  applianced status --watch
+  applianced status --wait 10m && echo well
+  applianced status --wait 10m --until serving`,
 		Args: cobra.NoArgs,
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long at most until the node is well (see --until)")
+	cmd.Flags().StringVar(&until, "until", "healthy", "with --wait: healthy, or serving (which a degraded node is)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document (schema 1) for machines")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print it again and again until interrupted (see --interval)")
 	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: how often")
+	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c := api.NewClient(f.apiSocket())
+		c := f.client()
+		if until != "healthy" && until != "serving" {
+			return misused("--until: %.20q is neither healthy nor serving", until)
+		}
+		if wait > 0 {
+			awaitHealth(cmd.Context(), c, until, wait)
+		}
 		if !watch {
 			return printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 		}
@@ -59,6 +74,27 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 		}
 	}
 	return cmd
+}
+
+// askEvery is how often a node that is waited for is asked.
+const askEvery = time.Second
+
+// awaitHealth waits until the node is as it shall be. It may be starting, or
+// restart meanwhile: that it does not answer is no reason to give up.
+func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		d, err := c.Status(ctx)
+		if err == nil && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(askEvery):
+		}
+	}
 }
 
 func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJSON bool) error {
