@@ -13,7 +13,6 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/request"
-	"saltern/master/wheel"
 )
 
 // localMethods are the clear commands of tools on this host (salt/master.py
@@ -117,14 +116,14 @@ func (m *Master) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	tag := event.Tag("wheel", jid)
 	data := msgpack.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
 	m.fire(tag+"/new", data)
-	ret, err := wheel.Call(ctx, m.wheelEnv(), fun, args, named)
+	ret, err := m.callWheel(ctx, fun, args, named)
 	data = data.Clone()
 	if err != nil {
 		m.log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
-		ret = fmt.Sprintf("Exception occurred in wheel %s: %v", fun, err)
 	}
+	ret, success := resultOf("wheel", fun, ret, err)
 	data.Set("return", ret)
-	data.Set("success", err == nil)
+	data.Set("success", success)
 	shown := data.Clone()
 	shown.Set("return", conf.ShownKeys(ret)) // whom it is for has it in the answer
 	m.keepRun(ctx, jid, shown)
@@ -199,7 +198,7 @@ func (m *Master) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		if err != nil {
 			m.log.Error("runner failed", "fun", fun, "user", user, "error", err)
 		}
-		result, success := runnerResult(fun, ret, err)
+		result, success := resultOf("runner", fun, ret, err)
 		data.Set("return", result)
 		data.Set("success", success)
 		m.keepRun(ctx, jid, data)

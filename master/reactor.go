@@ -141,8 +141,18 @@ func (r *reactor) execute(ctx context.Context, x rules.Reaction) error {
 		}
 		return r.m.start(ctx, j)
 	case rules.Wheel:
-		_, err := wheel.Call(ctx, r.m.wheelEnv(), x.Fun, x.Args, x.Kwargs)
-		return err
+		if wheel.Has(x.Fun) {
+			_, err := wheel.Call(ctx, r.m.wheelEnv(), x.Fun, x.Args, x.Kwargs)
+			return err
+		}
+		if !r.m.background.Go(func(ctx context.Context) { // Python takes its time
+			if _, err := r.m.callWheel(ctx, x.Fun, x.Args, x.Kwargs); err != nil {
+				r.m.log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", err)
+			}
+		}) {
+			return fmt.Errorf("too many runners are at work")
+		}
+		return nil
 	case rules.Runner:
 		jid := r.m.jids.New()
 		tag := event.Tag("run", jid)
@@ -155,7 +165,7 @@ func (r *reactor) execute(ctx context.Context, x rules.Reaction) error {
 			if err != nil {
 				r.m.log.Error(fmt.Sprintf("Reactor '%s' failed to execute runner '%s'", x.ID, x.Fun), "error", err)
 			}
-			result, success := runnerResult(x.Fun, ret, err)
+			result, success := resultOf("runner", x.Fun, ret, err)
 			done.Set("return", result)
 			done.Set("success", success)
 			r.m.keepRun(ctx, jid, done)

@@ -28,13 +28,14 @@ type runners struct {
 	table *runner.Table
 	env   *runner.Env
 	py    *pyrunner.Caller
+	wheel *pyrunner.Caller // wheel functions that only Python has
 
 	mu      sync.Mutex
 	running map[string]*msgpack.Map // by job id
 }
 
 func (m *Master) newRunners() *runners {
-	r := &runners{m: m, table: runner.New(), py: m.pythonRunners(), running: map[string]*msgpack.Map{}}
+	r := &runners{m: m, table: runner.New(), py: m.pythonRunners(), wheel: m.pythonWheels(), running: map[string]*msgpack.Map{}}
 	m.addClusterRunners(r.table)
 	r.table.Add(minionsRunner, m.listMinions)
 	r.env = &runner.Env{
@@ -100,9 +101,13 @@ func (r *runners) call(ctx context.Context, fun string, args []any, named *msgpa
 }
 
 // pythonRunners calls functions that only Python has, such as state.orchestrate
-// or an administrator's own runner.
+// or an administrator's own runner; pythonWheels those of wheel modules.
 func (m *Master) pythonRunners() *pyrunner.Caller {
 	return pyrunner.New(pyrunner.Config{Pythons: m.runnerPythons(), ConfigFile: m.cfg.Path, Log: m.log})
+}
+
+func (m *Master) pythonWheels() *pyrunner.Caller {
+	return pyrunner.New(pyrunner.Config{Pythons: m.runnerPythons(), ConfigFile: m.cfg.Path, Wheel: true, Log: m.log})
 }
 
 // python calls a function of Python's, in the words of our own runners.
@@ -118,9 +123,9 @@ func (r *runners) python(ctx context.Context, fun string, args []any, named *msg
 	return ret, err
 }
 
-// runnerResult is what the event of a runner that has ended says. What failed in
-// Python comes with Salt's own words.
-func runnerResult(fun string, ret any, err error) (result any, success bool) {
+// resultOf is what the event of a runner or wheel function that has ended says.
+// What failed in Python comes with Salt's own words.
+func resultOf(form, fun string, ret any, err error) (result any, success bool) {
 	var failed *pyrunner.Failure
 	switch {
 	case err == nil:
@@ -131,5 +136,5 @@ func runnerResult(fun string, ret any, err error) (result any, success bool) {
 	if usage := runner.Result(err); usage != nil {
 		return usage, true
 	}
-	return fmt.Sprintf("Exception occurred in runner %s: %v", fun, err), false
+	return fmt.Sprintf("Exception occurred in %s %s: %v", form, fun, err), false
 }

@@ -150,7 +150,7 @@ func TestPythonRunners(t *testing.T) {
 	}
 	for fun, part := range map[string]string{"odd.fail": "ValueError: as asked", "odd.quit": "SystemExit: 4", "odd.say": "Passed invalid arguments: say() missing"} {
 		v, err := call(fun)
-		result, success := runnerResult(fun, v, err)
+		result, success := resultOf("runner", fun, v, err)
 		if !strings.Contains(fmt.Sprint(result), part) || success != (fun == "odd.say") {
 			t.Errorf("%s: %v, success %v", fun, result, success)
 		}

@@ -1,4 +1,4 @@
-// Package pyrunner calls runner functions that only Python has, such as
+// Package pyrunner calls runner and wheel functions that only Python has, such as
 // state.orchestrate and an administrator's own, with Salt's library.
 //
 // Each call is one short-lived Python that runs a fixed program. The function,
@@ -72,6 +72,7 @@ const (
 type Config struct {
 	Pythons    []string // interpreters to try, in this order: paths or names in PATH
 	ConfigFile string   // the master's
+	Wheel      bool     // call wheel functions, not runners
 	Log        *slog.Logger
 	Now        func() time.Time // nil: time.Now
 }
@@ -111,7 +112,7 @@ func (c *Caller) Call(ctx context.Context, fun string, args []any, named *msgpac
 	if args == nil {
 		args = []any{}
 	}
-	request, err := msgpack.Marshal(msgpack.NewMap("config", c.cfg.ConfigFile, "fun", fun, "args", args, "kwargs", named.Clone()), msgpack.Modern)
+	request, err := msgpack.Marshal(msgpack.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone()), msgpack.Modern)
 	if err != nil {
 		return nil, fmt.Errorf("pack the arguments of %s: %w", fun, err)
 	}

@@ -1,4 +1,4 @@
-# Calls one runner function of Salt's library. The request comes on standard
+# Calls one runner or wheel function of Salt's library. The request comes on standard
 # input, the answers go to what was standard output: a 32 bit length and a
 # MessagePack map each. The first answer lists the functions that exist, the
 # second is the result. What the function itself prints goes to standard error.
@@ -21,6 +21,7 @@ try:
     import salt.utils.user
     import salt.utils.verify
     import salt.version
+    import salt.wheel
 except ModuleNotFoundError as exc:
     if exc.name in ("salt", "msgpack"):
         sys.exit(3)
@@ -41,7 +42,8 @@ def main():
         return {"error": f"this process cannot become the user {opts['user']}"}
     jid = salt.utils.jid.gen_jid(opts)
     opts["fun"], opts["arg"] = fun, list(args)
-    client = salt.runner.Runner(opts)
+    wheel = request["wheel"]
+    client = salt.wheel.WheelClient(opts) if wheel else salt.runner.Runner(opts)
     names = [n for n in client.functions.keys() if "." in n]
     answer(
         salt.payload.dumps(
@@ -55,13 +57,13 @@ def main():
     )
     if fun not in names:
         return {"unknown": True}
-    if fun in ("state.orchestrate", "state.orch", "state.sls"):
+    if not wheel and fun in ("state.orchestrate", "state.orch", "state.sls"):
         kwargs["orchestration_jid"] = jid
     low = {
         "arg": args,
         "kwarg": kwargs,
         "__jid__": jid,
-        "__tag__": salt.utils.event.tagify(jid, prefix="run"),
+        "__tag__": salt.utils.event.tagify(jid, prefix=client.tag_prefix),
         "__user__": salt.utils.user.get_specific_user(),
     }
     data = client.low(fun, low, print_event=False, full_return=True)

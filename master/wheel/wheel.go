@@ -65,6 +65,9 @@ func Names() []string {
 	return out
 }
 
+// Has tells whether there is such a function.
+func Has(name string) bool { return table()[name].do != nil }
+
 // table is built for each call, so that nobody can change it.
 func table() map[string]function {
 	t := keyFunctions()

@@ -1,0 +1,92 @@
+package master
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+const ownWheel = `
+def hi(x, y=2):
+    open(__opts__["cachedir"] + "/called", "a").write("x")
+    return {"hi": x, "y": y, "user": __opts__["user"]}
+def fail():
+    raise ValueError("as asked")
+`
+
+// An administrator's own wheel functions are called with data, with the
+// permissions of those of the master.
+func TestOwnWheelModules(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nextension_modules: %DIR%/ext\nreactor:\n  - own/react: [%DIR%/react.sls]\n"+
+		"external_auth:\n  auto:\n    ann: ['@own']\n    eve: ['@wheels_of_others', '@runner', '.*']\n    jo: ['@wheel']\n    kim: [{'@own': [fail]}]\n")
+	write := func(path, text string) {
+		t.Helper()
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+		old := time.Now().Add(-time.Minute)
+		must(t, os.Chtimes(path, old, old))
+	}
+	write(r.path("ext", "wheel", "own.py"), ownWheel)
+	root, as := []any{"key", r.key, "user", currentUser()}, func(user string) []any { return []any{"eauth", "auto", "username", user, "password", "x"} }
+	called := func() int {
+		b, _ := os.ReadFile(r.path("cache", "called"))
+		return len(b)
+	}
+	call := func(who []any, fun string, more ...any) *msgpack.Map {
+		t.Helper()
+		m, ok := r.clear("wheel", append(append([]any{"fun", fun}, more...), who...)...).(*msgpack.Map)
+		if !ok {
+			t.Fatalf("no answer to %s", fun)
+		}
+		return m
+	}
+	for _, who := range [][]any{root, as("ann"), as("jo")} {
+		d := call(who, "own.hi", "x", []any{int64(1), nil, "--help"}).Map("data")
+		ret := d.Map("return")
+		if !d.Bool("success") || fmt.Sprint(ret.List("hi")) != "[1 <nil> --help]" || ret.Str("user") != currentUser() {
+			t.Errorf("%v: %s", who, plainText(d))
+		}
+	}
+	if n := called(); n != 3 {
+		t.Errorf("called %d times", n)
+	}
+	for _, who := range [][]any{as("eve"), as("kim"), {"key", "wrong", "user", currentUser()}, nil} {
+		if m := call(who, "own.hi", "x", 1); m.Map("error").Str("name") == "" {
+			t.Errorf("%v may call it: %s", who, plainText(m))
+		}
+	}
+	if n := called(); n != 3 {
+		t.Errorf("called %d times after refusals", n)
+	}
+	for _, c := range []struct {
+		fun, part string
+		success   bool
+	}{
+		{"own.fail", "ValueError: as asked", false}, {"own.hi", "Passed invalid arguments: hi() missing", true}, {"own.nosuch", "no such wheel function", false}, {"own", "no such wheel function", false},
+	} {
+		d := call(root, c.fun).Map("data")
+		if text, _ := d.Get("return"); !strings.Contains(fmt.Sprint(text), c.part) || d.Bool("success") != c.success {
+			t.Errorf("%s: %s", c.fun, plainText(d))
+		}
+	}
+	// A reaction calls them, too.
+	write(r.path("react.sls"), "x:\n  wheel.own.hi:\n    - args:\n      - x: 9\n")
+	before := called()
+	r.m.fire("own/react", msgpack.NewMap())
+	until(t, "the reaction", func() bool { return called() == before+1 })
+	// From the file roots, by the runner that Salt has for it: it removes what is
+	// not there.
+	write(r.path("roots", "_wheel", "shared.py"), "def now():\n    return 5\n")
+	if v, err := r.m.runners.call(t.Context(), "saltutil.sync_wheel", nil, nil); err != nil {
+		t.Fatalf("saltutil.sync_wheel: %v, %v", v, err)
+	}
+	if d := call(root, "shared.now").Map("data"); get(d, "return") != int64(5) {
+		t.Errorf("a synchronised module: %s", plainText(d))
+	}
+}
