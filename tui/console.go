@@ -36,7 +36,8 @@ type Console struct {
 	api     Supervisor
 	support func(context.Context) (string, error) // writes a bundle, gives its path
 	size    size
-	locked  bool // who stands here has not logged in, and has to for any change
+	access  Access // nil: none is offered
+	locked  bool   // who stands here has not logged in, and has to for any change
 
 	doc  status.Document
 	err  error
@@ -183,6 +184,8 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 				c.from = len(c.lines) // the newest
 			}
 		}
+	case keysAdded: // the page was left meanwhile
+		c.message = c.added(msg)
 	case doneMsg:
 		c.busy, c.message = "", msg.text
 		if msg.err != nil {
@@ -282,6 +285,14 @@ func (c *Console) menuKey(key string) tea.Cmd {
 		c.confirm("Shut down this machine? Its minions go to other nodes, if there are any. (y/n)", c.ending(PowerOff))
 	case "7":
 		return c.ending(Login)()
+	case "8":
+		switch {
+		case c.access == nil:
+		case c.locked:
+			c.message = lockedText
+		default:
+			return c.addKey()
+		}
 	}
 	return nil
 }

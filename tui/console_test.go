@@ -93,6 +93,65 @@ func TestConsoleSettingUp(t *testing.T) {
 	})
 }
 
+// fakeAccess takes keys if the password is right.
+type fakeAccess struct {
+	proof bool
+	added []string
+}
+
+func (*fakeAccess) Account() string       { return "admin" }
+func (*fakeAccess) HostKey() string       { return "SHA256:" + strings.Repeat("k", 43) }
+func (a *fakeAccess) NeedsPassword() bool { return a.proof }
+func (a *fakeAccess) Add(_ context.Context, key, password string) (int, error) {
+	switch {
+	case a.proof && password != "correct horse":
+		return 0, ErrPassword
+	case strings.HasPrefix(key, "https://"):
+		a.added = append(a.added, key)
+		return 2, nil
+	}
+	a.added = append(a.added, key)
+	return 1, nil
+}
+
+// TestConsoleAddsKeys: who can paste no key on a console gives an address; who
+// has not logged in proves that he may.
+func TestConsoleAddsKeys(t *testing.T) {
+	s, a := newScripted(), &fakeAccess{proof: true}
+	inConsole(t, s, func(p *pump, c *Console) {
+		c.Offer(a)
+		p.has("ssh admin@10.0.0.11, key SHA256:kkkk", "8 add an SSH key", "1 to 8: choose")
+		p.golden("82-access")
+		p.keys("8", "=ssh-rsa nonsense", "enter", "enter")
+		p.has("is not a public key")
+		p.keys("ctrl+u", "="+someKey, "enter", "=wrong", "enter")
+		p.has("the password is wrong")
+		p.golden("83-add-key")
+		p.keys("ctrl+u", "=correct horse", "enter")
+		p.has("The key may log in now as admin.", "1 status details")
+		p.keys("8", "=https://git.example/jane.keys", "enter", "=correct horse", "enter")
+		p.has("2 keys may log in now as admin.")
+		p.keys("8", "esc")
+		p.has("Nothing was changed.", "1 status details")
+		a.proof = false
+		p.keys("8")
+		if strings.Contains(p.screen(), "Password") {
+			t.Error("who has logged in is asked for a password")
+		}
+		p.keys("esc")
+		c.Lock()
+		p.keys("8")
+		p.has("This needs the administrator")
+	})
+	if got := strings.Join(a.added, " "); got != someKey+" https://git.example/jane.keys" {
+		t.Errorf("added %q", got)
+	}
+	inConsole(t, newScripted(), func(p *pump, c *Console) {
+		p.keys("8")
+		p.has("this node has the address 10.0.0.11", "1 to 7: choose")
+	})
+}
+
 // TestConsoleEnds: what ends the page is asked for first.
 func TestConsoleEnds(t *testing.T) {
 	for _, tt := range []struct {

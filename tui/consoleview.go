@@ -35,6 +35,9 @@ func (c *Console) screen() string {
 		if w.busy != "" {
 			message = w.busy
 		}
+		if p, ok := w.pages[w.at].(*formPage); ok && message == "" {
+			message = p.note(w)
+		}
 		return frame(c.size, heading, w.where(w.pages[w.at]), w.pages[w.at].view(w), message, w.pages[w.at].keys(w))
 	}
 	return frame(c.size, heading, clip(clean(c.doc.Version), 36), c.body(), message, c.keys())
@@ -42,6 +45,8 @@ func (c *Console) screen() string {
 
 const menu = ` 1 status details   3 network            5 restart       7 log in
  2 logs             4 support bundle     6 shut down`
+
+const menuOfKeys = "     8 add an SSH key"
 
 const restartMenu = `
  1 restart salt-master          minions reconnect by themselves
@@ -67,7 +72,11 @@ func (c *Console) body() string {
 	for len(shown) < room {
 		shown = append(shown, "")
 	}
-	return strings.Join(shown, "\n") + "\n\n" + menu
+	text := strings.Join(shown, "\n") + "\n\n" + menu
+	if c.access != nil {
+		text += menuOfKeys
+	}
+	return text
 }
 
 // statusLines is the status as text that fits the width: wrapped when whole,
@@ -85,7 +94,11 @@ func (c *Console) statusLines(whole bool) []string {
 	var text strings.Builder
 	_ = status.WriteText(&text, c.doc) // a Builder takes everything
 	var lines []string
+	login := c.accessLines(width)
 	for i, l := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
+		if strings.HasPrefix(l, "NODE ") {
+			lines = append(lines, login...)
+		}
 		flat := strings.TrimLeft(clean(l), " ")
 		indent := strings.Repeat(" ", len(clean(l))-len(flat))
 		switch {
@@ -121,6 +134,9 @@ func (c *Console) keys() string {
 	case restarts:
 		return "1, 2, 3: restart   Esc: back"
 	case overview:
+		if c.access != nil {
+			return "1 to 8: choose"
+		}
 		return "1 to 7: choose"
 	case network:
 		if c.facts.Managed {

@@ -26,6 +26,7 @@ type formPage struct {
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
 	when   func(w *Wizard) bool // nil: always
 	check  func(w *Wizard) []setup.Fault
+	done   func(w *Wizard) tea.Cmd // nil: the supervisor validates all answers
 	// places says at which field of this page a fault of another one is shown.
 	places map[string]string
 	// passes names faults that a later page asks about.
@@ -207,6 +208,9 @@ func (p *formPage) complete(w *Wizard) tea.Cmd {
 		if faults := p.check(w); len(faults) > 0 {
 			return p.show(w, faults)
 		}
+	}
+	if p.done != nil {
+		return p.done(w)
 	}
 	return w.validate()
 }

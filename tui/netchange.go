@@ -52,6 +52,8 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	case networkChanged:
 		c.message = msg.text
 		return c.endChange(), true
+	case keysAdded:
+		return c.keysAdded(w, msg), true
 	case tea.KeyPressMsg:
 		if key := msg.String(); key == "ctrl+c" || key == "esc" && w.first() {
 			c.message = "Nothing was changed."
@@ -69,8 +71,12 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	return cmd, true
 }
 
-// endChange goes back to the network as it is.
+// endChange goes back to where the change began: to the network as it is, or to
+// the menu.
 func (c *Console) endChange() tea.Cmd {
 	c.changing = nil
+	if c.view != network {
+		return nil
+	}
 	return c.network()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 		}
 		in := cmd.InOrStdin()
 		if from != "" {
-			body, err := fetchKeys(cmd, from)
+			body, err := fetchKeys(cmd.Context(), from)
 			if err != nil {
 				return err
 			}
@@ -58,11 +59,11 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 // fetchTakes bounds the request for keys.
 const fetchTakes = 30 * time.Second
 
-func fetchKeys(cmd *cobra.Command, from string) (io.ReadCloser, error) {
+func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "https://") {
 		return nil, misused("admin add-key: --from wants an https address: whoever can change the answer could log in")
 	}
-	req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, from, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return nil, fmt.Errorf("fetching keys: %w", err)
 	}

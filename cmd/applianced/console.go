@@ -22,11 +22,12 @@ func consoleCommand(f *flags) *cobra.Command {
 		Use:   "console",
 		Short: "Show the console page: status and a menu",
 		Long: `console shows how this node is, again and again, with a menu by number: status
-details, logs, network, support bundle, restart, shut down, log in.
+details, logs, network, support bundle, restart, shut down, log in, add an SSH key.
 
 It stands on the consoles of an appliance that is set up, before anybody has
 logged in. Whoever stands there can restart and shut down the machine, as he
-could with its power switch; what needs the shell asks for a login. With
+could with its power switch; what needs the shell asks for a login, and an SSH key
+for the administrator's password. With
 console.login in appliance.yaml the page there only shows, and any change wants a
 login first: then sudo applianced console.`,
 		Example: "  applianced console",
@@ -41,6 +42,9 @@ login first: then sudo applianced console.`,
 				if s, err := settings.Load(f.config, hostname()); err != nil || s.Console.Login {
 					c.Lock()
 				}
+			}
+			if a := newAccess(before); a != nil {
+				c.Offer(a)
 			}
 			if err := onTerminal(cmd.Context(), term, c); err != nil {
 				return err

@@ -47,6 +47,17 @@ func Accounts(ctx context.Context, a Admin) error {
 	return nil
 }
 
+// CheckPassword reports whether an account has this password. It needs root, and
+// the helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe.
+// An account without a password has none that is right.
+func CheckPassword(ctx context.Context, account, password string) (bool, error) {
+	out, err := command.Exec{Limit: time.Minute, Stdin: password + "\x00"}.Run(ctx, []string{"unix_chkpwd", account, "nonull"})
+	if err != nil {
+		return false, fmt.Errorf("check the password of %s: %w", account, err)
+	}
+	return out.Exit == 0, nil
+}
+
 // LockedOut reports whether this machine has the administrator's account and
 // nobody can log in to it: it has neither a password nor an SSH key.
 func LockedOut() bool {

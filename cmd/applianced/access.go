@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"saltern/supervisor/setup"
+	"saltern/tui"
+)
+
+// access lets the console page add SSH keys for the administrator's account.
+type access struct {
+	before bool // who stands at the page has not logged in
+}
+
+// newAccess is nil where there is nothing to add keys to: without the account of
+// the image, or for who is not root.
+func newAccess(before bool) tui.Access {
+	if _, err := user.Lookup(setup.AdminAccount); err != nil || os.Geteuid() != 0 {
+		return nil
+	}
+	return access{before}
+}
+
+// Account implements tui.Access.
+func (access) Account() string { return setup.AdminAccount }
+
+// hostKey is the key that the image's SSH server has.
+const hostKey = "/etc/ssh/ssh_host_ed25519_key.pub"
+
+// HostKey implements tui.Access.
+func (access) HostKey() string {
+	text, _ := os.ReadFile(hostKey)
+	return keyFinger(string(text))
+}
+
+// keyFinger is the fingerprint of a public key as ssh shows it; empty for what
+// is none.
+func keyFinger(line string) string {
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return ""
+	}
+	blob, err := base64.StdEncoding.DecodeString(words[1])
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(blob)
+	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// NeedsPassword implements tui.Access. While nobody can log in, nobody has a
+// password either.
+func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
+
+// wrongTakes slows down whoever guesses passwords, as a login does.
+const wrongTakes = 3 * time.Second
+
+// Add implements tui.Access.
+func (a access) Add(ctx context.Context, key, password string) (int, error) {
+	if a.NeedsPassword() {
+		ok, err := setup.CheckPassword(ctx, setup.AdminAccount, password)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-time.After(wrongTakes):
+			}
+			return 0, tui.ErrPassword
+		}
+	}
+	var in io.Reader = strings.NewReader(key)
+	if strings.HasPrefix(key, "https://") {
+		body, err := fetchKeys(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		defer body.Close()
+		in = body
+	}
+	keys, err := setup.ReadKeys(in)
+	if err != nil {
+		return 0, err
+	}
+	return len(keys), setup.Accounts(ctx, setup.Admin{SSHKeys: keys})
+}
