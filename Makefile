@@ -19,10 +19,14 @@ RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# What all programs of a build say they are.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+STAMP    = -X saltern/release.version=$(VERSION)
+
 .PHONY: build
 build: ## build all programs into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(STAMP)' -o bin/ ./cmd/...
 	@for n in salt-key salt-run salt-cp; do if [ -e bin/salt ]; then ln -sfn salt bin/$$n; fi; done
 
 .PHONY: run
@@ -157,15 +161,16 @@ PYTHON      ?= 1
 FORMATS     ?= qcow2,ova$(if $(SIGN),$(comma)upgrade$(comma)upgrade-ova)
 LEVEL       ?= 9
 IMAGE_OUT   ?= dist
-IMAGE_VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo 0.0.0)
+IMAGE_VERSION ?= $(VERSION)
 comma       := ,
 IMAGE_FLAGS  = --programs bin/image --cache $(SALTERN_CACHE)/image --python=$(if $(filter 0,$(PYTHON)),false,true) --version $(IMAGE_VERSION)
 
 .PHONY: image-programs
+image-programs: VERSION := $(IMAGE_VERSION)
 image-programs:
 	@mkdir -p bin/image
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -buildid=' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/saltern-image
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(STAMP)' -o bin/ ./cmd/saltern-image
 
 .PHONY: image
 image: image-programs ## disk images into dist/ (as root; PYTHON=0, FORMATS=raw,qcow2,ova, LEVEL=15, SIGN=key.pem)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/release"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -53,7 +54,7 @@ printed: a fresh machine restores a backup for recipients only if it is told it.
 		if err != nil {
 			return err
 		}
-		o := backup.Options{Settings: s, ConfigPath: f.config, Version: version(), Now: time.Now(), Jobs: jobs, From: from}
+		o := backup.Options{Settings: s, ConfigPath: f.config, Version: release.Version(), Now: time.Now(), Jobs: jobs, From: from}
 		if out == "-" {
 			sum, err := backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
 			if err == nil && sum.Signer != "" {

@@ -5,11 +5,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
-	"strings"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"saltern/release"
 	"saltern/supervisor/settings"
 )
 
@@ -38,7 +38,7 @@ verb exits with 64 when its command line makes no sense.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
-		Version:       version(),
+		Version:       release.Version(),
 	}
 	root.PersistentFlags().StringVar(&f.config, "config", settings.DefaultPath, "the node's configuration, appliance.yaml")
 	root.PersistentFlags().StringVar(&f.socket, "socket", "", "socket of the supervisor (default: from the configuration)")
@@ -77,39 +77,11 @@ func hostname() string {
 	return h
 }
 
-func version() string {
-	b, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v, rev, dirty := b.Main.Version, "", ""
-	for _, s := range b.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			rev = s.Value[:min(len(s.Value), 12)]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+changes"
-		}
-	}
-	if v == "" || v == "(devel)" {
-		v = "devel"
-	}
-	if rev != "" && !strings.Contains(v, rev) {
-		v += " " + rev + dirty
-	}
-	return v
-}
-
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs, Example: "  applianced version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, _ := debug.ReadBuildInfo()
-			goVersion := ""
-			if b != nil {
-				goVersion = " (" + b.GoVersion + ")"
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "applianced %s%s\n", version(), goVersion)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "applianced %s (%s)\n", release.Version(), runtime.Version())
 			return err
 		},
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/release"
 	"saltern/supervisor"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -69,7 +70,7 @@ takes its place and no connection is refused.`,
 			places = userdata.Places{File: answers, Log: log}
 		}
 		s := supervisor.New(supervisor.Options{Base: base, Source: places.Look,
-			ConfigPath: path, Hostname: hostname(), Version: version(), Executable: exe, Socket: f.socket,
+			ConfigPath: path, Hostname: hostname(), Version: release.Version(), Executable: exe, Socket: f.socket,
 			Log: log, Notify: supervisor.NewSystemd(), OnTrial: onTrial(log), InImage: layout.InImage(""), Renew: func() { renew(exe, log) }})
 
 		hup := make(chan os.Signal, 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/release"
 	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/support"
@@ -54,7 +55,7 @@ func (f *flags) supportSource() support.Source {
 		d.Storage.Path = filepath.Join(d.DataDir, "cluster")
 		s = &d
 	}
-	return support.Source{Settings: s, ConfigPath: f.config, Version: version(), Now: time.Now(), Status: api.NewClient(f.apiSocket()).Status}
+	return support.Source{Settings: s, ConfigPath: f.config, Version: release.Version(), Now: time.Now(), Status: api.NewClient(f.apiSocket()).Status}
 }
 
 // writeBundle writes a bundle to path, or to a new file in the data directory

@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -21,6 +20,7 @@ import (
 	"saltern/master"
 	"saltern/master/conf"
 	"saltern/master/saltlog"
+	"saltern/release"
 )
 
 // Exit statuses, as Salt's (salt/defaults/exitcodes.py).
@@ -74,7 +74,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 			"Examples:\n  salt-master --check                 is the configuration right? Exit status 0 or 78\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
 		return exitOK
 	case o.version:
-		fmt.Fprintln(stdout, "salt-master", version())
+		fmt.Fprintln(stdout, "salt-master", release.Version())
 		return exitOK
 	}
 	if err := sameUser(o.user); err != nil {
@@ -122,15 +122,6 @@ func sameUser(name string) error {
 		return fmt.Errorf("--user=%s: this program runs as %s and does not change its user; start it as %s (systemd: User=)", name, u.Username, name)
 	}
 	return nil
-}
-
-// version is the module's version as the build knows it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }
 
 func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {

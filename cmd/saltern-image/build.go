@@ -22,6 +22,7 @@ import (
 	"saltern/image/profile"
 	"saltern/image/sbom"
 	"saltern/image/tree"
+	"saltern/release"
 )
 
 // formats, and the kernel each has.
@@ -240,7 +241,7 @@ func (c *common) add(cmd *cobra.Command) {
 	f.StringVar(&c.o.Cache, "cache", "", "folder that keeps packages between builds; remove it for newer packages")
 	f.StringVar(&c.o.Mirror, "mirror", tree.DebianMirror, "Debian's archive")
 	f.StringVar(&c.o.Security, "security-mirror", tree.DebianSecurity, "Debian's archive of security updates")
-	f.StringVar(&c.o.Version, "version", "0.0.0", "version of the image")
+	f.StringVar(&c.o.Version, "version", release.Version(), "version of the image")
 	f.BoolVar(&c.o.Python, "python", true, "with Salt's Python library, for templates in pillars")
 	epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {

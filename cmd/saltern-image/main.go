@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"saltern/release"
 )
 
 func main() {
@@ -29,9 +31,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
   saltern-image build --programs bin --out dist --format qcow2 --python=false
   saltern-image tree --programs bin --work /var/tmp/saltern
   saltern-image ami dist/saltern-cloud.raw --region eu-central-1`,
+		Version:      release.Version(),
 		SilenceUsage: true, SilenceErrors: true, // without Args, so that an unknown verb is an error
 	}
 	root.AddCommand(treeCommand(), buildCommand(), keygenCommand(), amiCommand())
+	root.SetVersionTemplate("saltern-image {{.Version}}\n")
 	started := false // a verb has begun, so its command line was right
 	for _, verb := range root.Commands() {
 		do := verb.RunE

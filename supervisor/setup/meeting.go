@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/release"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -125,7 +126,10 @@ func skewCheck(via string, m *nodeapi.Met) Check {
 
 func versionCheck(own string, m *nodeapi.Met) Check {
 	c := Check{Name: "version", What: "compare versions", Result: Pass, Detail: m.Version}
-	if m.Version != own {
+	switch {
+	case m.Version == release.Unknown || own == release.Unknown:
+		c.Result, c.Detail = Skip, fmt.Sprintf("the cluster runs %s, this machine %s: a build without a version cannot be compared", m.Version, own)
+	case m.Version != own:
 		c.Result, c.Detail, c.Hint = Warn, fmt.Sprintf("the cluster runs %s, this machine %s", m.Version, own), "upgrade so that all nodes run the same version"
 	}
 	return c

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/release"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -177,6 +178,14 @@ func TestPreflightStops(t *testing.T) {
 func TestPreflightVersion(t *testing.T) {
 	m := &nodeapi.Met{Version: "v2"}
 	if c := versionCheck("v1", m); c.Result != Warn || !strings.Contains(c.Detail, "v2") || c.Hint == "" {
+		t.Errorf("%+v", c)
+	}
+	for _, v := range [][2]string{{release.Unknown, "v2"}, {"v1", release.Unknown}, {release.Unknown, release.Unknown}} {
+		if c := versionCheck(v[0], &nodeapi.Met{Version: v[1]}); c.Result != Skip {
+			t.Errorf("%q: versions that are not known count as compared: %+v", v, c)
+		}
+	}
+	if c := versionCheck("v2", m); c.Result != Pass {
 		t.Errorf("%+v", c)
 	}
 	c := meetCheck("n1", 4521, fmt.Errorf("%w: protocol 2", nodeapi.ErrProtocol))
