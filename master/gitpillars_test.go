@@ -107,6 +107,25 @@ func TestGitPillarFetches(t *testing.T) {
 	}
 }
 
+// A branch that a minion's environment chooses is fetched as well.
+func TestGitPillarFetchesEnvironments(t *testing.T) {
+	repo := newRepository(t)
+	repo.commit("top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n")
+	repo.git("checkout", "-q", "-b", "feature/x")
+	repo.commit("top.sls", "feature/x:\n  '*': [x]\n", "x.sls", "from_git: 10\n")
+	r := gitPillarMaster(t, "ext_pillar:\n  - git:\n    - __env__ file://"+repo.dir+"\n")
+	n := r.accepted("min1", "min6")
+	value := func(env any) int64 { v, _ := n.pillar("pillarenv", env).Int("from_git"); return v }
+	if base, dev := value(nil), value("feature/x"); base != 1 || dev != 10 {
+		t.Fatalf("before a commit: %d and %d", base, dev)
+	}
+	repo.commit("x.sls", "from_git: 20\n")
+	until(t, "a commit of the branch is seen", func() bool { return value("feature/x") == 20 })
+	if got := value(nil); got != 1 {
+		t.Errorf("the other branch: %d", got)
+	}
+}
+
 // With pillar_opts every ext_pillar gives what it has, whatever the others do,
 // and the log says which of them failed.
 func TestExtPillarsWithPillarOpts(t *testing.T) {

@@ -94,32 +94,59 @@ def held(repo):
     return os.path.exists(os.path.join(repo.get_salt_working_dir(), "update.lk"))
 
 
-def fetch(pillar, repo, complaints):
-    complaints.last, outcome = "", []
-    real = repo.fetch
-
-    def noted():
+def fetch(repo, complaints):
+    complaints.last = ""
+    try:
+        clear(repo)
         until = time.time() + BUSY
         while held(repo) and time.time() < until:
             time.sleep(0.2)
-        try:
-            outcome.append(real())
-        except Exception as exc:  # pylint: disable=broad-except
-            outcome.append(False)
-            complaints.last = why(exc)
-            return False
-        return outcome[0]
-
-    try:
-        clear(repo)
-        repo.fetch = noted
-        pillar.fetch_remotes([(repo.id, getattr(repo, "name", None))])
+        if repo.fetch() is not False:
+            return {}
     except Exception as exc:  # pylint: disable=broad-except
-        outcome[:] = [False]
         complaints.last = why(exc)
-    if outcome and outcome[0] is not False:
-        return {}
     return {"error": complaints.last[:2000] or "Salt does not say why"}
+
+
+def no_requests(opts):
+    """
+    Salt asks whoever compiles next to fetch the branches that pillarenv
+    chooses. 3008.3 does so before it has opened the repository, which fails.
+    """
+    for at, _, files in os.walk(os.path.join(opts["cachedir"], "git_pillar", "work")):
+        if "fetch_request" in files:
+            os.remove(os.path.join(at, "fetch_request"))
+
+
+def remotes(opts, configured):
+    return salt.utils.gitfs.GitPillar(
+        opts,
+        configured,
+        per_remote_overrides=git_pillar.PER_REMOTE_OVERRIDES,
+        per_remote_only=git_pillar.PER_REMOTE_ONLY,
+        global_only=git_pillar.GLOBAL_ONLY,
+    ).remotes
+
+
+def clones(opts, configured):
+    """
+    The clones of one remote, and what to call them. A remote of the branch
+    __env__ has one for each pillarenv that somebody has asked for.
+    """
+    first = remotes(opts, [configured])[0]
+    yield first, first.id
+    if not first.id.startswith("__env__"):
+        return
+    here = first.get_cache_basename()
+    top = first.get_salt_working_dir()[: -len(here) - 1]
+    for at, folders, _ in list(os.walk(top)):
+        env = os.path.relpath(at, top)
+        if folders or env in (here, "."):
+            continue
+        repo = remotes({**opts, "pillarenv": env}, [configured])[0]
+        # One that has no such branch is fetched when it is asked for.
+        if repo.get_salt_working_dir() == at and os.listdir(repo.get_cachedir()) != [".git"]:
+            yield repo, f"{first.id} ({env})"
 
 
 def main():
@@ -127,31 +154,28 @@ def main():
     root = logging.getLogger()
     root.handlers[:] = [complaints]
     opts = salt.config.master_config(request["config"])
+    no_requests(opts)
     done = set(request["skip"])
     for entry in opts.get("ext_pillar") or []:
         if not isinstance(entry, dict) or "git" not in entry:
             continue
         complaints.last = ""
         try:
-            pillar = salt.utils.gitfs.GitPillar(
-                opts,
-                entry["git"],
-                per_remote_overrides=git_pillar.PER_REMOTE_OVERRIDES,
-                per_remote_only=git_pillar.PER_REMOTE_ONLY,
-                global_only=git_pillar.GLOBAL_ONLY,
-            )
+            if len(remotes(opts, entry["git"])) < len(entry["git"]):
+                answer(refused=complaints.last[:2000] or "Salt leaves a remote out")  # and goes on without it
         except Exception as exc:  # pylint: disable=broad-except
             answer(refused=complaints.last[:2000] or str(exc)[:2000])
             continue
-        if len(pillar.remotes) < len(entry["git"]):  # Salt goes on without them
-            answer(refused=complaints.last[:2000] or "Salt leaves a remote out")
-        for number, repo in enumerate(pillar.remotes):
-            key = f"{repo.get_salt_working_dir()} {number} {repo.id}"
-            if key in done:
+        for configured in entry["git"]:
+            try:
+                for repo, name in clones(opts, configured):
+                    key = repo.get_salt_working_dir()
+                    if key not in done:
+                        done.add(key)
+                        answer(begin=key, remote=name)
+                        answer(end=key, **fetch(repo, complaints))
+            except IndexError:  # left out
                 continue
-            done.add(key)
-            answer(begin=key, remote=repo.id)
-            answer(end=key, **fetch(pillar, repo, complaints))
     answer(done=True)
 
 

@@ -175,9 +175,14 @@ func parityCases(root string) []parityCase {
 // TestParity compiles the same trees with Salt's own Pillar class and here,
 // with all cases through the same workers, twice.
 func TestParity(t *testing.T) {
-	py := python(t)
+	python(t)
 	root := tree(t, parityTree)
-	cases := parityCases(root)
+	parity(t, root, parityCases(root), 2)
+}
+
+func parity(t *testing.T, root string, cases []parityCase, rounds int) {
+	t.Helper()
+	py := python(t)
 	var wire []map[string]any
 	base := func(c parityCase) map[string]any {
 		o := map[string]any{"id": "themaster", "root_dir": root, "cachedir": root + "/cache", "extension_modules": root + "/ext", "file_roots": map[string]any{"base": []any{root + "/salt"}}}
@@ -213,7 +218,7 @@ func TestParity(t *testing.T) {
 	}
 	version, want := oracle(t, py, wire)
 	pools := map[string]*renderer.Pool{}
-	for round := range 2 {
+	for round := range rounds {
 		for i, c := range cases {
 			if version < 3008 && len(c.roots) > 1 {
 				continue // older releases take environments in the order of a hash

@@ -1,0 +1,111 @@
+package pillar
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+)
+
+// gitTree makes two repositories with branches, one of them with a slash, and
+// a tag, beside plain pillars.
+const gitTree = `
+repo() { git init -q -b master "$1"; cd "$1"; git config user.name a; git config user.email a@example.com; }
+save() { git add -A; git commit -qm x; }
+cd "$1"
+mkdir p dev ext salt
+printf "base:\n  '*': [plain]\ndev:\n  '*': [plain]\n" >p/top.sls; cp p/top.sls dev/
+printf 'plain: base\nlist: [p]\nwho: plain\n' >p/plain.sls
+printf 'plain: dev\nlist: [d]\nwho: plaindev\n' >dev/plain.sls
+(
+	repo "$1/a"
+	printf "base:\n  '*': [x, b.shared]\n" >top.sls
+	printf 'branch: master\nlist: [a]\nwho: a\nenv: {{ saltenv }}\npenv: {{ opts.pillarenv }}\nseen: {{ pillar.get("plain", "nothing") }}\n' >x.sls
+	mkdir sub; printf "base:\n  '*': [y]\n" >sub/top.sls; echo 'sub: 1' >sub/y.sls; save
+	git tag v1
+	git checkout -qb dev; sed -i 's/^base/dev/' top.sls; sed -i 's/branch: .*/branch: dev/' x.sls; save
+	git checkout -qb feature/x; sed -i 's/^dev/feature\/x/' top.sls; sed -i 's/branch: .*/branch: feature/' x.sls; save
+	git checkout -q master
+)
+(
+	repo "$1/b"
+	printf "base:\n  '*': [bx]\n" >top.sls; printf 'b: 1\nlist: [b]\nwho: b\n' >bx.sls
+	mkdir b; echo 'shared: {{ sls }}' >b/shared.sls; save
+	git checkout -qb dev; sed -i 's/^base/dev/' top.sls; save; git checkout -q master
+)
+`
+
+// TestGitParity compiles git pillars with Salt's own Pillar class and here.
+func TestGitParity(t *testing.T) {
+	python(t)
+	root := t.TempDir()
+	cmd := exec.Command("sh", "-ec", gitTree, "sh", root)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a, b := "file://"+root+"/a", "file://"+root+"/b"
+	with := func(remote string, options ...any) map[string]any {
+		l := []any{}
+		for i := 0; i < len(options); i += 2 {
+			l = append(l, map[string]any{options[i].(string): options[i+1]})
+		}
+		return map[string]any{remote: l}
+	}
+	everywhere := []string{"branches", "by environment", "by environment, fallback", "by environment, one for all"}
+	var cases []parityCase
+	for _, c := range []struct {
+		name    string
+		remotes []any
+		opts    map[string]any
+	}{
+		{"one", []any{"master " + a}, nil},
+		{"no branch named", []any{a}, nil},
+		{"branches", []any{"master " + a, "dev " + a}, nil},
+		{"a branch as base", []any{with("dev "+a, "env", "base")}, nil},
+		{"a tag", []any{with("v1 "+a, "env", "base")}, nil},
+		{"no such branch", []any{"nosuch " + a, "master " + b}, nil},
+		{"root", []any{with("master "+a, "root", "sub")}, nil},
+		{"by environment", []any{"__env__ " + a}, nil},
+		{"by environment, base", []any{with("__env__ "+a, "base", "dev")}, nil},
+		{"by environment, fallback", []any{with("__env__ "+a, "fallback", "master")}, nil},
+		{"by environment, one for all", []any{with("__env__ "+a, "all_saltenvs", "master")}, nil},
+		{"two", []any{"master " + a, "master " + b, "dev " + a, "dev " + b}, nil},
+		{"two by environment", []any{"__env__ " + a, "__env__ " + b}, nil},
+		{"without includes", []any{"master " + a, "master " + b}, map[string]any{"git_pillar_includes": false}},
+		{"mounted", []any{"master " + a, with("master "+b, "mountpoint", "deep/er")}, nil},
+		{"global options", []any{a}, map[string]any{"git_pillar_branch": "dev", "git_pillar_env": "base"}},
+		{"merged lists", []any{"master " + a, "master " + b}, map[string]any{"pillar_merge_lists": true}},
+	} {
+		for _, first := range []bool{false, true} {
+			if first && c.name != "two" && c.name != "by environment" {
+				continue
+			}
+			for _, env := range []struct {
+				name, saltenv, pillarenv string
+				from                     bool
+			}{
+				{name: "none"}, {name: "pillarenv dev", pillarenv: "dev"}, {name: "pillarenv base", pillarenv: "base"}, {name: "pillarenv feature", pillarenv: "feature/x"},
+				{name: "pillarenv nosuch", pillarenv: "nosuch"}, {name: "saltenv dev", saltenv: "dev"}, {name: "from saltenv", saltenv: "dev", from: true},
+			} {
+				if env.name != "none" && (first || !slices.Contains(everywhere, c.name)) {
+					continue
+				}
+				opts := map[string]any{"git_pillar_provider": "gitpython", "ext_pillar": []any{map[string]any{"git": c.remotes}}, "ext_pillar_first": first}
+				for k, v := range c.opts {
+					opts[k] = v
+				}
+				if env.from {
+					opts["pillarenv_from_saltenv"] = true
+				}
+				cases = append(cases, parityCase{
+					name: c.name + ", " + env.name, id: "web1", saltenv: env.saltenv, pillarenv: env.pillarenv, opts: opts,
+					roots: map[string][]string{"base": {root + "/p"}, "dev": {root + "/dev"}}, order: []string{"base", "dev"}, grains: map[string]any{"os": "Debian"},
+					change: func(cfg *Config) {
+						cfg.ExtPillar, cfg.ExtPillarFirst = toMap(opts["ext_pillar"]).([]any), first
+						cfg.MergeLists, cfg.PillarenvFromEnv = opts["pillar_merge_lists"] == true, env.from
+					},
+				})
+			}
+		}
+	}
+	parity(t, root, cases, 1)
+}
