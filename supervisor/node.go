@@ -38,6 +38,7 @@ type node struct {
 	started time.Time
 	manager *service.Manager
 	logs    map[string]*childlog.Log
+	events  *recorder
 	master  layout.Account
 	lb      layout.Account
 	slow    *slowFacts
@@ -66,7 +67,7 @@ type node struct {
 }
 
 func newNode(opt Options, cfg *settings.Settings, started time.Time, board *status.Board) (*node, error) {
-	n := &node{opt: opt, cfg: cfg, started: started, board: board, logs: map[string]*childlog.Log{},
+	n := &node{opt: opt, cfg: cfg, started: started, board: board, events: newRecorder(cfg, opt.Log), logs: map[string]*childlog.Log{},
 		blocked: map[string][]status.Finding{}, slow: newSlowFacts(cfg), balancer: lbproxy.NewClient(cfg.LBSocket())}
 	var err error
 	if n.master, err = layout.FindAccount(cfg.Users.Master); err != nil {

@@ -92,6 +92,7 @@ const (
 // watchdog: nothing in it can block for longer than a few seconds.
 func (n *node) observeLoop(ctx context.Context) {
 	defer n.watchClock(ctx)()
+	defer n.events.wait()
 	told := conditions{path: n.cfg.ConditionsFile()}
 	failed := ""
 	for {
@@ -99,6 +100,7 @@ func (n *node) observeLoop(ctx context.Context) {
 		d := n.compose(f)
 		n.doc.Store(&d)
 		n.notify(d)
+		n.events.note(d)
 		text := ""
 		if err := told.keep(n.opt.Now(), d.Problems); err != nil {
 			text = err.Error()

@@ -278,6 +278,20 @@ func TestServesRestartsAndStops(t *testing.T) {
 	if p := pid(d, "master"); p == first || p == 0 || pid(d, "lb") != lb {
 		t.Errorf("master %d→%d, lb %d→%d: only the master should be new", first, p, lb, pid(d, "lb"))
 	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		events, err := r.client.Events(t.Context(), 100, time.Time{})
+		var text []string
+		for _, e := range events {
+			text = append(text, fmt.Sprint(e.Kind, " ", e.Subject, " ", e.Text))
+		}
+		all := strings.Join(text, "\n")
+		if strings.Contains(all, "service master ended after ") && strings.Contains(all, "killed by SIGKILL") && strings.HasPrefix(all, "start ") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("events %v:\n%s", err, all)
+		}
+	}
 	if err := r.client.Restart(t.Context(), "lb"); err != nil {
 		t.Error(err)
 	}

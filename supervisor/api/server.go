@@ -174,6 +174,9 @@ func (s *Server) handler() http.Handler {
 	if n, ok := s.node.(Logs); ok {
 		s.logRoutes(mux, n)
 	}
+	if n, ok := s.node.(Events); ok {
+		s.eventRoutes(mux, n)
+	}
 	if n, ok := s.node.(Setup); ok {
 		s.setupRoutes(mux, n)
 	}

@@ -65,4 +65,14 @@ func TestHungMaster(t *testing.T) {
 		}
 		return nil
 	})
+	r := n.Applianced(t, "events", "--since", "5m")
+	for _, want := range []string{"not serving (was", "SCA-203", "over after", "ended after", "did not answer for 1"} {
+		if r.Code != 0 || !strings.Contains(r.Out, want) {
+			t.Errorf("no %q in the events, exit %d:\n%s", want, r.Code, r.Out)
+		}
+	}
+	if r := n.Applianced(t, "logs", "master", "--since", "5m"); r.Code != 0 || strings.Count(r.Out, "salt-master is ready") != 2 {
+		t.Errorf("log, exit %d:\n%s", r.Code, r.Out)
+	}
+	t.Logf("events:\n%s", r.Out)
 }

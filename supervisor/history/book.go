@@ -1,0 +1,77 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// maxFile bounds the file; one older one is kept.
+const maxFile = 512 << 10
+
+// Book is the file of events. It is safe for concurrent use.
+type Book struct {
+	path string
+	mu   sync.Mutex
+}
+
+// NewBook is the book in the file path, which need not be there.
+func NewBook(path string) *Book { return &Book{path: path} }
+
+// Append adds events. They are not synced to the disk: the last ones before a
+// power cut may be lost.
+func (b *Book) Append(events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var text []byte
+	for _, e := range events {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		text = append(append(text, line...), '\n')
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if fi, err := os.Stat(b.path); err == nil && fi.Size() > maxFile {
+		if err := os.Rename(b.path, b.path+".1"); err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+	}
+	f, err := os.OpenFile(b.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	return nil
+}
+
+// Last gives the last n events since a time, the oldest first. Lines that cannot be
+// read, for a power cut, are left out.
+func (b *Book) Last(n int, since time.Time) ([]Event, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	events := []Event{}
+	for _, path := range []string{b.path + ".1", b.path} {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("history: %w", err)
+		}
+		for line := range bytes.Lines(text) {
+			var e Event
+			if json.Unmarshal(line, &e) == nil && !e.Time.Before(since) {
+				events = append(events, e)
+			}
+		}
+	}
+	return events[max(0, len(events)-n):], nil
+}

@@ -1,0 +1,133 @@
+// Package history keeps what happened to a node and to its cluster as this node
+// saw it: what differs between one status and the next, in a file of bounded size
+// that outlives the supervisor.
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// Event is one thing that happened.
+type Event struct {
+	Time    time.Time   `json:"time"`
+	Kind    Kind        `json:"kind"`
+	Code    status.Code `json:"code,omitempty"` // of a problem
+	Subject string      `json:"subject,omitempty"`
+	Text    string      `json:"text"`
+}
+
+// Kind says what an event is about.
+type Kind string
+
+// The kinds.
+const (
+	Started Kind = "start"   // the supervisor, or the node after a reload
+	Health  Kind = "health"  // the answer of the status changed
+	Problem Kind = "problem" // one begins
+	Over    Kind = "over"    // one ends
+	Node    Kind = "node"    // another node changed
+	Service Kind = "service" // one of this node's services changed
+	Virtual Kind = "virtual" // the virtual address moved
+)
+
+// Compare gives what happened between two statuses of a node; old is nil at the
+// start.
+func Compare(old *status.Document, now status.Document) (out []Event) {
+	add := func(k Kind, code status.Code, subject, format string, args ...any) {
+		out = append(out, Event{now.Time, k, code, subject, fmt.Sprintf(format, args...)})
+	}
+	if old == nil {
+		old = &status.Document{Health: now.Health, Nodes: now.Nodes, Virtual: now.Virtual}
+		add(Started, "", now.Node, "started, version %s: %s", now.Version, now.Health)
+	}
+	if now.Health != old.Health {
+		add(Health, "", now.Node, "%s (was %s)", now.Health, old.Health)
+	}
+	for _, p := range now.Problems {
+		if !slices.ContainsFunc(old.Problems, sameAs(p)) {
+			text := p.Title
+			if p.Cause != "" {
+				text += ": " + strings.ReplaceAll(p.Cause, "\n", "; ")
+			}
+			add(Problem, p.Code, p.Subject, "%s", text)
+		}
+	}
+	for _, p := range old.Problems {
+		if !slices.ContainsFunc(now.Problems, sameAs(p)) {
+			add(Over, p.Code, p.Subject, "over after %s: %s", status.Age(now.Time.Sub(p.Since)), p.Title)
+		}
+	}
+	compareNodes(old.Nodes, now.Nodes, add)
+	if a, b := holders(old.Virtual), holders(now.Virtual); a != b {
+		add(Virtual, "", "", "the virtual address is on %s (was on %s)", b, a)
+	}
+	for _, s := range now.Services {
+		out = append(out, serviceEvents(old, s)...)
+	}
+	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) }) // services tell when
+	return out
+}
+
+func sameAs(p status.Problem) func(status.Problem) bool {
+	return func(o status.Problem) bool { return o.Code == p.Code && o.Subject == p.Subject }
+}
+
+func compareNodes(old, now []status.Node, add func(Kind, status.Code, string, string, ...any)) {
+	named := func(list []status.Node, name string) (status.Node, bool) {
+		i := slices.IndexFunc(list, func(n status.Node) bool { return n.Name == name })
+		if i < 0 {
+			return status.Node{}, false
+		}
+		return list[i], true
+	}
+	for _, n := range now {
+		o, known := named(old, n.Name)
+		switch {
+		case !known:
+			add(Node, "", n.Name, "belongs to the cluster: %s", n.State)
+			continue
+		case n.This: // its health tells
+		case n.State != o.State && o.State == "unreachable" && o.LastSeen != nil:
+			add(Node, "", n.Name, "%s (was unreachable since %s)", n.State, o.LastSeen.UTC().Format("15:04:05 UTC"))
+		case n.State != o.State:
+			add(Node, "", n.Name, "%s (was %s)", n.State, o.State)
+		}
+		if n.Version != o.Version && n.Version != "" && o.Version != "" {
+			add(Node, "", n.Name, "version %s (was %s)", n.Version, o.Version)
+		}
+	}
+	for _, o := range old {
+		if _, there := named(now, o.Name); !there {
+			add(Node, "", o.Name, "belongs to the cluster no more")
+		}
+	}
+}
+
+func holders(v *status.Virtual) string {
+	if v == nil || len(v.Nodes) == 0 {
+		return "no node"
+	}
+	return strings.Join(v.Nodes, " and ")
+}
+
+// serviceEvents gives what a service's own history has that the old status had not.
+func serviceEvents(old *status.Document, s status.Service) (out []Event) {
+	var last time.Time
+	for _, o := range old.Services {
+		if o.Name == s.Name && len(o.Events) > 0 {
+			last = o.Events[len(o.Events)-1].Time
+		}
+	}
+	for _, e := range s.Events {
+		// What it waits for while it starts says nothing later.
+		if e.Time.After(last) && e.State != "waiting" && e.State != "starting" {
+			out = append(out, Event{e.Time, Service, "", s.Name, e.Message})
+		}
+	}
+	return out
+}
