@@ -161,23 +161,25 @@ func cacheFetch(c *call) (any, error) {
 	return m, nil
 }
 
+// cacheFlush tells whether there was something to remove, as Salt does.
 func cacheFlush(c *call) (any, error) {
 	b, err := c.bank()
 	if err != nil {
 		return nil, err
 	}
-	ids := []string{c.text("key")}
-	if ids[0] == "" {
-		if ids, err = c.Cache.IDs(b); err != nil {
-			return nil, err
-		}
+	ids, err := c.Cache.IDs(b)
+	if err != nil {
+		return nil, err
+	}
+	if key := c.text("key"); key != "" {
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id != key })
 	}
 	for _, id := range ids {
 		if err := c.Cache.Flush(b, id); err != nil {
 			return nil, err
 		}
 	}
-	return nil, nil
+	return len(ids) > 0, nil
 }
 
 func cacheStore(c *call) (any, error) {
