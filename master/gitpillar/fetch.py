@@ -16,6 +16,7 @@ try:
     import salt.config
     import salt.pillar.git_pillar as git_pillar
     import salt.utils.gitfs
+    from salt.exceptions import FileserverConfigError
 except ModuleNotFoundError as exc:
     if exc.name in ("salt", "msgpack"):
         sys.exit(3)
@@ -119,13 +120,19 @@ def no_requests(opts):
 
 
 def remotes(opts, configured):
-    return salt.utils.gitfs.GitPillar(
+    pillar = salt.utils.gitfs.GitPillar(
         opts,
         configured,
         per_remote_overrides=git_pillar.PER_REMOTE_OVERRIDES,
         per_remote_only=git_pillar.PER_REMOTE_ONLY,
         global_only=git_pillar.GLOBAL_ONLY,
-    ).remotes
+    )
+    if pillar.provider == "gitcli":  # it has no work tree, and Salt finds no file
+        raise ValueError(
+            "with git alone (git_pillar_provider gitcli) Salt compiles nothing of a repository; "
+            f"install GitPython for {sys.executable}"
+        )
+    return pillar.remotes
 
 
 def clones(opts, configured):
@@ -164,7 +171,8 @@ def main():
             if len(remotes(opts, entry["git"])) < len(entry["git"]):
                 answer(refused=complaints.last[:2000] or "Salt leaves a remote out")  # and goes on without it
         except Exception as exc:  # pylint: disable=broad-except
-            answer(refused=complaints.last[:2000] or str(exc)[:2000])
+            said = complaints.last if isinstance(exc, FileserverConfigError) else ""
+            answer(refused=(said or str(exc))[:2000])
             continue
         for configured in entry["git"]:
             try:

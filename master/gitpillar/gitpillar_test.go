@@ -154,6 +154,15 @@ func TestCannotFetch(t *testing.T) {
 	if err := f.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "git.example.com") {
 		t.Errorf("a remote that Salt leaves out: %v", err)
 	}
+	f, dir, _ = fetcher(t, time.Minute, "")
+	text, err := os.ReadFile(filepath.Join(dir, "master"))
+	must(t, err)
+	for provider, want := range map[string]string{"gitcli": "gitcli", "nonsense": "Invalid git_pillar_provider"} {
+		must(t, os.WriteFile(filepath.Join(dir, "master"), []byte(strings.ReplaceAll(string(text), "gitpython", provider)), 0o600))
+		if err := f.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with the provider %s: %v", provider, err)
+		}
+	}
 	must(t, os.WriteFile(filepath.Join(dir, "master"), []byte("a: [\n"), 0o600))
 	if err := f.Fetch(t.Context()); err == nil {
 		t.Error("a configuration that Salt cannot read is no error")
