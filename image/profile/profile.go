@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"saltern/packaging"
 )
 
 //go:embed packages.list flavours.yaml requirements.txt all:overlay
@@ -129,6 +131,7 @@ func Overlay() ([]File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
+	out = append(out, File{Path: "usr/lib/systemd/system/saltern-vip.service", Mode: 0o644, Content: packaging.Virtual})
 	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil
 }

@@ -1,0 +1,12 @@
+// Package packaging holds what a host needs beside the programs: units of
+// systemd and accounts. `make install` puts them in place; the image has those
+// that are the same there.
+package packaging
+
+import _ "embed"
+
+// Virtual is the unit saltern-vip.service: keepalived for the virtual address,
+// with rights that applianced does without.
+//
+//go:embed saltern-vip.service
+var Virtual []byte
