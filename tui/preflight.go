@@ -23,7 +23,7 @@ type preflighted struct {
 	err    error
 }
 
-func (p *preflightPage) title() string          { return "Preflight" }
+func (p *preflightPage) title() string          { return "Checks" }
 func (p *preflightPage) applies(w *Wizard) bool { return true }
 
 func (p *preflightPage) enter(w *Wizard) tea.Cmd {
@@ -59,7 +59,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		case p.passed():
 			w.message = "All is well enough to go on."
 		default:
-			w.message = "Something must be mended first: see the hints."
+			w.message = "Something must be fixed first: see the hints."
 		}
 	case tea.KeyPressMsg:
 		switch key := msg.String(); {
@@ -81,7 +81,7 @@ func (p *preflightPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 
 func (p *preflightPage) view(w *Wizard) string {
 	if w.busy != "" {
-		return "\nClock, name, addresses, ports to and from the peers, MTU, version, disk and the\ncluster's proof are looked at."
+		return "\nChecked are clock, name, addresses, ports to and from the peers, MTU, version,\ndisk and the cluster's proof."
 	}
 	b := w.size.body()
 	var lines []string

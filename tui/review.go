@@ -7,6 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
 )
 
 func pageOf(n, all int) string { return fmt.Sprintf("  (%d of %d)", n, all) }
@@ -54,7 +55,9 @@ func (p *reviewPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 		case w.busy != "":
 		case msg.String() == "esc":
 			return w.back()
-		case msg.String() == "enter" && p.valid:
+		case msg.String() == "enter" && p.valid: // it leads through all pages: it would start by accident
+			w.message = "Press s to start the set-up."
+		case p.valid && (msg.String() == "s" || msg.String() == "S"):
 			w.busy = "Starting ..."
 			turn, a := w.turn, w.draft.answers()
 			return func() tea.Msg { return startedMsg{turn, w.api.SetupStart(w.ctx, a)} }
@@ -75,14 +78,14 @@ func (p *reviewPage) view(w *Wizard) string {
 		return strings.Join(lines, "\n")
 	}
 	lines := []string{"", bold.Render("This will be done:"), ""}
-	for _, r := range summary(w.checked, &w.draft) {
+	for _, r := range summary(w.checked, &w.draft, w.facts) {
 		lines = append(lines, paragraph(fmt.Sprintf("  %-22s", r[0]), r[1], width))
 	}
 	return strings.Join(lines, "\n")
 }
 
 // summary words the answers; secrets are not among them.
-func summary(a setup.Answers, d *draft) [][2]string {
+func summary(a setup.Answers, d *draft, f setup.Facts) [][2]string {
 	var rows [][2]string
 	row := func(name, value string) {
 		if value != "" {
@@ -109,9 +112,9 @@ func summary(a setup.Answers, d *draft) [][2]string {
 	row("Virtual address", a.Virtual)
 	switch {
 	case a.DataDisk != "" && a.EraseDisk:
-		row("Data disk", a.DataDisk+"  ALL DATA ON IT IS ERASED")
+		row("Data disk", sized(a.DataDisk, f)+": ALL DATA ON IT IS ERASED")
 	case a.DataDisk != "":
-		row("Data disk", a.DataDisk)
+		row("Data disk", sized(a.DataDisk, f)+": will be formatted")
 	case a.Storage.Kind == "directory":
 		row("Shared directory", a.Storage.Path)
 	default:
@@ -143,6 +146,16 @@ func summary(a setup.Answers, d *draft) [][2]string {
 	return rows
 }
 
+// sized is a disk with its size and model.
+func sized(path string, f setup.Facts) string {
+	for _, d := range f.Disks {
+		if d.Path == path {
+			return strings.TrimSpace(path + ", " + status.Size(d.Size) + " " + d.Model)
+		}
+	}
+	return path
+}
+
 // keyName is the type and comment of an SSH public key.
 func keyName(k string) string {
 	parts := strings.Fields(k)
@@ -159,5 +172,5 @@ func (p *reviewPage) keys(w *Wizard) string {
 	if !p.valid {
 		return "Enter: check again   Esc: page before   Ctrl-C: leave"
 	}
-	return "Enter: START THE SET-UP   Esc: page before   Ctrl-C: leave"
+	return "s: START THE SET-UP   Esc: page before   Ctrl-C: leave"
 }

@@ -47,8 +47,8 @@ func newScripted() *scripted {
 		progress: setup.Progress{State: status.SetupNew, Steps: []setup.Step{}},
 		claim:    setup.Claim{Mine: true, Owner: "tty1"},
 		checks: []setup.Check{
-			{Name: "clock", What: "compare the clock with 10.0.0.12", Result: setup.Pass, Detail: "12 ms behind"},
-			{Name: "port", What: "reach 10.0.0.12 on 4521/tcp", Result: setup.Pass},
+			{Name: "clock", What: "clock, compared with 10.0.0.12", Result: setup.Pass, Detail: "12 ms behind"},
+			{Name: "port", What: "port 4521/tcp of 10.0.0.12", Result: setup.Pass, Detail: "can be reached"},
 		},
 	}
 }

@@ -62,6 +62,11 @@ func TestFormPages(t *testing.T) {
 		p.keys("enter")
 		p.golden("10-review")
 		p.keys("enter")
+		p.has("Press s to start the set-up.")
+		if s.started != nil {
+			t.Error("Enter starts the set-up")
+		}
+		p.keys("s")
 		p.wait(3 * time.Second)
 		p.golden("11-progress")
 		s.set(func(s *scripted) {
@@ -125,7 +130,7 @@ func TestJoinPages(t *testing.T) {
 		if strings.Contains(p.screen(), "geheimer") {
 			t.Error("the secret is shown")
 		}
-		p.keys("enter")
+		p.keys("s")
 		p.wait(3 * time.Second)
 	})
 	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "zitrone-leuchtturm1" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
@@ -159,17 +164,17 @@ func TestPreflightStops(t *testing.T) {
 	s.facts.Managed = false
 	good := s.checks
 	s.checks = []setup.Check{
-		{Name: "clock", What: "compare the clock with 10.0.0.12", Result: setup.Fail, Detail: "10 minutes behind", Hint: "set the clock: timedatectl, or name a time server that answers"},
-		{Name: "mtu", What: "send 1500 bytes to 10.0.0.12", Result: setup.Warn, Detail: "1450 bytes pass", Hint: "minions and peers will work; look at the switch"},
-		{Name: "port", What: "reach 10.0.0.12 on 4521/tcp", Result: setup.Fail, Detail: "connection refused", Hint: "is applianced running there, and does a firewall drop 4521/tcp?"},
-		{Name: "cluster", What: "have the cluster prove itself", Result: setup.Skip, Detail: "no peer could be reached"},
+		{Name: "clock", What: "clock, compared with 10.0.0.12", Result: setup.Fail, Detail: "10 minutes behind", Hint: "set the clock: timedatectl, or name a time server that answers"},
+		{Name: "mtu", What: "large packets to 10.0.0.12", Result: setup.Warn, Detail: "1450 bytes pass", Hint: "minions and peers will work; look at the switch"},
+		{Name: "port", What: "port 4521/tcp of 10.0.0.12", Result: setup.Fail, Detail: "connection refused", Hint: "is applianced running there, and does a firewall drop 4521/tcp?"},
+		{Name: "cluster", What: "cluster at 10.0.0.12", Result: setup.Skip, Detail: "not looked at: no peer could be reached"},
 		{Name: "name", What: "evil \x1b[31mname\u2588\n", Result: setup.Pass},
 	}
 	inBubble(t, s, func(p *pump) {
 		p.keys("enter", "="+someKey, "enter", "enter", "enter", "=prod", "enter", "enter", "enter", "enter", "enter", "enter")
 		p.golden("30-preflight-fails")
 		p.keys("enter")
-		p.has("Preflight")
+		p.has("Checks")
 		s.set(func(s *scripted) { s.checks = good })
 		p.keys("r")
 		p.has("All is well enough")
@@ -178,7 +183,7 @@ func TestPreflightStops(t *testing.T) {
 		p.keys("enter", "enter")
 		p.has("This will be done")
 		s.set(func(s *scripted) { s.startErr = errors.New("somebody else leads: ttyS0") })
-		p.keys("enter")
+		p.keys("s")
 		p.has("Not started: somebody else leads")
 	})
 	if s.started != nil {

@@ -252,12 +252,12 @@ func TestAddressComesLater(t *testing.T) {
 	m, _ := w.boot()
 	waits := func(words string) func(Progress) bool {
 		return func(p Progress) bool {
-			return p.Failure == nil && len(p.Steps) > 0 && strings.HasPrefix(p.Steps[0].Message, "waits: look "+words)
+			return p.Failure == nil && len(p.Steps) > 0 && strings.HasPrefix(p.Steps[0].Message, "waits: "+words)
 		}
 	}
-	await(t, m, "waiting for the address", waits("for 192.0.2.77 on this machine: no interface has it"))
+	await(t, m, "waiting for the address", waits("address 192.0.2.77: no interface has it"))
 	there.Store(true) // says the machine; its ports cannot be had all the same
-	await(t, m, "waiting for the ports", waits("whether the ports"))
+	await(t, m, "waiting for the ports", waits("ports of this node"))
 }
 
 func TestFailureRetryBack(t *testing.T) {

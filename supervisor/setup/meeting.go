@@ -55,15 +55,15 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 	if a.Virtual != "" || met.Table.Virtual != "" {
 		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
 	}
-	checks = append(checks, Check{Name: "mtu", What: "exchange large packets with " + via, Result: Pass})
+	checks = append(checks, Check{Name: "mtu", What: "large packets to " + via, Result: Pass, Detail: "pass"})
 	switch {
 	case met.Storage.Kind == settings.VolumeStorage && !p.Facts.Volume:
-		checks = append(checks, Check{Name: "disk", What: "look for glusterd on this machine", Result: Fail, Detail: "it is not installed, and the cluster keeps its files on a shared volume",
+		checks = append(checks, Check{Name: "disk", What: "glusterd on this machine", Result: Fail, Detail: "is not installed, and the cluster keeps its files on a shared volume",
 			Hint: "install it: apt-get install glusterfs-server"})
 	case met.Storage.Kind == settings.VolumeStorage && a.DataDisk == "":
 		checks = append(checks, p.bricks(a, s))
 	case met.Storage.Kind == settings.LocalStorage:
-		checks = append(checks, Check{Name: "cluster", What: "look at the cluster's storage", Result: Fail, Detail: "its first node keeps everything in a local directory",
+		checks = append(checks, Check{Name: "cluster", What: "storage of the cluster", Result: Fail, Detail: "its first node keeps everything in a local directory",
 			Hint: "move the cluster to a shared volume or directory first: applianced storage --help"})
 	}
 	return checks, met
@@ -71,9 +71,9 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 
 // meetCheck words what came of meeting a peer.
 func meetCheck(peer string, port int, err error) Check {
-	c := Check{Name: "cluster", What: fmt.Sprintf("have the cluster at %s prove itself, and prove the secret", peer), Result: Fail}
+	c := Check{Name: "cluster", What: "cluster at " + peer, Result: Fail}
 	if err == nil {
-		c.Result = Pass
+		c.Result, c.Detail = Pass, "has proved itself, and takes the secret"
 		return c
 	}
 	c.Detail = err.Error()
@@ -86,11 +86,11 @@ func meetCheck(peer string, port int, err error) Check {
 		c.Hint = "check the address of the peer and the network to it (small packets may pass and large ones not: the MTU), then: applianced setup retry; " +
 			"this is not tried again by itself, since each try lets a false machine there guess the secret once"
 	case errors.Is(err, nodeapi.ErrCluster):
-		c.Hint = "check cluster_id, or leave it out: " + peer + " belongs to another cluster"
+		c.Hint = "check the name of the cluster (cluster_id), or leave it empty: " + peer + " belongs to another cluster"
 	case errors.Is(err, nodeapi.ErrRemoved):
 		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
 	case errors.Is(err, nodeapi.ErrProtocol):
-		c.Name, c.What = "version", "compare versions with "+peer
+		c.Name, c.What = "version", "version, compared with "+peer
 		c.Hint = "only joining asks for this; nodes that are members already may differ while they are upgraded in turn"
 	case errors.Is(err, nodeapi.ErrBusy):
 		c.passing, c.Hint = true, "wait a minute; nodes let a machine try only so often"
@@ -98,7 +98,7 @@ func meetCheck(peer string, port int, err error) Check {
 		c.passing, c.Hint = true, "the cluster is starting, or its storage is away: applianced status there"
 	default:
 		c.Name, c.passing = "port", true
-		c.What = fmt.Sprintf("reach %s on %d/tcp", peer, port)
+		c.What = fmt.Sprintf("port %d/tcp of %s", port, peer)
 		c.Hint = fmt.Sprintf("check that the node runs (applianced status there), the address, and that firewalls between let %d/tcp through", port)
 		if errors.Is(err, context.DeadlineExceeded) {
 			c.Hint += "; if small packets pass and large ones do not, check the MTU"
@@ -108,7 +108,7 @@ func meetCheck(peer string, port int, err error) Check {
 }
 
 func skewCheck(via string, m *nodeapi.Met) Check {
-	c := Check{Name: "clock", What: "compare the clock with that of " + via, Result: Pass}
+	c := Check{Name: "clock", What: "clock, compared with " + via, Result: Pass}
 	skew := m.Skew.Abs() - m.Round
 	shown := m.Skew.Abs().Round(time.Millisecond)
 	if shown > time.Second { // it is not told better over a busy network
@@ -125,7 +125,7 @@ func skewCheck(via string, m *nodeapi.Met) Check {
 }
 
 func versionCheck(own string, m *nodeapi.Met) Check {
-	c := Check{Name: "version", What: "compare versions", Result: Pass, Detail: m.Version}
+	c := Check{Name: "version", What: "version", Result: Pass, Detail: m.Version}
 	switch {
 	case m.Version == release.Unknown || own == release.Unknown:
 		c.Result, c.Detail = Skip, fmt.Sprintf("the cluster runs %s, this machine %s: a build without a version cannot be compared", m.Version, own)
@@ -136,7 +136,7 @@ func versionCheck(own string, m *nodeapi.Met) Check {
 }
 
 func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
-	c := Check{Name: "name", What: "look whether the name " + a.Node + " and the address " + a.Address + " are free in the cluster", Result: Pass}
+	c := Check{Name: "name", What: "name " + a.Node + " and address " + a.Address, Result: Pass, Detail: "free in the cluster"}
 	t := m.Table.Clone()
 	err := nodes.Admit(&t, nodes.Node{Name: a.Node, Address: a.Address, State: nodes.Joining, Certificate: hash})
 	switch {
@@ -158,7 +158,7 @@ func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings,
 		ports = append(ports, 24007)
 	}
 	one := func(what, hint string, list []nodeapi.Reach) Check {
-		c := Check{Name: "port", What: what, Result: Pass}
+		c := Check{Name: "port", What: what, Result: Pass, Detail: "can be reached"}
 		var bad []string
 		for _, r := range list {
 			if r.Error == "" {
@@ -177,7 +177,7 @@ func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings,
 		return c
 	}
 	return []Check{
-		one("reach the other ports of "+via, "let these ports through to "+via+" (a firewall of ours does so when this machine is admitted)", nodeapi.TryPorts(ctx, via, ports)),
-		one("be reached from "+via, "let these ports through to this machine (a firewall of ours does so when it is admitted)", m.Reach),
+		one("other ports of "+via, "let these ports through to "+via+" (a firewall of ours does so when this machine is admitted)", nodeapi.TryPorts(ctx, via, ports)),
+		one("ports of this machine, from "+via, "let these ports through to this machine (a firewall of ours does so when it is admitted)", m.Reach),
 	}
 }

@@ -45,7 +45,7 @@ const (
 func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *nodeapi.Met) {
 	s, err := p.settings(a)
 	if err != nil {
-		return []Check{{Name: "name", What: "read the answers", Result: Fail, Detail: err.Error(), Hint: "go back to the answers"}}, nil
+		return []Check{{Name: "name", What: "the answers", Result: Fail, Detail: err.Error(), Hint: "go back to the answers"}}, nil
 	}
 	address := p.address(a)
 	checks = append(checks, p.memory(), p.disk(s), address, p.ports(s, address.Result != Fail), p.clock(ctx))
@@ -60,7 +60,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	}
 	if a.Mode == Form && a.Virtual != "" {
 		if address.Result == Fail {
-			checks = append(checks, notLookedAt("virtual", "look whether the virtual address "+a.Virtual+" is free", "this machine does not have "+a.Address))
+			checks = append(checks, notLookedAt("virtual", "virtual address "+a.Virtual, "this machine does not have "+a.Address))
 		} else {
 			checks = append(checks, p.virtual(ctx, a))
 		}
@@ -70,7 +70,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 		more, met = p.cluster(ctx, a, s)
 		checks = append(checks, more...)
 		if met == nil {
-			checks = append(checks, notLookedAt("cluster", "compare clock, version, name and ports with the cluster", "no node of it has proved itself"))
+			checks = append(checks, notLookedAt("cluster", "clock, version, name and ports in the cluster", "no node of it has proved itself"))
 		}
 	}
 	return checks, met
@@ -90,7 +90,7 @@ func (p *Preflight) settings(a Answers) (*settings.Settings, error) {
 }
 
 func (p *Preflight) memory() Check {
-	c := Check{Name: "memory", What: "look at the memory", Result: Pass}
+	c := Check{Name: "memory", What: "memory", Result: Pass}
 	total := memTotal()
 	c.Detail = status.Size(total)
 	switch {
@@ -116,7 +116,7 @@ func memTotal() uint64 {
 }
 
 func (p *Preflight) disk(s *settings.Settings) Check {
-	c := Check{Name: "disk", What: "look at the file system of " + s.DataDir, Result: Pass}
+	c := Check{Name: "disk", What: "file system of " + s.DataDir, Result: Pass}
 	dir := s.DataDir
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" {
@@ -144,7 +144,7 @@ func (p *Preflight) disk(s *settings.Settings) Check {
 }
 
 func (p *Preflight) address(a Answers) Check {
-	c := Check{Name: "address", What: "look for " + a.Address + " on this machine", Result: Pass}
+	c := Check{Name: "address", What: "address " + a.Address, Result: Pass}
 	want, _ := netip.ParseAddr(a.Address)
 	for _, i := range p.Facts.Interfaces {
 		for _, s := range i.Addresses {
@@ -166,7 +166,7 @@ func (p *Preflight) address(a Answers) Check {
 // ports tries to listen where the node will. there tells whether the machine has
 // the address for the other nodes: without it nothing can listen there.
 func (p *Preflight) ports(s *settings.Settings, there bool) Check {
-	const what = "look whether the ports of this node are free"
+	const what = "ports of this node"
 	c := Check{Name: "port", What: what, Result: Pass, passing: true}
 	pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
 	var taken []string
@@ -183,6 +183,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	case len(taken) == 0 && !there:
 		return notLookedAt("port", what, "this machine does not have "+s.Peering.Address)
 	case len(taken) == 0:
+		c.Detail = "free"
 		return c
 	}
 	c.Result, c.Detail = Fail, strings.Join(taken, "; ")
@@ -194,7 +195,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 }
 
 func (p *Preflight) clock(ctx context.Context) Check {
-	c := Check{Name: "clock", What: "look whether the clock is synchronised", Result: Pass}
+	c := Check{Name: "clock", What: "clock", Result: Pass, Detail: "synchronised"}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	ok, err := probe.ClockSynchronised(ctx)
@@ -202,13 +203,13 @@ func (p *Preflight) clock(ctx context.Context) Check {
 	case err != nil:
 		c.Result, c.Detail = Skip, err.Error()
 	case !ok:
-		c.Result, c.Detail, c.Hint = Warn, "it is not", "check the time service: timedatectl, chronyc sources"
+		c.Result, c.Detail, c.Hint = Warn, "not synchronised", "check the time service: timedatectl, chronyc sources"
 	}
 	return c
 }
 
 func (p *Preflight) dataDisk(a Answers) Check {
-	c := Check{Name: "disk", What: "look at " + a.DataDisk, Result: Pass}
+	c := Check{Name: "disk", What: "disk " + a.DataDisk, Result: Pass}
 	for _, d := range p.Facts.Disks {
 		if d.Path != a.DataDisk {
 			continue
@@ -231,7 +232,7 @@ const bricksHint = "give the machine a disk of its own for it (data_disk), or an
 
 // bricks looks where a copy of the shared volume would go without a data disk.
 func (p *Preflight) bricks(a Answers, s *settings.Settings) Check {
-	c := Check{Name: "disk", What: "look for room for a copy of the shared volume", Result: Pass, Detail: s.Storage.Bricks}
+	c := Check{Name: "disk", What: "room for a copy of the shared volume", Result: Pass, Detail: s.Storage.Bricks}
 	if err := disk.CheckRoot(s.Storage.Bricks); err != nil {
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), bricksHint
 		if a.Mode == Form {
@@ -243,7 +244,7 @@ func (p *Preflight) bricks(a Answers, s *settings.Settings) Check {
 
 // directory tries the directory that the administrator shares.
 func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
-	c := Check{Name: "disk", What: "write into the shared directory " + s.StorageDir(), Result: Pass}
+	c := Check{Name: "disk", What: "shared directory " + s.StorageDir(), Result: Pass, Detail: "can be written to"}
 	done := make(chan error, 1)
 	go func() { // a network file system may hang
 		fi, err := os.Stat(s.StorageDir())

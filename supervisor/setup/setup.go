@@ -143,7 +143,7 @@ type Trial struct {
 // Check is one line of the preflight.
 type Check struct {
 	Name   string `json:"name"` // clock, name, address, port, mtu, version, disk, cluster, memory, virtual
-	What   string `json:"what"` // what was tried: "reach 10.0.0.2 on 4521/tcp"
+	What   string `json:"what"` // what was looked at: "port 4521/tcp of 10.0.0.2"
 	Result Result `json:"result"`
 	Detail string `json:"detail,omitempty"` // what was seen
 	Hint   string `json:"hint,omitempty"`   // what to check, for warn and fail

@@ -71,7 +71,7 @@ func (c *checker) mode() {
 		case err != nil:
 			c.bad("join", "%v", err)
 		case a.Secret != "" && a.Secret != j.Secret:
-			c.bad("secret", "differs from the one in the join string; leave it out")
+			c.bad("secret", "differs from the one in the join string; leave it empty")
 		case WeakSecret(j.Secret) != "":
 			c.bad("join", "its secret %s. Give the cluster another one on a node of it: applianced secret rotate", WeakSecret(j.Secret))
 		default:
@@ -96,7 +96,7 @@ func (c *checker) mode() {
 		}
 		if a.Secret != "" {
 			if why := freshFault(a.Secret); why != "" {
-				c.bad("secret", "%s; leave it out to have one made", why)
+				c.bad("secret", "%s; leave it empty to have one made", why)
 			}
 		}
 	case Join:

@@ -25,7 +25,7 @@ func (c *checker) virtual(f Facts) {
 	own, err := netip.ParseAddr(a.Address)
 	switch {
 	case f.EC2:
-		c.bad(field, "addresses on EC2 do not move this way: leave it out, and use a network load balancer or DNS")
+		c.bad(field, "addresses on EC2 do not move this way: leave it empty, and use a network load balancer or DNS")
 	case err != nil: // a fault of the address
 	case v == own:
 		c.bad(field, "is this node's own address; it has to be one that no machine has")
@@ -80,7 +80,7 @@ func known(list []vip.Interface) bool {
 // virtual looks whether this machine can have the virtual address and nobody
 // has it yet.
 func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
-	c := Check{Name: "virtual", What: "look whether the virtual address " + a.Virtual + " is free", Result: Pass}
+	c := Check{Name: "virtual", What: "virtual address " + a.Virtual, Result: Pass, Detail: "free"}
 	if why, hint := p.unable(a, a.Virtual); why != "" {
 		c.Result, c.Detail, c.Hint = Fail, why, hint+", or leave the virtual address out"
 		return c
@@ -118,7 +118,7 @@ func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 
 // joinedVirtual compares the cluster's virtual address with what was said here.
 func (p *Preflight) joinedVirtual(a Answers, cluster string) Check {
-	c := Check{Name: "virtual", What: "look at the cluster's virtual address", Result: Pass, Detail: cluster}
+	c := Check{Name: "virtual", What: "virtual address of the cluster", Result: Pass, Detail: cluster}
 	if a.Virtual != "" && a.Virtual != cluster {
 		c.Result, c.Detail = Fail, "it is "+cluster+", not "+a.Virtual
 		if cluster == "" {

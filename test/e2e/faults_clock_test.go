@@ -38,10 +38,10 @@ func TestFaultsOfClocksAndVersions(t *testing.T) {
 		says           []string
 		wizard         []string
 	}{
-		{"a joiner's clock", late, []string{"compare the clock with that of " + n1.Addr, "10m0s", "ahead", "set the clock (chronyc makestep)"},
-			[]string{"compare the clock with that of", "10m0s", "-> set the clock"}},
-		{"a joiner of another version", other, []string{"compare versions with " + n1.Addr, "protocol", "install the version of the cluster"},
-			[]string{"compare versions with", "-> install the version of the cluster"}},
+		{"a joiner's clock", late, []string{"clock, compared with " + n1.Addr, "10m0s", "ahead", "set the clock (chronyc makestep)"},
+			[]string{"clock, compared with", "10m0s", "-> set the clock"}},
+		{"a joiner of another version", other, []string{"version, compared with " + n1.Addr, "protocol", "install the version of the cluster"},
+			[]string{"version, compared with", "-> install the version of the cluster"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := lab.NewAppliance(t, net, 11+2*i, "", join)

@@ -107,7 +107,9 @@ func review(t *testing.T, x lab.Screen, texts ...string) {
 	x.WaitFor(t, 90*time.Second, "All is well enough to go on")
 	x.Type(t, "\r")
 	x.WaitFor(t, step, append(texts, "START THE SET-UP")...)
-	x.Type(t, "\r")
+	x.Type(t, "\r") // one Enter too many starts nothing
+	x.WaitFor(t, step, "Press s to start the set-up.")
+	x.Type(t, "s")
 }
 
 // TestWizard takes three machines from nothing to a cluster by the keys of the
@@ -169,7 +171,7 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "one is enough")
 	x.Type(t, "lab\r"+n1.Addr+"\rnot-the-secret-of-it\r")
 	useShared(t, x, shared)
-	x.WaitFor(t, 90*time.Second, "[fail]", "Something must be mended first", "->")
+	x.WaitFor(t, 90*time.Second, "[fail]", "Something must be fixed first", "->")
 	x.Type(t, "\x03")
 	x.WaitFor(t, step, "Nothing has been changed")
 	x.Type(t, "y")

@@ -145,9 +145,9 @@ func TestWizardStops(t *testing.T) {
 		says                        []string
 	}{
 		{"wrong secret", n2, "n2", "lab", n1.Addr, "another-secret-of-that-length", []string{"the secret is not that of the cluster", "-> copy the join string anew"}},
-		{"unreachable peer", n2, "n2", "lab", nobody, lab.ApplianceSecret, []string{"reach " + nobody + " on 4521/tcp", "-> check that the node runs"}},
-		{"name taken", n2, "n1", "lab", n1.Addr, lab.ApplianceSecret, []string{"name n1 is taken", "-> choose another name or address"}},
-		{"another cluster", n2, "n2", "other", n1.Addr, lab.ApplianceSecret, []string{"another cluster", "-> check cluster_id"}},
+		{"unreachable peer", n2, "n2", "lab", nobody, lab.ApplianceSecret, []string{"port 4521/tcp of " + nobody, "-> check that the node runs"}},
+		{"name taken", n2, "n1", "lab", n1.Addr, lab.ApplianceSecret, []string{"name n1 is taken", "-> choose another name (lab-2 is free)"}},
+		{"another cluster", n2, "n2", "other", n1.Addr, lab.ApplianceSecret, []string{"another cluster", "-> check the name of the cluster"}},
 		{"full disk", full, "n3", "lab", n1.Addr, lab.ApplianceSecret, []string{"MiB free of", "-> the disk is full"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,9 +168,9 @@ func wizardStops(t *testing.T, on *lab.Appliance, node, cluster, peer, secret, s
 	x.WaitFor(t, step, "one is enough")
 	x.Type(t, cluster+"\r"+peer+"\r"+secret+"\r")
 	useShared(t, x, shared)
-	x.WaitFor(t, 90*time.Second, append(says, "[fail]", "Something must be mended first")...)
+	x.WaitFor(t, 90*time.Second, append(says, "[fail]", "Something must be fixed first")...)
 	x.Type(t, "\r") // there is no way on
-	x.WaitFor(t, step, "Preflight", "[fail]")
+	x.WaitFor(t, step, "Checks", "[fail]")
 	x.Type(t, "\x03")
 	x.WaitFor(t, step, "Nothing has been changed")
 	x.Type(t, "y")

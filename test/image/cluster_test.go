@@ -125,7 +125,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}
 		p.page("All is well enough to go on", "\r")
-		p.page("START THE SET-UP", "\r")
+		p.page("START THE SET-UP", "s")
 	}
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 10 * time.Minute}

@@ -42,7 +42,7 @@ func TestWizard(t *testing.T) {
 	p.page("> the system disk", "\r") // the data disk is not empty
 	p.page("Virtual address", "\r")
 	p.page("All is well enough to go on", "\r")
-	p.page("START THE SET-UP", "\r")
+	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "\r")
 	out := v.wait(t, "cluster green", "applianced status")
 	after := v.run(t, "cat /etc/ssh/ssh_host_ed25519_key.pub /etc/machine-id; sudo ls -A /var/lib/saltern")

@@ -107,6 +107,6 @@ func (p *pages) form(public, node, address string) {
 	p.page("best on a disk", "\r")
 	p.page("Virtual address", p.virtual+"\r")
 	p.page("All is well enough to go on", "\r")
-	p.page("START THE SET-UP", "\r")
+	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "")
 }
