@@ -8,7 +8,6 @@ import (
 	"charm.land/bubbles/v2/cursor"
 	tea "charm.land/bubbletea/v2"
 
-	"saltern/supervisor/keyboard"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
@@ -69,9 +68,12 @@ func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 	return &Wizard{ctx: ctx, api: s, name: name, size: size{minWidth, minHeight}, pages: pages(), at: -1}
 }
 
-// Keyboard is that of the machine's own screen, see package keyboard.
+// Layout is a layout of keys: "de", "German".
+type Layout struct{ Name, Title string }
+
+// Keyboard is that of the machine's own screen.
 type Keyboard interface {
-	Layouts() []keyboard.Layout
+	Layouts() []Layout
 	Now() string
 	Set(ctx context.Context, name string) error
 }

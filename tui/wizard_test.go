@@ -210,9 +210,15 @@ func TestPresentNetworkIsShown(t *testing.T) {
 
 // fakeKeyboard notes the layouts that were set.
 type fakeKeyboard struct {
-	keyboard.Keyboard // its layouts
-	set               []string
-	err               error
+	set []string
+	err error
+}
+
+func (k *fakeKeyboard) Layouts() (out []Layout) {
+	for _, l := range (keyboard.Keyboard{}).Layouts() {
+		out = append(out, Layout{Name: l.Name, Title: l.Title})
+	}
+	return out
 }
 
 func (k *fakeKeyboard) Now() string { return "us" }

@@ -39,7 +39,7 @@ docs/first-boot.md.`,
 			term := terminal()
 			w := tui.NewWizard(cmd.Context(), api.NewClient(f.apiSocket()), term.Name())
 			if keyboard.Has(term.Name()) {
-				w.AtKeyboard(keyboard.New())
+				w.AtKeyboard(keys{keyboard.New()})
 			}
 			if err := onTerminal(cmd.Context(), term, w); err != nil {
 				return err
@@ -65,4 +65,16 @@ func onTerminal(ctx context.Context, t tui.Terminal, m tui.Model) error {
 		return fmt.Errorf("%w; for machines there are user-data and answers files, see docs/first-boot.md", err)
 	}
 	return err
+}
+
+// keys is the keyboard as the wizard knows it.
+type keys struct{ keyboard.Keyboard }
+
+// Layouts implements tui.Keyboard.
+func (k keys) Layouts() []tui.Layout {
+	var out []tui.Layout
+	for _, l := range k.Keyboard.Layouts() {
+		out = append(out, tui.Layout{Name: l.Name, Title: l.Title})
+	}
+	return out
 }
