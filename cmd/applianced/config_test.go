@@ -88,14 +88,14 @@ func TestConfigCheckKnowsTheOptionsOfAnswers(t *testing.T) {
 	path := filepath.Join(dir, "answers.yaml")
 	const head = "mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings:\n  master:\n    options:\n"
 	for name, c := range map[string]struct{ text, line string }{
-		"plain":        {head + "      peer: x\n      publish_signing_algorithm: none\n", "9 10"},
-		"ours":         {"#saltern\n" + head + "      peer: x\n      publish_signing_algorithm: none\n", "10 11"},
-		"cloud-config": {"#cloud-config\nsaltern:\n  " + strings.ReplaceAll(head, "\n", "\n  ") + "      peer: x\n        publish_signing_algorithm: none\n", "11 12"},
+		"plain":        {head + "      nodegroups: x\n      publish_signing_algorithm: none\n", "9 10"},
+		"ours":         {"#saltern\n" + head + "      nodegroups: x\n      publish_signing_algorithm: none\n", "10 11"},
+		"cloud-config": {"#cloud-config\nsaltern:\n  " + strings.ReplaceAll(head, "\n", "\n  ") + "      nodegroups: x\n        publish_signing_algorithm: none\n", "11 12"},
 	} {
 		put(t, path, c.text)
 		out, faults := configCheck(t, dir, path)
 		first, second, _ := strings.Cut(c.line, " ")
-		if len(faults) != 2 || !strings.HasPrefix(faults[0], "DIR/answers.yaml:"+first+": option peer: expected a map") ||
+		if len(faults) != 2 || !strings.HasPrefix(faults[0], "DIR/answers.yaml:"+first+": option nodegroups: expected a map") ||
 			!strings.HasPrefix(faults[1], "DIR/answers.yaml:"+second+": option publish_signing_algorithm: ") {
 			t.Errorf("%s: %q\n%s", name, out, strings.Join(faults, "\n"))
 		}
