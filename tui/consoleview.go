@@ -35,10 +35,11 @@ func (c *Console) screen() string {
 		if w.busy != "" {
 			message = w.busy
 		}
-		if p, ok := w.pages[w.at].(*formPage); ok && message == "" {
-			message = p.note(w)
+		if message == "" {
+			message = w.note()
 		}
-		return frame(c.size, heading, w.where(w.pages[w.at]), w.pages[w.at].view(w), message, w.pages[w.at].keys(w))
+		where, body, keys := w.page()
+		return frame(c.size, heading, where, body, message, keys)
 	}
 	return frame(c.size, heading, clip(clean(c.doc.Version), 36), c.body(), message, c.keys())
 }

@@ -247,14 +247,14 @@ func (p *formPage) show(w *Wizard, faults []setup.Fault) tea.Cmd {
 func (p *formPage) view(w *Wizard) string { return p.head(w) + p.form.View() }
 
 func (p *formPage) keys(w *Wizard) string {
-	keys := "Enter: next   Tab, arrows: move   "
-	if _, line := p.form.GetFocusedField().(*huh.Input); line {
-		keys = "Enter: next   Tab: move   Ctrl-U: clear   "
+	keys, back := "Enter: next   Tab, arrows: move   ?: help   ", "Esc: page before   "
+	if w.typing() {
+		keys, back = "Enter: next   Tab: move   Ctrl-U: clear   F1: help   ", "Esc: back   "
 	}
-	if !w.first() {
-		keys += "Esc: page before   "
+	if w.first() {
+		back = ""
 	}
-	return keys + "Ctrl-C: leave"
+	return keys + back + "Ctrl-C: leave"
 }
 
 // about reports whether a fault of field belongs to the field named: it is the

@@ -55,7 +55,7 @@ func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	case keysAdded:
 		return c.keysAdded(w, msg), true
 	case tea.KeyPressMsg:
-		if key := msg.String(); key == "ctrl+c" || key == "esc" && w.first() {
+		if key := msg.String(); !w.helping && (key == "ctrl+c" || key == "esc" && w.first()) {
 			c.message = "Nothing was changed."
 			if p, ok := w.pages[w.at].(*trialPage); ok && p.trial.Active && p.confirmed == nil {
 				c.message = "The network is taken back."

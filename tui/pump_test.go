@@ -110,7 +110,7 @@ func (p *pump) end() {
 
 var special = map[string]tea.KeyPressMsg{
 	"enter": {Code: tea.KeyEnter}, "tab": {Code: tea.KeyTab}, "esc": {Code: tea.KeyEscape},
-	"up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown},
+	"up": {Code: tea.KeyUp}, "f1": {Code: tea.KeyF1}, "down": {Code: tea.KeyDown},
 	"shift+tab": {Code: tea.KeyTab, Mod: tea.ModShift}, "ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
 	"ctrl+u": {Code: 'u', Mod: tea.ModCtrl}, "ctrl+t": {Code: 't', Mod: tea.ModCtrl},
 }

@@ -55,6 +55,7 @@ type Wizard struct {
 	busy    string // what is being waited for
 	message string
 	ask     *question
+	helping bool // help is shown in the place of the page
 }
 
 // question is asked before something that cannot be taken back.
@@ -220,6 +221,12 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 		return nil, true
 	}
 	switch {
+	case w.helping:
+		w.helping = false
+		return nil, true
+	case !w.following() && w.asksHelp(key):
+		w.helping = true
+		return nil, true
 	case key == "ctrl+c":
 		w.ask = &question{w.leaving(), func() tea.Cmd { return tea.Quit }}
 		return nil, true
@@ -303,7 +310,7 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 // show enters the page at hand.
 func (w *Wizard) show() tea.Cmd {
 	w.turn++
-	w.busy, w.message = "", ""
+	w.busy, w.message, w.helping = "", "", false
 	return w.pages[w.at].enter(w)
 }
 

@@ -260,6 +260,35 @@ func TestKeyboard(t *testing.T) {
 	})
 }
 
+// TestHelp: each page with fields has a paragraph of help that fits, by F1 also
+// where a question mark is typed.
+func TestHelp(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	inBubble(t, s, func(p *pump) {
+		p.keys("?")
+		p.has("Help: Welcome", "any key: back")
+		p.golden("29-help")
+		p.keys("x", "enter", "=a?b")
+		p.has("> a?b")
+		p.keys("f1")
+		p.has("Help: Administrator", "Ctrl-T shows what you typed")
+		p.keys("ctrl+c")
+		p.has("> a?b", "Administrator (2 of 7)")
+	})
+	for _, list := range [][]page{pages(), networkPages()} {
+		for _, x := range list {
+			if _, ok := x.(*formPage); !ok {
+				continue
+			}
+			w := &Wizard{size: size{minWidth, minHeight}, pages: []page{x}}
+			if text := w.helpText(); text == "" || strings.Count(text, "\n") > minHeight-frameLines {
+				t.Errorf("%s: help of %d lines", x.title(), strings.Count(text, "\n"))
+			}
+		}
+	}
+}
+
 // TestNoVirtualAddressOnEC2: it would have no effect there and is not asked.
 func TestNoVirtualAddressOnEC2(t *testing.T) {
 	s := newScripted()

@@ -27,14 +27,22 @@ func (w *Wizard) screen() string {
 	if w.at < 0 {
 		return frame(w.size, heading, "", "\nAsking the supervisor ...", message, "Ctrl-C: leave")
 	}
-	p := w.pages[w.at]
-	if f, ok := p.(*formPage); ok && message == "" && !w.following() {
-		message = f.note(w)
+	if message == "" && !w.following() {
+		message = w.note()
 	}
 	if w.following() {
 		return frame(w.size, heading, "Following "+clean(w.claim.Owner), w.followed(), message, "t: take over   Ctrl-C: leave")
 	}
-	return frame(w.size, heading, w.where(p), p.view(w), message, p.keys(w))
+	where, body, keys := w.page()
+	return frame(w.size, heading, where, body, message, keys)
+}
+
+// note is what is said of the field at hand while there is nothing else to say.
+func (w *Wizard) note() string {
+	if f, ok := w.pages[w.at].(*formPage); ok && !w.helping {
+		return f.note(w)
+	}
+	return ""
 }
 
 // where words the page's place in the order.

@@ -172,7 +172,7 @@ func TestNewAddress(t *testing.T) {
 	console.has(t, false, n.base+"32/24", "")
 	p.page("KEEP IT", "\r")
 	p.page("this machine would lose "+n.base+"32", "\x1b")
-	p.page("page before", "\x03")
+	p.page("Address with prefix length", "\x03")
 	console.has(t, true, n.base+"32/24", "")
 	console.try(t, n.base+"33/24", "")
 	m.run(t, "kill", "-KILL", strings.TrimSpace(m.run(t, "systemctl", "show", "-P", "MainPID", "applianced")))

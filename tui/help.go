@@ -1,0 +1,96 @@
+package tui
+
+import (
+	"strings"
+
+	"charm.land/huh/v2"
+)
+
+// help is what each page says when it is asked for help: a paragraph for each
+// of its fields or keys.
+var help = map[string][]string{
+	"Welcome": {
+		"Form a new cluster on the first machine. It makes the cluster's key and secret, and serves minions at once. One node alone works; a second one can join at any time.",
+		"Join on every further machine. It needs what a node of the cluster prints on: applianced join-string.",
+		"Keyboard is asked for at the machine's own screen only. Over a serial line or SSH the layout is that of the machine you sit at.",
+	},
+	"Network": {
+		"Leave the network as it is when the address shown above will stay: it is fixed, or the DHCP server always gives the same one. Nodes know each other by their addresses.",
+		"Fixed asks for address, gateway, name servers and time servers on the next page.",
+		"Every change is tried first. If you do not confirm it within 60 seconds, because the terminal is cut off for example, the machine goes back by itself.",
+	},
+	"Fixed address": {
+		"Address: with the length of the network's prefix; 255.255.255.0 is /24.",
+		"Gateway: the router of this network. Without one only this network is reached.",
+		"Name servers and search domains: needed for host names of time servers, Git remotes and the like. Addresses work without.",
+		"Time servers: clocks of the nodes must agree within 30 seconds. Those of a DHCP server and of the image are used otherwise.",
+	},
+	"Administrator": {
+		"SSH public key: the whole line of a file such as ~/.ssh/id_ed25519.pub. SSH takes keys only. If you cannot paste here, give a password and add the key later from the console page.",
+		"Password: for a login at this console, and for sudo there. Ctrl-T shows what you typed, which helps when the keyboard has another layout than you think.",
+	},
+	"Cluster": {
+		"Name of the cluster: for people and for checks. It cannot be changed later.",
+		"Name of this node: as it stands in lists and logs. No two nodes may have the same.",
+		"Address: an address of this machine by which all other nodes reach it. It cannot be changed while the node is part of the cluster.",
+		"Secret: whoever has it can make a machine a node. Leave it empty and a good one is made; it is part of the join string.",
+		"What you have from the cluster: a join string is the safest, since it proves the cluster to this machine, too.",
+	},
+	"Join string": {
+		"Print it on any node of the cluster with: applianced join-string. It begins with sca1. and holds a check, the hash of the cluster's key, the secret, and addresses of nodes.",
+		"Line breaks do no harm. Ctrl-T shows it. If it cannot be pasted here, go one page back and give address and secret, or make this terminal one that can: ssh, a serial line.",
+	},
+	"Peers and secret": {
+		"Nodes of the cluster: the address of one node that runs is enough.",
+		"Secret: the part of a join string from the third dot to the @. Without the join string's hash the secret alone proves the cluster.",
+	},
+	"Storage": {
+		"A disk: it is formatted and holds this node's copy of the shared volume. Take one when the machine has it; it can be enlarged later.",
+		"The system disk: fine for trials and small clusters.",
+		"A directory that all nodes share already: then the appliance keeps no copies, and the server of that directory has to be as available as the cluster should be.",
+	},
+	"Erase the disk":   {"No goes no further: press Esc and choose another disk. Yes formats it when the set-up starts; nothing is erased before."},
+	"Shared directory": {"Mount it on this machine first, writable for root (no_root_squash with NFS), and at the same place on all nodes."},
+	"Virtual address": {
+		"An address that no machine has, in the same network as this node. Minions use it as their master; it moves to another node within seconds.",
+		"Leave it empty when minions know the addresses of all nodes, or when a load balancer or DNS of yours points to the nodes. It can be set later: applianced virtual-address.",
+	},
+	"Add an SSH key": {
+		"Type or paste the whole line of a public key, or give the https address of a page with nothing but such lines. GitHub has them at https://github.com/NAME.keys, GitLab in the same way.",
+	},
+}
+
+// typing reports whether the keys go into a line of text.
+func (w *Wizard) typing() bool {
+	p, ok := w.pages[w.at].(*formPage)
+	if !ok {
+		return false
+	}
+	_, line := p.form.GetFocusedField().(*huh.Input)
+	return line
+}
+
+// asksHelp reports whether a key asks for help; a question mark may belong to
+// what is being typed.
+func (w *Wizard) asksHelp(key string) bool {
+	return w.at >= 0 && len(help[w.pages[w.at].title()]) > 0 && (key == "f1" || key == "?" && !w.typing())
+}
+
+// helpText is the help for the page at hand.
+func (w *Wizard) helpText() string {
+	var b strings.Builder
+	for _, text := range help[w.pages[w.at].title()] {
+		b.WriteString("\n" + paragraph("", text, w.size.body().width) + "\n")
+	}
+	return b.String()
+}
+
+// page is the page at hand as it is drawn, or its help: its place, itself, and
+// its keys.
+func (w *Wizard) page() (where, body, keys string) {
+	p := w.pages[w.at]
+	if w.helping {
+		return "Help: " + p.title(), w.helpText(), "any key: back to the page"
+	}
+	return w.where(p), p.view(w), p.keys(w)
+}
