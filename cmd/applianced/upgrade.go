@@ -209,9 +209,18 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "slot %s  %-20s %s\n", slot, v, strings.Join(notes, ", "))
 			}
-			return nil
+			return tellKeys(cmd.OutOrStdout(), upgradeKeys)
 		},
 	}
+}
+
+// tellKeys says when no upgrade can be accepted.
+func tellKeys(w io.Writer, dirs []string) error {
+	keys, err := bundle.Keys(dirs...)
+	if err == nil && len(keys) == 0 {
+		_, err = fmt.Fprintf(w, "no key is trusted: this machine accepts no upgrade until the public key of who builds them is put into %s/NAME.pem\n", dirs[len(dirs)-1])
+	}
+	return err
 }
 
 func upgradeBackCommand(sys *upgrade.System) *cobra.Command {

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -23,5 +28,29 @@ func TestFinding21PlainHTTP(t *testing.T) {
 	defer r.Close()
 	if b, err := io.ReadAll(r); err != nil || string(b) != "bundle" {
 		t.Errorf("%q %v", b, err)
+	}
+}
+
+// TestNoKey: a machine that trusts nobody says so, and where a key goes.
+func TestNoKey(t *testing.T) {
+	dirs := []string{filepath.Join(t.TempDir(), "none"), t.TempDir()}
+	var out strings.Builder
+	if err := tellKeys(&out, dirs); err != nil || !strings.Contains(out.String(), "accepts no upgrade") || !strings.Contains(out.String(), dirs[1]) {
+		t.Errorf("%v %q", err, out.String())
+	}
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dirs[1], "ours.pem"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := tellKeys(&out, dirs); err != nil || out.String() != "" {
+		t.Errorf("%v %q", err, out.String())
 	}
 }

@@ -28,6 +28,9 @@ import (
 // formats, and the kernel each has.
 var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "upgrade": "cloud", "ova": "generic", "upgrade-ova": "generic"}
 
+// unsigned is said of an image that trusts nobody.
+const unsigned = "no key (--sign, make image SIGN=): this image will accept no upgrade until a key is put into /etc/saltern/upgrade-keys"
+
 type build struct {
 	common
 	out     string
@@ -104,6 +107,9 @@ func (b *build) run(cmd *cobra.Command) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "%6.1f MB  %s\n", float64(fi.Size())/1e6, path)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%d s\n", int(time.Since(began).Seconds()))
+	if b.sign == "" {
+		fmt.Fprintln(cmd.OutOrStdout(), unsigned)
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"time"
 
 	"saltern/image/profile"
 )
@@ -77,6 +78,7 @@ func (b *builder) packages(ctx context.Context) error {
 			return err
 		}
 	}
+	b.tellAge(dir)
 	if err := os.RemoveAll(b.dir); err != nil {
 		return err
 	}
@@ -84,6 +86,23 @@ func (b *builder) packages(ctx context.Context) error {
 		return err
 	}
 	return b.run(ctx, "tar", "-xpf", filepath.Join(dir, "base.tar"), "-C", b.dir, "--numeric-owner", "--xattrs", "--xattrs-include=*")
+}
+
+// oldPackages is when those kept in the cache lack security updates for sure.
+const oldPackages = 7 * 24 * time.Hour
+
+// tellAge says how old the packages are: nothing else would.
+func (b *builder) tellAge(dir string) {
+	fi, err := os.Stat(filepath.Join(dir, "base.tar"))
+	if err != nil {
+		return // tar says why
+	}
+	age := time.Since(fi.ModTime())
+	if days := int(age.Hours() / 24); age >= oldPackages {
+		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove the cache for newer ones", "days", days, "cache", dir)
+	} else {
+		b.Log.Info("packages fetched from Debian's archives", "days", days, "cache", dir)
+	}
 }
 
 // debstrap fetches everything into dir, which appears at once or not at all.

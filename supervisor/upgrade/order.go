@@ -30,11 +30,23 @@ func (st *Status) mayFollow(m *bundle.Manifest) error {
 	return nil
 }
 
-var numbers = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)`)
+var (
+	numbers = regexp.MustCompile(`^v?([0-9]+(?:\.[0-9]+)*)`)
+	hash    = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+)
+
+// commit tells whether a version is what git calls a build without a tag.
+func commit(v string) bool {
+	v = strings.TrimSuffix(v, "-dirty")
+	return hash.MatchString(v) && (len(v) == 7 || strings.ContainsAny(v, "abcdef"))
+}
 
 // lower compares the numbers that two versions begin with: 1.9 is lower than
-// 1.10. Versions without numbers have no order.
+// 1.10. Versions without numbers, and commits, have no order.
 func lower(a, b string) bool {
+	if commit(a) || commit(b) {
+		return false
+	}
 	x, y := numbers.FindStringSubmatch(a), numbers.FindStringSubmatch(b)
 	if x == nil || y == nil {
 		return false
