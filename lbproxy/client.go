@@ -94,7 +94,7 @@ func (c *Client) send(ctx context.Context, method, url string, body io.Reader) (
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask proxy at %s: %w", c.path, err)
+		return nil, fmt.Errorf("ask the load balancer at %s: %w", c.path, err)
 	}
 	return resp, nil
 }
@@ -115,7 +115,7 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err != nil {
-		return fmt.Errorf("read answer of proxy: %w", err)
+		return fmt.Errorf("read answer of the load balancer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		var r adminReply
@@ -132,7 +132,7 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 		return errors.New(r.Error)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("decode answer of proxy: %w", err)
+		return fmt.Errorf("decode answer of the load balancer: %w", err)
 	}
 	return nil
 }

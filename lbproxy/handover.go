@@ -68,7 +68,7 @@ func (h *Handover) receive() error {
 		}
 	}
 	if string(b[:n]) != "listeners" || flags&unix.MSG_CTRUNC != 0 || len(h.Files) == 0 {
-		return errors.New("the running proxy sent no listeners")
+		return errors.New("the running load balancer sent no listeners")
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (h *Handover) Done() error {
 		err = fmt.Errorf("it says %q", b[:n])
 	}
 	if err != nil {
-		return fmt.Errorf("finish hand-over: no answer from the old proxy: %w", err)
+		return fmt.Errorf("finish hand-over: no answer from the old load balancer: %w", err)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	ports("saltern_lb_backend_bytes_down_total", "counter", "Bytes to clients, of ended sessions.", func(_ *BackendStatus, p *PortStatus) any { return p.BytesDown })
 	ports("saltern_lb_backend_connect_errors_total", "counter", "Dials that failed.", func(_ *BackendStatus, p *PortStatus) any { return p.Refusals })
 	ports("saltern_lb_backend_resets_total", "counter", "Sessions broken off by the backend.", func(_ *BackendStatus, p *PortStatus) any { return p.Resets })
-	ports("saltern_lb_backend_cuts_total", "counter", "Sessions cut by the proxy.", func(_ *BackendStatus, p *PortStatus) any { return p.Cuts })
+	ports("saltern_lb_backend_cuts_total", "counter", "Sessions cut by the load balancer.", func(_ *BackendStatus, p *PortStatus) any { return p.Cuts })
 	ports("saltern_lb_backend_checks_total", "counter", "Health checks.", func(_ *BackendStatus, p *PortStatus) any { return p.Checks })
 	ports("saltern_lb_backend_checks_failed_total", "counter", "Health checks that failed.", func(_ *BackendStatus, p *PortStatus) any { return p.Failed })
 	ports("saltern_lb_backend_check_seconds", "gauge", "Smoothed time of a check.", func(_ *BackendStatus, p *PortStatus) any { return p.CheckTime.Seconds() })

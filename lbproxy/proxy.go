@@ -20,7 +20,7 @@ var (
 	ErrNoBackend  = errors.New("no such backend")
 	ErrNoFrontend = errors.New("no such frontend")
 	ErrExists     = errors.New("backend exists already")
-	ErrStopped    = errors.New("proxy has stopped")
+	ErrStopped    = errors.New("the load balancer has stopped")
 )
 
 // Proxy is a running or not yet running proxy. Its methods are safe for
@@ -74,7 +74,7 @@ const (
 // validated (and defaulted) here too, so a literal Config will do.
 func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("proxy configuration: %w", err)
+		return nil, fmt.Errorf("load balancer's configuration: %w", err)
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -104,7 +104,7 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 // another process and the sessions left here have ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	if !p.state.CompareAndSwap(stateNew, stateRunning) {
-		return errors.New("run proxy: it ran before")
+		return errors.New("run the load balancer: it ran before")
 	}
 	defer p.state.Store(stateStopped)
 	defer p.closeSpare()

@@ -28,16 +28,16 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
 func LoadConfig(path string) (Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("open proxy configuration: %w", err)
+		return Config{}, fmt.Errorf("open the load balancer's configuration: %w", err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
 	if err != nil {
-		return Config{}, fmt.Errorf("read proxy configuration: %w", err)
+		return Config{}, fmt.Errorf("read the load balancer's configuration: %w", err)
 	}
 	cfg, err := ParseConfig(b)
 	if err != nil {
-		return Config{}, fmt.Errorf("proxy configuration %s: %w", path, err)
+		return Config{}, fmt.Errorf("load balancer's configuration %s: %w", path, err)
 	}
 	return cfg, nil
 }
