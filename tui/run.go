@@ -37,7 +37,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if err := t.guardSize(); err != nil {
 		return m, err
 	}
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithEnvironment(t.env()),
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(&line{File: t.Out}), tea.WithEnvironment(t.env()),
 		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(10), tea.WithoutSignalHandler())
 	last, err := p.Run()
 	switch {

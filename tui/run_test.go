@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/hinshun/vt10x"
 )
 
 func open(t *testing.T, size *pty.Winsize) (ours, theirs *os.File) {
@@ -91,6 +92,37 @@ func TestMuteTerminal(t *testing.T) {
 				t.Errorf("the terminal is asked: %q", text)
 			}
 		})
+	}
+}
+
+// TestSerialLine: on a line whose far end adds a carriage return to each line
+// feed, as a terminal with qemu -nographic does, pages look as they should.
+func TestSerialLine(t *testing.T) {
+	ours, theirs := open(t, &pty.Winsize{Cols: 80, Rows: 24})
+	got := reader(ours)
+	ended := make(chan error, 1)
+	s := newScripted()
+	w := NewWizard(t.Context(), s, "ttyS0")
+	go func() {
+		_, err := Terminal{In: theirs, Out: theirs, Env: []string{"TERM=vt220"}}.Run(t.Context(), w)
+		ended <- err
+	}()
+	screen := func(text string) string {
+		vt := vt10x.New(vt10x.WithSize(80, 24))
+		_, _ = vt.Write([]byte(text))
+		return vt.String()
+	}
+	for _, step := range []struct{ shows, keys string }{{"What shall this machine do?", "\r"}, {"search domains example.org", "\r\x1b[B\x1b[B\r"}, {"Time servers", "x\t\t\t\t10\r"}, {"exclamation mark", "\x03"}, {"(y/n)", ""}} {
+		until(t, step.shows, func() bool { return strings.Contains(screen(got()), step.shows) })
+		text := got()
+		if plain, far := screen(text), screen(strings.ReplaceAll(text, "\n", "\r\n")); plain != far {
+			t.Errorf("at %q the line shows\n%s\nand its far end\n%s", step.shows, plain, far)
+		}
+		_, _ = ours.WriteString(step.keys)
+	}
+	_, _ = ours.WriteString("y")
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
