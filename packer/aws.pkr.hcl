@@ -1,9 +1,13 @@
 # An AMI through a helper instance: it writes the raw disk of `make image
 # FORMATS=raw` to an empty volume, which becomes the image's snapshot. Where
-# the EBS direct APIs may be used, `saltern-image ami` needs no instance.
+# the EBS direct APIs may be used, `saltern-image ami` needs no instance, and
+# makes an AMI that starts by UEFI and serves metadata by IMDSv2 only; with this
+# template remove the two marks #1.7 below for the same (Packer from 1.7 on).
 #
-#   packer validate aws.pkr.hcl
-#   packer build -var region=eu-central-1 aws.pkr.hcl
+#   zstd dist/saltern-cloud.raw                 validate wants the file, too
+#   packer init packer/plugins.pkr.hcl          from 1.7 on
+#   packer validate packer/aws.pkr.hcl
+#   packer build -var region=eu-central-1 packer/aws.pkr.hcl
 
 variable "region" {
   type    = string
@@ -12,8 +16,8 @@ variable "region" {
 
 variable "disk" {
   type        = string
-  description = "raw disk, compressed by zstd"
-  default     = "../dist/saltern-cloud.raw.zst"
+  description = "raw disk, compressed by zstd (default: dist/saltern-cloud.raw.zst of this checkout)"
+  default     = ""
 }
 
 variable "name" {
@@ -33,7 +37,9 @@ source "amazon-ebssurrogate" "saltern" {
   ami_description         = "A node of a highly available Salt master"
   ami_virtualization_type = "hvm"
   ena_support             = true
-  ssh_username            = "admin"
+  #1.7 boot_mode          = "uefi-preferred"
+  #1.7 imds_support       = "v2.0"
+  ssh_username = "admin"
 
   source_ami_filter {
     filters = {
@@ -56,7 +62,7 @@ source "amazon-ebssurrogate" "saltern" {
     source_device_name    = "/dev/xvdf"
     device_name           = "/dev/xvda"
     volume_size           = var.volume_size
-    volume_type           = "gp2"
+    volume_type           = "gp3"
     delete_on_termination = true
   }
 }
@@ -65,7 +71,7 @@ build {
   sources = ["source.amazon-ebssurrogate.saltern"]
 
   provisioner "file" {
-    source      = var.disk
+    source      = var.disk != "" ? var.disk : "${path.root}/../dist/saltern-cloud.raw.zst"
     destination = "/tmp/disk.zst"
   }
 

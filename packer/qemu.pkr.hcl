@@ -2,19 +2,19 @@
 # copy with what you add in the provisioner below. For an image without
 # additions use `make image`; nothing here builds the system itself.
 #
-#   packer validate -var disk=../dist/saltern-cloud.qcow2 qemu.pkr.hcl
-#   packer build -var disk=../dist/saltern-cloud.qcow2 -var ssh_key=$HOME/.ssh/id_ed25519 qemu.pkr.hcl
+#   packer init packer/plugins.pkr.hcl          from Packer 1.7 on
+#   packer validate -var ssh_key=$HOME/.ssh/id_ed25519 packer/qemu.pkr.hcl
+#   packer build -var ssh_key=$HOME/.ssh/id_ed25519 -var seed=seed.iso packer/qemu.pkr.hcl
 
 variable "disk" {
   type        = string
-  description = "qcow2 of make image"
-  default     = "../dist/saltern-cloud.qcow2"
+  description = "qcow2 of make image (default: dist/saltern-cloud.qcow2 of this checkout)"
+  default     = ""
 }
 
 variable "ssh_key" {
   type        = string
   description = "Private key; its public half must be in the answers on the seed"
-  default     = "id_ed25519"
 }
 
 variable "seed" {
@@ -29,7 +29,7 @@ variable "accelerator" {
 }
 
 source "qemu" "saltern" {
-  iso_url              = var.disk
+  iso_url              = var.disk != "" ? var.disk : "${path.root}/../dist/saltern-cloud.qcow2"
   iso_checksum         = "none"
   disk_image           = true
   disk_interface       = "virtio"

@@ -43,7 +43,11 @@ variable "subnets" {
 variable "secret" {
   type        = string
   sensitive   = true
-  description = "the cluster's secret, at least 20 characters"
+  description = "the cluster's secret, 16 to 128 characters that nobody guesses"
+  validation {
+    condition     = length(var.secret) >= 16 && length(var.secret) <= 128
+    error_message = "The secret needs 16 to 128 characters: openssl rand -hex 20."
+  }
 }
 
 variable "ssh_keys" {

@@ -170,6 +170,13 @@ func (b *builder) write(p, text string, mode fs.FileMode) error {
 	return os.Chmod(full, mode)
 }
 
+// motd greets who logs in by SSH; it takes the version.
+const motd = `Saltern %s
+  applianced status    how this node is, and what to do next
+  applianced setup     set it up, or see how that goes
+  man applianced       the manual; applianced VERB --help; Tab completes
+`
+
 // overlay lays the profile's files over those of the packages.
 func (b *builder) overlay(ctx context.Context) error {
 	files, err := profile.Overlay()
@@ -196,14 +203,14 @@ func (b *builder) overlay(ctx context.Context) error {
 		b.write("etc/hostname", "saltern\n", 0o644),
 		b.write("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0o644),
 		b.write("etc/issue", "Saltern \\n \\l\n\n", 0o644),
-		b.write("etc/motd", "", 0o644),
+		b.write("etc/motd", fmt.Sprintf(motd, b.Version), 0o644),
 		b.write("etc/fstab", "# The state partition is mounted by the initial RAM disk.\n", 0o644),
 		b.chroot(ctx, "systemd-sysusers"),
 	)
 }
 
 // programs installs ours.
-func (b *builder) programs(context.Context) error {
+func (b *builder) programs(ctx context.Context) error {
 	for _, p := range programs {
 		if err := copyFile(filepath.Join(b.Programs, p), b.path("usr/bin/"+p), 0o755); err != nil {
 			return fmt.Errorf("%w (make build makes it)", err)
@@ -226,6 +233,9 @@ func (b *builder) programs(context.Context) error {
 		if err := os.Symlink("/etc/ssl/"+f, b.path("usr/lib/ssl/"+f)); err != nil {
 			return err
 		}
+	}
+	if err := b.chroot(ctx, "sh", "-ec", "applianced completion bash >/usr/share/bash-completion/completions/applianced; applianced man --dir /usr/share/man/man8"); err != nil {
+		return err
 	}
 	// Salt's tools look there; the node's configuration is generated.
 	return os.Symlink("/var/lib/saltern/etc/salt", b.path("etc/salt"))
@@ -306,7 +316,7 @@ var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs
 // clean removes what the running system never reads and what differs from
 // build to build.
 func (b *builder) clean(context.Context) error {
-	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
+	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/man/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
 		"var/cache/ldconfig/aux-cache", "etc/*-", "etc/apt/apt.conf.d/*mmdebstrap", "etc/apt/sources.list.d/*", "etc/.pwd.lock",
 		"var/tmp/*", "root/.*", "vmlinuz*", "initrd.img*", "boot/System.map*", "usr/share/doc/*/changelog*"}, geoReplication...) {
 		found, err := filepath.Glob(b.path(pattern))

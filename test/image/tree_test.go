@@ -55,6 +55,23 @@ func TestTreeHasNoIdentity(t *testing.T) {
 	}
 }
 
+// TestTreeHelps: who logs in is told where to begin, has the manual, and Tab
+// completes.
+func TestTreeHelps(t *testing.T) {
+	if motd := read(t, "etc/motd"); strings.Count(motd, "\n") != 4 || !strings.Contains(motd, "applianced status") {
+		t.Errorf("motd: %q", motd)
+	}
+	for path, want := range map[string]string{"usr/share/bash-completion/completions/applianced": "__start_applianced", "usr/share/man/man8/applianced-reset.8": ".SH"} {
+		if !strings.Contains(read(t, path), want) {
+			t.Errorf("%s has no %s", path, want)
+		}
+	}
+	out, err := exec.Command("chroot", tree(t), "bash", "-ec", ". /usr/share/bash-completion/bash_completion; _completion_loader applianced || true; complete -p applianced; man applianced-reset | head -3").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "-F __start_applianced applianced") || !strings.Contains(string(out), "APPLIANCED-RESET") {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
 // TestTreeAccounts: no password works, ours have fixed numbers and no shell.
 func TestTreeAccounts(t *testing.T) {
 	for line := range strings.Lines(read(t, "etc/shadow")) {
