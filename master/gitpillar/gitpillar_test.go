@@ -146,7 +146,7 @@ func TestCannotFetch(t *testing.T) {
 	if err := f.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "saltern_renderer_python") {
 		t.Errorf("without Salt: %v", err)
 	}
-	f, dir, _ := fetcher(t, time.Minute, "    - master file:///x:\n      - nonsense: 1\n")
+	f, _, _ = fetcher(t, time.Minute, "    - master file:///x:\n      - nonsense: 1\n")
 	if err := f.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("a wrong option of a remote: %v", err)
 	}
@@ -154,7 +154,7 @@ func TestCannotFetch(t *testing.T) {
 	if err := f.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "git.example.com") {
 		t.Errorf("a remote that Salt leaves out: %v", err)
 	}
-	f, dir, _ = fetcher(t, time.Minute, "")
+	f, dir, _ := fetcher(t, time.Minute, "")
 	text, err := os.ReadFile(filepath.Join(dir, "master"))
 	must(t, err)
 	for provider, want := range map[string]string{"gitcli": "gitcli", "nonsense": "Invalid git_pillar_provider"} {

@@ -14,7 +14,6 @@ import (
 type hanging struct {
 	mu    sync.Mutex
 	check func(context.Context) error
-	alive func(time.Time) bool
 }
 
 func (h *hanging) set(check func(context.Context) error) { h.mu.Lock(); h.check = check; h.mu.Unlock() }
