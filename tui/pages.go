@@ -25,9 +25,9 @@ func pages() []page {
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{name: "Join string", fields: joinStringFields, places: map[string]string{"peers": "join", "secret": "join"}, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byString }},
 		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
-		&formPage{name: "Storage", fields: storageFields, places: map[string]string{"storage.kind": "data_disk"},
-			passes: func(w *Wizard, field string) bool { return field == "data_disk" && eraseNeeded(w) },
-			intro:  "Keys, files and pillars of the cluster are kept on every node, best on a disk of their own."},
+		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.", forming),
+		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
+			func(w *Wizard) bool { return !forming(w) }),
 		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded, places: map[string]string{"data_disk": "erase_data_disk"}},
 		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir }},
 		&formPage{name: "Virtual address", fields: virtualFields, when: func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
@@ -36,6 +36,11 @@ func pages() []page {
 		&reviewPage{},
 		&progressPage{},
 	}
+}
+
+func storagePage(intro string, when func(w *Wizard) bool) page {
+	return &formPage{name: "Storage", fields: storageFields, when: when, places: map[string]string{"storage.kind": "data_disk"},
+		passes: func(w *Wizard, field string) bool { return field == "data_disk" && eraseNeeded(w) }, intro: intro}
 }
 
 func networkPage() page {
@@ -183,9 +188,14 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 		system = "the system disk of this machine alone: no other node can join"
 	case w.facts.NoBricks != "":
 		system = "the system disk, if the cluster keeps no copies on its nodes' disks"
+	case !forming(w):
+		system = "the system disk, if the cluster keeps copies; else none"
 	}
-	options = append(options, huh.NewOption(system, systemDisk),
-		huh.NewOption("a directory that all nodes share already, for example by NFS", sharedDir))
+	directory := "a directory that all nodes share already, for example by NFS"
+	if !forming(w) {
+		directory = "a directory that all nodes share, at another place than on the others"
+	}
+	options = append(options, huh.NewOption(system, systemDisk), huh.NewOption(directory, sharedDir))
 	return append(options, full...) // last: to choose one is rarely meant
 }
 

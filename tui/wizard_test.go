@@ -118,7 +118,7 @@ func TestJoinPages(t *testing.T) {
 		p.keys("esc", "down", "enter", "enter", "enter")
 		p.golden("22-join-peers")
 		p.keys("=prod-eu", "enter", "=10.0.0.12,10.0.0.13", "enter", "=zitrone-leuchtturm1", "enter")
-		p.has("Storage")
+		p.golden("31-join-storage")
 		p.keys("down", "down", "down", "enter")
 		p.golden("23-erase")
 		p.keys("enter")

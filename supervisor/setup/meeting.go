@@ -56,16 +56,7 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 		checks = append(checks, p.joinedVirtual(a, met.Table.Virtual))
 	}
 	checks = append(checks, Check{Name: "mtu", What: "large packets to " + via, Result: Pass, Detail: "pass"})
-	switch {
-	case met.Storage.Kind == settings.VolumeStorage && !p.Facts.Volume:
-		checks = append(checks, Check{Name: "disk", What: "glusterd on this machine", Result: Fail, Detail: "is not installed, and the cluster keeps its files on a shared volume",
-			Hint: "install it: apt-get install glusterfs-server"})
-	case met.Storage.Kind == settings.VolumeStorage && a.DataDisk == "":
-		checks = append(checks, p.bricks(a, s))
-	case met.Storage.Kind == settings.LocalStorage:
-		checks = append(checks, Check{Name: "cluster", What: "storage of the cluster", Result: Fail, Detail: "its first node keeps everything in a local directory",
-			Hint: "move the cluster to a shared volume or directory first: applianced storage --help"})
-	}
+	checks = append(checks, p.joinedStorage(ctx, a, s, met.Storage)...)
 	return checks, met
 }
 

@@ -26,12 +26,13 @@ type peer struct {
 	keyErr error
 	table  nodes.Table
 	kind   string
+	path   string // of a shared directory
 }
 
 func (p *peer) Table() nodes.Table                       { return p.table.Clone() }
 func (p *peer) Secrets() ([]string, error)               { return []string{someSecret}, nil }
 func (p *peer) ClusterKey() (*nodeapi.ClusterKey, error) { return p.key, p.keyErr }
-func (p *peer) Storage() nodeapi.Storage                 { return nodeapi.Storage{Kind: p.kind, Path: "/srv"} }
+func (p *peer) Storage() nodeapi.Storage                 { return nodeapi.Storage{Kind: p.kind, Path: p.path} }
 func (p *peer) Summary() nodeapi.Summary                 { return nodeapi.Summary{} }
 func (p *peer) Offer(nodes.Table) error                  { return nil }
 func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
@@ -58,7 +59,7 @@ func startPeer(t *testing.T, version string, ahead time.Duration) (*peer, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &peer{kind: settings.DirectoryStorage}
+	p := &peer{kind: settings.DirectoryStorage, path: t.TempDir()}
 	if p.key, err = nodeapi.ParseClusterKey(text); err != nil {
 		t.Fatal(err)
 	}
@@ -225,6 +226,38 @@ func TestPreflightDepends(t *testing.T) {
 	checks, _ = p.Run(t.Context(), a)
 	if last := checks[len(checks)-1]; last.Name != "virtual" || last.Result != Skip {
 		t.Errorf("%+v", last)
+	}
+}
+
+// TestPreflightTellsTheStorage: a node that joins reads where its cluster keeps
+// its files, and which of its own answers count.
+func TestPreflightTellsTheStorage(t *testing.T) {
+	shared := t.TempDir()
+	s := settings.Default("n2")
+	volume, directory := nodeapi.Storage{Kind: settings.VolumeStorage}, nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared}
+	for name, tt := range map[string]struct {
+		of      nodeapi.Storage
+		a       Answers
+		results string
+		says    string
+	}{
+		"a copy on a disk":       {volume, Answers{DataDisk: "/dev/sdb"}, "pass", "goes to /dev/sdb"},
+		"a directory for a copy": {volume, Answers{DataDisk: "", Storage: Storage{Kind: settings.DirectoryStorage, Path: "/srv"}}, "warn", "/srv is not used"},
+		"the directory":          {directory, Answers{}, "pass pass", "the directory " + shared},
+		"mounted elsewhere":      {directory, Answers{Storage: Storage{Kind: settings.DirectoryStorage, Path: "/mnt/x"}}, "pass", "the directory /mnt/x"},
+		"a disk for nothing":     {directory, Answers{DataDisk: "/dev/sdb"}, "warn pass", "/dev/sdb would be formatted and not used"},
+		"not mounted":            {nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared + "/none"}, Answers{}, "pass fail", "no such file"},
+	} {
+		p := &Preflight{Facts: Facts{Volume: true}}
+		var results, text []string
+		for _, c := range p.joinedStorage(t.Context(), tt.a, &s, tt.of) {
+			if c.What != "room for a copy of the shared volume" { // as this machine has it
+				results, text = append(results, string(c.Result)), append(text, c.Detail, c.Hint)
+			}
+		}
+		if got := strings.Join(results, " "); got != tt.results || !strings.Contains(strings.Join(text, " "), tt.says) {
+			t.Errorf("%s: %s: %q", name, got, text)
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func choose(t *testing.T, x lab.Screen, text string) {
 // useShared answers the page of storage.
 func useShared(t *testing.T, x lab.Screen, dir string) {
 	t.Helper()
-	x.WaitFor(t, step, "Where", "for example by NFS")
+	x.WaitFor(t, step, "Where", "a directory that all nodes share")
 	choose(t, x, "a directory that all nodes share")
 	x.Type(t, "\r")
 	x.WaitFor(t, step, "an absolute path")

@@ -94,7 +94,7 @@ func formByWizard(t *testing.T, all []*machine, virtual string) (join string) {
 	p := &pages{t: t, x: all[0], wait: 4 * time.Minute, virtual: virtual}
 	p.form(somebody, all[0].Name, all[0].Address)
 	_, rest, _ := strings.Cut(all[0].Screen(), "applianced join-string):")
-	rest, _, _ = strings.Cut(rest, "\n\n")
+	rest, _, _ = strings.Cut(rest, "The cluster's secret")
 	join = strings.Join(strings.Fields(rest), "")
 	if !strings.HasPrefix(join, "sca1.") || !strings.Contains(all[0].Screen(), "master: "+virtual) {
 		t.Fatalf("the last page shows\n%s", all[0].Screen())
@@ -120,7 +120,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 			p.page("What do you have from the cluster?", down+"\r"+name)
 			p.page("one is enough", "blue\r"+peer+"\r"+secret+"\r")
 		}
-		p.page("best on a disk", "\r")
+		p.page("A disk given here is for a copy", "\r")
 	}
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}

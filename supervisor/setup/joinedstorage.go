@@ -1,0 +1,46 @@
+package setup
+
+import (
+	"cmp"
+	"context"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/settings"
+)
+
+// joinedStorage says where the cluster keeps its files, which this node has to
+// take as it is, and looks whether what was answered here goes with it.
+func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Settings, of nodeapi.Storage) []Check {
+	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
+	switch of.Kind {
+	case settings.VolumeStorage:
+		c.Detail = "copies on disks of its nodes; that of this node goes to " + cmp.Or(a.DataDisk, s.Storage.Bricks)
+		if a.Storage.Kind == settings.DirectoryStorage {
+			c.Result, c.Hint = Warn, "the directory "+a.Storage.Path+" is not used; choose a disk under Storage if this machine has one for the copy"
+		}
+		switch {
+		case !p.Facts.Volume:
+			return []Check{c, {Name: "disk", What: "glusterd on this machine", Result: Fail, Detail: "is not installed, and the cluster keeps its files on a shared volume",
+				Hint: "install it: apt-get install glusterfs-server"}}
+		case a.DataDisk == "":
+			return []Check{c, p.bricks(a, s)}
+		}
+	case settings.DirectoryStorage:
+		path := cmp.Or(a.Storage.Path, of.Path)
+		c.Detail = "the directory " + path + ", which all nodes share"
+		if a.DataDisk != "" {
+			c.Result, c.Hint = Warn, a.DataDisk+" would be formatted and not used: choose the system disk under Storage"
+		}
+		if a.Storage.Kind != settings.DirectoryStorage { // else it was looked at before
+			there := *s
+			there.Storage.Kind, there.Storage.Path = of.Kind, path
+			d := p.directory(ctx, &there)
+			d.passing = true // it may be mounted late
+			return []Check{c, d}
+		}
+	case settings.LocalStorage:
+		c.Result, c.Detail = Fail, "its first node keeps everything in a local directory"
+		c.Hint = "move the cluster to a shared volume or directory first: applianced storage --help"
+	}
+	return []Check{c}
+}
