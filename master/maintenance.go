@@ -69,6 +69,7 @@ func (m *Master) work(ctx context.Context) error {
 	}
 	wg.Go(func() { m.reactor.run(ctx) })
 	wg.Go(func() { m.schedule.run(ctx) })
+	wg.Go(func() { m.batches.run(ctx) })
 	wg.Go(func() { m.fetchGitPillars(ctx) })
 	if m.cluster != nil {
 		wg.Go(func() { m.forward(ctx) })

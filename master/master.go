@@ -70,6 +70,7 @@ type Master struct {
 	runners   *runners
 	reactor   *reactor
 	schedule  *schedule
+	batches   *batches
 
 	cluster    *cluster.Pool // nil alone
 	clusterJob clusterJobs
@@ -302,6 +303,7 @@ func (m *Master) openServices() error {
 	m.runners = m.newRunners()
 	m.reactor = m.newReactor()
 	m.schedule = m.newSchedule()
+	m.batches = m.newBatches()
 	table := m.minionMethods()
 	for name, method := range m.localMethods() {
 		table[name] = method

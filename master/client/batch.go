@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"saltern/master/batch"
 	"saltern/master/msgpack"
 )
 
@@ -65,9 +66,9 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	if err != nil {
 		return len(up), err
 	}
-	b := newBatchState(q.JID, up, size)
-	b.wait, b.failhard = q.Wait, q.Failhard
-	r := batchRun{c: c, q: q, b: b, out: out, created: c.cfg.Now()}
+	b := batch.New(up, size)
+	b.Wait, b.Failhard = q.Wait, q.Failhard
+	r := batchRun{c: c, q: q, b: b, all: up, out: out, created: c.cfg.Now()}
 	r.fire(ctx, "new")
 	for _, id := range down {
 		if out.Down != nil {
@@ -76,7 +77,7 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	}
 	err = r.loop(ctx)
 	end := "complete"
-	if b.halted != "" {
+	if b.Halted != "" {
 		end = "halted"
 	}
 	r.fire(context.WithoutCancel(ctx), end)
@@ -86,8 +87,9 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 type batchRun struct {
 	c       *Client
 	q       BatchRequest
-	b       *batchState
+	b       *batch.State
 	out     BatchOutput
+	all     []string
 	created time.Time
 	parts   []*watch
 	held    []Return // shown after the next part is published, as Salt does
@@ -96,8 +98,8 @@ type batchRun struct {
 
 func (r *batchRun) loop(ctx context.Context) error {
 	defer r.show()
-	for !r.b.over() {
-		ids, opens := r.b.next(r.c.cfg.Now())
+	for !r.b.Over() {
+		ids, opens := r.b.Next(r.c.cfg.Now())
 		if len(ids) > 0 {
 			if err := r.publish(ctx, ids); err != nil {
 				return err
@@ -111,13 +113,13 @@ func (r *batchRun) loop(ctx context.Context) error {
 			return err
 		}
 		r.parts = parts
-		if r.ended(before) || r.b.over() {
+		if r.ended(before) || r.b.Over() {
 			continue
 		}
 		if wake.IsZero() || !opens.IsZero() && opens.Before(wake) {
 			wake = opens
 		}
-		if !r.wait(ctx, wake) && r.b.halted == "" {
+		if !r.wait(ctx, wake) && r.b.Halted == "" {
 			return ctx.Err()
 		}
 	}
@@ -146,7 +148,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	case nil:
 	case ErrNoMinions, ErrNoJob: // their keys went since the ping
 		for _, id := range ids {
-			r.b.timedOut(id, now)
+			r.b.TimedOut(id, now)
 		}
 		return nil
 	default:
@@ -157,7 +159,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	r.parts = append(r.parts, w)
 	for _, id := range ids {
 		if !slices.Contains(job.Minions, id) {
-			r.b.timedOut(id, now)
+			r.b.TimedOut(id, now)
 		}
 	}
 	return nil
@@ -177,11 +179,11 @@ func (r *batchRun) ended(before []*watch) bool {
 				continue
 			}
 			if ret, ok := r.c.cached(w.jid, id); ok { // its event was lost
-				r.b.returned(id, ret.Code() > 0, r.c.cfg.Now())
+				r.b.Returned(id, ret.Code() > 0, r.c.cfg.Now())
 				r.held = append(r.held, ret)
 				continue
 			}
-			r.b.timedOut(id, r.c.cfg.Now())
+			r.b.TimedOut(id, r.c.cfg.Now())
 			if r.out.TimedOut != nil {
 				r.out.TimedOut(id)
 			}
@@ -194,9 +196,9 @@ func (r *batchRun) ended(before []*watch) bool {
 func (r *batchRun) wait(ctx context.Context, wake time.Time) bool {
 	ws := append(slices.Clone(r.parts), r.halt())
 	return r.c.wait(ctx, ws, wake, func(w *watch, ret Return) bool {
-		r.b.returned(ret.ID, ret.Code() > 0, r.c.cfg.Now())
+		r.b.Returned(ret.ID, ret.Code() > 0, r.c.cfg.Now())
 		r.held = append(r.held, ret)
-		return r.b.halted == ""
+		return r.b.Halted == ""
 	})
 }
 
@@ -213,8 +215,8 @@ func (r *batchRun) show() {
 // this batch.
 func (r *batchRun) halt() *watch {
 	return &watch{onHalt: func(jid, reason string) {
-		if jid == r.b.jid {
-			r.b.halted = reason
+		if jid == r.q.JID {
+			r.b.Halted = reason
 		}
 	}}
 }
@@ -225,10 +227,10 @@ func (r *batchRun) fire(ctx context.Context, what string) {
 	if r.deaf {
 		return
 	}
-	p := r.b.payload(r.q, r.c.cfg.User, r.created, r.c.cfg.Now())
-	if err := r.c.Fire(ctx, "salt/batch/"+r.b.jid+"/"+what, p); err != nil {
+	p := payload(r.b, r.all, r.q, r.c.cfg.User, r.created, r.c.cfg.Now())
+	if err := r.c.Fire(ctx, "salt/batch/"+r.q.JID+"/"+what, p); err != nil {
 		r.deaf = true
-		r.c.cfg.Log.Debug("batch event not fired", "jid", r.b.jid, "err", err)
+		r.c.cfg.Log.Debug("batch event not fired", "jid", r.q.JID, "err", err)
 	}
 }
 

@@ -1,11 +1,11 @@
 package client
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"saltern/master/batch"
 	"saltern/master/msgpack"
 )
 
@@ -32,67 +32,14 @@ func TestBatchSize(t *testing.T) {
 	}
 }
 
-func TestBatchState(t *testing.T) {
-	ids := []string{"a", "b", "c", "d"}
-	next := func(b *batchState, now int, want ...string) time.Time {
-		t.Helper()
-		got, wake := b.next(at(now))
-		if !slices.Equal(got, want) {
-			t.Fatalf("at %d: got %v, want %v", now, got, want)
-		}
-		return wake
+func TestBatchPayload(t *testing.T) {
+	b := batch.New([]string{"a", "b"}, 1)
+	b.Next(time.Unix(0, 0))
+	p := payload(b, []string{"a", "b"}, BatchRequest{Request: Request{Target: "*", TargetType: "glob", Fun: "test.ping", Arg: []any{}}, JID: "1"}, "root", time.Unix(0, 0), time.Unix(1, 0))
+	if _, err := msgpack.Marshal(p, msgpack.Modern); err != nil {
+		t.Error(err)
 	}
-	t.Run("slots", func(t *testing.T) {
-		b := newBatchState("1", ids, 2)
-		next(b, 0, "a", "b")
-		next(b, 1)
-		b.returned("b", false, at(2))
-		next(b, 2, "c")
-		b.returned("b", false, at(2)) // twice
-		next(b, 2)
-		b.timedOut("a", at(3))
-		b.returned("c", true, at(3))
-		next(b, 3, "d")
-		if b.over() {
-			t.Fatal("over too early")
-		}
-		b.returned("d", false, at(4))
-		if !b.over() || b.failed["a"] != "timeout" || len(b.done) != 3 {
-			t.Errorf("end: %+v", b)
-		}
-	})
-	t.Run("wait", func(t *testing.T) {
-		b := newBatchState("1", ids, 2)
-		b.wait = time.Second
-		next(b, 0, "a", "b")
-		b.returned("a", false, at(5))
-		if wake := next(b, 5); wake != at(15) {
-			t.Errorf("wake %v", wake)
-		}
-		next(b, 14)
-		next(b, 15, "c")
-	})
-	t.Run("failhard", func(t *testing.T) {
-		b := newBatchState("1", ids, 1)
-		b.failhard = true
-		next(b, 0, "a")
-		b.returned("a", false, at(1))
-		next(b, 1, "b")
-		b.returned("b", true, at(2))
-		next(b, 2)
-		if !b.over() || b.halted != "failhard" {
-			t.Errorf("not halted: %+v", b)
-		}
-	})
-	t.Run("payload", func(t *testing.T) {
-		b := newBatchState("1", ids, 1)
-		next(b, 0, "a")
-		p := b.payload(BatchRequest{Request: Request{Target: "*", TargetType: "glob", Fun: "test.ping", Arg: []any{}}}, "root", at(0), at(1))
-		if _, err := msgpack.Marshal(p, msgpack.Modern); err != nil {
-			t.Error(err)
-		}
-		if p.Map("state").Str("driver") != "cli" {
-			t.Error("no driver")
-		}
-	})
+	if s := p.Map("state"); s.Str("driver") != "cli" || len(s.List("pending")) != 1 || s.Map("active").Len() != 1 {
+		t.Errorf("state %v", s)
+	}
 }

@@ -68,6 +68,19 @@ func (l layout) job(jid string) string {
 	return l.dir + "/" + h[:2] + "/" + h[2:]
 }
 
+// Folder is the folder of a job's files below dir, the folder of all jobs
+// (salt/utils/jid.py jid_dir). hashType "" is sha256.
+func Folder(dir, hashType, jid string) (string, error) {
+	l, err := newLayout(dir, hashType)
+	if err == nil {
+		err = checkJID(jid)
+	}
+	if err != nil {
+		return "", err
+	}
+	return l.job(jid), nil
+}
+
 // checkID refuses what cannot be one component of a path, or would hide
 // among the files of a job.
 func checkID(id string) error {

@@ -1,0 +1,355 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+// maxActive bounds the batches that are driven at once. Overflow policy: a new
+// one is halted.
+const maxActive = 256
+
+// every is how often time-outs are looked at.
+const every = 2 * time.Second
+
+// Config is what a Manager needs. All fields are required.
+type Config struct {
+	Dir    string                           // cachedir
+	JobDir func(jid string) (string, error) // the folder of a job below it
+	// Publish publishes a load of the form {fun, arg, tgt, tgt_type, ret, jid, user}.
+	Publish func(ctx context.Context, load *msgpack.Map) error
+	// Returns are the returns of a job so far, by minion.
+	Returns func(ctx context.Context, jid string) (*msgpack.Map, error)
+	Fire    func(tag string, data *msgpack.Map)
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// A Manager drives the batches of `salt --batch --async`: the tool publishes the
+// job to the first minions, keeps the state of the batch in .batch.p in the folder
+// of the job, fires salt/batch/<jid>/new and ends. For a batch that a tool drives
+// itself the Manager keeps the states that come in its events, for batch.status.
+//
+// A state is on the disk before its minions get the job: a master that dies
+// between the two runs the job on nobody twice. They are given up as late then.
+// (salt/utils/batch_manager.py)
+type Manager struct {
+	cfg     Config
+	batches map[string]*driven
+	wanted  atomic.Pointer[map[string]bool] // the keys of batches
+}
+
+type driven struct {
+	*State
+	kept *msgpack.Map // as .batch.p holds it
+}
+
+// NewManager makes a Manager. Run does the work.
+func NewManager(cfg Config) *Manager {
+	m := &Manager{cfg: cfg, batches: map[string]*driven{}}
+	m.want()
+	return m
+}
+
+func (m *Manager) want() {
+	ids := map[string]bool{}
+	for jid := range m.batches {
+		ids[jid] = true
+	}
+	m.wanted.Store(&ids)
+}
+
+var (
+	batchTag  = regexp.MustCompile(`^salt/batch/([0-9_]{20,40})/(new|stop|progress|complete|halted)$`)
+	returnTag = regexp.MustCompile(`^salt/job/([0-9_]{20,40})/ret/([^/]+)$`)
+)
+
+// Wants reports whether Run is to be given events with a tag. It may be called
+// concurrently with Run.
+func (m *Manager) Wants(tag string) bool {
+	if !strings.HasPrefix(tag, "salt/job/") {
+		return strings.HasPrefix(tag, "salt/batch/")
+	}
+	ids := *m.wanted.Load()
+	t := returnTag.FindStringSubmatch(tag)
+	return len(ids) > 0 && t != nil && ids[t[1]]
+}
+
+// Run adopts the batches that were under way and drives batches until ctx ends.
+func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
+	jids, err := m.index()
+	if err != nil {
+		m.cfg.Log.Error("the list of batches cannot be read; those under way are not continued", "error", err)
+	}
+	for _, jid := range jids {
+		m.adopt(ctx, jid, true)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			m.handle(ctx, e)
+			if e.Lost > 0 {
+				m.reconcileAll(ctx)
+			}
+		case <-tick.C:
+			m.late(ctx)
+		}
+	}
+}
+
+func (m *Manager) handle(ctx context.Context, e event.Event) {
+	if t := returnTag.FindStringSubmatch(e.Tag); t != nil {
+		b := m.batches[t[1]]
+		if b == nil {
+			return
+		}
+		if _, at := b.Active[t[2]]; at {
+			b.Returned(t[2], code(e.Data) > 0, m.cfg.Now())
+			m.advance(ctx, t[1], b)
+		}
+		return
+	}
+	t := batchTag.FindStringSubmatch(e.Tag)
+	if t == nil || e.Origin == event.Peer || e.Origin == event.Minion { // the master beside whom the tool runs drives it
+		return
+	}
+	jid, state := t[1], e.Data.Map("state")
+	switch {
+	case state != nil:
+		if state.Str("driver") == "cli" && m.batches[jid] == nil {
+			m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
+		}
+	case t[2] == "new":
+		m.adopt(ctx, jid, false)
+	case t[2] == "stop":
+		m.halt(ctx, jid, e.Data.Str("reason"))
+	}
+}
+
+// keepOfTool keeps the state of a batch that a tool drives.
+func (m *Manager) keepOfTool(jid string, state *msgpack.Map, ended bool) {
+	err := m.write(jid, state)
+	if err == nil {
+		err = m.list(jid, !ended)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("the state of a batch is not kept; batch.status does not show it", "jid", jid, "error", err)
+	}
+}
+
+// adopt begins to drive a batch. Those who got the job before this master died
+// get their time anew, since nobody could answer meanwhile.
+func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
+	if m.batches[jid] != nil {
+		return
+	}
+	kept, err := m.read(jid)
+	if errors.Is(err, fs.ErrNotExist) && again {
+		m.forget(jid)
+		return
+	}
+	var s *State
+	if err == nil {
+		s, err = Read(kept)
+	}
+	if err != nil {
+		m.cfg.Log.Error("a batch cannot be driven: its state cannot be read, and only its first minions have the job", "jid", jid, "error", err)
+		return
+	}
+	if kept.Str("driver") != "master" {
+		return
+	}
+	b := &driven{s, kept}
+	if s.Halted == "" && len(m.batches) >= maxActive {
+		s.Halted = fmt.Sprintf("the master drives %d batches already", len(m.batches))
+	}
+	if again {
+		for id := range s.Active {
+			s.Active[id] = m.cfg.Now()
+		}
+	}
+	m.batches[jid] = b
+	m.want()
+	if err := m.list(jid, true); err != nil {
+		m.cfg.Log.Warn("a batch is not continued after a restart of the master", "jid", jid, "error", err)
+	}
+	m.cfg.Log.Info("batch is driven by this master", "jid", jid, "user", kept.Str("user"), "pending", len(s.Pending))
+	m.reconcile(ctx, jid, b)
+	m.advance(ctx, jid, b)
+}
+
+// reconcile takes in returns whose events did not come here: those of minions
+// that were faster than the tool, or that came while no master ran.
+func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
+	rets, err := m.cfg.Returns(ctx, jid)
+	if err != nil {
+		m.cfg.Log.Warn("the returns of a batch cannot be read", "jid", jid, "error", err)
+		return
+	}
+	for id := range b.Active {
+		if ret := rets.Map(id); ret != nil {
+			b.Returned(id, code(ret) > 0, m.cfg.Now())
+		}
+	}
+}
+
+func (m *Manager) reconcileAll(ctx context.Context) {
+	for jid, b := range m.batches {
+		m.reconcile(ctx, jid, b)
+		m.advance(ctx, jid, b)
+	}
+}
+
+// late gives up minions that have not answered in time, and opens slots after
+// --batch-wait.
+func (m *Manager) late(ctx context.Context) {
+	for jid, b := range m.batches {
+		window := time.Duration((number(b.kept, "timeout", 60) + number(b.kept, "gather_job_timeout", 10)) * float64(time.Second))
+		isLate := func(since time.Time) bool { return m.cfg.Now().Sub(since) >= window }
+		for _, since := range b.Active {
+			if isLate(since) {
+				m.reconcile(ctx, jid, b)
+				break
+			}
+		}
+		for id, since := range b.Active {
+			if isLate(since) {
+				b.TimedOut(id, m.cfg.Now())
+			}
+		}
+		m.advance(ctx, jid, b)
+	}
+}
+
+// advance publishes to the next minions, or ends the batch, and keeps the state
+// when it has changed.
+func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
+	before := len(b.kept.Map("done").Keys()) + len(b.kept.Map("failed").Keys())
+	next, _ := b.Next(m.cfg.Now())
+	if len(next) == 0 && !b.Over() && before == len(b.Done)+len(b.Failed) {
+		return
+	}
+	b.Fill(b.kept, m.cfg.Now())
+	if err := m.write(jid, b.kept); err != nil {
+		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
+		if len(next) > 0 { // better none than some of them twice
+			b.Halted = "its state cannot be written"
+			b.Fill(b.kept, m.cfg.Now())
+			next = nil
+		}
+	}
+	if len(next) > 0 {
+		if err := m.cfg.Publish(ctx, b.load(jid, next)); err != nil {
+			m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next, "error", err)
+		}
+	}
+	switch {
+	case b.Halted != "":
+		m.cfg.Log.Error("batch is halted", "jid", jid, "reason", b.Halted, "pending", len(b.Pending))
+		m.tell(jid, b, "halted", "reason", b.Halted, "abandoned_active", b.kept.Map("active").Keys(), "abandoned_pending", b.Pending)
+		m.forget(jid)
+	case b.Over():
+		m.tell(jid, b, "complete")
+		m.forget(jid)
+	default:
+		m.tell(jid, b, "progress", "total", len(b.kept.List("all_minions")), "active", len(b.Active), "pending", len(b.Pending))
+	}
+}
+
+// load is the job for the next minions.
+func (b *driven) load(jid string, ids []string) *msgpack.Map {
+	tgt := make([]any, len(ids))
+	for i, id := range ids {
+		tgt[i] = id
+	}
+	arg := slices.Clone(b.kept.List("arg"))
+	if kw := b.kept.Map("kwargs"); kw.Len() > 0 {
+		kw = kw.Clone()
+		kw.Set("__kwarg__", true)
+		arg = append(arg, kw)
+	}
+	fun, _ := b.kept.Get("fun")
+	return msgpack.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"), "jid", jid, "user", b.kept.Str("user"))
+}
+
+// tell fires one of Salt's events (salt/utils/batch_output.py).
+func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
+	data := msgpack.NewMap("jid", jid)
+	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {
+		v, _ := b.kept.Get(k)
+		data.Set(k, v)
+	}
+	data.Set("completed", len(b.Done))
+	data.Set("failed", len(b.Failed))
+	if what != "progress" {
+		data.Set("total_minions", len(b.kept.List("all_minions")))
+		data.Set("duration", seconds(m.cfg.Now())-number(b.kept, "created", seconds(m.cfg.Now())))
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		data.Set(more[i], more[i+1])
+	}
+	m.cfg.Fire("salt/batch/"+jid+"/"+what, data)
+}
+
+// halt stops a batch at the wish of the runner batch.stop: who has the job goes
+// on. A tool that drives the batch itself hears the event.
+func (m *Manager) halt(ctx context.Context, jid, reason string) {
+	if reason == "" {
+		reason = "stop"
+	}
+	if b := m.batches[jid]; b != nil {
+		b.Halted = reason
+		m.advance(ctx, jid, b)
+		return
+	}
+	kept, err := m.read(jid)
+	if err != nil || kept.Bool("halted") {
+		return
+	}
+	s, err := Read(kept)
+	if err != nil || s.Over() {
+		return
+	}
+	s.Halted = reason
+	m.advance(ctx, jid, &driven{s, kept})
+}
+
+// forget ends the work on a batch.
+func (m *Manager) forget(jid string) {
+	delete(m.batches, jid)
+	m.want()
+	if err := m.list(jid, false); err != nil {
+		m.cfg.Log.Warn("the list of batches cannot be written", "jid", jid, "error", err)
+	}
+}
+
+// code is the return code of a return; of a compound job the highest.
+func code(ret *msgpack.Map) int64 {
+	if n, ok := ret.Int("retcode"); ok {
+		return n
+	}
+	most := int64(0)
+	for k := range ret.Map("retcode").All() {
+		n, _ := ret.Map("retcode").Int(fmt.Sprint(k))
+		most = max(most, n)
+	}
+	return most
+}

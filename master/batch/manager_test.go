@@ -1,0 +1,278 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/msgpack"
+)
+
+const jid = "20261123000000000001"
+
+// world is a manager without a master.
+type world struct {
+	t         *testing.T
+	m         *Manager
+	dir       string
+	now       time.Time
+	published []string
+	fired     []string
+	returns   *msgpack.Map
+	refuse    error
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), returns: msgpack.NewMap()}
+	w.again()
+	return w
+}
+
+// again is a manager that starts where another one died.
+func (w *world) again() {
+	w.m = NewManager(Config{Dir: w.dir, JobDir: func(jid string) (string, error) { return filepath.Join(w.dir, "jobs", jid), nil },
+		Publish: func(_ context.Context, l *msgpack.Map) error {
+			w.published = append(w.published, strings.Join(l.Texts("tgt"), ","))
+			if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" || l.Str("user") != "ann" || len(l.List("arg")) != 2 {
+				w.t.Errorf("published %v", l)
+			}
+			return w.refuse
+		},
+		Returns: func(context.Context, string) (*msgpack.Map, error) { return w.returns, nil },
+		Fire: func(tag string, data *msgpack.Map) {
+			w.fired = append(w.fired, strings.TrimPrefix(tag, "salt/batch/"+jid+"/"))
+		},
+		Now: func() time.Time { return w.now }, Log: slog.New(slog.DiscardHandler)})
+}
+
+// handOver does what `salt -b 2 --async` does.
+func (w *world) handOver(more ...any) {
+	w.t.Helper()
+	kept := msgpack.NewMap("jid", jid, "all_minions", []any{"a", "b", "c", "d", "e"}, "pending", []any{"c", "d", "e"},
+		"active", msgpack.NewMap("a", 1000.0, "b", 1000.0), "done", msgpack.NewMap(), "failed", msgpack.NewMap(), "wait", []any{}, "batch_size", 2,
+		"fun", "test.arg", "arg", []any{"x"}, "kwargs", msgpack.NewMap("k", "v"), "tgt", "*", "tgt_type", "glob", "failhard", false, "batch_wait", 0,
+		"timeout", 5, "gather_job_timeout", 10, "last_progress", 1000.0, "created", 1000.0, "halted", false, "halted_reason", nil, "driver", "master", "ret", "", "user", "ann")
+	for i := 0; i < len(more); i += 2 {
+		kept.Set(more[i], more[i+1])
+	}
+	if err := w.m.write(jid, kept); err != nil {
+		w.t.Fatal(err)
+	}
+	w.event("salt/batch/"+jid+"/new", msgpack.NewMap("jid", jid, "driver", "master"))
+}
+
+func (w *world) event(tag string, data *msgpack.Map) {
+	w.m.handle(w.t.Context(), event.Event{Tag: tag, Data: data})
+}
+
+func (w *world) ret(id string, code int) {
+	w.event("salt/job/"+jid+"/ret/"+id, msgpack.NewMap("id", id, "return", true, "retcode", code))
+}
+
+// want compares what was published and fired since the last call.
+func (w *world) want(published, fired string) {
+	w.t.Helper()
+	if got := strings.Join(w.published, " "); got != published {
+		w.t.Errorf("published %q, want %q", got, published)
+	}
+	if got := strings.Join(w.fired, " "); got != fired {
+		w.t.Errorf("fired %q, want %q", got, fired)
+	}
+	w.published, w.fired = nil, nil
+}
+
+// kept is what batch.status would show, as done/failed/active/pending and why it
+// was halted.
+func (w *world) kept() string {
+	w.t.Helper()
+	k, err := w.m.read(jid)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("%d/%d/%d/%d %s", k.Map("done").Len(), k.Map("failed").Len(), k.Map("active").Len(), len(k.List("pending")), k.Str("halted_reason"))
+}
+
+func (w *world) listed() bool { l, _ := w.m.index(); return slices.Contains(l, jid) }
+
+func TestManagerDrivesABatch(t *testing.T) {
+	w := newWorld(t)
+	w.returns.Set("a", msgpack.NewMap("return", true, "retcode", 0)) // faster than the tool
+	w.handOver()
+	w.want("c", "progress")
+	if !w.m.Wants("salt/job/"+jid+"/ret/b") || w.m.Wants("salt/job/"+jid+"/new") || w.m.Wants("salt/job/20261123000000000002/ret/b") || !w.listed() {
+		t.Error("wants, or is not listed")
+	}
+	w.ret("b", 0)
+	w.ret("b", 0)
+	w.want("d", "progress")
+	w.ret("zz", 0) // nobody of the batch
+	w.now = w.now.Add(16 * time.Second)
+	w.returns.Set("d", msgpack.NewMap("return", 1, "retcode", 1)) // its event was lost
+	w.m.late(t.Context())
+	w.want("e", "progress")
+	if got := w.kept(); got != "3/1/1/0 " {
+		t.Errorf("kept %s", got)
+	}
+	w.ret("e", 0)
+	w.want("", "complete")
+	if w.listed() || len(w.m.batches) > 0 || w.m.Wants("salt/job/"+jid+"/ret/b") {
+		t.Error("the batch is not forgotten")
+	}
+	w.event("salt/batch/"+jid+"/stop", msgpack.NewMap())
+	w.want("", "")
+}
+
+// A master that dies goes on with its batches, and gives who was at work the time
+// anew.
+func TestManagerGoesOn(t *testing.T) {
+	w := newWorld(t)
+	w.handOver()
+	w.ret("a", 0)
+	w.want("c", "progress")
+	w.again()
+	w.now = w.now.Add(time.Hour)
+	w.returns.Set("b", msgpack.NewMap("return", true, "retcode", 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.m.Run(ctx, nil)
+	w.want("d", "progress")
+	w.m.late(t.Context())
+	w.want("", "")
+	if got := w.kept(); got != "2/0/2/1 " {
+		t.Errorf("kept %s", got)
+	}
+	// A list that names what is gone.
+	if err := os.RemoveAll(filepath.Join(w.dir, "jobs", jid)); err != nil {
+		t.Fatal(err)
+	}
+	w.again()
+	w.m.Run(ctx, nil)
+	if w.listed() {
+		t.Error("a batch that is gone is listed")
+	}
+}
+
+func TestManagerHalts(t *testing.T) {
+	t.Run("failhard", func(t *testing.T) {
+		w := newWorld(t)
+		w.handOver("failhard", true)
+		w.ret("a", 1)
+		w.want("", "halted")
+		if got := w.kept(); got != "1/0/1/3 failhard" || w.listed() {
+			t.Errorf("kept %s", got)
+		}
+		w.ret("b", 0)
+		w.want("", "")
+	})
+	t.Run("batch.stop", func(t *testing.T) {
+		w := newWorld(t)
+		w.handOver()
+		w.event("salt/batch/"+jid+"/stop", msgpack.NewMap("jid", jid, "reason", "stop"))
+		w.want("", "halted")
+		if got := w.kept(); got != "0/0/2/3 stop" || w.listed() {
+			t.Errorf("kept %s", got)
+		}
+	})
+	t.Run("batch_wait", func(t *testing.T) {
+		w := newWorld(t)
+		w.handOver("batch_wait", 3)
+		w.ret("a", 0)
+		w.want("", "progress")
+		w.now = w.now.Add(4 * time.Second)
+		w.m.late(t.Context())
+		w.want("c", "progress")
+	})
+	t.Run("a publish that fails", func(t *testing.T) {
+		w := newWorld(t)
+		w.handOver()
+		w.refuse = errors.New("no")
+		w.ret("a", 0)
+		w.want("c", "progress")
+		w.now = w.now.Add(time.Minute)
+		w.m.late(t.Context())
+		w.want("d,e", "progress")
+		w.now = w.now.Add(time.Minute)
+		w.m.late(t.Context())
+		w.want("", "complete")
+		if got := w.kept(); got != "1/4/0/0 " {
+			t.Errorf("kept %s", got)
+		}
+	})
+	t.Run("a disk that takes nothing", func(t *testing.T) {
+		w := newWorld(t)
+		w.handOver()
+		w.m.cfg.JobDir = func(string) (string, error) { return "", errors.New("no disk") }
+		w.ret("a", 0)
+		w.want("", "halted")
+	})
+	t.Run("too many", func(t *testing.T) {
+		w := newWorld(t)
+		for i := range maxActive {
+			w.m.batches[fmt.Sprint(i)] = &driven{New(nil, 1), msgpack.NewMap()}
+		}
+		w.handOver()
+		w.want("", "halted")
+		if got := w.kept(); !strings.Contains(got, "drives 256 batches already") {
+			t.Errorf("kept %s", got)
+		}
+	})
+}
+
+// Who may not hand a batch over, and what is none.
+func TestManagerIgnores(t *testing.T) {
+	w := newWorld(t)
+	w.handOver("driver", "other")
+	for _, from := range []event.Origin{event.Peer, event.Minion} {
+		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/new", Data: msgpack.NewMap(), Origin: from})
+		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/stop", Data: msgpack.NewMap(), Origin: from})
+	}
+	w.event("salt/batch/20261123000000000009/new", msgpack.NewMap())
+	w.event("salt/batch/../../etc/new", msgpack.NewMap())
+	w.event("salt/batch/"+jid+"/progress", msgpack.NewMap("state", msgpack.NewMap("driver", "master")))
+	if err := os.WriteFile(filepath.Join(w.dir, "jobs", jid, stateFile), []byte{0xc1}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.event("salt/batch/"+jid+"/new", msgpack.NewMap())
+	w.want("", "")
+	if len(w.m.batches) > 0 || w.listed() {
+		t.Error("adopted")
+	}
+}
+
+// The state of a batch that a tool drives is kept for batch.status, and batch.stop
+// reaches the tool.
+func TestManagerKeepsTheToolsBatches(t *testing.T) {
+	w := newWorld(t)
+	state := func(done int) *msgpack.Map {
+		s := msgpack.NewMap("jid", jid, "driver", "cli", "batch_size", 1, "pending", []any{"b"}, "active", msgpack.NewMap("a", 1.0), "failed", msgpack.NewMap())
+		d := msgpack.NewMap()
+		for i := range done {
+			d.Set(fmt.Sprint(i), msgpack.NewMap())
+		}
+		s.Set("done", d)
+		return msgpack.NewMap("state", s)
+	}
+	w.event("salt/batch/"+jid+"/new", state(0))
+	w.event("salt/batch/"+jid+"/progress", state(1))
+	if got := w.kept(); got != "1/0/1/1 " || !w.listed() || len(w.m.batches) > 0 {
+		t.Errorf("kept %s", got)
+	}
+	w.event("salt/batch/"+jid+"/stop", msgpack.NewMap())
+	w.want("", "halted")
+	if got := w.kept(); got != "1/0/1/1 stop" || w.listed() {
+		t.Errorf("kept %s", got)
+	}
+	w.event("salt/batch/"+jid+"/new", state(0))
+	w.event("salt/batch/"+jid+"/complete", state(2))
+	if got := w.kept(); got != "2/0/1/1 " || w.listed() {
+		t.Errorf("kept %s", got)
+	}
+}

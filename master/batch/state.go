@@ -1,0 +1,165 @@
+// Package batch runs jobs on a few minions at a time: the state of one batch, and
+// the Manager, which drives the batches that tools hand over to the master.
+package batch
+
+import (
+	"fmt"
+	"time"
+
+	"saltern/master/msgpack"
+)
+
+// A State says who may run next. It has no clock and does no I/O
+// (salt/utils/batch_state.py progress_batch).
+type State struct {
+	Size     int
+	Wait     time.Duration // a slot stays closed that long after a return
+	Failhard bool
+
+	Pending []string
+	Active  map[string]time.Time // since when
+	Done    map[string]bool
+	Failed  map[string]string // id → why
+	Closed  []time.Time       // slots that open at these times
+	Halted  string            // why the batch was stopped, "" if it was not
+}
+
+// New makes the state of a batch that has not begun.
+func New(minions []string, size int) *State {
+	return &State{Size: size, Pending: append([]string(nil), minions...), Active: map[string]time.Time{}, Done: map[string]bool{}, Failed: map[string]string{}}
+}
+
+// Returned takes a minion out of its slot; bad is its return code being above
+// 0. With failhard that stops the batch.
+func (b *State) Returned(id string, bad bool, now time.Time) {
+	if b.Done[id] || b.Failed[id] != "" {
+		return
+	}
+	delete(b.Active, id)
+	b.Done[id] = true
+	b.close(now)
+	if b.Failhard && bad {
+		b.Halted = "failhard"
+	}
+}
+
+// TimedOut takes a minion out of its slot that did not answer.
+func (b *State) TimedOut(id string, now time.Time) {
+	if b.Done[id] || b.Failed[id] != "" {
+		return
+	}
+	delete(b.Active, id)
+	b.Failed[id] = "timeout"
+	b.close(now)
+}
+
+func (b *State) close(now time.Time) {
+	if b.Wait > 0 {
+		b.Closed = append(b.Closed, now.Add(b.Wait))
+	}
+}
+
+// Next are the minions that get the job now, none when all slots are taken.
+// wake is when the next slot opens, zero when none is closed.
+func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
+	open := b.Closed[:0]
+	for _, t := range b.Closed {
+		if t.After(now) {
+			open = append(open, t)
+			if wake.IsZero() || t.Before(wake) {
+				wake = t
+			}
+		}
+	}
+	b.Closed = open
+	if b.Halted != "" {
+		return nil, wake
+	}
+	n := min(b.Size-len(b.Active)-len(b.Closed), len(b.Pending))
+	for range n {
+		id := b.Pending[0]
+		b.Pending = b.Pending[1:]
+		b.Active[id] = now
+		ids = append(ids, id)
+	}
+	return ids, wake
+}
+
+// Over reports whether the batch has ended.
+func (b *State) Over() bool {
+	return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0
+}
+
+// Fill sets what changes in a batch in the map that Salt keeps of it, with
+// Salt's names.
+func (b *State) Fill(m *msgpack.Map, now time.Time) {
+	active, done, failed := msgpack.NewMap(), msgpack.NewMap(), msgpack.NewMap()
+	for id, t := range b.Active {
+		active.Set(id, seconds(t))
+	}
+	for id := range b.Done {
+		done.Set(id, msgpack.NewMap())
+	}
+	for id, why := range b.Failed {
+		failed.Set(id, why)
+	}
+	wait := []any{}
+	for _, t := range b.Closed {
+		wait = append(wait, seconds(t))
+	}
+	var reason any
+	if b.Halted != "" {
+		reason = b.Halted
+	}
+	pending := []any{}
+	for _, id := range b.Pending {
+		pending = append(pending, id)
+	}
+	for i, v := range []any{pending, active, done, failed, wait, b.Halted != "", reason, seconds(now)} {
+		m.Set([]string{"pending", "active", "done", "failed", "wait", "halted", "halted_reason", "last_progress"}[i], v)
+	}
+}
+
+// Read makes a State of the map that Salt keeps of a batch.
+func Read(m *msgpack.Map) (*State, error) {
+	size, ok := m.Int("batch_size")
+	if !ok || size < 1 {
+		return nil, fmt.Errorf("it has no batch_size")
+	}
+	b := New(m.Texts("pending"), int(size))
+	b.Wait, b.Failhard = time.Duration(number(m, "batch_wait", 0)*float64(time.Second)), m.Bool("failhard")
+	for k := range m.Map("active").All() {
+		id, _ := k.(string)
+		at := number(m.Map("active"), id, 0)
+		b.Active[id] = time.UnixMicro(int64(at * 1e6))
+	}
+	for _, v := range m.List("wait") {
+		b.Closed = append(b.Closed, time.UnixMicro(int64(number(msgpack.NewMap("t", v), "t", 0)*1e6)))
+	}
+	for k := range m.Map("done").All() {
+		id, _ := k.(string)
+		b.Done[id] = true
+	}
+	for k, why := range m.Map("failed").All() {
+		id, _ := k.(string)
+		b.Failed[id] = fmt.Sprint(why)
+	}
+	if m.Bool("halted") {
+		b.Halted = fmt.Sprint(m.Str("halted_reason"))
+	}
+	return b, nil
+}
+
+// number is a number of the map, def when there is none.
+func number(m *msgpack.Map, key string, def float64) float64 {
+	v, _ := m.Get(key)
+	switch v := v.(type) {
+	case int64:
+		return float64(v)
+	case float64:
+		return v
+	}
+	return def
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
