@@ -236,11 +236,7 @@ func (s *Supervisor) erase(ctx context.Context, o *order) error {
 	if err := p.Do(ctx, func(ctx context.Context) error { return datadisk.Release(ctx, cfg) }); err != nil {
 		return err
 	}
-	if err := os.Remove(s.orderFile()); err != nil {
-		return err
-	}
-	_ = os.Remove(filepath.Dir(s.opt.ConfigPath)) // unless somebody else uses it
-	return nil
+	return os.Remove(s.orderFile())
 }
 
 // endChildren ends what an earlier life has left behind.

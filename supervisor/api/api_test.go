@@ -243,3 +243,30 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	t.Errorf("after the flood: %v", err)
 }
+
+// TestSupervisorGoesAway: a supervisor that ends while it is asked counts as one
+// that does not run, so that who waits for its next life goes on waiting.
+func TestSupervisorGoesAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close() // with what was asked unread: a reset
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+	for range 5 {
+		if _, err := NewClient(path).Status(t.Context()); !errors.Is(err, ErrNotRunning) {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"saltern/supervisor/status"
@@ -107,6 +108,11 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
 			return fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
+		}
+		for _, gone := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} { // it ended meanwhile, perhaps to start anew
+			if errors.Is(err, gone) {
+				return fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, gone)
+			}
 		}
 		return fmt.Errorf("ask applianced: %w", err)
 	}

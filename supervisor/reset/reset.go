@@ -89,7 +89,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 		}
 		p.Bricks = append(p.Bricks, filepath.Join(bricks, name))
 	}
-	p.Folders = []string{bricks, data, filepath.Dir(config)}
+	p.Folders = []string{bricks, data}
 	switch {
 	case shared:
 		p.Keep = append(p.Keep, path+": the directory that the nodes share")

@@ -57,7 +57,7 @@ func TestEverythingOfTheNode(t *testing.T) {
 	if p := do(t, s, config); len(p.Keep) != 0 {
 		t.Errorf("kept: %q", p.Keep)
 	}
-	for _, gone := range []string{config, filepath.Dir(config), s.DataDir, dir + "/run/lb.pid"} {
+	for _, gone := range []string{config, s.DataDir, dir + "/run/lb.pid"} {
 		if there(gone) {
 			t.Errorf("%s is left", gone)
 		}

@@ -134,3 +134,37 @@ func entries(t *testing.T, dir string) string {
 	}
 	return strings.Join(names, " ")
 }
+
+// TestResetRejoins: a node that has left its cluster becomes new and joins again,
+// and the other one has lost nothing.
+func TestResetRejoins(t *testing.T) {
+	t.Parallel()
+	net := lab.NewNetwork(t, "rsj", "10.85")
+	shared := lab.Dir(t)
+	n1 := lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form", "secret": lab.ApplianceSecret})
+	n1.Launch(t)
+	n1.WaitReady(t, 1)
+	n2 := lab.NewAppliance(t, net, 2, "", map[string]any{"mode": "join", "join": strings.TrimSpace(n1.Applianced(t, "join-string").Out)})
+	n2.Launch(t)
+	n2.WaitReady(t, 2)
+	if r := n2.Applianced(t, "setup", "back"); r.Code == 0 {
+		t.Error("a node that has joined can be taken back")
+	}
+	if r := n2.Applianced(t, "reset"); r.Code != 64 || !strings.Contains(r.Err, "one of the cluster lab, with n1") || !strings.Contains(r.Err, "would stay: "+shared) {
+		t.Errorf("%d %s", r.Code, r.Err)
+	}
+	must(t, n2.Applianced(t, "leave", "--yes"))
+	if err := os.Remove(n2.Answers()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, n2.Applianced(t, "reset", "--yes"))
+	isNew(t, n2)
+	if _, err := os.Stat(filepath.Join(shared, "pki/cluster.pem")); err != nil {
+		t.Errorf("the shared directory has lost the cluster's key: %v", err)
+	}
+	n1.WaitReady(t, 1)
+	n2.Answer(t, map[string]any{"join": strings.TrimSpace(n1.Applianced(t, "join-string").Out), "node": "n2", "address": n2.Addr, "front": []string{n2.Addr},
+		"settings": map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}}})
+	must(t, n2.Applianced(t, "setup", "start", n2.Answers()))
+	n2.WaitReady(t, 2)
+}
