@@ -1,14 +1,19 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"saltern/master/gitpillar"
+	"saltern/master/runner"
 )
 
 // repository is a git repository with a work tree.
@@ -107,6 +112,23 @@ func TestGitPillarFetches(t *testing.T) {
 	}
 }
 
+// What is told of a remote has no password, and is one line.
+func TestGitPillarText(t *testing.T) {
+	remote := func(url string) error {
+		return &gitpillar.RemoteError{Remote: "master " + url, Text: "fatal: unable to access '" + url + "/':\nCould not resolve host"}
+	}
+	const url, shown = "https://user:TOPSECRET@git.example.com/p.git", "https://user:(hidden)@git.example.com/p.git"
+	for want, err := range map[string]error{
+		"master " + shown + ": fatal: unable to access '" + shown + "/': Could not resolve host":              errors.Join(remote(url)),
+		"master " + shown + ": fatal: unable to access '" + shown + "/': Could not resolve host (and 2 more)": errors.Join(remote(url), remote("x"), remote("y")),
+		"no Python": errors.New("no Python"),
+	} {
+		if got := gitPillarText(err); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 // A branch that a minion's environment chooses is fetched as well.
 func TestGitPillarFetchesEnvironments(t *testing.T) {
 	repo := newRepository(t)
@@ -123,6 +145,29 @@ func TestGitPillarFetchesEnvironments(t *testing.T) {
 	until(t, "a commit of the branch is seen", func() bool { return value("feature/x") == 20 })
 	if got := value(nil); got != 1 {
 		t.Errorf("the other branch: %d", got)
+	}
+}
+
+// Minions that ask while a branch is cloned get whole pillars.
+func TestGitPillarCloned(t *testing.T) {
+	repo := newRepository(t)
+	repo.commit("top.sls", "{{ saltenv }}:\n  '*': [x]\n", "x.sls", "from_git: 1\n")
+	envs := []string{"e1", "e2", "e3"}
+	for _, env := range envs {
+		repo.git("branch", env)
+	}
+	r := gitPillarMaster(t, "saltern_renderer_max: 3\next_pillar:\n  - git:\n    - __env__ file://"+repo.dir+"\n")
+	ns := []*minion{r.accepted("min1", "min6"), r.accepted("min2", "min7"), r.accepted("min3", "min8")}
+	for _, env := range append([]string{"base"}, envs...) {
+		var wg sync.WaitGroup
+		for _, n := range ns {
+			wg.Go(func() {
+				if p := n.pillar("pillarenv", env); fmt.Sprint(get(p, "from_git")) != "1" {
+					t.Errorf("%s of %s: %s", env, n.id, runner.JSON(p, false))
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
 

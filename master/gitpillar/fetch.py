@@ -1,6 +1,7 @@
 # Fetches the repositories of the git pillars with Salt's library, one after
 # the other. The request comes on standard input; each answer is a line of JSON
 # on what was standard output.
+import fcntl
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ except ModuleNotFoundError as exc:
     raise
 
 LOCKS = ("update", "checkout", "mountpoint")
-BUSY = 30  # seconds to wait for a lock that somebody holds
+BUSY = request["limit"] / 10  # seconds to wait for a lock that somebody holds
 
 
 def answer(**what):
@@ -119,6 +120,20 @@ def no_requests(opts):
             os.remove(os.path.join(at, "fetch_request"))
 
 
+def alone(init):
+    """One process makes or opens a clone at a time, as in the renderers."""
+
+    def init_remote(repo):
+        fd = os.open(repo.get_cachedir(), os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            return init(repo)
+        finally:
+            os.close(fd)
+
+    return init_remote
+
+
 def remotes(opts, configured):
     pillar = salt.utils.gitfs.GitPillar(
         opts,
@@ -160,6 +175,10 @@ def main():
     complaints = Complaints(logging.WARNING)
     root = logging.getLogger()
     root.handlers[:] = [complaints]
+    for provider in ("GitPython", "Pygit2", "GitCLI"):
+        if hasattr(salt.utils.gitfs, provider):
+            cls = getattr(salt.utils.gitfs, provider)
+            cls.init_remote = alone(cls.init_remote)
     opts = salt.config.master_config(request["config"])
     no_requests(opts)
     done = set(request["skip"])

@@ -50,7 +50,7 @@ func TestGitParity(t *testing.T) {
 		}
 		return map[string]any{remote: l}
 	}
-	everywhere := []string{"branches", "by environment", "by environment, fallback", "by environment, one for all"}
+	everywhere := []string{"branches", "by environment, fallback"}
 	var cases []parityCase
 	for _, c := range []struct {
 		name    string

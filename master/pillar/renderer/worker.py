@@ -109,6 +109,8 @@ class Salt:
         self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
         self.index_module_files()
         self.quick_truth()
+        if any(isinstance(e, dict) and "git" in e for e in opts.get("ext_pillar") or []):
+            self.clone_in_turn()
 
     def master_opts(self):
         """A copy of the master's options that nobody else holds."""
@@ -177,6 +179,47 @@ class Salt:
             return list(entry[1])
 
         self.salt.loader._module_dirs = module_dirs
+
+    def clone_in_turn(self):
+        """
+        Keeps pillars whole while a git repository is cloned, by another worker
+        or by the master's fetches (gitpillar/fetch.py, which takes the same
+        lock): 3008.3 goes on without a clone that it finds half made, and
+        without a branch when somebody else fetches it right now.
+        """
+        import fcntl
+
+        import salt.utils.gitfs as gitfs
+
+        def alone(init):
+            def init_remote(repo):
+                fd = os.open(repo.get_cachedir(), os.O_RDONLY)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                    return init(repo)
+                finally:
+                    os.close(fd)
+
+            return init_remote
+
+        for name in ("GitPython", "Pygit2", "GitCLI"):
+            provider = getattr(gitfs, name, None)
+            if provider is not None:
+                provider.init_remote = alone(provider.init_remote)
+
+        fetch = gitfs.GitProvider.fetch
+
+        def after_others(repo):
+            lock = os.path.join(repo.get_salt_working_dir(), "update.lk")
+            until = time.monotonic() + 20
+            while True:
+                while os.path.exists(lock) and time.monotonic() < until:
+                    time.sleep(0.1)
+                fetched = fetch(repo)
+                if fetched is not False or time.monotonic() >= until or not os.path.exists(lock):
+                    return fetched
+
+        gitfs.GitProvider.fetch = after_others
 
     def quick_truth(self):
         """Options are asked whether they are empty, by counting, many times."""
