@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"saltern/supervisor/status"
@@ -37,9 +39,18 @@ func run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintln(os.Stderr, "applianced:", err)
+	fmt.Fprintln(os.Stderr, "applianced:", withAdvice(err, os.Geteuid()))
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}
 	return status.ExitUnknown
+}
+
+// withAdvice words an error; to who may not read a file it says who may.
+func withAdvice(err error, uid int) string {
+	text := err.Error()
+	if uid != 0 && errors.Is(err, fs.ErrPermission) && !strings.Contains(text, "root") {
+		text += "; run it as root: sudo applianced ..."
+	}
+	return text
 }
