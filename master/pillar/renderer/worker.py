@@ -207,6 +207,14 @@ class Salt:
             if provider is not None:
                 provider.init_remote = alone(provider.init_remote)
 
+        # Not one lock for all workers: one that is killed would hold it for ever.
+        import multiprocessing
+
+        def own_lock():
+            gitfs.GitProvider._master_lock = multiprocessing.Lock()
+
+        os.register_at_fork(after_in_child=own_lock)
+
         fetch = gitfs.GitProvider.fetch
 
         def after_others(repo):
