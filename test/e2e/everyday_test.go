@@ -26,7 +26,7 @@ func everyday(dir string) lab.NodeConfig {
 	return lab.NodeConfig{
 		Options: map[string]any{
 			"peer": map[string]any{".*": []string{"test.*", "grains.*"}}, "peer_run": map[string]any{".*": []string{"test.arg", "manage.up"}},
-			"file_recv": true, "nodegroups": map[string]any{"web": "G@role:web"},
+			"file_recv": true, "state_events": true, "nodegroups": map[string]any{"web": "G@role:web"},
 		},
 		States: map[string]string{
 			"top.sls":    "base:\n  'role:web':\n    - match: grain\n    - site\n",
@@ -104,6 +104,7 @@ func TestEverydayWork(t *testing.T) {
 	for id, m := range minions {
 		t.Run("salt-call "+m.Version, func(t *testing.T) { calls(t, n, m, ids, id, events) })
 	}
+	t.Run("alike", func(t *testing.T) { alike(t, n, ids, events) })
 	t.Run("python tools", func(t *testing.T) { pythonTools(t, n, ids, out) })
 }
 
