@@ -135,6 +135,13 @@ def alone(init):
 
 
 def remotes(opts, configured):
+    try:
+        return opened(opts, configured)
+    except FileExistsError:  # a renderer has made a folder between look and make
+        return opened(opts, configured)
+
+
+def opened(opts, configured):
     pillar = salt.utils.gitfs.GitPillar(
         opts,
         configured,

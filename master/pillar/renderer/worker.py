@@ -207,6 +207,16 @@ class Salt:
             if provider is not None:
                 provider.init_remote = alone(provider.init_remote)
 
+        make = gitfs.GitProvider.__init__
+
+        def made(repo, *args, **kwargs):
+            for _ in range(5):  # a folder may be made by somebody else between look and make
+                with contextlib.suppress(FileExistsError):
+                    return make(repo, *args, **kwargs)
+            return make(repo, *args, **kwargs)
+
+        gitfs.GitProvider.__init__ = made
+
         # Not one lock for all workers: one that is killed would hold it for ever.
         import multiprocessing
 
