@@ -38,7 +38,11 @@ func TestUnknownEauth(t *testing.T) {
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			h.t = t
-			h.want(h.run(c[0], c[1:]...), 2, out, errs)
+			code := 2
+			if c[0] == "salt-run" { // as Salt's
+				code = 0
+			}
+			h.want(h.run(c[0], c[1:]...), code, out, errs)
 		})
 	}
 	h.t = t

@@ -105,8 +105,10 @@ func (r *runCall) pythonSaltRun() (string, error) {
 		return p, nil
 	}
 	var dirs []string
-	if py := r.cfg.RendererPython; filepath.IsAbs(py) {
-		dirs = append(dirs, filepath.Dir(py))
+	for _, py := range []string{r.cfg.RendererPython, r.getenv("SALTERN_RENDERER_PYTHON")} {
+		if filepath.IsAbs(py) {
+			dirs = append(dirs, filepath.Dir(py))
+		}
 	}
 	dirs = append(dirs, filepath.SplitList(r.getenv("PATH"))...)
 	for _, d := range dirs {
