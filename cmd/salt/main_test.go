@@ -347,6 +347,17 @@ func TestPythonSaltRun(t *testing.T) {
 	if p, err := find(); err != nil || p != path {
 		t.Errorf("got %s, %v", p, err)
 	}
+	beside := filepath.Join(h.dir, "venv")
+	if err := os.MkdirAll(beside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(beside, "salt-run"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.env["SALTERN_RENDERER_PYTHON"] = filepath.Join(beside, "python")
+	if p, err := find(); err != nil || filepath.Dir(p) != beside {
+		t.Errorf("got %s, %v, not the one beside the renderers' Python", p, err)
+	}
 	h.env["SALTERN_PYTHON_SALT_RUN"] = filepath.Join(h.dir, "nosuch")
 	if p, err := find(); err == nil {
 		t.Errorf("a missing file was taken: %s", p)
