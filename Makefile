@@ -76,7 +76,7 @@ lint: ## gofmt, vet, staticcheck, shell syntax
 	@for f in scripts/* .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
-unit: ## unit tests
+unit: build ## unit tests
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) ./...
 
 .PHONY: race
