@@ -9,10 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"saltern/supervisor/status"
@@ -29,6 +31,31 @@ type Client struct {
 // ErrNotRunning means that nobody listens on the socket.
 var ErrNotRunning = errors.New("applianced is not running")
 
+// conn notes that the other side has ended the connection: net/http has errors of
+// its own for that, which nobody can ask for.
+type conn struct {
+	net.Conn
+	ended atomic.Bool
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.note(err)
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.note(err)
+	return n, err
+}
+
+func (c *conn) note(err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.ended.Store(true)
+	}
+}
+
 // maxAnswer bounds what is read from the supervisor.
 const maxAnswer = 96 << 20
 
@@ -37,7 +64,11 @@ func NewClient(socket string) *Client {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
+			c, err := d.DialContext(ctx, "unix", socket)
+			if err != nil {
+				return nil, err
+			}
+			return &conn{Conn: c}, nil
 		},
 		MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second,
 	}
@@ -103,16 +134,16 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		return fmt.Errorf("ask applianced: %w", err)
 	}
 	req.Header.Set(tokenHeader, c.token)
+	var used *conn
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }}))
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
+		switch {
+		case errors.As(err, &op) && op.Op == "dial":
 			return fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
-		}
-		for _, gone := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} { // it ended meanwhile, perhaps to start anew
-			if errors.Is(err, gone) {
-				return fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, gone)
-			}
+		case used != nil && used.ended.Load(): // it ended meanwhile, perhaps to start anew
+			return fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
 		}
 		return fmt.Errorf("ask applianced: %w", err)
 	}
