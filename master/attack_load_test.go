@@ -113,7 +113,7 @@ func TestAttack19MsgpackBombs(t *testing.T) {
 				t.Errorf("%s %s: %v", name, form, err)
 				continue
 			}
-			if d := time.Since(start); d > 5*time.Second {
+			if d := time.Since(start); d > 20*time.Second { // with the race detector, on a slow machine
 				t.Errorf("%s %s took %s", name, form, d)
 			}
 			if len(got) > 4096 {
