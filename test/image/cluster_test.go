@@ -120,7 +120,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 			p.page("What do you have from the cluster?", down+"\r"+name)
 			p.page("one is enough", "blue\r"+peer+"\r"+secret+"\r")
 		}
-		p.page("A disk given here is for a copy", "\r")
+		p.page("disk given here is for a copy", "\r")
 	}
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}
