@@ -4,9 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO          ?= go
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Says at the end which tests were skipped, and why.
-GOTEST      = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --format-hide-empty-pkg --no-color --
+GOTEST      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color --
 SALT        := 3006.28 3007.15 3008.3
 # Where the Salt releases for tests are kept; shared by all checkouts.
 export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
@@ -14,6 +13,10 @@ export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
 FUZZTIME    ?= 2s
 # Packages with goroutines of their own, tested with the race detector.
 RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./command
+# Of those, the ones with tests that the race detector would falsify.
+PLAIN       ?= ./master/msgpack ./master/zmtp
+# Tags of files with tests that need more than unit tests may have.
+TAGS        := e2e,mixed,appliance,attack,nspawn,boot,gluster,monitoring
 
 .PHONY: help
 help: ## list the targets
@@ -57,27 +60,29 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: lint unit race ## everything CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage fuzz-smoke # the first two mostly wait
+test: lint unit-rest race ## everything CI runs
+	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage fuzz-smoke test-nspawn # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
-	@$(MAKE) --no-print-directory test-nspawn
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, shell syntax
+lint: ## gofmt, vet and staticcheck of all files, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) vet -tags e2e ./test/...
-	$(GO) vet -tags nspawn,boot ./test/image/
-	$(GO) vet -tags 'e2e mixed appliance' ./test/e2e
-	$(GO) vet -tags attack ./test/attack
-	$(GO) run $(STATICCHECK) ./...
-	$(GO) run $(STATICCHECK) -tags e2e ./test/...
-	$(GO) run $(STATICCHECK) -tags attack ./test/attack
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) tool staticcheck -tags $(TAGS) ./...
 	@for f in scripts/* .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
 unit: build ## unit tests
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) ./...
+
+.PHONY: unit-rest
+unit-rest: build ## those that race does not run
+	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
+	  $(GOTEST) $(PLAIN) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
+
+.PHONY: check
+check: ## lint and unit tests of what was changed since BASE, a minute (BASE=main)
+	@GO='$(GO)' BASE='$(BASE)' TAGS='$(TAGS)' scripts/check
 
 .PHONY: race
 race: ## unit tests with the race detector
@@ -126,7 +131,7 @@ e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back,
 	SALTERN_STRICT=1 $(GO) test -tags 'e2e mixed' -count=1 -timeout 60m -parallel 3 -run '^(TestMixed|TestTopolog|TestMigration)' -v ./test/e2e/
 
 .PHONY: bench-storage
-bench-storage: bench-swarm build ## three masters on the shared volume and on a local directory (as root; SWARM=, SWARM_SRC=, STORAGE_BENCH='--rounds 5')
+bench-storage: bench-swarm build ## three masters on the shared volume and on a local directory (as root; STORAGE_BENCH='--rounds 5')
 	python3 test/bench/storage.py --bin bin --swarm "$(SWARM)" $(STORAGE_BENCH)
 
 .PHONY: e2e-storage
@@ -141,27 +146,23 @@ e2e-storage-long: build ## the same: replace, remove, interrupt every step, ever
 test-peer: build ## Salt's own integration tests (PEER_SUITE=harness, as root; PEER_ARGS=options)
 	@scripts/peer-suite $(PEER_ARGS)
 
-# SWARM is the load generator that plays minions, SWARM_SRC its source, which
-# is not part of this repository. BENCH are flags of test/bench/master.py.
-SWARM ?= $(if $(SWARM_SRC),bin/swarm)
+# SWARM plays minions; another program with the same modes, flags and report may
+# be given. BENCH are flags of test/bench/master.py.
+SWARM ?= bin/swarm
 BENCH ?= --rounds 3
 .PHONY: bench-swarm
 bench-swarm:
-	@if [ -z "$(SWARM)" ]; then \
-	  echo 'bench-master needs swarm, a program that plays N minions against a Salt master and checks every reply.' >&2; \
-	  echo 'It is not part of this repository: set SWARM=/path/to/swarm, or SWARM_SRC=/path/to/its/source to have it built.' >&2; exit 2; fi
-	@if [ -n "$(SWARM_SRC)" ]; then mkdir -p bin && cd "$(SWARM_SRC)" && $(GO) build -o "$(CURDIR)/bin/swarm" .; fi
+	$(if $(filter bin/swarm,$(SWARM)),$(GO) build -o bin/swarm ./test/load/swarm)
 
 .PHONY: bench-master
-bench-master: bench-swarm build deps-salt ## compare the master with Python's (SWARM=program or SWARM_SRC=its source; BENCH='--rounds 3 --large')
+bench-master: bench-swarm build deps-salt ## compare the master with Python's (BENCH='--rounds 3 --large')
 	python3 test/bench/master.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH)
 
-# PROXYBENCH_SRC is the source of the load generator, which is not part of
-# this repository; see test/bench/lb/run for more settings.
+# See test/bench/lb/run for more settings.
 .PHONY: bench-lb
-bench-lb: build ## compare the load balancer with HAProxy (root; PROXYBENCH_SRC=DIR; REPS=5 ONLY=speed,fail)
-	PROXYBENCH_SRC="$(PROXYBENCH_SRC)" test/bench/lb/run
+bench-lb: build ## compare the load balancer with HAProxy (root; REPS=5 ONLY=speed,fail)
+	test/bench/lb/run
 
 # SOAK are flags of test/soak.
 SOAK ?= -duration 30m
@@ -170,7 +171,7 @@ soak-lb: build ## load, abuse and faults on the load balancer for half an hour; 
 	$(GO) run ./test/soak -program bin/applianced $(SOAK)
 
 .PHONY: bench-cluster
-bench-cluster: bench-swarm build deps-salt ## three masters and lb against three of Python's and HAProxy (SWARM or SWARM_SRC; BENCH_CLUSTER=options; needs haproxy and a quiet machine)
+bench-cluster: bench-swarm build deps-salt ## three masters and lb against three of Python's and HAProxy (BENCH_CLUSTER=options; needs haproxy and a quiet machine)
 	python3 test/bench/cluster.py --bin bin --venv $(SALTERN_CACHE)/salt-3008.3 --swarm "$(SWARM)" $(BENCH_CLUSTER)
 
 .PHONY: test-gluster

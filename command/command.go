@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"saltern/printable"
 )
 
 // Output is what a command said.
@@ -40,12 +42,9 @@ func (o Output) Err() error {
 	if o.Exit < 0 {
 		end = "ended by a signal"
 	}
-	text := strings.Join(strings.Fields(string(o.Stderr)+" "+string(o.Stdout)), " ")
+	text := printable.Brief(string(o.Stderr)+" "+string(o.Stdout), maxText)
 	if text == "" {
 		return errors.New(end)
-	}
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
 	return fmt.Errorf("%s (%s)", text, end)
 }
@@ -74,6 +73,16 @@ var ErrTimeout = errors.New("stopped at its deadline")
 
 // ErrOutput is in the chain of an error of a command that wrote too much.
 var ErrOutput = errors.New("wrote more than is accepted")
+
+// PythonEnviron returns this process's environment for a Python with Salt's
+// library: without what a service manager meant for this process alone, and
+// without what would make Python import code from elsewhere.
+func PythonEnviron() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") || strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
+	})
+}
 
 // Exec runs commands as child processes, each in a process group of its own,
 // in the root directory and with LC_ALL=C.

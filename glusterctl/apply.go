@@ -123,23 +123,26 @@ func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event))
 		if s.ID != failing {
 			failing, since = s.ID, c.cfg.Now()
 		}
-		// Whatever glusterd said, what counts is whether the step is still needed:
-		// the next round sees that. But a refusal that will not pass by itself is
-		// looked at once more only.
-		again := kind.Retry() && c.cfg.Now().Sub(since) < c.cfg.RetryFor
-		if !kind.Retry() {
-			obs, oerr := c.Observe(ctx, d)
-			again = oerr == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
-		}
-		if !again {
+		if !c.again(ctx, d, s, kind, since) {
 			return &StepError{s, err, nextFor(s, kind)}
 		}
 		progress(Event{s, "retry", err.Error()})
-		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "err", err)
+		c.cfg.Log.Info("storage step is tried again", "step", s.ID, "error", err)
 		if err := c.pause(ctx); err != nil {
 			return stopped(s, err)
 		}
 	}
+}
+
+// again reports whether a step that failed is tried once more. Whatever glusterd
+// said, what counts is whether the step is still needed: the next round sees
+// that. But a refusal that will not pass by itself is looked at once more only.
+func (c *Controller) again(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
+	if kind.Retry() {
+		return c.cfg.Now().Sub(since) < c.cfg.RetryFor
+	}
+	obs, err := c.Observe(ctx, d)
+	return err == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
 }
 
 // stopped is the error of a step during which ctx ended.

@@ -27,7 +27,7 @@ type Config struct {
 	// Dial tries a TCP connection to address:24007; nil means a real one, one
 	// second.
 	Dial func(ctx context.Context, address string) error
-	// Alive tells whether a brick or self-heal daemon of this machine runs; nil
+	// Alive reports whether a brick or self-heal daemon of this machine runs; nil
 	// means to look for its process.
 	Alive func(cli.Process) bool
 	// Mounter and Prober of this node's mount; nil when there is none.

@@ -86,7 +86,7 @@ func EncryptManagement(state string) error {
 	return f.Close()
 }
 
-// HasIdentity tells whether glusterd of this node has made up its UUID. An image
+// HasIdentity reports whether glusterd of this node has made up its UUID. An image
 // must not contain it: two nodes with the same one cannot meet.
 func HasIdentity(state string) (bool, error) {
 	_, err := os.Lstat(filepath.Join(state, "glusterd.info"))

@@ -4,9 +4,9 @@
 //
 // The way in:
 //
-//	obs, err := c.Observe(ctx)      // what is: no change, bounded, never hangs
-//	plan := glusterctl.Plan(obs, desired) // what to do and why: a pure function
-//	err = c.Apply(ctx, plan, progress)    // do it, one step at a time
+//	obs, err := c.Observe(ctx, desired)      // what is: no change, bounded, never hangs
+//	plan := glusterctl.NewPlan(obs, desired) // what to do and why: a pure function
+//	err = c.Apply(ctx, plan, progress)       // do it, one step at a time
 //
 // Apply runs one step, observes again and plans again until nothing is left,
 // so a process that is killed at any point simply starts over: what is done

@@ -10,7 +10,7 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Glance tells whether all is as it was when o was observed, as far as that can
+// Glance reports whether all is as it was when o was observed, as far as that can
 // be seen without a command: the glusterds of all members take connections, or
 // do not, as they did then, and the bricks and the self-heal daemon of this node
 // are the same processes. It gives o as of now, with the health of the mount
@@ -47,7 +47,7 @@ func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mo
 	return &now, true
 }
 
-// alive tells whether a brick or self-heal daemon of this machine still runs.
+// alive reports whether a brick or self-heal daemon of this machine still runs.
 func alive(p cli.Process) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
 	return err == nil && strings.HasPrefix(string(b), "glusterfs")

@@ -2,7 +2,9 @@ package glusterctl
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -43,7 +45,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 	var err error
 	if o.Pool, err = c.client.PoolList(ctx); err != nil {
 		o.Pool = nil
-		if k := cli.KindOf(err); k == cli.DaemonDown || isStart(err) {
+		if k := cli.KindOf(err); k == cli.DaemonDown || errors.Is(err, exec.ErrNotFound) {
 			o.Daemon = err.Error()
 			return o, ctx.Err()
 		}
@@ -80,11 +82,6 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 		c.running(ctx, d, o, more.sizes)
 	}
 	return o, ctx.Err()
-}
-
-// isStart: the gluster command itself could not be run.
-func isStart(err error) bool {
-	return strings.Contains(err.Error(), "executable file not found")
 }
 
 // maxDials bounds connections at once.

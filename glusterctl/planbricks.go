@@ -117,7 +117,7 @@ func (p *planner) pair(remove []cli.Brick, add []Member) (b, m int) {
 	return -1, -1
 }
 
-// holds tells whether m has a brick of the volume.
+// holds reports whether m has a brick of the volume.
 func (p *planner) holds(m Member) bool {
 	return slices.ContainsFunc(p.vol.Bricks, func(b cli.Brick) bool {
 		o := p.owner(b)

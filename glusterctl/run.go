@@ -204,7 +204,7 @@ func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool 
 		clear = func(_ context.Context, dir string) error { return disk.ClearBrick(dir) }
 	}
 	if err := clear(ctx, self.Brick); err != nil {
-		c.cfg.Log.Warn("brick directory cannot be used again", "path", self.Brick, "err", err)
+		c.cfg.Log.Warn("brick directory cannot be used again", "path", self.Brick, "error", err)
 		return false
 	}
 	c.cfg.Log.Info("brick directory was cleared of a mark that was left behind", "path", self.Brick)

@@ -71,7 +71,7 @@ type Plan struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// Done tells whether everything is as desired.
+// Done reports whether everything is as desired.
 func (p Plan) Done() bool { return len(p.Steps) == 0 && len(p.Refused) == 0 }
 
 // Text prints the plan for people.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"saltern/localsock"
 )
 
 // maxAdminBody bounds a request to the admin API.
@@ -109,7 +109,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		srv := adminServer(h)
 		wg.Go(func() {
 			if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-				p.log.Error("serve admin", "err", err)
+				p.log.Error("serve admin", "error", err)
 			}
 		})
 		closers = append(closers, func() { _ = srv.Close() })
@@ -120,7 +120,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		if err != nil {
 			return nil, err
 		}
-		serve(&guarded{UnixListener: ln, uids: a.UIDs, p: p, room: make(chan struct{}, maxAdminConns)}, p.Handler())
+		serve(p.guarded(ln, maxAdminConns, a.UIDs...), p.Handler())
 	}
 	if a.Metrics != "" {
 		mux := http.NewServeMux()
@@ -129,7 +129,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		switch {
 		case err == nil:
 			p.metrics = ln // closed early by a hand-over
-			serve(newBounded(ln), mux)
+			serve(localsock.Limit(ln, maxAdminConns, nil), mux)
 		case p.heir && errors.Is(err, syscall.EADDRINUSE):
 			wg.Go(func() { p.metricsLater(ctx, a.Metrics, mux) })
 		default:
@@ -143,7 +143,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 			closeAll()
 			return nil, err
 		}
-		wg.Go(func() { p.serveHandover(ctx, &guarded{UnixListener: ln, p: p, room: make(chan struct{}, 1)}) })
+		wg.Go(func() { p.serveHandover(ctx, p.guarded(ln, 1)) })
 		closers = append(closers, func() { _ = ln.Close() })
 	}
 	return closeAll, nil
@@ -170,8 +170,8 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 		srv := adminServer(h)
 		stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 		defer stop()
-		if err := srv.Serve(newBounded(ln)); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			p.log.Error("serve metrics", "err", err)
+		if err := srv.Serve(localsock.Limit(ln, maxAdminConns, nil)); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			p.log.Error("serve metrics", "error", err)
 		}
 		return
 	}
@@ -182,143 +182,31 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 // taking the place of one that nobody listens on any more, or with replace of
 // any: then the earlier process keeps the connections it has, and no more.
 func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener, error) {
-	if replace {
-		// renamed over below
-	} else if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("listen on %s: %w", path, syscall.EADDRINUSE)
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
-		if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
-			_ = os.Remove(path) // a leftover; a failure shows below
+	if !replace {
+		if err := localsock.Free(path); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", path, err)
 		}
 	}
-	// Bind in a private directory, set the mode, then move it into place: at no
-	// moment is there a socket with a wider mode.
-	dir, err := os.MkdirTemp(dirOf(path), ".lb-")
-	if err != nil {
-		return nil, fmt.Errorf("prepare %s: %w", path, err)
-	}
-	defer os.Remove(dir)
-	tmp := dir + "/s"
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
+	ln, err := localsock.Listen(path, mode, -1)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	ln.SetUnlinkOnClose(false)
-	if err = os.Chmod(tmp, mode); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		ln.Close()
-		os.Remove(tmp)
-		return nil, fmt.Errorf("place %s: %w", path, err)
 	}
 	return ln, nil
 }
 
-func dirOf(path string) string {
-	for i := len(path) - 1; i >= 0; i-- {
-		if path[i] == '/' {
-			return path[:i+1]
-		}
-	}
-	return "."
-}
-
-// guarded accepts only peers that are root, the proxy's own user or listed.
-type guarded struct {
-	*net.UnixListener
-	uids []int
-	p    *Proxy
-	room chan struct{}
-}
-
-func (g *guarded) Accept() (net.Conn, error) {
-	for {
-		c, err := g.AcceptUnix()
+// guarded accepts at most so many connections, of peers that are root, the
+// proxy's own user or listed.
+func (p *Proxy) guarded(ln *net.UnixListener, most int, uids ...int) net.Listener {
+	return localsock.Limit(ln, most, func(c net.Conn) bool {
+		peer, err := localsock.Peer(c)
+		uid := int(peer.Uid)
 		if err != nil {
-			return nil, err
+			uid = -1
 		}
-		uid, err := peerUID(c)
-		if err != nil || !g.allowed(uid) {
-			g.p.log.Warn("admin connection refused", "uid", uid, "err", err)
-			c.Close()
-			continue
+		if err == nil && (uid == 0 || uid == os.Geteuid() || slices.Contains(uids, uid)) {
+			return true
 		}
-		select {
-		case g.room <- struct{}{}:
-		default:
-			c.Close()
-			continue
-		}
-		return &roomed{UnixConn: c, free: sync.OnceFunc(func() { <-g.room })}, nil
-	}
-}
-
-// bounded has room for so many connections; more are closed at once, since one
-// that waits would hold a descriptor as well.
-type bounded struct {
-	net.Listener
-	room chan struct{}
-}
-
-func newBounded(ln net.Listener) *bounded {
-	return &bounded{Listener: ln, room: make(chan struct{}, maxAdminConns)}
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case b.room <- struct{}{}:
-			return &boundedConn{Conn: c, free: sync.OnceFunc(func() { <-b.room })}, nil
-		default:
-			c.Close()
-		}
-	}
-}
-
-type boundedConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *boundedConn) Close() error {
-	c.free()
-	return c.Conn.Close()
-}
-
-func (g *guarded) allowed(uid int) bool {
-	return uid == 0 || uid == os.Geteuid() || slices.Contains(g.uids, uid)
-}
-
-type roomed struct {
-	*net.UnixConn
-	free func()
-}
-
-func (r *roomed) Close() error {
-	r.free()
-	return r.UnixConn.Close()
-}
-
-func peerUID(c *net.UnixConn) (int, error) {
-	rc, err := c.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var cred *unix.Ucred
-	var cerr error
-	if err := rc.Control(func(fd uintptr) {
-		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return -1, err
-	}
-	if cerr != nil {
-		return -1, cerr
-	}
-	return int(cred.Uid), nil
+		p.log.Warn("admin connection refused", "uid", uid, "error", err)
+		return false
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"saltern/localsock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -111,11 +113,11 @@ func (p *Proxy) serveHandover(ctx context.Context, ln net.Listener) {
 			return
 		}
 		stop := context.AfterFunc(ctx, func() { c.Close() })
-		ok, err := p.handOver(c.(*roomed))
+		ok, err := p.handOver(localsock.Unix(c))
 		stop()
 		c.Close()
 		if err != nil {
-			p.log.Warn("hand-over not finished", "err", err)
+			p.log.Warn("hand-over not finished", "error", err)
 		}
 		if ok {
 			p.log.Info("listeners handed over")
@@ -124,7 +126,7 @@ func (p *Proxy) serveHandover(ctx context.Context, ln net.Listener) {
 	}
 }
 
-func (p *Proxy) handOver(c *roomed) (bool, error) {
+func (p *Proxy) handOver(c *net.UnixConn) (bool, error) {
 	if err := c.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
 		return false, err
 	}

@@ -110,7 +110,7 @@ func (c *checker) run(ctx context.Context) {
 			}
 			switch {
 			case errors.Is(err, errStarved):
-				c.log.Debug("check set aside", "backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "err", err)
+				c.log.Debug("check set aside", "backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "error", err)
 			case err == nil:
 				c.apply(err, badSince, false)
 				badSince, plain = 0, 0
@@ -217,7 +217,7 @@ func (c *checker) apply(err error, badSince int64, force bool) {
 		}
 		attrs := []any{"backend", c.m.be.name, "frontend", c.m.fe.cfg.Name, "from", was.String(), "to", now.String()}
 		if err != nil {
-			attrs = append(attrs, "err", err)
+			attrs = append(attrs, "error", err)
 		}
 		c.log.Log(context.Background(), level, "backend state", attrs...)
 		c.moved(was, now, g, badSince)

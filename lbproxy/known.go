@@ -10,8 +10,8 @@ import (
 // of its minions. Minions to whom nobody gives a job may be quiet for days.
 const knownFor = 7 * 24 * time.Hour
 
-// proofEvery is how often a session tells again that it is answered.
-const proofEvery = int64(time.Hour)
+// proofEvery is after how many seconds a session tells again that it is answered.
+const proofEvery = 3600
 
 // known holds the sources behind which there is an accepted minion. Safe for
 // concurrent use; all frontends of a proxy share it.

@@ -32,7 +32,7 @@ func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 		}
 		_ = f.Close()
 	}
-	p.log.Warn("sessions to an address that leaves this machine will not be cut", "err", err)
+	p.log.Warn("sessions to an address that leaves this machine will not be cut", "error", err)
 	return func(context.Context) {}
 }
 
@@ -50,7 +50,7 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 			_, err := f.Read(b)
 			if err != nil && !errors.Is(err, unix.ENOBUFS) { // some were lost
 				if !errors.Is(err, os.ErrClosed) {
-					p.log.Warn("sessions to an address that leaves this machine will not be cut any more", "err", err)
+					p.log.Warn("sessions to an address that leaves this machine will not be cut any more", "error", err)
 				}
 				return
 			}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// ownNetwork runs the test again in a network of its own and tells whether
+// ownNetwork runs the test again in a network of its own and reports whether
 // this is that run.
 func ownNetwork(t *testing.T) bool {
 	t.Helper()

@@ -324,7 +324,7 @@ func (l *loop) arm() {
 	wait := max(next-l.p.clock(), 1)
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(wait)}
 	if err := unix.TimerfdSettime(l.tfd, 0, &spec, nil); err != nil {
-		l.p.log.Error("set timer", "err", err)
+		l.p.log.Error("set timer", "error", err)
 	}
 }
 

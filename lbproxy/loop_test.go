@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"saltern/localsock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -59,7 +61,7 @@ func TestMetricsConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBounded(ln)
+	b := localsock.Limit(ln, maxAdminConns, nil)
 	defer b.Close()
 	accepted := make(chan net.Conn, 2*maxAdminConns)
 	go func() {

@@ -1,21 +1,17 @@
 package lbproxy
 
 import (
-	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strings"
+
+	"saltern/prometheus"
 )
 
 // writeMetrics prints a status in Prometheus' text format, version 0.0.4.
 func writeMetrics(w io.Writer, st *Status) error {
-	var b strings.Builder
-	head := func(name, kind, help string) { fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
-	one := func(name, kind, help string, v any) {
-		head(name, kind, help)
-		fmt.Fprintf(&b, "%s %v\n", name, v)
-	}
+	var b prometheus.Page
+	head, one := b.Family, b.Single
 	one("saltern_lb_loops", "gauge", "Event loops.", st.Loops)
 	one("saltern_lb_sessions", "gauge", "Sessions now.", st.Sessions)
 	one("saltern_lb_descriptors_budget", "gauge", "Descriptors that sessions may use.", st.FDs.Budget)
@@ -29,7 +25,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	frontends := func(name, kind, help string, v func(*FrontendStatus) any) {
 		head(name, kind, help)
 		for i := range st.Frontends {
-			fmt.Fprintf(&b, "%s{frontend=%q} %v\n", name, st.Frontends[i].Name, v(&st.Frontends[i]))
+			b.Sample(name, v(&st.Frontends[i]), "frontend", st.Frontends[i].Name)
 		}
 	}
 	frontends("saltern_lb_frontend_sessions", "gauge", "Sessions now.", func(f *FrontendStatus) any { return f.Sessions })
@@ -41,7 +37,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 		for i := range st.Frontends {
 			m := v(&st.Frontends[i])
 			for _, k := range slices.Sorted(maps.Keys(m)) {
-				fmt.Fprintf(&b, "%s{frontend=%q,reason=%q} %d\n", name, st.Frontends[i].Name, k, m[k])
+				b.Sample(name, m[k], "frontend", st.Frontends[i].Name, "reason", k)
 			}
 		}
 	}
@@ -53,7 +49,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 		for i := range st.Backends {
 			for j := range st.Backends[i].Ports {
 				p := &st.Backends[i].Ports[j]
-				fmt.Fprintf(&b, "%s{backend=%q,frontend=%q} %v\n", name, st.Backends[i].Name, p.Frontend, v(&st.Backends[i], p))
+				b.Sample(name, v(&st.Backends[i], p), "backend", st.Backends[i].Name, "frontend", p.Frontend)
 			}
 		}
 	}
@@ -72,7 +68,7 @@ func writeMetrics(w io.Writer, st *Status) error {
 	ports("saltern_lb_backend_checks_total", "counter", "Health checks.", func(_ *BackendStatus, p *PortStatus) any { return p.Checks })
 	ports("saltern_lb_backend_checks_failed_total", "counter", "Health checks that failed.", func(_ *BackendStatus, p *PortStatus) any { return p.Failed })
 	ports("saltern_lb_backend_check_seconds", "gauge", "Smoothed time of a check.", func(_ *BackendStatus, p *PortStatus) any { return p.CheckTime.Seconds() })
-	_, err := io.WriteString(w, b.String())
+	_, err := b.WriteTo(w)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxProbeFrame bounds a frame that a check reads: READY and the answer to a
@@ -316,7 +317,7 @@ func pingAnswer(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return fmt.Errorf("%w: %.64q", errProtocol, fmt.Sprint(v))
 	}

@@ -155,7 +155,7 @@ func TestFrameRoundTrip(t *testing.T) {
 		var tr tracker
 		tr.feed(greeting())
 		tr.feed(b)
-		if tr.state != trackFlags || !tr.more {
+		if tr.state != trackFlags || !tr.marks.has(markMore) {
 			t.Errorf("%d: %+v", n, tr)
 		}
 	}

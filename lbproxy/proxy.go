@@ -239,7 +239,7 @@ func (p *Proxy) setBudget() {
 		if lim.Cur < lim.Max {
 			lim.Cur = lim.Max
 			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-				p.log.Warn("raise descriptor limit", "err", err)
+				p.log.Warn("raise descriptor limit", "error", err)
 				_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
 			}
 		}

@@ -1,6 +1,10 @@
 package lbproxy
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 const (
 	spliceAfter = 256 << 10 // moved in one turn before splice is worth a pipe
@@ -75,7 +79,7 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 	h.last = l.now
 	if d == 1 {
 		s.m.heard(l.now)
-		if h.track.seal {
+		if h.track.marks.has(markSeal) {
 			l.proven(s, h)
 		}
 	}
@@ -83,9 +87,12 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 
 // proven notes that a master has answered a minion that it has accepted.
 func (l *loop) proven(s *session, h *half) {
-	h.track.seal = false
-	if s.fe.mode == Request && (s.proof == 0 || l.now-s.proof >= proofEvery) {
-		s.proof = max(l.now, 1)
+	h.track.marks.set(markSeal, false)
+	if s.fe.mode != Request {
+		return
+	}
+	if second := int32(l.now / int64(time.Second)); s.proof == 0 || second-s.proof >= proofEvery {
+		s.proof = max(second, 1)
 		l.p.known.add(s.peer.addr(), l.now)
 	}
 }

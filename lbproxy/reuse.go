@@ -78,7 +78,7 @@ func (h *reuse) again(ctx context.Context, mode Mode, ping bool) error {
 	return errAnew
 }
 
-// keep takes the connection of a check that was good; it tells whether it did.
+// keep takes the connection of a check that was good; it reports whether it did.
 func (h *reuse) keep(c net.Conn, r *bufio.Reader) bool {
 	if h.good++; h.off || h.good < holdAfter {
 		return false
@@ -94,7 +94,7 @@ func (h *reuse) close() {
 	h.conn, h.r = nil, nil
 }
 
-// limitTo ends calls on c with ctx. free takes that back and tells whether it
+// limitTo ends calls on c with ctx. free takes that back and reports whether it
 // was in time.
 func limitTo(ctx context.Context, c net.Conn) (free func() bool, err error) {
 	d, _ := ctx.Deadline() // the zero time means none

@@ -30,7 +30,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return p.Run(ctx) // nobody there
 	case err != nil:
-		p.log.Warn("no hand-over from the running load balancer", "err", err)
+		p.log.Warn("no hand-over from the running load balancer", "error", err)
 		return p.Run(ctx)
 	}
 	if p.cfg.Admin.Socket != "" {
@@ -47,7 +47,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 		select {
 		case <-p.Ready():
 			if err := h.Done(); err != nil {
-				p.log.Warn("the earlier load balancer may go on beside us", "err", err)
+				p.log.Warn("the earlier load balancer may go on beside us", "error", err)
 			}
 		case <-ended:
 			h.Abort()
@@ -63,12 +63,12 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 func (p *Proxy) follow(ctx context.Context, c *Client) {
 	st, err := c.Status(ctx)
 	if err != nil {
-		p.log.Warn("ask the running load balancer for what was set there", "err", err)
+		p.log.Warn("ask the running load balancer for what was set there", "error", err)
 		return
 	}
 	var list []knownSource
 	if err := c.do(ctx, http.MethodGet, "known", nil, &list); err != nil {
-		p.log.Info("the running load balancer does not tell which sources are known", "err", err) // an earlier release
+		p.log.Info("the running load balancer does not tell which sources are known", "error", err) // an earlier release
 	}
 	p.known.inherit(list, p.clock())
 	for _, b := range st.Backends {

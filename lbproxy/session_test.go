@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -452,5 +453,13 @@ func TestAttack24PendingBound(t *testing.T) {
 		if got, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil || got != size {
 			t.Fatalf("reader %d: %d bytes, %v", i, got, err)
 		}
+	}
+}
+
+// TestSessionSize: the allocator rounds up to 240, 256, 288 bytes, and tens of
+// thousands of sessions may be open.
+func TestSessionSize(t *testing.T) {
+	if n := unsafe.Sizeof(session{}); n > 240 {
+		t.Errorf("a session takes %d bytes, not 240", n)
 	}
 }

@@ -218,7 +218,7 @@ func (g *sessionLog) write() {
 func (g *sessionLog) line(r *logRecord) {
 	ctx := context.Background()
 	if r.kind == recordFault {
-		g.log.Error(r.fe, "err", r.err)
+		g.log.Error(r.fe, "error", r.err)
 		return
 	}
 	if !g.log.Enabled(ctx, slog.LevelInfo) {

@@ -32,9 +32,26 @@ type tracker struct {
 	state trackState
 	flags uint8
 	need  uint8 // length bytes still to come
-	more  bool  // inside a message of several frames
-	fresh bool  // no byte of the body has been seen
-	seal  bool  // an answer was sealed, see sealedAnswer; whoever reads it resets it
+	marks mark
+}
+
+// mark is a set of things that a tracker remembers, in one byte: a session has
+// two trackers, and there are tens of thousands of sessions.
+type mark uint8
+
+const (
+	markMore  mark = 1 << iota // inside a message of several frames
+	markFresh                  // no byte of the body has been seen
+	markSeal                   // an answer was sealed, see sealedAnswer; whoever reads it resets it
+)
+
+func (m mark) has(x mark) bool { return m&x != 0 }
+
+func (m *mark) set(x mark, on bool) {
+	*m &^= x
+	if on {
+		*m |= x
+	}
 }
 
 // feed takes the bytes that passed.
@@ -84,13 +101,16 @@ func (t *tracker) feed(b []byte) {
 					t.lose()
 					return
 				}
-				t.state, t.fresh = trackBody, true
+				t.state = trackBody
+				t.marks.set(markFresh, true)
 				t.body(0)
 			}
 		case trackBody:
-			if t.fresh {
-				t.fresh = false
-				t.seal = t.seal || t.flags&(flagCommand|flagMore) == 0 && sealedAnswer(b, t.left)
+			if t.marks.has(markFresh) {
+				t.marks.set(markFresh, false)
+				if t.flags&(flagCommand|flagMore) == 0 && sealedAnswer(b, t.left) {
+					t.marks.set(markSeal, true)
+				}
 			}
 			n := uint64(len(b))
 			if n > t.left {
@@ -108,16 +128,19 @@ func (t *tracker) lose() { *t = tracker{state: trackLost, msgs: t.msgs} }
 // body takes n bytes of a body, which may have moved unseen through a pipe.
 func (t *tracker) body(n uint64) {
 	t.left -= n
-	t.fresh = t.fresh && n == 0
+	if n > 0 {
+		t.marks.set(markFresh, false)
+	}
 	if t.left > 0 {
 		return
 	}
 	t.state = trackFlags
-	if t.flags&flagCommand == 0 {
-		t.more = t.flags&flagMore != 0
-		if !t.more {
-			t.msgs++
-		}
+	if t.flags&flagCommand != 0 {
+		return
+	}
+	t.marks.set(markMore, t.flags&flagMore != 0)
+	if !t.marks.has(markMore) {
+		t.msgs++
 	}
 }
 
@@ -134,7 +157,7 @@ func (t *tracker) unseen() uint64 {
 
 // between says that no frame and no message is in progress; lost trackers
 // cannot tell and say false.
-func (t *tracker) between() bool { return t.state == trackFlags && !t.more }
+func (t *tracker) between() bool { return t.state == trackFlags && !t.marks.has(markMore) }
 
 // known says that the direction has been ZMTP 3 so far and past its greeting.
 func (t *tracker) known() bool { return t.state != trackLost && t.state != trackGreeting }

@@ -104,7 +104,7 @@ func FuzzTracker(f *testing.F) {
 			r = r[1:]
 		}
 		for _, tr := range []*tracker{&a, &c, &d} { // evidence may be missed in pieces, boundaries may not
-			tr.seal, tr.fresh = false, false
+			tr.marks.set(markSeal|markFresh, false)
 		}
 		if a != c || a != d {
 			t.Fatalf("whole %+v, split at %d %+v, unseen %+v", a, k, c, d)

@@ -14,7 +14,9 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/keys"
+	"saltern/master/minion"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -22,15 +24,15 @@ func TestAttack04DataOfOthers(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "")
 	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
-	b.ask("_mine", "data", msgpack.NewMap("f", "theirs"))
-	b.pillar("grains", msgpack.NewMap("id", "min2", "role", "db"))
+	b.ask("_mine", "data", value.NewMap("f", "theirs"))
+	b.pillar("grains", value.NewMap("id", "min2", "role", "db"))
 	r.listen()
 	jid := r.job("*", "test.ping").Str("jid")
 	r.seen()
 	ret := func(more ...any) []any {
 		return append([]any{"jid", jid, "fun", "test.ping", "fun_args", []any{}, "retcode", 0, "success", true}, more...)
 	}
-	lie := msgpack.NewMap("id", "min2", "return", "forged", "jid", jid)
+	lie := value.NewMap("id", "min2", "return", "forged", "jid", jid)
 	for _, c := range []struct {
 		cmd    string
 		fields []any
@@ -38,17 +40,17 @@ func TestAttack04DataOfOthers(t *testing.T) {
 		{"_return", ret("return", "forged", "resource_id", "min2")},
 		{"_return", ret("return", lie, "load", []any{lie}, "minion_id", "min2", "minion", "min2", "out", "nested")},
 		{"_return", ret("load", []any{lie}, "data", lie)},
-		{"_syndic_return", []any{"load", []any{msgpack.NewMap("id", "min2", "jid", jid, "fun", "test.ping", "return", msgpack.NewMap("min2", msgpack.NewMap("return", "forged")))}}},
-		{"_syndic_return", []any{"load", []any{msgpack.NewMap("id", "min2", "jid", jid, "fun", "test.ping", "load", msgpack.NewMap("fun", "forged"), "return", msgpack.NewMap("ghost", msgpack.NewMap("return", "forged", "id", "min2")))}}},
-		{"_syndic_return", ret("return", msgpack.NewMap("ghost", msgpack.NewMap("return", "forged")))},
-		{"_mine", []any{"data", msgpack.NewMap("f", "forged", "id", "min2"), "minion", "min2", "clear", true}},
+		{"_syndic_return", []any{"load", []any{value.NewMap("id", "min2", "jid", jid, "fun", "test.ping", "return", value.NewMap("min2", value.NewMap("return", "forged")))}}},
+		{"_syndic_return", []any{"load", []any{value.NewMap("id", "min2", "jid", jid, "fun", "test.ping", "load", value.NewMap("fun", "forged"), "return", value.NewMap("ghost", value.NewMap("return", "forged", "id", "min2")))}}},
+		{"_syndic_return", ret("return", value.NewMap("ghost", value.NewMap("return", "forged")))},
+		{"_mine", []any{"data", value.NewMap("f", "forged", "id", "min2"), "minion", "min2", "clear", true}},
 		{"_mine_delete", []any{"fun", "f", "tgt", "min2", "minion", "min2"}},
 		{"_mine_flush", []any{"tgt", "min2", "minion", "min2"}},
-		{"_register_resources", []any{"resources", msgpack.NewMap("min2", []any{"min2"}, "ssh", []any{"../min2", "min2"}), "minion", "min2"}},
-		{"_minion_event", []any{"tag", "custom/a", "data", msgpack.NewMap("id", "min2"), "grains", msgpack.NewMap("id", "min2")}},
-		{"_minion_event", []any{"events", []any{msgpack.NewMap("tag", "custom/b", "data", msgpack.NewMap("id", "min2")), msgpack.NewMap("tag", "custom/c", "id", "min2")}, "pretag", nil}},
+		{"_register_resources", []any{"resources", value.NewMap("min2", []any{"min2"}, "ssh", []any{"../min2", "min2"}), "minion", "min2"}},
+		{"_minion_event", []any{"tag", "custom/a", "data", value.NewMap("id", "min2"), "grains", value.NewMap("id", "min2")}},
+		{"_minion_event", []any{"events", []any{value.NewMap("tag", "custom/b", "data", value.NewMap("id", "min2")), value.NewMap("tag", "custom/c", "id", "min2")}, "pretag", nil}},
 		{"_minion_event", []any{"tag", "salt/minion/min2/start", "data", "started"}},
-		{"_pillar", []any{"grains", msgpack.NewMap("id", "min2", "role", "forged"), "saltenv", nil, "pillarenv", nil, "minion", "min2"}},
+		{"_pillar", []any{"grains", value.NewMap("id", "min2", "role", "forged"), "saltenv", nil, "pillarenv", nil, "minion", "min2"}},
 		{"pub_ret", []any{"jid", jid}},
 	} {
 		l := a.load(c.cmd, c.fields...)
@@ -99,7 +101,7 @@ func TestAttack04Syndics(t *testing.T) {
 	jid := r.job("*", "test.ping").Str("jid")
 	r.listen()
 	for _, id := range append(hostileNames(), "min2", "far") {
-		a.ask("_syndic_return", "load", []any{msgpack.NewMap("id", "syndic", "jid", jid, "fun", "test.ping", "return", msgpack.NewMap(id, msgpack.NewMap("return", "theirs", "id", "min2", "jid", attackJID)))})
+		a.ask("_syndic_return", "load", []any{value.NewMap("id", "syndic", "jid", jid, "fun", "test.ping", "return", value.NewMap(id, value.NewMap("return", "theirs", "id", "min2", "jid", attackJID)))})
 	}
 	rets, err := r.m.jobs.Returns(t.Context(), jid)
 	must(t, err)
@@ -150,29 +152,29 @@ func TestAttack05EventForms(t *testing.T) {
 	r := startMaster(t, "")
 	a := r.accepted("min1", "min6")
 	r.listen()
-	data := msgpack.NewMap("id", "min2", "result", true)
+	data := value.NewMap("id", "min2", "result", true)
 	forms := map[string]func(tag string) []any{
 		"single": func(tag string) []any { return []any{"tag", tag, "data", data, "pretag", nil} },
 		"list": func(tag string) []any {
-			return []any{"events", []any{msgpack.NewMap("tag", tag, "data", data)}, "pretag", nil}
+			return []any{"events", []any{value.NewMap("tag", tag, "data", data)}, "pretag", nil}
 		},
 		"pretag": func(tag string) []any {
 			pre, last, _ := strings.Cut(tag, "/")
-			return []any{"events", []any{msgpack.NewMap("tag", last, "data", data)}, "pretag", pre}
+			return []any{"events", []any{value.NewMap("tag", last, "data", data)}, "pretag", pre}
 		},
 		"late pretag": func(tag string) []any {
 			i := max(strings.LastIndexByte(tag, '/'), 0)
-			return []any{"events", []any{msgpack.NewMap("tag", strings.TrimPrefix(tag[i:], "/"), "data", data)}, "pretag", tag[:i]}
+			return []any{"events", []any{value.NewMap("tag", strings.TrimPrefix(tag[i:], "/"), "data", data)}, "pretag", tag[:i]}
 		},
 		"empty tag": func(tag string) []any {
-			return []any{"events", []any{msgpack.NewMap("tag", "", "data", data)}, "pretag", tag}
+			return []any{"events", []any{value.NewMap("tag", "", "data", data)}, "pretag", tag}
 		},
 		"single with pretag": func(tag string) []any { return []any{"tag", "x", "data", data, "pretag", tag} },
 		"both": func(tag string) []any {
-			return []any{"tag", tag, "data", data, "events", []any{msgpack.NewMap("tag", tag)}}
+			return []any{"tag", tag, "data", data, "events", []any{value.NewMap("tag", tag)}}
 		},
 		"bytes": func(tag string) []any {
-			return []any{"events", []any{msgpack.NewMap("tag", []byte(tag+"\xff"), "data", data)}}
+			return []any{"events", []any{value.NewMap("tag", []byte(tag+"\xff"), "data", data)}}
 		},
 	}
 	forbidden := forbiddenTags()
@@ -188,7 +190,7 @@ func TestAttack05EventForms(t *testing.T) {
 					t.Errorf("%s: %q arrived", name, e.Tag)
 				}
 			}
-			if first, _, _ := strings.Cut(low, "/"); reservedTags[first] || e.Data.Str("id") == "min2" {
+			if first, _, _ := strings.Cut(low, "/"); minion.Reserved(first) || e.Data.Str("id") == "min2" {
 				t.Errorf("%s: %q arrived with %v", name, e.Tag, e.Data)
 			}
 		}
@@ -203,12 +205,12 @@ func TestAttack05EventForms(t *testing.T) {
 		}
 	}
 	// Failed states make events whose tags come from the minion.
-	states := msgpack.NewMap()
+	states := value.NewMap()
 	for i, tag := range forbidden {
-		states.Set(fmt.Sprintf("%s_|-a_|-b_|-ret", tag), msgpack.NewMap("result", false))
-		states.Set(fmt.Sprintf("x%d_|-a_|-b_|-y/%s", i, tag), msgpack.NewMap("result", false))
+		states.Set(fmt.Sprintf("%s_|-a_|-b_|-ret", tag), value.NewMap("result", false))
+		states.Set(fmt.Sprintf("x%d_|-a_|-b_|-y/%s", i, tag), value.NewMap("result", false))
 	}
-	states.Set("pkg_|-a_|-b_|-installed", msgpack.NewMap("result", false))
+	states.Set("pkg_|-a_|-b_|-installed", value.NewMap("result", false))
 	a.ask("_return", "jid", attackJID, "fun", "state.sls", "fun_args", []any{}, "return", states, "retcode", 2, "success", false)
 	var real bool
 	for _, tag := range tagsOf(r.seen()) {
@@ -237,8 +239,8 @@ func TestAttack06PeerTags(t *testing.T) {
 	sub := r.m.bus.Subscribe("test", 1000, event.Prefix("cluster/", "salt/cluster/", "raft/"))
 	defer sub.Close()
 	for _, tag := range clusterTags() {
-		a.ask("_minion_event", "tag", tag, "data", msgpack.NewMap("x", 1))
-		a.ask("_minion_event", "events", []any{msgpack.NewMap("tag", tag, "data", msgpack.NewMap("x", 1))}, "pretag", "cluster")
+		a.ask("_minion_event", "tag", tag, "data", value.NewMap("x", 1))
+		a.ask("_minion_event", "events", []any{value.NewMap("tag", tag, "data", value.NewMap("x", 1))}, "pretag", "cluster")
 	}
 	if n := len(sub.C); n != 0 {
 		t.Errorf("%d peer events from a minion", n)
@@ -250,7 +252,7 @@ func TestAttack06PeerTags(t *testing.T) {
 	must(t, err)
 	defer s.Close()
 	for _, tag := range clusterTags() {
-		must(t, s.Fire(within(t), tag, msgpack.NewMap("__peer_id", "m2", "peer", "m2")))
+		must(t, s.Fire(within(t), tag, value.NewMap("__peer_id", "m2", "peer", "m2")))
 	}
 	for range clusterTags() {
 		if e := <-sub.C; e.Origin != event.Socket {
@@ -275,9 +277,9 @@ func TestAttack08Replay(t *testing.T) {
 	}{
 		{"_return", "salt/job/" + first + "/ret/min1", []any{"jid", first, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0}, 1},
 		{"_return", "", []any{"jid", "req", "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0}, 1},
-		{"_minion_event", "custom/x", []any{"tag", "custom/x", "data", msgpack.NewMap("a", 1)}, 1},
+		{"_minion_event", "custom/x", []any{"tag", "custom/x", "data", value.NewMap("a", 1)}, 1},
 		{"minion_pub", "", []any{"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "", "tgt_type", "glob"}, 2},
-		{"_mine", "", []any{"data", msgpack.NewMap("f", 1)}, 0},
+		{"_mine", "", []any{"data", value.NewMap("f", 1)}, 0},
 		{"_file_recv", "", []any{"path", []any{"a"}, "loc", 0, "size", 1, "data", "x"}, 0},
 	} {
 		l := a.load(c.cmd, c.fields...)
@@ -318,7 +320,7 @@ func TestAttack08Replay(t *testing.T) {
 	}
 	// A sign-in replayed tells the thief nothing and changes nothing.
 	load := a.signInLoad()
-	env := pack(t, msgpack.NewMap("enc", "clear", "load", load, "version", 3))
+	env := pack(t, value.NewMap("enc", "clear", "load", load, "version", 3))
 	for range 2 {
 		b, err := r.raw(env)
 		must(t, err)
@@ -345,7 +347,7 @@ func TestAttack08Replay(t *testing.T) {
 
 // shape makes an answer comparable.
 func shape(v any) any {
-	if m, ok := v.(*msgpack.Map); ok {
+	if m, ok := v.(*value.Map); ok {
 		return fmt.Sprint(string(mustPack(m)))
 	}
 	return v
@@ -369,15 +371,15 @@ func TestAttack09SameIdentity(t *testing.T) {
 			defer c.Close()
 			for j := range 10 {
 				mine := fmt.Sprintf("%d/%d", i, j)
-				got, err := c.Do(ctx, mustPack(msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("cmd", "ping", "x", mine), "version", 3)))
+				got, err := c.Do(ctx, mustPack(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "ping", "x", mine), "version", 3)))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if v, _ := msgpack.Decode(got, msgpack.DefaultLimits); v.(*msgpack.Map).Str("x") != mine {
+				if v, _ := msgpack.Decode(got, msgpack.DefaultLimits); v.(*value.Map).Str("x") != mine {
 					t.Errorf("%s got %v", mine, v)
 				}
-				n := []*minion{a, b}[i%2]
+				n := []*scriptedMinion{a, b}[i%2]
 				l := n.load("_mine_get", "tgt", mine, "fun", "f")
 				if got, err = c.Do(ctx, n.payload(l)); err != nil {
 					t.Error(err)
@@ -407,7 +409,7 @@ func TestAttack10Signatures(t *testing.T) {
 	if s := pending.signIn(); s.Bool("ret") != true {
 		t.Errorf("pending: %v", s)
 	}
-	if s := rejected.signIn(); get(s, "ret") != false {
+	if s := rejected.signIn(); s.Value("ret") != false {
 		t.Errorf("rejected: %v", s)
 	}
 	a.pillar()
@@ -419,16 +421,16 @@ func TestAttack10Signatures(t *testing.T) {
 	for _, algo := range []string{"", "none", "PKCS1v15-MD5", "PSS-SHA256", "PKCS1v15-SHA1\x00"} {
 		l := a.signInLoad()
 		l.Set("sig_algo", algo)
-		v := r.rawValue(msgpack.NewMap("enc", "clear", "load", l, "version", 3))
-		m, ok := v.(*msgpack.Map)
+		v := r.rawValue(value.NewMap("enc", "clear", "load", l, "version", 3))
+		m, ok := v.(*value.Map)
 		if !ok || m.Map("load").Str("ret") != "bad sig algo" {
 			t.Errorf("sig_algo %q: %v", algo, v)
 		}
-		env := unpack(t, a.payload(a.load("_pillar", "grains", msgpack.NewMap("id", "min1")))).(*msgpack.Map)
+		env := unpack(t, a.payload(a.load("_pillar", "grains", value.NewMap("id", "min1")))).(*value.Map)
 		env.Set("sig_algo", algo)
 		b, err := a.send(pack(t, env))
 		must(t, err)
-		if m, ok := unpack(t, b).(*msgpack.Map); ok && algo != "" && m.Len() > 0 {
+		if m, ok := unpack(t, b).(*value.Map); ok && algo != "" && m.Len() > 0 {
 			t.Errorf("pillar with sig_algo %q: %v", algo, m)
 		}
 	}

@@ -21,7 +21,8 @@ import (
 
 	"saltern/master/cache"
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 func (r *running) file(name, text string) {
@@ -45,17 +46,17 @@ func TestAttack17PillarOfOthers(t *testing.T) {
 	if p := b.pillar(); p.Str("secret") != theirs {
 		t.Fatalf("pillar of min2: %v", p)
 	}
-	ext := []any{msgpack.NewMap("cmd_yaml", "echo secret: "+theirs), msgpack.NewMap("git", []any{msgpack.NewMap("x", "ext::sh -c touch% "+r.path("pwned"))}), msgpack.NewMap("file_tree", msgpack.NewMap("root_dir", r.dir))}
+	ext := []any{value.NewMap("cmd_yaml", "echo secret: "+theirs), value.NewMap("git", []any{value.NewMap("x", "ext::sh -c touch% "+r.path("pwned"))}), value.NewMap("file_tree", value.NewMap("root_dir", r.dir))}
 	for _, fields := range [][]any{
 		nil,
-		{"grains", msgpack.NewMap("id", "min2")},
-		{"grains", msgpack.NewMap("id", []any{"min2", "min1"})},
-		{"grains", msgpack.NewMap("id", msgpack.NewMap("min2", 1))},
-		{"grains", msgpack.NewMap("ID", "min2", "id ", "min2", "nodename", "min2", "host", "min2")},
-		{"extra_minion_data", msgpack.NewMap("id", "min2", "minion_id", "min2", "grains", msgpack.NewMap("id", "min2"))},
-		{"pillar_override", msgpack.NewMap("id", "min2")},
-		{"minion_id", "min2", "opts", msgpack.NewMap("id", "min2"), "minion", "min2"},
-		{"ext", ext}, {"ext", msgpack.NewMap("cmd_yaml", "cat "+r.path("exec.sls"))}, {"ext", "cmd_yaml"},
+		{"grains", value.NewMap("id", "min2")},
+		{"grains", value.NewMap("id", []any{"min2", "min1"})},
+		{"grains", value.NewMap("id", value.NewMap("min2", 1))},
+		{"grains", value.NewMap("ID", "min2", "id ", "min2", "nodename", "min2", "host", "min2")},
+		{"extra_minion_data", value.NewMap("id", "min2", "minion_id", "min2", "grains", value.NewMap("id", "min2"))},
+		{"pillar_override", value.NewMap("id", "min2")},
+		{"minion_id", "min2", "opts", value.NewMap("id", "min2"), "minion", "min2"},
+		{"ext", ext}, {"ext", value.NewMap("cmd_yaml", "cat "+r.path("exec.sls"))}, {"ext", "cmd_yaml"},
 		{"pillarenv", "min2", "saltenv", "min2"},
 		{"clean_cache", true},
 	} {
@@ -71,12 +72,12 @@ func TestAttack17PillarOfOthers(t *testing.T) {
 		t.Error("ext ran a command")
 	}
 	if g, _ := r.m.cache.Get(cache.Grains, "min1"); g.Str("id") != "min1" {
-		t.Errorf("grains of min1 are kept with id %v", get(g, "id"))
+		t.Errorf("grains of min1 are kept with id %v", g.Value("id"))
 	}
 	if g, _ := r.m.cache.Get(cache.Pillar, "min2"); g.Str("secret") != theirs {
 		t.Errorf("pillar of min2 in the cache: %v", g)
 	}
-	b.refused("foreign pillar", a.sealed("min1", a.session, b.load("_pillar", "grains", msgpack.NewMap("id", "min2"))))
+	b.refused("foreign pillar", a.sealed("min1", a.session, b.load("_pillar", "grains", value.NewMap("id", "min2"))))
 }
 
 // Targets must not tell a minion what is in the pillars of others, by letting
@@ -88,25 +89,25 @@ func TestAttack17PillarGuessing(t *testing.T) {
 	r.file("pillar/s.sls", "secret: tree-frog\n")
 	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
 	b.pillar()
-	b.ask("_mine", "data", msgpack.NewMap("f", "value"))
+	b.ask("_mine", "data", value.NewMap("f", "value"))
 	r.listen()
 	for _, c := range [][2]string{
 		{"pillar", "secret:tr*"}, {"pillar", "secret:*"}, {"PILLAR", "secret:tr*"}, {"pillar_pcre", "secret:tr.*"}, {"Pillar_PCRE", "secret:^t"}, {"compound", "I@secret:tr*"}, {"compound", "J@secret:tr.*"},
 		{"COMPOUND", "I@secret:tr*"}, {"compound", "* and I@secret:t*"}, {"compound", "not I@secret:x* and J@secret:t.*"}, {"compound", "( J@secret:t.* )"}, {"compound", "min2 and J@secret:^tr"},
 	} {
-		got, _ := a.ask("_mine_get", "tgt", c[1], "fun", "f", "tgt_type", c[0]).(*msgpack.Map)
+		got, _ := a.ask("_mine_get", "tgt", c[1], "fun", "f", "tgt_type", c[0]).(*value.Map)
 		if got.Len() != 0 {
 			t.Errorf("mine of %s %q: %v", c[0], c[1], got)
 		}
-		if got, _ = a.ask("_mine_get", "tgt", c[1], "fun", "f", "expr_form", c[0]).(*msgpack.Map); got.Len() != 0 {
+		if got, _ = a.ask("_mine_get", "tgt", c[1], "fun", "f", "expr_form", c[0]).(*value.Map); got.Len() != 0 {
 			t.Errorf("mine of old form %s %q: %v", c[0], c[1], got)
 		}
-		if got, _ = a.ask("minion_pub", "tgt", c[1], "fun", "test.ping", "arg", []any{}, "ret", "", "tgt_type", c[0]).(*msgpack.Map); got.Len() != 0 {
+		if got, _ = a.ask("minion_pub", "tgt", c[1], "fun", "test.ping", "arg", []any{}, "ret", "", "tgt_type", c[0]).(*value.Map); got.Len() != 0 {
 			t.Errorf("publish to %s %q: %v", c[0], c[1], got)
 		}
 	}
 	r.quiet("guesses")
-	if got, _ := a.ask("_mine_get", "tgt", "secret:tree-frog", "fun", "f", "tgt_type", "pillar").(*msgpack.Map); got.Str("min2") != "value" {
+	if got, _ := a.ask("_mine_get", "tgt", "secret:tree-frog", "fun", "f", "tgt_type", "pillar").(*value.Map); got.Str("min2") != "value" {
 		t.Errorf("who knows the value finds it: %v", got)
 	}
 }
@@ -160,7 +161,7 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 		"512": publicPEM(modulus(512), 65537), "1024": publicPEM(modulus(1024), 65537), "2047": publicPEM(modulus(2047), 65537), "8192": publicPEM(modulus(8192), 65537), "16384": publicPEM(modulus(16384), 65537), "32768": publicPEM(modulus(32768), 65537),
 		"even modulus": publicPEM(even, 65537), "exponent 1": publicPEM(modulus(2048), 1), "exponent 2": publicPEM(modulus(2048), 2), "even exponent": publicPEM(modulus(2048), 65536),
 		"truncated": ok[:len(ok)/2], "cut line": strings.Replace(ok, "\n", "", 2), "empty": "", "spaces": "   \n", "nul": ok + "\x00", "two keys": ok + "\n" + ok, "private key": string(priv), "other kind": ec,
-		"text": "ssh-rsa AAAAB3NzaC1yc2E x@y", "long": ok + strings.Repeat("\n", 1<<20), "nil": nil, "number": int64(7), "list": []any{ok}, "map": msgpack.NewMap("a", ok), "not UTF-8": []byte("\xff\xfe"),
+		"text": "ssh-rsa AAAAB3NzaC1yc2E x@y", "long": ok + strings.Repeat("\n", 1<<20), "nil": nil, "number": int64(7), "list": []any{ok}, "map": value.NewMap("a", ok), "not UTF-8": []byte("\xff\xfe"),
 	} {
 		load := stranger.signInLoad()
 		if pub == nil {
@@ -169,12 +170,12 @@ func TestAttack18KeysAtSignIn(t *testing.T) {
 			load.Set("pub", pub)
 		}
 		start := time.Now()
-		v := r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3))
+		v := r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3))
 		if d := time.Since(start); d > 3*time.Second {
 			t.Errorf("%s took %s", name, d)
 		}
-		if m, isMap := v.(*msgpack.Map); isMap {
-			if s := stranger.readSignIn(load, m); get(s, "ret") != false || s.Str("enc") != "" {
+		if m, isMap := v.(*value.Map); isMap {
+			if s := stranger.readSignIn(load, m); s.Value("ret") != false || s.Str("enc") != "" {
 				t.Errorf("%s: %v", name, s)
 			}
 		}
@@ -197,10 +198,10 @@ func TestAttack29Expiry(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "publish_session: 1\ntoken_expire: 1\nexternal_auth:\n  auto:\n    alice: [.*, '@wheel', '@jobs']\n")
 	a := r.accepted("min1", "min6")
-	v, _ := r.clear("mk_token", "eauth", "auto", "username", "alice", "password", "x").(*msgpack.Map)
+	v, _ := r.clear("mk_token", "eauth", "auto", "username", "alice", "password", "x").(*value.Map)
 	token := v.Str("token")
 	list := func() bool {
-		v, _ := r.clear("wheel", "fun", "key.list_all", "token", token).(*msgpack.Map)
+		v, _ := r.clear("wheel", "fun", "key.list_all", "token", token).(*value.Map)
 		return v.Map("data").Bool("success")
 	}
 	if token == "" || !list() {
@@ -214,10 +215,10 @@ func TestAttack29Expiry(t *testing.T) {
 	if list() {
 		t.Error("wheel takes an expired token")
 	}
-	if v, _ := r.clear("get_token", "token", token).(*msgpack.Map); v.Len() != 0 {
+	if v, _ := r.clear("get_token", "token", token).(*value.Map); v.Len() != 0 {
 		t.Errorf("get_token of an expired one: %v", v)
 	}
-	if v, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", msgpack.NewMap("token", token)).(*msgpack.Map); v.Map("error") == nil {
+	if v, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", value.NewMap("token", token)).(*value.Map); v.Map("error") == nil {
 		t.Errorf("publish with an expired token: %v", v)
 	}
 	a.refused("expired session, recorded", request)
@@ -236,19 +237,19 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			id := "min-" + strings.ReplaceAll(how, " ", "-")
 			a, witness := r.accepted(id, "min6"), r.accepted("witness", "min8")
-			a.pillar("grains", msgpack.NewMap("id", id, "serial", secret), "pillar_override", msgpack.NewMap("x", secret))
-			a.ask("_mine", "data", msgpack.NewMap("f", secret))
-			pub, _ := a.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "", "tgt_type", "glob").(*msgpack.Map)
+			a.pillar("grains", value.NewMap("id", id, "serial", secret), "pillar_override", value.NewMap("x", secret))
+			a.ask("_mine", "data", value.NewMap("f", secret))
+			pub, _ := a.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "", "tgt_type", "glob").(*value.Map)
 			jid := pub.Str("jid")
 			witness.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", secret, "retcode", 0)
-			if v, _ := a.ask("pub_ret", "jid", jid).(*msgpack.Map); v.Len() == 0 {
+			if v, _ := a.ask("pub_ret", "jid", jid).(*value.Map); v.Len() == 0 {
 				t.Fatalf("pub_ret for the owner: %v", v)
 			}
 			recorded := a.payload(a.load("_mine_get", "tgt", id, "fun", "f"))
-			event := a.payload(a.load("_minion_event", "tag", "custom/x", "data", msgpack.NewMap("a", 1)))
+			event := a.payload(a.load("_minion_event", "tag", "custom/x", "data", value.NewMap("a", 1)))
 			switch how {
 			case "wheel":
-				v, _ := r.clear("wheel", "fun", "key.delete", "match", id, "user", currentUser(), "key", r.key).(*msgpack.Map)
+				v, _ := r.clear("wheel", "fun", "key.delete", "match", id, "user", local.CurrentUser(), "key", r.key).(*value.Map)
 				if !v.Map("data").Bool("success") {
 					t.Fatalf("key.delete: %v", v)
 				}
@@ -263,7 +264,7 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 			}
 			a.refused("recorded request", recorded)
 			a.refused("new request", a.payload(a.load("_file_envs")))
-			if s := a.signIn(); get(s, "ret") != true || s.Str("enc") != "" {
+			if s := a.signIn(); s.Value("ret") != true || s.Str("enc") != "" {
 				t.Errorf("the old key signs in: %v", s)
 			}
 			must(t, r.m.keys.Delete(id))
@@ -274,12 +275,12 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 			b.refused("old session", a.payload(a.load("_file_envs")))
 			b.refused("old event", event)
 			b.refused("old session with the new token", b.sealed(id, a.session, b.load("_file_envs")))
-			for _, n := range []*minion{b, witness} {
+			for _, n := range []*scriptedMinion{b, witness} {
 				if s := string(pack(t, n.ask("_mine_get", "tgt", "*", "fun", "f", "tgt_type", "glob"))); strings.Contains(s, secret) {
 					t.Errorf("mine: %q", s)
 				}
 			}
-			if v, _ := b.ask("pub_ret", "jid", jid).(*msgpack.Map); v.Len() != 0 {
+			if v, _ := b.ask("pub_ret", "jid", jid).(*value.Map); v.Len() != 0 {
 				t.Errorf("returns of a job of the old one: %v", v)
 			}
 			// Nothing is left on disk or in memory but the history of jobs.
@@ -296,7 +297,7 @@ func TestAttack30NewKeyForOldID(t *testing.T) {
 					t.Errorf("%s: %v", bank, v)
 				}
 			}
-			minions, _, err := r.m.resolve("serial:"+secret, "grain", ":")
+			minions, _, err := r.m.targets.Resolve(nil, "serial:"+secret, "grain", ":")
 			if err != nil || len(minions) != 0 {
 				t.Errorf("grain target finds %q, %v", minions, err)
 			}
@@ -343,7 +344,7 @@ func TestAttack32LocalUsers(t *testing.T) {
 	r.listen()
 	for name, want := range map[string]os.FileMode{
 		"run/master_event_pull.ipc": 0o600, "run/master_event_pub.ipc": 0o660, "run/publish_pull.ipc": 0o600, "run/workers.ipc": 0o600,
-		"cache/." + currentUser() + "_key": 0o600, "pki": 0o700, "pki/m1.pem": 0o400, "pki/minions": 0o700, "pki/minions/min1": 0o600,
+		"cache/." + local.CurrentUser() + "_key": 0o600, "pki": 0o700, "pki/m1.pem": 0o400, "pki/minions": 0o700, "pki/minions/min1": 0o600,
 		"cache/sessions": 0o700, "cache/publish_auth": 0o700,
 	} {
 		info, err := os.Lstat(r.path(name))
@@ -382,7 +383,7 @@ func TestAttack32LocalUsers(t *testing.T) {
 	must(t, os.WriteFile(exe, b, 0o755))
 	cmd := exec.Command(exe, "-test.run=^TestOtherUser$", "-test.v")
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "SALTERN_TEST_DIR="+r.dir, "SALTERN_TEST_USER="+currentUser())
+	cmd.Env = append(os.Environ(), "SALTERN_TEST_DIR="+r.dir, "SALTERN_TEST_USER="+local.CurrentUser())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestOtherUser") {
@@ -408,7 +409,7 @@ func TestOtherUser(t *testing.T) {
 		t.Error("the event socket is open to others")
 	}
 	if s, err := event.DialPull(ctx, filepath.Join(dir, "run")); err == nil {
-		s.Fire(ctx, "salt/key", msgpack.NewMap("act", "accept")) // opened by its mode; the master must ask the kernel who it is
+		s.Fire(ctx, "salt/key", value.NewMap("act", "accept")) // opened by its mode; the master must ask the kernel who it is
 		s.Close()
 	}
 	for _, name := range []string{"cache/." + os.Getenv("SALTERN_TEST_USER") + "_key", "pki/m1.pem", "cache/.publish_key", "cache/.session_seed", "cache/publish_auth", "pki/minions"} {

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/background"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -24,7 +26,7 @@ type witness struct {
 	stop func() []time.Duration
 }
 
-func (n *minion) bearWitness() witness {
+func (n *scriptedMinion) bearWitness() witness {
 	done, stopped := make(chan struct{}), make(chan struct{})
 	var took []time.Duration
 	go func() {
@@ -95,7 +97,7 @@ func TestAttack19MsgpackBombs(t *testing.T) {
 	for name, b := range bombs() {
 		inClear := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load"), b)
 		auth := slices.Concat([]byte("\x83\xa3enc\xa5clear\xa7version\x03\xa4load\x82\xa3cmd\xa5_auth\xa5token"), b)
-		data := slices.Concat(pack(t, msgpack.NewMap())[:0], []byte("\x86\xa3cmd\xa7_return\xa6return"), b)
+		data := slices.Concat(pack(t, value.NewMap())[:0], []byte("\x86\xa3cmd\xa7_return\xa6return"), b)
 		for _, f := range []struct {
 			k string
 			v any
@@ -104,7 +106,7 @@ func TestAttack19MsgpackBombs(t *testing.T) {
 			data = append(data, pack(t, f.v)...)
 		}
 		sealed := func(body []byte) []byte {
-			return pack(t, msgpack.NewMap("enc", "aes", "load", a.session.Seal(body, ""), "version", 3, "id", "min1"))
+			return pack(t, value.NewMap("enc", "aes", "load", a.session.Seal(body, ""), "version", 3, "id", "min1"))
 		}
 		for form, payload := range map[string][]byte{"bare": b, "in a clear load": inClear, "in a sign-in": auth, "sealed": sealed(b), "in a return": sealed(data)} {
 			start := time.Now()
@@ -211,8 +213,8 @@ func TestAttack22SignInFlood(t *testing.T) {
 			}
 			defer q.Close()
 			for i := c; i < newIDs; i += clients {
-				l := msgpack.NewMap("cmd", "_auth", "id", fmt.Sprintf("flood%05d", i), "nonce", newNonce(), "enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1", "pub", pub)
-				if _, err := q.Do(t.Context(), mustPack(msgpack.NewMap("enc", "clear", "load", l, "version", 3))); err != nil {
+				l := value.NewMap("cmd", "_auth", "id", fmt.Sprintf("flood%05d", i), "nonce", newNonce(), "enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1", "pub", pub)
+				if _, err := q.Do(t.Context(), mustPack(value.NewMap("enc", "clear", "load", l, "version", 3))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -224,7 +226,7 @@ func TestAttack22SignInFlood(t *testing.T) {
 	// The same id with many keys: one denied key is kept.
 	for _, k := range []string{"min7", "min8", "minsha", "minsign", "minfilt", "mingrain"} {
 		n := r.newMinion("min1", k)
-		if s := n.signIn(); get(s, "ret") != false {
+		if s := n.signIn(); s.Value("ret") != false {
 			t.Errorf("another key for min1: %v", s)
 		}
 	}
@@ -253,9 +255,9 @@ func TestAttack23BadPackets(t *testing.T) {
 	r := startMaster(t, "external_auth:\n  sharedsecret:\n    alice: [.*]\nsharedsecret: right\n")
 	a := r.accepted("min1", "min6")
 	wit := a.bearWitness()
-	bad := [][]byte{{}, {0xc1}, pack(t, "x"), pack(t, msgpack.NewMap("enc", "aes", "load", []byte("\xffx"), "version", 3, "id", "min1")), pack(t, msgpack.NewMap("enc", "aes", "version", 3)),
-		pack(t, msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("cmd", "_auth"), "version", 3)), pack(t, msgpack.NewMap("enc", "pub", "load", msgpack.NewMap(), "version", 3)),
-		pack(t, msgpack.NewMap("enc", "aes", "load", a.session.Seal([]byte{0xc1}, ""), "version", 3, "id", "min1"))}
+	bad := [][]byte{{}, {0xc1}, pack(t, "x"), pack(t, value.NewMap("enc", "aes", "load", []byte("\xffx"), "version", 3, "id", "min1")), pack(t, value.NewMap("enc", "aes", "version", 3)),
+		pack(t, value.NewMap("enc", "clear", "load", value.NewMap("cmd", "_auth"), "version", 3)), pack(t, value.NewMap("enc", "pub", "load", value.NewMap(), "version", 3)),
+		pack(t, value.NewMap("enc", "aes", "load", a.session.Seal([]byte{0xc1}, ""), "version", 3, "id", "min1"))}
 	const attackers = 600 // the router has 256 workers
 	flood := func(payload func(i int) []byte, rounds int) {
 		var wg sync.WaitGroup
@@ -279,7 +281,7 @@ func TestAttack23BadPackets(t *testing.T) {
 	flood(func(i int) []byte { return bad[i%len(bad)] }, 15)
 	wit.fine(t, 2*time.Second)
 	wit = a.bearWitness()
-	login := pack(t, msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("cmd", "mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong"), "version", 3))
+	login := pack(t, value.NewMap("enc", "clear", "load", value.NewMap("cmd", "mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong"), "version", 3))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -289,7 +291,7 @@ func TestAttack23BadPackets(t *testing.T) {
 	wit.fine(t, 2*time.Second)
 	<-done
 	a.ask("_file_envs")
-	if v, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right").(*msgpack.Map); v.Str("token") == "" {
+	if v, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right").(*value.Map); v.Str("token") == "" {
 		t.Errorf("the right password: %v", v)
 	}
 }
@@ -300,7 +302,7 @@ func TestAttack23SlowRequests(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "peer:\n  .*: [.*]\n")
 	a, b := r.accepted("min1", "min6"), r.accepted("min2", "min7")
-	jobs := r.m.count.jobs.Load()
+	jobs, _ := r.m.launch.Stats()
 	var wg sync.WaitGroup
 	for range 400 {
 		payload := b.payload(b.load("minion_publish", "fun", "test.ping", "arg", []any{}, "tgt", "min2", "ret", "", "tgt_type", "glob", "tmo", 4))
@@ -310,7 +312,7 @@ func TestAttack23SlowRequests(t *testing.T) {
 			}
 		})
 	}
-	until(t, "jobs", func() bool { return r.m.count.jobs.Load()-jobs >= maxWaits })
+	until(t, "jobs", func() bool { now, _ := r.m.launch.Stats(); return now-jobs >= background.MaxWaits })
 	wit := a.bearWitness()
 	time.Sleep(2 * time.Second)
 	wit.fine(t, 2*time.Second)
@@ -362,7 +364,7 @@ func TestAttack24StalledSubscriber(t *testing.T) {
 		t.Errorf("%d bytes in queues", s.Queued)
 	}
 	a.ask("_file_envs")
-	if _, err := os.Stat(filepath.Join(r.dir, "cache", "health", healthAlive)); err != nil {
+	if _, err := os.Stat(filepath.Join(r.dir, "cache", "health", "alive")); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/conf"
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/minion"
+	"saltern/master/value"
 )
 
 // The commands that exist. Who adds one lists it here, and gives it a load in
@@ -31,21 +34,21 @@ const attackJID = "20260102030405678901"
 func plausible(cmd, id string) []any {
 	switch cmd {
 	case "_pillar":
-		return []any{"grains", msgpack.NewMap("id", id, "x", newNonce()), "saltenv", "base", "pillarenv", nil, "ver", "2"}
+		return []any{"grains", value.NewMap("id", id, "x", newNonce()), "saltenv", "base", "pillarenv", nil, "ver", "2"}
 	case "_mine":
-		return []any{"data", msgpack.NewMap("f", newNonce()), "clear", false}
+		return []any{"data", value.NewMap("f", newNonce()), "clear", false}
 	case "_mine_delete":
 		return []any{"fun", "f"}
 	case "_mine_get":
 		return []any{"tgt", "*", "fun", "f", "tgt_type", "glob"}
 	case "_minion_event":
-		return []any{"tag", "attack/event", "data", msgpack.NewMap("a", 1), "pretag", nil}
+		return []any{"tag", "attack/event", "data", value.NewMap("a", 1), "pretag", nil}
 	case "_return":
 		return []any{"jid", attackJID, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true}
 	case "_syndic_return":
-		return []any{"load", []any{msgpack.NewMap("jid", attackJID, "fun", "test.ping", "id", id, "return", msgpack.NewMap("ghost", msgpack.NewMap("return", true)))}}
+		return []any{"load", []any{value.NewMap("jid", attackJID, "fun", "test.ping", "id", id, "return", value.NewMap("ghost", value.NewMap("return", true)))}}
 	case "_register_resources":
-		return []any{"resources", msgpack.NewMap("ssh", []any{"r1"}), "resource_grains", msgpack.NewMap()}
+		return []any{"resources", value.NewMap("ssh", []any{"r1"}), "resource_grains", value.NewMap()}
 	case "minion_pub", "minion_publish":
 		return []any{"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", "", "tgt_type", "glob", "tmo", 1}
 	case "minion_runner":
@@ -57,18 +60,17 @@ func plausible(cmd, id string) []any {
 	case "revoke_auth":
 		return []any{"preserve_minion_cache", false}
 	}
-	return []any{"path", "top.sls", "saltenv", "base", "loc", 0, "prefix", "", "opts", msgpack.NewMap()}
+	return []any{"path", "top.sls", "saltenv", "base", "loc", 0, "prefix", "", "opts", value.NewMap()}
 }
 
 // loud lets every command have its effect.
 const loud = "file_recv: True\npeer:\n  .*: [.*]\npeer_run:\n  .*: [.*]\n"
 
 func TestCommandsAreListed(t *testing.T) {
-	m := &Master{}
-	if got := m.minionMethods().Names(false); !slices.Equal(got, minionCommands) {
+	if got := minion.New(minion.Config{Options: &conf.Master{}}).Methods().Names(false); !slices.Equal(got, minionCommands) {
 		t.Errorf("commands of minions: %q", got)
 	}
-	if got := m.localMethods().Names(true); !slices.Equal(got, localCommands) {
+	if got := local.New(local.Config{}).Methods().Names(true); !slices.Equal(got, localCommands) {
 		t.Errorf("commands of local clients: %q", got)
 	}
 }
@@ -88,20 +90,20 @@ func TestAttack01UnlistedMethods(t *testing.T) {
 	before := r.snapshot()
 	const secret = "canary-4711"
 	names = append(names, "", "Publish", "publish ", "ping\x00", "_auth\x00", "../publish", "ClearFuncs.publish", "__init__", "Do", "_AUTH", strings.Repeat("a", 5000), "_auth.__class__")
-	args := []any{"path", "x", "jid", attackJID, "data", secret, "fun", "test.ping", "tgt", "*", "arg", []any{}, "key", "x", "ret", "", "tag", "salt/x", "return", secret, "grains", msgpack.NewMap("a", secret), "clear", true}
+	args := []any{"path", "x", "jid", attackJID, "data", secret, "fun", "test.ping", "tgt", "*", "arg", []any{}, "key", "x", "ret", "", "tag", "salt/x", "return", secret, "grains", value.NewMap("a", secret), "clear", true}
 	var cmds []any
 	for _, name := range names {
 		cmds = append(cmds, name)
 	}
-	cmds = append(cmds, nil, int64(1), true, []any{"publish"}, msgpack.NewMap("publish", 1), []byte{0xff, 0xfe})
+	cmds = append(cmds, nil, int64(1), true, []any{"publish"}, value.NewMap("publish", 1), []byte{0xff, 0xfe})
 	for _, cmd := range cmds {
 		name, _ := cmd.(string)
 		if !slices.Contains(localCommands, name) && name != "_auth" {
 			for _, fields := range [][]any{args, append([]any{"id", "min1", "tok", n.tok}, args...)} {
-				load := msgpack.NewMap(fields...)
+				load := value.NewMap(fields...)
 				load.Set("cmd", cmd)
-				v := r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3))
-				if m, ok := v.(*msgpack.Map); !ok || m.Len() != 0 {
+				v := r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3))
+				if m, ok := v.(*value.Map); !ok || m.Len() != 0 {
 					t.Errorf("%.60q in the clear: %.100v", cmd, v)
 				}
 			}
@@ -109,13 +111,13 @@ func TestAttack01UnlistedMethods(t *testing.T) {
 		if !slices.Contains(minionCommands, name) {
 			l := n.load("", args...)
 			l.Set("cmd", cmd)
-			if m, ok := n.askLoad(l).(*msgpack.Map); !ok || m.Len() != 0 {
+			if m, ok := n.askLoad(l).(*value.Map); !ok || m.Len() != 0 {
 				t.Errorf("%.60q encrypted: %v", cmd, m)
 			}
 		}
 	}
 	// Without any cmd.
-	if v, ok := r.rawValue(msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("a", 1), "version", 3)).(*msgpack.Map); !ok || v.Len() != 0 {
+	if v, ok := r.rawValue(value.NewMap("enc", "clear", "load", value.NewMap("a", 1), "version", 3)).(*value.Map); !ok || v.Len() != 0 {
 		t.Errorf("no cmd: %v", v)
 	}
 	r.quiet("unlisted methods")
@@ -151,7 +153,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 		{"longer key", []any{"user", "root", "key", r.key + "A"}, false}, {"key without user", []any{"key", string(wrong)}, false},
 		{"session key", []any{"user", "root", "key", n.session.String()}, false}, {"publish key", []any{"user", "root", "key", n.aes.String()}, false},
 		{"nil", []any{"user", "root", "key", nil}, false}, {"list", []any{"user", "root", "key", []any{r.key}}, false}, {"true", []any{"user", "root", "key", true}, false},
-		{"map", []any{"user", "root", "key", msgpack.NewMap("$ne", "")}, false}, {"sudo", []any{"user", "sudo_root", "key", string(wrong)}, false},
+		{"map", []any{"user", "root", "key", value.NewMap("$ne", "")}, false}, {"sudo", []any{"user", "sudo_root", "key", string(wrong)}, false},
 		{"unknown user", []any{"user", "mallory", "key", string(wrong)}, false}, {"user as list", []any{"user", []any{"root"}, "key", string(wrong)}, false},
 		{"unknown token", []any{"token", token}, false}, {"token path", []any{"token", "../../pki/m1.pem"}, false}, {"token nul", []any{"token", "a\x00"}, false}, {"empty token", []any{"token", ""}, false}, {"token nil", []any{"token", nil}, false},
 		{"eauth that is off", []any{"eauth", "auto", "username", "root", "password", "x"}, false}, {"eauth pam", []any{"eauth", "pam", "username", "root", "password", ""}, false}, {"eauth nil", []any{"eauth", nil}, false},
@@ -163,7 +165,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 		case "wheel":
 			base = []any{"fun", "key.delete", "match", "min1"}
 		case "runner":
-			base = []any{"fun", "test.arg", "kwarg", msgpack.NewMap()}
+			base = []any{"fun", "test.arg", "kwarg", value.NewMap()}
 		case "saltern_runner_result":
 			base = []any{"jid", attackJID}
 		case "mk_token", "get_token":
@@ -174,7 +176,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 	refused := func(cmd, what string, v any) {
 		t.Helper()
 		switch m := v.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			if m.Map("error").Str("name") == "" && (cmd != "get_token" || m.Len() != 0) {
 				t.Errorf("%s, %s: %v", cmd, what, m)
 			}
@@ -193,7 +195,7 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 			}
 			refused(cmd, c.name, r.clear(cmd, forms(cmd, c)...))
 			if cmd == "publish" && len(c.fields) > 0 { // tokens and passwords travel in kwargs
-				refused(cmd, c.name+" in kwargs", r.clear(cmd, append(forms(cmd, cred{}), "kwargs", msgpack.NewMap(c.fields...))...))
+				refused(cmd, c.name+" in kwargs", r.clear(cmd, append(forms(cmd, cred{}), "kwargs", value.NewMap(c.fields...))...))
 			}
 		}
 	}
@@ -214,9 +216,9 @@ func TestAttack02LocalCommandsWithoutKey(t *testing.T) {
 	if len(p) != 1 || n.openPublish(p[0]).Str("jid") != jid {
 		t.Fatalf("%d publishes", len(p))
 	}
-	if v := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right-password"); v.(*msgpack.Map).Str("token") == "" {
+	if v := r.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "right-password"); v.(*value.Map).Str("token") == "" {
 		t.Errorf("mk_token: %v", v)
-	} else if v := r.clear("wheel", "fun", "key.list_all", "token", v.(*msgpack.Map).Str("token")); !v.(*msgpack.Map).Map("data").Bool("success") {
+	} else if v := r.clear("wheel", "fun", "key.list_all", "token", v.(*value.Map).Str("token")); !v.(*value.Map).Map("data").Bool("success") {
 		t.Errorf("wheel: %v", v)
 	}
 	for _, secret := range []string{r.key, string(bobKey), "right-password", n.session.String(), n.aes.String()} {
@@ -246,15 +248,15 @@ func TestAttack03NotProven(t *testing.T) {
 	must(t, r.m.keys.Move("min6", keys.Pending))
 	random, err := crypt.NewKey(nil)
 	must(t, err)
-	b.ask("_mine", "data", msgpack.NewMap("f", "theirs"))
+	b.ask("_mine", "data", value.NewMap("f", "theirs"))
 	r.listen()
 	sub := r.subscribe()
 	before := r.snapshot()
 	for _, cmd := range minionCommands {
-		load := func(n *minion, more ...any) *msgpack.Map {
+		load := func(n *scriptedMinion, more ...any) *value.Map {
 			return n.load(cmd, append(plausible(cmd, n.id), more...)...)
 		}
-		without := func(n *minion, field string) *msgpack.Map {
+		without := func(n *scriptedMinion, field string) *value.Map {
 			l := load(n)
 			l.Delete(field)
 			return l
@@ -331,11 +333,11 @@ func TestAttack07OldVersions(t *testing.T) {
 	r.listen()
 	before := r.snapshot()
 	stranger := r.newMinion("new1", "min7")
-	for _, v := range []any{nil, int64(0), int64(1), int64(2), int64(-1), "3", "three", 3.0, true, []any{int64(3)}, msgpack.NewMap()} {
-		sealed := unpack(t, n.payload(n.load("_return", plausible("_return", "min1")...))).(*msgpack.Map)
-		clear := msgpack.NewMap("enc", "clear", "load", stranger.signInLoad(), "version", int64(3))
-		ping := msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("cmd", "ping"), "version", int64(3))
-		for name, env := range map[string]*msgpack.Map{"encrypted": sealed, "sign-in": clear, "ping": ping} {
+	for _, v := range []any{nil, int64(0), int64(1), int64(2), int64(-1), "3", "three", 3.0, true, []any{int64(3)}, value.NewMap()} {
+		sealed := unpack(t, n.payload(n.load("_return", plausible("_return", "min1")...))).(*value.Map)
+		clear := value.NewMap("enc", "clear", "load", stranger.signInLoad(), "version", int64(3))
+		ping := value.NewMap("enc", "clear", "load", value.NewMap("cmd", "ping"), "version", int64(3))
+		for name, env := range map[string]*value.Map{"encrypted": sealed, "sign-in": clear, "ping": ping} {
 			if v == nil {
 				env.Delete("version")
 			} else {

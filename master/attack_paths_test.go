@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // names that must not become part of a path, or match others.
@@ -35,13 +36,13 @@ func TestAttack13MinionIDs(t *testing.T) {
 		}
 		stranger.id = id
 		load := stranger.signInLoad()
-		v := r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3))
-		if m, ok := v.(*msgpack.Map); ok && m.Map("error") == nil {
-			if s := stranger.readSignIn(load, v); get(s, "ret") != false {
+		v := r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3))
+		if m, ok := v.(*value.Map); ok && m.Map("error") == nil {
+			if s := stranger.readSignIn(load, v); s.Value("ret") != false {
 				t.Errorf("sign-in as %.40q: %v", id, s)
 			}
 		}
-		for _, n := range []*minion{a, stranger} {
+		for _, n := range []*scriptedMinion{a, stranger} {
 			for _, cmd := range []string{"_return", "_mine", "_pillar", "_file_recv", "_minion_event", "revoke_auth"} {
 				b, err := r.raw(n.sealed(id, a.session, n.load(cmd, append(plausible(cmd, id), "id", id)...)))
 				must(t, err)
@@ -51,10 +52,10 @@ func TestAttack13MinionIDs(t *testing.T) {
 			}
 		}
 	}
-	for _, id := range []any{nil, int64(1), []any{"min1"}, msgpack.NewMap("min1", 1), true} {
+	for _, id := range []any{nil, int64(1), []any{"min1"}, value.NewMap("min1", 1), true} {
 		load := stranger.signInLoad()
 		load.Set("id", id)
-		if v, ok := r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3)).(string); !ok || !strings.HasPrefix(v, "bad load") {
+		if v, ok := r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3)).(string); !ok || !strings.HasPrefix(v, "bad load") {
 			t.Errorf("sign-in with id %v: %v", id, v)
 		}
 	}
@@ -145,7 +146,7 @@ func TestAttack15FileServerPaths(t *testing.T) {
 	paths := []string{"out", "outdir/secret.txt", "outdir/cache/secret.txt", "outdir/roots/../secret.txt", "../secret.txt", "../../secret.txt", "x/../../secret.txt", "./../secret.txt", "/secret.txt", r.path("secret.txt"), "|" + r.path("secret.txt"), "|../../secret.txt", "||../secret.txt",
 		"..%2fsecret.txt", "%2e%2e/secret.txt", "..\\secret.txt", "a.txt/../../secret.txt", "../base/../../secret.txt", "secret.txt?saltenv=..", "secret.txt?saltenv=../..", "secret.txt?saltenv=../roots", "?saltenv=base", "../secret.txt?saltenv=base", "a.txt\x00/../../secret.txt",
 		"salt://../secret.txt", "file://" + r.path("secret.txt"), "....//secret.txt", "..;/secret.txt", "\u2025/secret.txt", "\uff0e\uff0e/secret.txt", "|?saltenv=base", "", ".", "..", "/", strings.Repeat("../", 40) + r.dir[1:] + "/secret.txt", "\xff../secret.txt"}
-	envs := []any{"base", "..", "../..", "/", r.dir, ".", "", nil, "__env__", "dev/..", "a/../..", "\x00", "*", int64(1), []any{".."}, msgpack.NewMap(), strings.Repeat("a", 5000)}
+	envs := []any{"base", "..", "../..", "/", r.dir, ".", "", nil, "__env__", "dev/..", "a/../..", "\x00", "*", int64(1), []any{".."}, value.NewMap(), strings.Repeat("a", 5000)}
 	before := r.snapshot()
 	for _, p := range paths {
 		for _, env := range envs {
@@ -174,7 +175,7 @@ func TestAttack15FileServerPaths(t *testing.T) {
 		a.ask("_serve_file", "path", "a.txt", "saltenv", "base", "loc", loc)
 	}
 	r.unchanged("paths", before)
-	if v, ok := a.ask("_serve_file", "path", "a.txt", "saltenv", "base", "loc", 0).(*msgpack.Map); !ok || v.Str("data") != "inside" {
+	if v, ok := a.ask("_serve_file", "path", "a.txt", "saltenv", "base", "loc", 0).(*value.Map); !ok || v.Str("data") != "inside" {
 		t.Errorf("a file inside: %v", v)
 	}
 }
@@ -202,7 +203,7 @@ func TestAttack16NamesAsPaths(t *testing.T) {
 		}
 	}
 	quickly("serving a pipe", func() {
-		if v := a.ask("_serve_file", "path", "fifo", "saltenv", "base", "loc", 0).(*msgpack.Map); v.Str("data") != "" {
+		if v := a.ask("_serve_file", "path", "fifo", "saltenv", "base", "loc", 0).(*value.Map); v.Str("data") != "" {
 			t.Errorf("a pipe was served: %v", v)
 		}
 		a.ask("_file_hash", "path", "fifo", "saltenv", "base")
@@ -210,7 +211,7 @@ func TestAttack16NamesAsPaths(t *testing.T) {
 		a.ask("_file_list", "saltenv", "base", "prefix", "")
 	})
 	quickly("pub_ret from a pipe", func() {
-		if v, ok := a.ask("pub_ret", "jid", attackJID).(*msgpack.Map); !ok || v.Len() != 0 {
+		if v, ok := a.ask("pub_ret", "jid", attackJID).(*value.Map); !ok || v.Len() != 0 {
 			t.Errorf("pub_ret: %v", v)
 		}
 	})
@@ -220,15 +221,15 @@ func TestAttack16NamesAsPaths(t *testing.T) {
 	for _, name := range append(hostileNames(), "../publish_auth/"+attackJID, "../../../../../../etc/passwd", "/dev/zero", "20260102030405678901/../x", "20260102030405678901\x00") {
 		quickly(name, func() {
 			for _, v := range []any{name, []byte(name), []any{name}} {
-				if got, ok := a.ask("pub_ret", "jid", v).(*msgpack.Map); !ok || got.Len() != 0 {
+				if got, ok := a.ask("pub_ret", "jid", v).(*value.Map); !ok || got.Len() != 0 {
 					t.Errorf("pub_ret of %.40q: %v", name, got)
 				}
 				a.ask("_return", "jid", v, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0)
 				r.clear("get_token", "token", v)
 			}
 			// A job id that the caller chooses.
-			v := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", name, "user", currentUser(), "key", r.key)
-			if m, ok := v.(*msgpack.Map); ok && name != "" && m.Map("load").Str("jid") == name {
+			v := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", name, "user", local.CurrentUser(), "key", r.key)
+			if m, ok := v.(*value.Map); ok && name != "" && m.Map("load").Str("jid") == name {
 				t.Errorf("published as job %.40q", name)
 			}
 		})

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // auth_events_autosign_grains puts the grains that a minion shows at its sign-in
@@ -15,9 +15,9 @@ func TestGrainsInAuthEvents(t *testing.T) {
 		r.listen()
 		n := r.newMinion("new1", "min6")
 		load := n.signInLoad()
-		load.Set("autosign_grains", msgpack.NewMap("role", "web"))
-		n.readSignIn(load, r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3)))
-		var data *msgpack.Map
+		load.Set("autosign_grains", value.NewMap("role", "web"))
+		n.readSignIn(load, r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3)))
+		var data *value.Map
 		until(t, "the event of the pending key", func() bool {
 			for _, e := range r.seen() {
 				if e.Tag == "salt/auth" {

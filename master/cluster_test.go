@@ -1,6 +1,7 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"os"
@@ -9,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // masters starts masters that share a folder of keys; each of them but the
@@ -87,7 +89,7 @@ func TestCluster(t *testing.T) {
 	until(t, "the pending key on a", func() bool { e, _ := a.m.keys.Lookup("min1"); return e.State == keys.Pending })
 	began := time.Now()
 	must(t, a.m.ring.Store.Move("min1", keys.Accepted))
-	a.m.fire("salt/key", msgpack.NewMap("result", true, "act", "accepted", "id", "min1"))
+	a.m.fire("salt/key", value.NewMap("result", true, "act", "accepted", "id", "min1"))
 	for _, r := range ms {
 		until(t, "the accepted key", func() bool { e, _ := r.m.keys.Lookup("min1"); return e.State == keys.Accepted })
 	}
@@ -112,9 +114,9 @@ func TestCluster(t *testing.T) {
 	}
 	for _, x := range []struct {
 		s *subscriber
-		n *minion
+		n *scriptedMinion
 	}{{subB, n}, {subC, other}} {
-		var got *msgpack.Map
+		var got *value.Map
 		until(t, "the job", func() bool {
 			for _, p := range x.s.published() {
 				got = x.n.openPublish(p)
@@ -171,7 +173,7 @@ func TestCluster(t *testing.T) {
 			return k != key && k == a.m.secrets.PublishKey().String()
 		})
 	}
-	n.ask("_mine", "data", msgpack.NewMap("f", "x")) // its session is good still
+	n.ask("_mine", "data", value.NewMap("f", "x")) // its session is good still
 	until(t, "one owner", func() bool {
 		owners := 0
 		for _, r := range ms {
@@ -181,9 +183,19 @@ func TestCluster(t *testing.T) {
 		}
 		return owners == 1
 	})
-	v, err := a.m.runners.call(within(t), "cluster.members", nil, nil)
-	if m, ok := v.(*msgpack.Map); err != nil || !ok || m.Map("peers").Len() != 2 || m.Str("state") != "active" {
+	v, err := a.m.runs.Call(within(t), "cluster.members", nil, nil)
+	if m, ok := v.(*value.Map); err != nil || !ok || m.Map("peers").Len() != 2 || m.Str("state") != "active" {
 		t.Errorf("cluster.members: %v, %v", v, err)
+	}
+	supervisor := control.NewClient(filepath.Join(a.m.cfg.SockDir, control.Socket), os.Geteuid())
+	if err := supervisor.RemoveMember(within(t), "127.255.255.254"); !errors.Is(err, control.ErrNoSuchMember) {
+		t.Errorf("remove a master that is not there: %v", err)
+	}
+	if err := errors.Join(supervisor.StageSecret(within(t)), supervisor.StageSecret(within(t))); err != nil {
+		t.Errorf("the next secret: %v", err)
+	}
+	if err := supervisor.CommitSecret(within(t), "k0"); !errors.Is(err, &control.Error{Code: control.CodeNotStaged}) {
+		t.Errorf("another secret than the next: %v", err)
 	}
 	until(t, "the status file", func() bool {
 		b, err := os.ReadFile(a.path("cache", "status.json"))

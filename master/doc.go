@@ -2,9 +2,9 @@
 // nothing and decides little, but knows which part talks to which.
 //
 //	port 4506 → zmtp.Router → request.Server ─┬─ auth.Service        sign-in, session keys
-//	                                          ├─ minionMethods       what signed-in minions may call
-//	                                          └─ localMethods        publish, wheel, runner, tokens
-//	onPublish → eauth, acl → target → jobs → publish.Publisher → zmtp.Pub → port 4505
+//	                                          ├─ minion.Service      what signed-in minions may call
+//	                                          └─ local.Service       publish, wheel, runner, tokens
+//	publish   → eauth → launch.Launcher (target, acl) → jobs → publish.Publisher → zmtp.Pub → port 4505
 //	_return   → jobs (durable) → event.Bus → event.Server (Salt's sockets) → salt, salt-run
 //	_pillar   → pillar.Compiler (and its renderers) → cache → private reply
 //

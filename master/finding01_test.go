@@ -11,7 +11,8 @@ import (
 
 	"saltern/master/cluster"
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/minion"
+	"saltern/master/value"
 )
 
 // askSalt runs a script with questions as JSON on its standard input and
@@ -74,13 +75,13 @@ func TestFinding01EventsOfMinions(t *testing.T) {
 			if event.CheckTag(tag) != nil {
 				continue
 			}
-			e := event.Event{Tag: tag, Data: msgpack.NewMap("id", id, "jid", findingJID, "fun", "cmd.run", "tgt", "*", "minions", []any{"web1"}), Origin: event.Minion, Minion: id}
+			e := event.Event{Tag: tag, Data: value.NewMap("id", id, "jid", findingJID, "fun", "cmd.run", "tgt", "*", "minions", []any{"web1"}), Origin: event.Minion, Minion: id}
 			_, salt := cluster.MayForward(e)
 			if salt { // whatever the filter says: each has to do alone
 				asked = append(asked, question{tag, "saltern-1"})
 				passed["forward"]++
 			}
-			if (eventFilter{}).allowed(id, tag) {
+			if (minion.EventFilter{}).Allowed(id, tag) {
 				passed["filter"]++
 				if salt {
 					passed["both"]++
@@ -126,7 +127,7 @@ func TestFinding01HonestTags(t *testing.T) {
 			"salt/beacon/" + id + "/network_info/eth0", "salt/beacon/" + id + "/wtmp/", "salt/proxy/" + id + "/start", "salt/engines/" + id + "/docker", "salt/schedule/" + id + "/x",
 			"myco/deploy/done", "newsletter", "myco/newsletter/sent", "myco/published", "backup", "salt/test/x", "state_" + id + "_x",
 		} {
-			if !(eventFilter{}).allowed(id, tag) {
+			if !(minion.EventFilter{}).Allowed(id, tag) {
 				t.Errorf("%s: %q is refused", id, tag)
 			}
 		}
@@ -140,10 +141,10 @@ func TestFinding01Origin(t *testing.T) {
 	sub := r.m.bus.Subscribe("test", 100, nil)
 	defer sub.Close()
 	jid := "20261123011500123456"
-	n.ask("_minion_event", "tag", "my/tag", "data", msgpack.NewMap())
-	n.ask("_minion_event", "events", []any{msgpack.NewMap("tag", "my/list", "data", msgpack.NewMap("id", "db1"))})
-	n.ask("_return", "jid", jid, "fun", "state.sls", "retcode", int64(2), "return", msgpack.NewMap("x_|-a_|-a_|-run", msgpack.NewMap("result", false)), "fun_args", []any{})
-	r.m.fire("last", msgpack.NewMap())
+	n.ask("_minion_event", "tag", "my/tag", "data", value.NewMap())
+	n.ask("_minion_event", "events", []any{value.NewMap("tag", "my/list", "data", value.NewMap("id", "db1"))})
+	n.ask("_return", "jid", jid, "fun", "state.sls", "retcode", int64(2), "return", value.NewMap("x_|-a_|-a_|-run", value.NewMap("result", false)), "fun_args", []any{})
+	r.m.fire("last", value.NewMap())
 	want := map[string]bool{"my/tag": true, "my/list": true, "salt/job/" + jid + "/ret/web1": true, "x.run": true, "salt/job/" + jid + "/sub/web1/error/state.sls": true}
 	for e := range sub.C {
 		if e.Tag == "last" {

@@ -7,19 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/acl"
 	"saltern/master/cache"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 const limitedUser = "sharedsecret: right\nexternal_auth:\n  sharedsecret:\n    alice:\n      - 'web*': [test.ping, cmd.run]\n    bob: [test.ping]\n"
 
 // as publishes for a user of the external system.
-func (r *running) as(user string, tgt any, typ, fun string, more ...any) *msgpack.Map {
+func (r *running) as(user string, tgt any, typ, fun string, more ...any) *value.Map {
 	r.t.Helper()
-	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", typ, "ret", "", "jid", "", "kwargs", msgpack.NewMap("delimiter", ":", "eauth", "sharedsecret", "username", user, "password", "right")}, more...)
-	v, _ := r.clear("publish", fields...).(*msgpack.Map)
+	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", typ, "ret", "", "jid", "", "kwargs", value.NewMap("delimiter", ":", "eauth", "sharedsecret", "username", user, "password", "right")}, more...)
+	v, _ := r.clear("publish", fields...).(*value.Map)
 	return v.Map("load")
 }
 
@@ -59,22 +59,22 @@ func TestFinding03Publication(t *testing.T) {
 			pub := web.openPublish(out[0])
 			if user == "bob" && x.tgt == "*" { // he is permitted on all minions
 				if pub.Str("tgt_type") != "glob" || pub.Str("tgt") != "*" {
-					t.Errorf("everybody of bob went to %s %v", pub.Str("tgt_type"), get(pub, "tgt"))
+					t.Errorf("everybody of bob went to %s %v", pub.Str("tgt_type"), pub.Value("tgt"))
 				}
 				continue
 			}
 			if pub.Str("tgt_type") != "list" || !slices.Equal(pub.List("tgt"), load.List("minions")) || user == "alice" && !slices.Equal(pub.List("tgt"), x.want) {
-				t.Errorf("%s %v of %s went to %s %v", x.typ, x.tgt, user, pub.Str("tgt_type"), get(pub, "tgt"))
+				t.Errorf("%s %v of %s went to %s %v", x.typ, x.tgt, user, pub.Str("tgt_type"), pub.Value("tgt"))
 			}
 			kept, err := r.m.jobs.Load(within(t), load.Str("jid"))
 			must(t, err)
-			if fmt.Sprint(get(kept, "tgt")) != fmt.Sprint(x.tgt) || kept.Str("tgt_type") != x.typ {
-				t.Errorf("%s %v is shown as %v", x.typ, x.tgt, get(kept, "tgt"))
+			if fmt.Sprint(kept.Value("tgt")) != fmt.Sprint(x.tgt) || kept.Str("tgt_type") != x.typ {
+				t.Errorf("%s %v is shown as %v", x.typ, x.tgt, kept.Value("tgt"))
 			}
 		}
 	}
 	// A minion's job.
-	if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "web1|d{,1}b9", "tgt_type", "pcre", "ret", "").(*msgpack.Map); v.Str("jid") == "" {
+	if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "web1|d{,1}b9", "tgt_type", "pcre", "ret", "").(*value.Map); v.Str("jid") == "" {
 		t.Errorf("minion_pub: %v", v)
 	}
 	if out := sub.published(); len(out) != 1 || db.openPublish(out[0]).Str("tgt_type") != "list" {
@@ -93,7 +93,7 @@ func TestFinding03Returns(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, limitedUser)
 	web, db := r.accepted("web1", "min8"), r.accepted("db1", "min7")
-	ret := func(n *minion, jid string) {
+	ret := func(n *scriptedMinion, jid string) {
 		n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0)
 	}
 	has := func(jid string, want ...string) {
@@ -122,7 +122,7 @@ func TestFinding03Returns(t *testing.T) {
 	has(limited, "web1")
 	has(all, "db1", "web1")
 	has(unknown, "db1", "web1")
-	if n := r.m.count.unlisted.Load(); n != 1 {
+	if _, n := r.m.launch.Stats(); n != 1 {
 		t.Errorf("%d refused", n)
 	}
 	second := r.as("alice", "web*", "glob", "test.ping").Str("jid")
@@ -141,7 +141,7 @@ func TestFinding03Returns(t *testing.T) {
 	jid := r.as("alice", "web1", "glob", "test.ping").Str("jid")
 	must(t, r.m.keys.Put("web2", keys.Accepted, pemOf(t, pair(t, "min6"))))
 	r.as("alice", []any{"web2"}, "list", "test.ping", "jid", jid)
-	if may, known := r.m.expected.get(jid, "web1", ""); !may || !known {
+	if !r.m.launch.MayReturn(t.Context(), jid, "web1") {
 		t.Error("the first part of a batch is refused")
 	}
 }
@@ -218,11 +218,11 @@ func TestFinding03Targets(t *testing.T) {
 	minions := map[string]any{}
 	for i, id := range ids {
 		must(t, r.m.keys.Put(id, keys.Accepted, pemOf(t, pair(t, "min8"))))
-		_, err := r.m.cache.Set(cache.Grains, id, msgpack.NewMap("id", id, "os", "Debian", "roles", []any{"web", "x"}, "ipv4", []any{fmt.Sprintf("10.0.0.%d", i)}, "ipv6", []any{}))
+		_, err := r.m.cache.Set(cache.Grains, id, value.NewMap("id", id, "os", "Debian", "roles", []any{"web", "x"}, "ipv4", []any{fmt.Sprintf("10.0.0.%d", i)}, "ipv6", []any{}))
 		must(t, err)
 		minions[id] = map[string]any{"id": id, "os": "Debian", "roles": []string{"web", "x"}, "ipv4": []string{fmt.Sprintf("10.0.0.%d", i)}, "ipv6": []string{}}
 	}
-	perms := [][]any{{msgpack.NewMap("web*", []any{"cmd.run"})}, {msgpack.NewMap("E@w.*", []any{"cmd.run"}), msgpack.NewMap("db1", []any{"cmd.run"})}, {"cmd.run"}}
+	perms := [][]any{{value.NewMap("web*", []any{"cmd.run"})}, {value.NewMap("E@w.*", []any{"cmd.run"}), value.NewMap("db1", []any{"cmd.run"})}, {"cmd.run"}}
 	type published struct {
 		Tgt  any    `json:"tgt"`
 		Type string `json:"tgt_type"`
@@ -230,20 +230,13 @@ func TestFinding03Targets(t *testing.T) {
 	var pubs []published
 	var want [][]string
 	for i, x := range hostileTargets(10000) {
-		load := msgpack.NewMap("fun", "cmd.run", "arg", []any{}, "tgt", x.tgt, "tgt_type", x.typ, "ret", "", "jid", "20261123011500123456")
-		j, err := r.m.newJob(t.Context(), load)
-		if err != nil || len(j.minions) == 0 {
+		load := value.NewMap("fun", "cmd.run", "arg", []any{}, "tgt", x.tgt, "tgt_type", x.typ, "ret", "", "jid", "20261123011500123456")
+		j, err := r.m.launch.New(t.Context(), load)
+		if err != nil || len(j.Minions) == 0 || r.m.launch.Permit(nil, j, perms[i%len(perms)]) != nil {
 			continue
 		}
-		may := perms[i%len(perms)]
-		req := acl.Request{Funs: []string{"cmd.run"}, Args: []any{[]any{}}, Minions: j.minions}
-		if !acl.Publish(may, req, r.m.compound) {
-			continue
-		}
-		must(t, r.m.restrict(j, may, req))
-		pub := r.m.publication(load)
-		j.aim(pub)
-		pubs, want = append(pubs, published{get(pub, "tgt"), pub.Str("tgt_type")}), append(want, j.minions)
+		pub := r.m.launch.Publication(j)
+		pubs, want = append(pubs, published{pub.Value("tgt"), pub.Str("tgt_type")}), append(want, j.Minions)
 	}
 	if len(pubs) < 1000 {
 		t.Fatalf("only %d jobs were published", len(pubs))
@@ -272,15 +265,18 @@ func TestFinding03ChosenJob(t *testing.T) {
 	r := startMaster(t, limitedUser)
 	web, db := r.accepted("web1", "min6"), r.accepted("db1", "min7")
 	r.listen()
-	open, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", currentUser(), "key", r.key).(*msgpack.Map)
+	open, _ := r.clear("publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", local.CurrentUser(), "key", r.key).(*value.Map)
 	jid := open.Map("load").Str("jid")
 	if jid == "" {
 		t.Fatalf("not published: %v", open)
 	}
-	r.m.expected.forget(jid) // as after a restart
+	r = r.again(limitedUser)
+	web, db = web.at(r), db.at(r)
+	web.signIn()
+	db.signIn()
 	r.clear("publish", "tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", jid, "user", "alice",
-		"kwargs", msgpack.NewMap("eauth", "sharedsecret", "username", "alice", "password", "right"))
-	for _, n := range []*minion{web, db} {
+		"kwargs", value.NewMap("eauth", "sharedsecret", "username", "alice", "password", "right"))
+	for _, n := range []*scriptedMinion{web, db} {
 		n.ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
 		rets, err := r.m.jobs.Returns(t.Context(), jid)
 		must(t, err)
@@ -288,12 +284,4 @@ func TestFinding03ChosenJob(t *testing.T) {
 			t.Errorf("the return of %s is lost", n.id)
 		}
 	}
-}
-
-// forget drops a job from the table.
-func (e *expected) forget(jid string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.jobs, jid)
-	e.order, e.evicted = nil, jid
 }

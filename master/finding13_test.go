@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/control"
+	"saltern/master/value"
 )
 
 // eventOf is a request that fires an event.
-func (n *minion) eventOf(tag string) []byte {
-	return n.payload(n.load("_minion_event", "tag", tag, "data", msgpack.NewMap("a", 1)))
+func (n *scriptedMinion) eventOf(tag string) []byte {
+	return n.payload(n.load("_minion_event", "tag", tag, "data", value.NewMap("a", 1)))
 }
 
 // refused says that the answer is one upon which a minion signs in and sends
@@ -107,7 +108,7 @@ func TestFinding13WrongClock(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "request_server_ttl: 600\n")
 	n := r.accepted("min1", "min6")
-	load := n.load("_minion_event", "tag", "my/own/event", "data", msgpack.NewMap())
+	load := n.load("_minion_event", "tag", "my/own/event", "data", value.NewMap())
 	load.Set("ts", time.Now().Unix()-3600)
 	b, err := n.send(n.payload(load))
 	refused(t, "an hour behind", b, err)
@@ -116,7 +117,9 @@ func TestFinding13WrongClock(t *testing.T) {
 		t.Errorf("log:\n%s", log)
 	}
 	until(t, "the problem in the status", func() bool {
-		return slices.ContainsFunc(r.m.problems.list(), func(p Problem) bool { return p.What == "minion clocks" && strings.Contains(p.Text, want) })
+		return slices.ContainsFunc(r.m.problems.List(), func(p control.Problem) bool {
+			return p.What == control.MinionClockFault && strings.Contains(p.Text, want)
+		})
 	})
 	load.Set("ts", time.Now().Unix()-300)
 	load.Set("nonce", newNonce())

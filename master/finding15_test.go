@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -24,8 +24,8 @@ func TestFinding15PendingKeys(t *testing.T) {
 		return q
 	}
 	signIn := func(q *zmtp.Req, id, key string) {
-		l := msgpack.NewMap("cmd", "_auth", "id", id, "nonce", newNonce(), "enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1", "pub", pemOf(t, pair(t, key)))
-		_, err := q.Do(t.Context(), mustPack(msgpack.NewMap("enc", "clear", "load", l, "version", 3)))
+		l := value.NewMap("cmd", "_auth", "id", id, "nonce", newNonce(), "enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1", "pub", pemOf(t, pair(t, key)))
+		_, err := q.Do(t.Context(), mustPack(value.NewMap("enc", "clear", "load", l, "version", 3)))
 		must(t, err)
 	}
 	evil := connect("127.9.9.9")
@@ -44,8 +44,8 @@ func TestFinding15PendingKeys(t *testing.T) {
 	}
 	r.m.writeStatus(t.Context())
 	said := ""
-	for _, p := range r.m.problems.list() {
-		said += p.What + ": " + p.Text
+	for _, p := range r.m.problems.List() {
+		said += string(p.What) + ": " + p.Text
 	}
 	if !strings.Contains(said, "new keys: too many from 127.9.9.9,") {
 		t.Errorf("problems: %q", said)

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/minion"
+	"saltern/master/value"
 )
 
 // TestFinding17Quota: a minion over its quota is answered, what it returned is
@@ -16,12 +16,12 @@ func TestFinding17Quota(t *testing.T) {
 	r := startMaster(t, "saltern_job_cache_quota: 1\n")
 	evil, web := r.accepted("evil", "min8"), r.accepted("web1", "min7")
 	big := strings.Repeat("x", 300<<10)
-	ret := func(n *minion, i int, load ...any) string {
+	ret := func(n *scriptedMinion, i int, load ...any) string {
 		jid := fmt.Sprintf("202611230115%08d", i)
 		n.ask("_return", append([]any{"jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", big, "retcode", int64(7), "success", false}, load...)...)
 		return jid
 	}
-	kept := func(jid, id string) *msgpack.Map {
+	kept := func(jid, id string) *value.Map {
 		t.Helper()
 		v, err := r.m.jobs.Returns(within(t), jid)
 		must(t, err)
@@ -36,33 +36,17 @@ func TestFinding17Quota(t *testing.T) {
 		}
 	}
 	v := kept(last, "evil")
-	if code, _ := v.Int("retcode"); v.Str("return") != overQuota || code != 7 {
+	if code, _ := v.Int("retcode"); v.Str("return") != minion.OverQuota || code != 7 {
 		t.Errorf("kept: %v", v)
 	}
 	seen := false
 	for _, e := range r.seen() {
 		seen = seen || e.Tag == "salt/job/"+last+"/ret/evil" && e.Data.Str("return") == big
 	}
-	if !seen || r.m.count.trimmed.Load() != 3 {
-		t.Errorf("event seen: %v, %d trimmed", seen, r.m.count.trimmed.Load())
+	if !seen || r.m.minions.Stats().Trimmed != 3 {
+		t.Errorf("event seen: %v, %d trimmed", seen, r.m.minions.Stats().Trimmed)
 	}
 	if v := kept(ret(web, 9), "web1"); v.Str("return") != big {
 		t.Error("the return of another minion was not kept")
-	}
-}
-
-func TestFinding17QuotaComesBack(t *testing.T) {
-	now := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
-	q := newQuota(1, time.Hour)
-	if !q.take("a", 1<<20, now) || q.take("a", 1, now) || !q.take("b", 1, now) || q.take("a", 600<<10, now.Add(30*time.Minute)) || !q.take("a", 500<<10, now.Add(30*time.Minute)) {
-		t.Error("the quota is not held for each minion and hour")
-	}
-	for _, none := range []*quota{newQuota(-1, time.Hour), newQuota(1, 0)} {
-		if !none.take("a", 1<<40, now) {
-			t.Error("no quota refuses")
-		}
-	}
-	if q := newQuota(0, time.Hour); q.bytes != defaultQuota {
-		t.Errorf("the default is %v", q.bytes)
 	}
 }

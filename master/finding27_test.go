@@ -3,7 +3,7 @@ package master
 import (
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // TestFinding27Recursion: a minion's job cannot start further jobs, whichever
@@ -14,7 +14,7 @@ func TestFinding27Recursion(t *testing.T) {
 	n := r.accepted("web1", "min8")
 	sub := r.subscribe()
 	for fun, want := range map[string]bool{"test.ping": true, "test.ping,test.version": true, "publish.publish": false, "test.ping,publish.publish": false, "test.ping,test.version,publish.runner": false} {
-		m, _ := n.ask("minion_pub", "fun", fun, "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret", "").(*msgpack.Map)
+		m, _ := n.ask("minion_pub", "fun", fun, "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret", "").(*value.Map)
 		if out := sub.published(); (m.Str("jid") != "") != want || (len(out) > 0) != want {
 			t.Errorf("%s: answer %v, %d publications", fun, m, len(out))
 		}
@@ -28,18 +28,18 @@ func TestFinding27EventData(t *testing.T) {
 	r := startMaster(t, "")
 	n := r.accepted("web1", "min8")
 	r.listen()
-	forged := func() *msgpack.Map {
-		return msgpack.NewMap("id", "db1", "data", msgpack.NewMap("id", "db1"), "return", true)
+	forged := func() *value.Map {
+		return value.NewMap("id", "db1", "data", value.NewMap("id", "db1"), "return", true)
 	}
 	n.ask("_minion_event", "tag", "my/one", "data", forged())
-	n.ask("_minion_event", "events", []any{msgpack.NewMap("tag", "my/list", "data", forged()), msgpack.NewMap("tag", "my/bare", "id", "db1"), msgpack.NewMap("tag", "my/text", "data", "db1"),
-		msgpack.NewMap("tag", "my/odd", "data", msgpack.NewMap("id", []any{"db1"}))}, "pretag", "my/pre")
+	n.ask("_minion_event", "events", []any{value.NewMap("tag", "my/list", "data", forged()), value.NewMap("tag", "my/bare", "id", "db1"), value.NewMap("tag", "my/text", "data", "db1"),
+		value.NewMap("tag", "my/odd", "data", value.NewMap("id", []any{"db1"}))}, "pretag", "my/pre")
 	found := 0
 	for _, e := range r.seen() {
 		if len(e.Tag) > 3 && e.Tag[:3] == "my/" {
 			found++
 			if e.Data.Str("id") != "web1" {
-				t.Errorf("%s speaks for %v", e.Tag, get(e.Data, "id"))
+				t.Errorf("%s speaks for %v", e.Tag, e.Data.Value("id"))
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // Findings of an audit about those who have proved nothing. The strangers and the
@@ -106,7 +107,7 @@ func frame(size int) []byte {
 func requestOf(payload []byte) []byte { return append(frame(len(payload)), payload...) }
 
 // bigReturn sends a return of 200 KiB by a new connection, as minions do.
-func (n *minion) bigReturn(t *testing.T) time.Duration {
+func (n *scriptedMinion) bigReturn(t *testing.T) time.Duration {
 	t.Helper()
 	n.hangUp()
 	start := time.Now()
@@ -185,7 +186,7 @@ func TestFinding06Claims(t *testing.T) {
 		_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 		_, _ = c.Write(part) // 60 MB in all
 	}
-	for _, n := range []*minion{proven, fresh} {
+	for _, n := range []*scriptedMinion{proven, fresh} {
 		n.bigReturn(t)
 	}
 }
@@ -194,16 +195,16 @@ func TestFinding06Claims(t *testing.T) {
 func TestFinding07Ping(t *testing.T) {
 	r := startMaster(t, behindBalancer)
 	for name, c := range map[string]struct {
-		load *msgpack.Map
+		load *value.Map
 		want string
 	}{
-		"a health check": {msgpack.NewMap("cmd", "ping"), "map[cmd:ping]"},
-		"a tool's":       {msgpack.NewMap("cmd", "ping", "id", "x", "n", 1), "map[cmd:ping id:x n:1]"},
-		"large":          {msgpack.NewMap("cmd", "ping", "x", strings.Repeat("x", 200<<10)), "map[cmd:ping]"},
-		"deep":           {msgpack.NewMap("cmd", "ping", "x", []any{[]any{}}), "map[cmd:ping]"},
+		"a health check": {value.NewMap("cmd", "ping"), "map[cmd:ping]"},
+		"a tool's":       {value.NewMap("cmd", "ping", "id", "x", "n", 1), "map[cmd:ping id:x n:1]"},
+		"large":          {value.NewMap("cmd", "ping", "x", strings.Repeat("x", 200<<10)), "map[cmd:ping]"},
+		"deep":           {value.NewMap("cmd", "ping", "x", []any{[]any{}}), "map[cmd:ping]"},
 	} {
-		got := r.from("203.0.113.9").rawValue(msgpack.NewMap("enc", "clear", "load", c.load, "version", 3))
-		m, _ := got.(*msgpack.Map)
+		got := r.from("203.0.113.9").rawValue(value.NewMap("enc", "clear", "load", c.load, "version", 3))
+		m, _ := got.(*value.Map)
 		plain := map[string]any{}
 		for k, v := range m.All() {
 			plain[k.(string)] = v
@@ -221,14 +222,14 @@ func TestFinding08Logs(t *testing.T) {
 	before := len(r.log.String())
 	long := strings.Repeat("\x01", 10<<10)
 	for i := range 300 {
-		for _, load := range []*msgpack.Map{
-			msgpack.NewMap("cmd", "publish", "user", long, "key", "x", "fun", "test.ping", "tgt", "*", "arg", []any{}),
-			msgpack.NewMap("cmd", "mk_token", "eauth", long, "username", long, "password", "x"),
-			msgpack.NewMap("cmd", "_auth", "id", fmt.Sprintf("new%d", i), "sig_algo", long, "pub", "x", "nonce", newNonce()),
-			msgpack.NewMap("cmd", "runner", "fun", long, "user", long),
-			msgpack.NewMap("cmd", fmt.Sprint("no such command ", i)),
+		for _, load := range []*value.Map{
+			value.NewMap("cmd", "publish", "user", long, "key", "x", "fun", "test.ping", "tgt", "*", "arg", []any{}),
+			value.NewMap("cmd", "mk_token", "eauth", long, "username", long, "password", "x"),
+			value.NewMap("cmd", "_auth", "id", fmt.Sprintf("new%d", i), "sig_algo", long, "pub", "x", "nonce", newNonce()),
+			value.NewMap("cmd", "runner", "fun", long, "user", long),
+			value.NewMap("cmd", fmt.Sprint("no such command ", i)),
 		} {
-			_, _ = s.raw(pack(t, msgpack.NewMap("enc", "clear", "load", load, "version", 3)))
+			_, _ = s.raw(pack(t, value.NewMap("enc", "clear", "load", load, "version", 3)))
 		}
 	}
 	lines := slices.DeleteFunc(strings.Split(r.log.String()[before:], "\n"), func(l string) bool { return l == "" || strings.Contains(l, "level=DEBUG") })
@@ -249,12 +250,12 @@ func TestFinding02Known(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("minion-%d.example.com", i)
 	}
-	ask := func(key string) *msgpack.Map {
-		load := msgpack.NewMap("cmd", "publish", "tgt", ids, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "key", key, "user", currentUser(), "ret", "", "jid", "")
-		m, _ := r.from("203.0.113.9").rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3)).(*msgpack.Map)
+	ask := func(key string) *value.Map {
+		load := value.NewMap("cmd", "publish", "tgt", ids, "tgt_type", "list", "fun", "test.ping", "arg", []any{}, "key", key, "user", local.CurrentUser(), "ret", "", "jid", "")
+		m, _ := r.from("203.0.113.9").rawValue(value.NewMap("enc", "clear", "load", load, "version", 3)).(*value.Map)
 		return m
 	}
-	key, err := os.ReadFile(r.path("cache", "."+currentUser()+"_key"))
+	key, err := os.ReadFile(r.path("cache", "."+local.CurrentUser()+"_key"))
 	must(t, err)
 	if got := ask(string(key)).Map("load"); got == nil || !strings.Contains(got.Str("error"), "could not resolve") {
 		t.Errorf("with the key: %v", got)

@@ -1,7 +1,6 @@
 package master
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/gitpillar"
+	"saltern/control"
 	"saltern/master/runner"
 )
 
@@ -69,8 +68,8 @@ func TestGitPillarFetches(t *testing.T) {
 	n := r.accepted("min1", "min6")
 	value := func() int64 { v, _ := n.pillar().Int("from_git"); return v }
 	problem := func() string {
-		for _, p := range r.m.problems.list() {
-			if p.What == gitPillarProblem {
+		for _, p := range r.m.problems.List() {
+			if p.What == control.GitPillarFault {
 				return p.Text
 			}
 		}
@@ -112,23 +111,6 @@ func TestGitPillarFetches(t *testing.T) {
 	}
 }
 
-// What is told of a remote has no password, and is one line.
-func TestGitPillarText(t *testing.T) {
-	remote := func(url string) error {
-		return &gitpillar.RemoteError{Remote: "master " + url, Text: "fatal: unable to access '" + url + "/':\nCould not resolve host"}
-	}
-	const url, shown = "https://user:TOPSECRET@git.example.com/p.git", "https://user:(hidden)@git.example.com/p.git"
-	for want, err := range map[string]error{
-		"master " + shown + ": fatal: unable to access '" + shown + "/': Could not resolve host":              errors.Join(remote(url)),
-		"master " + shown + ": fatal: unable to access '" + shown + "/': Could not resolve host (and 2 more)": errors.Join(remote(url), remote("x"), remote("y")),
-		"no Python": errors.New("no Python"),
-	} {
-		if got := gitPillarText(err); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-}
-
 // A branch that a minion's environment chooses is fetched as well.
 func TestGitPillarFetchesEnvironments(t *testing.T) {
 	repo := newRepository(t)
@@ -157,12 +139,12 @@ func TestGitPillarCloned(t *testing.T) {
 		repo.git("branch", env)
 	}
 	r := gitPillarMaster(t, "saltern_renderer_max: 3\next_pillar:\n  - git:\n    - __env__ file://"+repo.dir+"\n")
-	ns := []*minion{r.accepted("min1", "min6"), r.accepted("min2", "min7"), r.accepted("min3", "min8")}
+	ns := []*scriptedMinion{r.accepted("min1", "min6"), r.accepted("min2", "min7"), r.accepted("min3", "min8")}
 	for _, env := range append([]string{"base"}, envs...) {
 		var wg sync.WaitGroup
 		for _, n := range ns {
 			wg.Go(func() {
-				if p := n.pillar("pillarenv", env); fmt.Sprint(get(p, "from_git")) != "1" {
+				if p := n.pillar("pillarenv", env); fmt.Sprint(p.Value("from_git")) != "1" {
 					t.Errorf("%s of %s: %s", env, n.id, runner.JSON(p, false))
 				}
 			})

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // Salt's own Pillar class, which aggregating strategies need, gets no secret of
@@ -66,11 +67,11 @@ func TestFinding25SecretsOnTheBus(t *testing.T) {
 	r := masters(t, 1)[0]
 	r.listen()
 	secret := r.m.cluster.Secret()
-	answer, _ := r.clear("runner", "fun", "cluster.secret", "key", r.key, "user", currentUser()).(*msgpack.Map)
+	answer, _ := r.clear("runner", "fun", "cluster.secret", "key", r.key, "user", local.CurrentUser()).(*value.Map)
 	if got := answer.Map("data").Str("return"); got != secret || got == "" {
 		t.Errorf("the caller got %q", got)
 	}
-	gen, _ := r.clear("wheel", "fun", "key.gen", "key", r.key, "user", currentUser()).(*msgpack.Map)
+	gen, _ := r.clear("wheel", "fun", "key.gen", "key", r.key, "user", local.CurrentUser()).(*value.Map)
 	private := gen.Map("data").Map("return").Str("priv")
 	if !strings.Contains(private, "PRIVATE KEY") {
 		t.Errorf("the caller got %v", plainText(gen))

@@ -3,7 +3,8 @@ package master
 import (
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // A target that cannot be read selects nobody: the tools exit with status 2,
@@ -17,7 +18,7 @@ func TestUnreadableTarget(t *testing.T) {
 		typ string
 	}{{"loop_a", "nodegroup"}, {"N@loop_b", "compound"}, {"web1 and", "compound"}, {"(", "pcre"}, {"web1", "colour"}} {
 		load, ok := r.clear("publish", "fun", "test.ping", "arg", []any{}, "tgt", c.tgt, "tgt_type", c.typ, "ret", "", "jid", "",
-			"key", r.key, "user", currentUser(), "kwargs", msgpack.NewMap()).(*msgpack.Map)
+			"key", r.key, "user", local.CurrentUser(), "kwargs", value.NewMap()).(*value.Map)
 		if !ok {
 			t.Errorf("%v (%s): no map", c.tgt, c.typ)
 			continue

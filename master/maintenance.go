@@ -7,26 +7,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
+	"saltern/control"
 	"saltern/master/cluster"
-	"saltern/master/crypt"
-	"saltern/master/event"
+	"saltern/master/gitpillar"
+	"saltern/master/health"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/pyrunner"
+	"saltern/master/value"
 )
 
 // intervals of the master's own chores. Salt does all of them every
 // loop_interval, so that a deleted key may be used for a minute.
 const (
-	rotateEvery   = time.Second
-	statusEvery   = 2 * time.Second
-	cleanEvery    = 5 * time.Minute
-	healthStartup = "startup"
-	healthReady   = "ready"
-	healthAlive   = "alive"
+	rotateEvery = time.Second
+	statusEvery = 2 * time.Second
+	cleanEvery  = 5 * time.Minute
 )
 
 // work runs everything that goes on beside requests, until ctx ends.
@@ -38,7 +36,7 @@ func (m *Master) work(ctx context.Context) error {
 	failed := make(chan error, 2)
 	wg.Go(func() {
 		if err := m.keys.Run(ctx); err != nil && ctx.Err() == nil {
-			failed <- fmt.Errorf("following the folders of keys: %w", err)
+			failed <- fmt.Errorf("follow the folders of keys: %w", err)
 		}
 	})
 	loop := m.cfg.LoopInterval
@@ -61,22 +59,31 @@ func (m *Master) work(ctx context.Context) error {
 	}
 	every(rotateEvery, m.rotate)
 	every(statusEvery, m.writeStatus)
-	every(statusEvery, m.readConditions)
+	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	every(cleanEvery, m.clean)
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}
-		every(loop, func(context.Context) { m.presenceEvents(old) })
+		every(loop, func(context.Context) { m.presence.Events(old, m.fire) })
 	}
-	wg.Go(func() { m.reactor.run(ctx) })
-	wg.Go(func() { m.schedule.run(ctx) })
-	wg.Go(func() { m.batches.run(ctx) })
-	wg.Go(func() { m.fetchGitPillars(ctx) })
+	wg.Go(func() { m.reactor.Run(ctx) })
+	wg.Go(func() { m.schedule.Run(ctx) })
+	wg.Go(func() {
+		defer m.batchEvents.Close()
+		m.batches.Run(ctx, m.batchEvents.C)
+	})
+	if c := m.cfg; gitpillar.Configured(c.ExtPillar) {
+		f := gitpillar.New(gitpillar.Config{Pythons: pyrunner.Pythons(c.RendererPython), ConfigFile: c.Path, Log: m.log})
+		// A problem that does not occur again is forgotten after ProblemFor.
+		wg.Go(func() {
+			f.Run(ctx, gitpillar.Interval(c.GitPillarUpdateInterval, c.LoopInterval), health.ProblemFor/2, func(err error) { m.problems.Report(control.GitPillarFault, err) })
+		})
+	}
 	if m.cluster != nil {
-		wg.Go(func() { m.forward(ctx) })
-		wg.Go(func() { m.missed.run(ctx) })
+		wg.Go(func() { m.link.Forward(ctx, m.bus) })
+		wg.Go(func() { m.missed.Run(ctx) })
 		wg.Go(func() {
 			select {
-			case <-m.clusterJob.removed:
+			case <-m.handler.WhenRemoved():
 				failed <- cluster.ErrRemoved
 			case <-ctx.Done():
 			}
@@ -98,22 +105,14 @@ func (m *Master) rotate(ctx context.Context) {
 		return
 	}
 	done, err := m.secrets.RotateIfDue()
-	if err != nil {
-		m.problems.set("key rotation", err)
-		return
-	}
-	m.problems.clear("key rotation")
-	if !done {
+	m.problems.Report(control.KeyRotationFault, err)
+	if err != nil || !done {
 		return
 	}
 	m.log.Info("publish key was rotated")
-	m.fire("key", msgpack.NewMap("rotate_aes_key", true))
+	m.fire("key", value.NewMap("rotate_aes_key", true))
 	if m.cfg.PingOnRotate {
-		j, err := m.newJob(ctx, msgpack.NewMap("fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob", "ret", "", "user", m.cfg.User))
-		if err == nil && len(j.minions) > 0 {
-			err = m.start(ctx, j)
-		}
-		if err != nil {
+		if _, err := m.launch.StartOwn(ctx, m.launch.Own("test.ping", []any{}, "*", "glob", "")); err != nil {
 			m.log.Warn("ping_on_rotate failed", "error", err)
 		}
 	}
@@ -147,62 +146,10 @@ func (m *Master) cleanOwners() {
 	}
 }
 
-// presenceEvents tells who came and went (salt/master.py handle_presence).
-func (m *Master) presenceEvents(old map[string]bool) {
-	present := m.connected()
-	now := make(map[string]bool, len(present))
-	fresh, lost := []string{}, []string{}
-	for _, id := range present {
-		now[id] = true
-		if !old[id] {
-			fresh = append(fresh, id)
-		}
-	}
-	for id := range old {
-		if !now[id] {
-			lost = append(lost, id)
-		}
-	}
-	if len(fresh)+len(lost) > 0 {
-		m.fire(event.Tag("presence", "change"), msgpack.NewMap("new", fresh, "lost", lost))
-	}
-	if present == nil {
-		present = []string{}
-	}
-	m.fire(event.Tag("presence", "present"), msgpack.NewMap("present", present))
-	clear(old)
-	for id := range now {
-		old[id] = true
-	}
-}
-
-// Status is what a master tells about itself, in <cachedir>/status.json.
+// Status is what this master writes into its status file. Supervisors read the
+// first part.
 type Status struct {
-	Schema       int          `json:"schema"`
-	PID          int          `json:"pid"`
-	ID           string       `json:"id"`
-	Started      time.Time    `json:"started"`
-	Written      time.Time    `json:"written"`
-	Accepted     int          `json:"accepted"`
-	Pending      int          `json:"pending"`
-	Rejected     int          `json:"rejected"`
-	Denied       int          `json:"denied"`
-	Subscribers  int          `json:"subscribers"`
-	Connected    int          `json:"connected"`
-	Requests     uint64       `json:"requests"`
-	Refused      uint64       `json:"refused"`
-	Failed       uint64       `json:"failed"`
-	Returns      uint64       `json:"returns"`
-	Jobs         uint64       `json:"jobs"`
-	Pillars      uint64       `json:"pillars"`
-	PillarErrors uint64       `json:"pillar_errors"`
-	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles
-	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
-	EventsLost   uint64       `json:"events_lost"`
-	OldestMillis int64        `json:"oldest_request_ms"`
-	OpenMode     bool         `json:"open_mode"`
-	AutoAccept   bool         `json:"auto_accept"`
-	Problems     []Problem    `json:"problems"`
+	control.Status
 	// NewKeys are keys on a shared volume that are not files of their own yet.
 	NewKeys keys.IncomingStats `json:"new_keys"`
 	// PendingKeys tells of sources that offer too many keys.
@@ -212,89 +159,48 @@ type Status struct {
 }
 
 func (m *Master) writeStatus(context.Context) {
-	m.retryJobCache()
+	m.problems.RetryJobCache(filepath.Join(m.cfg.CacheDir, "jobs"))
 	m.watchPending()
 	oldest, _ := m.requests.Oldest()
-	pillarError, faulty := m.pillarFaults.last(m.now())
+	pillars := m.pillars.Stats()
 	r := m.requests.Stats()
 	if r.Untimely > m.untimely {
 		m.untimely = r.Untimely
-		m.problems.set("minion clocks", errors.New(r.UntimelyWhy))
+		m.problems.Set(control.MinionClockFault, errors.New(r.UntimelyWhy))
 	}
 	subscribers, connected := m.presence.Count(m.subscriptions)
-	s := Status{
-		Schema: 1, PID: os.Getpid(), ID: m.cfg.ID, Started: m.started, Written: m.now(),
+	jobs, _ := m.launch.Stats()
+	s := Status{Status: control.Status{
+		Schema: control.Schema, PID: os.Getpid(), ID: m.cfg.ID, Started: m.started, Written: m.now(),
 		Accepted: m.keys.Count(keys.Accepted), Pending: m.keys.Count(keys.Pending), Rejected: m.keys.Count(keys.Rejected), Denied: m.keys.Count(keys.Denied),
 		Subscribers: subscribers, Connected: connected, Requests: r.Requests, Refused: r.Refused, Failed: r.Failed,
-		Returns: m.count.returns.Load(), Jobs: m.count.jobs.Load(), Pillars: m.count.pillars.Load(), PillarErrors: m.count.pillarErrors.Load(), PillarError: pillarError, PillarFaulty: faulty,
-		EventsLost: m.bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: m.cfg.OpenMode, AutoAccept: m.cfg.AutoAccept, Problems: m.problems.list(),
-	}
-	s.NewKeys, s.PendingKeys = m.keys.Incoming(), m.keys.Pendings()
+		Returns: m.minions.Stats().Returns, Jobs: jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty,
+		EventsLost: m.bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: m.cfg.OpenMode, AutoAccept: m.cfg.AutoAccept, Problems: m.problems.List(),
+	}, NewKeys: m.keys.Incoming(), PendingKeys: m.keys.Pendings()}
 	if m.cluster != nil {
 		c := m.cluster.Status()
 		s.Cluster = &c
 	}
 	b, err := json.Marshal(s)
 	if err == nil {
-		err = writeStatusFile(filepath.Join(m.cfg.CacheDir, "status.json"), append(b, '\n'))
+		err = health.WriteFile(filepath.Join(m.cfg.CacheDir, control.StatusFile), append(b, '\n'))
 	}
 	if err == nil {
-		err = m.touch(healthAlive)
+		err = m.signs.Alive()
 	}
-	if err != nil {
-		m.problems.set("cache directory", err)
-		return
-	}
-	m.problems.clear("cache directory")
+	m.problems.Report(control.CacheDirFault, err)
 }
 
 // watchPending reports a problem while a source offers more new keys than it may.
 func (m *Master) watchPending() {
 	p := m.keys.Pendings()
-	if n := p.Refused + p.Evicted; m.count.pendingLimited.Swap(n) == n {
+	if n := p.Refused + p.Evicted; m.pendingLimited.Swap(n) == n {
 		return
 	}
 	from := p.Worst
 	if from == "" {
 		from = "sources that are not known any more"
 	}
-	m.problems.set("new keys", fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
+	m.problems.Set(control.NewKeysFault, fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
 		from, p.Keys, p.Refused, p.Evicted))
-}
-
-// Health files of 3008 (<cachedir>/health): startup from the beginning,
-// ready when the master serves, alive renewed while it does.
-func (m *Master) healthFile(name string) string { return filepath.Join(m.cfg.CacheDir, "health", name) }
-
-func (m *Master) clearHealth() error {
-	if err := os.MkdirAll(filepath.Dir(m.healthFile("x")), 0o755); err != nil {
-		return fmt.Errorf("creating the health folder: %w", err)
-	}
-	for _, n := range []string{healthStartup, healthReady, healthAlive} {
-		if err := os.Remove(m.healthFile(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("clearing the health folder: %w", err)
-		}
-	}
-	return m.touch(healthStartup)
-}
-
-func (m *Master) touch(name string) error {
-	return os.WriteFile(m.healthFile(name), []byte(strconv.FormatInt(m.now().Unix(), 10)), 0o644)
-}
-
-// ready says that this master serves.
-func (m *Master) ready() error {
-	if err := m.touch(healthReady); err != nil {
-		return fmt.Errorf("writing the health folder: %w", err)
-	}
-	if m.cfg.PidFile == "" {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(m.cfg.PidFile), 0o755); err != nil {
-		return fmt.Errorf("writing the pid file: %w", err)
-	}
-	if err := crypt.WriteFile(m.cfg.PidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-		return fmt.Errorf("writing the pid file: %w", err)
-	}
-	return nil
 }

@@ -14,24 +14,37 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/control"
 	"saltern/master/acl"
 	"saltern/master/auth"
+	"saltern/master/background"
+	"saltern/master/batch"
 	"saltern/master/cache"
 	"saltern/master/cluster"
 	"saltern/master/eauth"
 	"saltern/master/event"
 	"saltern/master/fileserver"
+	"saltern/master/health"
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/keys/admin"
+	"saltern/master/launch"
+	"saltern/master/local"
 	"saltern/master/mine"
+	"saltern/master/minion"
 	"saltern/master/msgpack"
+	"saltern/master/peers"
 	"saltern/master/pillar"
 	"saltern/master/pillar/renderer"
 	"saltern/master/presence"
 	"saltern/master/publish"
 	"saltern/master/ratelog"
+	"saltern/master/reactor"
 	"saltern/master/request"
+	"saltern/master/runner"
+	"saltern/master/schedule"
+	"saltern/master/value"
+	"saltern/master/wheel"
 	"saltern/master/zmtp"
 
 	"saltern/master/conf"
@@ -46,35 +59,38 @@ type Master struct {
 	quiet *slog.Logger
 	now   func() time.Time
 
-	identity  auth.Identity
-	secrets   *auth.Secrets
-	signin    *auth.Service
-	keys      *keys.Store
-	ring      *admin.Ring
-	auth      *eauth.Authenticator
-	tokens    *eauth.Tokens
-	blacklist acl.Blacklist
-	events    eventFilter
-	bus       *event.Bus
-	sockets   *event.Server
-	jobs      jobs.Cache
-	closeJobs func(context.Context) error
-	jids      *jobs.IDs
-	cache     *cache.Store
-	mine      *mine.Service
-	files     *fileserver.Server
-	pillars   *pillar.Compiler
-	compiling compilations // pillars
-	renderers *renderer.Pool
-	presence  *presence.Tracker
-	runners   *runners
-	reactor   *reactor
-	schedule  *schedule
-	batches   *batches
+	identity    auth.Identity
+	secrets     *auth.Secrets
+	signin      *auth.Service
+	keys        *keys.Store
+	ring        *admin.Ring
+	auth        *eauth.Authenticator
+	tokens      *eauth.Tokens
+	bus         *event.Bus
+	sockets     *event.Server
+	control     *control.Server
+	jobs        jobs.Cache
+	closeJobs   func(context.Context) error
+	jids        *jobs.IDs
+	cache       *cache.Store
+	mine        *mine.Service
+	files       *fileserver.Server
+	compiler    *pillar.Compiler
+	pillars     *pillar.Service
+	renderers   *renderer.Pool
+	presence    *presence.View
+	runs        *runner.Runs
+	wheel       *wheel.Service
+	reactor     *reactor.Engine
+	schedule    *schedule.Schedule
+	batches     *batch.Manager
+	batchEvents *event.Subscription
 
-	cluster    *cluster.Pool // nil alone
-	clusterJob clusterJobs
-	missed     *missed
+	cluster     *cluster.Pool // nil alone
+	link        *peers.Link
+	handler     *peers.Handler
+	clusterJobs *jobs.Cluster
+	missed      *presence.Resender
 
 	router    *zmtp.Router
 	pub       *zmtp.Pub
@@ -83,17 +99,15 @@ type Master struct {
 	nonces    *request.Nonces
 	untimely  uint64 // requests refused for their age, at the last look; of writeStatus
 
-	pillarFaults *pillarFaults
-
-	background *background
-	problems   *problems
-	conditions *conditions
-	started    time.Time
-	expected   *expected
-	allowance  *allowance
-	turns      turns
-	quota      *quota
-	count      struct{ returns, unlisted, overdrawn, trimmed, jobs, filtered, pillars, pillarErrors, pendingLimited atomic.Uint64 }
+	background     *background.Pool
+	problems       *health.Problems
+	signs          health.Signs
+	conditions     *health.Conditions
+	started        time.Time
+	targets        *launch.Targets
+	launch         *launch.Launcher
+	minions        *minion.Service
+	pendingLimited atomic.Uint64 // keys refused for their source, at the last look; of writeStatus
 }
 
 // limits of the composition, in one place.
@@ -121,9 +135,8 @@ const (
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	m := &Master{
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
-		jids: jobs.NewIDs(time.Now), presence: presence.New(), background: newBackground(maxRunners),
-		problems: newProblems(log, time.Now), conditions: newConditions(cfg.Conditions, log), pillarFaults: newPillarFaults(), expected: newExpected(), allowance: newAllowance(), quota: newQuota(cfg.JobCacheQuota, cfg.KeepJobs),
-		events: eventFilter{prefixes: cfg.Raw.Texts("saltern_minion_event_prefixes")},
+		jids: jobs.NewIDs(time.Now), background: background.New(maxRunners),
+		problems: health.NewProblems(log, time.Now), conditions: health.NewConditions(cfg.Conditions, log), signs: health.Signs{Dir: cfg.CacheDir, Now: time.Now},
 	}
 	openKeys := func() error { return m.openKeys(ctx) }
 	for _, open := range []func() error{m.openDirs, openKeys, m.openCallers, m.openStores, m.openBus, m.openServices} {
@@ -142,13 +155,13 @@ func (m *Master) openDirs() error {
 		filepath.Join(c.CacheDir, "sessions"): 0o700, filepath.Join(c.CacheDir, "publish_auth"): 0o700,
 	} {
 		if err := os.MkdirAll(dir, mode); err != nil {
-			return fmt.Errorf("creating the folders of the master: %w", err)
+			return fmt.Errorf("create the folders of the master: %w", err)
 		}
 	}
 	if err := m.ownCache(); c.ClusterID != "" && err != nil {
 		return err
 	}
-	return m.clearHealth()
+	return m.signs.Startup()
 }
 
 func (m *Master) openKeys(ctx context.Context) error {
@@ -176,7 +189,7 @@ func (m *Master) openKeys(ctx context.Context) error {
 		if c.UsePubkeySignature {
 			sig, err := os.ReadFile(filepath.Join(c.PKIDir, c.MasterPubkeySig))
 			if err != nil {
-				return fmt.Errorf("reading master_pubkey_signature: %w", err)
+				return fmt.Errorf("read master_pubkey_signature: %w", err)
 			}
 			sc.PubkeySignature = string(sig)
 		}
@@ -187,6 +200,7 @@ func (m *Master) openKeys(ctx context.Context) error {
 	if m.keys, err = keys.Open(m.minionKeys(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Incoming: m.incomingKeys(), Logger: m.log}); err != nil {
 		return err
 	}
+	m.presence = &presence.View{Tracker: presence.New(), Keys: m.keys, Subs: m.subscriptions, HashType: c.HashType, Now: m.now}
 	autosign := keys.NewAutosign(keys.AutosignConfig{
 		AutoAccept: c.AutoAccept, AutosignFile: c.AutosignFile, AutorejectFile: c.AutorejectFile, Dir: m.keys.AutosignDir(),
 		Timeout: c.AutosignTimeout, GrainsDir: c.AutosignGrainsDir, Permissive: c.PermissivePKIAccess, Logger: m.log,
@@ -197,8 +211,8 @@ func (m *Master) openKeys(ctx context.Context) error {
 	}
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
-		Connected: m.connectedCount, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.quiet,
-		Trouble: m.conditions.reason,
+		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.quiet,
+		Trouble: m.conditions.Reason,
 		Proven:  func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
 	})
 	return err
@@ -206,24 +220,23 @@ func (m *Master) openKeys(ctx context.Context) error {
 
 func (m *Master) openCallers() error {
 	c := m.cfg
-	users := append([]string{c.User, currentUser()}, c.PublisherACL.Keys()...)
-	known, err := userKeys(c.CacheDir, users, c.ClientACLVerify, m.log)
+	users := append([]string{c.User, local.CurrentUser()}, c.PublisherACL.Keys()...)
+	known, err := local.UserKeys(c.CacheDir, users, c.ClientACLVerify, m.log)
 	if err != nil {
 		return err
 	}
 	if m.tokens, err = eauth.OpenTokens(c.TokenDir); err != nil {
 		return err
 	}
-	m.blacklist = acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")}
 	if _, ok := c.ExternalAuth.Get("auto"); ok {
 		m.log.Warn("external_auth auto lets everybody in; it is for tests only")
 	}
 	m.auth = eauth.New(eauth.Config{
 		External:     c.ExternalAuth,
-		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.Raw.Str("sharedsecret"))},
+		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
 		Other:        m.pythonLogin,
-		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: currentUser(),
-		Permissions: func(s *msgpack.Map, user string, groups []string) []any {
+		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: local.CurrentUser(),
+		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
 		},
 		UserKeys: known, Tokens: m.tokens, TokenExpire: c.TokenExpire, ExpireOverride: m.mayChooseExpire,
@@ -238,7 +251,7 @@ func (m *Master) mayChooseExpire(system, user string) bool {
 	switch v := m.cfg.TokenExpireUserOverride.(type) {
 	case bool:
 		return v
-	case *msgpack.Map:
+	case *value.Map:
 		for _, u := range v.List(system) {
 			if u == user {
 				return true
@@ -270,8 +283,8 @@ func (m *Master) openStores() error {
 		Roots: c.FileRoots, Backends: c.FileserverBackend, IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
 		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,
 		Cachedir: c.CacheDir, Recv: fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20}, Log: m.log,
-		MinionFS: fileserver.MinionFSConfig{Env: c.Raw.Str("minionfs_env"), Mountpoint: c.Raw.Str("minionfs_mountpoint"),
-			Whitelist: c.Raw.Texts("minionfs_whitelist"), Blacklist: c.Raw.Texts("minionfs_blacklist")},
+		MinionFS: fileserver.MinionFSConfig{Env: c.MinionFSEnv, Mountpoint: c.MinionFSMountpoint,
+			Whitelist: c.MinionFSWhitelist, Blacklist: c.MinionFSBlacklist},
 	})
 	return err
 }
@@ -287,7 +300,7 @@ func (m *Master) openBus() error {
 func (m *Master) openServices() error {
 	m.ring = &admin.Ring{
 		Store: m.keys, Dir: m.minionKeys(), HashType: m.cfg.HashType,
-		Fire: func(tag string, data *msgpack.Map) error { return m.bus.Fire(tag, data) },
+		Fire: func(tag string, data *value.Map) error { return m.bus.Fire(tag, data) },
 		Rotate: func() error {
 			if !m.cfg.RotateAESKey {
 				return nil
@@ -296,16 +309,14 @@ func (m *Master) openServices() error {
 		},
 		Forget: m.cache.Forget,
 	}
-	m.mine = m.newMine()
-	if err := m.openPillar(); err != nil {
-		return err
-	}
-	m.runners = m.newRunners()
-	m.reactor = m.newReactor()
-	m.schedule = m.newSchedule()
-	m.batches = m.newBatches()
-	table := m.minionMethods()
-	for name, method := range m.localMethods() {
+	m.openLaunch()
+	m.openPillar()
+	m.openRunners()
+	m.openReactor()
+	m.schedule = schedule.New(schedule.Config{Entries: m.cfg.Schedule, Call: m.runs.Call, MayAct: m.mayAct, Log: m.log})
+	m.minions = m.openMinions()
+	table := m.minions.Methods()
+	for name, method := range m.openLocal().Methods() {
 		table[name] = method
 	}
 	version := int64(m.cfg.MinimumAuthVersion)
@@ -315,7 +326,7 @@ func (m *Master) openServices() error {
 	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"), request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
 	m.requests = request.New(request.Config{
 		Nonces: m.nonces, Share: m.shareNonce,
-		Auth: noting{m.signin, m}, Saw: m.saw, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
+		Auth: presence.Noting{Auth: m.signin, View: m.presence}, Saw: m.presence.Heard, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
 		Known: m.auth.Knows, Now: time.Now, Log: m.quiet,
 	})
 	m.keys.OnChange(m.onKeyChange)
@@ -329,8 +340,8 @@ func (m *Master) onKeyChange(c keys.Change) {
 		return
 	}
 	m.presence.Forget(c.ID)
-	m.quota.forget(c.ID)
-	m.pillarFaults.forget(c.ID)
+	m.minions.Forget(c.ID)
+	m.pillars.ForgetFault(c.ID)
 	if m.cfg.PreserveMinionCache {
 		return
 	}
@@ -340,19 +351,12 @@ func (m *Master) onKeyChange(c keys.Change) {
 }
 
 // fire puts an event on the bus.
-func (m *Master) fire(tag string, data *msgpack.Map) {
+func (m *Master) fire(tag string, data *value.Map) {
 	if m.bus == nil {
 		return
 	}
 	if err := m.bus.Fire(tag, data); err != nil {
 		m.log.Warn("event cannot be fired", "tag", tag, "error", err)
-	}
-}
-
-// fireOf puts an event on the bus that a minion made.
-func (m *Master) fireOf(minion, tag string, data *msgpack.Map) {
-	if err := m.bus.FireFor(minion, tag, data); err != nil {
-		m.log.Warn("event of a minion cannot be fired", "minion", minion, "tag", tag, "error", err)
 	}
 }
 
@@ -366,7 +370,7 @@ func (m *Master) listen(ctx context.Context, port int) (net.Listener, error) {
 	}
 	ln, err := lc.Listen(ctx, network, addr)
 	if err != nil {
-		return nil, fmt.Errorf("listening on port %d: %w; another master or program holds it, or interface is not an address of this host", port, err)
+		return nil, fmt.Errorf("listen on port %d: %w; another master or program holds it, or interface is not an address of this host", port, err)
 	}
 	return ln, nil
 }
@@ -390,7 +394,7 @@ func (m *Master) Run(ctx context.Context) error {
 	// The listeners outlive ctx for the moment that requests need to end.
 	pubConfig := zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM}
 	if m.cluster != nil {
-		pubConfig.OnSubscribe, pubConfig.OnDisconnect = m.missed.subscribed, m.missed.disconnected
+		pubConfig.OnSubscribe, pubConfig.OnDisconnect = m.missed.OnSubscribe, m.missed.OnDisconnect
 	}
 	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, pubConfig)
 	m.publisher, err = publish.New(publish.Config{
@@ -410,15 +414,14 @@ func (m *Master) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
-	if err := m.serveCluster(); err != nil {
-		return errors.Join(err, m.Close())
-	}
-	if err := m.ready(); err != nil {
-		return errors.Join(err, m.Close())
+	for _, open := range []func() error{m.serveCluster, m.serveControl, func() error { return m.signs.Ready(m.cfg.PidFile) }} {
+		if err := open(); err != nil {
+			return errors.Join(err, m.Close())
+		}
 	}
 	m.log.Info("salt-master is ready", "interface", m.cfg.Interface, "publish_port", m.cfg.PublishPort, "ret_port", m.cfg.RetPort,
 		"id", m.cfg.ID, "accepted", m.keys.Count(keys.Accepted))
-	m.fire(event.Tag("master", m.cfg.ID, "start"), msgpack.NewMap("data", "salt-master "+m.cfg.ID+" started"))
+	m.fire(event.Tag("master", m.cfg.ID, "start"), value.NewMap("data", "salt-master "+m.cfg.ID+" started"))
 	err = m.work(ctx)
 	return errors.Join(err, m.Close())
 }
@@ -433,7 +436,7 @@ func memoryBudgets(limit int64) (proven, strange int64) {
 func (m *Master) handle(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 	// What was asked is finished although the asker may be gone: a return
 	// that was taken must be kept.
-	answer := m.requests.Handle(asked(ctx), p.Remote, payload, p.Account)
+	answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
 	return answer, answer != nil
 }
 
@@ -448,6 +451,10 @@ func (m *Master) signPublish() func(algo string, data []byte) ([]byte, error) {
 // Close stops everything, in the order against the flow: doors first, stores
 // last. It may be called on a master that was opened in part.
 func (m *Master) Close() error {
+	if m.control != nil {
+		m.control.Close()
+		_ = os.Remove(filepath.Join(m.cfg.SockDir, control.Socket))
+	}
 	if m.router != nil {
 		m.router.Close()
 	}

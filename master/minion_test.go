@@ -9,13 +9,13 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
-// minion is a scripted one: it signs in as the Python one does, and sends
+// scriptedMinion is a minion in this process: it signs in as the Python one does, and sends
 // whatever it is told.
-type minion struct {
+type scriptedMinion struct {
 	r       *running
 	id      string
 	key     *rsa.PrivateKey
@@ -26,9 +26,9 @@ type minion struct {
 }
 
 // newMinion makes a minion with one of the captured keys.
-func (r *running) newMinion(id, key string) *minion {
+func (r *running) newMinion(id, key string) *scriptedMinion {
 	r.t.Helper()
-	n := &minion{r: r, id: id, key: pair(r.t, key)}
+	n := &scriptedMinion{r: r, id: id, key: pair(r.t, key)}
 	var err error
 	n.tok, err = crypt.X931Sign(n.key, []byte("salt"))
 	must(r.t, err)
@@ -37,7 +37,7 @@ func (r *running) newMinion(id, key string) *minion {
 }
 
 // accepted makes a minion whose key is accepted and that has signed in.
-func (r *running) accepted(id, key string) *minion {
+func (r *running) accepted(id, key string) *scriptedMinion {
 	r.t.Helper()
 	n := r.newMinion(id, key)
 	must(r.t, r.m.keys.Put(id, keys.Accepted, pemOf(r.t, n.key)))
@@ -47,7 +47,7 @@ func (r *running) accepted(id, key string) *minion {
 	return n
 }
 
-func (n *minion) hangUp() {
+func (n *scriptedMinion) hangUp() {
 	if n.conn != nil {
 		n.conn.Close()
 		n.conn = nil
@@ -61,30 +61,30 @@ func newNonce() string {
 }
 
 // signInLoad is in the order of Salt's.
-func (n *minion) signInLoad() *msgpack.Map {
+func (n *scriptedMinion) signInLoad() *value.Map {
 	n.r.t.Helper()
-	return msgpack.NewMap("cmd", "_auth", "id", n.id, "nonce", newNonce(), "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pemOf(n.r.t, n.key))
+	return value.NewMap("cmd", "_auth", "id", n.id, "nonce", newNonce(), "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pemOf(n.r.t, n.key))
 }
 
 // signIn returns the signed map of the answer, checked as a minion does.
-func (n *minion) signIn() *msgpack.Map {
+func (n *scriptedMinion) signIn() *value.Map {
 	t := n.r.t
 	t.Helper()
 	load := n.signInLoad()
-	return n.readSignIn(load, n.r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3)))
+	return n.readSignIn(load, n.r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3)))
 }
 
-func (n *minion) readSignIn(load *msgpack.Map, answer any) *msgpack.Map {
+func (n *scriptedMinion) readSignIn(load *value.Map, answer any) *value.Map {
 	t := n.r.t
 	t.Helper()
-	p, ok := answer.(*msgpack.Map)
+	p, ok := answer.(*value.Map)
 	if !ok {
 		t.Fatalf("sign-in of %s: %v", n.id, answer)
 	}
 	packed, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
 	must(t, crypt.Verify(&pair(t, "masterA").PublicKey, load.Str("sig_algo"), packed, sig))
-	s := unpack(t, packed).(*msgpack.Map)
+	s := unpack(t, packed).(*value.Map)
 	if s.Str("nonce") != load.Str("nonce") {
 		t.Fatalf("nonce %q", s.Str("nonce"))
 	}
@@ -94,7 +94,7 @@ func (n *minion) readSignIn(load *msgpack.Map, answer any) *msgpack.Map {
 	return s
 }
 
-func (n *minion) unwrap(s *msgpack.Map, field string) crypt.Key {
+func (n *scriptedMinion) unwrap(s *value.Map, field string) crypt.Key {
 	n.r.t.Helper()
 	ct, _ := s.Bytes(field)
 	text, err := crypt.Decrypt(n.key, crypt.OAEPSHA1, ct)
@@ -105,8 +105,8 @@ func (n *minion) unwrap(s *msgpack.Map, field string) crypt.Key {
 }
 
 // load is a request's inner map with id, nonce, time and token.
-func (n *minion) load(cmd string, fields ...any) *msgpack.Map {
-	l := msgpack.NewMap("cmd", cmd)
+func (n *scriptedMinion) load(cmd string, fields ...any) *value.Map {
+	l := value.NewMap("cmd", cmd)
 	for i := 0; i+1 < len(fields); i += 2 {
 		l.Set(fields[i], fields[i+1])
 	}
@@ -122,14 +122,14 @@ func (n *minion) load(cmd string, fields ...any) *msgpack.Map {
 }
 
 // payload seals a load as the minion's own request.
-func (n *minion) payload(load *msgpack.Map) []byte {
+func (n *scriptedMinion) payload(load *value.Map) []byte {
 	n.r.t.Helper()
 	return n.sealed(n.id, n.session, load)
 }
 
-func (n *minion) sealed(outer any, key crypt.Key, load any) []byte {
+func (n *scriptedMinion) sealed(outer any, key crypt.Key, load any) []byte {
 	n.r.t.Helper()
-	env := msgpack.NewMap("enc", "aes", "load", key.Seal(pack(n.r.t, load), ""), "version", 3, "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1)
+	env := value.NewMap("enc", "aes", "load", key.Seal(pack(n.r.t, load), ""), "version", 3, "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1)
 	if outer != nil {
 		env.Set("id", outer)
 	}
@@ -137,7 +137,7 @@ func (n *minion) sealed(outer any, key crypt.Key, load any) []byte {
 }
 
 // send asks on the minion's own connection; an error closes it.
-func (n *minion) send(payload []byte) ([]byte, error) {
+func (n *scriptedMinion) send(payload []byte) ([]byte, error) {
 	n.r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -155,7 +155,7 @@ func (n *minion) send(payload []byte) ([]byte, error) {
 }
 
 // open reads an answer: the sealed body, or what came in the clear.
-func (n *minion) open(b []byte, nonce string) (body any, sealed bool) {
+func (n *scriptedMinion) open(b []byte, nonce string) (body any, sealed bool) {
 	n.r.t.Helper()
 	v := unpack(n.r.t, b)
 	blob, ok := v.([]byte)
@@ -168,12 +168,12 @@ func (n *minion) open(b []byte, nonce string) (body any, sealed bool) {
 }
 
 // ask sends a command and demands a sealed answer.
-func (n *minion) ask(cmd string, fields ...any) any {
+func (n *scriptedMinion) ask(cmd string, fields ...any) any {
 	n.r.t.Helper()
 	return n.askLoad(n.load(cmd, fields...))
 }
 
-func (n *minion) askLoad(load *msgpack.Map) any {
+func (n *scriptedMinion) askLoad(load *value.Map) any {
 	n.r.t.Helper()
 	b, err := n.send(n.payload(load))
 	must(n.r.t, err)
@@ -185,7 +185,7 @@ func (n *minion) askLoad(load *msgpack.Map) any {
 }
 
 // refused demands the answer upon which a real minion signs in again.
-func (n *minion) refused(what string, payload []byte) {
+func (n *scriptedMinion) refused(what string, payload []byte) {
 	n.r.t.Helper()
 	b, err := n.send(payload)
 	if err != nil {
@@ -198,13 +198,13 @@ func (n *minion) refused(what string, payload []byte) {
 }
 
 // pillar asks for the pillar and opens the private reply.
-func (n *minion) pillar(fields ...any) *msgpack.Map {
+func (n *scriptedMinion) pillar(fields ...any) *value.Map {
 	t := n.r.t
 	t.Helper()
-	l := n.load("_pillar", append([]any{"grains", msgpack.NewMap("id", n.id), "saltenv", nil, "pillarenv", nil, "pillar_override", msgpack.NewMap(), "extra_minion_data", msgpack.NewMap(), "ver", "2"}, fields...)...)
+	l := n.load("_pillar", append([]any{"grains", value.NewMap("id", n.id), "saltenv", nil, "pillarenv", nil, "pillar_override", value.NewMap(), "extra_minion_data", value.NewMap(), "ver", "2"}, fields...)...)
 	b, err := n.send(n.payload(l))
 	must(t, err)
-	p, ok := unpack(t, b).(*msgpack.Map)
+	p, ok := unpack(t, b).(*value.Map)
 	if !ok {
 		t.Fatalf("pillar of %s: %v", n.id, unpack(t, b))
 	}
@@ -216,11 +216,11 @@ func (n *minion) pillar(fields ...any) *msgpack.Map {
 	blob, _ := p.Bytes("pillar")
 	signed, err := key.Open(blob)
 	must(t, err)
-	s := unpack(t, signed).(*msgpack.Map)
+	s := unpack(t, signed).(*value.Map)
 	data, _ := s.Bytes("data")
 	sig, _ := s.Bytes("sig")
 	must(t, crypt.Verify(&pair(t, "masterA").PublicKey, crypt.PKCS1SHA1, data, sig))
-	d := unpack(t, data).(*msgpack.Map)
+	d := unpack(t, data).(*value.Map)
 	inner, _ := d.Bytes("key")
 	if string(inner) != string(wrapped) || d.Str("nonce") != l.Str("nonce") {
 		t.Fatal("key or nonce of a pillar")

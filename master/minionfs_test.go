@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // The options minionfs_* reach the file server: a minion that is not on the
@@ -27,7 +27,7 @@ minionfs_blacklist: [goodbye]
 		must(t, os.WriteFile(filepath.Join(dir, "pushed.txt"), []byte("x"), 0o644))
 	}
 	for env, want := range map[string]string{"pushed": "[from/good1/pushed.txt]", "base": "[]"} {
-		got, err := r.m.files.Call(t.Context(), "_file_list", "good1", msgpack.NewMap("saltenv", env))
+		got, err := r.m.files.Call(t.Context(), "_file_list", "good1", value.NewMap("saltenv", env))
 		if err != nil {
 			t.Fatal(err)
 		}

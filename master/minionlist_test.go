@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // The list of minions tells who is there, and from where a key came that
@@ -14,8 +14,8 @@ func TestListOfMinions(t *testing.T) {
 	r.accepted("web1", "min6")
 	must(t, r.m.keys.Put("web2", keys.Accepted, pemOf(t, pair(t, "min7"))))
 	r.newMinion("new", "min8").signIn()
-	ret, err := r.m.runners.call(t.Context(), minionsRunner, nil, msgpack.NewMap("finger", true))
-	all, _ := ret.(*msgpack.Map)
+	ret, err := r.m.runs.Call(t.Context(), "presence.minions", nil, value.NewMap("finger", true))
+	all, _ := ret.(*value.Map)
 	list := all.List("minions")
 	if err != nil || len(list) != 3 || all.Map("subscriptions").Len() != 0 {
 		t.Fatalf("%v %v", ret, err)
@@ -24,7 +24,7 @@ func TestListOfMinions(t *testing.T) {
 		id, key, address string
 		seen             bool
 	}{{"web1", "accepted", "127.0.0.1", true}, {"web2", "accepted", "", false}, {"new", "pending", "127.0.0.1", true}} {
-		m := list[i].(*msgpack.Map)
+		m := list[i].(*value.Map)
 		at, _ := m.Get("seen")
 		if m.Str("id") != want.id || m.Str("key") != want.key || m.Str("address") != want.address || (at.(float64) > 1e9) != want.seen || len(m.Str("finger")) != 95 {
 			t.Errorf("%d: %v", i, m)

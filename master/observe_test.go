@@ -13,7 +13,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -61,7 +61,7 @@ func (r *running) seen() []event.Event {
 	var out []event.Event
 	until(r.t, "marker event", func() bool {
 		// Repeated, since the reader may not be connected at the first.
-		r.m.fire(mark, msgpack.NewMap())
+		r.m.fire(mark, value.NewMap())
 		r.bus.mu.Lock()
 		defer r.bus.mu.Unlock()
 		for i, e := range r.bus.all {
@@ -147,16 +147,16 @@ func (s *subscriber) published() [][]byte {
 }
 
 // openPublish checks and opens a publish with the key of a minion.
-func (n *minion) openPublish(payload []byte) *msgpack.Map {
+func (n *scriptedMinion) openPublish(payload []byte) *value.Map {
 	t := n.r.t
 	t.Helper()
-	p := unpack(t, payload).(*msgpack.Map)
+	p := unpack(t, payload).(*value.Map)
 	blob, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
 	must(t, crypt.Verify(&pair(t, "masterA").PublicKey, p.Str("sig_algo"), blob, sig))
 	b, err := n.aes.Open(blob)
 	must(t, err)
-	return unpack(t, b).(*msgpack.Map)
+	return unpack(t, b).(*value.Map)
 }
 
 // volatile files change while nobody attacks.

@@ -8,8 +8,8 @@ import (
 
 	"saltern/master/cache"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
 	"saltern/master/runner"
+	"saltern/master/value"
 )
 
 // pillarFiles writes the pillar of the environments base and dev.
@@ -27,7 +27,7 @@ const pillarEnvs = "pillar_roots:\n  base: [%DIR%/pillars/base]\n  dev: [%DIR%/p
 
 func (r *running) run(fun string, args ...any) any {
 	r.t.Helper()
-	v, err := r.m.runners.call(r.t.Context(), fun, args, msgpack.NewMap())
+	v, err := r.m.runs.Call(r.t.Context(), fun, args, value.NewMap())
 	must(r.t, err)
 	return v
 }
@@ -37,7 +37,9 @@ func (r *running) run(fun string, args ...any) any {
 func TestPillarCache(t *testing.T) {
 	r := startMaster(t, "pillar_cache: True\npillar_cache_ttl: 3600\n"+pillarEnvs)
 	n, other := r.accepted("min1", "min6"), r.accepted("min2", "min7")
-	v := func(n *minion, fields ...any) string { return runner.JSON(get(n.pillar(fields...), "v"), false) }
+	v := func(n *scriptedMinion, fields ...any) string {
+		return runner.JSON(n.pillar(fields...).Value("v"), false)
+	}
 	expect := func(what, got, want string) {
 		t.Helper()
 		if got != want {
@@ -50,9 +52,9 @@ func TestPillarCache(t *testing.T) {
 	expect("again", v(n), "1")
 	expect("another minion", v(other), "2")
 	expect("another environment", v(n, "pillarenv", "dev"), "2")
-	expect("a fresh one", runner.JSON(r.run("pillar.show_pillar", "min1").(*msgpack.Map), false), `{"v": 2}`)
+	expect("a fresh one", runner.JSON(r.run("pillar.show_pillar", "min1").(*value.Map), false), `{"v": 2}`)
 	expect("after that", v(n), "1")
-	expect("with an override", runner.JSON(n.pillar("pillar_override", msgpack.NewMap("o", 1)), false), `{"v": 1, "o": 1}`)
+	expect("with an override", runner.JSON(n.pillar("pillar_override", value.NewMap("o", 1)), false), `{"v": 1, "o": 1}`)
 	expect("without it", runner.JSON(n.pillar(), false), `{"v": 1}`)
 	expect("clean_cache", v(n, "clean_cache", true), "2")
 	expect("kept", runner.JSON(r.run("pillar.show_pillar_cache", "min1"), false), `{"min1": {"v": 2}}`)
@@ -102,7 +104,7 @@ func TestOverrideIsNotKept(t *testing.T) {
 	r.pillarFiles("v: 1\n")
 	n := r.accepted("min1", "min6")
 	n.pillar()
-	n.pillar("pillar_override", msgpack.NewMap("v", 9))
+	n.pillar("pillar_override", value.NewMap("v", 9))
 	if p, _ := r.m.cache.Get(cache.Pillar, "min1"); runner.JSON(p, false) != `{"v": 1}` {
 		t.Errorf("kept: %s", runner.JSON(p, false))
 	}
@@ -131,7 +133,7 @@ func TestPillarCacheOfPeers(t *testing.T) {
 	if s := there.signIn(); s.Str("enc") != "pub" {
 		t.Fatal("the minion was not let in by b")
 	}
-	v := func(n *minion, fields ...any) int64 { v, _ := n.pillar(fields...).Int("v"); return v }
+	v := func(n *scriptedMinion, fields ...any) int64 { v, _ := n.pillar(fields...).Int("v"); return v }
 	if v(n) != 1 || v(there) != 1 {
 		t.Fatal("no pillar")
 	}
@@ -143,22 +145,4 @@ func TestPillarCacheOfPeers(t *testing.T) {
 		t.Error("clean_cache has no effect")
 	}
 	until(t, "the new pillar on b", func() bool { return v(there) == 2 })
-}
-
-// A pillar that was cleared while it was compiled is not kept.
-func TestClearedWhileCompiling(t *testing.T) {
-	var c compilations
-	first, other := c.begin("a"), c.begin("b")
-	c.clear("a")
-	second := c.begin("a")
-	if !first() || second() || other() {
-		t.Error("it is not told who was cleared")
-	}
-	if len(c.m) != 0 {
-		t.Errorf("%d minions are remembered", len(c.m))
-	}
-	c.clear("a")
-	if c.begin("a")() {
-		t.Error("a clear before the start counts")
-	}
 }

@@ -1,14 +1,6 @@
 package master
 
-import (
-	"net/netip"
-	"slices"
-
-	"saltern/master/presence"
-)
-
-// saw notes from where a minion asked.
-func (m *Master) saw(id string, from netip.AddrPort) { m.presence.Saw(id, from.Addr(), m.now()) }
+import "saltern/master/presence"
 
 // subscriptions are the connections on the publish port.
 func (m *Master) subscriptions(yield func(presence.Subscription) bool) {
@@ -20,14 +12,4 @@ func (m *Master) subscriptions(yield func(presence.Subscription) bool) {
 			return
 		}
 	}
-}
-
-// connected returns the ids of connected minions.
-func (m *Master) connected() []string { return m.presence.Connected(m.subscriptions) }
-
-// connectedCount is what max_minions is compared with.
-func (m *Master) connectedCount(id string) (int, bool) {
-	ids := m.connected()
-	_, has := slices.BinarySearch(ids, id)
-	return len(ids), has
 }

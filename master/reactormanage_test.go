@@ -4,17 +4,18 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/reactor"
+	"saltern/master/value"
 )
 
 // answersOf fires a question to the reactor and returns what it answers.
-func answersOf(r *running, what string, data *msgpack.Map) []*msgpack.Map {
-	var out []*msgpack.Map
+func answersOf(r *running, what string, data *value.Map) []*value.Map {
+	var out []*value.Map
 	// The runner's own name space is in front, as with Salt's salt-run.
-	r.m.fire("salt/run/20260102030405678901/"+manageSpace+"/"+what, data)
+	r.m.fire("salt/run/20260102030405678901/"+reactor.ManageSpace+"/"+what, data)
 	until(r.t, "the reactor to take the question", func() bool {
 		for _, e := range r.seen() {
-			if strings.HasPrefix(e.Tag, manageSpace+"/") {
+			if strings.HasPrefix(e.Tag, reactor.ManageSpace+"/") {
 				out = append(out, e.Data)
 			}
 		}
@@ -26,9 +27,9 @@ func answersOf(r *running, what string, data *msgpack.Map) []*msgpack.Map {
 func TestReactorIsManaged(t *testing.T) {
 	r := startMaster(t, "reactor:\n  - 'a/*': /nowhere/a.sls\n")
 	r.listen()
-	ask := func(what string, more ...any) *msgpack.Map {
+	ask := func(what string, more ...any) *value.Map {
 		t.Helper()
-		got := answersOf(r, what, msgpack.NewMap(append([]any{"key", r.key}, more...)...))
+		got := answersOf(r, what, value.NewMap(append([]any{"key", r.key}, more...)...))
 		if len(got) != 1 {
 			t.Fatalf("%s: %d answers", what, len(got))
 		}
@@ -43,7 +44,7 @@ func TestReactorIsManaged(t *testing.T) {
 	reacts := func(file string) func() bool {
 		return func() bool { return strings.Contains(r.log.String(), "path="+file) }
 	}
-	r.m.fire("b/1", msgpack.NewMap())
+	r.m.fire("b/1", value.NewMap())
 	until(t, "the new rule to react", reacts("/nowhere/b.sls"))
 	if got := ask("delete", "event", "b/*"); !got.Map("result").Bool("status") || len(got.List("reactors")) != 1 {
 		t.Errorf("delete: %v", got)
@@ -54,12 +55,12 @@ func TestReactorIsManaged(t *testing.T) {
 	if got := ask("set_leader", "id", "m1", "value", false); got.Bool("result") {
 		t.Error("set_leader False has no effect")
 	}
-	r.m.fire("a/1", msgpack.NewMap())
+	r.m.fire("a/1", value.NewMap())
 	if got := ask("is_leader"); got.Bool("result") || reacts("/nowhere/a.sls")() {
 		t.Error("a reactor that is not the leader reacts")
 	}
 	ask("set_leader", "id", "m1", "value", true)
-	r.m.fire("a/1", msgpack.NewMap())
+	r.m.fire("a/1", value.NewMap())
 	until(t, "the reactor to react again", reacts("/nowhere/a.sls"))
 }
 
@@ -69,10 +70,10 @@ func TestAttack02ReactorIsManagedByTheKeyOnly(t *testing.T) {
 	for name, key := range map[string]any{"none": nil, "empty": "", "wrong": "x", "not text": int64(1)} {
 		r := startMaster(t, "")
 		r.listen()
-		if got := answersOf(r, "add", msgpack.NewMap("key", key, "event", "*", "reactors", []any{"/tmp/evil.sls"})); len(got) > 0 {
+		if got := answersOf(r, "add", value.NewMap("key", key, "event", "*", "reactors", []any{"/tmp/evil.sls"})); len(got) > 0 {
 			t.Errorf("key %s: answer %v", name, got)
 		}
-		if n := len(r.m.reactor.rules.Load().All()); n != 0 {
+		if n := len(r.m.reactor.Rules()); n != 0 {
 			t.Errorf("key %s: %d rules", name, n)
 		}
 		r.stop()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // The reactor hears what happens before its goroutine runs.
@@ -40,7 +40,7 @@ func TestReactorFromFileServer(t *testing.T) {
 		"reactor:\n  - 'my/event': ['salt://reactor/r.sls', 'salt://r2.sls?saltenv=dev', 'salt://missing.sls', 'salt://../base/reactor/r.sls']\n")
 	sub := r.m.bus.Subscribe("test", 100, event.Prefix("salt/run/"))
 	defer sub.Close()
-	r.m.fire("my/event", msgpack.NewMap())
+	r.m.fire("my/event", value.NewMap())
 	seen := map[string]bool{}
 	until(t, "both reactions", func() bool {
 		select {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // again stops the master and starts another one on the same folders.
@@ -25,7 +26,7 @@ func (r *running) again(options string) *running {
 }
 
 // at lets a minion talk to another master.
-func (n *minion) at(r *running) *minion {
+func (n *scriptedMinion) at(r *running) *scriptedMinion {
 	n.hangUp()
 	n.r = r
 	return n
@@ -35,8 +36,8 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	r := startMaster(t, "")
 	a := r.accepted("min1", "min6")
-	a.pillar("grains", msgpack.NewMap("id", "min1", "role", "web"))
-	a.ask("_mine", "data", msgpack.NewMap("f", "kept"))
+	a.pillar("grains", value.NewMap("id", "min1", "role", "web"))
+	a.ask("_mine", "data", value.NewMap("f", "kept"))
 	sub := r.subscribe()
 	last := int64(0)
 	serial := func(sub *subscriber) {
@@ -60,7 +61,7 @@ func TestRestart(t *testing.T) {
 		// be there afterwards.
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		var senders []*minion
+		var senders []*scriptedMinion
 		for i := range 8 {
 			id := fmt.Sprintf("ret-%d-%d", round, i)
 			senders = append(senders, r.accepted(id, []string{"min7", "min8", "minsha", "minsign"}[i%4]))
@@ -92,7 +93,7 @@ func TestRestart(t *testing.T) {
 		wg.Wait()
 		// The old session key is good without a new sign-in, at once.
 		a.at(r)
-		if v, _ := a.ask("_mine_get", "tgt", "role:web", "fun", "f", "tgt_type", "grain").(*msgpack.Map); v.Str("min1") != "kept" {
+		if v, _ := a.ask("_mine_get", "tgt", "role:web", "fun", "f", "tgt_type", "grain").(*value.Map); v.Str("min1") != "kept" {
 			t.Errorf("round %d: mine after the restart: %v", round, v)
 		}
 		sub = r.subscribe()
@@ -132,7 +133,7 @@ func allReturns(t testing.TB, r *running) map[string]string {
 			rets, err := r.m.jobs.Returns(t.Context(), strings.TrimSpace(string(jid)))
 			must(t, err)
 			for id, v := range rets.All() {
-				m, _ := v.(*msgpack.Map)
+				m, _ := v.(*value.Map)
 				out[m.Str("return")] = id.(string)
 			}
 		}
@@ -190,7 +191,7 @@ func diskFull(t *testing.T, dir string) {
 		return fmt.Sprintf("%x", b)
 	}
 	// give returns whether the return was acknowledged.
-	give := func(n *minion, load *msgpack.Map) bool {
+	give := func(n *scriptedMinion, load *value.Map) bool {
 		t.Helper()
 		start := time.Now()
 		answer, err := n.send(n.payload(load))
@@ -206,7 +207,7 @@ func diskFull(t *testing.T, dir string) {
 		acked[load.Str("return")] = n.id
 		return true
 	}
-	ret := func(n *minion, jid string) *msgpack.Map {
+	ret := func(n *scriptedMinion, jid string) *value.Map {
 		return n.load("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", noise(), "retcode", 0, "success", true)
 	}
 	for _, j := range jids[:5] {
@@ -225,7 +226,7 @@ func diskFull(t *testing.T, dir string) {
 		}
 	}
 	must(t, f.Close())
-	var late []*msgpack.Map
+	var late []*value.Map
 	for _, j := range jids[5:] {
 		l := ret(a, j)
 		if !give(a, l) {

@@ -4,19 +4,21 @@ import (
 	"strings"
 	"testing"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // ret waits for the result of a runner that was started.
-func (r *running) runnerResult(answer any) *msgpack.Map {
+func (r *running) runnerResult(answer any) *value.Map {
 	r.t.Helper()
-	m, ok := answer.(*msgpack.Map)
+	m, ok := answer.(*value.Map)
 	if !ok || m.Str("jid") == "" {
 		r.t.Fatalf("answer of a runner: %v", answer)
 	}
-	var data *msgpack.Map
+	var data *value.Map
 	until(r.t, "the result of a runner", func() bool {
 		for _, e := range r.seen() {
 			if e.Tag == m.Str("tag")+"/ret" {
@@ -31,21 +33,21 @@ func (r *running) runnerResult(answer any) *msgpack.Map {
 func TestRunnersAreListedAndKept(t *testing.T) {
 	r := startMaster(t, "")
 	r.listen()
-	run := func(fun string, args ...any) *msgpack.Map {
+	run := func(fun string, args ...any) *value.Map {
 		t.Helper()
-		return r.runnerResult(r.clear("runner", "fun", fun, "kwarg", msgpack.NewMap("arg", args, "kwarg", msgpack.NewMap()), "key", r.key, "user", currentUser()))
+		return r.runnerResult(r.clear("runner", "fun", fun, "kwarg", value.NewMap("arg", args, "kwarg", value.NewMap()), "key", r.key, "user", local.CurrentUser()))
 	}
 	now := run("jobs.master").List("return")
 	if len(now) != 1 {
 		t.Fatalf("jobs.master: %v", now)
 	}
-	entry, _ := now[0].(*msgpack.Map)
+	entry, _ := now[0].(*value.Map)
 	for _, field := range []string{"_stamp", "fun", "fun_args", "jid", "pid", "user"} {
 		if _, ok := entry.Get(field); !ok {
 			t.Errorf("jobs.master lacks %s: %v", field, entry)
 		}
 	}
-	if len(r.m.runners.list()) != 0 {
+	if len(r.m.runs.Running()) != 0 {
 		t.Error("a runner that has ended is still listed")
 	}
 	jid := run("test.arg", "x").Str("jid")
@@ -53,7 +55,7 @@ func TestRunnersAreListedAndKept(t *testing.T) {
 	if job.Str("Function") != "runner.test.arg" || job.Map("Result").Map("m1") == nil {
 		t.Errorf("kept runner: %v", job)
 	}
-	if got := r.clear("wheel", "fun", "key.list_all", "key", r.key, "user", currentUser()).(*msgpack.Map).Map("data"); run("jobs.list_job", got.Str("jid")).Map("return").Str("Function") != "wheel.key.list_all" {
+	if got := r.clear("wheel", "fun", "key.list_all", "key", r.key, "user", local.CurrentUser()).(*value.Map).Map("data"); run("jobs.list_job", got.Str("jid")).Map("return").Str("Function") != "wheel.key.list_all" {
 		t.Errorf("wheel function %v is not kept", got)
 	}
 }
@@ -64,7 +66,7 @@ func TestKeyOfAMomentAgo(t *testing.T) {
 	pem, err := crypt.PublicPEM(&pair(t, "min8").PublicKey)
 	must(t, err)
 	for _, id := range []string{"new1", "new2", "new3"} {
-		must(t, crypt.WriteFile(r.path("pki", keys.Accepted.Dir(), id), []byte(strings.TrimSpace(pem)), 0o600))
+		must(t, durable.Replace(r.path("pki", keys.Accepted.Dir(), id), []byte(strings.TrimSpace(pem)), 0o600))
 		if got := r.job(id, "test.ping").List("minions"); len(got) != 1 {
 			t.Errorf("%s: minions %v", id, got)
 		}

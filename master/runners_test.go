@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
 	"saltern/master/runner"
+	"saltern/master/value"
 )
 
 // saltPython is a Python with Salt's library.
@@ -41,11 +41,16 @@ def say(what):
 
 // startOdd runs a master with a runner module of the administrator.
 func startOdd(t testing.TB, options string) *running {
+	return startOddBy(t, saltPython(t), options)
+}
+
+// startOddBy is startOdd with a Python of its own.
+func startOddBy(t testing.TB, python, options string) *running {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "odd.py"), []byte(odd), 0o644))
 	old := time.Now().Add(-time.Minute)
 	must(t, os.Chtimes(filepath.Join(dir, "odd.py"), old, old)) // a list of files that changed just now is not relied on
-	return startMaster(t, "saltern_renderer_python: "+saltPython(t)+"\nrunner_dirs: ["+dir+"]\n"+options)
+	return startMaster(t, "saltern_renderer_python: "+python+"\nrunner_dirs: ["+dir+"]\n"+options)
 }
 
 // What only Python has gets its arguments as data: their types stay, and no
@@ -56,11 +61,11 @@ func TestFinding04RunnerArguments(t *testing.T) {
 	t.Run("an eauth user", func(t *testing.T) {
 		reply := r.clear("runner", "fun", "odd.types", "eauth", "auto", "username", "bob", "password", "x",
 			"arg", []any{"--out-file=" + out, "-d", "--config-dir=/", "a=b", "1"})
-		jid := reply.(*msgpack.Map).Str("jid")
+		jid := reply.(*value.Map).Str("jid")
 		if jid == "" {
 			t.Fatalf("answer %v", reply)
 		}
-		var data *msgpack.Map
+		var data *value.Map
 		until(t, "the runner ends", func() bool {
 			rets, err := r.m.jobs.Returns(t.Context(), jid)
 			must(t, err)
@@ -72,18 +77,18 @@ func TestFinding04RunnerArguments(t *testing.T) {
 		}
 		ret := data.Map("return")
 		if ret == nil {
-			t.Fatalf("the runner returned %v", get(data, "return"))
+			t.Fatalf("the runner returned %v", data.Value("return"))
 		}
 		if got := fmt.Sprint(ret.List("args")...); got != fmt.Sprint("--out-file="+out, "-d", "--config-dir=/", "a=b", "1") {
 			t.Errorf("the function got %s", got)
 		}
 		for _, k := range []string{"cmdline", "environ", "argv"} {
-			if text := fmt.Sprint(get(ret, k)); strings.Contains(text, out) || strings.Contains(text, "odd.types") {
+			if text := fmt.Sprint(ret.Value(k)); strings.Contains(text, out) || strings.Contains(text, "odd.types") {
 				t.Errorf("what the caller wrote is in %s: %.200s", k, text)
 			}
 		}
-		if ret.Str("cwd") != "/" || !ret.Bool("isolated") && get(ret, "isolated") != int64(1) {
-			t.Errorf("it ran in %s, isolated %v", ret.Str("cwd"), get(ret, "isolated"))
+		if ret.Str("cwd") != "/" || !ret.Bool("isolated") && ret.Value("isolated") != int64(1) {
+			t.Errorf("it ran in %s, isolated %v", ret.Str("cwd"), ret.Value("isolated"))
 		}
 	})
 	evil := r.accepted("evil", "min8")
@@ -92,12 +97,12 @@ func TestFinding04RunnerArguments(t *testing.T) {
 		return evil.ask("minion_runner", "fun", fun, "arg", arg)
 	}
 	t.Run("a minion", func(t *testing.T) {
-		m, _ := ask("odd.say", "--out-file="+out).(*msgpack.Map)
+		m, _ := ask("odd.say", "--out-file="+out).(*value.Map)
 		if m.Str("said") != "--out-file="+out {
 			t.Errorf("answer %v", m)
 		}
 		for _, fun := range []string{"odd.sayx", "odd.types", "manage.upx", "manage.upgrade"} {
-			if m, ok := ask(fun, "--config-dir", r.dir).(*msgpack.Map); !ok || m.Len() != 0 {
+			if m, ok := ask(fun, "--config-dir", r.dir).(*value.Map); !ok || m.Len() != 0 {
 				t.Errorf("%s is permitted: %v", fun, m)
 			}
 		}
@@ -105,12 +110,10 @@ func TestFinding04RunnerArguments(t *testing.T) {
 }
 
 func TestFinding04UnknownFunctions(t *testing.T) {
-	r := startOdd(t, "peer_run:\n  evil: ['odd.*', 'manage.*']\n")
 	starts := filepath.Join(t.TempDir(), "starts")
 	wrapped := filepath.Join(t.TempDir(), "python3")
 	must(t, os.WriteFile(wrapped, []byte("#!/bin/sh\necho x >> "+starts+"\nexec "+saltPython(t)+" \"$@\"\n"), 0o755))
-	r.m.cfg.RendererPython = wrapped
-	r.m.runners.py = r.m.pythonRunners()
+	r := startOddBy(t, wrapped, "peer_run:\n  evil: ['odd.*', 'manage.*']\n")
 	evil := r.accepted("evil", "min8")
 	for _, fun := range []string{"odd.no", "odd.nono", "manage.upx", "manage.upx"} {
 		if v := evil.ask("minion_runner", "fun", fun, "arg", []any{}); v != "'"+fun+"' is not available." {
@@ -124,7 +127,7 @@ func TestFinding04UnknownFunctions(t *testing.T) {
 	// A function that is added is found.
 	dir := r.m.cfg.Raw.List("runner_dirs")[0].(string)
 	must(t, os.WriteFile(filepath.Join(dir, "later.py"), []byte("def now():\n    return 5\n"), 0o644))
-	if v, err := r.m.runners.call(t.Context(), "later.now", nil, nil); err != nil || v != int64(5) {
+	if v, err := r.m.runs.Call(t.Context(), "later.now", nil, nil); err != nil || v != int64(5) {
 		t.Errorf("a function that was added: %v %v", v, err)
 	}
 }
@@ -133,24 +136,24 @@ func TestFinding04UnknownFunctions(t *testing.T) {
 func TestPythonRunners(t *testing.T) {
 	r := startOdd(t, "")
 	call := func(fun string, args ...any) (any, error) {
-		return r.m.runners.call(t.Context(), fun, args, nil)
+		return r.m.runs.Call(t.Context(), fun, args, nil)
 	}
 	v, err := call("odd.values")
 	must(t, err)
-	want := msgpack.NewMap(int64(1), []any{int64(1), int64(2)}, "set", []any{int64(7)}, "none", nil, "bytes", []byte{0xff, 0}, "float", 1.0, "big", uint64(1<<63), "text", "ä")
-	if fmt.Sprintf("%#v", plainMap(v.(*msgpack.Map))) != fmt.Sprintf("%#v", plainMap(want)) {
-		t.Errorf("%#v", plainMap(v.(*msgpack.Map)))
+	want := value.NewMap(int64(1), []any{int64(1), int64(2)}, "set", []any{int64(7)}, "none", nil, "bytes", []byte{0xff, 0}, "float", 1.0, "big", uint64(1<<63), "text", "ä")
+	if fmt.Sprintf("%#v", plainMap(v.(*value.Map))) != fmt.Sprintf("%#v", plainMap(want)) {
+		t.Errorf("%#v", plainMap(v.(*value.Map)))
 	}
-	given := []any{nil, true, int64(-5), "5", 1.5, []byte{0xfe}, []any{"x"}, msgpack.NewMap(int64(3), "y")}
+	given := []any{nil, true, int64(-5), "5", 1.5, []byte{0xfe}, []any{"x"}, value.NewMap(int64(3), "y")}
 	v, err = call("odd.types", given...)
 	must(t, err)
-	got := v.(*msgpack.Map).List("args")
-	if len(got) != len(given) || fmt.Sprintf("%#v", got[:7]) != fmt.Sprintf("%#v", given[:7]) || fmt.Sprint(plainMap(got[7].(*msgpack.Map))) != "map[3:y]" {
+	got := v.(*value.Map).List("args")
+	if len(got) != len(given) || fmt.Sprintf("%#v", got[:7]) != fmt.Sprintf("%#v", given[:7]) || fmt.Sprint(plainMap(got[7].(*value.Map))) != "map[3:y]" {
 		t.Errorf("arguments arrived as %#v", got)
 	}
 	for fun, part := range map[string]string{"odd.fail": "ValueError: as asked", "odd.quit": "SystemExit: 4", "odd.say": "Passed invalid arguments: say() missing"} {
 		v, err := call(fun)
-		result, success := resultOf("runner", fun, v, err)
+		result, success := runner.Outcome("runner", fun, v, err)
 		if !strings.Contains(fmt.Sprint(result), part) || success != (fun == "odd.say") {
 			t.Errorf("%s: %v, success %v", fun, result, success)
 		}
@@ -169,12 +172,12 @@ func TestRunnersLeftToPython(t *testing.T) {
 	r := startMaster(t, "saltern_salt_run: "+script+"\n")
 	must(t, os.MkdirAll(r.path("roots"), 0o755))
 	must(t, os.WriteFile(r.path("roots", "orch.sls"), []byte("say:\n  test.succeed_without_changes: []\n"), 0o644))
-	v, err := r.m.runners.call(t.Context(), "pillar.show_top", nil, msgpack.NewMap("minion", "web1"))
-	if m, ok := v.(*msgpack.Map); err != nil || !ok || m.Len() != 0 {
+	v, err := r.m.runs.Call(t.Context(), "pillar.show_top", nil, value.NewMap("minion", "web1"))
+	if m, ok := v.(*value.Map); err != nil || !ok || m.Len() != 0 {
 		t.Errorf("pillar.show_top: %v %v", v, err)
 	}
 	r.listen()
-	v, err = r.m.runners.call(t.Context(), "state.orchestrate", []any{"orch"}, nil)
+	v, err = r.m.runs.Call(t.Context(), "state.orchestrate", []any{"orch"}, nil)
 	must(t, err)
 	var tags []string
 	for _, e := range r.seen() {
@@ -185,9 +188,9 @@ func TestRunnersLeftToPython(t *testing.T) {
 	if fmt.Sprint(tags) != "[new ret]" {
 		t.Errorf("events of the orchestration: %v", tags)
 	}
-	ret := v.(*msgpack.Map)
+	ret := v.(*value.Map)
 	states := ret.Map("data").Map(ret.Map("data").Keys()[0])
-	if ret.Str("outputter") != "highstate" || get(ret, "retcode") != int64(0) || states.Len() != 1 || !states.Map(states.Keys()[0]).Bool("result") {
+	if ret.Str("outputter") != "highstate" || ret.Value("retcode") != int64(0) || states.Len() != 1 || !states.Map(states.Keys()[0]).Bool("result") {
 		t.Errorf("state.orchestrate: %v", plainMap(ret))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
@@ -18,7 +19,9 @@ import (
 
 	"saltern/master/conf"
 	"saltern/master/crypt"
+	"saltern/master/local"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -104,7 +107,7 @@ func startMasterIn(t testing.TB, dir, options string) *running {
 			t.Cleanup(r.stop)
 			return r
 		}
-		if !strings.Contains(err.Error(), "listening on port") {
+		if !strings.Contains(err.Error(), "listen on port") {
 			break
 		}
 	}
@@ -137,7 +140,7 @@ func (r *running) start(options string) error {
 		id = ""
 	}
 	text := id + fmt.Sprintf("interface: %s\npublish_port: %d\nret_port: %d\nuser: %s\npki_dir: %s\ncachedir: %s\nsock_dir: %s\npidfile: %s\ntoken_dir: %s\nlog_file: /dev/null\n",
-		r.host, pubPort, retPort, currentUser(), r.path("pki"), r.path("cache"), r.path("run"), r.path("pid"), r.path("cache", "tokens"))
+		r.host, pubPort, retPort, local.CurrentUser(), r.path("pki"), r.path("cache"), r.path("run"), r.path("pid"), r.path("cache", "tokens"))
 	if !strings.Contains(options, "file_roots:") {
 		text += fmt.Sprintf("file_roots:\n  base: [%s]\n", r.path("roots"))
 	}
@@ -177,11 +180,11 @@ func (r *running) start(options string) error {
 		case <-time.After(2 * time.Millisecond):
 		}
 		// The event of the start comes after the file.
-		if _, err := os.Stat(r.path("cache", "health", healthReady)); err == nil && r.m.bus.Stats().Fired > 0 {
+		if _, err := os.Stat(r.path("cache", "health", "ready")); err == nil && r.m.bus.Stats().Fired > 0 {
 			break
 		}
 	}
-	key, err := os.ReadFile(r.path("cache", "."+currentUser()+"_key"))
+	key, err := os.ReadFile(r.path("cache", "."+local.CurrentUser()+"_key"))
 	must(t, err)
 	r.key = string(key)
 	return nil
@@ -241,18 +244,21 @@ func unpack(t testing.TB, b []byte) any {
 // clear sends a command of a local client.
 func (r *running) clear(cmd string, fields ...any) any {
 	r.t.Helper()
-	load := msgpack.NewMap(fields...)
+	load := value.NewMap(fields...)
 	load.Set("cmd", cmd)
-	return r.rawValue(msgpack.NewMap("enc", "clear", "load", load, "version", 3))
+	return r.rawValue(value.NewMap("enc", "clear", "load", load, "version", 3))
 }
 
 // job publishes with the key of the master's user.
-func (r *running) job(tgt, fun string, more ...any) *msgpack.Map {
+func (r *running) job(tgt, fun string, more ...any) *value.Map {
 	r.t.Helper()
-	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", msgpack.NewMap(), "user", currentUser(), "key", r.key}, more...)
-	v, ok := r.clear("publish", fields...).(*msgpack.Map)
+	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "kwargs", value.NewMap(), "user", local.CurrentUser(), "key", r.key}, more...)
+	v, ok := r.clear("publish", fields...).(*value.Map)
 	if !ok || v.Map("load") == nil {
 		r.t.Fatalf("publish: %v", v)
 	}
 	return v.Map("load")
 }
+
+// plainMap is a map that fmt prints by its values.
+func plainMap(m *value.Map) map[any]any { return maps.Collect(m.All()) }

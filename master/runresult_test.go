@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // tool is salt-run's connection to this master, as the user of the test.
 func (r *running) tool(user string) *client.Client {
 	r.t.Helper()
 	c := client.New(client.Config{Interface: r.host, RetPort: r.m.cfg.RetPort, SockDir: r.path("run"), CacheDir: r.path("cache"),
-		MasterUser: currentUser(), User: user, Timeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+		MasterUser: local.CurrentUser(), User: user, Timeout: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	r.t.Cleanup(c.Close)
 	return c
 }
@@ -31,9 +32,9 @@ func TestLargeReturnsAreLookedUp(t *testing.T) {
 	n := b.accepted("min1", "min6")
 	until(t, "the minion at a", func() bool { return len(a.m.keys.Accepted()) == 1 })
 	jid := a.job("*", "test.arg").Str("jid")
-	want := msgpack.NewMap()
+	want := value.NewMap()
 	for i := range 2000 {
-		want.Set(fmt.Sprintf("state %d", i), msgpack.NewMap("result", true, "comment", strings.Repeat("c", 700), "duration", 1.5))
+		want.Set(fmt.Sprintf("state %d", i), value.NewMap("result", true, "comment", strings.Repeat("c", 700), "duration", 1.5))
 	}
 	for i := range 3 {
 		want.Set(fmt.Sprintf("file %d", i), strings.Repeat("x", 600<<10))
@@ -46,7 +47,7 @@ func TestLargeReturnsAreLookedUp(t *testing.T) {
 			return rets.Map("min1") != nil
 		})
 		for _, fun := range []string{"jobs.lookup_jid", "jobs.list_job", "jobs.print_job"} {
-			d, err := r.tool(currentUser()).Runner(within(t), fun, []any{jid}, msgpack.NewMap(), nil, func(string, *msgpack.Map) {})
+			d, err := r.tool(local.CurrentUser()).Runner(within(t), fun, []any{jid}, value.NewMap(), nil, func(string, *value.Map) {})
 			must(t, err)
 			got := d.Map("return")
 			switch fun {
@@ -75,17 +76,17 @@ func TestRunnerResultsHaveOwners(t *testing.T) {
 	bob, err := os.ReadFile(r.path("cache", ".bob_key"))
 	must(t, err)
 	token := func(user string) []any {
-		m, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", user, "password", "right-password").(*msgpack.Map)
+		m, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", user, "password", "right-password").(*value.Map)
 		if m.Str("token") == "" {
 			t.Fatalf("no token for %s: %v", user, m)
 		}
 		return []any{"token", m.Str("token")}
 	}
-	root, ann, eve := []any{"key", r.key, "user", currentUser()}, token("ann"), token("eve")
+	root, ann, eve := []any{"key", r.key, "user", local.CurrentUser()}, token("ann"), token("eve")
 	run := func(who []any) string {
 		return r.runnerResult(r.clear("runner", append([]any{"fun", "test.arg", "arg", []any{"for me"}}, who...)...)).Str("jid")
 	}
-	wheel := r.clear("wheel", append([]any{"fun", "key.list_all"}, root...)...).(*msgpack.Map).Map("data").Str("jid")
+	wheel := r.clear("wheel", append([]any{"fun", "key.list_all"}, root...)...).(*value.Map).Map("data").Str("jid")
 	ofRoot, ofAnn := run(root), run(ann)
 	for _, c := range []struct {
 		name, jid string
@@ -94,10 +95,10 @@ func TestRunnerResultsHaveOwners(t *testing.T) {
 	}{
 		{"root's own", ofRoot, root, true}, {"ann's own", ofAnn, ann, true}, {"ann's, for eve", ofAnn, eve, false}, {"ann's, for root", ofAnn, root, false},
 		{"root's, for ann", ofRoot, ann, false}, {"root's, for bob", ofRoot, []any{"key", string(bob), "user", "bob"}, false},
-		{"root's, for bob who says he is root", ofRoot, []any{"key", string(bob), "user", currentUser()}, false}, {"root's, for nobody", ofRoot, nil, false},
+		{"root's, for bob who says he is root", ofRoot, []any{"key", string(bob), "user", local.CurrentUser()}, false}, {"root's, for nobody", ofRoot, nil, false},
 		{"a wheel function's", wheel, root, false}, {"no job", "../../etc", root, false}, {"another job", "20200101000000000000", root, false},
 	} {
-		v, _ := r.clear("saltern_runner_result", append([]any{"jid", c.jid}, c.who...)...).(*msgpack.Map)
+		v, _ := r.clear("saltern_runner_result", append([]any{"jid", c.jid}, c.who...)...).(*value.Map)
 		ret, got := v.Get("return")
 		if got != c.want || c.want && !strings.Contains(plainText(ret), "for me") {
 			t.Errorf("%s: %s", c.name, plainText(v))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"saltern/master/local"
 	"saltern/master/msgpack"
 )
 
@@ -24,7 +25,7 @@ print(c.salt_user, c.run_job("*", "test.arg", ["x"])["minions"])`
 			cmd.Env = append(os.Environ(), "SUDO_USER="+as)
 		}
 		out, err := cmd.CombinedOutput()
-		want := currentUser() + " ['web1']"
+		want := local.CurrentUser() + " ['web1']"
 		if as != "" && os.Getuid() == 0 {
 			want = "sudo_" + as + " ['web1']"
 		}
@@ -35,7 +36,7 @@ print(c.salt_user, c.run_job("*", "test.arg", ["x"])["minions"])`
 	// A user's key is no key for other names.
 	key, err := os.ReadFile(r.path("cache", ".nobody_key"))
 	must(t, err)
-	for _, user := range []string{"root", "sudo_ann", currentUser()} {
+	for _, user := range []string{"root", "sudo_ann", local.CurrentUser()} {
 		if v := r.clear("wheel", "fun", "key.list_all", "user", user, "key", string(key)); !strings.Contains(plainText(v), "UserAuthenticationError") {
 			t.Errorf("the key of nobody as %s: %s", user, plainText(v))
 		}

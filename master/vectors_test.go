@@ -23,6 +23,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -67,7 +68,7 @@ func asJSON(v any) any {
 			out = append(out, asJSON(x))
 		}
 		return out
-	case *msgpack.Map:
+	case *value.Map:
 		out := map[string]any{}
 		for k, x := range v.All() {
 			out[fmt.Sprint(k)] = asJSON(x)
@@ -119,18 +120,18 @@ func (c *captures) parseKey(text string) crypt.Key {
 	return k
 }
 
-func (c *captures) bytes(m *msgpack.Map, key string) []byte {
+func (c *captures) bytes(m *value.Map, key string) []byte {
 	c.t.Helper()
 	b, ok := m.Bytes(key)
 	if !ok {
-		c.t.Fatalf("%s is a %T", key, get(m, key))
+		c.t.Fatalf("%s is a %T", key, m.Value(key))
 	}
 	return b
 }
 
-func (c *captures) mapOf(b []byte) *msgpack.Map {
+func (c *captures) mapOf(b []byte) *value.Map {
 	c.t.Helper()
-	m, ok := unpack(c.t, b).(*msgpack.Map)
+	m, ok := unpack(c.t, b).(*value.Map)
 	if !ok {
 		c.t.Fatal("no map")
 	}
@@ -138,7 +139,7 @@ func (c *captures) mapOf(b []byte) *msgpack.Map {
 }
 
 // request returns the envelope and the inner map of the request to a reply.
-func (c *captures) request(v capture) (env, load *msgpack.Map) {
+func (c *captures) request(v capture) (env, load *value.Map) {
 	c.t.Helper()
 	for _, r := range c.Vectors {
 		if r.File != v.Request {
@@ -213,8 +214,8 @@ func (c *captures) clear(v capture, b []byte) {
 		c.same(v, got)
 		return
 	}
-	m := got.(*msgpack.Map)
-	c.same(v, get(m, "load"))
+	m := got.(*value.Map)
+	c.same(v, m.Value("load"))
 	if n, _ := m.Int("version"); n != 3 || m.Str("enc") != "clear" {
 		c.t.Error("envelope")
 	}
@@ -232,7 +233,7 @@ func (c *captures) auth(v capture, b []byte) {
 	c.signIn(v, p, req.Str("enc_algo"), req.Str("sig_algo"), req)
 }
 
-func (c *captures) signIn(v capture, p *msgpack.Map, enc, sig string, req *msgpack.Map) {
+func (c *captures) signIn(v capture, p *value.Map, enc, sig string, req *value.Map) {
 	load := c.bytes(p, "load")
 	must(c.t, crypt.Verify(c.masterKey(v), sig, load, c.bytes(p, "sig")))
 	m := c.mapOf(load)
@@ -328,7 +329,7 @@ func (c *captures) pillarReply(v capture, b []byte) {
 	if !bytes.Equal(c.bytes(inner, "key"), c.bytes(p, "key")) || inner.Str("nonce") != req.Str("nonce") {
 		c.t.Error("key or nonce")
 	}
-	c.same(v, get(inner, "pillar"))
+	c.same(v, inner.Value("pillar"))
 }
 
 func (c *captures) publish(v capture, b []byte) {
@@ -337,7 +338,7 @@ func (c *captures) publish(v capture, b []byte) {
 	c.publication(v, p)
 }
 
-func (c *captures) publication(v capture, p *msgpack.Map) {
+func (c *captures) publication(v capture, p *value.Map) {
 	blob := c.bytes(p, "load")
 	must(c.t, crypt.Verify(c.masterKey(v), p.Str("sig_algo"), blob, c.bytes(p, "sig")))
 	body, err := c.parseKey(v.Key).Open(blob)
@@ -428,7 +429,7 @@ func (c *captures) event(v capture, b []byte) {
 	body := c.bytes(c.mapOf(b), "body")
 	e, err := event.ParseBody(body)
 	must(c.t, err)
-	c.same(v, msgpack.NewMap("tag", e.Tag, "data", e.Data))
+	c.same(v, value.NewMap("tag", e.Tag, "data", e.Data))
 	again, err := e.Body()
 	must(c.t, err)
 	if !bytes.Equal(again, body) {
@@ -458,7 +459,7 @@ func (c *captures) tcpFrame(v capture, b []byte) {
 	if len(f.Map("head").Str("mid")) != 36 {
 		c.t.Error("mid")
 	}
-	c.same(v, get(f.Map("body"), "load"))
+	c.same(v, f.Map("body").Value("load"))
 }
 
 func (c *captures) tcpAuth(v capture, b []byte) {

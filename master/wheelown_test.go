@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 const ownWheel = `
@@ -33,14 +34,14 @@ func TestOwnWheelModules(t *testing.T) {
 		must(t, os.Chtimes(path, old, old))
 	}
 	write(r.path("ext", "wheel", "own.py"), ownWheel)
-	root, as := []any{"key", r.key, "user", currentUser()}, func(user string) []any { return []any{"eauth", "auto", "username", user, "password", "x"} }
+	root, as := []any{"key", r.key, "user", local.CurrentUser()}, func(user string) []any { return []any{"eauth", "auto", "username", user, "password", "x"} }
 	called := func() int {
 		b, _ := os.ReadFile(r.path("cache", "called"))
 		return len(b)
 	}
-	call := func(who []any, fun string, more ...any) *msgpack.Map {
+	call := func(who []any, fun string, more ...any) *value.Map {
 		t.Helper()
-		m, ok := r.clear("wheel", append(append([]any{"fun", fun}, more...), who...)...).(*msgpack.Map)
+		m, ok := r.clear("wheel", append(append([]any{"fun", fun}, more...), who...)...).(*value.Map)
 		if !ok {
 			t.Fatalf("no answer to %s", fun)
 		}
@@ -49,14 +50,14 @@ func TestOwnWheelModules(t *testing.T) {
 	for _, who := range [][]any{root, as("ann"), as("jo")} {
 		d := call(who, "own.hi", "x", []any{int64(1), nil, "--help"}).Map("data")
 		ret := d.Map("return")
-		if !d.Bool("success") || fmt.Sprint(ret.List("hi")) != "[1 <nil> --help]" || ret.Str("user") != currentUser() {
+		if !d.Bool("success") || fmt.Sprint(ret.List("hi")) != "[1 <nil> --help]" || ret.Str("user") != local.CurrentUser() {
 			t.Errorf("%v: %s", who, plainText(d))
 		}
 	}
 	if n := called(); n != 3 {
 		t.Errorf("called %d times", n)
 	}
-	for _, who := range [][]any{as("eve"), as("kim"), {"key", "wrong", "user", currentUser()}, nil} {
+	for _, who := range [][]any{as("eve"), as("kim"), {"key", "wrong", "user", local.CurrentUser()}, nil} {
 		if m := call(who, "own.hi", "x", 1); m.Map("error").Str("name") == "" {
 			t.Errorf("%v may call it: %s", who, plainText(m))
 		}
@@ -78,15 +79,15 @@ func TestOwnWheelModules(t *testing.T) {
 	// A reaction calls them, too.
 	write(r.path("react.sls"), "x:\n  wheel.own.hi:\n    - args:\n      - x: 9\n")
 	before := called()
-	r.m.fire("own/react", msgpack.NewMap())
+	r.m.fire("own/react", value.NewMap())
 	until(t, "the reaction", func() bool { return called() == before+1 })
 	// From the file roots, by the runner that Salt has for it: it removes what is
 	// not there.
 	write(r.path("roots", "_wheel", "shared.py"), "def now():\n    return 5\n")
-	if v, err := r.m.runners.call(t.Context(), "saltutil.sync_wheel", nil, nil); err != nil {
+	if v, err := r.m.runs.Call(t.Context(), "saltutil.sync_wheel", nil, nil); err != nil {
 		t.Fatalf("saltutil.sync_wheel: %v, %v", v, err)
 	}
-	if d := call(root, "shared.now").Map("data"); get(d, "return") != int64(5) {
+	if d := call(root, "shared.now").Map("data"); d.Value("return") != int64(5) {
 		t.Errorf("a synchronised module: %s", plainText(d))
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/local"
+	"saltern/master/value"
 )
 
 // Salt's own wheel functions, on the same folder of keys, say the same of them.
@@ -59,11 +60,11 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 		var want []any
 		must(t, json.Unmarshal([]byte(lines[len(lines)-1]), &want))
 		for i, c := range ask {
-			load := []any{"fun", c[0], "key", r.key, "user", currentUser()}
+			load := []any{"fun", c[0], "key", r.key, "user", local.CurrentUser()}
 			for k, v := range c[1].(map[string]any) {
 				load = append(load, k, v)
 			}
-			got, _ := r.clear("wheel", load...).(*msgpack.Map).Map("data").Get("return")
+			got, _ := r.clear("wheel", load...).(*value.Map).Map("data").Get("return")
 			if got := throughJSON(t, got); !reflect.DeepEqual(got, want[i]) {
 				t.Errorf("%s: %v:\n%v\nSalt:\n%v", name, c, got, want[i])
 			}

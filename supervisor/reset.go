@@ -9,18 +9,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
+	"saltern/durable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/datadisk"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/life"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/reset"
-	"saltern/supervisor/service"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
-	"saltern/supervisor/vip"
 )
 
 // A reset is ordered by a file beside appliance.yaml and done between two lives
@@ -42,13 +44,23 @@ type order struct {
 	Answers bool `json:"answers"`
 }
 
-func (s *Supervisor) orderFile() string {
-	return filepath.Join(filepath.Dir(s.opt.ConfigPath), ".reset-"+filepath.Base(s.opt.ConfigPath))
+// resetter takes orders for a reset and carries them out. It implements api.Reset.
+type resetter struct {
+	opt   Options
+	setup *setup.Machine
+	leave func(why error) // ends the life of the node
+
+	mu    sync.Mutex
+	fault string // why a reset has stopped; empty: it has not
+}
+
+func (r *resetter) orderFile() string {
+	return filepath.Join(filepath.Dir(r.opt.ConfigPath), ".reset-"+filepath.Base(r.opt.ConfigPath))
 }
 
 // ordered gives the order that is under way, nil for none.
-func (s *Supervisor) ordered() (*order, error) {
-	b, err := layout.ReadFile(s.orderFile(), 2<<20, 0)
+func (r *resetter) ordered() (*order, error) {
+	b, _, err := durable.ReadFile(r.orderFile(), 2<<20, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -57,7 +69,7 @@ func (s *Supervisor) ordered() (*order, error) {
 		err = json.Unmarshal(b, &o)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.orderFile(), err)
+		return nil, fmt.Errorf("%s: %w", r.orderFile(), err)
 	}
 	return &o, nil
 }
@@ -67,12 +79,12 @@ func (o *order) settings(hostname string) (*settings.Settings, error) {
 }
 
 // PlanReset implements api.Reset.
-func (s *Supervisor) PlanReset() (api.ResetPlan, error) {
-	_, cfg, err := s.toReset()
+func (r *resetter) PlanReset() (api.ResetPlan, error) {
+	_, cfg, err := r.toReset()
 	if err != nil {
 		return api.ResetPlan{}, err
 	}
-	p, t, err := s.mayReset(cfg)
+	p, t, err := r.mayReset(cfg)
 	if err != nil {
 		return api.ResetPlan{}, err
 	}
@@ -86,59 +98,59 @@ func (s *Supervisor) PlanReset() (api.ResetPlan, error) {
 }
 
 // Reset implements api.Reset.
-func (s *Supervisor) Reset() error { return s.orderReset(true) }
+func (r *resetter) Reset() error { return r.order(true) }
 
 // Undo implements setup.World.
-func (w world) Undo() error { return w.s.orderReset(false) }
+func (w world) Undo() error { return w.s.reset.order(false) }
 
-func (s *Supervisor) orderReset(answers bool) error {
-	s.mu.Lock()
-	s.resetFault = ""
-	s.mu.Unlock()
-	if o, err := s.ordered(); err != nil || o != nil { // it has stopped: again
-		s.leave(errAnew)
+func (r *resetter) order(answers bool) error {
+	r.mu.Lock()
+	r.fault = ""
+	r.mu.Unlock()
+	if o, err := r.ordered(); err != nil || o != nil { // it has stopped: again
+		r.leave(errAnew)
 		return err
 	}
-	text, cfg, err := s.toReset()
+	text, cfg, err := r.toReset()
 	if err != nil {
 		return err
 	}
-	if _, _, err := s.mayReset(cfg); err != nil {
+	if _, _, err := r.mayReset(cfg); err != nil {
 		return err
 	}
 	b, err := json.Marshal(order{text, answers})
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(s.orderFile()), 0o755)
+		err = os.MkdirAll(filepath.Dir(r.orderFile()), 0o755)
 	}
 	if err == nil {
-		_, err = layout.WriteFile(s.orderFile(), b, 0o600)
+		_, err = layout.WriteFile(r.orderFile(), b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
-	s.leave(errAnew)
+	r.leave(errAnew)
 	return nil
 }
 
 // Resetting implements api.Reset.
-func (s *Supervisor) Resetting() (api.Resetting, error) {
-	o, err := s.ordered()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return api.Resetting{UnderWay: o != nil, Fault: s.resetFault}, err
+func (r *resetter) Resetting() (api.Resetting, error) {
+	o, err := r.ordered()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return api.Resetting{UnderWay: o != nil, Fault: r.fault}, err
 }
 
 // toReset gives the settings of the node that is there, or that the set-up was
 // about to make.
-func (s *Supervisor) toReset() ([]byte, *settings.Settings, error) {
-	text, err := os.ReadFile(s.opt.ConfigPath)
+func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
+	text, err := os.ReadFile(r.opt.ConfigPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		text, err = s.setup.Intended(), nil
+		text, err = r.setup.Intended(), nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reset: %w", err)
 	}
-	cfg, err := settings.Parse(text, filepath.Base(s.opt.ConfigPath), s.opt.Hostname)
+	cfg, err := settings.Parse(text, filepath.Base(r.opt.ConfigPath), r.opt.Hostname)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: it is not known which directories are this node's: %w; correct that first: applianced config check", api.ErrState, err)
 	}
@@ -146,19 +158,19 @@ func (s *Supervisor) toReset() ([]byte, *settings.Settings, error) {
 }
 
 // mayReset finds what is to be removed, and refuses what others would lose.
-func (s *Supervisor) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, error) {
+func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, error) {
 	var t nodes.Table
-	if b, err := layout.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable, 0); err == nil {
+	if b, _, err := durable.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable, durable.Follow); err == nil {
 		if t, err = nodes.Parse(b); err != nil {
-			s.opt.Log.Warn("reset: the table of nodes is not used", "error", err)
+			r.opt.Log.Warn("reset: the table of nodes is not used", "error", err)
 		}
 	}
-	p, err := reset.New(cfg, s.opt.ConfigPath)
+	p, err := reset.New(cfg, r.opt.ConfigPath)
 	if err == nil {
 		own := []string{}
 		if cfg.OnVolume() {
 			own = append(own, filepath.Clean(cfg.Storage.Path))
-			err = storage.NewDissolution(cfg, s.opt.Executable, t, s.opt.Log).Fault()
+			err = storage.NewDissolution(cfg, r.opt.Executable, t, r.opt.Log).Fault()
 		}
 		err = errors.Join(err, p.Mounted(own...))
 	}
@@ -169,36 +181,36 @@ func (s *Supervisor) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, 
 }
 
 // anew does what was ordered; it returns why that is not done yet.
-func (s *Supervisor) anew(ctx context.Context) error {
-	o, err := s.ordered()
+func (r *resetter) anew(ctx context.Context) error {
+	o, err := r.ordered()
 	if err == nil && o == nil {
 		return nil
 	}
 	if err == nil {
-		stop := s.notifyWorking(ctx)
-		err = s.setup.Anew(o.Answers, func() error { return s.erase(ctx, o) })
+		stop := r.notifyWorking(ctx)
+		err = r.setup.Anew(o.Answers, func() error { return r.erase(ctx, o) })
 		stop()
 	}
 	if err != nil {
-		s.opt.Log.Error("the reset of this node has stopped", "error", err)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.resetFault = clip(err.Error())
+		r.opt.Log.Error("the reset of this node has stopped", "error", err)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.fault = status.Clip(err.Error())
 		return fmt.Errorf("%w: %w", errReset, err)
 	}
-	s.opt.Log.Info("this machine is new: all that the node had made is removed")
+	r.opt.Log.Info("this machine is new: all that the node had made is removed")
 	return nil
 }
 
 // notifyWorking tells systemd that this process is well until stop is called:
 // much data takes long.
-func (s *Supervisor) notifyWorking(ctx context.Context) (stop func()) {
+func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			s.opt.Notify.Notify("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS=removing what this node has made")
+			r.opt.Notify.Notify("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS=removing what this node has made")
 			select {
 			case <-ctx.Done():
 			case <-time.After(configPoll):
@@ -209,47 +221,32 @@ func (s *Supervisor) notifyWorking(ctx context.Context) (stop func()) {
 }
 
 // erase may be repeated: what is gone already is no fault.
-func (s *Supervisor) erase(ctx context.Context, o *order) error {
-	cfg, err := o.settings(s.opt.Hostname)
+func (r *resetter) erase(ctx context.Context, o *order) error {
+	cfg, err := o.settings(r.opt.Hostname)
 	if err != nil {
 		return err
 	}
-	_, t, err := s.mayReset(cfg)
+	_, t, err := r.mayReset(cfg)
 	if err != nil {
 		return err
 	}
-	if err := endChildren(ctx, cfg); err != nil {
+	if err := life.End(ctx, cfg); err != nil {
 		return err
 	}
 	if err := datadisk.Mount(ctx, cfg); err != nil {
 		return err
 	}
 	if cfg.OnVolume() {
-		if err := storage.NewDissolution(cfg, s.opt.Executable, t, s.opt.Log).Do(ctx); err != nil {
+		if err := storage.NewDissolution(cfg, r.opt.Executable, t, r.opt.Log).Do(ctx); err != nil {
 			return err
 		}
 	}
-	p, err := reset.New(cfg, s.opt.ConfigPath)
+	p, err := reset.New(cfg, r.opt.ConfigPath)
 	if err != nil {
 		return err
 	}
 	if err := p.Do(ctx, func(ctx context.Context) error { return datadisk.Release(ctx, cfg) }); err != nil {
 		return err
 	}
-	return os.Remove(s.orderFile())
-}
-
-// endChildren ends what an earlier life has left behind.
-func endChildren(ctx context.Context, cfg *settings.Settings) error {
-	n := &node{cfg: cfg}
-	lb := service.Lasting{PIDFile: n.pidFile(lbService), Pipe: filepath.Join(cfg.RuntimeDir, lbService+".out"), StopTimeout: cfg.Limits.StopTimeout}
-	lb.Stop()
-	master := service.Process{PIDFile: n.pidFile(masterService)}
-	address := vip.Daemon{Dir: filepath.Join(cfg.RuntimeDir, "vip")}
-	return errors.Join(master.KillStale(ctx), address.KillStale(ctx))
-}
-
-// resetStopped words a reset that has stopped.
-func resetStopped(fault error) status.Finding {
-	return status.Finding{Code: status.ResetStopped, Cause: clip(fault.Error())}
+	return os.Remove(r.orderFile())
 }

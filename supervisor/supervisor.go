@@ -15,10 +15,13 @@ import (
 	"saltern/supervisor/api"
 	"saltern/supervisor/datadisk"
 	"saltern/supervisor/layout"
-	"saltern/supervisor/service"
+	"saltern/supervisor/life"
+	"saltern/supervisor/observe"
+	"saltern/supervisor/recovery"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
+	"saltern/supervisor/systemd"
 )
 
 // Options are what a Supervisor needs from outside.
@@ -29,13 +32,13 @@ type Options struct {
 	Executable string // our own path: the load balancer is the same binary, the master lies beside it
 	Socket     string // of the local API; empty: as configured
 	Log        *slog.Logger
-	Notify     Notifier         // nil: nobody
+	Notify     systemd.Notifier // nil: nobody
 	Now        func() time.Time // nil: time.Now
 	// Renew is called at a reload, while only the load balancer runs. It may
 	// put another program into the place of this process and then does not
 	// return. nil: nothing.
 	Renew func()
-	// OnTrial tells whether the system runs a version that is not known to be
+	// OnTrial reports whether the system runs a version that is not known to be
 	// good yet. nil: it never does.
 	OnTrial func() bool
 	// InImage says that this is the appliance's image, which has all accounts: a
@@ -51,20 +54,19 @@ type Options struct {
 type Supervisor struct {
 	opt     Options
 	started time.Time
-	reload  chan error // why the life of the node ends: errReload, errAnew
+	reload  chan error // why the life of the node ends: life.ErrReload, errAnew
 	// moveFailed: the last try to move to the shared volume failed. Of Run alone.
 	moveFailed bool
 
-	setup   *setup.Machine
-	network *setup.Networker
+	setup    *setup.Machine
+	reset    *resetter
+	network  *setup.Networker
+	recovery *recovery.Recovery
 
 	mu    sync.Mutex
-	node  *node // nil while there is no usable configuration
-	fault error // why there is none
+	node  *life.Life // nil while there is no usable configuration
+	fault error      // why there is none
 	board *status.Board
-	// recoverErr is why the last try to recover failed; empty: it did not.
-	recoverErr string
-	resetFault string // why a reset has stopped; empty: it has not
 }
 
 // New gives a supervisor; nothing happens before Run.
@@ -73,18 +75,18 @@ func New(opt Options) *Supervisor {
 		opt.Now = time.Now
 	}
 	if opt.Notify == nil {
-		opt.Notify = silent{}
+		opt.Notify = systemd.Nobody{}
 	}
 	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan error, 1), board: status.NewBoard(), fault: settings.ErrNone}
 	s.network = setup.NewNetworker(opt.Log)
+	s.recovery = recovery.New(opt.Executable, opt.Log)
 	s.setup = s.newSetup()
+	s.reset = &resetter{opt: opt, setup: s.setup, leave: s.leave}
 	return s
 }
 
 // configPoll is how often a missing or wrong file is looked at again.
 const configPoll = time.Second
-
-var errReload = errors.New("reload")
 
 // Run runs the node until ctx ends, then stops its children in reverse order.
 // The error lists what did not stop, or says why nothing could be started
@@ -92,7 +94,7 @@ var errReload = errors.New("reload")
 // not an error: it is served as status until it is mended.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
-	stopped := s.anew(ctx) // before the set-up does anything
+	stopped := s.reset.anew(ctx) // before the set-up does anything
 	var machine sync.WaitGroup
 	machine.Go(func() { s.setup.Run(own) })
 	if err := s.network.Resume(ctx); err != nil {
@@ -106,7 +108,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	defer machine.Wait()
 	defer cancel()
 	for {
-		read := signature(s.opt.ConfigPath) // before it is read: a change meanwhile is seen as well
+		read := layout.Signature(s.opt.ConfigPath) // before it is read: a change meanwhile is seen as well
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 		switch {
 		case stopped != nil:
@@ -116,11 +118,11 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		default:
 			err = s.runNode(ctx, cfg)
 		}
-		if ctx.Err() != nil || !errors.Is(err, errReload) && !errors.Is(err, errAnew) {
+		if ctx.Err() != nil || !errors.Is(err, life.ErrReload) && !errors.Is(err, errAnew) {
 			s.opt.Notify.Notify("STOPPING=1")
 			return err
 		}
-		stopped = s.anew(ctx)
+		stopped = s.reset.anew(ctx)
 		if s.opt.Renew != nil {
 			s.opt.Renew()
 		}
@@ -149,8 +151,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return s.serveAPI(ctx, cancel, s.socket(&base), base.Users.Admin, func(ctx context.Context) {
-		s.opt.Notify.Notify("READY=1\nSTATUS=" + oneLine(fault.Error()))
+	return s.serveAPI(ctx, cancel, s.socket(&base), base.Users.Admin, s.parts(), func(ctx context.Context) {
+		s.opt.Notify.Notify("READY=1\n" + systemd.Status(fault.Error()))
 		tick := time.NewTicker(configPoll)
 		defer tick.Stop()
 		for {
@@ -161,8 +163,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 				cancel(why)
 			case <-tick.C:
 				s.opt.Notify.Notify("WATCHDOG=1")
-				if signature(s.opt.ConfigPath) != read {
-					cancel(errReload)
+				if layout.Signature(s.opt.ConfigPath) != read {
+					cancel(life.ErrReload)
 				}
 			}
 		}
@@ -176,92 +178,29 @@ func (s *Supervisor) socket(cfg *settings.Settings) string {
 	return cfg.APISocket()
 }
 
-func (s *Supervisor) unusable(fault error) status.Document {
-	now := s.opt.Now()
-	f := status.Finding{Code: status.ConfigWrong, Subject: s.opt.ConfigPath, Cause: fault.Error()}
-	d := status.Document{Schema: status.Schema, Setup: status.SetupFailed, Version: s.opt.Version, Node: s.opt.Hostname,
-		Started: s.started, Nodes: []status.Node{}, Services: []status.Service{}}
-	if errors.Is(fault, errReset) {
-		f = resetStopped(fault)
-	}
-	if errors.Is(fault, settings.ErrNone) {
-		f = status.Finding{Code: status.NotConfigured, Subject: s.opt.ConfigPath}
-		d.Setup = status.SetupNew
-		if p := s.setup.Where(); p.Failure != nil {
-			d.Setup, f = p.State, stopped(p)
-		} else if p.State != status.SetupNew {
-			d.Setup, d.SetupStep, f.Cause = p.State, stepUnderWay(p), underWay(p)
-		}
-	}
-	d.Front.Addresses = []string{}
-	d.Problems = s.board.Update(now, []status.Finding{f})
-	d.Health = status.Worst(d.Problems)
-	d.Exit = d.Health.Exit()
-	return d
-}
-
 // runNodeAs runs a configured node until ctx ends or a reload is asked for; m
 // is what is copied meanwhile, nil: nothing.
-func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *move) error {
-	n, err := newNode(s.opt, cfg, s.started, s.board)
+func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *life.Move) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.socket(cfg),
+		Started: s.started, Board: s.board, Log: s.opt.Log, Now: s.opt.Now, Notify: s.opt.Notify, OnTrial: s.opt.OnTrial, InImage: s.opt.InImage,
+		Setup: s.setup, Recovery: s.recovery, Move: m, Leave: func() { cancel(life.ErrReload) }})
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	if err := os.MkdirAll(cfg.RuntimeDir, 0o755); err != nil {
 		return fmt.Errorf("runtime directory: %w", err)
 	}
-	n.setup = s.setup
 	if err := datadisk.Mount(ctx, cfg); err != nil {
 		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the volume's own problems show in the status
-	}
-	if m != nil {
-		n.volume = n.newVolume(m.cfg)
 	}
 	s.mu.Lock()
 	s.node = n
 	s.mu.Unlock()
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var stopped error
-	err = s.serveAPI(ctx, cancel, s.socket(cfg), cfg.Users.Admin, func(ctx context.Context) {
-		observed := make(chan struct{})
-		own, stopObserving := context.WithCancel(context.WithoutCancel(ctx))
-		go func() {
-			defer close(observed)
-			n.observeLoop(own)
-		}()
-		kept := make(chan struct{})
-		go func() {
-			defer close(kept)
-			n.keepVolume(own)
-		}()
-		moved := make(chan struct{})
-		go func() {
-			defer close(moved)
-			if m != nil {
-				n.copyToVolume(own, m, func() { cancel(errReload) })
-			}
-		}()
-		joined := make(chan struct{})
-		go func() {
-			defer close(joined)
-			if n.member != nil {
-				n.member.run(own)
-			}
-		}()
-		recovered := make(chan struct{})
-		go func() {
-			defer close(recovered)
-			s.recovers(own, n, func() { cancel(errReload) })
-		}()
-		obeyed := make(chan struct{})
-		go func() {
-			defer close(obeyed)
-			n.obey(own)
-		}()
-		reloading := context.AfterFunc(ctx, n.stopping)
+	err = s.serveAPI(ctx, cancel, s.socket(cfg), cfg.Users.Admin, n.Parts(s.parts()), func(ctx context.Context) {
 		go func() {
 			select {
 			case <-ctx.Done():
@@ -269,15 +208,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *m
 				cancel(why)
 			}
 		}()
-		stopped = n.manager.Run(ctx, cfg.Limits.StopTimeout+5*time.Second)
-		reloading()
-		stopObserving()
-		<-observed
-		<-kept
-		<-moved
-		<-joined
-		<-recovered
-		<-obeyed
+		stopped = n.Run(ctx)
 	})
 	if stopped != nil {
 		var both *multierror.Error
@@ -286,11 +217,16 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *m
 	return err
 }
 
+// parts are what the local API serves of every machine.
+func (s *Supervisor) parts() api.Parts {
+	return api.Parts{Node: s, Setup: guide{s.setup, s.network, s.facts, s.Status, s.addressLost}, Reset: s.reset}
+}
+
 // serveAPI serves the socket while body runs and returns when both have
 // ended; the API answers until the very end. The cause of a reload comes
-// through as errReload.
-func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFunc, socket, admin string, body func(context.Context)) error {
-	srv := api.NewServer(s, admin, s.opt.Log)
+// through as life.ErrReload.
+func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFunc, socket, admin string, parts api.Parts, body func(context.Context)) error {
+	srv := api.NewServer(parts, admin, s.opt.Log)
 	ln, err := srv.Listen(socket)
 	if err != nil {
 		return err
@@ -309,7 +245,7 @@ func (s *Supervisor) serveAPI(ctx context.Context, cancel context.CancelCauseFun
 	if err := <-ended; err != nil {
 		return err
 	}
-	if why := context.Cause(ctx); errors.Is(why, errReload) || errors.Is(why, errAnew) {
+	if why := context.Cause(ctx); errors.Is(why, life.ErrReload) || errors.Is(why, errAnew) {
 		return why
 	}
 	return nil
@@ -320,35 +256,10 @@ func (s *Supervisor) Status() status.Document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.node != nil {
-		return s.node.document()
+		return s.node.Document()
 	}
-	return s.unusable(s.fault)
-}
-
-func (s *Supervisor) manager() *service.Manager {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.node == nil {
-		return nil
-	}
-	return s.node.manager
-}
-
-// Output implements api.Node.
-func (s *Supervisor) Output(name string, lines int) ([]string, error) {
-	if m := s.manager(); m != nil {
-		return m.Output(name, lines)
-	}
-	return nil, fmt.Errorf("%q: %w (this node is not set up; next: applianced setup)", name, service.ErrUnknown)
-}
-
-// Restart implements api.Node.
-func (s *Supervisor) Restart(name string) error {
-	m := s.manager()
-	if m == nil {
-		return fmt.Errorf("%q: %w (this node is not set up; next: applianced setup)", name, service.ErrUnknown)
-	}
-	return m.Restart(name)
+	return observe.Idle{Version: s.opt.Version, Hostname: s.opt.Hostname, Started: s.started, Config: s.opt.ConfigPath,
+		Fault: s.fault, Reset: errors.Is(s.fault, errReset), Setup: s.setup.Where()}.Document(s.board, s.opt.Now())
 }
 
 // Reload implements api.Node: the file is checked first, and the running node
@@ -357,7 +268,7 @@ func (s *Supervisor) Reload() error {
 	if _, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrConfig, err)
 	}
-	s.leave(errReload)
+	s.leave(life.ErrReload)
 	return nil
 }
 
@@ -370,7 +281,7 @@ func (s *Supervisor) leave(why error) {
 			return
 		default:
 		}
-		if why == errReload {
+		if why == life.ErrReload {
 			return
 		}
 		select {
@@ -409,13 +320,4 @@ func (s *Supervisor) SetConfig(text []byte) error {
 		return err
 	}
 	return s.Reload()
-}
-
-// signature changes when a file does; it is empty for a missing one.
-func signature(path string) string {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprint(fi.ModTime().UnixNano(), fi.Size())
 }

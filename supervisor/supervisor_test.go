@@ -225,7 +225,7 @@ func serving(d status.Document) bool {
 	return up && d.ServingSince != nil && d.Health == status.Healthy
 }
 
-// shows tells whether a problem is listed, with its cause.
+// shows reports whether a problem is listed, with its cause.
 func shows(d status.Document, code status.Code, cause string) bool {
 	return slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Code == code && strings.Contains(p.Cause, cause) })
 }

@@ -39,7 +39,7 @@ func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
 	return w.show()
 }
 
-// inChange gives a message to the change under way; it tells whether it took
+// inChange gives a message to the change under way; it reports whether it took
 // it.
 func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	w := c.changing

@@ -110,9 +110,13 @@ func staticFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 func adminFields(w *Wizard, f *fieldMaker) []huh.Field {
+	without := "may be empty when there is a key"
+	if !w.facts.LockedOut {
+		without = "all empty: nothing changes"
+	}
 	return []huh.Field{
 		f.input("admin.ssh_keys", "SSH public key", "one line that begins with ssh-ed25519, ssh-rsa or ecdsa-...; may be empty", &w.draft.sshKey),
-		f.secret("admin.password", "Password", "for the console, at least 8 characters; may be empty when there is a key", &w.draft.password),
+		f.secret("admin.password", "Password", "for the console, at least 8 characters; "+without, &w.draft.password),
 		f.secret("again", "Password once more", "", &w.draft.again),
 	}
 }

@@ -132,7 +132,9 @@ func (w *Wizard) done() string {
 	for _, l := range strings.Split(strings.TrimRight(d.MinionConf, "\n"), "\n") {
 		lines = append(lines, "    "+clip(clean(l), width-4))
 	}
-	if d.JoinString != "" {
+	if d.JoinString == "" {
+		lines = append(lines, "", paragraph("", "No other node can join: keys and files are on this machine's disk alone.", width))
+	} else {
 		lines = append(lines, "", "The next node joins with this secret string (later: applianced join-string):")
 		for s := clean(d.JoinString); s != ""; {
 			n := min(len(s), width-4)

@@ -403,6 +403,16 @@ func TestSecretStaysWhereItWasStarted(t *testing.T) {
 	}
 }
 
+// TestReadyAlone: the last page of a machine that no other can join says so.
+func TestReadyAlone(t *testing.T) {
+	for join, words := range map[string]string{"": "No other node can join", join: "The next node joins with"} {
+		w := &Wizard{size: size{80, 24}, progress: setup.Progress{State: status.SetupReady, Done: &setup.Done{JoinString: join}}}
+		if page := w.done(); !strings.Contains(page, words) {
+			t.Errorf("join string %q: no %q in\n%s", join, words, page)
+		}
+	}
+}
+
 // TestFactsAfterTrial: pages after a change of the network name the addresses
 // that the machine has now.
 func TestFactsAfterTrial(t *testing.T) {

@@ -19,16 +19,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"saltern/durable"
 )
 
 // ErrConflict means that somebody else has replaced the version.
@@ -102,15 +101,10 @@ func (f File) newest() ([]byte, uint64, error) {
 
 // one reads a file and its version; 0 and [fs.ErrNotExist] when it is not there.
 func (f File) one(path string) (b []byte, v uint64, err error) {
-	// A network file system says ESTALE when the file is replaced between open
-	// and read, again and again until it forgets what it knew of the name (FUSE: a
-	// second).
-	for wait := 2 * time.Millisecond; ; wait *= 2 {
-		if b, err = ReadRegular(path, f.Limit); !errors.Is(err, syscall.ESTALE) || wait > 2*time.Second {
-			break
-		}
-		time.Sleep(wait/2 + rand.N(wait/2))
-	}
+	err = durable.RetryStale(2*time.Second, func() (err error) {
+		b, err = durable.Read(path, f.Limit)
+		return err
+	})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -179,7 +173,7 @@ func (f File) write(expect uint64, content []byte) error {
 			return err
 		}
 	}
-	if err := syncDir(filepath.Dir(f.Path)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(f.Path)); err != nil {
 		return err
 	}
 	f.sweep(expect)
@@ -187,7 +181,7 @@ func (f File) write(expect uint64, content []byte) error {
 }
 
 // Create makes a file of this content unless one of that name is there, and
-// tells whether it did. Nobody ever sees a part of it. Of several machines one
+// reports whether it did. Nobody ever sees a part of it. Of several machines one
 // makes it.
 func Create(path string, content []byte, mode os.FileMode) (made bool, err error) {
 	f := File{Path: path, Mode: mode}
@@ -202,7 +196,7 @@ func Create(path string, content []byte, mode os.FileMode) (made bool, err error
 		}
 		return false, err
 	}
-	return true, syncDir(filepath.Dir(path))
+	return true, durable.SyncDir(filepath.Dir(path))
 }
 
 // Mkdir makes a directory that several machines may make at the same time,
@@ -219,7 +213,7 @@ func Mkdir(path string, mode os.FileMode) error {
 	err = os.Chmod(tmp, mode)
 	if err == nil {
 		if err = os.Rename(tmp, path); err == nil {
-			return syncDir(filepath.Dir(path))
+			return durable.SyncDir(filepath.Dir(path))
 		}
 	}
 	_ = os.Remove(tmp)
@@ -229,7 +223,7 @@ func Mkdir(path string, mode os.FileMode) error {
 	return err
 }
 
-// followed tells whether somebody has made a successor of a content.
+// followed reports whether somebody has made a successor of a content.
 func (f File) followed(content []byte) bool {
 	v, err := f.Version(content)
 	if err == nil {
@@ -238,7 +232,7 @@ func (f File) followed(content []byte) bool {
 	return err == nil
 }
 
-// same tells whether two names are of one file: a link that was made although
+// same reports whether two names are of one file: a link that was made although
 // the answer was lost.
 func same(a, b string) bool {
 	x, err := os.Lstat(a)
@@ -266,17 +260,11 @@ func (f File) temporary(content []byte) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = t.Write(content)
-	if err == nil {
-		err = t.Chmod(f.Mode)
-	}
+	err = durable.Fill(t, content, f.Mode)
 	if err == nil {
 		err = t.Sync()
 	}
-	if cerr := t.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = errors.Join(err, t.Close()); err != nil {
 		_ = os.Remove(t.Name())
 		return "", err
 	}
@@ -312,38 +300,4 @@ func (f File) sweep(version uint64) {
 			_ = os.Remove(path)
 		}
 	}
-}
-
-// ReadRegular reads a regular file of at most limit bytes once. It neither follows
-// a link nor blocks on a pipe; a file that is longer is an error.
-func ReadRegular(path string, limit int64) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	st, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	var b bytes.Buffer
-	if _, err := io.Copy(&b, io.LimitReader(file, limit+1)); err != nil {
-		return nil, err
-	}
-	if int64(b.Len()) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
-	}
-	return b.Bytes(), nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -65,7 +65,7 @@ func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
-		return nil, fmt.Errorf("fetching keys: %w", err)
+		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
 	client := http.Client{Timeout: fetchTakes, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if r.URL.Scheme != "https" || len(via) > 5 {
@@ -75,11 +75,11 @@ func fetchKeys(ctx context.Context, from string) (io.ReadCloser, error) {
 	}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("fetching keys: %w", err)
+		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
-		return nil, fmt.Errorf("fetching keys from %s: the answer is %s", from, resp.Status)
+		return nil, fmt.Errorf("fetch keys from %s: the answer is %s", from, resp.Status)
 	}
 	return resp.Body, nil
 }

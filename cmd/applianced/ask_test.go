@@ -94,7 +94,7 @@ func TestStatusWatch(t *testing.T) {
 	defer cancel()
 	socket := filepath.Join(t.TempDir(), "s")
 	node := &told{over: cancel}
-	server := api.NewServer(node, "", slog.New(slog.DiscardHandler))
+	server := api.NewServer(api.Parts{Node: node}, "", slog.New(slog.DiscardHandler))
 	l, err := server.Listen(socket)
 	if err != nil {
 		t.Fatal(err)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"saltern/durable"
 	"saltern/release"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
@@ -79,21 +79,10 @@ printed: a fresh machine restores a backup for recipients only if it is told it.
 }
 
 // writePrivate writes a file that only we may read, whole or not at all.
-func writePrivate(path string, write func(io.Writer) (backup.Summary, error)) (backup.Summary, error) {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return backup.Summary{}, fmt.Errorf("backup: %w", err)
-	}
-	defer os.Remove(file.Name()) // nothing is there after the rename
-	sum, err := write(file)
-	if err == nil {
-		err = file.Sync()
-	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
+func writePrivate(path string, write func(io.Writer) (backup.Summary, error)) (sum backup.Summary, err error) {
+	_, err = durable.Rename(path, func(f *os.File) (err error) {
+		sum, err = write(f)
+		return err
+	})
 	return sum, err
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/printable"
 	"saltern/supervisor/api"
-	"saltern/supervisor/service"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
@@ -134,13 +134,13 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 			}
 			if s.State != "todo" && told[s.Name] != words {
 				told[s.Name] = words
-				fmt.Fprintf(out, "%s: %s\n", s.Name, service.CleanText(words))
+				fmt.Fprintf(out, "%s: %s\n", s.Name, printable.Clean(words))
 			}
 		}
 		switch {
 		case p.Failure != nil:
 			for _, h := range p.Failure.Check {
-				fmt.Fprintf(out, "check: %s\n", service.CleanText(h))
+				fmt.Fprintf(out, "check: %s\n", printable.Clean(h))
 			}
 			return exitError(status.ExitNotServing)
 		case err == nil && p.State == status.SetupNew && began:
@@ -172,7 +172,7 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 		if err != nil {
 			return err
 		}
-		if err := confirm(cmd, *yes, leaveEffect(d), service.CleanText(d.Node)); err != nil {
+		if err := confirm(cmd, *yes, leaveEffect(d), printable.Clean(d.Node)); err != nil {
 			return err
 		}
 		if err := f.client().Leave(cmd.Context()); err != nil {
@@ -187,7 +187,7 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 // leaveEffect says what becomes of a node that leaves, and of the others.
 func leaveEffect(d status.Document) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s will leave the cluster %s and serve nobody. It can join again only as a new machine.", service.CleanText(d.Node), service.CleanText(d.Cluster))
+	fmt.Fprintf(&b, "%s will leave the cluster %s and serve nobody. It can join again only as a new machine.", printable.Clean(d.Node), printable.Clean(d.Cluster))
 	for _, n := range d.Nodes {
 		if n.Name == d.Node && n.Minions != nil && *n.Minions > 0 {
 			fmt.Fprintf(&b, " Its %d minions move to the other nodes.", *n.Minions)
@@ -228,7 +228,7 @@ hears of it. On a terminal it asks first.`,
 }
 
 func removeEffect(node string) string {
-	return service.CleanText(node) + " will be refused for ever under its present key, and the cluster's secret changes: join strings of before are void."
+	return printable.Clean(node) + " will be refused for ever under its present key, and the cluster's secret changes: join strings of before are void."
 }
 
 func replaceCommand(f *flags) *cobra.Command {
@@ -336,17 +336,17 @@ func pingCommand(f *flags) *cobra.Command {
 	}
 }
 
-// printChecks tells whether one has failed.
+// printChecks reports whether one has failed.
 func printChecks(w io.Writer, list []setup.Check) (failed bool) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range list {
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Result, service.CleanText(c.What), service.CleanText(c.Detail))
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Result, printable.Clean(c.What), printable.Clean(c.Detail))
 		failed = failed || c.Result == setup.Fail
 	}
 	_ = tw.Flush()
 	for _, c := range list {
 		if c.Hint != "" {
-			fmt.Fprintf(w, "check: %s: %s\n", service.CleanText(c.What), service.CleanText(c.Hint))
+			fmt.Fprintf(w, "check: %s: %s\n", printable.Clean(c.What), printable.Clean(c.Hint))
 		}
 	}
 	return failed

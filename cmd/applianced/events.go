@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/printable"
 	"saltern/supervisor/history"
-	"saltern/supervisor/service"
 )
 
 func eventsCommand(f *flags) *cobra.Command {
@@ -55,8 +55,8 @@ Times are UTC. About the last 5,000 events are kept; they survive restarts and u
 func writeEvents(w io.Writer, events []history.Event) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range events {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", e.Time.UTC().Format("2006-01-02 15:04:05"), cmp.Or(service.CleanText(string(e.Code)), service.CleanText(string(e.Kind))),
-			cmp.Or(service.CleanText(e.Subject), "-"), service.CleanText(e.Text))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", e.Time.UTC().Format("2006-01-02 15:04:05"), cmp.Or(printable.Clean(string(e.Code)), printable.Clean(string(e.Kind))),
+			cmp.Or(printable.Clean(e.Subject), "-"), printable.Clean(e.Text))
 	}
 	return tw.Flush()
 }

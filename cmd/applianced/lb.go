@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"saltern/lbproxy"
-	"saltern/supervisor/service"
+	"saltern/printable"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -72,7 +72,7 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(gcPercent)
 		}
-		return lbproxy.Serve(cmd.Context(), cfg, newLog(patient(cmd.ErrOrStderr()), level, format))
+		return lbproxy.Serve(cmd.Context(), cfg, newLog(lossyPipe(cmd.ErrOrStderr()), level, format))
 	}
 	cmd.AddCommand(l.statusCommand(), l.verb("drain", "Give a master no new minions and move its old ones slowly", (*lbproxy.Client).Drain),
 		l.verb("undrain", "Use a master again: ends drain and maint", (*lbproxy.Client).Undrain),
@@ -192,7 +192,7 @@ func writeBalancer(w io.Writer, st lbproxy.Status, now time.Time) error {
 				note = "draining"
 			}
 			if p.State != lbproxy.Up && p.LastError != "" {
-				note = strings.TrimPrefix(note+"; "+service.CleanText(p.LastError), "; ")
+				note = strings.TrimPrefix(note+"; "+printable.Clean(p.LastError), "; ")
 			}
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s %s\t%d\t%d\t%s\n", b.Name, p.Frontend, p.Address, p.State, status.Age(now.Sub(p.Since)), p.Sessions, b.Weight, note)
 		}

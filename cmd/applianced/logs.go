@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/printable"
 	"saltern/supervisor/api"
-	"saltern/supervisor/service"
 )
 
 // services are those of a node, with what each is for completion.
@@ -153,6 +153,6 @@ func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q 
 
 func printLines(out io.Writer, lines []string) {
 	for _, l := range lines {
-		fmt.Fprintln(out, service.CleanText(l))
+		fmt.Fprintln(out, printable.Clean(l))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/supervisor/service"
+	"saltern/printable"
 	"saltern/supervisor/status"
 )
 
@@ -80,7 +80,7 @@ func writeMinions(w io.Writer, list status.MinionList, now time.Time) error {
 		if m.Connected {
 			state = "there"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", service.CleanText(m.ID), state, cmp.Or(service.CleanText(m.Node), "-"), cmp.Or(service.CleanText(m.Address), "-"), ago(m.Seen, now))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.ID), state, cmp.Or(printable.Clean(m.Node), "-"), cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now))
 	}
 	return tw.Flush()
 }
@@ -94,7 +94,7 @@ func ago(t *time.Time, now time.Time) string {
 
 func warnUnasked(w io.Writer, list status.MinionList) {
 	for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
-		fmt.Fprintf(w, "%s could not be asked, what it knows is missing: %s\n", service.CleanText(name), service.CleanText(list.Unasked[name]))
+		fmt.Fprintf(w, "%s could not be asked, what it knows is missing: %s\n", printable.Clean(name), printable.Clean(list.Unasked[name]))
 	}
 }
 
@@ -137,7 +137,7 @@ func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "KEY\tMINION\tADDRESS\tLAST HEARD\tFINGERPRINT")
 	for _, m := range list.Minions {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", service.CleanText(m.Key), service.CleanText(m.ID), cmp.Or(service.CleanText(m.Address), "-"), ago(m.Seen, now), cmp.Or(service.CleanText(m.Finger), "-"))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.Key), printable.Clean(m.ID), cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now), cmp.Or(printable.Clean(m.Finger), "-"))
 	}
 	return tw.Flush()
 }
@@ -156,7 +156,7 @@ func keyVerb(f *flags, verb, short, long string) *cobra.Command {
 		*yes = true
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		shown := service.CleanText(strings.Join(args, ", "))
+		shown := printable.Clean(strings.Join(args, ", "))
 		if err := confirm(cmd, *yes, "Deleted are the keys of: "+shown+". Their minions are strangers afterwards.", "yes"); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ the secret when it is back.`,
 			return err
 		}
 		for _, n := range without {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s takes it when it is back\n", service.CleanText(n))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s takes it when it is back\n", printable.Clean(n))
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "the cluster has a new secret; join strings made before are void: applianced join-string")
 		return err

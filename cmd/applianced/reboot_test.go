@@ -64,7 +64,7 @@ func TestRestartInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
-			srv := api.NewServer(&c.s, "", slog.New(slog.DiscardHandler))
+			srv := api.NewServer(api.Parts{Node: &c.s, Turns: &c.s}, "", slog.New(slog.DiscardHandler))
 			ln, err := srv.Listen(socket)
 			if err != nil {
 				t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/printable"
 	"saltern/supervisor/api"
-	"saltern/supervisor/service"
 	"saltern/supervisor/status"
 )
 
@@ -44,7 +44,7 @@ serves: code 0, or 3 when something stopped it.`,
 		case !yes:
 			for _, n := range d.Nodes {
 				if n.Name != d.Node {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s (%s) would be refused for ever\n", service.CleanText(n.Name), service.CleanText(n.State))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s (%s) would be refused for ever\n", printable.Clean(n.Name), printable.Clean(n.State))
 				}
 			}
 			return misused("recover: nothing was done; if the other nodes are lost for good, say --yes")
@@ -69,7 +69,7 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 			return errors.Join(err, serr)
 		case err != nil || serr != nil: // between two lives of the node
 		case r.Stage == "" && r.Fault != "":
-			fmt.Fprintf(cmd.ErrOrStderr(), "applianced: recover: %s\nnothing was changed; next: applianced status\n", service.CleanText(r.Fault))
+			fmt.Fprintf(cmd.ErrOrStderr(), "applianced: recover: %s\nnothing was changed; next: applianced status\n", printable.Clean(r.Fault))
 			return exitError(status.ExitNotServing)
 		case r.Stage == "" && d.ServingSince != nil:
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "this node is a cluster of its own and serves minions; for new nodes: applianced join-string")
@@ -78,7 +78,7 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 			told = r.Stage + r.Fault
 			fmt.Fprintln(cmd.OutOrStdout(), words[r.Stage])
 			if r.Fault != "" {
-				fmt.Fprintln(cmd.OutOrStdout(), "  tried, and tried again:", service.CleanText(r.Fault))
+				fmt.Fprintln(cmd.OutOrStdout(), "  tried, and tried again:", printable.Clean(r.Fault))
 			}
 		}
 		select {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/layout"
-	"saltern/supervisor/service"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade"
 )
@@ -93,10 +93,10 @@ func (f *flags) resetHost(cmd *cobra.Command, yes bool) error {
 		return err
 	}
 	for _, k := range p.Keep {
-		fmt.Fprintln(cmd.OutOrStdout(), "left alone:", service.CleanText(k))
+		fmt.Fprintln(cmd.OutOrStdout(), "left alone:", printable.Clean(k))
 	}
 	if len(p.Others) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s go on without this node; on one of them: applianced remove NODE\n", service.CleanText(strings.Join(p.Others, ", ")))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s go on without this node; on one of them: applianced remove NODE\n", printable.Clean(strings.Join(p.Others, ", ")))
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "this machine is new; next: applianced setup, unless answers given with it are used again")
 	return err
@@ -104,13 +104,13 @@ func (f *flags) resetHost(cmd *cobra.Command, yes bool) error {
 
 func writeResetPlan(w io.Writer, p api.ResetPlan) {
 	for _, path := range p.Remove {
-		fmt.Fprintln(w, "would be removed:", service.CleanText(path))
+		fmt.Fprintln(w, "would be removed:", printable.Clean(path))
 	}
 	for _, k := range p.Keep {
-		fmt.Fprintln(w, "would stay:", service.CleanText(k))
+		fmt.Fprintln(w, "would stay:", printable.Clean(k))
 	}
 	if len(p.Others) > 0 {
-		fmt.Fprintf(w, "this node is one of the cluster %s, with %s: take it out first (applianced leave)\n", service.CleanText(p.Cluster), service.CleanText(strings.Join(p.Others, ", ")))
+		fmt.Fprintf(w, "this node is one of the cluster %s, with %s: take it out first (applianced leave)\n", printable.Clean(p.Cluster), printable.Clean(strings.Join(p.Others, ", ")))
 	}
 }
 
@@ -121,7 +121,7 @@ func (f *flags) followReset(cmd *cobra.Command) error {
 		r, err := f.client().Resetting(cmd.Context())
 		switch {
 		case err == nil && r.UnderWay && r.Fault != "":
-			fmt.Fprintf(cmd.ErrOrStderr(), "applianced: %s\nnext: correct that, then again: applianced reset --yes\n", service.CleanText(r.Fault))
+			fmt.Fprintf(cmd.ErrOrStderr(), "applianced: %s\nnext: correct that, then again: applianced reset --yes\n", printable.Clean(r.Fault))
 			return exitError(status.ExitNotServing)
 		case err == nil && !r.UnderWay:
 			return nil

@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
+	"saltern/durable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"
@@ -149,7 +149,7 @@ func aloneInCluster(s *settings.Settings) error {
 // rekey brings the table of nodes in line with the cluster's key that was
 // restored.
 func rekey(ctx context.Context, s *settings.Settings) error {
-	text, err := layout.ReadFile(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxSecretFile, syscall.O_NOFOLLOW)
+	text, err := durable.Read(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxSecretFile)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
+	"saltern/supervisor/systemd"
 	"saltern/supervisor/upgrade"
 	"saltern/supervisor/userdata"
 )
@@ -71,7 +72,7 @@ takes its place and no connection is refused.`,
 		}
 		s := supervisor.New(supervisor.Options{Base: base, Source: places.Look,
 			ConfigPath: path, Hostname: hostname(), Version: release.Version(), Executable: exe, Socket: f.socket,
-			Log: log, Notify: supervisor.NewSystemd(), OnTrial: onTrial(log), InImage: layout.InImage(""), Renew: func() { renew(exe, log) }})
+			Log: log, Notify: systemd.NewUnit(), OnTrial: onTrial(log), InImage: layout.InImage(""), Renew: func() { renew(exe, log) }})
 
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
@@ -113,7 +114,7 @@ func renew(path string, log *slog.Logger) {
 	}
 }
 
-// onTrial tells whether this version of the system is not known to be good yet;
+// onTrial reports whether this version of the system is not known to be good yet;
 // when that cannot be told, it is not.
 func onTrial(log *slog.Logger) func() bool {
 	return func() bool {

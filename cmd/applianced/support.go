@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/durable"
 	"saltern/release"
 	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
@@ -70,19 +71,7 @@ func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 		}
 		path = filepath.Join(dir, "support-"+src.Settings.Node+"-"+src.Now.UTC().Format("20060102T150405Z")+".tar.gz")
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".support-*")
-	if err != nil {
-		return "", fmt.Errorf("support bundle: %w", err)
-	}
-	defer os.Remove(file.Name()) // nothing is there after the rename
-	err = support.Write(ctx, file, src)
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
+	if _, err := durable.Rename(path, func(f *os.File) error { return support.Write(ctx, f, src) }); err != nil {
 		return "", fmt.Errorf("support bundle: %w", err)
 	}
 	if own {

@@ -53,7 +53,7 @@ func TestStatusWait(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				time.Sleep(c.late)
-				server := api.NewServer(&rising{next: c.next}, "", slog.New(slog.DiscardHandler))
+				server := api.NewServer(api.Parts{Node: &rising{next: c.next}}, "", slog.New(slog.DiscardHandler))
 				l, err := server.Listen(socket)
 				if err == nil {
 					err = server.Serve(served, l)

@@ -116,7 +116,7 @@ func sameUser(name string) error {
 	}
 	u, err := user.Current()
 	if err != nil {
-		return fmt.Errorf("finding out who runs this program: %w", err)
+		return fmt.Errorf("find out who runs this program: %w", err)
 	}
 	if u.Username != name {
 		return fmt.Errorf("--user=%s: this program runs as %s and does not change its user; start it as %s (systemd: User=)", name, u.Username, name)

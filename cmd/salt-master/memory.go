@@ -43,7 +43,7 @@ func (m memoryState) percent() int {
 	return int(min(max((roomyHeap-min(m.live, roomyHeap))*100/m.live, 100), 400))
 }
 
-// wasteful tells whether memory should go back to the system: nothing much
+// wasteful reports whether memory should go back to the system: nothing much
 // has happened since the state before, but a lot since the last time. (How
 // much is in use cannot be told: the figure of a collection amid a burst
 // counts all that was under way then.)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -16,7 +16,7 @@ import (
 // --batch, on all at once, and shows the returns in the end
 // (salt/cli/batch.py).
 func (s *saltCall) batch(ctx context.Context, size string) error {
-	k := msgpack.NewMap()
+	k := value.NewMap()
 	token, err := s.token()
 	if err != nil {
 		return err
@@ -40,10 +40,13 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 	q := client.BatchRequest{Request: s.req, Size: size, Failhard: s.v.Bool("failhard"),
 		Wait:   time.Duration(s.v.Float("batch_wait") * float64(time.Second)),
 		Gather: s.cfg.GatherJobTimeout, JID: newJID(time.Now())}
-	all := msgpack.NewMap()
+	if s.v.Bool("async") && s.v.Str("batch") != "" {
+		return s.handOver(ctx, q)
+	}
+	all := value.NewMap()
 	o := s.returnOptions()
 	var worst int64
-	out := client.BatchOutput{Returned: func(r client.Return) { all.Set(r.ID, r.Ret) }, TimedOut: func(id string) { all.Set(id, msgpack.NewMap()) }}
+	out := client.BatchOutput{Returned: func(r client.Return) { all.Set(r.ID, r.Ret) }, TimedOut: func(id string) { all.Set(id, value.NewMap()) }}
 	if !s.static {
 		out = s.batchOutput(o, &worst)
 	}
@@ -71,6 +74,20 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 	return exit(int(worst))
 }
 
+// handOver leaves a batch to the master (salt/cli/salt.py _run_batch_async).
+func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
+	n, err := s.c.HandOver(ctx, q, func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") })
+	switch {
+	case err != nil:
+		return s.failed(err)
+	case n == 0:
+		s.println("No minions matched the target.")
+		return exit(0)
+	}
+	s.println("Executed batch command with job ID: " + q.JID)
+	return nil
+}
+
 // batchOutput prints what happens in a batch (salt/utils/batch_output.py
 // CLIOutput).
 func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutput {
@@ -85,14 +102,14 @@ func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutpu
 		},
 		Returned: func(r client.Return) {
 			*worst = max(*worst, r.Code())
-			m := msgpack.NewMap()
+			m := value.NewMap()
 			if r.HasRetcode {
 				m.Set("retcode", r.Retcode)
 			}
 			m.Set("jid", r.JID)
 			m.Set(r.ID, r.Ret)
 			if err := s.display(m, r.Out, 0, o); err != nil {
-				s.log.Error("cannot show a return", "minion", r.ID, "err", err)
+				s.log.Error("cannot show a return", "minion", r.ID, "error", err)
 			}
 			if s.v.Bool("failhard") && r.Code() > 0 {
 				s.log.Error("Batch run stopped due to failhard")

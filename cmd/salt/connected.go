@@ -13,7 +13,7 @@ import (
 
 	"saltern/master/cache"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // presence tells who is connected to the publish port, by the addresses in
@@ -35,7 +35,7 @@ func (t *tool) presence() *presence {
 	}
 	data, err := cache.Open(t.cfg.CacheDir, cacheMemory, keys.ValidID)
 	if err != nil {
-		t.log.Debug("cached grains cannot be read", "err", err)
+		t.log.Debug("cached grains cannot be read", "error", err)
 		return p
 	}
 	p.data, p.addrs = data, map[netip.Addr]bool{}
@@ -68,7 +68,7 @@ func (p *presence) connected(id string) bool {
 	return ok && (p.any(g, "ipv4") || p.any(g, "ipv6"))
 }
 
-func (p *presence) any(g *msgpack.Map, name string) bool {
+func (p *presence) any(g *value.Map, name string) bool {
 	for _, s := range g.Texts(name) {
 		if a, err := netip.ParseAddr(s); err == nil && p.addrs[a] {
 			return true

@@ -18,7 +18,7 @@ import (
 
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func (e *env) cpParser() *op.Parser {
@@ -83,11 +83,11 @@ func (s *cpCall) run(ctx context.Context) error {
 	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
 	s.c = s.client(s.req.Timeout)
 	defer s.c.Close()
-	var ret *msgpack.Map
+	var ret *value.Map
 	if s.v.Bool("chunked") {
 		ret, err = s.chunked(ctx)
 	} else {
-		ret, err = s.whole(ctx)
+		ret, err = s.sendInOneJob(ctx)
 	}
 	if err != nil {
 		return err
@@ -97,10 +97,10 @@ func (s *cpCall) run(ctx context.Context) error {
 
 // cmd runs a function and gathers what all minions say; one that does not
 // answer is shown as such.
-func (s *cpCall) cmd(ctx context.Context, fun string, arg []any) (*msgpack.Map, error) {
+func (s *cpCall) cmd(ctx context.Context, fun string, arg []any) (*value.Map, error) {
 	req := s.req
 	req.Fun, req.Arg = fun, arg
-	ret := msgpack.NewMap()
+	ret := value.NewMap()
 	err := s.c.Run(ctx, req, nil, func(r client.Return) bool {
 		ret.Set(r.ID, r.Ret)
 		return true
@@ -115,9 +115,9 @@ func (s *cpCall) cmd(ctx context.Context, fun string, arg []any) (*msgpack.Map, 
 	return ret, err
 }
 
-// whole sends all files in one job; they must be text.
-func (s *cpCall) whole(ctx context.Context) (*msgpack.Map, error) {
-	files := msgpack.NewMap()
+// sendInOneJob sends all files in one job; they must be text.
+func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
+	files := value.NewMap()
 	for _, f := range s.src {
 		st, err := os.Stat(f)
 		switch {
@@ -181,7 +181,7 @@ func find(path string) (files []source, emptyDirs []string, err error) {
 	return files, emptyDirs, nil
 }
 
-func (s *cpCall) chunked(ctx context.Context) (*msgpack.Map, error) {
+func (s *cpCall) chunked(ctx context.Context) (*value.Map, error) {
 	var files []source
 	var empty []string
 	for _, p := range s.src {
@@ -197,7 +197,7 @@ func (s *cpCall) chunked(ctx context.Context) (*msgpack.Map, error) {
 	}
 	slices.Sort(empty)
 	intoDir := len(empty) > 0 || len(files) > 1 || strings.HasSuffix(s.dest, "/") || strings.HasSuffix(s.dest, `\`)
-	ret := msgpack.NewMap()
+	ret := value.NewMap()
 	for _, f := range files {
 		if err := s.send(ctx, f, s.remote(f.path, intoDir), ret); err != nil {
 			return nil, err
@@ -239,11 +239,11 @@ func pathJoin(dir, name string) string {
 	return dir + "/" + name
 }
 
-func note(ret *msgpack.Map, id any, path string, what any) {
+func note(ret *value.Map, id any, path string, what any) {
 	name, _ := id.(string)
 	m := ret.Map(name)
 	if m == nil {
-		m = msgpack.NewMap()
+		m = value.NewMap()
 		ret.Set(name, m)
 	}
 	m.Set(path, what)
@@ -251,7 +251,7 @@ func note(ret *msgpack.Map, id any, path string, what any) {
 
 // send copies one file, part by part. The first error of a minion is what is
 // shown for it.
-func (s *cpCall) send(ctx context.Context, f source, remote string, ret *msgpack.Map) error {
+func (s *cpCall) send(ctx context.Context, f source, remote string, ret *value.Map) error {
 	fh, err := os.Open(f.path)
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *msgpack
 	defer fh.Close()
 	size := max(s.cfg.SaltCPChunkSize, 1)
 	buf := make([]byte, size)
-	failed := msgpack.NewMap()
+	failed := value.NewMap()
 	zip := s.v.Bool("gzip")
 	for part := 0; ; part++ {
 		n, err := io.ReadFull(fh, buf)
@@ -300,7 +300,7 @@ func (s *cpCall) send(ctx context.Context, f source, remote string, ret *msgpack
 }
 
 // unsent notes for all minions that a part could not be published.
-func (s *cpCall) unsent(remote string, partly bool, ret *msgpack.Map) error {
+func (s *cpCall) unsent(remote string, partly bool, ret *value.Map) error {
 	ids, err := s.matched(s.req.Target, s.req.TargetType)
 	if err != nil {
 		return err

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/master/client"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
 // credentials are what an external authentication system wants to know, asked
 // for where the command line does not say it; with -T also a new token, which
 // is saved. Without -a there are none (salt/auth/__init__.py Resolver).
-func (t *tool) credentials(ctx context.Context, c *client.Client) (*msgpack.Map, error) {
+func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, error) {
 	eauth := t.v.Str("eauth")
-	m := msgpack.NewMap()
+	m := value.NewMap()
 	if eauth == "" {
 		return m, nil
 	}
@@ -56,7 +56,7 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*msgpack.Map,
 		if err != nil {
 			return nil, err
 		}
-		if tok, ok := v.(*msgpack.Map); ok && tok.Str("token") != "" {
+		if tok, ok := v.(*value.Map); ok && tok.Str("token") != "" {
 			t.saveToken(tok.Str("token"))
 			m.Set("token", tok.Str("token"))
 		}
@@ -78,7 +78,7 @@ func (t *tool) knownSystem(name string) error {
 	if t.partial {
 		return nil
 	}
-	known := append(saltSystems(), t.modules("auth", t.raw.Texts("auth_dirs")...)...)
+	known := append(saltSystems(), t.modules("auth", t.cfg.AuthDirs...)...)
 	for k := range t.cfg.ExternalAuth.All() {
 		known = append(known, output.Str(k))
 	}
@@ -101,7 +101,7 @@ func (t *tool) saveToken(tok string) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		t.log.Warn("token not saved", "path", path, "err", err)
+		t.log.Warn("token not saved", "path", path, "error", err)
 	}
 }
 

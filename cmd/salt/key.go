@@ -13,8 +13,8 @@ import (
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
 	glob "saltern/master/pattern"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -96,8 +96,8 @@ var keyDirs = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Deni
 // selection is a set of keys by state.
 type selection map[keys.State][]string
 
-func (s selection) toMap() *msgpack.Map {
-	m := msgpack.NewMap()
+func (s selection) toMap() *value.Map {
+	m := value.NewMap()
 	for _, st := range keyDirs {
 		ids, ok := s[st]
 		if !ok {
@@ -268,13 +268,13 @@ func (k *keyCall) show(pattern string, what func(keys.State, string) (any, error
 	return k.displayKeys(m)
 }
 
-func about(sel selection, what func(keys.State, string) (any, error)) (*msgpack.Map, error) {
-	m := msgpack.NewMap()
+func about(sel selection, what func(keys.State, string) (any, error)) (*value.Map, error) {
+	m := value.NewMap()
 	for _, st := range keyDirs {
 		if len(sel[st]) == 0 {
 			continue
 		}
-		inner := msgpack.NewMap()
+		inner := value.NewMap()
 		for _, id := range sel[st] {
 			x, err := what(st, id)
 			if err != nil {
@@ -322,8 +322,8 @@ func (k *keyCall) finger(pattern string) error {
 }
 
 // localFingers are the fingerprints of the master's own key files.
-func (k *keyCall) localFingers(pattern, hash string) (*msgpack.Map, error) {
-	m := msgpack.NewMap()
+func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
+	m := value.NewMap()
 	entries, err := os.ReadDir(k.dir)
 	if err != nil {
 		return nil, err

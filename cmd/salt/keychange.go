@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -96,7 +97,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 	if err != nil {
 		return err
 	}
-	ev := msgpack.NewMap("result", true, "act", "delete", "id", id)
+	ev := value.NewMap("result", true, "act", "delete", "id", id)
 	switch verb {
 	case "delete":
 		err = k.store.Delete(id, st)
@@ -124,7 +125,7 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 	}
 	if k.c.MasterIsUp() {
 		if err := k.c.Fire(ctx, "salt/key", ev); err != nil {
-			k.log.Warn("the master was not told of the key; it will see the file", "minion", id, "err", err)
+			k.log.Warn("the master was not told of the key; it will see the file", "minion", id, "error", err)
 		}
 	}
 	return nil
@@ -183,7 +184,7 @@ func (k *keyCall) forget(sel selection, verb string) {
 				continue
 			}
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				k.log.Warn("cached data not removed", "minion", id, "err", err)
+				k.log.Warn("cached data not removed", "minion", id, "error", err)
 			}
 		}
 	}
@@ -199,7 +200,7 @@ func (k *keyCall) rotate() error {
 	if err := os.MkdirAll(k.cfg.CacheDir, 0o755); err != nil {
 		return fmt.Errorf("ask for key rotation: %w", err)
 	}
-	if err := crypt.WriteFile(path, []byte(k.cfg.ID), 0o400); err != nil {
+	if err := durable.Replace(path, []byte(k.cfg.ID), 0o400); err != nil {
 		return fmt.Errorf("ask for key rotation: %w", err)
 	}
 	if uid, _, ok := userIDs(k.cfg.User); ok && os.Geteuid() == 0 {

@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
-func (k *keyCall) displayReturn(v any) error { return k.displayKeys(msgpack.NewMap("return", v)) }
+func (k *keyCall) displayReturn(v any) error { return k.displayKeys(value.NewMap("return", v)) }
 
 // genKeys makes a pair of keys, or reads the one that is there, and shows the
 // fingerprint of the public half.
@@ -119,7 +120,7 @@ func (k *keyCall) genSignature() error {
 		return err
 	}
 	out := base64.StdEncoding.EncodeToString(sig) + "\n"
-	if err := crypt.WriteFile(path, []byte(out), 0o400); err != nil {
+	if err := durable.Replace(path, []byte(out), 0o400); err != nil {
 		return err
 	}
 	return k.displayReturn(true)

@@ -17,7 +17,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/client/clienttest"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // house is a configuration directory and what a tool of it prints.
@@ -79,7 +79,7 @@ func asUser(t *testing.T, m *clienttest.Master) {
 }
 
 // answers are the minions of the tests.
-func answers(id, fun string, load *msgpack.Map) clienttest.Answer {
+func answers(id, fun string, load *value.Map) clienttest.Answer {
 	a := clienttest.Answer{Reply: true, Return: true}
 	switch fun {
 	case "test.arg":
@@ -89,9 +89,9 @@ func answers(id, fun string, load *msgpack.Map) clienttest.Answer {
 	case "test.hostile":
 		a.Return = "x\x1b[2Jy"
 	case "state.apply":
-		a.Return, a.Out, a.Retcode = msgpack.NewMap("test_|-i_|-n_|-nop", msgpack.NewMap("result", false, "comment", "no", "changes", msgpack.NewMap(), "__run_num__", 0, "name", "n")), "highstate", int64(2)
+		a.Return, a.Out, a.Retcode = value.NewMap("test_|-i_|-n_|-nop", value.NewMap("result", false, "comment", "no", "changes", value.NewMap(), "__run_num__", 0, "name", "n")), "highstate", int64(2)
 	case "sys.doc":
-		a.Return = msgpack.NewMap("test.ping", "Ping.\n", "test.arg", nil)
+		a.Return = value.NewMap("test.ping", "Ping.\n", "test.arg", nil)
 	case "sys.list_functions":
 		a.Return = []any{"test.ping"}
 	case "test.mute":
@@ -213,9 +213,9 @@ func TestSaltToken(t *testing.T) {
 	if err := os.Remove(filepath.Join(m.CacheDir, ".root_key")); err != nil {
 		t.Fatal(err)
 	}
-	m.Clear = func(l *msgpack.Map) any {
+	m.Clear = func(l *value.Map) any {
 		if l.Str("cmd") == "mk_token" {
-			return msgpack.NewMap("token", "t0k")
+			return value.NewMap("token", "t0k")
 		}
 		if l.Map("kwargs").Str("token") == "t0k" {
 			l.Set("key", clienttest.Key)
@@ -277,7 +277,7 @@ func TestSaltCP(t *testing.T) {
 	}
 	h.want(h.run("salt-cp", "a", filepath.Join(src, "f"), "/dst"), 0, "a:\n    True\n", "")
 	arg := m.Loads()[0].List("arg")
-	if files := arg[0].(*msgpack.Map); files.Str(filepath.Join(src, "f")) != "0123456789" || arg[1] != "/dst" {
+	if files := arg[0].(*value.Map); files.Str(filepath.Join(src, "f")) != "0123456789" || arg[1] != "/dst" {
 		t.Errorf("cp.recv %v", arg)
 	}
 	h.want(h.run("salt-cp", "-C", "-n", "a", src, "/dst"), 0, "a:\n    ----------\n    /dst/src/empty:\n        True\n    /dst/src/f:\n        True\n", "")

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	op "saltern/cmd/salt/optparse"
@@ -12,7 +16,7 @@ var logLevels = []string{"all", "garbage", "trace", "debug", "profile", "info", 
 func (e *env) parser(prog, usage, text string) *op.Parser {
 	dir := e.getenv("SALT_CONFIG_DIR")
 	if dir == "" {
-		dir = "/etc/salt"
+		dir = configDir("/etc/salt", "/var/lib/saltern/etc/salt")
 	}
 	return &op.Parser{
 		Prog: prog, Usage: usage, Text: text,
@@ -26,6 +30,21 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 			{Names: []string{"--hard-crash"}, Default: false, Help: "Accepted for compatibility."},
 		},
 	}
+}
+
+// configDir returns where the master's configuration is when nobody says it:
+// in Salt's own directory, or else in that of the node that runs here.
+func configDir(own, node string) string {
+	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
+		return own
+	}
+	if _, err := os.Stat(filepath.Join(own, "master.d")); !errors.Is(err, fs.ErrNotExist) {
+		return own
+	}
+	if _, err := os.Stat(filepath.Join(node, "master")); err != nil {
+		return own
+	}
+	return node
 }
 
 // logOptions are the options about logs; short is "-l" or, where that means

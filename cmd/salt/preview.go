@@ -5,15 +5,15 @@ import (
 
 	"saltern/master/cache"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
 	"saltern/master/target"
+	"saltern/master/value"
 )
 
 // minionData is what the master has cached of the minions.
 type minionData struct{ s *cache.Store }
 
-func (d minionData) Grains(id string) (*msgpack.Map, bool) { return d.s.Get(cache.Grains, id) }
-func (d minionData) Pillar(id string) (*msgpack.Map, bool) { return d.s.Get(cache.Pillar, id) }
+func (d minionData) Grains(id string) (*value.Map, bool) { return d.s.Get(cache.Grains, id) }
+func (d minionData) Pillar(id string) (*value.Map, bool) { return d.s.Get(cache.Pillar, id) }
 
 // cacheMemory bounds the decoded data that is held, in bytes.
 const cacheMemory = 64 << 20

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,9 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/command"
 	"saltern/master/msgpack"
 	"saltern/master/output"
 	"saltern/master/pyrunner"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -40,7 +41,7 @@ func (t *tool) ownOutputter(name string) bool {
 	if !outputterName.MatchString(name) {
 		return false
 	}
-	own := t.modules("output", t.raw.Texts("outputter_dirs")...)
+	own := t.modules("output", t.cfg.OutputterDirs...)
 	return slices.Contains(own, name) || len(own) > 0 && !output.Known(name)
 }
 
@@ -54,7 +55,7 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	if o.Terminal && o.StripEscapes {
 		v = safe(v)
 	}
-	opts := msgpack.NewMap("color", o.Color, "strip_colors", o.StripEscapes, "state_output", o.StateOutput, "state_verbose", o.StateVerbose,
+	opts := value.NewMap("color", o.Color, "strip_colors", o.StripEscapes, "state_output", o.StateOutput, "state_verbose", o.StateVerbose,
 		"state_output_diff", o.StateDiff, "fun", t.fun)
 	switch {
 	case o.Indent.Pretty:
@@ -62,7 +63,7 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	case o.Indent.Set:
 		opts.Set("output_indent", int64(o.Indent.Width))
 	}
-	reply, err := t.python.ask(msgpack.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode", int64(o.Retcode), "opts", opts))
+	reply, err := t.python.ask(value.NewMap("config", t.cfg.Path, "out", name, "data", v, "retcode", int64(o.Retcode), "opts", opts))
 	if err == nil {
 		if text := reply.Str("error"); text != "" {
 			err = errors.New(text)
@@ -110,8 +111,8 @@ func safe(v any) any {
 			out[i] = safe(e)
 		}
 		return out
-	case *msgpack.Map:
-		out := msgpack.NewMap()
+	case *value.Map:
+		out := value.NewMap()
 		for k, e := range v.All() {
 			if s, ok := k.(string); ok {
 				k = printable.Line(s)
@@ -131,7 +132,7 @@ func (t *tool) pythons() []string {
 			return []string{p}
 		}
 	}
-	for _, p := range []string{t.getenv("SALTERN_PYTHON_SALT_RUN"), t.raw.Str("saltern_salt_run")} {
+	for _, p := range []string{t.getenv("SALTERN_PYTHON_SALT_RUN"), t.cfg.SaltRun} {
 		if p != "" && pyrunner.Of(p) != "" {
 			return []string{pyrunner.Of(p)}
 		}
@@ -159,7 +160,7 @@ func (p *pythonOutput) start(pythons []string) error {
 			continue
 		}
 		cmd := exec.Command(path, "-I", "-c", outputterScript)
-		cmd.Dir, cmd.Env = "/", append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PYTHON") }), "LC_ALL=C.UTF-8")
+		cmd.Dir, cmd.Env = "/", append(command.PythonEnviron(), "LC_ALL=C.UTF-8")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -184,7 +185,7 @@ func (p *pythonOutput) start(pythons []string) error {
 }
 
 // ask sends a request and waits for its answer.
-func (p *pythonOutput) ask(m *msgpack.Map) (*msgpack.Map, error) {
+func (p *pythonOutput) ask(m *value.Map) (*value.Map, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -198,7 +199,7 @@ func (p *pythonOutput) ask(m *msgpack.Map) (*msgpack.Map, error) {
 		_, err = p.in.Write(packed)
 	}
 	late.Stop()
-	var reply *msgpack.Map
+	var reply *value.Map
 	if err == nil {
 		reply, err = p.read()
 	}
@@ -211,7 +212,7 @@ func (p *pythonOutput) ask(m *msgpack.Map) (*msgpack.Map, error) {
 }
 
 // read reads an answer.
-func (p *pythonOutput) read() (*msgpack.Map, error) {
+func (p *pythonOutput) read() (*value.Map, error) {
 	late := p.killAfter(maxOutputter)
 	defer late.Stop()
 	var head [4]byte
@@ -230,7 +231,7 @@ func (p *pythonOutput) read() (*msgpack.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, errors.New("the answer is no map")
 	}

@@ -95,7 +95,7 @@ var errNoPython = errors.New("it is not one of the built-in functions, and no sa
 // configuration says, beside the Python of the renderers, or in PATH, but
 // never this program itself.
 func (r *runCall) pythonSaltRun() (string, error) {
-	for _, p := range []string{r.getenv("SALTERN_PYTHON_SALT_RUN"), r.raw.Str("saltern_salt_run")} {
+	for _, p := range []string{r.getenv("SALTERN_PYTHON_SALT_RUN"), r.cfg.SaltRun} {
 		if p == "" {
 			continue
 		}

@@ -8,9 +8,9 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/event"
-	"saltern/master/msgpack"
 	"saltern/master/output"
 	"saltern/master/runner"
+	"saltern/master/value"
 )
 
 // here are the runners that need no more than the configuration, the event
@@ -25,22 +25,22 @@ var here = map[string]bool{
 var kept = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
 
 // splitKwargs takes the keyword arguments off the end of parsed arguments.
-func splitKwargs(args []any) ([]any, *msgpack.Map) {
+func splitKwargs(args []any) ([]any, *value.Map) {
 	if n := len(args); n > 0 {
-		if m, ok := args[n-1].(*msgpack.Map); ok && m.Bool("__kwarg__") {
+		if m, ok := args[n-1].(*value.Map); ok && m.Bool("__kwarg__") {
 			m = m.Clone()
 			m.Delete("__kwarg__")
 			return args[:n-1], m
 		}
 	}
-	return args, msgpack.NewMap()
+	return args, value.NewMap()
 }
 
 // native runs a built-in function; done is false when it has to be left to
 // Python.
 func (r *runCall) native(ctx context.Context, fun string) (done bool, err error) {
 	table := runner.New()
-	if !table.Has(fun) && !runner.OfMaster(fun) && !(runner.OfCluster(fun) && r.raw.Str("cluster_id") != "") {
+	if !table.Has(fun) && !runner.OfMaster(fun) && !(runner.OfCluster(fun) && r.cfg.ClusterID != "") {
 		return false, nil
 	}
 	noParse := map[string]bool{}
@@ -62,7 +62,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	var ce *client.Error
 	switch {
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
-		r.log.Debug("left to Python", "fun", fun, "err", err)
+		r.log.Debug("left to Python", "fun", fun, "error", err)
 		if _, e := r.pythonSaltRun(); e == nil {
 			return false, nil
 		}
@@ -75,8 +75,8 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	return true, err
 }
 
-func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args []any, kwargs *msgpack.Map) error {
-	cred := msgpack.NewMap()
+func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args []any, kwargs *value.Map) error {
+	cred := value.NewMap()
 	if r.v.Str("eauth") != "" {
 		tok, err := r.token()
 		if err != nil {
@@ -100,9 +100,9 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 			"by examining the master job cache, if configured. This execution is running under tag salt/run/" + jid)
 		return nil
 	}
-	data, err := c.Runner(ctx, fun, args, kwargs, cred, func(suffix string, data *msgpack.Map) {
-		if e := r.show(msgpack.NewMap("suffix", suffix, "event", data), ""); e != nil {
-			r.log.Error("cannot show progress", "err", e)
+	data, err := c.Runner(ctx, fun, args, kwargs, cred, func(suffix string, data *value.Map) {
+		if e := r.show(value.NewMap("suffix", suffix, "event", data), ""); e != nil {
+			r.log.Error("cannot show progress", "error", e)
 		}
 	})
 	if err != nil {
@@ -113,33 +113,33 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 
 // local runs a function in this process and tells the event bus, if there is
 // one.
-func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Table, fun string, args []any, kwargs *msgpack.Map) error {
+func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Table, fun string, args []any, kwargs *value.Map) error {
 	jid := r.v.Str("jid")
 	if jid == "" {
 		jid = newJID(time.Now())
 	}
-	data := msgpack.NewMap("fun", "runner."+fun, "jid", jid, "user", client.CurrentUser(r.getenv))
+	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", client.CurrentUser(r.getenv))
 	all := append([]any{}, args...)
 	if kwargs.Len() > 0 {
 		all = append(all, kwargs)
 	}
 	data.Set("fun_args", all)
-	tell := func(what string, data *msgpack.Map) {
+	tell := func(what string, data *value.Map) {
 		if !c.MasterIsUp() {
 			return
 		}
 		if err := c.Fire(ctx, "salt/run/"+jid+"/"+what, data); err != nil {
-			r.log.Debug("runner event not fired", "jid", jid, "err", err)
+			r.log.Debug("runner event not fired", "jid", jid, "error", err)
 		}
 	}
 	tell("new", data)
 	env := &runner.Env{Events: runner.OnSockets(r.cfg.SockDir), Options: r.raw, Version: saltVersion, Out: r.stdout, Log: r.log,
-		Progress: func(d *msgpack.Map) {
+		Progress: func(d *value.Map) {
 			d = d.Clone()
 			d.Set("_stamp", event.Stamp(time.Now()))
 			tell("progress", d)
-			if err := r.show(msgpack.NewMap("suffix", "progress", "event", d), ""); err != nil {
-				r.log.Error("cannot show progress", "err", err)
+			if err := r.show(value.NewMap("suffix", "progress", "event", d), ""); err != nil {
+				r.log.Error("cannot show progress", "error", err)
 			}
 		}}
 	ret, err := table.Call(ctx, env, fun, args, kwargs)
@@ -169,11 +169,11 @@ func (r *runCall) show(v any, out string) error {
 
 // result shows what a runner returned and turns it into the exit code
 // (salt/client/mixins.py print_async_event, salt/cli/run.py).
-func (r *runCall) result(data *msgpack.Map) error {
+func (r *runCall) result(data *value.Map) error {
 	ret, _ := data.Get("return")
 	out := data.Str("outputter")
 	v := ret
-	if m, ok := ret.(*msgpack.Map); ok {
+	if m, ok := ret.(*value.Map); ok {
 		inner, hasData := m.Get("data")
 		name, hasOut := m.Get("outputter")
 		if hasOut {
@@ -192,7 +192,7 @@ func (r *runCall) result(data *msgpack.Map) error {
 	if code, ok := retcode(data); ok {
 		return exitIf(code)
 	}
-	if m, ok := ret.(*msgpack.Map); ok {
+	if m, ok := ret.(*value.Map); ok {
 		if code, ok := retcode(m); ok {
 			return exitIf(code)
 		}
@@ -208,7 +208,7 @@ func (r *runCall) result(data *msgpack.Map) error {
 	return nil
 }
 
-func retcode(m *msgpack.Map) (int64, bool) { return m.Int("retcode") }
+func retcode(m *value.Map) (int64, bool) { return m.Int("retcode") }
 
 func exitIf(code int64) error {
 	if code == 0 {

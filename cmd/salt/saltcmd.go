@@ -11,8 +11,8 @@ import (
 
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
-	"saltern/master/msgpack"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 )
 
 // saltCall is one call of salt.
@@ -49,7 +49,7 @@ func (s *saltCall) run(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := s.words(typ); err != nil {
+	if err := s.readArguments(typ); err != nil {
 		return err
 	}
 	timeout := s.cfg.Timeout
@@ -64,10 +64,6 @@ func (s *saltCall) run(ctx context.Context) error {
 		s.log.Warn("--progress is accepted and shows nothing here")
 	}
 	batch := s.v.Str("batch")
-	if (batch != "" || s.static) && s.v.Bool("async") && batch != "" {
-		fmt.Fprintln(s.stderr, "ERROR: --async cannot be used with --batch here; leave one of them out.")
-		return exit(exitNoReturn)
-	}
 	if batch != "" || s.static {
 		return s.batch(ctx, batch)
 	}
@@ -93,9 +89,9 @@ func (s *saltCall) run(ctx context.Context) error {
 	return s.gather(ctx)
 }
 
-// words reads target, function and arguments (salt/utils/parsers.py
+// readArguments reads target, function and arguments (salt/utils/parsers.py
 // SaltCMDOptionParser).
-func (s *saltCall) words(typ string) error {
+func (s *saltCall) readArguments(typ string) error {
 	args := s.args
 	doc, preview := s.v.Bool("doc"), s.v.Bool("preview_target")
 	if len(args) <= 1 && !doc && !preview {
@@ -184,7 +180,7 @@ func splitList(s string, noBlanks bool) []any {
 
 // kwargs are what goes with the job beside its arguments, in Salt's order.
 func (s *saltCall) kwargs(ctx context.Context) error {
-	k := msgpack.NewMap("show_timeout", s.v.Bool("show_timeout"), "show_jid", s.v.Bool("show_jid"))
+	k := value.NewMap("show_timeout", s.v.Bool("show_timeout"), "show_jid", s.v.Bool("show_jid"))
 	token, err := s.token()
 	if err != nil {
 		return err
@@ -310,7 +306,7 @@ func (s *saltCall) interrupted(jid string) error {
 // empty shows a result without minions, which programs that read JSON need.
 func (s *saltCall) empty() error {
 	if s.fun != "sys.doc" {
-		if err := s.display(msgpack.NewMap(), "", 0, s.outputOptions()); err != nil {
+		if err := s.display(value.NewMap(), "", 0, s.outputOptions()); err != nil {
 			return err
 		}
 	}

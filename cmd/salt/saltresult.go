@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"saltern/master/client"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -16,7 +16,7 @@ import (
 func (s *saltCall) returnOptions() output.Options {
 	o := s.outputOptions()
 	for _, a := range s.req.Arg {
-		m, ok := a.(*msgpack.Map)
+		m, ok := a.(*value.Map)
 		if !ok {
 			continue
 		}
@@ -24,10 +24,10 @@ func (s *saltCall) returnOptions() output.Options {
 			continue
 		}
 		if _, ok := m.Get("exclude"); ok {
-			o.StateExclude = words(m, "exclude")
+			o.StateExclude = textList(m, "exclude")
 		}
 		if _, ok := m.Get("terse"); ok {
-			o.StateTerse = words(m, "terse")
+			o.StateTerse = textList(m, "terse")
 		}
 	}
 	return o
@@ -44,7 +44,7 @@ func (s *saltCall) returned(r client.Return, o output.Options) error {
 	code := max(r.Code(), 0)
 	s.codes = append(s.codes, code)
 	s.seen = append(s.seen, r)
-	return s.display(msgpack.NewMap(r.ID, r.Ret), r.Out, code, o)
+	return s.display(value.NewMap(r.ID, r.Ret), r.Out, code, o)
 }
 
 func (s *saltCall) finish(o output.Options) error {
@@ -108,7 +108,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 	}
 	docs := map[string]any{}
 	for _, r := range s.seen {
-		m, ok := r.Ret.(*msgpack.Map)
+		m, ok := r.Ret.(*value.Map)
 		if !ok {
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 	sort.Strings(names)
 	for _, n := range names {
 		if s.v.Str("output") != "" {
-			if err := s.display(msgpack.NewMap(n, docs[n]), "nested", 0, o); err != nil {
+			if err := s.display(value.NewMap(n, docs[n]), "nested", 0, o); err != nil {
 				return err
 			}
 			continue

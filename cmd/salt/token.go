@@ -27,7 +27,7 @@ func (t *tool) token() (string, error) {
 }
 
 func (t *tool) tokenFile() string {
-	if s := t.raw.Str("token_file"); s != "" {
+	if s := t.cfg.TokenFile; s != "" {
 		return s
 	}
 	home := t.getenv("HOME")

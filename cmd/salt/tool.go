@@ -15,9 +15,9 @@ import (
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
 	"saltern/master/conf"
-	"saltern/master/msgpack"
 	"saltern/master/output"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -28,7 +28,7 @@ type tool struct {
 	v      *op.Values
 	args   []string
 	cfg    *conf.Master
-	raw    *msgpack.Map // all options of the configuration
+	raw    *value.Map // all options of the configuration
 	log    *slog.Logger
 	in     *bufio.Reader
 	static bool   // get_printout knows whether --static was given
@@ -169,7 +169,7 @@ func (t *tool) saltfile() error {
 	if err != nil {
 		return op.Error(err.Error())
 	}
-	m, _ := v.(*msgpack.Map)
+	m, _ := v.(*value.Map)
 	for k, x := range m.Map(t.p.Prog).All() {
 		if name, ok := k.(string); ok && !t.v.Explicit(name) {
 			t.v.Pin(name, x)
@@ -237,12 +237,12 @@ func (t *tool) outputOptions() output.Options {
 			o.Table[name] = x
 		}
 	}
-	o.StateExclude, o.StateTerse = words(t.raw, "state_output_exclude"), words(t.raw, "state_output_terse")
+	o.StateExclude, o.StateTerse = textList(t.raw, "state_output_exclude"), textList(t.raw, "state_output_terse")
 	return o
 }
 
-// words is a list of text in the configuration, or text with commas.
-func words(m *msgpack.Map, name string) []string {
+// textList is a list of text in the configuration, or text with commas.
+func textList(m *value.Map, name string) []string {
 	switch v, _ := m.Get(name); v := v.(type) {
 	case string:
 		return strings.Split(v, ",")

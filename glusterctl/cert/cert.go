@@ -18,6 +18,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"saltern/durable"
 )
 
 // Dir is where Debian's build of GlusterFS looks for glusterfs.pem, .key and
@@ -144,7 +146,7 @@ func parseCert(b []byte) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// Verify tells whether member's certificate is good at this time: signed by the
+// Verify reports whether member's certificate is good at this time: signed by the
 // authority and in that name.
 func Verify(authority, member []byte, name string, now time.Time) error {
 	ca, err := parseCert(authority)
@@ -164,7 +166,7 @@ func Verify(authority, member []byte, name string, now time.Time) error {
 	return err
 }
 
-// Matches tells whether a key belongs to a certificate.
+// Matches reports whether a key belongs to a certificate.
 func Matches(cert, key []byte) bool {
 	c, k, err := Pair{Cert: cert, Key: key}.parse()
 	if err != nil {
@@ -191,31 +193,9 @@ func Install(dir string, authority []byte, member Pair) error {
 		content []byte
 		mode    os.FileMode
 	}{{"glusterfs.key", member.Key, 0o600}, {"glusterfs.pem", member.Cert, 0o644}, {"glusterfs.ca", authority, 0o644}} {
-		if err := replace(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
+		if err := durable.Replace(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
 			return fmt.Errorf("install certificates: %w", err)
 		}
 	}
 	return nil
-}
-
-func replace(path string, content []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	return err
 }

@@ -52,14 +52,14 @@ func parseAnswer(argv []string, out command.Output) (answer, error) {
 func firstText(parts ...[]byte) string {
 	for _, p := range parts {
 		if p = bytes.TrimSpace(p); len(p) > 0 {
-			return oneLine(string(p[:min(len(p), 2048)]))
+			return oneLine(string(p))
 		}
 	}
 	return "no answer"
 }
 
 // oneLine makes what gluster says fit for one line of a log.
-func oneLine(s string) string { return printable.Line(strings.Join(strings.Fields(s), " ")) }
+func oneLine(s string) string { return printable.Brief(s, 2048) }
 
 // Kind sorts what glusterd refuses.
 type Kind int
@@ -79,7 +79,7 @@ const (
 	PoolUnknown             // the list of peers is not settled (opRet -22)
 )
 
-// Retry tells whether the same command may succeed later without anybody
+// Retry reports whether the same command may succeed later without anybody
 // doing anything.
 func (k Kind) Retry() bool { return k == Busy || k == Waiting || k == DaemonDown || k == PoolUnknown }
 

@@ -71,7 +71,7 @@ type Process struct {
 	Port     int    `json:"port,omitempty"`
 	PID      int    `json:"pid,omitempty"` // on that machine
 
-	// Of `volume status detail` only; Sized tells whether it was there.
+	// Of `volume status detail` only; Sized reports whether it was there.
 	Sized       bool   `json:"sized,omitempty"`
 	Total       uint64 `json:"total,omitempty"` // bytes
 	Free        uint64 `json:"free,omitempty"`
@@ -87,7 +87,7 @@ type Count struct {
 	Known bool `json:"known"`
 }
 
-// Zero tells whether the count is known to be 0.
+// Zero reports whether the count is known to be 0.
 func (c Count) Zero() bool { return c.Known && c.N == 0 }
 
 // Heal is what one brick has to give to others, from `heal info`.

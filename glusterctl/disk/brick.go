@@ -40,7 +40,7 @@ func FreshBrick(root, volume string) (string, error) {
 // which glusterd refuses and which is never forced.
 var ErrRootDisk = errors.New("it is on the root file system")
 
-// CheckRoot tells whether bricks may live under dir. For a directory that is
+// CheckRoot reports whether bricks may live under dir. For a directory that is
 // still to be made it looks at the nearest one above it that is there.
 func CheckRoot(dir string) error {
 	var d, r unix.Stat_t

@@ -75,7 +75,7 @@ type brick struct {
 	lost    bool
 }
 
-// shows tells whether glusterd says that a brick runs.
+// shows reports whether glusterd says that a brick runs.
 func (p *Pool) shows(b *brick) bool {
 	return b.up && p.Clock().Sub(b.started) >= p.StartTime
 }
@@ -174,7 +174,7 @@ func (p *Pool) Notice() {
 func (p *Pool) volumeOf(n *Node) *volume { return p.vols[p.group[n]] }
 
 // Write writes one file through node's mount under the quorum rule of
-// replicated volumes, and tells whether it was acknowledged.
+// replicated volumes, and reports whether it was acknowledged.
 func (p *Pool) Write(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *Pool) Write(node string) bool {
 	return true
 }
 
-// blamed tells whether the arbiter knows of something that b lacks.
+// blamed reports whether the arbiter knows of something that b lacks.
 func (p *Pool) blamed(v *volume, b *brick) bool {
 	for _, a := range v.bricks {
 		if a.arbiter && a.up {

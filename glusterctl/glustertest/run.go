@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -61,7 +62,7 @@ func (r runner) Run(ctx context.Context, argv []string) (command.Output, error) 
 		})
 		return command.Output{}, nil
 	}
-	return command.Output{}, fmt.Errorf("start %s: executable file not found in $PATH", argv[0])
+	return command.Output{}, fmt.Errorf("start %s: %w", argv[0], exec.ErrNotFound)
 }
 
 func ok(body string) command.Output { return xmlOut(0, 0, "", body) }
@@ -159,32 +160,7 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 			v.set(args[i], args[i+1])
 		}
 	case "heal":
-		if len(args) == 5 && args[3] == "granular-entry-heal" {
-			if v.state != 1 || len(v.bricks) < 2 {
-				return no(30800, "Volume %s is not started or not replicated", v.name)
-			}
-			for _, b := range v.bricks {
-				if len(v.pending(b)) > 0 || !b.up {
-					return no(0, "One or more entries need heal. Please execute the command again after there are no entries to be healed")
-				}
-			}
-			v.set("cluster.granular-entry-heal", "enable")
-			break
-		}
-		if len(args) == 7 && args[3] == "split-brain" && args[4] == "source-brick" {
-			if i := slices.Index(p.Torn, args[6]); i >= 0 {
-				p.Torn = slices.Delete(p.Torn, i, i+1)
-				p.Settled = append(p.Settled, args[5]+" "+args[6])
-				break
-			}
-			var i int
-			if _, err := fmt.Sscanf(args[6], "/f%d", &i); err != nil || !p.Stuck[i] {
-				return no(0, "Healing %s failed: File not in split-brain", args[6])
-			}
-			delete(p.Stuck, i)
-			p.Settled = append(p.Settled, args[5]+" "+args[6])
-		}
-		v.heal(p.HealSpeed, p.Stuck)
+		return p.healing(v, args)
 	case "add-brick":
 		return p.addBrick(v, args[3:])
 	case "remove-brick":
@@ -194,6 +170,37 @@ func (p *Pool) change(n *Node, args []string) command.Output {
 	default:
 		return no(30800, "unknown command %s", words(args))
 	}
+	return ok("")
+}
+
+// healing is `gluster volume heal` in its forms.
+func (p *Pool) healing(v *volume, args []string) command.Output {
+	if len(args) == 5 && args[3] == "granular-entry-heal" {
+		if v.state != 1 || len(v.bricks) < 2 {
+			return no(30800, "Volume %s is not started or not replicated", v.name)
+		}
+		for _, b := range v.bricks {
+			if len(v.pending(b)) > 0 || !b.up {
+				return no(0, "One or more entries need heal. Please execute the command again after there are no entries to be healed")
+			}
+		}
+		v.set("cluster.granular-entry-heal", "enable")
+		return ok("")
+	}
+	if len(args) == 7 && args[3] == "split-brain" && args[4] == "source-brick" {
+		if i := slices.Index(p.Torn, args[6]); i >= 0 {
+			p.Torn = slices.Delete(p.Torn, i, i+1)
+			p.Settled = append(p.Settled, args[5]+" "+args[6])
+			return ok("")
+		}
+		var i int
+		if _, err := fmt.Sscanf(args[6], "/f%d", &i); err != nil || !p.Stuck[i] {
+			return no(0, "Healing %s failed: File not in split-brain", args[6])
+		}
+		delete(p.Stuck, i)
+		p.Settled = append(p.Settled, args[5]+" "+args[6])
+	}
+	v.heal(p.HealSpeed, p.Stuck)
 	return ok("")
 }
 

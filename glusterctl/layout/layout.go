@@ -12,12 +12,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"saltern/durable"
 )
 
 // Marker is the file that says that the tree is complete, and its version.
@@ -53,15 +54,10 @@ const maxMarker = 64 << 10
 
 // Read reads the marker at root; there is none on a new volume.
 func Read(root string) (Info, error) {
-	f, err := os.Open(filepath.Join(root, Marker))
+	b, _, err := durable.ReadFile(filepath.Join(root, Marker), maxMarker, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Info{}, nil
 	}
-	if err != nil {
-		return Info{}, fmt.Errorf("read the version of the tree: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxMarker))
 	if err != nil {
 		return Info{}, fmt.Errorf("read the version of the tree: %w", err)
 	}

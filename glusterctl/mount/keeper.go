@@ -22,7 +22,7 @@ type Keeper struct {
 	// twice the time, and so on, up to ten times: on a machine that is merely slow
 	// each new mount is more work.
 	Patience time.Duration
-	// Healthy tells whether the volume would serve a new mount: its bricks run.
+	// Healthy reports whether the volume would serve a new mount: its bricks run.
 	// nil means yes.
 	Healthy func() bool
 
@@ -114,12 +114,12 @@ func (k *Keeper) remake(ctx context.Context, was State) bool {
 	if was != Absent {
 		k.Log.Warn("mount is taken away to be made again", "state", string(was))
 		if err := k.Unmount(ctx, true); err != nil {
-			k.Log.Error("unmounting failed", "err", err)
+			k.Log.Error("unmounting failed", "error", err)
 			return false
 		}
 	}
 	if err := k.Mount(ctx); err != nil {
-		k.Log.Warn("mounting failed", "err", err)
+		k.Log.Warn("mounting failed", "error", err)
 		return false
 	}
 	return true

@@ -53,7 +53,7 @@ type Health struct {
 	Free       uint64 `json:"free,omitempty"`
 	Inodes     uint64 `json:"inodes,omitempty"`
 	InodesFree uint64 `json:"inodesFree,omitempty"`
-	// Writable tells whether the write of the probe succeeded.
+	// Writable reports whether the write of the probe succeeded.
 	Writable bool `json:"writable,omitempty"`
 	// Layout is the version of the tree on the volume, 0 means none, and Nodes
 	// are those that have directories in it.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"saltern/printable"
+
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
@@ -101,7 +103,7 @@ func (c *Client) once(ctx context.Context, service, method, address, kind string
 	}
 	if res.StatusCode/100 != 2 {
 		busy := res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 500 || strings.Contains(string(text), "RequestLimitExceeded")
-		return nil, busy, fmt.Errorf("%s: %s", res.Status, strings.Join(strings.Fields(string(text[:min(len(text), 500)])), " "))
+		return nil, busy, fmt.Errorf("%s: %s", res.Status, printable.Brief(string(text), 500))
 	}
 	return text, false, nil
 }

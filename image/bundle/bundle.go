@@ -64,7 +64,7 @@ type Part struct {
 
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~_-]{0,63}$`)
 
-// Check tells whether the manifest makes sense.
+// Check reports whether the manifest makes sense.
 func (m *Manifest) Check() error {
 	if m.Schema != Schema || m.Name != "saltern" {
 		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it", m.Schema, m.Name)

@@ -195,28 +195,7 @@ func Verify(r io.Reader) (Content, error) {
 			return c, fmt.Errorf("ova: %s is not what the manifest says", name)
 		}
 	}
-	var e struct {
-		File struct {
-			Href string `xml:"href,attr"`
-			Size int64  `xml:"size,attr"`
-		} `xml:"References>File"`
-		Disks []struct {
-			Capacity int64  `xml:"capacity,attr"`
-			File     string `xml:"fileRef,attr"`
-		} `xml:"DiskSection>Disk"`
-		System struct {
-			ID       string `xml:"id,attr"`
-			Hardware struct {
-				Transport string `xml:"transport,attr"`
-			} `xml:"VirtualHardwareSection"`
-			Product struct {
-				Class      string `xml:"class,attr"`
-				Properties []struct {
-					Key string `xml:"key,attr"`
-				} `xml:"Property"`
-			} `xml:"ProductSection"`
-		} `xml:"VirtualSystem"`
-	}
+	var e descriptor
 	if err := xml.Unmarshal(ovf, &e); err != nil {
 		return c, fmt.Errorf("ova: descriptor: %w", err)
 	}
@@ -233,4 +212,28 @@ func Verify(r io.Reader) (Content, error) {
 		c.Properties = append(c.Properties, e.System.Product.Class+"."+p.Key)
 	}
 	return c, nil
+}
+
+// descriptor is what Verify reads of a descriptor.
+type descriptor struct {
+	File struct {
+		Href string `xml:"href,attr"`
+		Size int64  `xml:"size,attr"`
+	} `xml:"References>File"`
+	Disks []struct {
+		Capacity int64  `xml:"capacity,attr"`
+		File     string `xml:"fileRef,attr"`
+	} `xml:"DiskSection>Disk"`
+	System struct {
+		ID       string `xml:"id,attr"`
+		Hardware struct {
+			Transport string `xml:"transport,attr"`
+		} `xml:"VirtualHardwareSection"`
+		Product struct {
+			Class      string `xml:"class,attr"`
+			Properties []struct {
+				Key string `xml:"key,attr"`
+			} `xml:"Property"`
+		} `xml:"ProductSection"`
+	} `xml:"VirtualSystem"`
 }

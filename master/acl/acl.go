@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // FillAuthList collects what name and groups are granted in one section of
@@ -23,7 +23,7 @@ import (
 // nothing else: as a pattern, "john.doe" would be "johnXdoe" too. (Salt tries
 // the name as a pattern for the keys, so that who signs in as "*" is everybody;
 // for plain names that comes to the same.)
-func FillAuthList(section *msgpack.Map, name string, groups []string, permissive bool) []any {
+func FillAuthList(section *value.Map, name string, groups []string, permissive bool) []any {
 	var out []any
 	matched := false
 	for k, v := range section.All() {
@@ -55,7 +55,7 @@ func FillAuthList(section *msgpack.Map, name string, groups []string, permissive
 // Blacklist is publisher_acl_blacklist.
 type Blacklist struct{ Users, Modules []string }
 
-// Refuses tells whether user, or one of the functions, is on the list.
+// Refuses reports whether user, or one of the functions, is on the list.
 func (b Blacklist) Refuses(user string, funs []string) bool {
 	return listed(b.Users, user) || anyListed(b.Modules, funs)
 }
@@ -91,7 +91,7 @@ type Request struct {
 // Resolver returns the ids that a compound target selects.
 type Resolver func(compound string) ([]string, error)
 
-// Publish tells whether the permissions allow a job (auth_check): a text
+// Publish reports whether the permissions allow a job (auth_check): a text
 // permits functions on all minions; a map {target: functions} permits them
 // when every selected minion is in the target. Functions on always need no
 // permission. One permitted function of a compound job suffices in Salt; here
@@ -120,7 +120,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 			if pattern.Match(p, fun) {
 				return true
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			if p.Len() != 1 {
 				continue
 			}
@@ -135,7 +135,7 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 	return false
 }
 
-// within tells whether all minions are in a target; none at all are in no
+// within reports whether all minions are in a target; none at all are in no
 // target (CVE-2022-22941).
 func within(minions []string, target string, resolve Resolver) bool {
 	if target == "*" {
@@ -175,7 +175,7 @@ func funAllowed(valid any, fun string, args []any, matches func(expr, s string) 
 			if matches(e, fun) {
 				return true
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			if e.Len() != 1 {
 				continue
 			}
@@ -190,11 +190,11 @@ func funAllowed(valid any, fun string, args []any, matches func(expr, s string) 
 	return false
 }
 
-func splitArgs(args []any) ([]any, *msgpack.Map) {
+func splitArgs(args []any) ([]any, *value.Map) {
 	if len(args) == 0 {
 		return nil, nil
 	}
-	if m, ok := args[len(args)-1].(*msgpack.Map); ok && m.Bool("__kwarg__") {
+	if m, ok := args[len(args)-1].(*value.Map); ok && m.Bool("__kwarg__") {
 		return args[:len(args)-1], m
 	}
 	return args, nil
@@ -202,7 +202,7 @@ func splitArgs(args []any) ([]any, *msgpack.Map) {
 
 // argsAllowed checks {args: [patterns], kwargs: {name: pattern}}; a list of
 // such conditions is met by any of them. A pattern of nil accepts any value.
-func argsAllowed(cond any, args []any, kwargs *msgpack.Map) bool {
+func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	list, ok := cond.([]any)
 	if !ok {
 		list = []any{cond}
@@ -211,7 +211,7 @@ func argsAllowed(cond any, args []any, kwargs *msgpack.Map) bool {
 		return false
 	}
 	for _, c := range list {
-		m, ok := c.(*msgpack.Map)
+		m, ok := c.(*value.Map)
 		if !ok {
 			continue
 		}
@@ -237,7 +237,7 @@ func hidden(args []any) bool {
 			return keyword.MatchString(a)
 		case []byte:
 			return keyword.Match(a)
-		case *msgpack.Map:
+		case *value.Map:
 			_, ok := a.Get("__kwarg__")
 			return ok
 		}
@@ -257,7 +257,7 @@ func positional(want, have []any) bool {
 	return true
 }
 
-func named(want, have *msgpack.Map) bool {
+func named(want, have *value.Map) bool {
 	for k, w := range want.All() {
 		v, ok := have.GetAny(k)
 		if !ok || !fits(w, v) {

@@ -3,8 +3,8 @@ package acl
 import (
 	"testing"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 func resolve(compound string) ([]string, error) {
@@ -20,7 +20,7 @@ func resolve(compound string) ([]string, error) {
 func l(v ...any) []any { return v }
 
 func TestPublish(t *testing.T) {
-	m := msgpack.NewMap
+	m := value.NewMap
 	kw := m("__kwarg__", true, "name", "nginx")
 	tests := []struct {
 		name    string
@@ -64,7 +64,7 @@ func TestPublish(t *testing.T) {
 }
 
 func TestSpecial(t *testing.T) {
-	m := msgpack.NewMap
+	m := value.NewMap
 	for _, tt := range []struct {
 		perms     []any
 		form, fun string
@@ -85,13 +85,13 @@ func TestSpecial(t *testing.T) {
 }
 
 func TestSpecialArguments(t *testing.T) {
-	m := msgpack.NewMap
+	m := value.NewMap
 	onlyWeb := l(m("@wheel", l(m("key.accept", m("args", l("web.*"))), m("key.reject", m("kwargs", m("match", "web.*"))))))
 	for _, tt := range []struct {
 		name  string
 		fun   string
 		args  []any
-		named *msgpack.Map
+		named *value.Map
 		want  bool
 	}{
 		{"fits", "key.accept", l("web1"), nil, true},
@@ -110,7 +110,7 @@ func TestSpecialArguments(t *testing.T) {
 }
 
 func TestFillAuthList(t *testing.T) {
-	section := msgpack.NewMap("ann", l("a"), "ops%", l("o"), "*", l("all"), "b.*", l("re"), "john.doe", l("john"))
+	section := value.NewMap("ann", l("a"), "ops%", l("o"), "*", l("all"), "b.*", l("re"), "john.doe", l("john"))
 	for _, tt := range []struct {
 		name       string
 		groups     []string
@@ -135,7 +135,7 @@ func TestFillAuthList(t *testing.T) {
 }
 
 func TestPeer(t *testing.T) {
-	opt := msgpack.NewMap("web.*", l("network.*"), ".*", l("test.ping"), "db", "not a list")
+	opt := value.NewMap("web.*", l("network.*"), ".*", l("test.ping"), "db", "not a list")
 	if got := Peer(opt, "web1"); len(got) != 2 {
 		t.Errorf("web1 is granted %v", got)
 	}

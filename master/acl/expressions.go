@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // A Fault is an expression in an option that cannot be read.
@@ -41,9 +41,9 @@ func (f *Faults) regex(option string, v any) {
 }
 
 // External reads external_auth: systems, their users, and what is granted.
-func (f *Faults) External(option string, m *msgpack.Map) {
+func (f *Faults) External(option string, m *value.Map) {
 	for _, v := range m.All() {
-		users, _ := v.(*msgpack.Map)
+		users, _ := v.(*value.Map)
 		for _, grants := range users.All() {
 			f.grants(option, grants)
 		}
@@ -51,7 +51,7 @@ func (f *Faults) External(option string, m *msgpack.Map) {
 }
 
 // Publisher reads publisher_acl: expressions of users, and what is granted.
-func (f *Faults) Publisher(option string, m *msgpack.Map) {
+func (f *Faults) Publisher(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.Names(option, []any{k})
 		f.grants(option, v)
@@ -60,7 +60,7 @@ func (f *Faults) Publisher(option string, m *msgpack.Map) {
 
 // Minions reads peer, peer_run and mine_get: regular expressions of minions,
 // and what is granted.
-func (f *Faults) Minions(option string, m *msgpack.Map) {
+func (f *Faults) Minions(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.regex(option, k)
 		f.grants(option, v)
@@ -85,7 +85,7 @@ func (f *Faults) grants(option string, v any) {
 			if !strings.HasPrefix(g, "@") {
 				f.regex(option, g)
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			for k, funs := range g.All() {
 				if target, ok := k.(string); ok && target != "*" && !strings.HasPrefix(target, "@") {
 					f.add(option, target, f.Target(target))
@@ -103,7 +103,7 @@ func (f *Faults) functions(option string, v any) {
 	}
 	for _, e := range list {
 		f.regex(option, e)
-		m, _ := e.(*msgpack.Map)
+		m, _ := e.(*value.Map)
 		for name, conds := range m.All() {
 			f.regex(option, name)
 			list, ok := conds.([]any)
@@ -111,7 +111,7 @@ func (f *Faults) functions(option string, v any) {
 				list = []any{conds}
 			}
 			for _, c := range list {
-				cond, _ := c.(*msgpack.Map)
+				cond, _ := c.(*value.Map)
 				for _, p := range cond.List("args") {
 					f.regex(option, p)
 				}

@@ -3,14 +3,14 @@ package acl
 import (
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // TestFinding27Arguments: a condition is not met by an argument that the
 // minion takes for another one.
 func TestFinding27Arguments(t *testing.T) {
-	perms := []any{msgpack.NewMap("*", []any{msgpack.NewMap("cmd.run", msgpack.NewMap("args", []any{"uptime"}, "kwargs", msgpack.NewMap("cwd", "/tmp$")))})}
-	kw := func(pairs ...any) *msgpack.Map { return msgpack.NewMap(append([]any{"__kwarg__", true}, pairs...)...) }
+	perms := []any{value.NewMap("*", []any{value.NewMap("cmd.run", value.NewMap("args", []any{"uptime"}, "kwargs", value.NewMap("cwd", "/tmp$")))})}
+	kw := func(pairs ...any) *value.Map { return value.NewMap(append([]any{"__kwarg__", true}, pairs...)...) }
 	for _, x := range []struct {
 		name string
 		args []any

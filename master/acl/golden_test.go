@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
-// value turns decoded JSON into what the codec would give.
-func value(t *testing.T, d *json.Decoder) any {
+// fromJSON turns decoded JSON into what the codec would give.
+func fromJSON(t *testing.T, d *json.Decoder) any {
 	tok, err := d.Token()
 	if err != nil {
 		t.Fatal(err)
@@ -21,15 +21,15 @@ func value(t *testing.T, d *json.Decoder) any {
 		if tok == '[' {
 			l := []any{}
 			for d.More() {
-				l = append(l, value(t, d))
+				l = append(l, fromJSON(t, d))
 			}
 			_, _ = d.Token()
 			return l
 		}
-		m := msgpack.NewMap()
+		m := value.NewMap()
 		for d.More() {
-			k := value(t, d)
-			m.Set(k, value(t, d))
+			k := fromJSON(t, d)
+			m.Set(k, fromJSON(t, d))
 		}
 		_, _ = d.Token()
 		return m
@@ -63,7 +63,7 @@ func TestGolden(t *testing.T) {
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	g := value(t, d).(*msgpack.Map)
+	g := fromJSON(t, d).(*value.Map)
 	for _, c := range g.List("publish") {
 		c := c.([]any)
 		perms, want := c[0].([]any), c[4].(bool)
@@ -78,14 +78,14 @@ func TestGolden(t *testing.T) {
 	for _, c := range g.List("special") {
 		c := c.([]any)
 		want := c[4].(bool)
-		got := Special(c[0].([]any), c[3].(string), c[1].(string), c[2].(*msgpack.Map).List("arg"), c[2].(*msgpack.Map).Map("kwarg"))
+		got := Special(c[0].([]any), c[3].(string), c[1].(string), c[2].(*value.Map).List("arg"), c[2].(*value.Map).Map("kwarg"))
 		if got != want {
 			t.Errorf("special %s: got %v, Salt %v", show(c[:4]), got, want)
 		}
 	}
 	for _, c := range g.List("fill") {
 		c := c.([]any)
-		got := FillAuthList(c[0].(*msgpack.Map), c[1].(string), list(c[2]), false)
+		got := FillAuthList(c[0].(*value.Map), c[1].(string), list(c[2]), false)
 		if g, w := show(got), show(c[3].([]any)); g != w {
 			t.Errorf("fill %s: got %s, Salt %s", show(c[:3]), g, w)
 		}
@@ -96,7 +96,7 @@ func show(l []any) string {
 	var b strings.Builder
 	for _, v := range l {
 		switch v := v.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			b.WriteString("{")
 			for k, x := range v.All() {
 				b.WriteString(show([]any{k, x}))

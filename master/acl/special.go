@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // text writes an argument the way Python's str does, as far as permissions
@@ -47,18 +47,18 @@ func Syntax(fun string) bool {
 	return ok && mod != "" && f != "" && !strings.Contains(f, ".")
 }
 
-// Special tells whether the permissions allow a runner or a wheel function;
+// Special reports whether the permissions allow a runner or a wheel function;
 // form is "runner" or "wheel" (spec_check). Permissions are "@runner" for all
 // of them, "@jobs" for a module, and maps {"@jobs": functions},
 // {"@runner": [...]}; functions are expressions that fit the whole name (Salt
 // takes those that fit its beginning). Conditions are held against args and kwargs, which must
 // be those that the function will be called with.
-func Special(perms []any, form, fun string, args []any, kwargs *msgpack.Map) bool {
+func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool {
 	if !Syntax(fun) {
 		return false
 	}
 	mod, name, _ := strings.Cut(fun, ".")
-	kw := msgpack.NewMap("__kwarg__", true) // always there: an argument of args must not pass for it
+	kw := value.NewMap("__kwarg__", true) // always there: an argument of args must not pass for it
 	for k, v := range kwargs.All() {
 		kw.Set(k, v)
 	}
@@ -70,7 +70,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *msgpack.Map) boo
 			if strings.HasPrefix(p, "@") && (p == "@"+mod || p == "@"+form || p == "@"+form+"s") {
 				return true
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			if p.Len() != 1 {
 				continue
 			}
@@ -90,7 +90,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *msgpack.Map) boo
 
 // Peer collects what peer (or peer_run) grants a minion: the option is a map
 // of expressions for ids to lists of expressions for functions.
-func Peer(option *msgpack.Map, id string) []any {
+func Peer(option *value.Map, id string) []any {
 	var out []any
 	for k, v := range option.All() {
 		expr, _ := k.(string)

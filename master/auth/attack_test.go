@@ -16,7 +16,7 @@ import (
 	"saltern/master/auth"
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // What is no sign-in gets a short text and leaves nothing behind. (Whether
@@ -24,19 +24,19 @@ import (
 func TestAttack7BadLoads(t *testing.T) {
 	m := newMaster(t, options{autosign: keys.AutosignConfig{AutoAccept: true}})
 	n := newMinion(t, "m", "min6")
-	for name, change := range map[string]func(*msgpack.Map){
-		"no nonce":      func(l *msgpack.Map) { l.Delete("nonce") },
-		"empty nonce":   func(l *msgpack.Map) { l.Set("nonce", "") },
-		"long nonce":    func(l *msgpack.Map) { l.Set("nonce", strings.Repeat("a", 1000)) },
-		"nonce bytes":   func(l *msgpack.Map) { l.Set("nonce", []byte{0xff}) },
-		"id number":     func(l *msgpack.Map) { l.Set("id", int64(1)) },
-		"id bytes":      func(l *msgpack.Map) { l.Set("id", []byte{0xff}) },
-		"id list":       func(l *msgpack.Map) { l.Set("id", []any{"m"}) },
-		"pub number":    func(l *msgpack.Map) { l.Set("pub", int64(1)) },
-		"pub megabyte":  func(l *msgpack.Map) { l.Set("pub", strings.Repeat("A", 1<<20)) },
-		"token number":  func(l *msgpack.Map) { l.Set("token", int64(1)) },
-		"algo number":   func(l *msgpack.Map) { l.Set("enc_algo", int64(1)) },
-		"sig algo list": func(l *msgpack.Map) { l.Set("sig_algo", []any{}) },
+	for name, change := range map[string]func(*value.Map){
+		"no nonce":      func(l *value.Map) { l.Delete("nonce") },
+		"empty nonce":   func(l *value.Map) { l.Set("nonce", "") },
+		"long nonce":    func(l *value.Map) { l.Set("nonce", strings.Repeat("a", 1000)) },
+		"nonce bytes":   func(l *value.Map) { l.Set("nonce", []byte{0xff}) },
+		"id number":     func(l *value.Map) { l.Set("id", int64(1)) },
+		"id bytes":      func(l *value.Map) { l.Set("id", []byte{0xff}) },
+		"id list":       func(l *value.Map) { l.Set("id", []any{"m"}) },
+		"pub number":    func(l *value.Map) { l.Set("pub", int64(1)) },
+		"pub megabyte":  func(l *value.Map) { l.Set("pub", strings.Repeat("A", 1<<20)) },
+		"token number":  func(l *value.Map) { l.Set("token", int64(1)) },
+		"algo number":   func(l *value.Map) { l.Set("enc_algo", int64(1)) },
+		"sig algo list": func(l *value.Map) { l.Set("sig_algo", []any{}) },
 	} {
 		load := n.load(t)
 		change(load)
@@ -44,7 +44,7 @@ func TestAttack7BadLoads(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if got := m.SignIn(context.Background(), msgpack.NewMap(), 3, peer); got != "bad load" {
+	if got := m.SignIn(context.Background(), value.NewMap(), 3, peer); got != "bad load" {
 		t.Errorf("empty load: %v", got)
 	}
 	if m.keys.Count(keys.Accepted)+m.keys.Count(keys.Pending)+len(m.events) != 0 {
@@ -63,7 +63,7 @@ func TestAttack8NonceEcho(t *testing.T) {
 		for i := range 3 {
 			n := newMinion(t, id, "min6")
 			n.nonce = fmt.Sprintf("%032d", i)
-			payload := m.SignIn(context.Background(), n.load(t), 3, peer).(*msgpack.Map)
+			payload := m.SignIn(context.Background(), n.load(t), 3, peer).(*value.Map)
 			n.check(t, payload) // signature and nonce
 			load, _ := payload.Bytes("load")
 			seen[string(load)] = true
@@ -81,7 +81,7 @@ func TestAttack8ReplayedSignIn(t *testing.T) {
 	must(t, m.keys.Put("a", keys.Accepted, publicText(t, "min6")))
 	honest := newMinion(t, "a", "min6")
 	load := honest.load(t)
-	payload := m.SignIn(context.Background(), load, 3, peer).(*msgpack.Map)
+	payload := m.SignIn(context.Background(), load, 3, peer).(*value.Map)
 	packed, _ := payload.Bytes("load")
 	s := decode(t, packed)
 	thief := private(t, "min8")
@@ -105,7 +105,7 @@ func TestAttack10SignaturePresent(t *testing.T) {
 	}
 	other := private(t, "min7")
 	n := newMinion(t, "a", "min6")
-	p := m.SignIn(context.Background(), n.load(t), 3, peer).(*msgpack.Map)
+	p := m.SignIn(context.Background(), n.load(t), 3, peer).(*value.Map)
 	load, _ := p.Bytes("load")
 	sig, _ := p.Bytes("sig")
 	if err := crypt.Verify(&other.PublicKey, n.sig, load, sig); !errors.Is(err, crypt.ErrSignature) {
@@ -248,9 +248,9 @@ func TestAttack23BadPackets(t *testing.T) {
 	m := newMaster(t, options{auth: auth.Config{Workers: 2, Queue: 2}})
 	must(t, m.keys.Put("good", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "good", "min6")
-	bad := []*msgpack.Map{msgpack.NewMap(), nil}
+	bad := []*value.Map{value.NewMap(), nil}
 	for _, key := range []string{"id", "nonce", "enc_algo", "sig_algo", "pub", "token", "autosign_grains"} {
-		for _, v := range []any{nil, int64(-1), "", []byte{0xff, 0xfe}, []any{}, msgpack.NewMap("x", "y"), 1.5, true, strings.Repeat("x", 3000)} {
+		for _, v := range []any{nil, int64(-1), "", []byte{0xff, 0xfe}, []any{}, value.NewMap("x", "y"), 1.5, true, strings.Repeat("x", 3000)} {
 			load := n.load(t)
 			load.Set(key, v)
 			bad = append(bad, load)

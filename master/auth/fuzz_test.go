@@ -10,6 +10,7 @@ import (
 	"saltern/master/auth"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // FuzzSignIn gives any map to a sign-in: it always answers, and no file
@@ -28,7 +29,7 @@ func FuzzSignIn(f *testing.F) {
 		if err != nil {
 			return
 		}
-		load, ok := v.(*msgpack.Map)
+		load, ok := v.(*value.Map)
 		if !ok {
 			return
 		}

@@ -17,6 +17,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const wire = "../testdata/wire"
@@ -42,18 +43,18 @@ func publicText(t testing.TB, name string) string {
 	return text
 }
 
-func decode(t testing.TB, b []byte) *msgpack.Map {
+func decode(t testing.TB, b []byte) *value.Map {
 	t.Helper()
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
 	must(t, err)
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		t.Fatalf("%T instead of a map", v)
 	}
 	return m
 }
 
-func capture(t testing.TB, name string) *msgpack.Map {
+func capture(t testing.TB, name string) *value.Map {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(wire, name))
 	must(t, err)
@@ -102,7 +103,7 @@ type master struct {
 	secrets *auth.Secrets
 	clock   *clock
 	mu      sync.Mutex
-	events  []*msgpack.Map
+	events  []*value.Map
 	tags    []string
 }
 
@@ -138,7 +139,7 @@ func newMaster(t testing.TB, o options) *master {
 	if o.auth.PublishPort == 0 {
 		o.auth.PublishPort = 4505
 	}
-	o.auth.Events = func(tag string, data *msgpack.Map) {
+	o.auth.Events = func(tag string, data *value.Map) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.tags, m.events = append(m.tags, tag), append(m.events, data)
@@ -148,7 +149,7 @@ func newMaster(t testing.TB, o options) *master {
 	return m
 }
 
-func (m *master) lastEvent(t testing.TB) *msgpack.Map {
+func (m *master) lastEvent(t testing.TB) *value.Map {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,7 +168,7 @@ type minion struct {
 	enc, sig   string
 	nonce      string
 	withToken  bool
-	grains     *msgpack.Map
+	grains     *value.Map
 	masterKey  *rsa.PublicKey
 	aes, token crypt.Key
 	session    crypt.Key
@@ -181,9 +182,9 @@ func newMinion(t testing.TB, id, key string) *minion {
 }
 
 // load is in the order of crypt.py minion_sign_in_payload.
-func (n *minion) load(t testing.TB) *msgpack.Map {
+func (n *minion) load(t testing.TB) *value.Map {
 	t.Helper()
-	l := msgpack.NewMap("cmd", "_auth", "id", n.id, "nonce", n.nonce, "enc_algo", n.enc, "sig_algo", n.sig)
+	l := value.NewMap("cmd", "_auth", "id", n.id, "nonce", n.nonce, "enc_algo", n.enc, "sig_algo", n.sig)
 	if n.grains != nil {
 		l.Set("autosign_grains", n.grains)
 	}
@@ -203,18 +204,18 @@ func (n *minion) load(t testing.TB) *msgpack.Map {
 
 // signIn sends the load and checks the answer as a minion does; it returns
 // the signed map.
-func (n *minion) signIn(t testing.TB, m *master) *msgpack.Map {
+func (n *minion) signIn(t testing.TB, m *master) *value.Map {
 	t.Helper()
 	return n.check(t, m.SignIn(context.Background(), n.load(t), 3, peer))
 }
 
-func (n *minion) check(t testing.TB, payload any) *msgpack.Map {
+func (n *minion) check(t testing.TB, payload any) *value.Map {
 	t.Helper()
 	packed, err := msgpack.Marshal(payload, msgpack.Raw)
 	must(t, err)
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	must(t, err)
-	p, ok := v.(*msgpack.Map)
+	p, ok := v.(*value.Map)
 	if !ok {
 		t.Fatalf("answer %v", v)
 	}
@@ -243,7 +244,7 @@ func (n *minion) check(t testing.TB, payload any) *msgpack.Map {
 	return s
 }
 
-func (n *minion) unwrap(t testing.TB, s *msgpack.Map, field string) crypt.Key {
+func (n *minion) unwrap(t testing.TB, s *value.Map, field string) crypt.Key {
 	t.Helper()
 	ct, _ := s.Bytes(field)
 	text, err := crypt.Decrypt(n.key, n.enc, ct)

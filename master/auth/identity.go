@@ -59,7 +59,7 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	name := strings.TrimSuffix(masterID, "_master")
 	if name == "" || strings.ContainsAny(name, "/\\\x00") || name[0] == '.' {
-		return Identity{}, fmt.Errorf("opening the master's key: unusable master id %.64q", masterID)
+		return Identity{}, fmt.Errorf("open the master's key: unusable master id %.64q", masterID)
 	}
 	for _, n := range []string{name, "master"} {
 		id, err := LoadIdentity(dir, n, passphrase)
@@ -73,7 +73,7 @@ func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	}
 	for _, ext := range []string{".pem", ".pub"} {
 		if err := os.Symlink(filepath.Join(dir, name+ext), filepath.Join(dir, "master"+ext)); err != nil && name != "master" {
-			return Identity{}, fmt.Errorf("linking the master's key: %w", err)
+			return Identity{}, fmt.Errorf("link the master's key: %w", err)
 		}
 	}
 	return id, nil
@@ -91,7 +91,7 @@ func OpenSigner(dir, name, passphrase string, bits int) (Identity, error) {
 
 func create(dir, name, passphrase string, bits int) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Identity{}, fmt.Errorf("making the folder for master keys: %w", err)
+		return Identity{}, fmt.Errorf("make the folder for master keys: %w", err)
 	}
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {

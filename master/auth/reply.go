@@ -10,6 +10,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // answer is what a minion is told.
@@ -70,16 +71,16 @@ func (s *Service) verdictReply(r request, ret any) any {
 	if r.version < 2 {
 		return unsigned(ret)
 	}
-	return s.signed(msgpack.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
+	return s.signed(value.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
 }
 
 // signed wraps a map with the signature over exactly the bytes that are sent.
-func (s *Service) signed(m *msgpack.Map, algo string) any {
+func (s *Service) signed(m *value.Map, algo string) any {
 	load, err := msgpack.Marshal(m, msgpack.Raw)
 	if err == nil {
 		var sig []byte
 		if sig, err = s.cfg.Secrets.Sign(algo, load); err == nil {
-			return msgpack.NewMap("enc", "clear", "load", load, "sig", sig)
+			return value.NewMap("enc", "clear", "load", load, "sig", sig)
 		}
 	}
 	s.log.Error("signing an answer", "error", err)
@@ -87,12 +88,12 @@ func (s *Service) signed(m *msgpack.Map, algo string) any {
 }
 
 // acceptedMap holds the keys for a minion (master.py _auth_impl).
-func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (*msgpack.Map, error) {
+func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (*value.Map, error) {
 	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
 		return nil, err
 	}
 	sec := s.cfg.Secrets
-	m := msgpack.NewMap("enc", "pub", "pub_key", sec.Public(), "publish_port", s.cfg.PublishPort)
+	m := value.NewMap("enc", "pub", "pub_key", sec.Public(), "publish_port", s.cfg.PublishPort)
 	if sig := sec.pubSigs[r.sigAlgo]; sig != "" {
 		m.Set("pub_sig", sig)
 	}
@@ -158,7 +159,7 @@ func (s *Service) EncryptTo(id, algo string, data []byte) ([]byte, error) {
 	}
 	pub, err := e.Public()
 	if err != nil {
-		return nil, fmt.Errorf("encrypting for %q: %w", id, err)
+		return nil, fmt.Errorf("encrypt for %q: %w", id, err)
 	}
 	return crypt.Encrypt(pub, algo, data)
 }

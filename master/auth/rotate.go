@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 )
 
@@ -77,8 +78,8 @@ func (s *Secrets) readPublishKey() (publishKey, error) {
 func (s *Secrets) reserve(p *publishKey) error {
 	limit := p.serial + serialBlock
 	text := fmt.Sprintf("%s %d %d\n", p.key.String(), limit, p.made.Unix())
-	if err := crypt.WriteFile(s.publishFile(), []byte(text), 0o600); err != nil {
-		return fmt.Errorf("keeping the publish key: %w", err)
+	if err := durable.Replace(s.publishFile(), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("keep the publish key: %w", err)
 	}
 	p.limit = limit
 	return nil
@@ -89,7 +90,7 @@ func (s *Secrets) digest(key crypt.Key) ([]byte, error) {
 	sum := sha256.Sum256([]byte(key.String()))
 	sig, err := crypt.X931Sign(s.cfg.Identity.Key, []byte(hex.EncodeToString(sum[:])))
 	if err != nil {
-		return nil, fmt.Errorf("signing the publish key: %w", err)
+		return nil, fmt.Errorf("sign the publish key: %w", err)
 	}
 	return sig, nil
 }
@@ -106,7 +107,7 @@ func (s *Secrets) Rotate() error {
 	defer s.rotateMu.Unlock()
 	key, err := crypt.NewKey(s.cfg.Random)
 	if err != nil {
-		return fmt.Errorf("rotating the publish key: %w", err)
+		return fmt.Errorf("rotate the publish key: %w", err)
 	}
 	p := publishKey{key: key, made: s.cfg.Now()}
 	if p.digest, err = s.digest(key); err != nil {
@@ -139,7 +140,7 @@ func (s *Secrets) SetClusterKey(key crypt.Key) error {
 }
 
 // RotateIfDue replaces the publish key when it is older than publish_session
-// or when a drop file asks for it, and tells whether it did. Call it every
+// or when a drop file asks for it, and reports whether it did. Call it every
 // loop_interval. In a cluster it does nothing.
 func (s *Secrets) RotateIfDue() (bool, error) {
 	if s.headOnly {
@@ -154,7 +155,7 @@ func (s *Secrets) RotateIfDue() (bool, error) {
 	return true, s.Rotate()
 }
 
-// dropped takes a drop file away and tells whether it was a good one: a
+// dropped takes a drop file away and reports whether it was a good one: a
 // regular file of mode 0400 that names this master or, as older tools write
 // it, nobody (master.py handle_key_rotate).
 func (s *Secrets) dropped() bool {
@@ -190,8 +191,8 @@ func RequestRotation(cacheDir, masterID string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}
-	if err := crypt.WriteFile(path, []byte(masterID), dropMode); err != nil {
-		return fmt.Errorf("asking for a key rotation: %w", err)
+	if err := durable.Replace(path, []byte(masterID), dropMode); err != nil {
+		return fmt.Errorf("ask for a key rotation: %w", err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 )
 
@@ -145,7 +146,7 @@ func signPublic(cfg SecretsConfig) (map[string]string, error) {
 		case cfg.Signer != nil:
 			sig, err := crypt.Sign(cfg.Signer.Key, algo, []byte(cfg.Identity.Public))
 			if err != nil {
-				return nil, fmt.Errorf("signing the public key: %w", err)
+				return nil, fmt.Errorf("sign the public key: %w", err)
 			}
 			sigs[algo] = base64.StdEncoding.EncodeToString(sig) + "\n"
 		}
@@ -172,7 +173,7 @@ func (s *Secrets) PublishKey() crypt.Key {
 	return s.pub.key
 }
 
-// Clustered tells whether several masters publish with the same key, so that
+// Clustered reports whether several masters publish with the same key, so that
 // publishes carry no serial.
 func (s *Secrets) Clustered() bool { return s.headOnly }
 
@@ -206,19 +207,10 @@ func (s *Secrets) current() (crypt.Key, []byte) {
 
 // readSecret reads a small file that only its owner may read.
 func readSecret(path string) (string, os.FileInfo, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", nil, err
+	b, st, err := durable.ReadFile(path, 4096, durable.Follow)
+	if err == nil && st.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("%s must be a regular file that only its owner may read (mode 0600)", path)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return "", nil, err
-	}
-	if !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 {
-		return "", nil, fmt.Errorf("%s must be a regular file that only its owner may read (mode 0600)", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {
 		return "", nil, err
 	}

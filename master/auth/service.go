@@ -15,7 +15,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Tags of the events that sign-ins fire (salt/utils/event.py tagify).
@@ -66,7 +66,7 @@ type Config struct {
 	NoEvents    bool
 	EventGrains []string
 	// Events takes the events; it must not block. nil drops them.
-	Events func(tag string, data *msgpack.Map)
+	Events func(tag string, data *value.Map)
 	// Workers is how many sign-ins do RSA work at once, 0 for one per
 	// processor. Queue and MaxWait bound those that wait; 0 for defaults.
 	Workers int
@@ -173,7 +173,7 @@ func (s *Service) Close(ctx context.Context) error {
 			for range i {
 				s.disk.leave()
 			}
-			return fmt.Errorf("waiting for key files to be written: %w", ctx.Err())
+			return fmt.Errorf("wait for key files to be written: %w", ctx.Err())
 		}
 	}
 	return nil
@@ -201,7 +201,7 @@ type Event struct {
 // map or, for what cannot be answered otherwise, a text. It never fails; the
 // answer says what to do. Events go to Config.Events. It returns when the
 // answer is ready, when the queues are full, or when ctx is done.
-func (s *Service) SignIn(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) any {
+func (s *Service) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
 	payload, _ := s.SignInEvent(ctx, load, version, from)
 	return payload
 }
@@ -216,12 +216,12 @@ const (
 	notStored = "the master cannot store the key, %s; sign in again later"
 )
 
-func unsigned(ret any) *msgpack.Map {
-	return msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("ret", ret))
+func unsigned(ret any) *value.Map {
+	return value.NewMap("enc", "clear", "load", value.NewMap("ret", ret))
 }
 
 // SignInEvent is SignIn with what became of the request.
-func (s *Service) SignInEvent(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) (any, Event) {
+func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) (any, Event) {
 	s.stats.signIns.Add(1)
 	r, err := parseRequest(load, version)
 	if err != nil {
@@ -258,7 +258,7 @@ type request struct {
 	nonce            string
 	encAlgo, sigAlgo string
 	token            []byte
-	grains           *msgpack.Map
+	grains           *value.Map
 	version          int64
 }
 
@@ -268,7 +268,7 @@ const (
 )
 
 // parseRequest reads the fields (crypt.py minion_sign_in_payload).
-func parseRequest(load *msgpack.Map, version int64) (request, error) {
+func parseRequest(load *value.Map, version int64) (request, error) {
 	r := request{version: version, grains: load.Map("autosign_grains")}
 	var ok bool
 	text := func(key, fallback string) (string, error) {
@@ -320,14 +320,14 @@ func (s *Service) fire(r request, v verdict, ev Event) {
 		return
 	}
 	if v.stored && s.cfg.ClusterEvents && ev.Act == ActAccept {
-		s.cfg.Events(TagKey, msgpack.NewMap("result", true, "act", ActAccept, "id", r.id, "pub", r.pub))
+		s.cfg.Events(TagKey, value.NewMap("result", true, "act", ActAccept, "id", r.id, "pub", r.pub))
 	}
 	if s.cfg.NoEvents {
 		return
 	}
-	data := msgpack.NewMap("result", ev.Result, "act", ev.Act, "id", r.id, "pub", r.pub)
+	data := value.NewMap("result", ev.Result, "act", ev.Act, "id", r.id, "pub", r.pub)
 	if ev.Act == ActDenied {
-		data = msgpack.NewMap("result", ev.Result, "id", r.id, "act", ev.Act, "pub", r.pub)
+		data = value.NewMap("result", ev.Result, "id", r.id, "act", ev.Act, "pub", r.pub)
 	}
 	if r.grains.Len() > 0 && slices.Contains(s.cfg.EventGrains, ev.Act) {
 		data.Set("autosign_grains", r.grains)
@@ -355,7 +355,7 @@ func pythonText(v any) (string, bool) {
 }
 
 // grainTexts are the grains that can decide about a new key.
-func grainTexts(m *msgpack.Map) map[string]string {
+func grainTexts(m *value.Map) map[string]string {
 	if m.Len() == 0 || m.Len() > 64 {
 		return nil
 	}

@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"saltern/master/crypt"
+	"saltern/versioned"
 )
 
 const (
@@ -33,12 +33,12 @@ func openSeed(path string, random io.Reader) ([]byte, error) {
 	text, _, err := readSecret(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := makeSeed(path, random); err != nil {
-			return nil, fmt.Errorf("making the session seed: %w", err)
+			return nil, fmt.Errorf("make the session seed: %w", err)
 		}
 		text, _, err = readSecret(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the session seed: %w", err)
+		return nil, fmt.Errorf("read the session seed: %w", err)
 	}
 	prk, err := parseSeed(text)
 	if err != nil {
@@ -51,11 +51,11 @@ func openSeed(path string, random io.Reader) ([]byte, error) {
 func parseSeed(text string) ([]byte, error) {
 	seed, err := hex.DecodeString(text)
 	if err != nil || len(seed) != seedLen {
-		return nil, fmt.Errorf("reading the session seed: not %d hexadecimal digits", 2*seedLen)
+		return nil, fmt.Errorf("read the session seed: not %d hexadecimal digits", 2*seedLen)
 	}
 	prk, err := hkdf.Extract(sha256.New, seed, []byte("saltern session keys"))
 	if err != nil {
-		return nil, fmt.Errorf("preparing the session seed: %w", err)
+		return nil, fmt.Errorf("prepare the session seed: %w", err)
 	}
 	return prk, nil
 }
@@ -68,22 +68,8 @@ func makeSeed(path string, random io.Reader) (err error) {
 	if _, err := io.ReadFull(random, seed); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if _, err := f.WriteString(hex.EncodeToString(seed)); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return nil
+	_, err = versioned.Create(path, []byte(hex.EncodeToString(seed)), 0o600)
+	return err
 }
 
 // epoch is the number of the epoch of a minion at a time. Minions change
@@ -111,7 +97,7 @@ func (s *Secrets) session(id, pem string, epoch int64) (crypt.Key, error) {
 	s.mu.Unlock()
 	raw, err := hkdf.Expand(sha256.New, seed, string(info), sessionKeyLen)
 	if err != nil {
-		return crypt.Key{}, fmt.Errorf("deriving a session key: %w", err)
+		return crypt.Key{}, fmt.Errorf("derive a session key: %w", err)
 	}
 	return crypt.ParseKey(base64.StdEncoding.EncodeToString(raw))
 }

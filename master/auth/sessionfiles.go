@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 	"saltern/master/keys"
 )
@@ -26,7 +27,7 @@ type sessionFiles struct {
 	seen   sync.Map // id → seenFile
 }
 
-// seenFile is what was read last, with what tells whether it is another file.
+// seenFile is what was read last, with what reports whether it is another file.
 type seenFile struct {
 	info os.FileInfo
 	key  crypt.Key
@@ -35,10 +36,10 @@ type seenFile struct {
 func openSessionFiles(cfg SecretsConfig) (*sessionFiles, error) {
 	st, err := os.Stat(cfg.SessionDir)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the folder of session keys: %w", err)
+		return nil, fmt.Errorf("look for the folder of session keys: %w", err)
 	}
 	if !st.IsDir() {
-		return nil, fmt.Errorf("looking for the folder of session keys: %s is none", cfg.SessionDir)
+		return nil, fmt.Errorf("look for the folder of session keys: %s is none", cfg.SessionDir)
 	}
 	return &sessionFiles{dir: cfg.SessionDir, period: cfg.PublishSession, now: cfg.Now, random: cfg.Random}, nil
 }
@@ -64,7 +65,7 @@ func (f *sessionFiles) key(id string) (crypt.Key, error) {
 			return f.read(id, path)
 		}
 		if err != nil && !errors.Is(err, syscall.ESTALE) {
-			return crypt.Key{}, fmt.Errorf("keeping the session key of %q: %w", id, err)
+			return crypt.Key{}, fmt.Errorf("keep the session key of %q: %w", id, err)
 		}
 	}
 	return f.read(id, path)
@@ -77,11 +78,11 @@ func same(a, b os.FileInfo) bool {
 func (f *sessionFiles) read(id, path string) (crypt.Key, error) {
 	text, info, err := readSecret(path)
 	if err != nil {
-		return crypt.Key{}, fmt.Errorf("reading the session key of %q: %w", id, err)
+		return crypt.Key{}, fmt.Errorf("read the session key of %q: %w", id, err)
 	}
 	key, err := crypt.ParseKey(text)
 	if err != nil {
-		return crypt.Key{}, fmt.Errorf("reading the session key of %q: %w", id, err)
+		return crypt.Key{}, fmt.Errorf("read the session key of %q: %w", id, err)
 	}
 	f.seen.Store(id, seenFile{info, key})
 	return key, nil
@@ -95,7 +96,7 @@ func (f *sessionFiles) make(path string, replace bool) error {
 		return err
 	}
 	if replace {
-		return crypt.WriteFile(path, []byte(key.String()), 0o600)
+		return durable.Replace(path, []byte(key.String()), 0o600)
 	}
 	tmp, err := os.CreateTemp(f.dir, ".tmp-*")
 	if err != nil {
@@ -120,7 +121,7 @@ func (f *sessionFiles) forget(id string) error {
 		return nil
 	}
 	if err := os.Remove(filepath.Join(f.dir, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the session key of %q: %w", id, err)
+		return fmt.Errorf("remove the session key of %q: %w", id, err)
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func (f *sessionFiles) forget(id string) error {
 func (f *sessionFiles) clear() error {
 	names, err := os.ReadDir(f.dir)
 	if err != nil {
-		return fmt.Errorf("removing the session keys: %w", err)
+		return fmt.Errorf("remove the session keys: %w", err)
 	}
 	for _, n := range names {
 		if n.Type().IsRegular() {

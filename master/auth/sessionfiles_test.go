@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/auth"
 	"saltern/master/crypt"
 	"saltern/master/keys"
@@ -54,7 +55,7 @@ func TestSessionFilesOfSalt(t *testing.T) {
 	// Another master rotates: the old key is out at once.
 	next, err := crypt.NewKey(nil)
 	must(t, err)
-	must(t, crypt.WriteFile(filepath.Join(dir, "m"), []byte(next.String()), 0o600))
+	must(t, durable.Replace(filepath.Join(dir, "m"), []byte(next.String()), 0o600))
 	touch("m")
 	if _, _, err := a.OpenRequest("m", theirs.Seal([]byte{0xc0}, "")); err == nil {
 		t.Error("a key that another master replaced is still good")

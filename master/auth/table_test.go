@@ -9,7 +9,7 @@ import (
 	"saltern/master/auth"
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // The rules of a sign-in, in the order in which they count. before is the
@@ -158,7 +158,7 @@ func TestAlgorithms(t *testing.T) {
 	} {
 		load := newMinion(t, "m", "minsha").load(t)
 		load.Set(c.field, c.value)
-		p, ok := m.SignIn(context.Background(), load, 3, peer).(*msgpack.Map)
+		p, ok := m.SignIn(context.Background(), load, 3, peer).(*value.Map)
 		if !ok || p.Str("enc") != "clear" || p.Map("load").Str("ret") != c.want || p.Len() != 2 {
 			t.Errorf("%s %q: %v", c.field, c.value, p)
 		}
@@ -188,12 +188,12 @@ func TestOldVersions(t *testing.T) {
 	n := newMinion(t, "m", "min6")
 	load := n.load(t)
 	load.Delete("nonce")
-	p := m.SignIn(context.Background(), load, 0, peer).(*msgpack.Map)
+	p := m.SignIn(context.Background(), load, 0, peer).(*value.Map)
 	if p.Len() != 2 || !p.Map("load").Bool("ret") {
 		t.Error(p)
 	}
 	must(t, m.keys.Move("m", keys.Accepted))
-	p = m.SignIn(context.Background(), load, 1, peer).(*msgpack.Map)
+	p = m.SignIn(context.Background(), load, 1, peer).(*value.Map)
 	if _, signed := p.Get("load"); signed || p.Str("enc") != "pub" {
 		t.Error(p)
 	}
@@ -225,15 +225,15 @@ func TestAutosignGrains(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(grains, "none"), []byte("None\n"), 0o600))
 	m := newMaster(t, options{dir: dir, autosign: keys.AutosignConfig{GrainsDir: grains}, auth: auth.Config{EventGrains: []string{"accept"}}})
 	for id, c := range map[string]struct {
-		grains *msgpack.Map
+		grains *value.Map
 		want   bool
 	}{
-		"a": {msgpack.NewMap("role", "web"), true},
-		"b": {msgpack.NewMap("role", "db", "num", int64(42)), true},
-		"c": {msgpack.NewMap("flag", true), true},
-		"d": {msgpack.NewMap("none", nil), true},
-		"e": {msgpack.NewMap("role", []any{"web"}, "x", msgpack.NewMap()), false},
-		"f": {msgpack.NewMap("role", "db"), false},
+		"a": {value.NewMap("role", "web"), true},
+		"b": {value.NewMap("role", "db", "num", int64(42)), true},
+		"c": {value.NewMap("flag", true), true},
+		"d": {value.NewMap("none", nil), true},
+		"e": {value.NewMap("role", []any{"web"}, "x", value.NewMap()), false},
+		"f": {value.NewMap("role", "db"), false},
 		"g": {nil, false},
 	} {
 		n := newMinion(t, id, "min6")

@@ -30,7 +30,7 @@ func (s *Service) acceptedKey(id string) (keys.Entry, error) {
 	return e, nil
 }
 
-// VerifyToken tells whether tok was made with the accepted key of id: the
+// VerifyToken reports whether tok was made with the accepted key of id: the
 // X9.31 operation over "salt" (channel/server.py validate_token). A minion
 // sends the same token with each request, so the last good one is remembered
 // and costs a hash. Whether the key is still accepted is asked each time.
@@ -87,7 +87,7 @@ func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error)
 	}
 	body, key, err := s.cfg.Secrets.openSession(id, e.PEM, blob)
 	if err != nil {
-		return nil, crypt.Key{}, fmt.Errorf("opening a request: %w", err)
+		return nil, crypt.Key{}, fmt.Errorf("open a request: %w", err)
 	}
 	return body, key, nil
 }

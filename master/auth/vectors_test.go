@@ -13,6 +13,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Every captured sign-in is asked again; the answer must have the same fields
@@ -49,7 +50,7 @@ func TestCapturedSignIns(t *testing.T) {
 			m := newMaster(t, o)
 			prepare(t, m, v, load)
 			payload, ev := m.SignInEvent(context.Background(), load, 3, peer)
-			got := payload.(*msgpack.Map)
+			got := payload.(*value.Map)
 			if !slices.Equal(got.Keys(), reply.Keys()) {
 				t.Fatalf("fields %v, want %v", got.Keys(), reply.Keys())
 			}
@@ -93,7 +94,7 @@ func TestCapturedSignIns(t *testing.T) {
 }
 
 // prepare puts the minion's key where it was when the capture was made.
-func prepare(t *testing.T, m *master, v vector, load *msgpack.Map) {
+func prepare(t *testing.T, m *master, v vector, load *value.Map) {
 	t.Helper()
 	id, pub := load.Str("id"), load.Str("pub")
 	switch name := strings.TrimPrefix(v.File, "auth_"); {
@@ -107,7 +108,7 @@ func prepare(t *testing.T, m *master, v vector, load *msgpack.Map) {
 	}
 }
 
-func checkEvent(t *testing.T, m *master, ev auth.Event, reply, load *msgpack.Map) {
+func checkEvent(t *testing.T, m *master, ev auth.Event, reply, load *value.Map) {
 	t.Helper()
 	data := m.lastEvent(t)
 	if data.Str("act") != ev.Act || data.Bool("result") != ev.Result || data.Str("id") != load.Str("id") || data.Str("pub") != load.Str("pub") {

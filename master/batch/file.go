@@ -3,15 +3,14 @@ package batch
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
-	"saltern/master/crypt"
+	"saltern/durable"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Names and forms of the files are Salt's (salt/utils/batch_state.py), so that
@@ -22,20 +21,20 @@ const (
 	maxFile   = 32 << 20 // bytes
 )
 
-func (m *Manager) read(jid string) (*msgpack.Map, error) {
+func (m *Manager) read(jid string) (*value.Map, error) {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
 		return nil, err
 	}
 	v, err := unpack(filepath.Join(dir, stateFile))
-	kept, ok := v.(*msgpack.Map)
+	kept, ok := v.(*value.Map)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s holds no map", stateFile)
 	}
 	return kept, err
 }
 
-func (m *Manager) write(jid string, kept *msgpack.Map) error {
+func (m *Manager) write(jid string, kept *value.Map) error {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
 		return err
@@ -53,7 +52,7 @@ func (m *Manager) index() ([]string, error) {
 		return nil, nil
 	}
 	list, _ := v.([]any)
-	return msgpack.NewMap("l", list).Texts("l"), err
+	return value.NewMap("l", list).Texts("l"), err
 }
 
 // list puts a batch into the index or takes it out.
@@ -83,25 +82,17 @@ func pack(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return crypt.WriteFile(path, b, 0o600)
+	return durable.Replace(path, b, 0o600)
 }
 
 func unpack(path string) (any, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	b, err := durable.Read(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = errors.New("too large")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return v, nil
 }

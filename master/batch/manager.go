@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxActive bounds the batches that are driven at once. Overflow policy: a new
@@ -28,17 +28,17 @@ type Config struct {
 	Dir    string                           // cachedir
 	JobDir func(jid string) (string, error) // the folder of a job below it
 	// Publish publishes a load of the form {fun, arg, tgt, tgt_type, ret, jid, user}.
-	Publish func(ctx context.Context, load *msgpack.Map) error
+	Publish func(ctx context.Context, load *value.Map) error
 	// Returns are the returns of a job so far, by minion.
-	Returns func(ctx context.Context, jid string) (*msgpack.Map, error)
-	Fire    func(tag string, data *msgpack.Map)
+	Returns func(ctx context.Context, jid string) (*value.Map, error)
+	Fire    func(tag string, data *value.Map)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
 // A Manager drives the batches of `salt --batch --async`: the tool publishes the
 // job to the first minions, keeps the state of the batch in .batch.p in the folder
-// of the job, fires salt/batch/<jid>/new and ends. For a batch that a tool drives
+// of the job or sends it along, fires salt/batch/<jid>/new and ends. For a batch that a tool drives
 // itself the Manager keeps the states that come in its events, for batch.status.
 //
 // A state is on the disk before its minions get the job: a master that dies
@@ -52,7 +52,7 @@ type Manager struct {
 
 type driven struct {
 	*State
-	kept *msgpack.Map // as .batch.p holds it
+	kept *value.Map // as .batch.p holds it
 }
 
 // NewManager makes a Manager. Run does the work.
@@ -134,8 +134,13 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	jid, state := t[1], e.Data.Map("state")
 	switch {
 	case state != nil:
-		if state.Str("driver") == "cli" && m.batches[jid] == nil {
+		switch driver := state.Str("driver"); {
+		case m.batches[jid] != nil:
+		case driver == "cli":
 			m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
+		case driver == "master" && t[2] == "new": // a tool that leaves the files to the master
+			m.keepOfTool(jid, state, false)
+			m.adopt(ctx, jid, false)
 		}
 	case t[2] == "new":
 		m.adopt(ctx, jid, false)
@@ -145,7 +150,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 }
 
 // keepOfTool keeps the state of a batch that a tool drives.
-func (m *Manager) keepOfTool(jid string, state *msgpack.Map, ended bool) {
+func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	err := m.write(jid, state)
 	if err == nil {
 		err = m.list(jid, !ended)
@@ -275,7 +280,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 }
 
 // load is the job for the next minions.
-func (b *driven) load(jid string, ids []string) *msgpack.Map {
+func (b *driven) load(jid string, ids []string) *value.Map {
 	tgt := make([]any, len(ids))
 	for i, id := range ids {
 		tgt[i] = id
@@ -287,12 +292,12 @@ func (b *driven) load(jid string, ids []string) *msgpack.Map {
 		arg = append(arg, kw)
 	}
 	fun, _ := b.kept.Get("fun")
-	return msgpack.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"), "jid", jid, "user", b.kept.Str("user"))
+	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"), "jid", jid, "user", b.kept.Str("user"))
 }
 
 // tell fires one of Salt's events (salt/utils/batch_output.py).
 func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
-	data := msgpack.NewMap("jid", jid)
+	data := value.NewMap("jid", jid)
 	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {
 		v, _ := b.kept.Get(k)
 		data.Set(k, v)
@@ -342,7 +347,7 @@ func (m *Manager) forget(jid string) {
 }
 
 // code is the return code of a return; of a compound job the highest.
-func code(ret *msgpack.Map) int64 {
+func code(ret *value.Map) int64 {
 	if n, ok := ret.Int("retcode"); ok {
 		return n
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const jid = "20261123000000000001"
@@ -26,12 +26,13 @@ type world struct {
 	now       time.Time
 	published []string
 	fired     []string
-	returns   *msgpack.Map
+	returns   *value.Map
 	refuse    error
+	sends     bool // the tool sends the state and writes no file
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), returns: msgpack.NewMap()}
+	w := &world{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), returns: value.NewMap()}
 	w.again()
 	return w
 }
@@ -39,15 +40,15 @@ func newWorld(t *testing.T) *world {
 // again is a manager that starts where another one died.
 func (w *world) again() {
 	w.m = NewManager(Config{Dir: w.dir, JobDir: func(jid string) (string, error) { return filepath.Join(w.dir, "jobs", jid), nil },
-		Publish: func(_ context.Context, l *msgpack.Map) error {
+		Publish: func(_ context.Context, l *value.Map) error {
 			w.published = append(w.published, strings.Join(l.Texts("tgt"), ","))
 			if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" || l.Str("user") != "ann" || len(l.List("arg")) != 2 {
 				w.t.Errorf("published %v", l)
 			}
 			return w.refuse
 		},
-		Returns: func(context.Context, string) (*msgpack.Map, error) { return w.returns, nil },
-		Fire: func(tag string, data *msgpack.Map) {
+		Returns: func(context.Context, string) (*value.Map, error) { return w.returns, nil },
+		Fire: func(tag string, data *value.Map) {
 			w.fired = append(w.fired, strings.TrimPrefix(tag, "salt/batch/"+jid+"/"))
 		},
 		Now: func() time.Time { return w.now }, Log: slog.New(slog.DiscardHandler)})
@@ -56,25 +57,28 @@ func (w *world) again() {
 // handOver does what `salt -b 2 --async` does.
 func (w *world) handOver(more ...any) {
 	w.t.Helper()
-	kept := msgpack.NewMap("jid", jid, "all_minions", []any{"a", "b", "c", "d", "e"}, "pending", []any{"c", "d", "e"},
-		"active", msgpack.NewMap("a", 1000.0, "b", 1000.0), "done", msgpack.NewMap(), "failed", msgpack.NewMap(), "wait", []any{}, "batch_size", 2,
-		"fun", "test.arg", "arg", []any{"x"}, "kwargs", msgpack.NewMap("k", "v"), "tgt", "*", "tgt_type", "glob", "failhard", false, "batch_wait", 0,
+	kept := value.NewMap("jid", jid, "all_minions", []any{"a", "b", "c", "d", "e"}, "pending", []any{"c", "d", "e"},
+		"active", value.NewMap("a", 1000.0, "b", 1000.0), "done", value.NewMap(), "failed", value.NewMap(), "wait", []any{}, "batch_size", 2,
+		"fun", "test.arg", "arg", []any{"x"}, "kwargs", value.NewMap("k", "v"), "tgt", "*", "tgt_type", "glob", "failhard", false, "batch_wait", 0,
 		"timeout", 5, "gather_job_timeout", 10, "last_progress", 1000.0, "created", 1000.0, "halted", false, "halted_reason", nil, "driver", "master", "ret", "", "user", "ann")
 	for i := 0; i < len(more); i += 2 {
 		kept.Set(more[i], more[i+1])
 	}
-	if err := w.m.write(jid, kept); err != nil {
+	data := value.NewMap("jid", jid, "driver", "master")
+	if w.sends {
+		data.Set("state", kept)
+	} else if err := w.m.write(jid, kept); err != nil {
 		w.t.Fatal(err)
 	}
-	w.event("salt/batch/"+jid+"/new", msgpack.NewMap("jid", jid, "driver", "master"))
+	w.event("salt/batch/"+jid+"/new", data)
 }
 
-func (w *world) event(tag string, data *msgpack.Map) {
+func (w *world) event(tag string, data *value.Map) {
 	w.m.handle(w.t.Context(), event.Event{Tag: tag, Data: data})
 }
 
 func (w *world) ret(id string, code int) {
-	w.event("salt/job/"+jid+"/ret/"+id, msgpack.NewMap("id", id, "return", true, "retcode", code))
+	w.event("salt/job/"+jid+"/ret/"+id, value.NewMap("id", id, "return", true, "retcode", code))
 }
 
 // want compares what was published and fired since the last call.
@@ -103,8 +107,15 @@ func (w *world) kept() string {
 func (w *world) listed() bool { l, _ := w.m.index(); return slices.Contains(l, jid) }
 
 func TestManagerDrivesABatch(t *testing.T) {
+	for _, sends := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sent %v", sends), func(t *testing.T) { drivesABatch(t, sends) })
+	}
+}
+
+func drivesABatch(t *testing.T, sends bool) {
 	w := newWorld(t)
-	w.returns.Set("a", msgpack.NewMap("return", true, "retcode", 0)) // faster than the tool
+	w.sends = sends
+	w.returns.Set("a", value.NewMap("return", true, "retcode", 0)) // faster than the tool
 	w.handOver()
 	w.want("c", "progress")
 	if !w.m.Wants("salt/job/"+jid+"/ret/b") || w.m.Wants("salt/job/"+jid+"/new") || w.m.Wants("salt/job/20261123000000000002/ret/b") || !w.listed() {
@@ -115,7 +126,7 @@ func TestManagerDrivesABatch(t *testing.T) {
 	w.want("d", "progress")
 	w.ret("zz", 0) // nobody of the batch
 	w.now = w.now.Add(16 * time.Second)
-	w.returns.Set("d", msgpack.NewMap("return", 1, "retcode", 1)) // its event was lost
+	w.returns.Set("d", value.NewMap("return", 1, "retcode", 1)) // its event was lost
 	w.m.late(t.Context())
 	w.want("e", "progress")
 	if got := w.kept(); got != "3/1/1/0 " {
@@ -126,7 +137,7 @@ func TestManagerDrivesABatch(t *testing.T) {
 	if w.listed() || len(w.m.batches) > 0 || w.m.Wants("salt/job/"+jid+"/ret/b") {
 		t.Error("the batch is not forgotten")
 	}
-	w.event("salt/batch/"+jid+"/stop", msgpack.NewMap())
+	w.event("salt/batch/"+jid+"/stop", value.NewMap())
 	w.want("", "")
 }
 
@@ -139,7 +150,7 @@ func TestManagerGoesOn(t *testing.T) {
 	w.want("c", "progress")
 	w.again()
 	w.now = w.now.Add(time.Hour)
-	w.returns.Set("b", msgpack.NewMap("return", true, "retcode", 0))
+	w.returns.Set("b", value.NewMap("return", true, "retcode", 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.m.Run(ctx, nil)
@@ -175,7 +186,7 @@ func TestManagerHalts(t *testing.T) {
 	t.Run("batch.stop", func(t *testing.T) {
 		w := newWorld(t)
 		w.handOver()
-		w.event("salt/batch/"+jid+"/stop", msgpack.NewMap("jid", jid, "reason", "stop"))
+		w.event("salt/batch/"+jid+"/stop", value.NewMap("jid", jid, "reason", "stop"))
 		w.want("", "halted")
 		if got := w.kept(); got != "0/0/2/3 stop" || w.listed() {
 			t.Errorf("kept %s", got)
@@ -216,7 +227,7 @@ func TestManagerHalts(t *testing.T) {
 	t.Run("too many", func(t *testing.T) {
 		w := newWorld(t)
 		for i := range maxActive {
-			w.m.batches[fmt.Sprint(i)] = &driven{New(nil, 1), msgpack.NewMap()}
+			w.m.batches[fmt.Sprint(i)] = &driven{New(nil, 1), value.NewMap()}
 		}
 		w.handOver()
 		w.want("", "halted")
@@ -231,16 +242,16 @@ func TestManagerIgnores(t *testing.T) {
 	w := newWorld(t)
 	w.handOver("driver", "other")
 	for _, from := range []event.Origin{event.Peer, event.Minion} {
-		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/new", Data: msgpack.NewMap(), Origin: from})
-		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/stop", Data: msgpack.NewMap(), Origin: from})
+		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/new", Data: value.NewMap(), Origin: from})
+		w.m.handle(t.Context(), event.Event{Tag: "salt/batch/" + jid + "/stop", Data: value.NewMap(), Origin: from})
 	}
-	w.event("salt/batch/20261123000000000009/new", msgpack.NewMap())
-	w.event("salt/batch/../../etc/new", msgpack.NewMap())
-	w.event("salt/batch/"+jid+"/progress", msgpack.NewMap("state", msgpack.NewMap("driver", "master")))
+	w.event("salt/batch/20261123000000000009/new", value.NewMap())
+	w.event("salt/batch/../../etc/new", value.NewMap())
+	w.event("salt/batch/"+jid+"/progress", value.NewMap("state", value.NewMap("driver", "master")))
 	if err := os.WriteFile(filepath.Join(w.dir, "jobs", jid, stateFile), []byte{0xc1}, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.event("salt/batch/"+jid+"/new", msgpack.NewMap())
+	w.event("salt/batch/"+jid+"/new", value.NewMap())
 	w.want("", "")
 	if len(w.m.batches) > 0 || w.listed() {
 		t.Error("adopted")
@@ -251,21 +262,21 @@ func TestManagerIgnores(t *testing.T) {
 // reaches the tool.
 func TestManagerKeepsTheToolsBatches(t *testing.T) {
 	w := newWorld(t)
-	state := func(done int) *msgpack.Map {
-		s := msgpack.NewMap("jid", jid, "driver", "cli", "batch_size", 1, "pending", []any{"b"}, "active", msgpack.NewMap("a", 1.0), "failed", msgpack.NewMap())
-		d := msgpack.NewMap()
+	state := func(done int) *value.Map {
+		s := value.NewMap("jid", jid, "driver", "cli", "batch_size", 1, "pending", []any{"b"}, "active", value.NewMap("a", 1.0), "failed", value.NewMap())
+		d := value.NewMap()
 		for i := range done {
-			d.Set(fmt.Sprint(i), msgpack.NewMap())
+			d.Set(fmt.Sprint(i), value.NewMap())
 		}
 		s.Set("done", d)
-		return msgpack.NewMap("state", s)
+		return value.NewMap("state", s)
 	}
 	w.event("salt/batch/"+jid+"/new", state(0))
 	w.event("salt/batch/"+jid+"/progress", state(1))
 	if got := w.kept(); got != "1/0/1/1 " || !w.listed() || len(w.m.batches) > 0 {
 		t.Errorf("kept %s", got)
 	}
-	w.event("salt/batch/"+jid+"/stop", msgpack.NewMap())
+	w.event("salt/batch/"+jid+"/stop", value.NewMap())
 	w.want("", "halted")
 	if got := w.kept(); got != "1/0/1/1 stop" || w.listed() {
 		t.Errorf("kept %s", got)

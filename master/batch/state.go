@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // A State says who may run next. It has no clock and does no I/O
@@ -92,13 +92,13 @@ func (b *State) Over() bool {
 
 // Fill sets what changes in a batch in the map that Salt keeps of it, with
 // Salt's names.
-func (b *State) Fill(m *msgpack.Map, now time.Time) {
-	active, done, failed := msgpack.NewMap(), msgpack.NewMap(), msgpack.NewMap()
+func (b *State) Fill(m *value.Map, now time.Time) {
+	active, done, failed := value.NewMap(), value.NewMap(), value.NewMap()
 	for id, t := range b.Active {
 		active.Set(id, seconds(t))
 	}
 	for id := range b.Done {
-		done.Set(id, msgpack.NewMap())
+		done.Set(id, value.NewMap())
 	}
 	for id, why := range b.Failed {
 		failed.Set(id, why)
@@ -121,7 +121,7 @@ func (b *State) Fill(m *msgpack.Map, now time.Time) {
 }
 
 // Read makes a State of the map that Salt keeps of a batch.
-func Read(m *msgpack.Map) (*State, error) {
+func Read(m *value.Map) (*State, error) {
 	size, ok := m.Int("batch_size")
 	if !ok || size < 1 {
 		return nil, fmt.Errorf("it has no batch_size")
@@ -134,7 +134,7 @@ func Read(m *msgpack.Map) (*State, error) {
 		b.Active[id] = time.UnixMicro(int64(at * 1e6))
 	}
 	for _, v := range m.List("wait") {
-		b.Closed = append(b.Closed, time.UnixMicro(int64(number(msgpack.NewMap("t", v), "t", 0)*1e6)))
+		b.Closed = append(b.Closed, time.UnixMicro(int64(number(value.NewMap("t", v), "t", 0)*1e6)))
 	}
 	for k := range m.Map("done").All() {
 		id, _ := k.(string)
@@ -151,7 +151,7 @@ func Read(m *msgpack.Map) (*State, error) {
 }
 
 // number is a number of the map, def when there is none.
-func number(m *msgpack.Map, key string, def float64) float64 {
+func number(m *value.Map, key string, def float64) float64 {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
 	case int64:

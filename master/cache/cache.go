@@ -9,17 +9,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Bank is a kind of data.
@@ -58,7 +58,7 @@ type Store struct {
 func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
 	for _, b := range banks {
 		if err := os.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
-			return nil, fmt.Errorf("creating the minion cache: %w", err)
+			return nil, fmt.Errorf("create the minion cache: %w", err)
 		}
 	}
 	return &Store{dir: dir, valid: valid, mem: newMemory(memory)}, nil
@@ -85,7 +85,7 @@ func (s *Store) Sweep(now time.Time) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("sweeping the minion cache: %w", err)
+		return fmt.Errorf("sweep the minion cache: %w", err)
 	}
 	return nil
 }
@@ -93,14 +93,14 @@ func (s *Store) Sweep(now time.Time) error {
 func (s *Store) path(b Bank, id string) string { return filepath.Join(s.dir, string(b), id+".p") }
 
 // Get returns an entry, or false when there is none or its file is broken.
-func (s *Store) Get(b Bank, id string) (*msgpack.Map, bool) {
+func (s *Store) Get(b Bank, id string) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
 	}
 	return s.get(b, id)
 }
 
-func (s *Store) get(b Bank, id string) (*msgpack.Map, bool) {
+func (s *Store) get(b Bank, id string) (*value.Map, bool) {
 	path := s.path(b, id)
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > MaxEntry {
@@ -111,12 +111,12 @@ func (s *Store) get(b Bank, id string) (*msgpack.Map, bool) {
 	if m, ok := s.mem.get(b, id, sig); ok {
 		return m, true
 	}
-	packed, err := read(path)
+	packed, err := durable.Read(path, MaxEntry)
 	if err != nil {
 		return nil, false
 	}
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if err != nil || !ok {
 		return nil, false
 	}
@@ -124,9 +124,9 @@ func (s *Store) get(b Bank, id string) (*msgpack.Map, bool) {
 	return m, true
 }
 
-// Set replaces an entry and tells whether it is another one than before. One
+// Set replaces an entry and reports whether it is another one than before. One
 // that is in memory and has not changed is not written again.
-func (s *Store) Set(b Bank, id string, m *msgpack.Map) (changed bool, err error) {
+func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	if err := s.valid(id); err != nil {
 		return false, err
 	}
@@ -134,13 +134,13 @@ func (s *Store) Set(b Bank, id string, m *msgpack.Map) (changed bool, err error)
 	return s.set(b, id, m)
 }
 
-func (s *Store) set(b Bank, id string, m *msgpack.Map) (bool, error) {
+func (s *Store) set(b Bank, id string, m *value.Map) (bool, error) {
 	packed, err := msgpack.Marshal(m, msgpack.Raw)
 	if err != nil {
-		return false, fmt.Errorf("packing the %s of %s: %w", b, id, err)
+		return false, fmt.Errorf("pack the %s of %s: %w", b, id, err)
 	}
 	if len(packed) > MaxEntry {
-		return false, fmt.Errorf("storing the %s of %s: %w (%d bytes)", b, id, ErrTooLarge, len(packed))
+		return false, fmt.Errorf("store the %s of %s: %w (%d bytes)", b, id, ErrTooLarge, len(packed))
 	}
 	path := s.path(b, id)
 	if info, err := os.Lstat(path); err == nil {
@@ -149,7 +149,7 @@ func (s *Store) set(b Bank, id string, m *msgpack.Map) (bool, error) {
 		}
 	}
 	if err := replace(path, packed); err != nil {
-		return false, fmt.Errorf("storing the %s of %s: %w", b, id, err)
+		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -171,12 +171,12 @@ func (s *Store) lock(b Bank, id string) func() {
 
 // Update merges data into an entry, or replaces it with clear: what _mine
 // does.
-func (s *Store) Update(b Bank, id string, data *msgpack.Map, clear bool) error {
+func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	if err := s.valid(id); err != nil {
 		return err
 	}
 	defer s.lock(b, id)()
-	m := msgpack.NewMap()
+	m := value.NewMap()
 	if old, ok := s.Get(b, id); ok && !clear {
 		m = old.Clone()
 	}
@@ -214,7 +214,7 @@ func (s *Store) Flush(b Bank, id string) error {
 	defer s.lock(b, id)()
 	s.mem.drop(b, id)
 	if err := os.Remove(s.path(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the %s of %s: %w", b, id, err)
+		return fmt.Errorf("remove the %s of %s: %w", b, id, err)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func escape(id string) string {
 func (s *Store) IDs(b Bank) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, string(b)))
 	if err != nil {
-		return nil, fmt.Errorf("listing the %s of minions: %w", b, err)
+		return nil, fmt.Errorf("list the %s of minions: %w", b, err)
 	}
 	var out []string
 	for _, e := range entries {
@@ -256,24 +256,6 @@ func (s *Store) IDs(b Bank) ([]string, error) {
 	}
 	slices.Sort(out)
 	return out, nil
-}
-
-// read reads a regular file without ever waiting for a FIFO that was put in
-// its place.
-func read(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, MaxEntry+1))
-	if err == nil && len(b) > MaxEntry {
-		err = ErrTooLarge
-	}
-	return b, err
 }
 
 // newPrefix begins the name of a file that is being written. No minion's id may

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func valid(id string) error {
@@ -67,15 +68,15 @@ func TestMine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(s.Update(Mine, "a", msgpack.NewMap("x", int64(1), "y", int64(2)), false))
-	must(s.Update(Mine, "a", msgpack.NewMap("y", int64(3)), false))
+	must(s.Update(Mine, "a", value.NewMap("x", int64(1), "y", int64(2)), false))
+	must(s.Update(Mine, "a", value.NewMap("y", int64(3)), false))
 	must(s.Remove(Mine, "a", "x"))
 	must(s.Remove(Mine, "a", "nothing"))
 	m, ok := s.Get(Mine, "a")
 	if y, _ := m.Int("y"); !ok || m.Len() != 1 || y != 3 {
 		t.Errorf("mine is %v", m)
 	}
-	must(s.Update(Mine, "a", msgpack.NewMap("z", int64(1)), true))
+	must(s.Update(Mine, "a", value.NewMap("z", int64(1)), true))
 	if m, _ := s.Get(Mine, "a"); m.Len() != 1 || m.Keys()[0] != "z" {
 		t.Errorf("after clear: %v", m.Keys())
 	}
@@ -88,13 +89,13 @@ func TestMine(t *testing.T) {
 
 func TestChangesByOthersAreSeen(t *testing.T) {
 	s := open(t, 1<<20)
-	if changed, err := s.Set(Grains, "a", msgpack.NewMap("os", "Debian")); !changed || err != nil {
+	if changed, err := s.Set(Grains, "a", value.NewMap("os", "Debian")); !changed || err != nil {
 		t.Fatal(changed, err)
 	}
-	if changed, err := s.Set(Grains, "a", msgpack.NewMap("os", "Debian")); changed || err != nil {
+	if changed, err := s.Set(Grains, "a", value.NewMap("os", "Debian")); changed || err != nil {
 		t.Errorf("the same grains count as changed: %v, %v", changed, err)
 	}
-	b, _ := msgpack.Marshal(msgpack.NewMap("os", "Alpine Linux"), msgpack.Raw)
+	b, _ := msgpack.Marshal(value.NewMap("os", "Alpine Linux"), msgpack.Raw)
 	if err := os.WriteFile(s.path(Grains, "a"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func TestChangesByOthersAreSeen(t *testing.T) {
 func TestAttack30Forget(t *testing.T) {
 	s := open(t, 1<<20)
 	for _, b := range banks {
-		if _, err := s.Set(b, "a", msgpack.NewMap("x", true)); err != nil {
+		if _, err := s.Set(b, "a", value.NewMap("x", true)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,7 +161,7 @@ func TestAttack16CacheFiles(t *testing.T) {
 		t.Fatal("reading waits for a FIFO")
 	}
 	for _, id := range []string{"../x", "a/b", ""} {
-		if _, err := s.Set(Grains, id, msgpack.NewMap()); err == nil {
+		if _, err := s.Set(Grains, id, value.NewMap()); err == nil {
 			t.Errorf("%q was written", id)
 		}
 	}
@@ -173,7 +174,7 @@ func TestAttack16CacheFiles(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	s := open(t, 10_000)
 	for _, id := range []string{"a", "b", "c", "d"} {
-		if _, err := s.Set(Grains, id, msgpack.NewMap("x", strings.Repeat("y", 700))); err != nil {
+		if _, err := s.Set(Grains, id, value.NewMap("x", strings.Repeat("y", 700))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -189,7 +190,7 @@ func TestMemoryIsBounded(t *testing.T) {
 // else stays.
 func TestSweep(t *testing.T) {
 	s := open(t, 1<<20)
-	if _, err := s.Set(Grains, "min6", msgpack.NewMap("id", "min6")); err != nil {
+	if _, err := s.Set(Grains, "min6", value.NewMap("id", "min6")); err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(s.dir, string(Grains))

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // sig tells one version of a file from another.
@@ -32,7 +32,7 @@ type memKey struct {
 type memEntry struct {
 	key    memKey
 	sig    sig
-	m      *msgpack.Map
+	m      *value.Map
 	packed []byte
 }
 
@@ -67,7 +67,7 @@ func (m *memory) lookup(b Bank, id string, s sig) *memEntry {
 	return entry
 }
 
-func (m *memory) get(b Bank, id string, s sig) (*msgpack.Map, bool) {
+func (m *memory) get(b Bank, id string, s sig) (*value.Map, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.lookup(b, id, s); e != nil {
@@ -85,7 +85,7 @@ func (m *memory) packed(b Bank, id string, s sig) ([]byte, bool) {
 	return nil, false
 }
 
-func (m *memory) put(b Bank, id string, s sig, v *msgpack.Map, packed []byte) {
+func (m *memory) put(b Bank, id string, s sig, v *value.Map, packed []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := memKey{b, id}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // compiled holds the pillars that pillar_cache keeps, in a folder for each
@@ -28,7 +28,7 @@ func compiledKey(id, env string) string {
 
 // Compiled returns the pillar of a minion in a pillar environment ("": none),
 // if it was kept within the last ttl.
-func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*msgpack.Map, bool) {
+func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
 	}
@@ -45,7 +45,7 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*msg
 }
 
 // KeepCompiled keeps a pillar for Compiled, and in the bank Pillar.
-func (s *Store) KeepCompiled(id, env string, m *msgpack.Map) error {
+func (s *Store) KeepCompiled(id, env string, m *value.Map) error {
 	if err := s.valid(id); err != nil {
 		return err
 	}
@@ -56,16 +56,16 @@ func (s *Store) KeepCompiled(id, env string, m *msgpack.Map) error {
 	return err
 }
 
-func (s *Store) keepCompiled(id, key string, m *msgpack.Map) error {
+func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 	defer s.lock(compiled, id)()
 	dir := filepath.Dir(s.path(compiled, key))
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) >= maxCompiled {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("storing the pillar of %s: %w", id, err)
+			return fmt.Errorf("store the pillar of %s: %w", id, err)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("storing the pillar of %s: %w", id, err)
+		return fmt.Errorf("store the pillar of %s: %w", id, err)
 	}
 	s.mem.drop(compiled, key) // its file is written again, and is new then
 	_, err := s.set(compiled, key, m)
@@ -79,7 +79,7 @@ func (s *Store) FlushCompiled(id string) error {
 	}
 	defer s.lock(compiled, id)()
 	if err := os.RemoveAll(filepath.Join(s.dir, string(compiled), id)); err != nil {
-		return fmt.Errorf("removing the compiled pillars of %s: %w", id, err)
+		return fmt.Errorf("remove the compiled pillars of %s: %w", id, err)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func TestCompiled(t *testing.T) {
@@ -17,7 +17,7 @@ func TestCompiled(t *testing.T) {
 	has := func(id, env string) bool { _, ok := s.Compiled(id, env, now, time.Minute); return ok }
 	envs := []string{"", "base", "feature/x", "../../y", strings.Repeat("e", 255)}
 	for i, env := range envs {
-		if err := s.KeepCompiled("web1", env, msgpack.NewMap("n", i)); err != nil {
+		if err := s.KeepCompiled("web1", env, value.NewMap("n", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestCompiled(t *testing.T) {
 		t.Error("one of the future counts")
 	}
 	for i := range 3 * maxCompiled {
-		if err := s.KeepCompiled("web1", fmt.Sprint(i), msgpack.NewMap("n", i)); err != nil {
+		if err := s.KeepCompiled("web1", fmt.Sprint(i), value.NewMap("n", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestCompiled(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(s.dir, "*", "web1*")); len(found) != 0 || has("web1", "1") {
 		t.Errorf("left: %v", found)
 	}
-	if s.KeepCompiled("../x", "", msgpack.NewMap()) == nil || s.FlushCompiled("..") == nil {
+	if s.KeepCompiled("../x", "", value.NewMap()) == nil || s.FlushCompiled("..") == nil {
 		t.Error("any id is taken")
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode"
 
-	"saltern/master/msgpack"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 )
 
 // kwarg is "name=value", but not "name==value". \w and \d are Python's, which
@@ -57,7 +57,7 @@ func Yamlify(arg string) any {
 		return v
 	}
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		if !strings.HasPrefix(arg, "{") {
 			return arg
 		}
@@ -86,7 +86,7 @@ func Yamlify(arg string) any {
 // in noParse stay text (salt/utils/args.py parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
 	args := []any{}
-	kwargs := msgpack.NewMap("__kwarg__", true)
+	kwargs := value.NewMap("__kwarg__", true)
 	for _, w := range words {
 		name, value, ok := ParseKwarg(w)
 		switch {

@@ -2,11 +2,12 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"saltern/master/batch"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // BatchRequest is a job to run on some minions at a time.
@@ -55,19 +56,10 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 // time as Size says. It returns how many minions there were. A slot is freed
 // by a return, or when the minion says that the job does not run any more.
 func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (minions int, err error) {
-	ping := q.Request
-	ping.Kwargs = q.Kwargs.Clone()
-	ping.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
-	up, down, err := c.Ping(ctx, ping)
+	b, up, down, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
-		return 0, err
-	}
-	size, err := BatchSize(q.Size, len(up))
-	if err != nil {
 		return len(up), err
 	}
-	b := batch.New(up, size)
-	b.Wait, b.Failhard = q.Wait, q.Failhard
 	r := batchRun{c: c, q: q, b: b, all: up, out: out, created: c.cfg.Now()}
 	r.fire(ctx, "new")
 	for _, id := range down {
@@ -82,6 +74,78 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 	}
 	r.fire(context.WithoutCancel(ctx), end)
 	return len(up), err
+}
+
+// HandOver is Batch for one that the master drives: it returns when the first
+// part is published and the master has been told of the rest. It takes the
+// rights that [Client.Fire] takes. down is told who did not answer the first
+// ping (salt/cli/salt.py _run_batch_async).
+func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (minions int, err error) {
+	b, up, absent, err := c.newBatch(ctx, q)
+	if err != nil || len(up) == 0 {
+		return len(up), err
+	}
+	for _, id := range absent {
+		down(id)
+	}
+	if err := c.mayFire(ctx); err != nil { // before anybody has the job
+		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
+	}
+	now := c.cfg.Now()
+	ids, _ := b.Next(now)
+	job, err := c.Publish(ctx, q.part(ids))
+	switch err {
+	case nil:
+	case ErrNoMinions, ErrNoJob: // their keys went since the ping
+	default:
+		return len(up), err
+	}
+	for _, id := range ids {
+		if !slices.Contains(job.Minions, id) {
+			b.TimedOut(id, now)
+		}
+	}
+	user := c.cfg.User
+	if name := q.Kwargs.Str("username"); name != "" {
+		user = name
+	}
+	if err := c.Fire(ctx, "salt/batch/"+q.JID+"/new", payload("master", b, up, q, user, now, now)); err != nil {
+		return len(up), fmt.Errorf("hand the batch to the master: %w; only the first %d minions have the job %s", err, len(ids), q.JID)
+	}
+	return len(up), nil
+}
+
+// newBatch asks who of the target is there and makes the state of a batch of
+// them. Both lists are sorted.
+func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, up, down []string, err error) {
+	ping := q.Request
+	ping.Kwargs = q.Kwargs.Clone()
+	ping.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
+	up, down, err = c.Ping(ctx, ping)
+	if err != nil || len(up) == 0 {
+		return nil, nil, nil, err
+	}
+	size, err := BatchSize(q.Size, len(up))
+	if err != nil {
+		return nil, up, down, err
+	}
+	b = batch.New(up, size)
+	b.Wait, b.Failhard = q.Wait, q.Failhard
+	return b, up, down, nil
+}
+
+// part is the job for some of the minions.
+func (q BatchRequest) part(ids []string) Request {
+	req := q.Request
+	tgt := make([]any, len(ids))
+	for i, id := range ids {
+		tgt[i] = id
+	}
+	req.Target, req.TargetType, req.JID = tgt, "list", q.JID
+	req.Kwargs = req.Kwargs.Clone()
+	req.Kwargs.Set("raw", false)
+	req.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
+	return req
 }
 
 type batchRun struct {
@@ -130,15 +194,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	if r.out.Start != nil {
 		r.out.Start(ids)
 	}
-	req := r.q.Request
-	tgt := make([]any, len(ids))
-	for i, id := range ids {
-		tgt[i] = id
-	}
-	req.Target, req.TargetType, req.JID = tgt, "list", r.q.JID
-	req.Kwargs = req.Kwargs.Clone()
-	req.Kwargs.Set("raw", false)
-	req.Kwargs.Set("gather_job_timeout", int64(r.q.Gather/time.Second))
+	req := r.q.part(ids)
 	if err := r.c.listen(ctx); err != nil {
 		return err
 	}
@@ -165,7 +221,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// ended frees the slots of parts that wait no longer; it tells whether any
+// ended frees the slots of parts that wait no longer; it reports whether any
 // did.
 func (r *batchRun) ended(before []*watch) bool {
 	any := false
@@ -227,10 +283,10 @@ func (r *batchRun) fire(ctx context.Context, what string) {
 	if r.deaf {
 		return
 	}
-	p := payload(r.b, r.all, r.q, r.c.cfg.User, r.created, r.c.cfg.Now())
+	p := payload("cli", r.b, r.all, r.q, r.c.cfg.User, r.created, r.c.cfg.Now())
 	if err := r.c.Fire(ctx, "salt/batch/"+r.q.JID+"/"+what, p); err != nil {
 		r.deaf = true
-		r.c.cfg.Log.Debug("batch event not fired", "jid", r.q.JID, "err", err)
+		r.c.cfg.Log.Debug("batch event not fired", "jid", r.q.JID, "error", err)
 	}
 }
 
@@ -258,7 +314,7 @@ func has(v any, fun string) bool {
 	switch v := v.(type) {
 	case []any:
 		return slices.Contains(v, any(fun))
-	case *msgpack.Map:
+	case *value.Map:
 		_, ok := v.Get(fun)
 		return ok
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"saltern/master/batch"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 )
 
 // BatchSize reads the size of a batch, a number or a percentage of n minions;
@@ -35,15 +35,16 @@ func BatchSize(spec string, n int) (int, error) {
 }
 
 // payload is the state as the batch events carry it, for the master's
-// batch.status (salt/utils/batch_output.py state_payload).
-func payload(b *batch.State, all []string, q BatchRequest, user string, created, now time.Time) *msgpack.Map {
-	state := msgpack.NewMap("jid", q.JID, "all_minions", all, "pending", nil, "active", nil,
+// batch.status, or for the master to go on with it (salt/utils/batch_output.py
+// state_payload). driver is "cli" or "master".
+func payload(driver string, b *batch.State, all []string, q BatchRequest, user string, created, now time.Time) *value.Map {
+	state := value.NewMap("jid", q.JID, "all_minions", all, "pending", nil, "active", nil,
 		"done", nil, "failed", nil, "wait", nil, "batch_size", b.Size, "fun", q.Fun, "arg", q.Arg,
-		"kwargs", msgpack.NewMap(), "tgt", q.Target, "tgt_type", q.TargetType, "failhard", b.Failhard,
+		"kwargs", value.NewMap(), "tgt", q.Target, "tgt_type", q.TargetType, "failhard", b.Failhard,
 		"batch_wait", b.Wait.Seconds(), "timeout", int64(q.Timeout/time.Second), "gather_job_timeout", int64(q.Gather/time.Second),
 		"last_progress", nil, "created", float64(created.UnixMicro())/1e6, "halted", false, "halted_reason", nil,
-		"driver", "cli", "ret", q.Return, "user", user)
+		"driver", driver, "ret", q.Return, "user", user)
 	b.Fill(state, now)
-	return msgpack.NewMap("jid", q.JID, "fun", q.Fun, "tgt", q.Target, "tgt_type", q.TargetType, "user", user,
-		"driver", "cli", "state", state)
+	return value.NewMap("jid", q.JID, "fun", q.Fun, "tgt", q.Target, "tgt_type", q.TargetType, "user", user,
+		"driver", driver, "state", state)
 }

@@ -35,7 +35,7 @@ func TestBatchSize(t *testing.T) {
 func TestBatchPayload(t *testing.T) {
 	b := batch.New([]string{"a", "b"}, 1)
 	b.Next(time.Unix(0, 0))
-	p := payload(b, []string{"a", "b"}, BatchRequest{Request: Request{Target: "*", TargetType: "glob", Fun: "test.ping", Arg: []any{}}, JID: "1"}, "root", time.Unix(0, 0), time.Unix(1, 0))
+	p := payload("cli", b, []string{"a", "b"}, BatchRequest{Request: Request{Target: "*", TargetType: "glob", Fun: "test.ping", Arg: []any{}}, JID: "1"}, "root", time.Unix(0, 0), time.Unix(1, 0))
 	if _, err := msgpack.Marshal(p, msgpack.Modern); err != nil {
 		t.Error(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -12,11 +11,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -33,7 +33,7 @@ type Config struct {
 	Publish    time.Duration // publish_timeout: bound of one request, at least three times Timeout
 	HashType   string        // hash_type of the job cache
 	ExtCache   string        // ext_job_cache, a returner for all jobs
-	Nodegroups *msgpack.Map  // nodegroups: name to text or list
+	Nodegroups *value.Map    // nodegroups: name to text or list
 	ConfFile   string        // the file to name in messages
 
 	User  string // who asks; see CurrentUser
@@ -94,14 +94,9 @@ func (c *Client) readKey() string {
 	}
 	// The folder is the master's: what lies there must not make root send it
 	// another file.
-	f, err := os.OpenFile(filepath.Join(c.cfg.CacheDir, "."+name+"_key"), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	b, err := durable.Read(filepath.Join(c.cfg.CacheDir, "."+name+"_key"), maxKeyFile)
 	if err != nil {
-		c.cfg.Log.Debug("no key file of this user", "err", err)
-		return ""
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
-	if err != nil {
+		c.cfg.Log.Debug("no key file of this user", "error", err)
 		return ""
 	}
 	return string(b)
@@ -113,9 +108,9 @@ type Request struct {
 	TargetType string // glob, list, compound, …
 	Fun        any    // text, or a list of text for a compound command
 	Arg        []any
-	Return     string       // returners on the minions, separated by commas
-	JID        string       // "" lets the master choose
-	Kwargs     *msgpack.Map // show_timeout, delimiter, metadata, token, …; kept in the job cache
+	Return     string     // returners on the minions, separated by commas
+	JID        string     // "" lets the master choose
+	Kwargs     *value.Map // show_timeout, delimiter, metadata, token, …; kept in the job cache
 	Timeout    time.Duration
 }
 
@@ -140,7 +135,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	if c.cfg.ExtCache != "" {
 		ret = strings.TrimPrefix(ret+","+c.cfg.ExtCache, ",")
 	}
-	load := msgpack.NewMap("cmd", "publish", "tgt", tgt, "fun", r.Fun, "arg", r.Arg,
+	load := value.NewMap("cmd", "publish", "tgt", tgt, "fun", r.Fun, "arg", r.Arg,
 		"key", c.key, "tgt_type", typ, "ret", ret, "jid", r.JID)
 	if r.Kwargs.Len() > 0 {
 		load.Set("kwargs", r.Kwargs)
@@ -175,7 +170,7 @@ func empty(v any) bool {
 		return true
 	case string:
 		return v == ""
-	case *msgpack.Map:
+	case *value.Map:
 		return v.Len() == 0
 	}
 	return false
@@ -199,7 +194,7 @@ func jobOf(reply any) (Job, error) {
 	if s, ok := reply.(string); ok {
 		return Job{}, &Error{Kind: General, Message: s}
 	}
-	m, ok := reply.(*msgpack.Map)
+	m, ok := reply.(*value.Map)
 	if !ok {
 		return Job{}, &Error{Kind: General, Message: fmt.Sprintf("unexpected answer of the master: %T", reply)}
 	}
@@ -219,7 +214,7 @@ func jobOf(reply any) (Job, error) {
 
 // Ask sends a clear request (mk_token, runner, wheel, …) and returns the
 // decoded answer.
-func (c *Client) Ask(ctx context.Context, load *msgpack.Map) (any, error) {
+func (c *Client) Ask(ctx context.Context, load *value.Map) (any, error) {
 	return c.send(ctx, load, c.cfg.Timeout)
 }
 
@@ -228,8 +223,8 @@ var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 
 // send makes one request. It is never repeated on a time-out: the master may
 // have taken it.
-func (c *Client) send(ctx context.Context, load *msgpack.Map, timeout time.Duration) (any, error) {
-	payload, err := msgpack.Marshal(msgpack.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
+func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
+	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
 	if err != nil {
 		return nil, &Error{Kind: General, Message: fmt.Sprintf("arguments cannot be sent: %v", err)}
 	}
@@ -240,7 +235,7 @@ func (c *Client) send(ctx context.Context, load *msgpack.Map, timeout time.Durat
 		if ctx.Err() != nil {
 			return nil, c.late(ctx)
 		}
-		c.cfg.Log.Error("cannot connect to the master", "err", err)
+		c.cfg.Log.Error("cannot connect to the master", "error", err)
 		return nil, errContact()
 	}
 	defer req.Close()
@@ -280,7 +275,17 @@ func (c *Client) address() string {
 
 // Fire puts an event on the master's bus. It takes the rights of root or of
 // the master's user.
-func (c *Client) Fire(ctx context.Context, tag string, data *msgpack.Map) error {
+func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
+	return c.onBus(ctx, func(ctx context.Context, s *event.Sender) error { return s.Fire(ctx, tag, data) })
+}
+
+// mayFire reports why Fire would fail.
+func (c *Client) mayFire(ctx context.Context) error {
+	return c.onBus(ctx, func(context.Context, *event.Sender) error { return nil })
+}
+
+// onBus opens the master's bus for do.
+func (c *Client) onBus(ctx context.Context, do func(context.Context, *event.Sender) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	s, err := event.DialPull(ctx, c.cfg.SockDir)
@@ -288,10 +293,10 @@ func (c *Client) Fire(ctx context.Context, tag string, data *msgpack.Map) error 
 		return err
 	}
 	defer s.Close()
-	return s.Fire(ctx, tag, data)
+	return do(ctx, s)
 }
 
-// MasterIsUp tells whether a master serves the socket directory.
+// MasterIsUp reports whether a master serves the socket directory.
 func (c *Client) MasterIsUp() bool {
 	_, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc"))
 	return !errors.Is(err, fs.ErrNotExist)

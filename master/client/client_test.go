@@ -8,20 +8,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"saltern/master/client"
 	"saltern/master/client/clienttest"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 )
 
 func connect(t *testing.T, m *clienttest.Master, change func(*client.Config)) *client.Client {
 	t.Helper()
 	cfg := client.Config{Interface: "0.0.0.0", RetPort: m.Port, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: "root", User: "root",
 		Timeout: 300 * time.Millisecond, Gather: 400 * time.Millisecond, Publish: 2 * time.Second,
-		Nodegroups: msgpack.NewMap("g1", "a* or b", "g2", "N@g1 and not c", "names", []any{"a", "b"}, "re", "(a|b)", "loop", "N@loop"), ConfFile: "/etc/salt/master"}
+		Nodegroups: value.NewMap("g1", "a* or b", "g2", "N@g1 and not c", "names", []any{"a", "b"}, "re", "(a|b)", "loop", "N@loop"), ConfFile: "/etc/salt/master"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -35,7 +36,7 @@ func request(tgt any, fun string) client.Request {
 	if _, ok := tgt.([]any); ok {
 		typ = "list"
 	}
-	return client.Request{Target: tgt, TargetType: typ, Fun: fun, Arg: []any{}, Kwargs: msgpack.NewMap("show_timeout", true, "show_jid", false, "delimiter", ":")}
+	return client.Request{Target: tgt, TargetType: typ, Fun: fun, Arg: []any{}, Kwargs: value.NewMap("show_timeout", true, "show_jid", false, "delimiter", ":")}
 }
 
 // run gathers a job as "id=value" texts.
@@ -80,7 +81,7 @@ func TestRun(t *testing.T) {
 
 func TestRunLateMinions(t *testing.T) {
 	m := clienttest.New(t, "dead", "ok", "slow")
-	m.Minion = func(id, _ string, _ *msgpack.Map) clienttest.Answer {
+	m.Minion = func(id, _ string, _ *value.Map) clienttest.Answer {
 		switch id {
 		case "dead":
 			return clienttest.Answer{}
@@ -103,7 +104,7 @@ func TestRunLateMinions(t *testing.T) {
 func TestRunReconnects(t *testing.T) {
 	m := clienttest.New(t, "a", "b")
 	m.Reconnect = true
-	m.Minion = func(id, _ string, load *msgpack.Map) clienttest.Answer {
+	m.Minion = func(id, _ string, load *value.Map) clienttest.Answer {
 		a := clienttest.Answer{Reply: true, Return: id, Out: "txt"}
 		if id == "b" {
 			a.After, a.Running = 900*time.Millisecond, 99
@@ -146,7 +147,7 @@ func TestErrors(t *testing.T) {
 	})
 	t.Run("silent master", func(t *testing.T) {
 		m := clienttest.New(t, "a")
-		m.Clear = func(*msgpack.Map) any { time.Sleep(500 * time.Millisecond); return "x" }
+		m.Clear = func(*value.Map) any { time.Sleep(500 * time.Millisecond); return "x" }
 		c := connect(t, m, func(cfg *client.Config) { cfg.Timeout, cfg.Publish = 20*time.Millisecond, 20*time.Millisecond })
 		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || !strings.HasPrefix(err.Error(), "Salt request timed out.") {
 			t.Errorf("got %v", err)
@@ -157,9 +158,9 @@ func TestErrors(t *testing.T) {
 	})
 	t.Run("hostile answers", func(t *testing.T) {
 		m := clienttest.New(t, "a")
-		for _, v := range []any{"bad load", "", int64(5), []any{}, msgpack.NewMap(), msgpack.NewMap("load", "x"), msgpack.NewMap("load", msgpack.NewMap("jid", int64(1), "minions", "a")),
-			msgpack.NewMap("error", "text"), msgpack.NewMap("error", int64(3)), msgpack.NewMap("load", msgpack.NewMap("jid", "0", "minions", []any{"a"}))} {
-			m.Clear = func(*msgpack.Map) any { return v }
+		for _, v := range []any{"bad load", "", int64(5), []any{}, value.NewMap(), value.NewMap("load", "x"), value.NewMap("load", value.NewMap("jid", int64(1), "minions", "a")),
+			value.NewMap("error", "text"), value.NewMap("error", int64(3)), value.NewMap("load", value.NewMap("jid", "0", "minions", []any{"a"}))} {
+			m.Clear = func(*value.Map) any { return v }
 			if job, err := connect(t, m, nil).Publish(t.Context(), request("*", "test.ping")); err == nil {
 				t.Errorf("%s gave job %v", output.Repr(v), job)
 			}
@@ -167,7 +168,7 @@ func TestErrors(t *testing.T) {
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		m := clienttest.New(t, "a")
-		m.Minion = func(string, string, *msgpack.Map) clienttest.Answer { return clienttest.Answer{Running: 99} }
+		m.Minion = func(string, string, *value.Map) clienttest.Answer { return clienttest.Answer{Running: 99} }
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		err := connect(t, m, nil).Run(ctx, request("*", "test.sleep"), nil, func(client.Return) bool { return true })
@@ -191,7 +192,7 @@ func TestNewKey(t *testing.T) {
 	if err := os.WriteFile(file, []byte(clienttest.Key), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.Clear = func(l *msgpack.Map) any {
+	m.Clear = func(l *value.Map) any {
 		if l.Str("key") == "old" {
 			return ""
 		}
@@ -248,7 +249,7 @@ func TestNodegroups(t *testing.T) {
 
 func TestBatch(t *testing.T) {
 	m := clienttest.New(t, "a", "b", "c", "dead", "mute")
-	m.Minion = func(id, fun string, _ *msgpack.Map) clienttest.Answer {
+	m.Minion = func(id, fun string, _ *value.Map) clienttest.Answer {
 		switch {
 		case id == "dead", id == "mute" && fun != "test.ping":
 			return clienttest.Answer{}
@@ -287,9 +288,47 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// TestHandOver: the first part is published, and the master gets the state of
+// the whole batch.
+func TestHandOver(t *testing.T) {
+	m := clienttest.New(t, "a", "b", "c", "dead")
+	var mu sync.Mutex
+	var ran []string
+	m.Minion = func(id, fun string, _ *value.Map) clienttest.Answer {
+		if fun != "test.ping" {
+			mu.Lock()
+			ran = append(ran, id)
+			mu.Unlock()
+		}
+		return clienttest.Answer{Reply: id != "dead", Return: true}
+	}
+	sub := m.Bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/batch/") })
+	defer sub.Close()
+	q := client.BatchRequest{Request: request("*", "test.ret"), Size: "2", Failhard: true, Gather: time.Second, JID: "20261121000000999999"}
+	var down []string
+	n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).HandOver(t.Context(), q, func(id string) { down = append(down, id) })
+	if err != nil || n != 3 || !slices.Equal(down, []string{"dead"}) {
+		t.Fatalf("%d minions, down %v, %v", n, down, err)
+	}
+	e := <-sub.C
+	s := e.Data.Map("state")
+	if e.Tag != "salt/batch/"+q.JID+"/new" || s.Str("driver") != "master" || !s.Bool("failhard") || !slices.Equal(s.Texts("pending"), []string{"c"}) || s.Map("active").Len() != 2 {
+		t.Errorf("%s %v", e.Tag, e.Data)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(ran)
+	if !slices.Equal(ran, []string{"a", "b"}) {
+		t.Errorf("the job ran on %v", ran)
+	}
+	if n, err := connect(t, m, nil).HandOver(t.Context(), client.BatchRequest{Request: request("nobody", "test.ret"), Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
+		t.Errorf("nobody: %d, %v", n, err)
+	}
+}
+
 func TestSubset(t *testing.T) {
 	m := clienttest.New(t, "a", "b", "c")
-	m.Minion = func(id, _ string, _ *msgpack.Map) clienttest.Answer {
+	m.Minion = func(id, _ string, _ *value.Map) clienttest.Answer {
 		if id == "b" {
 			return clienttest.Answer{Reply: true, Return: "error"}
 		}
@@ -303,25 +342,25 @@ func TestSubset(t *testing.T) {
 func TestRunner(t *testing.T) {
 	m := clienttest.New(t, "a")
 	const jid = "20261121000000000077"
-	m.Clear = func(l *msgpack.Map) any {
+	m.Clear = func(l *value.Map) any {
 		switch {
 		case l.Str("cmd") != "runner":
 			return nil
 		case l.Str("fun") == "refused.me":
-			return msgpack.NewMap("error", msgpack.NewMap("name", "UserAuthenticationError", "message", "no"))
+			return value.NewMap("error", value.NewMap("name", "UserAuthenticationError", "message", "no"))
 		}
-		m.Bus.Fire("salt/run/"+jid+"/new", msgpack.NewMap())
-		m.Bus.Fire("salt/run/999/ret", msgpack.NewMap("return", "of another"))
-		m.Bus.Fire("salt/run/"+jid+"/progress", msgpack.NewMap("n", 1))
-		m.Bus.Fire("salt/run/"+jid+"/ret", msgpack.NewMap("return", "done"))
-		return msgpack.NewMap("tag", "salt/run/"+jid, "jid", jid)
+		m.Bus.Fire("salt/run/"+jid+"/new", value.NewMap())
+		m.Bus.Fire("salt/run/999/ret", value.NewMap("return", "of another"))
+		m.Bus.Fire("salt/run/"+jid+"/progress", value.NewMap("n", 1))
+		m.Bus.Fire("salt/run/"+jid+"/ret", value.NewMap("return", "done"))
+		return value.NewMap("tag", "salt/run/"+jid, "jid", jid)
 	}
 	var seen []string
-	d, err := connect(t, m, nil).Runner(t.Context(), "jobs.active", []any{}, msgpack.NewMap(), nil, func(s string, _ *msgpack.Map) { seen = append(seen, s) })
+	d, err := connect(t, m, nil).Runner(t.Context(), "jobs.active", []any{}, value.NewMap(), nil, func(s string, _ *value.Map) { seen = append(seen, s) })
 	if err != nil || d.Str("return") != "done" || !slices.Equal(seen, []string{"progress"}) {
 		t.Errorf("got %v, %v, %v", d, seen, err)
 	}
-	_, err = connect(t, m, nil).Runner(t.Context(), "refused.me", []any{}, msgpack.NewMap(), nil, nil)
+	_, err = connect(t, m, nil).Runner(t.Context(), "refused.me", []any{}, value.NewMap(), nil, nil)
 	var refused *client.RunnerError
 	if !errors.As(err, &refused) || refused.Reason != "no" {
 		t.Errorf("got %v", err)

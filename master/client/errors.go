@@ -3,7 +3,7 @@ package client
 import (
 	"errors"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Kind sorts the errors that a user sees.
@@ -51,7 +51,7 @@ func errLate() error {
 
 // errorOf turns the error of an answer, text or {name, message}, into ours.
 func errorOf(v any) error {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		s, _ := v.(string)
 		return &Error{Kind: General, Message: s}

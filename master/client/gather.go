@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Run publishes a job and calls yield with each return as it comes, and in
@@ -129,7 +129,7 @@ func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) err
 }
 
 // askKwargs are the kwargs of a job without those that are about showing it.
-func askKwargs(m *msgpack.Map) *msgpack.Map {
+func askKwargs(m *value.Map) *value.Map {
 	m = m.Clone()
 	m.Delete("show_timeout")
 	m.Delete("show_jid")

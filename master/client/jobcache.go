@@ -7,12 +7,12 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"hash"
-	"io"
-	"os"
 	"path/filepath"
 
+	"saltern/durable"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxCachedReturn bounds a file of the job cache that is read, in bytes.
@@ -59,23 +59,14 @@ func jidHash(kind, jid string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func readMap(path string) (*msgpack.Map, bool) {
+func readMap(path string) (*value.Map, bool) {
 	v, ok := readValue(path)
-	m, isMap := v.(*msgpack.Map)
+	m, isMap := v.(*value.Map)
 	return m, ok && isMap
 }
 
 func readValue(path string) (any, bool) {
-	st, err := os.Lstat(path)
-	if err != nil || !st.Mode().IsRegular() || st.Size() > maxCachedReturn {
-		return nil, false
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, false
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxCachedReturn))
+	b, err := durable.Read(path, maxCachedReturn)
 	if err != nil {
 		return nil, false
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 )
 
 // target resolves nodegroups, so that minions need not know them
@@ -69,7 +69,7 @@ var operators = []string{"and", "or", "not", "(", ")"}
 // expandNodegroup is the compound expression of a nodegroup, with those
 // inside it in parentheses. Unknown and circular groups come out empty
 // (salt/utils/minions.py nodegroup_comp).
-func expandNodegroup(name string, groups *msgpack.Map, above []string, first bool) []string {
+func expandNodegroup(name string, groups *value.Map, above []string, first bool) []string {
 	v, ok := groups.Get(name)
 	if !ok || slices.Contains(above, name) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 )
 
 // RunnerError says that the master did not start a runner.
@@ -19,15 +19,15 @@ func (e *RunnerError) Error() string { return e.Reason }
 // kwarg are the arguments; cred are credentials or a token, empty for the
 // key of the calling user. A *RunnerError means that the master refused,
 // which a Python master does without external authentication.
-func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map) (jid string, err error) {
+func (c *Client) StartRunner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map) (jid string, err error) {
 	jid, _, err = c.startRunner(ctx, fun, arg, kwarg, cred)
 	return jid, err
 }
 
 // startRunner also gives what the event would say of a runner that has ended
 // and whose return is not for the event bus.
-func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map) (jid string, data *msgpack.Map, err error) {
-	load := c.signed(msgpack.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg), cred)
+func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map) (jid string, data *value.Map, err error) {
+	load := c.signed(value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg), cred)
 	timeout := c.cfg.Timeout
 	if strings.HasPrefix(fun, "cluster.") { // answered when they have ended
 		timeout = max(timeout, 40*time.Second)
@@ -36,7 +36,7 @@ func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, 
 	if err != nil {
 		return "", nil, err
 	}
-	m, _ := reply.(*msgpack.Map)
+	m, _ := reply.(*value.Map)
 	if m != nil && m.Map("load") != nil {
 		m = m.Map("load")
 	}
@@ -53,7 +53,7 @@ func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, 
 // part of the tag first ("new" and "ret" are left out), and returns what the
 // ret event carries, with the whole result if that was too large for an event.
 // There is no time-out but that of ctx.
-func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred *msgpack.Map, progress func(suffix string, data *msgpack.Map)) (*msgpack.Map, error) {
+func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred *value.Map, progress func(suffix string, data *value.Map)) (*value.Map, error) {
 	if err := c.listen(ctx); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 			switch {
 			case !ok || suffix == "new":
 			case suffix == "ret":
-				return c.whole(ctx, jid, e.Data, cred), nil
+				return c.untrimmed(ctx, jid, e.Data, cred), nil
 			default:
 				progress(suffix, e.Data)
 			}
@@ -82,17 +82,17 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 	}
 }
 
-// whole puts the result that the master has kept in the place of one that was
+// untrimmed puts the result that the master has kept in the place of one that was
 // trimmed to fit an event.
-func (c *Client) whole(ctx context.Context, jid string, data, cred *msgpack.Map) *msgpack.Map {
+func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Map) *value.Map {
 	if !event.Trimmed(data) {
 		return data
 	}
-	reply, err := c.send(ctx, c.signed(msgpack.NewMap("cmd", "saltern_runner_result", "jid", jid), cred), max(c.cfg.Timeout, 40*time.Second))
-	m, _ := reply.(*msgpack.Map)
+	reply, err := c.send(ctx, c.signed(value.NewMap("cmd", "saltern_runner_result", "jid", jid), cred), max(c.cfg.Timeout, 40*time.Second))
+	m, _ := reply.(*value.Map)
 	ret, ok := m.Get("return")
 	if err != nil || !ok {
-		c.cfg.Log.Warn("The result is larger than max_event_size, and the master has not kept it: large values are shown as VALUE_TRIMMED.", "jid", jid, "err", err)
+		c.cfg.Log.Warn("The result is larger than max_event_size, and the master has not kept it: large values are shown as VALUE_TRIMMED.", "jid", jid, "error", err)
 		return data
 	}
 	data = data.Clone()
@@ -101,9 +101,9 @@ func (c *Client) whole(ctx context.Context, jid string, data, cred *msgpack.Map)
 }
 
 // signed adds who asks to a load: cred, or the key of the calling user.
-func (c *Client) signed(load, cred *msgpack.Map) *msgpack.Map {
+func (c *Client) signed(load, cred *value.Map) *value.Map {
 	if cred.Len() == 0 {
-		cred = msgpack.NewMap("key", c.key, "user", c.cfg.User)
+		cred = value.NewMap("key", c.key, "user", c.cfg.User)
 	}
 	for k, v := range cred.All() {
 		load.Set(k, v)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/value"
 )
 
 // Return is what came back from one minion.
@@ -45,7 +45,7 @@ func code(v any) int64 {
 		return v
 	case int:
 		return int64(v)
-	case *msgpack.Map:
+	case *value.Map:
 		var worst int64
 		for _, e := range v.All() {
 			worst = max(worst, code(e))
@@ -90,7 +90,7 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 }
 
 // event takes in one event of the bus. A return of the job comes out once.
-func (w *watch) event(tag string, data *msgpack.Map, now time.Time) (Return, bool) {
+func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
 		if rest, ok := strings.CutPrefix(tag, "salt/batch/"); ok && strings.HasSuffix(rest, "/halted") {
 			reason := data.Str("reason")
@@ -121,7 +121,7 @@ func cutTag(tag string) (jid, rest string, ok bool) {
 	return strings.Cut(tag, "/")
 }
 
-func (w *watch) ret(rest string, data *msgpack.Map, now time.Time) (Return, bool) {
+func (w *watch) ret(rest string, data *value.Map, now time.Time) (Return, bool) {
 	if ids, ok := data.Get("minions"); ok {
 		if w.strict {
 			return Return{}, false
@@ -169,7 +169,7 @@ func (w *watch) expect(id any, now time.Time) {
 
 // returnOf reads a return event. A resource of a minion answers under its own
 // name (salt/client/__init__.py _job_ret_display_id).
-func returnOf(data *msgpack.Map) Return {
+func returnOf(data *value.Map) Return {
 	r := Return{ID: data.Str("id"), JID: data.Str("jid"), Out: data.Str("out")}
 	if rid := data.Str("resource_id"); rid != "" {
 		r.ID = rid
@@ -181,7 +181,7 @@ func returnOf(data *msgpack.Map) Return {
 
 // answer takes in what a minion says about the job: {} when it does not run
 // there, a map when it does.
-func (w *watch) answer(rest string, data *msgpack.Map, now time.Time) {
+func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	if !strings.HasPrefix(rest, "ret/") {
 		return
 	}
@@ -191,12 +191,12 @@ func (w *watch) answer(rest string, data *msgpack.Map, now time.Time) {
 		return
 	}
 	job, ok := data.Get("return")
-	m, isMap := job.(*msgpack.Map)
+	m, isMap := job.(*value.Map)
 	if !ok || !isMap || m.Len() == 0 {
 		return
 	}
 	if inner, ok := m.Get("return"); ok {
-		if im, ok := inner.(*msgpack.Map); ok && im.Len() == 0 {
+		if im, ok := inner.(*value.Map); ok && im.Len() == 0 {
 			return
 		}
 	}
@@ -290,8 +290,8 @@ func MissingReturn(id, jid string, connected bool) Return {
 }
 
 // Map is the return as LocalClient yields it, without its id.
-func (r Return) Map() *msgpack.Map {
-	m := msgpack.NewMap()
+func (r Return) Map() *value.Map {
+	m := value.NewMap()
 	if r.HasRet {
 		m.Set("ret", r.Ret)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // clock counts in tenths of a second.
@@ -14,8 +15,8 @@ func at(tenths int) time.Time {
 	return time.Unix(1000, 0).Add(time.Duration(tenths) * 100 * time.Millisecond)
 }
 
-func retEvent(jid, id string, v any) (string, *msgpack.Map) {
-	return "salt/job/" + jid + "/ret/" + id, msgpack.NewMap("id", id, "jid", jid, "return", v, "retcode", 0)
+func retEvent(jid, id string, v any) (string, *value.Map) {
+	return "salt/job/" + jid + "/ret/" + id, value.NewMap("id", id, "jid", jid, "return", v, "retcode", 0)
 }
 
 // TestWatch plays scripts of "time action" lines: timeout 1 s, gather 2 s.
@@ -45,7 +46,7 @@ func TestWatch(t *testing.T) {
 				var what, arg string
 				fmt.Sscan(line, &when, &what, &arg)
 				var tag string
-				var data *msgpack.Map
+				var data *value.Map
 				switch what {
 				case "ret":
 					tag, data = retEvent("1", arg, true)
@@ -55,16 +56,16 @@ func TestWatch(t *testing.T) {
 					tag, data = retEvent("1", "a", true)
 					data.Set("resource_id", arg)
 				case "idle":
-					tag, data = retEvent(ask, arg, msgpack.NewMap())
+					tag, data = retEvent(ask, arg, value.NewMap())
 				case "busy":
-					tag, data = retEvent(ask, arg, msgpack.NewMap("pid", 1))
+					tag, data = retEvent(ask, arg, value.NewMap("pid", 1))
 				case "broken":
 					tag, data = retEvent(ask, arg, "traceback")
 					data.Set("retcode", 1)
 				case "more":
-					tag, data = "salt/job/1/new", msgpack.NewMap("minions", []any{"a", arg, int64(3)})
+					tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a", arg, int64(3)})
 				case "gone":
-					tag, data = "salt/job/1/new", msgpack.NewMap("minions", []any{"a"}, "missing", []any{arg})
+					tag, data = "salt/job/1/new", value.NewMap("minions", []any{"a"}, "missing", []any{arg})
 				case "asked":
 					w.asked(arg)
 					ask = arg
@@ -100,7 +101,7 @@ func TestWatch(t *testing.T) {
 func TestWatchStrict(t *testing.T) {
 	w := newWatch("1", []string{"a"}, time.Second, time.Second, at(0))
 	w.strict = true
-	if _, ok := w.event("salt/job/1/new", msgpack.NewMap("minions", []any{"b"}), at(0)); ok || len(w.expected) != 1 {
+	if _, ok := w.event("salt/job/1/new", value.NewMap("minions", []any{"b"}), at(0)); ok || len(w.expected) != 1 {
 		t.Error("a part of a batch takes in minions of another part")
 	}
 	tag, data := retEvent("1", "b", true)
@@ -115,7 +116,7 @@ func TestReturnCode(t *testing.T) {
 		want int64
 	}{
 		{nil, 0}, {int64(3), 3}, {true, 1}, {false, 0}, {"x", 1},
-		{msgpack.NewMap("a", 2, "b", 5), 5}, {msgpack.NewMap(), 0},
+		{value.NewMap("a", 2, "b", 5), 5}, {value.NewMap(), 0},
 	} {
 		if got := (Return{Retcode: c.v, HasRetcode: true}).Code(); got != c.want {
 			t.Errorf("%v: got %d, want %d", c.v, got, c.want)
@@ -128,8 +129,8 @@ func TestReturnCode(t *testing.T) {
 
 // FuzzWatch: no event from the bus stops the gathering or counts twice.
 func FuzzWatch(f *testing.F) {
-	for _, kv := range [][2]any{{"salt/job/1/ret/a", msgpack.NewMap("id", "a", "return", true)}, {"salt/job/9/ret/a", msgpack.NewMap("id", "a", "return", msgpack.NewMap("return", msgpack.NewMap()))},
-		{"salt/job/1/new", msgpack.NewMap("minions", []any{"a", nil}, "missing", []any{int64(1)})}} {
+	for _, kv := range [][2]any{{"salt/job/1/ret/a", value.NewMap("id", "a", "return", true)}, {"salt/job/9/ret/a", value.NewMap("id", "a", "return", value.NewMap("return", value.NewMap()))},
+		{"salt/job/1/new", value.NewMap("minions", []any{"a", nil}, "missing", []any{int64(1)})}} {
 		b, err := msgpack.Marshal(kv[1], msgpack.Modern)
 		if err != nil {
 			f.Fatal(err)
@@ -138,7 +139,7 @@ func FuzzWatch(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tag string, b []byte) {
 		v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 100})
-		data, ok := v.(*msgpack.Map)
+		data, ok := v.(*value.Map)
 		if err != nil || !ok {
 			return
 		}

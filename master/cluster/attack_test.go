@@ -18,6 +18,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // stranger dials a master with a key of its own; key < 0 without TLS.
@@ -74,9 +75,9 @@ func TestAttack34Pool(t *testing.T) {
 
 	// Without TLS nothing is read, whatever it is.
 	for name, raw := range map[string][]byte{
-		"raft":     frame(t, "cluster/raft/request-vote", msgpack.NewMap("src", ids[1], "rpc_id", "x", "raft_group_id", "cluster", "payload", msgpack.NewMap())),
+		"raft":     frame(t, "cluster/raft/request-vote", value.NewMap("src", ids[1], "rpc_id", "x", "raft_group_id", "cluster", "payload", value.NewMap())),
 		"event":    frame(t, wire.EventTag(ids[1], "salt/job/20261121073619941881/publish"), []byte("x")),
-		"discover": frame(t, wire.TagDiscover, msgpack.NewMap()),
+		"discover": frame(t, wire.TagDiscover, value.NewMap()),
 		"huge":     {0x7f, 0xff, 0xff, 0xff, 1, 2, 3},
 		"zeros":    make([]byte, 100),
 		"http":     []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -139,7 +140,7 @@ func TestAttack34Pool(t *testing.T) {
 	_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 	_, _ = c.Write(bytes.Repeat(raw, 200))
 	until(t, "the rate", func() bool { return a.Status().Strangers > 0 })
-	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m", msgpack.NewMap("return", true)))
+	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m", value.NewMap("return", true)))
 }
 
 func pubOf(t testing.TB, key int) string {
@@ -239,14 +240,14 @@ func TestAttack06PeerTags(t *testing.T) {
 	sub := bus.Subscribe("t", 100, nil)
 	tags := []string{"cluster/peer/" + ids[0], "cluster/peer/discover", "cluster/event/" + ids[0] + "/x", "cluster/raft/request-vote", "cluster/saltern/state", "cluster/runner/x", "last"}
 	for _, tag := range tags {
-		must(t, bus.Relay(tag, msgpack.NewMap(wire.PeerField, "forged"), event.Socket))
+		must(t, bus.Relay(tag, value.NewMap(wire.PeerField, "forged"), event.Socket))
 	}
 	for range tags {
 		b.Forward(<-sub.C)
 	}
 	// Past the filter, as a hostile member would do.
-	b.spread(outgoing{tag: "cluster/peer/join", packed: []byte{0x80}, data: msgpack.NewMap()})
-	b.spread(outgoing{tag: "after", packed: []byte{0x80}, data: msgpack.NewMap()})
+	b.spread(outgoing{tag: "cluster/peer/join", packed: []byte{0x80}, data: value.NewMap()})
+	b.spread(outgoing{tag: "after", packed: []byte{0x80}, data: value.NewMap()})
 	until(t, "events", func() bool { return a.has(&a.events, ids[1]+" after") })
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Config of a Pool. ID, Address, Port, Dir and Key are required.
@@ -58,13 +58,13 @@ type Handler interface {
 	Keys(key crypt.Key, seed string) error
 	// Event brings an event of a peer for the local bus. It must not be
 	// forwarded again.
-	Event(ctx context.Context, peer, tag string, data *msgpack.Map) error
+	Event(ctx context.Context, peer, tag string, data *value.Map) error
 	// Publish brings a job that a peer has published, to be sent to our
 	// minions with the same job id.
-	Publish(ctx context.Context, peer string, load *msgpack.Map) error
+	Publish(ctx context.Context, peer string, load *value.Map) error
 	// Return brings the return of a job. It must be durable before Return
 	// returns; an error has it sent again.
-	Return(ctx context.Context, peer, tag string, load *msgpack.Map) error
+	Return(ctx context.Context, peer, tag string, load *value.Map) error
 	// KeyChanged says that a master has, or has given, the key of a minion this
 	// state; pub is empty where the event does not have it. The truth is on the
 	// folder. It must not block.
@@ -140,7 +140,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// fingerprint tells whether a PEM is the pinned one (salt/channel/server.py
+// fingerprint reports whether a PEM is the pinned one (salt/channel/server.py
 // cluster_pub_matches_fingerprint); nil when none is pinned.
 func (c *Config) fingerprint() func(string) bool {
 	if c.Fingerprint == "" {

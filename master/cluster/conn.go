@@ -162,7 +162,7 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 	}
 }
 
-// salt tells whether a connection without TLS may be a Salt master's. It is
+// salt reports whether a connection without TLS may be a Salt master's. It is
 // no proof: each message has its own.
 func (k *conn) salt() bool {
 	for _, m := range k.in.p.view.Load().rec.Members {
@@ -227,18 +227,7 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		m, err := s.OpenJoin(f.Data, p.masterKey())
 		return p.verified(from, m, err)
 	case wire.KindJoinReply:
-		id, err := wire.Peek(f.Data)
-		if err != nil {
-			return err
-		}
-		p.mu.Lock()
-		pub, tok := p.node.KeyOf(id), p.node.JoinToken(id)
-		p.mu.Unlock()
-		if tok == "" {
-			return wire.ErrProof
-		}
-		m, err := s.OpenJoinReply(f.Data, p.masterKey(), pub, tok)
-		return p.verified(from, m, err)
+		return k.joinReply(from, f.Data)
 	case wire.KindJoinNotify:
 		m, err := wire.OpenJoinNotify(f.Data, p.view.Load().keys...)
 		if err == nil && from.ID == "" {
@@ -246,45 +235,9 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		}
 		return p.verified(from, m, err)
 	case wire.KindAnnounce:
-		m, member := p.view.Load().rec.Member(peer)
-		if k.plain && (!member || m.Own) {
-			m, member = p.configured(peer, m), false
-		}
-		if m.ID == "" || m.Own {
-			return wire.ErrProof
-		}
-		a, err := wire.ParseAnnounce(peer, f.Data)
-		if err != nil {
-			return err
-		}
-		key, ok, err := s.Open(a, p.cfg.ID, p.masterKey(), m.Pub)
-		if err != nil || !ok {
-			return err
-		}
-		if !member {
-			return p.verified(node.Source{ID: p.cfg.ID}, wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
-		}
-		k.in.prove(peer, k.from)
-		from.ID = peer
-		return p.verified(from, node.SessionKey{Key: key}, nil)
+		return k.announce(from, peer, f.Data)
 	case wire.KindOwn:
-		if k.plain {
-			return errOwn
-		}
-		if rest == ownTaken {
-			if from.ID == "" {
-				return wire.ErrProof
-			}
-			return p.heardTaken(f.Data)
-		}
-		if rest == ownSubs || rest == ownCut || rest == ownBack {
-			if from.ID == "" {
-				return wire.ErrProof
-			}
-			return p.told(from.ID, k.from, rest, f.Data)
-		}
-		m, err := parseOwn(rest, f.Data)
-		return p.verified(from, m, err)
+		return k.own(from, rest, f.Data)
 	case wire.KindRaft:
 		if p.consensus == nil {
 			return nil // not served
@@ -294,6 +247,72 @@ func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 		return nil // not served
 	}
 	return errOwn
+}
+
+// joinReply takes the cluster's answer to our join.
+func (k *conn) joinReply(from node.Source, data []byte) error {
+	p := k.in.p
+	id, err := wire.Peek(data)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	pub, tok := p.node.KeyOf(id), p.node.JoinToken(id)
+	p.mu.Unlock()
+	if tok == "" {
+		return wire.ErrProof
+	}
+	m, err := p.cfg.Suite.OpenJoinReply(data, p.masterKey(), pub, tok)
+	return p.verified(from, m, err)
+}
+
+// announce takes a session key from a master of Salt's, or one that asks to be
+// known as a peer.
+func (k *conn) announce(from node.Source, peer string, data []byte) error {
+	p := k.in.p
+	m, member := p.view.Load().rec.Member(peer)
+	if k.plain && (!member || m.Own) {
+		m, member = p.configured(peer, m), false
+	}
+	if m.ID == "" || m.Own {
+		return wire.ErrProof
+	}
+	a, err := wire.ParseAnnounce(peer, data)
+	if err != nil {
+		return err
+	}
+	key, ok, err := p.cfg.Suite.Open(a, p.cfg.ID, p.masterKey(), m.Pub)
+	if err != nil || !ok {
+		return err
+	}
+	if !member {
+		return p.verified(node.Source{ID: p.cfg.ID}, wire.JoinNotify{PeerID: p.cfg.ID, JoinPeerID: peer, Pub: m.Pub}, nil)
+	}
+	k.in.prove(peer, k.from)
+	from.ID = peer
+	return p.verified(from, node.SessionKey{Key: key}, nil)
+}
+
+// own takes what only masters of ours send each other.
+func (k *conn) own(from node.Source, rest string, data []byte) error {
+	p := k.in.p
+	if k.plain {
+		return errOwn
+	}
+	if rest == ownTaken {
+		if from.ID == "" {
+			return wire.ErrProof
+		}
+		return p.heardTaken(data)
+	}
+	if rest == ownSubs || rest == ownCut || rest == ownBack {
+		if from.ID == "" {
+			return wire.ErrProof
+		}
+		return p.told(from.ID, k.from, rest, data)
+	}
+	m, err := parseOwn(rest, data)
+	return p.verified(from, m, err)
 }
 
 func (p *Pool) verified(from node.Source, msg any, err error) error {

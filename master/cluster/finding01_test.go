@@ -6,6 +6,7 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // TestFinding01Forwarding: an event that a minion made arrives at the other
@@ -25,8 +26,8 @@ func TestFinding01Forwarding(t *testing.T) {
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("t", 100, nil)
 	bad := []string{job + "/publish", job + "/new", "salt/key", "salt/auth", "rotate_cluster_aes_key", job + "/ret/db1"}
-	data := func() *msgpack.Map {
-		return msgpack.NewMap("jid", jid, "id", "evil", "act", "accept", "result", true, "fun", "cmd.run", "tgt", "*", "return", 1)
+	data := func() *value.Map {
+		return value.NewMap("jid", jid, "id", "evil", "act", "accept", "result", true, "fun", "cmd.run", "tgt", "*", "return", 1)
 	}
 	for _, tag := range bad {
 		must(t, bus.FireFor("evil", tag, data()))

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/control"
+	"saltern/durable"
 	"saltern/master/cluster/node"
 	"saltern/master/crypt"
 	"saltern/versioned"
@@ -19,7 +21,7 @@ import (
 // Names in the shared folder. Those without "saltern" are Salt's
 // (salt/crypt.py MasterKeys, salt/master.py).
 const (
-	recordFile = ".saltern_cluster"
+	recordFile = control.RecordFile
 	keyFile    = ".aes"
 	peersDir   = "peers"
 	clusterPEM = "cluster.pem"
@@ -63,15 +65,11 @@ func (f folder) record() versioned.File {
 
 // read reads a small regular file; a stale handle of a network file system
 // is tried again.
-func (f folder) read(name string, limit int64) ([]byte, error) {
-	var b []byte
-	var err error
-	for range 3 {
-		b, err = versioned.ReadRegular(f.path(name), limit)
-		if !errors.Is(err, syscall.ESTALE) {
-			return b, err
-		}
-	}
+func (f folder) read(name string, limit int64) (b []byte, err error) {
+	err = durable.RetryStale(50*time.Millisecond, func() (err error) {
+		b, err = durable.Read(f.path(name), limit)
+		return err
+	})
 	return b, err
 }
 
@@ -89,7 +87,7 @@ func (f folder) load() (r node.Record, exists bool, err error) {
 		return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 	}
 	if err != nil {
-		return node.Record{}, false, fmt.Errorf("reading the cluster's record: %w", err)
+		return node.Record{}, false, fmt.Errorf("read the cluster's record: %w", err)
 	}
 	r, err = parseRecord(b)
 	return r, err == nil, err
@@ -108,7 +106,7 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
-		return node.Record{}, false, fmt.Errorf("packing the cluster's record: %w", err)
+		return node.Record{}, false, fmt.Errorf("pack the cluster's record: %w", err)
 	}
 	// Keys of peers first: whoever reads the record may look for them.
 	for _, m := range r.Members {
@@ -124,7 +122,7 @@ func (f folder) store(expect uint64, r node.Record) (current node.Record, confli
 		f.removePeers(r, current)
 		return current, true, nil
 	case err != nil:
-		return node.Record{}, false, fmt.Errorf("writing the cluster's record: %w", err)
+		return node.Record{}, false, fmt.Errorf("write the cluster's record: %w", err)
 	}
 	// From here on the change is made. What follows is repeated by mend.
 	_ = f.mendKey(r, r.KeyGen != current.KeyGen)
@@ -147,8 +145,8 @@ func (f folder) writePeer(m node.Member) error {
 	if err == nil && crypt.NormalizePEM(string(have)) == crypt.NormalizePEM(m.Pub) {
 		return nil
 	}
-	if err := crypt.WriteFile(f.peerFile(m.ID), []byte(crypt.NormalizePEM(m.Pub)), 0o400); err != nil {
-		return fmt.Errorf("writing the key of %s: %w", m.ID, err)
+	if err := durable.Replace(f.peerFile(m.ID), []byte(crypt.NormalizePEM(m.Pub)), 0o400); err != nil {
+		return fmt.Errorf("write the key of %s: %w", m.ID, err)
 	}
 	return nil
 }
@@ -157,7 +155,7 @@ func (f folder) writePeer(m node.Member) error {
 func (f folder) key() (crypt.Key, error) {
 	b, err := f.read(keyFile, 4096)
 	if err != nil {
-		return crypt.Key{}, fmt.Errorf("reading the cluster's AES key: %w", err)
+		return crypt.Key{}, fmt.Errorf("read the cluster's AES key: %w", err)
 	}
 	return crypt.ParseKey(string(b))
 }
@@ -181,8 +179,8 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	if now, exists, err := f.load(); err != nil || !exists || now.Version != r.Version {
 		return err // another master has changed it meanwhile, and mends
 	}
-	if err := crypt.WriteFile(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
-		return fmt.Errorf("writing the cluster's AES key: %w", err)
+	if err := durable.Replace(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
+		return fmt.Errorf("write the cluster's AES key: %w", err)
 	}
 	return nil
 }
@@ -197,12 +195,12 @@ type prepared struct {
 // out where this master stands. Others may do so at the same time.
 func (f folder) prepare(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return prepared{}, fmt.Errorf("making cluster_pki_dir: %w", err)
+		return prepared{}, fmt.Errorf("make cluster_pki_dir: %w", err)
 	}
 	// Salt's folders of minion keys and masters, and ours of jobs.
 	for _, d := range []string{"minions", "minions_pre", "minions_rejected", "minions_denied", "minions_autosign", peersDir, JobsDir} {
 		if err := versioned.Mkdir(f.path(d), 0o700); err != nil {
-			return prepared{}, fmt.Errorf("making the folders of keys and jobs: %w", err)
+			return prepared{}, fmt.Errorf("make the folders of keys and jobs: %w", err)
 		}
 	}
 	var p prepared
@@ -211,7 +209,7 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 		if id == cfg.ID {
 			continue
 		}
-		pub, err := versioned.ReadRegular(f.peerFile(id), 4096)
+		pub, err := durable.Read(f.peerFile(id), 4096)
 		if err != nil {
 			pub = nil
 		}
@@ -230,12 +228,12 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 			return prepared{found: true, peers: p.peers}, err
 		}
 	case err != nil:
-		return prepared{}, fmt.Errorf("looking for the cluster's key: %w", err)
+		return prepared{}, fmt.Errorf("look for the cluster's key: %w", err)
 	}
 	if err := f.complete(cfg); err != nil {
 		return prepared{}, err
 	}
-	mine, err := versioned.ReadRegular(f.peerFile(cfg.ID), 4096)
+	mine, err := durable.Read(f.peerFile(cfg.ID), 4096)
 	p.found = len(p.peers) == 0 || err == nil && crypt.NormalizePEM(string(mine)) == crypt.NormalizePEM(cfg.Pub)
 	return p, nil
 }
@@ -253,14 +251,14 @@ func (f folder) form(cfg Config) (made bool, err error) {
 	}
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {
-		return false, fmt.Errorf("making the cluster's key: %w", err)
+		return false, fmt.Errorf("make the cluster's key: %w", err)
 	}
 	text, err := crypt.PrivatePEM(key, cfg.KeyPass)
 	if err != nil {
-		return false, fmt.Errorf("making the cluster's key: %w", err)
+		return false, fmt.Errorf("make the cluster's key: %w", err)
 	}
 	if made, err = versioned.Create(f.path(clusterPEM), text, 0o400); err != nil {
-		return false, fmt.Errorf("writing the cluster's key: %w", err)
+		return false, fmt.Errorf("write the cluster's key: %w", err)
 	}
 	if !made {
 		return false, os.Remove(f.peerFile(cfg.ID)) // it joins like others
@@ -280,7 +278,7 @@ func (f folder) complete(cfg Config) error {
 			_, err = versioned.Create(f.path(clusterPub), []byte(pub), 0o400)
 		}
 		if err != nil {
-			return fmt.Errorf("writing the cluster's public key: %w", err)
+			return fmt.Errorf("write the cluster's public key: %w", err)
 		}
 	}
 	if _, err := os.Lstat(f.path(keyFile)); errors.Is(err, fs.ErrNotExist) {
@@ -289,7 +287,7 @@ func (f folder) complete(cfg Config) error {
 			_, err = versioned.Create(f.path(keyFile), []byte(aes.String()), 0o600)
 		}
 		if err != nil {
-			return fmt.Errorf("writing the cluster's AES key: %w", err)
+			return fmt.Errorf("write the cluster's AES key: %w", err)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"saltern/master/cluster/wire"
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // dutyOf sorts events by what waits for them.
@@ -55,10 +56,10 @@ func (p *Pool) Forward(e event.Event) {
 // outgoing is an event on its way to the peers.
 type outgoing struct {
 	tag    string
-	packed []byte       // data as our own kind gets it
-	data   *msgpack.Map // the same for Salt's masters
-	minion string       // that made it; "" when none did
-	acked  func()       // called for each of our own kind that has handled it; may be nil
+	packed []byte     // data as our own kind gets it
+	data   *value.Map // the same for Salt's masters
+	minion string     // that made it; "" when none did
+	acked  func()     // called for each of our own kind that has handled it; may be nil
 }
 
 // MayForward reports whether an event of the local bus goes to the other
@@ -139,10 +140,10 @@ var ErrAlone = errors.New("no other master is connected")
 // Keep hands a return to all peers and waits until one of them has kept
 // it, so that it survives the loss of this master. ErrAlone says that there is
 // nobody; the return is queued nevertheless.
-func (p *Pool) Keep(ctx context.Context, tag string, load *msgpack.Map) error {
+func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	packed, err := msgpack.Marshal(load, msgpack.Modern)
 	if err != nil {
-		return fmt.Errorf("packing a return for the peers: %w", err)
+		return fmt.Errorf("pack a return for the peers: %w", err)
 	}
 	acked := make(chan struct{}, 1)
 	accompanied := p.accompanied()
@@ -168,7 +169,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *msgpack.Map) error {
 				return ErrAlone // the last one has gone meanwhile
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for a peer to keep a return: %w", ctx.Err())
+			return fmt.Errorf("wait for a peer to keep a return: %w", ctx.Err())
 		case <-p.ctx.Done():
 			return ErrAlone
 		}
@@ -182,7 +183,7 @@ const (
 	maxLooks  = 10
 )
 
-// accompanied tells whether another master of our kind is connected and
+// accompanied reports whether another master of our kind is connected and
 // lives.
 func (p *Pool) accompanied() bool {
 	now := p.cfg.Now()
@@ -198,7 +199,7 @@ func (p *Pool) accompanied() bool {
 
 // deliver hands an event of a peer to the master. minion is who made it, as
 // one of our own kind says; such an event is a return or nothing but an event.
-func (in *inbox) deliver(ctx context.Context, peer, minion, tag string, data *msgpack.Map) error {
+func (in *inbox) deliver(ctx context.Context, peer, minion, tag string, data *value.Map) error {
 	select {
 	case <-in.p.served:
 	case <-ctx.Done():

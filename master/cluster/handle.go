@@ -9,6 +9,7 @@ import (
 
 	"saltern/master/cluster/wire"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxBatch is how many returns are kept at once: their records share one sync
@@ -88,10 +89,10 @@ func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived
 	return done
 }
 
-// one handles a message and tells whether it needs no second try.
+// one handles a message and reports whether it needs no second try.
 func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
 	v, err := msgpack.Decode(a.packed, msgpack.DefaultLimits)
-	data, ok := v.(*msgpack.Map)
+	data, ok := v.(*value.Map)
 	if err != nil || !ok {
 		in.p.count.bad.Add(1)
 		return true // it would not be better the next time

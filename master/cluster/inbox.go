@@ -118,7 +118,7 @@ func (in *inbox) add(k *conn) bool {
 	return true
 }
 
-// memberAddress tells whether a member is called by this address, or one of
+// memberAddress reports whether a member is called by this address, or one of
 // Salt's has shown itself from there. It is no proof: it keeps places.
 func (in *inbox) memberAddress(from netip.Addr) bool {
 	for _, m := range in.p.view.Load().rec.Members {
@@ -218,7 +218,7 @@ func (in *inbox) prove(peer string, from netip.Addr) {
 	in.proven[peer] = from
 }
 
-// fromSalt tells whether a connection without TLS may be that of a Salt
+// fromSalt reports whether a connection without TLS may be that of a Salt
 // master. It is no proof.
 func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	if m.Own {

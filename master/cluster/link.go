@@ -14,7 +14,7 @@ import (
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // times of a link.
@@ -120,7 +120,7 @@ func (l *link) takeControl() (msgs []any, leaving bool) {
 	return msgs, l.leaving
 }
 
-// put queues a message of a duty and tells whether it has room.
+// put queues a message of a duty and reports whether it has room.
 func (l *link) put(d Duty, i *item) bool {
 	ok := l.queues[d].put(i)
 	l.poke()
@@ -182,7 +182,7 @@ func (l *link) dial() (c net.Conn, plain bool, err error) {
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
 		if !l.both || l.ctx.Err() != nil {
-			return nil, false, fmt.Errorf("securing the connection: %w", err)
+			return nil, false, fmt.Errorf("secure the connection: %w", err)
 		}
 		raw, err := d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
 		return raw, true, err
@@ -359,7 +359,7 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 func (l *link) pack(buf []byte, msg any, plain bool) ([]byte, error) {
 	p, s := l.p, l.p.cfg.Suite
 	var tag string
-	var data *msgpack.Map
+	var data *value.Map
 	var err error
 	switch m := msg.(type) {
 	case wire.Discover:

@@ -8,6 +8,7 @@ import (
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // kinds of Saltern's own messages, after wire.OwnPrefix.
@@ -33,28 +34,28 @@ var ownLimits = msgpack.Limits{Depth: 8, Nodes: 64}
 const maxReason = 300
 
 // packOwn gives tag and data of one of node's messages.
-func packOwn(msg any) (string, *msgpack.Map, error) {
+func packOwn(msg any) (string, *value.Map, error) {
 	switch m := msg.(type) {
 	case node.Beat:
-		return wire.OwnPrefix + ownBeat, msgpack.NewMap("inc", m.Inc, "version", m.Version, "key_gen", m.KeyGen), nil
+		return wire.OwnPrefix + ownBeat, value.NewMap("inc", m.Inc, "version", m.Version, "key_gen", m.KeyGen), nil
 	case node.Want:
-		return wire.OwnPrefix + ownWant, msgpack.NewMap(), nil
+		return wire.OwnPrefix + ownWant, value.NewMap(), nil
 	case node.State:
 		b, err := json.Marshal(m.Record)
-		return wire.OwnPrefix + ownState, msgpack.NewMap("record", b), err
+		return wire.OwnPrefix + ownState, value.NewMap("record", b), err
 	case node.Refused:
-		return wire.OwnPrefix + ownRefused, msgpack.NewMap("return_token", m.ReturnToken, "reason", m.Reason), nil
+		return wire.OwnPrefix + ownRefused, value.NewMap("return_token", m.ReturnToken, "reason", m.Reason), nil
 	case node.Gone:
-		return wire.OwnPrefix + ownGone, msgpack.NewMap(), nil
+		return wire.OwnPrefix + ownGone, value.NewMap(), nil
 	case takenMsg:
 		return wire.OwnPrefix + ownTaken, packTaken(m), nil
 	case subsMsg:
-		return wire.OwnPrefix + m.kind, msgpack.NewMap("subs", packSubs(m.subs)), nil
+		return wire.OwnPrefix + m.kind, value.NewMap("subs", packSubs(m.subs)), nil
 	}
 	return "", nil, fmt.Errorf("%w: %T", errOwn, msg)
 }
 
-func uintOf(m *msgpack.Map, key string) uint64 {
+func uintOf(m *value.Map, key string) uint64 {
 	n, _ := m.Int(key)
 	return uint64(max(n, 0))
 }
@@ -65,7 +66,7 @@ func parseOwn(kind string, data []byte) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOwn, err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, errOwn
 	}

@@ -94,7 +94,7 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	p := &Pool{cfg: cfg, log: cfg.Logger, folder: folder{dir: cfg.Dir, salt: cfg.PlainPeers}, folderLog: newFolderLog(cfg.Logger), links: map[string]*link{}, strays: map[string]*link{},
 		commands: map[uint64]chan error{}, here: map[string]bool{}, changed: make(chan struct{}, 1), state: make(chan struct{}), served: make(chan struct{})}
 	if err := p.open(ctx); err != nil {
-		return nil, fmt.Errorf("opening the cluster: %w", err)
+		return nil, fmt.Errorf("open the cluster: %w", err)
 	}
 	if err := p.join(ctx); err != nil {
 		p.Close()
@@ -145,7 +145,7 @@ func (p *Pool) open(ctx context.Context) error {
 	p.view.Store(&view{sessions: map[string]crypt.Key{}})
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
 	if p.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.Address, fmt.Sprint(cfg.Port))); err != nil {
-		return fmt.Errorf("listening on cluster_pool_port: %w", err)
+		return fmt.Errorf("listen on cluster_pool_port: %w", err)
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.inbox = newInbox(p)
@@ -203,7 +203,7 @@ func (p *Pool) join(ctx context.Context) error {
 			if refusal == "" {
 				refusal = "no peer has answered"
 			}
-			return fmt.Errorf("joining the cluster: %s: %w", refusal, ctx.Err())
+			return fmt.Errorf("join the cluster: %s: %w", refusal, ctx.Err())
 		}
 	}
 }
@@ -215,7 +215,7 @@ func (p *Pool) Serve(h Handler) error {
 	}
 	v := p.view.Load()
 	if err := h.Keys(v.keys[0], v.rec.Seed); err != nil {
-		return fmt.Errorf("taking the cluster's keys: %w", err)
+		return fmt.Errorf("take the cluster's keys: %w", err)
 	}
 	close(p.served)
 	p.mu.Lock()
@@ -270,10 +270,10 @@ func (p *Pool) ClusterKey() crypt.Key { return p.view.Load().keys[0] }
 // Seed is the seed of the minions' session keys, in hexadecimal.
 func (p *Pool) Seed() string { return p.view.Load().rec.Seed }
 
-// Serving tells whether this master may serve minions.
+// Serving reports whether this master may serve minions.
 func (p *Pool) Serving() bool { return p.view.Load().phase == node.Active }
 
-// Own tells whether this master does what only one may do, and the fencing
+// Own reports whether this master does what only one may do, and the fencing
 // token. It must be asked again for each action.
 func (p *Pool) Own() (fence uint64, ok bool) {
 	p.mu.Lock()
@@ -299,7 +299,7 @@ func (p *Pool) ticks() {
 		var gone map[string]time.Time
 		p.mu.Lock()
 		if !p.closed {
-			p.carry(p.node.Tick(p.cfg.Now()))
+			p.perform(p.node.Tick(p.cfg.Now()))
 			gone = p.watch(p.cfg.Now())
 		}
 		p.mu.Unlock()
@@ -316,7 +316,7 @@ func (p *Pool) step(in node.Input) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.carry(p.node.Step(p.cfg.Now(), in))
+		p.perform(p.node.Step(p.cfg.Now(), in))
 	}
 }
 
@@ -328,7 +328,7 @@ func (p *Pool) command(ctx context.Context, c node.Command) error {
 	c.ID = p.lastCmd
 	p.commands[c.ID] = done
 	if !p.closed {
-		p.carry(p.node.Step(p.cfg.Now(), c))
+		p.perform(p.node.Step(p.cfg.Now(), c))
 	}
 	p.mu.Unlock()
 	select {

@@ -20,6 +20,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const captures = "../testdata/cluster"
@@ -78,7 +79,7 @@ type member struct {
 	returns []string
 	changed []string
 	told    []string
-	data    map[string]*msgpack.Map
+	data    map[string]*value.Map
 	removed bool
 	refuse  int // so many returns fail first
 }
@@ -103,7 +104,7 @@ func (m *member) Keys(k crypt.Key, seed string) error {
 	return nil
 }
 
-func (m *member) Event(_ context.Context, peer, tag string, data *msgpack.Map) error {
+func (m *member) Event(_ context.Context, peer, tag string, data *value.Map) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.events = append(m.events, peer+" "+tag)
@@ -111,14 +112,14 @@ func (m *member) Event(_ context.Context, peer, tag string, data *msgpack.Map) e
 	return nil
 }
 
-func (m *member) Publish(_ context.Context, _ string, load *msgpack.Map) error {
+func (m *member) Publish(_ context.Context, _ string, load *value.Map) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.jobs = append(m.jobs, load.Str("jid"))
 	return nil
 }
 
-func (m *member) Return(_ context.Context, _, tag string, _ *msgpack.Map) error {
+func (m *member) Return(_ context.Context, _, tag string, _ *value.Map) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refuse > 0 {
@@ -194,7 +195,7 @@ func until(t testing.TB, what string, f func() bool) {
 
 func start(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
 	t.Helper()
-	m := &member{t: t, log: &lines{}, data: map[string]*msgpack.Map{}}
+	m := &member{t: t, log: &lines{}, data: map[string]*value.Map{}}
 	cfg := Config{ID: id, Address: id, Port: port, Dir: dir, Key: testKeys()[key], Secret: "secret of the test",
 		Logger: slog.New(slog.NewTextHandler(m.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
@@ -259,12 +260,12 @@ func TestPool(t *testing.T) {
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("test", 100, nil)
 	for i := range 20 {
-		must(t, bus.Fire(fmt.Sprintf("my/tag/%d", i), msgpack.NewMap("n", i)))
+		must(t, bus.Fire(fmt.Sprintf("my/tag/%d", i), value.NewMap("n", i)))
 	}
-	must(t, bus.Fire("salt/job/20261121073619941881/publish", msgpack.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
-	must(t, bus.Fire("salt/key", msgpack.NewMap("act", "accepted", "id", "m1", "result", true)))
-	must(t, bus.Fire("cluster/peer/discover", msgpack.NewMap()))
-	must(t, bus.Relay("from/peer", msgpack.NewMap(), event.Peer))
+	must(t, bus.Fire("salt/job/20261121073619941881/publish", value.NewMap("jid", "20261121073619941881", "fun", "test.ping")))
+	must(t, bus.Fire("salt/key", value.NewMap("act", "accepted", "id", "m1", "result", true)))
+	must(t, bus.Fire("cluster/peer/discover", value.NewMap()))
+	must(t, bus.Relay("from/peer", value.NewMap(), event.Peer))
 	for range 24 {
 		b.Forward(<-sub.C)
 	}
@@ -301,7 +302,7 @@ func TestPool(t *testing.T) {
 	c.mu.Lock()
 	c.refuse = 2
 	c.mu.Unlock()
-	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m1", msgpack.NewMap("return", strings.Repeat("x", 3<<20))))
+	must(t, b.Keep(within(t), "salt/job/20261121073619941881/ret/m1", value.NewMap("return", strings.Repeat("x", 3<<20))))
 	if a.count(&a.returns)+c.count(&c.returns) == 0 {
 		t.Error("nobody has the return")
 	}
@@ -426,7 +427,7 @@ func TestRestart(t *testing.T) {
 	c.Close()
 	until(t, "c to be gone", func() bool { s := b.Status(); return !s.Peers[1].Connected })
 	for i := range 50 {
-		if err := b.Keep(within(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i), msgpack.NewMap("return", i)); err != nil {
+		if err := b.Keep(within(t), fmt.Sprintf("salt/job/20261121073619941881/ret/m%d", i), value.NewMap("return", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -443,7 +444,7 @@ func TestRestart(t *testing.T) {
 	}
 	b.Close()
 	c2.Close()
-	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", msgpack.NewMap()); !errors.Is(err, ErrAlone) {
+	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrAlone) {
 		t.Errorf("%v", err)
 	}
 }
@@ -473,7 +474,7 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	for _, m := range []*member{b, c} {
 		until(t, "the loss of a", func() bool { return m.has(&m.told, "lost "+a.cfg.ID+" 0") })
 	}
-	for _, bad := range []any{msgpack.NewMap("subs", make([]byte, 19)), msgpack.NewMap(), []any{}, msgpack.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
+	for _, bad := range []any{value.NewMap("subs", make([]byte, 19)), value.NewMap(), []any{}, value.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
 		packed, err := msgpack.Marshal(bad, msgpack.Modern)
 		must(t, err)
 		if s, err := parseSubs(packed); err == nil {

@@ -65,7 +65,7 @@ type queue struct {
 	handed uint64
 }
 
-// put adds a message and tells whether it has room.
+// put adds a message and reports whether it has room.
 func (q *queue) put(i *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -10,11 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/raft"
 	"saltern/master/cluster/wire"
-	"saltern/master/crypt"
-	"saltern/versioned"
 )
 
 // maxRaft are the messages of the consensus that may wait; more are lost,
@@ -171,7 +170,7 @@ func (c *consensus) join() *raft.Node {
 const maxRaftFile = 8 << 20
 
 func (c *consensus) load() (raft.State, error) {
-	b, err := versioned.ReadRegular(c.file(), maxRaftFile)
+	b, err := durable.Read(c.file(), maxRaftFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return raft.State{}, nil
 	}
@@ -189,7 +188,7 @@ func (c *consensus) save(st raft.State) error {
 	if len(b) > maxRaftFile {
 		return fmt.Errorf("%d bytes are too many", len(b))
 	}
-	return crypt.WriteFile(c.file(), b, 0o600)
+	return durable.Replace(c.file(), b, 0o600)
 }
 
 func (p *Pool) sendRaft(out []raft.Out) {

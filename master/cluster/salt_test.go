@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // saltMaster is the part of a Salt 3008.3 master that is on the wire: plain
@@ -157,20 +158,20 @@ func TestSaltJoins(t *testing.T) {
 		t.Fatal("our session key is not proven", err)
 	}
 	// Events of the Salt master, and of ours.
-	fire := func(tag string, data *msgpack.Map) {
+	fire := func(tag string, data *value.Map) {
 		sealed, err := wire.SealEvent(data, s.session)
 		must(t, err)
 		s.send(wire.EventTag(s.id, tag), sealed)
 	}
-	fire("salt/job/20261121073619941881/publish", msgpack.NewMap("jid", "20261121073619941881", "fun", "test.ping", "tgt", "*"))
-	fire("salt/key", msgpack.NewMap("act", "accept", "id", "m7", "result", true))
-	fire("salt/job/20261121073619941881/ret/m7", msgpack.NewMap("jid", "20261121073619941881", "id", "m7", "return", true))
+	fire("salt/job/20261121073619941881/publish", value.NewMap("jid", "20261121073619941881", "fun", "test.ping", "tgt", "*"))
+	fire("salt/key", value.NewMap("act", "accept", "id", "m7", "result", true))
+	fire("salt/job/20261121073619941881/ret/m7", value.NewMap("jid", "20261121073619941881", "id", "m7", "return", true))
 	until(t, "events of the Salt master", func() bool {
 		return a.has(&a.jobs, "20261121073619941881") && a.has(&a.changed, "m7") && a.count(&a.returns) == 1
 	})
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("t", 10, nil)
-	must(t, bus.Fire("my/tag", msgpack.NewMap("x", 1)))
+	must(t, bus.Fire("my/tag", value.NewMap("x", 1)))
 	a.Forward(<-sub.C)
 	f = s.next(wire.KindEvent)
 	got, err := wire.OpenEvent(f.Data, theirs)
@@ -181,20 +182,20 @@ func TestSaltJoins(t *testing.T) {
 	other, err := crypt.NewKey(nil)
 	must(t, err)
 	for _, k := range []crypt.Key{other, a.ClusterKey()} {
-		blob, err := wire.SealEvent(msgpack.NewMap("jid", "forged"), k)
+		blob, err := wire.SealEvent(value.NewMap("jid", "forged"), k)
 		must(t, err)
 		s.send(wire.EventTag(s.id, "salt/job/20261121073619941882/publish"), blob)
 		s.send(wire.EventTag(a.cfg.ID, "salt/job/20261121073619941882/publish"), blob)
 	}
 	// Salt's masters rotate through the file.
-	fire("still/there", msgpack.NewMap())
+	fire("still/there", value.NewMap())
 	until(t, "the last event", func() bool { return a.has(&a.events, s.id+" still/there") })
 	if a.has(&a.jobs, "forged") {
 		t.Error("a forged job was published")
 	}
 	k, err := crypt.NewKey(nil)
 	must(t, err)
-	must(t, crypt.WriteFile(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
+	must(t, durable.Replace(filepath.Join(dir, ".aes"), []byte(k.String()), 0o600))
 	fire(wire.RotateTag, wire.RotateEvent())
 	until(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
 	// And are told when ours rotate, with the file in place.

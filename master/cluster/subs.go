@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Subs counts subscriptions of minions by their address.
@@ -44,7 +45,7 @@ func ownBytes(data []byte, name string, size, most int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOwn, err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, errOwn
 	}

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Masters tell each other which requests of minions they have taken, so that a
@@ -63,12 +63,12 @@ func (l *link) takeTaken() takenMsg {
 	return out
 }
 
-func packTaken(list takenMsg) *msgpack.Map {
+func packTaken(list takenMsg) *value.Map {
 	b := make([]byte, 0, len(list)*16)
 	for _, k := range list {
 		b = append(b, k[:]...)
 	}
-	return msgpack.NewMap("requests", b)
+	return value.NewMap("requests", b)
 }
 
 func parseTaken(data []byte) (takenMsg, error) {

@@ -28,7 +28,7 @@ func certificate(id string, key *rsa.PrivateKey) (tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("making a certificate of the master key: %w", err)
+		return tls.Certificate{}, fmt.Errorf("make a certificate of the master key: %w", err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func write(t testing.TB, files map[string]string) string {
@@ -50,7 +50,7 @@ func jsonForm(t testing.TB, v any) any {
 
 func goForm(v any) any {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		m := make(map[string]any, v.Len())
 		for k, x := range v.All() {
 			m[fmt.Sprint(k)] = goForm(x)
@@ -125,10 +125,7 @@ func TestGolden(t *testing.T) {
 // Every field must have an option with a type, and every default must fit
 // its field.
 func TestFieldsMatchOptions(t *testing.T) {
-	types, err := optionTypes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := builtin().options
 	m := reflect.TypeFor[Master]()
 	for i := range m.NumField() {
 		if !m.Field(i).Anonymous {
@@ -138,12 +135,12 @@ func TestFieldsMatchOptions(t *testing.T) {
 			name, _, _ := strings.Cut(m.Field(i).Type.Field(j).Tag.Get("conf"), ",")
 			if name == "" {
 				t.Errorf("field %s has no option", m.Field(i).Type.Field(j).Name)
-			} else if types[name] == nil {
+			} else if known[name].types == nil {
 				t.Errorf("option %s has no type", name)
 			}
 		}
 	}
-	opts, err := defaults()
+	opts, err := builtin().defaults()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,10 @@
 // unless going on does what was meant: file_recv: 1, or an option that is
 // not used. Such a value is noted.
 //
-// defaults.yaml and types.txt are written by testdata/dump.py from a Salt
-// release; extra.txt adds what Salt reads without declaring, and our own
-// options, which begin with saltern_.
+// options.txt is the one table of options: types, defaults, what is a secret, and
+// what becomes of a value. Checks, notes, what [WithoutSecrets] hides and
+// docs/options.md follow from it. testdata/salt.txt records what a release of Salt
+// knows, and tests compare the two. An option that is used has a row and a field
+// of [Master] or, when it is handed on as it was written, a place that reads it
+// from Raw.
 package conf

@@ -4,8 +4,8 @@ import (
 	"log/slog"
 
 	"saltern/master/acl"
-	"saltern/master/msgpack"
 	"saltern/master/target"
+	"saltern/master/value"
 )
 
 // expressions refuses options for permissions with expressions that cannot be
@@ -22,7 +22,7 @@ func (a *assembly) expressions(m *Master) {
 	f.Publisher("publisher_acl", m.PublisherACL)
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("users"))
 	f.Names("publisher_acl_blacklist", m.PublisherACLBlacklist.List("modules"))
-	for option, of := range map[string]*msgpack.Map{"peer": m.Peer, "peer_run": m.PeerRun} {
+	for option, of := range map[string]*value.Map{"peer": m.Peer, "peer_run": m.PeerRun} {
 		f.Minions(option, of)
 		for minions, v := range of.All() {
 			if _, ok := v.([]any); !ok {

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // fill sets the fields of m from the options. It calls bad for each option
 // whose value does not fit its field.
-func fill(m *Master, opts *msgpack.Map, bad func(option string, err error)) {
+func fill(m *Master, opts *value.Map, bad func(option string, err error)) {
 	groups := reflect.ValueOf(m).Elem()
 	for i := range groups.NumField() {
 		if !groups.Type().Field(i).Anonymous {
@@ -37,9 +37,6 @@ func fill(m *Master, opts *msgpack.Map, bad func(option string, err error)) {
 }
 
 func set(f reflect.Value, v any, unit string) error {
-	if s, ok := v.(string); ok && strings.HasPrefix(s, "sdb://") {
-		return fmt.Errorf("values from sdb:// are not supported")
-	}
 	misfit := func(want string) error { return fmt.Errorf("expected %s, found %s", want, typeName(v)) }
 	switch p := f.Addr().Interface().(type) {
 	case *time.Duration:
@@ -53,10 +50,10 @@ func set(f reflect.Value, v any, unit string) error {
 		l, err := prefixes(v)
 		*p = l
 		return err
-	case **msgpack.Map:
+	case **value.Map:
 		c, err := coerce(v, []string{"dict"})
 		if err == nil {
-			*p = c.(*msgpack.Map)
+			*p = c.(*value.Map)
 		}
 		return err
 	case *[]any:
@@ -150,7 +147,7 @@ func texts(v any) ([]string, error) {
 
 // roots reads environment -> directories, after normalizeRoots.
 func roots(v any) (map[string][]string, error) {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, fmt.Errorf("expected environments with lists of directories, found %s", typeName(v))
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// magic tells whether Python's glob would expand the pattern.
+// magic reports whether Python's glob would expand the pattern.
 func magic(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
 // glob expands a pattern as Python's glob does: [!x] negates, and a wildcard

@@ -10,13 +10,13 @@ import (
 	"regexp"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // masterID is the id of a master that has none configured
 // (salt.config.get_id): the cached minion_id, else a name of this host. The
 // second result tells that it is an address.
-func (l *Loader) masterID(opts *msgpack.Map, rootDir string) (string, bool) {
+func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	if v, ok := opts.Get("minion_id_caching"); !ok || v == true {
 		if b, err := readRegular(filepath.Join(rootDir, "etc/salt/minion_id")); err == nil {
 			line, _, _ := bytes.Cut(b, []byte("\n"))

@@ -6,28 +6,25 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
-
-// others are the beginnings of the names of options of other programs.
-var others = []string{"gitfs_", "netapi_", "rest_", "s3fs_", "ssh_", "svnfs_", "syndic_", "winrepo_"}
 
 // lenient decides about a value of the wrong type. Salt warns of every one and
 // goes on with it (salt/config/__init__.py _validate_opts). So do we where that
 // does what was meant: for true or false in other words, and for options that
 // this master does not use, which keep their default. Permissions of minions grant
 // nothing in both (salt/master.py, salt/daemons/masterapi.py). All else is a fault.
-func (a *assembly) lenient(name string, v any, types []string, wrong error) (taken any, ok bool) {
-	_, unused := a.unused[name]
-	if unused || slices.ContainsFunc(others, func(p string) bool { return strings.HasPrefix(name, p) }) {
+func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
+	name := o.name
+	if o.ignored() {
 		a.remark(slog.LevelWarn, name, "%v; this master does not use the option", wrong)
 		return nil, false
 	}
 	if name == "peer" || name == "peer_run" {
 		a.remark(slog.LevelWarn, name, "%v; it grants nothing: write a map of minions to lists of functions", wrong)
-		return &msgpack.Map{}, true
+		return &value.Map{}, true
 	}
-	if meant, clear := asTruth(v); clear && slices.Contains(types, "bool") {
+	if meant, clear := asTruth(v); clear && slices.Contains(o.types, "bool") {
 		if says := truthy(v) && !slices.Contains(onlyTrue, name); says != meant {
 			wrong = fmt.Errorf("%w, which Salt takes for %v: write %v", wrong, says, meant)
 		} else {

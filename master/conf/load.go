@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // DefaultDir is where Load looks when it is given no path.
@@ -34,7 +35,7 @@ type Loader struct {
 // of the files and of their lines.
 func Load(path string) (*Master, error) { return new(Loader).Load(path) }
 
-// Load is the function of the same name.
+// Load is like the package function [Load], with what l replaces.
 func (l *Loader) Load(path string) (*Master, error) {
 	if path == "" {
 		path = DefaultDir
@@ -46,32 +47,24 @@ func (l *Loader) Load(path string) (*Master, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		path = filepath.Join(path, "master")
 	}
-	opts, err := defaults()
+	opts, err := builtin().defaults()
 	if err != nil {
 		return nil, fmt.Errorf("built-in defaults: %w", err)
 	}
-	types, err := optionTypes()
-	if err != nil {
-		return nil, fmt.Errorf("built-in option types: %w", err)
-	}
-	idle, err := unusedOptions()
-	if err != nil {
-		return nil, fmt.Errorf("built-in table of options: %w", err)
-	}
 	r := &reader{origins: make(map[string]origin)}
-	a := &assembly{loader: l, reader: r, opts: opts, over: r.overrides(path, opts.Str("default_include")), types: types, unused: idle}
+	a := &assembly{loader: l, reader: r, opts: opts, over: r.overrides(path, opts.Str("default_include")), known: builtin().options}
 	opts.Set("user", l.user())
 	a.check()
 	opts.Set("conf_file", path)
 	opts.Set("__role", "master")
 	opts.Set("__fs_update", true)
 	a.apply()
-	m := &Master{Raw: opts, Path: path}
+	m := &Master{Raw: opts, Path: path, PillarEnvs: opts.Map("pillar_roots").Keys()}
 	m.AutosignTimeout = 120 * time.Minute
 	fill(m, opts, a.bad)
 	a.validate(m)
 	if m.Nodegroups == nil {
-		m.Nodegroups = &msgpack.Map{}
+		m.Nodegroups = &value.Map{}
 	}
 	if err := r.inOrder(); err != nil {
 		return nil, err
@@ -84,10 +77,9 @@ func (l *Loader) Load(path string) (*Master, error) {
 type assembly struct {
 	loader *Loader
 	*reader
-	opts   *msgpack.Map // defaults, then everything
-	over   *msgpack.Map // what the files say
-	types  map[string][]string
-	unused map[string]unused
+	opts  *value.Map // defaults, then everything
+	over  *value.Map // what the files say
+	known map[string]option
 }
 
 // bad notes a fault of an option.
@@ -118,29 +110,50 @@ func (a *assembly) check() {
 		if !ok {
 			continue // noted when it was read
 		}
-		types, known := a.types[name]
+		option, known := a.known[name]
 		switch {
 		case !known:
 			a.remark(slog.LevelDebug, name, "option is not known, kept for renderers and modules")
-		case v == nil && !nullable(types):
+		case v == nil && !option.nullable():
 			if _, has := a.opts.Get(name); has {
 				a.remark(slog.LevelWarn, name, "option has no value, the default is used")
 			}
 			continue
-		case strings.HasPrefix(text(v), "sdb://"): // fill refuses it where it matters
+		case strings.HasPrefix(text(v), "sdb://"):
+			if option.use == "used" {
+				a.bad(name, errors.New("values from sdb:// are not supported"))
+				continue
+			}
 		default:
-			c, err := coerce(v, types)
+			c, err := coerce(v, option.types)
 			if err != nil {
 				var taken bool
-				if c, taken = a.lenient(name, v, types, err); !taken {
+				if c, taken = a.lenient(option, v, err); !taken {
 					continue
 				}
 			}
 			v = c
-			a.unusedNote(name, v)
 		}
+		a.unusedNote(option, v)
 		a.opts.Set(name, v)
 	}
+}
+
+// unusedNote notes an option of the files upon which nobody acts, unless the value
+// is the default.
+func (a *assembly) unusedNote(o option, v any) {
+	level := slog.LevelInfo
+	switch o.use {
+	case "warn":
+		level = slog.LevelWarn
+	case "info":
+	default:
+		return
+	}
+	if d, has := a.opts.Get(o.name); has && equal(d, v) || !has && empty(v) {
+		return
+	}
+	a.remark(level, o.name, "option is not used by this master: %s", o.remark)
 }
 
 func text(v any) string {
@@ -152,40 +165,7 @@ func text(v any) string {
 // apply_master_config.
 func (a *assembly) apply() {
 	o := a.opts
-	if dir := a.over.Str("log_dir"); dir != "" {
-		if f := a.over.Str("log_file"); f == "" {
-			o.Set("log_file", filepath.Join(dir, "master"))
-		} else if !filepath.IsAbs(f) {
-			o.Set("log_file", filepath.Join(dir, f))
-		}
-	}
-	if v, ok := a.over.Get("cluster_port"); ok {
-		if _, set := a.over.Get("cluster_pool_port"); !set {
-			a.remark(slog.LevelWarn, "cluster_port", "option is deprecated, use cluster_pool_port")
-			if c, err := coerce(v, []string{"int"}); err == nil {
-				o.Set("cluster_pool_port", c)
-			}
-		}
-	}
-	if h, ok := a.over.Int("keep_jobs"); ok {
-		if _, set := a.over.Get("keep_jobs_seconds"); !set {
-			a.remark(slog.LevelWarn, "keep_jobs", "Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: %d", h*3600)
-		}
-	}
-	if _, rest := o.Map("external_auth").Get("rest"); rest {
-		if !o.Bool("keep_acl_in_token") {
-			a.remark(slog.LevelWarn, "keep_acl_in_token", "external_auth has rest, which needs keep_acl_in_token; it is switched on")
-		}
-		o.Set("keep_acl_in_token", true)
-	}
-	if env, ok := o.Get("environment"); ok {
-		a.remark(slog.LevelWarn, "environment", "option is now called saltenv")
-		if se, _ := o.Get("saltenv"); se == nil {
-			o.Set("saltenv", env)
-		} else {
-			o.Set("environment", se)
-		}
-	}
+	a.formerNames()
 	if l := o.List("fileserver_backend"); l != nil {
 		l = slices.Clone(l)
 		for i, v := range l {
@@ -226,7 +206,7 @@ func (a *assembly) apply() {
 	if v, _ := o.Get("ssl"); v == false {
 		o.Set("ssl", nil)
 	} else if v == true {
-		o.Set("ssl", &msgpack.Map{})
+		o.Set("ssl", &value.Map{})
 	}
 	if l := o.List("nodegroups"); l != nil {
 		a.nodegroups(l)
@@ -234,6 +214,46 @@ func (a *assembly) apply() {
 	if o.Map("peer").Len() > 0 {
 		if n, ok := o.Int("worker_threads"); ok && n < 3 {
 			o.Set("worker_threads", int64(3))
+		}
+	}
+}
+
+// formerNames reads options that have another name now, or that bring another
+// one with them.
+func (a *assembly) formerNames() {
+	o := a.opts
+	if dir := a.over.Str("log_dir"); dir != "" {
+		if f := a.over.Str("log_file"); f == "" {
+			o.Set("log_file", filepath.Join(dir, "master"))
+		} else if !filepath.IsAbs(f) {
+			o.Set("log_file", filepath.Join(dir, f))
+		}
+	}
+	if v, ok := a.over.Get("cluster_port"); ok {
+		if _, set := a.over.Get("cluster_pool_port"); !set {
+			a.remark(slog.LevelWarn, "cluster_port", "option is deprecated, use cluster_pool_port")
+			if c, err := coerce(v, []string{"int"}); err == nil {
+				o.Set("cluster_pool_port", c)
+			}
+		}
+	}
+	if h, ok := a.over.Int("keep_jobs"); ok {
+		if _, set := a.over.Get("keep_jobs_seconds"); !set {
+			a.remark(slog.LevelWarn, "keep_jobs", "Salt 3008 does not read the option, nor does this master; write keep_jobs_seconds: %d", h*3600)
+		}
+	}
+	if _, rest := o.Map("external_auth").Get("rest"); rest {
+		if !o.Bool("keep_acl_in_token") {
+			a.remark(slog.LevelWarn, "keep_acl_in_token", "external_auth has rest, which needs keep_acl_in_token; it is switched on")
+		}
+		o.Set("keep_acl_in_token", true)
+	}
+	if env, ok := o.Get("environment"); ok {
+		a.remark(slog.LevelWarn, "environment", "option is now called saltenv")
+		if se, _ := o.Get("saltenv"); se == nil {
+			o.Set("saltenv", env)
+		} else {
+			o.Set("environment", se)
 		}
 	}
 }
@@ -294,7 +314,7 @@ func underRoot(root, path string) string {
 	return filepath.Join(root, path)
 }
 
-// hasScheme tells file:///dev/log and udp://host from a path.
+// hasScheme reports whether s is a URL such as file:///dev/log or udp://host.
 func hasScheme(s string) bool {
 	i := strings.IndexByte(s, ':')
 	if i <= 0 {
@@ -336,8 +356,8 @@ func (a *assembly) cluster() {
 
 // normalizeRoots makes environment names text, replaces what is no list by
 // an empty one and expands wildcards.
-func normalizeRoots(m *msgpack.Map) *msgpack.Map {
-	out := &msgpack.Map{}
+func normalizeRoots(m *value.Map) *value.Map {
+	out := &value.Map{}
 	for k, v := range m.All() {
 		name, ok := convert(k, "str")
 		if !ok {
@@ -365,9 +385,9 @@ func normalizeRoots(m *msgpack.Map) *msgpack.Map {
 
 // nodegroups takes the list form, one map of one group each.
 func (a *assembly) nodegroups(l []any) {
-	m := &msgpack.Map{}
+	m := &value.Map{}
 	for i, v := range l {
-		g, ok := v.(*msgpack.Map)
+		g, ok := v.(*value.Map)
 		if !ok || g.Len() != 1 {
 			a.bad("nodegroups", fmt.Errorf("item %d: expected one group, found %s", i+1, typeName(v)))
 			continue

@@ -3,16 +3,15 @@ package conf
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
-	"saltern/master/msgpack"
+	"saltern/durable"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 )
 
 const (
@@ -41,8 +40,8 @@ func (r *reader) note(l slog.Level, path, format string, args ...any) {
 
 // overrides reads the main file and all that it includes. A missing main
 // file is noted, not an error. Faults in files go to r.faults.
-func (r *reader) overrides(path, defaultInclude string) *msgpack.Map {
-	opts := &msgpack.Map{}
+func (r *reader) overrides(path, defaultInclude string) *value.Map {
+	opts := &value.Map{}
 	switch m, err := r.file(path); {
 	case err != nil && errors.Is(err, fs.ErrNotExist):
 		r.note(slog.LevelWarn, path, "configuration file is missing, defaults are used")
@@ -56,7 +55,7 @@ func (r *reader) overrides(path, defaultInclude string) *msgpack.Map {
 		defaultInclude, _ = v.(string)
 	}
 	include, _ := opts.Get("include")
-	for _, part := range []*msgpack.Map{r.include(defaultInclude, path, false, 0), r.include(include, path, true, 0)} {
+	for _, part := range []*value.Map{r.include(defaultInclude, path, false, 0), r.include(include, path, true, 0)} {
 		for k, v := range part.All() {
 			opts.Set(k, v)
 		}
@@ -65,7 +64,7 @@ func (r *reader) overrides(path, defaultInclude string) *msgpack.Map {
 }
 
 // file reads one file. Option names that are not text become text.
-func (r *reader) file(path string) (*msgpack.Map, *Fault) {
+func (r *reader) file(path string) (*value.Map, *Fault) {
 	if r.files = append(r.files, path); len(r.files) > maxFiles {
 		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d configuration files", maxFiles)}
 	}
@@ -81,10 +80,10 @@ func (r *reader) file(path string) (*msgpack.Map, *Fault) {
 		}
 		return nil, f
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		if empty(v) {
-			return &msgpack.Map{}, nil
+			return &value.Map{}, nil
 		}
 		return nil, &Fault{Path: path, Line: 1, Err: fmt.Errorf("expected options, one per line as name: value, found %s", typeName(v))}
 	}
@@ -122,25 +121,8 @@ func empty(v any) bool {
 
 // readRegular reads a file that is neither device nor FIFO, of bounded size.
 func readRegular(path string) ([]byte, error) {
-	// Without O_NONBLOCK the open of a FIFO waits for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, withoutPath(err)
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil {
-		return nil, withoutPath(err)
-	} else if !st.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, withoutPath(err)
-	}
-	if len(b) > maxFile {
-		return nil, fmt.Errorf("it is larger than %d bytes", maxFile)
-	}
-	return b, nil
+	b, _, err := durable.ReadFile(path, maxFile, durable.Follow)
+	return b, withoutPath(err)
 }
 
 // withoutPath is the reason of a failed call alone: a Fault names the file.
@@ -161,8 +143,8 @@ func (r *reader) lineOf(option, path string) int {
 
 // include reads the files of an include option (salt.config.include_config):
 // later files win, maps are merged, lists are joined.
-func (r *reader) include(include any, from string, verbose bool, depth int) *msgpack.Map {
-	conf := &msgpack.Map{}
+func (r *reader) include(include any, from string, verbose bool, depth int) *value.Map {
+	conf := &value.Map{}
 	bad := func(format string, args ...any) {
 		r.faults = append(r.faults, &Fault{Path: from, Line: r.lineOf("include", from), Option: "include", Err: fmt.Errorf(format, args...)})
 	}
@@ -228,12 +210,12 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *msg
 }
 
 // merge is salt.utils.dictupdate.update with merge_lists.
-func merge(dst, src *msgpack.Map) {
+func merge(dst, src *value.Map) {
 	for k, v := range src.All() {
 		old, _ := dst.GetAny(k)
 		switch v := v.(type) {
-		case *msgpack.Map:
-			if o, ok := old.(*msgpack.Map); ok {
+		case *value.Map:
+			if o, ok := old.(*value.Map); ok {
 				c := o.Clone()
 				merge(c, v)
 				dst.Set(k, c)
@@ -267,8 +249,8 @@ func contains(l []any, x any) bool {
 // equal compares two decoded values as Python would.
 func equal(a, b any) bool {
 	switch a := a.(type) {
-	case *msgpack.Map:
-		o, ok := b.(*msgpack.Map)
+	case *value.Map:
+		o, ok := b.(*value.Map)
 		if !ok || a.Len() != o.Len() {
 			return false
 		}
@@ -295,7 +277,7 @@ func equal(a, b any) bool {
 		return ok && string(a) == string(o)
 	}
 	switch b.(type) {
-	case *msgpack.Map, []any, []byte:
+	case *value.Map, []any, []byte:
 		return false
 	}
 	return a == b

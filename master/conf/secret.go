@@ -2,10 +2,9 @@ package conf
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Hidden stands where a secret was.
@@ -14,16 +13,14 @@ const Hidden = "(hidden)"
 // OwnSecrets are options that only the master itself needs: no renderer, module
 // or pillar gets them.
 func OwnSecrets() []string {
-	return []string{"cluster_secret", "cluster_key_pass", "key_pass", "signing_key_pass", "sharedsecret"}
+	var names []string
+	for name, o := range builtin().options {
+		if o.secrecy == "private" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
-
-// secretOptions are further options whose value is a secret although their
-// names do not say so, or not clearly.
-var secretOptions = []string{"s3.key", "s3.keyid", "auth.ldap.bindpw", "gitfs_privkey", "git_pillar_privkey", "winrepo_privkey", "django_auth_settings"}
-
-// argumentOptions are lists of modules with arguments of any form; only the
-// names of the modules are shown.
-var argumentOptions = []string{"ext_pillar"}
 
 var (
 	// secretName says by a name that the value is a secret, at any depth.
@@ -31,7 +28,7 @@ var (
 		`(api|access|private|priv|secret|ssh|aes|account|shared|encryption)[-_.]?key|(^|[-_.])(pass|pw|pwd|psk)$`)
 	// ordinaryName are names with such a word in them that say where something
 	// lies, how long it holds, or which kind it is.
-	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$|^(eauth_tokens|keep_acl_in_token|rotate_aes_key|ssh_use_home_key)$`)
+	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$`)
 
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
 	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`) // a token alone
@@ -43,18 +40,20 @@ var (
 const maxHide = 64
 
 // WithoutSecrets is a copy of options that may be shown to who is not the
-// master: config.values, config.get, pillar_opts, logs. A secret is known by
-// the table of options and by its name or form, at any depth. Empty values and
-// booleans stay. The copy shares what it did not change.
-func WithoutSecrets(opts *msgpack.Map) *msgpack.Map {
-	out := &msgpack.Map{}
+// master: config.values, config.get, pillar_opts, logs. Whether an option is a
+// secret stands in the table; one that is not there, and what lies deeper, is
+// known by its name or form. Empty values and booleans stay. The copy shares what it did not change.
+func WithoutSecrets(opts *value.Map) *value.Map {
+	out := &value.Map{}
 	for k, v := range opts.All() {
 		name, _ := k.(string)
-		switch {
-		case slices.Contains(OwnSecrets(), name), slices.Contains(secretOptions, name):
-			v = hidden(v)
-		case slices.Contains(argumentOptions, name):
+		switch o, known := builtin().options[name]; {
+		case o.secrecy == "arguments": // of any form; only the names of the modules are shown
 			v = withoutArguments(v)
+		case o.secrecy != "":
+			v = hidden(v)
+		case known:
+			v = shownAs("", v, 0)
 		default:
 			v = shownAs(name, v, 0)
 		}
@@ -70,8 +69,8 @@ func Shown(v any) any { return shownAs("", v, 0) }
 // the wheel function key.gen. All else stays.
 func ShownKeys(v any) any {
 	switch v := v.(type) {
-	case *msgpack.Map:
-		out := &msgpack.Map{}
+	case *value.Map:
+		out := &value.Map{}
 		for k, e := range v.All() {
 			out.Set(k, ShownKeys(e))
 		}
@@ -98,8 +97,8 @@ func shownAs(name string, v any, depth int) any {
 		return Hidden
 	}
 	switch v := v.(type) {
-	case *msgpack.Map:
-		out := &msgpack.Map{}
+	case *value.Map:
+		out := &value.Map{}
 		for k, e := range v.All() {
 			s, _ := k.(string)
 			out.Set(k, shownAs(s, e, depth+1))
@@ -138,7 +137,7 @@ func hidden(v any) any {
 	switch e := v.(type) {
 	case nil, bool:
 		return v
-	case *msgpack.Map:
+	case *value.Map:
 		if e.Len() == 0 {
 			return v
 		}
@@ -164,8 +163,8 @@ func withoutArguments(v any) any {
 	out := make([]any, len(list))
 	for i, e := range list {
 		out[i] = Hidden
-		if m, ok := e.(*msgpack.Map); ok {
-			names := &msgpack.Map{}
+		if m, ok := e.(*value.Map); ok {
+			names := &value.Map{}
 			for k, a := range m.All() {
 				names.Set(k, hidden(a))
 			}

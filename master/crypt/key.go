@@ -94,7 +94,7 @@ func keyOf(raw []byte, text string) (Key, error) {
 // in files. Package fmt does not call it, see Format.
 func (k Key) String() string { return k.text }
 
-// IsZero tells whether k is no key at all.
+// IsZero reports whether k is no key at all.
 func (k Key) IsZero() bool { return k.block == nil }
 
 // Format prints a placeholder for every verb, so that a key in a message or

@@ -7,9 +7,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
+
+	"saltern/durable"
 )
 
 // Errors of reading private keys.
@@ -44,31 +43,15 @@ func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
 // LoadPrivate reads the private key in a file, see ParsePrivate. Errors name
 // the file.
 func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
-	text, err := readBounded(path, maxPrivatePEM)
+	text, _, err := durable.ReadFile(path, maxPrivatePEM, durable.Follow)
 	if err != nil {
-		return nil, fmt.Errorf("reading private key: %w", err)
+		return nil, fmt.Errorf("read private key: %w", err)
 	}
 	k, err := ParsePrivate(text, passphrase)
 	if err != nil {
-		return nil, fmt.Errorf("reading private key %s: %w", path, err)
+		return nil, fmt.Errorf("read private key %s: %w", path, err)
 	}
 	return k, nil
-}
-
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
-	}
-	return b, nil
 }
 
 // ParsePrivate reads an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY",
@@ -171,8 +154,8 @@ func SavePrivate(path string, k *rsa.PrivateKey, passphrase string) error {
 	if err != nil {
 		return err
 	}
-	if err := WriteFile(path, text, 0o400); err != nil {
-		return fmt.Errorf("saving private key: %w", err)
+	if err := durable.Replace(path, text, 0o400); err != nil {
+		return fmt.Errorf("save private key: %w", err)
 	}
 	return nil
 }
@@ -183,53 +166,8 @@ func SavePublic(path string, pub *rsa.PublicKey) error {
 	if err != nil {
 		return err
 	}
-	if err := WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
-		return fmt.Errorf("saving public key: %w", err)
-	}
-	return nil
-}
-
-// WriteFile replaces a file: a temporary file beside it is written, synced
-// and renamed, then the folder is synced. The temporary name begins with a
-// dot, which no reader of key folders takes for a key.
-func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Chmod(mode); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("syncing folder %s: %w", dir, err)
+	if err := durable.Replace(path, []byte(text+"\n"), 0o644); err != nil {
+		return fmt.Errorf("save public key: %w", err)
 	}
 	return nil
 }

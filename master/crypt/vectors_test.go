@@ -14,6 +14,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const wire = "../testdata/wire"
@@ -65,16 +66,16 @@ func decode(t testing.TB, b []byte) any {
 	return v
 }
 
-func mapOf(t testing.TB, b []byte) *msgpack.Map {
+func mapOf(t testing.TB, b []byte) *value.Map {
 	t.Helper()
-	m, ok := decode(t, b).(*msgpack.Map)
+	m, ok := decode(t, b).(*value.Map)
 	if !ok {
 		t.Fatal("not a map")
 	}
 	return m
 }
 
-func raw(t testing.TB, m *msgpack.Map, key string) []byte {
+func raw(t testing.TB, m *value.Map, key string) []byte {
 	t.Helper()
 	b, ok := m.Bytes(key)
 	if !ok {
@@ -123,7 +124,7 @@ func TestCapturedBlobs(t *testing.T) {
 			var blob []byte
 			nonce := ""
 			switch p := payload.(type) {
-			case *msgpack.Map:
+			case *value.Map:
 				blob = raw(t, p, "load")
 			case []byte:
 				blob = p
@@ -145,18 +146,18 @@ func TestCapturedBlobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			value := decode(t, body)
+			got := decode(t, body)
 			opened++
 			if n := len(key.Seal(body, nonce)); n != len(blob) {
 				t.Errorf("sealed again: %d bytes, captured %d", n, len(blob))
 			}
 			if v.Decode == "publish" {
-				err := crypt.Verify(masterPub(t, v.Keyset), crypt.PKCS1SHA1, blob, raw(t, payload.(*msgpack.Map), "sig"))
+				err := crypt.Verify(masterPub(t, v.Keyset), crypt.PKCS1SHA1, blob, raw(t, payload.(*value.Map), "sig"))
 				if err != nil {
 					t.Error(err)
 				}
 			}
-			m, ok := value.(*msgpack.Map)
+			m, ok := got.(*value.Map)
 			if !ok {
 				return
 			}
@@ -248,7 +249,7 @@ func TestCapturedSignIns(t *testing.T) {
 	}
 }
 
-func checkPubSig(t *testing.T, v vector, m *msgpack.Map, text, algo string) {
+func checkPubSig(t *testing.T, v vector, m *value.Map, text, algo string) {
 	t.Helper()
 	sig, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(text, "\n"))
 	if err != nil {

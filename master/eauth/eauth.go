@@ -18,8 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // Verdict of a backend.
@@ -35,23 +35,23 @@ type Backend func(ctx context.Context, user, password string) (Verdict, error)
 // Config of an Authenticator.
 type Config struct {
 	// External is external_auth: system → user or group% → permissions.
-	External *msgpack.Map
+	External *value.Map
 	// Backends by name of the system. Other is asked for systems that have
 	// none of their own; nil refuses them.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
 	// PublisherACL is publisher_acl, SudoACL sudo_acl, User the master's user,
 	// Running the one as whom it runs, if that is another.
-	PublisherACL  *msgpack.Map
+	PublisherACL  *value.Map
 	SudoACL       bool
 	User, Running string
 	// Permissions collects what user and groups are granted in the section
 	// of a system (acl.FillAuthList).
-	Permissions func(section *msgpack.Map, user string, groups []string) []any
+	Permissions func(section *value.Map, user string, groups []string) []any
 	// UserKeys are the contents of the key files by system user.
 	UserKeys map[string]string
 	Tokens   *Tokens
-	// TokenExpire is the life of a token; ExpireOverride tells whether a
+	// TokenExpire is the life of a token; ExpireOverride reports whether a
 	// caller may choose it (token_expire_user_override).
 	TokenExpire    time.Duration
 	ExpireOverride func(system, user string) bool
@@ -103,8 +103,8 @@ type Failure struct{ Name, Message string }
 func (f *Failure) Error() string { return f.Message }
 
 // Map is the answer that clients of Salt know.
-func (f *Failure) Map() *msgpack.Map {
-	return msgpack.NewMap("error", msgpack.NewMap("name", f.Name, "message", f.Message))
+func (f *Failure) Map() *value.Map {
+	return value.NewMap("error", value.NewMap("name", f.Name, "message", f.Message))
 }
 
 // ErrorName is the class Salt uses for refusals of this kind of login.
@@ -121,9 +121,9 @@ func ErrorName(kind string) string {
 // Check proves the caller of a clear command. Token and password are looked
 // for in creds (the load itself, or its kwargs for publish), the key of a
 // system user in load. Both maps lose what is secret in them.
-func (a *Authenticator) Check(ctx context.Context, load, creds *msgpack.Map) (Caller, error) {
+func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map) (Caller, error) {
 	if creds == nil {
-		creds = msgpack.NewMap()
+		creds = value.NewMap()
 	}
 	defer func() {
 		for _, k := range []string{"token", "password", "key"} {
@@ -152,16 +152,16 @@ func (a *Authenticator) byToken(token string) (Caller, error) {
 }
 
 // section is the part of external_auth for one system.
-func (a *Authenticator) section(system string) (*msgpack.Map, bool) {
+func (a *Authenticator) section(system string) (*value.Map, bool) {
 	v, ok := a.cfg.External.Get(system)
 	if !ok {
 		return nil, false
 	}
-	m, _ := v.(*msgpack.Map)
+	m, _ := v.(*value.Map)
 	return m, true
 }
 
-func (a *Authenticator) byPassword(ctx context.Context, creds *msgpack.Map) (Caller, error) {
+func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map) (Caller, error) {
 	name, shown := creds.Str("username"), "UNKNOWN"
 	if name != "" {
 		shown = name
@@ -175,7 +175,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *msgpack.Map) (Cal
 	return Caller{Kind: "eauth", Name: name, Permissions: a.cfg.Permissions(section, name, v.Groups)}, nil
 }
 
-func (a *Authenticator) login(ctx context.Context, system, user, password string) (Verdict, *msgpack.Map, bool) {
+func (a *Authenticator) login(ctx context.Context, system, user, password string) (Verdict, *value.Map, bool) {
 	section, ok := a.section(system)
 	if !ok {
 		a.cfg.Log.Warn("external authentication system is not enabled", "eauth", system)
@@ -243,7 +243,7 @@ func (a *Authenticator) delay(ctx context.Context, took time.Duration) {
 // keys of root and of the master's user only, as Salt's clients send them
 // (salt/client/__init__.py __read_master_key); Salt takes any known key.
 // sudo_NAME acts as NAME with sudo_acl. Others need their own key.
-func (a *Authenticator) byKey(load *msgpack.Map) (Caller, error) {
+func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	denied := &Failure{"UserAuthenticationError", `Authentication failure of type "user" occurred`}
 	key := load.Str("key")
 	if key == "" {
@@ -324,7 +324,7 @@ func (a *Authenticator) restricted(user string, denied *Failure) (Caller, error)
 
 // MakeToken logs a caller in and gives out a token; the empty text is Salt's
 // refusal (salt/master.py mk_token).
-func (a *Authenticator) MakeToken(ctx context.Context, load *msgpack.Map) (any, error) {
+func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
 	v, _, ok := a.login(ctx, system, user, load.Str("password"))
 	if !ok {
@@ -344,13 +344,13 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *msgpack.Map) (any, 
 
 // GetToken describes a token; the empty map is Salt's answer for one that is
 // unknown or expired.
-func (a *Authenticator) GetToken(load *msgpack.Map) any {
+func (a *Authenticator) GetToken(load *value.Map) any {
 	if _, ok := load.Get("token"); !ok {
 		return false
 	}
 	t, err := a.cfg.Tokens.Get(load.Str("token"), a.cfg.Now())
 	if err != nil {
-		return msgpack.NewMap()
+		return value.NewMap()
 	}
 	return t.Map()
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func newTest(t *testing.T, now *time.Time) *Authenticator {
@@ -19,12 +19,12 @@ func newTest(t *testing.T, now *time.Time) *Authenticator {
 		t.Fatal(err)
 	}
 	return New(Config{
-		External:     msgpack.NewMap("auto", msgpack.NewMap("ann", []any{"test.*"}), "sharedsecret", msgpack.NewMap()),
+		External:     value.NewMap("auto", value.NewMap("ann", []any{"test.*"}), "sharedsecret", value.NewMap()),
 		Backends:     map[string]Backend{"auto": Auto, "sharedsecret": SharedSecret("s3")},
-		PublisherACL: msgpack.NewMap("bob", []any{"test.ping"}, "op.*", []any{"cmd.run"}),
+		PublisherACL: value.NewMap("bob", []any{"test.ping"}, "op.*", []any{"cmd.run"}),
 		SudoACL:      true,
 		User:         "root",
-		Permissions: func(s *msgpack.Map, user string, _ []string) []any {
+		Permissions: func(s *value.Map, user string, _ []string) []any {
 			return s.List(user)
 		},
 		UserKeys:    map[string]string{"root": "rootkey", "bob": "bobkey", "ops1": "opskey", "mallory": "malkey"},
@@ -40,32 +40,32 @@ func TestAttack02KeysAndPasswords(t *testing.T) {
 	a := newTest(t, &now)
 	tests := []struct {
 		name        string
-		load, creds *msgpack.Map
+		load, creds *value.Map
 		want        string // name, "" for refused
 		all         bool
 		perms       int
 	}{
-		{"root", msgpack.NewMap("user", "root", "key", "rootkey"), nil, "root", true, 0},
-		{"another key as root", msgpack.NewMap("user", "root", "key", "bobkey"), nil, "", false, 0},
-		{"no user", msgpack.NewMap("key", "rootkey"), nil, "root", true, 0},
-		{"no key", msgpack.NewMap("user", "root"), nil, "", false, 0},
-		{"empty key", msgpack.NewMap("user", "root", "key", ""), nil, "", false, 0},
-		{"wrong key", msgpack.NewMap("user", "root", "key", "rootkeX"), nil, "", false, 0},
-		{"key is no text", msgpack.NewMap("user", "root", "key", int64(0)), nil, "", false, 0},
-		{"user is no text", msgpack.NewMap("user", []any{"root"}, "key", "bobkey"), nil, "", false, 0},
-		{"bob", msgpack.NewMap("user", "bob", "key", "bobkey"), nil, "bob", false, 1},
-		{"bob with another's key", msgpack.NewMap("user", "bob", "key", "malkey"), nil, "", false, 0},
-		{"by pattern", msgpack.NewMap("user", "ops1", "key", "opskey"), nil, "ops1", false, 1},
-		{"no acl", msgpack.NewMap("user", "mallory", "key", "malkey"), nil, "", false, 0},
-		{"sudo acts as bob", msgpack.NewMap("user", "sudo_bob", "key", "rootkey"), nil, "bob", false, 1},
-		{"sudo of nobody", msgpack.NewMap("user", "sudo_x", "key", "rootkey"), nil, "", false, 0},
-		{"eauth", msgpack.NewMap(), msgpack.NewMap("eauth", "auto", "username", "ann", "password", "x"), "ann", false, 1},
-		{"eauth without entry", msgpack.NewMap(), msgpack.NewMap("eauth", "auto", "username", "eve", "password", "x"), "eve", false, 0},
-		{"system not enabled", msgpack.NewMap(), msgpack.NewMap("eauth", "pam", "username", "ann", "password", "x"), "", false, 0},
-		{"wrong password", msgpack.NewMap(), msgpack.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), "", false, 0},
-		{"unknown token", msgpack.NewMap(), msgpack.NewMap("token", "../../etc/passwd"), "", false, 0},
-		{"token is no text", msgpack.NewMap(), msgpack.NewMap("token", nil), "", false, 0},
-		{"root key does not help a bad token", msgpack.NewMap("user", "root", "key", "rootkey"), msgpack.NewMap("token", ""), "", false, 0},
+		{"root", value.NewMap("user", "root", "key", "rootkey"), nil, "root", true, 0},
+		{"another key as root", value.NewMap("user", "root", "key", "bobkey"), nil, "", false, 0},
+		{"no user", value.NewMap("key", "rootkey"), nil, "root", true, 0},
+		{"no key", value.NewMap("user", "root"), nil, "", false, 0},
+		{"empty key", value.NewMap("user", "root", "key", ""), nil, "", false, 0},
+		{"wrong key", value.NewMap("user", "root", "key", "rootkeX"), nil, "", false, 0},
+		{"key is no text", value.NewMap("user", "root", "key", int64(0)), nil, "", false, 0},
+		{"user is no text", value.NewMap("user", []any{"root"}, "key", "bobkey"), nil, "", false, 0},
+		{"bob", value.NewMap("user", "bob", "key", "bobkey"), nil, "bob", false, 1},
+		{"bob with another's key", value.NewMap("user", "bob", "key", "malkey"), nil, "", false, 0},
+		{"by pattern", value.NewMap("user", "ops1", "key", "opskey"), nil, "ops1", false, 1},
+		{"no acl", value.NewMap("user", "mallory", "key", "malkey"), nil, "", false, 0},
+		{"sudo acts as bob", value.NewMap("user", "sudo_bob", "key", "rootkey"), nil, "bob", false, 1},
+		{"sudo of nobody", value.NewMap("user", "sudo_x", "key", "rootkey"), nil, "", false, 0},
+		{"eauth", value.NewMap(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"), "ann", false, 1},
+		{"eauth without entry", value.NewMap(), value.NewMap("eauth", "auto", "username", "eve", "password", "x"), "eve", false, 0},
+		{"system not enabled", value.NewMap(), value.NewMap("eauth", "pam", "username", "ann", "password", "x"), "", false, 0},
+		{"wrong password", value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), "", false, 0},
+		{"unknown token", value.NewMap(), value.NewMap("token", "../../etc/passwd"), "", false, 0},
+		{"token is no text", value.NewMap(), value.NewMap("token", nil), "", false, 0},
+		{"root key does not help a bad token", value.NewMap("user", "root", "key", "rootkey"), value.NewMap("token", ""), "", false, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -89,9 +89,9 @@ func TestFinding05OwnKeys(t *testing.T) {
 		a.cfg.SudoACL, a.cfg.User = sudoACL, "salt"
 		a.cfg.UserKeys["salt"] = "saltkey"
 		for _, key := range []string{"bobkey", "malkey", "opskey"} {
-			for _, load := range []*msgpack.Map{
-				msgpack.NewMap("user", "root"), msgpack.NewMap("user", "salt"), msgpack.NewMap("user", "sudo_x"), msgpack.NewMap("user", "sudo_bob"),
-				msgpack.NewMap("user", "sudo_root"), msgpack.NewMap("user", "sudo_"), msgpack.NewMap("user", ""), msgpack.NewMap("user", nil), msgpack.NewMap(),
+			for _, load := range []*value.Map{
+				value.NewMap("user", "root"), value.NewMap("user", "salt"), value.NewMap("user", "sudo_x"), value.NewMap("user", "sudo_bob"),
+				value.NewMap("user", "sudo_root"), value.NewMap("user", "sudo_"), value.NewMap("user", ""), value.NewMap("user", nil), value.NewMap(),
 			} {
 				load.Set("key", key)
 				as, given := load.Get("user")
@@ -102,16 +102,16 @@ func TestFinding05OwnKeys(t *testing.T) {
 		}
 		for _, key := range []string{"rootkey", "saltkey"} { // what Salt's own tools send
 			for _, user := range []any{"root", "salt", "ann"} {
-				if c, err := a.Check(t.Context(), msgpack.NewMap("user", user, "key", key), nil); err != nil || !c.All || c.Name != user {
+				if c, err := a.Check(t.Context(), value.NewMap("user", user, "key", key), nil); err != nil || !c.All || c.Name != user {
 					t.Errorf("%s as %v: %+v, %v", key, user, c, err)
 				}
 			}
-			c, err := a.Check(t.Context(), msgpack.NewMap("user", "sudo_bob", "key", key), nil)
+			c, err := a.Check(t.Context(), value.NewMap("user", "sudo_bob", "key", key), nil)
 			if err != nil || c.All == sudoACL || sudoACL && (c.Name != "bob" || len(c.Permissions) != 1) {
 				t.Errorf("sudo_acl %v: %s as sudo_bob: %+v, %v", sudoACL, key, c, err)
 			}
 		}
-		if c, err := a.Check(t.Context(), msgpack.NewMap("user", "bob", "key", "bobkey"), nil); err != nil || c.All || len(c.Permissions) != 1 {
+		if c, err := a.Check(t.Context(), value.NewMap("user", "bob", "key", "bobkey"), nil); err != nil || c.All || len(c.Permissions) != 1 {
 			t.Errorf("bob himself: %+v, %v", c, err)
 		}
 	}
@@ -120,22 +120,22 @@ func TestFinding05OwnKeys(t *testing.T) {
 func TestAttack29ExpiredToken(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a := newTest(t, &now)
-	v, err := a.MakeToken(context.Background(), msgpack.NewMap("eauth", "auto", "username", "ann", "password", "x"))
+	v, err := a.MakeToken(context.Background(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok := v.(*msgpack.Map).Str("token")
+	tok := v.(*value.Map).Str("token")
 	if len(tok) != 64 {
 		t.Fatalf("token %q", tok)
 	}
 	use := func() error {
-		_, err := a.Check(context.Background(), msgpack.NewMap(), msgpack.NewMap("token", tok))
+		_, err := a.Check(context.Background(), value.NewMap(), value.NewMap("token", tok))
 		return err
 	}
 	if err := use(); err != nil {
 		t.Errorf("fresh token: %v", err)
 	}
-	if m := a.GetToken(msgpack.NewMap("token", tok)).(*msgpack.Map); m.Str("name") != "ann" || m.Str("eauth") != "auto" {
+	if m := a.GetToken(value.NewMap("token", tok)).(*value.Map); m.Str("name") != "ann" || m.Str("eauth") != "auto" {
 		t.Errorf("get_token says %v", m)
 	}
 	now = now.Add(time.Hour)
@@ -147,7 +147,7 @@ func TestAttack29ExpiredToken(t *testing.T) {
 	if err := use(); err == nil {
 		t.Error("it works again after the clock went back: it was not removed")
 	}
-	if m := a.GetToken(msgpack.NewMap("token", tok)).(*msgpack.Map); m.Len() != 0 {
+	if m := a.GetToken(value.NewMap("token", tok)).(*value.Map); m.Len() != 0 {
 		t.Errorf("get_token says %v", m)
 	}
 }

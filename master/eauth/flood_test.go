@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Attack row 23: logins are slow on purpose, and each holds a worker of the
@@ -22,7 +22,7 @@ func TestAttack23LoginFlood(t *testing.T) {
 		return Verdict{OK: true}, nil
 	}
 	login := func(ctx context.Context) error {
-		_, err := a.Check(ctx, msgpack.NewMap(), msgpack.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"))
+		_, err := a.Check(ctx, value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"))
 		return err
 	}
 	var wg sync.WaitGroup

@@ -32,7 +32,7 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 	return func(ctx context.Context, system, user, password string) (Verdict, error) {
 		in, err := json.Marshal(map[string]string{"conf": configFile, "eauth": system, "username": user, "password": password})
 		if err != nil {
-			return Verdict{}, fmt.Errorf("asking external_auth %q: %w", system, err)
+			return Verdict{}, fmt.Errorf("ask external_auth %q: %w", system, err)
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute) // for all of them
 		defer cancel()
@@ -66,14 +66,14 @@ func runLogin(ctx context.Context, python, system string, in []byte) (Verdict, e
 		err = fmt.Errorf("exit status %d", out.Exit)
 	}
 	if err != nil {
-		return Verdict{}, fmt.Errorf("asking external_auth %q: %w: %.300s", system, err, out.Stderr[max(0, len(out.Stderr)-300):])
+		return Verdict{}, fmt.Errorf("ask external_auth %q: %w: %.300s", system, err, out.Stderr[max(0, len(out.Stderr)-300):])
 	}
 	var v struct {
 		OK     bool     `json:"ok"`
 		Groups []string `json:"groups"`
 	}
 	if err := json.Unmarshal(out.Stdout, &v); err != nil {
-		return Verdict{}, fmt.Errorf("asking external_auth %q: reading the answer: %w", system, err)
+		return Verdict{}, fmt.Errorf("ask external_auth %q: read the answer: %w", system, err)
 	}
 	return Verdict{OK: v.OK, Groups: v.Groups}, nil
 }

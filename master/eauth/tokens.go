@@ -6,13 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Token is a login that was given out.
@@ -23,8 +24,8 @@ type Token struct {
 }
 
 // Map is the token as clients see it (salt/auth/__init__.py mk_token).
-func (t Token) Map() *msgpack.Map {
-	m := msgpack.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
+func (t Token) Map() *value.Map {
+	m := value.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
 	if len(t.Groups) > 0 {
 		m.Set("groups", t.Groups)
 	}
@@ -47,7 +48,7 @@ const maxTokenFile = 64 << 10
 // OpenTokens makes the directory when it is not there.
 func OpenTokens(dir string) (*Tokens, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the directory for tokens: %w", err)
+		return nil, fmt.Errorf("create the directory for tokens: %w", err)
 	}
 	return &Tokens{dir}, nil
 }
@@ -64,20 +65,20 @@ func (t *Tokens) path(token string) (string, error) {
 func (t *Tokens) Make(name, system string, groups []string, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
-		return Token{}, fmt.Errorf("making a token: %w", err)
+		return Token{}, fmt.Errorf("make a token: %w", err)
 	}
 	sum := sha256.Sum256(seed)
 	tok := Token{Token: hex.EncodeToString(sum[:]), Name: name, Eauth: system, Start: now, Expire: now.Add(life), Groups: groups}
-	b, err := msgpack.Marshal(msgpack.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire)), msgpack.Raw)
+	b, err := msgpack.Marshal(value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire)), msgpack.Raw)
 	if err != nil {
-		return Token{}, fmt.Errorf("packing a token: %w", err)
+		return Token{}, fmt.Errorf("pack a token: %w", err)
 	}
 	p, err := t.path(tok.Token)
 	if err != nil {
 		return Token{}, err
 	}
 	if err := os.WriteFile(p, b, 0o600); err != nil {
-		return Token{}, fmt.Errorf("writing a token: %w", err)
+		return Token{}, fmt.Errorf("write a token: %w", err)
 	}
 	return tok, nil
 }
@@ -94,7 +95,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 		return Token{}, ErrNoToken
 	}
 	if err != nil {
-		return Token{}, fmt.Errorf("reading a token: %w", err)
+		return Token{}, fmt.Errorf("read a token: %w", err)
 	}
 	if !now.Before(tok.Expire) {
 		_ = os.Remove(p)
@@ -108,7 +109,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 func (t *Tokens) Clean(now time.Time) error {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil {
-		return fmt.Errorf("listing tokens: %w", err)
+		return fmt.Errorf("list tokens: %w", err)
 	}
 	for _, e := range entries {
 		p := filepath.Join(t.dir, e.Name())
@@ -123,19 +124,7 @@ func (t *Tokens) Clean(now time.Time) error {
 }
 
 func read(path string) (Token, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return Token{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return Token{}, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return Token{}, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+	b, err := durable.Read(path, maxTokenFile)
 	if err != nil {
 		return Token{}, err
 	}
@@ -143,7 +132,7 @@ func read(path string) (Token, error) {
 	if err != nil {
 		return Token{}, fmt.Errorf("token %s: %w", path, err)
 	}
-	m, _ := v.(*msgpack.Map)
+	m, _ := v.(*value.Map)
 	if d := m.Map("data"); d != nil {
 		m = d
 	}
@@ -151,7 +140,7 @@ func read(path string) (Token, error) {
 	return tok, nil
 }
 
-func unix(m *msgpack.Map, key string) time.Time {
+func unix(m *value.Map, key string) time.Time {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
 	case float64:

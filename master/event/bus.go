@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // DefaultMaxSize is the default of max_event_size, in bytes.
@@ -59,13 +59,13 @@ func Stamp(t time.Time) string {
 // then on: the caller must not change it.
 //
 // Sources: salt/utils/event.py SaltEvent.fire_event.
-func (b *Bus) Fire(tag string, data *msgpack.Map) error {
+func (b *Bus) Fire(tag string, data *value.Map) error {
 	return b.fire(Event{Tag: tag, Data: data, Origin: Internal})
 }
 
 // FireFor is Fire for an event that a minion made: its data is the minion's,
 // and so may be its tag.
-func (b *Bus) FireFor(minion, tag string, data *msgpack.Map) error {
+func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 	return b.fire(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
@@ -77,7 +77,7 @@ func (b *Bus) fire(e Event) error {
 
 // Relay puts an event of another origin on the bus. Its _stamp is kept; one
 // that has none is stamped now. The data is not changed.
-func (b *Bus) Relay(tag string, data *msgpack.Map, from Origin) error {
+func (b *Bus) Relay(tag string, data *value.Map, from Origin) error {
 	if _, ok := data.Get("_stamp"); !ok {
 		data = data.Clone()
 		data.Set("_stamp", Stamp(b.now()))
@@ -200,7 +200,7 @@ func (s *Subscription) deliver(e *Event) {
 	if e.Origin == Minion {
 		room, bytes = s.depth, maxWaiting
 	}
-	s.backlog.settle(waiting)
+	s.backlog.release(waiting)
 	weight := e.weight()
 	if waiting >= room || waiting > 0 && s.backlog.bytes+weight > bytes {
 		s.pending++

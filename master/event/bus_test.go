@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.UTC)
 
 func newBus() *Bus { return NewBus(func() time.Time { return noon }, 0) }
 
-func data(kv ...any) *msgpack.Map { return msgpack.NewMap(kv...) }
+func data(kv ...any) *value.Map { return value.NewMap(kv...) }
 
 func TestStamp(t *testing.T) {
 	for _, c := range []struct {
@@ -172,7 +172,7 @@ func TestTrim(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		in   *msgpack.Map
+		in   *value.Map
 		keep []string
 		gone []string
 		most int
@@ -223,20 +223,20 @@ func TestTrim(t *testing.T) {
 }
 
 func TestStateErrors(t *testing.T) {
-	failed := func() *msgpack.Map { return data("result", false, "comment", "no") }
+	failed := func() *value.Map { return data("result", false, "comment", "no") }
 	states := data(
 		"file_|-a_|-a_|-managed", failed(),
 		"pkg_|-b_|-b_|-installed", data("result", true),
 		"salt/key_|-c_|-c_|-x", failed(), // Attack 5: a tag chosen by the minion
 		"cmd_|-d_|-d_|-run", data("result", nil),
 	)
-	ret := func(kv ...any) *msgpack.Map {
+	ret := func(kv ...any) *value.Map {
 		return data(append([]any{"jid", "20261121080455885058", "id", "m1", "user", "root"}, kv...)...)
 	}
 	const sub = "salt/job/20261121080455885058/sub/m1/error/"
 	for _, c := range []struct {
 		name string
-		load *msgpack.Map
+		load *value.Map
 		want []string
 	}{
 		{"failed run", ret("fun", "state.sls", "retcode", int64(2), "return", states),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxClientFrame bounds one frame that a Listener accepts, in bytes. It is
@@ -162,7 +163,7 @@ func DialPull(ctx context.Context, sockDir string) (*Sender, error) {
 // Fire sends one event with the time of now as _stamp. When it returns, the
 // event is with the kernel, not yet with the subscribers. After an error the
 // Sender must be closed.
-func (s *Sender) Fire(ctx context.Context, tag string, data *msgpack.Map) error {
+func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Errors for events that cannot be carried.
@@ -34,7 +35,7 @@ const (
 // limits bound what is decoded from a socket.
 var limits = msgpack.Limits{Depth: 64, Nodes: 1 << 20}
 
-// CheckTag tells whether a tag may go on the bus: 1 to 4096 bytes of UTF-8
+// CheckTag reports whether a tag may go on the bus: 1 to 4096 bytes of UTF-8
 // without an empty line in it.
 func CheckTag(tag string) error {
 	switch {
@@ -52,7 +53,7 @@ func CheckTag(tag string) error {
 
 // packFrame builds prefix, frame head and body in one buffer. The frame for
 // readers without prefix is frame[prefixLen:].
-func packFrame(tag string, data *msgpack.Map, maxSize int) (frame, body []byte, err error) {
+func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, err error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(tag)+256)
 	buf = append(buf, tag...)
@@ -103,9 +104,9 @@ func seal(buf []byte, room int) (frame, body []byte, err error) {
 	return buf[at:], body, nil
 }
 
-func orEmpty(m *msgpack.Map) *msgpack.Map {
+func orEmpty(m *value.Map) *value.Map {
 	if m == nil {
-		return &msgpack.Map{}
+		return &value.Map{}
 	}
 	return m
 }
@@ -122,7 +123,7 @@ func parseFrame(b []byte) (Event, []byte, error) {
 
 // eventOf reads the event of a decoded frame.
 func eventOf(v any) (Event, []byte, error) {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return Event{}, nil, fmt.Errorf("%w: not a map", ErrFrame)
 	}
@@ -150,7 +151,7 @@ func ParseBody(body []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
-	data, ok := v.(*msgpack.Map)
+	data, ok := v.(*value.Map)
 	if !ok {
 		return Event{}, fmt.Errorf("%w: data is not a map", ErrFrame)
 	}

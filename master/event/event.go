@@ -4,7 +4,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Origin says who put an event on the bus.
@@ -39,7 +39,7 @@ func (o Origin) String() string {
 // subscribers and must not be changed.
 type Event struct {
 	Tag    string
-	Data   *msgpack.Map
+	Data   *value.Map
 	Origin Origin
 	// Minion is the id of the minion that made the event, with Origin Minion;
 	// "" otherwise.
@@ -83,7 +83,7 @@ type wire struct {
 	err     error
 }
 
-func (w *wire) pack(tag string, data *msgpack.Map) {
+func (w *wire) pack(tag string, data *value.Map) {
 	w.once.Do(func() {
 		if w.frame != nil {
 			return

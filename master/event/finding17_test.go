@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // TestFinding17Bytes: what waits for a reader in the process is bounded in
@@ -14,7 +14,7 @@ func TestFinding17Bytes(t *testing.T) {
 	b := NewBus(time.Now, 0)
 	sub := b.Subscribe("slow", 1000, nil)
 	defer sub.Close()
-	big := msgpack.NewMap("x", strings.Repeat("x", maxWaiting/4))
+	big := value.NewMap("x", strings.Repeat("x", maxWaiting/4))
 	for range 20 {
 		if err := b.FireFor("evil", "big", big); err != nil {
 			t.Fatal(err)
@@ -23,14 +23,14 @@ func TestFinding17Bytes(t *testing.T) {
 	if n := len(sub.C); n != 3 || sub.Dropped() != 17 {
 		t.Errorf("%d events of a quarter of the bound wait, %d lost", n, sub.Dropped())
 	}
-	small := msgpack.NewMap("x", strings.Repeat("x", maxWaiting/4+maxWaiting/16))
+	small := value.NewMap("x", strings.Repeat("x", maxWaiting/4+maxWaiting/16))
 	if err := b.Fire("own", small); err != nil || len(sub.C) != 4 {
 		t.Errorf("the master's own event is displaced by those of a minion: %d wait", len(sub.C))
 	}
 	for range 4 {
 		<-sub.C
 	}
-	huge := msgpack.NewMap("x", strings.Repeat("x", 2*maxWaiting))
+	huge := value.NewMap("x", strings.Repeat("x", 2*maxWaiting))
 	if err := b.FireFor("evil", "huge", huge); err != nil || len(sub.C) != 1 {
 		t.Error("an event alone was lost")
 	}
@@ -48,7 +48,7 @@ func TestFinding17Number(t *testing.T) {
 	sub := b.Subscribe("slow", 80, nil)
 	defer sub.Close()
 	for range 200 {
-		if err := b.FireFor("evil", "x", msgpack.NewMap()); err != nil {
+		if err := b.FireFor("evil", "x", value.NewMap()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestFinding17Number(t *testing.T) {
 		t.Errorf("%d events of a minion wait", len(sub.C))
 	}
 	for range 20 {
-		if err := b.Fire("own", msgpack.NewMap()); err != nil {
+		if err := b.Fire("own", value.NewMap()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const wireDir = "../testdata/wire"
@@ -73,7 +73,7 @@ func plain(v any) any {
 			out[i] = plain(v[i])
 		}
 		return out
-	case *msgpack.Map:
+	case *value.Map:
 		out := map[string]any{}
 		for k, x := range v.All() {
 			out[k.(string)] = plain(x)

@@ -49,7 +49,7 @@ func (c *Config) setDefaults(maxSize int) {
 		c.FrameTimeout = 30 * time.Second
 	}
 	if c.peerUID == nil {
-		c.peerUID = PeerUID
+		c.peerUID = peerUID
 	}
 }
 
@@ -84,10 +84,10 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		settling: map[string]chan struct{}{},
 	}
 	var err error
-	if s.pub, err = listen(cfg.Dir, pubName, cfg.PubMode); err != nil {
+	if s.pub, err = Listen(cfg.Dir, pubName, cfg.PubMode); err != nil {
 		return nil, err
 	}
-	if s.pull, err = listen(cfg.Dir, pullName, 0o600); err == nil {
+	if s.pull, err = Listen(cfg.Dir, pullName, 0o600); err == nil {
 		err = errors.Join(
 			marker(filepath.Join(cfg.Dir, publishMarker)),
 			marker(filepath.Join(cfg.Dir, workersMarker)))
@@ -161,7 +161,7 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 				c.Close()
 			} else if err != nil {
 				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // not one line for each of a flood
-					s.log.Warn("event socket: connection refused", "path", name, "refused", n, "err", err)
+					s.log.Warn("event socket: connection refused", "path", name, "refused", n, "error", err)
 				}
 				c.Close()
 			}
@@ -171,7 +171,7 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			return
 		}
 		// No descriptors, most likely: the connection waits in the backlog.
-		s.log.Error("event socket: accept", "path", name, "err", err)
+		s.log.Error("event socket: accept", "path", name, "error", err)
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -186,7 +186,7 @@ func (s *Server) deliver(e *Event) {
 	}
 	e.wire.pack(e.Tag, e.Data)
 	if e.wire.err != nil {
-		s.log.Error("event not sent to socket readers", "tag", e.Tag, "err", e.wire.err)
+		s.log.Error("event not sent to socket readers", "tag", e.Tag, "error", e.wire.err)
 		return
 	}
 	frame := e.wire.frame

@@ -184,7 +184,7 @@ func TestReaderThatLeavesIsForgotten(t *testing.T) {
 func TestSettle(t *testing.T) {
 	_, s := serve(t, Config{MaxReaders: 3, peerUID: func(c *net.UnixConn) (uint32, error) {
 		time.Sleep(20 * time.Millisecond) // as on a busy machine
-		return PeerUID(c)
+		return peerUID(c)
 	}})
 	for want := 1; want <= 3; want++ {
 		l, err := DialPub(within(t), s.cfg.Dir)
@@ -403,7 +403,7 @@ func TestAttack32OtherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if uid, err := PeerUID(c); err != nil || uid != uint32(os.Geteuid()) {
+	if uid, err := peerUID(c); err != nil || uid != uint32(os.Geteuid()) {
 		t.Errorf("PeerUID: %d, %v", uid, err)
 	}
 }

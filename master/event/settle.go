@@ -44,7 +44,7 @@ func (s *Server) Settle(ctx context.Context) error {
 	}
 }
 
-// settled tells whether a connection is one of Settle; s.mu is held.
+// settled reports whether a connection is one of Settle; s.mu is held.
 func (s *Server) settled(c *net.UnixConn) bool {
 	done, ok := s.settling[c.RemoteAddr().String()]
 	if ok {

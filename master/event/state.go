@@ -3,7 +3,7 @@ package event
 import (
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxStateErrors bounds the events that one return can cause.
@@ -20,8 +20,8 @@ const maxStateErrors = 1000
 // The events are the minion's, as [Bus.FireFor] makes them.
 //
 // Sources: salt/utils/event.py fire_ret_load, SUB_EVENT.
-func (b *Bus) FireStateErrors(load *msgpack.Map) {
-	v, codes := value(load, "return"), value(load, "retcode")
+func (b *Bus) FireStateErrors(load *value.Map) {
+	v, codes := load.Value("return"), load.Value("retcode")
 	if fun := load.Str("fun"); fun != "" {
 		b.stateErrors(load, fun, v, codes)
 		return
@@ -40,29 +40,29 @@ func pick(v any, fun string, i int) any {
 		if i < len(v) {
 			return v[i]
 		}
-	case *msgpack.Map:
+	case *value.Map:
 		inner, _ := v.Get(fun)
 		return inner
 	}
 	return nil
 }
 
-func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
+func (b *Bus) stateErrors(load *value.Map, fun string, ret, retcode any) {
 	if fun != "state.sls" && fun != "state.highstate" {
 		return
 	}
-	states, ok := ret.(*msgpack.Map)
+	states, ok := ret.(*value.Map)
 	if code, _ := retcode.(int64); code == 0 || !ok {
 		return
 	}
 	n, id := 0, load.Str("id")
 	for k, v := range states.All() {
 		key, _ := k.(string)
-		chunk, ok := v.(*msgpack.Map)
+		chunk, ok := v.(*value.Map)
 		if !ok || key == "" {
 			continue
 		}
-		if result, isBool := value(chunk, "result").(bool); !isBool || result {
+		if result, isBool := chunk.Value("result").(bool); !isBool || result {
 			continue
 		}
 		if n++; n > maxStateErrors {
@@ -76,8 +76,8 @@ func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
 			b.FireFor(id, name, data)
 		}
 		sub := data.Clone()
-		sub.Set("jid", value(load, "jid"))
-		sub.Set("id", value(load, "id"))
+		sub.Set("jid", load.Value("jid"))
+		sub.Set("id", load.Value("id"))
 		sub.Set("success", false)
 		sub.Set("return", "Error: "+name)
 		sub.Set("fun", fun)
@@ -88,12 +88,7 @@ func (b *Bus) stateErrors(load *msgpack.Map, fun string, ret, retcode any) {
 	}
 }
 
-func value(m *msgpack.Map, key string) any {
-	v, _ := m.Get(key)
-	return v
-}
-
-// functionName tells whether s is <module>.<function>.
+// functionName reports whether s is <module>.<function>.
 func functionName(s string) bool {
 	dots := 0
 	for i := range len(s) {

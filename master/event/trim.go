@@ -1,6 +1,9 @@
 package event
 
-import "saltern/master/msgpack"
+import (
+	"saltern/master/msgpack"
+	"saltern/master/value"
+)
 
 // trimmed replaces a value that is too large to travel
 // (salt/utils/dicttrim.py).
@@ -18,7 +21,7 @@ const overflow = 16
 // stops at 10 %, so that a return of many small values, as of states, stays whole
 // although it is larger than the limit. Salt bounds such an event by nothing;
 // here what packs to more than overflow times the limit loses small values, too.
-func trim(data *msgpack.Map, limit int) *msgpack.Map {
+func trim(data *value.Map, limit int) *value.Map {
 	for _, percent := range []int{50, 40, 30, 20, 10} {
 		data = trimMap(data, limit*percent/100, 0, shallow)
 		if size(data) <= limit {
@@ -35,7 +38,7 @@ func trim(data *msgpack.Map, limit int) *msgpack.Map {
 	if size(data) <= most {
 		return data
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	for _, k := range kept {
 		if v, ok := data.Get(k); ok && size(v) <= 256 {
 			out.Set(k, v)
@@ -46,10 +49,10 @@ func trim(data *msgpack.Map, limit int) *msgpack.Map {
 }
 
 // trimMap replaces what measures more than most bytes.
-func trimMap(m *msgpack.Map, most, depth int, measure func(any) int) *msgpack.Map {
-	out := &msgpack.Map{}
+func trimMap(m *value.Map, most, depth int, measure func(any) int) *value.Map {
+	out := &value.Map{}
 	for k, v := range m.All() {
-		inner, isMap := v.(*msgpack.Map)
+		inner, isMap := v.(*value.Map)
 		if isMap && depth < 60 {
 			v = trimMap(inner, most, depth+1, measure)
 		} else if n := measure(v); n > most && n > len(trimmed)+1 { // a short value would not get shorter
@@ -70,7 +73,7 @@ func shallow(v any) int {
 		return len(v) + 33
 	case []any:
 		return 8*len(v) + 56
-	case *msgpack.Map:
+	case *value.Map:
 		return 100 * v.Len()
 	}
 	return 28
@@ -94,9 +97,9 @@ func size(v any) int {
 }
 
 // Trimmed reports whether the data of an event lost values to its bound.
-func Trimmed(data *msgpack.Map) bool {
+func Trimmed(data *value.Map) bool {
 	for _, v := range data.All() {
-		if inner, ok := v.(*msgpack.Map); v == trimmed || ok && Trimmed(inner) {
+		if inner, ok := v.(*value.Map); v == trimmed || ok && Trimmed(inner) {
 			return true
 		}
 	}

@@ -1,9 +1,9 @@
 package event
 
-import "saltern/master/msgpack"
+import "saltern/master/value"
 
 // Weight is about how many bytes data takes in memory.
-func Weight(data *msgpack.Map) int { return weigh(data) }
+func Weight(data *value.Map) int { return weigh(data) }
 
 // nodeWeight is what a value takes besides its bytes.
 const nodeWeight = 48
@@ -23,7 +23,7 @@ func weigh(v any) int {
 		for _, s := range v {
 			n += nodeWeight + len(s)
 		}
-	case *msgpack.Map:
+	case *value.Map:
 		for k, x := range v.All() {
 			n += weigh(k) + weigh(x)
 		}
@@ -41,8 +41,8 @@ type backlog struct {
 	bytes   int
 }
 
-// settle forgets what was taken; waiting is the length of the channel.
-func (b *backlog) settle(waiting int) {
+// release forgets what was taken; waiting is the length of the channel.
+func (b *backlog) release(waiting int) {
 	gone := len(b.weights) - waiting
 	for _, w := range b.weights[:gone] {
 		b.bytes -= w

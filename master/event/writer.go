@@ -44,7 +44,7 @@ func (s *Server) addWriter(c *net.UnixConn) error {
 		delete(s.writers, c)
 		s.mu.Unlock()
 		if err != nil && !errors.Is(err, net.ErrClosed) {
-			s.log.Warn("event socket: writer cut off", "uid", uid, "err", err)
+			s.log.Warn("event socket: writer cut off", "uid", uid, "error", err)
 		}
 	}()
 	return nil
@@ -89,7 +89,7 @@ func (s *Server) read(c *net.UnixConn) error {
 		}
 		if err := s.take(frame.Bytes()); err != nil {
 			s.bad.Add(1)
-			s.log.Warn("event socket: bad event skipped", "err", err)
+			s.log.Warn("event socket: bad event skipped", "error", err)
 		}
 	}
 }

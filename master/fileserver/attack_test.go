@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // snapshot describes everything below a directory.
@@ -48,7 +48,7 @@ func TestAttack14FileRecv(t *testing.T) {
 	s := server(t, Config{Cachedir: filepath.Join(top, "cache"), Recv: RecvConfig{Enabled: true, MaxSize: 100, Quota: 250, MaxFiles: 20}})
 	push := func(id string, path any, loc any, data any) bool {
 		t.Helper()
-		v, err := s.Call(t.Context(), "_file_recv", id, msgpack.NewMap("path", path, "loc", loc, "data", data, "id", id))
+		v, err := s.Call(t.Context(), "_file_recv", id, value.NewMap("path", path, "loc", loc, "data", data, "id", id))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestAttack14FileRecv(t *testing.T) {
 		t.Error("files outside changed")
 	}
 	off := server(t, Config{Cachedir: filepath.Join(top, "off")})
-	if v, _ := off.Call(t.Context(), "_file_recv", "min1", msgpack.NewMap("path", l("x"), "loc", 0, "data", "d")); v != false {
+	if v, _ := off.Call(t.Context(), "_file_recv", "min1", value.NewMap("path", l("x"), "loc", 0, "data", "d")); v != false {
 		t.Error("file_recv off: accepted")
 	}
 }
@@ -157,7 +157,7 @@ func TestAttack15FileServerPaths(t *testing.T) {
 			if p == "f/" && env == "base" { // Salt cleans the name, and so it is f
 				continue
 			}
-			load := msgpack.NewMap("path", p, "saltenv", env, "loc", 0)
+			load := value.NewMap("path", p, "saltenv", env, "loc", 0)
 			if v, err := s.Call(t.Context(), "_serve_file", "m", load); err != nil || !reflect.DeepEqual(plain(v), map[string]any{"data": "", "dest": ""}) {
 				t.Errorf("serve %q in %q: %v %v", p, env, plain(v), err)
 			}
@@ -199,7 +199,7 @@ func TestAttack16SpecialFiles(t *testing.T) {
 		go func() {
 			defer close(done)
 			for _, cmd := range []string{"_serve_file", "_file_hash", "_file_find", "_file_hash_and_stat"} {
-				v, err := s.Call(t.Context(), cmd, "m", msgpack.NewMap("path", "fifo", "saltenv", "base", "loc", 0))
+				v, err := s.Call(t.Context(), cmd, "m", value.NewMap("path", "fifo", "saltenv", "base", "loc", 0))
 				if err != nil || strings.Contains(fmt.Sprint(plain(v)), "fifo") {
 					t.Errorf("%s: %v %v", cmd, plain(v), err)
 				}
@@ -227,11 +227,11 @@ func FuzzPath(f *testing.F) {
 	}
 	f.Add("hello.sls", "../base")
 	f.Fuzz(func(t *testing.T, p, env string) {
-		v, err := s.Call(t.Context(), "_serve_file", "m", msgpack.NewMap("path", p, "saltenv", env, "loc", 0))
+		v, err := s.Call(t.Context(), "_serve_file", "m", value.NewMap("path", p, "saltenv", env, "loc", 0))
 		if err != nil {
 			t.Fatalf("%q in %q: %v", p, env, err)
 		}
-		if b, _ := v.(*msgpack.Map).Bytes("data"); len(b) > 0 && string(b) != "fine" {
+		if b, _ := v.(*value.Map).Bytes("data"); len(b) > 0 && string(b) != "fine" {
 			t.Fatalf("%q in %q gives %q", p, env, b)
 		}
 	})

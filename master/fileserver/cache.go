@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxCachedLists bounds the list cache: with __env__ any name that a minion
@@ -19,7 +19,7 @@ type listKey struct{ backend, env string }
 // cachedList is a listing as it goes on the wire, sorted.
 type cachedList struct {
 	files, dirs, emptyDirs []any
-	links                  *msgpack.Map
+	links                  *value.Map
 	made                   time.Time
 	known                  bool // the backend has the environment
 }
@@ -40,7 +40,7 @@ func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedLis
 		if err != nil {
 			return nil, err
 		}
-		c := &cachedList{made: s.cfg.Now(), links: msgpack.NewMap(), known: l != nil}
+		c := &cachedList{made: s.cfg.Now(), links: value.NewMap(), known: l != nil}
 		if l != nil {
 			c.files = boxed(slices.Sorted(maps.Keys(l.Files)))
 			c.dirs = boxed(slices.Sorted(maps.Keys(l.Dirs)))
@@ -78,7 +78,7 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 }
 
 // listed answers the three requests for lists.
-func (s *Server) listed(ctx context.Context, load *msgpack.Map, part func(*cachedList) []any) (any, error) {
+func (s *Server) listed(ctx context.Context, load *value.Map, part func(*cachedList) []any) (any, error) {
 	env, prefix, ok := listArgs(load)
 	if !ok {
 		return []any{}, nil
@@ -111,8 +111,8 @@ func (s *Server) listed(ctx context.Context, load *msgpack.Map, part func(*cache
 	return out, nil
 }
 
-func (s *Server) symlinks(ctx context.Context, load *msgpack.Map) (any, error) {
-	out := msgpack.NewMap()
+func (s *Server) symlinks(ctx context.Context, load *value.Map) (any, error) {
+	out := value.NewMap()
 	env, prefix, ok := listArgs(load)
 	if !ok {
 		return out, nil
@@ -132,7 +132,7 @@ func (s *Server) symlinks(ctx context.Context, load *msgpack.Map) (any, error) {
 	return out, nil
 }
 
-func listArgs(load *msgpack.Map) (env, prefix string, ok bool) {
+func listArgs(load *value.Map) (env, prefix string, ok bool) {
 	v, has := load.Get("saltenv")
 	if !has {
 		return "", "", false

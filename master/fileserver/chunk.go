@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Chunk is a part of a file that is read when it is packed, straight into the
@@ -26,11 +27,11 @@ type Chunk struct {
 
 // missing is the answer for what cannot be served. An empty chunk ends the
 // transfer as well, so a disk error must not look like one.
-func missing() *msgpack.Map { return msgpack.NewMap("data", "", "dest", "") }
+func missing() *value.Map { return value.NewMap("data", "", "dest", "") }
 
 // Serve answers _serve_file: with a *Chunk, which the caller must close, or
 // with a map. The same holds for the result and errors as with Call.
-func (s *Server) Serve(ctx context.Context, load *msgpack.Map) (any, error) {
+func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	leave, err := s.enter(ctx, "_serve_file")
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (s *Server) Serve(ctx context.Context, load *msgpack.Map) (any, error) {
 
 // chunk opens what a load of _serve_file asks for; nil when there is none, and
 // the answer to give instead.
-func (s *Server) chunk(ctx context.Context, load *msgpack.Map) (*Chunk, *msgpack.Map, error) {
+func (s *Server) chunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map, error) {
 	loc, ok := load.Int("loc")
 	if !ok || loc < 0 {
 		return nil, missing(), nil
@@ -95,7 +96,7 @@ func (c *Chunk) value() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ret := msgpack.NewMap("data", buf[:n], "dest", c.rel)
+	ret := value.NewMap("data", buf[:n], "dest", c.rel)
 	if c.level == 0 || n == 0 {
 		return ret, nil
 	}
@@ -162,7 +163,7 @@ func (c *Chunk) Close() error {
 	return nil
 }
 
-func gzipLevel(load *msgpack.Map) (int, bool) {
+func gzipLevel(load *value.Map) (int, bool) {
 	if load.Bool("gzip") {
 		return 1, true
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // A chunk packs itself as the map of Call would be packed, whatever its size,
@@ -19,7 +20,7 @@ func TestChunkPacksAsTheMap(t *testing.T) {
 			}
 			root := tree(t, map[string]string{"d/f": string(bytes.Repeat([]byte("\xffab"), n/3+1)[:n])})
 			s := server(t, Config{Roots: map[string][]string{"base": {root}}})
-			load := msgpack.NewMap("path", "d/f", "saltenv", "base", "loc", 0)
+			load := value.NewMap("path", "d/f", "saltenv", "base", "loc", 0)
 			v, err := s.Serve(t.Context(), load)
 			c, ok := v.(*Chunk)
 			if err != nil || !ok {
@@ -54,21 +55,21 @@ func TestChunkPacksAsTheMap(t *testing.T) {
 func TestServeWithoutAChunk(t *testing.T) {
 	root := tree(t, map[string]string{"f": "content"})
 	s := server(t, Config{Roots: map[string][]string{"base": {root}}})
-	for name, load := range map[string]*msgpack.Map{
-		"missing":  msgpack.NewMap("path", "none", "saltenv", "base", "loc", 0),
-		"negative": msgpack.NewMap("path", "f", "saltenv", "base", "loc", -1),
-		"no place": msgpack.NewMap("path", "f", "saltenv", "base"),
-		"gzip":     msgpack.NewMap("path", "f", "saltenv", "base", "loc", 0, "gzip", 5),
+	for name, load := range map[string]*value.Map{
+		"missing":  value.NewMap("path", "none", "saltenv", "base", "loc", 0),
+		"negative": value.NewMap("path", "f", "saltenv", "base", "loc", -1),
+		"no place": value.NewMap("path", "f", "saltenv", "base"),
+		"gzip":     value.NewMap("path", "f", "saltenv", "base", "loc", 0, "gzip", 5),
 	} {
 		v, err := s.Serve(t.Context(), load)
 		want, werr := s.Call(t.Context(), "_serve_file", "m", load)
-		m, ok := v.(*msgpack.Map)
+		m, ok := v.(*value.Map)
 		if err != nil || werr != nil || !ok {
 			t.Errorf("%s: %T, %v, %v", name, v, err, werr)
 			continue
 		}
 		a, _ := m.Bytes("data")
-		b, _ := want.(*msgpack.Map).Bytes("data")
+		b, _ := want.(*value.Map).Bytes("data")
 		if !bytes.Equal(a, b) || (name == "gzip") != (len(a) > 0) {
 			t.Errorf("%s: %q, want %q", name, a, b)
 		}

@@ -29,7 +29,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 		// Look-around and other things that only a backtracking engine has.
 		re, err := regexp2.Compile(expr, regexp2.None)
 		if err != nil {
-			log.Warn("skipping a file_ignore_regex that does not compile", "regex", expr, "err", err)
+			log.Warn("skipping a file_ignore_regex that does not compile", "regex", expr, "error", err)
 			continue
 		}
 		re.MatchTimeout = 100 * time.Millisecond
@@ -41,7 +41,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 	return ig
 }
 
-// Match tells whether a file name is hidden. A nil *Ignore hides nothing.
+// Match reports whether a file name is hidden. A nil *Ignore hides nothing.
 func (ig *Ignore) Match(name string) bool {
 	if ig == nil {
 		return false

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // TestParity asks Salt's own file server and this one the same questions.
@@ -77,7 +77,7 @@ func TestParity(t *testing.T) {
 			s := server(t, Config{Roots: roots, FollowSymlinks: follow, IgnoreSymlinks: ignore, IgnoreRegex: []string{`/\.svn($|/)`}, IgnoreGlob: []string{"*.bak"}})
 			differ := 0
 			for i, c := range calls {
-				load := msgpack.NewMap()
+				load := value.NewMap()
 				for k, v := range c[1].(map[string]any) {
 					if n, ok := v.(int); ok {
 						v = int64(n)

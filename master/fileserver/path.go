@@ -49,7 +49,7 @@ func parseQuery(p, saltenv string) (q Query, ok bool) {
 	return q, true
 }
 
-// validEnv tells whether a name may replace __env__ in a path.
+// validEnv reports whether a name may replace __env__ in a path.
 func validEnv(env string) bool {
 	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") &&
 		!strings.ContainsAny(env, "/\\\x00\n\r")

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"saltern/master/fileserver/regular"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Limits of pushed names, and of the table of what minions use.
@@ -51,7 +51,7 @@ func newReceiver(c *Config) *receiver {
 // Recv stores one chunk of a file pushed by a minion (_file_recv,
 // salt/master.py). The result is false for everything that is refused: the
 // minion then stops sending. Chunks may be sent again but leave no gap.
-func (s *Server) Recv(ctx context.Context, id string, load *msgpack.Map) (bool, error) {
+func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, error) {
 	r := s.recv
 	if !r.cfg.Enabled || !validMinionID(id) {
 		return false, nil
@@ -73,7 +73,7 @@ func (s *Server) Recv(ctx context.Context, id string, load *msgpack.Map) (bool, 
 		return false, err
 	}
 	if err := r.store(id, name, loc, data); err != nil {
-		r.log.Warn("a pushed file is refused", "minion", id, "path", name, "err", err)
+		r.log.Warn("a pushed file is refused", "minion", id, "path", name, "error", err)
 		return false, nil
 	}
 	return true, nil

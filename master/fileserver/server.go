@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // ErrUnknownCommand is returned by Call for a command that is not the file
@@ -61,14 +61,14 @@ func Commands() []string {
 // must not be changed. What does not exist or is not allowed is Salt's empty
 // answer, not an error; errors are faults of the disk, ctx ending while the
 // request waits its turn, and ErrUnknownCommand.
-func (s *Server) Call(ctx context.Context, cmd, id string, load *msgpack.Map) (any, error) {
+func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	if !slices.Contains(Commands(), cmd) {
 		return nil, ErrUnknownCommand
 	}
 	if cmd == "_file_envs" {
 		back, _ := load.Get("back")
 		if load.Bool("sources") {
-			out := msgpack.NewMap()
+			out := value.NewMap()
 			for _, b := range s.choose(back) {
 				out.Set(b.Name(), boxed(b.Envs()))
 			}
@@ -98,7 +98,7 @@ func (s *Server) enter(ctx context.Context, cmd string) (leave func(), err error
 	}
 }
 
-func (s *Server) call(ctx context.Context, cmd, id string, load *msgpack.Map) (any, error) {
+func (s *Server) call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	switch cmd {
 	case "_file_list":
 		return s.listed(ctx, load, func(c *cachedList) []any { return c.files })
@@ -168,7 +168,7 @@ func (s *Server) envs(back any) []string {
 }
 
 // query reads path and saltenv of a request.
-func query(load *msgpack.Map, needEnv bool) (Query, bool) {
+func query(load *value.Map, needEnv bool) (Query, bool) {
 	p := load.Str("path")
 	if p == "" {
 		return Query{}, false
@@ -185,7 +185,7 @@ func query(load *msgpack.Map, needEnv bool) (Query, bool) {
 	return parseQuery(p, env)
 }
 
-func (s *Server) find(ctx context.Context, load *msgpack.Map) (any, error) {
+func (s *Server) find(ctx context.Context, load *value.Map) (any, error) {
 	if q, ok := query(load, false); ok {
 		for _, b := range s.backends {
 			f, ok, err := b.Find(ctx, q)
@@ -193,14 +193,14 @@ func (s *Server) find(ctx context.Context, load *msgpack.Map) (any, error) {
 				return nil, err
 			}
 			if ok {
-				return msgpack.NewMap("path", f.Path, "rel", f.Rel, "stat", f.Stat.List(), "back", b.Name()), nil
+				return value.NewMap("path", f.Path, "rel", f.Rel, "stat", f.Stat.List(), "back", b.Name()), nil
 			}
 		}
 	}
-	return msgpack.NewMap("path", "", "rel", ""), nil
+	return value.NewMap("path", "", "rel", ""), nil
 }
 
-func (s *Server) open(ctx context.Context, load *msgpack.Map) (Handle, File, bool, error) {
+func (s *Server) open(ctx context.Context, load *value.Map) (Handle, File, bool, error) {
 	q, ok := query(load, true)
 	if !ok {
 		return nil, File{}, false, nil
@@ -214,7 +214,7 @@ func (s *Server) open(ctx context.Context, load *msgpack.Map) (Handle, File, boo
 	return nil, File{}, false, nil
 }
 
-func (s *Server) hashAndStat(ctx context.Context, load *msgpack.Map) (sum, stat any, err error) {
+func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat any, err error) {
 	h, f, ok, err := s.open(ctx, load)
 	if err != nil || !ok {
 		return "", nil, err
@@ -224,7 +224,7 @@ func (s *Server) hashAndStat(ctx context.Context, load *msgpack.Map) (sum, stat 
 	if err != nil {
 		return "", nil, fmt.Errorf("hash %s: %w", f.Path, err)
 	}
-	return msgpack.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.Stat.List(), nil
+	return value.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.Stat.List(), nil
 }
 
 // boxed is a list of texts as values.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 type clock struct{ t time.Time }
@@ -69,7 +70,7 @@ func server(t testing.TB, cfg Config) *Server {
 
 func call(t testing.TB, s *Server, cmd string, kv ...any) any {
 	t.Helper()
-	v, err := s.Call(t.Context(), cmd, "min1", msgpack.NewMap(kv...))
+	v, err := s.Call(t.Context(), cmd, "min1", value.NewMap(kv...))
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
@@ -79,7 +80,7 @@ func call(t testing.TB, s *Server, cmd string, kv ...any) any {
 // plain turns values into comparable ones; bytes become text.
 func plain(v any) any {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		out := map[string]any{}
 		for k, x := range v.All() {
 			out[k.(string)] = plain(x)
@@ -133,7 +134,7 @@ func TestVectors(t *testing.T) {
 			continue
 		}
 		ran++
-		load := msgpack.NewMap()
+		load := value.NewMap()
 		for k, x := range req {
 			load.Set(k, fromJSON(x))
 		}
@@ -144,7 +145,7 @@ func TestVectors(t *testing.T) {
 		}
 		want := fromJSON(v.Expect)
 		if cmd == "_file_find" { // place, inode and times belong to the captured machine
-			w, g := want.(*msgpack.Map), got.(*msgpack.Map)
+			w, g := want.(*value.Map), got.(*value.Map)
 			w.Set("path", filepath.Join(root, w.Str("rel")))
 			ws, gs := w.List("stat"), g.List("stat")
 			if len(gs) != 10 {
@@ -175,7 +176,7 @@ func fromJSON(v any) any {
 			raw, _ := base64.StdEncoding.DecodeString(b)
 			return raw
 		}
-		m := msgpack.NewMap()
+		m := value.NewMap()
 		for k, x := range v {
 			m.Set(k, fromJSON(x))
 		}
@@ -198,9 +199,9 @@ func TestServeWholeFile(t *testing.T) {
 	s := server(t, Config{Roots: map[string][]string{"base": {root}}, BufferSize: 1000})
 	var got []byte
 	for n := 0; ; n++ {
-		r, _ := s.Call(t.Context(), "_serve_file", "m", msgpack.NewMap("path", "a/big", "saltenv", "base", "loc", len(got)))
-		b, _ := r.(*msgpack.Map).Bytes("data")
-		if r.(*msgpack.Map).Str("dest") != "a/big" || n > 10 {
+		r, _ := s.Call(t.Context(), "_serve_file", "m", value.NewMap("path", "a/big", "saltenv", "base", "loc", len(got)))
+		b, _ := r.(*value.Map).Bytes("data")
+		if r.(*value.Map).Str("dest") != "a/big" || n > 10 {
 			t.Fatalf("chunk %d: %v", n, r)
 		}
 		if len(b) == 0 {
@@ -214,8 +215,8 @@ func TestServeWholeFile(t *testing.T) {
 	if r := call(t, s, "_serve_file", "path", "a/empty", "saltenv", "base", "loc", 0); !reflect.DeepEqual(r, map[string]any{"data": "", "dest": "a/empty"}) {
 		t.Errorf("empty file: %v", r)
 	}
-	v, _ := s.Call(t.Context(), "_serve_file", "m", msgpack.NewMap("path", "a/big", "saltenv", "base", "loc", 5000, "gzip", 5))
-	m := v.(*msgpack.Map)
+	v, _ := s.Call(t.Context(), "_serve_file", "m", value.NewMap("path", "a/big", "saltenv", "base", "loc", 5000, "gzip", 5))
+	m := v.(*value.Map)
 	b, _ := m.Bytes("data")
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
@@ -395,14 +396,14 @@ func TestBackends(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s := server(t, Config{})
-	if _, err := s.Call(t.Context(), "_pillar", "m", msgpack.NewMap()); !errors.Is(err, ErrUnknownCommand) {
+	if _, err := s.Call(t.Context(), "_pillar", "m", value.NewMap()); !errors.Is(err, ErrUnknownCommand) {
 		t.Errorf("got %v", err)
 	}
 	s = server(t, Config{MaxConcurrent: 1})
 	s.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := s.Call(ctx, "_file_find", "m", msgpack.NewMap("path", "x")); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Call(ctx, "_file_find", "m", value.NewMap("path", "x")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a full server answered %v", err)
 	}
 }
@@ -461,7 +462,7 @@ func BenchmarkSmallFile(b *testing.B) {
 	s := server(b, Config{Roots: map[string][]string{"base": {root}}, FollowSymlinks: true, Now: c.now})
 	for b.Loop() {
 		call := func(cmd string, loc int) {
-			v, err := s.Call(b.Context(), cmd, "m", msgpack.NewMap("path", "a/f", "saltenv", "base", "loc", loc))
+			v, err := s.Call(b.Context(), cmd, "m", value.NewMap("path", "a/f", "saltenv", "base", "loc", loc))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -480,7 +481,7 @@ func BenchmarkBigChunk(b *testing.B) {
 	s := server(b, Config{Roots: map[string][]string{"base": {root}}, FollowSymlinks: true})
 	b.SetBytes(1 << 20)
 	for b.Loop() {
-		if _, err := s.Call(b.Context(), "_serve_file", "m", msgpack.NewMap("path", "f", "saltenv", "base", "loc", 1<<20)); err != nil {
+		if _, err := s.Call(b.Context(), "_serve_file", "m", value.NewMap("path", "f", "saltenv", "base", "loc", 1<<20)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxEdit bounds files that are read or written by the wheel functions.
@@ -37,7 +37,7 @@ func (t Tree) Find(rel, env string) []any {
 		if isBinary(b[:min(len(b), 512)]) {
 			form = "bin"
 		}
-		out = append(out, msgpack.NewMap(full, form))
+		out = append(out, value.NewMap(full, form))
 	}
 	return out
 }
@@ -49,7 +49,7 @@ func (t Tree) Read(rel, env string) []any {
 	for _, root := range t.Roots[env] {
 		full, b, ok := t.read(root, rel)
 		if ok && !isBinary(b[:min(len(b), 512)]) && utf8.Valid(b) {
-			out = append(out, msgpack.NewMap(full, string(b)))
+			out = append(out, value.NewMap(full, string(b)))
 		}
 	}
 	return out
@@ -137,15 +137,15 @@ func (Tree) write(dir, rel, data string) error {
 }
 
 // ListEnv returns root → nested directories, files as "f".
-func (t Tree) ListEnv(ctx context.Context, env string) (*msgpack.Map, error) {
-	out := msgpack.NewMap()
+func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
+	out := value.NewMap()
 	for _, root := range t.Roots[env] {
-		top := msgpack.NewMap()
-		at := map[string]*msgpack.Map{filepath.Clean(root): top}
+		top := value.NewMap()
+		at := map[string]*value.Map{filepath.Clean(root): top}
 		w := walker{ctx: ctx, visit: func(parent string, dirs, files []fs.DirEntry) {
 			here := at[filepath.Clean(parent)]
 			for _, d := range dirs {
-				sub := msgpack.NewMap()
+				sub := value.NewMap()
 				here.Set(d.Name(), sub)
 				at[filepath.Join(parent, d.Name())] = sub
 			}
@@ -162,8 +162,8 @@ func (t Tree) ListEnv(ctx context.Context, env string) (*msgpack.Map, error) {
 }
 
 // ListRoots returns environment → a list with its ListEnv.
-func (t Tree) ListRoots(ctx context.Context) (*msgpack.Map, error) {
-	out := msgpack.NewMap()
+func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
+	out := value.NewMap()
 	var names []string
 	for env := range t.Roots {
 		names = append(names, env)

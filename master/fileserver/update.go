@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Changes is what Update saw in one backend.
@@ -15,14 +15,14 @@ type Changes struct {
 	Added, Removed, Modified []string
 }
 
-// Changed tells whether there was any.
+// Changed reports whether there was any.
 func (c Changes) Changed() bool { return len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
 
 // Event is the data of the event fileserver/<backend>/update
 // (fileserver_events, salt/fileserver/roots.py update).
-func (c Changes) Event() *msgpack.Map {
-	return msgpack.NewMap("changed", c.Changed(), "files",
-		msgpack.NewMap("changed", boxed(c.Modified), "removed", boxed(c.Removed), "added", boxed(c.Added)), "backend", c.Backend)
+func (c Changes) Event() *value.Map {
+	return value.NewMap("changed", c.Changed(), "files",
+		value.NewMap("changed", boxed(c.Modified), "removed", boxed(c.Removed), "added", boxed(c.Added)), "backend", c.Backend)
 }
 
 // Update walks the backends and compares modification times with the last
@@ -79,13 +79,13 @@ func (c *Changes) compare(old, now map[string]int64) {
 func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, err error) {
 	rel, ok := strings.CutPrefix(url, "salt://")
 	if !ok {
-		return "", false, fmt.Errorf("locating %.100q: it does not begin with salt://", url)
+		return "", false, fmt.Errorf("locate %.100q: it does not begin with salt://", url)
 	}
-	v, err := s.Call(ctx, "_file_find", "", msgpack.NewMap("path", rel))
+	v, err := s.Call(ctx, "_file_find", "", value.NewMap("path", rel))
 	if err != nil {
-		return "", false, fmt.Errorf("locating %.100q: %w", url, err)
+		return "", false, fmt.Errorf("locate %.100q: %w", url, err)
 	}
-	m, _ := v.(*msgpack.Map)
+	m, _ := v.(*value.Map)
 	return m.Str("path"), m.Str("path") != "", nil
 }
 
@@ -94,7 +94,7 @@ func (s *Server) Envs(back any) []string { return s.envs(back) }
 
 // FileList lists the files of an environment (runner fileserver.file_list).
 func (s *Server) FileList(ctx context.Context, env, prefix string) ([]string, error) {
-	v, err := s.Call(ctx, "_file_list", "", msgpack.NewMap("saltenv", env, "prefix", prefix))
+	v, err := s.Call(ctx, "_file_list", "", value.NewMap("saltenv", env, "prefix", prefix))
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ import (
 	"time"
 
 	"saltern/command"
-	"saltern/master/msgpack"
+	"saltern/master/value"
+	"saltern/printable"
 )
 
 //go:embed fetch.py
@@ -44,7 +45,7 @@ const (
 // Configured reports whether the option ext_pillar has a git pillar.
 func Configured(extPillar []any) bool {
 	return slices.ContainsFunc(extPillar, func(e any) bool {
-		m, _ := e.(*msgpack.Map)
+		m, _ := e.(*value.Map)
 		_, git := m.Get("git")
 		return git
 	})
@@ -147,7 +148,7 @@ func (f *Fetcher) round(ctx context.Context, skip []string, errs *[]error) (ende
 			done = done || s.Done
 		}
 		if err == nil && !done {
-			err = fmt.Errorf("it ended with exit status %d: %s", out.Exit, lastLine(out.Stderr))
+			err = fmt.Errorf("it ended with exit status %d: %s", out.Exit, printable.LastLine(string(out.Stderr), 300))
 		}
 		return ended, stuck, err
 	}
@@ -178,23 +179,14 @@ type progress func()
 
 func (p progress) Write(b []byte) (int, error) { p(); return len(b), nil }
 
-// environment is the master's own without what Python and a service manager
-// read. git asks nobody for a password, and leaves a server that sends nothing.
+// environment makes git ask nobody for a password, and leave a server that
+// sends nothing.
 func environment() []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") || strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
-	})
+	env := command.PythonEnviron()
 	for name, value := range map[string]string{"GIT_TERMINAL_PROMPT": "0", "GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": "60"} {
 		if os.Getenv(name) == "" {
 			env = append(env, name+"="+value)
 		}
 	}
 	return env
-}
-
-func lastLine(b []byte) string {
-	s := strings.TrimSpace(string(b))
-	s = s[strings.LastIndexByte(s, '\n')+1:]
-	return strings.ToValidUTF8(s[:min(len(s), 300)], "")
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func must(t *testing.T, err error) {
@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestConfigured(t *testing.T) {
-	yes := []any{msgpack.NewMap("cmd_yaml", "x"), msgpack.NewMap("git", []any{})}
+	yes := []any{value.NewMap("cmd_yaml", "x"), value.NewMap("git", []any{})}
 	if !Configured(yes) || Configured(yes[:1]) || Configured(nil) || Configured([]any{"git", nil}) {
 		t.Error("the option is not understood")
 	}

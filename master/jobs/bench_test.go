@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func cpu() time.Duration {
@@ -30,7 +30,7 @@ func BenchmarkReturns(b *testing.B) {
 			}
 			defer os.RemoveAll(dir)
 			c := open(b, Config{Dir: dir + "/jobs"})
-			ok(b, c.SaveLoad(within(b), jid1, msgpack.NewMap("jid", jid1, "fun", "test.ping"), nil))
+			ok(b, c.SaveLoad(within(b), jid1, value.NewMap("jid", jid1, "fun", "test.ping"), nil))
 			var next atomic.Int64
 			begin := cpu()
 			b.SetParallelism(at / 2)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Errors that a caller may want to tell apart.
@@ -33,11 +33,11 @@ type Cache interface {
 	// expected to return; nil minions are not recorded. An older load of the
 	// job is replaced, minions are added to those that are there. Load must
 	// not hold a key or token, and must not be changed afterwards.
-	SaveLoad(ctx context.Context, jid string, load *msgpack.Map, minions []string) error
+	SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error
 	// Stage is SaveLoad in two steps, for a publish that must not wait for a
 	// disk: when it returns, this process knows the job; wait returns when
 	// the job is durable.
-	Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (wait func(context.Context) error, err error)
+	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (wait func(context.Context) error, err error)
 	// AddMinions adds expected minions, of a syndic or (syndic "") of this
 	// master.
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
@@ -50,10 +50,10 @@ type Cache interface {
 
 	// Load returns the load of a job with the sorted expected minions added
 	// as "Minions"; nil when there is no such job.
-	Load(ctx context.Context, jid string) (*msgpack.Map, error)
+	Load(ctx context.Context, jid string) (*value.Map, error)
 	// Returns gives the returns of a job so far, by minion: maps with
 	// return, retcode, success and out as far as they were sent.
-	Returns(ctx context.Context, jid string) (*msgpack.Map, error)
+	Returns(ctx context.Context, jid string) (*value.Map, error)
 	// Endtime is the text of UpdateEndtime, "" when there is none.
 	Endtime(ctx context.Context, jid string) (string, error)
 	// Each calls visit for every job that has a load, in no order. An error
@@ -68,19 +68,19 @@ type Cache interface {
 type Return struct {
 	JID, ID string
 	// Data is what is kept: return, retcode and success, as far as they came.
-	Data *msgpack.Map
+	Data *value.Map
 	// Out names the outputter that the function asked for; nil for none.
 	Out any
 	// Load is the whole return. It becomes the load of the job when the job
 	// is not known, as with a job that another master started (salt/utils/
 	// job.py store_job). Nil records no load.
-	Load *msgpack.Map
+	Load *value.Map
 }
 
 // ReturnOf takes the parts that are kept from the load of a _return request.
 // The load must name a job and a minion; it is used, not copied.
-func ReturnOf(load *msgpack.Map) Return {
-	r := Return{JID: load.Str("jid"), ID: load.Str("id"), Data: &msgpack.Map{}, Load: load}
+func ReturnOf(load *value.Map) Return {
+	r := Return{JID: load.Str("jid"), ID: load.Str("id"), Data: &value.Map{}, Load: load}
 	for _, k := range []string{"return", "retcode", "success"} {
 		if v, ok := load.Get(k); ok {
 			r.Data.Set(k, v)
@@ -93,5 +93,5 @@ func ReturnOf(load *msgpack.Map) Return {
 // Job is one job in a listing.
 type Job struct {
 	JID  string
-	Load *msgpack.Map
+	Load *value.Map
 }

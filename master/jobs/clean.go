@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"saltern/durable"
 )
 
 // unnamedGrace is how long a job directory without a jid file may exist: its
@@ -49,7 +51,7 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	return removed, nil
 }
 
-// old tells whether a job directory may go. One that gets new records stays.
+// old reports whether a job directory may go. One that gets new records stays.
 func (c *Local) old(dir string, now time.Time, keep time.Duration) (bool, error) {
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)
@@ -62,7 +64,7 @@ func (c *Local) old(dir string, now time.Time, keep time.Duration) (bool, error)
 	if err != nil || now.Sub(st.ModTime()) <= keep {
 		return false, err
 	}
-	jid, err := readFile(path)
+	jid, err := durable.Read(path, maxFile)
 	if err != nil {
 		return false, err
 	}

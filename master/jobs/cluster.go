@@ -15,8 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"saltern/master/crypt"
+	"saltern/durable"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // times of the driver.
@@ -102,9 +103,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 		defer c.mu.Unlock()
 		c.imported[name] = ownSegment
 	}, cfg.Log)
-	b, err := readFile(c.importedFile())
+	b, err := durable.Read(c.importedFile(), maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading which segments were imported: %w", err)
+		return nil, fmt.Errorf("read which segments were imported: %w", err)
 	}
 	for line := range strings.Lines(string(b)) {
 		size, name, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -190,12 +191,12 @@ func (c *Cluster) SaveCopy(ctx context.Context, ret Return) error {
 }
 
 // Stage implements Cache.
-func (c *Cluster) Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+func (c *Cluster) Stage(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
 	return c.stage(ctx, jid, load, minions, func(r *record) { c.vol.add(r) })
 }
 
 // SaveLoad implements Cache.
-func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, minions []string) error {
+func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error {
 	wait, err := c.Stage(ctx, jid, load, minions)
 	if err != nil {
 		return err
@@ -204,11 +205,11 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, m
 }
 
 // StageCopy is Stage for a job that a peer has started.
-func (c *Cluster) StageCopy(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+func (c *Cluster) StageCopy(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
 	return c.stage(ctx, jid, load, minions, c.hold)
 }
 
-func (c *Cluster) stage(ctx context.Context, jid string, load *msgpack.Map, minions []string, also func(*record)) (func(context.Context) error, error) {
+func (c *Cluster) stage(ctx context.Context, jid string, load *value.Map, minions []string, also func(*record)) (func(context.Context) error, error) {
 	wait, recs, err := c.stageRecords(ctx, jid, load, minions)
 	for _, r := range recs {
 		also(r.copy())
@@ -321,8 +322,8 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	if !changed {
 		return nil
 	}
-	if err := crypt.WriteFile(c.importedFile(), b.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("noting which segments were imported: %w", err)
+	if err := durable.Replace(c.importedFile(), b.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("note which segments were imported: %w", err)
 	}
 	return nil
 }
@@ -358,7 +359,7 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 	return nil
 }
 
-// contained tells whether all texts of a packed list are in another.
+// contained reports whether all texts of a packed list are in another.
 func contained(packed []byte, have []any) bool {
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	list, ok := v.([]any)

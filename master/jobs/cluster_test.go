@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // peers answers Keep with a fixed error, or hands the return to another
@@ -90,8 +90,8 @@ func (f *fellow) end(t *testing.T) {
 	f.Cluster = nil
 }
 
-func (f *fellow) save(id, value string) error {
-	load := msgpack.NewMap("jid", jid1, "id", id, "fun", "test.ping", "return", value, "retcode", int64(0), "success", true)
+func (f *fellow) save(id, text string) error {
+	load := value.NewMap("jid", jid1, "id", id, "fun", "test.ping", "return", text, "retcode", int64(0), "success", true)
 	_, err := f.SaveReturn(context.Background(), ReturnOf(load))
 	return err
 }
@@ -119,7 +119,7 @@ func TestAloneInTheFolder(t *testing.T) {
 	shared := t.TempDir()
 	a := member(t, "10.0.0.1", shared, t.TempDir())
 	a.peers.err = ErrAlone
-	must(t, a.SaveLoad(context.Background(), jid1, msgpack.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"}))
+	must(t, a.SaveLoad(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"}))
 	must(t, a.save("m1", "one"))
 	if a.state() == nil || errors.Is(a.state(), ErrClosed) {
 		t.Errorf("state %v", a.state())
@@ -201,7 +201,7 @@ func TestHeldCopies(t *testing.T) {
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Errorf("%d held", n)
 	}
-	must(t, b.SaveCopy(context.Background(), ReturnOf(msgpack.NewMap("jid", jid1, "id", "m2", "return", "two")))) // of a master that is gone
+	must(t, b.SaveCopy(context.Background(), ReturnOf(value.NewMap("jid", jid1, "id", "m2", "return", "two")))) // of a master that is gone
 	b.wait(heldFor + time.Second)
 	due := b.held.due(b.now())
 	if len(due) != 1 || due[0].id != "m2" {

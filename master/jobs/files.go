@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/msgpack"
 )
 
@@ -166,7 +167,7 @@ func union(lists ...any) []string {
 	return slices.Compact(out)
 }
 
-// same tells whether the files of a return hold what the record says. After a
+// same reports whether the files of a return hold what the record says. After a
 // crash a file may be there and be empty.
 func (f *files) same(r *record) bool {
 	if r.kind != kindReturn {
@@ -174,10 +175,10 @@ func (f *files) same(r *record) bool {
 	}
 	dir := f.job(r.jid) + "/" + r.id + "/"
 	if r.b != nil {
-		if b, err := readFile(dir + outFile); err != nil || !bytes.Equal(b, r.b) {
+		if b, err := durable.Read(dir+outFile, maxFile); err != nil || !bytes.Equal(b, r.b) {
 			return false
 		}
 	}
-	b, err := readFile(dir + returnFile)
+	b, err := durable.Read(dir+returnFile, maxFile)
 	return err == nil && bytes.Equal(b, r.a)
 }

@@ -9,17 +9,18 @@ import (
 
 	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // Query chooses jobs. Zero fields choose all; a job must satisfy every other
 // one.
 type Query struct {
-	Functions []string     // globs, one of which matches the function
-	Targets   []string     // globs, one of which matches the target
-	Metadata  *msgpack.Map // one of these pairs is in the job's metadata
-	From, To  time.Time    // bounds of the start, inclusive
-	NoFindJob bool         // leave out saltutil.find_job
-	Last      int          // only so many of the latest
+	Functions []string   // globs, one of which matches the function
+	Targets   []string   // globs, one of which matches the target
+	Metadata  *value.Map // one of these pairs is in the job's metadata
+	From, To  time.Time  // bounds of the start, inclusive
+	NoFindJob bool       // leave out saltutil.find_job
+	Last      int        // only so many of the latest
 }
 
 // Find lists the jobs that satisfy a query by job id. With Last it holds only
@@ -59,10 +60,10 @@ func (q *Query) match(j Job) bool {
 	if q.NoFindJob && j.Load.Str("fun") == "saltutil.find_job" {
 		return false
 	}
-	if len(q.Functions) > 0 && !anyGlob(q.Functions, value(j.Load, "fun")) {
+	if len(q.Functions) > 0 && !anyGlob(q.Functions, j.Load.Value("fun")) {
 		return false
 	}
-	if len(q.Targets) > 0 && !anyGlob(q.Targets, value(j.Load, "tgt")) {
+	if len(q.Targets) > 0 && !anyGlob(q.Targets, j.Load.Value("tgt")) {
 		return false
 	}
 	if q.Metadata != nil && !anyPair(q.Metadata, Metadata(j.Load)) {
@@ -75,7 +76,7 @@ func (q *Query) match(j Job) bool {
 	return err == nil && (q.From.IsZero() || !t.Before(q.From)) && (q.To.IsZero() || !t.After(q.To))
 }
 
-// anyGlob tells whether one of the patterns matches a text or a text in a
+// anyGlob reports whether one of the patterns matches a text or a text in a
 // list.
 func anyGlob(patterns []string, v any) bool {
 	switch v := v.(type) {
@@ -87,8 +88,8 @@ func anyGlob(patterns []string, v any) bool {
 	return false
 }
 
-func anyPair(want *msgpack.Map, have any) bool {
-	m, ok := have.(*msgpack.Map)
+func anyPair(want *value.Map, have any) bool {
+	m, ok := have.(*value.Map)
 	if !ok {
 		return false
 	}
@@ -106,15 +107,10 @@ func equal(a, b any) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-func value(m *msgpack.Map, key string) any {
-	v, _ := m.Get(key)
-	return v
-}
-
 // Metadata is what a job was published with: a field of the load, of its
 // kwargs, or of a keyword argument; nil if there is none (salt/utils/jid.py
 // format_job_instance).
-func Metadata(load *msgpack.Map) any {
+func Metadata(load *value.Map) any {
 	if v, ok := load.Get("metadata"); ok {
 		return v
 	}
@@ -122,7 +118,7 @@ func Metadata(load *msgpack.Map) any {
 		return v
 	}
 	for _, a := range load.List("arg") {
-		if m, ok := a.(*msgpack.Map); ok && m.Bool("__kwarg__") {
+		if m, ok := a.(*value.Map); ok && m.Bool("__kwarg__") {
 			if v, ok := m.Get("metadata"); ok {
 				return v
 			}

@@ -67,7 +67,7 @@ func (h *held) popLocked(due []*record) []*record {
 	return due
 }
 
-// seen drops a record that is in the shared folder and tells whether it was
+// seen drops a record that is in the shared folder and reports whether it was
 // held, and so is in this master's cache.
 func (h *held) seen(r *record) bool {
 	h.mu.Lock()

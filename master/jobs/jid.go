@@ -43,7 +43,7 @@ func FromTime(t time.Time) string {
 	return s[:14] + s[15:]
 }
 
-// Valid tells whether jid is a job id: exactly 20 ASCII digits, optionally an
+// Valid reports whether jid is a job id: exactly 20 ASCII digits, optionally an
 // underscore and 1 to 10 digits (unique_jid adds a process id). Salt's own
 // check lets any text through after the underscore; jid becomes part of
 // paths and tags, so this one does not.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const wireDir = "../testdata/wire"
@@ -86,7 +87,7 @@ func ok(t testing.TB, err error) {
 }
 
 func ret(jid, id string, v any) Return {
-	return Return{JID: jid, ID: id, Data: msgpack.NewMap("return", v, "retcode", 0, "success", true)}
+	return Return{JID: jid, ID: id, Data: value.NewMap("return", v, "retcode", 0, "success", true)}
 }
 
 func save(t testing.TB, c Cache, r Return) {
@@ -123,9 +124,9 @@ func until(t testing.TB, done func() bool) {
 
 func TestGoldenLayout(t *testing.T) {
 	c := open(t, Config{})
-	load := unpack(t, wire(t, "jobcache_load_p.bin")).(*msgpack.Map)
+	load := unpack(t, wire(t, "jobcache_load_p.bin")).(*value.Map)
 	ok(t, c.SaveLoad(within(t), jid1, load, []string{"min8", "min6", "min7", "min6"}))
-	r := Return{JID: jid1, ID: "min8", Data: unpack(t, wire(t, "jobcache_return_p.bin")).(*msgpack.Map), Out: unpack(t, wire(t, "jobcache_out_p.bin"))}
+	r := Return{JID: jid1, ID: "min8", Data: unpack(t, wire(t, "jobcache_return_p.bin")).(*value.Map), Out: unpack(t, wire(t, "jobcache_out_p.bin"))}
 	save(t, c, r)
 	check := func() {
 		t.Helper()
@@ -203,7 +204,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 2 * n { // each minion twice
 		wg.Go(func() {
 			id := fmt.Sprintf("m%d", i%n)
-			ok, err := c.SaveReturn(within(t), Return{JID: jid1, ID: id, Data: msgpack.NewMap("return", i), Load: msgpack.NewMap("jid", jid1, "fun", "f", "id", id)})
+			ok, err := c.SaveReturn(within(t), Return{JID: jid1, ID: id, Data: value.NewMap("return", i), Load: value.NewMap("jid", jid1, "fun", "f", "id", id)})
 			if err != nil {
 				t.Error(err)
 			}
@@ -223,7 +224,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		for id, v := range got.All() {
 			want, _ := stored.Load(id)
-			if i, _ := v.(*msgpack.Map).Int("return"); int(i) != want {
+			if i, _ := v.(*value.Map).Int("return"); int(i) != want {
 				t.Errorf("%s is %d, want %d", id, i, want)
 			}
 		}
@@ -259,7 +260,7 @@ func TestNocacheEndtimeAndMinions(t *testing.T) {
 	if given, err := c.Prep(within(t), jid1, false); given != jid1 || err != nil {
 		t.Error(given, err)
 	}
-	ok(t, c.SaveLoad(within(t), jid1, msgpack.NewMap("jid", jid1), []string{"b"}))
+	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1), []string{"b"}))
 	ok(t, c.AddMinions(within(t), jid1, []string{"a", "b"}, ""))
 	ok(t, c.AddMinions(within(t), jid1, []string{"z"}, "syndic1"))
 	ok(t, c.UpdateEndtime(within(t), jid1, "2026, Nov 21 08:05:10.000000"))
@@ -290,7 +291,7 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 		}
 		return nil
 	}})
-	wait, err := c.Stage(within(t), jid1, msgpack.NewMap("jid", jid1, "fun", "f"), []string{"m"})
+	wait, err := c.Stage(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
 	ok(t, err)
 	if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
 		t.Errorf("%v, %v", load, err)
@@ -332,10 +333,10 @@ func TestReplay(t *testing.T) {
 		return nil
 	}
 	c := open(t, Config{Dir: dir, fault: stuck, SegmentBytes: 600})
-	ok(t, c.SaveLoad(within(t), jid1, msgpack.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
+	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
 	ok(t, c.UpdateEndtime(within(t), jid1, "then"))
 	for i := range 20 {
-		save(t, c, Return{JID: jid1, ID: fmt.Sprintf("m%d", i), Data: msgpack.NewMap("return", strings.Repeat("x", i*10)), Out: "nested"})
+		save(t, c, Return{JID: jid1, ID: fmt.Sprintf("m%d", i), Data: value.NewMap("return", strings.Repeat("x", i*10)), Out: "nested"})
 	}
 	crash(t, c)
 	if left, _ := filepath.Glob(dir + ".journal/*.log"); len(left) < 3 {
@@ -483,7 +484,7 @@ func TestAttack16Paths(t *testing.T) {
 		_, e2 := c.Load(within(t), jid)
 		_, e3 := c.Returns(within(t), jid)
 		_, e4 := c.Endtime(within(t), jid)
-		_, e5 := c.Stage(within(t), jid, &msgpack.Map{}, nil)
+		_, e5 := c.Stage(within(t), jid, &value.Map{}, nil)
 		e6 := c.AddMinions(within(t), jid, nil, "")
 		e7 := c.UpdateEndtime(within(t), jid, "x")
 		var e8 error
@@ -544,7 +545,7 @@ func TestBounds(t *testing.T) {
 	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", big)); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	if err := c.SaveLoad(within(t), jid1, msgpack.NewMap("arg", big), nil); !errors.Is(err, ErrTooLarge) {
+	if err := c.SaveLoad(within(t), jid1, value.NewMap("arg", big), nil); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 	ok(t, c.Close(within(t)))
@@ -559,13 +560,13 @@ func TestClean(t *testing.T) {
 	var mu sync.Mutex
 	c := open(t, Config{Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }})
 	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
-	ok(t, c.SaveLoad(within(t), old, msgpack.NewMap("jid", old), nil))
+	ok(t, c.SaveLoad(within(t), old, value.NewMap("jid", old), nil))
 	save(t, c, ret(old, "m1", 1))
 	flushed(t, c)
 	mu.Lock()
 	clock = now
 	mu.Unlock()
-	ok(t, c.SaveLoad(within(t), young, msgpack.NewMap("jid", young), nil))
+	ok(t, c.SaveLoad(within(t), young, value.NewMap("jid", young), nil))
 	flushed(t, c)
 	unnamed := filepath.Join(c.cfg.Dir, "zz", "unnamed")
 	fresh := filepath.Join(c.cfg.Dir, "zz", "fresh")
@@ -600,13 +601,13 @@ func TestFind(t *testing.T) {
 	c := open(t, Config{})
 	add := func(sec int, kv ...any) string {
 		jid := FromTime(time.Date(2026, 11, 21, 8, 0, sec, 0, time.UTC))
-		ok(t, c.SaveLoad(within(t), jid, msgpack.NewMap(append(kv, "jid", jid)...), nil))
+		ok(t, c.SaveLoad(within(t), jid, value.NewMap(append(kv, "jid", jid)...), nil))
 		return jid
 	}
-	a := add(1, "fun", "test.ping", "tgt", "*", "metadata", msgpack.NewMap("k", "v"))
-	b := add(2, "fun", "state.apply", "tgt", "web1", "kwargs", msgpack.NewMap("metadata", msgpack.NewMap("k", 2)))
+	a := add(1, "fun", "test.ping", "tgt", "*", "metadata", value.NewMap("k", "v"))
+	b := add(2, "fun", "state.apply", "tgt", "web1", "kwargs", value.NewMap("metadata", value.NewMap("k", 2)))
 	flushed(t, c)
-	d := add(3, "fun", "saltutil.find_job", "tgt", []any{"web1", "db1"}, "arg", []any{msgpack.NewMap("__kwarg__", true, "metadata", msgpack.NewMap("k", 3))})
+	d := add(3, "fun", "saltutil.find_job", "tgt", []any{"web1", "db1"}, "arg", []any{value.NewMap("__kwarg__", true, "metadata", value.NewMap("k", 3))})
 	e := add(4, "fun", []any{"test.ping", "test.echo"}, "tgt", "db*")
 	at := func(sec int) time.Time { return time.Date(2026, 11, 21, 8, 0, sec, 0, time.UTC) }
 	for _, tc := range []struct {
@@ -620,8 +621,8 @@ func TestFind(t *testing.T) {
 		{"function", Query{Functions: []string{"test.*"}}, []string{a, e}},
 		{"functions", Query{Functions: []string{"x", "state.apply"}}, []string{b}},
 		{"target", Query{Targets: []string{"web?"}}, []string{b, d}},
-		{"metadata", Query{Metadata: msgpack.NewMap("k", 2, "x", 1)}, []string{b}},
-		{"metadata in an argument", Query{Metadata: msgpack.NewMap("k", 3)}, []string{d}},
+		{"metadata", Query{Metadata: value.NewMap("k", 2, "x", 1)}, []string{b}},
+		{"metadata in an argument", Query{Metadata: value.NewMap("k", 3)}, []string{d}},
 		{"from", Query{From: at(3)}, []string{d, e}},
 		{"to", Query{To: at(2)}, []string{a, b}},
 		{"both", Query{From: at(2), To: at(3)}, []string{b, d}},
@@ -646,7 +647,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestReturnOf(t *testing.T) {
-	r := ReturnOf(msgpack.NewMap("cmd", "_return", "id", "m", "jid", jid1, "success", true, "return", 5, "out", "txt"))
+	r := ReturnOf(value.NewMap("cmd", "_return", "id", "m", "jid", jid1, "success", true, "return", 5, "out", "txt"))
 	if r.ID != "m" || r.JID != jid1 || r.Out != "txt" || fmt.Sprint(r.Data.Keys()) != "[return success]" {
 		t.Errorf("%+v", r)
 	}
@@ -670,7 +671,7 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 	for range 5 {
 		jid, err := c.Prep(within(t), "", false)
 		ok(t, err)
-		ok(t, c.SaveLoad(within(t), jid, msgpack.NewMap("fun", "test.ping", "jid", jid), []string{"m1"}))
+		ok(t, c.SaveLoad(within(t), jid, value.NewMap("fun", "test.ping", "jid", jid), []string{"m1"}))
 		for _, name := range []string{loadFile, minionsFile} {
 			if _, err := os.Stat(filepath.Join(c.files.job(jid), name)); err != nil {
 				t.Errorf("when the wait has ended: %v", err)
@@ -685,7 +686,7 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 func TestFirstReturnCanBeReadBySalt(t *testing.T) {
 	c := open(t, Config{})
 	r := ret(jid1, "m1", true)
-	r.Load = msgpack.NewMap("fun", "test.ping", "jid", jid1, "id", "m1")
+	r.Load = value.NewMap("fun", "test.ping", "jid", jid1, "id", "m1")
 	save(t, c, r)
 	save(t, c, ret(jid1, "m2", true))
 	flushed(t, c)
@@ -712,7 +713,7 @@ func TestWaitEndsWithoutFiles(t *testing.T) {
 	}})
 	broken.Store(true)
 	began := time.Now()
-	ok(t, c.SaveLoad(within(t), jid1, msgpack.NewMap("fun", "test.ping"), nil))
+	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("fun", "test.ping"), nil))
 	if took := time.Since(began); took > visibleWait+3*time.Second {
 		t.Errorf("a durable job was held up for %s", took)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 
+	"saltern/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -177,7 +179,7 @@ func (j *journal) commit() {
 		}
 		j.mu.Unlock()
 		if b.err != nil {
-			j.log.Error("job journal: batch not written", "records", len(b.recs), "err", b.err)
+			j.log.Error("job journal: batch not written", "records", len(b.recs), "error", b.err)
 		}
 		j.onCommit(b.recs, b.err)
 		close(b.done)
@@ -258,7 +260,7 @@ func (j *journal) newSegment() (*segment, error) {
 		_, err = f.WriteAt(append([]byte(segmentMagic), seg.mark[:]...), 0)
 	}
 	if err == nil {
-		err = syncDir(j.dir)
+		err = durable.SyncDir(j.dir)
 	}
 	if err != nil {
 		f.Close()
@@ -331,12 +333,3 @@ func (j *journal) close() {
 }
 
 func (j *journal) unlock() { j.lock.Close() }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}

@@ -8,13 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
 	"syscall"
 	"unicode/utf8"
 
+	"saltern/durable"
 	"saltern/master/msgpack"
 )
 
@@ -109,31 +109,9 @@ func minionsName(syndic string) string {
 	return ".minions." + syndic + ".p"
 }
 
-// readFile reads a regular file of bounded size; a FIFO or device that
-// somebody put there is refused without blocking.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !st.Mode().IsRegular():
-		return nil, fmt.Errorf("read %s: not a regular file", path)
-	case st.Size() > maxFile:
-		return nil, fmt.Errorf("read %s: %w: %d bytes", path, ErrTooLarge, st.Size())
-	}
-	b := make([]byte, st.Size())
-	_, err = io.ReadFull(f, b)
-	return b, err
-}
-
 // readValue reads a packed value; ok is false when there is no such file.
 func readValue(path string) (v any, ok bool, err error) {
-	b, err := readFile(path)
+	b, err := durable.Read(path, maxFile)
 	if missing(err) {
 		return nil, false, nil
 	}

@@ -148,7 +148,7 @@ func (c *Local) replay() error {
 				if transient(err) {
 					return err
 				}
-				c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "err", err)
+				c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "error", err)
 				c.quarantineRecord(r)
 			}
 			return nil
@@ -223,7 +223,7 @@ func (c *Local) Close(ctx context.Context) error {
 	c.stop()
 	c.checkpoint()
 	if err := c.noteUnhanded(nil); err != nil {
-		c.log.Error("job cache", "err", err)
+		c.log.Error("job cache", "error", err)
 	}
 	c.journal.unlock()
 	return ctx.Err()

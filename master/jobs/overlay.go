@@ -137,7 +137,7 @@ func (o *overlay) snapshot(jid string) openJob {
 	return c
 }
 
-// has tells whether anything of a job is open.
+// has reports whether anything of a job is open.
 func (o *overlay) has(jid string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

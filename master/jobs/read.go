@@ -6,11 +6,13 @@ import (
 	"os"
 	"strings"
 
+	"saltern/durable"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Load implements Cache (local_cache.get_load).
-func (c *Local) Load(ctx context.Context, jid string) (*msgpack.Map, error) {
+func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
 	}
@@ -28,7 +30,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*msgpack.Map, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	load, isMap := v.(*msgpack.Map)
+	load, isMap := v.(*value.Map)
 	if !isMap {
 		return nil, fmt.Errorf("job cache: load of %s is not a map", jid)
 	}
@@ -41,7 +43,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*msgpack.Map, error) {
 		if n := e.Name(); n == minionsFile || strings.HasPrefix(n, ".minions.") && strings.HasSuffix(n, ".p") {
 			list, _, err := readValue(dir + "/" + n)
 			if err != nil {
-				c.log.Warn("job cache: minion list left out", "jid", jid, "err", err)
+				c.log.Warn("job cache: minion list left out", "jid", jid, "error", err)
 				continue
 			}
 			lists = append(lists, list)
@@ -65,11 +67,11 @@ func (c *Local) Load(ctx context.Context, jid string) (*msgpack.Map, error) {
 
 // Returns implements Cache (local_cache.get_jid). A return that cannot be
 // read is left out and logged.
-func (c *Local) Returns(ctx context.Context, jid string) (*msgpack.Map, error) {
+func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	open := c.overlay.snapshot(jid) // before the files, see overlay
 	dir := c.files.job(jid)
 	names, err := readNames(dir)
@@ -86,7 +88,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*msgpack.Map, error) {
 		}
 		v, ok, err := readValue(dir + "/" + id + "/" + returnFile)
 		if err != nil {
-			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "err", err)
+			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "error", err)
 		}
 		if err != nil || !ok {
 			continue
@@ -100,7 +102,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*msgpack.Map, error) {
 	for id, r := range open.returns {
 		v, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
 		if err != nil {
-			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "err", err)
+			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "error", err)
 			continue
 		}
 		ret := returnMap(v)
@@ -115,13 +117,13 @@ func (c *Local) Returns(ctx context.Context, jid string) (*msgpack.Map, error) {
 }
 
 // returnMap is what return.p holds; very old ones hold the bare return.
-func returnMap(v any) *msgpack.Map {
-	if m, ok := v.(*msgpack.Map); ok {
+func returnMap(v any) *value.Map {
+	if m, ok := v.(*value.Map); ok {
 		if _, ok := m.Get("return"); ok {
 			return m
 		}
 	}
-	return msgpack.NewMap("return", v)
+	return value.NewMap("return", v)
 }
 
 // Endtime implements Cache (local_cache.get_endtime).
@@ -132,7 +134,7 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 	if open := c.overlay.snapshot(jid); open.endtime != nil {
 		return string(open.endtime.a), nil
 	}
-	b, err := readFile(c.files.job(jid) + "/" + endtimeFile)
+	b, err := durable.Read(c.files.job(jid)+"/"+endtimeFile, maxFile)
 	if missing(err) {
 		return "", nil
 	}
@@ -148,7 +150,7 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	open := c.overlay.loads()
 	for jid, b := range open {
 		v, err := msgpack.Decode(b, msgpack.DefaultLimits)
-		if load, ok := v.(*msgpack.Map); ok && err == nil {
+		if load, ok := v.(*value.Map); ok && err == nil {
 			if err := visit(Job{jid, load}); err != nil {
 				return err
 			}
@@ -157,10 +159,10 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	return c.eachDir(ctx, func(dir string) error {
 		v, ok, err := readValue(dir + "/" + loadFile)
 		if err != nil {
-			c.log.Warn("job cache: job left out", "path", dir, "err", err)
+			c.log.Warn("job cache: job left out", "path", dir, "error", err)
 			return nil
 		}
-		load, isMap := v.(*msgpack.Map)
+		load, isMap := v.(*value.Map)
 		if !ok || !isMap {
 			return nil
 		}

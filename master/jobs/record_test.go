@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func segmentOf(recs ...*record) []byte {
@@ -107,7 +107,7 @@ func TestForgedRecordInsideATornOne(t *testing.T) {
 func TestDamagedSegmentIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	ok(t, os.MkdirAll(dir+".journal", 0o700))
-	pack := func(v any) []byte { return []byte(packed(t, msgpack.NewMap("return", v))) }
+	pack := func(v any) []byte { return []byte(packed(t, value.NewMap("return", v))) }
 	recs := []*record{
 		{kind: kindReturn, jid: jid1, id: "a", a: pack(1)},
 		{kind: kindReturn, jid: jid1, id: "b", a: pack(2)},

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // submit makes room for records, shows them, and appends them to the journal.
@@ -51,7 +51,7 @@ func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, err
 }
 
 // SaveLoad implements Cache (local_cache.save_load).
-func (c *Local) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, minions []string) error {
+func (c *Local) SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error {
 	wait, err := c.Stage(ctx, jid, load, minions)
 	if err != nil {
 		return err
@@ -60,13 +60,13 @@ func (c *Local) SaveLoad(ctx context.Context, jid string, load *msgpack.Map, min
 }
 
 // Stage implements Cache.
-func (c *Local) Stage(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, error) {
+func (c *Local) Stage(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
 	wait, _, err := c.stageRecords(ctx, jid, load, minions)
 	return wait, err
 }
 
 // stageRecords is Stage, and tells what it has made.
-func (c *Local) stageRecords(ctx context.Context, jid string, load *msgpack.Map, minions []string) (func(context.Context) error, []*record, error) {
+func (c *Local) stageRecords(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, []*record, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, nil, err
 	}
@@ -217,7 +217,7 @@ func (c *Local) keep(ctx context.Context, r *record, facts jobFacts, ret Return)
 func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	packed, err := c.pack("job load", ret.Load)
 	if err != nil {
-		c.log.Warn("job is not known and its return makes no load", "jid", ret.JID, "minion", ret.ID, "err", err)
+		c.log.Warn("job is not known and its return makes no load", "jid", ret.JID, "minion", ret.ID, "error", err)
 		return nil
 	}
 	list, err := c.pack("minion list", []any{})
@@ -262,9 +262,9 @@ func (o *overlay) snapshotFacts(jid string) jobFacts {
 	return jobFacts{load: j.load != nil, nocache: j.prep != nil && len(j.prep.a) > 0}
 }
 
-func orEmpty(m *msgpack.Map) *msgpack.Map {
+func orEmpty(m *value.Map) *value.Map {
 	if m == nil {
-		return &msgpack.Map{}
+		return &value.Map{}
 	}
 	return m
 }

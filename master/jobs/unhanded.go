@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/crypt"
+	"saltern/durable"
 )
 
 // Whether a record is in the shared folder is known in memory only. So that a
@@ -41,7 +41,7 @@ func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unha
 // readUnhanded reads the list of an earlier run. What is no job id is left out.
 func (c *Local) readUnhanded() leftover {
 	l := leftover{jids: map[string]bool{}, at: c.cfg.Now()}
-	b, err := readFile(c.unhandedPath())
+	b, err := durable.Read(c.unhandedPath(), maxFile)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			c.log.Warn("it is not known which jobs were not handed over", "error", err)
@@ -94,8 +94,8 @@ func (c *Local) writeUnhanded(jids map[string]bool) error {
 	for _, jid := range list {
 		b.WriteString(jid + "\n")
 	}
-	if err := crypt.WriteFile(c.unhandedPath(), b.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("noting which jobs are not handed over: %w", err)
+	if err := durable.Replace(c.unhandedPath(), b.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("note which jobs are not handed over: %w", err)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (c *Local) recordsOf(jid string) []*record {
 	dir, now := c.files.job(jid), c.cfg.Now().UnixNano()
 	var out []*record
 	add := func(k kind, id, path string) *record {
-		b, err := readFile(path)
+		b, err := durable.Read(path, maxFile)
 		if err != nil || len(b) == 0 {
 			if err != nil && !missing(err) {
 				c.log.Warn("a part of a job cannot be handed over", "jid", jid, "path", path, "error", err)
@@ -132,7 +132,7 @@ func (c *Local) recordsOf(jid string) []*record {
 			add(kindLoad, "", dir+"/"+name)
 		case e.IsDir() && !strings.HasPrefix(name, ".") && checkID(name) == nil:
 			if r := add(kindReturn, name, dir+"/"+name+"/"+returnFile); r != nil {
-				r.b, _ = readFile(dir + "/" + name + "/" + outFile)
+				r.b, _ = durable.Read(dir+"/"+name+"/"+outFile, maxFile)
 			}
 		}
 	}

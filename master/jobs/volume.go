@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/durable"
+
 	crand "crypto/rand"
 )
 
@@ -111,7 +113,7 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	case <-v.stopped:
 		return ErrClosed
 	case <-ctx.Done():
-		return fmt.Errorf("handing a return to the shared folder: %w", ctx.Err())
+		return fmt.Errorf("hand a return to the shared folder: %w", ctx.Err())
 	}
 }
 
@@ -189,7 +191,7 @@ func (v *volume) write(recs []*record) error {
 	}
 	if v.cur == nil {
 		if err := v.begin(); err != nil {
-			return fmt.Errorf("making a segment: %w", err)
+			return fmt.Errorf("make a segment: %w", err)
 		}
 	}
 	var buf []byte
@@ -205,7 +207,7 @@ func (v *volume) write(recs []*record) error {
 	if err != nil {
 		_ = v.cur.Close()
 		v.cur = nil
-		return fmt.Errorf("writing a segment: %w", err)
+		return fmt.Errorf("write a segment: %w", err)
 	}
 	v.curBytes += len(buf)
 	return nil
@@ -229,7 +231,7 @@ func (v *volume) begin() error {
 		err = os.Rename(tmp, filepath.Join(v.dir, name))
 	}
 	if err == nil {
-		err = syncDir(v.dir)
+		err = durable.SyncDir(v.dir)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -244,7 +246,7 @@ func (v *volume) begin() error {
 func (v *volume) list() ([]string, error) {
 	d, err := os.Open(v.dir)
 	if err != nil {
-		return nil, fmt.Errorf("reading the shared folder of jobs: %w", err)
+		return nil, fmt.Errorf("read the shared folder of jobs: %w", err)
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(maxListed)
@@ -252,7 +254,7 @@ func (v *volume) list() ([]string, error) {
 		if empty, _ := os.ReadDir(v.dir); len(empty) == 0 {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("reading the shared folder of jobs: %w", err)
+		return nil, fmt.Errorf("read the shared folder of jobs: %w", err)
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !handedName.MatchString(n) })
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(madeAt(a), madeAt(b)) })
@@ -269,7 +271,7 @@ func madeAt(name string) string {
 func (v *volume) size(name string) (int64, error) {
 	st, err := os.Lstat(filepath.Join(v.dir, name))
 	if err != nil {
-		return 0, fmt.Errorf("reading a segment: %w", err)
+		return 0, fmt.Errorf("read a segment: %w", err)
 	}
 	return st.Size(), nil
 }
@@ -280,13 +282,13 @@ func (v *volume) read(name string, each func(*record) error) error {
 	path := filepath.Join(v.dir, name)
 	if n, err := v.size(name); err != nil || n > maxHanded {
 		if err == nil {
-			err = fmt.Errorf("reading %s: %w: %d bytes", path, ErrTooLarge, n)
+			err = fmt.Errorf("read %s: %w: %d bytes", path, ErrTooLarge, n)
 		}
 		return err
 	}
-	b, err := readFile(path)
+	b, err := durable.Read(path, maxFile)
 	if err != nil {
-		return fmt.Errorf("reading a segment: %w", err)
+		return fmt.Errorf("read a segment: %w", err)
 	}
 	damaged, _, err := scan(b, each)
 	if damaged > 0 {

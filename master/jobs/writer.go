@@ -140,12 +140,12 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 			return true
 		}
 		if !transient(err) {
-			c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "err", err)
+			c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "error", err)
 			c.quarantineRecord(r)
 			return true
 		}
 		if !c.stalled.Swap(true) {
-			c.log.Error("job cache cannot be written, trying again", "jid", r.jid, "err", err)
+			c.log.Error("job cache cannot be written, trying again", "jid", r.jid, "error", err)
 		}
 		select {
 		case <-time.After(pause):
@@ -156,7 +156,7 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	}
 }
 
-// transient tells whether trying again may help.
+// transient reports whether trying again may help.
 func transient(err error) bool {
 	for _, e := range []error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE,
@@ -178,15 +178,15 @@ func (c *Local) checkpoint() {
 		return
 	}
 	if err := c.syncAll(); err != nil {
-		c.log.Error("job cache: journal is kept", "err", err)
+		c.log.Error("job cache: journal is kept", "error", err)
 		return
 	}
 	if err := c.noteUnhanded(segs); err != nil {
-		c.log.Error("job cache: journal is kept", "err", err)
+		c.log.Error("job cache: journal is kept", "error", err)
 		return
 	}
 	if err := c.journal.remove(segs); err != nil {
-		c.log.Error("job journal: remove", "err", err)
+		c.log.Error("job journal: remove", "error", err)
 	}
 }
 
@@ -231,6 +231,6 @@ func (c *Local) quarantine(name string, keep func(path string) error) {
 	}
 	c.quarantined.Add(1)
 	if err != nil {
-		c.log.Error("job journal: quarantine", "err", err)
+		c.log.Error("job journal: quarantine", "error", err)
 	}
 }

@@ -65,7 +65,7 @@ func NewAutosign(cfg AutosignConfig) *Autosign {
 	return &Autosign{cfg: cfg, lists: map[string]*listFile{}, warned: map[string]struct{}{}}
 }
 
-// Open tells whether every key is accepted. Nobody should run so for long.
+// Open reports whether every key is accepted. Nobody should run so for long.
 func (a *Autosign) Open() bool { return a.cfg.AutoAccept }
 
 // Reject reports whether autoreject_file names the id.
@@ -82,7 +82,7 @@ func (a *Autosign) Doubtful(id string) bool {
 	return !sure
 }
 
-// Accept tells whether a new key of id may be accepted at once. grains are
+// Accept reports whether a new key of id may be accepted at once. grains are
 // the values that the minion sent for this purpose, as text in Python's
 // spelling; anybody can send them, so they are as good as passwords sent in
 // clear. A file in Dir is used up by a positive answer, so ask only when the

@@ -28,10 +28,10 @@ func (s *Store) Put(id string, st State, pem string) error {
 		return err
 	}
 	if st != Accepted && st != Pending && st != Rejected {
-		return fmt.Errorf("storing a key as %s: no such state", st)
+		return fmt.Errorf("store a key as %s: no such state", st)
 	}
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
-		return fmt.Errorf("storing the key of %q: %w", id, err)
+		return fmt.Errorf("store the key of %q: %w", id, err)
 	}
 	defer s.lockID(id)()
 	if err := s.markRemoved(id); err != nil { // what was claimed for it is replaced
@@ -50,7 +50,7 @@ func (s *Store) put(id string, st State, pem string, elsewhere []State) error {
 		defer release()
 	}
 	if err := s.write(id, st, pem); err != nil {
-		return fmt.Errorf("storing the %s key of %q: %w", st, id, err)
+		return fmt.Errorf("store the %s key of %q: %w", st, id, err)
 	}
 	return s.drop(id, elsewhere...)
 }
@@ -72,10 +72,10 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		return err
 	}
 	if st != Accepted && st != Pending && st != Rejected {
-		return fmt.Errorf("storing a key as %s: no such state", st)
+		return fmt.Errorf("store a key as %s: no such state", st)
 	}
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
-		return fmt.Errorf("storing the key of %q: %w", id, err)
+		return fmt.Errorf("store the key of %q: %w", id, err)
 	}
 	if _, has := s.Lookup(id); !has && old.State == None {
 		switch st {
@@ -87,7 +87,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 			defer done()
 		case Rejected:
 			if n := s.Count(Rejected); n >= s.cfg.MaxPending {
-				return fmt.Errorf("storing a rejected key: %w (%d)", ErrPendingFull, n)
+				return fmt.Errorf("store a rejected key: %w (%d)", ErrPendingFull, n)
 			}
 			if err := s.pend.pay(from); err != nil {
 				return err
@@ -97,7 +97,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	defer s.lockID(id)()
 	if s.in != nil && s.in.master != "" && old.State == None && st != Rejected {
 		if _, ok := s.Lookup(id); ok {
-			return fmt.Errorf("storing the key of %q as %s: %w", id, st, ErrChanged)
+			return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 		}
 		if err := s.claim(id, st, pem); !errors.Is(err, errIncomingFull) {
 			return err
@@ -110,11 +110,11 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	}
 	look := lookupOrder[:]
 	if old.State == None {
-		look = others(st) // making the file tells whether one was there
+		look = others(st) // making the file reports whether one was there
 	}
 	_ = s.examineLocked(id, look...) // what cannot be read is as it was
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
-		return fmt.Errorf("storing the key of %q as %s: %w", id, st, ErrChanged)
+		return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 	}
 	if old.State == None {
 		return s.putNew(id, st, pem)
@@ -130,7 +130,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 // volume as writing aside and renaming. Until it is written it is empty, which
 // counts as not there, for Salt's masters too, who write such files in place.
 func (s *Store) putNew(id string, st State, pem string) error {
-	fail := func(err error) error { return fmt.Errorf("storing the %s key of %q: %w", st, id, err) }
+	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
 		release, err := s.reserve(id)
 		if err != nil {
@@ -180,7 +180,7 @@ func (s *Store) reserve(id string) (release func(), err error) {
 	}
 	if int64(s.Count(Pending))+s.waiting.Add(1) > int64(s.cfg.MaxPending) {
 		s.waiting.Add(-1)
-		return nil, fmt.Errorf("storing a pending key: %w (%d)", ErrPendingFull, s.cfg.MaxPending)
+		return nil, fmt.Errorf("store a pending key: %w (%d)", ErrPendingFull, s.cfg.MaxPending)
 	}
 	return func() { s.waiting.Add(-1) }, nil
 }
@@ -231,7 +231,7 @@ func (s *Store) drop(id string, states ...State) error {
 			err = s.sync(st)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("removing the %s key of %q: %w", st, id, err))
+			errs = append(errs, fmt.Errorf("remove the %s key of %q: %w", st, id, err))
 			continue
 		}
 		found[st] = nil
@@ -248,7 +248,7 @@ func (s *Store) Move(id string, to State) error {
 		return err
 	}
 	if to != Accepted && to != Pending && to != Rejected {
-		return fmt.Errorf("moving a key to %s: no such state", to)
+		return fmt.Errorf("move a key to %s: no such state", to)
 	}
 	defer s.lockID(id)()
 	s.mu.RLock()
@@ -256,18 +256,18 @@ func (s *Store) Move(id string, to State) error {
 	s.mu.RUnlock()
 	if s.in != nil && (f == nil || f.claim != nil) {
 		if err := s.settleAll(id); err != nil {
-			return fmt.Errorf("moving the key of %q to %s: %w", id, to, err)
+			return fmt.Errorf("move the key of %q to %s: %w", id, to, err)
 		}
 		s.mu.RLock()
 		from, f = s.effective(id)
 		s.mu.RUnlock()
 	}
 	if f == nil {
-		return fmt.Errorf("moving the key of %q to %s: %w", id, to, ErrUnknown)
+		return fmt.Errorf("move the key of %q to %s: %w", id, to, ErrUnknown)
 	}
 	if from != to {
 		if err := s.rename(id, from, to, f); err != nil {
-			return fmt.Errorf("moving the key of %q from %s to %s: %w", id, from, to, err)
+			return fmt.Errorf("move the key of %q from %s to %s: %w", id, from, to, err)
 		}
 	}
 	return s.drop(id, others(to)...)
@@ -303,7 +303,7 @@ func (s *Store) Delete(id string, states ...State) error {
 	}
 	for _, st := range states {
 		if st == None || st >= numStates {
-			return fmt.Errorf("deleting a key from %s: no such state", st)
+			return fmt.Errorf("delete a key from %s: no such state", st)
 		}
 	}
 	defer s.lockID(id)()
@@ -331,10 +331,10 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 		return nil
 	}
 	if n := s.Count(Denied); n >= s.cfg.MaxPending {
-		return fmt.Errorf("storing the denied key of %q: %w (%d)", id, ErrPendingFull, n)
+		return fmt.Errorf("store the denied key of %q: %w (%d)", id, ErrPendingFull, n)
 	}
 	if _, err := s.cfg.Bounds.ParsePublic([]byte(pem)); err != nil {
-		return fmt.Errorf("storing the denied key of %q: %w", id, err)
+		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
 	if err := s.pend.pay(from); err != nil {
 		return err
@@ -344,7 +344,7 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 		return nil
 	}
 	if err := s.write(id, Denied, pem); err != nil {
-		return fmt.Errorf("storing the denied key of %q: %w", id, err)
+		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
 	return nil
 }

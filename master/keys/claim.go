@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 )
 
@@ -15,7 +16,7 @@ import (
 // claim is withdrawn, acknowledged to nobody: of two masters at least one sees
 // the other, since each writes before it looks.
 func (s *Store) claim(id string, st State, pem string) error {
-	fail := func(err error) error { return fmt.Errorf("storing the %s key of %q: %w", st, id, err) }
+	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
 		release, err := s.reserve(id)
 		if err != nil {
@@ -114,7 +115,7 @@ func (s *Store) settleAll(id string) error {
 	}
 	for _, c := range s.in.of(id) {
 		if s.in.waits(c) {
-			if err := s.settle(c); err != nil {
+			if err := s.fileClaim(c); err != nil {
 				return err
 			}
 		}
@@ -122,10 +123,10 @@ func (s *Store) settleAll(id string) error {
 	return nil
 }
 
-// settle makes the file of a claim, unless the id has one or the key was
+// fileClaim makes the file of a claim, unless the id has one or the key was
 // removed since. It may be done by several masters at once, and again after a
 // crash. The caller has looked at the incoming files and holds the stripe.
-func (s *Store) settle(c *claim) (err error) {
+func (s *Store) fileClaim(c *claim) (err error) {
 	for range 3 { // another may be at it
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
 			break
@@ -135,7 +136,7 @@ func (s *Store) settle(c *claim) (err error) {
 }
 
 func (s *Store) settleOnce(c *claim) error {
-	fail := func(err error) error { return fmt.Errorf("storing the %s key of %q: %w", c.state, c.id, err) }
+	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", c.state, c.id, err) }
 	if !s.in.waits(c) {
 		return nil
 	}
@@ -205,7 +206,7 @@ func yieldsTo(st State) []State {
 func (s *Store) settled(c *claim, f *keyFile) error {
 	if f.pem != c.pem && !s.has(Denied, c.id) {
 		if err := s.write(c.id, Denied, c.pem); err != nil {
-			return fmt.Errorf("storing the denied key of %q: %w", c.id, err)
+			return fmt.Errorf("store the denied key of %q: %w", c.id, err)
 		}
 	}
 	s.in.finish(c)
@@ -257,11 +258,11 @@ func (s *Store) void(claims ...*claim) error {
 	for _, c := range claims {
 		err := writeNew(filepath.Join(s.dir, c.mark()), nil, s.fileMode())
 		if err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("removing the new key of %q: %w", c.id, err)
+			return fmt.Errorf("remove the new key of %q: %w", c.id, err)
 		}
 		s.in.mu.Lock()
 		c.void, s.in.marks[c.mark()] = true, time.Now()
 		s.in.mu.Unlock()
 	}
-	return syncDir(s.dir)
+	return durable.SyncDir(s.dir)
 }

@@ -51,7 +51,7 @@ func (s *Store) FileAll() error {
 	}
 	s.in.mu.Unlock()
 	for _, b := range all {
-		if err := s.file1(context.Background(), b); err != nil {
+		if err := s.fileBatch(context.Background(), b); err != nil {
 			return err
 		}
 	}

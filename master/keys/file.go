@@ -2,12 +2,11 @@ package keys
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
+
+	"saltern/durable"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,10 +14,9 @@ import (
 // maxKeyFile bounds a key file; a larger one is not read.
 const maxKeyFile = 16 << 10
 
-var (
-	errNotRegular = errors.New("not a regular file")
-	errTooLarge   = errors.New("file too large")
-)
+// retryStale repeats f when a network file system says that it has just lost
+// sight of a file that was replaced.
+func retryStale(f func() error) error { return durable.RetryStale(50*time.Millisecond, f) }
 
 // fileSig tells a file from another one of the same name.
 type fileSig struct {
@@ -35,7 +33,7 @@ func sigOf(st os.FileInfo) fileSig {
 	return s
 }
 
-// onVolume tells whether a folder is on a volume whose files are asked for
+// onVolume reports whether a folder is on a volume whose files are asked for
 // one by one over the network (FUSE).
 func onVolume(dir string) bool {
 	var st unix.Statfs_t
@@ -62,53 +60,15 @@ func lstat(path string) (fileSig, error) {
 // readRegular reads a regular file of at most limit bytes. It never blocks on
 // a pipe or device and, unless follow is set, does not go through a link.
 func readRegular(path string, limit int64, follow bool) (data []byte, st os.FileInfo, err error) {
-	err = retryStale(func() error {
-		data, st, err = readOnce(path, limit, follow)
+	links := durable.Refuse
+	if follow {
+		links = durable.Follow
+	}
+	err = retryStale(func() (err error) {
+		data, st, err = durable.ReadFile(path, limit, links)
 		return err
 	})
 	return data, st, err
-}
-
-func readOnce(path string, limit int64, follow bool) ([]byte, os.FileInfo, error) {
-	flags := os.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
-	if !follow {
-		flags |= unix.O_NOFOLLOW
-	}
-	f, err := os.OpenFile(path, flags, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, nil, &os.PathError{Op: "read", Path: path, Err: errNotRegular}
-	}
-	if st.Size() > limit {
-		return nil, nil, &os.PathError{Op: "read", Path: path, Err: errTooLarge}
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, nil, &os.PathError{Op: "read", Path: path, Err: errTooLarge}
-	}
-	return data, st, nil
-}
-
-// retryStale repeats f when a network file system says that it has just lost
-// sight of a file that was replaced.
-func retryStale(f func() error) error {
-	for wait := 10 * time.Millisecond; ; wait *= 2 {
-		err := f()
-		if err == nil || !errors.Is(err, syscall.ESTALE) || wait > 50*time.Millisecond {
-			return err
-		}
-		time.Sleep(wait)
-	}
 }
 
 // remove deletes a regular file; one that is not there is no error.
@@ -154,10 +114,7 @@ func writeNew(path string, data []byte, mode os.FileMode) error {
 
 // fillNew writes all of a file, syncs and closes it.
 func fillNew(f *os.File, data []byte, mode os.FileMode) error {
-	_, err := f.Write(data)
-	if err == nil && mode != 0o600 {
-		err = f.Chmod(mode)
-	}
+	err := durable.Fill(f, data, mode)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -167,7 +124,7 @@ func fillNew(f *os.File, data []byte, mode os.FileMode) error {
 // abandonAfter is the age of an empty file whose writer is gone.
 const abandonAfter = 10 * time.Second
 
-// abandoned tells whether a file was made and never written.
+// abandoned reports whether a file was made and never written.
 func abandoned(path string) bool {
 	st, err := os.Lstat(path)
 	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > abandonAfter
@@ -175,15 +132,11 @@ func abandoned(path string) bool {
 
 // fill writes all of a file, syncs and closes it.
 func fill(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
-	if _, err := f.Write(data); err != nil {
-		return fileSig{}, err
+	err := durable.Fill(f, data, mode)
+	if err == nil {
+		err = f.Sync()
 	}
-	if mode != 0o600 {
-		if err := f.Chmod(mode); err != nil {
-			return fileSig{}, err
-		}
-	}
-	if err := f.Sync(); err != nil {
+	if err != nil {
 		return fileSig{}, err
 	}
 	st, err := f.Stat()
@@ -195,31 +148,10 @@ func fill(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
 
 // replaceFile writes a file under another name, syncs it and renames it. The
 // name is durable when the folder is synced as well.
-func replaceFile(path string, data []byte, mode os.FileMode) (sig fileSig, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
+func replaceFile(path string, data []byte, mode os.FileMode) (fileSig, error) {
+	st, err := durable.Rename(path, func(f *os.File) error { return durable.Fill(f, data, mode) })
 	if err != nil {
-		return sig, err
+		return fileSig{}, err
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if sig, err = fill(f, data, mode); err != nil {
-		return sig, err
-	}
-	return sig, os.Rename(f.Name(), path)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("syncing folder %s: %w", dir, err)
-	}
-	return nil
+	return sigOf(st), nil
 }

@@ -51,7 +51,7 @@ func (s *Store) fileLoop(ctx context.Context) {
 			continue
 		}
 		begin := time.Now()
-		err := s.file1(ctx, b)
+		err := s.fileBatch(ctx, b)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !failing {
@@ -96,8 +96,8 @@ func (in *incoming) due(now time.Time) (b *batch, hurry, idle bool) {
 	return b, hurry, len(in.batches) == 0
 }
 
-// file1 files the keys of a batch.
-func (s *Store) file1(ctx context.Context, b *batch) error {
+// fileBatch files the keys of a batch.
+func (s *Store) fileBatch(ctx context.Context, b *batch) error {
 	if err := s.in.look(); err != nil { // perhaps some were removed
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Store) file1(ctx context.Context, b *batch) error {
 
 func (s *Store) settle1(c *claim) error {
 	defer s.lockID(c.id)()
-	return s.settle(c)
+	return s.fileClaim(c)
 }
 
 // sweep removes what is of no use any more. A batch stays for a while after it

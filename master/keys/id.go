@@ -16,7 +16,7 @@ const MaxIDLen = 253
 // gives the reason but never the text, which may hold anything.
 var ErrID = errors.New("invalid minion id")
 
-// ValidID tells whether id may name a minion; the error is ErrID with the
+// ValidID reports whether id may name a minion; the error is ErrID with the
 // reason. It refuses what Salt 3008.3 refuses (utils/verify.py valid_id: path
 // separators, NUL, empty, "." and "..") and also what no host is called but
 // an attacker might be: ids over MaxIDLen bytes, invalid UTF-8, characters

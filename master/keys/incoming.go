@@ -323,7 +323,7 @@ func (in *incoming) of(id string) []*claim {
 	return out
 }
 
-// unread tells whether there is a file that may be about an id, made a moment
+// unread reports whether there is a file that may be about an id, made a moment
 // ago and not whole yet.
 func (in *incoming) unread(id string) bool {
 	hash := shortHash(id)
@@ -337,7 +337,7 @@ func (in *incoming) unread(id string) bool {
 	return false
 }
 
-// waits tells whether a claim is to become a file.
+// waits reports whether a claim is to become a file.
 func (in *incoming) waits(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

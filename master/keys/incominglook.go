@@ -34,7 +34,7 @@ func (in *incoming) list(hashes map[string]bool, sync bool) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("listing new keys: %w", err)
+		return fmt.Errorf("list new keys: %w", err)
 	}
 	marks, listed := map[string]bool{}, map[string]bool{}
 	var read []*batch
@@ -123,7 +123,7 @@ func (in *incoming) takeMarks(now map[string]bool) {
 func (in *incoming) read(name string) (*batch, error) {
 	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
 	if err != nil {
-		return nil, fmt.Errorf("reading new keys: %w", err)
+		return nil, fmt.Errorf("read new keys: %w", err)
 	}
 	claims, bad, whole := in.parse(data)
 	if !whole {

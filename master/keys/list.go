@@ -21,7 +21,7 @@ type listFile struct {
 	faulty   int // lines that are neither a glob nor a regular expression
 }
 
-// refresh reads the file if it has changed and tells whether it may be used.
+// refresh reads the file if it has changed and reports whether it may be used.
 func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) bool {
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || !trusted(path, st) {
@@ -141,7 +141,7 @@ func globClass(s string) (string, int) {
 	return "[" + not + r.Replace(body) + "]", end + 1
 }
 
-// inGroup tells whether this process belongs to the group of a file.
+// inGroup reports whether this process belongs to the group of a file.
 func inGroup(st os.FileInfo) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {

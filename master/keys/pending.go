@@ -153,7 +153,7 @@ func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	p.refused++
 	o.denied++
 	o.last, p.worst = p.cfg.now(), o.addr
-	return fmt.Errorf("storing a pending key: %w (%s)", ErrPendingFull, fmt.Sprintf(format, args...))
+	return fmt.Errorf("store a pending key: %w (%s)", ErrPendingFull, fmt.Sprintf(format, args...))
 }
 
 // spend takes the price of a new key from a source; mu is held.
@@ -233,7 +233,7 @@ func (p *pendings) biggest() *origin {
 	return most
 }
 
-// leave ends what enter has begun; stored tells whether the key is there.
+// leave ends what enter has begun; stored reports whether the key is there.
 func (p *pendings) leave(id string, stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +244,7 @@ func (p *pendings) leave(id string, stored bool) {
 	}
 }
 
-// gone ends an eviction; ok tells whether the key was removed.
+// gone ends an eviction; ok reports whether the key was removed.
 func (p *pendings) gone(w *waiter, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -350,7 +350,7 @@ func (s *Store) admit(from netip.Addr, id, pem string) (done func(), err error) 
 		s.pend.gone(victim, err == nil)
 		if err != nil {
 			done()
-			return nil, fmt.Errorf("making room for a pending key: %w", err)
+			return nil, fmt.Errorf("make room for a pending key: %w", err)
 		}
 	}
 	return done, nil

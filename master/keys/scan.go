@@ -32,7 +32,7 @@ const racy = 2 * time.Second
 // would take minutes at start.
 const readers = 16
 
-// changed tells whether a folder may have other entries than at the last
+// changed reports whether a folder may have other entries than at the last
 // listing.
 func (s *Store) changed(st State) bool {
 	info, err := os.Stat(s.stateDir(st))
@@ -102,7 +102,7 @@ func (s *Store) scanDir(st State, full bool) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("listing %s keys: %w", st, err)
+		return fmt.Errorf("list %s keys: %w", st, err)
 	}
 	listed := make(map[string]uint64, len(entries))
 	work := make(chan string)
@@ -174,7 +174,7 @@ func list(dir string, sync bool) ([]entry, error) {
 			return nil, &os.PathError{Op: "readdir", Path: dir, Err: err}
 		case n == 0 && sync:
 			if err := f.Sync(); err != nil {
-				return nil, fmt.Errorf("syncing folder %s: %w", dir, err)
+				return nil, fmt.Errorf("sync folder %s: %w", dir, err)
 			}
 			return out, nil
 		case n == 0:

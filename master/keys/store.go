@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/durable"
 	"saltern/master/crypt"
 )
 
@@ -160,7 +161,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 		s.sweep(time.Now().Add(-time.Hour))
 	}
 	if err := s.scan(true); err != nil {
-		return nil, fmt.Errorf("reading minion keys: %w", err)
+		return nil, fmt.Errorf("read minion keys: %w", err)
 	}
 	return s, nil
 }
@@ -179,15 +180,15 @@ func (s *Store) makeTree() error {
 		st, err := os.Stat(d)
 		switch {
 		case err == nil && !st.IsDir():
-			return fmt.Errorf("opening minion keys: %s is not a folder", d)
+			return fmt.Errorf("open minion keys: %s is not a folder", d)
 		case errors.Is(err, os.ErrNotExist) && s.cfg.Create:
 			if err := os.MkdirAll(d, mode); err != nil {
-				return fmt.Errorf("making folder for minion keys: %w", err)
+				return fmt.Errorf("make folder for minion keys: %w", err)
 			}
 		case errors.Is(err, os.ErrNotExist) && filepath.Base(d) != autosignDir:
-			return fmt.Errorf("opening minion keys: %w; if it belongs on a shared volume, `applianced storage status` tells whether that is there and what to do", err)
+			return fmt.Errorf("open minion keys: %w; if it belongs on a shared volume, `applianced storage status` says whether that is there and what to do", err)
 		case err != nil && filepath.Base(d) != autosignDir:
-			return fmt.Errorf("opening minion keys: %w", err)
+			return fmt.Errorf("open minion keys: %w", err)
 		}
 	}
 	return nil
@@ -210,7 +211,7 @@ func (s *Store) sweep(before time.Time) {
 
 // sync makes the entries of a state's folder durable.
 func (s *Store) sync(st State) error {
-	return s.syncs[st].do(0, func() error { return syncDir(s.stateDir(st)) })
+	return s.syncs[st].do(0, func() error { return durable.SyncDir(s.stateDir(st)) })
 }
 
 func (s *Store) stateDir(st State) string         { return filepath.Join(s.dir, st.Dir()) }

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/target"
+	"saltern/master/value"
 )
 
 // Keys of a value that carries its own permissions (salt/utils/mine.py).
@@ -28,15 +28,15 @@ const (
 // functions are.
 type Service struct {
 	// Data returns the mine of a minion.
-	Data func(id string) (*msgpack.Map, bool)
+	Data func(id string) (*value.Map, bool)
 	// Resolve returns the ids that a target selects, without those about
 	// which nothing is known; pillar matches must be exact, so that a mine
 	// query cannot be used to guess pillar values. With among only these ids
 	// are looked at; they are accepted.
 	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
 	// ACL is mine_get: regular expression of the asking id → expressions of
-	// functions. Restricted tells whether the option is set at all.
-	ACL        *msgpack.Map
+	// functions. Restricted reports whether the option is set at all.
+	ACL        *value.Map
 	Restricted bool
 	// Match is Python's re.match.
 	Match func(pattern, s string) bool
@@ -44,7 +44,7 @@ type Service struct {
 
 // Get answers a _mine_get load of the minion id: id → value for one function,
 // function → id → value for several. e bounds and counts the work.
-func (s *Service) Get(e *target.Effort, id string, load *msgpack.Map) (*msgpack.Map, error) {
+func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map, error) {
 	funs, several := functions(load)
 	if len(funs) > maxFuns {
 		return nil, fmt.Errorf("mine query for %d functions, at most %d", len(funs), maxFuns)
@@ -52,18 +52,18 @@ func (s *Service) Get(e *target.Effort, id string, load *msgpack.Map) (*msgpack.
 	if s.Restricted {
 		funs = s.permitted(id, funs)
 	}
-	ret := msgpack.NewMap()
+	ret := value.NewMap()
 	if len(funs) == 0 {
 		return ret, nil
 	}
 	tgt, _ := load.Get("tgt")
 	ids, err := s.Resolve(e, tgt, targetType(load))
 	if err != nil {
-		return nil, fmt.Errorf("resolving the target of a mine query: %w", err)
+		return nil, fmt.Errorf("resolve the target of a mine query: %w", err)
 	}
 	for _, minion := range ids {
 		if err := e.Do(len(funs)); err != nil {
-			return nil, fmt.Errorf("answering a mine query: %w", err)
+			return nil, fmt.Errorf("answer a mine query: %w", err)
 		}
 		data, ok := s.Data(minion)
 		if !ok {
@@ -82,7 +82,7 @@ func (s *Service) Get(e *target.Effort, id string, load *msgpack.Map) (*msgpack.
 				continue
 			}
 			if ret.Map(fun) == nil {
-				ret.Set(fun, msgpack.NewMap())
+				ret.Set(fun, value.NewMap())
 			}
 			ret.Map(fun).Set(minion, v)
 		}
@@ -92,7 +92,7 @@ func (s *Service) Get(e *target.Effort, id string, load *msgpack.Map) (*msgpack.
 
 // functions reads the asked functions; a list, or a text with commas, asks
 // for the answer by function.
-func functions(load *msgpack.Map) (funs []string, several bool) {
+func functions(load *value.Map) (funs []string, several bool) {
 	raw, _ := load.Get("fun")
 	switch v := raw.(type) {
 	case string:
@@ -142,7 +142,7 @@ func (s *Service) permitted(id string, funs []string) []string {
 // targetType is tgt_type, or expr_form from old minions; pillar matches are
 // made exact, so that nobody can guess at the pillars of others. Salt forgets
 // pillar_pcre.
-func targetType(load *msgpack.Map) string {
+func targetType(load *value.Map) string {
 	typ := "glob"
 	if _, ok := load.Get("tgt_type"); ok {
 		typ = load.Str("tgt_type")
@@ -159,10 +159,10 @@ func targetType(load *msgpack.Map) string {
 	return typ
 }
 
-// open takes a value out of its permissions, if it has any, and tells whether
+// open takes a value out of its permissions, if it has any, and reports whether
 // id may see it.
 func (s *Service) open(e *target.Effort, id string, v any) (any, bool) {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return v, true
 	}

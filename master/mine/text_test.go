@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // text writes a value as JSON in the map's own order.
 func text(v any) string {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		b, _ := json.Marshal(v)
 		return string(b)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"saltern/master/value"
 	"slices"
 	"unicode/utf8"
 )
@@ -218,7 +219,7 @@ func (d *decoder) ext(n uint64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
+	return value.Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
 }
 
 // enter checks that n values can be in what is left (each takes at least a
@@ -269,7 +270,7 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 	if err := d.enter(2 * n); err != nil {
 		return nil, err
 	}
-	m := &Map{entries: make([]entry, 0, min(n, 1024))}
+	m := value.Sized(int(min(n, 1024)))
 	for ; n > 0; n-- {
 		k, err := d.key()
 		if err != nil {

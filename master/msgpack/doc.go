@@ -6,9 +6,7 @@
 // before it allocates, and bounds depth and the number of values, so that a
 // message of n bytes costs O(n) memory.
 //
-// Decoded values are: nil, bool, int64, uint64 (only above the range of
-// int64), float64, string, []byte, []any, *Map (maps keep their order, which
-// signatures and pillars depend on) and Ext.
+// Decoded values are those of package value.
 //
 // Salt writes two dialects. On ZeroMQ and inside AES blobs it packs without
 // bin types and without str8 (Python's use_bin_type=False), so text and bytes
@@ -16,6 +14,5 @@
 // other as []byte. Events, caches and the job cache use the modern dialect.
 // Mode selects the dialect to write; both are always read.
 //
-// The package holds no state; all functions may be called concurrently. A
-// *Map must not be modified by two goroutines at once.
+// The package holds no state; all functions may be called concurrently.
 package msgpack

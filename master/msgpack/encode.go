@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"saltern/master/value"
 	"slices"
 )
 
@@ -86,9 +87,9 @@ func (e *encoder) value(v any, depth int) error {
 		e.bytes(v)
 	case *big.Int:
 		e.big(v)
-	case Ext:
+	case value.Ext:
 		return e.ext(v)
-	case *Map:
+	case *value.Map:
 		return e.mapOf(v, depth)
 	case []any:
 		return list(e, v, depth)
@@ -96,7 +97,7 @@ func (e *encoder) value(v any, depth int) error {
 		return list(e, v, depth)
 	case []int:
 		return list(e, v, depth)
-	case []*Map:
+	case []*value.Map:
 		return list(e, v, depth)
 	case map[string]any:
 		return sorted(e, v, depth)
@@ -187,7 +188,7 @@ func (e *encoder) bytes(s []byte) {
 	e.b = append(e.b, s...)
 }
 
-func (e *encoder) ext(v Ext) error {
+func (e *encoder) ext(v value.Ext) error {
 	n := len(v.Data)
 	switch {
 	case n == 1 || n == 2 || n == 4 || n == 8 || n == 16:
@@ -220,7 +221,7 @@ func (e *encoder) head(n int, fix, c16 byte) {
 	}
 }
 
-func (e *encoder) mapOf(m *Map, depth int) error {
+func (e *encoder) mapOf(m *value.Map, depth int) error {
 	e.head(m.Len(), 0x80, 0xde)
 	for k, v := range m.All() {
 		if err := e.value(k, depth+1); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"saltern/master/value"
 )
 
 // ErrNotMap means that a map was expected and something else came.
@@ -145,7 +146,7 @@ func (w *walker) mapOf(n uint64) error {
 	if w.memory += mapCost + entryCost*int64(n); n > 1024 {
 		w.memory += entryCost * int64(n)
 	}
-	if n >= indexAt {
+	if n >= value.IndexAt {
 		w.memory += indexCost * int64(n)
 	}
 	for ; n > 0; n-- {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"saltern/master/value"
 	"testing"
 )
 
@@ -18,7 +19,7 @@ func wild(r *rand.Rand, depth int) any {
 		}
 		return l
 	case n < 4 && depth > 0:
-		m := NewMap()
+		m := value.NewMap()
 		for range r.IntN(40) {
 			m.Set(r.Int64N(1000), wild(r, depth-1))
 		}
@@ -34,7 +35,7 @@ func wild(r *rand.Rand, depth int) any {
 	case n < 9:
 		return []any{}
 	case n < 10:
-		return NewMap()
+		return value.NewMap()
 	}
 	return string(bytes.Repeat([]byte("x"), r.IntN(300)))
 }
@@ -65,7 +66,7 @@ func TestMeasure(t *testing.T) {
 		"one text":    long([]byte{0xdb, 0, 0x0f, 0x42, 0x40}, "x", 1000000),
 		"bytes":       long([]byte{0xc6, 0, 0x0f, 0x42, 0x40}, "\xff", 1000000),
 	}
-	big := NewMap()
+	big := value.NewMap()
 	for i := range int64(100000) {
 		big.Set(i, i)
 	}
@@ -99,7 +100,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	b, err := Marshal(NewMap("enc", "aes", "load", []byte{0xff, 1}, "n", int64(3), "list", []any{"a", []any{}}), Modern)
+	b, err := Marshal(value.NewMap("enc", "aes", "load", []byte{0xff, 1}, "n", int64(3), "list", []any{"a", []any{}}), Modern)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func FuzzMeasure(f *testing.F) {
 			t.Fatalf("decoded %d bytes, measured %d: %v", n, s.Encoded, merr)
 		}
 		fields, ferr := Fields(b, DefaultLimits, 1<<20)
-		m, isMap := v.(*Map)
+		m, isMap := v.(*value.Map)
 		if derr != nil || !isMap || n != len(b) || ferr != nil {
 			return
 		}

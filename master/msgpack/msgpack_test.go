@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"saltern/master/value"
 	"strings"
 	"testing"
 
@@ -87,12 +88,12 @@ func TestRoundTrip(t *testing.T) {
 		{"float", 1.5, nil, "cb3ff8000000000000"},
 		{"text of 40 has no str8", long, nil, "da0028" + hex.EncodeToString([]byte(long))},
 		{"bytes", []byte{0xff, 0xfe}, nil, "a2fffe"},
-		{"ext 78", Ext{78, []byte("20260102T03:04:05.000006")}, nil, ""},
-		{"ext of 4", Ext{5, []byte{1, 2, 3, 4}}, nil, "d60501020304"},
+		{"ext 78", value.Ext{Type: 78, Data: []byte("20260102T03:04:05.000006")}, nil, ""},
+		{"ext of 4", value.Ext{Type: 5, Data: []byte{1, 2, 3, 4}}, nil, "d60501020304"},
 		{"list", []any{int64(1), "a", nil}, nil, "9301a161c0"},
-		{"order", NewMap("z", int64(1), "a", int64(2)), nil, "82a17a01a16102"},
-		{"odd keys", NewMap(int64(1), "a", true, "b", nil, "c", 1.5, "d"), nil, ""},
-		{"sorted", map[string]any{"b": 1, "a": 2}, NewMap("a", int64(2), "b", int64(1)), "82a16102a16201"},
+		{"order", value.NewMap("z", int64(1), "a", int64(2)), nil, "82a17a01a16102"},
+		{"odd keys", value.NewMap(int64(1), "a", true, "b", nil, "c", 1.5, "d"), nil, ""},
+		{"sorted", map[string]any{"b": 1, "a": 2}, value.NewMap("a", int64(2), "b", int64(1)), "82a16102a16201"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestModernAgainstOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := v.(*Map)
+	m := v.(*value.Map)
 	if m.Str("text") != in["text"] || !reflect.DeepEqual(m.List("list"), in["list"]) {
 		t.Errorf("decoded %v", v)
 	}
@@ -185,7 +186,7 @@ func TestAttack19MsgpackLengths(t *testing.T) {
 			t.Errorf("%s: decoded as %v", name, v)
 		}
 	}
-	if v, err := Decode([]byte{0x82, 0xa1, 'a', 1, 0xa1, 'a', 2}, DefaultLimits); err != nil || v.(*Map).Len() != 1 || v.(*Map).entries[0].val != int64(2) {
+	if v, err := Decode([]byte{0x82, 0xa1, 'a', 1, 0xa1, 'a', 2}, DefaultLimits); err != nil || v.(*value.Map).Len() != 1 || func() bool { n, _ := v.(*value.Map).Int("a"); return n != 2 }() {
 		t.Errorf("repeated key: %v, %v; the last one should count", v, err)
 	}
 }
@@ -201,32 +202,6 @@ func TestDecodeMemory(t *testing.T) {
 	if per := r.AllocedBytesPerOp(); per > 100<<20 {
 		t.Errorf("%d bytes allocated for a message of %d", per, len(in)/2)
 	}
-}
-
-func TestMap(t *testing.T) {
-	m := NewMap()
-	for i := range 40 {
-		m.Set(i, i*i)
-	}
-	m.Set("k", "v")
-	m.Set(7, "seven")
-	if v, ok := m.GetAny(7); !ok || v != "seven" {
-		t.Errorf("7 is %v", v)
-	}
-	m.Delete(3)
-	if _, ok := m.GetAny(3); ok || m.Len() != 40 {
-		t.Errorf("3 is still there, %d keys", m.Len())
-	}
-	c := m.Clone()
-	c.Set("k", "w")
-	if m.Str("k") != "v" || c.Str("k") != "w" {
-		t.Error("a clone shares its entries")
-	}
-	var none *Map
-	if none.Len() != 0 || none.Str("a") != "" || none.Map("a") != nil || none.Bool("x") {
-		t.Error("a nil map is not empty")
-	}
-	none.Delete("a")
 }
 
 func FuzzDecode(f *testing.F) {

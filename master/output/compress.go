@@ -5,16 +5,16 @@ import (
 	"math"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // compressStates rolls the states of one id, SLS file and result into one
 // (salt/output/highstate.py _compress_ids). Data of an unexpected form is
 // returned as it is.
-func compressStates(data *msgpack.Map) *msgpack.Map {
-	out := msgpack.NewMap()
+func compressStates(data *value.Map) *value.Map {
+	out := value.NewMap()
 	for host, v := range data.All() {
-		m, ok := v.(*msgpack.Map)
+		m, ok := v.(*value.Map)
 		if !ok {
 			return data
 		}
@@ -27,10 +27,10 @@ func compressStates(data *msgpack.Map) *msgpack.Map {
 	return out
 }
 
-func compressHost(m *msgpack.Map) (*msgpack.Map, bool) {
+func compressHost(m *value.Map) (*value.Map, bool) {
 	counts := map[string]int{}
 	for k, v := range m.All() {
-		info, ok := v.(*msgpack.Map)
+		info, ok := v.(*value.Map)
 		if !ok {
 			return nil, false
 		}
@@ -40,9 +40,9 @@ func compressHost(m *msgpack.Map) (*msgpack.Map, bool) {
 		}
 		counts[id]++
 	}
-	out := msgpack.NewMap()
+	out := value.NewMap()
 	for k, v := range m.All() {
-		info := v.(*msgpack.Map)
+		info := v.(*value.Map)
 		id, _ := compressKey(Str(k), info)
 		if counts[id] == 1 {
 			out.Set(k, info)
@@ -68,7 +68,7 @@ func compressHost(m *msgpack.Map) (*msgpack.Map, bool) {
 	return out, true
 }
 
-func compressKey(tag string, info *msgpack.Map) (string, bool) {
+func compressKey(tag string, info *value.Map) (string, bool) {
 	module, _, _ := strings.Cut(tag, "_|-")
 	key := module
 	for _, name := range []string{"__id__", "__sls__", "result"} {
@@ -81,7 +81,7 @@ func compressKey(tag string, info *msgpack.Map) (string, bool) {
 	return key, true
 }
 
-func compressInto(first, info *msgpack.Map) bool {
+func compressInto(first, info *value.Map) bool {
 	a, okA := first.Int("__run_num__")
 	b, okB := info.Int("__run_num__")
 	if !okA || !okB {
@@ -109,24 +109,24 @@ func compressInto(first, info *msgpack.Map) bool {
 	name, _ := info.Get("name")
 	have, _ := first.Get("changes")
 	if !truthy(have) {
-		first.Set("changes", msgpack.NewMap("compressed changes", msgpack.NewMap(Str(name), changes)))
+		first.Set("changes", value.NewMap("compressed changes", value.NewMap(Str(name), changes)))
 		return true
 	}
-	m, ok := have.(*msgpack.Map)
+	m, ok := have.(*value.Map)
 	if !ok {
 		return false
 	}
 	inner := m.Map("compressed changes")
 	if inner == nil {
 		firstName, _ := first.Get("name")
-		inner = msgpack.NewMap(Str(firstName), have)
-		first.Set("changes", msgpack.NewMap("compressed changes", inner))
+		inner = value.NewMap(Str(firstName), have)
+		first.Set("changes", value.NewMap("compressed changes", inner))
 	}
 	inner.Set(Str(name), changes)
 	return true
 }
 
-func plainNumber(m *msgpack.Map, key string) (float64, bool) {
+func plainNumber(m *value.Map, key string) (float64, bool) {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
 	case int64:

@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
 // hostile has terminal escapes in every place that a minion can fill.
-func hostile() *msgpack.Map {
+func hostile() *value.Map {
 	const e = "\x1b]0;owned\x07\u009b2J"
-	return msgpack.NewMap("m"+e, msgpack.NewMap(
-		"file_|-id"+e+"_|-name"+e+"_|-managed"+e, msgpack.NewMap(
+	return value.NewMap("m"+e, value.NewMap(
+		"file_|-id"+e+"_|-name"+e+"_|-managed"+e, value.NewMap(
 			"name", "n"+e, "result", false, "comment", "c"+e, "__run_num__", 0, "__id__", "id"+e,
 			"start_time", "s"+e, "duration", "d"+e, "data", []any{"x" + e}, "warnings", []any{"w" + e},
-			"changes", msgpack.NewMap("k"+e, []any{"v" + e, msgpack.NewMap("k2"+e, "v2"+e)}))))
+			"changes", value.NewMap("k"+e, []any{"v" + e, value.NewMap("k2"+e, "v2"+e)}))))
 }
 
 // TestAttack26TerminalEscapes: nothing that a minion sends moves the cursor,
@@ -24,10 +25,10 @@ func hostile() *msgpack.Map {
 func TestAttack26TerminalEscapes(t *testing.T) {
 	values := map[string]any{
 		"states": hostile(),
-		"text":   msgpack.NewMap("m\x1b[2J", "a\x1b[2Jb\u009b2J"),
-		"errors": msgpack.NewMap("m", []any{"e\x1b[2J"}),
-		"ret":    msgpack.NewMap("m", msgpack.NewMap("a_|-b_|-c_|-d", msgpack.NewMap("result", true, "comment", "", "__run_num__", 0, "changes", msgpack.NewMap("out", "highstate", "ret", msgpack.NewMap("h\x1b[2J", "x\x1b[2J"))))),
-		"keys":   msgpack.NewMap("minions", []any{"a\x1b[2J"}, "minions_pre", msgpack.NewMap("b\x1b[2J", "c\x1b[2J")),
+		"text":   value.NewMap("m\x1b[2J", "a\x1b[2Jb\u009b2J"),
+		"errors": value.NewMap("m", []any{"e\x1b[2J"}),
+		"ret":    value.NewMap("m", value.NewMap("a_|-b_|-c_|-d", value.NewMap("result", true, "comment", "", "__run_num__", 0, "changes", value.NewMap("out", "highstate", "ret", value.NewMap("h\x1b[2J", "x\x1b[2J"))))),
+		"keys":   value.NewMap("minions", []any{"a\x1b[2J"}, "minions_pre", value.NewMap("b\x1b[2J", "c\x1b[2J")),
 	}
 	for name, v := range values {
 		for out := range outputters {
@@ -54,15 +55,15 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 func TestFinding22Terminal(t *testing.T) {
 	const evil = "\nweb1:\nx\a\b\b\b\x7f\u202eexe\u2066\u200b\u200f\u061c\ufeff\u2028\U000e0041"
 	values := map[string]any{
-		"nested": msgpack.NewMap("db1", msgpack.NewMap("k"+evil+"\nweb1", evil, "l", []any{evil})),
+		"nested": value.NewMap("db1", value.NewMap("k"+evil+"\nweb1", evil, "l", []any{evil})),
 		"list":   []any{evil},
-		"text":   msgpack.NewMap("db1"+evil, evil),
-		"keys":   msgpack.NewMap("minions", []any{evil}, "minions_pre", msgpack.NewMap(evil, evil)),
-		"states": msgpack.NewMap("m"+evil, msgpack.NewMap(
-			"file_|-id"+evil+"_|-name"+evil+"_|-managed"+evil, msgpack.NewMap(
+		"text":   value.NewMap("db1"+evil, evil),
+		"keys":   value.NewMap("minions", []any{evil}, "minions_pre", value.NewMap(evil, evil)),
+		"states": value.NewMap("m"+evil, value.NewMap(
+			"file_|-id"+evil+"_|-name"+evil+"_|-managed"+evil, value.NewMap(
 				"name", "n"+evil, "result", false, "comment", "c"+evil, "__run_num__", 0, "__id__", "id"+evil,
 				"start_time", "s"+evil, "duration", "1", "data", []any{"x" + evil}, "warnings", []any{"w" + evil},
-				"changes", msgpack.NewMap("k"+evil, []any{"v" + evil})))),
+				"changes", value.NewMap("k"+evil, []any{"v" + evil})))),
 	}
 	for name, v := range values {
 		for out := range outputters {
@@ -86,7 +87,7 @@ func TestFinding22Terminal(t *testing.T) {
 	if got, want := Render("nested", "a\bb\tc\nd\u202e", o), "\x1b[0;32ma\\x08b\tc\x1b[0;0m\n\x1b[0;32md\\u202e\x1b[0;0m"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	s := Render("json", msgpack.NewMap("k"+evil, evil), o)
+	s := Render("json", value.NewMap("k"+evil, evil), o)
 	var got map[string]string
 	if err := json.Unmarshal([]byte(s), &got); err != nil || got["k"+evil] != evil {
 		t.Errorf("%s: %q %v", s, got, err)
@@ -94,7 +95,7 @@ func TestFinding22Terminal(t *testing.T) {
 }
 
 func FuzzRender(f *testing.F) {
-	for _, v := range []any{hostile(), []any{int64(1), "x", nil}, "text\n", msgpack.NewMap("m", []any{msgpack.NewMap(1, 2.5)})} {
+	for _, v := range []any{hostile(), []any{int64(1), "x", nil}, "text\n", value.NewMap("m", []any{value.NewMap(1, 2.5)})} {
 		b, err := msgpack.Marshal(v, msgpack.Modern)
 		if err != nil {
 			f.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // highstate shows the results of states (salt/output/highstate.py).
@@ -21,7 +21,7 @@ func highstate(v any, o *Options) string {
 	case bool, int, int64, uint64:
 		return Repr(d) // Salt fails here when it strips the result
 	}
-	data, ok := v.(*msgpack.Map)
+	data, ok := v.(*value.Map)
 	if !ok {
 		panic(failure("not a map"))
 	}
@@ -45,18 +45,18 @@ func highstate(v any, o *Options) string {
 // orchestrate runner.
 func unwrapHighstate(v any) any {
 	for _, envelope := range []string{"return", "data"} {
-		if m, ok := v.(*msgpack.Map); ok {
+		if m, ok := v.(*value.Map); ok {
 			if inner, ok := m.Get(envelope); ok {
 				v = inner
 			}
 		}
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok || m.Len() != 1 {
 		return v
 	}
 	for _, e := range m.All() {
-		job, ok := e.(*msgpack.Map)
+		job, ok := e.(*value.Map)
 		if !ok {
 			return v
 		}
@@ -73,7 +73,7 @@ func unwrapHighstate(v any) any {
 
 // dropRetcode removes the return code that orchestration puts beside the
 // master's result.
-func dropRetcode(m *msgpack.Map) *msgpack.Map {
+func dropRetcode(m *value.Map) *value.Map {
 	masters := 0
 	for k := range m.All() {
 		s, ok := k.(string)
@@ -105,7 +105,7 @@ type tally struct {
 	serial, parallel                              float64
 }
 
-// host formats the states of one host and tells whether any changed anything.
+// host formats the states of one host and reports whether any changed anything.
 func (h *highstater) host(name string, v any) (string, bool) {
 	var out []string
 	t := tally{}
@@ -127,22 +127,22 @@ func (h *highstater) host(name string, v any) (string, bool) {
 		for _, e := range v {
 			out = append(out, color+"----------\n    "+h.strip(strings.ReplaceAll(Str(e), "\n", "\n    "))+h.end)
 		}
-	case *msgpack.Map:
+	case *value.Map:
 		out, color = h.states(name, v, &t)
 	}
 	return color + h.stripLine(name) + ":" + h.end + strings.Join(append([]string{""}, out...), "\n"), t.changed > 0
 }
 
-func (h *highstater) states(host string, m *msgpack.Map, t *tally) ([]string, string) {
+func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, string) {
 	var out []string
 	color := h.green
 	type entry struct {
 		tag string
-		ret *msgpack.Map
+		ret *value.Map
 	}
 	var entries []entry
 	for k, v := range m.All() {
-		info, ok := v.(*msgpack.Map)
+		info, ok := v.(*value.Map)
 		if !ok {
 			continue
 		}
@@ -167,7 +167,7 @@ func (h *highstater) states(host string, m *msgpack.Map, t *tally) ([]string, st
 	return append(out, h.summary(host, t)...), color
 }
 
-func runNumber(m *msgpack.Map) any {
+func runNumber(m *value.Map) any {
 	v, ok := m.Get("__run_num__")
 	if !ok {
 		return int64(0)
@@ -183,7 +183,7 @@ var compressedCount = regexp.MustCompile(`\((\d+)\)$`)
 
 // state formats one state. The colour is that which the host's line takes on
 // from it, empty when none.
-func (h *highstater) state(tag string, ret *msgpack.Map, t *tally) ([]string, string) {
+func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, string) {
 	result, _ := ret.Get("result")
 	comps := strings.Split(tag, "_|-")
 	count := 1
@@ -242,7 +242,7 @@ func (h *highstater) state(tag string, ret *msgpack.Map, t *tally) ([]string, st
 	return h.full(color, comps, ret, result, text, t), hostColor
 }
 
-func (h *highstater) full(color string, comps []string, ret *msgpack.Map, result any, changes string, t *tally) []string {
+func (h *highstater) full(color string, comps []string, ret *value.Map, result any, changes string, t *tally) []string {
 	row := func(label, text string) string { return "    " + color + label + h.strip(text) + h.end }
 	out := []string{color + "----------" + h.end, row("      ID: ", indented(comps[1]))}
 	function := row("Function: ", indented(comps[0]+"."+comps[3]))
@@ -275,7 +275,7 @@ func indented(s string) string {
 }
 
 // comment is the comment of a state followed by its data, indented.
-func (h *highstater) comment(ret *msgpack.Map) string {
+func (h *highstater) comment(ret *value.Map) string {
 	v, ok := ret.Get("comment")
 	if !ok {
 		panic(failure("state without comment"))
@@ -290,7 +290,7 @@ func (h *highstater) comment(ret *msgpack.Map) string {
 		for _, e := range data {
 			c += " " + indented(Str(e))
 		}
-	case *msgpack.Map:
+	case *value.Map:
 		for k, e := range data.All() {
 			c += "\n\t\t" + indented(Str(k)) + ": " + indented(Str(e))
 		}
@@ -301,7 +301,7 @@ func (h *highstater) comment(ret *msgpack.Map) string {
 }
 
 // terse formats a state on one line.
-func (h *highstater) terse(color string, comps []string, ret *msgpack.Map, changes, result any) string {
+func (h *highstater) terse(color string, comps []string, ret *value.Map, changes, result any) string {
 	word := "Clean"
 	if truthy(changes) {
 		word = "Changed"

@@ -8,7 +8,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -65,14 +65,14 @@ func (w *jsonWriter) value(v any, level int) {
 		}
 		w.line(level)
 		w.b.WriteByte(']')
-	case *msgpack.Map:
+	case *value.Map:
 		w.mapping(v, level)
 	default:
 		w.text(Repr(v))
 	}
 }
 
-func (w *jsonWriter) mapping(m *msgpack.Map, level int) {
+func (w *jsonWriter) mapping(m *value.Map, level int) {
 	if m.Len() == 0 {
 		w.b.WriteString("{}")
 		return

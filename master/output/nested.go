@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // nested is the default outputter (salt/output/nested.py).
@@ -47,7 +47,7 @@ func (n *nest) show(v any, indent int, prefix string) {
 	case []any:
 		for _, e := range v {
 			switch e.(type) {
-			case *msgpack.Map:
+			case *value.Map:
 				n.line(indent, n.container(n.green), "", "|_", "")
 				n.show(e, indent+2, "")
 			case []any:
@@ -57,7 +57,7 @@ func (n *nest) show(v any, indent int, prefix string) {
 				n.show(e, indent, "- ")
 			}
 		}
-	case *msgpack.Map:
+	case *value.Map:
 		n.mapping(v, indent, prefix)
 	}
 }
@@ -71,7 +71,7 @@ func (n *nest) text(s string, indent int, prefix string) {
 	}
 }
 
-func (n *nest) mapping(m *msgpack.Map, indent int, prefix string) {
+func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 	if indent > 0 {
 		n.line(indent, n.container(n.cyan), "", "----------", "")
 	}

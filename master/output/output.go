@@ -69,7 +69,7 @@ var outputters = map[string]func(v any, o *Options) string{
 	"quiet":               func(any, *Options) string { return "" },
 }
 
-// Known tells whether name is an outputter. "text" is another name of txt,
+// Known reports whether name is an outputter. "text" is another name of txt,
 // and the empty name stands for nested.
 func Known(name string) bool {
 	_, ok := outputters[Canonical(name)]

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // txt prints "id: line" for each line (salt/output/txt.py).
@@ -22,7 +22,7 @@ func txt(v any, o *Options) string {
 		}
 		return s
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		if s, ok := v.(string); ok {
 			return strip(s) + "\n"
@@ -70,7 +70,7 @@ func raw(v any, o *Options) string {
 // newlineValues prints the values without the ids, one on a line
 // (salt/output/newline_values_only.py, up to Salt 3007).
 func newlineValues(v any, o *Options) string {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		panic(failure("not a map"))
 	}
@@ -99,7 +99,7 @@ func noReturn(v any, o *Options) string {
 			for _, l := range strings.Split(v, "\n") {
 				b.WriteString(c.red + pad + o.strip(l) + c.end + "\n")
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			keys, ok := sortedKeys(v)
 			if !ok {
 				panic(failure("keys cannot be sorted"))
@@ -118,7 +118,7 @@ func noReturn(v any, o *Options) string {
 // key prints the lists of salt-key (salt/output/key.py): a map of the names
 // of the key directories to lists of ids, or to maps of id to text.
 func key(v any, o *Options) string {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		panic(failure("not a map"))
 	}
@@ -153,7 +153,7 @@ func key(v any, o *Options) string {
 			for _, id := range ids {
 				lines = append(lines, pad+s[2]+o.stripLine(id)+c.end)
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			ids, _ := sortedKeys(list)
 			for _, id := range ids {
 				text, _ := list.GetAny(id)

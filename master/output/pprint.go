@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // pprintWidth is the width that Python's pprint aims at.
@@ -38,7 +38,7 @@ func (p *pretty) format(v any, indent, allowance, level int) {
 	}
 	level++
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		p.mapping(v, indent, allowance+1, level)
 	case []any:
 		p.b.WriteByte('[')
@@ -74,7 +74,7 @@ func (p *pretty) next(last bool, indent int) {
 	}
 }
 
-func (p *pretty) mapping(m *msgpack.Map, indent, allowance, level int) {
+func (p *pretty) mapping(m *value.Map, indent, allowance, level int) {
 	p.b.WriteByte('{')
 	p.pad()
 	in := indent + p.per
@@ -206,7 +206,7 @@ func wordsWithSpace(s string) []string {
 
 // prettyKeys sorts keys; of those that cannot be compared the name of the
 // type decides.
-func prettyKeys(m *msgpack.Map) []any {
+func prettyKeys(m *value.Map) []any {
 	if keys, ok := sortedKeys(m); ok {
 		return keys
 	}
@@ -214,21 +214,8 @@ func prettyKeys(m *msgpack.Map) []any {
 	for k := range m.All() {
 		keys = append(keys, k)
 	}
-	rank := func(v any) string {
-		switch v.(type) {
-		case nil:
-			return "NoneType"
-		case bool:
-			return "bool"
-		case float64:
-			return "float"
-		case string:
-			return "str"
-		}
-		return "int"
-	}
 	slices.SortStableFunc(keys, func(a, b any) int {
-		if c := strings.Compare(rank(a), rank(b)); c != 0 {
+		if c := strings.Compare(pythonType(a), pythonType(b)); c != 0 {
 			return c
 		}
 		if s, ok := a.(string); ok {
@@ -242,7 +229,7 @@ func prettyKeys(m *msgpack.Map) []any {
 // prettyRepr is Repr with sorted keys.
 func prettyRepr(v any) string {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		parts := make([]string, 0, v.Len())
 		for _, k := range prettyKeys(v) {
 			e, _ := v.GetAny(k)

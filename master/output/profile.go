@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // profileName is how many characters of a state's name are shown.
@@ -17,7 +17,7 @@ const profileName = 60
 // profile shows how long each state took, as a table (salt/output/profile.py, up
 // to Salt 3007).
 func profile(v any, o *Options) string {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		panic(failure("not a map"))
 	}
@@ -31,7 +31,7 @@ func profile(v any, o *Options) string {
 	add := func(id string, state any) {
 		r := row{took: -1, name: "<>"}
 		switch s := state.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			name, ok := s.Get("name")
 			if !ok {
 				name, _ = s.Get("__id__")
@@ -57,7 +57,7 @@ func profile(v any, o *Options) string {
 	}
 	for _, ret := range m.All() {
 		switch ret := ret.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			for id, state := range ret.All() {
 				add(Str(id), state)
 			}
@@ -85,7 +85,7 @@ func profile(v any, o *Options) string {
 	}
 	t := newTable(o)
 	t.rowsKey, t.labelsKey = "rows", "labels"
-	t.show(msgpack.NewMap("labels", []any{"name", "mod.fun", "duration (ms)"}, "rows", list), t.indent())
+	t.show(value.NewMap("labels", []any{"name", "mod.fun", "duration (ms)"}, "rows", list), t.indent())
 	return strings.Join(t.lines, "\n")
 }
 

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Str is Python's str() of a value: text as it is, anything else as in Repr.
@@ -55,7 +55,7 @@ func appendRepr(b []byte, v any) []byte {
 			b = appendRepr(b, e)
 		}
 		return append(b, ']')
-	case *msgpack.Map:
+	case *value.Map:
 		b = append(b, '{')
 		first := true
 		for k, e := range v.All() {
@@ -68,7 +68,7 @@ func appendRepr(b []byte, v any) []byte {
 			b = appendRepr(b, e)
 		}
 		return append(b, '}')
-	case msgpack.Ext:
+	case value.Ext:
 		b = append(b, "ExtType(code="...)
 		b = strconv.AppendInt(b, int64(v.Type), 10)
 		b = append(b, ", data="...)
@@ -199,7 +199,7 @@ func lines(s string, keep bool) []string {
 
 // sortedKeys are the keys of m in the order of Python's sorted(), or false
 // when they cannot be compared with each other.
-func sortedKeys(m *msgpack.Map) ([]any, bool) {
+func sortedKeys(m *value.Map) ([]any, bool) {
 	keys := make([]any, 0, m.Len())
 	text, number := 0, 0
 	for k := range m.All() {
@@ -260,7 +260,7 @@ func truthy(v any) bool {
 		return len(v) > 0
 	case []any:
 		return len(v) > 0
-	case *msgpack.Map:
+	case *value.Map:
 		return v.Len() > 0
 	}
 	return true

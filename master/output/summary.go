@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func (t *tally) count(result any, n int) {
@@ -26,7 +26,7 @@ func (t *tally) total() int { return t.succeeded + t.failed + t.unchanged + t.ot
 
 // time adds the duration of a state, in milliseconds; states that ran in
 // parallel count once, with the longest of them.
-func (t *tally) time(ret *msgpack.Map) {
+func (t *tally) time(ret *value.Map) {
 	d, ok := duration(ret)
 	if !ok {
 		return
@@ -38,7 +38,7 @@ func (t *tally) time(ret *msgpack.Map) {
 	t.serial += d
 }
 
-func duration(ret *msgpack.Map) (float64, bool) {
+func duration(ret *value.Map) (float64, bool) {
 	v, ok := ret.Get("duration")
 	if !ok {
 		return 0, true
@@ -64,7 +64,7 @@ func duration(ret *msgpack.Map) (float64, bool) {
 }
 
 // changes formats the changes of one state.
-func (h *highstater) changes(ret *msgpack.Map, changes any, count int, t *tally) (bool, string) {
+func (h *highstater) changes(ret *value.Map, changes any, count int, t *tally) (bool, string) {
 	switch ret.Str("name") {
 	case "state.orch", "state.orchestrate", "state.sls":
 		o := *h.Options
@@ -80,7 +80,7 @@ func (h *highstater) changes(ret *msgpack.Map, changes any, count int, t *tally)
 	}
 	n := 1
 	if count > 1 {
-		if m, ok := changes.(*msgpack.Map); ok {
+		if m, ok := changes.(*value.Map); ok {
 			n = max(m.Map("compressed changes").Len(), 1)
 		}
 	}
@@ -92,12 +92,12 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 	if !truthy(changes) {
 		return false, ""
 	}
-	m, ok := changes.(*msgpack.Map)
+	m, ok := changes.(*value.Map)
 	if !ok {
 		return true, "Invalid Changes data: " + h.strip(Str(changes))
 	}
 	if ret, _ := m.Get("ret"); ret != nil && m.Str("out") == "highstate" {
-		hosts, ok := ret.(*msgpack.Map)
+		hosts, ok := ret.(*value.Map)
 		if !ok {
 			panic(failure("inner highstate is not a map"))
 		}

@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // table is the layout of the table outputter (salt/output/table_out.py).
@@ -99,7 +99,7 @@ func center(s string, width int) string {
 
 // show prints the tables in v.
 func (t *table) show(v any, indent int) {
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		if rows, ok := v.([]any); ok && t.rowsKey == "" {
 			t.rows(rows, nil, indent)
@@ -155,7 +155,7 @@ func (t *table) rows(rows []any, labels any, indent int) {
 	}
 	if kind == "dict" && len(cells) == 0 {
 		var head []string
-		for _, k := range orderedKeys(rows[0].(*msgpack.Map)) {
+		for _, k := range orderedKeys(rows[0].(*value.Map)) {
 			head = append(head, title(strings.ReplaceAll(Str(k), "_", " ")))
 		}
 		if len(head) > 0 {
@@ -172,7 +172,7 @@ func (t *table) rows(rows []any, labels any, indent int) {
 // labelTexts are the labels that the data has.
 func labelTexts(v any) []string {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		var out []string
 		for _, k := range orderedKeys(v) {
 			e, _ := v.GetAny(k)
@@ -185,7 +185,7 @@ func labelTexts(v any) []string {
 	return nil
 }
 
-func orderedKeys(m *msgpack.Map) []any {
+func orderedKeys(m *value.Map) []any {
 	keys, ok := sortedKeys(m)
 	if !ok {
 		panic(failure("keys cannot be sorted"))
@@ -198,7 +198,7 @@ func orderedKeys(m *msgpack.Map) []any {
 func rowTexts(r any) []string {
 	var out []string
 	switch r := r.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		for _, k := range orderedKeys(r) {
 			e, _ := r.GetAny(k)
 			out = append(out, Str(e))
@@ -324,7 +324,7 @@ func pythonType(v any) string {
 		return "bytes"
 	case []any:
 		return "list"
-	case *msgpack.Map:
+	case *value.Map:
 		return "dict"
 	}
 	return "int"
@@ -363,8 +363,8 @@ func decoded(v any) any {
 			}
 			return out
 		}
-	case *msgpack.Map:
-		out := msgpack.NewMap()
+	case *value.Map:
+		out := value.NewMap()
 		for k, e := range v.All() {
 			out.Set(decoded(k), decoded(e))
 		}

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// HasMeta tells whether pattern can match anything but itself.
+// HasMeta reports whether pattern can match anything but itself.
 func HasMeta(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
-// Glob tells whether the whole name fits a shell pattern by the rules of
+// Glob reports whether the whole name fits a shell pattern by the rules of
 // Python's fnmatch on Linux: case matters, * and ? also match a slash, [seq]
 // and [!seq] are sets, nothing escapes. It never fails (an open bracket
 // without its end is an ordinary character) and takes at most

@@ -56,7 +56,7 @@ func Expr(line, expr string) bool {
 // Whole is Python's re.fullmatch: the expression must fit all of s. An
 // expression that is none matches nothing.
 func Whole(expr, s string) bool {
-	m, err := wholes.get(expr, whole)
+	m, err := wholes.get(expr, anchored)
 	if err != nil {
 		return false
 	}
@@ -67,7 +67,7 @@ func Whole(expr, s string) bool {
 // CompileWhole compiles an expression that must fit the whole of a text. What it
 // returns fails with ErrTimeout only, and may be used concurrently.
 func CompileWhole(expr string) (func(s string) (bool, error), error) {
-	m, err := whole(expr)
+	m, err := anchored(expr)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func CompileWhole(expr string) (func(s string) (bool, error), error) {
 // ExprErr tells what is wrong with an expression for [Expr]: one that is no
 // regular expression and, by its characters, was not meant as a glob.
 func ExprErr(expr string) error {
-	_, err := wholes.get(expr, whole)
+	_, err := wholes.get(expr, anchored)
 	if err != nil && !strings.ContainsAny(expr, `(){}|^$+\`) {
 		return nil
 	}
@@ -111,7 +111,7 @@ var groupReference = regexp.MustCompile(`\(\?P=(\w+)\)`)
 
 func prefix(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)`) }
 
-func whole(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
+func anchored(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
 
 // compile reads an expression of Python's, with what is put around it.
 func compile(head, given, tail string) (matcher, error) {

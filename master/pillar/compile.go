@@ -9,9 +9,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
 	"saltern/master/pillar/renderer"
+	"saltern/master/value"
 )
 
 // compilation is the making of one pillar.
@@ -19,10 +19,10 @@ type compilation struct {
 	c                  *Compiler
 	ctx                context.Context
 	req                Request
-	grains             *msgpack.Map
+	grains             *value.Map
 	saltenv, pillarenv string
 	envs               []environment
-	pillar             *msgpack.Map // what templates and matchers see
+	pillar             *value.Map // what templates and matchers see
 	ignored            map[string][]string
 	errors, topErrors  []string
 	rend               *renderer.Session
@@ -34,30 +34,30 @@ type compilation struct {
 // in its _errors and in the log; an error means that there is no pillar, for
 // example because ctx ended. The map is the caller's, the values below it
 // may be shared and must not be changed.
-func (c *Compiler) Compile(ctx context.Context, req Request) (*msgpack.Map, error) {
+func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
 	}
 	if req.Ext != nil {
 		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
 	}
-	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillar: msgpack.NewMap(), ignored: map[string][]string{}}
+	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillar: value.NewMap(), ignored: map[string][]string{}}
 	n.grains = req.Grains.Clone()
 	n.grains.Set("id", req.ID)
 	if err := n.chooseEnvs(); err != nil {
 		// Whatever the minion gets with another environment, it did not ask for it.
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
-		return msgpack.NewMap("_errors", []any{err.Error()}), nil
+		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
 	defer func() {
 		if n.rend != nil {
 			n.rend.Close()
 		}
 	}()
-	var p *msgpack.Map
+	var p *value.Map
 	var err error
 	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
-		p, err = n.whole()
+		p, err = n.compileInSalt()
 	} else {
 		p, err = n.run()
 	}
@@ -120,7 +120,7 @@ func safeEnv(env string) bool {
 		!slices.Contains(strings.Split(env, "/"), "..")
 }
 
-// validEnv tells whether a name that a minion chose may replace __env__ in a
+// validEnv reports whether a name that a minion chose may replace __env__ in a
 // path.
 func validEnv(env string) bool {
 	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") && !strings.ContainsAny(env, "/\\\x00\n\r")
@@ -130,7 +130,7 @@ func (c *compilation) has(env string) bool {
 	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
 }
 
-// known tells whether SLS of an environment can be listed: base always.
+// known reports whether SLS of an environment can be listed: base always.
 func (c *compilation) known(env string) bool { return env == "base" || c.has(env) }
 
 func (c *compilation) env(name string) environment {
@@ -154,7 +154,7 @@ func (c *compilation) names() []string {
 }
 
 // run follows Pillar.compile_pillar.
-func (c *compilation) run() (*msgpack.Map, error) {
+func (c *compilation) run() (*value.Map, error) {
 	cfg := &c.c.cfg
 	envs, files := c.tops()
 	t, err := c.mergeTops(envs, files)
@@ -162,7 +162,7 @@ func (c *compilation) run() (*msgpack.Map, error) {
 		c.topErrors = append(c.topErrors, err.Error())
 		t = &top{}
 	}
-	var pillar *msgpack.Map
+	var pillar *value.Map
 	if cfg.ExtPillarFirst {
 		c.pillar = c.extPillar(c.req.Override.Clone())
 		if c.rend != nil {
@@ -190,7 +190,7 @@ func (c *compilation) run() (*msgpack.Map, error) {
 	return pillar, nil
 }
 
-func (c *compilation) setErrors(pillar *msgpack.Map) {
+func (c *compilation) setErrors(pillar *value.Map) {
 	if len(c.errors) == 0 {
 		return
 	}
@@ -203,7 +203,7 @@ func (c *compilation) setErrors(pillar *msgpack.Map) {
 }
 
 // all renders and merges what the top files chose (render_pillar).
-func (c *compilation) all(matches []selected) *msgpack.Map {
+func (c *compilation) all(matches []selected) *value.Map {
 	pillar := c.req.Override.Clone()
 	for _, s := range matches {
 		mods := map[string]any{}
@@ -213,7 +213,7 @@ func (c *compilation) all(matches []selected) *msgpack.Map {
 			}
 			state, errs := c.render(name, s.env, mods, nil, 0)
 			c.errors = append(c.errors, errs...)
-			if m, ok := state.(*msgpack.Map); ok {
+			if m, ok := state.(*value.Map); ok {
 				pillar = c.merge(pillar, m)
 			}
 		}
@@ -244,7 +244,7 @@ func (c *compilation) expand(s selected) []string {
 }
 
 // extPillar runs the ext_pillar chain over a pillar.
-func (c *compilation) extPillar(pillar *msgpack.Map) *msgpack.Map {
+func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if len(c.c.cfg.ExtPillar) == 0 {
 		if c.req.Override.Len() > 0 {
 			pillar = c.merge(pillar, c.req.Override)
@@ -253,7 +253,7 @@ func (c *compilation) extPillar(pillar *msgpack.Map) *msgpack.Map {
 	}
 	s, err := c.session()
 	if err == nil {
-		var out *msgpack.Map
+		var out *value.Map
 		var errs []string
 		if out, errs, err = s.ExtPillar(c.ctx, pillar, c.req.Override, c.req.Extra); err == nil {
 			c.errors = append(c.errors, errs...)
@@ -263,7 +263,7 @@ func (c *compilation) extPillar(pillar *msgpack.Map) *msgpack.Map {
 	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
 	for _, e := range c.c.cfg.ExtPillar {
 		name := "?"
-		if m, ok := e.(*msgpack.Map); ok && m.Len() > 0 {
+		if m, ok := e.(*value.Map); ok && m.Len() > 0 {
 			name = m.Keys()[0]
 		}
 		c.errors = append(c.errors, fmt.Sprintf("Failed to load ext_pillar %s: Please see master log for details.", name))
@@ -274,9 +274,9 @@ func (c *compilation) extPillar(pillar *msgpack.Map) *msgpack.Map {
 	return pillar
 }
 
-func (c *compilation) decrypt(pillar *msgpack.Map) *msgpack.Map {
+func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	s, err := c.session()
-	var out *msgpack.Map
+	var out *value.Map
 	var errs []string
 	if err == nil {
 		out, errs, err = s.Decrypt(c.ctx, pillar)
@@ -297,7 +297,7 @@ func (c *compilation) decrypt(pillar *msgpack.Map) *msgpack.Map {
 
 // masterOpts is the key master of pillar_opts: the options that this pillar
 // was compiled with.
-func (c *compilation) masterOpts() *msgpack.Map {
+func (c *compilation) masterOpts() *value.Map {
 	out := c.c.cfg.Opts.Clone()
 	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
 		out.Delete(k)
@@ -311,9 +311,9 @@ func (c *compilation) masterOpts() *msgpack.Map {
 	return out
 }
 
-// whole has Salt's own Pillar class do everything, for merging strategies
+// compileInSalt has Salt's own Pillar class do everything, for merging strategies
 // that need its objects.
-func (c *compilation) whole() (*msgpack.Map, error) {
+func (c *compilation) compileInSalt() (*value.Map, error) {
 	s, err := c.session()
 	if err != nil {
 		c.errors = append(c.errors, c.failed("top", err))
@@ -326,7 +326,7 @@ func (c *compilation) whole() (*msgpack.Map, error) {
 		p = p.Clone()
 		p.Set("master", c.masterOpts())
 		if v, ok := c.req.Override.Get("master"); ok {
-			p = c.merge(p, msgpack.NewMap("master", v))
+			p = c.merge(p, value.NewMap("master", v))
 		}
 	}
 	return p, err

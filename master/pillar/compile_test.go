@@ -15,6 +15,7 @@ import (
 
 	"saltern/master/msgpack"
 	"saltern/master/pillar/renderer"
+	"saltern/master/value"
 )
 
 // tree writes files below a new directory: path → content.
@@ -51,7 +52,7 @@ func python(t testing.TB) string {
 // show writes a value with the order of its maps, in the oracle's form.
 func show(v any) any {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		pairs := []any{}
 		for k, x := range v.All() {
 			pairs = append(pairs, []any{show(k), show(x)})
@@ -100,7 +101,7 @@ func (c *capture) String() string {
 // plainText prints a pillar without order, for short expectations.
 func plainText(v any) string {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		out := map[string]string{}
 		for k, x := range v.All() {
 			out[fmt.Sprint(k)] = plainText(x)
@@ -116,7 +117,7 @@ func plainText(v any) string {
 	return fmt.Sprint(v)
 }
 
-func compile(t testing.TB, c *Compiler, req Request) *msgpack.Map {
+func compile(t testing.TB, c *Compiler, req Request) *value.Map {
 	t.Helper()
 	if req.ID == "" {
 		req.ID = "web1"
@@ -137,17 +138,17 @@ func TestNative(t *testing.T) {
 		"deb.sls": "deb: true\n", "db.sls": "db: 1\n",
 	})
 	c := New(Config{Roots: base(root)})
-	got := compile(t, c, Request{Grains: msgpack.NewMap("os", "Debian", "id", "db1")})
+	got := compile(t, c, Request{Grains: value.NewMap("os", "Debian", "id", "db1")})
 	want := "[_errors:[Specified SLS 'missing.one' in environment 'base' is not available on the salt master] a:1 deb:true e:true n:[x:2 y:[3]] true:644]"
 	if plainText(got) != want {
 		t.Errorf("got  %s\nwant %s", plainText(got), want)
 	}
 	// The cached parse must not have been changed by merging.
-	if again := compile(t, c, Request{Grains: msgpack.NewMap("os", "Debian")}); !reflect.DeepEqual(show(again), show(got)) {
+	if again := compile(t, c, Request{Grains: value.NewMap("os", "Debian")}); !reflect.DeepEqual(show(again), show(got)) {
 		t.Errorf("second time: %s", plainText(again))
 	}
 	os.WriteFile(filepath.Join(root, "deb.sls"), []byte("deb: false\n"), 0o644)
-	if v, _ := compile(t, c, Request{Grains: msgpack.NewMap("os", "Debian")}).Get("deb"); v != false {
+	if v, _ := compile(t, c, Request{Grains: value.NewMap("os", "Debian")}).Get("deb"); v != false {
 		t.Errorf("a changed file gives %v", v)
 	}
 	os.WriteFile(filepath.Join(root, "missing.sls"), []byte(""), 0o644)
@@ -196,8 +197,8 @@ func TestAttack17OthersPillar(t *testing.T) {
 	root := tree(t, map[string]string{"top.sls": "base:\n  victim: [secret]\n  'id:victim': [{match: grain}, secret]\n  'attacker': [own]\n", "secret.sls": "secret: 1", "own.sls": "own: 1"})
 	logs := &capture{}
 	c := New(Config{Roots: base(root), Log: slog.New(slog.NewTextHandler(logs, nil))})
-	sent := msgpack.NewMap("id", "victim", "fqdn", "victim")
-	p := compile(t, c, Request{ID: "attacker", Grains: sent, Ext: msgpack.NewMap("git", []any{"--upload-pack=id ssh://x"})})
+	sent := value.NewMap("id", "victim", "fqdn", "victim")
+	p := compile(t, c, Request{ID: "attacker", Grains: sent, Ext: value.NewMap("git", []any{"--upload-pack=id ssh://x"})})
 	if plainText(p) != "[own:1]" {
 		t.Errorf("got %s", plainText(p))
 	}
@@ -246,7 +247,7 @@ func TestPlainDetection(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	m := msgpack.NewMap
+	m := value.NewMap
 	a := m("x", 1, "l", []any{int64(1), "a", m("k", int64(1))}, "m", m("p", 1, "q", m("r", 1)))
 	b := m("l", []any{true, "b", m("k", 1.0), "b"}, "m", m("q", m("s", 2)), "z", 9)
 	before := fmt.Sprint(show(a), show(b))
@@ -272,8 +273,8 @@ func TestMerge(t *testing.T) {
 
 func TestPillarOpts(t *testing.T) {
 	root := tree(t, map[string]string{"top.sls": "base: {'*': [a]}", "a.sls": "a: 1"})
-	c := New(Config{Roots: base(root), PillarOpts: true, SaltVersion: "3008.3", Opts: msgpack.NewMap("pki_dir", "/etc/salt/pki", "pillar", 1)})
-	p := compile(t, c, Request{Grains: msgpack.NewMap("os", "x")})
+	c := New(Config{Roots: base(root), PillarOpts: true, SaltVersion: "3008.3", Opts: value.NewMap("pki_dir", "/etc/salt/pki", "pillar", 1)})
+	p := compile(t, c, Request{Grains: value.NewMap("os", "x")})
 	o := p.Map("master")
 	if o.Str("pki_dir") == "" || o.Str("id") != "web1" || o.Str("saltversion") != "3008.3" || o.Map("grains").Str("os") != "x" || o.Map("pillar") != nil {
 		t.Errorf("got %s", plainText(p))
@@ -307,21 +308,21 @@ func oracle(t *testing.T, python string, cases []map[string]any) (version int, r
 // BenchmarkCompileJinja is the top file and one SLS with a loop of 20.
 func BenchmarkCompileJinja(b *testing.B) {
 	root := tree(b, map[string]string{"top.sls": "base:\n  '*': [app]\n", "app.sls": "{% for i in range(20) %}\nkey{{ i }}:\n  value: {{ i }}\n  id: {{ grains['id'] }}\n{% endfor %}\n"})
-	pool := renderer.New(renderer.Config{Python: []string{python(b)}, MaxWorkers: 1, Overrides: msgpack.NewMap("root_dir", root, "id", "m")})
+	pool := renderer.New(renderer.Config{Python: []string{python(b)}, MaxWorkers: 1, Overrides: value.NewMap("root_dir", root, "id", "m")})
 	defer pool.Close()
 	if err := pool.Warm(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	c := New(Config{Roots: base(root), Renderers: pool})
 	for i := 0; b.Loop(); i++ {
-		compile(b, c, Request{ID: fmt.Sprint("m", i), Grains: msgpack.NewMap("os", "Debian")})
+		compile(b, c, Request{ID: fmt.Sprint("m", i), Grains: value.NewMap("os", "Debian")})
 	}
 }
 
 func BenchmarkCompileNative(b *testing.B) {
 	root := tree(b, map[string]string{"top.sls": "base:\n  '*': [a, b]\n  'web*': [w]\n", "a.sls": "a: {x: 1, y: [1, 2, 3]}", "b.sls": "b: {x: 1}\na: {z: 1}", "w.sls": "include: [a]\nw: 1"})
 	c := New(Config{Roots: base(root)})
-	g := msgpack.NewMap("os", "Debian")
+	g := value.NewMap("os", "Debian")
 	for b.Loop() {
 		compile(b, c, Request{Grains: g})
 	}

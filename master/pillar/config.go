@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"saltern/master/fileserver"
-	"saltern/master/msgpack"
 	"saltern/master/pillar/renderer"
 	"saltern/master/target"
+	"saltern/master/value"
 )
 
 // Config is what a Compiler needs to know. Names in brackets are Salt's
@@ -31,13 +31,13 @@ type Config struct {
 	Pillarenv           string              // pillarenv of the master
 	Saltenv             string              // saltenv of the master
 	PillarenvFromEnv    bool                // pillarenv_from_saltenv
-	Nodegroups          *msgpack.Map        // nodegroups
+	Nodegroups          *value.Map          // nodegroups
 	ExtPillar           []any               // ext_pillar
 	ExtPillarFirst      bool                // ext_pillar_first
 	Decrypt             bool                // decrypt_pillar is set
 	MasterTops          bool                // master_tops is set
 	PillarOpts          bool                // pillar_opts
-	Opts                *msgpack.Map        // all options, for PillarOpts
+	Opts                *value.Map          // all options, for PillarOpts
 	SaltVersion         string              // for PillarOpts
 	Ignore              *fileserver.Ignore  // file_ignore_regex and file_ignore_glob
 	Renderers           *renderer.Pool      // nil: none. The Compiler does not close it
@@ -46,17 +46,17 @@ type Config struct {
 	Now                 func() time.Time    // nil: time.Now
 }
 
-// Match tells whether a target of a top file selects a minion.
-type Match func(tgt, typ, id string, grains, pillar *msgpack.Map, nodegroups *msgpack.Map) (bool, error)
+// Match reports whether a target of a top file selects a minion.
+type Match func(tgt, typ, id string, grains, pillar *value.Map, nodegroups *value.Map) (bool, error)
 
 // Request is one minion's wish.
 type Request struct {
-	ID                 string       // proven
-	Grains             *msgpack.Map // as sent; the grain id is replaced
-	Saltenv, Pillarenv string       // empty: none
-	Override           *msgpack.Map // pillar_override (pillar= on a command line)
-	Extra              *msgpack.Map // extra_minion_data, for ext_pillar
-	Ext                any          // on-demand ext_pillar: refused
+	ID                 string     // proven
+	Grains             *value.Map // as sent; the grain id is replaced
+	Saltenv, Pillarenv string     // empty: none
+	Override           *value.Map // pillar_override (pillar= on a command line)
+	Extra              *value.Map // extra_minion_data, for ext_pillar
+	Ext                any        // on-demand ext_pillar: refused
 }
 
 // Compiler makes pillars. All methods may be called concurrently.
@@ -97,30 +97,30 @@ func New(cfg Config) *Compiler {
 
 // Tops runs the master_tops modules for a minion whose options are given,
 // and returns environment → list of SLS. Faults of modules are logged.
-func (c *Compiler) Tops(ctx context.Context, minionOpts *msgpack.Map) (*msgpack.Map, error) {
+func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, error) {
 	if !c.cfg.MasterTops {
-		return msgpack.NewMap(), nil
+		return value.NewMap(), nil
 	}
 	if c.cfg.Renderers == nil {
-		return msgpack.NewMap(), errNoRenderers
+		return value.NewMap(), errNoRenderers
 	}
 	m, errs, err := c.cfg.Renderers.Tops(ctx, minionOpts)
 	for _, e := range errs {
-		c.log.Error("master_tops", "minion", minionOpts.Str("id"), "err", e)
+		c.log.Error("master_tops", "minion", minionOpts.Str("id"), "error", e)
 	}
 	if m == nil {
-		m = msgpack.NewMap()
+		m = value.NewMap()
 	}
 	return m, err
 }
 
 // one is a target.Source of a single minion.
-type one struct{ grains, pillar *msgpack.Map }
+type one struct{ grains, pillar *value.Map }
 
-func (o one) Grains(string) (*msgpack.Map, bool) { return o.grains, true }
-func (o one) Pillar(string) (*msgpack.Map, bool) { return o.pillar, true }
+func (o one) Grains(string) (*value.Map, bool) { return o.grains, true }
+func (o one) Pillar(string) (*value.Map, bool) { return o.pillar, true }
 
-func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *msgpack.Map) (bool, error) {
+func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *value.Map) (bool, error) {
 	m, err := target.Compile(tgt, typ, target.Env{Nodegroups: nodegroups, Source: one{grains, pillar}})
 	if err != nil {
 		return false, err
@@ -141,7 +141,7 @@ func (c *Compiler) Env(req Request) string {
 
 // Override merges a pillar_override into a pillar that was compiled without
 // one, and changes neither.
-func (c *Compiler) Override(p, override *msgpack.Map) *msgpack.Map {
+func (c *Compiler) Override(p, override *value.Map) *value.Map {
 	if override.Len() == 0 {
 		return p
 	}

@@ -15,8 +15,8 @@ import (
 
 	"saltern/master/fileserver"
 	"saltern/master/fileserver/regular"
-	"saltern/master/msgpack"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 )
 
 // Limits of a file, of what is kept of parsed files, and of the trees.
@@ -82,7 +82,7 @@ func find(env environment, rel string) (string, error) {
 }
 
 // sls finds an SLS by its dotted name (salt/fileclient.py get_state). init
-// tells whether it is the init.sls of a directory.
+// reports whether it is the init.sls of a directory.
 func sls(env environment, name string) (path string, init bool, err error) {
 	rel := strings.ReplaceAll(name, ".", "/")
 	for _, suffix := range []string{".sls", "/init.sls"} {
@@ -166,26 +166,26 @@ func parse(text []byte, path string) (any, error) {
 	}
 	switch x := v.(type) {
 	case nil:
-		v = msgpack.NewMap()
+		v = value.NewMap()
 	case bool:
 		if !x {
-			v = msgpack.NewMap()
+			v = value.NewMap()
 		}
 	case string:
 		if x == "" {
-			v = msgpack.NewMap()
+			v = value.NewMap()
 		}
 	case int64:
 		if x == 0 {
-			v = msgpack.NewMap()
+			v = value.NewMap()
 		}
 	case float64:
 		if x == 0 {
-			v = msgpack.NewMap()
+			v = value.NewMap()
 		}
 	case []any:
 		if len(x) == 0 {
-			v = msgpack.NewMap()
+			v = value.NewMap()
 		}
 	}
 	return v, nil

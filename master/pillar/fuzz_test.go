@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // capturedGrains are the grains that a real minion sent.
-func capturedGrains(t testing.TB) *msgpack.Map {
+func capturedGrains(t testing.TB) *value.Map {
 	t.Helper()
 	raw, err := os.ReadFile("../testdata/wire/index.json")
 	if err != nil {
@@ -28,7 +29,7 @@ func capturedGrains(t testing.TB) *msgpack.Map {
 	}
 	for _, v := range index.Vectors {
 		if v.File == "pillar_min8_req.bin" {
-			return toMap(v.Expect.(map[string]any)["grains"]).(*msgpack.Map)
+			return toMap(v.Expect.(map[string]any)["grains"]).(*value.Map)
 		}
 	}
 	t.Fatal("the captured request is not there")
@@ -69,7 +70,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		c := New(Config{Roots: map[string][]string{"base": {root}, "__env__": {root + "/__env__"}}, MergeLists: len(top)%2 == 0, IncludesOverride: len(text)%2 == 0})
 		for _, pillarenv := range []string{"", env} {
-			p, err := c.Compile(t.Context(), Request{ID: "min8", Grains: grains, Pillarenv: pillarenv, Saltenv: env, Override: msgpack.NewMap("o", 1)})
+			p, err := c.Compile(t.Context(), Request{ID: "min8", Grains: grains, Pillarenv: pillarenv, Saltenv: env, Override: value.NewMap("o", 1)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,8 +86,8 @@ func FuzzMerge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, x, y []byte) {
 		a, _ := msgpack.Decode(x, msgpack.Limits{Depth: 20, Nodes: 1000})
 		b, _ := msgpack.Decode(y, msgpack.Limits{Depth: 20, Nodes: 1000})
-		ma, ok1 := a.(*msgpack.Map)
-		mb, ok2 := b.(*msgpack.Map)
+		ma, ok1 := a.(*value.Map)
+		mb, ok2 := b.(*value.Map)
 		if !ok1 || !ok2 {
 			return
 		}

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"saltern/master/msgpack"
 	"saltern/master/pillar/renderer"
+	"saltern/master/value"
 )
 
 // TestMinionsDoNotMix compiles for many minions at once over few workers and
@@ -22,10 +22,10 @@ func TestMinionsDoNotMix(t *testing.T) {
 		"ext/modules/seen.py": "_ALL = []\ndef it():\n    _ALL.append(__grains__['secret'])\n    __context__.setdefault('seen', []).append(__grains__['secret'])\n    return ' '.join(_ALL + __context__['seen'])\n",
 		"ext/pillar/ep.py":    "def ext_pillar(minion_id, pillar, *a):\n    return {'i': minion_id, 'j': __grains__['secret'], 'k': pillar['a'], 'l': __salt__['seen.it']()}\n",
 	})
-	pool := renderer.New(renderer.Config{Python: []string{python(t)}, MaxWorkers: 2, Overrides: msgpack.NewMap("id", "themaster", "root_dir", root, "extension_modules", root+"/ext",
-		"pillar_roots", msgpack.NewMap("base", []any{root + "/p"}), "ext_pillar", []any{msgpack.NewMap("ep", nil)})})
+	pool := renderer.New(renderer.Config{Python: []string{python(t)}, MaxWorkers: 2, Overrides: value.NewMap("id", "themaster", "root_dir", root, "extension_modules", root+"/ext",
+		"pillar_roots", value.NewMap("base", []any{root + "/p"}), "ext_pillar", []any{value.NewMap("ep", nil)})})
 	t.Cleanup(pool.Close)
-	c := New(Config{Roots: base(root + "/p"), Renderers: pool, ExtPillar: []any{msgpack.NewMap("ep", nil)}})
+	c := New(Config{Roots: base(root + "/p"), Renderers: pool, ExtPillar: []any{value.NewMap("ep", nil)}})
 	secret := func(i int) string { return fmt.Sprintf("SECRET%02dX", i) }
 	first := make([]string, 12)
 	var mu sync.Mutex
@@ -34,7 +34,7 @@ func TestMinionsDoNotMix(t *testing.T) {
 		wg.Go(func() {
 			for range 4 {
 				id := fmt.Sprintf("min%02d", i)
-				g := msgpack.NewMap("secret", secret(i))
+				g := value.NewMap("secret", secret(i))
 				if i%3 == 0 {
 					g.Set("role", "r"+id)
 				}

@@ -4,17 +4,17 @@ import (
 	"math"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // merge puts b over a by a strategy (salt/utils/dictupdate.py merge). The
 // result may share values with both; neither is changed.
-func merge(a, b *msgpack.Map, strategy string, lists bool) *msgpack.Map {
+func merge(a, b *value.Map, strategy string, lists bool) *value.Map {
 	switch strategy {
 	case "smart", "recurse": // smart differs only for yamlex, which runs in Python
 		return update(a, b, lists)
 	case "list":
-		out := msgpack.NewMap()
+		out := value.NewMap()
 		for k, v := range a.All() {
 			if w, ok := b.GetAny(k); ok {
 				v = []any{v, w}
@@ -35,13 +35,13 @@ func merge(a, b *msgpack.Map, strategy string, lists bool) *msgpack.Map {
 
 // update merges maps at every level; of other values the one of b wins,
 // except that lists may be joined, without values that are there already.
-func update(a, b *msgpack.Map, lists bool) *msgpack.Map {
+func update(a, b *value.Map, lists bool) *value.Map {
 	out := a.Clone()
 	for k, v := range b.All() {
 		old, _ := out.GetAny(k)
 		switch v := v.(type) {
-		case *msgpack.Map:
-			if m, ok := old.(*msgpack.Map); ok {
+		case *value.Map:
+			if m, ok := old.(*value.Map); ok {
 				out.Set(k, update(m, v, lists))
 				continue
 			}
@@ -132,8 +132,8 @@ func equal(a, b any) bool {
 			}
 		}
 		return true
-	case *msgpack.Map:
-		b, ok := b.(*msgpack.Map)
+	case *value.Map:
+		b, ok := b.(*value.Map)
 		if !ok || a.Len() != b.Len() {
 			return false
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
 	"saltern/master/pillar/renderer"
+	"saltern/master/value"
 )
 
 // parityTree is a pillar of the kinds that people write.
@@ -90,7 +90,7 @@ type parityCase struct {
 func toMap(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		m := msgpack.NewMap()
+		m := value.NewMap()
 		for _, k := range slices.Sorted(maps.Keys(v)) { // as encoding/json does
 			m.Set(k, toMap(v[k]))
 		}
@@ -108,7 +108,7 @@ func toMap(v any) any {
 		}
 		return out
 	case map[string][]string:
-		m := msgpack.NewMap()
+		m := value.NewMap()
 		for k, x := range v {
 			m.Set(k, toMap(x))
 		}
@@ -135,7 +135,7 @@ func parityCases(root string) []parityCase {
 		}
 		return func(c *Config) { c.ExtPillar = toMap(l).([]any) }, map[string]any{"ext_pillar": l}
 	}
-	grp := func(c *Config) { c.Nodegroups = msgpack.NewMap("grp", "L@web1,db9 or E@x.*") }
+	grp := func(c *Config) { c.Nodegroups = value.NewMap("grp", "L@web1,db9 or E@x.*") }
 	grpOpts := map[string]any{"nodegroups": map[string]any{"grp": "L@web1,db9 or E@x.*"}}
 	cases := []parityCase{
 		{name: "web1", roots: dirs("base", "p", "dev", "dev"), order: []string{"base", "dev"}, grains: deb, id: "web1", change: grp, opts: grpOpts},
@@ -229,7 +229,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 			key := jsonText(t, c.opts)
 			pool := pools[key]
 			if pool == nil {
-				pool = renderer.New(renderer.Config{Python: []string{py}, Overrides: toMap(over).(*msgpack.Map), MaxWorkers: 1})
+				pool = renderer.New(renderer.Config{Python: []string{py}, Overrides: toMap(over).(*value.Map), MaxWorkers: 1})
 				t.Cleanup(pool.Close)
 				pools[key] = pool
 			}
@@ -237,9 +237,9 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 			if c.change != nil {
 				c.change(&cfg)
 			}
-			grains, _ := toMap(c.grains).(*msgpack.Map)
-			override, _ := toMap(c.override).(*msgpack.Map)
-			extra, _ := toMap(c.extra).(*msgpack.Map)
+			grains, _ := toMap(c.grains).(*value.Map)
+			override, _ := toMap(c.override).(*value.Map)
+			extra, _ := toMap(c.extra).(*value.Map)
 			p, err := New(cfg).Compile(t.Context(), Request{ID: c.id, Grains: grains, Saltenv: c.saltenv, Pillarenv: c.pillarenv, Override: override, Extra: extra})
 			if e, ok := want[i]["error"]; ok {
 				t.Logf("%s: Salt itself fails: %v; here: %s %v", c.name, e, plainText(p), err)
@@ -256,7 +256,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 
 // compare checks values and the order of keys. Errors are compared without
 // repetitions: Salt reports one several times.
-func compare(t *testing.T, name string, got *msgpack.Map, want any) {
+func compare(t *testing.T, name string, got *value.Map, want any) {
 	t.Helper()
 	var g any
 	if err := json.Unmarshal([]byte(jsonText(t, show(got))), &g); err != nil {

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
 	"saltern/master/pillar/renderer"
+	"saltern/master/value"
 )
 
 // Limits of one compilation.
@@ -21,7 +21,7 @@ const (
 var errNoRenderers = errors.New("no template renderers are configured on this master")
 
 // compile renders one file (salt/template.py compile_template).
-func (c *compilation) compile(path, env, name string, defaults *msgpack.Map) (any, error) {
+func (c *compilation) compile(path, env, name string, defaults *value.Map) (any, error) {
 	if c.rendered++; c.rendered > maxRendered {
 		return nil, fmt.Errorf("more than %d files are rendered for one minion", maxRendered)
 	}
@@ -60,7 +60,7 @@ func (c *compilation) session() (*renderer.Session, error) {
 		return nil, c.rendErr
 	}
 	c.rend, c.rendErr = c.c.cfg.Renderers.Session(c.ctx, renderer.Minion{ID: c.req.ID, Grains: c.grains, Saltenv: orNil(c.saltenv), Pillarenv: orNil(c.pillarenv),
-		Pillar: c.pillar, Opts: msgpack.NewMap("pillar_roots", c.roots())})
+		Pillar: c.pillar, Opts: value.NewMap("pillar_roots", c.roots())})
 	if c.rendErr != nil {
 		c.rend = nil
 	}
@@ -68,8 +68,8 @@ func (c *compilation) session() (*renderer.Session, error) {
 }
 
 // roots are the environments of this minion as the option pillar_roots.
-func (c *compilation) roots() *msgpack.Map {
-	roots := msgpack.NewMap()
+func (c *compilation) roots() *value.Map {
+	roots := value.NewMap()
 	for _, e := range c.envs {
 		dirs := make([]any, len(e.dirs))
 		for i, d := range e.dirs {
@@ -87,7 +87,7 @@ func orNil(s string) any {
 	return s
 }
 
-// missing notes an SLS that is not there, and tells whether it is ignored.
+// missing notes an SLS that is not there, and reports whether it is ignored.
 func (c *compilation) missing(name, env string) []string {
 	if slices.Contains(c.ignored[env], name) {
 		c.c.log.Debug("an ignored SLS is missing", "minion", c.req.ID, "sls", name, "env", env)
@@ -146,7 +146,7 @@ func (c *compilation) told(err error) []any {
 // render is one SLS with its includes (render_pstate). state is nil when
 // there is nothing to merge; mods holds what was rendered in this
 // environment.
-func (c *compilation) render(name, env string, mods map[string]any, defaults *msgpack.Map, depth int) (state any, errs []string) {
+func (c *compilation) render(name, env string, mods map[string]any, defaults *value.Map, depth int) (state any, errs []string) {
 	path, isInit, err := sls(c.env(env), name)
 	if err != nil {
 		return nil, []string{c.failed(name, err)}
@@ -167,7 +167,7 @@ func (c *compilation) render(name, env string, mods map[string]any, defaults *ms
 	if !truthy(state) {
 		return state, nil
 	}
-	m, ok := state.(*msgpack.Map)
+	m, ok := state.(*value.Map)
 	if !ok {
 		return state, []string{fmt.Sprintf("SLS '%s' does not render to a dictionary", name)}
 	}
@@ -187,9 +187,9 @@ func (c *compilation) render(name, env string, mods map[string]any, defaults *ms
 
 // includes renders and merges what an SLS includes. As in Salt, defaults that
 // one entry gives also hold for those after it.
-func (c *compilation) includes(name, env string, m *msgpack.Map, list []any, isInit bool, mods map[string]any, defaults *msgpack.Map, depth int) (any, []string) {
+func (c *compilation) includes(name, env string, m *value.Map, list []any, isInit bool, mods map[string]any, defaults *value.Map, depth int) (any, []string) {
 	var errs []string
-	var states []*msgpack.Map
+	var states []*value.Map
 	for _, entry := range list {
 		sub, key, d, ok := includeEntry(entry)
 		if !ok {
@@ -211,11 +211,11 @@ func (c *compilation) includes(name, env string, m *msgpack.Map, list []any, isI
 				next, more = c.render(s, env, mods, defaults, depth+1)
 				errs = append(errs, more...)
 			}
-			if n, isMap := next.(*msgpack.Map); isMap && n.Len() > 0 {
+			if n, isMap := next.(*value.Map); isMap && n.Len() > 0 {
 				if key != "" {
 					parts := strings.Split(key, ":")
 					for _, part := range slices.Backward(parts) {
-						n = msgpack.NewMap(part, n)
+						n = value.NewMap(part, n)
 					}
 				}
 				if c.c.cfg.IncludesOverride {
@@ -238,25 +238,25 @@ func (c *compilation) includes(name, env string, m *msgpack.Map, list []any, isI
 	return out, errs
 }
 
-func (c *compilation) merge(a, b *msgpack.Map) *msgpack.Map {
+func (c *compilation) merge(a, b *value.Map) *value.Map {
 	return merge(a, b, c.c.cfg.Strategy, c.c.cfg.MergeLists)
 }
 
 // includeEntry reads one entry of an include: a name, or a map of a name to
 // its key and defaults.
-func includeEntry(v any) (name, key string, defaults *msgpack.Map, ok bool) {
+func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	switch v := v.(type) {
 	case string:
 		return v, "", nil, v != ""
-	case *msgpack.Map:
+	case *value.Map:
 		for k, x := range v.All() {
 			name, _ = k.(string)
-			how, isMap := x.(*msgpack.Map)
+			how, isMap := x.(*value.Map)
 			if name == "" || !isMap {
 				return "", "", nil, false
 			}
 			if defaults = how.Map("defaults"); defaults == nil {
-				defaults = msgpack.NewMap()
+				defaults = value.NewMap()
 			}
 			return name, how.Str("key"), defaults, true
 		}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // errTop stands for what makes Salt give up the top files as a whole.
@@ -34,8 +34,8 @@ type top struct {
 
 // tops reads the top files of the environments that count for this minion,
 // as lists of maps by environment (salt/pillar/__init__.py get_tops).
-func (c *compilation) tops() (envs []string, files map[string][]*msgpack.Map) {
-	files = map[string][]*msgpack.Map{}
+func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
+	files = map[string][]*value.Map{}
 	for _, env := range c.topEnvs() {
 		v, found, err := c.topFile(env)
 		if err != nil {
@@ -69,7 +69,7 @@ func (c *compilation) tops() (envs []string, files map[string][]*msgpack.Map) {
 			if err == nil && path != "" {
 				v, err = c.compile(path, env, "", nil)
 			}
-			m, isMap := v.(*msgpack.Map)
+			m, isMap := v.(*value.Map)
 			if err == nil && path != "" && !isMap {
 				err = errors.New("it does not render to a dictionary")
 			}
@@ -108,7 +108,7 @@ func (c *compilation) topEnvs() []string {
 	return all
 }
 
-func (c *compilation) topFile(env string) (v *msgpack.Map, found bool, err error) {
+func (c *compilation) topFile(env string) (v *value.Map, found bool, err error) {
 	path, err := find(c.env(env), c.c.cfg.Top)
 	if err != nil || path == "" {
 		return nil, false, err
@@ -117,7 +117,7 @@ func (c *compilation) topFile(env string) (v *msgpack.Map, found bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	m, ok := val.(*msgpack.Map)
+	m, ok := val.(*value.Map)
 	if !ok {
 		return nil, false, errors.New("the top file does not render to a dictionary")
 	}
@@ -126,7 +126,7 @@ func (c *compilation) topFile(env string) (v *msgpack.Map, found bool, err error
 
 // mergeTops joins the top files (merge_tops and sort_top_targets). The last
 // file that names a target decides what it brings.
-func (c *compilation) mergeTops(envs []string, files map[string][]*msgpack.Map) (*top, error) {
+func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*top, error) {
 	t := &top{targets: map[string][]*chosen{}}
 	for _, from := range envs {
 		for _, file := range files[from] {
@@ -135,7 +135,7 @@ func (c *compilation) mergeTops(envs []string, files map[string][]*msgpack.Map) 
 				if !ok || env == "include" {
 					continue
 				}
-				targets, ok := body.(*msgpack.Map)
+				targets, ok := body.(*value.Map)
 				if !ok {
 					if emptyIterable(body) {
 						continue
@@ -191,7 +191,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	switch v := comps.(type) {
 	case []any:
 		items = v
-	case *msgpack.Map: // iterating a Python dict gives its keys
+	case *value.Map: // iterating a Python dict gives its keys
 		for k := range v.All() {
 			items = append(items, k)
 		}
@@ -208,7 +208,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 			if !slices.Contains(ch.sls, v) {
 				ch.sls = append(ch.sls, v)
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			if m, ok := v.Get("match"); ok {
 				if ch.typ, ok = m.(string); !ok {
 					return nil, false, errTop
@@ -261,7 +261,7 @@ func truthy(v any) bool {
 		return len(v) > 0
 	case []any:
 		return len(v) > 0
-	case *msgpack.Map:
+	case *value.Map:
 		return v.Len() > 0
 	}
 	return true
@@ -289,7 +289,7 @@ func (c *compilation) match(t *top) []selected {
 			}
 			ok, err := c.c.cfg.Match(tgt, ch.typ, c.req.ID, c.grains, c.pillar, c.c.cfg.Nodegroups)
 			if err != nil {
-				c.c.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env, "target", tgt, "type", ch.typ, "err", err)
+				c.c.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env, "target", tgt, "type", ch.typ, "error", err)
 				continue
 			}
 			if !ok {

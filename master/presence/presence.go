@@ -119,7 +119,7 @@ func holding(subs iter.Seq[Subscription]) held {
 	return h
 }
 
-// named tells whether a minion subscribed under its own name.
+// named reports whether a minion subscribed under its own name.
 func (h held) named(id string) bool { return len(h.topics) > 0 && h.topics[Topic(id)] }
 
 // waiting counts the minions that only an address speaks for; t.mu is held.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"saltern/master/crypt"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -63,7 +63,7 @@ func BenchmarkFanOut1000(b *testing.B) {
 	private := masterKey(b)
 	p := newPublisher(b, Config{Pub: pub, Keys: counter(newKey(b)),
 		Sign: func(algo string, d []byte) ([]byte, error) { return crypt.Sign(private, algo, d) }})
-	load := msgpack.NewMap("fun", "test.ping", "arg", []any{}, "tgt", "*", "jid", "20261121080455885058",
+	load := value.NewMap("fun", "test.ping", "arg", []any{}, "tgt", "*", "jid", "20261121080455885058",
 		"ret", "", "tgt_type", "glob", "user", "root")
 	want := int64(0)
 	b.ResetTimer()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"saltern/master/crypt"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Recent is a publish that is remembered. Its parts are shared and must not be
@@ -14,7 +14,7 @@ import (
 type Recent struct {
 	At      time.Time
 	JID     string
-	Load    *msgpack.Map // as it was given to Publish
+	Load    *value.Map // as it was given to Publish
 	Matched []string
 	// payload is what was sent under key, when it had no serial: then it may
 	// be sent again as it is.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func TestHistory(t *testing.T) {
@@ -18,7 +18,7 @@ func TestHistory(t *testing.T) {
 	p := newPublisher(t, Config{Pub: out, Keys: counter(newKey(t)), KeepCount: 3, KeepAge: time.Minute, Now: func() time.Time { return now }})
 	publish := func(jid string, size int) {
 		t.Helper()
-		if err := p.Publish(context.Background(), msgpack.NewMap("jid", jid, "x", strings.Repeat("x", size)), []string{"m"}); err != nil {
+		if err := p.Publish(context.Background(), value.NewMap("jid", jid, "x", strings.Repeat("x", size)), []string{"m"}); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Second)
@@ -47,7 +47,7 @@ func TestHistory(t *testing.T) {
 	publish("small", 1)
 	want(time.Time{}, "small")
 	out.err = net.ErrClosed
-	if err := p.Publish(context.Background(), msgpack.NewMap("jid", "lost"), nil); !errors.Is(err, net.ErrClosed) {
+	if err := p.Publish(context.Background(), value.NewMap("jid", "lost"), nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("publish: %v", err)
 	}
 	want(time.Time{}, "small")
@@ -61,7 +61,7 @@ func TestResend(t *testing.T) {
 	for _, filtering := range []bool{false, true} {
 		out := &sink{}
 		p := newPublisher(t, Config{Pub: out, Keys: counter(key), Filtering: filtering})
-		if err := p.Publish(context.Background(), msgpack.NewMap("jid", "1", "tgt", "*", "tgt_type", "glob"), []string{"m"}); err != nil {
+		if err := p.Publish(context.Background(), value.NewMap("jid", "1", "tgt", "*", "tgt_type", "glob"), []string{"m"}); err != nil {
 			t.Fatal(err)
 		}
 		r := p.Recent(time.Time{})

@@ -10,6 +10,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -106,7 +107,7 @@ func (p *Publisher) Stats() Stats {
 // must not be changed while it may be sent again (KeepAge). A serial in it, as one from
 // another master has, is replaced by our own. When Publish returns, the load
 // is with the shards of the socket: no minion is waited for.
-func (p *Publisher) Publish(ctx context.Context, load *msgpack.Map, matched []string) error {
+func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []string) error {
 	topics := p.topics(load, matched)
 	err := p.send(ctx, Recent{Load: load}, func(payload []byte, key crypt.Key, serial int64) (err error) {
 		// Remembered first: a minion that comes while this is going out must
@@ -203,7 +204,7 @@ func (p *Publisher) send(ctx context.Context, r Recent, out func([]byte, crypt.K
 
 // wrap makes the payload: the sealed load and a signature over it, in the
 // order of fields that Salt sends.
-func (p *Publisher) wrap(load *msgpack.Map, key crypt.Key, serial int64) ([]byte, error) {
+func (p *Publisher) wrap(load *value.Map, key crypt.Key, serial int64) ([]byte, error) {
 	load = load.Clone()
 	load.Delete("serial") // so that ours comes last
 	if serial != 0 {
@@ -214,7 +215,7 @@ func (p *Publisher) wrap(load *msgpack.Map, key crypt.Key, serial int64) ([]byte
 		return nil, fmt.Errorf("pack load: %w", err)
 	}
 	blob := key.Seal(body, "")
-	outer := msgpack.NewMap("enc", "aes", "load", blob)
+	outer := value.NewMap("enc", "aes", "load", blob)
 	if p.cfg.Sign != nil {
 		sig, err := p.cfg.Sign(p.cfg.Algorithm, blob)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -67,20 +68,20 @@ func vectors(t testing.TB) (l []captured) {
 	return l
 }
 
-func decode(t testing.TB, b []byte) *msgpack.Map {
+func decode(t testing.TB, b []byte) *value.Map {
 	t.Helper()
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		t.Fatalf("%T is no map", v)
 	}
 	return m
 }
 
-func blob(t testing.TB, m *msgpack.Map, key string) []byte {
+func blob(t testing.TB, m *value.Map, key string) []byte {
 	t.Helper()
 	switch v, _ := m.Get(key); v := v.(type) {
 	case []byte:
@@ -93,7 +94,7 @@ func blob(t testing.TB, m *msgpack.Map, key string) []byte {
 	}
 }
 
-func names(m *msgpack.Map) (l []any) {
+func names(m *value.Map) (l []any) {
 	for k := range m.All() {
 		l = append(l, k)
 	}
@@ -231,7 +232,7 @@ func TestGoldenPublishes(t *testing.T) {
 // with a load that brings a foreign serial.
 func TestSerialAndSignature(t *testing.T) {
 	key := newKey(t)
-	load := msgpack.NewMap("jid", "1", "serial", int64(99), "user", "root")
+	load := value.NewMap("jid", "1", "serial", int64(99), "user", "root")
 	for _, serial := range []int64{0, 7} {
 		out := &sink{}
 		p := newPublisher(t, Config{Pub: out, Keys: func() (crypt.Key, int64, error) { return key, serial, nil }})
@@ -273,7 +274,7 @@ func TestOrder(t *testing.T) {
 	}})
 	var g sync.WaitGroup
 	for i := range 200 {
-		g.Go(func() { _ = p.Publish(context.Background(), msgpack.NewMap("jid", fmt.Sprint(i)), nil) })
+		g.Go(func() { _ = p.Publish(context.Background(), value.NewMap("jid", fmt.Sprint(i)), nil) })
 	}
 	g.Wait()
 	last := int64(0)
@@ -299,20 +300,20 @@ func TestTopics(t *testing.T) {
 		t.Fatalf("topic %s", a)
 	}
 	for name, c := range map[string]struct {
-		load    *msgpack.Map
+		load    *value.Map
 		matched []string
 		syndic  bool
 		want    []string
 	}{
-		"glob":            {load: msgpack.NewMap("tgt", "*", "tgt_type", "glob"), matched: []string{"a", "b"}, want: []string{a, b}},
-		"pcre":            {load: msgpack.NewMap("tgt", "a|b", "tgt_type", "pcre"), matched: []string{"b"}, want: []string{b}},
-		"list":            {load: msgpack.NewMap("tgt", []any{"a", "b", "a"}, "tgt_type", "list"), matched: []string{"a"}, want: []string{a, b}},
-		"list as text":    {load: msgpack.NewMap("tgt", "a,b", "tgt_type", "list"), matched: []string{"a", "b"}, want: []string{a, b}},
-		"nobody":          {load: msgpack.NewMap("tgt", "x", "tgt_type", "glob"), want: []string{"broadcast"}},
-		"grain":           {load: msgpack.NewMap("tgt", "os:x", "tgt_type", "grain"), matched: []string{"a"}, want: []string{"broadcast"}},
-		"compound":        {load: msgpack.NewMap("tgt", "a or b", "tgt_type", "compound"), matched: []string{"a"}, syndic: true, want: []string{"broadcast"}},
-		"no type":         {load: msgpack.NewMap("tgt", "a"), matched: []string{"a"}, want: []string{"broadcast"}},
-		"syndic and glob": {load: msgpack.NewMap("tgt", "*", "tgt_type", "glob"), matched: []string{"a"}, syndic: true, want: []string{a, "syndic"}},
+		"glob":            {load: value.NewMap("tgt", "*", "tgt_type", "glob"), matched: []string{"a", "b"}, want: []string{a, b}},
+		"pcre":            {load: value.NewMap("tgt", "a|b", "tgt_type", "pcre"), matched: []string{"b"}, want: []string{b}},
+		"list":            {load: value.NewMap("tgt", []any{"a", "b", "a"}, "tgt_type", "list"), matched: []string{"a"}, want: []string{a, b}},
+		"list as text":    {load: value.NewMap("tgt", "a,b", "tgt_type", "list"), matched: []string{"a", "b"}, want: []string{a, b}},
+		"nobody":          {load: value.NewMap("tgt", "x", "tgt_type", "glob"), want: []string{"broadcast"}},
+		"grain":           {load: value.NewMap("tgt", "os:x", "tgt_type", "grain"), matched: []string{"a"}, want: []string{"broadcast"}},
+		"compound":        {load: value.NewMap("tgt", "a or b", "tgt_type", "compound"), matched: []string{"a"}, syndic: true, want: []string{"broadcast"}},
+		"no type":         {load: value.NewMap("tgt", "a"), matched: []string{"a"}, want: []string{"broadcast"}},
+		"syndic and glob": {load: value.NewMap("tgt", "*", "tgt_type", "glob"), matched: []string{"a"}, syndic: true, want: []string{a, "syndic"}},
 	} {
 		out := &sink{}
 		p := newPublisher(t, Config{Pub: out, Keys: counter(newKey(t)), Filtering: true, OrderMasters: c.syndic})
@@ -338,19 +339,19 @@ func TestPublishErrors(t *testing.T) {
 	}
 	broken := errors.New("disk")
 	p := newPublisher(t, Config{Pub: &sink{}, Keys: func() (crypt.Key, int64, error) { return crypt.Key{}, 0, broken }})
-	if err := p.Publish(context.Background(), msgpack.NewMap(), nil); !errors.Is(err, broken) {
+	if err := p.Publish(context.Background(), value.NewMap(), nil); !errors.Is(err, broken) {
 		t.Errorf("publish: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := p.Publish(ctx, msgpack.NewMap(), nil); !errors.Is(err, context.Canceled) {
+	if err := p.Publish(ctx, value.NewMap(), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("publish: %v", err)
 	}
 	p = newPublisher(t, Config{Pub: &sink{}, Keys: counter(newKey(t))})
-	if err := p.Publish(context.Background(), msgpack.NewMap("x", make(chan int)), nil); err == nil {
+	if err := p.Publish(context.Background(), value.NewMap("x", make(chan int)), nil); err == nil {
 		t.Error("a channel was packed")
 	}
-	if err := p.Publish(context.Background(), msgpack.NewMap("jid", "next"), nil); err != nil {
+	if err := p.Publish(context.Background(), value.NewMap("jid", "next"), nil); err != nil {
 		t.Errorf("after a failure: %v", err)
 	}
 }
@@ -379,7 +380,7 @@ func TestEndToEnd(t *testing.T) {
 	key := newKey(t)
 	p := newPublisher(t, Config{Pub: pub, Keys: counter(key), Filtering: true})
 	for _, id := range []string{"other", "m"} {
-		if err := p.Publish(ctx, msgpack.NewMap("jid", id, "tgt", id, "tgt_type", "glob"), []string{id}); err != nil {
+		if err := p.Publish(ctx, value.NewMap("jid", id, "tgt", id, "tgt_type", "glob"), []string{id}); err != nil {
 			t.Fatal(err)
 		}
 	}

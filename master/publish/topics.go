@@ -4,7 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Topics that are not a minion's own (salt/transport/zeromq.py,
@@ -25,7 +25,7 @@ func Topic(id string) string {
 // topics lists the topics of a load, with the same choice as Salt: the ids of
 // a list target, the matched ids of a glob or pcre, "broadcast" for everything
 // else and for an empty list.
-func (p *Publisher) topics(load *msgpack.Map, matched []string) [][]byte {
+func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
 	if !p.cfg.Filtering {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // limits bound one answer of the shim.
@@ -15,8 +16,8 @@ var limits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
 const maxFrames = 2
 
 // frames reads the answers of the shim: lengths and packed maps.
-func frames(b []byte) ([]*msgpack.Map, error) {
-	var out []*msgpack.Map
+func frames(b []byte) ([]*value.Map, error) {
+	var out []*value.Map
 	for len(b) > 0 {
 		if len(out) == maxFrames {
 			return nil, errors.New("there is more after the result")
@@ -29,7 +30,7 @@ func frames(b []byte) ([]*msgpack.Map, error) {
 		if err != nil {
 			return nil, fmt.Errorf("unpack: %w", err)
 		}
-		m, ok := v.(*msgpack.Map)
+		m, ok := v.(*value.Map)
 		if !ok {
 			return nil, errors.New("it is no map")
 		}
@@ -56,7 +57,7 @@ const maxList = 1 << 20
 // reader hears the first answer as soon as it is there. It is written to by
 // one goroutine.
 type reader struct {
-	first func(*msgpack.Map)
+	first func(*value.Map)
 	b     []byte
 	done  bool
 }

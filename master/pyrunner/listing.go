@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const (
@@ -34,7 +34,7 @@ type listing struct {
 }
 
 // learn keeps the list of functions that the shim gave.
-func (c *Caller) learn(m *msgpack.Map) {
+func (c *Caller) learn(m *value.Map) {
 	names := m.Texts("functions")
 	if len(names) == 0 {
 		return

@@ -17,16 +17,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"saltern/command"
 	"saltern/master/msgpack"
+	"saltern/master/value"
+	"saltern/printable"
 )
 
 //go:embed shim.py
@@ -51,8 +51,7 @@ func (f *Failure) Error() string {
 	if text = strings.TrimSpace(text); !ok || text == "" {
 		return "it did not succeed"
 	}
-	text = text[strings.LastIndexByte(text, '\n')+1:]
-	return strings.ToValidUTF8(text[:min(len(text), 300)], "")
+	return printable.LastLine(text, 300)
 }
 
 const (
@@ -103,7 +102,7 @@ func New(cfg Config) *Caller {
 // MessagePack keeps. A function that does not exist is an *UnknownError, and
 // starts no Python once it is known which exist. One that fails is a
 // *Failure. The process and all it has started end with ctx.
-func (c *Caller) Call(ctx context.Context, fun string, args []any, named *msgpack.Map) (any, error) {
+func (c *Caller) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	leave, err := c.admit(ctx, fun)
 	if err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func (c *Caller) Call(ctx context.Context, fun string, args []any, named *msgpac
 	if args == nil {
 		args = []any{}
 	}
-	request, err := msgpack.Marshal(msgpack.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone()), msgpack.Modern)
+	request, err := msgpack.Marshal(value.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone()), msgpack.Modern)
 	if err != nil {
 		return nil, fmt.Errorf("pack the arguments of %s: %w", fun, err)
 	}
@@ -180,12 +179,12 @@ func (c *Caller) run(ctx context.Context, python, fun string, request []byte, li
 	defer cancel(nil)
 	slow := time.AfterFunc(maxStart, func() { cancel(errSlow) })
 	defer slow.Stop()
-	answers := &reader{first: func(m *msgpack.Map) {
+	answers := &reader{first: func(m *value.Map) {
 		slow.Stop()
 		c.learn(m)
 		listed()
 	}}
-	out, err := command.Exec{Stdin: string(request), MaxOutput: maxOutput, Limit: maxTime, Env: environment(), Add: []string{"LC_ALL=C.UTF-8"}, Tee: answers}.
+	out, err := command.Exec{Stdin: string(request), MaxOutput: maxOutput, Limit: maxTime, Env: command.PythonEnviron(), Add: []string{"LC_ALL=C.UTF-8"}, Tee: answers}.
 		Run(ctx, []string{python, "-I", "-c", shim})
 	if len(out.Stderr) > 0 {
 		c.cfg.Log.Debug("a runner of Python wrote", "fun", fun, "text", string(out.Stderr[max(0, len(out.Stderr)-4096):]))
@@ -240,13 +239,4 @@ func outcome(fun string, stdout []byte) (any, error) {
 		return nil, &Failure{ret}
 	}
 	return ret, nil
-}
-
-// environment is the master's own, without what a service manager meant for
-// the master alone.
-func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") || strings.HasPrefix(name, "WATCHDOG_") || strings.HasPrefix(name, "PYTHON")
-	})
 }

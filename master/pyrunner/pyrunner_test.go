@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func framed(t testing.TB, values ...any) []byte {
@@ -27,7 +28,7 @@ func framed(t testing.TB, values ...any) []byte {
 }
 
 func TestOutcome(t *testing.T) {
-	m := msgpack.NewMap
+	m := value.NewMap
 	list := m("functions", []any{"a.b"}, "dirs", []any{})
 	for name, tt := range map[string]struct {
 		out  []byte
@@ -54,9 +55,9 @@ func TestOutcome(t *testing.T) {
 
 // The list is heard before the result is there, however the bytes arrive.
 func TestReaderHearsTheListFirst(t *testing.T) {
-	list := framed(t, msgpack.NewMap("functions", []any{"a.b"}))
+	list := framed(t, value.NewMap("functions", []any{"a.b"}))
 	heard := 0
-	r := &reader{first: func(m *msgpack.Map) { heard += len(m.Texts("functions")) }}
+	r := &reader{first: func(m *value.Map) { heard += len(m.Texts("functions")) }}
 	for _, b := range append(list, 1, 2, 3) {
 		if n, err := r.Write([]byte{b}); n != 1 || err != nil {
 			t.Fatal(n, err)
@@ -65,7 +66,7 @@ func TestReaderHearsTheListFirst(t *testing.T) {
 	if heard != 1 {
 		t.Errorf("heard %d functions", heard)
 	}
-	endless := &reader{first: func(*msgpack.Map) { t.Error("heard what is no list") }}
+	endless := &reader{first: func(*value.Map) { t.Error("heard what is no list") }}
 	for range 3 * maxList / 4096 {
 		n, err := endless.Write(bytes.Repeat([]byte{0xff}, 4096))
 		if n != 4096 || err != nil || len(endless.b) > maxList {
@@ -107,7 +108,7 @@ func TestOneAsksAtATime(t *testing.T) {
 	if _, err := c.admit(ctx, "a.c"); !errors.Is(err, context.Canceled) {
 		t.Errorf("the second: %v", err)
 	}
-	c.learn(msgpack.NewMap("functions", []any{"a.b"}, "dirs", []any{t.TempDir()}))
+	c.learn(value.NewMap("functions", []any{"a.b"}, "dirs", []any{t.TempDir()}))
 	leave()
 	leave()
 	if _, err := c.admit(ctx, "a.b"); err != nil {
@@ -120,13 +121,13 @@ func TestOneAsksAtATime(t *testing.T) {
 
 // FuzzFrames reads what the shim could write.
 func FuzzFrames(f *testing.F) {
-	f.Add(framed(f, msgpack.NewMap("functions", []any{"a.b"}, "dirs", []any{"/"}, "salt", "3008.3"), msgpack.NewMap("return", []any{1, "x"}, "success", true)))
-	f.Add(framed(f, msgpack.NewMap("error", "ValueError: x")))
+	f.Add(framed(f, value.NewMap("functions", []any{"a.b"}, "dirs", []any{"/"}, "salt", "3008.3"), value.NewMap("return", []any{1, "x"}, "success", true)))
+	f.Add(framed(f, value.NewMap("error", "ValueError: x")))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0, 0, 0, 5, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := New(Config{Log: slog.New(slog.DiscardHandler)})
-		r := &reader{first: func(m *msgpack.Map) { c.learn(m) }}
+		r := &reader{first: func(m *value.Map) { c.learn(m) }}
 		for rest := b; len(rest) > 0; {
 			n, err := r.Write(rest[:min(len(rest), 7)])
 			if err != nil {

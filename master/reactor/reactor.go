@@ -1,6 +1,6 @@
-// Package reactor turns events into reactions: it knows which files react to
-// a tag and reads what such a file, once rendered, asks for. It neither
-// renders nor executes.
+// Package reactor turns events into reactions: Map knows which files react to a
+// tag, Compile reads what such a file, once rendered, asks for, and Engine has it
+// rendered and executes it.
 //
 // Source: salt/utils/reactor.py (Reactor.list_reactors, ReactWrap.run).
 package reactor
@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // User is the name under which reactions run; events that carry it do not
@@ -32,7 +32,7 @@ func Parse(option []any) (Map, []error) {
 	var m Map
 	var faults []error
 	for i, e := range option {
-		entry, ok := e.(*msgpack.Map)
+		entry, ok := e.(*value.Map)
 		if !ok || entry.Len() != 1 {
 			faults = append(faults, fmt.Errorf("reactor: entry %d is not a map of one tag to its files", i+1))
 			continue
@@ -66,7 +66,7 @@ func texts(v any) []string {
 	return nil
 }
 
-// Empty tells whether nothing reacts to anything.
+// Empty reports whether nothing reacts to anything.
 func (m Map) Empty() bool { return len(m.rules) == 0 }
 
 // All lists the rules in the form of the option.
@@ -77,7 +77,7 @@ func (m Map) All() []any {
 		for i, f := range r.files {
 			files[i] = f
 		}
-		out = append(out, msgpack.NewMap(r.tag, files))
+		out = append(out, value.NewMap(r.tag, files))
 	}
 	return out
 }
@@ -142,7 +142,7 @@ type Reaction struct {
 	TargetType string
 	Ret        string
 	Args       []any
-	Kwargs     *msgpack.Map
+	Kwargs     *value.Map
 }
 
 // internal keys of a reaction, which are no arguments of its function.
@@ -153,7 +153,7 @@ var internal = map[string]bool{
 
 // Compile reads a rendered file: names mapped to {kind.function: arguments}.
 // One faulty reaction makes the whole file fail, as in Salt.
-func Compile(high *msgpack.Map) ([]Reaction, error) {
+func Compile(high *value.Map) ([]Reaction, error) {
 	var out []Reaction
 	for k, v := range high.All() {
 		id, ok := k.(string)
@@ -163,7 +163,7 @@ func Compile(high *msgpack.Map) ([]Reaction, error) {
 		if strings.HasPrefix(id, "__") {
 			continue
 		}
-		body, ok := v.(*msgpack.Map)
+		body, ok := v.(*value.Map)
 		if !ok {
 			return nil, fmt.Errorf("reaction %s: it is not a map", id)
 		}
@@ -192,7 +192,7 @@ func one(id, name string, v any) (Reaction, error) {
 	if err != nil {
 		return Reaction{}, fmt.Errorf("reaction %s: %w", id, err)
 	}
-	r := Reaction{ID: id, Kind: kind, Fun: fun, Ret: low.Str("ret"), TargetType: low.Str("tgt_type"), Kwargs: msgpack.NewMap()}
+	r := Reaction{ID: id, Kind: kind, Fun: fun, Ret: low.Str("ret"), TargetType: low.Str("tgt_type"), Kwargs: value.NewMap()}
 	r.Target, _ = low.Get("tgt")
 	if r.TargetType == "" {
 		if r.TargetType = low.Str("expr_form"); r.TargetType == "" {
@@ -236,16 +236,16 @@ func (r *Reaction) newStyle(args any) error {
 }
 
 // merge joins a list of maps with one key each, as states are written.
-func merge(v any) (*msgpack.Map, error) {
+func merge(v any) (*value.Map, error) {
 	switch v := v.(type) {
 	case nil:
-		return msgpack.NewMap(), nil
-	case *msgpack.Map:
+		return value.NewMap(), nil
+	case *value.Map:
 		return v, nil
 	case []any:
-		out := msgpack.NewMap()
+		out := value.NewMap()
 		for _, e := range v {
-			m, ok := e.(*msgpack.Map)
+			m, ok := e.(*value.Map)
 			if !ok {
 				return nil, fmt.Errorf("an argument is not written as name: value")
 			}
@@ -258,14 +258,14 @@ func merge(v any) (*msgpack.Map, error) {
 	return nil, fmt.Errorf("its arguments are neither a list nor a map")
 }
 
-func asMap(v any) (*msgpack.Map, bool) {
+func asMap(v any) (*value.Map, bool) {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		return v, true
 	case []any:
-		out := msgpack.NewMap()
+		out := value.NewMap()
 		for _, e := range v {
-			m, ok := e.(*msgpack.Map)
+			m, ok := e.(*value.Map)
 			if !ok || m.Len() != 1 {
 				return nil, false
 			}

@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/msgpack"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 )
 
-func parse(t *testing.T, text string) *msgpack.Map {
+func parse(t *testing.T, text string) *value.Map {
 	t.Helper()
 	v, err := saltyaml.Decode([]byte(text), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.(*msgpack.Map)
+	return v.(*value.Map)
 }
 
 func TestFiles(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRulesChange(t *testing.T) {
 	if !ok || left.Files("a/x") != nil || len(left.All()) != 2 || !slices.Equal(added.Files("a/x"), []string{"/a.sls"}) {
 		t.Errorf("removed: %v %v, before %v", ok, left, added)
 	}
-	if first, _ := left.All()[0].(*msgpack.Map); first.List("b") == nil {
+	if first, _ := left.All()[0].(*value.Map); first.List("b") == nil {
 		t.Errorf("list of rules: %v", left.All())
 	}
 }

@@ -150,7 +150,7 @@ func (n *Nonces) fail(err error) {
 	}
 }
 
-// take remembers a request and tells whether it is the first time.
+// take remembers a request and reports whether it is the first time.
 func (n *Nonces) take(k NonceKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,7 +164,7 @@ func (n *Nonces) Learn(keys []NonceKey) {
 	n.add(keys, false)
 }
 
-// add tells whether any of keys is new; mu is held.
+// add reports whether any of keys is new; mu is held.
 func (n *Nonces) add(keys []NonceKey, own bool) bool {
 	now := n.now()
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
@@ -280,7 +280,7 @@ func (n *Nonces) Close() error {
 	err := errors.Join(n.file.Sync(), n.file.Close())
 	n.file = nil
 	if err != nil {
-		return fmt.Errorf("closing the journal of nonces: %w", err)
+		return fmt.Errorf("close the journal of nonces: %w", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Account is what the sender of a request may use of the master's memory; package
@@ -174,8 +175,8 @@ func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 
 // denied is what Salt's master answers to a tool whose key is wrong (salt/master.py
 // ClearFuncs.publish).
-func denied() *msgpack.Map {
-	return msgpack.NewMap("error", msgpack.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
+func denied() *value.Map {
+	return value.NewMap("error", value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
 // known reports whether a load in the clear holds a key or a token of this master, at

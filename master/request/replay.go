@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // replays remembers the answers to requests with a lasting effect by minion
@@ -114,7 +114,7 @@ func weight(v any) int {
 			n += word + len(x)
 		}
 		return n
-	case *msgpack.Map:
+	case *value.Map:
 		n := word
 		for k, x := range v.All() {
 			n += 4*word + weight(k) + weight(x)

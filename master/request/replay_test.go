@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Attack row 19: what is remembered of answers is bounded in bytes, since a
@@ -24,11 +24,11 @@ func TestAttack19RememberedAnswers(t *testing.T) {
 		case 0:
 			e.value = big
 		case 1:
-			e.value = msgpack.NewMap("a", []any{msgpack.NewMap("b", big)})
+			e.value = value.NewMap("a", []any{value.NewMap("b", big)})
 		case 2:
 			e.value = []string{big}
 		case 3:
-			e.value = Plain{msgpack.NewMap(big, []byte{1})}
+			e.value = Plain{value.NewMap(big, []byte{1})}
 		}
 		close(e.done)
 	}

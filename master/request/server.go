@@ -13,16 +13,17 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Auth is what the server needs of the sign-in service (package auth).
 type Auth interface {
 	// SignIn answers an _auth load with the complete payload.
-	SignIn(ctx context.Context, load *msgpack.Map, version int64, from netip.AddrPort) any
+	SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any
 	// OpenRequest opens an encrypted load of an accepted minion, in place, and
 	// returns the key that fitted. It must not create state for other ids.
 	OpenRequest(id string, blob []byte) (body []byte, key crypt.Key, err error)
-	// VerifyToken tells whether tok was made with the accepted key of id.
+	// VerifyToken reports whether tok was made with the accepted key of id.
 	VerifyToken(id string, tok []byte) bool
 }
 
@@ -43,7 +44,7 @@ type Config struct {
 	Share  func(NonceKey)
 	// Timeout bounds one method's work.
 	Timeout time.Duration
-	// Ready tells whether this master can serve; nil means always. While it
+	// Ready reports whether this master can serve; nil means always. While it
 	// is false everything but a sign-in is answered by cluster_retry.
 	Ready func() bool
 	// Known reports whether a key or a token of a tool, either of which may be empty,
@@ -127,7 +128,7 @@ func refuse(answer any, format string, args ...any) error {
 // notExposed refuses a command that the caller cannot have; its wording is
 // the Python master's, which log watchers look for.
 func notExposed(cmd any) error {
-	return &refusal{msgpack.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
+	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
 // ErrSilence, wrapped in a method's error, leaves the request unanswered: the
@@ -177,7 +178,7 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 
 // routingError is what the worker pool router of 3008 says to a frame that it
 // cannot read (salt/master.py RequestRouter).
-func routingError() *msgpack.Map { return msgpack.NewMap("error", "Routing error") }
+func routingError() *value.Map { return value.NewMap("error", "Routing error") }
 
 func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account, now time.Time) (any, error) {
 	e, err := s.open(payload, now)
@@ -209,7 +210,7 @@ func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte
 
 // checkID holds what §verify of salt/channel/server.py handle_message says
 // about ids; the full validity check is auth's.
-func checkID(load *msgpack.Map) error {
+func checkID(load *value.Map) error {
 	raw, ok := load.Get("id")
 	if !ok {
 		return nil
@@ -227,12 +228,12 @@ func checkID(load *msgpack.Map) error {
 func (s *Server) ready() bool { return s.cfg.Ready == nil || s.cfg.Ready() }
 
 // retryLater is what a 3008 cluster member answers before it can serve.
-func retryLater() *msgpack.Map {
-	return msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("ret", false, "cluster_retry", true))
+func retryLater() *value.Map {
+	return value.NewMap("enc", "clear", "load", value.NewMap("ret", false, "cluster_retry", true))
 }
 
 func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, version int64) (any, error) {
-	load, ok := raw.(*msgpack.Map)
+	load, ok := raw.(*value.Map)
 	if !ok {
 		return nil, refuse(notAMap, "clear load is a %T", raw)
 	}
@@ -241,7 +242,7 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 	}
 	cmd, ok := load.Get("cmd")
 	if !ok {
-		return nil, refuse(msgpack.NewMap(), "clear load without cmd")
+		return nil, refuse(value.NewMap(), "clear load without cmd")
 	}
 	if cmd == "_auth" {
 		return s.cfg.Auth.SignIn(ctx, load, version, from), nil
@@ -275,12 +276,12 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 	}
 	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
-		return nil, fmt.Errorf("decoding the request of %.64q: %w: %w", outer, err, ErrSilence) // he sends it again
+		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence) // he sends it again
 	}
 	if err != nil {
 		return nil, refuse(badLoad, "decoding the request of %.64q: %v", outer, err)
 	}
-	load, ok := v.(*msgpack.Map)
+	load, ok := v.(*value.Map)
 	if !ok {
 		return nil, refuse(notAMap, "request of %.64q is a %T", outer, v)
 	}
@@ -322,7 +323,7 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 
 // prove checks age, id and token of an opened load and takes nonce and token
 // out of it.
-func (s *Server) prove(outer string, load *msgpack.Map, version int64, now time.Time) (*Call, error) {
+func (s *Server) prove(outer string, load *value.Map, version int64, now time.Time) (*Call, error) {
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
 		if age := now.Sub(time.Unix(ts, 0)); !ok || age > s.cfg.TTL || age < -s.cfg.TTL {
@@ -368,7 +369,7 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 	if !ok || m.Local {
 		s.stats.refused.Add(1)
 		s.cfg.Log.Error("Requested method not exposed: "+sanitize(fmt.Sprint(raw)), "minion", c.ID, "from", c.From)
-		return msgpack.NewMap(), nil
+		return value.NewMap(), nil
 	}
 	for _, f := range m.Requires {
 		if _, ok := c.Load.Get(f); !ok {

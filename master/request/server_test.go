@@ -15,6 +15,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 var from = netip.MustParseAddrPort("127.0.0.1:5000")
@@ -26,8 +27,8 @@ type keyring struct {
 	token    func(id string, tok []byte) bool
 }
 
-func (k keyring) SignIn(_ context.Context, load *msgpack.Map, version int64, _ netip.AddrPort) any {
-	return msgpack.NewMap("signin", load.Str("id"), "version", version)
+func (k keyring) SignIn(_ context.Context, load *value.Map, version int64, _ netip.AddrPort) any {
+	return value.NewMap("signin", load.Str("id"), "version", version)
 }
 
 func (k keyring) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error) {
@@ -162,13 +163,13 @@ func TestCapturedRequests(t *testing.T) {
 }
 
 // sealedRequest builds what a minion sends.
-func sealedRequest(tb testing.TB, k crypt.Key, outer string, version any, load *msgpack.Map) []byte {
+func sealedRequest(tb testing.TB, k crypt.Key, outer string, version any, load *value.Map) []byte {
 	tb.Helper()
 	body, err := msgpack.Marshal(load, msgpack.Raw)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b, err := msgpack.Marshal(msgpack.NewMap("enc", "aes", "load", k.Seal(body, ""), "version", version, "id", outer,
+	b, err := msgpack.Marshal(value.NewMap("enc", "aes", "load", k.Seal(body, ""), "version", version, "id", outer,
 		"enc_algo", "OAEP-SHA1", "sig_algo", "PKCS1v15-SHA1"), msgpack.Raw)
 	if err != nil {
 		tb.Fatal(err)
@@ -178,7 +179,7 @@ func sealedRequest(tb testing.TB, k crypt.Key, outer string, version any, load *
 
 func clearRequest(tb testing.TB, load any, version any) []byte {
 	tb.Helper()
-	b, err := msgpack.Marshal(msgpack.NewMap("enc", "clear", "load", load, "version", version), msgpack.Raw)
+	b, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", version), msgpack.Raw)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -200,8 +201,8 @@ func twoMinions(tb testing.TB) keyring {
 
 var nonce = strings.Repeat("0123456789abcdef", 2)
 
-func request(id, tok, cmd string, kv ...any) *msgpack.Map {
-	m := msgpack.NewMap("cmd", cmd, "id", id, "nonce", nonce, "ts", time.Now().Unix(), "tok", tok)
+func request(id, tok, cmd string, kv ...any) *value.Map {
+	m := value.NewMap("cmd", cmd, "id", id, "nonce", nonce, "ts", time.Now().Unix(), "tok", tok)
 	for i := 0; i < len(kv); i += 2 {
 		m.Set(kv[i], kv[i+1])
 	}
@@ -216,7 +217,7 @@ func TestRefusals(t *testing.T) {
 	s := newServer(kr, Table{"_mine": {Do: do}, "ping": {Local: true, Do: do}, "broken": {Do: func(context.Context, *Call) (any, error) {
 		return nil, errors.New("broken")
 	}}, "panics": {Do: func(context.Context, *Call) (any, error) { panic("boom") }}})
-	good := func(mod func(*msgpack.Map)) *msgpack.Map {
+	good := func(mod func(*value.Map)) *value.Map {
 		m := request("a", "token of a", "_mine")
 		mod(m)
 		return m
@@ -228,41 +229,41 @@ func TestRefusals(t *testing.T) {
 		want any
 	}{
 		{"no msgpack", []byte{0xc1}, "map[error:Routing error]"},
-		{"cut short", pack(msgpack.NewMap("enc", "clear"))[:4], "map[error:Routing error]"},
+		{"cut short", pack(value.NewMap("enc", "clear"))[:4], "map[error:Routing error]"},
 		{"text", pack("hello"), "bad load"},
-		{"no load", pack(msgpack.NewMap("enc", "clear")), "bad load"},
-		{"no enc", pack(msgpack.NewMap("load", msgpack.NewMap())), "bad load"},
-		{"unknown enc", pack(msgpack.NewMap("enc", "rot13", "load", "x", "version", 3)), "bad load"},
-		{"attack 7: version 2", sealedRequest(t, kr.sessions["a"], "a", 2, good(func(*msgpack.Map) {})), "bad load"},
-		{"attack 7: version as text", sealedRequest(t, kr.sessions["a"], "a", "3", good(func(*msgpack.Map) {})), "bad load"},
-		{"attack 7: no version", pack(msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("cmd", "_auth"))), "bad load"},
+		{"no load", pack(value.NewMap("enc", "clear")), "bad load"},
+		{"no enc", pack(value.NewMap("load", value.NewMap())), "bad load"},
+		{"unknown enc", pack(value.NewMap("enc", "rot13", "load", "x", "version", 3)), "bad load"},
+		{"attack 7: version 2", sealedRequest(t, kr.sessions["a"], "a", 2, good(func(*value.Map) {})), "bad load"},
+		{"attack 7: version as text", sealedRequest(t, kr.sessions["a"], "a", "3", good(func(*value.Map) {})), "bad load"},
+		{"attack 7: no version", pack(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "_auth"))), "bad load"},
 		{"clear load is a list", clearRequest(t, []any{}, 3), "payload and load must be a dict"},
-		{"clear without cmd", clearRequest(t, msgpack.NewMap(), 3), "map[]"},
-		{"clear with unknown cmd", clearRequest(t, msgpack.NewMap("cmd", "_prep_auth_info"), 3), "map[]"},
-		{"minion method in the clear", clearRequest(t, msgpack.NewMap("cmd", "_mine", "id", "a"), 3), "map[]"},
-		{"NUL in the id", clearRequest(t, msgpack.NewMap("cmd", "ping", "id", "a\x00"), 3), "bad load: id contains a null byte"},
-		{"id is a number", clearRequest(t, msgpack.NewMap("cmd", "ping", "id", 5), 3), "bad load: id 5 is not a string"},
-		{"unknown minion", sealedRequest(t, kr.sessions["a"], "zzz", 3, good(func(*msgpack.Map) {})), "bad load"},
-		{"key of another", sealedRequest(t, kr.sessions["b"], "a", 3, good(func(*msgpack.Map) {})), "bad load"},
-		{"attack 3: other id inside", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *msgpack.Map) { m.Set("id", "b") })), "bad load"},
-		{"attack 3: no id inside", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *msgpack.Map) { m.Delete("id") })), "bad load"},
-		{"attack 3: no token", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *msgpack.Map) { m.Delete("tok") })), "bad load"},
-		{"attack 3: token of b", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *msgpack.Map) { m.Set("tok", "token of b") })), "bad load"},
-		{"no nonce", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *msgpack.Map) { m.Delete("nonce") })), "bad load"},
+		{"clear without cmd", clearRequest(t, value.NewMap(), 3), "map[]"},
+		{"clear with unknown cmd", clearRequest(t, value.NewMap("cmd", "_prep_auth_info"), 3), "map[]"},
+		{"minion method in the clear", clearRequest(t, value.NewMap("cmd", "_mine", "id", "a"), 3), "map[]"},
+		{"NUL in the id", clearRequest(t, value.NewMap("cmd", "ping", "id", "a\x00"), 3), "bad load: id contains a null byte"},
+		{"id is a number", clearRequest(t, value.NewMap("cmd", "ping", "id", 5), 3), "bad load: id 5 is not a string"},
+		{"unknown minion", sealedRequest(t, kr.sessions["a"], "zzz", 3, good(func(*value.Map) {})), "bad load"},
+		{"key of another", sealedRequest(t, kr.sessions["b"], "a", 3, good(func(*value.Map) {})), "bad load"},
+		{"attack 3: other id inside", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("id", "b") })), "bad load"},
+		{"attack 3: no id inside", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("id") })), "bad load"},
+		{"attack 3: no token", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("tok") })), "bad load"},
+		{"attack 3: token of b", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("tok", "token of b") })), "bad load"},
+		{"no nonce", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Delete("nonce") })), "bad load"},
 		{"load is a list", func() []byte {
 			body := pack([]any{})
-			return pack(msgpack.NewMap("enc", "aes", "load", kr.sessions["a"].Seal(body, ""), "version", 3, "id", "a"))
+			return pack(value.NewMap("enc", "aes", "load", kr.sessions["a"].Seal(body, ""), "version", 3, "id", "a"))
 		}(), "payload and load must be a dict"},
 		{"unknown method", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_send_pub")), "map[]"},
 		{"local method by a minion", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "ping")), "map[]"},
-		{"cmd is a list", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *msgpack.Map) { m.Set("cmd", []any{"_mine"}) })), "map[]"},
+		{"cmd is a list", sealedRequest(t, kr.sessions["a"], "a", 3, good(func(m *value.Map) { m.Set("cmd", []any{"_mine"}) })), "map[]"},
 		{"handler fails", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "broken")), ""},
 		{"handler panics", sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "panics")), ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := decode(t, kr, "a", s.Handle(context.Background(), from, tt.in, nil), nonce)
-			if m, ok := got.(*msgpack.Map); ok {
+			if m, ok := got.(*value.Map); ok {
 				text := []string{}
 				for k, v := range m.All() {
 					text = append(text, k.(string)+":"+v.(string))
@@ -369,11 +370,11 @@ func TestNotReady(t *testing.T) {
 	kr := twoMinions(t)
 	s := newServer(kr, Table{"ping": {Local: true, Do: func(context.Context, *Call) (any, error) { return true, nil }}})
 	s.cfg.Ready = func() bool { return false }
-	m := decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, msgpack.NewMap("cmd", "ping"), 3), nil), "").(*msgpack.Map)
+	m := decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "ping"), 3), nil), "").(*value.Map)
 	if !m.Map("load").Bool("cluster_retry") {
 		t.Errorf("ping of a master that is not ready: %v", m)
 	}
-	m = decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, msgpack.NewMap("cmd", "_auth", "id", "a"), 3), nil), "").(*msgpack.Map)
+	m = decode(t, kr, "", s.Handle(context.Background(), from, clearRequest(t, value.NewMap("cmd", "_auth", "id", "a"), 3), nil), "").(*value.Map)
 	if m.Str("signin") != "a" {
 		t.Errorf("sign-in must go on: %v", m)
 	}

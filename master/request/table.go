@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"sort"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Call is one request on its way to a method.
@@ -15,7 +15,7 @@ type Call struct {
 	ID string
 	// Load holds the command's fields without cmd, nonce and token. Any id
 	// inside it equals ID.
-	Load *msgpack.Map
+	Load *value.Map
 	// From is the sender's address as the connection (or the trusted proxy in
 	// front of it) tells.
 	From netip.AddrPort
@@ -33,7 +33,7 @@ type Func func(ctx context.Context, c *Call) (any, error)
 
 // Plain is a complete payload that goes out without the session key: the
 // private pillar reply, whose map carries its own key.
-type Plain struct{ Payload *msgpack.Map }
+type Plain struct{ Payload *value.Map }
 
 // Packer is a result that packs itself straight into the buffer that is sent,
 // for what is too big to be copied. A method that returns one must not be a

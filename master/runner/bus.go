@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // fireTimeout bounds how long a master that does not read may hold a sender.
@@ -17,7 +17,7 @@ func OnBus(b *event.Bus) Events { return onBus{b} }
 
 type onBus struct{ bus *event.Bus }
 
-func (o onBus) Fire(tag string, data *msgpack.Map) error { return o.bus.Fire(tag, data) }
+func (o onBus) Fire(tag string, data *value.Map) error { return o.bus.Fire(tag, data) }
 
 func (o onBus) Listen(ctx context.Context, visit func(event.Event) bool) error {
 	sub := o.bus.Subscribe("runner", 4096, nil)
@@ -40,7 +40,7 @@ func OnSockets(sockDir string) Events { return onSockets{sockDir} }
 
 type onSockets struct{ dir string }
 
-func (o onSockets) Fire(tag string, data *msgpack.Map) error {
+func (o onSockets) Fire(tag string, data *value.Map) error {
 	ctx, cancel := context.WithTimeout(context.Background(), fireTimeout)
 	defer cancel()
 	s, err := event.DialPull(ctx, o.dir)

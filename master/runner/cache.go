@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Sources: salt/runners/cache.py, salt/utils/master.py MasterPillarUtil.
@@ -56,11 +56,11 @@ func (c *call) cached(bank string, all bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	for _, id := range ids {
 		m, ok := c.Cache.Get(bank, id)
 		if !ok {
-			m = &msgpack.Map{}
+			m = &value.Map{}
 		}
 		out.Set(id, m)
 	}
@@ -156,12 +156,12 @@ func cacheFetch(c *call) (any, error) {
 	}
 	m, ok := c.Cache.Get(b, c.text("key"))
 	if !ok {
-		m = &msgpack.Map{}
+		m = &value.Map{}
 	}
 	return m, nil
 }
 
-// cacheFlush tells whether there was something to remove, as Salt does.
+// cacheFlush reports whether there was something to remove, as Salt does.
 func cacheFlush(c *call) (any, error) {
 	b, err := c.bank()
 	if err != nil {
@@ -187,7 +187,7 @@ func cacheStore(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, ok := c.vals["data"].(*msgpack.Map)
+	m, ok := c.vals["data"].(*value.Map)
 	if !ok {
 		return nil, &ArgumentError{Reason: "data must be a dictionary"}
 	}

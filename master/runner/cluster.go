@@ -2,7 +2,7 @@ package runner
 
 // OfMaster tells of functions that each of our masters adds to its table:
 // presence.minions, the keys with what this master saw of their minions.
-func OfMaster(name string) bool { return name == "presence.minions" }
+func OfMaster(name string) bool { return name == minions }
 
 // OfCluster tells of functions that a master in a cluster adds to its table:
 //

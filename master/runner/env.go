@@ -8,7 +8,7 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/jobs"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Env is what runners work on.
@@ -23,15 +23,15 @@ type Env struct {
 	Files    Files
 	Pillar   Pillar
 	// Options is the master's configuration under Salt's names.
-	Options *msgpack.Map
+	Options *value.Map
 	// Version is the version of Salt that minions are compared with.
 	Version string
 	// Running lists the runners at work, as Salt's proc files do: maps of fun
 	// ("runner.jobs.master"), fun_args, jid, pid and user.
-	Running func() []*msgpack.Map
+	Running func() []*value.Map
 	// Progress reports from a long call, to the one who waits for it; nil
 	// throws them away.
-	Progress func(data *msgpack.Map)
+	Progress func(data *value.Map)
 	// Out is the terminal of the caller, for state.event and the few runners
 	// that print. Nil means that there is none.
 	Out io.Writer
@@ -41,7 +41,7 @@ type Env struct {
 // Events is the event bus.
 type Events interface {
 	// Fire puts an event on the bus.
-	Fire(tag string, data *msgpack.Map) error
+	Fire(tag string, data *value.Map) error
 	// Listen calls visit for each event from now on, until that returns
 	// false or ctx ends.
 	Listen(ctx context.Context, visit func(event.Event) bool) error
@@ -66,14 +66,14 @@ type Question struct {
 type Answer struct {
 	Expected []string
 	// Returns maps a minion to its whole return (return, retcode, …).
-	Returns map[string]*msgpack.Map
+	Returns map[string]*value.Map
 }
 
 // Cache is what minions have told the master: banks grains, pillar and mine.
 // Maps that come out of it are not changed.
 type Cache interface {
-	Get(bank, id string) (*msgpack.Map, bool)
-	Set(bank, id string, m *msgpack.Map) error
+	Get(bank, id string) (*value.Map, bool)
+	Set(bank, id string, m *value.Map) error
 	Flush(bank, id string) error
 	IDs(bank string) ([]string, error)
 }
@@ -103,7 +103,7 @@ type Presence interface {
 type Files interface {
 	// Call answers a file server request such as _file_list; load may name
 	// backends under "fsbackend".
-	Call(ctx context.Context, cmd string, load *msgpack.Map) (any, error)
+	Call(ctx context.Context, cmd string, load *value.Map) (any, error)
 	// Backends resolves names of backends; nil means the configured ones.
 	Backends(names any) []string
 	// Envs lists the environments of one backend.
@@ -119,10 +119,10 @@ type Files interface {
 
 // Pillar renders pillars.
 type Pillar interface {
-	Compile(ctx context.Context, id string, grains *msgpack.Map, saltenv, pillarenv string) (*msgpack.Map, error)
+	Compile(ctx context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error)
 	// Top gives the merged top file, or the errors in it.
-	Top(ctx context.Context, id string, grains *msgpack.Map, saltenv string) (top *msgpack.Map, errs []string, err error)
-	// Cached is the pillar that is kept of a minion; Caches tells whether any is.
-	Cached(id, pillarenv string) (*msgpack.Map, bool)
+	Top(ctx context.Context, id string, grains *value.Map, saltenv string) (top *value.Map, errs []string, err error)
+	// Cached is the pillar that is kept of a minion; Caches reports whether any is.
+	Cached(id, pillarenv string) (*value.Map, bool)
 	Caches() bool
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Sources: salt/runners/fileserver.py, salt/fileserver/__init__.py.
@@ -58,7 +58,7 @@ func filesList(cmd string) func(*call) (any, error) {
 		if err := need("file server", c.Files == nil); err != nil {
 			return nil, err
 		}
-		load := msgpack.NewMap("saltenv", c.textOr("saltenv", "base"), "prefix", "")
+		load := value.NewMap("saltenv", c.textOr("saltenv", "base"), "prefix", "")
 		if b := c.vals["backend"]; truth(b) {
 			load.Set("fsbackend", list(split(b)))
 		}
@@ -91,7 +91,7 @@ func filesClearCache(c *call) (any, error) {
 			cleared = append(cleared, fmt.Sprintf("The %s fileserver cache was successfully cleared", b))
 		}
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	if cleared != nil {
 		out.Set("cleared", cleared)
 	}
@@ -113,7 +113,7 @@ func filesClearLists(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	for _, b := range sortedKeys(cleared) {
 		envs := slices.Sorted(slices.Values(cleared[b]))
 		out.Set(b, list(envs))

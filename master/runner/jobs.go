@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"saltern/master/jobs"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Sources: salt/runners/jobs.py, salt/utils/jid.py.
@@ -28,9 +28,9 @@ func jobsDefs() map[string]def {
 
 // format describes a job as the jobs runner does; nil is a job that is not
 // there.
-func format(jid string, load *msgpack.Map) *msgpack.Map {
+func format(jid string, load *value.Map) *value.Map {
 	if load.Len() == 0 {
-		return msgpack.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime", jobs.StartTime(jid))
+		return value.NewMap("Error", "Cannot contact returner or no job with this jid", "StartTime", jobs.StartTime(jid))
 	}
 	out := describe(load)
 	if v, ok := load.Get("Minions"); ok {
@@ -40,14 +40,14 @@ func format(jid string, load *msgpack.Map) *msgpack.Map {
 	return out
 }
 
-func describe(load *msgpack.Map) *msgpack.Map {
+func describe(load *value.Map) *value.Map {
 	or := func(key string, def any) any {
 		if v, ok := load.Get(key); ok {
 			return v
 		}
 		return def
 	}
-	out := msgpack.NewMap(
+	out := value.NewMap(
 		"Function", or("fun", "unknown-function"),
 		"Arguments", or("arg", []any{}),
 		"Target", or("tgt", "unknown-target"),
@@ -62,12 +62,12 @@ func describe(load *msgpack.Map) *msgpack.Map {
 // outputter wraps data when the caller names an outputter.
 func (c *call) outputter(data any) any {
 	if o := c.vals["outputter"]; truth(o) {
-		return msgpack.NewMap("outputter", o, "data", data)
+		return value.NewMap("outputter", o, "data", data)
 	}
 	return data
 }
 
-func (c *call) endtime(jid string, into *msgpack.Map) error {
+func (c *call) endtime(jid string, into *value.Map) error {
 	if !c.Options.Bool("job_cache_store_endtime") {
 		return nil
 	}
@@ -80,8 +80,8 @@ func (c *call) endtime(jid string, into *msgpack.Map) error {
 
 // job is jobs.list_job. A job id that cannot be one is a job that is not
 // there.
-func (c *call) job(jid string) (*msgpack.Map, error) {
-	out := msgpack.NewMap("jid", jid)
+func (c *call) job(jid string) (*value.Map, error) {
+	out := value.NewMap("jid", jid)
 	body, err := c.jobBody(jid)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (c *call) job(jid string) (*msgpack.Map, error) {
 	return out, nil
 }
 
-func (c *call) jobBody(jid string) (*msgpack.Map, error) {
+func (c *call) jobBody(jid string) (*value.Map, error) {
 	if err := need("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (c *call) jobBody(jid string) (*msgpack.Map, error) {
 	load, err := c.Jobs.Load(c.ctx, jid)
 	if errors.Is(err, jobs.ErrJID) {
 		out := format(jid, nil)
-		out.Set("Result", &msgpack.Map{})
+		out.Set("Result", &value.Map{})
 		return out, nil
 	}
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *call) printJob(jid string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return msgpack.NewMap(jid, body), nil
+	return value.NewMap(jid, body), nil
 }
 
 func jobsLookup(c *call) (any, error) {
@@ -129,10 +129,10 @@ func jobsLookup(c *call) (any, error) {
 		return nil, err
 	}
 	result := data.Map("Result")
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	var outputter any
 	for id, v := range result.All() {
-		ret, _ := v.(*msgpack.Map)
+		ret, _ := v.(*value.Map)
 		c.show("%s", id)
 		if c.flag("returned", true) {
 			out.Set(id, get(ret, "return"))
@@ -149,7 +149,7 @@ func jobsLookup(c *call) (any, error) {
 		}
 	}
 	if outputter != nil {
-		return msgpack.NewMap("outputter", outputter, "data", out), nil
+		return value.NewMap("outputter", outputter, "data", out), nil
 	}
 	return out, nil
 }
@@ -159,12 +159,12 @@ func jobsExitSuccess(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	for _, id := range data.List("Minions") {
 		out.Set(id, false)
 	}
 	for id, v := range data.Map("Result").All() {
-		if ret, ok := v.(*msgpack.Map); ok && truth(get(ret, "return")) {
+		if ret, ok := v.(*value.Map); ok && truth(get(ret, "return")) {
 			out.Set(id, true)
 		}
 	}
@@ -175,7 +175,7 @@ func jobsExitSuccess(c *call) (any, error) {
 func (c *call) query(metadata, function, target string) (jobs.Query, bool, error) {
 	q := jobs.Query{Functions: split(orNil(c.vals[function])), Targets: split(orNil(c.vals[target]))}
 	if v := c.vals[metadata]; truth(v) {
-		m, ok := v.(*msgpack.Map)
+		m, ok := v.(*value.Map)
 		if !ok {
 			return q, false, nil // as in Salt, which matches nothing then
 		}
@@ -202,7 +202,7 @@ func jobsList(c *call) (any, error) {
 	}
 	c.show("Querying returner local_cache for jobs.")
 	q, any, err := c.query("search_metadata", "search_function", "search_target")
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	if err != nil || !any {
 		return c.outputter(out), err
 	}
@@ -278,12 +278,12 @@ func jobsActive(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	running := map[string][]any{}
 	for _, id := range sortedKeys(a.Returns) {
 		c.show("Received reply from minion %s", id)
 		for _, v := range a.Returns[id].List("return") {
-			job, ok := v.(*msgpack.Map)
+			job, ok := v.(*value.Map)
 			jid := job.Str("jid")
 			if !ok || jid == "" {
 				continue
@@ -291,11 +291,11 @@ func jobsActive(c *call) (any, error) {
 			if _, seen := out.Get(jid); !seen {
 				out.Set(jid, format(jid, job))
 			}
-			running[jid] = append(running[jid], msgpack.NewMap(id, get(job, "pid")))
+			running[jid] = append(running[jid], value.NewMap(id, get(job, "pid")))
 		}
 	}
 	for k, v := range out.All() {
-		jid, d := k.(string), v.(*msgpack.Map)
+		jid, d := k.(string), v.(*value.Map)
 		returned := []any{}
 		if c.Jobs != nil && jobs.Valid(jid) {
 			rets, err := c.Jobs.Returns(c.ctx, jid)

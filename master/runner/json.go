@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -51,9 +51,9 @@ func (w *jsonWriter) value(v any, depth int) {
 		w.value(list(v), depth)
 	case []any:
 		w.list(v, depth)
-	case *msgpack.Map:
+	case *value.Map:
 		w.object(v, depth)
-	case msgpack.Ext:
+	case value.Ext:
 		w.text(string(bytes.ToValidUTF8(v.Data, []byte("?"))))
 	default:
 		w.text(text(v))
@@ -118,7 +118,7 @@ func (w *jsonWriter) list(v []any, depth int) {
 	w.b.WriteByte(']')
 }
 
-func (w *jsonWriter) object(m *msgpack.Map, depth int) {
+func (w *jsonWriter) object(m *value.Map, depth int) {
 	type pair struct {
 		key string
 		val any

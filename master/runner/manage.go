@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const pingParams = "tgt= tgt_type= timeout= gather_job_timeout="
@@ -16,7 +16,7 @@ func manageDefs() map[string]def {
 	defs := map[string]def{
 		"manage.status": {"output= " + pingParams, func(c *call) (any, error) {
 			up, down, err := c.ping()
-			return msgpack.NewMap("up", list(up), "down", list(down)), err
+			return value.NewMap("up", list(up), "down", list(down)), err
 		}},
 		"manage.up": {pingParams, func(c *call) (any, error) {
 			up, _, err := c.ping()
@@ -137,7 +137,7 @@ func manageVersions(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups := map[string]*msgpack.Map{}
+	groups := map[string]*value.Map{}
 	ids := append(slices.Clone(a.Expected), sortedKeys(a.Returns)...)
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -148,11 +148,11 @@ func manageVersions(c *call) (any, error) {
 			label = [...]string{"Minion requires update", "Up to date", "Minion newer than master"}[compareVersions(s, c.Version)+1]
 		}
 		if groups[label] == nil {
-			groups[label] = &msgpack.Map{}
+			groups[label] = &value.Map{}
 		}
 		groups[label].Set(id, v)
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	for _, label := range []string{"Up to date", "Minion requires update", "Minion newer than master", "Minion offline"} {
 		if groups[label] != nil {
 			out.Set(label, groups[label])

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -17,10 +17,10 @@ import (
 func miscDefs() map[string]def {
 	return map[string]def{
 		"test.arg": {"* **", func(c *call) (any, error) {
-			return msgpack.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
+			return value.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
 		}},
 		"test.raw_arg": {"* **", func(c *call) (any, error) {
-			return msgpack.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
+			return value.NewMap("args", append([]any{}, c.args...), "kwargs", c.kwargs), nil
 		}},
 		"test.metasyntactic":     {"locality=", testMetasyntactic},
 		"test.stdout_print":      {"", func(c *call) (any, error) { c.print("foo"); return "bar", nil }},
@@ -85,9 +85,9 @@ func eventSend(c *call) (any, error) {
 	if err := need("event bus", c.Events == nil); err != nil {
 		return nil, err
 	}
-	data := &msgpack.Map{}
+	data := &value.Map{}
 	if v := c.vals["data"]; truth(v) {
-		m, ok := v.(*msgpack.Map)
+		m, ok := v.(*value.Map)
 		if !ok {
 			return nil, &ArgumentError{Reason: fmt.Sprintf("Dict object expected, not '%s'.", text(v))}
 		}
@@ -151,7 +151,7 @@ func traverse(v any, keys []string) (any, bool) {
 		n, err := strconv.ParseInt(k, 10, 64)
 		isNumber := err == nil
 		switch x := v.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			next, ok := x.Get(k)
 			if !ok && isNumber {
 				next, ok = x.GetAny(n)
@@ -162,7 +162,7 @@ func traverse(v any, keys []string) (any, bool) {
 			v = next
 		case []any:
 			i := slices.IndexFunc(x, func(e any) bool {
-				m, ok := e.(*msgpack.Map)
+				m, ok := e.(*value.Map)
 				if !ok {
 					return false
 				}
@@ -175,9 +175,9 @@ func traverse(v any, keys []string) (any, bool) {
 			})
 			switch {
 			case i >= 0 && isNumber:
-				v, _ = x[i].(*msgpack.Map).GetAny(n)
+				v, _ = x[i].(*value.Map).GetAny(n)
 			case i >= 0:
-				v, _ = x[i].(*msgpack.Map).Get(k)
+				v, _ = x[i].(*value.Map).Get(k)
 			case isNumber && n >= 0 && n < int64(len(x)):
 				v = x[n]
 			case isNumber && n < 0 && -n <= int64(len(x)):
@@ -201,14 +201,14 @@ func matchCompound(c *call) (any, error) {
 	id := c.text("minion_id")
 	ids, err := c.Targets.MatchExact(c.text("expr"))
 	if err == nil && slices.Contains(ids, id) {
-		return msgpack.NewMap("res", id), nil
+		return value.NewMap("res", id), nil
 	}
-	return msgpack.NewMap("res", false), nil
+	return value.NewMap("res", false), nil
 }
 
 func errorError(c *call) (any, error) {
 	if name, ok := c.vals["name"]; ok && name != nil {
 		return nil, &Exception{text(name), c.text("message")}
 	}
-	return &msgpack.Map{}, nil
+	return &value.Map{}, nil
 }

@@ -1,6 +1,6 @@
 package runner
 
-import "saltern/master/msgpack"
+import "saltern/master/value"
 
 // Sources: salt/runners/pillar.py, salt/utils/minions.py get_minion_data.
 func pillarDefs() map[string]def {
@@ -17,7 +17,7 @@ func pillarTop(c *call) (any, error) {
 		return nil, err
 	}
 	id := c.text("minion")
-	grains := &msgpack.Map{}
+	grains := &value.Map{}
 	if c.Cache != nil {
 		if id != "" {
 			grains, _ = c.Cache.Get("grains", id)
@@ -46,12 +46,12 @@ func pillarShow(c *call) (any, error) {
 		return nil, err
 	}
 	id := c.textOr("minion", "*")
-	var grains *msgpack.Map
+	var grains *value.Map
 	if c.Cache != nil {
 		grains, _ = c.Cache.Get("grains", id)
 	}
 	if grains == nil {
-		grains = msgpack.NewMap("fqdn", id)
+		grains = value.NewMap("fqdn", id)
 	}
 	grains = grains.Clone()
 	saltenv, pillarenv := "base", ""
@@ -103,7 +103,7 @@ func pillarShowCache(c *call) (any, error) {
 	if v, ok := c.kwargs.Get("pillarenv"); ok && v != nil {
 		env = text(v)
 	}
-	out := &msgpack.Map{}
+	out := &value.Map{}
 	for _, id := range ids {
 		if p, ok := c.Pillar.Cached(id, env); ok && p.Len() > 0 {
 			out.Set(id, p)

@@ -18,11 +18,11 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/jobs"
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
-var m = msgpack.NewMap
+var m = value.NewMap
 
 func ok(t testing.TB, err error) {
 	t.Helper()
@@ -59,7 +59,7 @@ func lab(t testing.TB) jobs.Cache {
 type fake struct {
 	accepted  []string
 	connected map[string]string
-	bank      map[string]map[string]*msgpack.Map
+	bank      map[string]map[string]*value.Map
 	answer    Answer
 	asked     []Question
 	deleted   []string
@@ -88,10 +88,10 @@ func (f *fake) MatchExact(expr string) ([]string, error) {
 	}
 	return f.Match(expr, "compound")
 }
-func (f *fake) Get(b, id string) (*msgpack.Map, bool) { v, ok := f.bank[b][id]; return v, ok }
-func (f *fake) Set(b, id string, v *msgpack.Map) error {
+func (f *fake) Get(b, id string) (*value.Map, bool) { v, ok := f.bank[b][id]; return v, ok }
+func (f *fake) Set(b, id string, v *value.Map) error {
 	if f.bank[b] == nil {
-		f.bank[b] = map[string]*msgpack.Map{}
+		f.bank[b] = map[string]*value.Map{}
 	}
 	f.bank[b][id] = v
 	return nil
@@ -104,7 +104,7 @@ func (f *fake) Backends(names any) []string {
 	}
 	return split(names)
 }
-func (f *fake) Call(_ context.Context, cmd string, load *msgpack.Map) (any, error) {
+func (f *fake) Call(_ context.Context, cmd string, load *value.Map) (any, error) {
 	f.calls = append(f.calls, cmd+" "+JSON(load, false))
 	return []any{"top.sls"}, nil
 }
@@ -128,10 +128,10 @@ func (f *fake) ClearLists(_ context.Context, b, envs []string) (map[string][]str
 	f.calls = append(f.calls, fmt.Sprint("lists ", b, envs))
 	return map[string][]string{"roots": {"dev", "base"}}, nil
 }
-func (f *fake) Compile(_ context.Context, id string, grains *msgpack.Map, saltenv, pillarenv string) (*msgpack.Map, error) {
+func (f *fake) Compile(_ context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error) {
 	return m("id", id, "grains", grains, "saltenv", saltenv, "pillarenv", pillarenv), nil
 }
-func (f *fake) Cached(id, env string) (*msgpack.Map, bool) {
+func (f *fake) Cached(id, env string) (*value.Map, bool) {
 	p, ok := f.bank["pillar"][id]
 	if env != "" {
 		p = m("env", env)
@@ -139,7 +139,7 @@ func (f *fake) Cached(id, env string) (*msgpack.Map, bool) {
 	return p, ok
 }
 func (f *fake) Caches() bool { return f.bank["pillar"] != nil }
-func (f *fake) Top(_ context.Context, id string, grains *msgpack.Map, saltenv string) (*msgpack.Map, []string, error) {
+func (f *fake) Top(_ context.Context, id string, grains *value.Map, saltenv string) (*value.Map, []string, error) {
 	if id == "bad" {
 		return nil, []string{"no top"}, nil
 	}
@@ -236,12 +236,12 @@ func TestCalls(t *testing.T) {
 		return &fake{
 			accepted:  []string{"a", "b", "web1"},
 			connected: map[string]string{"web1": "10.0.0.2", "a": "10.0.0.1"},
-			bank: map[string]map[string]*msgpack.Map{
+			bank: map[string]map[string]*value.Map{
 				"grains": {"a": m("os", "Debian"), "b": m("os", "x")},
 				"pillar": {"a": m("secret", 1)},
 				"mine":   {"a": m("f", 1, "g", 2), "web1": m("f", 3)},
 			},
-			answer: Answer{Expected: []string{"web1", "a", "b"}, Returns: map[string]*msgpack.Map{
+			answer: Answer{Expected: []string{"web1", "a", "b"}, Returns: map[string]*value.Map{
 				"a":    m("return", "3008.3", "retcode", 0),
 				"web1": m("return", "3006.28", "retcode", 0),
 				"new":  m("return", "3009.0rc1", "retcode", 0),
@@ -251,7 +251,7 @@ func TestCalls(t *testing.T) {
 	for _, c := range []struct {
 		fun    string
 		args   []any
-		kwargs *msgpack.Map
+		kwargs *value.Map
 		want   string
 	}{
 		{"manage.present", nil, nil, `["a", "web1"]`},
@@ -309,7 +309,7 @@ func TestCalls(t *testing.T) {
 
 func TestClear(t *testing.T) {
 	state := func() *fake {
-		f := &fake{accepted: []string{"a", "b"}, bank: map[string]map[string]*msgpack.Map{}}
+		f := &fake{accepted: []string{"a", "b"}, bank: map[string]map[string]*value.Map{}}
 		for _, b := range []string{"grains", "pillar", "mine"} {
 			f.Set(b, "a", m("f", 1, "g", 2))
 		}
@@ -349,7 +349,7 @@ func TestClear(t *testing.T) {
 }
 
 func TestDownRemovesKeys(t *testing.T) {
-	f := &fake{answer: Answer{Expected: []string{"b", "a"}, Returns: map[string]*msgpack.Map{}}}
+	f := &fake{answer: Answer{Expected: []string{"b", "a"}, Returns: map[string]*value.Map{}}}
 	_, err := New().Call(context.Background(), environment(f), "manage.down", []any{true}, m("tgt", "x*", "timeout", 3))
 	ok(t, err)
 	if !slices.Equal(f.deleted, []string{"a", "b"}) || f.asked[0].Target != "x*" || f.asked[0].Timeout != 3*time.Second {
@@ -359,10 +359,10 @@ func TestDownRemovesKeys(t *testing.T) {
 
 func TestActive(t *testing.T) {
 	const jid = "20261121090000000001"
-	job := func(pid int) *msgpack.Map {
+	job := func(pid int) *value.Map {
 		return m("jid", jid, "fun", "test.sleep", "arg", []any{int64(60)}, "tgt", "*", "tgt_type", "glob", "user", "root", "pid", int64(pid))
 	}
-	f := &fake{answer: Answer{Returns: map[string]*msgpack.Map{
+	f := &fake{answer: Answer{Returns: map[string]*value.Map{
 		"b": m("return", []any{job(2)}), "a": m("return", []any{job(1)}), "odd": m("return", "text"), "odder": m("return", []any{1, m()}),
 	}}}
 	env := environment(f)
@@ -379,7 +379,7 @@ func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		fun    string
 		args   []any
-		kwargs *msgpack.Map
+		kwargs *value.Map
 		want   string
 	}{
 		{"nope.nope", nil, nil, "'nope.nope' is not available."},
@@ -496,7 +496,7 @@ func TestStreamAndSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := environment(&fake{})
 		n := 0
-		env.Progress = func(d *msgpack.Map) { n++ }
+		env.Progress = func(d *value.Map) { n++ }
 		begin := time.Now()
 		got, err := New().Call(context.Background(), env, "test.stream", nil, nil)
 		if got != true || err != nil || n != 99 || time.Since(begin) != 9900*time.Millisecond {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // ErrUnavailable means that the master was built without what a runner needs.
@@ -46,7 +46,7 @@ type Exception struct{ Name, Message string }
 func (e *Exception) Error() string { return e.Name + ": " + e.Message }
 
 // Func is a runner. kwargs may be nil.
-type Func func(ctx context.Context, env *Env, args []any, kwargs *msgpack.Map) (any, error)
+type Func func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (any, error)
 
 // Table maps names to runners.
 type Table struct{ funcs map[string]Func }
@@ -69,12 +69,12 @@ func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
 // Names lists the runners in alphabetic order.
 func (t *Table) Names() []string { return slices.Sorted(maps.Keys(t.funcs)) }
 
-// Has tells whether there is such a runner.
+// Has reports whether there is such a runner.
 func (t *Table) Has(name string) bool { return t.funcs[name] != nil }
 
 // Call calls a runner. Errors of type *UnknownError and *ArgumentError are the
 // caller's mistakes.
-func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwargs *msgpack.Map) (any, error) {
+func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwargs *value.Map) (any, error) {
 	f := t.funcs[name]
 	if f == nil {
 		return nil, &UnknownError{name}
@@ -104,14 +104,14 @@ type call struct {
 	*Env
 	ctx    context.Context
 	vals   map[string]any
-	args   []any        // left over
-	kwargs *msgpack.Map // left over, never nil
+	args   []any      // left over
+	kwargs *value.Map // left over, never nil
 }
 
 func (d def) bound(name string) Func {
 	short := name[strings.IndexByte(name, '.')+1:]
-	return func(ctx context.Context, env *Env, args []any, kwargs *msgpack.Map) (any, error) {
-		c := &call{Env: env, ctx: ctx, vals: map[string]any{}, kwargs: &msgpack.Map{}}
+	return func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (any, error) {
+		c := &call{Env: env, ctx: ctx, vals: map[string]any{}, kwargs: &value.Map{}}
 		if err := c.bind(short, strings.Fields(d.params), args, kwargs); err != nil {
 			return nil, &ArgumentError{Reason: err.Error(), Usage: d.usage(name)}
 		}
@@ -138,7 +138,7 @@ func (d def) usage(name string) string {
 }
 
 // bind says in Python's words what does not fit.
-func (c *call) bind(short string, params []string, args []any, kwargs *msgpack.Map) error {
+func (c *call) bind(short string, params []string, args []any, kwargs *value.Map) error {
 	rest, more := false, false
 	var names, missing []string
 	optional := map[string]bool{}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // text is an argument as text; nil and missing are "". Numbers come from a
@@ -73,7 +73,7 @@ func truth(v any) bool {
 		return v != 0
 	case []any:
 		return len(v) > 0
-	case *msgpack.Map:
+	case *value.Map:
 		return v.Len() > 0
 	}
 	return true
@@ -138,22 +138,22 @@ func list(s []string) []any {
 }
 
 // sortedMap makes a map with its keys in order.
-func sortedMap[V any](m map[string]V) *msgpack.Map {
-	out := &msgpack.Map{}
+func sortedMap[V any](m map[string]V) *value.Map {
+	out := &value.Map{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out.Set(k, any(m[k]))
 	}
 	return out
 }
 
-func get(m *msgpack.Map, key string) any {
+func get(m *value.Map, key string) any {
 	v, _ := m.Get(key)
 	return v
 }
 
 func (c *call) progress(kv ...any) {
 	if c.Progress != nil {
-		c.Progress(msgpack.NewMap(kv...))
+		c.Progress(value.NewMap(kv...))
 	}
 }
 

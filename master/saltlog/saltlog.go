@@ -165,7 +165,7 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	b.WriteString(" " + group + a.Key + "=")
 	most := maxValue
 	switch a.Key {
-	case "error", "err", "first":
+	case "error", "first":
 		most = maxError
 	case "stack", "panic":
 		most = maxStack
@@ -281,11 +281,11 @@ func OpenFile(path string) (*File, error) {
 // Reopen closes the file and opens the path again, for logrotate.
 func (l *File) Reopen() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
-		return fmt.Errorf("creating the folder of the log file: %w", err)
+		return fmt.Errorf("create the folder of the log file: %w", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("opening the log file: %w", err)
+		return fmt.Errorf("open the log file: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

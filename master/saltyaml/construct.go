@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Short forms of the tags, as the parser gives them.
@@ -166,7 +166,7 @@ func (c *constructor) sequence(n *yaml.Node) (any, error) {
 	return l, nil
 }
 
-func (c *constructor) mapping(n *yaml.Node) (*msgpack.Map, error) {
+func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, fault(n, "expected a mapping, but found a %s", kind(n))
 	}
@@ -174,7 +174,7 @@ func (c *constructor) mapping(n *yaml.Node) (*msgpack.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &msgpack.Map{}
+	m := &value.Map{}
 	seen := make(map[any]struct{}, len(pairs))
 	for _, p := range pairs {
 		k, err := c.key(p.key)
@@ -215,7 +215,7 @@ func (c *constructor) key(n *yaml.Node) (any, error) {
 		}
 	case []any:
 		return nil, fault(n, "found unacceptable key: a list cannot be a key")
-	case *msgpack.Map:
+	case *value.Map:
 		return nil, fault(n, "found unacceptable key: a mapping cannot be a key (double curly braces?)")
 	}
 	return k, nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func TestErrorsNameFileAndLine(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAliasesAreSeparateValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := v.(*msgpack.Map)
+	m := v.(*value.Map)
 	m.Map("a").Set("k", int64(2))
 	if got, _ := m.Map("b").Int("k"); got != 1 {
 		t.Errorf("changing one changed the other: %d", got)
@@ -139,7 +139,7 @@ func hasNaN(v any) bool {
 				return true
 			}
 		}
-	case *msgpack.Map:
+	case *value.Map:
 		for _, x := range v.All() {
 			if hasNaN(x) {
 				return true

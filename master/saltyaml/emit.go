@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // bestWidth is the column after which PyYAML breaks a line at the next
@@ -86,7 +86,7 @@ func (e *emitter) node(v any, at place, depth int) error {
 	switch v := v.(type) {
 	case []any, []string:
 		return e.list(listItems(v), at, depth)
-	case *msgpack.Map, map[string]any, map[string]string:
+	case *value.Map, map[string]any, map[string]string:
 		return e.mapping(items(v, e.style.KeepKeys), depth)
 	}
 	return fmt.Errorf("cannot write %T", v)
@@ -177,7 +177,7 @@ func (e *emitter) mapping(l []item, depth int) error {
 	return nil
 }
 
-// simpleKey tells whether a key may stand before its colon on one line.
+// simpleKey reports whether a key may stand before its colon on one line.
 func simpleKey(k any) bool {
 	s, ok := k.(string)
 	return !ok || len(s) <= 128 && !analyse(s).multiline

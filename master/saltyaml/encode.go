@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Style says how to write a document. The zero Style is the block style of
@@ -78,9 +78,9 @@ func scalarAtom(v any) (atom, bool, error) {
 		return atom{text: v, plain: plainTag(v) == tagStr && !timestamp(v)}, true, nil
 	case []byte:
 		return atom{text: base64Lines(v), tag: "!!binary", literal: true}, true, nil
-	case []any, []string, *msgpack.Map, map[string]any, map[string]string:
+	case []any, []string, *value.Map, map[string]any, map[string]string:
 		return atom{}, false, nil
-	case msgpack.Ext:
+	case value.Ext:
 		return plain("NULL") // what Salt's dumper writes for types it does not know
 	}
 	return atom{}, false, fmt.Errorf("cannot write %T", v)
@@ -177,7 +177,7 @@ type item struct{ key, val any }
 func items(v any, keep bool) []item {
 	var l []item
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		for k, x := range v.All() {
 			l = append(l, item{k, x})
 		}

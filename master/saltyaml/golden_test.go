@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 type goldenFile struct {
@@ -66,7 +66,7 @@ func typed(v any) any {
 			l = append(l, typed(x))
 		}
 		return []any{"l", l}
-	case *msgpack.Map:
+	case *value.Map:
 		l := []any{}
 		for k, x := range v.All() {
 			l = append(l, []any{typed(k), typed(x)})
@@ -114,7 +114,7 @@ func untyped(t testing.TB, v any) any {
 		}
 		return out
 	case "m":
-		out := &msgpack.Map{}
+		out := &value.Map{}
 		for _, x := range l[1].([]any) {
 			kv := x.([]any)
 			k := untyped(t, kv[0])

@@ -95,7 +95,7 @@ func analyse(s string) traits {
 	}
 }
 
-// foldable tells whether the space at s[i] may become a line break.
+// foldable reports whether the space at s[i] may become a line break.
 func foldable(s string, i int) bool { return i+1 >= len(s) || s[i+1] != ' ' }
 
 func (e *emitter) plain(s string, split bool) {

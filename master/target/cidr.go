@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // cidr is an ipcidr target: an address or a network, compared with the
@@ -14,10 +14,10 @@ import (
 type cidr struct {
 	prefix netip.Prefix
 	grain  string
-	data   func(id string) (*msgpack.Map, bool)
+	data   func(id string) (*value.Map, bool)
 }
 
-func newCIDR(s string, data func(string) (*msgpack.Map, bool)) (node, error) {
+func newCIDR(s string, data func(string) (*value.Map, bool)) (node, error) {
 	p, err := parseNetwork(s)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@ package target
 import (
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // mode is how values are compared; always without regard to case.
@@ -28,27 +28,27 @@ type lookup struct {
 	expr      string
 	delimiter string
 	mode      mode
-	data      func(id string) (*msgpack.Map, bool)
+	data      func(id string) (*value.Map, bool)
 	effort    *Effort
 }
 
-func grains(src Source) func(string) (*msgpack.Map, bool) {
+func grains(src Source) func(string) (*value.Map, bool) {
 	if src == nil {
 		return nothing
 	}
 	return src.Grains
 }
 
-func pillar(src Source) func(string) (*msgpack.Map, bool) {
+func pillar(src Source) func(string) (*value.Map, bool) {
 	if src == nil {
 		return nothing
 	}
 	return src.Pillar
 }
 
-func nothing(string) (*msgpack.Map, bool) { return nil, false }
+func nothing(string) (*value.Map, bool) { return nil, false }
 
-func newLookup(expr, delimiter string, m mode, data func(string) (*msgpack.Map, bool), e *Effort) (node, error) {
+func newLookup(expr, delimiter string, m mode, data func(string) (*value.Map, bool), e *Effort) (node, error) {
 	if strings.Count(expr, delimiter) >= maxLevels {
 		return nil, ErrInvalid
 	}
@@ -66,7 +66,7 @@ func (l lookup) match(id string) bool {
 // subdict is salt.utils.data.subdict_match: key:value, where keys may hold
 // the delimiter and values may be any member of a list; deeper keys are
 // tried first.
-func subdict(data *msgpack.Map, expr, delimiter string, m mode, e *Effort) bool {
+func subdict(data *value.Map, expr, delimiter string, m mode, e *Effort) bool {
 	w := walk{mode: m, steps: maxSteps, effort: e}
 	return w.subdict(data, expr, delimiter)
 }
@@ -81,7 +81,7 @@ type walk struct {
 // of short texts. Without any left nothing matches.
 func (w *walk) step(cost int) bool { w.steps -= cost; return w.steps >= 0 }
 
-func (w *walk) subdict(data *msgpack.Map, expr, delimiter string) bool {
+func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
 	parts := strings.Split(expr, delimiter)
 	for i := len(parts) - 1; i > 0 && w.step(len(parts)); i-- {
 		key, want := strings.Join(parts[:i], delimiter), strings.Join(parts[i:], delimiter)
@@ -96,13 +96,13 @@ func (w *walk) subdict(data *msgpack.Map, expr, delimiter string) bool {
 			v = found
 		}
 		switch v := v.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			if v.Len() > 0 && w.inMap(v, want) {
 				return true
 			}
 		case []any:
 			for _, x := range v {
-				if m, ok := x.(*msgpack.Map); ok && w.inMap(m, want) || w.value(x, want) {
+				if m, ok := x.(*value.Map); ok && w.inMap(m, want) || w.value(x, want) {
 					return true
 				}
 			}
@@ -115,7 +115,7 @@ func (w *walk) subdict(data *msgpack.Map, expr, delimiter string) bool {
 	return false
 }
 
-func (w *walk) inMap(m *msgpack.Map, want string) bool {
+func (w *walk) inMap(m *value.Map, want string) bool {
 	if !w.step(1) {
 		return false
 	}
@@ -139,7 +139,7 @@ func (w *walk) inMap(m *msgpack.Map, want string) bool {
 	}
 	for _, v := range m.All() {
 		switch v := v.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			if w.inMap(v, want) {
 				return true
 			}

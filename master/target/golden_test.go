@@ -7,13 +7,13 @@ import (
 	"slices"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
-type minions map[string][2]*msgpack.Map
+type minions map[string][2]*value.Map
 
-func (m minions) Grains(id string) (*msgpack.Map, bool) { d, ok := m[id]; return d[0], ok }
-func (m minions) Pillar(id string) (*msgpack.Map, bool) { d, ok := m[id]; return d[1], ok }
+func (m minions) Grains(id string) (*value.Map, bool) { d, ok := m[id]; return d[0], ok }
+func (m minions) Pillar(id string) (*value.Map, bool) { d, ok := m[id]; return d[1], ok }
 
 func (m minions) ids() []string {
 	var ids []string
@@ -43,13 +43,13 @@ func readGolden(t testing.TB) (minions, Env, [][4]any) {
 	}
 	m := make(minions)
 	for id, d := range g.Minions {
-		m[id] = [2]*msgpack.Map{value(t, d[0]).(*msgpack.Map), value(t, d[1]).(*msgpack.Map)}
+		m[id] = [2]*value.Map{typed(t, d[0]).(*value.Map), typed(t, d[1]).(*value.Map)}
 	}
-	return m, Env{Nodegroups: value(t, g.Nodegroups).(*msgpack.Map), Source: m}, g.Cases
+	return m, Env{Nodegroups: typed(t, g.Nodegroups).(*value.Map), Source: m}, g.Cases
 }
 
-// value reads the typed form that golden.py writes.
-func value(t testing.TB, v any) any {
+// typed reads the typed form that golden.py writes.
+func typed(t testing.TB, v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		n, err := v.Int64()
@@ -60,7 +60,7 @@ func value(t testing.TB, v any) any {
 	case []any:
 		l := make([]any, len(v))
 		for i := range v {
-			l[i] = value(t, v[i])
+			l[i] = typed(t, v[i])
 		}
 		return l
 	case map[string]any:
@@ -71,9 +71,9 @@ func value(t testing.TB, v any) any {
 			}
 			return n
 		}
-		m := &msgpack.Map{}
+		m := &value.Map{}
 		for _, kv := range v["map"].([]any) {
-			m.Set(value(t, kv.([]any)[0]), value(t, kv.([]any)[1]))
+			m.Set(typed(t, kv.([]any)[0]), typed(t, kv.([]any)[1]))
 		}
 		return m
 	}

@@ -5,25 +5,25 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // nodegroup gives the words of a compound target for a group
 // (nodegroup_comp of salt/utils/minions.py). A group without operators is a
 // list of names, or, with characters of regular expressions, an expression.
-func nodegroup(name string, groups *msgpack.Map) ([]string, error) {
+func nodegroup(name string, groups *value.Map) ([]string, error) {
 	g := grouper{groups: groups}
 	words, _, err := g.expand(name)
 	return words, err
 }
 
 type grouper struct {
-	groups *msgpack.Map
+	groups *value.Map
 	open   []string // groups being expanded
 	words  int
 }
 
-// expand gives a group's words and tells whether groups were inside it.
+// expand gives a group's words and reports whether groups were inside it.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
 		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", ErrInvalid, shown(name))

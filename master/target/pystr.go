@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // maxText bounds the text of a container; patterns look at values, and a
@@ -61,7 +61,7 @@ func repr(b *strings.Builder, v any) {
 			repr(b, x)
 		}
 		b.WriteByte(']')
-	case *msgpack.Map:
+	case *value.Map:
 		b.WriteByte('{')
 		first := true
 		for k, x := range v.All() {

@@ -22,8 +22,8 @@ import (
 	"strings"
 	"unicode"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 var (
@@ -43,8 +43,8 @@ const (
 // Source knows what minions told about themselves. It must be safe for
 // concurrent use when a Matcher is used so; the maps are only read.
 type Source interface {
-	Grains(id string) (*msgpack.Map, bool)
-	Pillar(id string) (*msgpack.Map, bool)
+	Grains(id string) (*value.Map, bool)
+	Pillar(id string) (*value.Map, bool)
 }
 
 // Env is what targets refer to.
@@ -52,7 +52,7 @@ type Env struct {
 	// Delimiter parts the keys of grain and pillar targets; "" means ":".
 	Delimiter string
 	// Nodegroups is the option of this name; may be nil.
-	Nodegroups *msgpack.Map
+	Nodegroups *value.Map
 	// Source may be nil when there is nothing cached.
 	Source Source
 	// Effort bounds the work; nil: Resolve bounds it for itself.
@@ -80,7 +80,7 @@ type Matcher struct {
 // node is one part of a target.
 type node interface{ match(id string) bool }
 
-// Match tells whether the minion is selected.
+// Match reports whether the minion is selected.
 func (m Matcher) Match(id string) bool { return m.n != nil && m.n.match(id) }
 
 // Compile prepares a target of a type: glob, pcre, list, grain, grain_pcre,
@@ -195,7 +195,7 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 		}
 	}
 	if err := env.Effort.err(); err != nil {
-		return nil, nil, fmt.Errorf("resolving a %s target: %w", shown(typ), err)
+		return nil, nil, fmt.Errorf("resolve a %s target: %w", shown(typ), err)
 	}
 	return matched, missing, nil
 }

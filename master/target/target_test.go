@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 func TestRefused(t *testing.T) {
-	groups := msgpack.NewMap("a", "N@b or x", "b", "N@a or y", "self", "N@self", "num", int64(5))
+	groups := value.NewMap("a", "N@b or x", "b", "N@a or y", "self", "N@self", "num", int64(5))
 	var wide strings.Builder
 	groups.Set("w0", strings.Repeat("x or ", 50)+"x")
 	for i := 1; i < 20; i++ {
@@ -55,7 +55,7 @@ func TestRefused(t *testing.T) {
 		{int64(5), "glob", ErrInvalid},
 		{[]any{"a"}, "glob", ErrInvalid},
 		{[]any{int64(1)}, "list", ErrInvalid},
-		{msgpack.NewMap("a", "b"), "compound", ErrInvalid},
+		{value.NewMap("a", "b"), "compound", ErrInvalid},
 		{strings.Repeat("x", maxTarget+1), "glob", ErrInvalid},
 		{"a" + strings.Repeat(":a", 200), "grain", ErrInvalid},
 	} {
@@ -68,9 +68,9 @@ func TestRefused(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	src := minions{"a1": {msgpack.NewMap("os", "x"), nil}, "a2": {msgpack.NewMap("os", "y"), nil}}
+	src := minions{"a1": {value.NewMap("os", "x"), nil}, "a2": {value.NewMap("os", "y"), nil}}
 	ids := []string{"a1", "a2", "b1"}
-	env := Env{Source: src, Nodegroups: msgpack.NewMap("g", "a1,gone", "l", []any{"b1", "a2"})}
+	env := Env{Source: src, Nodegroups: value.NewMap("g", "a1,gone", "l", []any{"b1", "a2"})}
 	for _, c := range []struct {
 		tgt              any
 		typ              string
@@ -105,7 +105,7 @@ func TestResolve(t *testing.T) {
 }
 
 func TestPillarExactInCompound(t *testing.T) {
-	src := minions{"a": {nil, msgpack.NewMap("role", "web")}}
+	src := minions{"a": {nil, value.NewMap("role", "web")}}
 	for _, c := range []struct {
 		tgt, typ string
 		want     bool
@@ -124,9 +124,9 @@ func TestPillarExactInCompound(t *testing.T) {
 // Row 17: a pattern from a minion's own query must not keep the master busy
 // with data that the minion sent as well.
 func TestAttack17ExpensiveGrains(t *testing.T) {
-	deep := msgpack.NewMap("x", "y")
+	deep := value.NewMap("x", "y")
 	for range 40 {
-		deep = msgpack.NewMap("a", deep, "b", deep, "*", deep, "aa", deep)
+		deep = value.NewMap("a", deep, "b", deep, "*", deep, "aa", deep)
 	}
 	wide := []any{}
 	for range 2000 {
@@ -208,7 +208,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func TestTraverse(t *testing.T) {
-	data := msgpack.NewMap("a", []any{int64(1), msgpack.NewMap("b", "c", int64(0), "zero")}, "t", msgpack.NewMap(true, "yes", nil, "none"))
+	data := value.NewMap("a", []any{int64(1), value.NewMap("b", "c", int64(0), "zero")}, "t", value.NewMap(true, "yes", nil, "none"))
 	for _, c := range []struct {
 		path string
 		want any
@@ -261,7 +261,7 @@ func BenchmarkResolve(b *testing.B) {
 	for i := range 10000 {
 		id := fmt.Sprintf("m%05d.example.com", i)
 		ids = append(ids, id)
-		src[id] = [2]*msgpack.Map{msgpack.NewMap("os", "Debian", "n", int64(i), "roles", []any{"a", "b"}), nil}
+		src[id] = [2]*value.Map{value.NewMap("os", "Debian", "n", int64(i), "roles", []any{"a", "b"}), nil}
 	}
 	for _, c := range []struct{ name, tgt, typ string }{
 		{"name", "m05000.example.com", "glob"}, {"star", "*", "glob"}, {"glob", "m0*.example.com", "glob"}, {"pcre", `m0\d+`, "pcre"},

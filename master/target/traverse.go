@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"saltern/master/msgpack"
 	"saltern/master/saltyaml"
+	"saltern/master/value"
 )
 
 // Traverse finds a value by a path of keys such as "a:b:0"
@@ -22,7 +22,7 @@ func traverse(v any, keys []string) (any, bool) {
 	for _, k := range keys {
 		var ok bool
 		switch c := v.(type) {
-		case *msgpack.Map:
+		case *value.Map:
 			v, ok = inMapping(c, k)
 		case []any:
 			v, ok = inList(c, k)
@@ -34,7 +34,7 @@ func traverse(v any, keys []string) (any, bool) {
 	return v, true
 }
 
-func inMapping(m *msgpack.Map, key string) (any, bool) {
+func inMapping(m *value.Map, key string) (any, bool) {
 	if v, ok := m.Get(key); ok {
 		return v, true
 	}
@@ -47,7 +47,7 @@ func inMapping(m *msgpack.Map, key string) (any, bool) {
 
 // equalKey looks a key up as Python does, for which 1, 1.0 and True are one
 // key.
-func equalKey(m *msgpack.Map, k any) (any, bool) {
+func equalKey(m *value.Map, k any) (any, bool) {
 	if v, ok := m.GetAny(k); ok {
 		return v, true
 	}
@@ -82,7 +82,7 @@ func inList(l []any, key string) (any, bool) {
 	i, err := pythonInt(key)
 	if err != nil {
 		for _, x := range l {
-			if m, ok := x.(*msgpack.Map); ok {
+			if m, ok := x.(*value.Map); ok {
 				if v, ok := m.Get(key); ok {
 					return v, true
 				}
@@ -91,7 +91,7 @@ func inList(l []any, key string) (any, bool) {
 		return nil, false
 	}
 	for _, x := range l {
-		if m, ok := x.(*msgpack.Map); ok {
+		if m, ok := x.(*value.Map); ok {
 			if v, ok := equalKey(m, int64(i)); ok {
 				return v, true
 			}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"saltern/master/crypt"
+	"saltern/durable"
 	"saltern/master/saltyaml"
 )
 
@@ -33,15 +33,15 @@ func updateConfig(_ context.Context, e *Env, a args) (any, error) {
 	}
 	text, err := saltyaml.Encode(a["yaml_contents"])
 	if err != nil {
-		return nil, fmt.Errorf("writing a configuration file: %w", err)
+		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
 	dir := filepath.Join(e.ConfigDir, filepath.Dir(e.DefaultInclude))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("writing a configuration file: %w", err)
+		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
 	file := name + ".conf"
-	if err := crypt.WriteFile(filepath.Join(dir, file), text, 0o640); err != nil {
-		return nil, fmt.Errorf("writing a configuration file: %w", err)
+	if err := durable.Replace(filepath.Join(dir, file), text, 0o640); err != nil {
+		return nil, fmt.Errorf("write a configuration file: %w", err)
 	}
 	return "Wrote " + file, nil
 }

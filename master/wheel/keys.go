@@ -8,14 +8,14 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/master/keys/admin"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func keyFunctions() map[string]function {
 	match := []string{"match"}
 	pick := func(a args) admin.Selection { return admin.Selection{Match: a["match"]} }
 	dict := func(a args) (admin.Selection, error) {
-		m, ok := a["match"].(*msgpack.Map)
+		m, ok := a["match"].(*value.Map)
 		if !ok {
 			return admin.Selection{}, errors.New("match must be a map of folder names to lists of ids")
 		}
@@ -68,11 +68,11 @@ func keyFunctions() map[string]function {
 			_, pem := e.PublicKey()
 			h := a.text("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
-			return msgpack.NewMap("local", msgpack.NewMap("master.pub", f)), err // by this name, whatever the file's is
+			return value.NewMap("local", value.NewMap("master.pub", f)), err // by this name, whatever the file's is
 		}},
 		"key.master_key_str": {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) {
 			name, pem := e.PublicKey()
-			return msgpack.NewMap("local", msgpack.NewMap(name, pem)), nil
+			return value.NewMap("local", value.NewMap(name, pem)), nil
 		}},
 		"key.gen": {[]string{"id_", "keysize"}, 0, func(_ context.Context, e *Env, a args) (any, error) {
 			pair, err := generate(e, a)
@@ -85,24 +85,24 @@ func keyFunctions() map[string]function {
 // maxKeySize keeps one call from holding a core for minutes.
 const maxKeySize = 8192
 
-func generate(e *Env, a args) (*msgpack.Map, error) {
+func generate(e *Env, a args) (*value.Map, error) {
 	size := max(a.number("keysize", 2048), 2048, e.KeySize)
 	if size > maxKeySize {
 		return nil, fmt.Errorf("a key of %d bits is not made here; the most is %d", size, maxKeySize)
 	}
 	k, err := crypt.GeneratePrivate(size)
 	if err != nil {
-		return nil, fmt.Errorf("generating a key: %w", err)
+		return nil, fmt.Errorf("generate a key: %w", err)
 	}
 	priv, err := crypt.PrivatePEM(k, "")
 	if err != nil {
-		return nil, fmt.Errorf("generating a key: %w", err)
+		return nil, fmt.Errorf("generate a key: %w", err)
 	}
 	pub, err := crypt.PublicPEM(&k.PublicKey)
 	if err != nil {
-		return nil, fmt.Errorf("generating a key: %w", err)
+		return nil, fmt.Errorf("generate a key: %w", err)
 	}
-	return msgpack.NewMap("priv", string(priv), "pub", pub), nil
+	return value.NewMap("priv", string(priv), "pub", pub), nil
 }
 
 func genAccept(_ context.Context, e *Env, a args) (any, error) {
@@ -111,7 +111,7 @@ func genAccept(_ context.Context, e *Env, a args) (any, error) {
 		return nil, err
 	}
 	if _, ok := e.Keys.Store.Lookup(id); ok && !a.flag("force") {
-		return msgpack.NewMap(), nil
+		return value.NewMap(), nil
 	}
 	pair, err := generate(e, a)
 	if err != nil {

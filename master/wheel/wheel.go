@@ -12,14 +12,14 @@ import (
 	"strings"
 
 	"saltern/master/keys/admin"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Roots is a tree of files by environment, as fileserver.Tree edits it.
 type Roots interface {
 	Find(path, saltenv string) []any
-	ListEnv(ctx context.Context, saltenv string) (*msgpack.Map, error)
-	ListRoots(ctx context.Context) (*msgpack.Map, error)
+	ListEnv(ctx context.Context, saltenv string) (*value.Map, error)
+	ListRoots(ctx context.Context) (*value.Map, error)
 	Read(path, saltenv string) []any
 	Write(data, path, saltenv string, index int) string
 }
@@ -36,7 +36,7 @@ type Env struct {
 	// DefaultInclude is the option of that name ("master.d/*.conf").
 	DefaultInclude string
 	// Values is the whole configuration for config.values.
-	Values func() *msgpack.Map
+	Values func() *value.Map
 	// KeySize is the least size of a generated key in bits.
 	KeySize int
 	// PublicKey is the one that minions know, and the name of the master's file.
@@ -65,7 +65,7 @@ func Names() []string {
 	return out
 }
 
-// Has tells whether there is such a function.
+// Has reports whether there is such a function.
 func Has(name string) bool { return table()[name].do != nil }
 
 // table is built for each call, so that nobody can change it.
@@ -91,7 +91,7 @@ func table() map[string]function {
 // the function does not know are refused, as Python does; those of the
 // envelope (names with two underscores and the credentials) must have been
 // taken out before.
-func Call(ctx context.Context, e *Env, name string, positional []any, named *msgpack.Map) (any, error) {
+func Call(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
 	f, ok := table()[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: %.64q", ErrUnknown, name)

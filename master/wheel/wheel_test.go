@@ -11,7 +11,7 @@ import (
 	"saltern/master/fileserver"
 	"saltern/master/keys"
 	"saltern/master/keys/admin"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 type world struct {
@@ -31,7 +31,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{}
 	ring := &admin.Ring{
 		Store: store, Dir: filepath.Join(dir, "pki"), HashType: "sha256",
-		Fire: func(tag string, data *msgpack.Map) error {
+		Fire: func(tag string, data *value.Map) error {
 			w.fired = append(w.fired, tag+" "+data.Str("act")+" "+data.Str("id"))
 			return nil
 		},
@@ -43,14 +43,14 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.env = &Env{Keys: ring, FileRoots: fileserver.Tree{Roots: map[string][]string{"base": {root}}}, ConfigDir: dir, DefaultInclude: "master.d/*.conf",
-		Connected: func() []string { return []string{"web1"} }, Values: func() *msgpack.Map { return msgpack.NewMap("id", "m") },
+		Connected: func() []string { return []string{"web1"} }, Values: func() *value.Map { return value.NewMap("id", "m") },
 		PublicKey: func() (string, string) { return "m1.pub", "PEM" }}
 	return w
 }
 
 func (w *world) call(t *testing.T, fun string, kv ...any) any {
 	t.Helper()
-	v, err := Call(context.Background(), w.env, fun, nil, msgpack.NewMap(kv...))
+	v, err := Call(context.Background(), w.env, fun, nil, value.NewMap(kv...))
 	if err != nil {
 		t.Fatalf("%s: %v", fun, err)
 	}
@@ -59,7 +59,7 @@ func (w *world) call(t *testing.T, fun string, kv ...any) any {
 
 func (w *world) put(t *testing.T, id string, st keys.State) {
 	t.Helper()
-	pair := w.call(t, "key.gen").(*msgpack.Map)
+	pair := w.call(t, "key.gen").(*value.Map)
 	if err := w.env.Keys.Store.Put(id, st, pair.Str("pub")); err != nil {
 		t.Fatal(err)
 	}
@@ -70,23 +70,23 @@ func TestKeys(t *testing.T) {
 	w.put(t, "web1", keys.Pending)
 	w.put(t, "Web2", keys.Pending)
 	w.put(t, "db1", keys.Rejected)
-	if m := w.call(t, "key.list", "match", "un").(*msgpack.Map); len(m.List("minions_pre")) != 2 || m.List("minions_pre")[0] != "web1" {
+	if m := w.call(t, "key.list", "match", "un").(*value.Map); len(m.List("minions_pre")) != 2 || m.List("minions_pre")[0] != "web1" {
 		t.Errorf("pending: %v", m.List("minions_pre"))
 	}
-	if m := w.call(t, "key.accept", "match", "web*,db1").(*msgpack.Map); len(m.List("minions")) != 1 || len(m.List("minions_rejected")) != 1 {
+	if m := w.call(t, "key.accept", "match", "web*,db1").(*value.Map); len(m.List("minions")) != 1 || len(m.List("minions_rejected")) != 1 {
 		t.Errorf("accepted: %v, rejected %v", m.List("minions"), m.List("minions_rejected"))
 	}
-	if m := w.call(t, "key.accept", "match", "db1", "include_rejected", true).(*msgpack.Map); len(m.List("minions")) != 1 {
+	if m := w.call(t, "key.accept", "match", "db1", "include_rejected", true).(*value.Map); len(m.List("minions")) != 1 {
 		t.Errorf("rejected key: %v", m.Keys())
 	}
-	if m := w.call(t, "key.finger", "match", "web1").(*msgpack.Map); strings.Count(m.Map("minions").Str("web1"), ":") != 31 {
+	if m := w.call(t, "key.finger", "match", "web1").(*value.Map); strings.Count(m.Map("minions").Str("web1"), ":") != 31 {
 		t.Errorf("finger: %v", m.Map("minions").Str("web1"))
 	}
-	w.call(t, "key.reject_dict", "match", msgpack.NewMap("minions_pre", []any{"Web2"}))
+	w.call(t, "key.reject_dict", "match", value.NewMap("minions_pre", []any{"Web2"}))
 	if w.rotated != 1 {
 		t.Errorf("rejecting asked for %d rotations", w.rotated)
 	}
-	if m := w.call(t, "key.delete", "match", "*").(*msgpack.Map); m.Len() != 0 {
+	if m := w.call(t, "key.delete", "match", "*").(*value.Map); m.Len() != 0 {
 		t.Errorf("left after deleting all: %v", m.Keys())
 	}
 	if len(w.forgot) != 3 || w.rotated != 2 {
@@ -95,10 +95,10 @@ func TestKeys(t *testing.T) {
 	if got := strings.Join(w.fired, ","); !strings.HasPrefix(got, "salt/key accepted web1,salt/key accepted db1,salt/key rejected Web2,salt/key delete") {
 		t.Errorf("events: %s", got)
 	}
-	if pair := w.call(t, "key.gen_accept", "id_", "new").(*msgpack.Map); pair.Str("priv") == "" {
+	if pair := w.call(t, "key.gen_accept", "id_", "new").(*value.Map); pair.Str("priv") == "" {
 		t.Error("gen_accept gave no key")
 	}
-	if pair := w.call(t, "key.gen_accept", "id_", "new").(*msgpack.Map); pair.Len() != 0 {
+	if pair := w.call(t, "key.gen_accept", "id_", "new").(*value.Map); pair.Len() != 0 {
 		t.Error("gen_accept replaced a key that was there")
 	}
 }
@@ -108,16 +108,16 @@ func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		fun  string
 		args []any
-		kw   *msgpack.Map
+		kw   *value.Map
 	}{
 		"unknown function":      {"key.nope", nil, nil},
 		"missing argument":      {"key.accept", nil, nil},
-		"unknown argument":      {"key.accept", nil, msgpack.NewMap("match", "x", "cmd", "y")},
+		"unknown argument":      {"key.accept", nil, value.NewMap("match", "x", "cmd", "y")},
 		"too many":              {"key.list_all", []any{"x"}, nil},
-		"twice":                 {"key.list", []any{"un"}, msgpack.NewMap("match", "un")},
-		"dict is text":          {"key.accept_dict", nil, msgpack.NewMap("match", "x")},
-		"key is too large":      {"key.gen", nil, msgpack.NewMap("keysize", int64(65536))},
-		"bad id":                {"key.gen_accept", nil, msgpack.NewMap("id_", "../x")},
+		"twice":                 {"key.list", []any{"un"}, value.NewMap("match", "un")},
+		"dict is text":          {"key.accept_dict", nil, value.NewMap("match", "x")},
+		"key is too large":      {"key.gen", nil, value.NewMap("keysize", int64(65536))},
+		"bad id":                {"key.gen_accept", nil, value.NewMap("id_", "../x")},
 		"no pillar roots":       {"pillar_roots.list_roots", nil, nil},
 		"error":                 {"error.error", nil, nil},
 		"apply rewrites config": {"config.apply", []any{"a", "b"}, nil},
@@ -145,14 +145,14 @@ func TestFilesAndConfig(t *testing.T) {
 	if got := w.call(t, "file_roots.write", "data", "x", "path", "../../evil").(string); strings.HasPrefix(got, "Wrote") {
 		t.Errorf("attack 14: %s", got)
 	}
-	if got := w.call(t, "config.update_config", "file_name", "gui", "yaml_contents", msgpack.NewMap("timeout", int64(7))); got != "Wrote gui.conf" {
+	if got := w.call(t, "config.update_config", "file_name", "gui", "yaml_contents", value.NewMap("timeout", int64(7))); got != "Wrote gui.conf" {
 		t.Errorf("update_config: %v", got)
 	}
 	if b, err := os.ReadFile(filepath.Join(w.env.ConfigDir, "master.d", "gui.conf")); err != nil || string(b) != "timeout: 7\n" {
 		t.Errorf("gui.conf: %q, %v", b, err)
 	}
 	for _, name := range []string{"../../x", ".x", "../evil", "a/b", ""} { // CVE-2021-25282 left the folder
-		if got := w.call(t, "config.update_config", "file_name", name, "yaml_contents", msgpack.NewMap()); got != "Invalid path" {
+		if got := w.call(t, "config.update_config", "file_name", name, "yaml_contents", value.NewMap()); got != "Invalid path" {
 			t.Errorf("update_config of %q: %v", name, got)
 		}
 	}

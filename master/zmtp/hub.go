@@ -140,7 +140,7 @@ func (h *hub) accept() {
 		}
 		// Out of descriptors, most likely: wait instead of spinning.
 		h.count.acceptFails.Add(1)
-		h.noise.warn(h.cfg.Log, "cannot accept", "err", err)
+		h.noise.warn(h.cfg.Log, "cannot accept", "error", err)
 		select {
 		case <-h.closing:
 			return
@@ -328,7 +328,7 @@ func (h *hub) forget(a netip.Addr) {
 
 // report counts and logs the end of a connection.
 func (h *hub) report(m *member, err error) {
-	args := []any{"socket", h.own, "peer", m.peer.Remote, "err", err}
+	args := []any{"socket", h.own, "peer", m.peer.Remote, "error", err}
 	switch {
 	case errors.Is(err, ErrProtocol):
 		h.count.badPeers.Add(1)

@@ -235,7 +235,7 @@ func (p *Pub) Each(yield func(Subscriber) bool) {
 }
 
 // SendTo sends a message to the connection with this Peer.ID alone, whatever
-// it subscribed to, behind everything published before. It tells whether the
+// it subscribed to, behind everything published before. It reports whether the
 // connection was there and had room.
 func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)

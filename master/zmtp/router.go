@@ -231,7 +231,7 @@ func (c *asker) handle(req *request) {
 		return
 	}
 	if err := c.reply(req, reply, c.r.cfg.Free); err != nil {
-		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "err", err)
+		c.r.hub.cfg.Log.Debug("reply not sent", "peer", c.m.peer.Remote, "error", err)
 		if errors.Is(err, errNoRoom) {
 			c.m.fail(err)
 		}

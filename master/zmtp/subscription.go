@@ -47,7 +47,7 @@ func (t *topics) cancel(topic []byte) {
 	delete(t.set, string(topic))
 }
 
-// everything tells whether all messages match.
+// everything reports whether all messages match.
 func (t *topics) everything() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -188,7 +188,7 @@ func appendProperty(dst []byte, name, value string) []byte {
 	return append(dst, value...)
 }
 
-// accepts tells whether a socket of type own may talk to one of type peer (RFC
+// accepts reports whether a socket of type own may talk to one of type peer (RFC
 // 23, "Socket Types").
 func accepts(own, peer string) bool {
 	switch own {

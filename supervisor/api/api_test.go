@@ -55,7 +55,7 @@ func serve(t *testing.T, dir string) (string, *fakeNode) {
 	t.Helper()
 	path := filepath.Join(dir, "a.sock")
 	n := &fakeNode{}
-	s := NewServer(n, "", quiet())
+	s := NewServer(Parts{Node: n, Services: n}, "", quiet())
 	ln, err := s.Listen(path)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestNotRunning(t *testing.T) {
 func TestListenReplacesOnlyADeadSocket(t *testing.T) {
 	dir := t.TempDir()
 	path, _ := serve(t, dir)
-	s := NewServer(&fakeNode{}, "", quiet())
+	s := NewServer(Parts{Node: &fakeNode{}}, "", quiet())
 	if _, err := s.Listen(path); err == nil || !strings.Contains(err.Error(), "another supervisor") {
 		t.Errorf("live socket: %v", err)
 	}
@@ -158,12 +158,12 @@ func TestAttack32OtherUser(t *testing.T) {
 	if err != nil || fi.Mode().Perm() != 0o660 {
 		t.Fatalf("mode %v %v", fi.Mode(), err)
 	}
-	s := NewServer(n, "", quiet())
+	s := NewServer(Parts{Node: n, Services: n}, "", quiet())
 	for _, c := range []struct {
 		uid  uint32
 		want bool
 	}{{0, true}, {uint32(os.Geteuid()), true}, {54321, false}, {65534, os.Geteuid() == 65534}} {
-		if got := s.allowed(&unix.Ucred{Uid: c.uid, Gid: 54321}); got != c.want {
+		if got := s.allowed(unix.Ucred{Uid: c.uid, Gid: 54321}); got != c.want {
 			t.Errorf("uid %d allowed: %v", c.uid, got)
 		}
 	}

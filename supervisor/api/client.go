@@ -129,13 +129,13 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		ctx, cancel = context.WithTimeout(ctx, answerTakes)
 		defer cancel()
 	}
+	var used *conn
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }})
 	req, err := http.NewRequestWithContext(ctx, method, "http://applianced"+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("ask applianced: %w", err)
 	}
 	req.Header.Set(tokenHeader, c.token)
-	var used *conn
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }}))
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError

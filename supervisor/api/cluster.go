@@ -8,8 +8,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Cluster is what the routes of the cluster serve. A [Node] that implements it
-// gets them:
+// Cluster is what the routes of the cluster serve, with [Recovery]:
 //
 //	GET  /v1/cluster/join-string   the line with which another node joins; a secret
 //	POST /v1/cluster/drain         {node, end}: give a node no new minions; end: again
@@ -26,6 +25,10 @@ type Cluster interface {
 	Remove(ctx context.Context, node string, force bool) error
 	Ping(ctx context.Context, node string) ([]setup.Check, error)
 	RotateSecret(ctx context.Context, force bool) (without []string, err error)
+}
+
+// Recovery makes a cluster of its own of a node whose other nodes are lost.
+type Recovery interface {
 	Recover(ctx context.Context, force bool) error
 	Recovering() (Recovering, error)
 }
@@ -50,38 +53,43 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 		line, err := n.JoinString()
 		s.answer(w, map[string]string{"joinString": line}, err)
 	})
-	change := func(do func(context.Context, clusterRequest) (any, error)) http.HandlerFunc {
-		return withBody(func(w http.ResponseWriter, r *http.Request, q clusterRequest) {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeTakes + 10*time.Second))
-			ctx, cancel := context.WithTimeout(r.Context(), changeTakes)
-			defer cancel()
-			v, err := do(ctx, q)
-			s.answer(w, v, err)
-		})
-	}
-	mux.HandleFunc("POST /v1/cluster/drain", change(func(ctx context.Context, q clusterRequest) (any, error) {
+	mux.HandleFunc("POST /v1/cluster/drain", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return struct{}{}, n.Drain(ctx, q.Node, q.End)
 	}))
-	mux.HandleFunc("POST /v1/cluster/leave", change(func(ctx context.Context, _ clusterRequest) (any, error) {
+	mux.HandleFunc("POST /v1/cluster/leave", s.change(func(ctx context.Context, _ clusterRequest) (any, error) {
 		return struct{}{}, n.Leave(ctx)
 	}))
-	mux.HandleFunc("POST /v1/cluster/remove", change(func(ctx context.Context, q clusterRequest) (any, error) {
+	mux.HandleFunc("POST /v1/cluster/remove", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return struct{}{}, n.Remove(ctx, q.Node, q.Force)
 	}))
-	mux.HandleFunc("POST /v1/cluster/ping", change(func(ctx context.Context, q clusterRequest) (any, error) {
+	mux.HandleFunc("POST /v1/cluster/ping", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return n.Ping(ctx, q.Node)
 	}))
-	mux.HandleFunc("POST /v1/cluster/recover", change(func(ctx context.Context, q clusterRequest) (any, error) {
+	mux.HandleFunc("POST /v1/cluster/rotate", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
+		without, err := n.RotateSecret(ctx, q.Force)
+		return rotateReply{without}, err
+	}))
+}
+
+func (s *Server) recoveryRoutes(mux *http.ServeMux, n Recovery) {
+	mux.HandleFunc("POST /v1/cluster/recover", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return struct{}{}, n.Recover(ctx, q.Force)
 	}))
 	mux.HandleFunc("GET /v1/cluster/recover", func(w http.ResponseWriter, _ *http.Request) {
 		r, err := n.Recovering()
 		s.answer(w, r, err)
 	})
-	mux.HandleFunc("POST /v1/cluster/rotate", change(func(ctx context.Context, q clusterRequest) (any, error) {
-		without, err := n.RotateSecret(ctx, q.Force)
-		return rotateReply{without}, err
-	}))
+}
+
+// change serves a request that changes the cluster.
+func (s *Server) change(do func(context.Context, clusterRequest) (any, error)) http.HandlerFunc {
+	return withBody(func(w http.ResponseWriter, r *http.Request, q clusterRequest) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeTakes + 10*time.Second))
+		ctx, cancel := context.WithTimeout(r.Context(), changeTakes)
+		defer cancel()
+		v, err := do(ctx, q)
+		s.answer(w, v, err)
+	})
 }
 
 type rotateReply struct {

@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/history"
 )
 
-// Events is implemented by a Node that knows what has happened.
+// Events knows what has happened.
 type Events interface {
 	// Events gives the last so many since a time, the oldest first.
 	Events(last int, since time.Time) ([]history.Event, error)

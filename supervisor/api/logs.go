@@ -23,7 +23,7 @@ type LogQuery struct {
 	Last   int
 }
 
-// Logs is implemented by a Node whose services' logs can be read from any place on.
+// Logs reads the services' logs from any place on.
 type Logs interface {
 	Log(service string, q LogQuery) (LogPage, error)
 }

@@ -8,8 +8,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Minions is what the routes of minions and their keys serve. A [Node] that
-// implements it gets them:
+// Minions is what the routes of minions and their keys serve:
 //
 //	GET  /v1/minions[?finger=1]   what all nodes know of them (status.MinionList)
 //	POST /v1/keys                 {verb, ids}: accept, reject or delete keys

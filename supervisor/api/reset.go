@@ -5,8 +5,7 @@ import (
 	"net/http"
 )
 
-// Reset is what the routes of the reset serve. A [Node] that implements it gets
-// them:
+// Reset is what the routes of the reset serve:
 //
 //	GET  /v1/reset/plan   what would be removed (ResetPlan); changes nothing
 //	POST /v1/reset        the node removes all that it has made and is new; the work goes on by itself

@@ -32,30 +32,32 @@ import (
 	"net/http"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"saltern/localsock"
 	"saltern/supervisor/httpserver"
 	"saltern/supervisor/service"
 	"saltern/supervisor/status"
 )
 
-// Node is what the API serves; the supervisor implements it. All methods may
-// be called at the same time.
+// Node is what every machine answers, set up or not. The methods of all parts
+// may be called at the same time.
 type Node interface {
 	Status() status.Document
-	Output(name string, lines int) ([]string, error)
-	Restart(name string) error
 	Reload() error
 	Config() ([]byte, error)
 	CheckConfig(text []byte) error
 	SetConfig(text []byte) error
+}
+
+// Services are the services of the node.
+type Services interface {
+	Output(name string, lines int) ([]string, error)
+	Restart(name string) error
 }
 
 // ErrConfig marks a configuration that was refused; the caller gets its text.
@@ -70,58 +72,35 @@ const (
 
 // Server listens on the socket.
 type Server struct {
-	node  Node
+	parts Parts
 	log   *slog.Logger
 	admin string // group name, may be empty
 }
 
-// NewServer gives a server for node. Members of the group admin may use it
+// NewServer gives a server for the parts of a node. Members of the group admin may use it
 // besides root and our own user; an empty or unknown group adds nobody.
-func NewServer(node Node, admin string, log *slog.Logger) *Server {
-	return &Server{node: node, log: log, admin: admin}
+func NewServer(parts Parts, admin string, log *slog.Logger) *Server {
+	return &Server{parts: parts.filled(), log: log, admin: admin}
 }
 
 // Listen makes the socket with mode 0660 (owner: us, group: admin if it
 // exists). A socket file that nobody listens on is replaced; one that answers
 // is an error.
 func (s *Server) Listen(path string) (net.Listener, error) {
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = c.Close()
+	if err := localsock.Free(path); errors.Is(err, localsock.ErrInUse) {
 		return nil, fmt.Errorf("listen on %s: another supervisor answers there", path)
-	}
-	if fi, err := os.Lstat(path); err == nil {
-		if fi.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("listen on %s: the file is not a socket", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("listen: %w", err)
-		}
-	}
-	// Made under another name inside a directory of its own, so that it never
-	// exists with a mode that lets anyone in.
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".api-*")
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	fresh := filepath.Join(dir, "s")
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	ln.SetUnlinkOnClose(false)
-	err = os.Chmod(fresh, 0o660)
-	if gid, ok := s.adminGID(); err == nil && ok {
-		err = os.Chown(fresh, -1, gid)
-	}
-	if err == nil {
-		err = os.Rename(fresh, path)
-	}
-	if err != nil {
-		_ = ln.Close()
+	} else if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return &limited{Listener: ln, path: path, slots: make(chan struct{}, maxConns)}, nil
+	gid, ok := s.adminGID()
+	if !ok {
+		gid = -1
+	}
+	ln, err := localsock.Listen(path, 0o660, gid)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &listener{localsock.Limit(ln, maxConns, nil), path}, nil
 }
 
 func (s *Server) adminGID() (int, bool) {
@@ -158,42 +137,31 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.node.Status(), nil) })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.parts.Node.Status(), nil) })
 	mux.HandleFunc("GET /v1/storage", s.storage)
 	mux.HandleFunc("GET /v1/services/{name}/log", s.output)
 	mux.HandleFunc("POST /v1/services/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, struct{}{}, s.node.Restart(r.PathValue("name")))
+		s.answer(w, struct{}{}, s.parts.Services.Restart(r.PathValue("name")))
 	})
-	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, s.node.Reload()) })
+	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, struct{}{}, s.parts.Node.Reload()) })
 	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := s.node.Config()
+		text, err := s.parts.Node.Config()
 		s.answer(w, map[string]string{"text": string(text)}, err)
 	})
-	mux.HandleFunc("PUT /v1/config", s.config(s.node.SetConfig))
-	mux.HandleFunc("POST /v1/config/check", s.config(s.node.CheckConfig))
-	if n, ok := s.node.(Logs); ok {
-		s.logRoutes(mux, n)
+	mux.HandleFunc("PUT /v1/config", s.config(s.parts.Node.SetConfig))
+	mux.HandleFunc("POST /v1/config/check", s.config(s.parts.Node.CheckConfig))
+	s.logRoutes(mux, s.parts.Logs)
+	s.eventRoutes(mux, s.parts.Events)
+	s.clusterRoutes(mux, s.parts.Cluster)
+	s.recoveryRoutes(mux, s.parts.Recovery)
+	s.virtualRoutes(mux, s.parts.Virtual)
+	s.turnRoutes(mux, s.parts.Turns)
+	s.minionRoutes(mux, s.parts.Minions)
+	if s.parts.Setup != nil {
+		s.setupRoutes(mux, s.parts.Setup)
 	}
-	if n, ok := s.node.(Events); ok {
-		s.eventRoutes(mux, n)
-	}
-	if n, ok := s.node.(Setup); ok {
-		s.setupRoutes(mux, n)
-	}
-	if n, ok := s.node.(Cluster); ok {
-		s.clusterRoutes(mux, n)
-	}
-	if n, ok := s.node.(Virtual); ok {
-		s.virtualRoutes(mux, n)
-	}
-	if n, ok := s.node.(Turns); ok {
-		s.turnRoutes(mux, n)
-	}
-	if n, ok := s.node.(Reset); ok {
-		s.resetRoutes(mux, n)
-	}
-	if n, ok := s.node.(Minions); ok {
-		s.minionRoutes(mux, n)
+	if s.parts.Reset != nil {
+		s.resetRoutes(mux, s.parts.Reset)
 	}
 	return s.guard(mux)
 }
@@ -207,7 +175,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	lines, err := s.node.Output(r.PathValue("name"), min(n, maxLines))
+	lines, err := s.parts.Services.Output(r.PathValue("name"), min(n, maxLines))
 	s.answer(w, map[string][]string{"lines": lines}, err)
 }
 
@@ -249,36 +217,22 @@ func fail(w http.ResponseWriter, code int, msg string) {
 type peerKey struct{}
 
 type peer struct {
-	cred *unix.Ucred
+	cred unix.Ucred
 	err  error
 }
 
-// withPeer reads the credentials of the process that connected; the kernel
-// vouches for them (unix(7), SO_PEERCRED).
+// withPeer notes who connected.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	var p peer
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		p.err = errors.New("not a unix connection")
-		return context.WithValue(ctx, peerKey{}, p)
-	}
-	raw, err := sc.SyscallConn()
-	if err == nil {
-		cerr := raw.Control(func(fd uintptr) {
-			p.cred, p.err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		})
-		p.err = errors.Join(p.err, cerr)
-	} else {
-		p.err = err
-	}
+	p.cred, p.err = localsock.Peer(c)
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
 // guard lets only permitted peers through to next.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := r.Context().Value(peerKey{}).(peer)
-		if p.err != nil || p.cred == nil || !s.allowed(p.cred) {
+		p, ok := r.Context().Value(peerKey{}).(peer)
+		if !ok || p.err != nil || !s.allowed(p.cred) {
 			s.log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", p.cred), "path", r.URL.Path)
 			fail(w, http.StatusForbidden, "not permitted")
 			return
@@ -287,7 +241,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) allowed(c *unix.Ucred) bool {
+func (s *Server) allowed(c unix.Ucred) bool {
 	if c.Uid == 0 || int(c.Uid) == os.Geteuid() {
 		return true
 	}
@@ -306,42 +260,14 @@ func (s *Server) allowed(c *unix.Ucred) bool {
 	return err == nil && slices.Contains(groups, strconv.Itoa(gid))
 }
 
-// limited bounds the connections served at the same time and removes the
-// socket file at the end.
-type limited struct {
+// listener removes the socket file at the end.
+type listener struct {
 	net.Listener
-	path  string
-	slots chan struct{}
+	path string
 }
 
-func (l *limited) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &slotConn{UnixConn: c.(*net.UnixConn), free: l.slots}, nil
-		default: // a flood: the newest are turned away
-			_ = c.Close()
-		}
-	}
-}
-
-func (l *limited) Close() error {
+func (l *listener) Close() error {
 	err := l.Listener.Close()
 	_ = os.Remove(l.path)
 	return err
-}
-
-type slotConn struct {
-	*net.UnixConn
-	free chan struct{}
-	once sync.Once
-}
-
-func (c *slotConn) Close() error {
-	c.once.Do(func() { <-c.free })
-	return c.UnixConn.Close()
 }

@@ -10,8 +10,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Setup is what the set-up routes serve. A [Node] that implements it gets
-// them:
+// Setup is what the set-up routes serve:
 //
 //	GET  /v1/setup            where it stands (setup.Progress)
 //	GET  /v1/setup/facts      what the machine has (setup.Facts)
@@ -26,15 +25,15 @@ import (
 // Each client has a random token; who leads the set-up is told apart by it.
 // What changes something is refused to others while a claim is held.
 type Setup interface {
-	SetupProgress() setup.Progress
-	SetupFacts(ctx context.Context) (setup.Facts, error)
-	SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error)
-	SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error)
-	SetupStart(ctx context.Context, token string, a setup.Answers) error
-	SetupRetry(ctx context.Context, token string) error
-	SetupBack(ctx context.Context, token string) error
-	SetupNetwork(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error)
-	SetupClaim(ctx context.Context, token, name string, lead setup.Lead) (setup.Claim, error)
+	Progress() setup.Progress
+	Facts(ctx context.Context) setup.Facts
+	Validate(ctx context.Context, a setup.Answers) setup.Validation
+	Preflight(ctx context.Context, a setup.Answers) ([]setup.Check, error)
+	Start(ctx context.Context, token string, a setup.Answers) error
+	Retry(token string) error
+	Back(token string) error
+	Network(ctx context.Context, token, action string, n setup.Network) (setup.Trial, error)
+	Claim(token, name string, lead setup.Lead) setup.Claim
 }
 
 // ErrState marks a request that does not fit to where the set-up stands, or
@@ -59,38 +58,35 @@ type claimRequest struct {
 
 // setupRoutes adds the routes of the set-up.
 func (s *Server) setupRoutes(mux *http.ServeMux, n Setup) {
-	mux.HandleFunc("GET /v1/setup", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, n.SetupProgress(), nil) })
+	mux.HandleFunc("GET /v1/setup", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, n.Progress(), nil) })
 	mux.HandleFunc("GET /v1/setup/facts", func(w http.ResponseWriter, r *http.Request) {
-		f, err := n.SetupFacts(r.Context())
-		s.answer(w, f, err)
+		s.answer(w, n.Facts(r.Context()), nil)
 	})
 	mux.HandleFunc("POST /v1/setup/validate", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
-		v, err := n.SetupValidate(r.Context(), a)
-		s.answer(w, v, err)
+		s.answer(w, n.Validate(r.Context(), a), nil)
 	}))
 	mux.HandleFunc("POST /v1/setup/preflight", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(preflightTakes + 10*time.Second))
 		ctx, cancel := context.WithTimeout(r.Context(), preflightTakes)
 		defer cancel()
-		c, err := n.SetupPreflight(ctx, a)
+		c, err := n.Preflight(ctx, a)
 		s.answer(w, c, err)
 	}))
 	mux.HandleFunc("POST /v1/setup/start", withBody(func(w http.ResponseWriter, r *http.Request, a setup.Answers) {
-		s.answer(w, struct{}{}, n.SetupStart(r.Context(), token(r), a))
+		s.answer(w, struct{}{}, n.Start(r.Context(), token(r), a))
 	}))
 	mux.HandleFunc("POST /v1/setup/retry", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, struct{}{}, n.SetupRetry(r.Context(), token(r)))
+		s.answer(w, struct{}{}, n.Retry(token(r)))
 	})
 	mux.HandleFunc("POST /v1/setup/back", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, struct{}{}, n.SetupBack(r.Context(), token(r)))
+		s.answer(w, struct{}{}, n.Back(token(r)))
 	})
 	mux.HandleFunc("POST /v1/setup/network", withBody(func(w http.ResponseWriter, r *http.Request, q networkRequest) {
-		t, err := n.SetupNetwork(r.Context(), token(r), q.Action, q.Network)
+		t, err := n.Network(r.Context(), token(r), q.Action, q.Network)
 		s.answer(w, t, err)
 	}))
 	mux.HandleFunc("POST /v1/setup/claim", withBody(func(w http.ResponseWriter, r *http.Request, q claimRequest) {
-		c, err := n.SetupClaim(r.Context(), token(r), q.Name, q.Lead)
-		s.answer(w, c, err)
+		s.answer(w, n.Claim(token(r), q.Name, q.Lead), nil)
 	}))
 }
 

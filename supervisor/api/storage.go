@@ -8,7 +8,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// StorageNode is what a [Node] has besides when it keeps a shared volume.
+// StorageNode is a node that keeps a shared volume.
 type StorageNode interface {
 	// Storage gives the newest state; false: this node has no shared volume.
 	Storage() (storage.State, bool)
@@ -17,11 +17,9 @@ type StorageNode interface {
 var errNoVolume = errors.New("this node keeps no shared volume: storage.kind in appliance.yaml is not volume")
 
 func (s *Server) storage(w http.ResponseWriter, _ *http.Request) {
-	if n, ok := s.node.(StorageNode); ok {
-		if st, ok := n.Storage(); ok {
-			s.answer(w, st, nil)
-			return
-		}
+	if st, ok := s.parts.Storage.Storage(); ok {
+		s.answer(w, st, nil)
+		return
 	}
 	fail(w, http.StatusNotFound, errNoVolume.Error())
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Turns is what the routes of restarts serve: machines of a cluster are away
-// one at a time. A [Node] that implements it gets them:
+// one at a time:
 //
 //	GET  /v1/cluster/turn           [Turn]
 //	POST /v1/cluster/turn  {force}  this node takes it; it is drained from then on

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Virtual is what the routes of the virtual address serve. A [Node] that
-// implements it gets them:
+// Virtual is what the routes of the virtual address serve:
 //
 //	GET  /v1/fit              whether this node may have the address
 //	POST /v1/cluster/virtual  {address}: another one for the cluster; empty: none

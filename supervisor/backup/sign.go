@@ -49,7 +49,7 @@ type Trust struct {
 	Unsigned bool     // archives without a signature too
 }
 
-// check tells whether the archive read may be restored.
+// check reports whether the archive read may be restored.
 func (t Trust) check(signer string, identities []age.Identity) error {
 	passphrase := !slices.ContainsFunc(identities, func(i age.Identity) bool { _, ok := i.(*age.ScryptIdentity); return !ok })
 	switch {

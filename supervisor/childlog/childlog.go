@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/supervisor/service"
+	"saltern/printable"
 )
 
 // Log takes the lines of one child. Lines above the rate are dropped and
@@ -149,11 +149,11 @@ func parse(text string) (slog.Level, string, []slog.Attr) {
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		v := fields[k]
 		if s, ok := v.(string); ok {
-			v = service.CleanText(s)
+			v = printable.Clean(s)
 		}
 		attrs = append(attrs, slog.Any(k, v))
 	}
-	return lvl, service.CleanText(msg), attrs
+	return lvl, printable.Clean(msg), attrs
 }
 
 var saltForm = regexp.MustCompile(`^\[(?:TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] (.*)$`)

@@ -19,7 +19,7 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// confined tells whether this process may never do so itself, and there is a
+// confined reports whether this process may never do so itself, and there is a
 // systemd that does.
 func confined() bool {
 	may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0)

@@ -76,7 +76,7 @@ func mountBricks(ctx context.Context, cfg *settings.Settings, dev string) error 
 	return nil
 }
 
-// mounted tells whether something is mounted on a directory.
+// mounted reports whether something is mounted on a directory.
 func mounted(dir string) (bool, error) {
 	var at, above unix.Stat_t
 	if err := errors.Join(unix.Stat(dir, &at), unix.Stat(filepath.Dir(dir), &above)); err != nil {

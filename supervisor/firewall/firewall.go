@@ -84,7 +84,7 @@ func Apply(ctx context.Context, peers []netip.Addr) error {
 	return nil
 }
 
-// There tells whether this machine has a firewall of ours.
+// There reports whether this machine has a firewall of ours.
 func There(ctx context.Context) bool {
 	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true}, "nft", "list", "table", "inet", Table)
 	return err == nil

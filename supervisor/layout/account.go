@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"saltern/durable"
 )
 
 // Account is who a child runs as.
@@ -34,7 +36,7 @@ func InImage(release string) bool {
 	if release == "" {
 		release = "/usr/lib/os-release"
 	}
-	text, err := ReadFile(release, 64<<10, 0)
+	text, _, err := durable.ReadFile(release, 64<<10, durable.Follow)
 	return err == nil && strings.Contains("\n"+string(text), "\n"+imageMark)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"saltern/durable"
 	"saltern/supervisor/settings"
 )
 
@@ -220,7 +221,7 @@ func CheckUserConf(s *settings.Settings) []*UserFault {
 }
 
 func checkUserFile(s *settings.Settings, path string) []*UserFault {
-	b, err := ReadFile(path, maxUserFile, 0)
+	b, _, err := durable.ReadFile(path, maxUserFile, durable.Follow)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

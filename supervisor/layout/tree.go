@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"saltern/durable"
 	"saltern/supervisor/settings"
 )
 
@@ -80,34 +80,13 @@ func mkdir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	return nil
 }
 
-// WriteFile replaces a file in one step (temporary file, sync, rename); an
-// equal file is left alone. It reports whether it wrote.
+// WriteFile is [durable.Replace], but leaves an equal file alone. It reports
+// whether it wrote.
 func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
-	if old, err := ReadFile(path, int64(len(content))+1, 0); err == nil && bytes.Equal(old, content) {
+	if old, _, err := durable.ReadFile(path, int64(len(content)), durable.Follow); err == nil && bytes.Equal(old, content) {
 		return false, nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return false, fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(f.Name()) // nothing is there after the rename
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
+	if err := durable.Replace(path, content, mode); err != nil {
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
 	return true, nil
@@ -121,7 +100,7 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	f, info, err := OpenRegular(path, syscall.O_NOFOLLOW)
+	f, info, err := durable.Open(path, durable.Refuse)
 	if err != nil {
 		return wrote, fmt.Errorf("write %s: %w", path, err)
 	}
@@ -144,49 +123,6 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 		return wrote, fmt.Errorf("write %s: %w", path, err)
 	}
 	return wrote, nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
-// OpenRegular opens a regular file for reading and never blocks on a pipe or
-// a device that is in its place. flags are added to those of open(2):
-// syscall.O_NOFOLLOW where somebody else owns the folder.
-func OpenRegular(path string, flags int) (*os.File, os.FileInfo, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, nil, err
-	}
-	return f, fi, nil
-}
-
-// ReadFile reads a regular file of at most limit bytes; a longer one is an
-// error. flags are those of [OpenRegular].
-func ReadFile(path string, limit int64, flags int) ([]byte, error) {
-	f, _, err := OpenRegular(path, flags)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
-	}
-	return b, err
 }
 
 // KeyFault is a key file that the master could not use.
@@ -225,7 +161,7 @@ func CheckKeys(pki string, reader Account) error {
 }
 
 func keyFault(path string, reader Account) string {
-	b, err := ReadFile(path, maxKeyFile, 0)
+	b, _, err := durable.ReadFile(path, maxKeyFile, durable.Follow)
 	if err != nil {
 		var pe *fs.PathError
 		if errors.As(err, &pe) {
@@ -253,4 +189,13 @@ func keyFault(path string, reader Account) string {
 		return fmt.Sprintf("not readable by %s (owner %d, mode %04o)", reader.Name, st.Uid, mode)
 	}
 	return ""
+}
+
+// Signature changes when a file does; it is empty for a missing one.
+func Signature(path string) string {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(fi.ModTime().UnixNano(), fi.Size())
 }

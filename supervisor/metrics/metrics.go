@@ -8,14 +8,10 @@
 package metrics
 
 import (
-	"bytes"
-	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"saltern/prometheus"
 	"saltern/supervisor/status"
 )
 
@@ -23,21 +19,21 @@ import (
 // (https://prometheus.io/docs/instrumenting/exposition_formats/).
 func Write(w io.Writer, d status.Document) error {
 	var p page
-	p.family("saltern_info", "gauge", "What runs here; always 1.")
-	p.sample("saltern_info", 1, "version", d.Version, "node", d.Node, "cluster", d.Cluster)
-	p.family("saltern_health", "gauge", "1 for the health of the node, 0 for the others.")
+	p.Family("saltern_info", "gauge", "What runs here; always 1.")
+	p.Sample("saltern_info", 1, "version", d.Version, "node", d.Node, "cluster", d.Cluster)
+	p.Family("saltern_health", "gauge", "1 for the health of the node, 0 for the others.")
 	for _, h := range []status.Health{status.Healthy, status.Degraded, status.NotServing, status.Unconfigured} {
-		p.sample("saltern_health", truth(d.Health == h), "state", string(h))
+		p.Sample("saltern_health", truth(d.Health == h), "state", string(h))
 	}
-	p.family("saltern_setup", "gauge", "1 for the state of the set-up, 0 for the others.")
+	p.Family("saltern_setup", "gauge", "1 for the state of the set-up, 0 for the others.")
 	for _, s := range []status.Setup{status.SetupNew, status.SetupPreflight, status.SetupForming, status.SetupJoining, status.SetupWaiting,
 		status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved, status.SetupFailed} {
-		p.sample("saltern_setup", truth(d.Setup == s), "state", string(s))
+		p.Sample("saltern_setup", truth(d.Setup == s), "state", string(s))
 	}
-	p.single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
-	p.single("saltern_start_time_seconds", "gauge", "When the supervisor started.", seconds(d.Started))
+	p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
+	p.Single("saltern_start_time_seconds", "gauge", "When the supervisor started.", seconds(d.Started))
 	if d.ServingSince != nil {
-		p.single("saltern_serving_since_seconds", "gauge", "Since when this node serves.", seconds(*d.ServingSince))
+		p.Single("saltern_serving_since_seconds", "gauge", "Since when this node serves.", seconds(*d.ServingSince))
 	}
 	p.problems(d)
 	p.nodes(d)
@@ -54,11 +50,11 @@ func serving(d status.Document) bool {
 }
 
 func (p *page) problems(d status.Document) {
-	p.family("saltern_problem", "gauge", "1 for each problem that status shows; see docs/troubleshooting.md for the codes.")
+	p.Family("saltern_problem", "gauge", "1 for each problem that status shows; see docs/troubleshooting.md for the codes.")
 	for _, x := range d.Problems {
-		p.sample("saltern_problem", 1, "code", string(x.Code), "severity", string(x.Severity), "subject", x.Subject)
+		p.Sample("saltern_problem", 1, "code", string(x.Code), "severity", string(x.Severity), "subject", x.Subject)
 	}
-	p.family("saltern_problems", "gauge", "How many problems status shows.")
+	p.Family("saltern_problems", "gauge", "How many problems status shows.")
 	for _, s := range []status.Severity{status.Fatal, status.Warning, status.Notice} {
 		n := 0
 		for _, x := range d.Problems {
@@ -66,104 +62,71 @@ func (p *page) problems(d status.Document) {
 				n++
 			}
 		}
-		p.sample("saltern_problems", float64(n), "severity", string(s))
+		p.Sample("saltern_problems", float64(n), "severity", string(s))
 	}
 }
 
 func (p *page) nodes(d status.Document) {
-	p.family("saltern_node_ready", "gauge", "1 for each node of the cluster that is ready, as this node sees it.")
+	p.Family("saltern_node_ready", "gauge", "1 for each node of the cluster that is ready, as this node sees it.")
 	for _, n := range d.Nodes {
-		p.sample("saltern_node_ready", truth(n.State == "ready"), "node", n.Name)
+		p.Sample("saltern_node_ready", truth(n.State == "ready"), "node", n.Name)
 	}
 	if d.Virtual == nil {
 		return
 	}
-	p.family("saltern_virtual_address", "gauge", "1 for each node that has the virtual address, as this node sees it.")
+	p.Family("saltern_virtual_address", "gauge", "1 for each node that has the virtual address, as this node sees it.")
 	for _, n := range d.Nodes {
-		p.sample("saltern_virtual_address", truth(n.Virtual), "node", n.Name)
+		p.Sample("saltern_virtual_address", truth(n.Virtual), "node", n.Name)
 	}
 }
 
 func (p *page) services(d status.Document) {
-	p.family("saltern_service_running", "gauge", "1 while a service of this node runs.")
+	p.Family("saltern_service_running", "gauge", "1 while a service of this node runs.")
 	for _, s := range d.Services {
-		p.sample("saltern_service_running", truth(s.State == "running"), "service", s.Name)
+		p.Sample("saltern_service_running", truth(s.State == "running"), "service", s.Name)
 	}
-	p.family("saltern_service_restarts_total", "counter", "How often a service was started anew.")
+	p.Family("saltern_service_restarts_total", "counter", "How often a service was started anew.")
 	for _, s := range d.Services {
-		p.sample("saltern_service_restarts_total", float64(s.Restarts), "service", s.Name)
+		p.Sample("saltern_service_restarts_total", float64(s.Restarts), "service", s.Name)
 	}
 }
 
 func (p *page) minions(d status.Document) {
-	p.family("saltern_minion_keys", "gauge", "Keys of minions by state.")
+	p.Family("saltern_minion_keys", "gauge", "Keys of minions by state.")
 	for _, k := range []struct {
 		state string
 		n     int
 	}{{"accepted", d.Minions.Accepted}, {"pending", d.Minions.Pending}, {"rejected", d.Minions.Rejected}, {"denied", d.Minions.Denied}} {
-		p.sample("saltern_minion_keys", float64(k.n), "state", k.state)
+		p.Sample("saltern_minion_keys", float64(k.n), "state", k.state)
 	}
 	if c := d.Minions.Connected; c != nil {
-		p.single("saltern_minions_connected", "gauge", "Minions connected to the publish port of this node's front.", float64(*c))
+		p.Single("saltern_minions_connected", "gauge", "Minions connected to the publish port of this node's front.", float64(*c))
 	}
 	m := d.Master
 	if m == nil {
 		return
 	}
-	p.single("saltern_master_report_time_seconds", "gauge", "When the master last told about itself.", seconds(m.Written))
-	p.single("saltern_master_requests_total", "counter", "Requests of minions and commands since the master's start.", float64(m.Requests))
-	p.single("saltern_master_returns_total", "counter", "Returns of jobs taken since the master's start.", float64(m.Returns))
-	p.single("saltern_master_jobs_total", "counter", "Jobs published since the master's start.", float64(m.Jobs))
-	p.single("saltern_master_oldest_request_seconds", "gauge", "How long the longest running request has been at work.", float64(m.OldestRequestMillis)/1000)
-	p.single("saltern_master_pillar_error_minions", "gauge", "Minions whose last pillar had errors.", float64(m.PillarErrorMinions))
+	p.Single("saltern_master_report_time_seconds", "gauge", "When the master last told about itself.", seconds(m.Written))
+	p.Single("saltern_master_requests_total", "counter", "Requests of minions and commands since the master's start.", float64(m.Requests))
+	p.Single("saltern_master_returns_total", "counter", "Returns of jobs taken since the master's start.", float64(m.Returns))
+	p.Single("saltern_master_jobs_total", "counter", "Jobs published since the master's start.", float64(m.Jobs))
+	p.Single("saltern_master_oldest_request_seconds", "gauge", "How long the longest running request has been at work.", float64(m.OldestRequestMillis)/1000)
+	p.Single("saltern_master_pillar_error_minions", "gauge", "Minions whose last pillar had errors.", float64(m.PillarErrorMinions))
 }
 
 func (p *page) storage(d status.Document) {
 	if d.Storage.Total > 0 {
-		p.single("saltern_storage_size_bytes", "gauge", "Size of the file system with keys and files.", float64(d.Storage.Total))
-		p.single("saltern_storage_free_bytes", "gauge", "Free space there, for ordinary users.", float64(d.Storage.Free))
-		p.single("saltern_storage_inodes_free_ratio", "gauge", "Free inodes there, 0 to 1.", d.Storage.InodesFree/100)
+		p.Single("saltern_storage_size_bytes", "gauge", "Size of the file system with keys and files.", float64(d.Storage.Total))
+		p.Single("saltern_storage_free_bytes", "gauge", "Free space there, for ordinary users.", float64(d.Storage.Free))
+		p.Single("saltern_storage_inodes_free_ratio", "gauge", "Free inodes there, 0 to 1.", d.Storage.InodesFree/100)
 	}
 	if s := d.Clock.Synchronised; s != nil {
-		p.single("saltern_clock_synchronised", "gauge", "1 while the kernel's clock is disciplined.", truth(*s))
+		p.Single("saltern_clock_synchronised", "gauge", "1 while the kernel's clock is disciplined.", truth(*s))
 	}
 }
 
 // page is text under way.
-type page struct{ bytes.Buffer }
-
-func (p *page) family(name, kind, help string) {
-	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
-func (p *page) single(name, kind, help string, value float64) {
-	p.family(name, kind, help)
-	p.sample(name, value)
-}
-
-func (p *page) sample(name string, value float64, labels ...string) {
-	p.WriteString(name)
-	for i, pair := range slices.Collect(slices.Chunk(labels, 2)) {
-		if i == 0 {
-			p.WriteByte('{')
-		} else {
-			p.WriteByte(',')
-		}
-		fmt.Fprintf(p, `%s="%s"`, pair[0], escape(pair[1]))
-	}
-	if len(labels) > 0 {
-		p.WriteByte('}')
-	}
-	p.WriteByte(' ')
-	p.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
-	p.WriteByte('\n')
-}
-
-// escape makes a label's value of text that may come from outside.
-func escape(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s)
-}
+type page struct{ prometheus.Page }
 
 func truth(b bool) float64 {
 	if b {

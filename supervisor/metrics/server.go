@@ -48,20 +48,20 @@ func Handler(s Source) http.Handler {
 		_, _ = w.Write(text.Bytes()) // the client may have gone
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		plain(w, http.StatusOK, "ok")
+		respond(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		d := s.Status()
 		if serving(d) {
-			plain(w, http.StatusOK, string(d.Health))
+			respond(w, http.StatusOK, string(d.Health))
 			return
 		}
-		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%s, set-up %s", d.Health, d.Setup))
+		respond(w, http.StatusServiceUnavailable, fmt.Sprintf("%s, set-up %s", d.Health, d.Setup))
 	})
 	return mux
 }
 
-func plain(w http.ResponseWriter, code int, text string) {
+func respond(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)

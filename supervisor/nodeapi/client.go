@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/printable"
 	"saltern/supervisor/nodeapi/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
@@ -188,7 +189,7 @@ func short(err error) error {
 	if errors.Is(err, ErrPin) {
 		return ErrPin
 	}
-	if strings.Contains(err.Error(), "Client.Timeout") || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) { // also when http.Client ran out of time
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	}
 	var op *net.OpError
@@ -198,10 +199,8 @@ func short(err error) error {
 	return err
 }
 
-func clip(s string) string {
-	const most = 400
-	return strings.ToValidUTF8(s[:min(len(s), most)], "")
-}
+// clip bounds what another node says, for one line.
+func clip(s string) string { return printable.Brief(s, 400) }
 
 // Ask is what a machine wants of a cluster that it does not belong to yet.
 type Ask struct {

@@ -83,7 +83,7 @@ func times(point string, w []byte) *nistec.P256Point {
 	return p
 }
 
-// check tells whether what was seen fits a guess.
+// check reports whether what was seen fits a guess.
 func (i *impostor) check(guess string) bool {
 	keyHash := nodeapi.KeyHash(i.pub)
 	if i.protocol == 1 {

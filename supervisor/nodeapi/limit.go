@@ -127,7 +127,7 @@ func (l *limiter) forget(now time.Time) {
 	}
 }
 
-// hello tells whether a stranger may ask who is there.
+// hello reports whether a stranger may ask who is there.
 func (l *limiter) hello(remote string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +160,7 @@ func (l *limiter) conn(c net.Conn, st http.ConnState) {
 	}
 }
 
-// take counts a connection and tells whether there is room for it.
+// take counts a connection and reports whether there is room for it.
 func (l *limiter) take(c net.Conn) bool {
 	h := &held{source: sourceOf(c.RemoteAddr().String())}
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.member(ap.Addr().Unmap()) {

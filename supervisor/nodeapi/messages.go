@@ -108,7 +108,7 @@ type Summary struct {
 	Table    uint64           `json:"table"` // version of its table
 	Problems []status.Problem `json:"problems"`
 	// Secret and NextSecret name the cluster's secrets that are on its disk; see
-	// setup.SecretFinger.
+	// control.Secrets.
 	Secret     string `json:"secret,omitempty"`
 	NextSecret string `json:"nextSecret,omitempty"`
 }

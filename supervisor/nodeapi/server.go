@@ -66,7 +66,7 @@ func NewServer(host Host, id *Identity, version string, log *slog.Logger, now fu
 	return s
 }
 
-// memberAddress tells whether a node of the table that was not removed has this
+// memberAddress reports whether a node of the table that was not removed has this
 // address.
 func (s *Server) memberAddress(a netip.Addr) bool {
 	t := s.host.Table()

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 
+	"saltern/durable"
 	"saltern/supervisor/layout"
 	"saltern/versioned"
 )
@@ -81,7 +81,7 @@ func (k *Keeper) Changed() <-chan struct{} {
 	return k.changed
 }
 
-// Offer takes a table if it is newer and of the same cluster; it tells whether
+// Offer takes a table if it is newer and of the same cluster; it reports whether
 // it did. The table is on this node's disk then.
 func (k *Keeper) Offer(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
@@ -234,5 +234,5 @@ func write(path string, t Table) error {
 }
 
 func readSmall(path string) ([]byte, error) {
-	return layout.ReadFile(path, MaxTable, syscall.O_NOFOLLOW)
+	return durable.Read(path, MaxTable)
 }

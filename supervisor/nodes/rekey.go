@@ -14,7 +14,7 @@ import (
 // ErrNotAlone means that other nodes are in the table.
 var ErrNotAlone = errors.New("other nodes are in this cluster")
 
-// Alone tells whether the node named is the only one of the table that was not
+// Alone reports whether the node named is the only one of the table that was not
 // removed; the error is [ErrNotAlone] and names the others.
 func (t *Table) Alone(name string) error {
 	var others []string

@@ -138,7 +138,7 @@ func (t *Table) ByCertificate(hash string) (Node, bool) {
 	return Node{}, false
 }
 
-// WasRemoved tells whether the node with that key was taken out.
+// WasRemoved reports whether the node with that key was taken out.
 func (t *Table) WasRemoved(hash string) bool {
 	n, ok := t.ByCertificate(hash)
 	return ok && n.State == Removed || slices.Contains(t.Gone, hash)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClockSynchronised tells whether a time service disciplines the clock, by the
+// ClockSynchronised reports whether a time service disciplines the clock, by the
 // kernel (adjtimex(2), STA_UNSYNC), or by systemd's time service over D-Bus if
 // this process may not ask the kernel (ProtectClock=); that may take a while,
 // since the service is started for it. An error means that it cannot be told.

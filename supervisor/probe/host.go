@@ -144,7 +144,7 @@ func holder(address string) string {
 	return processWith(inodes)
 }
 
-// clash tells whether sockets at a and b cannot both listen.
+// clash reports whether sockets at a and b cannot both listen.
 func clash(a, b netip.AddrPort) bool {
 	return a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }

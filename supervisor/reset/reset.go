@@ -180,7 +180,7 @@ func own(key, path string) (string, error) {
 	return real, nil
 }
 
-// within tells whether path is dir or below it.
+// within reports whether path is dir or below it.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"saltern/durable"
 
 	"golang.org/x/sys/unix"
 )
@@ -322,10 +323,7 @@ func (l *Lasting) save() {
 	for _, p := range l.procs {
 		b = fmt.Appendf(b, "%d %s %s\n", p.pid, p.ticks, p.tag)
 	}
-	tmp := filepath.Join(filepath.Dir(l.PIDFile), "."+filepath.Base(l.PIDFile))
-	if os.WriteFile(tmp, b, 0o600) == nil {
-		_ = os.Rename(tmp, l.PIDFile)
-	}
+	_ = durable.Swap(l.PIDFile, b, 0o600)
 }
 
 // load reads the list once; l.mu is held.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"saltern/printable"
 )
@@ -71,7 +69,7 @@ func (l *Lines) Flush() {
 }
 
 func (l *Lines) emit() {
-	line := CleanText(strings.TrimRight(string(l.part), "\r"))
+	line := printable.Clean(strings.TrimRight(string(l.part), "\r"))
 	l.part = l.part[:0]
 	if strings.TrimSpace(line) == "" {
 		return
@@ -102,74 +100,4 @@ func (l *Lines) Tail(n int) []string {
 		out = append(out, l.tail[at])
 	}
 	return out
-}
-
-// CleanText makes text from outside safe for a terminal and for a log of one
-// line per entry: escape sequences go, control characters, marks of direction and bytes that are
-// not UTF-8 become '?', what is not seen but changes what is seen is shown
-// escaped ([printable.Line]), a tab stays.
-func CleanText(s string) string {
-	plain := true
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < 0x20 && c != '\t' || c >= 0x7f {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s))
-	for i := 0; i < len(s); {
-		if s[i] == 0x1b {
-			i += escapeLen(s[i:])
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && size <= 1:
-			b.WriteByte('?')
-		case r == '\t':
-			b.WriteByte('\t')
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == 0x2028, r == 0x2029:
-			b.WriteByte('?')
-		default:
-			b.WriteString(printable.Line(s[i : i+size]))
-		}
-		i += size
-	}
-	return b.String()
-}
-
-// escapeLen gives the length of the terminal escape sequence s starts with:
-// CSI (ECMA-48) up to its final byte, OSC and its kin up to BEL or ST, else
-// ESC and one more byte.
-func escapeLen(s string) int {
-	if len(s) < 2 {
-		return len(s)
-	}
-	switch s[1] {
-	case '[':
-		for i := 2; i < len(s); i++ {
-			if s[i] >= 0x40 && s[i] <= 0x7e {
-				return i + 1
-			}
-			if s[i] < 0x20 {
-				return i
-			}
-		}
-		return len(s)
-	case ']', 'P', 'X', '^', '_':
-		for i := 2; i < len(s); i++ {
-			if s[i] == 0x07 {
-				return i + 1
-			}
-			if s[i] == 0x1b && i+1 < len(s) && s[i+1] == '\\' {
-				return i + 2
-			}
-		}
-		return len(s)
-	}
-	return 2
 }

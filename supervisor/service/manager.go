@@ -89,6 +89,9 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	<-ctx.Done()
 	var faults *multierror.Error
 	for _, r := range slices.Backward(m.order) {
+		if r.spec.loop {
+			continue
+		}
 		r.cancel(context.Cause(ctx))
 		t := time.NewTimer(limit)
 		select {
@@ -97,6 +100,14 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 			faults = multierror.Append(faults, fmt.Errorf("service %s did not stop within %s", r.spec.Name, limit))
 		}
 		t.Stop()
+	}
+	for _, r := range m.order {
+		r.cancel(context.Cause(ctx))
+	}
+	for _, r := range m.order {
+		if r.spec.loop {
+			<-r.done
+		}
 	}
 	return faults.ErrorOrNil()
 }
@@ -118,7 +129,9 @@ func (m *Manager) dependencies(s Spec) Condition {
 func (m *Manager) unknown(name string) error {
 	var have []string
 	for _, r := range m.order {
-		have = append(have, r.spec.Name)
+		if !r.spec.loop {
+			have = append(have, r.spec.Name)
+		}
 	}
 	slices.Sort(have)
 	return fmt.Errorf("%q: %w; there are: %s", name, ErrUnknown, strings.Join(have, ", "))
@@ -132,12 +145,14 @@ func (m *Manager) find(name string) *running {
 	return m.order[i]
 }
 
-// Services gives a snapshot of all services in start order, each with its
+// Services gives a snapshot of all services but loops in start order, each with its
 // last n events.
 func (m *Manager) Services(n int) []Info {
 	out := make([]Info, 0, len(m.order))
 	for _, r := range m.order {
-		out = append(out, r.Info(n))
+		if !r.spec.loop {
+			out = append(out, r.Info(n))
+		}
 	}
 	return out
 }
@@ -145,7 +160,7 @@ func (m *Manager) Services(n int) []Info {
 // Restart ends the run of a service and starts it anew; a pause ends at once.
 func (m *Manager) Restart(name string) error {
 	r := m.find(name)
-	if r == nil {
+	if r == nil || r.spec.loop {
 		return m.unknown(name)
 	}
 	r.Restart()
@@ -155,7 +170,7 @@ func (m *Manager) Restart(name string) error {
 // Output gives the last n lines that a service wrote.
 func (m *Manager) Output(name string, n int) ([]string, error) {
 	r := m.find(name)
-	if r == nil {
+	if r == nil || r.spec.loop {
 		return nil, m.unknown(name)
 	}
 	if r.spec.Output == nil {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
 	"syscall"
 
 	"golang.org/x/sys/unix"

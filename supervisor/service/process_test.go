@@ -213,22 +213,3 @@ func TestLines(t *testing.T) {
 		t.Errorf("%d lines kept, want %d", n, tailLines)
 	}
 }
-
-// FuzzCleanText: whatever a child writes, what is printed holds nothing that
-// a terminal would obey and no second line (attack 25, 26).
-func FuzzCleanText(f *testing.F) {
-	for _, s := range []string{"plain", "\x1b[2J\x1b]52;c;QQ==\x07", "a\nb\rc", "\x9b31m", "\xc2\x9b31m", "\x1b", "\x1b[", "\u202eabc", "日本"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		got := CleanText(s)
-		for _, r := range got {
-			if r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == '\u202e' || r == '\u2028' {
-				t.Fatalf("%q became %q", s, got)
-			}
-		}
-		if again := CleanText(got); again != got {
-			t.Fatalf("not stable: %q, %q", got, again)
-		}
-	})
-}

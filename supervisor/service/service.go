@@ -39,6 +39,7 @@ type Spec struct {
 	Output *Lines
 	// Ended is called after each run that was not ended on request.
 	Ended func(ran time.Duration, err error)
+	loop  bool // see [Loop]
 }
 
 // prepareAgain is the pause after a failed preparation.
@@ -61,6 +62,9 @@ type Service struct {
 var errRestart = errors.New("restart asked for")
 
 func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
+	if spec.loop {
+		log = slog.New(slog.DiscardHandler) // what it does says more than that it runs
+	}
 	s := &Service{spec: spec, log: log.With("service", spec.Name), now: now, up: make(chan struct{}), nudge: make(chan struct{}, 1)}
 	s.info.Name = spec.Name
 	s.set(Waiting, "not started yet")

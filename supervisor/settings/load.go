@@ -11,7 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
+
+	"saltern/durable"
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
@@ -31,7 +32,7 @@ const maxSocketPath = 107
 // Load reads and checks the file. hostname is the default identity. The error
 // is [ErrNone] when the file does not exist, else a list of all faults.
 func Load(path, hostname string) (*Settings, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block us
+	f, _, err := durable.Open(path, durable.Follow)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", path, ErrNone)
 	}
@@ -39,9 +40,6 @@ func Load(path, hostname string) (*Settings, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("read configuration: %s is not a regular file", path)
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
@@ -175,6 +173,27 @@ func (s *Settings) faults() []error {
 			bad("%s: %q is not an absolute path", key, path)
 		}
 	}
+	out = append(out, s.limitFaults()...)
+	out = append(out, s.optionFaults()...)
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
+		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
+	}
+	if l := s.Metrics.Listen; l != "" {
+		if a, err := netip.ParseAddrPort(l); err != nil || a.Port() == 0 || a.Addr().Zone() != "" {
+			bad("metrics.listen: %q is not an IP address with port (127.0.0.1:4522), nor empty", l)
+		}
+	}
+	if s.Log.Format != "text" && s.Log.Format != "json" {
+		bad("log.format: %q is not known (text, json)", s.Log.Format)
+	}
+	slices.SortFunc(out, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return out
+}
+
+// limitFaults lists what is wrong below limits.
+func (s *Settings) limitFaults() []error {
+	var out []error
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
 		bad("limits: 0 <= disk_full_percent (%g) <= disk_low_percent (%g) <= 90 does not hold", l.DiskFullPercent, l.DiskLowPercent)
 	}
@@ -186,6 +205,14 @@ func (s *Settings) faults() []error {
 			bad("%s: %d is neither 0 (no bound) nor between 10 and 95 (percent of the machine's memory)", key, percent)
 		}
 	}
+	return out
+}
+
+// optionFaults lists what is wrong with the master's options that stand in
+// appliance.yaml.
+func (s *Settings) optionFaults() []error {
+	var out []error
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for _, o := range s.AllowInsecure {
 		if !slices.Contains(Insecure(), o) {
 			bad("allow_insecure: %q is not known (%s)", o, strings.Join(Insecure(), ", "))
@@ -201,18 +228,6 @@ func (s *Settings) faults() []error {
 			bad("master.options: %s lets every minion in; if you mean it, add it to allow_insecure", o)
 		}
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
-		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
-	}
-	if l := s.Metrics.Listen; l != "" {
-		if a, err := netip.ParseAddrPort(l); err != nil || a.Port() == 0 || a.Addr().Zone() != "" {
-			bad("metrics.listen: %q is not an IP address with port (127.0.0.1:4522), nor empty", l)
-		}
-	}
-	if s.Log.Format != "text" && s.Log.Format != "json" {
-		bad("log.format: %q is not known (text, json)", s.Log.Format)
-	}
-	slices.SortFunc(out, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return out
 }
 

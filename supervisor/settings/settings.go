@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"time"
+
+	"saltern/control"
 )
 
 // DefaultPath is where the settings are looked for.
@@ -194,7 +196,7 @@ func Default(hostname string) Settings {
 // StorageDir is the root of what is shared by a cluster's nodes.
 func (s *Settings) StorageDir() string { return s.Storage.Path }
 
-// OnVolume tells whether keys, files and pillars are on the shared volume.
+// OnVolume reports whether keys, files and pillars are on the shared volume.
 func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 
 // PKIDir holds the master's own keys, and the minions' as well unless they are
@@ -212,7 +214,7 @@ func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, 
 // ClusterRecord is the masters' record of their cluster: members, and the keys
 // and secrets that they have together (master/cluster/node.Record). Strings at
 // its top level are secret, all of them.
-func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), ".saltern_cluster") }
+func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), control.RecordFile) }
 
 // SharedJobsDir is where masters of a cluster keep the job cache together: jobs
 // in their cluster_pki_dir.

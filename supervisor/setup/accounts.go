@@ -98,10 +98,10 @@ const maxKeys = 128 << 10
 func ReadKeys(r io.Reader) ([]string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxKeys+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading SSH public keys: %w", err)
+		return nil, fmt.Errorf("read SSH public keys: %w", err)
 	}
 	if len(text) > maxKeys {
-		return nil, fmt.Errorf("reading SSH public keys: there are more than %d bytes", maxKeys)
+		return nil, fmt.Errorf("read SSH public keys: there are more than %d bytes", maxKeys)
 	}
 	var keys []string
 	for line := range strings.Lines(string(text)) {
@@ -112,7 +112,7 @@ func ReadKeys(r io.Reader) ([]string, error) {
 	c := &checker{a: Answers{Admin: Admin{SSHKeys: keys}}}
 	c.admin()
 	if err := Faults(c.faults); err != nil {
-		return nil, fmt.Errorf("reading SSH public keys: %w", err)
+		return nil, fmt.Errorf("read SSH public keys: %w", err)
 	}
 	if len(keys) == 0 {
 		return nil, errors.New("reading SSH public keys: there is none; give a line as in ~/.ssh/id_ed25519.pub")

@@ -60,8 +60,7 @@ func (m *Machine) Where() Progress {
 // done is what the last page shows.
 func (m *Machine) done() *Done {
 	l := m.cfg.World.Look()
-	d := &Done{Addresses: l.Addresses, BackUp: []string{"the join string: it holds the cluster's secret",
-		"everything of the cluster, regularly: applianced backup"}}
+	d := &Done{Addresses: l.Addresses, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
 	var fronts []string
 	for _, n := range l.Table.Present() {
 		fronts = append(fronts, n.Front...)
@@ -74,7 +73,14 @@ func (m *Machine) done() *Done {
 		fronts = d.Addresses
 	}
 	d.MinionConf = MinionConf(fronts, l.Finger)
+	m.mu.Lock()
+	alone := m.s.Answers.Storage.Kind == settings.LocalStorage
+	m.mu.Unlock()
+	if alone { // the cluster would refuse whoever came with it
+		return d
+	}
 	d.JoinString, _ = m.JoinString()
+	d.BackUp = slices.Insert(d.BackUp, 0, "the join string: it holds the cluster's secret")
 	return d
 }
 
@@ -196,7 +202,7 @@ func (m *Machine) Back(token string) error {
 	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
 }
 
-// alone tells whether this machine forms a cluster that no other one knows of, so
+// alone reports whether this machine forms a cluster that no other one knows of, so
 // that nobody misses it.
 func (m *Machine) alone(s saved) bool {
 	if s.Answers.Mode != Form || s.Phase != status.SetupForming && s.Phase != status.SetupWaiting {

@@ -82,7 +82,7 @@ func rootDevice(mountinfo string) string {
 	return dev
 }
 
-// holds tells whether a device is a disk or one of its partitions.
+// holds reports whether a device is a disk or one of its partitions.
 func holds(dir, name, dev string) bool {
 	all, _ := filepath.Glob(filepath.Join(dir, name+"*", "dev"))
 	return dev != "" && slices.ContainsFunc(append(all, filepath.Join(dir, "dev")), func(p string) bool { return word(p) == dev })

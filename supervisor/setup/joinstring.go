@@ -126,7 +126,7 @@ func freshFault(s string) string {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
-// hostForm tells whether s is an IP address or a host name.
+// hostForm reports whether s is an IP address or a host name.
 func hostForm(s string) bool {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.Zone() == "" && !a.IsUnspecified()

@@ -21,7 +21,7 @@ import (
 // World is the node that is set up, as the supervisor runs it. All methods may
 // be called at any time.
 type World interface {
-	// Configured tells whether there is an appliance.yaml.
+	// Configured reports whether there is an appliance.yaml.
 	Configured() bool
 	// Configure writes it and has the node start with it. form tells that this
 	// node makes what the cluster shares.
@@ -121,7 +121,7 @@ func (m *Machine) load() {
 	m.mu.Unlock()
 }
 
-// Active tells whether the set-up has to do with this node: it is not when
+// Active reports whether the set-up has to do with this node: it is not when
 // somebody wrote appliance.yaml by hand.
 func (m *Machine) Active() bool {
 	m.mu.Lock()
@@ -344,7 +344,7 @@ func (m *Machine) begin(a Answers, source string, auto bool) error {
 	})
 }
 
-// advance makes the next step that is not done. It tells whether the same has
+// advance makes the next step that is not done. It reports whether the same has
 // to be tried again after a pause.
 func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 	for _, st := range plan(s.Answers) {

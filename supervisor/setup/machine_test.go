@@ -145,7 +145,10 @@ func TestForm(t *testing.T) {
 			t.Errorf("step %+v", s)
 		}
 	}
-	if p.Done == nil || !strings.HasPrefix(p.Done.JoinString, "sca1.") || p.Done.MinionConf != "master: 127.0.70.9\nmaster_alive_interval: 30\n" {
+	if s, err := m.JoinString(); err != nil || !strings.HasPrefix(s, "sca1.") {
+		t.Errorf("the join string: %q, %v", s, err)
+	}
+	if p.Done == nil || p.Done.JoinString != "" || len(p.Done.BackUp) != 1 || p.Done.MinionConf != "master: 127.0.70.9\nmaster_alive_interval: 30\n" {
 		t.Errorf("the last page: %+v", p.Done)
 	}
 	if err := m.Start(t.Context(), "", w.answers()); !errors.Is(err, ErrState) {

@@ -163,7 +163,7 @@ func (p *Preflight) address(a Answers) Check {
 	return c
 }
 
-// ports tries to listen where the node will. there tells whether the machine has
+// ports tries to listen where the node will. there reports whether the machine has
 // the address for the other nodes: without it nothing can listen there.
 func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	const what = "ports of this node"

@@ -1,9 +1,6 @@
 package setup
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -49,20 +46,3 @@ func writeSecret(nodeDir, name, secret string) error {
 	_, err := layout.WriteFile(filepath.Join(nodeDir, name), []byte(secret), 0o600)
 	return err
 }
-
-// SecretFinger names a secret without telling it, as the masters do
-// (cluster.secret_commit, master/cluster/node): by a MAC whose key is the seed in
-// the masters' record, so that who sees the name, in a list of processes or a
-// log, has nothing to compare guesses with. It is empty without a secret or seed.
-func SecretFinger(seed, secret string) string {
-	if seed == "" || secret == "" {
-		return ""
-	}
-	m := hmac.New(sha256.New, []byte(seed))
-	m.Write([]byte("saltern cluster secret 2\n" + secret))
-	return FingerPrefix + hex.EncodeToString(m.Sum(nil)[:8])
-}
-
-// FingerPrefix begins the names of secrets; versions that hashed the secret
-// alone began them with s.
-const FingerPrefix = "k"

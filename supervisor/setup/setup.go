@@ -174,7 +174,7 @@ type Facts struct {
 	// Managed is false where the machine's network is not ours to change (no
 	// systemd-networkd of ours): the network page is then left out.
 	Managed bool `json:"managed"`
-	// Volume tells whether the machine can hold a copy of a shared volume.
+	// Volume reports whether the machine can hold a copy of a shared volume.
 	Volume bool `json:"volume"`
 	// NoBricks says why that copy cannot be kept beside the system, on a machine
 	// without a data disk; empty when it can.
@@ -240,6 +240,6 @@ type Failure struct {
 type Done struct {
 	Addresses  []string `json:"addresses"`  // for minions
 	MinionConf string   `json:"minionConf"` // the lines for /etc/salt/minion.d
-	JoinString string   `json:"joinString"` // for the next node; secret
+	JoinString string   `json:"joinString"` // for the next node; secret. Empty: none can join
 	BackUp     []string `json:"backUp"`     // what to keep elsewhere
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"saltern/durable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/status"
 )
@@ -110,12 +111,6 @@ func (s store) put(v saved) error {
 }
 
 func readBounded(path string) ([]byte, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() || fi.Size() > maxStore {
-		return nil, fmt.Errorf("%s is not a small regular file", path)
-	}
-	return os.ReadFile(path)
+	b, _, err := durable.ReadFile(path, maxStore, durable.Follow)
+	return b, err
 }

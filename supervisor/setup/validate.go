@@ -345,7 +345,7 @@ func merge(a, b []string) []string {
 	return out
 }
 
-// volumePossible tells whether this machine can hold a copy of a volume.
+// volumePossible reports whether this machine can hold a copy of a volume.
 func volumePossible() bool {
 	_, err := exec.LookPath("glusterd")
 	return err == nil

@@ -70,7 +70,7 @@ func networks(f Facts, n Network) []vip.Interface {
 	return out
 }
 
-// known tells whether any network of the machine is known, not only addresses.
+// known reports whether any network of the machine is known, not only addresses.
 func known(list []vip.Interface) bool {
 	return slices.ContainsFunc(list, func(i vip.Interface) bool {
 		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() })

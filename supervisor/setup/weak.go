@@ -105,7 +105,7 @@ func charBits(s, lower string, i int) float64 {
 	return math.Log2(16) // of the signs few are used
 }
 
-// inRow tells whether three characters follow each other in a row, in either
+// inRow reports whether three characters follow each other in a row, in either
 // direction.
 func inRow(s string) bool {
 	back := string([]byte{s[2], s[1], s[0]})

@@ -193,3 +193,10 @@ type Clock struct {
 func Unknown(now time.Time) Document {
 	return Document{Schema: Schema, Time: now, Exit: ExitUnknown}
 }
+
+// The names of the services, as in [Service].
+const (
+	MasterService   = "master"
+	BalancerService = "lb"
+	VirtualService  = "vip"
+)

@@ -7,7 +7,7 @@ type Minion struct {
 	ID string `json:"id"`
 	// Key is accepted, pending, rejected or denied.
 	Key string `json:"key"`
-	// Connected tells whether it listens for jobs; Node is where.
+	// Connected reports whether it listens for jobs; Node is where.
 	Connected bool   `json:"connected"`
 	Node      string `json:"node,omitempty"`
 	// Address is from where it was last heard, Seen when; of a key that is not

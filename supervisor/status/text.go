@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"saltern/supervisor/service"
+	"saltern/printable"
 )
 
 // WriteJSON prints the document for machines.
@@ -50,7 +50,7 @@ func WriteNodes(w io.Writer, d Document) error {
 func clean(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
-		lines[i] = strings.TrimRight(service.CleanText(l), " ")
+		lines[i] = strings.TrimRight(printable.Clean(l), " ")
 	}
 	return strings.Join(lines, "\n")
 }

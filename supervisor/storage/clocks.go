@@ -2,13 +2,12 @@ package storage
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
+	"saltern/durable"
 	"saltern/glusterctl/layout"
 )
 
@@ -79,21 +78,19 @@ func writeClock(path string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+	if err := durable.Swap(path, b, 0o644); err != nil {
 		return fmt.Errorf("write the time: %w", err)
 	}
-	return os.Rename(path+".new", path)
+	return nil
 }
 
 func readClock(path string) (time.Time, error) {
-	f, err := os.Open(path)
+	b, _, err := durable.ReadFile(path, 256, durable.Follow)
 	if err != nil {
 		return time.Time{}, err
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 256))
 	var t time.Time
-	return t, errors.Join(err, json.Unmarshal(b, &t))
+	return t, json.Unmarshal(b, &t)
 }
 
 // skew judges the newest difference to a node: 0 when it is within bounds.

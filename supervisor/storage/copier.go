@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"saltern/durable"
 )
 
 // copier makes one directory tree like another, file by file. Each file comes
@@ -146,9 +148,5 @@ func (c *copier) save() error {
 	if err != nil {
 		return err
 	}
-	tmp := c.spec.index() + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, c.spec.index())
+	return durable.Swap(c.spec.index(), b, 0o600)
 }

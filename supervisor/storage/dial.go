@@ -20,7 +20,7 @@ const (
 	handshakeTakes = 5 * time.Second
 )
 
-// dial tells whether a glusterd takes connections. In a pool with TLS one that
+// dial reports whether a glusterd takes connections. In a pool with TLS one that
 // is no member yet counts only when it speaks TLS: a machine's package may have
 // started its glusterd in clear, before the machine has its certificate, and a
 // probe of that one would hang.

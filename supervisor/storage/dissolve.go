@@ -141,14 +141,14 @@ func (d *Dissolution) outsiders() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(names, d.ours) {
+		if !slices.ContainsFunc(names, d.belongsHere) {
 			out = append(out, "machine "+strings.Join(names, " "))
 		}
 	}
 	return out, nil
 }
 
-func (d *Dissolution) ours(host string) bool {
+func (d *Dissolution) belongsHere(host string) bool {
 	return slices.ContainsFunc(d.table.Nodes, func(n nodes.Node) bool { return host == n.Name || host == n.Address })
 }
 

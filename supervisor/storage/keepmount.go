@@ -61,7 +61,7 @@ func (m *Manager) volumeRuns() bool {
 	return m.obs != nil && m.obs.Volume != nil && m.obs.Volume.State == cli.Started
 }
 
-// healthy tells whether a new mount would be served.
+// healthy reports whether a new mount would be served.
 func (m *Manager) healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *Manager) healthy() bool {
 	return !q.Known || q.Spare >= 0
 }
 
-// mountWorks tells whether the newest look at the mount was good. The keeper
+// mountWorks reports whether the newest look at the mount was good. The keeper
 // looks every few seconds; before it runs, observations do.
 func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
 

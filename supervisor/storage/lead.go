@@ -13,7 +13,7 @@ import (
 // stopped, before the next one tries.
 const turnEvery = 2 * time.Minute
 
-// leads tells whether this node makes the changes of the pool now, and whether
+// leads reports whether this node makes the changes of the pool now, and whether
 // nobody else can think the same at the same time (fenced). why says who else.
 func (m *Manager) leads() (ok, fenced bool, why string) {
 	held, holder := m.lease.held()
@@ -61,7 +61,7 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	return false, false, "this node is no member"
 }
 
-// stopped tells whether the volume takes no writes: it was stopped, or too many
+// stopped reports whether the volume takes no writes: it was stopped, or too many
 // copies are away.
 func stopped(o *glusterctl.Observation) bool {
 	if o.Volume == nil {
@@ -71,7 +71,7 @@ func stopped(o *glusterctl.Observation) bool {
 	return o.Volume.State != cli.Started || q.Known && q.Spare < 0
 }
 
-// mayLead tells whether this node may take the lease: it is a member that
+// mayLead reports whether this node may take the lease: it is a member that
 // stays, and its mount works.
 func (m *Manager) mayLead() bool {
 	in, leaving := m.member()

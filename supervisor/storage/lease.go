@@ -59,7 +59,7 @@ type leaseReply struct {
 	Fresh bool `json:"fresh,omitempty"`
 }
 
-// keep asks for the lease until ctx ends. wanted tells whether this node may
+// keep asks for the lease until ctx ends. wanted reports whether this node may
 // have it now; gained is called when it has got it.
 func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
@@ -113,7 +113,7 @@ func (l *lease) keep(ctx context.Context, wanted func() bool, gained func()) {
 	}
 }
 
-// held tells whether this node has the lease at this moment, and who else.
+// held reports whether this node has the lease at this moment, and who else.
 func (l *lease) held() (bool, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -152,12 +154,7 @@ func writeBeat(f *os.File, next leaseBeat) error {
 // readBeat reads what the holder wrote last. A file without a beat is one that
 // somebody is about to write.
 func readBeat(path string) (leaseBeat, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return leaseBeat{}, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 4096))
+	b, _, err := durable.ReadFile(path, 4096, durable.Follow)
 	var r leaseBeat
 	if err != nil {
 		return r, err

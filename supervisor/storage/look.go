@@ -46,9 +46,9 @@ func (m *Manager) fullAge() time.Duration {
 	return 2 * fullEvery
 }
 
-// glance is what most looks are while nothing happens: it starts no command. It
-// tells whether all was as before, and whether a full look is due.
-func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due bool) {
+// quickLook is what most looks are while nothing happens: it starts no command. It
+// reports whether all was as before, and whether a full look is due.
+func (m *Manager) quickLook(ctx context.Context, d glusterctl.Desired) (same, due bool) {
 	h, at := m.keeper.Last()
 	m.mu.Lock()
 	old, age := m.obs, m.cfg.Now().Sub(m.full)
@@ -71,7 +71,7 @@ func (m *Manager) look(ctx context.Context) {
 	due := false
 	if m.calm() {
 		var same bool
-		if same, due = m.glance(ctx, d); same {
+		if same, due = m.quickLook(ctx, d); same {
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func (m *Manager) lookAtAll(ctx context.Context, d glusterctl.Desired) {
 	}
 }
 
-// differ tells whether what is cheap to see has changed enough to ask for the
+// differ reports whether what is cheap to see has changed enough to ask for the
 // rest.
 func differ(a, b *glusterctl.Observation) bool {
 	if a.Daemon != b.Daemon || (a.Volume == nil) != (b.Volume == nil) || len(a.Pool) != len(b.Pool) {

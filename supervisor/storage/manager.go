@@ -191,7 +191,7 @@ func (m *Manager) desired() glusterctl.Desired {
 	return d
 }
 
-// member tells whether this node belongs to the cluster by the table, and
+// member reports whether this node belongs to the cluster by the table, and
 // whether it goes.
 func (m *Manager) member() (in, leaving bool) {
 	m.mu.Lock()

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"saltern/command"
+	"saltern/durable"
 	"saltern/supervisor/settings"
 )
 
@@ -40,7 +39,7 @@ type Migration struct {
 // moved are the parts of the directory that go to the volume.
 func moved() []string { return append(mirrored(), "pki", "cache/jobs") }
 
-// ownKey tells whether a file of pki is a key of the master itself; in a
+// ownKey reports whether a file of pki is a key of the master itself; in a
 // cluster it stays with its node.
 func ownKey(name string) bool {
 	ext := filepath.Ext(name)
@@ -119,11 +118,8 @@ func (m *Migration) Finish(ctx context.Context) error {
 	if err := os.Rename(m.from, to); err != nil {
 		return fmt.Errorf("move %s to the volume: %w", m.from, err)
 	}
-	if d, err := os.Open(filepath.Dir(to)); err == nil {
-		err = d.Sync()
-		if cerr := d.Close(); err != nil || cerr != nil {
-			return fmt.Errorf("move %s to the volume: %w", m.from, errors.Join(err, cerr))
-		}
+	if err := durable.SyncDir(filepath.Dir(to)); err != nil {
+		return fmt.Errorf("move %s to the volume: %w", m.from, err)
 	}
 	m.log.Info("the node's directory is on the volume now; the old one is kept", "path", to, "last", r.Copied)
 	return nil
@@ -181,29 +177,19 @@ func copyKey(src, dst string) error {
 	if err != nil || !fi.Mode().IsRegular() {
 		return err
 	}
-	in, err := os.OpenFile(src, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	key, err := durable.Read(src, 1<<20)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
 	// The folder may belong to the master's account: the file is made anew under
 	// a name that nobody knows before, and gets its owner while it is open.
-	out, err := os.CreateTemp(filepath.Dir(dst), ".key-*")
-	if err != nil {
+	return durable.ReplaceWith(dst, func(f *os.File) error {
+		err := durable.Fill(f, key, fi.Mode().Perm())
+		if uid, gid, ok := owner(fi); ok && err == nil && os.Geteuid() == 0 {
+			err = f.Chown(uid, gid)
+		}
 		return err
-	}
-	defer os.Remove(out.Name()) // nothing is there after the rename
-	_, err = io.Copy(out, io.LimitReader(in, 1<<20))
-	if err == nil {
-		err = out.Chmod(fi.Mode().Perm())
-	}
-	if uid, gid, ok := owner(fi); ok && err == nil && os.Geteuid() == 0 {
-		err = out.Chown(uid, gid)
-	}
-	if err = errors.Join(err, out.Close()); err != nil {
-		return err
-	}
-	return os.Rename(out.Name(), dst)
+	})
 }
 
 // moveSpec is the argument of the child.
@@ -296,8 +282,5 @@ func claim(path, node string) error {
 	if b, err = json.Marshal(contentMark{node}); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return durable.Swap(path, b, 0o600)
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/command"
+	"saltern/durable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
@@ -36,7 +37,7 @@ func NewRecovery(s *settings.Settings, executable string, log *slog.Logger) *Rec
 	return &Recovery{s, executable, log}
 }
 
-// Ready tells whether a copy was taken by [Recovery.Copy] and waits for
+// Ready reports whether a copy was taken by [Recovery.Copy] and waits for
 // [Recovery.Switch].
 func (r *Recovery) Ready() bool { return exists(filepath.Join(localDir(r.s), "pki")) }
 
@@ -69,7 +70,7 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	if err := os.Rename(dest+".recovering", dest); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	return syncDir(filepath.Dir(dest))
+	return durable.SyncDir(filepath.Dir(dest))
 }
 
 // Switch has this node forget the old pool and allows it to make a new volume
@@ -157,12 +158,4 @@ func takeBrick(spec recoverSpec) error {
 	}
 	defer d.Close()
 	return unix.Syncfs(int(d.Fd()))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

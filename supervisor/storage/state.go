@@ -17,7 +17,7 @@ type State struct {
 	Ready bool `json:"ready"`
 	// Waiting says in words what Ready waits for; empty when it is.
 	Waiting string `json:"waiting,omitempty"`
-	// Leads tells whether this node makes the changes of the pool, Leader which
+	// Leads reports whether this node makes the changes of the pool, Leader which
 	// node does as far as is known.
 	Leads  bool   `json:"leads"`
 	Leader string `json:"leader,omitempty"`
@@ -83,11 +83,11 @@ type Member struct {
 	Reachable bool   `json:"reachable"` // its glusterd's port answers
 }
 
-// LetGo tells whether the pool is done with a node that was removed: a machine
+// LetGo reports whether the pool is done with a node that was removed: a machine
 // of the same name would be taken for it earlier.
 func (s *State) LetGo(node string) bool { return !s.Holds(node) && s.Done }
 
-// Holds tells whether the volume counts on a copy on that node.
+// Holds reports whether the volume counts on a copy on that node.
 func (s *State) Holds(node string) bool {
 	return slices.ContainsFunc(s.Bricks, func(b Brick) bool {
 		host, _, _ := strings.Cut(b.Name, ":")

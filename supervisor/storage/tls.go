@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"saltern/durable"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cert"
 	"saltern/supervisor/layout"
@@ -53,8 +54,8 @@ func readAuthority(dir string) (Authority, error) {
 	var a Authority
 	var err error
 	dir = filepath.Join(dir, tlsDir)
-	if a.Key, err = layout.ReadFile(filepath.Join(dir, authorityKey), maxPEM, 0); err == nil {
-		a.Cert, err = layout.ReadFile(filepath.Join(dir, authorityCert), maxPEM, 0)
+	if a.Key, _, err = durable.ReadFile(filepath.Join(dir, authorityKey), maxPEM, durable.Follow); err == nil {
+		a.Cert, _, err = durable.ReadFile(filepath.Join(dir, authorityCert), maxPEM, durable.Follow)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Authority{}, ErrNoAuthority
@@ -175,7 +176,7 @@ func certificateDir(dir string) string {
 // GlusterFS looks, unless a good one is there.
 func installCertificate(dir string, a Authority, self string, now time.Time) error {
 	read := func(name string) []byte {
-		b, _ := layout.ReadFile(filepath.Join(dir, name), maxPEM, 0) // what cannot be read is made anew
+		b, _, _ := durable.ReadFile(filepath.Join(dir, name), maxPEM, durable.Follow) // what cannot be read is made anew
 		return b
 	}
 	have := read("glusterfs.pem")
@@ -220,7 +221,7 @@ func (m *Manager) forgetIdentity() error {
 // CertificateEnds tells until when the certificate that GlusterFS of this machine
 // has is good.
 func CertificateEnds() (time.Time, error) {
-	b, err := layout.ReadFile(filepath.Join(certificateDir(cert.Dir), "glusterfs.pem"), maxPEM, 0)
+	b, _, err := durable.ReadFile(filepath.Join(certificateDir(cert.Dir), "glusterfs.pem"), maxPEM, durable.Follow)
 	if err != nil {
 		return time.Time{}, err
 	}

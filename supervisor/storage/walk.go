@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"saltern/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -74,12 +76,10 @@ func (w *walk) dir(rel string, depth int) error {
 // readDir lists a directory. GlusterFS sometimes says ESTALE for one that was
 // just replaced.
 func readDir(p string) (entries []fs.DirEntry, err error) {
-	for range 3 {
-		if entries, err = os.ReadDir(p); !errors.Is(err, unix.ESTALE) {
-			return entries, err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	err = durable.RetryStale(50*time.Millisecond, func() (err error) {
+		entries, err = os.ReadDir(p)
+		return err
+	})
 	return entries, err
 }
 

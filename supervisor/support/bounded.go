@@ -24,7 +24,7 @@ func run(ctx context.Context, limit time.Duration, argv ...string) ([]byte, erro
 	return slices.Concat(out.Stdout, out.Stderr), err
 }
 
-// look tells whether a directory answers; it is asked by a child, since a call
+// look reports whether a directory answers; it is asked by a child, since a call
 // on a file system that hangs cannot be interrupted. One that is not there
 // answers.
 func look(ctx context.Context, dir string) error {
@@ -32,7 +32,7 @@ func look(ctx context.Context, dir string) error {
 	return err
 }
 
-// within tells whether path is dir or below it.
+// within reports whether path is dir or below it.
 func within(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")

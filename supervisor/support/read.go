@@ -11,13 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"saltern/supervisor/layout"
+	"saltern/durable"
 )
 
 // tail reads the end of a regular file from a line's beginning; it never
 // blocks on a pipe or a device, and follows no link.
 func tail(path string, limit int64) ([]byte, error) {
-	f, fi, err := layout.OpenRegular(path, syscall.O_NOFOLLOW)
+	f, fi, err := durable.Open(path, durable.Refuse)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ type Source struct {
 	Status func(context.Context) (status.Document, error)
 	// Commands are programs whose output is collected; nil: [Commands].
 	Commands map[string][]string
-	// Look tells whether a directory on the shared storage answers; nil: a child
+	// Look reports whether a directory on the shared storage answers; nil: a child
 	// of this process lists it.
 	Look func(ctx context.Context, dir string) error
 }

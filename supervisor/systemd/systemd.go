@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"saltern/command"
-
 	"github.com/coreos/go-systemd/v22/dbus"
+
+	"saltern/command"
 )
 
 // Job has begin queue a job and waits until that is done, for limit at most.

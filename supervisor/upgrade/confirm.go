@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Well tells whether the node does what it should at this moment.
+// Well reports whether the node does what it should at this moment.
 type Well func(context.Context) bool
 
 // ErrNotWell means that the new version did not bring the node up in time.
@@ -48,7 +48,7 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 	}
 }
 
-// OnTrial tells whether the running version is not known to be good yet. On
+// OnTrial reports whether the running version is not known to be good yet. On
 // other machines than those made from the image it is false.
 func (s *System) OnTrial() (bool, error) {
 	line, err := small(or(s.Cmdline, "/proc/cmdline"))

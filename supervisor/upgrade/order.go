@@ -15,7 +15,7 @@ import (
 // offer bundles must not be able to bring them back.
 var ErrOlder = errors.New("upgrade: this version is older than the one that runs")
 
-// mayFollow tells whether a version may take the place of what runs: it must
+// mayFollow reports whether a version may take the place of what runs: it must
 // not be built earlier, and of the same time not be of a lower version.
 func (st *Status) mayFollow(m *bundle.Manifest) error {
 	older := func(how, this, runs string) error {
@@ -35,7 +35,7 @@ var (
 	hash    = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
 )
 
-// commit tells whether a version is what git calls a build without a tag.
+// commit reports whether a version is what git calls a build without a tag.
 func commit(v string) bool {
 	v = strings.TrimSuffix(v, "-dirty")
 	return hash.MatchString(v) && (len(v) == 7 || strings.ContainsAny(v, "abcdef"))

@@ -78,7 +78,7 @@ func ParseOVF(text []byte) ([]byte, error) {
 				continue
 			}
 			if key == "answers" {
-				return plain(value), nil
+				return unbase64(value), nil
 			}
 			var any any
 			if yaml.Unmarshal([]byte(value), &any) != nil {
@@ -123,8 +123,8 @@ func listed(key string, v any) any {
 	return s
 }
 
-// plain undoes base64 if it is some.
-func plain(s string) []byte {
+// unbase64 undoes base64 if it is some.
+func unbase64(s string) []byte {
 	if b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s), "")); err == nil {
 		return b
 	}
@@ -154,7 +154,7 @@ func (p Places) guestInfo(ctx context.Context) ([]byte, error) {
 		}
 		if text := get("userdata"); text != "" {
 			if enc := get("userdata.encoding"); enc == "base64" || enc == "b64" {
-				return plain(text), nil
+				return unbase64(text), nil
 			}
 			return []byte(text), nil
 		}

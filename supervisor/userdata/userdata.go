@@ -25,7 +25,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
 
-	"saltern/supervisor/layout"
+	"saltern/durable"
 	"saltern/supervisor/setup"
 )
 
@@ -191,7 +191,7 @@ func mend(m string) string {
 
 // readFile reads a small regular file; a missing one is nothing.
 func readFile(path string) ([]byte, error) {
-	b, err := layout.ReadFile(path, MaxText, 0)
+	b, _, err := durable.ReadFile(path, MaxText, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -79,7 +79,7 @@ func Interfaces() ([]Interface, error) {
 	return out, nil
 }
 
-// Held tells whether this machine has the address now.
+// Held reports whether this machine has the address now.
 func Held(virtual netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	look     = time.Second
 )
 
-// hasUnit tells whether systemd knows the unit and it is meant for this node.
+// hasUnit reports whether systemd knows the unit and it is meant for this node.
 func (d *Daemon) hasUnit(ctx context.Context) bool {
 	if d.Dir != UnitDir || !util.IsRunningSystemd() {
 		return false

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"saltern/master/crypt"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/test/lab"
 	"saltern/test/minion"
 )
@@ -70,9 +70,9 @@ func mixedCluster(t *testing.T) {
 	for i, form := range []string{"salt/job/%s/prog/evil/x/publish", "salcluster/event/" + ours.Addr + "/t/job/%s/publish", "salt/job/%s/publish", "salt/job/%s/prog/evil/1/publish"} {
 		jid := fmt.Sprintf("2026010203040567890%d", i)
 		tag := fmt.Sprintf(form, jid)
-		job := msgpack.NewMap("jid", jid, "fun", "cmd.run", "arg", []any{fmt.Sprintf("id > %s/%d", out, i)}, "tgt", "*", "tgt_type", "glob", "ret", "", "user", "root")
+		job := value.NewMap("jid", jid, "fun", "cmd.run", "arg", []any{fmt.Sprintf("id > %s/%d", out, i)}, "tgt", "*", "tgt_type", "glob", "ret", "", "user", "root")
 		_, _ = m.Ask(within(t), "_minion_event", "tag", tag, "data", job, "pretag", nil)
-		_, _ = m.Ask(within(t), "_minion_event", "events", []any{msgpack.NewMap("tag", tag, "data", job)}, "pretag", nil)
+		_, _ = m.Ask(within(t), "_minion_event", "events", []any{value.NewMap("tag", tag, "data", job)}, "pretag", nil)
 		tags++
 	}
 	for range 3 { // jobs of both masters reach the minion after what was sent before

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/test/lab"
 	"saltern/test/minion"
 )
@@ -194,7 +194,7 @@ func (p *probes) minionWork(ctx context.Context, a *arena, m *minion.Minion, fre
 			jid := strings.Replace(time.Now().UTC().Format("20060102150405.000000"), ".", "", 1)
 			return m.Return(ctx, jid, "test.echo", large)
 		}) && p.measure(ctx, "event", func(ctx context.Context) error {
-			_, err := m.Ask(ctx, "_minion_event", "tag", "custom/attack", "data", msgpack.NewMap("x", 1), "pretag", nil)
+			_, err := m.Ask(ctx, "_minion_event", "tag", "custom/attack", "data", value.NewMap("x", 1), "pretag", nil)
 			return err
 		})
 		if !ok && !fresh && ctx.Err() == nil {

@@ -19,6 +19,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 	"saltern/test/lab"
 	"saltern/test/minion"
@@ -94,9 +95,9 @@ func (b bus) until(last string) (tags []string, at event.Event) {
 }
 
 // plain sends a request in the clear, as the tools of Salt do.
-func (a *arena) plain(t *testing.T, fields ...any) *msgpack.Map {
+func (a *arena) plain(t *testing.T, fields ...any) *value.Map {
 	t.Helper()
-	payload, err := msgpack.Marshal(msgpack.NewMap("enc", "clear", "load", msgpack.NewMap(fields...), "version", 3), msgpack.Raw)
+	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap(fields...), "version", 3), msgpack.Raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func (a *arena) plain(t *testing.T, fields ...any) *msgpack.Map {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _ := v.(*msgpack.Map)
+	m, _ := v.(*value.Map)
 	return m
 }
 
@@ -133,12 +134,12 @@ func (a *arena) events(t *testing.T) {
 		"rotate_cluster_aes_key", "cluster/event/node1/salt/key", "x/cluster/event/node1/y"}
 	var events []any
 	for _, tag := range tags {
-		data := msgpack.NewMap("jid", "20260102030405678901", "fun", "cmd.run", "arg", []any{"id"}, "tgt", "*")
-		events = append(events, msgpack.NewMap("tag", tag, "data", data))
+		data := value.NewMap("jid", "20260102030405678901", "fun", "cmd.run", "arg", []any{"id"}, "tgt", "*")
+		events = append(events, value.NewMap("tag", tag, "data", data))
 		_, _ = m.Ask(within(t), "_minion_event", "tag", tag, "data", data, "pretag", nil)
 	}
 	_, _ = m.Ask(within(t), "_minion_event", "events", events, "pretag", nil)
-	if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", msgpack.NewMap("x", 1), "pretag", nil); err != nil {
+	if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", value.NewMap("x", 1), "pretag", nil); err != nil {
 		t.Fatal(err)
 	}
 	seen, _ := b.until("custom/last")
@@ -159,7 +160,7 @@ func (a *arena) events(t *testing.T) {
 func (a *arena) targets(t *testing.T) {
 	b := a.listen(t)
 	dir := lab.Dir(t)
-	alice := []any{"kwargs", msgpack.NewMap("eauth", "sharedsecret", "username", "alice", "password", secret)}
+	alice := []any{"kwargs", value.NewMap("eauth", "sharedsecret", "username", "alice", "password", secret)}
 	var faults, answers []string
 	for i, x := range []struct{ typ, tgt string }{
 		{"glob", "db1"}, {"pcre", "web1|d{,1}b1"}, {"compound", "web1 or E@d{,1}b1"}, {"compound", "web1 or not E@[[:alnum:]]"}, {"compound", "web1 or x\x1cor\x1c*"},
@@ -218,7 +219,7 @@ func (a *arena) runnerOptions(t *testing.T) {
 	ran := 0
 	for _, arg := range []string{"--out-file=" + dir + "/by-user", "--log-file=" + dir + "/by-log"} {
 		for _, fun := range []string{"jobs.x", "jobs.list_jobs"} {
-			r := a.plain(t, "cmd", "runner", "fun", fun, "kwarg", msgpack.NewMap("arg", []any{arg}, "kwarg", msgpack.NewMap()),
+			r := a.plain(t, "cmd", "runner", "fun", fun, "kwarg", value.NewMap("arg", []any{arg}, "kwarg", value.NewMap()),
 				"eauth", "sharedsecret", "username", "bob", "password", secret)
 			if tag := r.Str("tag"); tag != "" {
 				b.until(tag + "/ret")
@@ -280,7 +281,7 @@ func (a *arena) replay(t *testing.T) {
 		cmd    string
 		fields []any
 	}{
-		{"_minion_event", []any{"tag", "custom/once", "data", msgpack.NewMap("x", 1), "pretag", nil}},
+		{"_minion_event", []any{"tag", "custom/once", "data", value.NewMap("x", 1), "pretag", nil}},
 		{"minion_pub", []any{"tgt", "web1", "tgt_type", "glob", "fun", "test.ping", "arg", []any{}, "ret", "", "tmo", 5}},
 	} {
 		p, _, err := m.Pack(x.cmd, x.fields...)
@@ -308,7 +309,7 @@ func (a *arena) replay(t *testing.T) {
 		if err := m.SignIn(within(t)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", msgpack.NewMap(), "pretag", nil); err != nil {
+		if _, err := m.Ask(within(t), "_minion_event", "tag", "custom/last", "data", value.NewMap(), "pretag", nil); err != nil {
 			t.Fatal(err)
 		}
 		seen, _ := b.until("custom/last")
@@ -402,8 +403,8 @@ func standalone(t *testing.T) {
 		f11 = append(f11, "sharedsecret in a pillar with pillar_opts")
 	}
 	push(t, m, "pe/top.sls", fmt.Sprintf("#!py\ndef run():\n    open('%s/by-env', 'w').write('x')\n    return {}\n", dir))
-	answer, err := m.Ask(within(t), "_pillar", "grains", msgpack.NewMap("id", "evil"), "saltenv", nil, "pillarenv", "../../cache/minions/evil/files/pe",
-		"pillar_override", msgpack.NewMap(), "extra_minion_data", msgpack.NewMap(), "ver", "2")
+	answer, err := m.Ask(within(t), "_pillar", "grains", value.NewMap("id", "evil"), "saltenv", nil, "pillarenv", "../../cache/minions/evil/files/pe",
+		"pillar_override", value.NewMap(), "extra_minion_data", value.NewMap(), "ver", "2")
 	if _, e := os.Stat(dir + "/by-env"); e == nil {
 		f11 = append(f11, "a pushed file ran as a pillar")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/test/minion"
 )
 
@@ -26,7 +27,7 @@ func claim(n int) []byte {
 
 // plainly packs a request in the clear.
 func plainly(load any) []byte {
-	b, err := msgpack.Marshal(msgpack.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
+	b, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
 	if err != nil {
 		panic(err)
 	}
@@ -91,7 +92,7 @@ func shapeOf(s *stranger, name string) shape {
 		minor := name[5] - '0'
 		var msgs [][]byte
 		for _, n := range []int{60 << 10, 60 << 10, 60 << 10, 220 << 10, 1 << 20, 8 << 20} {
-			msgs = append(msgs, plainly(msgpack.NewMap("cmd", "ping", "x", strings.Repeat("x", n))))
+			msgs = append(msgs, plainly(value.NewMap("cmd", "ping", "x", strings.Repeat("x", n))))
 		}
 		return shape{port: "4506", buffer: 4096, use: func(c *strangerConn) {
 			c.slow = true
@@ -111,12 +112,12 @@ func shapeOf(s *stranger, name string) shape {
 		for _, n := range []int{60000, 240000, 1 << 20, 8 << 20} {
 			x := strings.Repeat("\x01", n)
 			msgs = append(msgs,
-				plainly(msgpack.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user", x, "key", "k")),
-				plainly(msgpack.NewMap("cmd", "publish", "tgt", x, "fun", x, "arg", []any{}, "user", "root", "key", "k", "jid", x)),
-				plainly(msgpack.NewMap("cmd", "mk_token", "eauth", x, "username", "u", "password", "p")),
-				plainly(msgpack.NewMap("cmd", "wheel", "eauth", "pam", "username", x, "password", "p", "fun", x)),
-				plainly(msgpack.NewMap("cmd", "_auth", "id", x, "sig_algo", x, "enc_algo", x, "nonce", "n", "pub", x)),
-				plainly(msgpack.NewMap("cmd", x)),
+				plainly(value.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user", x, "key", "k")),
+				plainly(value.NewMap("cmd", "publish", "tgt", x, "fun", x, "arg", []any{}, "user", "root", "key", "k", "jid", x)),
+				plainly(value.NewMap("cmd", "mk_token", "eauth", x, "username", "u", "password", "p")),
+				plainly(value.NewMap("cmd", "wheel", "eauth", "pam", "username", x, "password", "p", "fun", x)),
+				plainly(value.NewMap("cmd", "_auth", "id", x, "sig_algo", x, "enc_algo", x, "nonce", "n", "pub", x)),
+				plainly(value.NewMap("cmd", x)),
 				framed(append([]byte("\x83\xa3enc\xa3aes\xa7version\x03\xa2id\xdb"), append(binary.BigEndian.AppendUint32(nil, uint32(n)), x...)...)))
 		}
 		return again(msgs...)
@@ -128,14 +129,14 @@ func shapeOf(s *stranger, name string) shape {
 			}
 			for i := 0; ; i++ {
 				word := fmt.Sprintf("w%d-%d-%d", c.number, c.round, i)
-				l := msgpack.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user", word, "key", "k")
+				l := value.NewMap("cmd", "publish", "tgt", "*", "fun", "test.ping", "arg", []any{}, "user", word, "key", "k")
 				switch i % 5 {
 				case 1:
-					l = msgpack.NewMap("cmd", "_auth", "id", word, "sig_algo", word, "enc_algo", word, "nonce", "n", "pub", "no key")
+					l = value.NewMap("cmd", "_auth", "id", word, "sig_algo", word, "enc_algo", word, "nonce", "n", "pub", "no key")
 				case 2:
-					l = msgpack.NewMap("cmd", word)
+					l = value.NewMap("cmd", word)
 				case 3:
-					l = msgpack.NewMap("cmd", "mk_token", "eauth", word, "username", word, "password", "p")
+					l = value.NewMap("cmd", "mk_token", "eauth", word, "username", word, "password", "p")
 				case 4:
 					l = signIn(word, pub)
 				}
@@ -201,8 +202,8 @@ func shapeOf(s *stranger, name string) shape {
 	panic(fmt.Errorf("%w %q", errUnknownShape, name))
 }
 
-func signIn(id, pub string) *msgpack.Map {
-	return msgpack.NewMap("cmd", "_auth", "id", id, "nonce", minion.Nonce(), "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pub)
+func signIn(id, pub string) *value.Map {
+	return value.NewMap("cmd", "_auth", "id", id, "nonce", minion.Nonce(), "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pub)
 }
 
 // backtracking makes engines with backtracking try all ways to divide a name

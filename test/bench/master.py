@@ -129,8 +129,7 @@ class Master:
             for _ in range(2):
                 self.run("publish", "-k", 1, "-c", 1, "-tgt", "sw-*", state=False, root=True)
                 time.sleep(5)
-            # Not longer: swarm's idle REQ connections answer no PING and are
-            # closed after 30 s. The descriptors show whether all are there.
+            # The descriptors show whether all connections are there still.
             time.sleep(seconds)
             fds = sum(len(os.listdir("/proc/%d/fd" % pid)) for pid in self.pids())
             after = self.tree(1)["master_tree"]["after"]["pss_mib"]

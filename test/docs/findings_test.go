@@ -20,7 +20,11 @@ var (
 )
 
 // findings lists the tests of each finding as "folder name".
-func findings(t *testing.T) map[string][]string {
+func findings(t *testing.T) map[string][]string { return numbered(t, findingTest) }
+
+// numbered lists the tests that re finds, by their number, as "folder name".
+// re's groups are the name and the number.
+func numbered(t *testing.T, re *regexp.Regexp) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -40,7 +44,7 @@ func findings(t *testing.T) map[string][]string {
 		if err != nil {
 			return err
 		}
-		for _, m := range findingTest.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range re.FindAllStringSubmatch(string(text), -1) {
 			out[m[2]] = append(out[m[2]], filepath.ToSlash(dir)+" "+m[1])
 		}
 		return nil

@@ -4,10 +4,8 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -229,16 +227,12 @@ func gather(t *testing.T, c *lab.Cluster, to *lab.Member, all int) {
 		}
 	}
 	lab.Eventually(t, 60*time.Second, "all listen at "+to.Addr, func() error {
-		b, err := os.ReadFile(filepath.Join(to.Dir, "cache/status.json"))
+		_, subscribers, err := to.View()
 		if err != nil {
 			return err
 		}
-		var st struct{ Subscribers int }
-		if err := json.Unmarshal(b, &st); err != nil {
-			return err
-		}
-		if st.Subscribers < all {
-			return fmt.Errorf("%d do", st.Subscribers)
+		if subscribers < all {
+			return fmt.Errorf("%d do", subscribers)
 		}
 		return nil
 	})

@@ -43,7 +43,7 @@ func packages(t *testing.T) []pkg {
 	}
 }
 
-// in tells whether path is the folder dir or below it.
+// in reports whether path is the folder dir or below it.
 func in(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
 // violation names the rule that an import breaks, or "".
@@ -52,12 +52,24 @@ func violation(from, to string) string {
 		return ""
 	}
 	from, to = strings.TrimPrefix(from, module), strings.TrimPrefix(to, module)
-	leaves := []string{"master/zmtp", "master/msgpack", "master/crypt"}
-	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "versioned", "printable"}, from) {
+	leaves := []string{"master/zmtp", "master/value", "master/crypt"}
+	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" || from == "command" && to == "printable" {
+		return ""
+	}
+	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "prometheus", "versioned", "printable", "master/background"}, from) {
 		return from + " imports nothing of ours"
 	}
-	if from == "lbproxy" && slices.Contains(leaves, to) {
+	if from == "master/msgpack" && to != "master/value" {
+		return "the codec knows values only"
+	}
+	if from == "lbproxy" && (slices.Contains(leaves, to) || to == "master/msgpack") {
 		return "" // it asks masters for a sign of life in their own words
+	}
+	if in(from, "control") {
+		if slices.Contains([]string{"durable", "localsock", "printable"}, to) || in(to, "control") {
+			return ""
+		}
+		return "the contract between master and supervisor knows neither"
 	}
 	if in(to, "cmd") && !in(to, from) {
 		return "nobody imports a command"
@@ -65,10 +77,13 @@ func violation(from, to string) string {
 	if in(to, "test") && !in(from, "test") {
 		return "only tests import what is for tests"
 	}
+	if in(from, "test/load") && !in(to, "test/load") && to != "test/minion" && to != "master/msgpack" && !slices.Contains(leaves, to) {
+		return "load generators know the wire, not what they measure"
+	}
 	below := map[string][]string{
 		"master":     {"supervisor", "glusterctl", "lbproxy", "tui"},
-		"glusterctl": {"master", "supervisor", "lbproxy", "tui"},
-		"lbproxy":    {"master", "supervisor", "glusterctl", "tui"},
+		"glusterctl": {"master", "supervisor", "lbproxy", "tui", "control"},
+		"lbproxy":    {"master", "supervisor", "glusterctl", "tui", "control"},
 		"tui":        {"master", "glusterctl", "lbproxy"},
 		"supervisor": {"master", "tui"},
 	}
@@ -84,6 +99,9 @@ func violation(from, to string) string {
 	}
 	if in(from, "tui") && !in(to, "tui") && !slices.Contains([]string{"supervisor/setup", "supervisor/status", "supervisor/api"}, to) {
 		return "tui knows the supervisor by its local API only"
+	}
+	if in(from, "supervisor") && from != "supervisor" && to == "supervisor" {
+		return "nothing below the supervisor knows it"
 	}
 	if in(from, "master") && from != "master" && to == "master" {
 		return "only commands import the composition root of the master"
@@ -112,15 +130,27 @@ func TestRules(t *testing.T) {
 	}{
 		{"saltern/cmd/salt", "saltern/master/client", false},
 		{"saltern/master/zmtp", "saltern/master/msgpack", true},
+		{"saltern/master/value", "saltern/master/msgpack", true},
+		{"saltern/master/msgpack", "saltern/master/value", false},
+		{"saltern/master/msgpack", "saltern/command", true},
 		{"saltern/master/zmtp", "net", false},
 		{"saltern/command", "saltern/versioned", true},
 		{"saltern/printable", "saltern/command", true},
+		{"saltern/master/background", "saltern/master/value", true},
+		{"saltern/durable", "saltern/printable", true},
+		{"saltern/localsock", "saltern/durable", true},
+		{"saltern/lbproxy", "saltern/localsock", false},
+		{"saltern/versioned", "saltern/durable", false},
+		{"saltern/master/zmtp", "saltern/durable", true},
 		{"saltern/master/eauth", "saltern/command", false},
 		{"saltern/master/jobs", "saltern/supervisor", true},
 		{"saltern/master/jobs", "saltern/master", true},
 		{"saltern/master", "saltern/glusterctl", true},
 		{"saltern/supervisor/status", "saltern/lbproxy", false},
 		{"saltern/supervisor", "saltern/master/keys", true},
+		{"saltern/supervisor/observe", "saltern/supervisor", true},
+		{"saltern/supervisor/member", "saltern/supervisor", true},
+		{"saltern/supervisor/observe", "saltern/supervisor/status", false},
 		{"saltern/tui", "saltern/master/jobs", true},
 		{"saltern/tui", "saltern/supervisor/api", false},
 		{"saltern/tui", "saltern/supervisor/settings", true},
@@ -132,6 +162,14 @@ func TestRules(t *testing.T) {
 		{"saltern/test/minion", "saltern/master/zmtp", false},
 		{"saltern/test/lab", "saltern/supervisor/status", false},
 		{"saltern/master/jobs", "saltern/test/minion", true},
+		{"saltern/test/load/swarm", "saltern/test/minion", false},
+		{"saltern/test/load/swarm", "saltern/test/load/spread", false},
+		{"saltern/test/load/swarm", "saltern/master", true},
+		{"saltern/test/load/proxybench", "saltern/lbproxy", true},
+		{"saltern/master", "saltern/control", false},
+		{"saltern/supervisor", "saltern/control", false},
+		{"saltern/control", "saltern/printable", false},
+		{"saltern/control", "saltern/master/value", true},
 	} {
 		if got := violation(tt.from, tt.to) != ""; got != tt.bad {
 			t.Errorf("%s imports %s: %v", tt.from, tt.to, violation(tt.from, tt.to))

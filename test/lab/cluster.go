@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"saltern/control"
+	"saltern/master/cluster"
 )
 
 // ports of every member.
@@ -161,7 +164,7 @@ func (m *Member) StartMaster(t testing.TB) {
 	m.Master = m.start(t, "salt-master", "master.out", Bin(t, "salt-master"), "-c", m.Dir+"/etc")
 }
 
-// Ready tells whether the master serves.
+// Ready reports whether the master serves.
 func (m *Member) Ready() bool {
 	_, err := os.Stat(m.Dir + "/cache/health/ready")
 	return err == nil && m.Master.Running()
@@ -176,7 +179,7 @@ func (m *Member) Signal(s syscall.Signal) {
 	}
 }
 
-// Ended tells whether master and load balancer have ended.
+// Ended reports whether master and load balancer have ended.
 func (m *Member) Ended() bool { return !m.Master.Running() && (m.LB == nil || !m.LB.Running()) }
 
 // WaitReady waits until the master serves.
@@ -236,30 +239,16 @@ func (m *Member) Backend() map[string]any {
 // LBSocket is the admin socket of the load balancer.
 func (m *Member) LBSocket() string { return m.Dir + "/lb/admin.sock" }
 
-// ClusterView is how a master sees the cluster, from its status file.
-type ClusterView struct {
-	Phase  string
-	Owner  string
-	Fence  uint64
-	Owns   bool
-	KeyGen uint64
-	Peers  []struct {
-		ID               string
-		Connected, Alive bool
-	}
-}
-
-// View reads what the master last wrote about the cluster; Subscribers counts
-// who listens at it.
-func (m *Member) View() (v ClusterView, subscribers int, err error) {
-	b, err := os.ReadFile(m.Dir + "/cache/status.json")
+// View reads how the member's master last saw the cluster, and how many listen
+// at it.
+func (m *Member) View() (v cluster.Status, subscribers int, err error) {
+	b, err := os.ReadFile(filepath.Join(m.Dir, "cache", control.StatusFile))
 	if err != nil {
 		return v, 0, err
 	}
 	var s struct {
-		Cluster     *ClusterView
-		Subscribers int
-		Written     time.Time
+		control.Status
+		Cluster *cluster.Status `json:"cluster"`
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
 		return v, 0, err
@@ -267,7 +256,7 @@ func (m *Member) View() (v ClusterView, subscribers int, err error) {
 	if s.Cluster == nil {
 		return v, 0, fmt.Errorf("master %s is in no cluster", m.Addr)
 	}
-	if time.Since(s.Written) > 10*time.Second {
+	if time.Since(s.Written) > control.StatusStale {
 		return v, 0, fmt.Errorf("the status of %s is old", m.Addr)
 	}
 	return *s.Cluster, s.Subscribers, nil

@@ -5,7 +5,6 @@
 package minion
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -17,6 +16,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -24,10 +24,22 @@ import (
 type Config struct {
 	ID      string
 	Key     *rsa.PrivateKey
-	Master  *rsa.PublicKey // pinned
+	Master  *rsa.PublicKey // pinned; nil: the first sign-in takes the master's word, as a new minion does
 	Request string         // address of port 4506
 	Publish string         // address of port 4505
 	Dialer  net.Dialer     // of its connections; a host may have vanished: no Timeout means 2 s
+
+	// Proof is what Prove makes of Key; nil: New makes it, which takes some
+	// milliseconds.
+	Proof []byte
+	// Token makes sign-ins carry a token for the master to decrypt, as those of
+	// minions do that know the master's key.
+	Token bool
+	// Grains are sent with the question for the pillar; nil: the id alone.
+	Grains *value.Map
+	// Exchange sends a request and returns the answer; nil: over a connection
+	// of the minion's own to Request.
+	Exchange func(ctx context.Context, payload []byte) ([]byte, error)
 }
 
 // Minion is one scripted minion. It is for one goroutine. Close must be
@@ -37,10 +49,9 @@ type Minion struct {
 	Session crypt.Key // from the last sign-in
 	Publics crypt.Key // opens publishes; from the last sign-in
 
-	token []byte
-	conn  *zmtp.Req
-	sub   *zmtp.Sub
-	last  []byte // publish
+	conn *zmtp.Req
+	sub  *zmtp.Sub
+	last []byte // publish
 }
 
 // connectWait bounds connecting: a host may have vanished.
@@ -58,12 +69,18 @@ func New(c Config) (*Minion, error) {
 	if c.Dialer.Timeout == 0 {
 		c.Dialer.Timeout = connectWait
 	}
-	token, err := crypt.X931Sign(c.Key, []byte("salt"))
-	if err != nil {
-		return nil, fmt.Errorf("minion %s: %w", c.ID, err)
+	if c.Proof == nil {
+		var err error
+		if c.Proof, err = Prove(c.Key); err != nil {
+			return nil, fmt.Errorf("minion %s: %w", c.ID, err)
+		}
 	}
-	return &Minion{Config: c, token: token}, nil
+	return &Minion{Config: c}, nil
 }
+
+// Prove signs what every request of a minion carries to prove its key
+// (salt/crypt.py gen_token).
+func Prove(key *rsa.PrivateKey) ([]byte, error) { return crypt.X931Sign(key, []byte("salt")) }
 
 // Close hangs up.
 func (m *Minion) Close() {
@@ -86,53 +103,6 @@ func Nonce() string {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b)
 	return hex.EncodeToString(b)
-}
-
-// SignIn does the handshake (salt/crypt.py sign_in) and keeps both keys.
-func (m *Minion) SignIn(ctx context.Context) error {
-	pem, err := crypt.PublicPEM(&m.Key.PublicKey)
-	if err != nil {
-		return err
-	}
-	nonce := Nonce()
-	load := msgpack.NewMap("cmd", "_auth", "id", m.ID, "nonce", nonce, "enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "pub", pem)
-	answer, err := m.send(ctx, msgpack.NewMap("enc", "clear", "load", load, "version", 3))
-	if err != nil {
-		return fmt.Errorf("sign-in: %w", err)
-	}
-	outer, _ := answer.(*msgpack.Map)
-	if outer == nil {
-		return fmt.Errorf("sign-in: answered %.80v", answer)
-	}
-	packed, _ := outer.Bytes("load")
-	sig, _ := outer.Bytes("sig")
-	if err := crypt.Verify(m.Master, crypt.PKCS1SHA1, packed, sig); err != nil {
-		return fmt.Errorf("sign-in: %w", err)
-	}
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	if err != nil {
-		return fmt.Errorf("sign-in: %w", err)
-	}
-	inner, _ := v.(*msgpack.Map)
-	switch {
-	case inner == nil || inner.Str("nonce") != nonce:
-		return fmt.Errorf("sign-in: answer to another question: %.80v", v)
-	case inner.Str("enc") != "pub":
-		return fmt.Errorf("sign-in of %s: %w", m.ID, ErrWaiting)
-	}
-	if m.Publics, err = m.unwrap(inner, "aes"); err == nil {
-		m.Session, err = m.unwrap(inner, "session")
-	}
-	return err
-}
-
-func (m *Minion) unwrap(answer *msgpack.Map, field string) (crypt.Key, error) {
-	wrapped, _ := answer.Bytes(field)
-	text, err := crypt.Decrypt(m.Key, crypt.OAEPSHA1, wrapped)
-	if err != nil {
-		return crypt.Key{}, fmt.Errorf("key %s of a sign-in: %w", field, err)
-	}
-	return crypt.ParseKey(string(text))
 }
 
 // Ask sends one command, sealed, and opens the answer. After an error other
@@ -167,17 +137,17 @@ func (m *Minion) ask(ctx context.Context, cmd string, fields ...any) (answer any
 
 // Pack makes the request that Ask sends, to be sent by Send.
 func (m *Minion) Pack(cmd string, fields ...any) (payload []byte, nonce string, err error) {
-	load := msgpack.NewMap(append([]any{"cmd", cmd}, fields...)...)
+	load := value.NewMap(append([]any{"cmd", cmd}, fields...)...)
 	nonce = Nonce()
 	load.Set("id", m.ID)
 	load.Set("nonce", nonce)
 	load.Set("ts", time.Now().Unix())
-	load.Set("tok", m.token)
+	load.Set("tok", m.Proof)
 	packed, err := msgpack.Marshal(load, msgpack.Raw)
 	if err != nil {
 		return nil, "", err
 	}
-	payload, err = msgpack.Marshal(msgpack.NewMap("enc", "aes", "load", m.Session.Seal(packed, ""), "version", 3,
+	payload, err = msgpack.Marshal(value.NewMap("enc", "aes", "load", m.Session.Seal(packed, ""), "version", 3,
 		"enc_algo", crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1, "id", m.ID), msgpack.Raw)
 	return payload, nonce, err
 }
@@ -188,17 +158,21 @@ func (m *Minion) Return(ctx context.Context, jid, fun string, value any) error {
 	return err
 }
 
-func (m *Minion) send(ctx context.Context, v any) (any, error) {
-	payload, err := msgpack.Marshal(v, msgpack.Raw)
-	if err != nil {
-		return nil, err
-	}
-	return m.Send(ctx, payload)
-}
-
 // Send sends what is packed already, such as what was sent before, and gives
 // the answer as it came.
 func (m *Minion) Send(ctx context.Context, payload []byte) (any, error) {
+	exchange := m.Exchange
+	if exchange == nil {
+		exchange = m.exchange
+	}
+	b, err := exchange(ctx, payload)
+	if err != nil {
+		return nil, err
+	}
+	return msgpack.Decode(b, msgpack.DefaultLimits)
+}
+
+func (m *Minion) exchange(ctx context.Context, payload []byte) ([]byte, error) {
 	if m.conn == nil {
 		var err error
 		if m.conn, err = zmtp.DialReq(ctx, m.Request, zmtp.DialConfig{Identity: "salt-req/minion/" + m.ID, Dialer: m.Dialer}); err != nil {
@@ -209,105 +183,6 @@ func (m *Minion) Send(ctx context.Context, payload []byte) (any, error) {
 	b, err := m.conn.Do(ctx, payload)
 	if err != nil {
 		m.hangUp()
-		return nil, err
 	}
-	return msgpack.Decode(b, msgpack.DefaultLimits)
-}
-
-// Next gives the next job that the master publishes; it connects first where
-// needed. After an error it connects anew. A publish that does not open is an
-// error of its own: signing in again mends it.
-func (m *Minion) Next(ctx context.Context) (*msgpack.Map, error) {
-	if m.sub == nil {
-		sub, err := zmtp.DialSub(ctx, m.Publish, zmtp.DialConfig{Dialer: m.Dialer}, "")
-		if err != nil {
-			return nil, err
-		}
-		m.sub = sub
-	}
-	frames, err := m.sub.Next(ctx)
-	if err != nil {
-		m.sub.Close()
-		m.sub = nil
-		return nil, err
-	}
-	m.last = frames[len(frames)-1]
-	return m.open(m.last)
-}
-
-// Again opens what Next got last, after a new sign-in, as real minions do
-// (salt/channel/client.py _decode_payload).
-func (m *Minion) Again() (*msgpack.Map, error) { return m.open(m.last) }
-
-// ErrPublish is a publish that does not open with the keys of this minion.
-var ErrPublish = errors.New("a publish does not open")
-
-func (m *Minion) open(payload []byte) (*msgpack.Map, error) {
-	v, err := msgpack.Decode(payload, msgpack.DefaultLimits)
-	if err != nil {
-		return nil, err
-	}
-	p, _ := v.(*msgpack.Map)
-	if p == nil {
-		return nil, fmt.Errorf("%w: %.80v", ErrPublish, v)
-	}
-	blob, _ := p.Bytes("load")
-	sig, _ := p.Bytes("sig")
-	if err := crypt.Verify(m.Master, crypt.PKCS1SHA1, blob, sig); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPublish, err)
-	}
-	plain, err := m.Publics.Open(blob)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPublish, err)
-	}
-	if v, err = msgpack.Decode(plain, msgpack.DefaultLimits); err != nil {
-		return nil, err
-	}
-	job, _ := v.(*msgpack.Map)
-	if job == nil {
-		return nil, fmt.Errorf("%w: %.80v", ErrPublish, v)
-	}
-	return job, nil
-}
-
-// Pillar asks for the pillar and opens the private reply
-// (salt/channel/server.py _encrypt_private).
-func (m *Minion) Pillar(ctx context.Context) (*msgpack.Map, error) {
-	answer, nonce, err := m.ask(ctx, "_pillar", "grains", msgpack.NewMap("id", m.ID), "saltenv", nil, "pillarenv", nil,
-		"pillar_override", msgpack.NewMap(), "extra_minion_data", msgpack.NewMap(), "ver", "2")
-	if err != nil {
-		return nil, err
-	}
-	outer, _ := answer.(*msgpack.Map)
-	if outer == nil {
-		return nil, fmt.Errorf("_pillar: %w: %.80v", ErrRefused, answer)
-	}
-	wrapped, _ := outer.Bytes("key")
-	key, err := m.unwrap(outer, "key")
-	if err != nil {
-		return nil, err
-	}
-	blob, _ := outer.Bytes("pillar")
-	signed, err := key.Open(blob)
-	if err != nil {
-		return nil, fmt.Errorf("_pillar: %w", err)
-	}
-	v, err := msgpack.Decode(signed, msgpack.DefaultLimits)
-	if err != nil {
-		return nil, fmt.Errorf("_pillar: %w", err)
-	}
-	s, _ := v.(*msgpack.Map)
-	data, _ := s.Bytes("data")
-	sig, _ := s.Bytes("sig")
-	if err := crypt.Verify(m.Master, crypt.PKCS1SHA1, data, sig); err != nil {
-		return nil, fmt.Errorf("_pillar: %w", err)
-	}
-	if v, err = msgpack.Decode(data, msgpack.DefaultLimits); err != nil {
-		return nil, fmt.Errorf("_pillar: %w", err)
-	}
-	d, _ := v.(*msgpack.Map)
-	if inner, _ := d.Bytes("key"); !bytes.Equal(inner, wrapped) || d.Str("nonce") != nonce || d.Map("pillar") == nil {
-		return nil, errors.New("_pillar: the answer is to another question")
-	}
-	return d.Map("pillar"), nil
+	return b, err
 }

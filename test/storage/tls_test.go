@@ -46,7 +46,7 @@ func (h *hosts) wear(t *testing.T, i int, ca cert.Pair, name string) {
 	h.on(t, i, "sh", "-c", "cp "+dir+"/glusterfs.* "+sslDir)
 }
 
-// mounts tells whether machine i can mount the volume beside what it has.
+// mounts reports whether machine i can mount the volume beside what it has.
 func (h *hosts) mounts(i int) (bool, string) {
 	out, err := h.run(2*time.Minute, "exec", fmt.Sprint(i), "sh", "-c",
 		"mkdir -p /run/beside; timeout 30 mount -t glusterfs -o log-file=/run/beside.log node1:/cluster /run/beside && ls /run/beside/nodes; r=$?; umount -l /run/beside 2>/dev/null; exit $r")
@@ -164,7 +164,7 @@ func TestLongTLS(t *testing.T) {
 	h.wear(t, 2, ours, "node2")
 }
 
-// connects tells whether node 1 keeps a TLS connection of machine i to a port.
+// connects reports whether node 1 keeps a TLS connection of machine i to a port.
 func (h *hosts) connects(i int, port, options string) (bool, string) {
 	out, err := h.run(time.Minute, "exec", fmt.Sprint(i), "sh", "-c",
 		fmt.Sprintf("sleep 12 | timeout 8 openssl s_client -connect %s.11:%s -quiet%s", h.net, port, options))

@@ -97,7 +97,7 @@ func (v *Values) Pin(dest string, val any) {
 	v.explicit[dest] = true
 }
 
-// Explicit tells whether the option was given.
+// Explicit reports whether the option was given.
 func (v *Values) Explicit(dest string) bool { return v.explicit[dest] }
 
 // Str is the text of an option, "" when it is absent.

@@ -18,6 +18,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -43,10 +44,10 @@ type Master struct {
 
 	// Minion answers jobs but saltutil.find_job. It may be called from
 	// several goroutines.
-	Minion func(id, fun string, load *msgpack.Map) Answer
+	Minion func(id, fun string, load *value.Map) Answer
 	// Clear, when set, sees every request first; a reply that is not nil is
 	// the answer.
-	Clear func(load *msgpack.Map) any
+	Clear func(load *value.Map) any
 	// Reconnect, when set before a job, cuts all event readers between the
 	// publish and the returns of the next job.
 	Reconnect bool
@@ -57,7 +58,7 @@ type Master struct {
 	server  *event.Server
 	mu      sync.Mutex
 	ids     []string
-	loads   []*msgpack.Map
+	loads   []*value.Map
 	jobs    int
 	running map[string]int // jid/id → times
 	wg      sync.WaitGroup
@@ -71,7 +72,7 @@ func New(t testing.TB, ids ...string) *Master {
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Master{SockDir: shortDir(t), CacheDir: t.TempDir(), t: t, ids: ids, running: map[string]int{}, ctx: ctx,
 		Bus: event.NewBus(time.Now, 0)}
-	m.Minion = func(string, string, *msgpack.Map) Answer { return Answer{Reply: true, Return: true} }
+	m.Minion = func(string, string, *value.Map) Answer { return Answer{Reply: true, Return: true} }
 	if err := os.WriteFile(filepath.Join(m.CacheDir, ".root_key"), []byte(Key), 0o400); err != nil {
 		t.Fatal(err)
 	}
@@ -113,15 +114,15 @@ func (m *Master) serve() {
 }
 
 // Loads are the requests so far.
-func (m *Master) Loads() []*msgpack.Map {
+func (m *Master) Loads() []*value.Map {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]*msgpack.Map(nil), m.loads...)
+	return append([]*value.Map(nil), m.loads...)
 }
 
 func (m *Master) handle(_ context.Context, _ zmtp.Peer, payload []byte) ([]byte, bool) {
 	v, err := msgpack.Decode(payload, msgpack.DefaultLimits)
-	req, _ := v.(*msgpack.Map)
+	req, _ := v.(*value.Map)
 	if err != nil || req.Str("enc") != "clear" {
 		return nil, false
 	}
@@ -133,11 +134,11 @@ func (m *Master) handle(_ context.Context, _ zmtp.Peer, payload []byte) ([]byte,
 	return b, err == nil
 }
 
-func failure(name, text string) *msgpack.Map {
-	return msgpack.NewMap("error", msgpack.NewMap("name", name, "message", text))
+func failure(name, text string) *value.Map {
+	return value.NewMap("error", value.NewMap("name", name, "message", text))
 }
 
-func (m *Master) answer(load *msgpack.Map) any {
+func (m *Master) answer(load *value.Map) any {
 	// As the real master does: who asks has connected to the bus before.
 	if err := m.server.Settle(m.ctx); err != nil && m.ctx.Err() == nil {
 		m.t.Error(err)
@@ -148,7 +149,7 @@ func (m *Master) answer(load *msgpack.Map) any {
 		}
 	}
 	if load.Str("cmd") != "publish" {
-		return msgpack.NewMap()
+		return value.NewMap()
 	}
 	if load.Str("key") != Key {
 		return failure("AuthenticationError", "Authentication error occurred.")
@@ -176,7 +177,7 @@ func (m *Master) answer(load *msgpack.Map) any {
 		}
 	}
 	if len(ids) == 0 {
-		return msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("jid", nil, "minions", []any{}, "error", "Master could not resolve minions"))
+		return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{}, "error", "Master could not resolve minions"))
 	}
 	m.mu.Lock()
 	m.jobs++
@@ -187,7 +188,7 @@ func (m *Master) answer(load *msgpack.Map) any {
 	m.mu.Unlock()
 	fun, _ := load.Get("fun")
 	if !m.Lose {
-		m.fire("salt/job/"+jid+"/new", msgpack.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
+		m.fire("salt/job/"+jid+"/new", value.NewMap("jid", jid, "minions", ids, "missing", missing, "fun", fun))
 	}
 	if m.Reconnect {
 		m.Reconnect = false
@@ -197,16 +198,16 @@ func (m *Master) answer(load *msgpack.Map) any {
 	for _, id := range ids {
 		m.wg.Go(func() { m.minion(id.(string), jid, load) })
 	}
-	return msgpack.NewMap("enc", "clear", "load", msgpack.NewMap("jid", jid, "minions", ids, "missing", missing))
+	return value.NewMap("enc", "clear", "load", value.NewMap("jid", jid, "minions", ids, "missing", missing))
 }
 
-func (m *Master) fire(tag string, data *msgpack.Map) {
+func (m *Master) fire(tag string, data *value.Map) {
 	if err := m.Bus.Fire(tag, data); err != nil {
 		m.t.Error(err)
 	}
 }
 
-func (m *Master) minion(id, jid string, load *msgpack.Map) {
+func (m *Master) minion(id, jid string, load *value.Map) {
 	fun := load.Str("fun")
 	a := Answer{}
 	if fun == "saltutil.find_job" {
@@ -228,7 +229,7 @@ func (m *Master) minion(id, jid string, load *msgpack.Map) {
 	if a.Retcode == nil {
 		a.Retcode = int64(0)
 	}
-	data := msgpack.NewMap("cmd", "_return", "id", id, "jid", jid, "fun", fun, "return", a.Return, "retcode", a.Retcode, "success", true)
+	data := value.NewMap("cmd", "_return", "id", id, "jid", jid, "fun", fun, "return", a.Return, "retcode", a.Retcode, "success", true)
 	if a.Out != "" {
 		data.Set("out", a.Out)
 	}
@@ -242,7 +243,7 @@ func (m *Master) minion(id, jid string, load *msgpack.Map) {
 }
 
 // store keeps a return in Salt's job cache.
-func (m *Master) store(jid, id string, data *msgpack.Map) {
+func (m *Master) store(jid, id string, data *value.Map) {
 	h := sha256.Sum256([]byte(jid))
 	x := hex.EncodeToString(h[:])
 	dir := filepath.Join(m.CacheDir, "jobs", x[:2], x[2:], id)
@@ -266,14 +267,14 @@ func (m *Master) store(jid, id string, data *msgpack.Map) {
 
 func (m *Master) findJob(id string, arg []any) any {
 	if len(arg) != 1 {
-		return msgpack.NewMap()
+		return value.NewMap()
 	}
 	k := arg[0].(string) + "/" + id
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.running[k] <= 0 {
-		return msgpack.NewMap()
+		return value.NewMap()
 	}
 	m.running[k]--
-	return msgpack.NewMap("pid", 1, "jid", arg[0])
+	return value.NewMap("pid", 1, "jid", arg[0])
 }

@@ -179,7 +179,7 @@ func (n *Node) expire(now time.Time) {
 	}
 }
 
-// reachable tells whether a master that asks may be dialled: it is known, or
+// reachable reports whether a master that asks may be dialled: it is known, or
 // its name is the address it asks from. Otherwise anybody could have us
 // connect to anything.
 func (n *Node) reachable(from Source, id string) bool {

@@ -255,7 +255,7 @@ func (n *Node) loaded(now time.Time, in Loaded) {
 func (n *Node) adopt(now time.Time, r Record) {
 	if r.Version <= n.rec.Version {
 		if n.phase == Starting && r.Version == n.rec.Version {
-			n.settle(now)
+			n.locateSelf(now)
 		}
 		return
 	}
@@ -265,7 +265,7 @@ func (n *Node) adopt(now time.Time, r Record) {
 		n.leaseSeen = now
 		n.seeLease()
 	}
-	n.settle(now)
+	n.locateSelf(now)
 	for _, m := range r.Members {
 		if was, ok := old.Member(m.ID); (!ok || was.Pub != m.Pub) && m.ID != n.cfg.ID {
 			p := n.peer(m.ID)
@@ -290,8 +290,8 @@ func (n *Node) adopt(now time.Time, r Record) {
 	n.put(Apply{Record: n.rec.clone(), Phase: n.phase})
 }
 
-// settle finds out where this master stands in the record.
-func (n *Node) settle(now time.Time) {
+// locateSelf finds out where this master stands in the record.
+func (n *Node) locateSelf(now time.Time) {
 	me, ok := n.rec.Member(n.cfg.ID)
 	switch {
 	case ok && samePEM(me.Pub, n.cfg.Pub):
@@ -342,10 +342,10 @@ func (n *Node) KeyOf(id string) string {
 	return ""
 }
 
-// Tombstoned tells whether a key belongs to a master that was removed.
+// Tombstoned reports whether a key belongs to a master that was removed.
 func (n *Node) Tombstoned(pub string) bool { return n.rec.removed(pub) }
 
-// Own tells whether this master owns the duties that only one may do, and
+// Own reports whether this master owns the duties that only one may do, and
 // the fencing token: whatever bears a lower one came from an earlier owner.
 func (n *Node) Own(now time.Time) (token uint64, ok bool) {
 	if !n.owns(now) {
@@ -399,7 +399,7 @@ func (n *Node) Status(now time.Time) Status {
 	return s
 }
 
-// alive tells whether a member has been heard of lately. Salt's masters send
+// alive reports whether a member has been heard of lately. Salt's masters send
 // no beats; of them the connection must do.
 func (n *Node) alive(now time.Time, m Member) bool {
 	if m.ID == n.cfg.ID {

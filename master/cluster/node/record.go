@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/control"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 )
@@ -24,14 +25,7 @@ type Record struct {
 	PrevKey string `json:"prev_key,omitempty"`
 	KeyGen  uint64 `json:"key_gen"`  // counts rotations
 	KeyMade int64  `json:"key_made"` // Unix time in seconds
-	// Secret replaces cluster_secret once a master was removed.
-	Secret string `json:"secret,omitempty"`
-	// NextSecret is the one that takes its place when all nodes have it; until
-	// then either is taken from masters that join.
-	NextSecret string `json:"next_secret,omitempty"`
-	// Seed is the seed of the minions' session keys, in hexadecimal; it
-	// changes when a master is removed.
-	Seed    string `json:"seed"`
+	control.Secrets
 	SeedGen uint64 `json:"seed_gen"`
 	Owner   Lease  `json:"owner"`
 }
@@ -67,7 +61,7 @@ const (
 // ErrRecord says that a record is damaged.
 var ErrRecord = errors.New("bad cluster record")
 
-// Check tells whether a record can be used.
+// Check reports whether a record can be used.
 func (r Record) Check() error {
 	if r.Version == 0 || len(r.Members) > MaxMembers || len(r.Removed) > maxTombstones {
 		return fmt.Errorf("%w: version or size", ErrRecord)
@@ -104,7 +98,7 @@ func (r Record) Member(id string) (Member, bool) {
 	return Member{}, false
 }
 
-// removed tells whether a key may never come back.
+// removed reports whether a key may never come back.
 func (r Record) removed(pub string) bool {
 	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return samePEM(t.Pub, pub) })
 }

@@ -1,22 +1,8 @@
 package node
 
-import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
-	"time"
-)
+import "time"
 
 func (n *Node) newSecret() string { return n.cfg.Token() + n.cfg.Token()[:8] }
-
-// SecretFinger names a secret of the record without telling it. The key is the
-// seed of the session keys: the name is an argument of a runner, which others on
-// the machine can see, and must not serve to try guesses.
-func (r *Record) SecretFinger(secret string) string {
-	m := hmac.New(sha256.New, []byte(r.Seed))
-	m.Write([]byte("saltern cluster secret 2\n" + secret))
-	return "k" + hex.EncodeToString(m.Sum(nil)[:8]) // never a number, whoever reads it
-}
 
 // changeSecret makes the next secret or puts it in the place of the present
 // one. Both may be repeated.
@@ -41,7 +27,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 	}
 }
 
-// takes tells whether a master that joins may show this secret.
+// takes reports whether a master that joins may show this secret.
 func (n *Node) takes(r *Record, shown string) bool {
 	next := r.NextSecret != "" && sameSecret(r.NextSecret, shown)
 	return sameSecret(n.secret(r), shown) || next

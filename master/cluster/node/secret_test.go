@@ -1,10 +1,17 @@
 package node
 
 import (
+	"encoding/json"
 	"errors"
+	"flag"
 	"testing"
 	"time"
+
+	"saltern/control"
+	"saltern/control/controltest"
 )
+
+var update = flag.Bool("update", false, "rewrite the recorded files of package control")
 
 // The next secret is made once, counts beside the present one, and takes its
 // place only by its own name; each step may be repeated. A removal makes an
@@ -13,7 +20,7 @@ func TestNextSecret(t *testing.T) {
 	made := 0
 	n := &Node{cfg: Config{ID: "10.0.0.1", Secret: "the-first-secret", Token: func() string { made++; return string(rune('a'+made)) + "0123456789" },
 		NewKey: func() string { return "" }, NewSeed: func() string { return "" }}}
-	r := Record{Seed: "seed", Secret: "", Members: []Member{{ID: "10.0.0.1"}, {ID: "10.0.0.2"}}}
+	r := Record{Secrets: control.Secrets{Seed: "seed"}, Members: []Member{{ID: "10.0.0.1"}, {ID: "10.0.0.2"}}}
 	do := func(c Command) error {
 		n.queue = nil
 		if c.Remove != "" {
@@ -67,10 +74,12 @@ func TestNextSecret(t *testing.T) {
 	}
 }
 
-// The supervisor names secrets in the same way (supervisor/setup.SecretFinger).
-func TestSecretFinger(t *testing.T) {
-	r := Record{Seed: "seed"}
-	if got := r.SecretFinger("the-first-secret-of-all"); got != "k18c6db13d963ec32" {
-		t.Errorf("%s", got)
+// What the supervisors read of the record: the recorded file is theirs as well.
+func TestRecordedSecrets(t *testing.T) {
+	b, err := json.Marshal(Record{Version: 3, Members: []Member{{ID: "10.0.0.1", Pub: "PEM", Own: true}}, Key: "key", KeyGen: 1, KeyMade: 1,
+		Secrets: control.Secrets{Secret: "the-first-secret-of-all", NextSecret: "the-second-secret-of-all", Seed: "seed"}, SeedGen: 1})
+	if err != nil {
+		t.Fatal(err)
 	}
+	controltest.Recorded(t, "record.json", b, *update)
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"slices"
 	"time"
+
+	"saltern/control"
 )
 
 // intent is a change of the record that somebody wants. It may be applied
@@ -42,7 +44,7 @@ func (n *Node) want(now time.Time, in *intent) bool {
 	return true
 }
 
-// wanted tells whether a change of this name waits or is under way.
+// wanted reports whether a change of this name waits or is under way.
 func (n *Node) wanted(name string) bool {
 	return n.inflight != nil && n.inflight.in.name == name || slices.ContainsFunc(n.queue, func(i *intent) bool { return i.name == name })
 }
@@ -144,7 +146,7 @@ func (n *Node) found(now time.Time) {
 		if r.Version > 0 {
 			return false, nil
 		}
-		*r = Record{Key: n.cfg.Key, KeyGen: 1, KeyMade: now.Unix(), Seed: n.cfg.Seed, SeedGen: 1}
+		*r = Record{Key: n.cfg.Key, KeyGen: 1, KeyMade: now.Unix(), Secrets: control.Secrets{Seed: n.cfg.Seed}, SeedGen: 1}
 		for _, p := range n.cfg.Peers {
 			if p.Pub != "" && p.ID != n.cfg.ID {
 				r.add(Member{ID: p.ID, Pub: p.Pub})

@@ -17,7 +17,7 @@ type Config struct {
 	// ClusterPub is the cluster's public key on the shared folder, "" when
 	// there is none; then Fingerprint must tell which one to believe.
 	ClusterPub string
-	// Fingerprint tells whether a PEM is the pinned one
+	// Fingerprint reports whether a PEM is the pinned one
 	// (cluster_pub_fingerprint); nil when nothing is pinned.
 	Fingerprint func(pem string) bool
 	// Found lets this master make the record when there is none: nobody

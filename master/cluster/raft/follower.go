@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"saltern/master/cluster/wire"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Step takes a message of a member and returns what is to be sent. That Src
@@ -29,7 +29,7 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "install-snapshot":
 		// Salt 3008.3 never sends one. What we could not replicate further
 		// must not be taken; the leader sends entries instead.
-		n.send(m.Src, "install-snapshot-reply", msgpack.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
+		n.send(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.st.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
 		n.onVoteReply(now, m, term)
 	case "append-entries-reply":
@@ -38,20 +38,20 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	return n.take()
 }
 
-// current tells whether a candidate's log has all that ours has.
-func (n *Node) current(p *msgpack.Map) bool {
+// current reports whether a candidate's log has all that ours has.
+func (n *Node) current(p *value.Map) bool {
 	term, index := integer(p, "last_log_term", 0), integer(p, "last_log_index", -1)
 	mine := n.termAt(n.last())
 	return term > mine || term == mine && index >= n.last()
 }
 
 // onPreVote changes nothing here (raft/node.py pre_request_vote).
-func (n *Node) onPreVote(now time.Time, from string, term int64, p *msgpack.Map) {
+func (n *Node) onPreVote(now time.Time, from string, term int64, p *value.Map) {
 	granted := term > n.st.Term && n.current(p) && n.role != leader && now.Sub(n.heard) >= lease
-	n.send(from, "pre-request-vote-reply", msgpack.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+	n.send(from, "pre-request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
 
-func (n *Node) onVote(now time.Time, from string, term int64, p *msgpack.Map) {
+func (n *Node) onVote(now time.Time, from string, term int64, p *value.Map) {
 	if term > n.st.Term {
 		n.follow(now, term)
 	}
@@ -59,7 +59,7 @@ func (n *Node) onVote(now time.Time, from string, term int64, p *msgpack.Map) {
 	if granted {
 		n.st.Voted, n.dirty, n.heard = from, true, now
 	}
-	n.send(from, "request-vote-reply", msgpack.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
+	n.send(from, "request-vote-reply", value.NewMap("granted", granted, "term", n.st.Term, "voter_id", n.cfg.ID))
 }
 
 func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
@@ -83,7 +83,7 @@ func (n *Node) onVoteReply(now time.Time, m wire.Raft, term int64) {
 }
 
 // onAppend follows a leader (raft/node.py handle_append_entries).
-func (n *Node) onAppend(now time.Time, from string, term int64, p *msgpack.Map) {
+func (n *Node) onAppend(now time.Time, from string, term int64, p *value.Map) {
 	prevIndex, prevTerm := integer(p, "prev_log_index", -1), integer(p, "prev_log_term", 0)
 	entries, ok := entriesOf(p, term)
 	success := false
@@ -101,7 +101,7 @@ func (n *Node) onAppend(now time.Time, from string, term int64, p *msgpack.Map) 
 			n.stuck = now
 		}
 	}
-	n.send(from, "append-entries-reply", msgpack.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
+	n.send(from, "append-entries-reply", value.NewMap("term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
 		"sent_log_index", prevIndex+int64(len(entries)), "peer_id", n.cfg.ID, "our_term", n.st.Term, "success", success,
 		"conflict_index", n.last(), "conflict_term", n.st.Term))
 }
@@ -127,7 +127,7 @@ func (n *Node) keep(prev, prevTerm int64, entries []Entry) bool {
 	return true
 }
 
-func (n *Node) onAppendReply(now time.Time, from string, p *msgpack.Map) {
+func (n *Node) onAppendReply(now time.Time, from string, p *value.Map) {
 	if t := integer(p, "our_term", 0); t > n.st.Term {
 		if t <= maxTerm {
 			n.follow(now, t)

@@ -2,35 +2,35 @@ package raft
 
 import (
 	"saltern/master/cluster/wire"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // group is the name of the group of all masters; others are rings of Salt's,
 // in which ours take no part.
 const groupName = "cluster"
 
-func (n *Node) send(to, kind string, payload *msgpack.Map) {
+func (n *Node) send(to, kind string, payload *value.Map) {
 	n.out = append(n.out, Out{To: to, Msg: wire.Raft{Kind: kind, Src: n.cfg.ID, RPCID: n.cfg.Token(), Group: groupName, Payload: payload}})
 }
 
 // The payloads are those of salt/cluster/consensus/peer.py.
 
-func voteRequest(id string, term, lastTerm, lastIndex int64) *msgpack.Map {
-	return msgpack.NewMap("callback_node", id, "candidate_id", id, "term", term, "last_log_term", lastTerm, "last_log_index", lastIndex)
+func voteRequest(id string, term, lastTerm, lastIndex int64) *value.Map {
+	return value.NewMap("callback_node", id, "candidate_id", id, "term", term, "last_log_term", lastTerm, "last_log_index", lastIndex)
 }
 
-func appendRequest(id string, term, prevTerm, prevIndex, commit int64, entries []Entry) *msgpack.Map {
+func appendRequest(id string, term, prevTerm, prevIndex, commit int64, entries []Entry) *value.Map {
 	list := make([]any, len(entries))
 	for i, e := range entries {
-		list[i] = msgpack.NewMap("term", e.Term, "index", prevIndex+1+int64(i), "cmd", e.Cmd, "node_id", nil, "type", e.Type,
+		list[i] = value.NewMap("term", e.Term, "index", prevIndex+1+int64(i), "cmd", e.Cmd, "node_id", nil, "type", e.Type,
 			"client_id", nil, "sequence_num", nil)
 	}
-	return msgpack.NewMap("callback_node", id, "leader_id", id, "term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
+	return value.NewMap("callback_node", id, "leader_id", id, "term", term, "prev_log_term", prevTerm, "prev_log_index", prevIndex,
 		"leader_commit", commit, "entries", list, "leader_client_address", nil)
 }
 
-func config(voters, learners []string) *msgpack.Map {
-	return msgpack.NewMap("voters", list(voters), "learners", list(learners))
+func config(voters, learners []string) *value.Map {
+	return value.NewMap("voters", list(voters), "learners", list(learners))
 }
 
 func list(l []string) []any {
@@ -47,7 +47,7 @@ func configOf(e Entry) (voters, learners []string, ok bool) {
 		return nil, nil, false
 	}
 	switch c := e.Cmd.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		voters, learners = names(c.List("voters")), names(c.List("learners"))
 	case []any:
 		voters = names(c)
@@ -66,7 +66,7 @@ func names(l []any) []string {
 }
 
 // integer reads a number that Salt may leave out.
-func integer(m *msgpack.Map, key string, missing int64) int64 {
+func integer(m *value.Map, key string, missing int64) int64 {
 	if v, ok := m.Int(key); ok {
 		return v
 	}
@@ -75,9 +75,9 @@ func integer(m *msgpack.Map, key string, missing int64) int64 {
 
 // entriesOf reads the entries of an append; ok is false when they cannot be
 // kept.
-func entriesOf(m *msgpack.Map, term int64) (out []Entry, ok bool) {
+func entriesOf(m *value.Map, term int64) (out []Entry, ok bool) {
 	for _, v := range m.List("entries") {
-		e, isMap := v.(*msgpack.Map)
+		e, isMap := v.(*value.Map)
 		if !isMap {
 			return nil, false
 		}

@@ -109,7 +109,7 @@ func New(cfg Config) *Node {
 	return &Node{cfg: cfg, st: cfg.State, commit: -1}
 }
 
-// Dirty tells whether State must be saved before messages are sent, and
+// Dirty reports whether State must be saved before messages are sent, and
 // counts it as saved.
 func (n *Node) Dirty() (State, bool) {
 	d := n.dirty
@@ -207,7 +207,7 @@ func (n *Node) take() []Out {
 // wait sets the time of the next look.
 func (n *Node) wait(now time.Time) { n.until = now.Add(patience + n.cfg.Jitter(patience)) }
 
-// mayStand tells whether a leader is wanted and we may be it.
+// mayStand reports whether a leader is wanted and we may be it.
 func (n *Node) mayStand(now time.Time) bool {
 	led := now.Sub(n.heard) < patience
 	if !led {

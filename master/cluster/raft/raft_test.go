@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/cluster/wire"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // world runs nodes with lost, late and repeated messages.
@@ -219,12 +220,12 @@ func TestRaftLeaderThatCannotCommit(t *testing.T) {
 			case "request-vote":
 				asked = true
 				n.Step(now, wire.Raft{Kind: "request-vote-reply", Src: salt, Group: groupName,
-					Payload: msgpack.NewMap("granted", true, "term", int64(5), "voter_id", salt)})
+					Payload: value.NewMap("granted", true, "term", int64(5), "voter_id", salt)})
 			case "append-entries":
 				led = true
 				p := o.Msg.Payload
 				prev, _ := p.Int("prev_log_index")
-				n.Step(now, wire.Raft{Kind: "append-entries-reply", Src: salt, Group: groupName, Payload: msgpack.NewMap("term", int64(5),
+				n.Step(now, wire.Raft{Kind: "append-entries-reply", Src: salt, Group: groupName, Payload: value.NewMap("term", int64(5),
 					"our_term", int64(5), "success", true, "sent_log_index", prev+int64(len(p.List("entries"))))})
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"saltern/master/cluster/wire"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 var errState = errors.New("bad state of the consensus")
@@ -16,9 +17,9 @@ func (s State) Pack() ([]byte, error) {
 	for i, e := range s.Log {
 		log[i] = []any{e.Term, e.Type, e.Cmd}
 	}
-	b, err := msgpack.Marshal(msgpack.NewMap("term", s.Term, "voted", s.Voted, "log", log), msgpack.Modern)
+	b, err := msgpack.Marshal(value.NewMap("term", s.Term, "voted", s.Voted, "log", log), msgpack.Modern)
 	if err != nil {
-		return nil, fmt.Errorf("packing the state of the consensus: %w", err)
+		return nil, fmt.Errorf("pack the state of the consensus: %w", err)
 	}
 	return b, nil
 }
@@ -29,7 +30,7 @@ func ParseState(b []byte) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("%w: %w", errState, err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return State{}, errState
 	}

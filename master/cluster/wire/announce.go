@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"saltern/master/crypt"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Announce tells peers the key that our forwarded events are sealed with
@@ -45,26 +45,26 @@ func AnnounceSig(own *rsa.PrivateKey, session crypt.Key) ([]byte, error) {
 func (s Suite) NewAnnounceEntry(to Peer, session crypt.Key, sig []byte) (AnnounceEntry, error) {
 	pub, err := crypt.ParsePublic([]byte(to.Pub))
 	if err != nil {
-		return AnnounceEntry{}, fmt.Errorf("announcing to %s: %w", to.ID, err)
+		return AnnounceEntry{}, fmt.Errorf("announce to %s: %w", to.ID, err)
 	}
 	ct, err := crypt.Encrypt(pub, s.Encryption, []byte(session.String()))
 	if err != nil {
-		return AnnounceEntry{}, fmt.Errorf("announcing to %s: %w", to.ID, err)
+		return AnnounceEntry{}, fmt.Errorf("announce to %s: %w", to.ID, err)
 	}
 	return AnnounceEntry{ID: to.ID, AES: ct, Sig: sig}, nil
 }
 
 // Pack is the data of the message.
-func (a Announce) Pack() *msgpack.Map {
-	peers := msgpack.NewMap()
+func (a Announce) Pack() *value.Map {
+	peers := value.NewMap()
 	for _, e := range a.Entries {
 		if e.AES == nil {
-			peers.Set(e.ID, msgpack.NewMap())
+			peers.Set(e.ID, value.NewMap())
 			continue
 		}
-		peers.Set(e.ID, msgpack.NewMap("aes", e.AES, "sig", e.Sig))
+		peers.Set(e.ID, value.NewMap("aes", e.AES, "sig", e.Sig))
 	}
-	m := msgpack.NewMap("peer_id", a.PeerID, "peers", peers)
+	m := value.NewMap("peer_id", a.PeerID, "peers", peers)
 	if a.Stamp != "" {
 		m.Set("_stamp", a.Stamp)
 	}
@@ -91,7 +91,7 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	}
 	for k, v := range peers.All() {
 		id, _ := k.(string)
-		e, ok := v.(*msgpack.Map)
+		e, ok := v.(*value.Map)
 		if id == "" || !ok {
 			return Announce{}, fmt.Errorf("%w: peers", ErrField)
 		}

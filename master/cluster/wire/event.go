@@ -6,6 +6,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // PeerField is where Salt marks an event that another master fired
@@ -17,8 +18,8 @@ func EventTag(id, tag string) string { return eventPrefix + id + "/" + tag }
 
 // SealEvent seals the data of an event with the sender's session key. All
 // peers get the same bytes.
-func SealEvent(data *msgpack.Map, session crypt.Key) ([]byte, error) {
-	body, err := msgpack.Marshal(msgpack.NewMap("event_payload", data), msgpack.Raw)
+func SealEvent(data *value.Map, session crypt.Key) ([]byte, error) {
+	body, err := msgpack.Marshal(value.NewMap("event_payload", data), msgpack.Raw)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +28,7 @@ func SealEvent(data *msgpack.Map, session crypt.Key) ([]byte, error) {
 
 // OpenEvent opens the data of a forwarded event with the sender's session
 // keys. The field __peer_id, which a sender might have set, is removed.
-func OpenEvent(data []byte, session ...crypt.Key) (*msgpack.Map, error) {
+func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 	body, err := openBlob(data, session)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ var keyActs = map[string]KeyState{
 
 // KeyEvent reads the change of a minion's key from an event salt/key or
 // salt/auth. The state is a hint: the key itself is read from the volume.
-func KeyEvent(tag string, data *msgpack.Map) (id string, st KeyState) {
+func KeyEvent(tag string, data *value.Map) (id string, st KeyState) {
 	if tag != "salt/key" && tag != "salt/auth" {
 		return "", KeyNone
 	}
@@ -86,7 +87,7 @@ func KeyEvent(tag string, data *msgpack.Map) (id string, st KeyState) {
 const RotateTag = "rotate_cluster_aes_key"
 
 // RotateEvent is the data of RotateTag.
-func RotateEvent() *msgpack.Map { return msgpack.NewMap(RotateTag, true) }
+func RotateEvent() *value.Map { return value.NewMap(RotateTag, true) }
 
 // Act is what a master does because of the tag of a peer's event.
 type Act uint8

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Bounds of what is read, in bytes.
@@ -152,7 +153,7 @@ func frameBody(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, fmt.Errorf("%w: not a map", ErrFrame)
 	}
@@ -179,7 +180,7 @@ func binLen(b []byte) (n, at int) {
 func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 	packed, err := msgpack.Marshal(data, msgpack.Modern)
 	if err != nil {
-		return dst, fmt.Errorf("packing %q: %w", tag, err)
+		return dst, fmt.Errorf("pack %q: %w", tag, err)
 	}
 	return AppendPacked(dst, tag, packed)
 }
@@ -188,7 +189,7 @@ func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	n := len(tag) + len(tagEnd) + len(packed)
 	if n > MaxFrame-64 {
-		return dst, fmt.Errorf("packing %q: %w", tag, ErrTooLarge)
+		return dst, fmt.Errorf("pack %q: %w", tag, ErrTooLarge)
 	}
 	var head []byte
 	switch {
@@ -208,12 +209,12 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 }
 
 // decodeMap reads packed data that must be a map.
-func decodeMap(b []byte, l msgpack.Limits) (*msgpack.Map, error) {
+func decodeMap(b []byte, l msgpack.Limits) (*value.Map, error) {
 	v, err := msgpack.Decode(b, l)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
-	m, ok := v.(*msgpack.Map)
+	m, ok := v.(*value.Map)
 	if !ok {
 		return nil, fmt.Errorf("%w: data is not a map", ErrFrame)
 	}

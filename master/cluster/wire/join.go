@@ -8,6 +8,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 var (
@@ -94,7 +95,7 @@ type JoinNotify struct {
 }
 
 // sealed is the envelope of the four messages of joining.
-func (s Suite) sealed(inner *msgpack.Map, key *rsa.PrivateKey, stamp string) (*msgpack.Map, error) {
+func (s Suite) sealed(inner *value.Map, key *rsa.PrivateKey, stamp string) (*value.Map, error) {
 	payload, err := msgpack.Marshal(inner, msgpack.Modern)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (s Suite) sealed(inner *msgpack.Map, key *rsa.PrivateKey, stamp string) (*m
 	if err != nil {
 		return nil, err
 	}
-	m := msgpack.NewMap("sig", sig, "payload", payload)
+	m := value.NewMap("sig", sig, "payload", payload)
 	if stamp != "" {
 		m.Set("_stamp", stamp)
 	}
@@ -112,7 +113,7 @@ func (s Suite) sealed(inner *msgpack.Map, key *rsa.PrivateKey, stamp string) (*m
 
 // envelope reads an envelope without trusting it.
 type envelope struct {
-	*msgpack.Map
+	*value.Map
 	payload, sig []byte
 	stamp        string
 }
@@ -170,19 +171,19 @@ type field struct {
 }
 
 // Seal packs and signs with the sender's master key.
-func (d Discover) Seal(s Suite, key *rsa.PrivateKey) (*msgpack.Map, error) {
-	m := msgpack.NewMap("peer_id", d.PeerID, "pub", d.Pub, "token", d.Token)
+func (d Discover) Seal(s Suite, key *rsa.PrivateKey) (*value.Map, error) {
+	m := value.NewMap("peer_id", d.PeerID, "pub", d.Pub, "token", d.Token)
 	own(m, d.Own)
 	return s.sealed(m, key, d.Stamp)
 }
 
-func own(m *msgpack.Map, is bool) {
+func own(m *value.Map, is bool) {
 	if is {
 		m.Set("saltern", 1)
 	}
 }
 
-func isOwn(m *msgpack.Map) bool { n, _ := m.Int("saltern"); return n >= 1 }
+func isOwn(m *value.Map) bool { n, _ := m.Int("saltern"); return n >= 1 }
 
 // OpenDiscover reads a Discover and verifies that its sender has the key that
 // it shows.
@@ -199,8 +200,8 @@ func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 }
 
 // Seal packs and signs with the cluster's key.
-func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*msgpack.Map, error) {
-	m := msgpack.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub, "cluster_pub", d.ClusterPub)
+func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error) {
+	m := value.NewMap("return_token", d.ReturnToken, "token", d.Token, "peer_id", d.PeerID, "pub", d.Pub, "cluster_pub", d.ClusterPub)
 	own(m, d.Own)
 	return s.sealed(m, cluster, "")
 }
@@ -224,20 +225,20 @@ func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 }
 
 // Seal packs for the owner of to, and signs with the sender's master key.
-func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*msgpack.Map, error) {
+func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) {
 	pub, err := crypt.ParsePublic([]byte(to))
 	if err != nil {
 		return nil, err
 	}
 	secret, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+j.Secret))
 	if err != nil {
-		return nil, fmt.Errorf("encrypting cluster_secret, which may have %d bytes at most: %w", MaxSecret(pub, s.Encryption), err)
+		return nil, fmt.Errorf("encrypt cluster_secret, which may have %d bytes at most: %w", MaxSecret(pub, s.Encryption), err)
 	}
 	session, err := crypt.Encrypt(pub, s.Encryption, []byte(j.ReturnToken+j.SessionKey.String()))
 	if err != nil {
 		return nil, err
 	}
-	m := msgpack.NewMap("return_token", j.ReturnToken, "token", j.Token, "peer_id", j.PeerID, "secret", secret, "key", session, "pub", j.Pub)
+	m := value.NewMap("return_token", j.ReturnToken, "token", j.Token, "peer_id", j.PeerID, "secret", secret, "key", session, "pub", j.Pub)
 	own(m, j.Own)
 	return s.sealed(m, key, "")
 }
@@ -277,7 +278,7 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 }
 
 // unwrap decrypts a field and takes the token off its front.
-func (s Suite) unwrap(m *msgpack.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
+func (s Suite) unwrap(m *value.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
 	ct, ok := m.Bytes(name)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", ErrField, name)
@@ -289,7 +290,7 @@ func (s Suite) unwrap(m *msgpack.Map, name string, key *rsa.PrivateKey, token st
 	return plain[len(token):], nil
 }
 
-func (s Suite) unwrapKey(m *msgpack.Map, name string, key *rsa.PrivateKey, token string) (crypt.Key, error) {
+func (s Suite) unwrapKey(m *value.Map, name string, key *rsa.PrivateKey, token string) (crypt.Key, error) {
 	text, err := s.unwrap(m, name, key, token)
 	if err != nil {
 		return crypt.Key{}, err
@@ -302,7 +303,7 @@ func (s Suite) unwrapKey(m *msgpack.Map, name string, key *rsa.PrivateKey, token
 }
 
 // Seal packs for the owner of to, and signs with the sender's master key.
-func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*msgpack.Map, error) {
+func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) {
 	pub, err := crypt.ParsePublic([]byte(to))
 	if err != nil {
 		return nil, err
@@ -311,7 +312,7 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*msgpack.Map, 
 	if err != nil {
 		return nil, err
 	}
-	m := msgpack.NewMap("return_token", j.ReturnToken, "peer_id", j.PeerID)
+	m := value.NewMap("return_token", j.ReturnToken, "peer_id", j.PeerID)
 	for _, f := range []struct {
 		name string
 		key  crypt.Key
@@ -324,7 +325,7 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*msgpack.Map, 
 	}
 	m.Set("cluster_pem", once.SealPlain(j.ClusterPEM))
 	m.Set("cluster_pub", j.ClusterPub)
-	peers := msgpack.NewMap()
+	peers := value.NewMap()
 	for _, p := range j.Peers {
 		peers.Set(p.ID, p.Pub)
 	}
@@ -388,7 +389,7 @@ func Peek(data []byte) (peerID string, err error) {
 
 // Seal packs and seals with the cluster's key.
 func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
-	body, err := msgpack.Marshal(msgpack.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub", n.Pub, "aes", n.SessionKey.String()), msgpack.Raw)
+	body, err := msgpack.Marshal(value.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub", n.Pub, "aes", n.SessionKey.String()), msgpack.Raw)
 	if err != nil {
 		return nil, err
 	}

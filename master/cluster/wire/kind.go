@@ -72,7 +72,7 @@ var ErrPeer = errors.New("invalid name of a master")
 // maxPeer is the longest name of a master in bytes.
 const maxPeer = 253
 
-// ValidPeer tells whether id may name a master: an address or host name as
+// ValidPeer reports whether id may name a master: an address or host name as
 // it is dialled, which also becomes a file name. Salt does not look.
 func ValidPeer(id string) error {
 	if id == "" || len(id) > maxPeer {

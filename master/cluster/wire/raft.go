@@ -3,7 +3,7 @@ package wire
 import (
 	"fmt"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Raft is a message of Salt's consensus (salt/cluster/consensus/rpc.py). It
@@ -13,12 +13,12 @@ type Raft struct {
 	Src     string
 	RPCID   string
 	Group   string
-	Payload *msgpack.Map
+	Payload *value.Map
 }
 
 // Pack is the data of the message; its tag is cluster/raft/<kind>.
-func (r Raft) Pack() *msgpack.Map {
-	return msgpack.NewMap("src", r.Src, "rpc_id", r.RPCID, "raft_group_id", r.Group, "payload", r.Payload)
+func (r Raft) Pack() *value.Map {
+	return value.NewMap("src", r.Src, "rpc_id", r.RPCID, "raft_group_id", r.Group, "payload", r.Payload)
 }
 
 // RaftTag is the tag of a kind.

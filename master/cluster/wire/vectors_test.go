@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 const captures = "../../testdata/cluster"
@@ -178,7 +179,7 @@ func announceAgain(t *testing.T, v vector, from string, data []byte) []byte {
 }
 
 // sameJSON compares a decoded value with one of the index.
-func sameJSON(t *testing.T, got *msgpack.Map, want json.RawMessage) {
+func sameJSON(t *testing.T, got *value.Map, want json.RawMessage) {
 	t.Helper()
 	var w any
 	must(t, json.Unmarshal(want, &w))
@@ -193,7 +194,7 @@ func sameJSON(t *testing.T, got *msgpack.Map, want json.RawMessage) {
 
 func plain(v any) any {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		m := map[string]any{}
 		for k, x := range v.All() {
 			m[k.(string)] = plain(x)
@@ -214,7 +215,7 @@ func eventAgain(t *testing.T, v vector, data []byte) []byte {
 	other := key(t, string(file(t, "keys/cluster_aes.txt")))
 	payload, err := OpenEvent(data, other, session)
 	must(t, err)
-	sameJSON(t, msgpack.NewMap("event_payload", payload), v.Plain)
+	sameJSON(t, value.NewMap("event_payload", payload), v.Plain)
 	if _, err := OpenEvent(data, other); !errors.Is(err, ErrProof) {
 		t.Errorf("with another key: %v", err)
 	}
@@ -255,7 +256,7 @@ func notifyAgain(t *testing.T, data []byte) []byte {
 func joinAgain(t *testing.T, kind Kind, v vector, data []byte) (again []byte, exact bool) {
 	t.Helper()
 	me, them := private(t, v.Src), private(t, v.Dst)
-	var m *msgpack.Map
+	var m *value.Map
 	switch kind {
 	case KindDiscover:
 		d, err := suite.OpenDiscover(data)
@@ -405,7 +406,7 @@ func TestKeyEvent(t *testing.T) {
 		{"salt/key", "rejected", true, KeyRejected}, {"salt/auth", "reject", false, KeyRejected}, {"salt/auth", "denied", false, KeyDenied},
 		{"salt/auth", "error", false, KeyNone}, {"salt/key", "accept", false, KeyNone}, {"salt/other", "accept", true, KeyNone},
 	} {
-		id, st := KeyEvent(c.tag, msgpack.NewMap("result", c.result, "act", c.act, "id", "m"))
+		id, st := KeyEvent(c.tag, value.NewMap("result", c.result, "act", c.act, "id", "m"))
 		if st != c.want || (id == "m") != (c.want != KeyNone) {
 			t.Errorf("%+v: %q %d", c, id, st)
 		}

@@ -1,20 +1,19 @@
-"""Writes the option tables of a Salt release, from the Python that has it:
+"""Writes salt.txt: the options of a master in a Salt release, from a Python that
+has it and the page of its manual about them (doc/ref/configuration/master.rst in
+the archive of the source):
 
-python dump.py defaults > ../defaults.yaml
-python dump.py types > ../types.txt
+python dump.py master.rst > salt.txt
+
+A line is a name, the types of VALID_OPTS or -, whether the page has the option
+(page or -), and, after =, the default of DEFAULT_MASTER_OPTS as JSON where it is a
+simple value that is the same on all machines (for root).
 """
+import json
+import re
 import sys
 
 import salt.config
-import salt.utils.yaml
-
-
-def plain(v):
-    if hasattr(v, "items"):
-        return {k: plain(x) for k, x in v.items()}
-    if hasattr(v, "__iter__") and not isinstance(v, str):
-        return [plain(x) for x in v]
-    return v
+import salt.version
 
 
 def names(t):
@@ -25,8 +24,14 @@ def names(t):
     return [{"NoneType": "null", "tuple": "list"}.get(t.__name__, t.__name__)]
 
 
-if sys.argv[1] == "defaults":
-    sys.stdout.write(salt.utils.yaml.safe_dump(plain(salt.config.DEFAULT_MASTER_OPTS), default_flow_style=None, sort_keys=False, width=100))
-else:
-    for name, types in sorted(salt.config.VALID_OPTS.items()):
-        print(name, *dict.fromkeys(names(types)))
+with open(sys.argv[1], encoding="utf-8") as f:
+    page = set(re.findall(r"^\.\. conf_master:: (\S+)", f.read(), re.M))
+valid, presets = salt.config.VALID_OPTS, salt.config.DEFAULT_MASTER_OPTS
+print(f"# Written by dump.py from Salt {salt.version.__version__}; names, types and defaults only.")
+for name in sorted(page | set(valid) | set(presets)):
+    types = ",".join(dict.fromkeys(names(valid[name]))) if name in valid else "-"
+    line = f"{name} {types} {'page' if name in page else '-'}"
+    v = presets.get(name, ...)
+    if name != "ipc_write_buffer" and (v is None or isinstance(v, (bool, int, float, str))):
+        line += f" = {json.dumps(v)}"
+    print(line)

@@ -76,6 +76,6 @@ func Missing(err error) bool {
 		}
 	}
 	var pe *fs.PathError
-	// os.Root reports an escape without an errno.
+	// os.Root reports an escape without an errno and exports no error for it.
 	return errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "escapes")
 }

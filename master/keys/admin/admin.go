@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"saltern/master/keys"
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
+	"saltern/master/value"
 )
 
 // Ring is the set of keys with what must happen around a change. All fields
@@ -26,7 +26,7 @@ type Ring struct {
 	Dir      string
 	HashType string
 	// Fire tells of a change; the tag is always "salt/key".
-	Fire func(tag string, data *msgpack.Map) error
+	Fire func(tag string, data *value.Map) error
 	// Rotate asks the master for a new AES key, because somebody lost the
 	// right to read what is published; it does nothing when rotate_aes_key
 	// is off.
@@ -49,8 +49,8 @@ func ParseStatus(name string) (keys.State, bool) {
 }
 
 // List returns the ids by folder name: all four, also when empty.
-func (r *Ring) List() *msgpack.Map {
-	m := msgpack.NewMap()
+func (r *Ring) List() *value.Map {
+	m := value.NewMap()
 	for _, st := range statuses {
 		m.Set(st.Dir(), anys(r.ids(st)))
 	}
@@ -81,7 +81,7 @@ func anys(ids []string) []any {
 func (r *Ring) Local() ([]string, error) {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("listing the master's keys: %w", err)
+		return nil, fmt.Errorf("list the master's keys: %w", err)
 	}
 	var out []string
 	for _, e := range entries {
@@ -94,7 +94,7 @@ func (r *Ring) Local() ([]string, error) {
 }
 
 // All is List together with the master's own keys under "local".
-func (r *Ring) All() (*msgpack.Map, error) {
+func (r *Ring) All() (*value.Map, error) {
 	local, err := r.Local()
 	if err != nil {
 		return nil, err
@@ -106,9 +106,9 @@ func (r *Ring) All() (*msgpack.Map, error) {
 
 // Status returns the part of All that a name means: acc…, pre… or un…, rej…,
 // den…, all. Another name gives an empty map, as with Salt.
-func (r *Ring) Status(name string) (*msgpack.Map, error) {
-	one := func(st keys.State) (*msgpack.Map, error) {
-		return msgpack.NewMap(st.Dir(), anys(r.ids(st))), nil
+func (r *Ring) Status(name string) (*value.Map, error) {
+	one := func(st keys.State) (*value.Map, error) {
+		return value.NewMap(st.Dir(), anys(r.ids(st))), nil
 	}
 	switch {
 	case strings.HasPrefix(name, "acc"):
@@ -122,13 +122,13 @@ func (r *Ring) Status(name string) (*msgpack.Map, error) {
 	case strings.HasPrefix(name, "all"):
 		return r.All()
 	}
-	return msgpack.NewMap(), nil
+	return value.NewMap(), nil
 }
 
 // Match returns the keys that fit a glob, a comma list of globs, or a list,
 // by folder name; folders without a match are left out. With full the
 // master's own keys are searched too.
-func (r *Ring) Match(match any, full bool) (*msgpack.Map, error) {
+func (r *Ring) Match(match any, full bool) (*value.Map, error) {
 	globs := patterns(match)
 	all := r.List()
 	if full {
@@ -137,7 +137,7 @@ func (r *Ring) Match(match any, full bool) (*msgpack.Map, error) {
 			return nil, err
 		}
 	}
-	out := msgpack.NewMap()
+	out := value.NewMap()
 	for k, v := range all.All() {
 		var hit []any
 		for _, id := range v.([]any) {
@@ -177,10 +177,10 @@ func patterns(match any) []string {
 // ones that are listed by folder name.
 type Selection struct {
 	Match any
-	Dict  *msgpack.Map
+	Dict  *value.Map
 }
 
-func (r *Ring) selected(s Selection) (*msgpack.Map, error) {
+func (r *Ring) selected(s Selection) (*value.Map, error) {
 	if s.Dict != nil {
 		return s.Dict, nil
 	}
@@ -188,11 +188,11 @@ func (r *Ring) selected(s Selection) (*msgpack.Map, error) {
 }
 
 // after is the answer of an action: where the selected keys are now.
-func (r *Ring) after(s Selection) (*msgpack.Map, error) {
+func (r *Ring) after(s Selection) (*value.Map, error) {
 	if s.Dict == nil {
 		return r.Match(s.Match, false)
 	}
-	out := msgpack.NewMap()
+	out := value.NewMap()
 	for _, v := range s.Dict.All() {
 		for _, id := range patterns(v) {
 			for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
@@ -220,7 +220,7 @@ var ErrInvalid = errors.New("unable to accept invalid key")
 
 // Accept accepts pending keys, and rejected and denied ones when asked to.
 // The answer tells where the selected keys are afterwards.
-func (r *Ring) Accept(s Selection, rejected, denied bool) (*msgpack.Map, error) {
+func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
 	from := []keys.State{keys.Pending}
 	if rejected {
 		from = append(from, keys.Rejected)
@@ -232,7 +232,7 @@ func (r *Ring) Accept(s Selection, rejected, denied bool) (*msgpack.Map, error) 
 }
 
 // Reject rejects pending keys, and accepted and denied ones when asked to.
-func (r *Ring) Reject(s Selection, accepted, denied bool) (*msgpack.Map, error) {
+func (r *Ring) Reject(s Selection, accepted, denied bool) (*value.Map, error) {
 	from := []keys.State{keys.Pending}
 	if denied {
 		from = append(from, keys.Denied)
@@ -244,14 +244,14 @@ func (r *Ring) Reject(s Selection, accepted, denied bool) (*msgpack.Map, error) 
 	return ret, errors.Join(err, r.Rotate())
 }
 
-func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*msgpack.Map, error) {
+func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*value.Map, error) {
 	found, err := r.selected(s)
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
 	for _, st := range from {
-		for _, id := range patterns(value(found, st.Dir())) {
+		for _, id := range patterns(found.Value(st.Dir())) {
 			if err := r.move(id, st, to); err != nil {
 				errs = append(errs, err)
 			}
@@ -260,8 +260,6 @@ func (r *Ring) change(s Selection, from []keys.State, to keys.State) (*msgpack.M
 	ret, err := r.after(s)
 	return ret, errors.Join(append(errs, err)...)
 }
-
-func value(m *msgpack.Map, key string) any { v, _ := m.Get(key); return v }
 
 func (r *Ring) move(id string, from, to keys.State) error {
 	if !r.has(id, from) {
@@ -282,14 +280,14 @@ func (r *Ring) move(id string, from, to keys.State) error {
 		err = r.Store.Move(id, to)
 	}
 	if err != nil {
-		return fmt.Errorf("changing the key of %s: %w", id, keys.Advise(err))
+		return fmt.Errorf("change the key of %s: %w", id, keys.Advise(err))
 	}
-	return r.Fire("salt/key", msgpack.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
+	return r.Fire("salt/key", value.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
 }
 
 // Delete removes keys, and what is cached of minions that have no key any
 // more unless preserve is set.
-func (r *Ring) Delete(s Selection, preserve bool) (*msgpack.Map, error) {
+func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 	found, err := r.selected(s)
 	if err != nil {
 		return nil, err
@@ -314,18 +312,18 @@ func (r *Ring) Delete(s Selection, preserve bool) (*msgpack.Map, error) {
 
 func (r *Ring) remove(id string, st keys.State, preserve bool) error {
 	if err := r.Store.Delete(id, st); err != nil {
-		return fmt.Errorf("deleting the key of %s: %w", id, keys.Advise(err))
+		return fmt.Errorf("delete the key of %s: %w", id, keys.Advise(err))
 	}
 	if _, ok := r.Store.Lookup(id); !ok && !preserve {
 		if err := r.Forget(id); err != nil {
-			return fmt.Errorf("clearing the cache of %s: %w", id, err)
+			return fmt.Errorf("clear the cache of %s: %w", id, err)
 		}
 	}
-	return r.Fire("salt/key", msgpack.NewMap("result", true, "act", "delete", "id", id))
+	return r.Fire("salt/key", value.NewMap("result", true, "act", "delete", "id", id))
 }
 
 // Text returns the PEM text of the keys that match, by folder and id.
-func (r *Ring) Text(match any) (*msgpack.Map, error) {
+func (r *Ring) Text(match any) (*value.Map, error) {
 	return r.each(match, false, func(st keys.State, id string) (any, error) {
 		if st == keys.Denied {
 			e, _ := r.Store.Denied(id)
@@ -338,7 +336,7 @@ func (r *Ring) Text(match any) (*msgpack.Map, error) {
 
 // Finger returns the fingerprints of the keys that match, the master's own
 // included, by folder and name. hashType "" is the configured one.
-func (r *Ring) Finger(match any, hashType string) (*msgpack.Map, error) {
+func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
 	if hashType == "" {
 		hashType = r.HashType
 	}
@@ -347,7 +345,7 @@ func (r *Ring) Finger(match any, hashType string) (*msgpack.Map, error) {
 		case keys.None:
 			b, err := os.ReadFile(filepath.Join(r.Dir, id))
 			if err != nil {
-				return nil, fmt.Errorf("reading a key of the master: %w", err)
+				return nil, fmt.Errorf("read a key of the master: %w", err)
 			}
 			return keys.Fingerprint(string(b), hashType)
 		case keys.Denied:
@@ -359,23 +357,23 @@ func (r *Ring) Finger(match any, hashType string) (*msgpack.Map, error) {
 }
 
 // FingerMaster returns the fingerprints of the master's own keys.
-func (r *Ring) FingerMaster(hashType string) (*msgpack.Map, error) {
+func (r *Ring) FingerMaster(hashType string) (*value.Map, error) {
 	all, err := r.Finger("*", hashType)
 	if err != nil {
 		return nil, err
 	}
-	return msgpack.NewMap("local", value(all, "local")), nil
+	return value.NewMap("local", all.Value("local")), nil
 }
 
-func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error)) (*msgpack.Map, error) {
+func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error)) (*value.Map, error) {
 	found, err := r.Match(match, full)
 	if err != nil {
 		return nil, err
 	}
-	out := msgpack.NewMap()
+	out := value.NewMap()
 	for k, v := range found.All() {
 		st, _ := ParseStatus(k.(string))
-		m := msgpack.NewMap()
+		m := value.NewMap()
 		for _, id := range patterns(v) {
 			got, err := f(st, id)
 			if errors.Is(err, fs.ErrNotExist) {

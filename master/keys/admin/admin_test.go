@@ -14,7 +14,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func must(t testing.TB, err error) {
@@ -29,7 +29,7 @@ type ring struct {
 	*Ring
 	t       *testing.T
 	dir     string
-	events  []*msgpack.Map
+	events  []*value.Map
 	rotated int
 	forgot  []string
 	fail    error // of rotation and clearing
@@ -60,7 +60,7 @@ func newRing(t *testing.T) *ring {
 	}
 	r.Ring = &Ring{
 		Store: store, Dir: r.dir, HashType: "sha256",
-		Fire: func(tag string, data *msgpack.Map) error {
+		Fire: func(tag string, data *value.Map) error {
 			if tag != "salt/key" {
 				t.Errorf("tag %q", tag)
 			}
@@ -74,7 +74,7 @@ func newRing(t *testing.T) *ring {
 }
 
 // show writes an answer as "minions=a,b minions_pre=c".
-func show(m *msgpack.Map) string {
+func show(m *value.Map) string {
 	var out []string
 	for k, v := range m.All() {
 		var ids []string
@@ -83,7 +83,7 @@ func show(m *msgpack.Map) string {
 			for _, id := range v {
 				ids = append(ids, fmt.Sprint(id))
 			}
-		case *msgpack.Map:
+		case *value.Map:
 			ids = v.Keys()
 		}
 		out = append(out, fmt.Sprintf("%v=%s", k, strings.Join(ids, ",")))
@@ -158,53 +158,53 @@ func TestMatch(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	all := func(k ...any) Selection { return Selection{Dict: msgpack.NewMap(k...)} }
+	all := func(k ...any) Selection { return Selection{Dict: value.NewMap(k...)} }
 	l := func(ids ...any) []any { return ids }
 	for _, c := range []struct {
 		name         string
-		do           func(*ring) (*msgpack.Map, error)
+		do           func(*ring) (*value.Map, error)
 		answer, told string
 		list         string // "" for unchanged
 	}{
-		{"accept a pending key", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "p1"}, false, false) },
+		{"accept a pending key", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "p1"}, false, false) },
 			"minions=p1", "accepted p1; rotated 0; forgot ", "minions_pre=p2 minions_rejected=r1 minions=a1,d1,p1,Web2 minions_denied=d1"},
-		{"accept all leaves rejected and denied", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "*"}, false, false) },
+		{"accept all leaves rejected and denied", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "*"}, false, false) },
 			"minions_rejected=r1 minions=a1,d1,p1,p2,Web2 minions_denied=d1", "accepted p1, accepted p2; rotated 0; forgot ", "minions_pre= minions_rejected=r1 minions=a1,d1,p1,p2,Web2 minions_denied=d1"},
-		{"accept rejected", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "r1"}, true, false) },
+		{"accept rejected", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "r1"}, true, false) },
 			"minions=r1", "accepted r1; rotated 0; forgot ", "minions_pre=p1,p2 minions_rejected= minions=a1,d1,r1,Web2 minions_denied=d1"},
-		{"accept rejected, not asked to", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "r1"}, false, true) },
+		{"accept rejected, not asked to", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "r1"}, false, true) },
 			"minions_rejected=r1", "; rotated 0; forgot ", ""},
-		{"accept denied replaces the key", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "d1"}, false, true) },
+		{"accept denied replaces the key", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "d1"}, false, true) },
 			"minions=d1", "accepted d1 other key; rotated 0; forgot ", "minions_pre=p1,p2 minions_rejected=r1 minions=a1,d1,Web2 minions_denied="},
-		{"accept denied, not asked to", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "d1"}, true, false) },
+		{"accept denied, not asked to", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "d1"}, true, false) },
 			"minions=d1 minions_denied=d1", "; rotated 0; forgot ", ""},
-		{"accept nobody", func(r *ring) (*msgpack.Map, error) { return r.Accept(Selection{Match: "nobody"}, true, true) }, "", "; rotated 0; forgot ", ""},
-		{"accept by list", func(r *ring) (*msgpack.Map, error) {
+		{"accept nobody", func(r *ring) (*value.Map, error) { return r.Accept(Selection{Match: "nobody"}, true, true) }, "", "; rotated 0; forgot ", ""},
+		{"accept by list", func(r *ring) (*value.Map, error) {
 			return r.Accept(all("minions_pre", l("p2", "gone")), false, false)
 		},
 			"minions=p2", "accepted p2; rotated 0; forgot ", "minions_pre=p1 minions_rejected=r1 minions=a1,d1,p2,Web2 minions_denied=d1"},
-		{"a list names the wrong folder", func(r *ring) (*msgpack.Map, error) { return r.Accept(all("minions_pre", l("r1")), true, true) },
+		{"a list names the wrong folder", func(r *ring) (*value.Map, error) { return r.Accept(all("minions_pre", l("r1")), true, true) },
 			"minions_rejected=r1", "; rotated 0; forgot ", ""},
-		{"a list names no folder", func(r *ring) (*msgpack.Map, error) {
+		{"a list names no folder", func(r *ring) (*value.Map, error) {
 			return r.Delete(all("../minions", l("a1"), "local", l("master.pem"), int64(1), l("a1")), false)
 		}, "minions=a1,a1", "; rotated 1; forgot ", ""},
-		{"reject a pending key", func(r *ring) (*msgpack.Map, error) { return r.Reject(Selection{Match: "p1"}, false, false) },
+		{"reject a pending key", func(r *ring) (*value.Map, error) { return r.Reject(Selection{Match: "p1"}, false, false) },
 			"minions_rejected=p1", "rejected p1; rotated 1; forgot ", "minions_pre=p2 minions_rejected=p1,r1 minions=a1,d1,Web2 minions_denied=d1"},
-		{"reject accepted", func(r *ring) (*msgpack.Map, error) { return r.Reject(Selection{Match: "a1"}, true, false) },
+		{"reject accepted", func(r *ring) (*value.Map, error) { return r.Reject(Selection{Match: "a1"}, true, false) },
 			"minions_rejected=a1", "rejected a1; rotated 1; forgot ", "minions_pre=p1,p2 minions_rejected=a1,r1 minions=d1,Web2 minions_denied=d1"},
-		{"reject accepted, not asked to", func(r *ring) (*msgpack.Map, error) { return r.Reject(Selection{Match: "a1"}, false, true) },
+		{"reject accepted, not asked to", func(r *ring) (*value.Map, error) { return r.Reject(Selection{Match: "a1"}, false, true) },
 			"minions=a1", "; rotated 1; forgot ", ""},
-		{"delete an accepted key", func(r *ring) (*msgpack.Map, error) { return r.Delete(Selection{Match: "a1"}, false) },
+		{"delete an accepted key", func(r *ring) (*value.Map, error) { return r.Delete(Selection{Match: "a1"}, false) },
 			"", "delete a1; rotated 1; forgot a1", "minions_pre=p1,p2 minions_rejected=r1 minions=d1,Web2 minions_denied=d1"},
-		{"delete and preserve the cache", func(r *ring) (*msgpack.Map, error) { return r.Delete(Selection{Match: "a1"}, true) },
+		{"delete and preserve the cache", func(r *ring) (*value.Map, error) { return r.Delete(Selection{Match: "a1"}, true) },
 			"", "delete a1; rotated 1; forgot ", "minions_pre=p1,p2 minions_rejected=r1 minions=d1,Web2 minions_denied=d1"},
-		{"delete only the denied key", func(r *ring) (*msgpack.Map, error) { return r.Delete(all("minions_denied", l("d1")), false) },
+		{"delete only the denied key", func(r *ring) (*value.Map, error) { return r.Delete(all("minions_denied", l("d1")), false) },
 			"minions=d1", "delete d1; rotated 1; forgot ", "minions_pre=p1,p2 minions_rejected=r1 minions=a1,d1,Web2 minions_denied="},
-		{"delete both keys of an id", func(r *ring) (*msgpack.Map, error) { return r.Delete(Selection{Match: "d1"}, false) },
+		{"delete both keys of an id", func(r *ring) (*value.Map, error) { return r.Delete(Selection{Match: "d1"}, false) },
 			"", "delete d1, delete d1; rotated 1; forgot d1,d1", "minions_pre=p1,p2 minions_rejected=r1 minions=a1,Web2 minions_denied="},
-		{"delete pending by glob", func(r *ring) (*msgpack.Map, error) { return r.Delete(Selection{Match: "p?"}, false) },
+		{"delete pending by glob", func(r *ring) (*value.Map, error) { return r.Delete(Selection{Match: "p?"}, false) },
 			"", "delete p1, delete p2; rotated 1; forgot p1,p2", "minions_pre= minions_rejected=r1 minions=a1,d1,Web2 minions_denied=d1"},
-		{"delete nobody", func(r *ring) (*msgpack.Map, error) { return r.Delete(Selection{Match: "nobody"}, false) }, "", "; rotated 1; forgot ", ""},
+		{"delete nobody", func(r *ring) (*value.Map, error) { return r.Delete(Selection{Match: "nobody"}, false) }, "", "; rotated 1; forgot ", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRing(t)

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Errors that callers tell apart.
@@ -29,7 +29,7 @@ var (
 type Config struct {
 	Python            []string      // programs to try (option saltern_renderer_python); none: Pythons
 	ConfigFile        string        // master configuration file that Salt reads; empty: only Overrides
-	Overrides         *msgpack.Map  // options that replace those of the file
+	Overrides         *value.Map    // options that replace those of the file
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
 	MaxWorkers        int           // 0: number of CPUs, at least 2
 	MaxWaiting        int           // callers that may wait for a worker; 0: 1000

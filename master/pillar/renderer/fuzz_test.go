@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // FuzzReply reads what a worker could write: frames, and in them replies.
 func FuzzReply(f *testing.F) {
-	for _, m := range []*msgpack.Map{
-		msgpack.NewMap("ok", true, "value", msgpack.NewMap("a", []any{int64(1), "x", nil, 1.5}), "errors", []any{"e"}),
-		msgpack.NewMap("ok", false, "error", "Jinja variable 'x' is undefined", "kind", "SaltRenderError", "trace", "Traceback\n"),
-		msgpack.NewMap("ok", true),
+	for _, m := range []*value.Map{
+		value.NewMap("ok", true, "value", value.NewMap("a", []any{int64(1), "x", nil, 1.5}), "errors", []any{"e"}),
+		value.NewMap("ok", false, "error", "Jinja variable 'x' is undefined", "kind", "SaltRenderError", "trace", "Traceback\n"),
+		value.NewMap("ok", true),
 	} {
 		b, err := msgpack.Marshal(m, msgpack.Modern)
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // What lies in the working directory of the master is nothing to Python.
@@ -27,8 +27,8 @@ func TestFinding20Nursery(t *testing.T) {
 		c.Python = []string{py}
 		c.Env = append(os.Environ(), "PYTHONPATH="+hostile, "PYTHONSTARTUP="+hostile+"/msgpack.py")
 	})
-	got, err := render(t, p, "web1", msgpack.NewMap(), "a: {{ 1 + 1 }}\n")
-	m, _ := got.(*msgpack.Map)
+	got, err := render(t, p, "web1", value.NewMap(), "a: {{ 1 + 1 }}\n")
+	m, _ := got.(*value.Map)
 	if err != nil || m == nil {
 		t.Fatalf("rendered %v, %v", got, err)
 	}

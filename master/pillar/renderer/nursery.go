@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 //go:embed worker.py
@@ -56,7 +57,7 @@ type control struct {
 
 // startNursery runs one Python and waits until it has imported Salt.
 func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, error) {
-	settings, err := msgpack.Marshal(msgpack.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
+	settings, err := msgpack.Marshal(value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
 		"memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30), msgpack.Modern)
 	if err != nil {
 		return nil, fmt.Errorf("pack the settings of the renderer: %w", err)
@@ -114,7 +115,7 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 		defer close(n.done)
 		relayLog(stderr, cfg.Log)
 		if err := cmd.Wait(); err != nil {
-			cfg.Log.Debug("the renderer process ended", "err", err)
+			cfg.Log.Debug("the renderer process ended", "error", err)
 		}
 	}()
 	if err := n.await(ctx, cfg.StartTimeout); err != nil {
@@ -150,7 +151,7 @@ func (n *nursery) await(ctx context.Context, timeout time.Duration) error {
 
 // order sends an instruction, with a file for the worker.
 func (n *nursery) order(op string, worker int64, f *os.File) error {
-	b, err := msgpack.Marshal(msgpack.NewMap("op", op, "worker", worker), msgpack.Modern)
+	b, err := msgpack.Marshal(value.NewMap("op", op, "worker", worker), msgpack.Modern)
 	if err != nil {
 		return err
 	}

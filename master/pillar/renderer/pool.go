@@ -231,7 +231,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	defer p.mu.Unlock()
 	if err != nil {
 		p.failed, p.failedAt = err, time.Now()
-		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved", "err", err)
+		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved", "error", err)
 		return nil, err
 	}
 	p.nursery, p.failed = n, nil
@@ -303,7 +303,7 @@ func (p *Pool) janitor(n *nursery) {
 	}
 }
 
-// sweep ends idle workers and tells whether the nursery is to end too.
+// sweep ends idle workers and reports whether the nursery is to end too.
 func (p *Pool) sweep(n *nursery) bool {
 	p.mu.Lock()
 	var old, keep []*worker
@@ -326,5 +326,5 @@ func (p *Pool) sweep(n *nursery) bool {
 	return end
 }
 
-// transient tells whether a request may be tried again on a fresh worker.
+// transient reports whether a request may be tried again on a fresh worker.
 func transient(err error) bool { return errors.Is(err, ErrDied) }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // python returns a Python with Salt. Without one most of this package cannot
@@ -57,8 +57,8 @@ func pool(t testing.TB, files map[string]string, change func(*Config)) (*Pool, s
 			t.Fatal(err)
 		}
 	}
-	cfg := Config{Python: []string{python(t)}, Overrides: msgpack.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache", "extension_modules", root+"/ext",
-		"pillar_roots", msgpack.NewMap("base", []any{root + "/pillar"}), "file_roots", msgpack.NewMap("base", []any{root + "/salt"}))}
+	cfg := Config{Python: []string{python(t)}, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache", "extension_modules", root+"/ext",
+		"pillar_roots", value.NewMap("base", []any{root + "/pillar"}), "file_roots", value.NewMap("base", []any{root + "/salt"}))}
 	if change != nil {
 		change(&cfg)
 	}
@@ -67,7 +67,7 @@ func pool(t testing.TB, files map[string]string, change func(*Config)) (*Pool, s
 	return p, root
 }
 
-func render(t testing.TB, p *Pool, id string, grains *msgpack.Map, text string) (any, error) {
+func render(t testing.TB, p *Pool, id string, grains *value.Map, text string) (any, error) {
 	t.Helper()
 	s, err := p.Session(t.Context(), Minion{ID: id, Grains: grains})
 	if err != nil {
@@ -121,7 +121,7 @@ func everywhereWant(id, secret, pil string) string {
 // plain makes maps printable and comparable.
 func plain(v any) any {
 	switch v := v.(type) {
-	case *msgpack.Map:
+	case *value.Map:
 		out := map[string]any{}
 		for k, x := range v.All() {
 			out[fmt.Sprint(k)] = plain(x)
@@ -140,9 +140,9 @@ func plain(v any) any {
 func checkMinion(t testing.TB, p *Pool, id string, retries int) {
 	t.Helper()
 	secret, pil := "S-"+id, "P-"+id
-	grains := msgpack.NewMap("id", id, "secret", secret, "nested", msgpack.NewMap("secret", secret))
+	grains := value.NewMap("id", id, "secret", secret, "nested", value.NewMap("secret", secret))
 	for range retries {
-		s, err := p.Session(t.Context(), Minion{ID: id, Grains: grains, Pillar: msgpack.NewMap("p", pil)})
+		s, err := p.Session(t.Context(), Minion{ID: id, Grains: grains, Pillar: value.NewMap("p", pil)})
 		if err != nil {
 			t.Error(err)
 			return
@@ -177,7 +177,7 @@ func TestAlternatingMinions(t *testing.T) {
 		t.Errorf("one worker should have served nine sessions: %+v", s)
 	}
 	// A minion without the grain sees nothing, not the last one's value.
-	v, err := render(t, p, "empty", msgpack.NewMap("id", "empty"), "a: {{ grains.get('secret') }}\nb: {{ salt['grains.get']('secret', 'none') }}\nc: {{ salt['pillar.get']('p', 'none') }}\nd: {{ pillar.get('p') }}\n")
+	v, err := render(t, p, "empty", value.NewMap("id", "empty"), "a: {{ grains.get('secret') }}\nb: {{ salt['grains.get']('secret', 'none') }}\nc: {{ salt['pillar.get']('p', 'none') }}\nd: {{ pillar.get('p') }}\n")
 	if got := fmt.Sprint(plain(v)); err != nil || got != "map[a:None b:none c:none d:None]" {
 		t.Errorf("%v %v", got, err)
 	}
@@ -200,7 +200,7 @@ func TestPyRendererAndNewModules(t *testing.T) {
 		"pillar/py.sls":    "#!py\ndef run():\n    return {'g': __grains__['id'], 'o': __opts__['id'], 's': __salt__['old.f'](), 'l': (1, 2), 'set': {3}, 'b': b'\\xff', 'big': 2**70, 'n': None, 5: 'int'}\n",
 		"pillar/jinja.sls": "{% from 'map.jinja' import v with context %}\nx: {{ v }}\n", "pillar/map.jinja": "{% set v = grains['id'] ~ '!' %}"}, func(c *Config) { c.MaxWorkers = 1 })
 	for _, id := range []string{"one", "two"} {
-		s, err := p.Session(t.Context(), Minion{ID: id, Grains: msgpack.NewMap("id", id)})
+		s, err := p.Session(t.Context(), Minion{ID: id, Grains: value.NewMap("id", id)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestFailures(t *testing.T) {
 		if d := time.Since(start); d > 8*time.Second {
 			t.Errorf("%s took %v", c.name, d)
 		}
-		if v, err := render(t, p, "good", msgpack.NewMap("id", "good"), "x: {{ grains.id }}"); err != nil || fmt.Sprint(plain(v)) != "map[x:good]" {
+		if v, err := render(t, p, "good", value.NewMap("id", "good"), "x: {{ grains.id }}"); err != nil || fmt.Sprint(plain(v)) != "map[x:good]" {
 			t.Fatalf("after %s: %v %v", c.name, plain(v), err)
 		}
 	}
@@ -289,12 +289,12 @@ func TestRetryAfterOneDeath(t *testing.T) {
 	p, root := pool(t, nil, nil)
 	f := filepath.Join(root, "once.sls")
 	os.WriteFile(f, []byte("#!py\nimport os\ndef run():\n  mark = "+fmt.Sprintf("%q", root+"/mark")+"\n  if not os.path.exists(mark):\n    open(mark, 'w').close()\n    os._exit(1)\n  return {'id': __grains__['id'], 'p': __pillar__['p']}\n"), 0o644)
-	s, err := p.Session(t.Context(), Minion{ID: "m", Grains: msgpack.NewMap("id", "m")})
+	s, err := p.Session(t.Context(), Minion{ID: "m", Grains: value.NewMap("id", "m")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.SetPillar(t.Context(), msgpack.NewMap("p", "later")); err != nil {
+	if err := s.SetPillar(t.Context(), value.NewMap("p", "later")); err != nil {
 		t.Fatal(err)
 	}
 	v, err := s.Render(t.Context(), Template{Path: f, SLS: "once"})
@@ -430,33 +430,33 @@ func TestExtPillarDecryptTopsRender(t *testing.T) {
 		"ext/tops/badtop.py":  "def top(**kw):\n    raise ValueError('no')\n",
 		"ext/renderers/up.py": "def render(data, saltenv='base', sls='', **kw):\n    return {k: v.upper() for k, v in data.items()} if isinstance(data, dict) else str(data).upper()\n",
 	}, func(c *Config) {
-		c.Overrides.Set("ext_pillar", []any{msgpack.NewMap("mine", []any{"x"}), msgpack.NewMap("bad", nil), msgpack.NewMap("nosuch", nil)})
-		c.Overrides.Set("master_tops", msgpack.NewMap("mytop", "v", "badtop", true))
-		c.Overrides.Set("decrypt_pillar", []any{msgpack.NewMap("s:k", "up")})
+		c.Overrides.Set("ext_pillar", []any{value.NewMap("mine", []any{"x"}), value.NewMap("bad", nil), value.NewMap("nosuch", nil)})
+		c.Overrides.Set("master_tops", value.NewMap("mytop", "v", "badtop", true))
+		c.Overrides.Set("decrypt_pillar", []any{value.NewMap("s:k", "up")})
 		c.Overrides.Set("decrypt_pillar_renderers", []any{"up"})
 	})
 	for _, id := range []string{"m1", "m2"} {
-		s, err := p.Session(t.Context(), Minion{ID: id, Grains: msgpack.NewMap("id", id)})
+		s, err := p.Session(t.Context(), Minion{ID: id, Grains: value.NewMap("id", id)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, errs, err := s.ExtPillar(t.Context(), msgpack.NewMap("a", 1, "n", msgpack.NewMap("x", 1)), nil, nil)
+		m, errs, err := s.ExtPillar(t.Context(), value.NewMap("a", 1, "n", value.NewMap("x", 1)), nil, nil)
 		want := "map[a:1 args:[] g:" + id + " id:" + id + " kw:map[] n:map[x:1 y:2] o:themaster saw:1]"
 		want = strings.Replace(want, "args:[]", "args:[x]", 1)
 		if got := fmt.Sprint(plain(m)); err != nil || got != want || fmt.Sprint(errs) != "[Failed to load ext_pillar bad: broken]" {
 			t.Errorf("ext_pillar: %v %v %v, want %v", got, errs, err, want)
 		}
-		m, errs, err = s.Decrypt(t.Context(), msgpack.NewMap("s", msgpack.NewMap("k", "abc", "z", 1)))
+		m, errs, err = s.Decrypt(t.Context(), value.NewMap("s", value.NewMap("k", "abc", "z", 1)))
 		if got := fmt.Sprint(plain(m)); err != nil || got != "map[s:map[k:ABC z:1]]" || len(errs) > 0 {
 			t.Errorf("decrypt: %v %v %v", got, errs, err)
 		}
 		s.Close()
-		m, errs, err = p.Tops(t.Context(), msgpack.NewMap("grains", msgpack.NewMap("id", id)))
+		m, errs, err = p.Tops(t.Context(), value.NewMap("grains", value.NewMap("id", id)))
 		if got := fmt.Sprint(plain(m)); err != nil || got != "map[base:["+id+" v]]" || len(errs) != 1 {
 			t.Errorf("tops: %v %v %v", got, errs, err)
 		}
 	}
-	v, err := p.Render(t.Context(), Minion{Grains: msgpack.NewMap("id", "themaster")}, Template{Text: "run:\n  local.test.ping:\n    - tgt: {{ data['id'] }}-{{ tag }}-{{ opts.id }}\n", Context: msgpack.NewMap("data", msgpack.NewMap("id", "m9"), "tag", "a/b")})
+	v, err := p.Render(t.Context(), Minion{Grains: value.NewMap("id", "themaster")}, Template{Text: "run:\n  local.test.ping:\n    - tgt: {{ data['id'] }}-{{ tag }}-{{ opts.id }}\n", Context: value.NewMap("data", value.NewMap("id", "m9"), "tag", "a/b")})
 	if got := fmt.Sprint(plain(v)); err != nil || got != "map[run:map[local.test.ping:[map[tgt:m9-a/b-themaster]]]]" {
 		t.Errorf("reactor: %v %v", got, err)
 	}
@@ -466,7 +466,7 @@ func BenchmarkSession(b *testing.B) {
 	p, root := pool(b, map[string]string{"app.sls": "{% for i in range(20) %}\nkey{{ i }}:\n  value: {{ i }}\n  id: {{ grains['id'] }}\n  os: {{ salt['grains.get']('os') }}\n{% endfor %}\n"}, func(c *Config) { c.MaxWorkers = 1 })
 	for i := 0; b.Loop(); i++ {
 		id := fmt.Sprint("m", i)
-		s, err := p.Session(b.Context(), Minion{ID: id, Grains: msgpack.NewMap("id", id, "os", "Debian")})
+		s, err := p.Session(b.Context(), Minion{ID: id, Grains: value.NewMap("id", id, "os", "Debian")})
 		if err != nil {
 			b.Fatal(err)
 		}

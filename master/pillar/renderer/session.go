@@ -6,26 +6,26 @@ import (
 	"fmt"
 	"sync"
 
-	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // Minion is for whom a session renders.
 type Minion struct {
 	ID        string
-	Grains    *msgpack.Map
-	Saltenv   any          // text or nil
-	Pillarenv any          // text or nil
-	Pillar    *msgpack.Map // what templates see as pillar; nil: empty
-	Opts      *msgpack.Map // options that differ for this session, such as pillar_roots
-	Master    bool         // render as the master itself: reactor, orchestration, tops
+	Grains    *value.Map
+	Saltenv   any        // text or nil
+	Pillarenv any        // text or nil
+	Pillar    *value.Map // what templates see as pillar; nil: empty
+	Opts      *value.Map // options that differ for this session, such as pillar_roots
+	Master    bool       // render as the master itself: reactor, orchestration, tops
 }
 
 // Session is one worker, set up for one minion. It is used by one goroutine
 // and must be closed.
 type Session struct {
 	pool   *Pool
-	begin  *msgpack.Map
-	pillar *msgpack.Map // as last set
+	begin  *value.Map
+	pillar *value.Map // as last set
 	worker *worker
 	broken bool
 	once   sync.Once
@@ -37,7 +37,7 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	if m.Master {
 		kind = "master"
 	}
-	s := &Session{pool: p, begin: msgpack.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
+	s := &Session{pool: p, begin: value.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
 		"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone())}
 	w, err := p.acquire(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 func (s *Session) Close() {
 	s.once.Do(func() {
 		if !s.broken {
-			if _, err := s.worker.call(s.pool.ctx, s.pool.cfg.RequestTimeout, msgpack.NewMap("op", "end")); err != nil {
+			if _, err := s.worker.call(s.pool.ctx, s.pool.cfg.RequestTimeout, value.NewMap("op", "end")); err != nil {
 				s.broken = true
 			}
 		}
@@ -65,7 +65,7 @@ func (s *Session) Close() {
 
 // call runs a request, once more on a fresh worker when this one dies. A nil
 // request only begins the session.
-func (s *Session) call(ctx context.Context, req *msgpack.Map) (*msgpack.Map, error) {
+func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.pool.ctx, cancel)()
@@ -83,7 +83,7 @@ func (s *Session) call(ctx context.Context, req *msgpack.Map) (*msgpack.Map, err
 			return nil, err
 		}
 		s.pool.count(func(st *Stats) { st.Retries++ })
-		s.pool.cfg.Log.Warn("a renderer died; trying once more", "minion", s.begin.Str("id"), "err", err)
+		s.pool.cfg.Log.Warn("a renderer died; trying once more", "minion", s.begin.Str("id"), "error", err)
 		s.worker.discard()
 		w, err := s.pool.fork(ctx)
 		if err != nil {
@@ -93,7 +93,7 @@ func (s *Session) call(ctx context.Context, req *msgpack.Map) (*msgpack.Map, err
 	}
 }
 
-func (s *Session) attempt(ctx context.Context, req *msgpack.Map, begin bool) (*msgpack.Map, error) {
+func (s *Session) attempt(ctx context.Context, req *value.Map, begin bool) (*value.Map, error) {
 	timeout := s.pool.cfg.RequestTimeout
 	if begin {
 		b := s.begin
@@ -114,15 +114,15 @@ type Template struct {
 	Text     string
 	SLS      string // dotted name, for sls and the tpl… variables
 	Saltenv  string
-	Renderer string       // pipe; empty: the option renderer; a #! line goes first
-	Pillar   bool         // imports come from pillar_roots
-	Context  *msgpack.Map // further variables
+	Renderer string     // pipe; empty: the option renderer; a #! line goes first
+	Pillar   bool       // imports come from pillar_roots
+	Context  *value.Map // further variables
 }
 
 // Render compiles a template (salt/template.py compile_template). A template
 // that is wrong is a *Failure.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
-	req := msgpack.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "renderer", t.Renderer, "pillar_rend", t.Pillar, "context", t.Context.Clone())
+	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "renderer", t.Renderer, "pillar_rend", t.Pillar, "context", t.Context.Clone())
 	if t.Path != "" {
 		req.Set("path", t.Path)
 	} else {
@@ -137,31 +137,31 @@ func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 }
 
 // SetPillar changes what later templates see as pillar.
-func (s *Session) SetPillar(ctx context.Context, pillar *msgpack.Map) error {
+func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 	s.pillar = pillar
-	_, err := s.call(ctx, msgpack.NewMap("op", "pillar", "pillar", pillar))
+	_, err := s.call(ctx, value.NewMap("op", "pillar", "pillar", pillar))
 	return err
 }
 
 // ExtPillar runs the whole ext_pillar chain of the configuration on a pillar
 // and returns the outcome and Salt's error texts.
-func (s *Session) ExtPillar(ctx context.Context, pillar, override, extra *msgpack.Map) (*msgpack.Map, []string, error) {
+func (s *Session) ExtPillar(ctx context.Context, pillar, override, extra *value.Map) (*value.Map, []string, error) {
 	s.pillar = pillar
-	return s.mapResult(ctx, msgpack.NewMap("op", "ext_pillar", "pillar", pillar, "override", override.Clone(), "extra", extra.Clone()))
+	return s.mapResult(ctx, value.NewMap("op", "ext_pillar", "pillar", pillar, "override", override.Clone(), "extra", extra.Clone()))
 }
 
 // Whole has Salt's Pillar class compile everything, top files included.
-func (s *Session) Whole(ctx context.Context, override, extra *msgpack.Map) (*msgpack.Map, error) {
-	m, _, err := s.mapResult(ctx, msgpack.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone()))
+func (s *Session) Whole(ctx context.Context, override, extra *value.Map) (*value.Map, error) {
+	m, _, err := s.mapResult(ctx, value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone()))
 	return m, err
 }
 
 // Decrypt runs decrypt_pillar of the configuration.
-func (s *Session) Decrypt(ctx context.Context, pillar *msgpack.Map) (*msgpack.Map, []string, error) {
-	return s.mapResult(ctx, msgpack.NewMap("op", "decrypt", "pillar", pillar))
+func (s *Session) Decrypt(ctx context.Context, pillar *value.Map) (*value.Map, []string, error) {
+	return s.mapResult(ctx, value.NewMap("op", "decrypt", "pillar", pillar))
 }
 
-func (s *Session) mapResult(ctx context.Context, req *msgpack.Map) (*msgpack.Map, []string, error) {
+func (s *Session) mapResult(ctx context.Context, req *value.Map) (*value.Map, []string, error) {
 	reply, err := s.call(ctx, req)
 	if err != nil {
 		return nil, nil, err
@@ -176,13 +176,13 @@ func (s *Session) mapResult(ctx context.Context, req *msgpack.Map) (*msgpack.Map
 
 // Tops runs the master_tops modules of the configuration for a minion, whose
 // options are given. Modules that fail are reported as texts and left out.
-func (p *Pool) Tops(ctx context.Context, minionOpts *msgpack.Map) (*msgpack.Map, []string, error) {
+func (p *Pool) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, []string, error) {
 	s, err := p.Session(ctx, Minion{Master: true})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.Close()
-	return s.mapResult(ctx, msgpack.NewMap("op", "tops", "minion_opts", minionOpts.Clone()))
+	return s.mapResult(ctx, value.NewMap("op", "tops", "minion_opts", minionOpts.Clone()))
 }
 
 // Render is a session of a single template, rendered as the master: what the
@@ -198,12 +198,27 @@ func (p *Pool) Render(ctx context.Context, m Minion, t Template) (any, error) {
 }
 
 // MasterGrains loads the grains of the machine itself, which takes a while.
-func (p *Pool) MasterGrains(ctx context.Context) (*msgpack.Map, error) {
+func (p *Pool) MasterGrains(ctx context.Context) (*value.Map, error) {
 	s, err := p.Session(ctx, Minion{Master: true})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	m, _, err := s.mapResult(ctx, msgpack.NewMap("op", "grains"))
+	m, _, err := s.mapResult(ctx, value.NewMap("op", "grains"))
 	return m, err
+}
+
+// RenderFile renders an SLS on the master's own behalf: reactions.
+func (p *Pool) RenderFile(ctx context.Context, id, renderer, path string, vars *value.Map) (*value.Map, error) {
+	v, err := p.Render(ctx, Minion{ID: id, Master: true}, Template{Path: path, Renderer: renderer, Context: vars})
+	if err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case nil:
+		return value.NewMap(), nil
+	case *value.Map:
+		return v, nil
+	}
+	return nil, fmt.Errorf("%s gives a %T instead of a map", path, v)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 // replyLimits bound what a template may return.
@@ -27,7 +28,7 @@ type worker struct {
 
 // call sends a request and reads its reply. After an error other than a
 // *Failure the worker is of no more use.
-func (w *worker) call(ctx context.Context, timeout time.Duration, req *msgpack.Map) (*msgpack.Map, error) {
+func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
 	frame, err := msgpack.Append(make([]byte, 4, 4096), req, msgpack.Modern)
 	if err != nil {
 		return nil, &Failure{Message: "the request cannot be packed: " + err.Error()}
@@ -53,9 +54,9 @@ func (w *worker) call(ctx context.Context, timeout time.Duration, req *msgpack.M
 }
 
 // readReply unpacks a reply; that of a request that failed is a *Failure.
-func readReply(b []byte) (*msgpack.Map, error) {
+func readReply(b []byte) (*value.Map, error) {
 	v, err := msgpack.Decode(b, replyLimits)
-	m, _ := v.(*msgpack.Map)
+	m, _ := v.(*value.Map)
 	if err != nil {
 		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
 	}

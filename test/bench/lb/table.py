@@ -26,7 +26,8 @@ for path in sys.argv[1:]:
     for line in open(path):
         r = json.loads(line)
         runs[r["scenario"], r["proxy"]][r["rep"]] = r
-        if "error" in r or any(k.endswith("missing_bytes") for k in r) or r.get("lost"):
+        bad = r.get("failed") and not r["scenario"].startswith("fail:")
+        if "error" in r or bad or any(k.endswith("missing_bytes") for k in r) or r.get("lost"):
             errors.append(r)
 names = list(dict.fromkeys(p for _, p in runs))
 

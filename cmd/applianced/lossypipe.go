@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// lossyPipe gives a writer for logs that outlives its reader: when w is a pipe in
+// non-blocking mode, which is what the supervisor gives a child that may
+// survive it, a full pipe costs lines (counted, and told when there is room
+// again) instead of stopping whoever logs. Any other w is given back.
+func lossyPipe(w io.Writer) io.Writer {
+	const fd = 2 // not Fd(), which would make it block
+	var st unix.Stat_t
+	if w != io.Writer(os.Stderr) || unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return w
+	}
+	if fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || fl&unix.O_NONBLOCK == 0 {
+		return w
+	}
+	return &dropper{fd: fd}
+}
+
+// dropper writes to a non-blocking pipe. A line of up to 4096 bytes is written
+// whole or not at all (pipe(7), PIPE_BUF). It is safe for concurrent use.
+type dropper struct {
+	fd int
+
+	mu      sync.Mutex
+	dropped int
+}
+
+func (d *dropper) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dropped > 0 {
+		note := fmt.Appendf(nil, "%d lines were left out: nobody read them\n", d.dropped)
+		if !d.put(note) {
+			d.dropped++
+			return len(b), nil
+		}
+		d.dropped = 0
+	}
+	if !d.put(b) {
+		d.dropped++
+	}
+	return len(b), nil
+}
+
+func (d *dropper) put(b []byte) bool {
+	for {
+		n, err := unix.Write(d.fd, b)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return false
+		case n < len(b):
+			b = b[n:]
+		default:
+			return true
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+// maxAnswer bounds an answer in bytes: a line for each of
+// more minions than a master has.
+const maxAnswer = 64 << 20
+
+// ErrStranger says that somebody else than the master listens on its socket.
+var ErrStranger = errors.New("the control socket is not the master's")
+
+// Client asks a master on its control socket. It is safe for concurrent use; the
+// context of a call bounds it.
+type Client struct {
+	http *http.Client
+}
+
+// NewClient prepares a client for the socket at path, on which the user uid or
+// root must listen. Nothing is opened until a method is called.
+func NewClient(path string, uid int) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", path)
+		if err != nil {
+			return nil, err
+		}
+		who, err := peerUID(c)
+		if err == nil && who != uid && who != 0 {
+			err = fmt.Errorf("%w: user %d listens", ErrStranger, who)
+		}
+		if err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		return c, nil
+	}
+	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Minions returns what the master knows of its minions, with the fingerprints
+// of their keys if finger is set.
+func (c *Client) Minions(ctx context.Context, finger bool) (m Minions, err error) {
+	err = c.do(ctx, http.MethodGet, "minions?finger="+strconv.FormatBool(finger), nil, &m)
+	return m, err
+}
+
+// RemoveMember takes a master out of the cluster, for good. The error matches
+// [ErrNoSuchMember] if there is none.
+func (c *Client) RemoveMember(ctx context.Context, id string) error {
+	return c.post(ctx, "remove", verb{ID: id})
+}
+
+// StageSecret makes the secret that is to follow, if there is none yet.
+func (c *Client) StageSecret(ctx context.Context) error { return c.post(ctx, "secret_next", verb{}) }
+
+// CommitSecret puts the next secret, named by [Secrets.SecretFinger], in the
+// place of the present one.
+func (c *Client) CommitSecret(ctx context.Context, finger string) error {
+	return c.post(ctx, "secret_commit", verb{Finger: finger})
+}
+
+func (c *Client) post(ctx context.Context, what string, v verb) error {
+	ctx, cancel := context.WithTimeout(ctx, verbTakes)
+	defer cancel()
+	return c.do(ctx, http.MethodPost, "cluster/"+what, v, &struct{}{})
+}
+
+func (c *Client) do(ctx context.Context, method, what string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://master/v1/"+what, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("prepare the request: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the master: %w", errors.Unwrap(err)) // without the URL
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the master's answer: %w", err)
+	case len(b) > maxAnswer:
+		return fmt.Errorf("the master's answer has more than %d bytes", maxAnswer)
+	case resp.StatusCode != http.StatusOK:
+		refused := Error{Code: CodeFailed, Text: resp.Status}
+		_ = json.Unmarshal(b, &refused) // else the status must do
+		refused.Text = line(refused.Text)
+		return &refused
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("the master's answer cannot be read: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+// Package control is the contract between the master, the supervisor and the
+// tools of a node: what one writes and another reads. Both sides use these
+// types, so that neither has a copy of its own, and decide by codes, never by
+// the words of a text.
+//
+//	Status      <cachedir>/status.json, written by the master
+//	Condition   the file of saltern_conditions, written by the supervisor
+//	Secrets     part of the masters' record of their cluster
+//
+// Names and types in JSON are those of the files that earlier versions wrote,
+// because an upgrade mixes versions. Whoever reads trusts nobody: sizes and
+// numbers are bounded here, and text of the other side is made safe for one
+// line of a terminal or a log. The files in testdata are written by the tests
+// of the side that writes, and read by the tests of the other.
+package control

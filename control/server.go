@@ -1,0 +1,123 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"saltern/localsock"
+)
+
+// Socket is the name of the master's control socket in its sock_dir.
+const Socket = "control.ipc"
+
+const (
+	maxConns   = 16       // at once; more are closed
+	maxRequest = 64 << 10 // bytes of a request
+	// verbTakes bounds a change of the cluster.
+	verbTakes = 40 * time.Second
+)
+
+// Master is what a master does for its supervisor. Refusals are *[Error]; other
+// errors get [CodeFailed].
+type Master interface {
+	Minions(finger bool) Minions
+	RemoveMember(ctx context.Context, id string) error
+	StageSecret(ctx context.Context) error
+	CommitSecret(ctx context.Context, finger string) error
+}
+
+// verb is the body of a POST. Arguments are no part of the path, which may be
+// logged.
+type verb struct {
+	ID     string `json:"id,omitempty"`
+	Finger string `json:"finger,omitempty"`
+}
+
+// handler is the protocol: GET /v1/minions[?finger=true], and POST to
+// /v1/cluster/{remove,secret_next,secret_commit}, answered when it is done.
+func handler(m Master) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/minions", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusOK, m.Minions(r.FormValue("finger") == "true"))
+	})
+	post := func(name string, f func(context.Context, verb) error) {
+		mux.HandleFunc("POST /v1/cluster/"+name, func(w http.ResponseWriter, r *http.Request) {
+			var v verb
+			err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&v)
+			if err != nil {
+				err = &Error{Code: CodeBadRequest, Text: "read the request: " + err.Error()}
+			} else {
+				ctx, cancel := context.WithTimeout(r.Context(), verbTakes)
+				defer cancel()
+				err = f(ctx, v)
+			}
+			if err == nil {
+				reply(w, http.StatusOK, struct{}{})
+				return
+			}
+			var refused *Error
+			if !errors.As(err, &refused) {
+				refused = &Error{Code: CodeFailed, Text: err.Error()}
+			}
+			reply(w, refused.status(), refused)
+		})
+	}
+	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.ID) })
+	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
+	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
+	return mux
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the client may have gone
+}
+
+// Server serves the control socket of a master.
+type Server struct {
+	http *http.Server
+	done sync.WaitGroup
+}
+
+// Serve answers on ln for root and the user of this process, until Close.
+func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
+	s := &Server{http: &http.Server{Handler: handler(m), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: verbTakes + 20*time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}}
+	s.done.Go(func() {
+		err := s.http.Serve(localsock.Limit(ln, maxConns, func(c net.Conn) bool {
+			uid, err := peerUID(c)
+			ok := err == nil && (uid == 0 || uid == os.Geteuid())
+			if !ok {
+				log.Warn("control connection refused", "uid", uid, "error", err)
+			}
+			return ok
+		}))
+		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			log.Error("the control socket is not served any more", "error", err)
+		}
+	})
+	return s
+}
+
+// Close cuts all connections and waits until nothing is served.
+func (s *Server) Close() {
+	_ = s.http.Close() // what is under way ends with its connection
+	s.done.Wait()
+}
+
+// peerUID returns the user who opened the other end, -1 if that is unknown.
+func peerUID(c net.Conn) (int, error) {
+	peer, err := localsock.Peer(c)
+	if err != nil {
+		return -1, err
+	}
+	return int(peer.Uid), nil
+}

@@ -1,0 +1,159 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeMaster notes what it is asked and answers err.
+type fakeMaster struct {
+	asked []string
+	err   error
+}
+
+func (f *fakeMaster) Minions(finger bool) Minions {
+	m := Minions{Minions: []Minion{{ID: "web1", Key: "accepted", Connected: true, Address: "10.0.0.7", Seen: 1764000000.25}}, Subscriptions: map[string]int{"10.0.0.9": 2}}
+	if finger {
+		m.Minions[0].Finger = "aa:bb"
+	}
+	return m
+}
+
+func (f *fakeMaster) RemoveMember(_ context.Context, id string) error {
+	f.asked = append(f.asked, "remove "+id)
+	return f.err
+}
+
+func (f *fakeMaster) StageSecret(context.Context) error {
+	f.asked = append(f.asked, "stage")
+	return f.err
+}
+
+func (f *fakeMaster) CommitSecret(_ context.Context, finger string) error {
+	f.asked = append(f.asked, "commit "+finger)
+	return f.err
+}
+
+func serveFake(t *testing.T) (*fakeMaster, string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ctl") // short: the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, Socket)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeMaster{}
+	s := Serve(ln, f, slog.New(slog.DiscardHandler))
+	t.Cleanup(s.Close)
+	return f, path
+}
+
+func TestClientAndServer(t *testing.T) {
+	f, path := serveFake(t)
+	c := NewClient(path, os.Geteuid())
+	for _, finger := range []bool{false, true} {
+		if got, err := c.Minions(t.Context(), finger); err != nil || !reflect.DeepEqual(got, f.Minions(finger)) {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+	at := time.Unix(1764000000, 250e6).UTC()
+	if h := f.Minions(false).Minions[0].Heard(); h == nil || !h.Equal(at) {
+		t.Errorf("%v", h)
+	}
+	if (Minion{}).Heard() != nil || (Minion{Seen: 1e300}).Heard() != nil {
+		t.Error("heard at no time")
+	}
+	if err := errors.Join(c.RemoveMember(t.Context(), "10.0.0.2"), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(f.asked, ", "); got != "remove 10.0.0.2, stage, commit k12" {
+		t.Error(got)
+	}
+	// What is refused keeps its code; the text is made safe.
+	f.err = fmt.Errorf("later: %w", &Error{Code: CodeNoSuchMember, Text: "there is no\x1b[2J\n10.0.0.9"})
+	err := c.RemoveMember(t.Context(), "10.0.0.9")
+	if !errors.Is(err, ErrNoSuchMember) || err.Error() != "there is no 10.0.0.9" {
+		t.Errorf("%v", err)
+	}
+	f.err = errors.New("no such member of the disk")
+	var refused *Error
+	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != CodeFailed || errors.Is(err, ErrNoSuchMember) {
+		t.Errorf("a text is no code: %v", err)
+	}
+}
+
+// asNobody calls f as a user who is nobody here, on a thread that ends with it.
+func asNobody(t *testing.T, f func() error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("LOUD: another user needs root")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is not used again
+		keep, nobody := ^uintptr(0), uintptr(65534)
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, keep, nobody, keep); e != 0 {
+			done <- e
+			return
+		}
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A master answers nobody but root and its own user, and its client believes
+// nobody else.
+func TestPeersOfTheSocket(t *testing.T) {
+	f, path := serveFake(t)
+	if err := errors.Join(os.Chmod(filepath.Dir(path), 0o777), os.Chmod(path, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t, func() error {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "POST /v1/cluster/secret_next HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}")
+		if b, err := io.ReadAll(c); len(b) > 0 {
+			return fmt.Errorf("a stranger is answered: %q %v", b, err)
+		}
+		return nil
+	})
+	if len(f.asked) > 0 {
+		t.Errorf("a stranger gave orders: %v", f.asked)
+	}
+	if _, err := NewClient(path, 65533).Minions(t.Context(), false); err != nil {
+		t.Errorf("root listens: %v", err)
+	}
+	var ln net.Listener
+	other := filepath.Join(filepath.Dir(path), "other")
+	asNobody(t, func() (err error) { ln, err = net.Listen("unix", other); return err })
+	defer ln.Close()
+	if _, err := NewClient(other, 65533).Minions(t.Context(), false); !errors.Is(err, ErrStranger) {
+		t.Errorf("a stranger listens: %v", err)
+	}
+	if _, err := NewClient(path+"x", 0).Minions(t.Context(), false); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "http://") {
+		t.Errorf("nobody listens: %v", err)
+	}
+}

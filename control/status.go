@@ -1,0 +1,129 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"saltern/durable"
+)
+
+// Status is what a master tells about itself every two seconds, in
+// <cachedir>/[StatusFile]. Fields that a reader does not know are left alone, so
+// that a newer master may say more.
+type Status struct {
+	Schema       int          `json:"schema"` // [Schema]
+	PID          int          `json:"pid"`
+	ID           string       `json:"id"`
+	Started      time.Time    `json:"started"`
+	Written      time.Time    `json:"written"`
+	Accepted     int          `json:"accepted"`
+	Pending      int          `json:"pending"`
+	Rejected     int          `json:"rejected"`
+	Denied       int          `json:"denied"`
+	Subscribers  int          `json:"subscribers"`
+	Connected    int          `json:"connected"`
+	Requests     uint64       `json:"requests"`
+	Refused      uint64       `json:"refused"`
+	Failed       uint64       `json:"failed"`
+	Returns      uint64       `json:"returns"`
+	Jobs         uint64       `json:"jobs"`
+	Pillars      uint64       `json:"pillars"`
+	PillarErrors uint64       `json:"pillar_errors"`
+	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles
+	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
+	EventsLost   uint64       `json:"events_lost"`
+	OldestMillis int64        `json:"oldest_request_ms"`
+	OpenMode     bool         `json:"open_mode"`
+	AutoAccept   bool         `json:"auto_accept"`
+	Problems     []Problem    `json:"problems"`
+}
+
+// Problem is a lasting fault of a master.
+type Problem struct {
+	What  Fault     `json:"what"`
+	Text  string    `json:"text"`
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"last"` // when it last occurred
+	Count uint64    `json:"count"`
+}
+
+// Fault is the code of a lasting fault; people read it as well.
+type Fault string
+
+// The faults that a master reports.
+const (
+	CacheDirFault    Fault = "cache directory"
+	ClusterFault     Fault = "cluster"
+	GitPillarFault   Fault = "git pillars"
+	JobCacheFault    Fault = "job cache" // returns cannot be kept
+	KeyRotationFault Fault = "key rotation"
+	MinionCacheFault Fault = "minion cache"
+	MinionClockFault Fault = "minion clocks"
+	NewKeysFault     Fault = "new keys" // a source offers too many
+)
+
+// PillarError is a pillar that could not be compiled whole: the latest try of
+// one minion.
+type PillarError struct {
+	Minion string    `json:"minion"`
+	Text   string    `json:"text"` // the first error
+	At     time.Time `json:"at"`
+}
+
+const (
+	// StatusFile is the name of the status in the master's cachedir.
+	StatusFile = "status.json"
+	// Schema is the only one there is.
+	Schema = 1
+	// StatusStale is how old a status may be until its master counts as silent.
+	StatusStale = 10 * time.Second
+	// MaxStatus bounds the file in bytes.
+	MaxStatus = 64 << 10
+	// MaxProblems bounds the problems that are read from a status.
+	MaxProblems = 20
+)
+
+// ErrStatus says that a status cannot be used.
+var ErrStatus = errors.New("status file of salt-master cannot be used")
+
+// ReadStatus reads the status at path. The master's account owns the folder and
+// may be hostile: no link is followed, no pipe waited for, and no error quotes
+// what the file holds.
+func ReadStatus(path string) (*Status, error) {
+	b, err := durable.Read(path, MaxStatus)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStatus, err)
+	}
+	return ParseStatus(b)
+}
+
+// ParseStatus is [ReadStatus] for the content of the file.
+func ParseStatus(b []byte) (*Status, error) {
+	var s Status
+	if json.Unmarshal(b, &s) != nil {
+		return nil, fmt.Errorf("%w: it is not as expected", ErrStatus)
+	}
+	if s.Schema != Schema {
+		return nil, fmt.Errorf("%w: schema %d, known is %d", ErrStatus, s.Schema, Schema)
+	}
+	s.ID = line(s.ID)
+	s.Problems = s.Problems[:min(len(s.Problems), MaxProblems)]
+	for i := range s.Problems {
+		p := &s.Problems[i]
+		p.What, p.Text = Fault(line(string(p.What))), line(p.Text)
+	}
+	if e := s.PillarError; e != nil {
+		e.Minion, e.Text = line(e.Minion), line(e.Text)
+	}
+	s.PillarFaulty = max(s.PillarFaulty, 0)
+	s.OldestMillis = max(s.OldestMillis, 0)
+	return &s, nil
+}
+
+// Fresh reports whether the status is that of the master with this process id
+// and new enough to believe its figures. A nil status is not.
+func (s *Status) Fresh(now time.Time, pid int) bool {
+	return s != nil && s.PID == pid && pid != 0 && now.Sub(s.Written) <= StatusStale
+}

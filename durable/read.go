@@ -1,0 +1,82 @@
+package durable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Links says what to do when the last part of a path is a symbolic link.
+type Links int
+
+// Refuse is for folders that somebody else can write to.
+const (
+	Refuse Links = syscall.O_NOFOLLOW
+	Follow Links = 0
+)
+
+// Open opens a regular file for reading. It never waits for a pipe, nor touches
+// a device, that is in its place.
+func Open(path string, links Links) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|int(links), 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	return f, st, nil
+}
+
+// Read reads a regular file of at most limit bytes and refuses a link.
+func Read(path string, limit int64) ([]byte, error) {
+	b, _, err := ReadFile(path, limit, Refuse)
+	return b, err
+}
+
+// ReadFile reads a regular file of at most limit bytes, opened as by Open. The
+// FileInfo is of the file that was read.
+func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error) {
+	f, st, err := Open(path, links)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	if st.Size() <= limit {
+		b.Grow(int(st.Size()) + bytes.MinRead)
+		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // it may grow
+	}
+	if err == nil && max(st.Size(), int64(b.Len())) > limit {
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.Bytes(), st, nil
+}
+
+// RetryStale calls f again while its error is ESTALE, which a network file
+// system says of a file that was replaced between two calls, until it forgets
+// what it knew of the name (FUSE: a second). The waits double from 2 ms up to
+// patience; after that the error is returned.
+func RetryStale(patience time.Duration, f func() error) error {
+	for wait := 2 * time.Millisecond; ; wait *= 2 {
+		err := f()
+		if !errors.Is(err, syscall.ESTALE) || wait > patience {
+			return err
+		}
+		time.Sleep(wait/2 + rand.N(wait/2))
+	}
+}

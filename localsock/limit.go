@@ -1,0 +1,68 @@
+package localsock
+
+import (
+	"net"
+	"sync"
+)
+
+// Limit has at most so many of ln's connections open at the same time. More are
+// closed at once, since one that waits would hold a descriptor as well; so are
+// those that admit, unless it is nil, does not want.
+func Limit(ln net.Listener, most int, admit func(net.Conn) bool) net.Listener {
+	return &limited{ln, admit, make(chan struct{}, most)}
+}
+
+type limited struct {
+	net.Listener
+	admit func(net.Conn) bool
+	room  chan struct{}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.admit != nil && !l.admit(c) {
+			_ = c.Close()
+			continue
+		}
+		select {
+		case l.room <- struct{}{}:
+			return &conn{c, sync.OnceFunc(func() { <-l.room })}, nil
+		default: // a flood: the newest are turned away
+			_ = c.Close()
+		}
+	}
+}
+
+// conn gives its room back when it is closed.
+type conn struct {
+	net.Conn
+	free func()
+}
+
+func (c *conn) Close() error {
+	c.free()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets package http close a connection in the order that its peer
+// can still read the answer.
+func (c *conn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+// Unix returns the unix connection that c is or that [Limit] has wrapped, else
+// nil.
+func Unix(c net.Conn) *net.UnixConn {
+	if l, ok := c.(*conn); ok {
+		c = l.Conn
+	}
+	u, _ := c.(*net.UnixConn)
+	return u
+}

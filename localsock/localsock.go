@@ -1,0 +1,91 @@
+// Package localsock makes the unix sockets by which the programs of a machine
+// speak with each other: private from their first moment, with callers whom the
+// kernel names, and a bounded number of connections.
+package localsock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse means that somebody answers on a socket. It wraps EADDRINUSE.
+var ErrInUse = fmt.Errorf("somebody answers there: %w", unix.EADDRINUSE)
+
+// Free returns nil if a socket may be made at path: there is nothing, or a socket
+// that nobody answers on. What is not a socket is left alone.
+func Free(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("there is something that is not a socket (%s)", st.Mode().Type())
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return nil // a leftover
+	}
+	_ = c.Close()
+	return ErrInUse
+}
+
+// Listen makes a socket of this mode, for the group gid as well unless that is
+// -1, in the place of whatever has its name: see [Free]. It is made in a folder
+// of its own and renamed, so that it never has a wider mode, and there is no
+// moment without a socket. Closing the listener leaves its file behind.
+func Listen(path string, mode fs.FileMode, gid int) (*net.UnixListener, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".s-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	fresh := filepath.Join(dir, "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false)
+	err = os.Chmod(fresh, mode)
+	if err == nil && gid >= 0 {
+		err = os.Chown(fresh, -1, gid)
+	}
+	if err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// Peer returns the credentials of the process that connected; the kernel
+// vouches for them (unix(7), SO_PEERCRED).
+func Peer(c net.Conn) (cred unix.Ucred, err error) {
+	u := Unix(c)
+	if u == nil {
+		return cred, errors.New("peer credentials: not a unix connection")
+	}
+	raw, err := u.SyscallConn()
+	if err == nil {
+		var got *unix.Ucred
+		var inner error
+		err = raw.Control(func(fd uintptr) {
+			got, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		})
+		if err = errors.Join(err, inner); err == nil {
+			return *got, nil
+		}
+	}
+	return cred, fmt.Errorf("peer credentials: %w", err)
+}

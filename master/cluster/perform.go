@@ -1,0 +1,241 @@
+package cluster
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/cluster/node"
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+)
+
+// perform does what the logic wants. It never blocks; mu is held.
+func (p *Pool) perform(out []node.Output) {
+	for _, o := range out {
+		switch o := o.(type) {
+		case node.Send:
+			p.send(o)
+		case node.Load:
+			p.load()
+		case node.Store:
+			p.store(o)
+		case node.Apply:
+			p.adopt(o)
+		case node.PeerKey:
+			v := *p.view.Load()
+			sessions := map[string]crypt.Key{o.Peer: o.Key}
+			for id, k := range v.sessions {
+				if id != o.Peer {
+					sessions[id] = k
+				}
+			}
+			v.sessions = sessions
+			p.view.Store(&v)
+			p.inbox.unpark(o.Peer)
+		case node.Done:
+			if c := p.commands[o.ID]; c != nil {
+				c <- o.Err
+				delete(p.commands, o.ID)
+			}
+		case node.Note:
+			p.note(o)
+		case node.Install:
+			// Nothing is installed: the folder is shared, so its files are
+			// the cluster's. Another key than the file's shows that it is not.
+			if string(o.Reply.ClusterPub) != "" && crypt.NormalizePEM(o.Reply.ClusterPub) != crypt.NormalizePEM(p.identity.Public) {
+				p.log.Error("the peers have another cluster_pki_dir", "peer", o.Reply.PeerID)
+			}
+		}
+	}
+}
+
+func (p *Pool) note(o node.Note) {
+	level := slog.LevelInfo
+	if o.Warn {
+		level = slog.LevelWarn
+		if p.node.Phase() == node.Joining {
+			p.refusal = strings.TrimSpace(o.Reason)
+		}
+	}
+	attrs := []any{}
+	if o.Peer != "" {
+		attrs = append(attrs, "peer", o.Peer)
+	}
+	if o.Reason != "" {
+		attrs = append(attrs, "reason", o.Reason)
+	}
+	p.log.Log(p.ctx, level, o.Text, attrs...)
+}
+
+// adopt takes a newer record; mu is held.
+func (p *Pool) adopt(o node.Apply) {
+	old := p.view.Load()
+	v := &view{rec: o.Record, phase: o.Phase, sessions: old.sessions}
+	for _, text := range []string{o.Record.Key, o.Record.PrevKey} {
+		if k, err := crypt.ParseKey(text); err == nil {
+			v.keys = append(v.keys, k)
+		}
+	}
+	p.view.Store(v)
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+	if old.phase != v.phase {
+		close(p.state)
+		p.state = make(chan struct{})
+		for id, l := range p.strays {
+			l.close()
+			delete(p.strays, id)
+		}
+	}
+	p.relink(v)
+	p.inbox.review()
+}
+
+// relink has one link to each member that may be dialled; mu is held.
+func (p *Pool) relink(v *view) {
+	for id, l := range p.links {
+		m, ok := v.rec.Member(id)
+		if !ok || v.phase == node.Removed || m.Own == l.plain {
+			delete(p.links, id)
+			if v.phase == node.Active && !ok {
+				l.farewell() // it is told that it was removed
+			} else {
+				l.close()
+			}
+		}
+	}
+	if v.phase != node.Active {
+		return
+	}
+	for _, m := range v.rec.Members {
+		if m.ID == p.cfg.ID || p.links[m.ID] != nil || !m.Own && !p.cfg.PlainPeers {
+			continue
+		}
+		l := newLink(p, m.ID, m.Pub, !m.Own)
+		if s := p.strays[m.ID]; s != nil {
+			s.farewell()
+			delete(p.strays, m.ID)
+		}
+		p.links[m.ID] = l
+		p.wg.Go(l.run)
+	}
+}
+
+// maxStrays bounds the links to masters that are no members.
+const maxStrays = 32
+
+// send hands a message to a link; mu is held.
+func (p *Pool) send(s node.Send) {
+	if l := p.links[s.To]; l != nil && (s.Pub == "" || s.Pub == l.pub) {
+		l.control(s.Msg)
+		return
+	}
+	if !stray(s.Msg) {
+		return
+	}
+	l := p.strays[s.To]
+	if l != nil && (l.ended() || l.pub != s.Pub) {
+		l.close()
+		delete(p.strays, s.To)
+		l = nil
+	}
+	if l == nil {
+		for id, o := range p.strays {
+			if o.ended() {
+				delete(p.strays, id)
+			}
+		}
+		if len(p.strays) >= maxStrays {
+			p.count.dropped.Add(1)
+			return
+		}
+		l = newLink(p, s.To, s.Pub, false)
+		l.stray, l.both = true, p.cfg.PlainPeers
+		p.strays[s.To] = l
+		p.wg.Go(l.run)
+	}
+	l.control(s.Msg)
+}
+
+// stray reports whether a message may go to a master that is no member.
+func stray(msg any) bool {
+	switch msg.(type) {
+	case wire.Discover, wire.DiscoverReply, wire.Join, wire.JoinReply, node.Refused:
+		return true
+	}
+	return false
+}
+
+// guard runs f on the folder with a deadline. When an earlier call still
+// hangs, f is not called and busy is the answer.
+func (p *Pool) guard(f func(), late func()) {
+	if !p.folderBusy.CompareAndSwap(false, true) {
+		p.wg.Go(late)
+		return
+	}
+	done := make(chan struct{})
+	go func() { // it may hang for ever in the kernel; nobody waits for it then
+		defer p.folderBusy.Store(false)
+		defer close(done)
+		f()
+		p.folderLog.result("use the cluster's folder", nil)
+	}()
+	p.wg.Go(func() {
+		t := time.NewTimer(folderWait)
+		defer t.Stop()
+		select {
+		case <-done:
+		case <-t.C:
+			p.folderLog.result("use the cluster's folder", errFolder)
+			late()
+		case <-p.ctx.Done():
+			select { // a folder that answers is left in peace when Close returns
+			case <-done:
+			case <-time.After(folderLast):
+			}
+		}
+	})
+}
+
+var errFolder = errors.New("the cluster's folder does not answer")
+
+// load reads the record and looks whether Salt's masters have rotated the
+// AES key.
+func (p *Pool) load() {
+	p.guard(func() {
+		r, exists, err := p.folder.load()
+		p.folderLog.result("read the cluster's record", err)
+		p.step(node.Loaded{Record: r, Exists: exists, Err: err})
+		if err != nil || !exists {
+			return
+		}
+		k, err := p.folder.key()
+		switch text := k.String(); {
+		case err == nil && text == r.Key:
+		case err == nil && text != r.PrevKey && p.cfg.PlainPeers:
+			p.step(node.KeyFile{Key: text})
+		default:
+			p.folderLog.result("repair the file of the cluster's AES key", p.folder.mend(r))
+		}
+	}, func() {})
+}
+
+func (p *Pool) store(o node.Store) {
+	var once sync.Once
+	answer := func(s node.Stored) {
+		once.Do(func() {
+			s.ID = o.ID
+			p.step(s)
+		})
+	}
+	p.guard(func() {
+		current, conflict, err := p.folder.store(o.Expect, o.Record)
+		p.folderLog.result("change the cluster's record", err)
+		answer(node.Stored{Conflict: conflict, Current: current, Err: err})
+	}, func() { answer(node.Stored{Err: errFolder}) })
+}

@@ -1,0 +1,102 @@
+package master
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"saltern/control"
+	"saltern/control/controltest"
+	"saltern/master/cluster"
+	"saltern/master/cluster/node"
+	"saltern/master/keys"
+)
+
+var update = flag.Bool("update", false, "rewrite the recorded files of package control")
+
+// What a master writes into its status file is what supervisors read: the
+// recorded file is theirs as well.
+func TestRecordedStatus(t *testing.T) {
+	r := startMaster(t, "")
+	r.accepted("web1", "min6")
+	must(t, r.m.keys.Put("web2", keys.Pending, pemOf(t, pair(t, "min7"))))
+	r.m.pillars.NoteFault("web1", "Rendering SLS 'broken' failed. Please see master log for details.")
+	r.m.problems.Set(control.JobCacheFault, errors.New("write /var/lib/saltern/cache/jobs.journal: no space left on device"))
+	var text []byte
+	until(t, "the status tells of the problem", func() bool {
+		text, _ = os.ReadFile(r.path("cache", control.StatusFile))
+		s, err := control.ParseStatus(text)
+		return err == nil && s.PillarFaulty == 1 && len(s.Problems) == 1 && s.Accepted == 1 && s.Pending == 1
+	})
+	text = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*"`).ReplaceAll(text, []byte(`"2026-11-23T12:00:00Z"`))
+	text = regexp.MustCompile(`"(pid)":\d+`).ReplaceAll(text, []byte(`"$1":7`))
+	text = regexp.MustCompile(`"id":"[^"]*"`).ReplaceAll(text, []byte(`"id":"m1"`))
+	controltest.Recorded(t, "status.json", text, *update)
+}
+
+// The faults of the storage, as the supervisor's test has written them.
+func TestRecordedConditions(t *testing.T) {
+	path := controltest.Path("conditions.json")
+	file, err := os.Stat(path)
+	must(t, err)
+	list, err := control.ReadConditions(path, file.ModTime())
+	if err != nil || len(list) != 2 || list[0] != (control.Condition{Code: "SCA-416", Title: "the shared volume is full", Cause: "0.1 %", Next: "delete", NoWrites: true}) ||
+		list[1].Code != "SCA-427" || list[1].NoWrites {
+		t.Errorf("%+v %v", list, err)
+	}
+}
+
+// The supervisor's client and a master that runs: the list of minions is that
+// of the recorded file, and what cannot be done is refused with a code.
+func TestControlSocket(t *testing.T) {
+	r := startMaster(t, "")
+	r.accepted("web1", "min6")
+	must(t, r.m.keys.Put("web2", keys.Pending, pemOf(t, pair(t, "min7"))))
+	var c *control.Client
+	var got control.Minions
+	until(t, "the socket is served", func() (ok bool) {
+		c = control.NewClient(filepath.Join(r.m.cfg.SockDir, control.Socket), os.Geteuid())
+		var err error
+		got, err = c.Minions(t.Context(), true)
+		return err == nil
+	})
+	for i := range got.Minions {
+		if got.Minions[i].Seen > 0 {
+			got.Minions[i].Seen = 1764000000.25
+		}
+	}
+	got.Subscriptions["10.0.0.9"] = 2
+	b, err := json.Marshal(got)
+	must(t, err)
+	controltest.Recorded(t, "minions.json", b, *update)
+	var refused *control.Error
+	for _, err := range []error{c.RemoveMember(t.Context(), "10.0.0.2"), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")} {
+		if !errors.As(err, &refused) || refused.Code != control.CodeNoCluster {
+			t.Errorf("alone: %v", err)
+		}
+	}
+}
+
+// What the cluster refuses has a code, whatever its text.
+func TestControlCodes(t *testing.T) {
+	c := controlled{cluster: &cluster.Pool{}}
+	for cause, want := range map[error]error{
+		node.ErrNotMember: control.ErrNoSuchMember, node.ErrLast: &control.Error{Code: control.CodeLastMember},
+		node.ErrNotStaged: &control.Error{Code: control.CodeNotStaged}, node.ErrInactive: &control.Error{Code: control.CodeNoCluster},
+	} {
+		if err := c.do(true, func() error { return fmt.Errorf("later: %w", cause) }); !errors.Is(err, want) {
+			t.Errorf("%v became %v", cause, err)
+		}
+	}
+	if err := c.do(false, nil); !errors.Is(err, &control.Error{Code: control.CodeBadRequest}) {
+		t.Errorf("without an argument: %v", err)
+	}
+	if err := c.do(true, func() error { return errors.New("no such member of the cluster") }); errors.Is(err, control.ErrNoSuchMember) {
+		t.Error("a text was taken for a code")
+	}
+}

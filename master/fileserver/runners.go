@@ -1,0 +1,47 @@
+package fileserver
+
+import (
+	"context"
+
+	"saltern/master/value"
+)
+
+// Runners is what the runners fileserver.* reach of a Server.
+type Runners struct{ Server *Server }
+
+// Call answers a request for no minion.
+func (r Runners) Call(ctx context.Context, cmd string, load *value.Map) (any, error) {
+	return r.Server.Call(ctx, cmd, "", load)
+}
+
+// Backends resolves names of backends; nil means the configured ones.
+func (r Runners) Backends(names any) []string { return r.Server.Backends(names) }
+
+// Envs lists the environments of one backend.
+func (r Runners) Envs(_ context.Context, backend string) ([]string, error) {
+	return r.Server.Envs(backend), nil
+}
+
+// Update refreshes backends.
+func (r Runners) Update(ctx context.Context, backends []string) error {
+	_, err := r.Server.Update(ctx, backs(backends))
+	return err
+}
+
+// ClearCache drops what one backend has cached.
+func (r Runners) ClearCache(_ context.Context, backend string) (bool, error) {
+	return len(r.Server.ClearCache(backend)) > 0, nil
+}
+
+// ClearLists drops cached file lists.
+func (r Runners) ClearLists(_ context.Context, backends, envs []string) (map[string][]string, error) {
+	return r.Server.ClearFileListCache(envs, backs(backends)), nil
+}
+
+// backs is a list of backends as a request names them; nil stays nil.
+func backs(names []string) any {
+	if names == nil {
+		return nil
+	}
+	return boxed(names)
+}

@@ -1,0 +1,81 @@
+package health
+
+import (
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"saltern/control"
+)
+
+// Conditions are the faults of the storage below this master, as the program
+// knows them that watches over the machine: it names each by its code in a file
+// (saltern_conditions). They are logged when they come and go, and a minion
+// whose sign-in fails for one of them is told its code.
+//
+// Read is for one goroutine, Reason for any.
+type Conditions struct {
+	path   string
+	log    *slog.Logger
+	known  map[string]control.Condition
+	fault  string // of the last read that failed
+	stated atomic.Pointer[string]
+}
+
+const maxReasons = 3 // in one answer
+
+// NewConditions makes Conditions of the file at path; "" for none.
+func NewConditions(path string, log *slog.Logger) *Conditions {
+	return &Conditions{path: path, log: log}
+}
+
+// Read takes the file as it is at now, and logs what has changed.
+func (c *Conditions) Read(now time.Time) {
+	if c.path == "" {
+		return
+	}
+	list, err := control.ReadConditions(c.path, now)
+	text := ""
+	if err != nil {
+		text = err.Error()
+		if text != c.fault {
+			c.log.Warn("faults of the storage are not known", "path", c.path, "error", err)
+		}
+	}
+	c.fault = text
+	next, codes, titles := map[string]control.Condition{}, []string(nil), []string(nil)
+	for _, x := range list {
+		key := x.Code + " " + x.Title
+		if _, twice := next[key]; twice {
+			continue
+		}
+		next[key] = x
+		if _, old := c.known[key]; !old {
+			c.log.Error("fault of the storage", "code", x.Code, "what", x.Title, "cause", x.Cause, "next", x.Next)
+		}
+		if x.NoWrites && len(codes) < maxReasons {
+			codes, titles = append(codes, x.Code), append(titles, x.Title)
+		}
+	}
+	for key, x := range c.known {
+		if _, still := next[key]; !still {
+			c.log.Info("fault of the storage is over", "code", x.Code, "what", x.Title)
+		}
+	}
+	c.known = next
+	reason := ""
+	if len(codes) > 0 {
+		reason = strings.Join(codes, ", ") + ": " + strings.Join(titles, ", ")
+	}
+	c.stated.Store(&reason)
+}
+
+// Reason returns why nothing can be written to the storage now; empty: nothing is
+// known to be wrong.
+func (c *Conditions) Reason() string {
+	if s := c.stated.Load(); s != nil {
+		return *s
+	}
+	return ""
+}

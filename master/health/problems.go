@@ -1,0 +1,90 @@
+// Package health is what a master says about itself: the faults that last, those of
+// the storage below it, and the files by which others see that it serves.
+package health
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/control"
+)
+
+// Problems are the faults that last: they are logged when they come and go,
+// and written to the status file for the supervisor. They are safe for concurrent use.
+type Problems struct {
+	log *slog.Logger
+	now func() time.Time
+	mu  sync.Mutex
+	m   map[control.Fault]control.Problem
+}
+
+// ProblemFor is how long a problem stays listed after it last occurred: what
+// would end it may never be tried again.
+const ProblemFor = 10 * time.Minute
+
+// NewProblems makes an empty list.
+func NewProblems(log *slog.Logger, now func() time.Time) *Problems {
+	return &Problems{log: log, now: now, m: map[control.Fault]control.Problem{}}
+}
+
+// Report notes a problem, or ends it when err is nil.
+func (p *Problems) Report(what control.Fault, err error) {
+	if err == nil {
+		p.Clear(what)
+	} else {
+		p.Set(what, err)
+	}
+}
+
+// Set notes that a problem occurred.
+func (p *Problems) Set(what control.Fault, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, ok := p.m[what]
+	if !ok {
+		old = control.Problem{What: what, Since: p.now()}
+		p.log.Error("problem", "what", what, "error", err)
+	}
+	old.Text = err.Error()
+	old.Count++
+	old.Last = p.now()
+	p.m[what] = old
+}
+
+// Clear ends a problem.
+func (p *Problems) Clear(what control.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old, ok := p.m[what]; ok {
+		p.log.Info("problem is over", "what", what, "lasted", p.now().Sub(old.Since).Round(time.Second))
+		delete(p.m, what)
+	}
+}
+
+// quiet reports whether a problem stands that has not occurred for d.
+func (p *Problems) quiet(what control.Fault, d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.m[what]
+	return ok && p.now().Sub(v.Last) > d
+}
+
+// List returns the problems that stand, by name.
+func (p *Problems) List() []control.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]control.Problem, 0, len(p.m))
+	for what, v := range p.m {
+		if p.now().Sub(v.Last) > ProblemFor {
+			p.log.Info("problem was not met again", "what", what, "for", ProblemFor)
+			delete(p.m, what)
+			continue
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b control.Problem) int { return cmp.Compare(a.What, b.What) })
+	return out
+}

@@ -1,0 +1,66 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"saltern/durable"
+)
+
+// names of the health files of 3008.
+const (
+	startup = "startup"
+	ready   = "ready"
+	alive   = "alive"
+)
+
+// Signs are the health files of 3008 (<cachedir>/health): startup from the
+// beginning, ready when the master serves, alive renewed while it does.
+type Signs struct {
+	Dir string // cachedir
+	Now func() time.Time
+}
+
+func (s Signs) file(name string) string { return filepath.Join(s.Dir, "health", name) }
+
+func (s Signs) touch(name string) error {
+	return os.WriteFile(s.file(name), []byte(strconv.FormatInt(s.Now().Unix(), 10)), 0o644)
+}
+
+// Startup removes the files of an earlier life and makes the first.
+func (s Signs) Startup() error {
+	if err := os.MkdirAll(filepath.Dir(s.file("x")), 0o755); err != nil {
+		return fmt.Errorf("create the health folder: %w", err)
+	}
+	for _, n := range []string{startup, ready, alive} {
+		if err := os.Remove(s.file(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("clear the health folder: %w", err)
+		}
+	}
+	return s.touch(startup)
+}
+
+// Alive renews the sign of life.
+func (s Signs) Alive() error { return s.touch(alive) }
+
+// Ready says that this master serves, in pidFile as well unless that is "".
+func (s Signs) Ready(pidFile string) error {
+	if err := s.touch(ready); err != nil {
+		return fmt.Errorf("write the health folder: %w", err)
+	}
+	if pidFile == "" {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(pidFile), 0o755)
+	if err == nil {
+		err = durable.Replace(pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the pid file: %w", err)
+	}
+	return nil
+}

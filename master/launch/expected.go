@@ -1,0 +1,152 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"saltern/master/value"
+)
+
+// onlyField marks, in the load that is kept of a job and in its event, that
+// the job went to the listed minions and to nobody else.
+const onlyField = "only_minions"
+
+// bounds of expected.
+const (
+	maxExpectedJobs = 16384
+	maxExpectedIDs  = 1 << 20 // ids of all jobs together
+)
+
+// expected knows which minions may return for a job. Jobs of callers with all
+// rights have no such list: there each minion decides for itself whether it is
+// meant. The oldest jobs are forgotten when it is full; of those and of jobs
+// of an earlier life the job cache tells.
+type expected struct {
+	mu      sync.RWMutex
+	jobs    map[string]map[string]bool // nil: any minion
+	order   []string                   // as they came
+	ids     int
+	evicted string // the latest job id that was forgotten
+}
+
+func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }
+
+// put notes that a job goes to minions, and with only to nobody else. A job
+// that is published several times (a batch) went to all of them.
+func (e *expected) put(jid string, only bool, minions []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ids, there := e.jobs[jid]
+	switch {
+	case !there:
+		e.order = append(e.order, jid)
+		if only {
+			ids = make(map[string]bool, len(minions))
+		}
+	case ids == nil:
+		return
+	case !only:
+		e.ids -= len(ids)
+		ids = nil
+	}
+	if ids != nil {
+		e.ids -= len(ids)
+		for _, id := range minions {
+			ids[id] = true
+		}
+		e.ids += len(ids)
+	}
+	e.jobs[jid] = ids
+	for len(e.order) > 1 && (len(e.order) > maxExpectedJobs || e.ids > maxExpectedIDs) {
+		oldest := e.order[0]
+		e.order = e.order[1:]
+		e.ids -= len(e.jobs[oldest])
+		delete(e.jobs, oldest)
+		e.evicted = max(e.evicted, oldest)
+	}
+}
+
+// get reports whether a minion may return for a job, as far as that is known.
+// before is the id of a job that started with this master.
+func (e *expected) get(jid, id, before string) (may, known bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	ids, ok := e.jobs[jid]
+	if !ok {
+		return true, jid > before && jid > e.evicted
+	}
+	return ids == nil || ids[id], true
+}
+
+// MayReturn reports whether the return of a minion belongs to a job, and counts
+// and logs those that do not.
+func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
+	if l.listed(ctx, jid, id) {
+		return true
+	}
+	l.unlisted.Add(1)
+	l.cfg.Quiet.Warn("return refused: the job was not sent to this minion", "minion", id, "jid", jid)
+	return false
+}
+
+// listed is MayReturn without the count. A job of which nothing can be found is
+// anybody's: its load may be on its way from another master, and minions run jobs
+// of their own.
+func (l *Launcher) listed(ctx context.Context, jid, id string) bool {
+	may, known := l.expected.get(jid, id, l.started)
+	if known {
+		return may
+	}
+	load, err := l.cfg.Jobs.Load(ctx, jid)
+	if err != nil || load == nil {
+		return true
+	}
+	l.expected.put(jid, load.Bool(onlyField), load.Texts("Minions"))
+	may, _ = l.expected.get(jid, id, "")
+	return may
+}
+
+// Expect notes who may return for the job of a peer, by the event of its start.
+func (l *Launcher) Expect(jid string, started *value.Map) {
+	l.expected.put(jid, started.Bool(onlyField), started.Texts("minions"))
+}
+
+// errNames means that minions cannot be listed: Salt's list matcher takes a
+// name that begins and ends with a comma for more than itself
+// (salt/matchers/list_match.py).
+var errNames = errors.New("the name of a minion begins and ends with a comma")
+
+// Restrict makes a job go to the minions that were found and to nobody else,
+// whatever others make of its target.
+func (j *Job) Restrict() error {
+	for _, id := range j.Minions {
+		if strings.HasPrefix(id, ",") && strings.HasSuffix(id, ",") {
+			return fmt.Errorf("list the minions of a job: %w: %.40q", errNames, id)
+		}
+	}
+	j.only = true
+	return nil
+}
+
+// listed is the list of minions as a target.
+func (j *Job) listed() []any {
+	out := make([]any, len(j.Minions))
+	for i, id := range j.Minions {
+		out[i] = id
+	}
+	return out
+}
+
+// aim puts the target into what minions get: the one that was asked for, or
+// the list of minions.
+func (j *Job) aim(pub *value.Map) {
+	if !j.only {
+		return
+	}
+	pub.Set("tgt", j.listed())
+	pub.Set("tgt_type", "list")
+	pub.Delete("delimiter")
+}

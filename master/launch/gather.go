@@ -1,0 +1,147 @@
+package launch
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// Ask publishes a job and gathers returns, for runners; minions that are silent
+// after the timeout are asked whether they are still at it (find_job) until none
+// is.
+func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, error) {
+	timeout, gather := q.Timeout, q.Gather
+	if timeout <= 0 {
+		timeout = l.cfg.Timeout
+	}
+	if gather <= 0 {
+		gather = l.cfg.GatherTimeout
+	}
+	arg := q.Arg
+	if arg == nil {
+		arg = []any{}
+	}
+	j, err := l.New(ctx, l.Own(q.Fun, arg, q.Target, q.TargetType, ""))
+	ans := runner.Answer{Returns: map[string]*value.Map{}}
+	if err != nil || len(j.Minions) == 0 {
+		return ans, err
+	}
+	g := l.gather("runner", j, 2*len(j.Minions)+1024)
+	defer g.sub.Close()
+	g.returns = ans.Returns
+	if err := l.Start(ctx, j); err != nil {
+		return ans, err
+	}
+	ans.Expected = j.Minions
+	for wait := timeout; ; wait = gather {
+		if g.until(ctx, wait) || ctx.Err() != nil {
+			return ans, ctx.Err()
+		}
+		if busy, err := l.stillAt(ctx, g, gather); err != nil || !busy {
+			return ans, err
+		}
+	}
+}
+
+// StartAndWait starts a job and waits until its minions have returned, or for so
+// long.
+func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration) error {
+	g := l.gather("minion_publish", j, 4096)
+	defer g.sub.Close()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := l.Start(ctx, j); err != nil {
+		return err
+	}
+	g.until(ctx, wait)
+	return nil
+}
+
+// gathering collects the returns of one job.
+type gathering struct {
+	sub     *event.Subscription
+	job     *Job
+	silent  map[string]bool       // minions that have not returned
+	returns map[string]*value.Map // nil: they are not wanted
+	// probe is the jid of a find_job; found are those who still run the job.
+	probe string
+	found map[string]bool
+	asked int
+}
+
+// gather subscribes to the returns of a job that is not started yet.
+func (l *Launcher) gather(name string, j *Job, depth int) *gathering {
+	g := &gathering{sub: l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")), job: j, silent: make(map[string]bool, len(j.Minions))}
+	for _, id := range j.Minions {
+		g.silent[id] = true
+	}
+	return g
+}
+
+// until gathers for a time; it reports whether all have answered.
+func (g *gathering) until(ctx context.Context, wait time.Duration) bool {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	for len(g.silent) > 0 {
+		select {
+		case e, ok := <-g.sub.C:
+			if !ok {
+				return true
+			}
+			g.take(e)
+			if g.probe != "" && len(g.found) == g.asked {
+				return false
+			}
+		case <-t.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (g *gathering) take(e event.Event) {
+	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.job.JID, "ret")+"/"); ok {
+		delete(g.silent, id)
+		if g.returns != nil {
+			g.returns[id] = e.Data
+		}
+	}
+	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.probe, "ret")+"/"); ok && g.probe != "" {
+		running := e.Data.Map("return")
+		g.found[id] = running.Len() > 0
+	}
+}
+
+// stillAt asks the silent minions whether they are at the job.
+func (l *Launcher) stillAt(ctx context.Context, g *gathering, wait time.Duration) (bool, error) {
+	var silent []any
+	for _, id := range g.job.Minions {
+		if g.silent[id] {
+			silent = append(silent, id)
+		}
+	}
+	j, err := l.New(ctx, l.Own("saltutil.find_job", []any{g.job.JID}, silent, "list", ""))
+	if err != nil || len(j.Minions) == 0 {
+		return false, err
+	}
+	if err := l.Start(ctx, j); err != nil {
+		return false, err
+	}
+	g.probe, g.found, g.asked = j.JID, map[string]bool{}, len(silent)
+	defer func() { g.probe = "" }()
+	if g.until(ctx, wait) {
+		return false, nil
+	}
+	for _, running := range g.found {
+		if running {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,95 @@
+// Package local answers the tools of this host: they publish jobs, call wheel and
+// runner functions, and get tokens.
+package local
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"saltern/durable"
+	"saltern/master/crypt"
+)
+
+// UserKeys reads or makes the key files by which users of this host prove
+// themselves to the master: cachedir/.<user>_key, mode 0600, owned by the
+// user (salt/daemons/masterapi.py access_keys and mk_key). A user that the
+// host does not know is left out when verify is set.
+func UserKeys(cachedir string, users []string, verify bool, log *slog.Logger) (map[string]string, error) {
+	keys := map[string]string{}
+	for _, name := range users {
+		if name == "" || strings.ContainsAny(name, "/\\\x00*?[]()|^$+") {
+			continue // a pattern of publisher_acl, or no user's name at all
+		}
+		path := filepath.Join(cachedir, "."+name+"_key")
+		key, err := ReadUserKey(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			key, err = makeUserKey(path, name, verify, log)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("prepare the key of user %s: %w", name, err)
+		}
+		if key != "" {
+			keys[name] = key
+		}
+	}
+	return keys, nil
+}
+
+// ReadUserKey reads the key of one user from its file.
+func ReadUserKey(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() > 4096 {
+		return "", fmt.Errorf("%s is not a key file; remove it and start again", path)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := crypt.ParseKey(strings.TrimSpace(string(b))); err != nil {
+		return "", fmt.Errorf("%s holds no key (%w); remove it and start again", path, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func makeUserKey(path, name string, verify bool, log *slog.Logger) (string, error) {
+	u, err := user.Lookup(name)
+	if err != nil && verify {
+		log.Warn("user of publisher_acl is not known on this host", "user", name)
+		return "", nil
+	}
+	k, err2 := crypt.NewKey(rand.Reader)
+	if err2 != nil {
+		return "", err2
+	}
+	if err := durable.Replace(path, []byte(k.String()), 0o600); err != nil {
+		return "", err
+	}
+	if err == nil {
+		if uid, err := strconv.Atoi(u.Uid); err == nil && uid != os.Getuid() {
+			if err := os.Chown(path, uid, -1); err != nil {
+				log.Warn("key file cannot be given to its user", "path", path, "user", name, "error", err)
+			}
+		}
+	}
+	return k.String(), nil
+}
+
+// CurrentUser is the name of the user that this process runs as.
+func CurrentUser() string {
+	u, err := user.Current()
+	if err != nil {
+		return "root"
+	}
+	return u.Username
+}

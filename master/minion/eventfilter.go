@@ -1,0 +1,148 @@
+package minion
+
+import (
+	"strings"
+
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// maxEventTag bounds the tag of a minion's event.
+const maxEventTag = 512
+
+// EventFilter decides which tags a minion may fire on the master's bus. It is
+// an allow-list: the name space "salt/" and every other tag that the master,
+// its tools or its peers use belong to them, except for the forms below that
+// carry the sender's own id. All other tags are the administrators' own and
+// are free, unless saltern_minion_event_prefixes restricts them.
+//
+// Salt's own deny-list (salt/daemons/masterapi.py MINION_EVENT_BLACKLIST) let
+// through what it did not spell (CVE-2025-22239, CVE-2025-22236).
+type EventFilter struct {
+	// Prefixes, when set, are the only ones for tags outside "salt/".
+	Prefixes []string
+}
+
+// reserved first parts of a tag, compared without regard to case and to
+// slashes in front.
+var reservedTags = map[string]bool{
+	"": true, "salt": true, "key": true, "auth": true, "minion": true, "syndic": true, "cluster": true,
+	"master": true, "run": true, "runner": true, "wheel": true, "job": true, "presence": true,
+	"resource": true, "__master_disconnected": true, "raft": true, "rotate_cluster_aes_key": true, "rotate_aes_key": true,
+}
+
+// Reserved reports whether the first part of a tag, in lower case, belongs to
+// masters and their tools.
+func Reserved(first string) bool { return reservedTags[first] }
+
+// plainTags are tags without the sender's id that minions of Salt send
+// (salt/minion.py, salt/metaproxy/deltaproxy.py).
+var plainTags = map[string]bool{"minion_start": true, "minion_ping": true, "_salt_error": true, "_minion_mine": true, "salt/deltaproxy/start": true}
+
+// clusterPart is part of no minion's tag in any spelling: Salt's masters remove
+// "cluster/event/<peer>/" from the tag of a peer's event wherever it stands
+// (salt/channel/server.py parse_cluster_tag), so that what is left over may be
+// another tag. In tags that hold paths (beacons, states) hiddenPart is.
+const (
+	clusterPart = "cluster/"
+	hiddenPart  = "cluster/event"
+)
+
+// actingParts are parts of a tag by which masters of Salt know what they act on
+// in the tags of jobs (salt/master.py EventMonitor).
+var actingParts = map[string]bool{"publish": true, "new": true, "ret": true}
+
+// own is the list of name spaces below "salt/" whose next part must be the
+// sender's id.
+var ownSpaces = map[string]bool{"minion": true, "beacon": true, "engines": true, "state_result": true, "proxy": true, "schedule": true}
+
+// testSpace is the one name space below "salt/" that is free: no part of Salt
+// fires there or listens there, and people try their event buses with it.
+const testSpace = "test"
+
+// Allowed reports whether the minion id may fire tag.
+func (f EventFilter) Allowed(id, tag string) bool {
+	if tag == "" || len(tag) > maxEventTag || strings.ContainsFunc(tag, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
+		return false
+	}
+	if plainTags[tag] {
+		return true
+	}
+	parts, lower := strings.Split(tag, "/"), strings.ToLower(tag)
+	if parts[0] == "salt" && ownTag(id, parts[1:]) {
+		return !strings.Contains(lower, hiddenPart)
+	}
+	if strings.Contains(lower, clusterPart) {
+		return false
+	}
+	for _, p := range parts[1:] {
+		if actingParts[strings.ToLower(strings.TrimSpace(p))] {
+			return false
+		}
+	}
+	first := strings.ToLower(strings.TrimSpace(parts[0]))
+	if parts[0] == "salt" {
+		if len(parts) < 3 || parts[1] != testSpace {
+			return false
+		}
+	} else if Reserved(first) || startsJID(first) {
+		return false
+	}
+	if len(f.Prefixes) == 0 {
+		return true
+	}
+	for _, p := range f.Prefixes {
+		if tag == p || strings.HasPrefix(tag, strings.TrimSuffix(p, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// ownTag judges what follows "salt/": the sender's own name spaces
+// (<space>/<id>/…), the result of a state (state_result/<jid>/<id>/…,
+// salt/state.py event), and the progress and start of a job on the sender,
+// which have exactly the parts job/<jid>/prog/<id>/<number> and
+// job/<jid>/start/<id> (salt/minion.py). A minion that runs single states with
+// state.sls_id knows no job id there and writes "None" (salt/state.py event).
+func ownTag(id string, parts []string) bool {
+	switch {
+	case len(parts) >= 3 && ownSpaces[parts[0]] && parts[1] == id:
+		return true
+	case len(parts) >= 4 && parts[0] == "state_result":
+		return ofState(parts[1]) && parts[2] == id
+	case len(parts) == 5 && parts[0] == "job" && parts[2] == "prog":
+		return ofState(parts[1]) && parts[3] == id && isNumber(parts[4])
+	case len(parts) == 4 && parts[0] == "job" && parts[2] == "start":
+		return jobs.Valid(parts[1]) && parts[3] == id
+	}
+	return false
+}
+
+// ofState reports whether a part of a tag is the job id of a state's event.
+func ofState(jid string) bool { return jobs.Valid(jid) || jid == "None" }
+
+// isNumber reports whether s is a count as Python writes it.
+func isNumber(s string) bool {
+	return s != "" && len(s) <= 10 && strings.Trim(s, "0123456789") == ""
+}
+
+// startsJID reports whether a tag's first part begins like a job id: tools
+// listen to tags of this form.
+func startsJID(s string) bool {
+	return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == ""
+}
+
+// ownData makes sure that an event's data does not speak for another minion:
+// an id at its top is the sender's.
+func ownData(id string, data any) *value.Map {
+	m, ok := data.(*value.Map)
+	if !ok {
+		return value.NewMap("data", data, "id", id)
+	}
+	if v, ok := m.Get("id"); ok && v != id {
+		m = m.Clone()
+		m.Set("id", id)
+	}
+	return m
+}

@@ -1,0 +1,98 @@
+package minion
+
+import (
+	"sync"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+const (
+	// defaultQuota is that of saltern_job_cache_quota, in bytes.
+	defaultQuota = 512 << 20
+	// returnFiles is about what the files of a small return take on a disk.
+	returnFiles = 16 << 10
+	// OverQuota is the value of a return that is kept without its own, in the
+	// word of Salt for values that were too large (salt/utils/dicttrim.py).
+	OverQuota = "VALUE_TRIMMED: this minion has used up its part of the job cache (saltern_job_cache_quota)"
+)
+
+// quota bounds what each minion puts into the job cache of this master: bytes
+// per keep_jobs. What was used comes back evenly over that time, so that at
+// most twice the quota of one minion is on the disk. It starts anew with the
+// master.
+type quota struct {
+	bytes  float64 // 0: none
+	window time.Duration
+
+	mu sync.Mutex
+	of map[string]*used
+}
+
+type used struct {
+	bytes float64
+	at    time.Time
+}
+
+// newQuota makes the quota of an option in MiB: 0 is the default, negative
+// none.
+func newQuota(mib int, window time.Duration) *quota {
+	q := &quota{bytes: defaultQuota, window: window, of: map[string]*used{}}
+	if mib != 0 {
+		q.bytes = max(0, float64(mib)*(1<<20))
+	}
+	if window <= 0 {
+		q.bytes = 0 // nothing is kept for long
+	}
+	return q
+}
+
+// take charges a return and reports whether it may be kept whole.
+func (q *quota) take(id string, size int, now time.Time) bool {
+	if q.bytes == 0 {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	u := q.of[id]
+	if u == nil {
+		u = &used{at: now}
+		q.of[id] = u
+	}
+	u.bytes = max(0, u.bytes-max(0, now.Sub(u.at).Seconds())/q.window.Seconds()*q.bytes)
+	u.at = now
+	if u.bytes+float64(size) > q.bytes {
+		return false
+	}
+	u.bytes += float64(size)
+	return true
+}
+
+// forget drops what is known of a minion whose key is gone.
+func (q *quota) forget(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.of, id)
+}
+
+// keptReturn is what is kept of a return: all of it, or of a minion over its
+// quota that it came and how it went. It is acknowledged in both cases: the
+// minion would send it again and again, and forgets it when it is told to.
+func (s *Service) keptReturn(id string, load *value.Map) jobs.Return {
+	if s.quota.take(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
+		return jobs.ReturnOf(load)
+	}
+	s.trimmed.Add(1)
+	s.cfg.Quiet.Error("return kept without its value: the minion is over saltern_job_cache_quota", "minion", id, "jid", load.Str("jid"))
+	short := value.NewMap()
+	for _, k := range []string{"jid", "id", "fun", "retcode", "success", "tgt", "tgt_type", "user"} {
+		if v, ok := load.Get(k); ok && event.Weight(value.NewMap(k, v)) < 1024 {
+			short.Set(k, v)
+		}
+	}
+	short.Set("fun_args", []any{})
+	short.Set("return", OverQuota)
+	return jobs.ReturnOf(short)
+}

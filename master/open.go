@@ -1,0 +1,96 @@
+package master
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"saltern/master/acl"
+	"saltern/master/batch"
+	"saltern/master/cache"
+	"saltern/master/conf"
+	"saltern/master/fileserver"
+	"saltern/master/jobs"
+	"saltern/master/launch"
+	"saltern/master/local"
+	"saltern/master/mine"
+	"saltern/master/minion"
+	"saltern/master/pattern"
+	"saltern/master/pyrunner"
+	"saltern/master/reactor"
+	"saltern/master/value"
+	"saltern/master/wheel"
+)
+
+// openLaunch makes what starts jobs.
+func (m *Master) openLaunch() {
+	c := m.cfg
+	m.targets = &launch.Targets{Accepted: m.keys.Accepted, Nodegroups: c.Nodegroups, Cache: m.cache}
+	m.launch = launch.New(launch.Config{
+		Targets: m.targets, Jobs: m.jobs, Bus: m.bus, Fire: m.fire, Problem: m.problems.Report,
+		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
+			return m.publisher.Publish(ctx, load, minions)
+		},
+		User: c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
+		Started: m.started, Log: m.log, Quiet: m.quiet,
+	})
+	m.mine = &mine.Service{
+		Data:    func(id string) (*value.Map, bool) { return m.cache.Get(cache.Mine, id) },
+		Resolve: m.targets.Among, ACL: c.MineGet, Restricted: c.MineGet != nil, Match: pattern.Match,
+	}
+	m.batches = batch.NewManager(batch.Config{
+		Dir: c.CacheDir,
+		JobDir: func(jid string) (string, error) {
+			return jobs.Folder(filepath.Join(c.CacheDir, "jobs"), c.HashType, jid)
+		},
+		Publish: m.launch.StartSlice, Returns: m.jobs.Returns, Fire: m.fire, Now: m.now, Log: m.log,
+	})
+	m.batchEvents = m.bus.Subscribe("batches", 10000, m.batches.Wants)
+}
+
+// openWheel makes what calls wheel functions.
+func (m *Master) openWheel(pythons []string) {
+	c := m.cfg
+	m.wheel = &wheel.Service{
+		Env: &wheel.Env{
+			Keys: m.ring, FileRoots: fileserver.Tree{Roots: c.FileRoots}, PillarRoots: fileserver.Tree{Roots: c.PillarRoots}, Connected: m.presence.IDs,
+			ConfigDir: filepath.Dir(c.Path), DefaultInclude: c.DefaultInclude,
+			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize,
+			PublicKey: func() (string, string) { return strings.TrimSuffix(c.ID, "_master") + ".pub", m.identity.Public },
+		},
+		Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Wheel: true, Log: m.log}),
+		Wait:   m.background.Wait,
+	}
+}
+
+// openLocal makes what answers the tools of this host.
+func (m *Master) openLocal() *local.Service {
+	c := m.cfg
+	return local.New(local.Config{
+		Auth: m.auth, Blacklist: acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")},
+		Launch: m.launch, OrderMasters: c.OrderMasters, Runs: m.runs, Wheel: m.wheel, Background: m.background, Look: m.keys.Look,
+		Settle: m.sockets.Settle, Fire: m.fire, Log: m.log, Quiet: m.quiet,
+	})
+}
+
+// openMinions makes what answers minions.
+func (m *Master) openMinions() *minion.Service {
+	return minion.New(minion.Config{
+		Options: m.cfg, Keys: m.keys, Ring: m.ring, SignIn: m.signin, Bus: m.bus, Jobs: m.jobs, Cache: m.cache, Mine: m.mine, Files: m.files,
+		Pillars: m.pillars, Compiler: m.compiler, Targets: m.targets, Launch: m.launch, Runs: m.runs, Wait: m.background.Wait, Fire: m.fire,
+		Problem: m.problems.Report, Now: m.now, Log: m.log, Quiet: m.quiet,
+	})
+}
+
+// openReactor makes what reacts to events.
+func (m *Master) openReactor() {
+	c := m.cfg
+	m.reactor = reactor.NewEngine(reactor.Config{
+		Rules: c.Reactor, Depth: c.ReactorWorkerHWM, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
+		Background: m.background, Locate: m.files.Locate,
+		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
+			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars)
+		},
+		UserKey: func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }, Log: m.log,
+	})
+}

@@ -1,0 +1,93 @@
+// Package peers is this master's side of its cluster: what it tells the other
+// masters, what they reach of it, and the runners cluster.*.
+package peers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/cluster"
+	"saltern/master/event"
+	"saltern/master/jobs"
+	"saltern/master/runner"
+)
+
+// forwardDepth bounds the events that wait to be sent to the peers.
+const forwardDepth = 16384
+
+// Link tells the peers what happens here.
+type Link struct {
+	Pool *cluster.Pool
+	Now  func() time.Time
+	Log  *slog.Logger
+
+	mu sync.Mutex
+	// kept holds the tags of returns that peers got with Keep, so that the
+	// event of the same return is not sent to them a second time. It forgets
+	// when it is full: then an event goes twice, which peers notice.
+	kept map[string]bool
+}
+
+// maxKept bounds Link.kept.
+const maxKept = 16384
+
+// sent notes that peers get the return of this tag without its event.
+func (l *Link) sent(tag string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept == nil || len(l.kept) >= maxKept {
+		l.kept = map[string]bool{}
+	}
+	l.kept[tag] = true
+}
+
+// wasSent asks for what sent noted, once.
+func (l *Link) wasSent(tag string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok := l.kept[tag]
+	delete(l.kept, tag)
+	return ok
+}
+
+// Forward sends the events of the local bus to the peers, until ctx ends.
+func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
+	sub := bus.Subscribe("cluster", forwardDepth, func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })
+	defer sub.Close()
+	for {
+		select {
+		case e, ok := <-sub.C:
+			if !ok {
+				return
+			}
+			if e.Lost > 0 {
+				l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
+			}
+			if !l.wasSent(e.Tag) && !runner.Private(e.Data.Str("fun")) {
+				l.Pool.Forward(e)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Keep implements jobs.Peers.
+func (l *Link) Keep(ctx context.Context, r jobs.Return) error {
+	tag := event.Tag("job", r.JID, "ret", r.ID)
+	load := r.Load.Clone()
+	load.Set("_stamp", event.Stamp(l.Now()))
+	l.sent(tag)
+	err := l.Pool.Keep(ctx, tag, load)
+	if errors.Is(err, cluster.ErrAlone) {
+		if len(l.Pool.Status().Peers) == 0 {
+			return jobs.ErrSingle
+		}
+		return jobs.ErrAlone
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+package pillar
+
+import (
+	"sync"
+	"time"
+
+	"saltern/control"
+)
+
+const (
+	maxFaults    = 256              // minions remembered
+	faultFor     = 10 * time.Minute // after the last failure
+	maxFaultText = 1000             // bytes of an error that are kept
+)
+
+// faults remembers whose pillar fails. A minion is forgotten when its
+// pillar compiles again, or when it has not asked for faultFor. Overflow
+// policy: the oldest failure makes room for a new one. It is safe for
+// concurrent use.
+type faults struct {
+	mu sync.Mutex
+	m  map[string]control.PillarError
+}
+
+func newFaults() *faults { return &faults{m: map[string]control.PillarError{}} }
+
+// note remembers a failure.
+func (p *faults) note(minion, text string, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.m[minion]; !known && len(p.m) >= maxFaults {
+		var oldest control.PillarError
+		for _, e := range p.m {
+			if oldest.Minion == "" || e.At.Before(oldest.At) {
+				oldest = e
+			}
+		}
+		delete(p.m, oldest.Minion)
+	}
+	p.m[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
+}
+
+// forget ends a minion's failure and reports whether there was one.
+func (p *faults) forget(minion string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known := p.m[minion]
+	delete(p.m, minion)
+	return known
+}
+
+// last gives the latest failure that stands, or nil, and the number of
+// minions with one.
+func (p *faults) last(now time.Time) (*control.PillarError, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last *control.PillarError
+	for id, e := range p.m {
+		if now.Sub(e.At) > faultFor {
+			delete(p.m, id)
+			continue
+		}
+		if last == nil || e.At.After(last.At) || e.At.Equal(last.At) && e.Minion < last.Minion {
+			last = &e
+		}
+	}
+	return last, len(p.m)
+}

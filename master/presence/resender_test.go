@@ -1,0 +1,80 @@
+package presence
+
+import (
+	"log/slog"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/master/cluster"
+	"saltern/master/zmtp"
+)
+
+// nobody are peers that need not be told.
+type nobody struct{}
+
+func (nobody) Subscribed(cluster.Subs) {}
+func (nobody) CutOff(cluster.Subs)     {}
+func (nobody) Back(cluster.Subs)       {}
+
+// TestWhoWasCut: what counts as cut is what a load balancer reset, or all
+// connections of a load balancer that died; not what a minion ended.
+func TestWhoWasCut(t *testing.T) {
+	k := NewResender(ResenderConfig{Peers: nobody{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	lb, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	from := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}) }
+	id := uint64(0)
+	come := func(i int, via netip.Addr) zmtp.Peer {
+		id++
+		p := zmtp.Peer{ID: id, Remote: netip.AddrPortFrom(from(i), 1), Via: via}
+		k.OnSubscribe(p, "")
+		return p
+	}
+	due := func() int { return len(k.resent) }
+	p := come(1, lb)
+	k.OnDisconnect(p, nil)
+	come(1, lb)
+	if due() != 0 {
+		t.Error("a minion that went by itself")
+	}
+	k.OnDisconnect(come(2, lb), syscall.ECONNRESET)
+	come(2, other)
+	if due() != 1 || k.cut[from(2)] != 1 {
+		t.Errorf("cut by the load balancer: %d due, told %v", due(), k.cut)
+	}
+	k.OnDisconnect(come(3, netip.Addr{}), syscall.ECONNRESET) // its own kernel, without a load balancer
+	come(3, lb)
+	if due() != 1 {
+		t.Error("a minion that was reset by its host")
+	}
+	// All connections by way of one load balancer end: it has died.
+	p, q := come(4, other), come(5, other)
+	for i := range uint64(5) { // the others that came by way of it
+		k.OnDisconnect(zmtp.Peer{ID: i + 1}, nil)
+	}
+	k.OnDisconnect(p, nil)
+	k.OnDisconnect(q, nil)
+	k.balancers()
+	come(4, lb)
+	come(5, lb)
+	if due() != 3 {
+		t.Errorf("a load balancer that died: %d due", due())
+	}
+	// By way of a node that is lost.
+	come(6, other)
+	k.PeerHas("b", other, nil)
+	k.PeerLost("b", time.Now())
+	come(6, lb)
+	if due() != 4 {
+		t.Errorf("a node that was lost: %d due", due())
+	}
+	// With zmq_filtering a connection has several topics, and counts once.
+	k.PeerCut(cluster.Subs{from(7): 2})
+	p = come(7, lb)
+	k.OnSubscribe(p, "broadcast")
+	k.OnSubscribe(p, "0123456789012345678901234567890123456789")
+	if due() != 5 {
+		t.Errorf("%d due", due())
+	}
+}

@@ -1,0 +1,33 @@
+package pyrunner
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+)
+
+// Pythons are the Pythons to try for what needs Salt's library: the one that
+// is named, or else those of Usual.
+func Pythons(named string) []string {
+	if named == "" {
+		named = os.Getenv("SALTERN_RENDERER_PYTHON")
+	}
+	if named != "" {
+		return []string{named}
+	}
+	return Usual(exec.LookPath)
+}
+
+// OfSaltRun are the Pythons to try for runners: the one of the salt-run at path
+// (saltern_salt_run), or else those of pythons.
+func OfSaltRun(path string, pythons []string, log *slog.Logger) []string {
+	if path == "" {
+		return pythons
+	}
+	if p := Of(path); p != "" {
+		return []string{p}
+	}
+	log.Error("saltern_salt_run names a program whose Python cannot be found: its first lines name none, and none is beside it; "+
+		"remove the option and set saltern_renderer_python to a Python that can import salt", "path", path)
+	return pythons
+}

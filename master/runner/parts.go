@@ -1,0 +1,36 @@
+package runner
+
+import (
+	"saltern/master/cache"
+	"saltern/master/keys"
+	"saltern/master/value"
+)
+
+// OnCache makes a Cache of the master's. clearPillar is called before the
+// pillar of a minion is dropped.
+func OnCache(c *cache.Store, clearPillar func(id string)) Cache { return onCache{c, clearPillar} }
+
+type onCache struct {
+	c           *cache.Store
+	clearPillar func(id string)
+}
+
+func (b onCache) Get(bank, id string) (*value.Map, bool) { return b.c.Get(cache.Bank(bank), id) }
+func (b onCache) Set(bank, id string, m *value.Map) error {
+	_, err := b.c.Set(cache.Bank(bank), id, m)
+	return err
+}
+func (b onCache) Flush(bank, id string) error {
+	if bank == string(cache.Pillar) {
+		b.clearPillar(id)
+	}
+	return b.c.Flush(cache.Bank(bank), id)
+}
+func (b onCache) IDs(bank string) ([]string, error) { return b.c.IDs(cache.Bank(bank)) }
+
+// OnKeys makes Keys of the master's.
+func OnKeys(s *keys.Store) Keys { return onKeys{s} }
+
+type onKeys struct{ *keys.Store }
+
+func (k onKeys) Delete(id string) error { return k.Store.Delete(id, keys.Accepted) }

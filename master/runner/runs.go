@@ -1,0 +1,179 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/jobs"
+	"saltern/master/pyrunner"
+	"saltern/master/value"
+)
+
+// RunsConfig of Runs.
+type RunsConfig struct {
+	Table *Table
+	// Env is what the runners of Table work on; NewRuns sets its Running.
+	Env *Env
+	// Python calls functions that only Python has, such as state.orchestrate or
+	// an administrator's own runner.
+	Python *pyrunner.Caller
+	ID     string                            // of this master
+	Keep   bool                              // results in the job cache
+	Fire   func(tag string, data *value.Map) // puts an event on the bus
+	NewJID func() string
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Runs calls runner functions: those of a Table, and all others by Salt's
+// library in Python when it is installed. It is safe for concurrent use.
+type Runs struct {
+	RunsConfig
+
+	mu      sync.Mutex
+	running map[string]*value.Map // by job id
+}
+
+// NewRuns makes Runs.
+func NewRuns(cfg RunsConfig) *Runs {
+	r := &Runs{RunsConfig: cfg, running: map[string]*value.Map{}}
+	r.Env.Running = r.Running
+	return r
+}
+
+// Call calls a runner.
+func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
+	if r.Table.Has(fun) {
+		ret, err := r.Table.Call(ctx, r.Env, fun, args, named)
+		if !errors.Is(err, ErrUnavailable) {
+			return ret, err
+		}
+	}
+	ret, err := r.Python.Call(ctx, fun, args, named)
+	var unknown *pyrunner.UnknownError
+	switch {
+	case errors.As(err, &unknown):
+		return nil, &UnknownError{Name: fun}
+	case errors.Is(err, pyrunner.ErrNoSalt):
+		return nil, fmt.Errorf("'%s' is not available: this master does not have the function itself, and %w; set saltern_renderer_python", fun, err)
+	}
+	return ret, err
+}
+
+// Running lists the runs at work, oldest first, see Env.
+func (r *Runs) Running() []*value.Map {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*value.Map, 0, len(r.running))
+	for _, jid := range slices.Sorted(maps.Keys(r.running)) {
+		out = append(out, r.running[jid].Clone())
+	}
+	return out
+}
+
+// Run is a call of a runner that the bus is told of.
+type Run struct {
+	JID, Tag string
+	Secret   bool // what it returns is for nobody but the caller
+	runs     *Runs
+	fun      string
+	args     []any
+	named    *value.Map
+	data     *value.Map
+}
+
+// Announce gives a run its job id and fires the event of its start.
+func (r *Runs) Announce(fun, user string, args []any, named *value.Map) *Run {
+	run := &Run{JID: r.NewJID(), Secret: secret(fun), runs: r, fun: fun, args: args, named: named}
+	run.Tag = event.Tag("run", run.JID)
+	shown := slices.Clone(args)
+	if named.Len() > 0 {
+		shown = append(shown, named)
+	}
+	if shown == nil {
+		shown = []any{}
+	}
+	run.data = value.NewMap("fun", "runner."+fun, "jid", run.JID, "user", user, "fun_args", shown)
+	r.Fire(run.Tag+"/new", run.data)
+	return run
+}
+
+// Do calls the runner, keeps its result, fires the event of its end, and returns
+// what that event says to the caller. failed is told of an error first.
+func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
+	r := run.runs
+	defer r.track(run.data)()
+	ret, err := r.Call(ctx, run.fun, run.args, run.named)
+	data := run.data.Clone()
+	if err != nil {
+		failed(err)
+	}
+	result, success := Outcome("runner", run.fun, ret, err)
+	data.Set("return", result)
+	data.Set("success", success)
+	r.KeepResult(ctx, run.JID, data)
+	shown := data
+	if run.Secret && success {
+		shown = data.Clone()
+		shown.Set("return", notForAll)
+	}
+	r.Fire(run.Tag+"/ret", shown)
+	return data
+}
+
+// track makes a runner visible to jobs.master until done is called.
+func (r *Runs) track(data *value.Map) (done func()) {
+	jid := data.Str("jid")
+	entry := data.Clone()
+	entry.Set("pid", int64(os.Getpid()))
+	entry.Set("_stamp", event.Stamp(r.Now()))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running[jid] = entry
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.running, jid)
+	}
+}
+
+// KeepResult keeps the result of a runner or wheel function in the job cache, as
+// the return of this master (salt/client/mixins.py low, salt/utils/job.py
+// store_job).
+func (r *Runs) KeepResult(ctx context.Context, jid string, data *value.Map) {
+	if !r.Keep {
+		return
+	}
+	if Private(data.Str("fun")) {
+		data = data.Clone()
+		data.Set("return", notForAll)
+	}
+	load := value.NewMap("id", r.ID, "tgt", r.ID, "jid", jid, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
+	if _, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {
+		r.Log.Error("result of a runner or wheel function is not kept", "jid", jid, "fun", data.Str("fun"), "error", err)
+	}
+}
+
+// Outcome is what the event of a runner or wheel function that has ended says.
+// What failed in Python comes with Salt's own words.
+func Outcome(form, fun string, ret any, err error) (result any, success bool) {
+	var failed *pyrunner.Failure
+	switch {
+	case err == nil:
+		return ret, true
+	case errors.As(err, &failed):
+		return failed.Return, false
+	}
+	if usage := Result(err); usage != nil {
+		return usage, true
+	}
+	return fmt.Sprintf("Exception occurred in %s %s: %v", form, fun, err), false
+}

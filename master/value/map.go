@@ -1,0 +1,261 @@
+package value
+
+import (
+	"fmt"
+	"iter"
+)
+
+// IndexAt is the number of entries from which a Map keeps a hash index;
+// smaller maps are searched in line, which is faster and takes less memory.
+// Whoever charges for memory counts the index from there.
+const IndexAt = 12
+
+type entry struct{ key, val any }
+
+// Map is a map that keeps the order in which keys were set.
+// Keys may be any scalar (nil, bool, integers, float64, string); other keys
+// panic in Set; decoders refuse them. The zero value and a nil *Map are
+// empty maps; writing to a nil *Map panics.
+type Map struct {
+	entries []entry
+	index   map[any]int
+}
+
+// NewMap makes a map of alternating keys and values. It panics on an odd
+// number of arguments.
+func NewMap(kv ...any) *Map {
+	if len(kv)%2 != 0 {
+		panic("value: NewMap needs pairs of keys and values")
+	}
+	m := &Map{entries: make([]entry, 0, len(kv)/2)}
+	for i := 0; i < len(kv); i += 2 {
+		m.Set(kv[i], kv[i+1])
+	}
+	return m
+}
+
+// Sized makes an empty map with room for n keys.
+func Sized(n int) *Map { return &Map{entries: make([]entry, 0, n)} }
+
+// scalarKey brings integer keys to the form that decoders produce, so that
+// look-ups do not depend on the width of the caller's integer.
+func scalarKey(k any) (any, bool) {
+	switch k := k.(type) {
+	case nil, bool, int64, float64, string:
+		return k, true
+	case uint64:
+		if k <= 1<<63-1 {
+			return int64(k), true
+		}
+		return k, true
+	case int:
+		return int64(k), true
+	}
+	return nil, false
+}
+
+func (m *Map) find(k any) int {
+	if m == nil {
+		return -1
+	}
+	if m.index != nil {
+		if i, ok := m.index[k]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range m.entries {
+		if m.entries[i].key == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// Len is the number of keys.
+func (m *Map) Len() int {
+	if m == nil {
+		return 0
+	}
+	return len(m.entries)
+}
+
+// Get returns the value of a text key.
+func (m *Map) Get(key string) (any, bool) {
+	if i := m.find(key); i >= 0 {
+		return m.entries[i].val, true
+	}
+	return nil, false
+}
+
+// Value returns the value of a text key, nil when there is none.
+func (m *Map) Value(key string) any {
+	v, _ := m.Get(key)
+	return v
+}
+
+// GetAny returns the value of a key of any scalar type.
+func (m *Map) GetAny(key any) (any, bool) {
+	k, ok := scalarKey(key)
+	if !ok {
+		return nil, false
+	}
+	if i := m.find(k); i >= 0 {
+		return m.entries[i].val, true
+	}
+	return nil, false
+}
+
+// Set stores a value; a key that is there keeps its place. It panics when
+// key is not a scalar.
+func (m *Map) Set(key, val any) {
+	k, ok := scalarKey(key)
+	if !ok {
+		panic(fmt.Sprintf("value: %T cannot be a map key", key))
+	}
+	if i := m.find(k); i >= 0 {
+		m.entries[i].val = val
+		return
+	}
+	m.entries = append(m.entries, entry{k, val})
+	if m.index != nil {
+		m.index[k] = len(m.entries) - 1
+	} else if len(m.entries) >= IndexAt {
+		m.reindex()
+	}
+}
+
+func (m *Map) reindex() {
+	m.index = make(map[any]int, len(m.entries))
+	for i := range m.entries {
+		m.index[m.entries[i].key] = i
+	}
+}
+
+// Delete removes a key if it is there.
+func (m *Map) Delete(key any) {
+	k, ok := scalarKey(key)
+	if !ok {
+		return
+	}
+	i := m.find(k)
+	if i < 0 {
+		return
+	}
+	m.entries = append(m.entries[:i], m.entries[i+1:]...)
+	if m.index != nil {
+		m.reindex()
+	}
+}
+
+// All yields keys and values in order. The map must not be changed meanwhile.
+func (m *Map) All() iter.Seq2[any, any] {
+	return func(yield func(any, any) bool) {
+		if m == nil {
+			return
+		}
+		for _, e := range m.entries {
+			if !yield(e.key, e.val) {
+				return
+			}
+		}
+	}
+}
+
+// Keys returns the text keys in order; keys of other types are left out.
+func (m *Map) Keys() []string {
+	if m == nil {
+		return nil
+	}
+	out := make([]string, 0, len(m.entries))
+	for _, e := range m.entries {
+		if s, ok := e.key.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Str returns the text under key, or "" when there is none.
+func (m *Map) Str(key string) string {
+	v, _ := m.Get(key)
+	s, _ := v.(string)
+	return s
+}
+
+// Bytes returns the value under key as bytes whether it came as text or as
+// bytes; the dialect without bin types cannot tell them apart.
+func (m *Map) Bytes(key string) ([]byte, bool) {
+	v, _ := m.Get(key)
+	switch v := v.(type) {
+	case []byte:
+		return v, true
+	case string:
+		return []byte(v), true
+	}
+	return nil, false
+}
+
+// Int returns the integer under key.
+func (m *Map) Int(key string) (int64, bool) {
+	v, _ := m.Get(key)
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case int:
+		return int64(v), true
+	}
+	return 0, false
+}
+
+// Bool returns the boolean under key, false when there is none.
+func (m *Map) Bool(key string) bool {
+	v, _ := m.Get(key)
+	b, _ := v.(bool)
+	return b
+}
+
+// Map returns the map under key, nil when there is none.
+func (m *Map) Map(key string) *Map {
+	v, _ := m.Get(key)
+	s, _ := v.(*Map)
+	return s
+}
+
+// List returns the list under key, nil when there is none.
+func (m *Map) List(key string) []any {
+	v, _ := m.Get(key)
+	l, _ := v.([]any)
+	return l
+}
+
+// Texts returns the texts of the list under key; what is none is left out.
+func (m *Map) Texts(key string) []string {
+	var out []string
+	for _, v := range m.List(key) {
+		if s, ok := v.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Clone copies the map itself; the values are shared.
+func (m *Map) Clone() *Map {
+	c := &Map{}
+	if m == nil {
+		return c
+	}
+	c.entries = append(make([]entry, 0, len(m.entries)), m.entries...)
+	if m.index != nil {
+		c.reindex()
+	}
+	return c
+}
+
+// Ext is an extension value that is kept as it came. Salt uses type 78 for
+// times and 79 for named constants (salt/payload.py).
+type Ext struct {
+	Type int8
+	Data []byte
+}

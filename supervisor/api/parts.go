@@ -1,0 +1,75 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"saltern/supervisor/history"
+	"saltern/supervisor/service"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// Parts are what the API serves, each given by its owner. What a node does not
+// have stays nil, and is refused with the reason; only Node is always there.
+type Parts struct {
+	Node     Node
+	Services Services
+	Logs     Logs
+	Events   Events
+	Setup    Setup
+	Cluster  Cluster
+	Recovery Recovery
+	Virtual  Virtual
+	Turns    Turns
+	Reset    Reset
+	Minions  Minions
+	Storage  StorageNode
+}
+
+// filled puts the refusals into the places that are empty.
+func (p Parts) filled() Parts {
+	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
+	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
+	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
+	return p
+}
+
+var (
+	errAlone = fmt.Errorf("%w: this node is not part of a cluster", ErrState)
+	errNew   = fmt.Errorf("%w: this node is not set up; next: applianced setup", ErrState)
+)
+
+// errNoService refuses a service of a machine that has none yet.
+func errNoService(name string) error {
+	return fmt.Errorf("%q: %w (this node is not set up; next: applianced setup)", name, service.ErrUnknown)
+}
+
+// absent stands for the parts that a node does not have.
+type absent struct{}
+
+func (absent) Output(name string, _ int) ([]string, error)          { return nil, errNoService(name) }
+func (absent) Restart(name string) error                            { return errNoService(name) }
+func (absent) Log(name string, _ LogQuery) (LogPage, error)         { return LogPage{}, errNoService(name) }
+func (absent) Events(int, time.Time) ([]history.Event, error)       { return nil, errNew }
+func (absent) JoinString() (string, error)                          { return "", errAlone }
+func (absent) Drain(context.Context, string, bool) error            { return errAlone }
+func (absent) Leave(context.Context) error                          { return errAlone }
+func (absent) Remove(context.Context, string, bool) error           { return errAlone }
+func (absent) Recover(context.Context, bool) error                  { return errAlone }
+func (absent) Recovering() (Recovering, error)                      { return Recovering{}, errNew }
+func (absent) Fit() error                                           { return errAlone }
+func (absent) SetVirtual(context.Context, string) error             { return errAlone }
+func (absent) Turn(context.Context) (Turn, error)                   { return Turn{Alone: true}, nil }
+func (absent) TakeTurn(context.Context, bool) error                 { return errAlone }
+func (absent) EndTurn(context.Context) error                        { return errAlone }
+func (absent) ChangeKeys(context.Context, string, []string) error   { return errNew }
+func (absent) Storage() (storage.State, bool)                       { return storage.State{}, false }
+func (absent) Ping(context.Context, string) ([]setup.Check, error)  { return nil, errAlone }
+func (absent) RotateSecret(context.Context, bool) ([]string, error) { return nil, errAlone }
+func (absent) Minions(context.Context, bool) (status.MinionList, error) {
+	return status.MinionList{}, errNew
+}

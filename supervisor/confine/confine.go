@@ -1,0 +1,122 @@
+// Package confine gives a child its own readiness to be killed when memory is
+// short, and a bound on the memory that it may have.
+package confine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	"github.com/coreos/go-systemd/v22/util"
+	godbus "github.com/godbus/dbus/v5"
+
+	"saltern/supervisor/systemd"
+)
+
+// How ready the kernel is to kill a child when memory is short, -1000 (never)
+// to 1000. The supervisor's unit has -500, which a child would inherit: the
+// kernel killed others first for what a child had taken. Renderers of the
+// master raise theirs themselves.
+const (
+	MasterOOM   = 0
+	BalancerOOM = -300
+)
+
+// limit bounds what systemd may take for a scope.
+const limit = 3 * time.Second
+
+// Child gives a child that was just started its own readiness to be killed and,
+// if systemd runs us as a service, a scope of its own with a bound on its memory
+// in percent of the machine's (0: none). A child is never kept from running by
+// that: what was not possible is logged, and that there is no bound is returned.
+func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.Logger) error {
+	if err := raiseOOM(pid, oom); err != nil {
+		log.Warn("a child keeps our readiness to be killed when memory is short", "service", child, "error", err)
+	}
+	if percent == 0 || !asService() {
+		return nil
+	}
+	err := scope(ctx, child, pid, percent)
+	if err != nil {
+		log.Warn("a child has no bound on its memory", "service", child, "error", err)
+	}
+	return err
+}
+
+// asService reports whether systemd started us as a service and may be asked.
+func asService() bool {
+	return os.Geteuid() == 0 && os.Getppid() == 1 && os.Getenv("INVOCATION_ID") != "" && util.IsRunningSystemd()
+}
+
+// raiseOOM makes a child more ready to be killed than we are. Less ready would
+// need rights that we do not have.
+func raiseOOM(pid, score int) error {
+	own, err := oomScore("self")
+	if err != nil || score <= own {
+		return err
+	}
+	return os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(score)), 0)
+}
+
+func oomScore(of string) (int, error) {
+	b, err := os.ReadFile("/proc/" + of + "/oom_score_adj")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// scope moves a child into a transient scope. A scope, and not a group below our
+// own: the load balancer outlives us, and systemd starts no service into a
+// control group that has groups with processes below it.
+func scope(ctx context.Context, child string, pid, percent int) error {
+	total, err := memoryTotal("/proc/meminfo")
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("saltern-%s-%d.scope", child, pid)
+	return systemd.Job(ctx, limit, "bound the memory of "+child, func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
+		return c.StartTransientUnitContext(ctx, name, "replace", scopeProperties(child, pid, percent, total), done)
+	})
+}
+
+// scopeProperties are what the unit applianced.service has for its processes
+// by control group, and the bounds on memory: from MemoryHigh on a child is
+// slowed down, at MemoryMax something in its group is killed.
+func scopeProperties(child string, pid, percent int, total uint64) []dbus.Property {
+	max := total / 100 * uint64(percent)
+	property := func(name string, v any) dbus.Property {
+		return dbus.Property{Name: name, Value: godbus.MakeVariant(v)}
+	}
+	return []dbus.Property{
+		dbus.PropDescription("Saltern: " + child),
+		dbus.PropPids(uint32(pid)),
+		property("MemoryHigh", max/10*9),
+		property("MemoryMax", max),
+		property("TasksMax", uint64(4096)),
+		property("DevicePolicy", "closed"),
+		property("CollectMode", "inactive-or-failed"),
+		// At a shutdown the supervisor stops its children in their order first.
+		dbus.PropBefore("applianced.service"),
+	}
+}
+
+// memoryTotal is the machine's memory in bytes.
+func memoryTotal(meminfo string) (uint64, error) {
+	b, err := os.ReadFile(meminfo)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
+			kib, err := strconv.ParseUint(f[1], 10, 50)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("%s does not say how much memory there is", meminfo)
+}

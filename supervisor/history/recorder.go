@@ -1,0 +1,69 @@
+package history
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"saltern/supervisor/service"
+	"saltern/supervisor/status"
+)
+
+// maxUnwritten bounds the events that wait for a disk; the oldest go first.
+const maxUnwritten = 1000
+
+// Recorder writes the events between one status and the next into a [Book]. The
+// disk may hang, so a worker writes; what could not be written is tried again
+// with the next status.
+type Recorder struct {
+	book   *Book
+	log    *slog.Logger
+	old    *status.Document // Note's alone
+	writes service.Worker
+
+	mu      sync.Mutex
+	waiting []Event
+	broken  bool
+}
+
+// NewRecorder gives a recorder for the file path.
+func NewRecorder(path string, log *slog.Logger) *Recorder {
+	return &Recorder{book: NewBook(path), log: log}
+}
+
+// Note takes the newest status. It does not block, and is for one goroutine.
+func (r *Recorder) Note(d status.Document) {
+	events := Compare(r.old, d)
+	r.old = &d
+	r.mu.Lock()
+	r.waiting = append(r.waiting, events...)
+	r.waiting = r.waiting[max(0, len(r.waiting)-maxUnwritten):]
+	idle := len(r.waiting) == 0
+	r.mu.Unlock()
+	if !idle {
+		r.writes.Start(r.write)
+	}
+}
+
+func (r *Recorder) write() {
+	r.mu.Lock()
+	events := r.waiting
+	r.waiting = nil
+	r.mu.Unlock()
+	err := r.book.Append(events)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.waiting = append(events, r.waiting...)
+		if !r.broken {
+			r.log.Warn("events cannot be written down; retrying", "error", err)
+		}
+	}
+	r.broken = err != nil
+}
+
+// Wait waits for what is being written, but not for a disk that hangs.
+func (r *Recorder) Wait() { r.writes.Wait(2 * time.Second) }
+
+// Last gives the newest events, see [Book.Last].
+func (r *Recorder) Last(last int, since time.Time) ([]Event, error) { return r.book.Last(last, since) }

@@ -1,0 +1,195 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/control"
+	"saltern/supervisor/api"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+)
+
+// Verbs are what an administrator may ask of a member: most of api.Cluster, and
+// api.Turns.
+type Verbs struct{ *Member }
+
+// Drain implements api.Cluster.
+func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
+	from, to := nodes.Member, nodes.Draining
+	if end {
+		from, to = to, from
+	}
+	return m.Change(ctx, func(t *nodes.Table) error {
+		n, ok := t.Find(node)
+		switch {
+		case !ok:
+			return unknownNode(node, t)
+		case n.State == to:
+			return nil
+		case n.State != from:
+			return fmt.Errorf("%w: %s is %s", api.ErrState, node, n.State)
+		}
+		return t.Set(node, to)
+	})
+}
+
+func unknownNode(name string, t *nodes.Table) error {
+	var names []string
+	for _, n := range t.Present() {
+		names = append(names, n.Name)
+	}
+	return fmt.Errorf("%w: there is no node %.70q; there are %s", api.ErrState, name, strings.Join(names, ", "))
+}
+
+// Change changes the table and tells the others.
+func (m *Member) Change(ctx context.Context, f func(*nodes.Table) error) error {
+	t, err := m.keeper.Change(ctx, f)
+	if err == nil {
+		m.peers.spread(t)
+	}
+	return err
+}
+
+// Remove implements api.Cluster: the node's key is refused from now on, its
+// master is taken out, and the cluster's secret changes.
+func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
+	t := m.keeper.Table()
+	n, ok := t.Find(node)
+	switch {
+	case !ok || n.State == nodes.Removed:
+		return unknownNode(node, &t)
+	case node == m.cfg.Settings.Node:
+		return fmt.Errorf("%w: this is %s itself; to take it out: applianced leave", api.ErrState, node)
+	case !force && m.peers.answers(node):
+		return fmt.Errorf("%w: %s is alive; run applianced leave there, or remove it with --force", api.ErrState, node)
+	}
+	return m.Drop(ctx, node)
+}
+
+// Drop takes a node out, for good.
+func (m *Member) Drop(ctx context.Context, node string) error {
+	t := m.keeper.Table()
+	n, ok := t.Find(node)
+	if !ok {
+		return unknownNode(node, &t)
+	}
+	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Set(node, nodes.Removed) }); err != nil {
+		return fmt.Errorf("take %s out of the table of nodes: %w", node, err)
+	}
+	m.cfg.Log.Info("a node was removed", "peer", node)
+	if err := m.RemoveMaster(ctx, n.Address); err != nil {
+		return fmt.Errorf("%s is refused by all nodes now, but its master could not be taken out: %w; then: salt-run -c %s cluster.remove %s", node, err, m.cfg.Settings.MasterConf(), n.Address)
+	}
+	m.shared.look.Start(m.shared.takeSecret)
+	return nil
+}
+
+// RemoveMaster takes the master at an address out of the masters' record, unless
+// it is out already.
+func (m *Member) RemoveMaster(ctx context.Context, address string) error {
+	if err := m.cfg.Master.RemoveMember(ctx, address); err != nil && !errors.Is(err, control.ErrNoSuchMember) {
+		return err
+	}
+	return nil
+}
+
+// Leave implements api.Cluster. The others take this node out; it stops
+// serving when it hears of that.
+func (m Verbs) Leave(ctx context.Context) error {
+	self, _ := m.self()
+	t := m.keeper.Table()
+	others := t.Peers(self.Name)
+	if len(others) == 0 {
+		return fmt.Errorf("%w: this is the only node; there is nobody to leave the cluster to (applianced reset ends it)", api.ErrState)
+	}
+	if self.State == nodes.Removed {
+		return fmt.Errorf("%w: this node was removed already", api.ErrState)
+	}
+	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Leaving) }); err != nil {
+		return fmt.Errorf("say that this node leaves: %w", err)
+	}
+	for {
+		last := m.peers.askOut(ctx, others)
+		if last == nil {
+			return nil
+		}
+		if !errors.Is(last, nodeapi.ErrStorage) {
+			return fmt.Errorf("no other node took this one out: %w; try again: applianced leave", last)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the storage is still being moved: %w; run applianced leave again when applianced storage status on another node shows no copy of this one", api.ErrState, last)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Ping implements api.Cluster.
+func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
+	t := m.keeper.Table()
+	n, ok := t.Find(node)
+	if !ok {
+		return nil, unknownNode(node, &t)
+	}
+	at := address(m.cfg.Settings, n)
+	c := setup.Check{Name: "node", What: "speak with " + node + " at " + at, Result: setup.Pass}
+	client := m.peers.dial(n)
+	defer client.Close()
+	began := time.Now()
+	sum, err := client.Status(ctx)
+	round := time.Since(began)
+	var out []setup.Check
+	if err != nil {
+		c.Result, c.Detail = setup.Fail, err.Error()
+		c.Hint = pingHint(err, node)
+		out = append(out, c)
+	} else {
+		c.Detail = fmt.Sprintf("%s in %s, version %s", sum.Setup, round.Round(100*time.Microsecond), sum.Version)
+		clock := setup.Check{Name: "clock", What: "compare the clocks", Result: setup.Pass}
+		skew := ahead(sum.Time, began, round).Abs()
+		clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Millisecond))
+		if skew > time.Second {
+			clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Second))
+		}
+		if skew > 2*time.Second {
+			clock.Result, clock.Hint = setup.Warn, "check the time service on both: timedatectl"
+		}
+		out = append(out, c, clock)
+	}
+	ports := []int{m.cfg.Settings.Peering.PoolPort, m.cfg.Settings.Master.PublishPort, m.cfg.Settings.Master.RequestPort}
+	if m.cfg.Settings.Storage.Kind == settings.VolumeStorage {
+		ports = append(ports, 24007)
+	}
+	for _, p := range ports {
+		c := setup.Check{Name: "port", What: "connect to " + net.JoinHostPort(n.Address, strconv.Itoa(p)), Result: setup.Pass}
+		var d net.Dialer
+		dctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		conn, err := d.DialContext(dctx, "tcp", net.JoinHostPort(n.Address, strconv.Itoa(p)))
+		cancel()
+		if err != nil {
+			c.Result, c.Detail, c.Hint = setup.Fail, err.Error(), "check that the service runs there (applianced status on "+node+"), and firewalls between"
+		} else {
+			_ = conn.Close()
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func pingHint(err error, node string) string {
+	switch {
+	case errors.Is(err, nodeapi.ErrRemoved):
+		return "it says that we were removed: applianced status"
+	case errors.Is(err, nodeapi.ErrPin):
+		return "another machine has that address, or " + node + " was set up anew: applianced replace " + node
+	}
+	return "check that the machine runs, its network, and firewalls; if it is gone for good: applianced remove " + node
+}

@@ -1,0 +1,143 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// host is the member as the node API sees it.
+type host struct{ m *Member }
+
+// Table implements nodeapi.Host.
+func (h host) Table() nodes.Table { return h.m.keeper.Table() }
+
+// Secrets implements nodeapi.Host.
+func (h host) Secrets() ([]string, error) {
+	dir := h.m.cfg.Settings.NodeDir()
+	own, err := setup.ReadSecret(dir)
+	if err != nil {
+		return nil, err
+	}
+	next, err := setup.ReadNextSecret(dir)
+	return []string{own, next}, err
+}
+
+// ClusterKey implements nodeapi.Host.
+func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
+	key, waits := h.m.shared.found()
+	if key == nil {
+		return nil, fmt.Errorf("this node waits for %s", waits)
+	}
+	h.m.mu.Lock()
+	defer h.m.mu.Unlock()
+	if self, ok := h.m.self(); !ok || self.State == nodes.Removed || h.m.removed != "" {
+		return nil, errors.New("this node does not belong to the cluster any more")
+	}
+	return key, nil
+}
+
+// Storage implements nodeapi.Host.
+func (h host) Storage() nodeapi.Storage {
+	return nodeapi.Storage{Kind: h.m.cfg.Settings.Storage.Kind, Path: h.m.cfg.Settings.Storage.Path}
+}
+
+// StorageAuthority implements nodeapi.Host.
+func (h host) StorageAuthority() (nodeapi.Authority, error) {
+	v := h.m.cfg.Volume()
+	if v == nil {
+		return nodeapi.Authority{}, fmt.Errorf("%w: this node has no shared volume", nodeapi.ErrStorage)
+	}
+	a, err := v.Authority()
+	if err != nil {
+		return nodeapi.Authority{}, fmt.Errorf("%w: %w", nodeapi.ErrStorage, err)
+	}
+	return nodeapi.Authority{Cert: a.Cert, Key: a.Key}, nil
+}
+
+// Summary implements nodeapi.Host.
+func (h host) Summary() nodeapi.Summary {
+	d := h.m.cfg.Document()
+	s := nodeapi.Summary{Setup: d.Setup, Version: d.Version, Time: h.m.cfg.Now(), Table: h.m.keeper.Table().Version, Problems: d.Problems[:min(len(d.Problems), 8)]}
+	for _, n := range d.Nodes {
+		if n.Name == h.m.cfg.Settings.Node {
+			s.Node = n
+		}
+	}
+	names := h.m.shared.names()
+	s.Secret, s.NextSecret = names.own, names.next
+	return s
+}
+
+// Offer implements nodeapi.Host.
+func (h host) Offer(t nodes.Table) error {
+	_, err := h.m.keeper.Offer(t)
+	return err
+}
+
+const changeTakes = 20 * time.Second
+
+// Admit implements nodeapi.Host.
+func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
+	if h.m.cfg.Settings.Storage.Kind == settings.LocalStorage {
+		return nodes.Table{}, fmt.Errorf("%w: this cluster keeps everything in a local directory of its first node", nodeapi.ErrStorage)
+	}
+	if ip, err := netip.ParseAddr(n.Address); err == nil && ip.IsLoopback() {
+		if own, err := netip.ParseAddr(h.m.cfg.Settings.Peering.Address); err == nil && !own.IsLoopback() {
+			return nodes.Table{}, fmt.Errorf("%w: %s is a loopback address", nodeapi.ErrName, n.Address)
+		}
+	}
+	before := h.Table()
+	if o, ok := before.Find(n.Name); ok && o.State == nodes.Removed {
+		if st := h.m.cfg.volume(); st != nil && !st.LetGo(n.Name) {
+			return nodes.Table{}, fmt.Errorf("%w: a node named %s was removed, and the shared volume has not let it go yet; try again in a moment", nodeapi.ErrStorage, n.Name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTakes)
+	defer cancel()
+	t, err := h.m.keeper.Change(ctx, func(t *nodes.Table) error {
+		err := nodes.Admit(t, n)
+		switch {
+		case errors.Is(err, nodes.ErrRemoved):
+			return fmt.Errorf("%w: %w", nodeapi.ErrRemoved, err)
+		case err != nil:
+			return fmt.Errorf("%w: %w", nodeapi.ErrName, err)
+		}
+		return nil
+	})
+	if err == nil {
+		h.m.peers.spread(t)
+	}
+	return t, err
+}
+
+// SetState implements nodeapi.Host. A node that goes is taken out here.
+func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTakes)
+	defer cancel()
+	if s == nodes.Removed {
+		if st := h.m.cfg.volume(); st != nil && st.Holds(name) {
+			return nodes.Table{}, fmt.Errorf("%w: the shared volume still counts on the copy of %s (%s)", nodeapi.ErrStorage, name, status.Clip(st.Doing+" "+st.Plan))
+		}
+		err := h.m.Drop(ctx, name)
+		return h.Table(), err
+	}
+	err := h.m.Change(ctx, func(t *nodes.Table) error { return t.Set(name, s) })
+	return h.Table(), err
+}
+
+// Minions implements nodeapi.Host.
+func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
+	if self, ok := h.m.self(); !ok || self.State == nodes.Removed {
+		return status.MinionView{}, errors.New("this node does not belong to the cluster any more")
+	}
+	return h.m.cfg.Minions(ctx, finger)
+}

@@ -1,0 +1,99 @@
+package member
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/glusterctl"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// mostSkew is how far clocks of nodes may differ: leases, tokens and
+// certificates need them to agree.
+const mostSkew = 5 * time.Second
+
+// ahead tells how far another node's clock is ahead of ours (or behind:
+// negative), given the time it said in answer to a question of ours that began
+// then and took that long. What the way there and back may have added is left out.
+func ahead(theirs, began time.Time, round time.Duration) time.Duration {
+	switch d := theirs.Sub(began); {
+	case theirs.IsZero(): // a node that does not say
+		return 0
+	case d > round:
+		return d - round
+	case d < 0:
+		return d
+	}
+	return 0
+}
+
+// lines gives the other nodes' lines for the status, and what is wrong with them.
+func (p *peers) lines() (lines []status.Node, found []status.Finding) {
+	t := p.keeper.Table()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range t.Peers(p.cfg.Settings.Node) {
+		l, f := p.line(n, p.views[n.Name])
+		if n.State != nodes.Member && l.State != "unreachable" {
+			l.State = string(n.State)
+		}
+		lines, found = append(lines, l), append(found, f...)
+	}
+	slices.SortFunc(lines, func(a, b status.Node) int { return strings.Compare(a.Name, b.Name) })
+	return lines, found
+}
+
+// line is that of one node, of which v is known; nil: nothing.
+func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.Finding) {
+	l = status.Node{Name: n.Name, Address: n.Address, Role: roleOf(p.cfg.Settings, n), State: "?", Master: "?", Proxy: "?", Storage: "?", Clock: "?"}
+	if v == nil {
+		return l, nil
+	}
+	l.Version = nodeapi.Word(v.summary.Version)
+	if v.err != nil {
+		l.State = "unreachable"
+		if !v.seen.IsZero() {
+			seen := v.seen
+			l.LastSeen = &seen
+		}
+		return l, []status.Finding{{Code: status.NodeUnreachable, Subject: n.Name, Cause: fmt.Sprintf("%s: %v", address(p.cfg.Settings, n), v.err)}}
+	}
+	if v.seen.IsZero() {
+		return l, nil
+	}
+	s := v.summary.Node
+	l.State, l.Master, l.Proxy, l.Storage, l.Minions = nodeapi.Word(s.State), nodeapi.Word(s.Master), nodeapi.Word(s.Proxy), nodeapi.Word(s.Storage), s.Minions
+	l.Clock, l.Virtual = nodeapi.Word(s.Clock), s.Virtual
+	if clock := v.ahead.Abs().Round(time.Second); clock > mostSkew {
+		word, sign := "ahead of", "+"
+		if v.ahead < 0 {
+			word, sign = "behind", "-"
+		}
+		l.Clock = sign + clock.String()
+		found = append(found, status.Finding{Code: status.ClockSkew, Subject: n.Name, Cause: fmt.Sprintf("the clock of %s is %s %s ours", n.Name, clock, word)})
+	}
+	serves := s.State == "ready" || s.State == "starting"
+	masterDown := s.Master == "down" || s.Master == "failing"
+	if n.State != nodes.Joining && (!serves || !masterDown && v.summary.Fatal()) {
+		found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: v.summary.Cause()})
+	} else if s.State == "ready" && masterDown {
+		found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: n.Name, Cause: "other masters serve its minions; " + v.summary.Cause()})
+	}
+	return l, found
+}
+
+// roleOf is what a node is in its cluster.
+func roleOf(s *settings.Settings, n nodes.Node) string {
+	switch role := glusterctl.Role(n.Storage); {
+	case s.OnVolume() && role == glusterctl.Client:
+		return status.RoleClient
+	case s.OnVolume() && role == glusterctl.Arbiter:
+		return status.RoleArbiter
+	}
+	return status.RoleVoter
+}

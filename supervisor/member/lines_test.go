@@ -1,0 +1,81 @@
+package member
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// Only what cannot be the way's doing is a difference of clocks.
+func TestAhead(t *testing.T) {
+	const round = 100 * time.Millisecond
+	for _, c := range []struct {
+		theirs time.Time
+		want   time.Duration
+	}{
+		{now, 0}, {now.Add(round), 0}, {now.Add(round / 2), 0}, {time.Time{}, 0},
+		{now.Add(10*time.Minute + round), 10 * time.Minute}, {now.Add(-10 * time.Minute), -10 * time.Minute},
+	} {
+		if got := ahead(c.theirs, now, round); got != c.want {
+			t.Errorf("%s: %s, want %s", c.theirs, got, c.want)
+		}
+	}
+}
+
+// TestNodeLines: the table tells of other nodes what they are, where, and which
+// version they run; a node of a version that does not say has none.
+func TestNodeLines(t *testing.T) {
+	dir := t.TempDir()
+	hash := func(i int) string { return fmt.Sprintf("%064d", i) }
+	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: hash(0)}
+	for i, storage := range []string{"data", "arbiter", "client", "data"} {
+		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("10.0.0.%d", i+1), State: nodes.Member, Certificate: hash(i + 1), Storage: storage}
+		if storage != "client" {
+			n.Brick = "/b"
+		}
+		table.Nodes = append(table.Nodes, n)
+	}
+	b, err := json.Marshal(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, nodes.File), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := nodes.OpenKeeper(dir, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := settings.Default("n1")
+	cfg.Storage.Kind = settings.VolumeStorage
+	ready := status.Node{State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Clock: "synced"}
+	p := &peers{cfg: Config{Settings: &cfg}, keeper: k, views: map[string]*peerView{
+		"n2": {seen: now, summary: nodeapi.Summary{Version: "1.1.0", Node: ready}},
+		"n3": {seen: now, summary: nodeapi.Summary{Version: "1.0.0\x1b[2J", Node: ready}, err: errors.New("timeout")},
+		"n4": {seen: now, summary: nodeapi.Summary{Node: ready}},
+	}}
+	lines, _ := p.lines()
+	var got []string
+	for _, l := range lines {
+		got = append(got, fmt.Sprintf("%s %s %q %s %s", l.Name, l.Address, l.Version, l.Role, l.State))
+	}
+	want := []string{`n2 10.0.0.2 "1.1.0" arbiter ready`, `n3 10.0.0.3 "1.0.02J" client unreachable`, `n4 10.0.0.4 "" voter ready`}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if role := roleOf(&cfg, table.Nodes[0]); role != status.RoleVoter {
+		t.Errorf("n1 is %s", role)
+	}
+}

@@ -1,0 +1,224 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/storage"
+)
+
+const (
+	peerAsk   = 2 * time.Second // between questions to one node
+	peerTakes = 4 * time.Second
+)
+
+// peers are the other nodes, as they answer.
+type peers struct {
+	cfg    Config
+	id     *nodeapi.Identity
+	keeper *nodes.Keeper
+	told   func(name string) // a node says that this one was removed
+	side   sync.WaitGroup    // tables under way to other nodes
+
+	mu    sync.Mutex
+	views map[string]*peerView
+}
+
+// peerView is what is known of another node.
+type peerView struct {
+	client  *nodeapi.Client
+	pin     string
+	address string
+	summary nodeapi.Summary
+	seen    time.Time // of summary
+	err     error     // of the newest question; nil: it answered
+	asking  bool
+	since   time.Time     // of err
+	ahead   time.Duration // of its clock, as of summary; 0 as well when that is within how exactly it can be told
+}
+
+// follow asks the other nodes how they do, and takes newer tables from them.
+func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
+	t := p.keeper.Table()
+	now := p.cfg.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	present := t.Peers(p.cfg.Settings.Node)
+	for name, v := range p.views {
+		i := slices.IndexFunc(present, func(n nodes.Node) bool { return n.Name == name })
+		if i < 0 || present[i].Certificate != v.pin || present[i].Address != v.address {
+			v.client.Close()
+			delete(p.views, name)
+		}
+	}
+	for _, n := range present {
+		v := p.views[n.Name]
+		if v == nil {
+			v = &peerView{client: p.dial(n), pin: n.Certificate, address: n.Address, since: now}
+			p.views[n.Name] = v
+		}
+		if v.asking || now.Sub(v.seen) < peerAsk && v.err == nil {
+			continue
+		}
+		v.asking = true
+		all.Go(func() { p.ask(ctx, n.Name, v) })
+	}
+}
+
+// dial gives a client for another node; nothing is sent yet.
+func (p *peers) dial(n nodes.Node) *nodeapi.Client {
+	return nodeapi.NewClient(p.id, address(p.cfg.Settings, n), n.Certificate)
+}
+
+func address(s *settings.Settings, n nodes.Node) string {
+	return net.JoinHostPort(n.Address, strconv.Itoa(s.Peering.NodePort))
+}
+
+// ask asks one node. A table that is newer there is fetched.
+func (p *peers) ask(ctx context.Context, name string, v *peerView) {
+	ctx, cancel := context.WithTimeout(ctx, peerTakes)
+	defer cancel()
+	began := time.Now()
+	s, err := v.client.Status(ctx)
+	round := time.Since(began)
+	if err == nil && s.Table > p.keeper.Table().Version {
+		var t nodes.Table
+		if t, err = v.client.Table(ctx); err == nil {
+			_, err = p.keeper.Offer(t)
+		}
+	}
+	if errors.Is(err, nodeapi.ErrRemoved) {
+		p.told(name)
+	}
+	now := p.cfg.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v.asking = false
+	if err != nil {
+		if v.err == nil {
+			v.since = now
+		}
+		v.err = err
+		return
+	}
+	v.summary, v.seen, v.err, v.ahead = s, now, nil, ahead(s.Time, began, round)
+}
+
+// spread gives the other nodes a new table at once; a node that cannot be
+// reached asks for it later.
+func (p *peers) spread(t nodes.Table) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, v := range p.views {
+		p.side.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), peerTakes)
+			defer cancel()
+			_ = v.client.Offer(ctx, t)
+		})
+	}
+}
+
+// authority gets the authority of the storage's certificates from the first
+// node that gives it.
+func (p *peers) authority(ctx context.Context) (storage.Authority, error) {
+	t := p.keeper.Table()
+	errs := []error{errors.New("no other node is known")}
+	for i, o := range t.Peers(p.cfg.Settings.Node) {
+		if i == 0 {
+			errs = nil
+		}
+		c := p.dial(o)
+		ctx, cancel := context.WithTimeout(ctx, peerTakes)
+		a, err := c.StorageAuthority(ctx)
+		cancel()
+		c.Close()
+		if err == nil {
+			return storage.Authority{Cert: a.Cert, Key: a.Key}, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", o.Name, err))
+	}
+	return storage.Authority{}, errors.Join(errs...)
+}
+
+// answers reports whether another node spoke with us just now.
+func (p *peers) answers(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.views[node]
+	return v != nil && v.err == nil && !v.seen.IsZero()
+}
+
+// askOut asks the other nodes, one after the other, to take this one out. They
+// refuse with [nodeapi.ErrStorage] while its copy of the data is needed.
+func (p *peers) askOut(ctx context.Context, others []nodes.Node) (last error) {
+	last = errors.New("none was spoken with yet")
+	clients := p.clients()
+	for _, o := range others {
+		c := clients[o.Name]
+		if c == nil {
+			continue
+		}
+		_, last = c.SetState(ctx, nodes.Removed)
+		switch {
+		case last == nil, errors.Is(last, nodeapi.ErrRemoved):
+			p.told(o.Name)
+			return nil
+		case errors.Is(last, nodeapi.ErrStorage):
+			return last
+		}
+	}
+	return last
+}
+
+// clients are those of the other nodes.
+func (p *peers) clients() map[string]*nodeapi.Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]*nodeapi.Client{}
+	for name, v := range p.views {
+		out[name] = v.client
+	}
+	return out
+}
+
+// secrets gives which secrets the other nodes have, and which nodes do not
+// answer; waits tells for whose first answer it is too early.
+func (p *peers) secrets() (have map[string]secretNames, away []string, waits string) {
+	t := p.keeper.Table()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	have = map[string]secretNames{}
+	for _, n := range t.Peers(p.cfg.Settings.Node) {
+		v := p.views[n.Name]
+		switch {
+		case n.State == nodes.Joining && (v == nil || v.err != nil):
+			away = append(away, n.Name)
+		case v == nil || v.seen.IsZero() && v.err == nil:
+			waits = n.Name + " to answer"
+		case v.err != nil:
+			away = append(away, n.Name)
+		default:
+			have[n.Name] = secretNames{own: v.summary.Secret, next: v.summary.NextSecret}
+		}
+	}
+	return have, away, waits
+}
+
+// close waits for what is under way and closes the connections.
+func (p *peers) close() {
+	p.side.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, v := range p.views {
+		v.client.Close()
+	}
+}

@@ -1,0 +1,113 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/control"
+	"saltern/supervisor/api"
+)
+
+// The cluster's secret is changed in two steps that the masters' record on the
+// shared storage keeps, so that whoever is interrupted goes on from there:
+//
+//  1. The record names the next secret. Each node writes it to its own disk and
+//     says so to the others; both secrets count.
+//  2. When every node has it, it takes the place of the present one in the
+//     record. The nodes follow; the old one counts no more.
+//
+// A node that was away finds the record when it is back: it belongs to the
+// cluster by its key, not by the secret. Removing a node makes a new secret at
+// once, and an end of a change under way.
+
+// RotateSecret implements api.Cluster. It may be called again after whatever
+// interrupted it. force goes on without nodes that cannot be reached.
+func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
+	if err := m.cfg.Master.StageSecret(ctx); err != nil {
+		return nil, fmt.Errorf("make the next secret: %w; the present one holds", err)
+	}
+	next, without, err := m.spreadSecret(ctx, force)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.cfg.Master.CommitSecret(ctx, next); err != nil {
+		return nil, fmt.Errorf("put the next secret in its place: %w; the present one holds; try again: applianced secret rotate", err)
+	}
+	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
+		for _, name := range names(have) {
+			if have[name].own != next {
+				return false, name + " to use it"
+			}
+		}
+		return true, ""
+	})
+	if err != nil { // it holds all the same
+		return without, fmt.Errorf("the secret was changed, but %w; applianced join-string on another node shows whether it has it", err)
+	}
+	return without, nil
+}
+
+// spreadSecret waits until every node has the next secret on its disk, and
+// names it.
+func (m Verbs) spreadSecret(ctx context.Context, force bool) (next string, without []string, err error) {
+	var refused error
+	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
+		next = have[m.cfg.Settings.Node].next
+		if next == "" {
+			return false, "this node to write it down"
+		}
+		for _, name := range names(have) {
+			switch other := have[name].next; {
+			case other != "" && !strings.HasPrefix(other, control.FingerPrefix):
+				return false, name + " to be upgraded to the version of " + m.cfg.Settings.Node
+			case other != next:
+				return false, name + " to write it down"
+			}
+		}
+		without = away
+		if len(away) > 0 && !force {
+			refused = fmt.Errorf("%w: %s cannot be reached and has not taken the new secret; the present one holds until then, join strings of now as well. "+
+				"Start it and run applianced secret rotate again; if it comes back later: applianced secret rotate --force, it takes the secret when it is back; if it is gone for good: applianced remove %s",
+				api.ErrState, strings.Join(away, ", "), away[0])
+		}
+		return true, ""
+	})
+	if err != nil {
+		return "", nil, fmt.Errorf("%w; the present secret holds; try again: applianced secret rotate", err)
+	}
+	return next, without, refused
+}
+
+// names are the names in order.
+func names(have map[string]secretNames) []string {
+	var out []string
+	for name := range have {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// await asks done, once a second, with what the nodes that answer have, and
+// who does not answer.
+func (m Verbs) await(ctx context.Context, done func(have map[string]secretNames, away []string) (bool, string)) error {
+	for {
+		have, away, waits := m.peers.secrets()
+		have[m.cfg.Settings.Node] = m.shared.names()
+		ok := waits == ""
+		if ok {
+			ok, waits = done(have, away)
+		}
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: still waits for %s", api.ErrState, waits)
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package member
+
+import (
+	"os"
+
+	"saltern/control"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/setup"
+)
+
+// takeSecret takes the masters' secrets for the node API as well. It runs in
+// the worker of the shared storage.
+func (s *shared) takeSecret() {
+	r, err := control.ReadSecrets(s.cfg.Settings.ClusterRecord())
+	if err != nil {
+		return
+	}
+	if err := s.keepSecrets(r); err != nil {
+		s.cfg.Log.Error("the cluster's new secret", "error", err)
+	}
+}
+
+// keepSecrets brings this node's files in line with the record: first the secret,
+// then what is to follow it.
+func (s *shared) keepSecrets(r control.Secrets) error {
+	dir := s.cfg.Settings.NodeDir()
+	own, err := setup.ReadSecret(dir)
+	if err != nil {
+		return err
+	}
+	if r.Secret != "" && r.Secret != own {
+		if err := setup.WriteSecret(dir, r.Secret); err != nil {
+			return err
+		}
+		if err := s.writeSecret(); err != nil {
+			return err
+		}
+		own = r.Secret
+		s.cfg.Log.Info("the cluster has a new secret; join strings of before are void")
+	}
+	staged, err := setup.ReadNextSecret(dir)
+	if err != nil {
+		return err
+	}
+	if staged != r.NextSecret {
+		if err := setup.WriteNextSecret(dir, r.NextSecret); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets = secretNames{own: r.SecretFinger(own), next: r.SecretFinger(r.NextSecret), weak: own != "" && setup.WeakSecret(own) != ""}
+	return nil
+}
+
+// secretNames are the fingerprints of the secrets on this node's disk.
+type secretNames struct {
+	own, next string
+	weak      bool // the present one is easy to guess
+}
+
+// writeSecret writes the part of the master's configuration that holds the
+// cluster's secret, for the master alone to read.
+func (s *shared) writeSecret() error {
+	secret, err := setup.ReadSecret(s.cfg.Settings.NodeDir())
+	if err != nil {
+		return err
+	}
+	text, err := layout.ClusterConfig(secret)
+	if err != nil {
+		return err
+	}
+	if _, err := layout.WriteFile(s.cfg.Settings.ClusterConf(), text, 0o600); err != nil {
+		return err
+	}
+	if s.cfg.Account.Credential != nil {
+		return os.Chown(s.cfg.Settings.ClusterConf(), s.cfg.Account.UID, s.cfg.Account.GID)
+	}
+	return nil
+}
+
+// names are the fingerprints of this node's secrets.
+func (s *shared) names() secretNames {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.secrets
+}

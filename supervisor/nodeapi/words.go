@@ -1,0 +1,35 @@
+package nodeapi
+
+import (
+	"slices"
+	"strings"
+
+	"saltern/printable"
+	"saltern/supervisor/status"
+)
+
+// Fatal reports whether the node says that something keeps it from serving.
+func (s Summary) Fatal() bool {
+	return slices.ContainsFunc(s.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal })
+}
+
+// Cause is what the node says is wrong with it, on one line.
+func (s Summary) Cause() string {
+	if len(s.Problems) == 0 {
+		return "it says that it is " + Word(s.Node.State)
+	}
+	p := s.Problems[0]
+	return printable.Brief(string(p.Code)+" "+p.Title+": "+p.Cause, 300)
+}
+
+// Word bounds a word that another node says, and removes from it what would
+// not be one word on one line.
+func Word(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, s[:min(len(s), 200)])
+	return s[:min(len(s), 40)]
+}

@@ -1,0 +1,40 @@
+package observe
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	clockEvery   = 5 * time.Minute  // a clock that is synchronised stays so for hours
+	clockSoon    = 20 * time.Second // otherwise
+	clockTimeout = 30 * time.Second // systemd may have to start a service that knows
+)
+
+// clock is whether the machine's clock is synchronised, nil while that cannot
+// be told. Safe for concurrent use.
+type clock struct{ atomic.Pointer[bool] }
+
+// keep asks again and again until ctx ends.
+func (c *clock) keep(ctx context.Context, ask func(context.Context) (bool, error)) {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, clockTimeout)
+		yes, err := ask(limited)
+		cancel()
+		pause := clockSoon
+		switch {
+		case err != nil:
+			c.Store(nil)
+		case yes:
+			pause = clockEvery
+			fallthrough
+		default:
+			c.Store(&yes)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}

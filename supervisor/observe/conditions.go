@@ -1,0 +1,50 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"saltern/control"
+	"saltern/durable"
+	"saltern/supervisor/status"
+)
+
+// conditions keeps the file that tells the master what is wrong with the
+// storage. It is for one goroutine.
+type conditions struct {
+	path string
+	text string
+	at   time.Time
+}
+
+// keep writes the file when its content has changed or is old.
+func (c *conditions) keep(now time.Time, problems []status.Problem) error {
+	var list []control.Condition
+	for _, p := range problems {
+		if p.Severity != status.Notice && strings.HasPrefix(string(p.Code), "SCA-4") {
+			list = append(list, control.Condition{Code: string(p.Code), Title: p.Title, Cause: status.Clip(p.Cause), Next: p.Next, NoWrites: noWrites(p.Code)})
+		}
+	}
+	b, err := control.PackConditions(list)
+	if err != nil {
+		return err
+	}
+	if text := string(b); text != c.text || now.Sub(c.at) >= control.ConditionsEvery || now.Before(c.at) {
+		// Not synced: it is for the processes of this boot.
+		if err := durable.Swap(c.path, b, 0o644); err != nil {
+			return fmt.Errorf("tell the master what is wrong with the storage: %w", err)
+		}
+		c.text, c.at = text, now
+	}
+	return nil
+}
+
+// noWrites reports whether the storage takes no new files while c lasts.
+func noWrites(c status.Code) bool {
+	switch c {
+	case status.StorageUnusable, status.DiskFull, status.VolumeAbsent, status.VolumeHangs, status.VolumeStopped, status.VolumeNoQuorum, status.VolumeFull, status.BrickFull:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+package observe
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+const (
+	// hiccupMost is for how long the front may fail until the node does not serve:
+	// two pings, and what the load balancer needs to find out.
+	hiccupMost = 8 * time.Second
+	// balancerLags is how much later the load balancer may learn that a master is up.
+	balancerLags = 5 * time.Second
+)
+
+// compose makes the document of what was seen.
+func (o *Observer) compose(f facts) status.Document {
+	now := o.cfg.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f.front != nil && o.hiccup(f, now) {
+		f.front = nil
+	} else if f.front == nil {
+		o.answered = now
+	}
+	f.Cluster = append(slices.Clip(f.Cluster), f.judgeOthers()...)
+	serving := f.observed && f.front == nil && !f.Stopping
+	switch {
+	case serving && o.since == nil:
+		o.since, o.served = &now, true
+	case !serving:
+		o.since = nil
+	}
+	d := status.Document{
+		Schema: status.Schema, Time: now, Version: o.cfg.Version, Cluster: o.cfg.Settings.Cluster, Node: o.cfg.Settings.Node,
+		Started: o.cfg.Started, ServingSince: o.since, Setup: status.SetupWaiting,
+		Front:    status.Front{Addresses: frontAddresses(o.cfg.Settings.Front.Addresses), PublishPort: o.cfg.Settings.Front.PublishPort, RequestPort: o.cfg.Settings.Front.RequestPort},
+		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
+		Storage: storageOf(o.cfg.Settings.Storage.Kind, o.cfg.Settings.StorageDir(), f.Volume),
+	}
+	d.Setup, d.SetupStep = setupState(f.Setup, serving, o.served), f.Step
+	if disk, ok := f.disks[o.cfg.Settings.StorageDir()]; ok && disk.err == nil {
+		d.Storage.Total, d.Storage.Free, d.Storage.FreePercent, d.Storage.InodesFree = disk.Total, disk.Free, disk.FreePercent, disk.InodesPercent
+	}
+	if f.keys != nil {
+		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = f.keys.Accepted, f.keys.Pending, f.keys.Rejected, f.keys.Denied
+	}
+	if pid := pidOf(f, status.MasterService); f.master.Fresh(now, pid) {
+		m := f.master
+		// The master's index is newer than the last look at the folders.
+		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = m.Accepted, m.Pending, m.Rejected, m.Denied
+		d.Master = &status.Master{Written: m.Written, Requests: m.Requests, Returns: m.Returns, Jobs: m.Jobs,
+			OldestRequestMillis: m.OldestMillis, PillarErrorMinions: m.PillarFaulty}
+	}
+	if f.balancer != nil {
+		d.Minions.Connected = &f.balancer.sessions
+	}
+	for _, i := range f.services {
+		if i.Name == status.VirtualService && f.Virtual == nil {
+			continue // it is not wanted here
+		}
+		s := status.Service{Name: i.Name, State: string(i.State), Message: i.Message, Since: i.Since, PID: i.PID, Restarts: i.Restarts,
+			LastExit: i.LastExit, LastLine: i.LastLine}
+		for _, e := range i.Events {
+			s.Events = append(s.Events, status.Event{Time: e.Time, State: string(e.State), Message: e.Message})
+		}
+		d.Services = append(d.Services, s)
+	}
+	d.Problems = o.cfg.Board.Update(now, findings(o.cfg.Settings, f))
+	d.Health = status.Worst(d.Problems)
+	if serving && len(f.Others) > 0 { // the front answers
+		d.Health = status.ServedElsewhere(d.Problems)
+	}
+	if !serving {
+		d.Health = status.NotServing
+	}
+	d.Exit = d.Health.Exit()
+	d.Nodes = append([]status.Node{summary(f, d)}, f.Others...)
+	entry := first(d.Front.Addresses)
+	if f.Virtual != nil {
+		entry = f.Virtual.Address
+		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
+		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
+	}
+	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
+		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
+	} else if serving && d.Minions.Pending > 0 {
+		d.Next = "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
+	}
+	return d
+}
+
+// hiccup reports whether a ping through the front may have failed although
+// minions are served: the load balancer gave it to a master that has just hung,
+// and gives nobody to that one from now on. n.mu is held.
+func (o *Observer) hiccup(f facts, now time.Time) bool {
+	if o.since == nil || now.Sub(o.answered) > hiccupMost {
+		return false
+	}
+	if !o.cfg.Settings.LB.Enabled {
+		return word(f, status.MasterService) == "ok"
+	}
+	return f.balErr == nil && f.balancer != nil && f.balancer.up > 0
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return "this node"
+	}
+	return list[0]
+}
+
+// summary is this node's line in the table of nodes.
+func summary(f facts, d status.Document) status.Node {
+	s := status.Node{Name: d.Node, This: true, Address: f.Address, Version: d.Version, Role: f.Role, State: "starting", Master: masterWord(f, d.Node), Proxy: word(f, status.BalancerService),
+		Storage: storageWord(f.Volume), Minions: d.Minions.Connected, Clock: "?"}
+	switch {
+	case f.Stopping:
+		s.State = "stopping"
+	case f.Setup == status.SetupRemoved:
+		s.State = "removed"
+	case d.ServingSince != nil:
+		s.State = "ready"
+	case slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Severity == status.Fatal }):
+		s.State = "not serving"
+	}
+	s.Virtual = f.Virtual != nil && f.Virtual.Here
+	if f.clock != nil && *f.clock {
+		s.Clock = "synced"
+	} else if f.clock != nil {
+		s.Clock = "unsynced"
+	}
+	for _, p := range d.Problems {
+		switch p.Code {
+		case status.StorageUnusable:
+			s.Storage = "down"
+		case status.DiskFull:
+			s.Storage = "full"
+		case status.DiskLow:
+			s.Storage = "low"
+		}
+	}
+	return s
+}
+
+// frontAddresses replaces a wildcard by the machine's own addresses, since
+// "0.0.0.0" helps nobody who configures a minion.
+func frontAddresses(configured []string) []string {
+	const most = 8
+	out := []string{}
+	for _, a := range configured {
+		ip, err := netip.ParseAddr(a)
+		if err != nil || !ip.IsUnspecified() {
+			out = append(out, a)
+			continue
+		}
+		own, _ := net.InterfaceAddrs()
+		for _, o := range own {
+			p, err := netip.ParsePrefix(o.String())
+			if err != nil || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() || p.Addr().Is4() != ip.Is4() {
+				continue
+			}
+			out = append(out, p.Addr().String())
+		}
+	}
+	return out[:min(len(out), most)]
+}

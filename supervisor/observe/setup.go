@@ -1,0 +1,87 @@
+package observe
+
+import (
+	"errors"
+	"time"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// SetupFinding is the finding of a set-up that has stopped.
+func SetupFinding(p setup.Progress) status.Finding {
+	f := status.Finding{Code: status.SetupStopped, Cause: status.Clip("tried to " + p.Failure.Tried + ": " + p.Failure.Cause)}
+	for _, c := range p.Failure.Check {
+		f.Cause += "\ncheck: " + status.Clip(c)
+	}
+	return f
+}
+
+// underWay words a set-up that goes on.
+func underWay(p setup.Progress) string {
+	for _, s := range p.Steps {
+		if s.State == "doing" {
+			return status.Clip("the set-up is under way: " + s.Name + "; " + s.Message)
+		}
+	}
+	return "the set-up is under way"
+}
+
+// SetupStep is the step that a set-up has got to; nil: none is being done.
+func SetupStep(p setup.Progress) *status.SetupStep {
+	for i, s := range p.Steps {
+		if s.State == "doing" && p.State != status.SetupNew {
+			return &status.SetupStep{Number: i + 1, Of: len(p.Steps), Name: s.Name, Message: status.Clip(s.Message)}
+		}
+	}
+	return nil
+}
+
+// setupState is the state of the set-up as the status shows it.
+func setupState(s status.Setup, serving, served bool) status.Setup {
+	switch {
+	case s != "" && s != status.SetupReady:
+		return s
+	case serving:
+		return status.SetupReady
+	case s == status.SetupReady && served:
+		return status.SetupDegraded
+	}
+	return status.SetupWaiting
+}
+
+// Idle is what is known of a machine that has no usable configuration.
+type Idle struct {
+	Version  string
+	Hostname string
+	Started  time.Time
+	Config   string // path of the configuration
+	Fault    error  // why it cannot be used
+	Reset    bool   // Fault is that a reset has stopped
+	Setup    setup.Progress
+}
+
+// Document is the status of such a machine.
+func (i Idle) Document(board *status.Board, now time.Time) status.Document {
+	f := status.Finding{Code: status.ConfigWrong, Subject: i.Config, Cause: i.Fault.Error()}
+	d := status.Document{Schema: status.Schema, Setup: status.SetupFailed, Version: i.Version, Node: i.Hostname,
+		Started: i.Started, Nodes: []status.Node{}, Services: []status.Service{}}
+	if i.Reset {
+		f = status.Finding{Code: status.ResetStopped, Cause: status.Clip(i.Fault.Error())}
+	}
+	if errors.Is(i.Fault, settings.ErrNone) {
+		f = status.Finding{Code: status.NotConfigured, Subject: i.Config}
+		d.Setup = status.SetupNew
+		if p := i.Setup; p.Failure != nil {
+			d.Setup, f = p.State, SetupFinding(p)
+		} else if p.State != status.SetupNew {
+			d.Setup, d.SetupStep, f.Cause = p.State, SetupStep(p), underWay(p)
+		}
+	}
+	d.Front.Addresses = []string{}
+	d.Problems = board.Update(now, []status.Finding{f})
+	d.Health = status.Worst(d.Problems)
+	d.Exit = d.Health.Exit()
+	return d
+}

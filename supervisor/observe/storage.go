@@ -1,0 +1,37 @@
+package observe
+
+import (
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// storageOf describes the storage for the status.
+func storageOf(kind, path string, v *storage.State) status.Storage {
+	out := status.Storage{Kind: kind, Path: path}
+	if v == nil {
+		return out
+	}
+	out.Total, out.Free = v.Space.Total, v.Space.Free
+	if out.Total > 0 {
+		out.FreePercent = 100 * float64(out.Free) / float64(out.Total)
+	}
+	if v.Space.Inodes > 0 {
+		out.InodesFree = 100 * float64(v.Space.InodesFree) / float64(v.Space.Inodes)
+	}
+	return out
+}
+
+// storageWord says in one word how the shared volume is on this node.
+func storageWord(v *storage.State) string {
+	switch {
+	case v == nil:
+		return "ok"
+	case v.Mount.State == "hung":
+		return "hangs"
+	case !v.Ready:
+		return "waiting"
+	case v.Heal.Known && v.Heal.Pending > 0:
+		return "healing"
+	}
+	return "ok"
+}

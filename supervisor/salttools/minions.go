@@ -1,0 +1,192 @@
+package salttools
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/status"
+)
+
+// minionsTakes bounds the question to one node.
+const minionsTakes = 15 * time.Second
+
+// Cluster are the minions of all masters of a cluster. It implements api.Minions.
+type Cluster struct {
+	Node  string // this one's name
+	Own   Tools
+	Peers func() map[string]*nodeapi.Client // of the other nodes; nil: the node is alone
+}
+
+// Minions implements api.Minions: it asks the masters of all nodes.
+func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
+	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
+	defer cancel()
+	lists, unasked := map[string]status.MinionView{}, map[string]string{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	ask := func(name string, f func() (status.MinionView, error)) {
+		all.Go(func() {
+			list, err := f()
+			mu.Lock()
+			defer mu.Unlock()
+			if lists[name] = list; err != nil {
+				unasked[name] = status.Clip(err.Error())
+			}
+		})
+	}
+	ask(c.Node, func() (status.MinionView, error) { return c.Own.Minions(ctx, finger) })
+	if c.Peers != nil {
+		for name, p := range c.Peers() {
+			ask(name, func() (status.MinionView, error) { return p.Minions(ctx, finger) })
+		}
+	}
+	all.Wait()
+	if len(unasked) == len(lists) {
+		return status.MinionList{}, fmt.Errorf("no master answers: %s; next: applianced status", unasked[c.Node])
+	}
+	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Unasked: unasked}, nil
+}
+
+// keyOrder is the order of the list.
+var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
+
+// merge puts what several masters know into one list: the newest sign counts,
+// and who has a subscription at any of them is there.
+func merge(lists map[string]status.MinionView) []status.Minion {
+	type key struct{ id, key string }
+	at := map[key]int{}
+	out := []status.Minion{}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		for _, m := range lists[name].Minions {
+			if m.Node = ""; m.Connected {
+				m.Node = name
+			}
+			i, ok := at[key{m.ID, m.Key}]
+			if !ok {
+				at[key{m.ID, m.Key}] = len(out)
+				out = append(out, m)
+				continue
+			}
+			o := &out[i]
+			if m.Connected {
+				o.Connected, o.Node = true, name
+			}
+			if m.Seen != nil && (o.Seen == nil || m.Seen.After(*o.Seen)) {
+				o.Seen, o.Address = m.Seen, m.Address
+			}
+			o.Finger = cmp.Or(o.Finger, m.Finger)
+		}
+	}
+	place(out, lists)
+	slices.SortFunc(out, func(a, b status.Minion) int {
+		return cmp.Or(cmp.Compare(keyOrder[a.Key], keyOrder[b.Key]), strings.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// place finds out who holds the subscriptions without a name: the minions that
+// were last heard from their address, the latest first when they are more. With
+// subscriptions from one address at several masters (NAT) it is not known which
+// is whose.
+func place(out []status.Minion, lists map[string]status.MinionView) {
+	slots, nodes := map[string]int{}, map[string]string{}
+	for name, l := range lists {
+		for a, n := range l.Subscriptions {
+			slots[a] += n
+			if _, twice := nodes[a]; twice {
+				nodes[a] = ""
+			} else {
+				nodes[a] = name
+			}
+		}
+	}
+	var waiting []*status.Minion
+	for i := range out {
+		if m := &out[i]; m.Key == "accepted" && !m.Connected && m.Seen != nil {
+			waiting = append(waiting, m)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *status.Minion) int { return b.Seen.Compare(*a.Seen) })
+	for _, m := range waiting {
+		if slots[m.Address] > 0 {
+			slots[m.Address]--
+			m.Connected, m.Node = true, nodes[m.Address]
+		}
+	}
+}
+
+// keyVerbs are salt-key's options for them.
+var keyVerbs = map[string][]string{"accept": {"-a", "--include-all"}, "reject": {"-r", "--include-all"}, "delete": {"-d"}}
+
+// plainID is a name that means itself to salt-key.
+var plainID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,254}$`)
+
+// maxKeys bounds the keys of one change.
+const maxKeys = 1000
+
+// ChangeKeys implements api.Minions. Each change is made by salt-key, so that
+// events and reactors see the same as when it is called by hand.
+func (c Cluster) ChangeKeys(ctx context.Context, verb string, ids []string) error {
+	options, ok := keyVerbs[verb]
+	if !ok || len(ids) == 0 || len(ids) > maxKeys {
+		return fmt.Errorf("%w: %d keys cannot be changed by %.20q: accept, reject or delete 1 to %d keys", api.ErrState, len(ids), verb, maxKeys)
+	}
+	for _, id := range ids {
+		if !plainID.MatchString(id) {
+			return fmt.Errorf("%w: %.70q is not the name of one key; for patterns: %s", api.ErrState, id, saltKey(c.Own.Config))
+		}
+	}
+	if err := c.Own.haveKeys(ctx, ids); err != nil {
+		return err
+	}
+	var failed []error
+	for _, id := range ids {
+		args := slices.Concat([]string{"-y", "--out", "json", options[0], id}, options[1:])
+		if _, err := c.Own.do(ctx, "salt-key", args...); err != nil {
+			failed = append(failed, fmt.Errorf("%s %s: %w", verb, id, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// haveKeys refuses names that no key has, before anything is changed.
+func (t Tools) haveKeys(ctx context.Context, ids []string) error {
+	list, err := t.Minions(ctx, false)
+	if err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	for _, m := range list.Minions {
+		have[m.ID] = true
+	}
+	var missing []string
+	for _, id := range ids {
+		if !have[id] {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: nothing was changed: there is no key of %s; next: applianced keys", api.ErrState, status.Clip(strings.Join(missing, ", ")))
+	}
+	return nil
+}
+
+// saltKey is how salt-key is called on this node: Salt's tools look into
+// /etc/salt by themselves.
+func saltKey(dir string) string {
+	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
+		return "salt-key"
+	}
+	return "salt-key -c " + dir
+}

@@ -1,0 +1,71 @@
+// Package salttools lists the minions of this node's master, which it asks on the
+// control socket, and changes their keys by Salt's own tools: events and
+// reactors see the same as when somebody calls the tools by hand.
+package salttools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"saltern/command"
+	"saltern/control"
+	"saltern/supervisor/status"
+)
+
+// maxToolOutput bounds what one of Salt's tools prints: a line for each of
+// more minions than a master has.
+const maxToolOutput = 64 << 20
+
+// Tools are those of one master.
+type Tools struct {
+	Control *control.Client
+	Master  string // its program; the tools lie beside it
+	Config  string // its configuration folder
+	Env     []string
+}
+
+// do runs a tool and gives what it printed. Secrets must not be among args: everybody on the machine sees them.
+func (t Tools) do(ctx context.Context, name string, args ...string) ([]byte, error) {
+	path := filepath.Join(filepath.Dir(t.Master), name)
+	argv := append([]string{name, "-c", t.Config}, args...)
+	if _, err := os.Stat(path); err != nil { // one program by several names
+		path = filepath.Join(filepath.Dir(t.Master), "salt")
+	}
+	out, err := command.Do(ctx, command.Exec{Path: path, Env: t.Env, MaxOutput: maxToolOutput}, argv...)
+	if errors.Is(err, command.ErrOutput) {
+		return nil, fmt.Errorf("%s: it printed more than %d bytes", name, maxToolOutput)
+	}
+	if err != nil {
+		what := name
+		for _, a := range args {
+			if !strings.HasPrefix(a, "-") && a != "json" {
+				what += " " + a
+				break
+			}
+		}
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return out, nil
+}
+
+// Minions asks the master for its minions.
+func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
+	list, err := t.Control.Minions(ctx, finger)
+	if err != nil {
+		return status.MinionView{}, err
+	}
+	return view(list), nil
+}
+
+// view is what a master knows as nodes tell it each other.
+func view(list control.Minions) status.MinionView {
+	v := status.MinionView{Subscriptions: list.Subscriptions}
+	for _, m := range list.Minions[:min(len(list.Minions), status.MaxMinions)] {
+		v.Minions = append(v.Minions, status.Minion{ID: m.ID, Key: m.Key, Address: m.Address, Finger: m.Finger, Connected: m.Connected, Seen: m.Heard()})
+	}
+	return v
+}

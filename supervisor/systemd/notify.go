@@ -1,0 +1,42 @@
+package systemd
+
+import (
+	"os"
+
+	"saltern/printable"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// Notifier tells the service manager how we are (sd_notify(3)): READY=1,
+// STATUS=text, WATCHDOG=1 and so on, several lines at once.
+type Notifier interface{ Notify(state string) }
+
+// Nobody is a [Notifier] that tells nobody.
+type Nobody struct{}
+
+// Notify implements [Notifier].
+func (Nobody) Notify(string) {}
+
+// Unit is the Notifier of a unit with Type=notify. It does nothing when
+// NOTIFY_SOCKET is not set.
+type Unit struct{ watchdog bool }
+
+// NewUnit reads the environment. The watchdog is fed only if the unit
+// asked for it of this very process.
+func NewUnit() Unit {
+	d, err := daemon.SdWatchdogEnabled(false)
+	return Unit{watchdog: err == nil && d > 0}
+}
+
+// Notify implements [Notifier]; a notification that cannot be sent is not
+// worth failing for.
+func (s Unit) Notify(state string) {
+	if os.Getenv("NOTIFY_SOCKET") == "" || state == "WATCHDOG=1" && !s.watchdog {
+		return
+	}
+	_, _ = daemon.SdNotify(false, state)
+}
+
+// Status is the line that gives a text as the unit's status.
+func Status(text string) string { return "STATUS=" + printable.Brief(text, 197) }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"saltern/master/value"
+	"saltern/test/minion"
+)
+
+// everyone has each player make -k requests. Request k of all comes before
+// request k+1 of any.
+func (s *swarm) everyone(ctx context.Context, players []*player, request func(p *player, k int) error) timing {
+	n := len(players)
+	t := s.crowd(ctx, n*s.opts.each, s.opts.atOnce, func(i int) error { return request(players[i%n], i/n) })
+	s.figures.add(t)
+	return t
+}
+
+// returns measures returns. A master takes one return of a minion for a job,
+// so every round has jobs of its own, started before the clock; without the
+// key for that the master makes a job of each return (jid req).
+func (s *swarm) returns(ctx context.Context, players []*player) error {
+	jids := make([]string, s.opts.each)
+	l := newLine("swarm")
+	defer l.close()
+	for i := range jids {
+		jids[i] = "req"
+		if s.opts.rootKey != "" {
+			var err error
+			if jids[i], _, err = s.startJob(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+	s.everyone(ctx, players, func(p *player, k int) error {
+		return p.giveReturn(ctx, jids[k], s.opts.function, nil, s.opts.value())
+	})
+	return nil
+}
+
+// events measures events of minions.
+func (s *swarm) events(ctx context.Context, players []*player) error {
+	s.everyone(ctx, players, func(p *player, k int) error {
+		return p.fire(ctx, "swarm/event", value.NewMap("n", k, "text", "swarm"))
+	})
+	return nil
+}
+
+// pillar measures questions for the pillar.
+func (s *swarm) pillar(ctx context.Context, players []*player) error {
+	s.everyone(ctx, players, func(p *player, _ int) error {
+		var got *value.Map
+		err := p.call(ctx, func(m *minion.Minion) (err error) {
+			m.Grains = grains(p.id)
+			got, err = m.Pillar(ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if faults, ok := got.Get("_errors"); ok {
+			return fmt.Errorf("the pillar has errors: %.100v", faults)
+		}
+		if _, ok := got.Get(s.opts.expect); !ok && s.opts.expect != "" {
+			return fmt.Errorf("the pillar has no key %s", s.opts.expect)
+		}
+		return nil
+	})
+	return nil
+}
+
+// grains are as many as a small minion has that are used for targeting.
+func grains(id string) *value.Map {
+	return value.NewMap("id", id, "os", "Debian", "os_family", "Debian", "kernel", "Linux", "osmajorrelease", 12, "host", id, "fqdn", id+".test",
+		"saltversion", "3008.3", "num_cpus", 2, "mem_total", 4096, "cpuarch", "x86_64", "localhost", id, "nodename", id, "virtual", "kvm",
+		"roles", []any{"web", "db"})
+}
+
+// files measures whole files.
+func (s *swarm) files(ctx context.Context, players []*player) error {
+	var bytes atomic.Int64
+	t := s.everyone(ctx, players, func(p *player, k int) error {
+		n, err := p.fetch(ctx, strings.ReplaceAll(s.opts.path, "%d", fmt.Sprint(k)), s.opts.env)
+		bytes.Add(n)
+		return err
+	})
+	s.figures.speeds = append(s.figures.speeds, float64(bytes.Load())/1e6/t.wall.Seconds())
+	s.report.Extra["bytes_per_round"] = bytes.Load()
+	return nil
+}
