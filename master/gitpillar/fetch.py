@@ -1,6 +1,7 @@
 # Fetches the repositories of the git pillars with Salt's library, one after
 # the other. The request comes on standard input; each answer is a line of JSON
 # on what was standard output.
+import contextlib
 import fcntl
 import json
 import logging
@@ -16,6 +17,7 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 try:
     import salt.config
     import salt.pillar.git_pillar as git_pillar
+    import salt.utils.cache
     import salt.utils.gitfs
     from salt.exceptions import FileserverConfigError
 except ModuleNotFoundError as exc:
@@ -120,16 +122,22 @@ def no_requests(opts):
             os.remove(os.path.join(at, "fetch_request"))
 
 
+@contextlib.contextmanager
+def turn(folder):
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 def alone(init):
     """One process makes or opens a clone at a time, as in the renderers."""
 
     def init_remote(repo):
-        fd = os.open(repo.get_cachedir(), os.O_RDONLY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with turn(repo.get_cachedir()):
             return init(repo)
-        finally:
-            os.close(fd)
 
     return init_remote
 
@@ -187,6 +195,9 @@ def main():
             cls = getattr(salt.utils.gitfs, provider)
             cls.init_remote = alone(cls.init_remote)
     opts = salt.config.master_config(request["config"])
+    # Salt removes what it finds in a cache without a version, were it only a moment old.
+    with turn(opts["cachedir"]):
+        salt.utils.cache.verify_cache_version(os.path.join(opts["cachedir"], "git_pillar"))
     no_requests(opts)
     done = set(request["skip"])
     for entry in opts.get("ext_pillar") or []:

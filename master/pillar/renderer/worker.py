@@ -86,6 +86,7 @@ class Salt:
         import salt.payload
         import salt.pillar
         import salt.template
+        import salt.utils.cache
         import salt.utils.dictupdate
         import salt.utils.msgpack
         import salt.utils.templates
@@ -110,7 +111,7 @@ class Salt:
         self.index_module_files()
         self.quick_truth()
         if any(isinstance(e, dict) and "git" in e for e in opts.get("ext_pillar") or []):
-            self.clone_in_turn()
+            self.clone_in_turn(opts)
 
     def master_opts(self):
         """A copy of the master's options that nobody else holds."""
@@ -180,32 +181,54 @@ class Salt:
 
         self.salt.loader._module_dirs = module_dirs
 
-    def clone_in_turn(self):
+    def clone_in_turn(self, opts):
         """
         Keeps pillars whole while a git repository is cloned, by another worker
         or by the master's fetches (gitpillar/fetch.py, which takes the same
         lock): 3008.3 goes on without a clone that it finds half made, and
-        without a branch when somebody else fetches it right now.
+        without a branch that somebody else fetches or checks out right now.
         """
         import fcntl
 
         import salt.utils.gitfs as gitfs
 
+        @contextlib.contextmanager
+        def turn(folder, until=float("inf")):
+            fd = os.open(folder, os.O_RDONLY)
+            try:
+                while True:
+                    try:
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError:
+                        if time.monotonic() >= until:
+                            break
+                        time.sleep(0.05)
+                yield
+            finally:
+                os.close(fd)
+
         def alone(init):
             def init_remote(repo):
-                fd = os.open(repo.get_cachedir(), os.O_RDONLY)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX)
+                with turn(repo.get_cachedir()):
                     return init(repo)
-                finally:
-                    os.close(fd)
 
             return init_remote
+
+        def one_by_one(checkout):
+            def check_out(repo, fetch_on_fail=True):
+                if not fetch_on_fail:  # the second try, within the first
+                    return checkout(repo, fetch_on_fail=False)
+                with turn(repo.get_cachedir(), until=time.monotonic() + 20):
+                    return checkout(repo)
+
+            return check_out
 
         for name in ("GitPython", "Pygit2", "GitCLI"):
             provider = getattr(gitfs, name, None)
             if provider is not None:
                 provider.init_remote = alone(provider.init_remote)
+                provider.checkout = one_by_one(provider.checkout)
 
         make = gitfs.GitProvider.__init__
 
@@ -216,6 +239,10 @@ class Salt:
             return make(repo, *args, **kwargs)
 
         gitfs.GitProvider.__init__ = made
+
+        # Salt removes what it finds in a cache without a version, were it only a moment old.
+        with turn(opts["cachedir"]):
+            self.salt.utils.cache.verify_cache_version(os.path.join(opts["cachedir"], "git_pillar"))
 
         # Not one lock for all workers: one that is killed would hold it for ever.
         import multiprocessing
