@@ -196,6 +196,7 @@ def main():
             cls.init_remote = alone(cls.init_remote)
     opts = salt.config.master_config(request["config"])
     # Salt removes what it finds in a cache without a version, were it only a moment old.
+    os.makedirs(opts["cachedir"], exist_ok=True)
     with turn(opts["cachedir"]):
         salt.utils.cache.verify_cache_version(os.path.join(opts["cachedir"], "git_pillar"))
     no_requests(opts)

@@ -241,6 +241,7 @@ class Salt:
         gitfs.GitProvider.__init__ = made
 
         # Salt removes what it finds in a cache without a version, were it only a moment old.
+        os.makedirs(opts["cachedir"], exist_ok=True)
         with turn(opts["cachedir"]):
             self.salt.utils.cache.verify_cache_version(os.path.join(opts["cachedir"], "git_pillar"))
 
