@@ -21,6 +21,7 @@ import (
 
 	"saltern/master/cache"
 	"saltern/master/event"
+	"saltern/master/health"
 	"saltern/master/local"
 	"saltern/master/value"
 )
@@ -321,7 +322,7 @@ func TestAttack31OpenDoors(t *testing.T) {
 		if got := n.signIn().Str("enc") == "pub"; got != c.open {
 			t.Errorf("%q: another key is accepted: %v", c.options, got)
 		}
-		var s Status
+		var s health.Status
 		until(t, "status", func() bool {
 			b, err := os.ReadFile(r.path("cache", "status.json"))
 			return err == nil && json.Unmarshal(b, &s) == nil

@@ -61,7 +61,7 @@ func joined(t *testing.T, ms []*running) {
 	t.Helper()
 	until(t, "links between the masters", func() bool {
 		for _, r := range ms {
-			s := r.m.cluster.Status()
+			s := r.m.cluster.Pool.Status()
 			if len(s.Peers) != len(ms)-1 {
 				return false
 			}
@@ -177,7 +177,7 @@ func TestCluster(t *testing.T) {
 	until(t, "one owner", func() bool {
 		owners := 0
 		for _, r := range ms {
-			if r.m.mayAct() {
+			if r.m.cluster.MayAct() {
 				owners++
 			}
 		}

@@ -42,7 +42,7 @@ func TestFinding15PendingKeys(t *testing.T) {
 			t.Errorf("%s is %s", id, e.State)
 		}
 	}
-	r.m.writeStatus(t.Context())
+	r.m.reporter.Write()
 	said := ""
 	for _, p := range r.m.problems.List() {
 		said += string(p.What) + ": " + p.Text

@@ -66,7 +66,7 @@ func TestFinding25SecretsOnTheBus(t *testing.T) {
 	t.Parallel()
 	r := masters(t, 1)[0]
 	r.listen()
-	secret := r.m.cluster.Secret()
+	secret := r.m.cluster.Pool.Secret()
 	answer, _ := r.clear("runner", "fun", "cluster.secret", "key", r.key, "user", local.CurrentUser()).(*value.Map)
 	if got := answer.Map("data").Str("return"); got != secret || got == "" {
 		t.Errorf("the caller got %q", got)

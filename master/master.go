@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"saltern/control"
@@ -20,7 +16,6 @@ import (
 	"saltern/master/background"
 	"saltern/master/batch"
 	"saltern/master/cache"
-	"saltern/master/cluster"
 	"saltern/master/eauth"
 	"saltern/master/event"
 	"saltern/master/fileserver"
@@ -32,12 +27,12 @@ import (
 	"saltern/master/local"
 	"saltern/master/mine"
 	"saltern/master/minion"
-	"saltern/master/msgpack"
 	"saltern/master/peers"
 	"saltern/master/pillar"
 	"saltern/master/pillar/renderer"
 	"saltern/master/presence"
 	"saltern/master/publish"
+	"saltern/master/pyrunner"
 	"saltern/master/ratelog"
 	"saltern/master/reactor"
 	"saltern/master/request"
@@ -86,28 +81,23 @@ type Master struct {
 	batches     *batch.Manager
 	batchEvents *event.Subscription
 
-	cluster     *cluster.Pool // nil alone
-	link        *peers.Link
-	handler     *peers.Handler
-	clusterJobs *jobs.Cluster
-	missed      *presence.Resender
-
+	cluster   *peers.Membership
 	router    *zmtp.Router
 	pub       *zmtp.Pub
 	publisher *publish.Publisher
 	requests  *request.Server
 	nonces    *request.Nonces
-	untimely  uint64 // requests refused for their age, at the last look; of writeStatus
+	sources   *zmtp.Sources
 
-	background     *background.Pool
-	problems       *health.Problems
-	signs          health.Signs
-	conditions     *health.Conditions
-	started        time.Time
-	targets        *launch.Targets
-	launch         *launch.Launcher
-	minions        *minion.Service
-	pendingLimited atomic.Uint64 // keys refused for their source, at the last look; of writeStatus
+	background *background.Pool
+	problems   *health.Problems
+	signs      health.Signs
+	conditions *health.Conditions
+	reporter   *health.Reporter
+	started    time.Time
+	targets    *launch.Targets
+	launch     *launch.Launcher
+	minions    *minion.Service
 }
 
 // limits of the composition, in one place.
@@ -129,25 +119,27 @@ const (
 	routerBusyReply = "bad load"       // makes a minion sign in and try again
 )
 
-// New opens everything that lasts: keys, secrets, caches, sockets. What it
-// opened is closed again when it fails. The error names what to mend. In a
-// cluster it waits until this master has joined, or ctx ends.
+// New opens everything: keys, secrets, caches, sockets, and the port for requests
+// last. What it opened is closed again when it fails. The error names what to mend.
+// In a cluster it waits until this master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	m := &Master{
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), background: background.New(maxRunners),
 		problems: health.NewProblems(log, time.Now), conditions: health.NewConditions(cfg.Conditions, log), signs: health.Signs{Dir: cfg.CacheDir, Now: time.Now},
+		sources: zmtp.NewSources(time.Now),
 	}
-	openKeys := func() error { return m.openKeys(ctx) }
-	for _, open := range []func() error{m.openDirs, openKeys, m.openCallers, m.openStores, m.openBus, m.openServices} {
-		if err := open(); err != nil {
+	for _, open := range []func(context.Context) error{
+		m.openDirs, m.openCluster, m.openSecrets, m.openPublish, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices, m.openDoors,
+	} {
+		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 	}
 	return m, nil
 }
 
-func (m *Master) openDirs() error {
+func (m *Master) openDirs(context.Context) error {
 	c := m.cfg
 	for dir, mode := range map[string]os.FileMode{
 		c.PKIDir: 0o700, c.CacheDir: 0o750, c.SockDir: 0o755,
@@ -158,28 +150,37 @@ func (m *Master) openDirs() error {
 			return fmt.Errorf("create the folders of the master: %w", err)
 		}
 	}
-	if err := m.ownCache(); c.ClusterID != "" && err != nil {
-		return err
+	if c.ClusterID != "" {
+		if err := health.OwnCache(c.CacheDir, c.ID, m.now()); err != nil {
+			return err
+		}
 	}
 	return m.signs.Startup()
 }
 
-func (m *Master) openKeys(ctx context.Context) error {
+// openCluster opens this master's own key and joins the cluster, if there is one.
+func (m *Master) openCluster(ctx context.Context) error {
 	c := m.cfg
 	var err error
 	if m.identity, err = auth.OpenMaster(c.PKIDir, c.ID, c.KeyPass, c.KeySize); err != nil {
 		return err
 	}
-	if c.ClusterID != "" {
-		if err := m.openCluster(ctx); err != nil {
-			return err
-		}
+	m.cluster, err = peers.Join(ctx, peers.JoinConfig{
+		Options: c, Identity: m.identity, Publisher: func() *publish.Publisher { return m.publisher }, Problem: m.problems.Report, Now: m.now, Log: m.log,
+	})
+	if err == nil && !m.cluster.Alone() {
+		m.identity = m.cluster.Pool.Identity()
 	}
+	return err
+}
+
+func (m *Master) openSecrets(context.Context) error {
+	c := m.cfg
 	sc := auth.SecretsConfig{
 		Identity: m.identity, MasterID: c.ID, CacheDir: c.CacheDir, PublishSession: c.PublishSession,
 		SigningAlgorithm: c.PublishSigningAlgorithm, Logger: m.log,
 	}
-	m.clusterSecrets(&sc)
+	m.cluster.Secrets(&sc)
 	if c.MasterSignPubkey {
 		signer, err := auth.OpenSigner(c.PKIDir, c.MasterSignKeyName, c.SigningKeyPass, c.KeySize)
 		if err != nil {
@@ -194,13 +195,18 @@ func (m *Master) openKeys(ctx context.Context) error {
 			sc.PubkeySignature = string(sig)
 		}
 	}
-	if m.secrets, err = auth.OpenSecrets(sc); err != nil {
+	var err error
+	m.secrets, err = auth.OpenSecrets(sc)
+	return err
+}
+
+func (m *Master) openKeys(context.Context) error {
+	c := m.cfg
+	var err error
+	if m.keys, err = keys.Open(m.cluster.KeyDir(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Incoming: m.cluster.Incoming(), Logger: m.log}); err != nil {
 		return err
 	}
-	if m.keys, err = keys.Open(m.minionKeys(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Incoming: m.incomingKeys(), Logger: m.log}); err != nil {
-		return err
-	}
-	m.presence = &presence.View{Tracker: presence.New(), Keys: m.keys, Subs: m.subscriptions, HashType: c.HashType, Now: m.now}
+	m.presence = &presence.View{Tracker: presence.New(), Keys: m.keys, Subs: presence.On(m.pub), HashType: c.HashType, Now: m.now}
 	autosign := keys.NewAutosign(keys.AutosignConfig{
 		AutoAccept: c.AutoAccept, AutosignFile: c.AutosignFile, AutorejectFile: c.AutorejectFile, Dir: m.keys.AutosignDir(),
 		Timeout: c.AutosignTimeout, GrainsDir: c.AutosignGrainsDir, Permissive: c.PermissivePKIAccess, Logger: m.log,
@@ -211,14 +217,14 @@ func (m *Master) openKeys(ctx context.Context) error {
 	}
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
-		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: m.cluster != nil, Events: m.fire, Logger: m.quiet,
+		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: !m.cluster.Alone(), Events: m.fire, Logger: m.quiet,
 		Trouble: m.conditions.Reason,
 		Proven:  func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
 	})
 	return err
 }
 
-func (m *Master) openCallers() error {
+func (m *Master) openCallers(context.Context) error {
 	c := m.cfg
 	users := append([]string{c.User, local.CurrentUser()}, c.PublisherACL.Keys()...)
 	known, err := local.UserKeys(c.CacheDir, users, c.ClientACLVerify, m.log)
@@ -234,44 +240,32 @@ func (m *Master) openCallers() error {
 	m.auth = eauth.New(eauth.Config{
 		External:     c.ExternalAuth,
 		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
-		Other:        m.pythonLogin,
+		Other:        eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path),
 		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: local.CurrentUser(),
 		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
 		},
-		UserKeys: known, Tokens: m.tokens, TokenExpire: c.TokenExpire, ExpireOverride: m.mayChooseExpire,
+		UserKeys: known, Tokens: m.tokens, TokenExpire: c.TokenExpire, ExpireOverride: c.TokenExpireUserOverride,
 		Log: m.quiet, Now: time.Now, FailDelay: time.Second,
 	})
 	return nil
 }
 
-// mayChooseExpire reads token_expire_user_override: true, or a map of
-// external systems to lists of users.
-func (m *Master) mayChooseExpire(system, user string) bool {
-	switch v := m.cfg.TokenExpireUserOverride.(type) {
-	case bool:
-		return v
-	case *value.Map:
-		for _, u := range v.List(system) {
-			if u == user {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (m *Master) openStores() error {
+func (m *Master) openStores(context.Context) error {
 	c := m.cfg
-	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType, Shared: m.cluster != nil}, m.log)
+	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType, Shared: !m.cluster.Alone()}, m.log)
+	if err != nil && !m.cluster.Alone() {
+		err = health.CacheHint(err)
+	}
 	if err != nil {
-		return m.sharedCache(err)
+		return err
 	}
 	m.jobs, m.closeJobs = local, local.Close
-	if m.cluster != nil {
-		if err := m.openClusterJobs(local); err != nil {
+	if !m.cluster.Alone() {
+		if err := m.cluster.OpenJobs(local); err != nil {
 			return err
 		}
+		m.jobs, m.closeJobs = m.cluster.Jobs, m.cluster.Jobs.Close
 	}
 	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
 		return err
@@ -289,7 +283,7 @@ func (m *Master) openStores() error {
 	return err
 }
 
-func (m *Master) openBus() error {
+func (m *Master) openBus(context.Context) error {
 	m.bus = event.NewBus(time.Now, m.cfg.MaxEventSize)
 	mode := os.FileMode(0o660)
 	var err error
@@ -297,9 +291,9 @@ func (m *Master) openBus() error {
 	return err
 }
 
-func (m *Master) openServices() error {
+func (m *Master) openServices(context.Context) error {
 	m.ring = &admin.Ring{
-		Store: m.keys, Dir: m.minionKeys(), HashType: m.cfg.HashType,
+		Store: m.keys, Dir: m.cluster.KeyDir(), HashType: m.cfg.HashType,
 		Fire: func(tag string, data *value.Map) error { return m.bus.Fire(tag, data) },
 		Rotate: func() error {
 			if !m.cfg.RotateAESKey {
@@ -313,7 +307,7 @@ func (m *Master) openServices() error {
 	m.openPillar()
 	m.openRunners()
 	m.openReactor()
-	m.schedule = schedule.New(schedule.Config{Entries: m.cfg.Schedule, Call: m.runs.Call, MayAct: m.mayAct, Log: m.log})
+	m.schedule = schedule.New(schedule.Config{Entries: m.cfg.Schedule, Call: m.runs.Call, MayAct: m.cluster.MayAct, Log: m.log})
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	for name, method := range m.openLocal().Methods() {
@@ -325,10 +319,14 @@ func (m *Master) openServices() error {
 	}
 	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"), request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
 	m.requests = request.New(request.Config{
-		Nonces: m.nonces, Share: m.shareNonce,
-		Auth: presence.Noting{Auth: m.signin, View: m.presence}, Saw: m.presence.Heard, Methods: table, Ready: m.serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
+		Nonces: m.nonces, Share: m.cluster.ShareNonce,
+		Auth: presence.Noting{Auth: m.signin, View: m.presence}, Saw: m.presence.Heard, Methods: table, Ready: m.cluster.Serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
 		Known: m.auth.Knows, Now: time.Now, Log: m.quiet,
 	})
+	m.reporter = &health.Reporter{
+		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions,
+		Bus: m.bus, Cluster: m.cluster.Pool, Problems: m.problems, Signs: m.signs, Started: m.started,
+	}
 	m.keys.OnChange(m.onKeyChange)
 	return nil
 }
@@ -360,92 +358,13 @@ func (m *Master) fire(tag string, data *value.Map) {
 	}
 }
 
-// listen opens a port of the master.
-func (m *Master) listen(ctx context.Context, port int) (net.Listener, error) {
-	addr := net.JoinHostPort(m.cfg.Interface, strconv.Itoa(port))
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3}}
-	network := "tcp"
-	if a, err := netip.ParseAddr(m.cfg.Interface); err == nil && a.Is4() {
-		network = "tcp4"
-	}
-	ln, err := lc.Listen(ctx, network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen on port %d: %w; another master or program holds it, or interface is not an address of this host", port, err)
-	}
-	return ln, nil
-}
-
 // Run serves until ctx ends. It returns nil after an orderly stop.
 func (m *Master) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	pubLn, err := m.listen(ctx, m.cfg.PublishPort)
-	if err != nil {
-		return errors.Join(err, m.Close())
-	}
-	retLn, err := m.listen(ctx, m.cfg.RetPort)
-	if err != nil {
-		return errors.Join(err, pubLn.Close(), m.Close())
-	}
-	listen := zmtp.Listen{ProxyFrom: m.cfg.ProxyFrom, Heartbeat: m.heartbeat(publishTTL), Sources: zmtp.NewSources(m.now), Log: m.quiet}
-	if m.cluster != nil && len(m.cfg.ProxyFrom) > 0 { // the load balancers of nodes that join later
-		listen.ProxyMember = func(a netip.Addr) bool { return m.cluster.IsMember(a.Unmap().String()) }
-	}
-	// The listeners outlive ctx for the moment that requests need to end.
-	pubConfig := zmtp.PubConfig{Listen: listen, MaxQueue: m.cfg.PubHWM}
-	if m.cluster != nil {
-		pubConfig.OnSubscribe, pubConfig.OnDisconnect = m.missed.OnSubscribe, m.missed.OnDisconnect
-	}
-	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), pubLn, pubConfig)
-	m.publisher, err = publish.New(publish.Config{
-		Keys: m.secrets.NextPublish, Sign: m.signPublish(), Algorithm: m.cfg.PublishSigningAlgorithm, Pub: m.pub,
-		Filtering: m.cfg.ZMQFiltering, OrderMasters: m.cfg.OrderMasters, Now: time.Now,
-	})
-	if err != nil {
-		return errors.Join(err, retLn.Close(), m.Close())
-	}
-	listen.Heartbeat = m.heartbeat(requestTTL)
-	listen.Limits.ProveIn = proveIn
-	listen.Limits.MaxInflight, listen.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
-	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
-	if err == nil {
-		m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), retLn, zmtp.RouterConfig{Listen: listen, BusyReply: busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: m.handle, Free: m.requests.Recycle})
-	}
-	if err != nil {
-		return errors.Join(err, m.Close())
-	}
-	for _, open := range []func() error{m.serveCluster, m.serveControl, func() error { return m.signs.Ready(m.cfg.PidFile) }} {
-		if err := open(); err != nil {
-			return errors.Join(err, m.Close())
-		}
-	}
 	m.log.Info("salt-master is ready", "interface", m.cfg.Interface, "publish_port", m.cfg.PublishPort, "ret_port", m.cfg.RetPort,
 		"id", m.cfg.ID, "accepted", m.keys.Count(keys.Accepted))
 	m.fire(event.Tag("master", m.cfg.ID, "start"), value.NewMap("data", "salt-master "+m.cfg.ID+" started"))
-	err = m.work(ctx)
+	err := m.work(ctx)
 	return errors.Join(err, m.Close())
-}
-
-// memoryBudgets are the bytes of requests at work, of proven senders and of
-// strangers, given the limit of the runtime's memory: a half of it together, at most
-// the defaults of package zmtp.
-func memoryBudgets(limit int64) (proven, strange int64) {
-	return min(256<<20, limit*3/8), min(96<<20, limit/8)
-}
-
-func (m *Master) handle(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
-	// What was asked is finished although the asker may be gone: a return
-	// that was taken must be kept.
-	answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
-	return answer, answer != nil
-}
-
-// signPublish is nil when sign_pub_messages is off.
-func (m *Master) signPublish() func(algo string, data []byte) ([]byte, error) {
-	if !m.cfg.SignPubMessages {
-		return nil
-	}
-	return m.secrets.Sign
 }
 
 // Close stops everything, in the order against the flow: doors first, stores

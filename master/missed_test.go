@@ -38,11 +38,11 @@ func TestMissedJob(t *testing.T) {
 	n.signIn()
 	staying := a.subscribe()
 	began := time.Now()
-	until(t, "another word of b", func() bool { return a.m.cluster.Status().Peers[0].Heard.After(began) })
+	until(t, "another word of b", func() bool { return a.m.cluster.Pool.Status().Peers[0].Heard.After(began) })
 	b.subscribe()
 	from := netip.MustParseAddr("127.0.0.1")
 	until(t, "who listens at b", func() bool {
-		return a.m.missed.HeldBy(b.host, from) == 1
+		return a.m.cluster.Missed.HeldBy(b.host, from) == 1
 	})
 	b.stop()
 	jid := a.job("*", "test.ping").Str("jid")

@@ -1,10 +1,7 @@
 package master
 
 import (
-	"context"
-
 	"saltern/master/conf"
-	"saltern/master/eauth"
 	"saltern/master/fileserver"
 	"saltern/master/pillar"
 	"saltern/master/pillar/renderer"
@@ -34,14 +31,8 @@ func (m *Master) openPillar() {
 		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Log: m.log,
 	})
 	sc := pillar.ServiceConfig{Compiler: m.compiler, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache, Now: m.now, Log: m.log}
-	if m.cluster != nil {
+	if !m.cluster.Alone() {
 		sc.Tell = m.fire
 	}
 	m.pillars = pillar.NewService(sc)
-}
-
-// pythonLogin asks an external_auth system that only Salt's library knows
-// (pam, ldap, file and others).
-func (m *Master) pythonLogin(ctx context.Context, system, user, password string) (eauth.Verdict, error) {
-	return eauth.Python(pyrunner.Pythons(m.cfg.RendererPython), m.cfg.Path)(ctx, system, user, password)
 }

@@ -20,8 +20,8 @@ func (m *Master) openRunners() {
 	pythons := pyrunner.OfSaltRun(c.SaltRun, pyrunner.Pythons(c.RendererPython), m.log)
 	m.openWheel(pythons)
 	table := runner.New()
-	if m.cluster != nil {
-		peers.AddRunners(table, m.cluster, m.clusterJobs, m.now)
+	if !m.cluster.Alone() {
+		peers.AddRunners(table, m.cluster.Pool, m.cluster.Jobs, m.now)
 	}
 	table.Add("presence.minions", m.presence.List)
 	m.runs = runner.NewRuns(runner.RunsConfig{

@@ -30,7 +30,7 @@ print("\n" + json.dumps([w.cmd(f, kwarg=k, print_event=False) for f, k in json.l
 	}
 	alone := startMaster(t, "")
 	for name, r := range map[string]*running{"alone": alone, "cluster": masters(t, 1)[0]} {
-		folder := r.m.minionKeys() + "/"
+		folder := r.m.cluster.KeyDir() + "/"
 		pub := pemOf(t, pair(t, "min6"))
 		for _, id := range []string{"minions/a1", "minions/B2", "minions_pre/p1", "minions_rejected/r1", "minions_denied/d1"} {
 			must(t, os.WriteFile(folder+id, []byte(pub), 0o644))

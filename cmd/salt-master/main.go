@@ -19,6 +19,7 @@ import (
 
 	"saltern/master"
 	"saltern/master/conf"
+	"saltern/master/health"
 	"saltern/master/saltlog"
 	"saltern/release"
 )
@@ -148,7 +149,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	if err != nil {
 		log.Error("salt-master stops", "error", err)
 		fmt.Fprintf(stderr, "salt-master: %v\n", err)
-		if errors.Is(err, master.ErrCacheShared) {
+		if errors.Is(err, health.ErrCacheShared) {
 			return exitConfig
 		}
 		return exitFailure

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,10 +52,10 @@ type Config struct {
 	// UserKeys are the contents of the key files by system user.
 	UserKeys map[string]string
 	Tokens   *Tokens
-	// TokenExpire is the life of a token; ExpireOverride reports whether a
-	// caller may choose it (token_expire_user_override).
+	// TokenExpire is the life of a token; ExpireOverride says who may choose another
+	// (token_expire_user_override): true, or a map of external systems to lists of users.
 	TokenExpire    time.Duration
-	ExpireOverride func(system, user string) bool
+	ExpireOverride any
 	Log            *slog.Logger
 	Now            func() time.Time
 	// FailDelay is the least time a failed login takes, against guessing.
@@ -322,6 +323,15 @@ func (a *Authenticator) restricted(user string, denied *Failure) (Caller, error)
 	return Caller{Kind: "user", Name: user, Permissions: perms}, nil
 }
 
+// mayChooseExpire reports whether a user may choose the life of a token.
+func (a *Authenticator) mayChooseExpire(system, user string) bool {
+	if m, ok := a.cfg.ExpireOverride.(*value.Map); ok {
+		return slices.Contains(m.List(system), any(user))
+	}
+	all, _ := a.cfg.ExpireOverride.(bool)
+	return all
+}
+
 // MakeToken logs a caller in and gives out a token; the empty text is Salt's
 // refusal (salt/master.py mk_token).
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map) (any, error) {
@@ -332,7 +342,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map) (any, er
 		return "", nil
 	}
 	life := a.cfg.TokenExpire
-	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.cfg.ExpireOverride != nil && a.cfg.ExpireOverride(system, user) {
+	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.mayChooseExpire(system, user) {
 		life = time.Duration(secs) * time.Second
 	}
 	t, err := a.cfg.Tokens.Make(user, system, v.Groups, life, a.cfg.Now())

@@ -224,6 +224,20 @@ func (s *Service) rememberOwner(jid, id string) error {
 	return nil
 }
 
+// ForgetOwners forgets whose job was whose, for jobs that were started before t.
+func (s *Service) ForgetOwners(t time.Time) {
+	dir := filepath.Dir(s.ownerFile("x"))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(t) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
 // onPubRet gives a minion the returns of a job that it started itself.
 func (s *Service) onPubRet(ctx context.Context, c *request.Call) (any, error) {
 	jid := c.Load.Str("jid")

@@ -13,6 +13,7 @@ import (
 	"saltern/master/request"
 	"saltern/master/runner"
 	"saltern/master/value"
+	"saltern/master/zmtp"
 )
 
 // View is what this master sees of its minions. It is safe for concurrent use.
@@ -23,6 +24,17 @@ type View struct {
 	Subs     iter.Seq[Subscription]
 	HashType string // of fingerprints
 	Now      func() time.Time
+}
+
+// On returns the connections on a publish port.
+func On(pub *zmtp.Pub) iter.Seq[Subscription] {
+	return func(yield func(Subscription) bool) {
+		for s := range pub.Each {
+			if !yield(Subscription{From: s.Remote.Addr(), Topics: s.Topics}) {
+				return
+			}
+		}
+	}
 }
 
 // Heard notes from where a minion asked.

@@ -1,4 +1,4 @@
-package master
+package health
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"saltern/control"
 	"saltern/master/jobs"
 )
 
@@ -20,26 +21,30 @@ var ErrCacheShared = errors.New("option cachedir: another master uses it")
 // written every 2 s, by a clock that may be another machine's.
 const statusAge = time.Minute
 
-// ownCache refuses a cachedir in which another master writes its status, which shows
-// also where a share has no locks.
-func (m *Master) ownCache() error {
-	path := filepath.Join(m.cfg.CacheDir, "status.json")
+// OwnCache refuses a cachedir in which a master of another id writes its status,
+// which shows also where a share has no locks.
+func OwnCache(dir, id string, now time.Time) error {
+	path := filepath.Join(dir, control.StatusFile)
 	info, err := os.Stat(path)
-	if err != nil || m.now().Sub(info.ModTime()).Abs() > statusAge {
-		return nil // nobody, or so long ago that he has ended
-	}
-	var s Status
-	b, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(b, &s) != nil || s.ID == m.cfg.ID || s.ID == "" {
+	if err != nil {
 		return nil
 	}
-	return m.sharedCache(fmt.Errorf("%w: %.100q, at work %d s ago", ErrCacheShared, s.ID, int(m.now().Sub(info.ModTime()).Seconds())))
+	age := now.Sub(info.ModTime())
+	if age.Abs() > statusAge {
+		return nil // so long ago that he has ended
+	}
+	var s control.Status
+	b, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(b, &s) != nil || s.ID == id || s.ID == "" {
+		return nil
+	}
+	return CacheHint(fmt.Errorf("%w: %.100q, at work %d s ago", ErrCacheShared, s.ID, int(age.Seconds())))
 }
 
-// sharedCache says what to do. A journal in use may also be that of a former process
-// of this master which has not ended yet.
-func (m *Master) sharedCache(err error) error {
-	if m.cfg.ClusterID == "" || !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
+// CacheHint says what to do about a cachedir of two masters. A journal in use may
+// also be that of a former process of this master which has not ended yet.
+func CacheHint(err error) error {
+	if !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
 		return err
 	}
 	return fmt.Errorf("%w; give each master of the cluster a cachedir of its own on a local disk, such as /var/cache/salt/master: they tell each other jobs, grains and pillars, and share cluster_pki_dir, file_roots and pillar_roots only", err)

@@ -1,0 +1,110 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"saltern/control"
+	"saltern/master/event"
+	"saltern/master/msgpack"
+	"saltern/master/peers"
+	"saltern/master/publish"
+	"saltern/master/request"
+	"saltern/master/zmtp"
+)
+
+// listen opens a port of the master.
+func listen(ctx context.Context, host string, port int) (net.Listener, error) {
+	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3}}
+	network := "tcp"
+	if a, err := netip.ParseAddr(host); err == nil && a.Is4() {
+		network = "tcp4"
+	}
+	ln, err := lc.Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen on port %d: %w; another master or program holds it, or interface is not an address of this host", port, err)
+	}
+	return ln, nil
+}
+
+// listening is what both ports have in common.
+func (m *Master) listening(ttl time.Duration) zmtp.Listen {
+	return zmtp.Listen{
+		ProxyFrom: m.cfg.ProxyFrom, ProxyMember: m.cluster.ProxyMember(), Heartbeat: m.cluster.Heartbeat(ttl), Sources: m.sources, Log: m.quiet,
+	}
+}
+
+// openPublish opens the port on which minions subscribe. It outlives ctx, for the
+// moment that requests need to end.
+func (m *Master) openPublish(ctx context.Context) error {
+	ln, err := listen(ctx, m.cfg.Interface, m.cfg.PublishPort)
+	if err != nil {
+		return err
+	}
+	pc := zmtp.PubConfig{Listen: m.listening(peers.PublishTTL), MaxQueue: m.cfg.PubHWM}
+	if !m.cluster.Alone() {
+		pc.OnSubscribe, pc.OnDisconnect = m.cluster.Missed.OnSubscribe, m.cluster.Missed.OnDisconnect
+	}
+	m.pub = zmtp.ListenPub(context.WithoutCancel(ctx), ln, pc)
+	c := publish.Config{
+		Keys: m.secrets.NextPublish, Algorithm: m.cfg.PublishSigningAlgorithm, Pub: m.pub,
+		Filtering: m.cfg.ZMQFiltering, OrderMasters: m.cfg.OrderMasters, Now: time.Now,
+	}
+	if m.cfg.SignPubMessages {
+		c.Sign = m.secrets.Sign
+	}
+	m.publisher, err = publish.New(c)
+	return err
+}
+
+// openDoors lets in who asks: peers, the supervisor and, last, minions.
+func (m *Master) openDoors(ctx context.Context) error {
+	if err := m.cluster.Serve(peers.Config{
+		Secrets: m.secrets, Bus: m.bus, Fire: m.fire, Launch: m.launch, Publish: m.publisher.Publish,
+		KeepReturns: m.cfg.JobCache && m.cfg.ExtJobCache == "", Pillars: m.pillars, Keys: m.keys, Nonces: m.nonces,
+		Problem: m.problems.Report, Log: m.log,
+	}); err != nil {
+		return err
+	}
+	ctl, err := event.Listen(m.cfg.SockDir, control.Socket, 0o600)
+	if err != nil {
+		return err
+	}
+	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence}, m.log)
+	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
+	if err != nil {
+		return err
+	}
+	ln, err := listen(ctx, m.cfg.Interface, m.cfg.RetPort)
+	if err != nil {
+		return err
+	}
+	l := m.listening(peers.RequestTTL)
+	l.Limits.ProveIn = proveIn
+	l.Limits.MaxInflight, l.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
+	// What was asked is finished although the asker may be gone: a return that was
+	// taken must be kept.
+	handle := func(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
+		answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
+		return answer, answer != nil
+	}
+	m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), ln, zmtp.RouterConfig{
+		Listen: l, BusyReply: busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: handle, Free: m.requests.Recycle,
+	})
+	if err != nil {
+		return err
+	}
+	return m.signs.Ready(m.cfg.PidFile)
+}
+
+// memoryBudgets are the bytes of requests at work, of proven senders and of
+// strangers, given the limit of the runtime's memory: a half of it together, at most
+// the defaults of package zmtp.
+func memoryBudgets(limit int64) (proven, strange int64) {
+	return min(256<<20, limit*3/8), min(96<<20, limit/8)
+}

@@ -1,0 +1,105 @@
+package health
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/control"
+	"saltern/master/cluster"
+	"saltern/master/conf"
+	"saltern/master/event"
+	"saltern/master/keys"
+	"saltern/master/launch"
+	"saltern/master/minion"
+	"saltern/master/pillar"
+	"saltern/master/presence"
+	"saltern/master/request"
+)
+
+// Status is what a master writes into its status file. Supervisors read the first
+// part.
+type Status struct {
+	control.Status
+	// NewKeys are keys on a shared volume that are not files of their own yet.
+	NewKeys keys.IncomingStats `json:"new_keys"`
+	// PendingKeys tells of sources that offer too many keys.
+	PendingKeys keys.PendingStats `json:"pending_keys"`
+	// Cluster is what this master sees of its peers; nil alone.
+	Cluster *cluster.Status `json:"cluster,omitempty"`
+}
+
+// Reporter writes the status file and the sign of life. Write is for one goroutine.
+type Reporter struct {
+	Options  *conf.Master
+	Keys     *keys.Store
+	Requests *request.Server
+	Pillars  *pillar.Service
+	Presence *presence.View
+	Launch   *launch.Launcher
+	Minions  *minion.Service
+	Bus      *event.Bus
+	Cluster  *cluster.Pool // nil alone
+	Problems *Problems
+	Signs    Signs
+	Started  time.Time
+
+	untimely uint64 // requests refused for their age, at the last look
+	limited  uint64 // keys refused or evicted for their source, at the last look
+}
+
+// Write writes the status as it is now.
+func (r *Reporter) Write() {
+	r.Problems.RetryJobCache(filepath.Join(r.Options.CacheDir, "jobs"))
+	r.watchPending()
+	b, err := json.Marshal(r.status())
+	if err == nil {
+		err = WriteFile(filepath.Join(r.Options.CacheDir, control.StatusFile), append(b, '\n'))
+	}
+	if err == nil {
+		err = r.Signs.Alive()
+	}
+	r.Problems.Report(control.CacheDirFault, err)
+}
+
+func (r *Reporter) status() Status {
+	oldest, _ := r.Requests.Oldest()
+	pillars, req := r.Pillars.Stats(), r.Requests.Stats()
+	if req.Untimely > r.untimely {
+		r.untimely = req.Untimely
+		r.Problems.Set(control.MinionClockFault, errors.New(req.UntimelyWhy))
+	}
+	subscribers, connected := r.Presence.Count(r.Presence.Subs)
+	jobs, _ := r.Launch.Stats()
+	s := Status{Status: control.Status{
+		Schema: control.Schema, PID: os.Getpid(), ID: r.Options.ID, Started: r.Started, Written: r.Signs.Now(),
+		Accepted: r.Keys.Count(keys.Accepted), Pending: r.Keys.Count(keys.Pending), Rejected: r.Keys.Count(keys.Rejected), Denied: r.Keys.Count(keys.Denied),
+		Subscribers: subscribers, Connected: connected, Requests: req.Requests, Refused: req.Refused, Failed: req.Failed,
+		Returns: r.Minions.Stats().Returns, Jobs: jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty,
+		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
+	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings()}
+	if r.Cluster != nil {
+		c := r.Cluster.Status()
+		s.Cluster = &c
+	}
+	return s
+}
+
+// watchPending reports a problem while a source offers more new keys than it may.
+func (r *Reporter) watchPending() {
+	p := r.Keys.Pendings()
+	n := p.Refused + p.Evicted
+	if n == r.limited {
+		return
+	}
+	r.limited = n
+	from := p.Worst
+	if from == "" {
+		from = "sources that are not known any more"
+	}
+	r.Problems.Set(control.NewKeysFault, fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
+		from, p.Keys, p.Refused, p.Evicted))
+}
