@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -292,13 +291,10 @@ func TestBatch(t *testing.T) {
 // the whole batch.
 func TestHandOver(t *testing.T) {
 	m := clienttest.New(t, "a", "b", "c", "dead")
-	var mu sync.Mutex
-	var ran []string
+	jobs := make(chan string, 10)
 	m.Minion = func(id, fun string, _ *value.Map) clienttest.Answer {
 		if fun != "test.ping" {
-			mu.Lock()
-			ran = append(ran, id)
-			mu.Unlock()
+			jobs <- id
 		}
 		return clienttest.Answer{Reply: id != "dead", Return: true}
 	}
@@ -315,11 +311,10 @@ func TestHandOver(t *testing.T) {
 	if e.Tag != "salt/batch/"+q.JID+"/new" || s.Str("driver") != "master" || !s.Bool("failhard") || !slices.Equal(s.Texts("pending"), []string{"c"}) || s.Map("active").Len() != 2 {
 		t.Errorf("%s %v", e.Tag, e.Data)
 	}
-	mu.Lock()
-	defer mu.Unlock()
+	ran := []string{<-jobs, <-jobs} // the minions are at work when HandOver returns
 	slices.Sort(ran)
-	if !slices.Equal(ran, []string{"a", "b"}) {
-		t.Errorf("the job ran on %v", ran)
+	if !slices.Equal(ran, []string{"a", "b"}) || len(jobs) > 0 {
+		t.Errorf("the job ran on %v and %d more", ran, len(jobs))
 	}
 	if n, err := connect(t, m, nil).HandOver(t.Context(), client.BatchRequest{Request: request("nobody", "test.ret"), Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
 		t.Errorf("nobody: %d, %v", n, err)
