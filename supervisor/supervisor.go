@@ -50,6 +50,14 @@ type Options struct {
 	Source func(context.Context) (*setup.Answers, string, error)
 }
 
+// socket is that of the local API.
+func (o Options) socket(cfg *settings.Settings) string {
+	if o.Socket != "" {
+		return o.Socket
+	}
+	return cfg.APISocket()
+}
+
 // Supervisor runs a node. Its methods are safe for concurrent use.
 type Supervisor struct {
 	opt     Options
@@ -137,7 +145,7 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil { // a reset has stopped
 		base = *cfg
 	}
-	if err := os.MkdirAll(filepath.Dir(s.socket(&base)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.opt.socket(&base)), 0o755); err != nil {
 		return fmt.Errorf("%w; and the local API cannot be served: %w", fault, err)
 	}
 	s.mu.Lock()
@@ -151,7 +159,7 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return s.serveAPI(ctx, cancel, s.socket(&base), base.Users.Admin, s.parts(), func(ctx context.Context) {
+	return s.serveAPI(ctx, cancel, s.opt.socket(&base), base.Users.Admin, s.parts(), func(ctx context.Context) {
 		s.opt.Notify.Notify("READY=1\n" + systemd.Status(fault.Error()))
 		tick := time.NewTicker(configPoll)
 		defer tick.Stop()
@@ -171,19 +179,12 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	})
 }
 
-func (s *Supervisor) socket(cfg *settings.Settings) string {
-	if s.opt.Socket != "" {
-		return s.opt.Socket
-	}
-	return cfg.APISocket()
-}
-
 // runNodeAs runs a configured node until ctx ends or a reload is asked for; m
 // is what is copied meanwhile, nil: nothing.
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *life.Move) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.socket(cfg),
+	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.opt.socket(cfg),
 		Started: s.started, Board: s.board, Log: s.opt.Log, Now: s.opt.Now, Notify: s.opt.Notify, OnTrial: s.opt.OnTrial, InImage: s.opt.InImage,
 		Setup: s.setup, Recovery: s.recovery, Move: m, Leave: func() { cancel(life.ErrReload) }})
 	if err != nil {
@@ -200,15 +201,18 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *l
 	s.node = n
 	s.mu.Unlock()
 	var stopped error
-	err = s.serveAPI(ctx, cancel, s.socket(cfg), cfg.Users.Admin, n.Parts(s.parts()), func(ctx context.Context) {
-		go func() {
+	err = s.serveAPI(ctx, cancel, s.opt.socket(cfg), cfg.Users.Admin, n.Parts(s.parts()), func(ctx context.Context) {
+		var asked sync.WaitGroup
+		asked.Go(func() {
 			select {
 			case <-ctx.Done():
 			case why := <-s.reload:
 				cancel(why)
 			}
-		}()
+		})
 		stopped = n.Run(ctx)
+		cancel(nil) // a life that ends by itself, so that nobody waits for a reload
+		asked.Wait()
 	})
 	if stopped != nil {
 		var both *multierror.Error

@@ -76,7 +76,12 @@ func New(cfg Config) (*Life, error) {
 	if cfg.Move != nil {
 		on = cfg.Move.Settings
 	}
-	n.volume = newVolume(on, c, n.authority)
+	n.volume = newVolume(on, c, func(ctx context.Context) (storage.Authority, error) {
+		if n.member == nil {
+			return storage.Authority{}, errors.New("this node belongs to no cluster")
+		}
+		return n.member.Authority(ctx)
+	})
 	n.master = &master{children: c, settings: n.settings}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
@@ -102,11 +107,16 @@ func New(cfg Config) (*Life, error) {
 // specs are the services of this life: the programs, then what runs in this
 // process until all programs have stopped.
 func (n *Life) specs() []service.Spec {
-	specs := []service.Spec{n.master.spec(n.masterWaits(), n.observer.MasterSpoke)}
+	var ready []service.Condition         // what the master waits for
+	if n.volume != nil && n.Move == nil { // it is not being filled
+		ready = append(ready, n.volume.ready())
+	}
 	var belongs service.Condition
 	if n.member != nil {
 		belongs = n.member.Belongs()
+		ready = append(ready, n.member.Ready(), belongs)
 	}
+	specs := []service.Spec{n.master.spec(service.All(ready...), n.observer.MasterSpoke)}
 	if n.Settings.LB.Enabled {
 		specs = append(specs, n.balancer.spec(belongs))
 	} else {
@@ -124,25 +134,9 @@ func (n *Life) specs() []service.Spec {
 		specs = append(specs, service.Loop("move", func(ctx context.Context) { n.volume.take(ctx, n.Move, n.Leave) }))
 	}
 	if n.member != nil {
-		specs = append(specs, service.Loop("member", n.member.Run), service.Loop("removed", n.stopIfRemoved))
+		specs = append(specs, service.Loop("member", n.member.Run), service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.member, n.manager) }))
 	}
 	return specs
-}
-
-// masterWaits is what the master waits for before its start: the volume, unless
-// that is only being filled, and the cluster's key on the shared storage.
-func (n *Life) masterWaits() service.Condition {
-	var list []service.Condition
-	if n.volume != nil && n.Move == nil {
-		list = append(list, n.volume.ready())
-	}
-	if n.member != nil {
-		list = append(list, n.member.Ready(), n.member.Belongs())
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	return service.All(list...)
 }
 
 // Run runs the node until ctx ends; its cause says whether another life
@@ -170,14 +164,6 @@ func (n *Life) settings() *settings.Settings {
 	return n.member.Settings()
 }
 
-// authority asks the other nodes for the authority of the storage's certificates.
-func (n *Life) authority(ctx context.Context) (storage.Authority, error) {
-	if n.member == nil {
-		return storage.Authority{}, errors.New("this node belongs to no cluster")
-	}
-	return n.member.Authority(ctx)
-}
-
 // known is what the node knows of itself, for the status.
 func (n *Life) known() observe.Node {
 	k := observe.Node{Role: status.RoleSingle, Address: n.Settings.Peering.Address, Volume: n.volume.facts(), Virtual: n.virtual.facts(), AsRoot: n.asRoot(), Stopping: n.ending.Load()}
@@ -185,7 +171,7 @@ func (n *Life) known() observe.Node {
 		st := n.member.State()
 		k.Others, k.Cluster, k.Role = st.Others, st.Findings, st.Role
 	}
-	if k.Setup, k.Cluster = n.setupFacts(k.Cluster); k.Setup != "" {
+	if k.Setup, k.Cluster = setupFacts(n.Setup, n.member, k.Cluster); k.Setup != "" {
 		k.Step = observe.SetupStep(n.Setup.Where())
 	}
 	n.mu.Lock()

@@ -4,46 +4,53 @@ import (
 	"context"
 	"time"
 
+	"saltern/supervisor/member"
 	"saltern/supervisor/service"
 	"saltern/supervisor/status"
 )
 
-// stopIfRemoved stops the services of a node that was removed; it tells the set-up, so
+// whenRemoved stops the services of a node that was removed; it tells the set-up, so
 // that this holds after a restart.
-func (n *Life) stopIfRemoved(ctx context.Context) {
-	for {
-		if n.member.Removed() != "" {
-			n.Log.Error("this node was removed from the cluster; it serves no more")
-			if n.Setup != nil {
-				n.Setup.Remove()
-			}
-			for _, name := range []string{status.MasterService, status.BalancerService} {
-				_ = n.manager.Restart(name) // they wait for ever then
-			}
-			n.endBalancer(ctx)
+func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *service.Manager) {
+	for m.Removed() == "" {
+		if !pause(ctx, time.Second) {
 			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second):
 		}
 	}
+	b.Log.Error("this node was removed from the cluster; it serves no more")
+	if b.Setup != nil {
+		b.Setup.Remove()
+	}
+	for _, name := range []string{status.MasterService, status.BalancerService} {
+		_ = manager.Restart(name) // they wait for ever then
+	}
+	if !b.Settings.LB.Enabled {
+		return
+	}
+	// Its process outlives a restart of its service: it is ended once the service waits.
+	for !waiting(manager, status.BalancerService) {
+		if !pause(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+	b.process(nil).Stop()
 }
 
-// endBalancer ends the load balancer's process, which outlives a restart of its
-// service, once that service waits.
-func (n *Life) endBalancer(ctx context.Context) {
-	for n.Settings.LB.Enabled && ctx.Err() == nil {
-		for _, i := range n.manager.Services(0) {
-			if i.Name == status.BalancerService && i.State == service.Waiting {
-				n.balancer.process(nil).Stop()
-				return
-			}
+func waiting(manager *service.Manager, name string) bool {
+	for _, i := range manager.Services(0) {
+		if i.Name == name {
+			return i.State == service.Waiting
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
+	}
+	return false
+}
+
+// pause waits for d, and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"saltern/supervisor/member"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/observe"
 	"saltern/supervisor/setup"
@@ -40,19 +41,20 @@ func servingWaits(d status.Document) string {
 	return "an answer through the front"
 }
 
-// setupFacts gives the set-up's state and adds what it finds wrong.
-func (n *Life) setupFacts(found []status.Finding) (status.Setup, []status.Finding) {
-	if n.Setup == nil || !n.Setup.Active() {
+// setupFacts returns the set-up's state, and found with what is wrong in it; m is nil
+// for a node that is alone.
+func setupFacts(machine *setup.Machine, m *member.Member, found []status.Finding) (status.Setup, []status.Finding) {
+	if machine == nil || !machine.Active() {
 		return "", found
 	}
-	p := n.Setup.Where()
+	p := machine.Where()
 	if p.Failure != nil {
 		found = append(found, observe.SetupFinding(p))
 	}
-	if n.member == nil {
+	if m == nil {
 		return p.State, found
 	}
-	st := n.member.State()
+	st := m.State()
 	if st.Removed != "" {
 		return status.SetupRemoved, append(found, status.Finding{Code: status.NodeRemoved, Cause: st.Removed})
 	}

@@ -161,7 +161,8 @@ func (v *virtual) config(a netip.Addr) (vip.Config, error) {
 	if c.Where, err = vip.Place(a, c.Own, list); err != nil {
 		return c, err
 	}
-	t, self := v.member.Table(), v.member.Self()
+	t := v.member.Table()
+	self, _ := v.member.Self()
 	c.Cluster = t.KeyHash
 	for i, o := range t.Nodes {
 		if o.Certificate == self.Certificate {

@@ -51,10 +51,7 @@ func unknownNode(name string, t *nodes.Table) error {
 
 // Change changes the table and tells the others.
 func (m *Member) Change(ctx context.Context, f func(*nodes.Table) error) error {
-	t, err := m.keeper.Change(ctx, f)
-	if err == nil {
-		m.peers.spread(t)
-	}
+	_, err := m.peers.change(ctx, f)
 	return err
 }
 
@@ -104,7 +101,7 @@ func (m *Member) RemoveMaster(ctx context.Context, address string) error {
 // Leave implements api.Cluster. The others take this node out; it stops
 // serving when it hears of that.
 func (m Verbs) Leave(ctx context.Context) error {
-	self, _ := m.self()
+	self, _ := m.Self()
 	t := m.keeper.Table()
 	others := t.Peers(self.Name)
 	if len(others) == 0 {

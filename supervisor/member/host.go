@@ -39,7 +39,7 @@ func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
 	}
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
-	if self, ok := h.m.self(); !ok || self.State == nodes.Removed || h.m.removed != "" {
+	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed || h.m.removed != "" {
 		return nil, errors.New("this node does not belong to the cluster any more")
 	}
 	return key, nil
@@ -103,7 +103,7 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
-	t, err := h.m.keeper.Change(ctx, func(t *nodes.Table) error {
+	return h.m.peers.change(ctx, func(t *nodes.Table) error {
 		err := nodes.Admit(t, n)
 		switch {
 		case errors.Is(err, nodes.ErrRemoved):
@@ -113,10 +113,6 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		h.m.peers.spread(t)
-	}
-	return t, err
 }
 
 // SetState implements nodeapi.Host. A node that goes is taken out here.
@@ -136,7 +132,7 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 
 // Minions implements nodeapi.Host.
 func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
-	if self, ok := h.m.self(); !ok || self.State == nodes.Removed {
+	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
 		return status.MinionView{}, errors.New("this node does not belong to the cluster any more")
 	}
 	return h.m.cfg.Minions(ctx, finger)

@@ -72,18 +72,13 @@ type Member struct {
 	peers  *peers
 	shared *shared
 	saying service.Worker // tells the cluster that this node serves
-	drains service.Worker // keeps the load balancer in line with who is drained
-	// life tells this supervisor from the one after the next restart.
-	life      string
-	returning service.Worker // gives the turn back after a restart
-	// drained are the masters that we told our load balancer to drain; the drains
-	// worker's alone.
-	drained map[string]bool
+	turns  *turns
+	drains *drains
+	api    *listener
 	// applied is the version of the table that apply has seen; Run's alone.
 	applied uint64
 
 	mu      sync.Mutex
-	api     error  // why the node API does not listen
 	removed string // who said that this node was removed
 }
 
@@ -101,8 +96,9 @@ func New(cfg Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{cfg: cfg, id: id, keeper: k, drained: map[string]bool{}, life: rand.Text()}
+	m := &Member{cfg: cfg, id: id, keeper: k, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
 	m.peers = &peers{cfg: cfg, id: id, keeper: k, told: m.setRemoved, views: map[string]*peerView{}}
+	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
 	return m, nil
 }
@@ -119,7 +115,7 @@ const (
 // Run keeps the node a member until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { m.listen(ctx) })
+	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.cfg.Log, m.cfg.Now)) })
 	tick := time.NewTicker(memberTick)
 	defer tick.Stop()
 	var looked time.Time
@@ -132,8 +128,8 @@ func (m *Member) Run(ctx context.Context) {
 			m.peers.follow(ctx, &all)
 		}
 		m.announce(ctx)
-		m.bringBack(ctx)
-		m.drains.Start(func() { m.drain(ctx) })
+		m.turns.reconcile(ctx)
+		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
 		changed := m.keeper.Changed()
 		m.apply(ctx)
 		select {
@@ -141,8 +137,8 @@ func (m *Member) Run(ctx context.Context) {
 			all.Wait()
 			m.shared.look.Wait(2 * time.Second)
 			m.saying.Wait(2 * time.Second)
-			m.drains.Wait(2 * time.Second)
-			m.returning.Wait(2 * time.Second)
+			m.drains.worker.Wait(2 * time.Second)
+			m.turns.returning.Wait(2 * time.Second)
 			m.peers.close()
 			return
 		case <-changed:
@@ -151,20 +147,26 @@ func (m *Member) Run(ctx context.Context) {
 	}
 }
 
-// listen serves the node API, again and again when that fails.
-func (m *Member) listen(ctx context.Context) {
-	srv := nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.cfg.Log, m.cfg.Now)
+// listener serves the node API.
+type listener struct {
+	cfg Config
+	mu  sync.Mutex
+	err error // why it does not listen
+}
+
+// run serves until ctx ends, again and again when that fails.
+func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 	for ctx.Err() == nil {
 		var lc net.ListenConfig
-		ln, err := lc.Listen(ctx, "tcp", m.cfg.Settings.NodeAddress())
-		m.mu.Lock()
-		m.api = err
-		m.mu.Unlock()
+		ln, err := lc.Listen(ctx, "tcp", l.cfg.Settings.NodeAddress())
+		l.mu.Lock()
+		l.err = err
+		l.mu.Unlock()
 		if err == nil {
 			err = srv.Serve(ctx, ln)
 		}
 		if err != nil && ctx.Err() == nil {
-			m.cfg.Log.Error("node API", "error", err)
+			l.cfg.Log.Error("node API", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(listenWait):
@@ -173,9 +175,16 @@ func (m *Member) listen(ctx context.Context) {
 	}
 }
 
+// fault is why the node API does not listen; nil: it does.
+func (l *listener) fault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
 // announce says that this node serves, once it does.
 func (m *Member) announce(ctx context.Context) {
-	self, ok := m.self()
+	self, ok := m.Self()
 	if !ok || self.State != nodes.Joining || !m.cfg.Serving() {
 		return
 	}
@@ -188,8 +197,9 @@ func (m *Member) announce(ctx context.Context) {
 	})
 }
 
-// self is this node's line in the table.
-func (m *Member) self() (nodes.Node, bool) {
+// Self returns this node's line in the table of nodes, a removed one's as well, and
+// reports whether there is one.
+func (m *Member) Self() (nodes.Node, bool) {
 	t := m.keeper.Table()
 	return t.ByCertificate(m.id.Hash)
 }

@@ -113,6 +113,15 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	v.summary, v.seen, v.err, v.ahead = s, now, nil, ahead(s.Time, began, round)
 }
 
+// change changes the table and tells the others.
+func (p *peers) change(ctx context.Context, f func(*nodes.Table) error) (nodes.Table, error) {
+	t, err := p.keeper.Change(ctx, f)
+	if err == nil {
+		p.spread(t)
+	}
+	return t, err
+}
+
 // spread gives the other nodes a new table at once; a node that cannot be
 // reached asks for it later.
 func (p *peers) spread(t nodes.Table) {

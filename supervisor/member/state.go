@@ -44,11 +44,8 @@ func (m *Member) State() State {
 	if st.Removed = m.Removed(); st.Removed != "" {
 		return st
 	}
-	m.mu.Lock()
-	api := m.api
-	m.mu.Unlock()
-	if api != nil {
-		st.Findings = append(st.Findings, status.Finding{Code: status.NodeAPIDown, Subject: m.cfg.Settings.NodeAddress(), Cause: api.Error()})
+	if err := m.api.fault(); err != nil {
+		st.Findings = append(st.Findings, status.Finding{Code: status.NodeAPIDown, Subject: m.cfg.Settings.NodeAddress(), Cause: err.Error()})
 	}
 	names := m.shared.names()
 	if names.next != "" {
@@ -114,6 +111,3 @@ func (m *Member) Table() nodes.Table { return m.keeper.Table() }
 
 // Answers reports whether another node spoke with us just now.
 func (m *Member) Answers(node string) bool { return m.peers.answers(node) }
-
-// Self is this node's line in the table of nodes; a removed one's, or none, as well.
-func (m *Member) Self() nodes.Node { n, _ := m.self(); return n }

@@ -11,6 +11,7 @@ import (
 
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/service"
 	"saltern/supervisor/storage"
 )
 
@@ -22,17 +23,25 @@ import (
 // turnUnused is how long a turn is kept by a node that did not restart.
 const turnUnused = 15 * time.Minute
 
+// turns gives this node the cluster's turn to restart, and gives it back.
+type turns struct {
+	cfg       Config
+	peers     *peers
+	life      string         // tells this supervisor from the one after the next restart
+	returning service.Worker // gives the turn back after a restart
+}
+
 // Turn implements api.Turns.
 func (m Verbs) Turn(context.Context) (api.Turn, error) {
 	t := m.keeper.Table()
-	if self, ok := m.self(); !ok || self.State == nodes.Removed || len(t.Peers(self.Name)) == 0 {
+	if self, ok := m.Self(); !ok || self.State == nodes.Removed || len(t.Peers(self.Name)) == 0 {
 		return api.Turn{Alone: true}, nil
 	}
 	var out api.Turn
 	if now, ok := t.HasTurn(); ok {
-		out.Now, out.Mine = &now, now.Node == m.cfg.Settings.Node && now.Life == m.life
+		out.Now, out.Mine = &now, now.Node == m.cfg.Settings.Node && now.Life == m.turns.life
 	}
-	if err := m.needed(); err != nil {
+	if err := m.turns.refused(); err != nil {
 		out.Needed = err.Error()
 	}
 	out.Sessions = sessionsAt(m.cfg.Settings.Master.PublishPort)
@@ -41,11 +50,11 @@ func (m Verbs) Turn(context.Context) (api.Turn, error) {
 
 // TakeTurn implements api.Turns.
 func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
-	if err := m.needed(); err != nil && !force {
+	if err := m.turns.refused(); err != nil && !force {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
 	}
-	err := m.Change(ctx, func(t *nodes.Table) error {
-		return t.TakeTurn(nodes.Turn{Node: m.cfg.Settings.Node, Life: m.life, Since: m.cfg.Now().UTC().Truncate(time.Second)}, force)
+	_, err := m.peers.change(ctx, func(t *nodes.Table) error {
+		return t.TakeTurn(nodes.Turn{Node: m.cfg.Settings.Node, Life: m.turns.life, Since: m.cfg.Now().UTC().Truncate(time.Second)}, force)
 	})
 	if errors.Is(err, nodes.ErrTurn) {
 		return fmt.Errorf("%w: %w; it may restart at any moment", api.ErrState, err)
@@ -54,13 +63,12 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 }
 
 // EndTurn implements api.Turns.
-func (m Verbs) EndTurn(ctx context.Context) error {
-	return m.giveTurn(ctx)
-}
+func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx) }
 
-func (m *Member) giveTurn(ctx context.Context) error {
-	err := m.Change(ctx, func(t *nodes.Table) error {
-		if !t.GiveTurn(m.cfg.Settings.Node) {
+// end gives the turn back, if this node has it.
+func (t *turns) end(ctx context.Context) error {
+	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
+		if !table.GiveTurn(t.cfg.Settings.Node) {
 			return errNotOurs
 		}
 		return nil
@@ -73,9 +81,10 @@ func (m *Member) giveTurn(ctx context.Context) error {
 
 var errNotOurs = errors.New("another node has the turn, or none")
 
-// needed tells why the cluster cannot do without this node now.
-func (m *Member) needed() error {
-	for _, l := range m.State().Others {
+// refused says why the cluster cannot do without this node now; nil: it can.
+func (t *turns) refused() error {
+	others, _ := t.peers.lines()
+	for _, l := range others {
 		switch {
 		case l.State != "ready":
 			return fmt.Errorf("node %s is %s; with this one away as well minions might find nobody", l.Name, l.State)
@@ -83,11 +92,12 @@ func (m *Member) needed() error {
 			return fmt.Errorf("the storage of node %s is %s; its copy alone might not do", l.Name, l.Storage)
 		}
 	}
-	return whole(m.cfg.volume())
+	return complete(t.cfg.volume())
 }
 
-// whole tells what is missing in the shared volume.
-func whole(v *storage.State) error {
+// complete returns nil when every copy of the shared volume is up and has all files,
+// and what is missing otherwise.
+func complete(v *storage.State) error {
 	switch {
 	case v == nil || len(v.Bricks) < 2:
 		return nil
@@ -104,35 +114,36 @@ func whole(v *storage.State) error {
 	return nil
 }
 
-// bringBack gives the turn back, once this node has restarted and does all its
+// reconcile gives the turn back, once this node has restarted and does all its
 // work again. It is called again and again.
-func (m *Member) bringBack(ctx context.Context) {
-	t := m.keeper.Table()
-	now, ok := t.HasTurn()
-	if !ok || now.Node != m.cfg.Settings.Node || !m.restarted(now) || !m.cfg.Serving() || whole(m.cfg.volume()) != nil {
+func (t *turns) reconcile(ctx context.Context) {
+	table := t.peers.keeper.Table()
+	now, ok := table.HasTurn()
+	if !ok || now.Node != t.cfg.Settings.Node || !t.over(now) || !t.cfg.Serving() {
 		return
 	}
-	if v := m.cfg.volume(); v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known) {
+	v := t.cfg.volume()
+	if complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known) {
 		return
 	}
-	m.returning.Start(func() {
-		if m.cfg.OnTrial != nil && m.cfg.OnTrial() {
+	t.returning.Start(func() {
+		if t.cfg.OnTrial != nil && t.cfg.OnTrial() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if err := m.giveTurn(ctx); err != nil {
-			m.cfg.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
+		if err := t.end(ctx); err != nil {
+			t.cfg.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
 			return
 		}
-		m.cfg.Log.Info("this node has restarted and does all its work; the next one may")
+		t.cfg.Log.Info("this node has restarted and does all its work; the next one may")
 	})
 }
 
-// restarted reports whether the turn was taken by a supervisor before this one,
-// or so long ago that nobody will restart any more.
-func (m *Member) restarted(now nodes.Turn) bool {
-	return now.Life != m.life || m.cfg.Now().Sub(now.Since) > turnUnused
+// over reports whether the turn was taken by a supervisor before this one, or so
+// long ago that nobody will restart any more.
+func (t *turns) over(now nodes.Turn) bool {
+	return now.Life != t.life || t.cfg.Now().Sub(now.Since) > turnUnused
 }
 
 // sessionsAt counts the connections that a port of this machine has taken, by

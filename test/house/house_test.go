@@ -19,7 +19,7 @@ type measure struct {
 
 func measures() []measure {
 	return []measure{
-		{"methods of Supervisor, Life and Member", 58, 45, func(all []source) int {
+		{"methods of Supervisor, Life and Member", 45, 45, func(all []source) int {
 			return methods(all, "supervisor", "Supervisor") + methods(all, "supervisor/life", "Life") + methods(all, "supervisor/member", "Member")
 		}},
 		{"lines of supervisor without its folders", 820, 820, func(all []source) int { return lines(all, "supervisor") }},
