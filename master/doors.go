@@ -11,7 +11,6 @@ import (
 
 	"saltern/control"
 	"saltern/master/event"
-	"saltern/master/msgpack"
 	"saltern/master/peers"
 	"saltern/master/publish"
 	"saltern/master/request"
@@ -76,10 +75,6 @@ func (m *Master) openDoors(ctx context.Context) error {
 		return err
 	}
 	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence}, m.log)
-	busy, err := msgpack.Marshal(routerBusyReply, msgpack.Raw)
-	if err != nil {
-		return err
-	}
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.RetPort)
 	if err != nil {
 		return err
@@ -94,7 +89,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 		return answer, answer != nil
 	}
 	m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), ln, zmtp.RouterConfig{
-		Listen: l, BusyReply: busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: handle, Free: m.requests.Recycle,
+		Listen: l, BusyReply: request.Busy(), Concurrency: maxRequests, Strangers: maxStrangers, Handler: handle, Free: m.requests.Recycle,
 	})
 	if err != nil {
 		return err

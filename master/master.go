@@ -113,10 +113,9 @@ const (
 	// proveIn is how long a connection to the request port may be idle and prove
 	// nothing. A minion that waits for its key asks every 10 s and more (its
 	// acceptance_wait_time), and connects anew without a word.
-	proveIn         = 10 * time.Minute
-	maxRunners      = 32
-	closeTimeout    = 10 * time.Second // for what the job cache still has to write
-	routerBusyReply = "bad load"       // makes a minion sign in and try again
+	proveIn      = 10 * time.Minute
+	maxRunners   = 32
+	closeTimeout = 10 * time.Second // for what the job cache still has to write
 )
 
 // New opens everything: keys, secrets, caches, sockets, and the port for requests

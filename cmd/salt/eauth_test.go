@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/client/clienttest"
+	"saltern/test/fakemaster"
 )
 
 // An external authentication system that does not exist is refused before a
 // password is asked for, with a list of those that do.
 func TestUnknownEauth(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	h := newHouse(t, m, "external_auth: {pam: {anna: ['.*']}, fromext: {otto: ['.*']}}\nextension_modules: EXT\n")
 	conf := filepath.Join(h.dir, "master")
 	b, err := os.ReadFile(conf)

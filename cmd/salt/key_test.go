@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/client/clienttest"
 	"saltern/master/crypt"
 	"saltern/master/keys"
+	"saltern/test/fakemaster"
 )
 
 // pems are public keys for the tests of salt-key.
@@ -128,7 +128,7 @@ func TestSaltKeyInvalid(t *testing.T) {
 }
 
 func TestSaltKeyEvents(t *testing.T) {
-	m := clienttest.New(t)
+	m := fakemaster.New(t)
 	h := newHouse(t, m, "")
 	h.keys(map[string]string{"m1": "minions_pre"}, pems(t, 1)[0])
 	sub := m.Bus.Subscribe("test", 10, nil)

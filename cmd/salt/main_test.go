@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/client/clienttest"
 	"saltern/master/value"
+	"saltern/test/fakemaster"
 )
 
 // house is a configuration directory and what a tool of it prints.
@@ -32,7 +32,7 @@ type house struct {
 }
 
 // newHouse writes a configuration; m may be nil.
-func newHouse(t *testing.T, m *clienttest.Master, extra string) *house {
+func newHouse(t *testing.T, m *fakemaster.Master, extra string) *house {
 	t.Helper()
 	dir := t.TempDir()
 	sock, cache, port := filepath.Join(dir, "run"), filepath.Join(dir, "cache"), 1
@@ -69,7 +69,7 @@ func (h *house) want(code, wantCode int, out, errs string) {
 	}
 }
 
-func asUser(t *testing.T, m *clienttest.Master) {
+func asUser(t *testing.T, m *fakemaster.Master) {
 	t.Helper()
 	if u := client.EffectiveUser(); u != "root" {
 		if err := os.Rename(filepath.Join(m.CacheDir, ".root_key"), filepath.Join(m.CacheDir, "."+u+"_key")); err != nil {
@@ -79,8 +79,8 @@ func asUser(t *testing.T, m *clienttest.Master) {
 }
 
 // answers are the minions of the tests.
-func answers(id, fun string, load *value.Map) clienttest.Answer {
-	a := clienttest.Answer{Reply: true, Return: true}
+func answers(id, fun string, load *value.Map) fakemaster.Answer {
+	a := fakemaster.Answer{Reply: true, Return: true}
 	switch fun {
 	case "test.arg":
 		a.Return = load.List("arg")
@@ -107,7 +107,7 @@ const lookup = "    Minion did not return. [No response]\n    The minions may no
 	"To look up the return data for this job later, run the following command:\n    \n    salt-run jobs.lookup_jid JID\n"
 
 func TestSalt(t *testing.T) {
-	m := clienttest.New(t, "a", "b")
+	m := fakemaster.New(t, "a", "b")
 	m.Minion = answers
 	asUser(t, m)
 	h := newHouse(t, m, "nodegroups: {g: 'a'}\n")
@@ -176,7 +176,7 @@ func sorted(args []string, h *house, want string) string {
 // TestAttack26SaltTerminal: what a minion returns does not reach the terminal
 // as an escape.
 func TestAttack26SaltTerminal(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	m.Minion = answers
 	asUser(t, m)
 	h := newHouse(t, m, "")
@@ -194,7 +194,7 @@ func TestAttack26SaltTerminal(t *testing.T) {
 }
 
 func TestSaltRefused(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	h := newHouse(t, m, "")
 	if err := os.WriteFile(filepath.Join(m.CacheDir, "."+client.EffectiveUser()+"_key"), []byte("wrong"), 0o600); err != nil {
 		os.Remove(filepath.Join(m.CacheDir, ".root_key"))
@@ -209,7 +209,7 @@ func TestSaltRefused(t *testing.T) {
 }
 
 func TestSaltToken(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	if err := os.Remove(filepath.Join(m.CacheDir, ".root_key")); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestSaltToken(t *testing.T) {
 			return value.NewMap("token", "t0k")
 		}
 		if l.Map("kwargs").Str("token") == "t0k" {
-			l.Set("key", clienttest.Key)
+			l.Set("key", fakemaster.Key)
 		}
 		return nil
 	}
@@ -238,7 +238,7 @@ func TestSaltToken(t *testing.T) {
 }
 
 func TestOutFile(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	asUser(t, m)
 	h := newHouse(t, m, "output: txt\n")
 	file := filepath.Join(h.dir, "out")
@@ -252,7 +252,7 @@ func TestOutFile(t *testing.T) {
 }
 
 func TestSaltfile(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	asUser(t, m)
 	h := newHouse(t, m, "")
 	file := filepath.Join(h.dir, "sf")
@@ -265,7 +265,7 @@ func TestSaltfile(t *testing.T) {
 }
 
 func TestSaltCP(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	asUser(t, m)
 	h := newHouse(t, m, "salt_cp_chunk_size: 4\n")
 	src := filepath.Join(h.dir, "src")

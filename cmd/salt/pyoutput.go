@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	_ "embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +15,8 @@ import (
 	"time"
 
 	"saltern/command"
-	"saltern/master/msgpack"
 	"saltern/master/output"
+	"saltern/master/pyframe"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 	"saltern/printable"
@@ -189,15 +188,12 @@ func (p *pythonOutput) ask(m *value.Map) (*value.Map, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	packed, err := msgpack.Marshal(m, msgpack.Modern)
+	frame, err := pyframe.Append(nil, m)
 	if err != nil {
 		return nil, fmt.Errorf("pack the value: %w", err)
 	}
 	late := p.killAfter(maxOutputter)
-	_, err = p.in.Write(binary.BigEndian.AppendUint32(nil, uint32(len(packed))))
-	if err == nil {
-		_, err = p.in.Write(packed)
-	}
+	_, err = p.in.Write(frame)
 	late.Stop()
 	var reply *value.Map
 	if err == nil {
@@ -215,27 +211,11 @@ func (p *pythonOutput) ask(m *value.Map) (*value.Map, error) {
 func (p *pythonOutput) read() (*value.Map, error) {
 	late := p.killAfter(maxOutputter)
 	defer late.Stop()
-	var head [4]byte
-	if _, err := io.ReadFull(p.out, head[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n > maxShown {
-		return nil, fmt.Errorf("an answer of %d bytes is too long", n)
-	}
-	packed := make([]byte, n)
-	if _, err := io.ReadFull(p.out, packed); err != nil {
-		return nil, err
-	}
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	packed, err := pyframe.Read(p.out, maxShown)
 	if err != nil {
 		return nil, err
 	}
-	m, ok := v.(*value.Map)
-	if !ok {
-		return nil, errors.New("the answer is no map")
-	}
-	return m, nil
+	return pyframe.Map(packed)
 }
 
 // killAfter kills the Python when it takes longer, unless it is stopped before.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/client/clienttest"
+	"saltern/test/fakemaster"
 )
 
 const shout = `
@@ -25,7 +25,7 @@ func TestOwnOutputters(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
 	}
-	m := clienttest.New(t, "a", "b")
+	m := fakemaster.New(t, "a", "b")
 	m.Minion = answers
 	asUser(t, m)
 	ext := t.TempDir()
@@ -58,7 +58,7 @@ func TestOwnOutputters(t *testing.T) {
 
 // Without Python, or without such an outputter, it is said what happens.
 func TestOutputtersThatAreNotThere(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	m.Minion = answers
 	asUser(t, m)
 	ext := t.TempDir()

@@ -358,7 +358,7 @@ func TestAttack30DeletedKey(t *testing.T) {
 		if m.VerifyToken("m", heir.tok(t)) {
 			t.Errorf("good while %s", st)
 		}
-		if _, err := m.EncryptTo("m", crypt.OAEPSHA1, []byte("x")); !errors.Is(err, auth.ErrNotAccepted) {
+		if _, err := m.Private("m", auth.Algorithms{}, "", value.NewMap()); !errors.Is(err, auth.ErrNotAccepted) {
 			t.Errorf("encrypted for a %s minion", st)
 		}
 	}

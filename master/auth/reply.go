@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rsa"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 
@@ -141,25 +140,4 @@ func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, error) {
 		return nil, errToken
 	}
 	return crypt.Encrypt(pub, r.encAlgo, plain)
-}
-
-// SignBlob signs bytes with the key that minions know, for the answer to a
-// pillar request (algo is the request's sig_algo). The error for an unknown
-// algorithm is crypt.ErrAlgorithm.
-func (s *Service) SignBlob(algo string, data []byte) ([]byte, error) {
-	return s.cfg.Secrets.Sign(algo, data)
-}
-
-// EncryptTo encrypts a short text, such as a one-time key, for an accepted
-// minion.
-func (s *Service) EncryptTo(id, algo string, data []byte) ([]byte, error) {
-	e, err := s.acceptedKey(id)
-	if err != nil {
-		return nil, err
-	}
-	pub, err := e.Public()
-	if err != nil {
-		return nil, fmt.Errorf("encrypt for %q: %w", id, err)
-	}
-	return crypt.Encrypt(pub, algo, data)
 }

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"saltern/master/auth"
 	"saltern/master/crypt"
 	"saltern/master/keys"
+	"saltern/master/msgpack"
+	"saltern/master/value"
 )
 
 func next(t testing.TB, s *auth.Secrets) (string, int64) {
@@ -366,23 +369,44 @@ func TestPrivateReply(t *testing.T) {
 	m := newMaster(t, options{})
 	must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
 	n := newMinion(t, "m", "min6")
-	ct, err := m.EncryptTo("m", crypt.OAEPSHA224, []byte("one-time key"))
+	algorithms := auth.Algorithms{Encryption: crypt.OAEPSHA224, Signing: crypt.PKCS1SHA224}
+	private, err := m.Private("m", algorithms, "n1", value.NewMap("role", "web"))
 	must(t, err)
-	if plain, err := crypt.Decrypt(n.key, crypt.OAEPSHA224, ct); err != nil || string(plain) != "one-time key" {
-		t.Error(err)
-	}
-	sig, err := m.SignBlob(crypt.PKCS1SHA224, []byte("data"))
+	wrapped, _ := private.Bytes("key")
+	text, err := crypt.Decrypt(n.key, crypt.OAEPSHA224, wrapped)
 	must(t, err)
-	must(t, crypt.Verify(n.masterKey, crypt.PKCS1SHA224, []byte("data"), sig))
-	if _, err := m.SignBlob("x", nil); !errors.Is(err, crypt.ErrAlgorithm) {
+	key, err := crypt.ParseKey(string(text))
+	must(t, err)
+	sealed, _ := private.Bytes("pillar")
+	packed, err := key.Open(sealed)
+	must(t, err)
+	signed := unpacked(t, packed)
+	data, _ := signed.Bytes("data")
+	sig, _ := signed.Bytes("sig")
+	must(t, crypt.Verify(n.masterKey, crypt.PKCS1SHA224, data, sig))
+	inner := unpacked(t, data)
+	if again, _ := inner.Bytes("key"); !bytes.Equal(again, wrapped) || inner.Str("nonce") != "n1" || inner.Map("pillar").Str("role") != "web" {
+		t.Errorf("inside: %v", inner)
+	}
+	for _, bad := range []auth.Algorithms{{Encryption: crypt.OAEPSHA1, Signing: "x"}, {Encryption: "x"}} {
+		if _, err := m.Private("m", bad, "", value.NewMap()); !errors.Is(err, crypt.ErrAlgorithm) {
+			t.Error(err)
+		}
+	}
+	if _, err := m.Private("none", algorithms, "", value.NewMap()); !errors.Is(err, auth.ErrNotAccepted) {
 		t.Error(err)
 	}
-	if _, err := m.EncryptTo("m", "x", nil); !errors.Is(err, crypt.ErrAlgorithm) {
-		t.Error(err)
+}
+
+func unpacked(t *testing.T, b []byte) *value.Map {
+	t.Helper()
+	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
+	must(t, err)
+	m, ok := v.(*value.Map)
+	if !ok {
+		t.Fatalf("%T", v)
 	}
-	if _, err := m.EncryptTo("none", crypt.OAEPSHA1, nil); !errors.Is(err, auth.ErrNotAccepted) {
-		t.Error(err)
-	}
+	return m
 }
 
 // A disk that hangs stops new minions, not those that are accepted; nobody gets

@@ -2,14 +2,12 @@ package batch
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"saltern/durable"
-	"saltern/master/msgpack"
+	"saltern/master/datafile"
 	"saltern/master/value"
 )
 
@@ -21,17 +19,15 @@ const (
 	maxFile   = 32 << 20 // bytes
 )
 
+// file is what a file of a batch may hold.
+var file = datafile.Bound{Bytes: maxFile}
+
 func (m *Manager) read(jid string) (*value.Map, error) {
 	dir, err := m.cfg.JobDir(jid)
 	if err != nil {
 		return nil, err
 	}
-	v, err := unpack(filepath.Join(dir, stateFile))
-	kept, ok := v.(*value.Map)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s holds no map", stateFile)
-	}
-	return kept, err
+	return file.ReadMap(filepath.Join(dir, stateFile))
 }
 
 func (m *Manager) write(jid string, kept *value.Map) error {
@@ -42,12 +38,12 @@ func (m *Manager) write(jid string, kept *value.Map) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return pack(filepath.Join(dir, stateFile), kept)
+	return file.Write(filepath.Join(dir, stateFile), kept, false)
 }
 
 // index lists the batches that have not ended.
 func (m *Manager) index() ([]string, error) {
-	v, err := unpack(filepath.Join(m.cfg.Dir, indexFile))
+	v, err := file.Read(filepath.Join(m.cfg.Dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -71,28 +67,5 @@ func (m *Manager) list(jid string, in bool) error {
 	for i, s := range jids {
 		all[i] = s
 	}
-	return pack(filepath.Join(m.cfg.Dir, indexFile), all)
-}
-
-func pack(path string, v any) error {
-	b, err := msgpack.Marshal(v, msgpack.Modern)
-	if err == nil && len(b) > maxFile {
-		err = fmt.Errorf("%d bytes are too many for %s", len(b), path)
-	}
-	if err != nil {
-		return err
-	}
-	return durable.Replace(path, b, 0o600)
-}
-
-func unpack(path string) (any, error) {
-	b, err := durable.Read(path, maxFile)
-	if err != nil {
-		return nil, err
-	}
-	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return v, nil
+	return file.Write(filepath.Join(m.cfg.Dir, indexFile), all, false)
 }

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"saltern/durable"
-	"saltern/master/msgpack"
+	"saltern/master/datafile"
 	"saltern/master/value"
 )
 
@@ -38,8 +38,7 @@ var banks = []Bank{Grains, Pillar, Mine}
 // stored and ignored when it is found.
 const MaxEntry = 32 << 20
 
-// ErrTooLarge means that an entry exceeds MaxEntry.
-var ErrTooLarge = errors.New("cache entry is too large")
+var entry = datafile.Bound{Bytes: MaxEntry}
 
 // Store is the cache of one master. It is safe for concurrent use. The maps
 // it returns are shared and must not be changed.
@@ -115,9 +114,8 @@ func (s *Store) get(b Bank, id string) (*value.Map, bool) {
 	if err != nil {
 		return nil, false
 	}
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	m, ok := v.(*value.Map)
-	if err != nil || !ok {
+	m, ok := entry.Unpack(packed)
+	if !ok {
 		return nil, false
 	}
 	s.mem.put(b, id, sig, m, packed)
@@ -135,12 +133,9 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 }
 
 func (s *Store) set(b Bank, id string, m *value.Map) (bool, error) {
-	packed, err := msgpack.Marshal(m, msgpack.Raw)
+	packed, err := entry.Pack(m, true)
 	if err != nil {
-		return false, fmt.Errorf("pack the %s of %s: %w", b, id, err)
-	}
-	if len(packed) > MaxEntry {
-		return false, fmt.Errorf("store the %s of %s: %w (%d bytes)", b, id, ErrTooLarge, len(packed))
+		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
 	path := s.path(b, id)
 	if info, err := os.Lstat(path); err == nil {

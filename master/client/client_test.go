@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/client/clienttest"
 	"saltern/master/output"
 	"saltern/master/value"
+	"saltern/test/fakemaster"
 )
 
-func connect(t *testing.T, m *clienttest.Master, change func(*client.Config)) *client.Client {
+func connect(t *testing.T, m *fakemaster.Master, change func(*client.Config)) *client.Client {
 	t.Helper()
 	cfg := client.Config{Interface: "0.0.0.0", RetPort: m.Port, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: "root", User: "root",
 		Timeout: 300 * time.Millisecond, Gather: 400 * time.Millisecond, Publish: 2 * time.Second,
@@ -64,7 +64,7 @@ func expect(t *testing.T, got []string, err error, want ...string) {
 }
 
 func TestRun(t *testing.T) {
-	m := clienttest.New(t, "a", "b", "c")
+	m := fakemaster.New(t, "a", "b", "c")
 	c := connect(t, m, nil)
 	got, err := run(t, c, request("*", "test.ping"))
 	expect(t, got, err, "a=True", "b=True", "c=True")
@@ -79,15 +79,15 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunLateMinions(t *testing.T) {
-	m := clienttest.New(t, "dead", "ok", "slow")
-	m.Minion = func(id, _ string, _ *value.Map) clienttest.Answer {
+	m := fakemaster.New(t, "dead", "ok", "slow")
+	m.Minion = func(id, _ string, _ *value.Map) fakemaster.Answer {
 		switch id {
 		case "dead":
-			return clienttest.Answer{}
+			return fakemaster.Answer{}
 		case "slow": // longer than all time-outs together, but it says so
-			return clienttest.Answer{Reply: true, Return: "late", After: 1200 * time.Millisecond, Running: 99}
+			return fakemaster.Answer{Reply: true, Return: "late", After: 1200 * time.Millisecond, Running: 99}
 		}
-		return clienttest.Answer{Reply: true, Return: "ok"}
+		return fakemaster.Answer{Reply: true, Return: "ok"}
 	}
 	got, err := run(t, connect(t, m, nil), request("*", "test.sleep"))
 	expect(t, got, err, "dead!", "ok=ok", "slow=late")
@@ -101,10 +101,10 @@ func TestRunLateMinions(t *testing.T) {
 
 // TestRunReconnects: the event bus cuts us off while minions return.
 func TestRunReconnects(t *testing.T) {
-	m := clienttest.New(t, "a", "b")
+	m := fakemaster.New(t, "a", "b")
 	m.Reconnect = true
-	m.Minion = func(id, _ string, load *value.Map) clienttest.Answer {
-		a := clienttest.Answer{Reply: true, Return: id, Out: "txt"}
+	m.Minion = func(id, _ string, load *value.Map) fakemaster.Answer {
+		a := fakemaster.Answer{Reply: true, Return: id, Out: "txt"}
 		if id == "b" {
 			a.After, a.Running = 900*time.Millisecond, 99
 		}
@@ -117,14 +117,14 @@ func TestRunReconnects(t *testing.T) {
 // TestRunLostEvent: the return is in the job cache only, and who has no key is
 // known from the answer to the job only.
 func TestRunLostEvent(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	m.Lose = true
 	got, err := run(t, connect(t, m, nil), request([]any{"a", "ghost"}, "test.ping"))
 	expect(t, got, err, "a=True", "ghost!")
 }
 
 func TestErrors(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	t.Run("no match", func(t *testing.T) {
 		if _, err := run(t, connect(t, m, nil), request("nobody", "test.ping")); err != client.ErrNoMinions {
 			t.Errorf("got %v", err)
@@ -145,7 +145,7 @@ func TestErrors(t *testing.T) {
 		}
 	})
 	t.Run("silent master", func(t *testing.T) {
-		m := clienttest.New(t, "a")
+		m := fakemaster.New(t, "a")
 		m.Clear = func(*value.Map) any { time.Sleep(500 * time.Millisecond); return "x" }
 		c := connect(t, m, func(cfg *client.Config) { cfg.Timeout, cfg.Publish = 20*time.Millisecond, 20*time.Millisecond })
 		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || !strings.HasPrefix(err.Error(), "Salt request timed out.") {
@@ -156,7 +156,7 @@ func TestErrors(t *testing.T) {
 		}
 	})
 	t.Run("hostile answers", func(t *testing.T) {
-		m := clienttest.New(t, "a")
+		m := fakemaster.New(t, "a")
 		for _, v := range []any{"bad load", "", int64(5), []any{}, value.NewMap(), value.NewMap("load", "x"), value.NewMap("load", value.NewMap("jid", int64(1), "minions", "a")),
 			value.NewMap("error", "text"), value.NewMap("error", int64(3)), value.NewMap("load", value.NewMap("jid", "0", "minions", []any{"a"}))} {
 			m.Clear = func(*value.Map) any { return v }
@@ -166,8 +166,8 @@ func TestErrors(t *testing.T) {
 		}
 	})
 	t.Run("cancelled", func(t *testing.T) {
-		m := clienttest.New(t, "a")
-		m.Minion = func(string, string, *value.Map) clienttest.Answer { return clienttest.Answer{Running: 99} }
+		m := fakemaster.New(t, "a")
+		m.Minion = func(string, string, *value.Map) fakemaster.Answer { return fakemaster.Answer{Running: 99} }
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		err := connect(t, m, nil).Run(ctx, request("*", "test.sleep"), nil, func(client.Return) bool { return true })
@@ -179,7 +179,7 @@ func TestErrors(t *testing.T) {
 
 // TestNewKey: the master made new keys after we read ours.
 func TestNewKey(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	file := filepath.Join(m.CacheDir, ".root_key")
 	if err := os.Chmod(file, 0o600); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestNewKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := connect(t, m, nil)
-	if err := os.WriteFile(file, []byte(clienttest.Key), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(fakemaster.Key), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m.Clear = func(l *value.Map) any {
@@ -212,7 +212,7 @@ func TestKeyUser(t *testing.T) {
 }
 
 func TestNodegroups(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	c := connect(t, m, nil)
 	for _, x := range []struct{ typ, tgt, want string }{
 		{"nodegroup", "g1", "a* or b"},
@@ -247,15 +247,15 @@ func TestNodegroups(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	m := clienttest.New(t, "a", "b", "c", "dead", "mute")
-	m.Minion = func(id, fun string, _ *value.Map) clienttest.Answer {
+	m := fakemaster.New(t, "a", "b", "c", "dead", "mute")
+	m.Minion = func(id, fun string, _ *value.Map) fakemaster.Answer {
 		switch {
 		case id == "dead", id == "mute" && fun != "test.ping":
-			return clienttest.Answer{}
+			return fakemaster.Answer{}
 		case id == "b" && fun != "test.ping":
-			return clienttest.Answer{Reply: true, Return: false, Retcode: int64(2)}
+			return fakemaster.Answer{Reply: true, Return: false, Retcode: int64(2)}
 		}
-		return clienttest.Answer{Reply: true, Return: true, After: 20 * time.Millisecond}
+		return fakemaster.Answer{Reply: true, Return: true, After: 20 * time.Millisecond}
 	}
 	batch := func(failhard bool) string {
 		var log []string
@@ -290,13 +290,13 @@ func TestBatch(t *testing.T) {
 // TestHandOver: the first part is published, and the master gets the state of
 // the whole batch.
 func TestHandOver(t *testing.T) {
-	m := clienttest.New(t, "a", "b", "c", "dead")
+	m := fakemaster.New(t, "a", "b", "c", "dead")
 	jobs := make(chan string, 10)
-	m.Minion = func(id, fun string, _ *value.Map) clienttest.Answer {
+	m.Minion = func(id, fun string, _ *value.Map) fakemaster.Answer {
 		if fun != "test.ping" {
 			jobs <- id
 		}
-		return clienttest.Answer{Reply: id != "dead", Return: true}
+		return fakemaster.Answer{Reply: id != "dead", Return: true}
 	}
 	sub := m.Bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/batch/") })
 	defer sub.Close()
@@ -322,12 +322,12 @@ func TestHandOver(t *testing.T) {
 }
 
 func TestSubset(t *testing.T) {
-	m := clienttest.New(t, "a", "b", "c")
-	m.Minion = func(id, _ string, _ *value.Map) clienttest.Answer {
+	m := fakemaster.New(t, "a", "b", "c")
+	m.Minion = func(id, _ string, _ *value.Map) fakemaster.Answer {
 		if id == "b" {
-			return clienttest.Answer{Reply: true, Return: "error"}
+			return fakemaster.Answer{Reply: true, Return: "error"}
 		}
-		return clienttest.Answer{Reply: true, Return: []any{"test.ping", "test.x"}}
+		return fakemaster.Answer{Reply: true, Return: []any{"test.ping", "test.x"}}
 	}
 	ids, err := connect(t, m, nil).Subset(t.Context(), request("*", "test.x"), 5, func(n int, swap func(int, int)) { swap(0, n-1) })
 	slices.Sort(ids)
@@ -335,7 +335,7 @@ func TestSubset(t *testing.T) {
 }
 
 func TestRunner(t *testing.T) {
-	m := clienttest.New(t, "a")
+	m := fakemaster.New(t, "a")
 	const jid = "20261121000000000077"
 	m.Clear = func(l *value.Map) any {
 		switch {

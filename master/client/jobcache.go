@@ -9,9 +9,8 @@ import (
 	"hash"
 	"path/filepath"
 
-	"saltern/durable"
+	"saltern/master/datafile"
 	"saltern/master/keys"
-	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -66,10 +65,6 @@ func readMap(path string) (*value.Map, bool) {
 }
 
 func readValue(path string) (any, bool) {
-	b, err := durable.Read(path, maxCachedReturn)
-	if err != nil {
-		return nil, false
-	}
-	v, err := msgpack.Decode(b, answerLimits)
+	v, err := datafile.Bound{Bytes: maxCachedReturn, Nodes: answerLimits.Nodes}.Read(path)
 	return v, err == nil
 }

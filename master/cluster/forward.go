@@ -12,7 +12,6 @@ import (
 	"saltern/master/cluster/raft"
 	"saltern/master/cluster/wire"
 	"saltern/master/event"
-	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -141,7 +140,7 @@ var ErrAlone = errors.New("no other master is connected")
 // it, so that it survives the loss of this master. ErrAlone says that there is
 // nobody; the return is queued nevertheless.
 func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
-	packed, err := msgpack.Marshal(load, msgpack.Modern)
+	packed, err := wire.Pack(load)
 	if err != nil {
 		return fmt.Errorf("pack a return for the peers: %w", err)
 	}

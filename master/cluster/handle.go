@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"saltern/master/cluster/wire"
-	"saltern/master/msgpack"
-	"saltern/master/value"
 )
 
 // maxBatch is how many returns are kept at once: their records share one sync
@@ -91,9 +89,8 @@ func (in *inbox) batch(ctx context.Context, peer string, d Duty, batch []arrived
 
 // one handles a message and reports whether it needs no second try.
 func (in *inbox) one(ctx context.Context, peer string, a arrived) bool {
-	v, err := msgpack.Decode(a.packed, msgpack.DefaultLimits)
-	data, ok := v.(*value.Map)
-	if err != nil || !ok {
+	data, err := wire.UnpackEvent(a.packed)
+	if err != nil {
 		in.p.count.bad.Add(1)
 		return true // it would not be better the next time
 	}

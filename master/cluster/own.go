@@ -7,7 +7,6 @@ import (
 
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
-	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -28,7 +27,27 @@ const (
 
 var errOwn = errors.New("bad message")
 
-var ownLimits = msgpack.Limits{Depth: 8, Nodes: 64}
+// unpackOwn reads a message of another of our masters.
+func unpackOwn(data []byte) (any, error) {
+	v, err := wire.Unpack(data, 8, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errOwn, err)
+	}
+	return v, nil
+}
+
+// unpackOwnMap reads one that must be a map.
+func unpackOwnMap(data []byte) (*value.Map, error) {
+	v, err := unpackOwn(data)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := v.(*value.Map)
+	if !ok {
+		return nil, errOwn
+	}
+	return m, nil
+}
 
 // maxReason bounds the text of a refusal.
 const maxReason = 300
@@ -62,13 +81,9 @@ func uintOf(m *value.Map, key string) uint64 {
 
 // parseOwn reads one of node's messages.
 func parseOwn(kind string, data []byte) (any, error) {
-	v, err := msgpack.Decode(data, ownLimits)
+	m, err := unpackOwnMap(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errOwn, err)
-	}
-	m, ok := v.(*value.Map)
-	if !ok {
-		return nil, errOwn
+		return nil, err
 	}
 	switch kind {
 	case ownBeat:
@@ -112,7 +127,7 @@ func packItem(inc string, d Duty, i *item) ([]byte, error) {
 	if i.minion != "" {
 		parts = append(parts, i.minion)
 	}
-	return msgpack.Marshal(parts, msgpack.Modern)
+	return wire.Pack(parts)
 }
 
 // maxMinion bounds the id of a minion in bytes: it is the name of a file.
@@ -129,9 +144,9 @@ type arrived struct {
 }
 
 func parseItem(data []byte) (arrived, error) {
-	v, err := msgpack.Decode(data, ownLimits)
+	v, err := unpackOwn(data)
 	if err != nil {
-		return arrived{}, fmt.Errorf("%w: %w", errOwn, err)
+		return arrived{}, err
 	}
 	l, ok := v.([]any)
 	if !ok || len(l) != 5 && len(l) != 6 {
@@ -157,13 +172,13 @@ func parseItem(data []byte) (arrived, error) {
 }
 
 func packAck(d Duty, seq uint64) ([]byte, error) {
-	return msgpack.Marshal([]any{int64(d), seq}, msgpack.Modern)
+	return wire.Pack([]any{int64(d), seq})
 }
 
 func parseAck(data []byte) (Duty, uint64, error) {
-	v, err := msgpack.Decode(data, ownLimits)
+	v, err := unpackOwn(data)
 	if err != nil {
-		return 0, 0, fmt.Errorf("%w: %w", errOwn, err)
+		return 0, 0, err
 	}
 	l, ok := v.([]any)
 	if !ok || len(l) != 2 {

@@ -2,12 +2,8 @@ package cluster
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"time"
-
-	"saltern/master/msgpack"
-	"saltern/master/value"
 )
 
 // Subs counts subscriptions of minions by their address.
@@ -41,13 +37,9 @@ func packSubs(s Subs) []byte {
 // ownBytes reads a message that is a map with a list of at most most entries of size
 // bytes each under name.
 func ownBytes(data []byte, name string, size, most int) ([]byte, error) {
-	v, err := msgpack.Decode(data, ownLimits)
+	m, err := unpackOwnMap(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errOwn, err)
-	}
-	m, ok := v.(*value.Map)
-	if !ok {
-		return nil, errOwn
+		return nil, err
 	}
 	b, ok := m.Bytes(name)
 	if !ok || len(b)%size != 0 || len(b) > most*size {

@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"saltern/durable"
-	"saltern/master/msgpack"
+	"saltern/master/datafile"
 	"saltern/master/value"
 )
 
@@ -42,8 +41,8 @@ type Tokens struct{ dir string }
 // ErrNoToken means that a token is unknown, malformed or expired.
 var ErrNoToken = errors.New("no such token")
 
-// maxTokenFile bounds what is read of a token's file.
-const maxTokenFile = 64 << 10
+// tokenFile is what the file of a token may hold.
+var tokenFile = datafile.Bound{Bytes: 64 << 10, Nodes: 4096}
 
 // OpenTokens makes the directory when it is not there.
 func OpenTokens(dir string) (*Tokens, error) {
@@ -69,16 +68,12 @@ func (t *Tokens) Make(name, system string, groups []string, life time.Duration, 
 	}
 	sum := sha256.Sum256(seed)
 	tok := Token{Token: hex.EncodeToString(sum[:]), Name: name, Eauth: system, Start: now, Expire: now.Add(life), Groups: groups}
-	b, err := msgpack.Marshal(value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire)), msgpack.Raw)
-	if err != nil {
-		return Token{}, fmt.Errorf("pack a token: %w", err)
-	}
 	p, err := t.path(tok.Token)
 	if err != nil {
 		return Token{}, err
 	}
-	if err := os.WriteFile(p, b, 0o600); err != nil {
-		return Token{}, fmt.Errorf("write a token: %w", err)
+	if err := tokenFile.Write(p, value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire)), true); err != nil {
+		return Token{}, fmt.Errorf("keep a token: %w", err)
 	}
 	return tok, nil
 }
@@ -124,15 +119,10 @@ func (t *Tokens) Clean(now time.Time) error {
 }
 
 func read(path string) (Token, error) {
-	b, err := durable.Read(path, maxTokenFile)
+	m, err := tokenFile.ReadMap(path)
 	if err != nil {
 		return Token{}, err
 	}
-	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 4096})
-	if err != nil {
-		return Token{}, fmt.Errorf("token %s: %w", path, err)
-	}
-	m, _ := v.(*value.Map)
 	if d := m.Map("data"); d != nil {
 		m = d
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 
-	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -127,8 +126,8 @@ func (c *Chunk) PackedSize() int {
 }
 
 // AppendPacked reads the file and appends the answer in packed form, as the
-// map with data and dest would be packed.
-func (c *Chunk) AppendPacked(dst []byte) ([]byte, error) {
+// map with data and dest would be packed. head appends the head of n packed bytes.
+func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([]byte, error) {
 	if need := c.PackedSize(); cap(dst)-len(dst) < need {
 		dst = append(make([]byte, 0, len(dst)+need), dst...)
 	}
@@ -141,14 +140,14 @@ func (c *Chunk) AppendPacked(dst []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	dst = msgpack.AppendRawHead(dst, n)
+	dst = head(dst, n)
 	if len(dst) < start+rawHead {
 		dst = append(dst, data[:n]...)
 	} else {
 		dst = dst[:len(dst)+n]
 	}
 	dst = append(dst, packedDest...)
-	dst = msgpack.AppendRawHead(dst, len(c.rel))
+	dst = head(dst, len(c.rel))
 	return append(dst, c.rel...), nil
 }
 

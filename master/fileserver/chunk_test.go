@@ -29,7 +29,7 @@ func TestChunkPacksAsTheMap(t *testing.T) {
 			if err := os.Truncate(filepath.Join(root, "d/f"), int64(cut)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := c.AppendPacked([]byte("before"))
+			got, err := c.AppendPacked([]byte("before"), msgpack.AppendRawHead)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"saltern/durable"
-	"saltern/master/msgpack"
+	"saltern/master/datafile"
 )
 
 // File names of Salt's layout (salt/returners/local_cache.py).
@@ -111,16 +110,12 @@ func minionsName(syndic string) string {
 
 // readValue reads a packed value; ok is false when there is no such file.
 func readValue(path string) (v any, ok bool, err error) {
-	b, err := durable.Read(path, maxFile)
+	v, err = datafile.Bound{Bytes: maxFile}.Read(path)
 	if missing(err) {
 		return nil, false, nil
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("job cache: %w", err)
-	}
-	v, err = msgpack.Decode(b, msgpack.DefaultLimits)
-	if err != nil {
-		return nil, false, fmt.Errorf("job cache: %s: %w", path, err)
 	}
 	return v, true, nil
 }

@@ -4,7 +4,6 @@ package minion
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"sort"
@@ -15,7 +14,6 @@ import (
 	"saltern/master/auth"
 	"saltern/master/cache"
 	"saltern/master/conf"
-	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/fileserver"
 	"saltern/master/jobs"
@@ -23,7 +21,6 @@ import (
 	"saltern/master/keys/admin"
 	"saltern/master/launch"
 	"saltern/master/mine"
-	"saltern/master/msgpack"
 	"saltern/master/pillar"
 	"saltern/master/request"
 	"saltern/master/runner"
@@ -161,40 +158,11 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 			s.cfg.Fire("minion/refresh/"+c.ID, value.NewMap("Minion data cache refresh", c.ID))
 		}
 	}
-	return s.privately(c, data)
-}
-
-// privately wraps a pillar for the caller alone: signed, under a key of its
-// own (salt/channel/server.py _encrypt_private).
-func (s *Service) privately(c *request.Call, data *value.Map) (any, error) {
-	key, err := crypt.NewKey(rand.Reader)
+	private, err := s.cfg.SignIn.Private(c.ID, auth.Algorithms{Encryption: c.EncAlgo, Signing: c.SigAlgo}, c.Nonce, data)
 	if err != nil {
 		return nil, err
 	}
-	enc, sig := c.EncAlgo, c.SigAlgo
-	if enc == "" {
-		enc = "OAEP-SHA1"
-	}
-	if sig == "" {
-		sig = "PKCS1v15-SHA1"
-	}
-	wrapped, err := s.cfg.SignIn.EncryptTo(c.ID, enc, []byte(key.String()))
-	if err != nil {
-		return nil, fmt.Errorf("wrap the key of a pillar: %w", err)
-	}
-	inner, err := msgpack.Marshal(value.NewMap("key", wrapped, "pillar", data, "nonce", c.Nonce), msgpack.Raw)
-	if err != nil {
-		return nil, fmt.Errorf("pack a pillar: %w", err)
-	}
-	signature, err := s.cfg.SignIn.SignBlob(sig, inner)
-	if err != nil {
-		return nil, fmt.Errorf("sign a pillar: %w", err)
-	}
-	signed, err := msgpack.Marshal(value.NewMap("data", inner, "sig", signature), msgpack.Raw)
-	if err != nil {
-		return nil, fmt.Errorf("pack a pillar: %w", err)
-	}
-	return request.Plain{Payload: value.NewMap("key", wrapped, "pillar", key.Seal(signed, ""))}, nil
+	return request.Plain{Payload: private}, nil
 }
 
 func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error) {

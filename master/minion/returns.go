@@ -6,10 +6,9 @@ import (
 	"fmt"
 
 	"saltern/control"
-	"saltern/master/crypt"
+	"saltern/master/auth"
 	"saltern/master/event"
 	"saltern/master/jobs"
-	"saltern/master/msgpack"
 	"saltern/master/request"
 )
 
@@ -83,10 +82,9 @@ func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error)
 
 var errSignature = errors.New("signature of a return is missing or wrong")
 
-// checkReturnSignature verifies what a minion with minion_sign_messages
-// signed: the load without nonce, tok and sig, packed with bin types in the
-// order of sending. The algorithm is that of the envelope; 3008.3 asks its
-// own configuration for it and loses the return.
+// checkReturnSignature verifies what a minion with minion_sign_messages signed. The
+// algorithm is that of the envelope; 3008.3 asks its own configuration for it and
+// loses the return.
 func (s *Service) checkReturnSignature(c *request.Call) error {
 	sig, signed := c.Load.Bytes("sig")
 	if !signed {
@@ -98,10 +96,7 @@ func (s *Service) checkReturnSignature(c *request.Call) error {
 	}
 	load := c.Load.Clone()
 	load.Delete("sig")
-	packed, err := msgpack.Marshal(load, msgpack.Modern)
-	if err == nil {
-		err = s.verify(c.ID, c.SigAlgo, packed, sig)
-	}
+	err := s.cfg.SignIn.VerifyLoad(c.ID, auth.Algorithms{Signing: c.SigAlgo}, load, sig)
 	if err == nil {
 		return nil
 	}
@@ -110,19 +105,4 @@ func (s *Service) checkReturnSignature(c *request.Call) error {
 		return errSignature
 	}
 	return nil
-}
-
-func (s *Service) verify(id, algo string, data, sig []byte) error {
-	e, ok := s.cfg.Keys.Lookup(id)
-	if !ok {
-		return fmt.Errorf("no key of %s", id)
-	}
-	pub, err := e.Public()
-	if err != nil {
-		return err
-	}
-	if algo == "" {
-		algo = "PKCS1v15-SHA1"
-	}
-	return crypt.Verify(pub, algo, data, sig)
 }

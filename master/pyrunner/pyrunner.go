@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"saltern/command"
-	"saltern/master/msgpack"
+	"saltern/master/pyframe"
 	"saltern/master/value"
 	"saltern/printable"
 )
@@ -111,7 +111,7 @@ func (c *Caller) Call(ctx context.Context, fun string, args []any, named *value.
 	if args == nil {
 		args = []any{}
 	}
-	request, err := msgpack.Marshal(value.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone()), msgpack.Modern)
+	request, err := pyframe.Pack(value.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone()))
 	if err != nil {
 		return nil, fmt.Errorf("pack the arguments of %s: %w", fun, err)
 	}

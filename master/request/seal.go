@@ -30,7 +30,7 @@ func (s *Server) seal(key crypt.Key, nonce string, answer any) (any, error) {
 	var err error
 	if p, ok := answer.(Packer); ok {
 		buf = s.buffer(body + p.PackedSize() + crypt.Overhead)
-		buf, err = p.AppendPacked(buf[:body])
+		buf, err = p.AppendPacked(buf[:body], msgpack.AppendRawHead)
 		err = errors.Join(err, p.Close())
 	} else {
 		buf, err = msgpack.Append(make([]byte, body, smallAnswer), answer, msgpack.Raw)

@@ -19,7 +19,7 @@ type filled struct {
 
 func (f filled) PackedSize() int { return 5 + f.n }
 
-func (f filled) AppendPacked(dst []byte) ([]byte, error) {
+func (f filled) AppendPacked(dst []byte, _ func([]byte, int) []byte) ([]byte, error) {
 	if f.fail != nil {
 		return nil, f.fail
 	}

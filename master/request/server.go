@@ -458,3 +458,10 @@ func (s *Server) call(ctx context.Context, name string, m Method, c *Call) (v an
 	}()
 	return m.Do(ctx, c)
 }
+
+// Busy returns the reply to a request that nobody has time for: it makes a minion sign
+// in and try again.
+func Busy() []byte {
+	b, _ := msgpack.Marshal("bad load", msgpack.Raw) // a text always packs
+	return b
+}

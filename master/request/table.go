@@ -42,8 +42,9 @@ type Plain struct{ Payload *value.Map }
 type Packer interface {
 	// PackedSize bounds the bytes that AppendPacked appends.
 	PackedSize() int
-	// AppendPacked appends the packed value (msgpack.Raw) to dst.
-	AppendPacked(dst []byte) ([]byte, error)
+	// AppendPacked appends the packed value to dst. head appends the head of n packed
+	// bytes.
+	AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([]byte, error)
 	Close() error
 }
 

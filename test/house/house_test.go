@@ -31,7 +31,7 @@ func measures() []measure {
 		{"functions that sync a folder", 1, 1, func(all []source) int { return matches(all, `(?m)^func (\(.*\) )?[sS]ync(Dir|Folder)\(`) }},
 		{"log calls with the key err", 0, 0, func(all []source) int { return matches(all, `\.(Debug|Info|Warn|Error|With)\(.*"err",`) }},
 		{"comments that tell whether", 0, 0, func(all []source) int { return matches(all, `// .*\btells whether\b`) }},
-		{"packages that import msgpack", 20, 10, func(all []source) int {
+		{"packages that import msgpack", 10, 10, func(all []source) int {
 			return packages(all, `"saltern/master/msgpack"`)
 		}},
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"saltern/master/cluster/wire"
-	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -17,7 +16,7 @@ func (s State) Pack() ([]byte, error) {
 	for i, e := range s.Log {
 		log[i] = []any{e.Term, e.Type, e.Cmd}
 	}
-	b, err := msgpack.Marshal(value.NewMap("term", s.Term, "voted", s.Voted, "log", log), msgpack.Modern)
+	b, err := wire.Pack(value.NewMap("term", s.Term, "voted", s.Voted, "log", log))
 	if err != nil {
 		return nil, fmt.Errorf("pack the state of the consensus: %w", err)
 	}
@@ -26,7 +25,7 @@ func (s State) Pack() ([]byte, error) {
 
 // ParseState reads what Pack has written.
 func ParseState(b []byte) (State, error) {
-	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 64, Nodes: 1 << 20})
+	v, err := wire.Unpack(b, 64, 1<<20)
 	if err != nil {
 		return State{}, fmt.Errorf("%w: %w", errState, err)
 	}

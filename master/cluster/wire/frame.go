@@ -208,6 +208,17 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	return append(dst, packed...), nil
 }
 
+// Pack packs what own masters say to each other, or keep on disk.
+func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
+
+// Unpack reads what Pack has written, of at most nodes values in depth levels.
+func Unpack(b []byte, depth, nodes int) (any, error) {
+	return msgpack.Decode(b, msgpack.Limits{Depth: depth, Nodes: nodes})
+}
+
+// UnpackEvent reads the packed data of an event.
+func UnpackEvent(b []byte) (*value.Map, error) { return decodeMap(b, msgpack.DefaultLimits) }
+
 // decodeMap reads packed data that must be a map.
 func decodeMap(b []byte, l msgpack.Limits) (*value.Map, error) {
 	v, err := msgpack.Decode(b, l)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/pyframe"
 	"saltern/master/value"
 )
 
@@ -30,7 +31,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
 		for {
-			frame, err := readFrame(r, limit)
+			frame, err := pyframe.Read(r, limit)
 			if err != nil {
 				return
 			}

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/master/msgpack"
+	"saltern/master/pyframe"
 	"saltern/master/value"
 )
 
@@ -57,8 +57,8 @@ type control struct {
 
 // startNursery runs one Python and waits until it has imported Salt.
 func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, error) {
-	settings, err := msgpack.Marshal(value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
-		"memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30), msgpack.Modern)
+	settings, err := pyframe.Pack(value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
+		"memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30))
 	if err != nil {
 		return nil, fmt.Errorf("pack the settings of the renderer: %w", err)
 	}
@@ -151,7 +151,7 @@ func (n *nursery) await(ctx context.Context, timeout time.Duration) error {
 
 // order sends an instruction, with a file for the worker.
 func (n *nursery) order(op string, worker int64, f *os.File) error {
-	b, err := msgpack.Marshal(value.NewMap("op", op, "worker", worker), msgpack.Modern)
+	b, err := pyframe.Pack(value.NewMap("op", op, "worker", worker))
 	if err != nil {
 		return err
 	}

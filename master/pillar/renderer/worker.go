@@ -2,19 +2,14 @@ package renderer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
-	"saltern/master/msgpack"
+	"saltern/master/pyframe"
 	"saltern/master/value"
 )
-
-// replyLimits bound what a template may return.
-var replyLimits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
 
 // worker is one process, used by one session at a time.
 type worker struct {
@@ -29,14 +24,13 @@ type worker struct {
 // call sends a request and reads its reply. After an error other than a
 // *Failure the worker is of no more use.
 func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
-	frame, err := msgpack.Append(make([]byte, 4, 4096), req, msgpack.Modern)
+	frame, err := pyframe.Append(make([]byte, 0, 4096), req)
 	if err != nil {
 		return nil, &Failure{Message: "the request cannot be packed: " + err.Error()}
 	}
 	if len(frame)-4 > w.max {
 		return nil, &Failure{Message: fmt.Sprintf("the request has %d bytes, %d are allowed", len(frame)-4, w.max)}
 	}
-	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
 	w.conn.SetDeadline(time.Now().Add(timeout))
 	stop := context.AfterFunc(ctx, func() { w.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -55,13 +49,9 @@ func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map
 
 // readReply unpacks a reply; that of a request that failed is a *Failure.
 func readReply(b []byte) (*value.Map, error) {
-	v, err := msgpack.Decode(b, replyLimits)
-	m, _ := v.(*value.Map)
+	m, err := pyframe.Map(b)
 	if err != nil {
 		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
-	}
-	if m == nil {
-		return nil, &Failure{Message: "the reply is not a map"}
 	}
 	if !m.Bool("ok") {
 		return nil, &Failure{Message: m.Str("error"), Kind: m.Str("kind"), Trace: m.Str("trace")}
@@ -73,32 +63,7 @@ func (w *worker) exchange(frame []byte) ([]byte, error) {
 	if _, err := w.conn.Write(frame); err != nil {
 		return nil, err
 	}
-	return readFrame(w.conn, w.max)
-}
-
-// readFrame reads a length and so many bytes, at most limit.
-func readFrame(r io.Reader, limit int) ([]byte, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, err
-	}
-	size := int(binary.BigEndian.Uint32(head[:]))
-	if size > limit {
-		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, limit)
-	}
-	// Grow with what arrives, not with what is announced.
-	buf := make([]byte, 0, min(size, 1<<20))
-	for len(buf) < size {
-		if len(buf) == cap(buf) {
-			buf = append(make([]byte, 0, min(size, 2*cap(buf))), buf...)
-		}
-		k, err := r.Read(buf[len(buf):min(size, cap(buf))])
-		buf = buf[:len(buf)+k]
-		if err != nil {
-			return nil, err
-		}
-	}
-	return buf, nil
+	return pyframe.Read(w.conn, w.max)
 }
 
 // discard ends the process.

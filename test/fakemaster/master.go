@@ -1,6 +1,6 @@
-// Package clienttest holds a small master for tests of the command line
+// Package fakemaster holds a small master for tests of the command line
 // tools: real sockets, and minions that answer as a test says.
-package clienttest
+package fakemaster
 
 import (
 	"context"

@@ -1,0 +1,80 @@
+package auth
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"saltern/master/crypt"
+	"saltern/master/msgpack"
+	"saltern/master/value"
+)
+
+// Algorithms are those that a request names; the empty ones are Salt's oldest.
+type Algorithms struct{ Encryption, Signing string }
+
+func (a Algorithms) encryption() string {
+	if a.Encryption == "" {
+		return crypt.OAEPSHA1
+	}
+	return a.Encryption
+}
+
+func (a Algorithms) signing() string {
+	if a.Signing == "" {
+		return crypt.PKCS1SHA1
+	}
+	return a.Signing
+}
+
+// Private wraps a pillar for one accepted minion alone: signed with the key that
+// minions know, under a key of its own (salt/channel/server.py _encrypt_private). The
+// error for an unknown algorithm is crypt.ErrAlgorithm.
+func (s *Service) Private(id string, a Algorithms, nonce string, pillar *value.Map) (*value.Map, error) {
+	key, err := crypt.NewKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.acceptedKey(id)
+	if err != nil {
+		return nil, err
+	}
+	pub, err := e.Public()
+	if err != nil {
+		return nil, fmt.Errorf("encrypt for %q: %w", id, err)
+	}
+	wrapped, err := crypt.Encrypt(pub, a.encryption(), []byte(key.String()))
+	if err != nil {
+		return nil, fmt.Errorf("wrap the key of a pillar: %w", err)
+	}
+	inner, err := msgpack.Marshal(value.NewMap("key", wrapped, "pillar", pillar, "nonce", nonce), msgpack.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("pack a pillar: %w", err)
+	}
+	signature, err := s.cfg.Secrets.Sign(a.signing(), inner)
+	if err != nil {
+		return nil, fmt.Errorf("sign a pillar: %w", err)
+	}
+	signed, err := msgpack.Marshal(value.NewMap("data", inner, "sig", signature), msgpack.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("pack a pillar: %w", err)
+	}
+	return value.NewMap("key", wrapped, "pillar", key.Seal(signed, "")), nil
+}
+
+// VerifyLoad verifies what a minion with minion_sign_messages signed: the load of a
+// return without nonce, tok and sig, packed with bin types in the order of sending.
+func (s *Service) VerifyLoad(id string, a Algorithms, load *value.Map, sig []byte) error {
+	packed, err := msgpack.Marshal(load, msgpack.Modern)
+	if err != nil {
+		return err
+	}
+	e, ok := s.cfg.Keys.Lookup(id)
+	if !ok {
+		return fmt.Errorf("no key of %s", id)
+	}
+	pub, err := e.Public()
+	if err != nil {
+		return err
+	}
+	return crypt.Verify(pub, a.signing(), packed, sig)
+}

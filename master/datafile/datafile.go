@@ -1,0 +1,83 @@
+// Package datafile keeps Salt's values in files of their own, packed as Salt packs
+// them: tokens, batches, jobs, minion data.
+package datafile
+
+import (
+	"errors"
+	"fmt"
+
+	"saltern/durable"
+	"saltern/master/msgpack"
+	"saltern/master/value"
+)
+
+// ErrTooLarge says that a value is larger than its file may be.
+var ErrTooLarge = errors.New("too large")
+
+// Bound is what a file may hold.
+type Bound struct {
+	Bytes int64
+	// Nodes are the values in it, at most; 0: as many as msgpack.DefaultLimits has.
+	Nodes int
+}
+
+func (b Bound) limits() msgpack.Limits {
+	l := msgpack.DefaultLimits
+	if b.Nodes > 0 {
+		l.Nodes = b.Nodes
+	}
+	return l
+}
+
+// Read returns what the regular file at path holds.
+func (b Bound) Read(path string) (any, error) {
+	packed, err := durable.Read(path, b.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	v, err := msgpack.Decode(packed, b.limits())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return v, nil
+}
+
+// ReadMap is Read of a file that must hold a map.
+func (b Bound) ReadMap(path string) (*value.Map, error) {
+	v, err := b.Read(path)
+	m, ok := v.(*value.Map)
+	if err == nil && !ok {
+		err = fmt.Errorf("read %s: it holds no map", path)
+	}
+	return m, err
+}
+
+// Write replaces the file at path, with the old types of Salt's protocol when raw is
+// set and with bin types otherwise. It returns when the file is durable.
+func (b Bound) Write(path string, v any, raw bool) error {
+	packed, err := b.Pack(v, raw)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return durable.Replace(path, packed, 0o600)
+}
+
+// Pack returns the bytes of a file.
+func (b Bound) Pack(v any, raw bool) ([]byte, error) {
+	mode := msgpack.Modern
+	if raw {
+		mode = msgpack.Raw
+	}
+	packed, err := msgpack.Marshal(v, mode)
+	if err == nil && int64(len(packed)) > b.Bytes {
+		err = fmt.Errorf("%w: %d bytes", ErrTooLarge, len(packed))
+	}
+	return packed, err
+}
+
+// Unpack reads the bytes of a file that must hold a map.
+func (b Bound) Unpack(packed []byte) (*value.Map, bool) {
+	v, err := msgpack.Decode(packed, b.limits())
+	m, ok := v.(*value.Map)
+	return m, ok && err == nil
+}

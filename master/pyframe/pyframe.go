@@ -1,0 +1,82 @@
+// Package pyframe is how we speak with programs of ours that Python runs: a length of
+// four bytes, most significant first, and a packed value.
+package pyframe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"saltern/master/msgpack"
+	"saltern/master/value"
+)
+
+// head is the length in front of a frame.
+const head = 4
+
+// limits bound what one answer holds.
+var limits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
+
+// Pack returns a value without a length.
+func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
+
+// Append appends a frame to dst.
+func Append(dst []byte, v any) ([]byte, error) {
+	at := len(dst)
+	dst, err := msgpack.Append(append(dst, make([]byte, head)...), v, msgpack.Modern)
+	if err == nil {
+		binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-head))
+	}
+	return dst, err
+}
+
+// Split splits the first frame off b, if it is there as a whole.
+func Split(b []byte) (packed, rest []byte, ok bool) {
+	if len(b) < head {
+		return nil, b, false
+	}
+	size := int64(binary.BigEndian.Uint32(b))
+	if size > int64(len(b)-head) {
+		return nil, b, false
+	}
+	return b[head : head+size], b[head+size:], true
+}
+
+// Map reads packed data that must be a map.
+func Map(packed []byte) (*value.Map, error) {
+	v, err := msgpack.Decode(packed, limits)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	m, ok := v.(*value.Map)
+	if !ok {
+		return nil, errors.New("it is no map")
+	}
+	return m, nil
+}
+
+// Read reads the packed data of a frame of at most limit bytes.
+func Read(r io.Reader, limit int) ([]byte, error) {
+	var length [head]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint32(length[:]))
+	if size > limit {
+		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, limit)
+	}
+	// Grow with what arrives, not with what is announced.
+	buf := make([]byte, 0, min(size, 1<<20))
+	for len(buf) < size {
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, min(size, 2*cap(buf))), buf...)
+		}
+		k, err := r.Read(buf[len(buf):min(size, cap(buf))])
+		buf = buf[:len(buf)+k]
+		if err != nil {
+			return nil, err
+		}
+	}
+	return buf, nil
+}
