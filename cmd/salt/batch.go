@@ -98,7 +98,7 @@ func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutpu
 			for i, id := range ids {
 				list[i] = id
 			}
-			s.println("\nExecuting run on " + output.Repr(list) + "\n")
+			s.println("\nExecuting run on " + value.Repr(list) + "\n")
 		},
 		Returned: func(r client.Return) {
 			*worst = max(*worst, r.Code())

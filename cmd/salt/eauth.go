@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/master/client"
-	"saltern/master/output"
 	"saltern/master/value"
 	"saltern/printable"
 )
@@ -80,7 +79,7 @@ func (t *tool) knownSystem(name string) error {
 	}
 	known := append(saltSystems(), t.modules("auth", t.cfg.AuthDirs...)...)
 	for k := range t.cfg.ExternalAuth.All() {
-		known = append(known, output.Str(k))
+		known = append(known, value.Str(k))
 	}
 	slices.Sort(known)
 	known = slices.Compact(known)

@@ -8,7 +8,6 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/event"
-	"saltern/master/output"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -177,7 +176,7 @@ func (r *runCall) result(data *value.Map) error {
 		inner, hasData := m.Get("data")
 		name, hasOut := m.Get("outputter")
 		if hasOut {
-			out = output.Str(name)
+			out = value.Str(name)
 			if name == nil {
 				out = ""
 			}

@@ -113,7 +113,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 			continue
 		}
 		for k, d := range m.All() {
-			name := output.Str(k)
+			name := value.Str(k)
 			if _, have := docs[name]; !have && d != nil && d != "" {
 				docs[name] = d
 			}
@@ -131,7 +131,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 			}
 			continue
 		}
-		s.println(printable.Line(n) + ":\n" + printable.Text(output.Str(docs[n])) + "\n")
+		s.println(printable.Line(n) + ":\n" + printable.Text(value.Str(docs[n])) + "\n")
 	}
 	return nil
 }

@@ -233,7 +233,7 @@ func (t *tool) outputOptions() output.Options {
 	}
 	o.Table = map[string]any{}
 	for k, x := range t.raw.All() {
-		if name, ok := strings.CutPrefix(output.Str(k), "out.table."); ok {
+		if name, ok := strings.CutPrefix(value.Str(k), "out.table."); ok {
 			o.Table[name] = x
 		}
 	}
@@ -249,7 +249,7 @@ func textList(m *value.Map, name string) []string {
 	case []any:
 		var out []string
 		for _, e := range v {
-			out = append(out, output.Str(e))
+			out = append(out, value.Str(e))
 		}
 		return out
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
-	"saltern/master/output"
+	"saltern/master/value"
 )
 
 // TestParseArgsGolden compares with Salt 3008.3 (testdata/args.py).
@@ -24,7 +24,7 @@ func TestParseArgsGolden(t *testing.T) {
 		t.Fatalf("only %d cases", len(cases))
 	}
 	for _, c := range cases {
-		if got := output.Repr(ParseArgs([]string{c.Arg}, nil)); got != c.Repr {
+		if got := value.Repr(ParseArgs([]string{c.Arg}, nil)); got != c.Repr {
 			t.Errorf("%q: got %s, want %s", c.Arg, got, c.Repr)
 		}
 	}
@@ -32,8 +32,8 @@ func TestParseArgsGolden(t *testing.T) {
 
 func TestParseArgsNoParse(t *testing.T) {
 	got := ParseArgs([]string{"1", "a=1", "b=1"}, map[string]bool{"b": true})
-	if want := "[1, {'__kwarg__': True, 'a': 1, 'b': '1'}]"; output.Repr(got) != want {
-		t.Errorf("got %s, want %s", output.Repr(got), want)
+	if want := "[1, {'__kwarg__': True, 'a': 1, 'b': '1'}]"; value.Repr(got) != want {
+		t.Errorf("got %s, want %s", value.Repr(got), want)
 	}
 }
 
@@ -59,8 +59,8 @@ func TestParseCompound(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || output.Repr(got) != c.want {
-				t.Errorf("got %s, %v, want %s", output.Repr(got), err, c.want)
+			if err != nil || value.Repr(got) != c.want {
+				t.Errorf("got %s, %v, want %s", value.Repr(got), err, c.want)
 			}
 		})
 	}
@@ -79,7 +79,7 @@ func FuzzYamlify(f *testing.F) {
 		if _, err := msgpack.Decode(b, msgpack.DefaultLimits); err != nil {
 			t.Fatalf("%q: %v", s, err)
 		}
-		if again := ParseArgs([]string{s}, nil); !reflect.DeepEqual(output.Repr(args), output.Repr(again)) {
+		if again := ParseArgs([]string{s}, nil); !reflect.DeepEqual(value.Repr(args), value.Repr(again)) {
 			t.Fatalf("%q is read in two ways", s)
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/output"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
 )
@@ -45,7 +44,7 @@ func run(t *testing.T, c *client.Client, r client.Request) ([]string, error) {
 	defer cancel()
 	var got []string
 	err := c.Run(ctx, r, nil, func(ret client.Return) bool {
-		s := ret.ID + "=" + output.Str(ret.Ret)
+		s := ret.ID + "=" + value.Str(ret.Ret)
 		if ret.Missing {
 			s = ret.ID + "!"
 		}
@@ -94,7 +93,7 @@ func TestRunLateMinions(t *testing.T) {
 	for _, l := range m.Loads()[1:] {
 		kwargs := l.Map("kwargs")
 		if l.Str("fun") != "saltutil.find_job" || l.Str("tgt_type") != "list" || slices.Contains(l.List("tgt"), any("ok")) || kwargs.Len() != 1 {
-			t.Errorf("question %s", output.Repr(l))
+			t.Errorf("question %s", value.Repr(l))
 		}
 	}
 }
@@ -161,7 +160,7 @@ func TestErrors(t *testing.T) {
 			value.NewMap("error", "text"), value.NewMap("error", int64(3)), value.NewMap("load", value.NewMap("jid", "0", "minions", []any{"a"}))} {
 			m.Clear = func(*value.Map) any { return v }
 			if job, err := connect(t, m, nil).Publish(t.Context(), request("*", "test.ping")); err == nil {
-				t.Errorf("%s gave job %v", output.Repr(v), job)
+				t.Errorf("%s gave job %v", value.Repr(v), job)
 			}
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/output"
 	"saltern/master/value"
 )
 
@@ -33,7 +32,7 @@ func (c *Client) target(tgt any, typ string) (any, string, error) {
 			words = strings.Fields(t)
 		case []any:
 			for _, w := range t {
-				words = append(words, output.Str(w))
+				words = append(words, value.Str(w))
 			}
 		}
 		var out []string
@@ -80,7 +79,7 @@ func expandNodegroup(name string, groups *value.Map, above []string, first bool)
 		words = strings.Fields(v)
 	case []any:
 		for _, w := range v {
-			words = append(words, output.Str(w))
+			words = append(words, value.Str(w))
 		}
 	default:
 		return nil

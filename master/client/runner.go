@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"saltern/master/event"
-	"saltern/master/output"
 	"saltern/master/value"
 )
 
@@ -44,7 +43,7 @@ func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, 
 		return "", nil, &RunnerError{errorOf(e).Error()}
 	}
 	if jid = m.Str("jid"); jid == "" {
-		return "", nil, &RunnerError{"the master does not start runners for this user: " + output.Repr(reply)}
+		return "", nil, &RunnerError{"the master does not start runners for this user: " + value.Repr(reply)}
 	}
 	return jid, m.Map("data"), nil
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/output"
 	"saltern/master/value"
 )
 
@@ -308,4 +307,4 @@ func (r Return) Map() *value.Map {
 }
 
 // String is for tests and logs.
-func (r Return) String() string { return r.ID + "=" + output.Repr(r.Map()) }
+func (r Return) String() string { return r.ID + "=" + value.Repr(r.Map()) }

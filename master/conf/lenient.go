@@ -25,7 +25,7 @@ func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 		return &value.Map{}, true
 	}
 	if meant, clear := asTruth(v); clear && slices.Contains(o.types, "bool") {
-		if says := truthy(v) && !slices.Contains(onlyTrue, name); says != meant {
+		if says := value.Truth(v) && !slices.Contains(onlyTrue, name); says != meant {
 			wrong = fmt.Errorf("%w, which Salt takes for %v: write %v", wrong, says, meant)
 		} else {
 			a.remark(slog.LevelWarn, name, "%v; it is taken for %v", wrong, meant)
@@ -55,6 +55,3 @@ func asTruth(v any) (meant, clear bool) {
 	}
 	return false, false
 }
-
-// truthy is Python's bool() of a number or a text.
-func truthy(v any) bool { return v != int64(0) && v != "" }

@@ -183,7 +183,7 @@ func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error
 	raw := s.cfg.Options.Raw
 	out := value.NewMap("file_roots", roots)
 	names := []string{"top_file_merging_strategy", "env_order", "default_top"}
-	if !truthy(c.Load.Value("env_only")) {
+	if !value.Truth(c.Load.Value("env_only")) {
 		names = append(names, "renderer", "failhard", "state_top", "state_top_saltenv", "nodegroups", "state_auto_order", "state_events",
 			"state_aggregate", "jinja_env", "jinja_sls_env", "jinja_lstrip_blocks", "jinja_trim_blocks")
 	}
@@ -191,18 +191,6 @@ func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error
 		out.Set(n, raw.Value(n))
 	}
 	return out, nil
-}
-
-func truthy(v any) bool {
-	switch v := v.(type) {
-	case bool:
-		return v
-	case int64:
-		return v != 0
-	case string:
-		return v != ""
-	}
-	return v != nil
 }
 
 func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error) {

@@ -34,7 +34,7 @@ func compressHost(m *value.Map) (*value.Map, bool) {
 		if !ok {
 			return nil, false
 		}
-		id, ok := compressKey(Str(k), info)
+		id, ok := compressKey(value.Str(k), info)
 		if !ok {
 			return nil, false
 		}
@@ -43,16 +43,16 @@ func compressHost(m *value.Map) (*value.Map, bool) {
 	out := value.NewMap()
 	for k, v := range m.All() {
 		info := v.(*value.Map)
-		id, _ := compressKey(Str(k), info)
+		id, _ := compressKey(value.Str(k), info)
 		if counts[id] == 1 {
 			out.Set(k, info)
 			continue
 		}
-		comps := strings.Split(Str(k), "_|-")
+		comps := strings.Split(value.Str(k), "_|-")
 		if len(comps) < 3 {
 			return nil, false
 		}
-		get := func(name string) string { e, _ := info.Get(name); return Str(e) }
+		get := func(name string) string { e, _ := info.Get(name); return value.Str(e) }
 		comps[2] = strings.Join([]string{"state_compressed", get("__sls__"), get("__id__"), get("result")}, "_")
 		comps[1] = fmt.Sprintf("%s (%d)", get("__id__"), counts[id])
 		tag := strings.Join(comps, "_|-")
@@ -76,7 +76,7 @@ func compressKey(tag string, info *value.Map) (string, bool) {
 		if !ok {
 			return "", false
 		}
-		key += "_" + Str(v)
+		key += "_" + value.Str(v)
 	}
 	return key, true
 }
@@ -103,13 +103,13 @@ func compressInto(first, info *value.Map) bool {
 	}
 	first.Set("start_time", min(ta, tb))
 	changes, _ := info.Get("changes")
-	if !truthy(changes) {
+	if !value.Truth(changes) {
 		return true
 	}
 	name, _ := info.Get("name")
 	have, _ := first.Get("changes")
-	if !truthy(have) {
-		first.Set("changes", value.NewMap("compressed changes", value.NewMap(Str(name), changes)))
+	if !value.Truth(have) {
+		first.Set("changes", value.NewMap("compressed changes", value.NewMap(value.Str(name), changes)))
 		return true
 	}
 	m, ok := have.(*value.Map)
@@ -119,10 +119,10 @@ func compressInto(first, info *value.Map) bool {
 	inner := m.Map("compressed changes")
 	if inner == nil {
 		firstName, _ := first.Get("name")
-		inner = value.NewMap(Str(firstName), have)
+		inner = value.NewMap(value.Str(firstName), have)
 		first.Set("changes", value.NewMap("compressed changes", inner))
 	}
-	inner.Set(Str(name), changes)
+	inner.Set(value.Str(name), changes)
 	return true
 }
 

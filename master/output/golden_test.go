@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"saltern/master/msgpack"
+	"saltern/master/value"
 	"saltern/printable"
 )
 
@@ -116,7 +117,7 @@ func golden(t *testing.T, file string, least int) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := Repr(v)
+			before := value.Repr(v)
 			want := c.Want
 			switch c.Out {
 			case "nested", "newline_values_only":
@@ -137,7 +138,7 @@ func golden(t *testing.T, file string, least int) {
 			if got != want {
 				t.Errorf("got:\n%s\nwant:\n%s\nquoted got:  %.300q\nquoted want: %.300q", got, want, got, want)
 			}
-			if Repr(v) != before {
+			if value.Repr(v) != before {
 				t.Error("the value was changed")
 			}
 		})

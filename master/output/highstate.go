@@ -19,7 +19,7 @@ func highstate(v any, o *Options) string {
 	case string:
 		return o.strip(d)
 	case bool, int, int64, uint64:
-		return Repr(d) // Salt fails here when it strips the result
+		return value.Repr(d) // Salt fails here when it strips the result
 	}
 	data, ok := v.(*value.Map)
 	if !ok {
@@ -35,7 +35,7 @@ func highstate(v any, o *Options) string {
 	h := highstater{Options: o, palette: o.colors(), level: max(o.stateIndent, 1)}
 	var hosts []string
 	for host, states := range data.All() {
-		text, _ := h.host(Str(host), states)
+		text, _ := h.host(value.Str(host), states)
 		hosts = append(hosts, text)
 	}
 	return strings.Join(hosts, "\n")
@@ -113,7 +113,7 @@ func (h *highstater) host(name string, v any) (string, bool) {
 	switch v := v.(type) {
 	case bool, int, int64, uint64:
 		t.changed = 1
-		out = append(out, color+"    "+Repr(v)+h.end)
+		out = append(out, color+"    "+value.Repr(v)+h.end)
 		color = h.cyan
 	case string: // from saltmod.function, always a change
 		t.changed = 1
@@ -125,7 +125,7 @@ func (h *highstater) host(name string, v any) (string, bool) {
 		color = h.lightRed
 		out = append(out, "    "+color+"Data failed to compile:"+h.end)
 		for _, e := range v {
-			out = append(out, color+"----------\n    "+h.strip(strings.ReplaceAll(Str(e), "\n", "\n    "))+h.end)
+			out = append(out, color+"----------\n    "+h.strip(strings.ReplaceAll(value.Str(e), "\n", "\n    "))+h.end)
 		}
 	case *value.Map:
 		out, color = h.states(name, v, &t)
@@ -153,7 +153,7 @@ func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, stri
 			}, out...)
 		}
 		if _, ok := info.Get("result"); ok {
-			entries = append(entries, entry{Str(k), info})
+			entries = append(entries, entry{value.Str(k), info})
 		}
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return number64(runNumber(a.ret)).Cmp(number64(runNumber(b.ret))) })
@@ -200,10 +200,10 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 		panic(failure("state without changes"))
 	}
 	changed, text := h.changes(ret, changes, count, t)
-	if h.StateDiff && truthy(result) && !changed {
+	if h.StateDiff && value.Truth(result) && !changed {
 		return nil, ""
 	}
-	if !h.StateVerbose && truthy(result) && !changed {
+	if !h.StateVerbose && value.Truth(result) && !changed {
 		return nil, ""
 	}
 	color, hostColor := h.green, ""
@@ -228,15 +228,15 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 	}
 	switch {
 	case strings.HasPrefix(so, "filter"):
-		if slices.Contains(h.StateTerse, Str(result)) {
+		if slices.Contains(h.StateTerse, value.Str(result)) {
 			return []string{h.terse(color, comps, ret, changes, result)}, hostColor
 		}
-		if slices.Contains(h.StateExclude, Str(result)) {
+		if slices.Contains(h.StateExclude, value.Str(result)) {
 			return nil, hostColor
 		}
 	case strings.HasPrefix(so, "terse"),
 		strings.HasPrefix(so, "mixed") && result != false,
-		strings.HasPrefix(so, "changes") && truthy(result) && !changed:
+		strings.HasPrefix(so, "changes") && value.Truth(result) && !changed:
 		return []string{h.terse(color, comps, ret, changes, result)}, hostColor
 	}
 	return h.full(color, comps, ret, result, text, t), hostColor
@@ -251,13 +251,13 @@ func (h *highstater) full(color string, comps []string, ret *value.Map, result a
 	if comps[1] != comps[2] {
 		out = append(out, row("    Name: ", indented(comps[2])))
 	}
-	out = append(out, row("  Result: ", Str(result)), row(" Comment: ", h.comment(ret)))
+	out = append(out, row("  Result: ", value.Str(result)), row(" Comment: ", h.comment(ret)))
 	if start, ok := ret.Get("start_time"); ok && h.StateProfile {
 		duration := ""
 		if d, ok := ret.Get("duration"); ok && d != "" {
-			duration = Str(d) + " ms"
+			duration = value.Str(d) + " ms"
 		}
-		out = append(out, row(" Started: ", indented(Str(start))), row("Duration: ", indented(duration)))
+		out = append(out, row(" Started: ", indented(value.Str(start))), row("Duration: ", indented(duration)))
 	}
 	out = append(out, color+"     Changes:   "+changes+h.end)
 	if w, ok := ret.Get("warnings"); ok {
@@ -280,7 +280,7 @@ func (h *highstater) comment(ret *value.Map) string {
 	if !ok {
 		panic(failure("state without comment"))
 	}
-	c := indented(trim(Str(v)))
+	c := indented(trim(value.Str(v)))
 	data, ok := ret.Get("data")
 	if !ok {
 		return c
@@ -288,14 +288,14 @@ func (h *highstater) comment(ret *value.Map) string {
 	switch data := data.(type) {
 	case []any:
 		for _, e := range data {
-			c += " " + indented(Str(e))
+			c += " " + indented(value.Str(e))
 		}
 	case *value.Map:
 		for k, e := range data.All() {
-			c += "\n\t\t" + indented(Str(k)) + ": " + indented(Str(e))
+			c += "\n\t\t" + indented(value.Str(k)) + ": " + indented(value.Str(e))
 		}
 	default:
-		c += " " + indented(Str(data))
+		c += " " + indented(value.Str(data))
 	}
 	return c
 }
@@ -303,7 +303,7 @@ func (h *highstater) comment(ret *value.Map) string {
 // terse formats a state on one line.
 func (h *highstater) terse(color string, comps []string, ret *value.Map, changes, result any) string {
 	word := "Clean"
-	if truthy(changes) {
+	if value.Truth(changes) {
 		word = "Changed"
 	}
 	switch result {
@@ -329,14 +329,14 @@ func (h *highstater) terse(color string, comps []string, ret *value.Map, changes
 	if h.StateTabular {
 		b.WriteString(color)
 		if profile {
-			fmt.Fprintf(&b, "%s [%7s ms] ", h.strip(indented(Str(start))), h.strip(indented(Str(duration))))
+			fmt.Fprintf(&b, "%s [%7s ms] ", h.strip(indented(value.Str(start))), h.strip(indented(value.Str(duration))))
 		}
 		fmt.Fprintf(&b, "%10s.%-10s %-7s   Name: %s%s", module, function, word, name, h.end)
 		return b.String()
 	}
 	fmt.Fprintf(&b, " %s Name: %s - Function: %s.%s - Result: %s", color, name, module, function, word)
 	if profile {
-		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(indented(Str(start))), h.strip(indented(Str(duration))))
+		fmt.Fprintf(&b, " - Started: %s - Duration: %s ms", h.strip(indented(value.Str(start))), h.strip(indented(value.Str(duration))))
 	}
 	b.WriteString(h.end)
 	return b.String()

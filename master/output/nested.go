@@ -37,7 +37,7 @@ func (n *nest) container(color string) string {
 func (n *nest) show(v any, indent int, prefix string) {
 	switch v := v.(type) {
 	case nil, bool, int, int64, uint64, float64, *big.Int:
-		n.line(indent, n.lightYellow, prefix, Repr(v), "")
+		n.line(indent, n.lightYellow, prefix, value.Repr(v), "")
 	case string:
 		n.text(v, indent, prefix)
 	case []byte:
@@ -82,14 +82,14 @@ func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 	if keys, ok := sortedKeys(m); ok {
 		for _, k := range keys {
 			v, _ := m.GetAny(k)
-			entry(Str(k), v)
+			entry(value.Str(k), v)
 		}
 		return
 	}
 	// Keys that cannot be compared are taken as text.
 	byText := make(map[string]any, m.Len())
 	for k, v := range m.All() {
-		byText[Str(k)] = v
+		byText[value.Str(k)] = v
 	}
 	keys := make([]string, 0, len(byText))
 	for k := range byText {

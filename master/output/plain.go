@@ -38,10 +38,10 @@ func txt(v any, o *Options) string {
 		case []byte:
 			lines = byteLines(e)
 		default:
-			lines = []string{Str(e)}
+			lines = []string{value.Str(e)}
 		}
 		for _, l := range lines {
-			b.WriteString(key(Str(k)) + ": " + strip(l) + "\n")
+			b.WriteString(key(value.Str(k)) + ": " + strip(l) + "\n")
 		}
 	}
 	return b.String()
@@ -54,7 +54,7 @@ func byteLines(b []byte) []string {
 	b = bytes.TrimSuffix(b, []byte("\n"))
 	var out []string
 	for l := range bytes.SplitSeq(b, []byte("\n")) {
-		out = append(out, Repr(l))
+		out = append(out, value.Repr(l))
 	}
 	return out
 }
@@ -64,7 +64,7 @@ func raw(v any, o *Options) string {
 	if s, ok := v.(string); ok && o.Terminal {
 		return o.strip(s)
 	}
-	return Str(v)
+	return value.Str(v)
 }
 
 // newlineValues prints the values without the ids, one on a line
@@ -78,11 +78,11 @@ func newlineValues(v any, o *Options) string {
 	for _, e := range m.All() {
 		if l, ok := e.([]any); ok {
 			for _, x := range l {
-				lines = append(lines, o.strip(Str(x)))
+				lines = append(lines, o.strip(value.Str(x)))
 			}
 			continue
 		}
-		lines = append(lines, o.strip(Str(e)))
+		lines = append(lines, o.strip(value.Str(e)))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -106,7 +106,7 @@ func noReturn(v any, o *Options) string {
 			}
 			for _, k := range keys {
 				e, _ := v.GetAny(k)
-				b.WriteString(c.cyan + pad + o.stripLine(Str(k)) + c.end + ":\n")
+				b.WriteString(c.cyan + pad + o.stripLine(value.Str(k)) + c.end + ":\n")
 				show(e, indent+4)
 			}
 		}
@@ -137,7 +137,7 @@ func key(v any, o *Options) string {
 	names, _ := sortedKeys(m)
 	var lines []string
 	for _, n := range names {
-		s, ok := sections[Str(n)]
+		s, ok := sections[value.Str(n)]
 		if !ok {
 			panic(failure("unknown key directory"))
 		}
@@ -147,7 +147,7 @@ func key(v any, o *Options) string {
 		case []any:
 			ids := make([]string, 0, len(list))
 			for _, id := range list {
-				ids = append(ids, Str(id))
+				ids = append(ids, value.Str(id))
 			}
 			slices.Sort(ids)
 			for _, id := range ids {
@@ -157,7 +157,7 @@ func key(v any, o *Options) string {
 			ids, _ := sortedKeys(list)
 			for _, id := range ids {
 				text, _ := list.GetAny(id)
-				lines = append(lines, pad+s[2]+o.stripLine(Str(id))+":  "+o.strip(Str(text))+c.end)
+				lines = append(lines, pad+s[2]+o.stripLine(value.Str(id))+":  "+o.strip(value.Str(text))+c.end)
 			}
 		default:
 			panic(failure("not a list of ids"))

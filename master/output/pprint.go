@@ -105,7 +105,7 @@ func (p *pretty) text(s, rep string, indent, allowance, level int) {
 		if final {
 			first -= allowance
 		}
-		r := Repr(line)
+		r := value.Repr(line)
 		if utf8.RuneCountInString(r) <= first {
 			chunks = append(chunks, r)
 			continue
@@ -128,9 +128,9 @@ func wrapWords(line string, width, allowance int, final bool) []string {
 			width -= allowance
 		}
 		candidate := current + part
-		if utf8.RuneCountInString(Repr(candidate)) > width {
+		if utf8.RuneCountInString(value.Repr(candidate)) > width {
 			if current != "" {
-				chunks = append(chunks, Repr(current))
+				chunks = append(chunks, value.Repr(current))
 			}
 			current = part
 		} else {
@@ -138,7 +138,7 @@ func wrapWords(line string, width, allowance int, final bool) []string {
 		}
 	}
 	if current != "" {
-		chunks = append(chunks, Repr(current))
+		chunks = append(chunks, value.Repr(current))
 	}
 	return chunks
 }
@@ -171,9 +171,9 @@ func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
 			width -= allowance
 		}
 		candidate := slices.Concat(current, part)
-		if len(Repr(candidate)) > width {
+		if len(value.Repr(candidate)) > width {
 			if len(current) > 0 {
-				chunks = append(chunks, Repr(current))
+				chunks = append(chunks, value.Repr(current))
 			}
 			current = part
 		} else {
@@ -181,7 +181,7 @@ func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
 		}
 	}
 	if len(current) > 0 {
-		chunks = append(chunks, Repr(current))
+		chunks = append(chunks, value.Repr(current))
 	}
 	p.chunks(chunks, indent, level)
 }
@@ -243,5 +243,5 @@ func prettyRepr(v any) string {
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
-	return Repr(v)
+	return value.Repr(v)
 }

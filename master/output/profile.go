@@ -59,11 +59,11 @@ func profile(v any, o *Options) string {
 		switch ret := ret.(type) {
 		case *value.Map:
 			for id, state := range ret.All() {
-				add(Str(id), state)
+				add(value.Str(id), state)
 			}
 		case []any: // errors of a state run
 			for _, e := range ret {
-				add(Str(e), at(ret, e))
+				add(value.Str(e), at(ret, e))
 			}
 		case string: // character by character, as Salt goes through it
 			for _, c := range ret {
@@ -127,7 +127,7 @@ func milliseconds(v any) float64 {
 	case string:
 		f, err = strconv.ParseFloat(strings.TrimSpace(v), 64)
 	default:
-		f, err = strconv.ParseFloat(Repr(v), 64)
+		f, err = strconv.ParseFloat(value.Repr(v), 64)
 	}
 	if err != nil {
 		panic(failure("a duration that is no number"))

@@ -89,12 +89,12 @@ func (h *highstater) changes(ret *value.Map, changes any, count int, t *tally) (
 }
 
 func (h *highstater) formatChanges(changes any) (bool, string) {
-	if !truthy(changes) {
+	if !value.Truth(changes) {
 		return false, ""
 	}
 	m, ok := changes.(*value.Map)
 	if !ok {
-		return true, "Invalid Changes data: " + h.strip(Str(changes))
+		return true, "Invalid Changes data: " + h.strip(value.Str(changes))
 	}
 	if ret, _ := m.Get("ret"); ret != nil && m.Str("out") == "highstate" {
 		hosts, ok := ret.(*value.Map)
@@ -105,7 +105,7 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 		inner.level = 1
 		text, changed := "", false
 		for host, states := range hosts.All() {
-			s, c := inner.host(Str(host), states)
+			s, c := inner.host(value.Str(host), states)
 			lines := splitLines(s)
 			for i := range lines {
 				lines[i] = strings.Repeat(" ", 14) + lines[i]
@@ -153,7 +153,7 @@ func (h *highstater) summary(host string, t *tally) []string {
 	out = append(out, line, bad+row("Failed", strconv.Itoa(t.failed))+h.end)
 	if h.StatePercent && t.total() > 0 {
 		pct := func(n int) string {
-			return floatRepr(math.RoundToEven(float64(n)/float64(t.total())*1e4) / 1e2)
+			return value.FloatRepr(math.RoundToEven(float64(n)/float64(t.total())*1e4) / 1e2)
 		}
 		out = append(out, h.green+row("Success %", pct(t.succeeded+t.unchanged))+h.end,
 			bad+row("Failure %", pct(t.failed))+h.end)

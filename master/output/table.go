@@ -43,7 +43,7 @@ func newTable(o *Options) *table {
 	}
 	truth := func(name string, p *bool) {
 		if v, ok := o.Table[name]; ok && v != nil {
-			*p = truthy(v)
+			*p = value.Truth(v)
 		}
 	}
 	text("row_delimiter", &t.rowDelimiter)
@@ -122,7 +122,7 @@ func (t *table) show(v any, indent int) {
 			continue
 		}
 		if t.rowsKey == "" {
-			t.lines = append(t.lines, blanks(indent)+t.darkGray+t.stripLine(Str(k))+t.end+":", blanks(indent)+t.darkGray+"----------"+t.end)
+			t.lines = append(t.lines, blanks(indent)+t.darkGray+t.stripLine(value.Str(k))+t.end+":", blanks(indent)+t.darkGray+"----------"+t.end)
 		}
 		e, _ := m.GetAny(k)
 		rows, ok := e.([]any)
@@ -156,7 +156,7 @@ func (t *table) rows(rows []any, labels any, indent int) {
 	if kind == "dict" && len(cells) == 0 {
 		var head []string
 		for _, k := range orderedKeys(rows[0].(*value.Map)) {
-			head = append(head, title(strings.ReplaceAll(Str(k), "_", " ")))
+			head = append(head, title(strings.ReplaceAll(value.Str(k), "_", " ")))
 		}
 		if len(head) > 0 {
 			cells = append(cells, head)
@@ -201,7 +201,7 @@ func rowTexts(r any) []string {
 	case *value.Map:
 		for _, k := range orderedKeys(r) {
 			e, _ := r.GetAny(k)
-			out = append(out, Str(e))
+			out = append(out, value.Str(e))
 		}
 	case string:
 		out = []string{r}

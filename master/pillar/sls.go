@@ -164,7 +164,7 @@ func (c *compilation) render(name, env string, mods map[string]any, defaults *va
 		return nil, []string{c.failed(name, err)}
 	}
 	mods[name] = state
-	if !truthy(state) {
+	if !value.Truth(state) {
 		return state, nil
 	}
 	m, ok := state.(*value.Map)

@@ -219,7 +219,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 					return nil, false, errTop
 				}
 			}
-			if ig, _ := v.Get("ignore_missing"); truthy(ig) {
+			if ig, _ := v.Get("ignore_missing"); value.Truth(ig) {
 				ignoreMissing = true
 			}
 		}
@@ -243,28 +243,6 @@ func order(v any) (int64, bool) {
 		return n, true
 	}
 	return 0, false
-}
-
-func truthy(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return false
-	case bool:
-		return v
-	case int64:
-		return v != 0
-	case float64:
-		return v != 0
-	case string:
-		return v != ""
-	case []byte:
-		return len(v) > 0
-	case []any:
-		return len(v) > 0
-	case *value.Map:
-		return v.Len() > 0
-	}
-	return true
 }
 
 // selected is an environment with the SLS that the minion gets of it.

@@ -40,7 +40,7 @@ func (c *call) ids() ([]string, error) {
 func (c *call) cached(bank string, all bool) (any, error) {
 	var ids []string
 	var err error
-	if all && !truth(c.vals["tgt"]) {
+	if all && !value.Truth(c.vals["tgt"]) {
 		if err := need("minion cache", c.Cache == nil); err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (c *call) bank() (string, error) {
 	if !slices.Contains([]string{"grains", "pillar", "mine"}, b) {
 		return "", fmt.Errorf("bank %q is not grains, pillar or mine: %w", b, ErrUnavailable)
 	}
-	if truth(c.vals["cachedir"]) {
+	if value.Truth(c.vals["cachedir"]) {
 		return "", fmt.Errorf("another cachedir: %w", ErrUnavailable)
 	}
 	return b, nil

@@ -59,7 +59,7 @@ func filesList(cmd string) func(*call) (any, error) {
 			return nil, err
 		}
 		load := value.NewMap("saltenv", c.textOr("saltenv", "base"), "prefix", "")
-		if b := c.vals["backend"]; truth(b) {
+		if b := c.vals["backend"]; value.Truth(b) {
 			load.Set("fsbackend", list(split(b)))
 		}
 		return c.Files.Call(c.ctx, cmd, load)

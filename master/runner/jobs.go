@@ -61,7 +61,7 @@ func describe(load *value.Map) *value.Map {
 
 // outputter wraps data when the caller names an outputter.
 func (c *call) outputter(data any) any {
-	if o := c.vals["outputter"]; truth(o) {
+	if o := c.vals["outputter"]; value.Truth(o) {
 		return value.NewMap("outputter", o, "data", data)
 	}
 	return data
@@ -137,7 +137,7 @@ func jobsLookup(c *call) (any, error) {
 		if c.flag("returned", true) {
 			out.Set(id, get(ret, "return"))
 		}
-		if o := get(ret, "out"); outputter == nil && truth(o) {
+		if o := get(ret, "out"); outputter == nil && value.Truth(o) {
 			outputter = o
 		}
 	}
@@ -164,7 +164,7 @@ func jobsExitSuccess(c *call) (any, error) {
 		out.Set(id, false)
 	}
 	for id, v := range data.Map("Result").All() {
-		if ret, ok := v.(*value.Map); ok && truth(get(ret, "return")) {
+		if ret, ok := v.(*value.Map); ok && value.Truth(get(ret, "return")) {
 			out.Set(id, true)
 		}
 	}
@@ -174,7 +174,7 @@ func jobsExitSuccess(c *call) (any, error) {
 // query reads the filters of list_jobs.
 func (c *call) query(metadata, function, target string) (jobs.Query, bool, error) {
 	q := jobs.Query{Functions: split(orNil(c.vals[function])), Targets: split(orNil(c.vals[target]))}
-	if v := c.vals[metadata]; truth(v) {
+	if v := c.vals[metadata]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
 			return q, false, nil // as in Salt, which matches nothing then
@@ -190,7 +190,7 @@ func (c *call) query(metadata, function, target string) (jobs.Query, bool, error
 }
 
 func orNil(v any) any {
-	if !truth(v) {
+	if !value.Truth(v) {
 		return nil
 	}
 	return v

@@ -41,7 +41,7 @@ func (c *call) ping() (up, down []string, err error) {
 		return nil, nil, err
 	}
 	q := Question{Target: c.vals["tgt"], TargetType: c.textOr("tgt_type", "glob"), Fun: "test.ping"}
-	if !truth(q.Target) {
+	if !value.Truth(q.Target) {
 		q.Target = "*"
 	}
 	if q.Timeout, err = c.seconds("timeout"); err != nil {
@@ -142,7 +142,7 @@ func manageVersions(c *call) (any, error) {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
 		label, v := "Minion offline", any(false)
-		if ret := a.Returns[id]; ret != nil && !truth(get(ret, "retcode")) {
+		if ret := a.Returns[id]; ret != nil && !value.Truth(get(ret, "retcode")) {
 			s := ret.Str("return")
 			v = s
 			label = [...]string{"Minion requires update", "Up to date", "Minion newer than master"}[compareVersions(s, c.Version)+1]

@@ -86,7 +86,7 @@ func eventSend(c *call) (any, error) {
 		return nil, err
 	}
 	data := &value.Map{}
-	if v := c.vals["data"]; truth(v) {
+	if v := c.vals["data"]; value.Truth(v) {
 		m, ok := v.(*value.Map)
 		if !ok {
 			return nil, &ArgumentError{Reason: fmt.Sprintf("Dict object expected, not '%s'.", text(v))}

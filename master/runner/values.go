@@ -49,34 +49,7 @@ func (c *call) flag(name string, def bool) bool {
 	if !ok {
 		return def
 	}
-	return truth(v)
-}
-
-// truth is Python's bool().
-func truth(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return false
-	case bool:
-		return v
-	case string:
-		return v != ""
-	case []byte:
-		return len(v) > 0
-	case int64:
-		return v != 0
-	case int:
-		return v != 0
-	case uint64:
-		return v != 0
-	case float64:
-		return v != 0
-	case []any:
-		return len(v) > 0
-	case *value.Map:
-		return v.Len() > 0
-	}
-	return true
+	return value.Truth(v)
 }
 
 // number is an argument as a number.

@@ -97,16 +97,9 @@ func floatText(f float64) string {
 	case math.IsInf(f, -1):
 		return "-.inf"
 	}
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		s := strconv.FormatFloat(f, 'e', -1, 64)
-		if !strings.Contains(s, ".") {
-			s = strings.Replace(s, "e", ".0e", 1)
-		}
-		return s
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
+	s := value.FloatRepr(f)
 	if !strings.Contains(s, ".") {
-		s += ".0"
+		s = strings.Replace(s, "e", ".0e", 1)
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"saltern/master/output"
+	"saltern/master/value"
 )
 
 // maxHelpColumn is the last column in which help texts begin.
@@ -88,7 +89,7 @@ func (h *layout) option(o *Option, indent int) string {
 	pad := strings.Repeat(" ", indent)
 	help := o.Help
 	if o.Default != nil {
-		help = strings.ReplaceAll(help, "%default", output.Str(defaultOf(o.Default)))
+		help = strings.ReplaceAll(help, "%default", value.Str(defaultOf(o.Default)))
 	} else {
 		help = strings.ReplaceAll(help, "%default", "none")
 	}

@@ -8,11 +8,10 @@ package optparse
 
 import (
 	"fmt"
+	"saltern/master/value"
 	"slices"
 	"strconv"
 	"strings"
-
-	"saltern/master/output"
 )
 
 // Kind is what an option takes.
@@ -268,32 +267,32 @@ func (p *Parser) named(name string) *Option {
 	return nil
 }
 
-func (v *Values) put(o *Option, name, value string) error {
-	var x any = value
+func (v *Values) put(o *Option, name, given string) error {
+	var x any = given
 	switch o.Kind {
 	case Flag:
 		x = true
 	case Unset:
 		x = false
 	case Int:
-		n, err := number(value)
+		n, err := number(given)
 		if err != nil {
-			return Error(fmt.Sprintf("option %s: invalid integer value: %s", name, output.Repr(value)))
+			return Error(fmt.Sprintf("option %s: invalid integer value: %s", name, value.Repr(given)))
 		}
 		x = n
 	case Float:
-		f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		f, err := strconv.ParseFloat(strings.TrimSpace(given), 64)
 		if err != nil {
-			return Error(fmt.Sprintf("option %s: invalid floating-point value: %s", name, output.Repr(value)))
+			return Error(fmt.Sprintf("option %s: invalid floating-point value: %s", name, value.Repr(given)))
 		}
 		x = f
 	case Choice:
-		if !slices.Contains(o.Choices, value) {
+		if !slices.Contains(o.Choices, given) {
 			quoted := make([]string, len(o.Choices))
 			for i, c := range o.Choices {
-				quoted[i] = output.Repr(c)
+				quoted[i] = value.Repr(c)
 			}
-			return Error(fmt.Sprintf("option %s: invalid choice: %s (choose from %s)", name, output.Repr(value), strings.Join(quoted, ", ")))
+			return Error(fmt.Sprintf("option %s: invalid choice: %s (choose from %s)", name, value.Repr(given), strings.Join(quoted, ", ")))
 		}
 	}
 	v.vals[o.Dst()] = x
