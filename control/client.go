@@ -1,14 +1,13 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"saltern/localsock"
 	"strconv"
 )
 
@@ -22,7 +21,7 @@ var ErrStranger = errors.New("the control socket is not the master's")
 // Client asks a master on its control socket. It is safe for concurrent use; the
 // context of a call bounds it.
 type Client struct {
-	http *http.Client
+	socket localsock.Client
 }
 
 // NewClient prepares a client for the socket at path, on which the user uid or
@@ -44,7 +43,7 @@ func NewClient(path string, uid int) *Client {
 		}
 		return c, nil
 	}
-	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{localsock.Client{HTTP: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, MaxAnswer: maxAnswer}}
 }
 
 // Minions returns what the master knows of its minions, with the fingerprints
@@ -80,26 +79,16 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://master/v1/"+what, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("prepare the request: %w", err)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the master: %w", errors.Unwrap(err)) // without the URL
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the master's answer: %w", err)
-	case len(b) > maxAnswer:
-		return fmt.Errorf("the master's answer has more than %d bytes", maxAnswer)
-	case resp.StatusCode != http.StatusOK:
-		refused := Error{Code: CodeFailed, Text: resp.Status}
-		_ = json.Unmarshal(b, &refused) // else the status must do
+	b, err := c.socket.Do(ctx, method, "master/v1/"+what, nil, body)
+	var no *localsock.Refusal
+	if errors.As(err, &no) {
+		refused := Error{Code: CodeFailed, Text: no.Status}
+		_ = json.Unmarshal(no.Body, &refused) // else the status must do
 		refused.Text = line(refused.Text)
 		return &refused
+	}
+	if err != nil {
+		return fmt.Errorf("ask the master: %w", err)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("the master's answer cannot be read: %w", err)

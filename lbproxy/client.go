@@ -1,31 +1,30 @@
 package lbproxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"saltern/localsock"
 	"time"
 )
 
 // Client talks to the admin socket of a proxy. Safe for concurrent use.
 type Client struct {
-	http *http.Client
-	path string
+	socket localsock.Client
+	path   string
 }
 
 // NewClient prepares a client for the unix socket at path; nothing is opened
 // until a method is called.
 func NewClient(path string) *Client {
 	var d net.Dialer
-	return &Client{path: path, http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+	return &Client{path: path, socket: localsock.Client{MaxAnswer: 16 << 20, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) },
 		DisableKeepAlives: true,
-	}}}
+	}}}}
 }
 
 // Status fetches the state of the proxy.
@@ -37,12 +36,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 // Metrics fetches the Prometheus text.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
-	resp, err := c.send(ctx, http.MethodGet, "http://lb/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	return c.send(ctx, http.MethodGet, "metrics", nil)
 }
 
 // Drain: see [Proxy.Drain].
@@ -87,49 +81,37 @@ func (c *Client) post(ctx context.Context, what string, req adminRequest) error 
 	return c.do(ctx, http.MethodPost, what, req, &adminReply{})
 }
 
-func (c *Client) send(ctx context.Context, method, url string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return nil, fmt.Errorf("prepare request: %w", err)
+func (c *Client) send(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	b, err := c.socket.Do(ctx, method, "lb/"+path, nil, body)
+	if err == nil || errors.As(err, new(*localsock.Refusal)) {
+		return b, err
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask the load balancer at %s: %w", c.path, err)
-	}
-	return resp, nil
+	return nil, fmt.Errorf("ask the load balancer at %s: %w", c.path, err)
 }
 
 func (c *Client) do(ctx context.Context, method, what string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-		body = bytes.NewReader(b)
-	}
-	resp, err := c.send(ctx, method, "http://lb/v1/"+what, body)
+	body, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode request: %w", err)
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	if err != nil {
-		return fmt.Errorf("read answer of the load balancer: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
+	b, err := c.send(ctx, method, "v1/"+what, body)
+	var no *localsock.Refusal
+	if errors.As(err, &no) {
 		var r adminReply
-		if json.Unmarshal(b, &r) != nil || r.Error == "" {
-			r.Error = resp.Status
+		if json.Unmarshal(no.Body, &r) != nil || r.Error == "" {
+			r.Error = no.Status
 		}
 		// The two that a caller branches on keep their identity.
-		switch resp.StatusCode {
+		switch no.Code {
 		case http.StatusNotFound:
 			return remoteError{r.Error, ErrNoBackend}
 		case http.StatusConflict:
 			return remoteError{r.Error, ErrExists}
 		}
 		return errors.New(r.Error)
+	}
+	if err != nil {
+		return err
 	}
 	if err := json.Unmarshal(b, out); err != nil {
 		return fmt.Errorf("decode answer of the load balancer: %w", err)

@@ -1,12 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -17,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/localsock"
 	"saltern/supervisor/status"
 )
 
@@ -25,7 +24,7 @@ import (
 type Client struct {
 	socket string
 	token  string // tells this client from others, see Setup
-	http   *http.Client
+	http   localsock.Client
 }
 
 // ErrNotRunning means that nobody listens on the socket.
@@ -72,7 +71,7 @@ func NewClient(socket string) *Client {
 		},
 		MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second,
 	}
-	return &Client{socket: socket, token: newToken(), http: &http.Client{Transport: t, Timeout: preflightTakes + 20*time.Second}}
+	return &Client{socket: socket, token: newToken(), http: localsock.Client{MaxAnswer: maxAnswer, HTTP: &http.Client{Transport: t, Timeout: preflightTakes + 20*time.Second}}}
 }
 
 // Status fetches the status document.
@@ -131,39 +130,19 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 	}
 	var used *conn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used, _ = i.Conn.(*conn) }})
-	req, err := http.NewRequestWithContext(ctx, method, "http://applianced"+path, bytes.NewReader(body))
-	if err != nil {
+	b, err := c.http.Do(ctx, method, "applianced"+path, http.Header{http.CanonicalHeaderKey(tokenHeader): {c.token}}, body)
+	var no *localsock.Refusal
+	var op *net.OpError
+	switch {
+	case err == nil:
+	case errors.As(err, &no):
+		return refusal(no)
+	case errors.As(err, &op) && op.Op == "dial":
+		return fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
+	case used != nil && used.ended.Load(): // it ended meanwhile, perhaps to start anew
+		return fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
+	default:
 		return fmt.Errorf("ask applianced: %w", err)
-	}
-	req.Header.Set(tokenHeader, c.token)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		var op *net.OpError
-		switch {
-		case errors.As(err, &op) && op.Op == "dial":
-			return fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
-		case used != nil && used.ended.Load(): // it ended meanwhile, perhaps to start anew
-			return fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
-		}
-		return fmt.Errorf("ask applianced: %w", err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("ask applianced: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		var e struct{ Error string }
-		if json.Unmarshal(b, &e) != nil || e.Error == "" {
-			e.Error = resp.Status
-		}
-		switch resp.StatusCode {
-		case http.StatusUnprocessableEntity:
-			return &refused{e.Error, ErrConfig}
-		case http.StatusConflict:
-			return &refused{e.Error, ErrState}
-		}
-		return errors.New(e.Error)
 	}
 	if into == nil {
 		return nil
@@ -172,6 +151,20 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		return fmt.Errorf("answer of applianced: %w", err)
 	}
 	return nil
+}
+
+func refusal(no *localsock.Refusal) error {
+	var e struct{ Error string }
+	if json.Unmarshal(no.Body, &e) != nil || e.Error == "" {
+		e.Error = no.Status
+	}
+	switch no.Code {
+	case http.StatusUnprocessableEntity:
+		return &refused{e.Error, ErrConfig}
+	case http.StatusConflict:
+		return &refused{e.Error, ErrState}
+	}
+	return errors.New(e.Error)
 }
 
 type refused struct {
