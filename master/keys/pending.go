@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/master/crypt"
+	"saltern/ratelimit"
 )
 
 // Defaults of Config for keys that wait for the administrator. They let all
@@ -50,8 +51,7 @@ type origin struct {
 	addr   netip.Addr // not valid: unknown, see pendings
 	order  *fifo.List // of *waiter, the oldest first
 	keys   map[[16]byte]int
-	tokens float64
-	full   time.Time // when tokens was right
+	spent  ratelimit.Bucket
 	denied uint64    // refused and evicted
 	last   time.Time // when that was
 }
@@ -104,7 +104,7 @@ func (p *pendings) origin(a netip.Addr) *origin {
 		o = p.origins[a]
 	}
 	if o == nil {
-		o = &origin{addr: a, order: fifo.New(), keys: map[[16]byte]int{}, tokens: p.cfg.PendingBurst, full: p.cfg.now()}
+		o = &origin{addr: a, order: fifo.New(), keys: map[[16]byte]int{}}
 		p.origins[a] = o
 	}
 	return o
@@ -158,16 +158,15 @@ func (p *pendings) refuse(o *origin, format string, args ...any) error {
 
 // spend takes the price of a new key from a source; mu is held.
 func (p *pendings) spend(o *origin) error {
-	now := p.cfg.now()
-	if d := now.Sub(o.full); d > 0 {
-		o.tokens = min(p.cfg.PendingBurst, o.tokens+d.Seconds()*p.cfg.PendingRate)
-	}
-	o.full = now
-	if o.tokens < 1 {
+	if !o.spent.Take(p.cfg.now(), p.rate(), 1) {
 		return p.refuse(o, "%s sends more than %g new keys a second", o.addr, p.cfg.PendingRate)
 	}
-	o.tokens--
 	return nil
+}
+
+// rate is that of new keys of one source.
+func (p *pendings) rate() ratelimit.Rate {
+	return ratelimit.Rate{Burst: p.cfg.PendingBurst, PerSecond: p.cfg.PendingRate}
 }
 
 // pay takes the price of a key that is rejected or denied from a source.
@@ -310,7 +309,7 @@ func (p *pendings) sweep() {
 	defer p.mu.Unlock()
 	now := p.cfg.now()
 	for a, o := range p.origins {
-		if o.order.Len() == 0 && o.tokens+now.Sub(o.full).Seconds()*p.cfg.PendingRate >= p.cfg.PendingBurst {
+		if o.order.Len() == 0 && o.spent.Used(now, p.rate()) == 0 {
 			delete(p.origins, a)
 		}
 	}

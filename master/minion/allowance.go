@@ -8,6 +8,7 @@ import (
 	"saltern/master/request"
 	"saltern/master/target"
 	"saltern/master/value"
+	"saltern/ratelimit"
 )
 
 // What minions may have done for them. A step is a name that is looked at or a
@@ -16,8 +17,7 @@ import (
 // and 20 times a second for ever.
 const (
 	allowanceBurst = 5_000_000
-	allowanceRate  = 200_000 // steps a second
-	stepsPublish   = 1_000   // of a job, and for each minion of it
+	stepsPublish   = 1_000 // of a job, and for each minion of it
 	stepsPerMinion = 10
 	stepsRunner    = 20_000
 )
@@ -27,16 +27,13 @@ const (
 // knows accepted minions only, since ids come proven.
 type allowance struct {
 	mu sync.Mutex
-	of map[string]*debt
+	of map[string]*ratelimit.Bucket
 }
 
-// debt is what a minion has used and not got back yet, at a time.
-type debt struct {
-	steps float64
-	at    time.Time
-}
+// steps is what each minion may have done.
+var steps = ratelimit.Rate{Burst: allowanceBurst, PerSecond: 200_000}
 
-func newAllowance() *allowance { return &allowance{of: map[string]*debt{}} }
+func newAllowance() *allowance { return &allowance{of: map[string]*ratelimit.Bucket{}} }
 
 // maxDebts is from when on minions without a debt are forgotten.
 const maxDebts = 4096
@@ -46,30 +43,26 @@ func (a *allowance) has(id string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.of[id]
-	return d == nil || d.left(now) < allowanceBurst
-}
-
-func (d *debt) left(now time.Time) float64 {
-	return max(0, d.steps-now.Sub(d.at).Seconds()*allowanceRate)
+	return d == nil || d.Used(now, steps) < allowanceBurst
 }
 
 // charge notes work.
-func (a *allowance) charge(id string, steps int64, now time.Time) {
+func (a *allowance) charge(id string, n int64, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.of[id]
 	if d == nil {
 		if len(a.of) >= maxDebts {
 			for k, v := range a.of {
-				if v.left(now) == 0 {
+				if v.Used(now, steps) == 0 {
 					delete(a.of, k)
 				}
 			}
 		}
-		d = &debt{}
+		d = &ratelimit.Bucket{}
 		a.of[id] = d
 	}
-	d.steps, d.at = d.left(now)+float64(steps), now
+	d.Charge(now, steps, float64(n))
 }
 
 // metered makes a method whose work is charged to its minion. It gets an

@@ -21,7 +21,7 @@ func TestFinding12Allowance(t *testing.T) {
 		}
 	}
 	a.charge("evil", 2*allowanceBurst, now)
-	wait := allowanceBurst / allowanceRate * time.Second
+	wait := time.Duration(steps.Burst / steps.PerSecond * float64(time.Second))
 	if a.has("evil", now.Add(wait-time.Second)) || !a.has("evil", now.Add(wait+time.Second)) || !a.has("web1", now) {
 		t.Error("a debt is not held against the one that made it, or for ever")
 	}

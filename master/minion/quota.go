@@ -7,6 +7,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/jobs"
 	"saltern/master/value"
+	"saltern/ratelimit"
 )
 
 const (
@@ -28,18 +29,13 @@ type quota struct {
 	window time.Duration
 
 	mu sync.Mutex
-	of map[string]*used
-}
-
-type used struct {
-	bytes float64
-	at    time.Time
+	of map[string]*ratelimit.Bucket
 }
 
 // newQuota makes the quota of an option in MiB: 0 is the default, negative
 // none.
 func newQuota(mib int, window time.Duration) *quota {
-	q := &quota{bytes: defaultQuota, window: window, of: map[string]*used{}}
+	q := &quota{bytes: defaultQuota, window: window, of: map[string]*ratelimit.Bucket{}}
 	if mib != 0 {
 		q.bytes = max(0, float64(mib)*(1<<20))
 	}
@@ -58,16 +54,10 @@ func (q *quota) take(id string, size int, now time.Time) bool {
 	defer q.mu.Unlock()
 	u := q.of[id]
 	if u == nil {
-		u = &used{at: now}
+		u = &ratelimit.Bucket{}
 		q.of[id] = u
 	}
-	u.bytes = max(0, u.bytes-max(0, now.Sub(u.at).Seconds())/q.window.Seconds()*q.bytes)
-	u.at = now
-	if u.bytes+float64(size) > q.bytes {
-		return false
-	}
-	u.bytes += float64(size)
-	return true
+	return u.Take(now, ratelimit.Rate{Burst: q.bytes, PerSecond: q.bytes / q.window.Seconds()}, float64(size))
 }
 
 // forget drops what is known of a minion whose key is gone.

@@ -10,6 +10,7 @@ package ratelog
 import (
 	"context"
 	"log/slog"
+	"saltern/ratelimit"
 	"strings"
 	"sync"
 	"time"
@@ -70,10 +71,11 @@ type kind struct {
 }
 
 type bucket struct {
-	tokens  float64
-	at      time.Time
+	ratelimit.Bucket
 	skipped int
 }
+
+var rate = ratelimit.Rate{Burst: Burst, PerSecond: PerSecond}
 
 // kinds holds a token bucket for each kind of line.
 type kinds struct {
@@ -98,19 +100,14 @@ func (k *kinds) pass(r slog.Record) (skipped int, ok bool) {
 			b = k.by[key]
 		}
 		if b == nil {
-			b = &bucket{tokens: Burst, at: now}
+			b = &bucket{}
 			k.by[key] = b
 		}
 	}
-	if d := now.Sub(b.at); d > 0 {
-		b.tokens = min(Burst, b.tokens+d.Seconds()*PerSecond)
-	}
-	b.at = now
-	if b.tokens < 1 {
+	if !b.Take(now, rate, 1) {
 		b.skipped++
 		return 0, false
 	}
-	b.tokens--
 	skipped, b.skipped = b.skipped, 0
 	return skipped, true
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/printable"
+	"saltern/ratelimit"
 )
 
 // Log takes the lines of one child. Lines above the rate are dropped and
@@ -31,21 +32,20 @@ type Log struct {
 	file    *os.File
 	size    int64
 	broken  bool // the file could not be written; said once
-	tokens  float64
-	last    time.Time
+	said    ratelimit.Bucket
 	dropped int
 }
 
-const (
-	lineRate  = 200     // lines a second, in the long run
-	lineBurst = 2000    // at once
-	logLimit  = 8 << 20 // bytes in one file; one older file is kept
-)
+// logLimit bounds one file, in bytes; one older file is kept.
+const logLimit = 8 << 20
+
+// rate is what a child may say.
+var rate = ratelimit.Rate{Burst: 2000, PerSecond: 200}
 
 // New makes the log of the child name, in name.log below dir, which is opened
 // with the first line.
 func New(name, dir string, log *slog.Logger, now func() time.Time) *Log {
-	return &Log{name: name, log: log, now: now, path: filepath.Join(dir, name+".log"), tokens: lineBurst, last: now()}
+	return &Log{name: name, log: log, now: now, path: filepath.Join(dir, name+".log")}
 }
 
 // Line is a sink of [service.Lines].
@@ -53,13 +53,10 @@ func (c *Log) Line(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	c.tokens = min(lineBurst, c.tokens+lineRate*now.Sub(c.last).Seconds())
-	c.last = now
-	if c.tokens < 1 {
+	if !c.said.Take(now, rate, 1) {
 		c.dropped++
 		return
 	}
-	c.tokens--
 	if c.dropped > 0 {
 		note := fmt.Sprintf("%d lines were left out: too many at once", c.dropped)
 		c.dropped = 0

@@ -60,16 +60,16 @@ func TestAttack25LogFlood(t *testing.T) {
 	for i := range 50000 {
 		c.Line(fmt.Sprint("line ", i))
 	}
-	if len(*lines) != lineBurst {
-		t.Errorf("%d lines at once, want %d", len(*lines), lineBurst)
+	if len(*lines) != int(rate.Burst) {
+		t.Errorf("%d lines at once, want %d", len(*lines), int(rate.Burst))
 	}
 	at = at.Add(time.Second)
 	c.Line("after")
-	if got := (*lines)[lineBurst:]; len(got) != 2 || !strings.Contains(got[0], "48000 lines were left out") {
+	if got := (*lines)[int(rate.Burst):]; len(got) != 2 || !strings.Contains(got[0], "48000 lines were left out") {
 		t.Errorf("then: %v", got)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "master.log"))
-	if err != nil || strings.Count(string(b), "\n") != lineBurst+2 {
+	if err != nil || strings.Count(string(b), "\n") != int(rate.Burst)+2 {
 		t.Errorf("file has %d lines, %v", strings.Count(string(b), "\n"), err)
 	}
 }

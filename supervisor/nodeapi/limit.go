@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"saltern/ratelimit"
 	"sync"
 	"time"
 )
@@ -19,9 +20,9 @@ type limiter struct {
 	mu      sync.Mutex
 	sources map[netip.Prefix]*source
 	conns   map[net.Conn]*held
-	total   [2]int // connections of strangers and of members
-	all     bucket // hellos
-	wrong   bucket // failures of all
+	total   [2]int           // connections of strangers and of members
+	all     ratelimit.Bucket // hellos
+	wrong   ratelimit.Bucket // failures of all
 }
 
 // held is an open connection.
@@ -33,7 +34,7 @@ type held struct {
 
 // source is what one address did.
 type source struct {
-	hellos, failures bucket
+	hellos, failures ratelimit.Bucket
 	conns            [2]int
 }
 
@@ -57,31 +58,13 @@ func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
 	return &limiter{now: now, member: member, sources: map[netip.Prefix]*source{}, conns: map[net.Conn]*held{}}
 }
 
-// bucket is a token bucket; the zero value is full.
-type bucket struct {
-	used float64
-	last time.Time
-}
-
-func (b *bucket) drain(now time.Time, perSecond float64) {
-	b.used = max(0, b.used-now.Sub(b.last).Seconds()*perSecond)
-	b.last = now
-}
-
-// take takes one token if there is one.
-func (b *bucket) take(now time.Time, size, perSecond float64) bool {
-	b.drain(now, perSecond)
-	if b.used+1 > size {
-		return false
-	}
-	b.used++
-	return true
-}
-
-func (b *bucket) full(now time.Time, size, perSecond float64) bool {
-	b.drain(now, perSecond)
-	return b.used+1 > size
-}
+// What strangers may do: each, and all together.
+var (
+	hellos      = ratelimit.Rate{Burst: hellosPerMinute, PerSecond: hellosPerMinute / 60.0}
+	failures    = ratelimit.Rate{Burst: failuresPerMinute, PerSecond: failuresPerMinute / 60.0}
+	allHellos   = ratelimit.Rate{Burst: 4 * hellosPerSecond, PerSecond: hellosPerSecond}
+	allFailures = ratelimit.Rate{Burst: maxFailures, PerSecond: maxFailures / 60.0}
+)
 
 func sourceOf(remote string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(remote)
@@ -113,7 +96,7 @@ func (l *limiter) source(p netip.Prefix, now time.Time) *source {
 // without a connection: the common bucket still holds.
 func (l *limiter) forget(now time.Time) {
 	for p, s := range l.sources {
-		if s.conns == [2]int{} && now.Sub(s.hellos.last) > 2*time.Minute && now.Sub(s.failures.last) > 2*time.Minute {
+		if s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute && now.Sub(s.failures.Last()) > 2*time.Minute {
 			delete(l.sources, p)
 		}
 	}
@@ -133,10 +116,10 @@ func (l *limiter) hello(remote string) bool {
 	defer l.mu.Unlock()
 	now := l.now()
 	s := l.source(sourceOf(remote), now)
-	if s.failures.full(now, failuresPerMinute, failuresPerMinute/60.0) || l.wrong.full(now, maxFailures, maxFailures/60.0) {
+	if !s.failures.Has(now, failures, 1) || !l.wrong.Has(now, allFailures, 1) {
 		return false
 	}
-	return s.hellos.take(now, hellosPerMinute, hellosPerMinute/60.0) && l.all.take(now, 4*hellosPerSecond, hellosPerSecond)
+	return s.hellos.Take(now, hellos, 1) && l.all.Take(now, allHellos, 1)
 }
 
 // failed counts a wrong proof.
@@ -144,8 +127,8 @@ func (l *limiter) failed(remote string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	l.source(sourceOf(remote), now).failures.take(now, failuresPerMinute, failuresPerMinute/60.0)
-	l.wrong.take(now, maxFailures, maxFailures/60.0)
+	l.source(sourceOf(remote), now).failures.Take(now, failures, 1)
+	l.wrong.Take(now, allFailures, 1)
 }
 
 // conn keeps the number of connections of each source and of all.
