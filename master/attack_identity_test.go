@@ -22,7 +22,7 @@ import (
 	"saltern/master/cache"
 	"saltern/master/event"
 	"saltern/master/health"
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/value"
 )
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/background"
+	"saltern/master/internal/background"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
 	"saltern/master/value"

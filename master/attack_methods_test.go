@@ -11,9 +11,9 @@ import (
 
 	"saltern/master/conf"
 	"saltern/master/crypt"
+	"saltern/master/internal/local"
+	"saltern/master/internal/minion"
 	"saltern/master/keys"
-	"saltern/master/local"
-	"saltern/master/minion"
 	"saltern/master/value"
 )
 

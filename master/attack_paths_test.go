@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/internal/local"
 	"saltern/master/keys"
-	"saltern/master/local"
 	"saltern/master/value"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"saltern/control"
 	"saltern/master/event"
-	"saltern/master/peers"
-	"saltern/master/publish"
-	"saltern/master/request"
+	"saltern/master/internal/peers"
+	"saltern/master/internal/publish"
+	"saltern/master/internal/request"
 	"saltern/master/zmtp"
 )
 

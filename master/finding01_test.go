@@ -11,7 +11,7 @@ import (
 
 	"saltern/master/cluster"
 	"saltern/master/event"
-	"saltern/master/minion"
+	"saltern/master/internal/minion"
 	"saltern/master/value"
 )
 

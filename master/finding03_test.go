@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"saltern/master/cache"
+	"saltern/master/internal/local"
 	"saltern/master/keys"
-	"saltern/master/local"
 	"saltern/master/value"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/minion"
+	"saltern/master/internal/minion"
 	"saltern/master/value"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/value"
 )
 

@@ -3,7 +3,7 @@ package master
 import (
 	"testing"
 
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/value"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/master/gitpillar"
 	"saltern/master/health"
+	"saltern/master/internal/gitpillar"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 )

@@ -2,9 +2,9 @@ package master
 
 import (
 	"saltern/master/conf"
-	"saltern/master/fileserver"
-	"saltern/master/pillar"
-	"saltern/master/pillar/renderer"
+	"saltern/master/internal/fileserver"
+	"saltern/master/internal/pillar"
+	"saltern/master/internal/pillar/renderer"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 )

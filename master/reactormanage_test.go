@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/reactor"
+	"saltern/master/internal/reactor"
 	"saltern/master/value"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"saltern/durable"
 	"saltern/master/crypt"
+	"saltern/master/internal/local"
 	"saltern/master/keys"
-	"saltern/master/local"
 	"saltern/master/value"
 )
 

@@ -2,9 +2,9 @@ package master
 
 import (
 	"saltern/master/conf"
-	"saltern/master/fileserver"
-	"saltern/master/peers"
-	"saltern/master/pillar"
+	"saltern/master/internal/fileserver"
+	"saltern/master/internal/peers"
+	"saltern/master/internal/pillar"
 	"saltern/master/pyrunner"
 	"saltern/master/runner"
 )

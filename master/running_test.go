@@ -19,7 +19,7 @@ import (
 
 	"saltern/master/conf"
 	"saltern/master/crypt"
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/master/zmtp"

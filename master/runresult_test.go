@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/value"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/msgpack"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"saltern/master/local"
+	"saltern/master/internal/local"
 	"saltern/master/value"
 )
 

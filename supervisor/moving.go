@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"saltern/supervisor/life"
+	"saltern/supervisor/internal/life"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/storage"
 )

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 
 	"saltern/supervisor/api"
-	"saltern/supervisor/datadisk"
+	"saltern/supervisor/internal/datadisk"
+	"saltern/supervisor/internal/life"
 	"saltern/supervisor/layout"
-	"saltern/supervisor/life"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"saltern/supervisor/api"
-	"saltern/supervisor/life"
+	"saltern/supervisor/internal/life"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"saltern/durable"
-	"saltern/master/datafile"
+	"saltern/master/internal/datafile"
 	"saltern/master/value"
 )
 

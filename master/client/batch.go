@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"saltern/master/batch"
+	"saltern/master/internal/batch"
 	"saltern/master/value"
 )
 

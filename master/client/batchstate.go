@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/batch"
+	"saltern/master/internal/batch"
 	"saltern/master/value"
 )
 

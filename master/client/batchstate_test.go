@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/master/batch"
+	"saltern/master/internal/batch"
 	"saltern/master/msgpack"
 )
 

@@ -9,7 +9,7 @@ import (
 	"hash"
 	"path/filepath"
 
-	"saltern/master/datafile"
+	"saltern/master/internal/datafile"
 	"saltern/master/keys"
 	"saltern/master/value"
 )

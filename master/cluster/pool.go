@@ -19,10 +19,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"saltern/master/auth"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
+	"saltern/master/internal/auth"
 )
 
 const tickEvery = 200 * time.Millisecond

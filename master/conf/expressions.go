@@ -3,7 +3,7 @@ package conf
 import (
 	"log/slog"
 
-	"saltern/master/acl"
+	"saltern/master/internal/acl"
 	"saltern/master/target"
 	"saltern/master/value"
 )

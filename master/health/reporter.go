@@ -12,12 +12,12 @@ import (
 	"saltern/master/cluster"
 	"saltern/master/conf"
 	"saltern/master/event"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/minion"
+	"saltern/master/internal/pillar"
+	"saltern/master/internal/presence"
+	"saltern/master/internal/request"
 	"saltern/master/keys"
-	"saltern/master/launch"
-	"saltern/master/minion"
-	"saltern/master/pillar"
-	"saltern/master/presence"
-	"saltern/master/request"
 )
 
 // Status is what a master writes into its status file. Supervisors read the first

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"saltern/master/datafile"
+	"saltern/master/internal/datafile"
 )
 
 // File names of Salt's layout (salt/returners/local_cache.py).

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/supervisor/service"
+	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"saltern/supervisor/history"
-	"saltern/supervisor/service"
+	"saltern/supervisor/internal/service"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"

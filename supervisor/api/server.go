@@ -39,8 +39,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/localsock"
-	"saltern/supervisor/httpserver"
-	"saltern/supervisor/service"
+	"saltern/supervisor/internal/httpserver"
+	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 )
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/supervisor/service"
+	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 )
 

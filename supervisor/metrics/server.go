@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/supervisor/httpserver"
+	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/status"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"saltern/printable"
-	"saltern/supervisor/nodeapi/spake2"
+	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"saltern/supervisor/nodeapi/spake2"
+	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"saltern/supervisor/nodeapi/spake2"
+	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 )
 

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"saltern/supervisor/nodeapi/spake2"
+	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )

@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"strings"
 
-	"saltern/supervisor/nodeapi/spake2"
+	"saltern/supervisor/nodeapi/internal/spake2"
 )
 
 // How a machine and a cluster prove themselves to each other, on a TLS

@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"saltern/supervisor/httpserver"
-	"saltern/supervisor/nodeapi/spake2"
+	"saltern/supervisor/internal/httpserver"
+	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )

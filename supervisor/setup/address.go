@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/supervisor/vip"
+	"saltern/supervisor/internal/vip"
 )
 
 // ValidateHere is [Validate] for answers that somebody gives at the machine

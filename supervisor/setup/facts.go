@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/glusterctl/disk"
-	"saltern/supervisor/probe"
+	"saltern/supervisor/internal/probe"
 )
 
 // Look finds out what the machine has. It reads, and changes nothing. bricks is

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"saltern/glusterctl/disk"
+	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/nodeapi"
-	"saltern/supervisor/probe"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )

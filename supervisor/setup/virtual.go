@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"saltern/supervisor/vip"
+	"saltern/supervisor/internal/vip"
 )
 
 // virtual checks the form of the virtual address, and that it belongs to the

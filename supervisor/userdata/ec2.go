@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"saltern/supervisor/probe"
+	"saltern/supervisor/internal/probe"
 )
 
 // ec2 asks Amazon's instance metadata service, version 2 only: a token is

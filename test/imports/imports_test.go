@@ -56,7 +56,7 @@ func violation(from, to string) string {
 	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" || from == "command" && to == "printable" {
 		return ""
 	}
-	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "prometheus", "ratelimit", "versioned", "printable", "master/background"}, from) {
+	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "prometheus", "ratelimit", "versioned", "printable", "master/internal/background"}, from) {
 		return from + " imports nothing of ours"
 	}
 	if from == "master/msgpack" && to != "master/value" {
@@ -136,21 +136,21 @@ func TestRules(t *testing.T) {
 		{"saltern/master/zmtp", "net", false},
 		{"saltern/command", "saltern/versioned", true},
 		{"saltern/printable", "saltern/command", true},
-		{"saltern/master/background", "saltern/master/value", true},
+		{"saltern/master/internal/background", "saltern/master/value", true},
 		{"saltern/durable", "saltern/printable", true},
 		{"saltern/localsock", "saltern/durable", true},
 		{"saltern/lbproxy", "saltern/localsock", false},
 		{"saltern/versioned", "saltern/durable", false},
 		{"saltern/master/zmtp", "saltern/durable", true},
-		{"saltern/master/eauth", "saltern/command", false},
+		{"saltern/master/internal/eauth", "saltern/command", false},
 		{"saltern/master/jobs", "saltern/supervisor", true},
 		{"saltern/master/jobs", "saltern/master", true},
 		{"saltern/master", "saltern/glusterctl", true},
 		{"saltern/supervisor/status", "saltern/lbproxy", false},
 		{"saltern/supervisor", "saltern/master/keys", true},
-		{"saltern/supervisor/observe", "saltern/supervisor", true},
-		{"saltern/supervisor/member", "saltern/supervisor", true},
-		{"saltern/supervisor/observe", "saltern/supervisor/status", false},
+		{"saltern/supervisor/internal/observe", "saltern/supervisor", true},
+		{"saltern/supervisor/internal/member", "saltern/supervisor", true},
+		{"saltern/supervisor/internal/observe", "saltern/supervisor/status", false},
 		{"saltern/tui", "saltern/master/jobs", true},
 		{"saltern/tui", "saltern/supervisor/api", false},
 		{"saltern/tui", "saltern/supervisor/settings", true},

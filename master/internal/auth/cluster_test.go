@@ -1,0 +1,44 @@
+package auth_test
+
+import (
+	"strings"
+	"testing"
+
+	"saltern/master/crypt"
+	"saltern/master/internal/auth"
+	"saltern/master/keys"
+)
+
+// A new seed ends all sessions at once, everywhere alike.
+func TestClusterSeed(t *testing.T) {
+	key, err := crypt.NewKey(nil)
+	must(t, err)
+	one, two := strings.Repeat("1a", 32), strings.Repeat("2b", 32)
+	a := newMaster(t, options{secrets: auth.SecretsConfig{Seed: one, ClusterKey: key}})
+	b := newMaster(t, options{secrets: auth.SecretsConfig{Seed: one, ClusterKey: key}})
+	for _, m := range []*master{a, b} {
+		must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	}
+	n := newMinion(t, "m", "min6")
+	n.signIn(t, a)
+	blob := n.session.Seal([]byte{0xc0}, "")
+	if _, _, err := b.OpenRequest("m", blob); err != nil {
+		t.Fatal(err)
+	}
+	must(t, a.secrets.SetClusterSeed(two))
+	must(t, b.secrets.SetClusterSeed(two))
+	if _, _, err := b.OpenRequest("m", blob); err == nil {
+		t.Error("a session of the old seed is good")
+	}
+	n.signIn(t, a)
+	if _, _, err := b.OpenRequest("m", n.session.Seal([]byte{0xc0}, "")); err != nil {
+		t.Error(err)
+	}
+	if a.secrets.SetClusterSeed("short") == nil || a.secrets.RotationAsked() {
+		t.Error("a short seed was taken, or a rotation made up")
+	}
+	must(t, auth.RequestRotation(a.dir, "m1_master"))
+	if !a.secrets.RotationAsked() || a.secrets.RotationAsked() {
+		t.Error("a wish must be heard once")
+	}
+}

@@ -1,0 +1,142 @@
+package eauth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/master/internal/datafile"
+	"saltern/master/value"
+)
+
+// Token is a login that was given out.
+type Token struct {
+	Token, Name, Eauth string
+	Start, Expire      time.Time
+	Groups             []string
+}
+
+// Map is the token as clients see it (salt/auth/__init__.py mk_token).
+func (t Token) Map() *value.Map {
+	m := value.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
+	if len(t.Groups) > 0 {
+		m.Set("groups", t.Groups)
+	}
+	m.Set("token", t.Token)
+	return m
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// Tokens keeps tokens as one file each, mode 0600, in the form that Salt's
+// localfs cache gives them: {"data": …, "_expires": …}.
+type Tokens struct{ dir string }
+
+// ErrNoToken means that a token is unknown, malformed or expired.
+var ErrNoToken = errors.New("no such token")
+
+// tokenFile is what the file of a token may hold.
+var tokenFile = datafile.Bound{Bytes: 64 << 10, Nodes: 4096}
+
+// OpenTokens makes the directory when it is not there.
+func OpenTokens(dir string) (*Tokens, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the directory for tokens: %w", err)
+	}
+	return &Tokens{dir}, nil
+}
+
+// path refuses whatever is not the hex digest that Make gives out.
+func (t *Tokens) path(token string) (string, error) {
+	if b, err := hex.DecodeString(token); err != nil || len(b) < 16 || len(b) > 64 {
+		return "", ErrNoToken
+	}
+	return filepath.Join(t.dir, token+".p"), nil
+}
+
+// Make gives out a token for life.
+func (t *Tokens) Make(name, system string, groups []string, life time.Duration, now time.Time) (Token, error) {
+	seed := make([]byte, 512)
+	if _, err := rand.Read(seed); err != nil {
+		return Token{}, fmt.Errorf("make a token: %w", err)
+	}
+	sum := sha256.Sum256(seed)
+	tok := Token{Token: hex.EncodeToString(sum[:]), Name: name, Eauth: system, Start: now, Expire: now.Add(life), Groups: groups}
+	p, err := t.path(tok.Token)
+	if err != nil {
+		return Token{}, err
+	}
+	if err := tokenFile.Write(p, value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire)), true); err != nil {
+		return Token{}, fmt.Errorf("keep a token: %w", err)
+	}
+	return tok, nil
+}
+
+// Get returns a token that is still good; an expired one is refused at once
+// and removed.
+func (t *Tokens) Get(token string, now time.Time) (Token, error) {
+	p, err := t.path(token)
+	if err != nil {
+		return Token{}, err
+	}
+	tok, err := read(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Token{}, ErrNoToken
+	}
+	if err != nil {
+		return Token{}, fmt.Errorf("read a token: %w", err)
+	}
+	if !now.Before(tok.Expire) {
+		_ = os.Remove(p)
+		return Token{}, ErrNoToken
+	}
+	tok.Token = token
+	return tok, nil
+}
+
+// Clean removes expired tokens and files that cannot be read as tokens.
+func (t *Tokens) Clean(now time.Time) error {
+	entries, err := os.ReadDir(t.dir)
+	if err != nil {
+		return fmt.Errorf("list tokens: %w", err)
+	}
+	for _, e := range entries {
+		p := filepath.Join(t.dir, e.Name())
+		if !e.Type().IsRegular() || filepath.Ext(p) != ".p" {
+			continue
+		}
+		if tok, err := read(p); err != nil || !now.Before(tok.Expire) {
+			_ = os.Remove(p)
+		}
+	}
+	return nil
+}
+
+func read(path string) (Token, error) {
+	m, err := tokenFile.ReadMap(path)
+	if err != nil {
+		return Token{}, err
+	}
+	if d := m.Map("data"); d != nil {
+		m = d
+	}
+	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups")}
+	return tok, nil
+}
+
+func unix(m *value.Map, key string) time.Time {
+	v, _ := m.Get(key)
+	switch v := v.(type) {
+	case float64:
+		return time.UnixMicro(int64(v * 1e6))
+	case int64:
+		return time.Unix(v, 0)
+	}
+	return time.Time{}
+}

@@ -1,0 +1,156 @@
+package fileserver
+
+import (
+	"container/list"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha3"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"saltern/master/internal/fileserver/regular"
+)
+
+// maxHashes bounds the cache of hashes; the least recently used goes first.
+const maxHashes = 50000
+
+// settled is how long ago a file must have changed for its hash to be kept:
+// two changes within one tick of the file system's clock look the same.
+const settled = 100 * time.Millisecond
+
+// hashes are the values of hash_type.
+var hashes = map[string]func() hash.Hash{
+	"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
+	"sha3_224": func() hash.Hash { return sha3.New224() }, "sha3_256": func() hash.Hash { return sha3.New256() },
+	"sha3_384": func() hash.Hash { return sha3.New384() }, "sha3_512": func() hash.Hash { return sha3.New512() },
+}
+
+type hasher struct {
+	name  string
+	make  func() hash.Hash
+	now   func() time.Time
+	group singleflight.Group
+	bufs  sync.Pool
+
+	mu   sync.Mutex
+	byID map[string]*list.Element
+	lru  *list.List // of *hashEntry, newest first
+	hits uint64
+	miss uint64
+}
+
+type hashEntry struct {
+	path string
+	id   regular.ID
+	sum  string
+}
+
+func newHasher(name string, now func() time.Time) (*hasher, error) {
+	name = strings.ToLower(name)
+	mk, ok := hashes[name]
+	if !ok {
+		return nil, fmt.Errorf("hash_type %q is not known", name)
+	}
+	return &hasher{name: name, make: mk, now: now, byID: map[string]*list.Element{}, lru: list.New(),
+		bufs: sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}}, nil
+}
+
+// sum returns the hash of an open file. Equal requests at the same time read
+// the file once.
+func (h *hasher) sum(f Handle, path string) (string, error) {
+	osf, _ := f.(*os.File)
+	if osf == nil {
+		return h.read(f)
+	}
+	fi, err := osf.Stat()
+	if err != nil {
+		return "", err
+	}
+	id, ok := regular.IDOf(fi)
+	if !ok {
+		return h.read(f)
+	}
+	if s, ok := h.cached(path, id); ok {
+		return s, nil
+	}
+	v, err, _ := h.group.Do(fmt.Sprint(path, "\x00", id), func() (any, error) {
+		s, err := h.read(f)
+		if err != nil {
+			return "", err
+		}
+		after, err := osf.Stat()
+		if err != nil {
+			return "", err
+		}
+		if now, _ := regular.IDOf(after); now == id && h.now().UnixNano()-id.Newest() > int64(settled) {
+			h.keep(path, id, s)
+		}
+		return s, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return v.(string), nil
+}
+
+func (h *hasher) read(f Handle) (string, error) {
+	sum := h.make()
+	buf := h.bufs.Get().(*[]byte)
+	defer h.bufs.Put(buf)
+	for off := int64(0); ; {
+		n, err := f.ReadAt(*buf, off)
+		sum.Write((*buf)[:n])
+		off += int64(n)
+		if errors.Is(err, io.EOF) {
+			return hex.EncodeToString(sum.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+func (h *hasher) cached(path string, id regular.ID) (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, ok := h.byID[path]
+	if ok && e.Value.(*hashEntry).id == id {
+		h.lru.MoveToFront(e)
+		h.hits++
+		return e.Value.(*hashEntry).sum, true
+	}
+	h.miss++
+	return "", false
+}
+
+func (h *hasher) keep(path string, id regular.ID, sum string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e, ok := h.byID[path]; ok {
+		h.lru.Remove(e)
+	}
+	h.byID[path] = h.lru.PushFront(&hashEntry{path, id, sum})
+	for h.lru.Len() > maxHashes {
+		old := h.lru.Back()
+		h.lru.Remove(old)
+		delete(h.byID, old.Value.(*hashEntry).path)
+	}
+}
+
+func (h *hasher) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.byID)
+	h.lru.Init()
+}

@@ -1,0 +1,227 @@
+package fileserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"saltern/master/internal/fileserver/regular"
+	"saltern/master/value"
+)
+
+// Limits of pushed names, and of the table of what minions use.
+const (
+	maxComponents = 64
+	maxUsage      = 20000
+	usageAge      = time.Minute
+)
+
+// receiver stores what minions push, below <cachedir>/minions/<id>/files.
+type receiver struct {
+	cfg   RecvConfig
+	dir   string
+	log   *slog.Logger
+	now   func() time.Time
+	locks [64]sync.Mutex // by minion, so that a quota cannot be raced
+
+	mu    sync.Mutex
+	usage map[string]*usage
+}
+
+// usage is what one minion has stored; it is counted again when it is old.
+type usage struct {
+	bytes   int64
+	entries int
+	counted time.Time
+}
+
+func newReceiver(c *Config) *receiver {
+	return &receiver{cfg: c.Recv, dir: filepath.Join(c.Cachedir, "minions"), log: c.Log, now: c.Now, usage: map[string]*usage{}}
+}
+
+// Recv stores one chunk of a file pushed by a minion (_file_recv,
+// salt/master.py). The result is false for everything that is refused: the
+// minion then stops sending. Chunks may be sent again but leave no gap.
+func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, error) {
+	r := s.recv
+	if !r.cfg.Enabled || !validMinionID(id) {
+		return false, nil
+	}
+	name, ok := pushedName(load.List("path"))
+	data, okData := load.Bytes("data")
+	loc, okLoc := load.Int("loc")
+	if !ok || !okData || !okLoc || loc < 0 {
+		return false, nil
+	}
+	if loc > r.cfg.MaxSize || int64(len(data)) > r.cfg.MaxSize-loc {
+		r.log.Warn("a pushed file exceeds file_recv_max_size", "minion", id, "path", name, "limit", r.cfg.MaxSize)
+		return false, nil
+	}
+	lock := &r.locks[hashID(id)%uint32(len(r.locks))]
+	lock.Lock()
+	defer lock.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if err := r.store(id, name, loc, data); err != nil {
+		r.log.Warn("a pushed file is refused", "minion", id, "path", name, "error", err)
+		return false, nil
+	}
+	return true, nil
+}
+
+func (r *receiver) store(id, name string, loc int64, data []byte) error {
+	root, err := r.open(id)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	use := r.used(id, root)
+	var was int64
+	entries := 0
+	switch fi, err := root.Stat(name); {
+	case err == nil:
+		if !fi.Mode().IsRegular() {
+			return errors.New("the name is taken by something that is not a file")
+		}
+		was = fi.Size()
+	case errors.Is(err, fs.ErrNotExist):
+		entries = 1 + strings.Count(name, "/") // at most: some directories may exist
+	default:
+		return err
+	}
+	if loc > was {
+		return fmt.Errorf("offset %d leaves a gap after %d bytes", loc, was)
+	}
+	grows := loc + int64(len(data)) - was
+	if loc > 0 {
+		grows = max(grows, 0)
+	}
+	if grows > 0 && use.bytes+grows > r.cfg.Quota || use.entries+entries > r.cfg.MaxFiles {
+		return fmt.Errorf("quota of the minion (%d bytes, %d files) is used up", r.cfg.Quota, r.cfg.MaxFiles)
+	}
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	flags := os.O_WRONLY | os.O_CREATE | regular.Flags
+	if loc == 0 {
+		flags |= os.O_TRUNC
+	}
+	f, err := root.OpenFile(name, flags, 0o640)
+	if err != nil {
+		return err
+	}
+	f, _, err = regular.Check(f)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(data, loc)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	use.bytes += grows
+	use.entries += entries
+	if err != nil {
+		use.counted = time.Time{}
+	}
+	return err
+}
+
+// open makes and opens the directory of one minion.
+func (r *receiver) open(id string) (*os.Root, error) {
+	if err := os.MkdirAll(r.dir, 0o750); err != nil {
+		return nil, err
+	}
+	all, err := os.OpenRoot(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close()
+	if err := all.MkdirAll(id+"/files", 0o750); err != nil {
+		return nil, err
+	}
+	return all.OpenRoot(id + "/files")
+}
+
+// used counts what a minion has stored. The caller holds the minion's lock.
+func (r *receiver) used(id string, root *os.Root) *usage {
+	r.mu.Lock()
+	u := r.usage[id]
+	r.mu.Unlock()
+	if u != nil && r.now().Sub(u.counted) < usageAge {
+		return u
+	}
+	u = &usage{counted: r.now()}
+	// Every step into a directory is bounded by the quota on entries.
+	fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == "." {
+			return nil
+		}
+		if u.entries++; u.entries > 2*r.cfg.MaxFiles {
+			return fs.SkipAll
+		}
+		if fi, err := d.Info(); err == nil && fi.Mode().IsRegular() {
+			u.bytes += fi.Size()
+		}
+		return nil
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.usage) >= maxUsage {
+		clear(r.usage)
+	}
+	r.usage[id] = u
+	return u
+}
+
+// pushedName joins the components of a pushed path. ok is false for any that
+// is not a relative name below its directory.
+func pushedName(parts []any) (name string, ok bool) {
+	if len(parts) == 0 || len(parts) > maxComponents {
+		return "", false
+	}
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		s, isText := p.(string)
+		if !isText || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsAny(s, "\x00") {
+			return "", false
+		}
+		for _, c := range strings.Split(s, "/") {
+			if c == ".." {
+				return "", false
+			}
+		}
+		names[i] = s
+	}
+	joined := strings.Join(names, "/")
+	name = path.Clean(joined)
+	if len(joined) > maxPath || name == "." || path.IsAbs(name) || !filepath.IsLocal(name) {
+		return "", false
+	}
+	return name, true
+}
+
+// validMinionID is the last line of defence: ids are validated where a
+// request enters the master.
+func validMinionID(id string) bool {
+	return id != "" && len(id) <= 255 && id != "." && id != ".." && !strings.ContainsAny(id, "/\\\x00\n")
+}
+
+func hashID(id string) uint32 {
+	h := uint32(2166136261)
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return h
+}

@@ -1,0 +1,241 @@
+// Package launch starts jobs: it finds the minions of a target, limits the job of
+// a caller without all rights to those for which he may, makes the job known and
+// durable, publishes it, and gathers what comes back. It knows afterwards who may
+// return for it.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"saltern/control"
+	"saltern/master/event"
+	"saltern/master/internal/acl"
+	"saltern/master/internal/request"
+	"saltern/master/jobs"
+	"saltern/master/target"
+	"saltern/master/value"
+)
+
+// Config of a Launcher.
+type Config struct {
+	Targets *Targets
+	Jobs    jobs.Cache
+	Bus     *event.Bus
+	// Fire puts an event on the bus.
+	Fire func(tag string, data *value.Map)
+	// Publish sends a load to its minions.
+	Publish func(ctx context.Context, load *value.Map, minions []string) error
+	// Problem reports a lasting fault; nil ends it.
+	Problem func(what control.Fault, err error)
+	// User is the one of the master, in whose name its own jobs run.
+	User         string
+	MasterID     any  // option master_id
+	OrderMasters bool // lower masters have minions that are not known here
+	// Timeout and GatherTimeout are how long Ask waits by default.
+	Timeout, GatherTimeout time.Duration
+	Started                time.Time // of this master
+	// Quiet is for lines that minions can cause at no cost.
+	Log, Quiet *slog.Logger
+}
+
+// Launcher starts jobs. It is safe for concurrent use.
+type Launcher struct {
+	cfg            Config
+	started        string // id of a job that started with this master
+	expected       *expected
+	jobs, unlisted atomic.Uint64
+}
+
+// New makes a Launcher.
+func New(cfg Config) *Launcher {
+	return &Launcher{cfg: cfg, started: jobs.FromTime(cfg.Started), expected: newExpected()}
+}
+
+// Stats returns how many jobs were published, and how many returns refused.
+func (l *Launcher) Stats() (jobs, unlisted uint64) { return l.jobs.Load(), l.unlisted.Load() }
+
+// Job is a job on its way out.
+type Job struct {
+	Load             *value.Map // as the client sent it, without secrets
+	Target           any
+	JID              string // given by Start
+	Minions, Missing []string
+	only             bool // goes to Minions, and to nobody else
+}
+
+// Only reports whether a job goes to its Minions and to nobody else.
+func (j *Job) Only() bool { return j.only }
+
+// Own is the load of a job of the master itself.
+func (l *Launcher) Own(fun string, arg []any, tgt any, tgtType, ret string) *value.Map {
+	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", tgtType, "ret", ret, "user", l.cfg.User)
+}
+
+// New finds out whom a load is for, while somebody waits for the answer.
+func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
+	work, stop := request.WhileAsked(ctx)
+	defer stop()
+	return l.NewWithin(target.NewEffort(work), load)
+}
+
+// NewWithin is New with a bound on the work.
+func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
+	tgt := load.Value("tgt")
+	minions, missing, err := l.cfg.Targets.Resolve(e, tgt, TargetType(load), Delimiter(load))
+	if err != nil {
+		return nil, fmt.Errorf("resolve the target %.100q: %w", fmt.Sprint(tgt), err)
+	}
+	return &Job{Load: load, Target: tgt, Minions: minions, Missing: missing}, nil
+}
+
+// ErrNotPermitted means that a caller may not start a job.
+var ErrNotPermitted = errors.New("not permitted")
+
+// Permit checks that a caller with these permissions may start a job, of which
+// always are functions that everybody may call, and makes the job go to exactly the
+// minions for which it is permitted: other readers of its target may find others. e
+// bounds the work; nil: that of one target.
+//
+// A job that is permitted on all minions keeps the target * as it is, since a list
+// of thousands of names would go to each of them; and any target with
+// order_masters, since lower masters have minions that are not known here.
+func (l *Launcher) Permit(e *target.Effort, j *Job, perms []any, always ...string) error {
+	funs, _ := Functions(j.Load)
+	r := acl.Request{Funs: funs, Args: arguments(j.Load, len(funs)), Minions: j.Minions}
+	if !acl.Publish(perms, r, l.cfg.Targets.compound(e), always...) {
+		return ErrNotPermitted
+	}
+	r.Minions = nil
+	nowhere := func(string) ([]string, error) { return nil, nil }
+	everybody := j.Target == "*" && TargetType(j.Load) == "glob"
+	if (l.cfg.OrderMasters || everybody) && acl.Publish(perms, r, nowhere, always...) {
+		return nil
+	}
+	return j.Restrict()
+}
+
+// StartOwn starts a job of the master itself on the minions of its target, and
+// reports whether there are any.
+func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, err error) {
+	j, err := l.New(ctx, load)
+	if err != nil || len(j.Minions) == 0 {
+		return false, err
+	}
+	return true, l.Start(ctx, j)
+}
+
+// errNobody means that no minion of a slice has an accepted key.
+var errNobody = errors.New("none of them has an accepted key")
+
+// StartSlice starts the job of a batch on its next minions, and on nobody else: the
+// user may have been limited to them.
+func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
+	j, err := l.New(ctx, load)
+	if err != nil {
+		return err
+	}
+	if len(j.Minions) == 0 {
+		return errNobody
+	}
+	if !l.cfg.OrderMasters { // lower masters find theirs by the target
+		if err := j.Restrict(); err != nil {
+			return err
+		}
+	}
+	return l.Start(ctx, j)
+}
+
+// Start assigns the job its id, makes it known, keeps it and publishes it. It
+// returns when the job is durable; the minions have it by then.
+func (l *Launcher) Start(ctx context.Context, j *Job) error {
+	nocache := j.Load.Map("kwargs").Bool("nocache")
+	asked := j.Load.Str("jid")
+	if asked != "" && !jobs.Valid(asked) {
+		return fmt.Errorf("start a job: %w: %.40q", jobs.ErrJID, asked)
+	}
+	var err error
+	if asked != "" && !nocache {
+		j.JID = asked // Stage declares it
+	} else if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
+		l.cfg.Problem(control.JobCacheFault, err)
+		return fmt.Errorf("start a job: %w", err)
+	}
+	load := j.Load
+	load.Set("jid", j.JID)
+	load.Delete("cmd")
+	load.Delete(onlyField)
+	if j.only && asked != "" {
+		l.listed(ctx, asked, "") // a job of that id may be open to all already
+	}
+	l.expected.put(j.JID, j.only, j.Minions)
+	started := value.NewMap("jid", j.JID, "tgt_type", TargetType(load), "tgt", j.Target,
+		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing)
+	kept := load.Clone()
+	if j.only {
+		started.Set(onlyField, true)
+		kept.Set(onlyField, true)
+	}
+	l.cfg.Fire(event.Tag("job", j.JID, "new"), started)
+	wait, err := l.cfg.Jobs.Stage(ctx, j.JID, kept, j.Minions)
+	if err != nil {
+		l.cfg.Problem(control.JobCacheFault, err)
+		return fmt.Errorf("keep job %s: %w", j.JID, err)
+	}
+	pub := l.Publication(j)
+	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub)
+	l.jobs.Add(1)
+	l.cfg.Log.Info("job published", "jid", j.JID, "user", load.Str("user"), "fun", load.Value("fun"), "minions", len(j.Minions))
+	if err := l.cfg.Publish(ctx, pub, j.Minions); err != nil {
+		return fmt.Errorf("publish job %s: %w", j.JID, err)
+	}
+	if err := wait(ctx); err != nil {
+		l.cfg.Problem(control.JobCacheFault, err)
+		return fmt.Errorf("keep job %s: %w", j.JID, err)
+	}
+	l.cfg.Problem(control.JobCacheFault, nil)
+	return nil
+}
+
+// Publication is the load that minions get, in Salt's order (salt/master.py
+// _prep_pub).
+func (l *Launcher) Publication(j *Job) *value.Map {
+	load := j.Load
+	kwargs := load.Map("kwargs")
+	pub := value.NewMap("fun", load.Value("fun"), "arg", load.Value("arg"), "tgt", load.Value("tgt"), "jid", load.Value("jid"), "ret", load.Value("ret"))
+	if l.cfg.MasterID != nil {
+		pub.Set("master_id", l.cfg.MasterID)
+	}
+	if id, ok := kwargs.Get("master_id"); ok {
+		pub.Set("master_id", id)
+	}
+	if d := Delimiter(load); d != ":" {
+		pub.Set("delimiter", d)
+	}
+	if id, ok := kwargs.Get("id"); ok {
+		pub.Set("id", id)
+	}
+	if t, ok := load.Get("tgt_type"); ok {
+		pub.Set("tgt_type", t)
+	}
+	if to, ok := load.Get("to"); ok {
+		pub.Set("to", to)
+	}
+	for _, k := range []string{"ret_config", "metadata", "module_executors", "executor_opts", "ret_kwargs"} {
+		if v, ok := kwargs.Get(k); ok {
+			pub.Set(k, v)
+		}
+	}
+	if kwargs.Bool("start_event") {
+		pub.Set("start_event", true)
+	}
+	if u, ok := load.Get("user"); ok {
+		pub.Set("user", u)
+	}
+	j.aim(pub)
+	return pub
+}

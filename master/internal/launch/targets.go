@@ -1,0 +1,78 @@
+package launch
+
+import (
+	"saltern/master/cache"
+	"saltern/master/internal/acl"
+	"saltern/master/target"
+	"saltern/master/value"
+)
+
+// Targets finds the accepted minions that a target selects. It is safe for
+// concurrent use.
+type Targets struct {
+	Accepted   func() []string // ids of the accepted minions
+	Nodegroups *value.Map
+	Cache      *cache.Store // what minions told about themselves
+}
+
+// minionData lets targets look into what minions told about themselves.
+type minionData struct{ c *cache.Store }
+
+func (d minionData) Grains(id string) (*value.Map, bool) { return d.c.Get(cache.Grains, id) }
+func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.Pillar, id) }
+
+// among returns those of ids that a target selects. e bounds the work; nil: that
+// of one target.
+func (t *Targets) among(e *target.Effort, ids []string, tgt any, typ, delimiter string) (minions, missing []string, err error) {
+	return target.Resolve(ids, tgt, typ, target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e})
+}
+
+// Resolve returns the accepted minions that a target selects, and the names in a
+// list target that have no accepted key. e bounds the work; nil: that of one
+// target.
+func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (minions, missing []string, err error) {
+	minions, missing, err = t.among(e, t.Accepted(), tgt, typ, delimiter)
+	if minions == nil {
+		minions = []string{}
+	}
+	if missing == nil {
+		missing = []string{}
+	}
+	return minions, missing, err
+}
+
+// Among is Resolve for the given minions, or for all accepted ones when there
+// are none.
+func (t *Targets) Among(e *target.Effort, tgt any, typ string, ids ...string) ([]string, error) {
+	if ids == nil {
+		ids = t.Accepted()
+	}
+	found, _, err := t.among(e, ids, tgt, typ, ":")
+	return found, err
+}
+
+// Match implements runner.Targets.
+func (t *Targets) Match(tgt any, typ string) ([]string, error) {
+	ids, _, err := t.Resolve(nil, tgt, typ, ":")
+	return ids, err
+}
+
+// MatchExact implements runner.Targets.
+func (t *Targets) MatchExact(compound string) ([]string, error) {
+	return t.Among(nil, compound, "compound_pillar_exact")
+}
+
+// compound resolves the targets of permissions, each once for one decision.
+func (t *Targets) compound(e *target.Effort) acl.Resolver {
+	known := map[string][]string{}
+	return func(expr string) ([]string, error) {
+		if ids, ok := known[expr]; ok {
+			return ids, nil
+		}
+		ids, _, err := t.Resolve(e, expr, "compound", ":")
+		if err == nil {
+			known[expr] = ids
+		}
+		return ids, err
+	}
+}

@@ -1,0 +1,207 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"saltern/master/conf"
+	"saltern/master/event"
+	"saltern/master/internal/acl"
+	"saltern/master/internal/background"
+	"saltern/master/internal/eauth"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/request"
+	"saltern/master/internal/wheel"
+	"saltern/master/jobs"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// Config of a Service.
+type Config struct {
+	Auth         *eauth.Authenticator
+	Blacklist    acl.Blacklist // publisher_acl_blacklist
+	Launch       *launch.Launcher
+	OrderMasters bool // lower masters have minions that are not known here
+	Runs         *runner.Runs
+	Wheel        *wheel.Service
+	Background   *background.Pool
+	Look         func() error                      // reads the minion keys anew
+	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
+	Fire         func(tag string, data *value.Map) // puts an event on the bus
+	Log, Quiet   *slog.Logger                      // Quiet is for lines that strangers can cause
+}
+
+// Service answers the clear commands of tools on this host (salt/master.py
+// ClearFuncs).
+type Service struct{ cfg Config }
+
+// New makes a Service.
+func New(cfg Config) *Service { return &Service{cfg} }
+
+// Methods are the commands.
+func (s *Service) Methods() request.Table {
+	return request.Table{
+		"ping":                  {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return pong(c.Load), nil }},
+		"publish":               {Local: true, Do: s.onPublish},
+		"wheel":                 {Local: true, Do: s.onWheel},
+		"runner":                {Local: true, Do: s.onRunner},
+		"saltern_runner_result": {Local: true, Do: s.onRunnerResult},
+		"mk_token": {Local: true, Do: func(ctx context.Context, c *request.Call) (any, error) {
+			return s.cfg.Auth.MakeToken(ctx, c.Load)
+		}},
+		"get_token": {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil }},
+	}
+}
+
+// maxPong bounds an echo, in bytes of its texts and in fields.
+const (
+	maxPong       = 1024
+	maxPongFields = 16
+)
+
+// pong answers a ping. Salt's master sends the load back (salt/master.py
+// ClearFuncs.ping); to a load that is not small and flat the answer is what every
+// health check asks.
+func pong(load *value.Map) *value.Map {
+	size := 0
+	for k, v := range load.All() {
+		for _, x := range []any{k, v} {
+			switch x := x.(type) {
+			case string:
+				size += len(x)
+			case nil, bool, int64, float64:
+			default:
+				size = maxPong + 1
+			}
+		}
+	}
+	if size > maxPong || load.Len() > maxPongFields {
+		return value.NewMap("cmd", "ping")
+	}
+	return load
+}
+
+// caller proves who sent a load; the answer is nil when he is who he says.
+func (s *Service) caller(ctx context.Context, load *value.Map) (eauth.Caller, *value.Map) {
+	caller, err := s.cfg.Auth.Check(ctx, load, load)
+	var f *eauth.Failure
+	if errors.As(err, &f) {
+		return eauth.Caller{}, f.Map()
+	}
+	if err != nil {
+		return eauth.Caller{}, (&eauth.Failure{Name: "EauthAuthenticationError", Message: "Authentication failure."}).Map()
+	}
+	return caller, nil
+}
+
+// admit proves the caller of a wheel or runner command and checks that he may
+// call it. The answer is nil when he may.
+func (s *Service) admit(ctx context.Context, form string, load *value.Map, args []any, named *value.Map) (user string, refusal *value.Map) {
+	fun := load.Str("fun")
+	caller, refusal := s.caller(ctx, load)
+	if refusal != nil {
+		return "", refusal
+	}
+	if !caller.All {
+		if !acl.Syntax(fun) && len(caller.Permissions) > 0 {
+			return "", (&eauth.Failure{Name: "SaltInvocationError", Message: "A command invocation error occurred: Check syntax."}).Map()
+		}
+		if !acl.Special(caller.Permissions, form, fun, args, named) {
+			s.cfg.Quiet.Warn("caller may not call this", "user", caller.Name, "kind", caller.Kind, "form", form, "fun", fun)
+			return "", (&eauth.Failure{Name: eauth.ErrorName(caller.Kind),
+				Message: fmt.Sprintf(`Authentication failure of type "%s" occurred for user %s.`, caller.Kind, caller.Name)}).Map()
+		}
+	}
+	return strings.TrimPrefix(caller.Name, "sudo_"), nil
+}
+
+// heard waits until tools that have connected to the event bus hear it; they
+// connect first and then ask for what they want to hear of.
+func (s *Service) heard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := s.cfg.Settle(ctx); err != nil {
+		s.cfg.Log.Warn("a tool may miss the first events of what it asks for", "error", err)
+	}
+}
+
+// onWheel calls a wheel function and waits for it.
+func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	args, named := runner.Arguments(load)
+	user, refusal := s.admit(ctx, "wheel", load, args, named)
+	if refusal != nil {
+		return refusal, nil
+	}
+	s.heard(ctx)
+	fun, jid := load.Str("fun"), s.cfg.Runs.NewJID()
+	tag := event.Tag("wheel", jid)
+	data := value.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
+	s.cfg.Fire(tag+"/new", data)
+	ret, err := s.cfg.Wheel.Call(ctx, fun, args, named)
+	data = data.Clone()
+	if err != nil {
+		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
+	}
+	ret, success := runner.Outcome("wheel", fun, ret, err)
+	data.Set("return", ret)
+	data.Set("success", success)
+	shown := data.Clone()
+	shown.Set("return", conf.ShownKeys(ret)) // whom it is for has it in the answer
+	s.cfg.Runs.KeepResult(ctx, jid, shown)
+	s.cfg.Fire(tag+"/ret", shown)
+	return value.NewMap("tag", tag, "data", data), nil
+}
+
+// onRunner starts a runner and answers at once; the result comes as an event
+// (salt/client/mixins.py asynchronous).
+func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	args, named := runner.LowArguments(load)
+	user, refusal := s.admit(ctx, "runner", load, args, named)
+	if refusal != nil {
+		return refusal, nil
+	}
+	s.heard(ctx)
+	fun := load.Str("fun")
+	run := s.cfg.Runs.Announce(fun, user, args, named)
+	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
+	if run.Secret {
+		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
+	}
+	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(ctx, failed) }) {
+		return (&eauth.Failure{Name: "SaltClientError", Message: "The master is busy with other runners. Try again later."}).Map(), nil
+	}
+	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
+}
+
+// onRunnerResult gives whole what a runner returned, to the user who started it.
+// Tools ask when the event of its end was trimmed to max_event_size; Salt's
+// salt-run calls runners in its own process and knows no such bound. The answer
+// has no "return" when the result is not kept, or is somebody else's.
+func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
+	none, jid := value.NewMap(), c.Load.Str("jid")
+	caller, refusal := s.caller(ctx, c.Load)
+	if refusal != nil {
+		return refusal, nil
+	}
+	user := strings.TrimPrefix(caller.Name, "sudo_")
+	if user == "" || !jobs.Valid(jid) {
+		return none, nil
+	}
+	rets, err := s.cfg.Runs.Env.Jobs.Returns(ctx, jid)
+	if err != nil {
+		return none, err
+	}
+	data := rets.Map(s.cfg.Runs.ID).Map("return")
+	if data.Str("user") != user || !strings.HasPrefix(data.Str("fun"), "runner.") {
+		return none, nil
+	}
+	ret, _ := data.Get("return")
+	return value.NewMap("return", ret), nil
+}

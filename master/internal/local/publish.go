@@ -1,0 +1,105 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"saltern/master/event"
+	"saltern/master/internal/eauth"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/request"
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// authorization is Salt's answer to a caller who may not do what he asks.
+func authorization() *value.Map {
+	return (&eauth.Failure{Name: "AuthorizationError", Message: "Authorization error occurred."}).Map()
+}
+
+// onPublish starts a job for a local client (salt/master.py ClearFuncs.publish).
+func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	funs, ok := launch.Functions(load)
+	if !ok {
+		return value.NewMap("error", value.NewMap("name", "SaltInvocationError", "message", "fun must be a function or a list of functions")), nil
+	}
+	if s.cfg.Blacklist.Refuses(load.Str("user"), funs) {
+		s.cfg.Quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
+		return authorization(), nil
+	}
+	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"))
+	if err != nil {
+		// Python's master fires an event with the whole load here. That would
+		// let anyone who reaches the port write on the bus.
+		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
+	}
+	j, err := s.cfg.Launch.New(ctx, load)
+	if err == nil && (len(j.Minions) == 0 || len(j.Missing) > 0) {
+		// Perhaps a key was accepted a moment ago.
+		if lerr := s.cfg.Look(); lerr != nil {
+			s.cfg.Log.Warn("reading minion keys", "error", lerr)
+		}
+		j, err = s.cfg.Launch.New(ctx, load)
+	}
+	if err != nil {
+		// As with Salt, a target that cannot be read selects nobody.
+		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
+		return nobody(load.Value("tgt")), nil
+	}
+	if !caller.All {
+		switch err := s.cfg.Launch.Permit(nil, j, caller.Permissions, "saltutil.find_job"); {
+		case errors.Is(err, launch.ErrNotPermitted):
+			s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", funs)
+			s.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
+			return authorization(), nil
+		case err != nil:
+			s.cfg.Log.Error("job refused", "user", caller.Name, "error", err)
+			return nobody(j.Target), nil
+		}
+		if caller.Kind != "user" {
+			load.Set("user", caller.Name)
+		}
+	}
+	if len(j.Minions) == 0 && (j.Only() || !s.cfg.OrderMasters) {
+		return nobody(j.Target), nil
+	}
+	s.heard(ctx)
+	if err := s.cfg.Launch.Start(ctx, j); err != nil {
+		return nil, err
+	}
+	return value.NewMap("enc", "clear", "load", value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
+}
+
+// nobody is the answer when a target selects no minion.
+func nobody(tgt any) *value.Map {
+	return value.NewMap("enc", "clear", "load", value.NewMap("jid", nil, "minions", []any{},
+		"error", fmt.Sprintf("Master could not resolve minions for target %s", shown(tgt))))
+}
+
+func (s *Service) fireJobError(load *value.Map, name, message string) {
+	if jid := load.Str("jid"); jobs.Valid(jid) {
+		ev := load.Clone()
+		ev.Set("error", value.NewMap("name", name, "message", message))
+		s.cfg.Fire(event.Tag("job", jid, "error"), ev)
+	}
+}
+
+// shown writes a target as Python would.
+func shown(tgt any) string {
+	if l, ok := tgt.([]any); ok {
+		var s strings.Builder
+		s.WriteByte('[')
+		for i, v := range l {
+			if i > 0 {
+				s.WriteString(", ")
+			}
+			fmt.Fprintf(&s, "'%v'", v)
+		}
+		s.WriteByte(']')
+		return s.String()
+	}
+	return fmt.Sprint(tgt)
+}

@@ -1,0 +1,99 @@
+package minion
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"saltern/master/internal/request"
+	"saltern/master/target"
+	"saltern/master/value"
+	"saltern/ratelimit"
+)
+
+// What minions may have done for them. A step is a name that is looked at or a
+// value that is found, some tenths of a microsecond. A minion that asks for
+// the mine of 5,000 others needs 10,000 steps: it may do so 500 times at once
+// and 20 times a second for ever.
+const (
+	allowanceBurst = 5_000_000
+	stepsPublish   = 1_000 // of a job, and for each minion of it
+	stepsPerMinion = 10
+	stepsRunner    = 20_000
+)
+
+// allowance bounds the work that each minion causes by requests whose cost is
+// not in their size. Work is charged when it is done; who is in debt waits. It
+// knows accepted minions only, since ids come proven.
+type allowance struct {
+	mu sync.Mutex
+	of map[string]*ratelimit.Bucket
+}
+
+// steps is what each minion may have done.
+var steps = ratelimit.Rate{Burst: allowanceBurst, PerSecond: 200_000}
+
+func newAllowance() *allowance { return &allowance{of: map[string]*ratelimit.Bucket{}} }
+
+// maxDebts is from when on minions without a debt are forgotten.
+const maxDebts = 4096
+
+// has reports whether a minion may cause more work.
+func (a *allowance) has(id string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.of[id]
+	return d == nil || d.Used(now, steps) < allowanceBurst
+}
+
+// charge notes work.
+func (a *allowance) charge(id string, n int64, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := a.of[id]
+	if d == nil {
+		if len(a.of) >= maxDebts {
+			for k, v := range a.of {
+				if v.Used(now, steps) == 0 {
+					delete(a.of, k)
+				}
+			}
+		}
+		d = &ratelimit.Bucket{}
+		a.of[id] = d
+	}
+	d.Charge(now, steps, float64(n))
+}
+
+// metered makes a method whose work is charged to its minion. It gets an
+// Effort that ends when the minion leaves. A minion in debt is answered by
+// refusal.
+func (s *Service) metered(refusal any, do func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
+	return func(ctx context.Context, c *request.Call) (any, error) {
+		if !s.allowance.has(c.ID, s.cfg.Now()) {
+			s.overdrawn.Add(1)
+			s.cfg.Quiet.Warn("request refused: the minion asks for too much work", "minion", c.ID, "cmd", c.Load.Str("cmd"))
+			return refusal, nil
+		}
+		work, stop := request.WhileAsked(ctx)
+		defer stop()
+		e := target.NewEffortFor(work, minionEffort)
+		defer func() { s.allowance.charge(c.ID, e.Steps(), s.cfg.Now()) }()
+		return do(ctx, e, c)
+	}
+}
+
+// onMineGet answers from the mines of other minions.
+func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
+	leave, ok := s.turns.enter(ctx, c.ID)
+	if !ok {
+		return value.NewMap(), nil
+	}
+	defer leave()
+	v, err := s.cfg.Mine.Get(e, c.ID, c.Load)
+	if err != nil {
+		s.cfg.Quiet.Info("mine cannot be asked", "minion", c.ID, "error", err)
+		return value.NewMap(), nil
+	}
+	return v, nil
+}

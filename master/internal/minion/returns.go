@@ -1,0 +1,108 @@
+package minion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"saltern/control"
+	"saltern/master/event"
+	"saltern/master/internal/auth"
+	"saltern/master/internal/request"
+	"saltern/master/jobs"
+)
+
+// onReturn takes the return of a job (salt/master.py _return, salt/utils/
+// job.py store_job). The minion is answered when the return is durable; when
+// it cannot be made durable the minion gets no answer and sends it again.
+func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	if err := s.checkReturnSignature(c); err != nil {
+		return false, nil
+	}
+	// A resource's return would be stored under the name that the minion
+	// chose; only the proven id counts.
+	load.Delete("resource_id")
+	if _, ok := load.Get("return"); !ok {
+		return nil, nil
+	}
+	jid := load.Str("jid")
+	switch {
+	case jid == "req":
+		var err error
+		if jid, err = s.adoptJob(ctx, c); err != nil {
+			s.cfg.Problem(control.JobCacheFault, err)
+			return nil, retryLater(fmt.Errorf("make a job for a return: %w", err))
+		}
+	case !jobs.Valid(jid):
+		s.cfg.Quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
+		return nil, nil
+	case !s.cfg.Launch.MayReturn(ctx, jid, c.ID):
+		return nil, nil // for good: sent again it would be no better
+	}
+	s.returns.Add(1)
+	if s.cfg.Options.JobCache && s.cfg.Options.ExtJobCache == "" {
+		if _, err := s.cfg.Jobs.SaveReturn(ctx, s.keptReturn(c.ID, load)); errors.Is(err, jobs.ErrTooLarge) {
+			s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
+		} else if err != nil {
+			s.cfg.Problem(control.JobCacheFault, err)
+			return nil, retryLater(fmt.Errorf("keep the return of %s for job %s: %w", c.ID, jid, err))
+		} else {
+			s.cfg.Problem(control.JobCacheFault, nil)
+		}
+	}
+	s.fireOf(c.ID, event.Tag("job", jid, "ret", c.ID), load)
+	s.cfg.Bus.FireStateErrors(load)
+	return nil, nil
+}
+
+// retryLater leaves a request unanswered.
+func retryLater(err error) error { return fmt.Errorf("%w: %w", request.ErrSilence, err) }
+
+// adoptJob makes a job for a return that no job of this master caused:
+// salt-call and scheduled functions send the job id "req".
+func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error) {
+	load := c.Load
+	jid, err := s.cfg.Jobs.Prep(ctx, "", load.Bool("nocache"))
+	if err != nil {
+		return "", err
+	}
+	if _, ok := load.Get("arg"); !ok {
+		arg, _ := load.Get("fun_args")
+		if arg == nil {
+			arg = []any{}
+		}
+		load.Set("arg", arg)
+	}
+	load.Set("tgt_type", "glob")
+	load.Set("tgt", c.ID)
+	load.Set("jid", jid)
+	return jid, s.cfg.Jobs.SaveLoad(ctx, jid, load.Clone(), []string{c.ID})
+}
+
+var errSignature = errors.New("signature of a return is missing or wrong")
+
+// checkReturnSignature verifies what a minion with minion_sign_messages signed. The
+// algorithm is that of the envelope; 3008.3 asks its own configuration for it and
+// loses the return.
+func (s *Service) checkReturnSignature(c *request.Call) error {
+	sig, signed := c.Load.Bytes("sig")
+	if !signed {
+		if s.cfg.Options.RequireMinionSignMessages {
+			s.cfg.Quiet.Error("return without a signature, which require_minion_sign_messages demands", "minion", c.ID)
+			return errSignature
+		}
+		return nil
+	}
+	load := c.Load.Clone()
+	load.Delete("sig")
+	err := s.cfg.SignIn.VerifyLoad(c.ID, auth.Algorithms{Signing: c.SigAlgo}, load, sig)
+	if err == nil {
+		return nil
+	}
+	s.cfg.Quiet.Error("signature of a return is wrong", "minion", c.ID, "dropped", s.cfg.Options.DropMessagesSignatureFail, "error", err)
+	if s.cfg.Options.DropMessagesSignatureFail {
+		return errSignature
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package peers
+
+import (
+	"context"
+	"errors"
+
+	"saltern/control"
+	"saltern/master/cluster"
+	"saltern/master/cluster/node"
+	"saltern/master/internal/presence"
+)
+
+// Controlled is a master as its supervisor asks it, on the control socket. It
+// implements control.Master.
+type Controlled struct {
+	Pool *cluster.Pool // nil: alone
+	View *presence.View
+}
+
+// Minions implements control.Master.
+func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions(finger) }
+
+// RemoveMember implements control.Master.
+func (c Controlled) RemoveMember(ctx context.Context, id string) error {
+	return c.do(id != "", func() error { return c.Pool.Remove(ctx, id) })
+}
+
+// StageSecret implements control.Master.
+func (c Controlled) StageSecret(ctx context.Context) error {
+	return c.do(true, func() error { return c.Pool.StageSecret(ctx) })
+}
+
+// CommitSecret implements control.Master.
+func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
+	return c.do(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
+}
+
+// do calls f if there are a cluster and an argument, and gives an error its code.
+func (c Controlled) do(given bool, f func() error) error {
+	switch {
+	case c.Pool == nil:
+		return &control.Error{Code: control.CodeNoCluster, Text: "this master belongs to no cluster"}
+	case !given:
+		return &control.Error{Code: control.CodeBadRequest, Text: "an argument is missing"}
+	}
+	err := f()
+	for cause, code := range map[error]control.Code{
+		node.ErrNotMember: control.CodeNoSuchMember, node.ErrLast: control.CodeLastMember,
+		node.ErrNotStaged: control.CodeNotStaged, node.ErrInactive: control.CodeNoCluster,
+	} {
+		if errors.Is(err, cause) {
+			return &control.Error{Code: code, Text: err.Error()}
+		}
+	}
+	return err
+}

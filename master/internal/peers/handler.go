@@ -1,0 +1,194 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"saltern/control"
+	"saltern/master/cluster"
+	clusterwire "saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/event"
+	"saltern/master/internal/auth"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/pillar"
+	"saltern/master/internal/presence"
+	"saltern/master/internal/request"
+	"saltern/master/jobs"
+	"saltern/master/keys"
+	"saltern/master/value"
+)
+
+// Config of a Handler.
+type Config struct {
+	Key         crypt.Key // of the cluster, in force at the start
+	Secrets     *auth.Secrets
+	Bus         *event.Bus
+	Fire        func(tag string, data *value.Map)
+	Launch      *launch.Launcher
+	Publish     func(ctx context.Context, load *value.Map, minions []string) error
+	Jobs        *jobs.Cluster
+	KeepReturns bool // in the job cache
+	Pillars     *pillar.Service
+	Keys        *keys.Store
+	Nonces      *request.Nonces
+	Missed      *presence.Resender
+	// Problem reports a lasting fault; nil ends it.
+	Problem func(what control.Fault, err error)
+	Log     *slog.Logger
+}
+
+// Handler is what peers reach of this master. It implements cluster.Handler.
+type Handler struct {
+	cfg     Config
+	removed chan struct{}
+	once    sync.Once
+
+	mu  sync.Mutex
+	key string // last cluster key that was taken
+}
+
+// NewHandler makes a Handler.
+func NewHandler(cfg Config) *Handler {
+	return &Handler{cfg: cfg, key: cfg.Key.String(), removed: make(chan struct{})}
+}
+
+// WhenRemoved is closed when this master was removed from the cluster.
+func (h *Handler) WhenRemoved() <-chan struct{} { return h.removed }
+
+// Keys takes the keys that are in force from now on.
+func (h *Handler) Keys(key crypt.Key, seed string) error {
+	if err := errors.Join(h.cfg.Secrets.SetClusterKey(key), h.cfg.Secrets.SetClusterSeed(seed)); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	changed := h.key != key.String()
+	h.key = key.String()
+	h.mu.Unlock()
+	if changed {
+		h.cfg.Fire("key", value.NewMap("rotate_aes_key", true))
+	}
+	return nil
+}
+
+// Event puts an event of a peer on the bus. The start of a job makes it known
+// here as well.
+func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) error {
+	if jid := data.Str("jid"); jobs.Valid(jid) && tag == event.Tag("job", jid, "new") {
+		h.cfg.Launch.Expect(jid, data)
+		load := data.Clone()
+		for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
+			load.Delete(k)
+		}
+		// Not waited for: the job itself comes next and must not be late.
+		if _, err := h.cfg.Jobs.StageCopy(ctx, jid, load, data.Texts("minions")); err != nil {
+			h.cfg.Problem(control.JobCacheFault, err)
+			h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
+		}
+	}
+	if tag == pillar.Cleared {
+		h.cfg.Pillars.Drop(data.Str("id"))
+	}
+	if err := h.cfg.Bus.Relay(tag, data, event.Peer); err != nil {
+		h.cfg.Log.Warn("event of a peer cannot be fired", "peer", peer, "tag", tag, "error", err)
+	}
+	return nil
+}
+
+// Publish sends the job of a peer to our minions, under the same id.
+func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map) error {
+	if !jobs.Valid(load.Str("jid")) {
+		h.cfg.Log.Warn("the job of a peer has no valid id", "peer", peer)
+		return nil
+	}
+	j, err := h.cfg.Launch.New(ctx, load)
+	if err != nil {
+		h.cfg.Log.Warn("the target of a peer's job cannot be read", "peer", peer, "jid", load.Str("jid"), "error", err)
+		j = &launch.Job{}
+	}
+	if err := h.cfg.Publish(ctx, load, j.Minions); err != nil {
+		return fmt.Errorf("publish job %s of a peer: %w", load.Str("jid"), err)
+	}
+	return nil
+}
+
+// Return keeps a return that a peer has taken.
+func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map) error {
+	jid, id := load.Str("jid"), load.Str("id")
+	if !jobs.Valid(jid) || keys.ValidID(id) != nil || tag != event.Tag("job", jid, "ret", id) {
+		h.cfg.Log.Warn("the return of a peer is not usable", "peer", peer, "tag", tag)
+		return nil
+	}
+	if !h.cfg.Launch.MayReturn(ctx, jid, id) {
+		return cluster.ErrRefused
+	}
+	if !h.cfg.KeepReturns {
+		return nil
+	}
+	kept := load.Clone()
+	kept.Delete("_stamp")
+	if err := h.cfg.Jobs.SaveCopy(ctx, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
+		h.cfg.Problem(control.JobCacheFault, err)
+		return fmt.Errorf("keep the return of %s for job %s: %w", id, jid, err)
+	}
+	h.cfg.Problem(control.JobCacheFault, nil)
+	return nil
+}
+
+// Subscribed, CutOff, Back and Lost tell who may have missed a job.
+func (h *Handler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
+	h.cfg.Missed.PeerHas(peer, from, s)
+}
+func (h *Handler) CutOff(_ string, s cluster.Subs)   { h.cfg.Missed.PeerCut(s) }
+func (h *Handler) Back(_ string, s cluster.Subs)     { h.cfg.Missed.PeerBack(s) }
+func (h *Handler) Lost(peer string, heard time.Time) { h.cfg.Missed.PeerLost(peer, heard) }
+
+// KeyChanged has the key of a minion looked at on the folder, if it is another
+// one than is known here.
+func (h *Handler) KeyChanged(id string, st clusterwire.KeyState, pub string) {
+	h.cfg.Keys.Hint(id, keyState(st), pub)
+}
+
+// keyState is the state that an event of a peer speaks of.
+func keyState(st clusterwire.KeyState) keys.State {
+	switch st {
+	case clusterwire.KeyAccepted:
+		return keys.Accepted
+	case clusterwire.KeyPending:
+		return keys.Pending
+	case clusterwire.KeyRejected:
+		return keys.Rejected
+	case clusterwire.KeyDenied:
+		return keys.Denied
+	}
+	return keys.None
+}
+
+// Taken remembers requests that a peer has taken.
+func (h *Handler) Taken(list [][16]byte) {
+	learned := make([]request.NonceKey, len(list))
+	for i, k := range list {
+		learned[i] = k
+	}
+	h.cfg.Nonces.Learn(learned)
+}
+
+// AllTaken gives the requests that this master has taken.
+func (h *Handler) AllTaken(most int) [][16]byte {
+	own := h.cfg.Nonces.Own(most)
+	out := make([][16]byte, len(own))
+	for i, k := range own {
+		out[i] = k
+	}
+	return out
+}
+
+// Removed ends this master.
+func (h *Handler) Removed() {
+	h.once.Do(func() { close(h.removed) })
+}

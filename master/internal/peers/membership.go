@@ -1,0 +1,235 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/control"
+	"saltern/master/cluster"
+	clusterwire "saltern/master/cluster/wire"
+	"saltern/master/conf"
+	"saltern/master/event"
+	"saltern/master/internal/auth"
+	"saltern/master/internal/presence"
+	"saltern/master/internal/publish"
+	"saltern/master/internal/request"
+	"saltern/master/jobs"
+	"saltern/master/zmtp"
+)
+
+// joinTimeout is how long a start may take until this master belongs to the
+// cluster, without saltern_cluster_join_timeout.
+const joinTimeout = time.Minute
+
+// pingEvery and the two TTL are how connections with minions are watched in a
+// cluster. A minion shall notice soon that the host of its load balancer or master
+// has vanished, since another one is there to serve it.
+const (
+	pingEvery = 2 * time.Second
+	// RequestTTL and PublishTTL are how long after the last PING a minion gives
+	// a connection up. That for requests is gone before the other one may be:
+	// who is sent a job again has a way to answer, and does not wait a minute
+	// for the reply to a return that nobody got.
+	RequestTTL = 6 * time.Second
+	PublishTTL = RequestTTL + pingEvery
+)
+
+// Membership is a master's place in its cluster. One without a Pool is that of a
+// master alone; what is asked of it then is answered as Salt does without a cluster.
+type Membership struct {
+	Options *conf.Master
+	Pool    *cluster.Pool // nil: alone
+	Jobs    *jobs.Cluster
+	Missed  *presence.Resender
+
+	link    *Link
+	handler *Handler
+	problem func(control.Fault, error)
+	log     *slog.Logger
+}
+
+// JoinConfig is what joining takes.
+type JoinConfig struct {
+	Options   *conf.Master
+	Identity  auth.Identity
+	Publisher func() *publish.Publisher // asked when minions have missed something
+	Problem   func(control.Fault, error)
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// Join joins the cluster of the options, or forms it. It returns when this master
+// belongs to it; at once, when the options name none.
+func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
+	c := cfg.Options
+	m := &Membership{Options: c, problem: cfg.Problem, log: cfg.Log}
+	if c.ClusterID == "" {
+		return m, nil
+	}
+	if c.ClusterIsolatedFS {
+		return m, errors.New("cluster_isolated_filesystem is set, but masters share cluster_pki_dir here; remove the option")
+	}
+	wait := joinTimeout
+	if s := c.ClusterJoinTimeout; s > 0 {
+		wait = s
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var err error
+	m.Pool, err = cluster.Open(ctx, cluster.Config{
+		ID: c.ID, Address: c.Interface, Port: c.ClusterPoolPort, Dir: c.ClusterPKIDir, Key: cfg.Identity.Key, Pub: cfg.Identity.Public,
+		KeySize: c.KeySize, KeyPass: c.ClusterKeyPass, Peers: c.ClusterPeers, Secret: c.ClusterSecret, AllowEmptySecret: c.ClusterEmptySecret,
+		Fingerprint: c.ClusterPubFingerprint, Suite: clusterwire.Suite{Encryption: c.ClusterEncryptionAlgorithm, Signing: c.PublishSigningAlgorithm},
+		PublishSession: c.PublishSession, PlainPeers: c.ClusterPlainPeers, StateDir: c.CacheDir, Logger: cfg.Log,
+	})
+	if err != nil {
+		return m, err
+	}
+	m.link = &Link{Pool: m.Pool, Now: cfg.Now, Log: cfg.Log}
+	m.Missed = presence.NewResender(presence.ResenderConfig{
+		Recent: func(since time.Time) []publish.Recent { return cfg.Publisher().Recent(since) },
+		Resend: func(ctx context.Context, id uint64, r publish.Recent) error {
+			return cfg.Publisher().Resend(ctx, id, r)
+		},
+		Peers: m.Pool, Now: cfg.Now, Log: cfg.Log,
+	})
+	return m, nil
+}
+
+// Alone reports whether this master belongs to no cluster.
+func (m *Membership) Alone() bool { return m.Pool == nil }
+
+// Secrets makes the secrets those of the cluster.
+func (m *Membership) Secrets(sc *auth.SecretsConfig) {
+	if m.Pool == nil {
+		return
+	}
+	sc.ClusterKey, sc.Seed = m.Pool.ClusterKey(), m.Pool.Seed()
+	// Salt's own masters share session keys by files; ours derive them.
+	switch c := m.Options; {
+	case !c.ClusterPlainPeers:
+	case c.ClusterSessions != "":
+		sc.SessionDir = c.ClusterSessions
+	default:
+		sc.SessionDir = filepath.Join(c.CacheDir, "sessions")
+	}
+}
+
+// KeyDir is the folder of the minions' keys.
+func (m *Membership) KeyDir() string {
+	if m.Pool == nil {
+		return m.Options.PKIDir
+	}
+	return m.Options.ClusterPKIDir
+}
+
+// Incoming is the name under which new keys are taken together; "" with Salt's own
+// masters, who look for the file of a key at once.
+func (m *Membership) Incoming() string {
+	if m.Pool == nil || m.Options.ClusterPlainPeers {
+		return ""
+	}
+	return m.Pool.ID()
+}
+
+// OpenJobs makes the job cache that all masters share from this master's own.
+func (m *Membership) OpenJobs(local *jobs.Local) error {
+	var err error
+	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
+		ID: m.Pool.ID(), Dir: filepath.Join(m.Options.ClusterPKIDir, cluster.JobsDir), Local: local, Peers: m.link, Keep: m.Options.KeepJobs,
+		Degraded: func(err error) { m.problem(control.ClusterFault, err) }, Log: m.log,
+	})
+	return err
+}
+
+// Serving reports whether minions may be served.
+func (m *Membership) Serving() bool { return m.Pool == nil || m.Pool.Serving() }
+
+// MayAct reports whether this master does what only one of a cluster may do.
+func (m *Membership) MayAct() bool {
+	if m.Pool == nil {
+		return true
+	}
+	_, ok := m.Pool.Own()
+	return ok
+}
+
+// Heartbeat is how connections with minions are watched; Salt's way alone.
+func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
+	if m.Pool == nil {
+		return zmtp.Heartbeat{}
+	}
+	return zmtp.Heartbeat{Interval: pingEvery, TTL: ttl}
+}
+
+// ProxyMember reports whether an address is that of a member, whose load balancer
+// may name the addresses of others. It is nil when no proxy is trusted.
+func (m *Membership) ProxyMember() func(netip.Addr) bool {
+	if m.Pool == nil || len(m.Options.ProxyFrom) == 0 {
+		return nil
+	}
+	return func(a netip.Addr) bool { return m.Pool.IsMember(a.Unmap().String()) }
+}
+
+// ShareNonce tells the peers of a request that is taken here.
+func (m *Membership) ShareNonce(k request.NonceKey) {
+	if m.Pool != nil {
+		m.Pool.Taken(k)
+	}
+}
+
+// Rotate replaces the cluster key when a tool asks for it. The owner watches its
+// age, see package node.
+func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
+	if !secrets.RotationAsked() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	if err := m.Pool.Rotate(ctx); err == nil || ctx.Err() == nil {
+		m.problem(control.KeyRotationFault, err)
+	}
+}
+
+// Serve lets peers in, when everything that they reach is there.
+func (m *Membership) Serve(cfg Config) error {
+	if m.Pool == nil {
+		return nil
+	}
+	cfg.Key, cfg.Jobs, cfg.Missed = m.Pool.ClusterKey(), m.Jobs, m.Missed
+	m.handler = NewHandler(cfg)
+	return m.Pool.Serve(m.handler)
+}
+
+// Run forwards events and what minions have missed until ctx ends. It returns
+// cluster.ErrRemoved when the others have removed this master.
+func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
+	if m.Pool == nil {
+		<-ctx.Done()
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { m.link.Forward(ctx, bus) })
+	wg.Go(func() { m.Missed.Run(ctx) })
+	select {
+	case <-m.handler.WhenRemoved():
+		return cluster.ErrRemoved
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Close leaves the peers.
+func (m *Membership) Close() {
+	if m.Pool != nil {
+		m.Pool.Close()
+	}
+}

@@ -1,0 +1,333 @@
+package pillar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/master/internal/pillar/renderer"
+	"saltern/master/pattern"
+	"saltern/master/value"
+)
+
+// compilation is the making of one pillar.
+type compilation struct {
+	c                  *Compiler
+	ctx                context.Context
+	req                Request
+	grains             *value.Map
+	saltenv, pillarenv string
+	envs               []environment
+	pillar             *value.Map // what templates and matchers see
+	ignored            map[string][]string
+	errors, topErrors  []string
+	rend               *renderer.Session
+	rendErr            error
+	rendered           int
+}
+
+// Compile makes the pillar of a minion. Faults of the pillar's sources are
+// in its _errors and in the log; an error means that there is no pillar, for
+// example because ctx ended. The map is the caller's, the values below it
+// may be shared and must not be changed.
+func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error) {
+	if req.ID == "" {
+		return nil, errors.New("compile a pillar: no minion id")
+	}
+	if req.Ext != nil {
+		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
+	}
+	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillar: value.NewMap(), ignored: map[string][]string{}}
+	n.grains = req.Grains.Clone()
+	n.grains.Set("id", req.ID)
+	if err := n.chooseEnvs(); err != nil {
+		// Whatever the minion gets with another environment, it did not ask for it.
+		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
+		return value.NewMap("_errors", []any{err.Error()}), nil
+	}
+	defer func() {
+		if n.rend != nil {
+			n.rend.Close()
+		}
+	}()
+	var p *value.Map
+	var err error
+	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
+		p, err = n.compileInSalt()
+	} else {
+		p, err = n.run()
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
+	}
+	return p, nil
+}
+
+// chooseEnvs settles the environments (Pillar.__init__ and __gen_opts). An
+// error means that the minion asks for one that could lead out of the roots.
+func (c *compilation) chooseEnvs() error {
+	cfg := &c.c.cfg
+	if c.saltenv == "" {
+		c.saltenv = cfg.Saltenv
+	}
+	c.pillarenv = c.c.Env(c.req)
+	for _, env := range []string{c.saltenv, c.pillarenv} {
+		if env != "" && !safeEnv(env) {
+			return fmt.Errorf("the environment %.64q cannot be one of a pillar", env)
+		}
+	}
+	for _, name := range cfg.RootOrder {
+		if dirs, ok := cfg.Roots[name]; ok && name != "__env__" {
+			c.envs = append(c.envs, environment{name, dirs})
+		}
+	}
+	dynamic, ok := cfg.Roots["__env__"]
+	if !ok {
+		return nil
+	}
+	env := c.pillarenv
+	if env == "" {
+		env = c.saltenv
+	}
+	if env == "" {
+		env = "base"
+	}
+	if c.has(env) {
+		return nil
+	}
+	if !validEnv(env) {
+		return fmt.Errorf("the pillar environment %.64q cannot be a directory name", env)
+	}
+	dirs := make([]string, len(dynamic))
+	for i, d := range dynamic {
+		dirs[i] = strings.ReplaceAll(d, "__env__", env)
+	}
+	c.envs = append(c.envs, environment{env, dirs})
+	return nil
+}
+
+// safeEnv reports whether a name that a minion chose leads nowhere else when
+// it is part of a path; names with slashes are those of branches.
+func safeEnv(env string) bool {
+	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") && !strings.HasPrefix(env, "/") &&
+		!slices.Contains(strings.Split(env, "/"), "..")
+}
+
+// validEnv reports whether a name that a minion chose may replace __env__ in a
+// path.
+func validEnv(env string) bool {
+	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") && !strings.ContainsAny(env, "/\\\x00\n\r")
+}
+
+func (c *compilation) has(env string) bool {
+	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
+}
+
+// known reports whether SLS of an environment can be listed: base always.
+func (c *compilation) known(env string) bool { return env == "base" || c.has(env) }
+
+func (c *compilation) env(name string) environment {
+	for _, e := range c.envs {
+		if e.name == name {
+			return e
+		}
+	}
+	return environment{name: name}
+}
+
+// names are the environments, base first.
+func (c *compilation) names() []string {
+	out := []string{"base"}
+	for _, e := range c.envs {
+		if e.name != "base" {
+			out = append(out, e.name)
+		}
+	}
+	return out
+}
+
+// run follows Pillar.compile_pillar.
+func (c *compilation) run() (*value.Map, error) {
+	cfg := &c.c.cfg
+	envs, files := c.tops()
+	t, err := c.mergeTops(envs, files)
+	if err != nil {
+		c.topErrors = append(c.topErrors, err.Error())
+		t = &top{}
+	}
+	var pillar *value.Map
+	if cfg.ExtPillarFirst {
+		c.pillar = c.extPillar(c.req.Override.Clone())
+		if c.rend != nil {
+			if err := c.rend.SetPillar(c.ctx, c.pillar); err != nil {
+				return nil, err
+			}
+		}
+		first := c.pillar
+		pillar = c.merge(first, c.all(c.match(t)))
+	} else {
+		pillar = c.extPillar(c.all(c.match(t)))
+	}
+	pillar = pillar.Clone()
+	c.errors = append(c.errors, c.topErrors...)
+	if cfg.PillarOpts {
+		pillar.Set("master", c.masterOpts())
+	}
+	c.setErrors(pillar)
+	if c.req.Override.Len() > 0 {
+		pillar = c.merge(pillar, c.req.Override)
+	}
+	if cfg.Decrypt {
+		pillar = c.decrypt(pillar)
+	}
+	return pillar, nil
+}
+
+func (c *compilation) setErrors(pillar *value.Map) {
+	if len(c.errors) == 0 {
+		return
+	}
+	list := make([]any, len(c.errors))
+	for i, e := range c.errors {
+		c.c.log.Debug("pillar error", "minion", c.req.ID, "error", e) // may hold excerpts
+		list[i] = e
+	}
+	pillar.Set("_errors", list)
+}
+
+// all renders and merges what the top files chose (render_pillar).
+func (c *compilation) all(matches []selected) *value.Map {
+	pillar := c.req.Override.Clone()
+	for _, s := range matches {
+		mods := map[string]any{}
+		for _, name := range c.expand(s) {
+			if c.ctx.Err() != nil {
+				return pillar
+			}
+			state, errs := c.render(name, s.env, mods, nil, 0)
+			c.errors = append(c.errors, errs...)
+			if m, ok := state.(*value.Map); ok {
+				pillar = c.merge(pillar, m)
+			}
+		}
+	}
+	return pillar
+}
+
+// expand replaces patterns in the names of SLS by what exists.
+func (c *compilation) expand(s selected) []string {
+	var out []string
+	for _, name := range s.sls {
+		if !c.known(s.env) {
+			c.errors = append(c.errors, noEnv(s.env).Error())
+		} else if pattern.HasMeta(name) {
+			avail, err := c.c.files.available(c.env(s.env))
+			if err != nil {
+				c.errors = append(c.errors, err.Error())
+				continue
+			}
+			if found := filter(avail, name); len(found) > 0 {
+				out = append(out, found...)
+				continue
+			}
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// extPillar runs the ext_pillar chain over a pillar.
+func (c *compilation) extPillar(pillar *value.Map) *value.Map {
+	if len(c.c.cfg.ExtPillar) == 0 {
+		if c.req.Override.Len() > 0 {
+			pillar = c.merge(pillar, c.req.Override)
+		}
+		return pillar
+	}
+	s, err := c.session()
+	if err == nil {
+		var out *value.Map
+		var errs []string
+		if out, errs, err = s.ExtPillar(c.ctx, pillar, c.req.Override, c.req.Extra); err == nil {
+			c.errors = append(c.errors, errs...)
+			return out
+		}
+	}
+	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
+	for _, e := range c.c.cfg.ExtPillar {
+		name := "?"
+		if m, ok := e.(*value.Map); ok && m.Len() > 0 {
+			name = m.Keys()[0]
+		}
+		c.errors = append(c.errors, fmt.Sprintf("Failed to load ext_pillar %s: Please see master log for details.", name))
+	}
+	if c.req.Override.Len() > 0 {
+		pillar = c.merge(pillar, c.req.Override)
+	}
+	return pillar
+}
+
+func (c *compilation) decrypt(pillar *value.Map) *value.Map {
+	s, err := c.session()
+	var out *value.Map
+	var errs []string
+	if err == nil {
+		out, errs, err = s.Decrypt(c.ctx, pillar)
+	}
+	if err != nil {
+		c.c.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.told(err)...)...)
+		out, errs = pillar, []string{"Failed to decrypt the pillar. Please see master log for details."}
+	}
+	if len(errs) > 0 {
+		list := slices.Clone(out.List("_errors"))
+		for _, e := range errs {
+			list = append(list, e)
+		}
+		out.Set("_errors", list)
+	}
+	return out
+}
+
+// masterOpts is the key master of pillar_opts: the options that this pillar
+// was compiled with.
+func (c *compilation) masterOpts() *value.Map {
+	out := c.c.cfg.Opts.Clone()
+	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
+		out.Delete(k)
+	}
+	for k, v := range maps.All(map[string]any{"id": c.req.ID, "minion_id": c.req.ID, "grains": c.grains, "file_client": "local", "saltenv": orNil(c.saltenv), "pillarenv": orNil(c.pillarenv)}) {
+		out.Set(k, v)
+	}
+	out.Set("pillar_roots", c.roots())
+	out.Set("state_top", "salt://"+c.c.cfg.Top)
+	out.Set("saltversion", c.c.cfg.SaltVersion)
+	return out
+}
+
+// compileInSalt has Salt's own Pillar class do everything, for merging strategies
+// that need its objects.
+func (c *compilation) compileInSalt() (*value.Map, error) {
+	s, err := c.session()
+	if err != nil {
+		c.errors = append(c.errors, c.failed("top", err))
+		p := c.req.Override.Clone()
+		c.setErrors(p)
+		return p, nil
+	}
+	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra)
+	if err == nil && c.c.cfg.PillarOpts {
+		p = p.Clone()
+		p.Set("master", c.masterOpts())
+		if v, ok := c.req.Override.Get("master"); ok {
+			p = c.merge(p, value.NewMap("master", v))
+		}
+	}
+	return p, err
+}

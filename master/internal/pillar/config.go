@@ -1,0 +1,149 @@
+package pillar
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/internal/fileserver"
+	"saltern/master/internal/pillar/renderer"
+	"saltern/master/target"
+	"saltern/master/value"
+)
+
+// Config is what a Compiler needs to know. Names in brackets are Salt's
+// options.
+type Config struct {
+	Roots               map[string][]string // environment → directories (pillar_roots)
+	RootOrder           []string            // environments as written in the configuration; others follow by name
+	Top                 string              // state_top; empty: top.sls
+	Renderer            string              // renderer; empty: jinja|yaml
+	RestrictedRenderers bool                // renderer_whitelist or renderer_blacklist is set
+	CustomJinja         bool                // jinja_env or jinja_sls_env is set: markers may differ
+	Strategy            string              // pillar_source_merging_strategy; empty: smart
+	MergeLists          bool                // pillar_merge_lists
+	IncludesOverride    bool                // pillar_includes_override_sls
+	ShowRenderErrors    bool                // the opposite of pillar_safe_render_error
+	EnvOrder            []string            // env_order
+	Pillarenv           string              // pillarenv of the master
+	Saltenv             string              // saltenv of the master
+	PillarenvFromEnv    bool                // pillarenv_from_saltenv
+	Nodegroups          *value.Map          // nodegroups
+	ExtPillar           []any               // ext_pillar
+	ExtPillarFirst      bool                // ext_pillar_first
+	Decrypt             bool                // decrypt_pillar is set
+	MasterTops          bool                // master_tops is set
+	PillarOpts          bool                // pillar_opts
+	Opts                *value.Map          // all options, for PillarOpts
+	SaltVersion         string              // for PillarOpts
+	Ignore              *fileserver.Ignore  // file_ignore_regex and file_ignore_glob
+	Renderers           *renderer.Pool      // nil: none. The Compiler does not close it
+	Match               Match               // nil: package target
+	Log                 *slog.Logger        // nil: no log
+	Now                 func() time.Time    // nil: time.Now
+}
+
+// Match reports whether a target of a top file selects a minion.
+type Match func(tgt, typ, id string, grains, pillar *value.Map, nodegroups *value.Map) (bool, error)
+
+// Request is one minion's wish.
+type Request struct {
+	ID                 string     // proven
+	Grains             *value.Map // as sent; the grain id is replaced
+	Saltenv, Pillarenv string     // empty: none
+	Override           *value.Map // pillar_override (pillar= on a command line)
+	Extra              *value.Map // extra_minion_data, for ext_pillar
+	Ext                any        // on-demand ext_pillar: refused
+}
+
+// Compiler makes pillars. All methods may be called concurrently.
+type Compiler struct {
+	cfg   Config
+	log   *slog.Logger
+	files *files
+}
+
+// New makes a Compiler.
+func New(cfg Config) *Compiler {
+	if cfg.Top == "" {
+		cfg.Top = "top.sls"
+	}
+	cfg.Top = strings.TrimLeft(strings.TrimPrefix(cfg.Top, "salt://"), "/")
+	if cfg.Renderer == "" {
+		cfg.Renderer = "jinja|yaml"
+	}
+	if cfg.Strategy == "" {
+		cfg.Strategy = "smart"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Match == nil {
+		cfg.Match = matchTarget
+	}
+	for _, env := range slices.Sorted(maps.Keys(cfg.Roots)) {
+		if !slices.Contains(cfg.RootOrder, env) {
+			cfg.RootOrder = append(slices.Clip(cfg.RootOrder), env)
+		}
+	}
+	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg)}
+}
+
+// Tops runs the master_tops modules for a minion whose options are given,
+// and returns environment → list of SLS. Faults of modules are logged.
+func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, error) {
+	if !c.cfg.MasterTops {
+		return value.NewMap(), nil
+	}
+	if c.cfg.Renderers == nil {
+		return value.NewMap(), errNoRenderers
+	}
+	m, errs, err := c.cfg.Renderers.Tops(ctx, minionOpts)
+	for _, e := range errs {
+		c.log.Error("master_tops", "minion", minionOpts.Str("id"), "error", e)
+	}
+	if m == nil {
+		m = value.NewMap()
+	}
+	return m, err
+}
+
+// one is a target.Source of a single minion.
+type one struct{ grains, pillar *value.Map }
+
+func (o one) Grains(string) (*value.Map, bool) { return o.grains, true }
+func (o one) Pillar(string) (*value.Map, bool) { return o.pillar, true }
+
+func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *value.Map) (bool, error) {
+	m, err := target.Compile(tgt, typ, target.Env{Nodegroups: nodegroups, Source: one{grains, pillar}})
+	if err != nil {
+		return false, err
+	}
+	return m.Match(id), nil
+}
+
+// Env is the pillar environment that a request is compiled in; empty: none.
+func (c *Compiler) Env(req Request) string {
+	switch {
+	case req.Pillarenv != "":
+		return req.Pillarenv
+	case c.cfg.PillarenvFromEnv:
+		return req.Saltenv
+	}
+	return c.cfg.Pillarenv
+}
+
+// Override merges a pillar_override into a pillar that was compiled without
+// one, and changes neither.
+func (c *Compiler) Override(p, override *value.Map) *value.Map {
+	if override.Len() == 0 {
+		return p
+	}
+	return merge(p, override, c.cfg.Strategy, c.cfg.MergeLists)
+}

@@ -1,0 +1,345 @@
+package pillar
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"saltern/master/internal/fileserver"
+	"saltern/master/internal/fileserver/regular"
+	"saltern/master/saltyaml"
+	"saltern/master/value"
+)
+
+// Limits of a file, of what is kept of parsed files, and of the trees.
+const (
+	maxSLS       = 8 << 20
+	maxKept      = 64 << 20 // bytes of source
+	maxKeptFile  = 1 << 20
+	maxKeptFiles = 20000
+	maxNames     = 200000
+	maxDepth     = 100
+	settled      = 100 * time.Millisecond
+)
+
+var errTooLarge = fmt.Errorf("the file is larger than %d bytes", maxSLS)
+
+// environment is a name with its directories, in order of search.
+type environment struct {
+	name string
+	dirs []string
+}
+
+// parsed is what is known of one version of a file. The value is shared:
+// whoever merges it makes copies of what changes.
+type parsed struct {
+	id    regular.ID
+	plain bool // no template: value and err are the outcome
+	value any
+	err   error
+}
+
+// files finds and parses pillar files and remembers what it parsed.
+type files struct {
+	ignore *fileserver.Ignore
+	plain  func(text []byte) bool
+	now    func() time.Time
+
+	mu    sync.Mutex
+	kept  map[string]parsed
+	size  int64
+	trees map[string]*names
+}
+
+func newFiles(c *Config) *files {
+	return &files{ignore: c.Ignore, plain: plainFor(c), now: c.Now, kept: map[string]parsed{}, trees: map[string]*names{}}
+}
+
+// find returns the first regular file with this relative name.
+func find(env environment, rel string) (string, error) {
+	if !filepath.IsLocal(rel) || strings.ContainsRune(rel, 0) {
+		return "", nil
+	}
+	for _, dir := range env.dirs {
+		full := filepath.Join(dir, rel)
+		fi, err := os.Stat(full)
+		if err == nil && fi.Mode().IsRegular() {
+			return full, nil
+		}
+		if err != nil && !regular.Missing(err) {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// sls finds an SLS by its dotted name (salt/fileclient.py get_state). init
+// reports whether it is the init.sls of a directory.
+func sls(env environment, name string) (path string, init bool, err error) {
+	rel := strings.ReplaceAll(name, ".", "/")
+	for _, suffix := range []string{".sls", "/init.sls"} {
+		if path, err = find(env, rel+suffix); path != "" || err != nil {
+			return path, suffix == "/init.sls", err
+		}
+	}
+	return "", false, nil
+}
+
+// read parses a file as far as Go can.
+func (f *files) read(path string) (parsed, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return parsed{}, err
+	}
+	id, known := regular.IDOf(fi)
+	f.mu.Lock()
+	p, there := f.kept[path]
+	f.mu.Unlock()
+	if there && known && p.id == id {
+		return p, nil
+	}
+	file, fi, err := regular.Open(path)
+	if err != nil {
+		return parsed{}, err
+	}
+	defer file.Close()
+	if fi.Size() > maxSLS {
+		return parsed{}, errTooLarge
+	}
+	text := make([]byte, fi.Size())
+	n, err := file.ReadAt(text, 0)
+	if n < len(text) && err != nil {
+		return parsed{}, err
+	}
+	p = parsed{plain: f.plain(text)}
+	if p.plain {
+		p.value, p.err = parse(text, path)
+	}
+	after, err := file.Stat()
+	if err != nil {
+		return parsed{}, err
+	}
+	before, _ := regular.IDOf(fi)
+	if p.id, known = regular.IDOf(after); known && p.id == before && f.now().UnixNano()-p.id.Newest() > int64(settled) {
+		f.keep(path, p)
+	}
+	return p, nil
+}
+
+// keep remembers a file. Sources are a fair measure of what a parsed file
+// takes; a template costs next to nothing, as only the fact is kept.
+func (f *files) keep(path string, p parsed) {
+	cost := func(p parsed) int64 {
+		if p.plain {
+			return p.id.Size
+		}
+		return 0
+	}
+	if cost(p) > maxKeptFile {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.size -= cost(f.kept[path])
+	if f.size+cost(p) > maxKept || len(f.kept) >= maxKeptFiles {
+		clear(f.kept)
+		f.size = 0
+	}
+	f.kept[path] = p
+	f.size += cost(p)
+}
+
+// parse reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py):
+// nothing, and everything that counts as false, is an empty map.
+func parse(text []byte, path string) (any, error) {
+	v, err := saltyaml.Decode(text, path)
+	if err != nil {
+		return nil, err
+	}
+	switch x := v.(type) {
+	case nil:
+		v = value.NewMap()
+	case bool:
+		if !x {
+			v = value.NewMap()
+		}
+	case string:
+		if x == "" {
+			v = value.NewMap()
+		}
+	case int64:
+		if x == 0 {
+			v = value.NewMap()
+		}
+	case float64:
+		if x == 0 {
+			v = value.NewMap()
+		}
+	case []any:
+		if len(x) == 0 {
+			v = value.NewMap()
+		}
+	}
+	return v, nil
+}
+
+// plainFor returns the test whether a file is the same with and without its
+// template renderer, so that its YAML can be read here.
+func plainFor(c *Config) func([]byte) bool {
+	if c.RestrictedRenderers {
+		return func(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
+	}
+	return func(text []byte) bool {
+		if len(bytes.TrimSpace(text)) == 0 {
+			return true
+		}
+		if !utf8.Valid(text) || bytes.HasPrefix(text, []byte("\ufeff")) {
+			return false
+		}
+		pipe := c.Renderer
+		if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
+			line, _, _ := bytes.Cut(text[2:], []byte("\n"))
+			pipe = string(bytes.TrimSpace(line))
+		}
+		switch strings.ReplaceAll(pipe, " ", "") {
+		case "yaml":
+			return true
+		case "jinja|yaml", "yaml_jinja":
+		default:
+			return false
+		}
+		if c.CustomJinja || bytes.Contains(text, []byte("#jinja2:")) {
+			return false
+		}
+		for _, mark := range []string{"{{", "{%", "{#"} {
+			if bytes.Contains(text, []byte(mark)) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// names are the dotted names of all SLS of an environment, sorted
+// (salt/fileclient.py list_states), with the state of its directories.
+type names struct {
+	dirs []stamp
+	list []string
+	made int64
+}
+
+type stamp struct {
+	path string
+	id   regular.ID
+}
+
+func (n *names) has(name string) bool {
+	_, ok := slices.BinarySearch(n.list, name)
+	return ok
+}
+
+// available lists the SLS of an environment. The list is kept as long as no
+// directory of the tree changed.
+func (f *files) available(env environment) (*names, error) {
+	key := strings.Join(append([]string{env.name}, env.dirs...), "\x00")
+	f.mu.Lock()
+	n := f.trees[key]
+	f.mu.Unlock()
+	if n != nil && n.current() {
+		return n, nil
+	}
+	n = &names{made: f.now().UnixNano()}
+	for _, dir := range env.dirs {
+		if err := f.walk(n, dir, "", nil); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(n.list)
+	n.list = slices.Compact(n.list)
+	var newest int64
+	for _, d := range n.dirs {
+		newest = max(newest, d.id.Newest())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n.made-newest > int64(settled) {
+		if len(f.trees) >= 200 { // with __env__ a minion can make names up
+			clear(f.trees)
+		}
+		f.trees[key] = n
+	}
+	return n, nil
+}
+
+func (n *names) current() bool {
+	for _, d := range n.dirs {
+		fi, err := os.Stat(d.path)
+		if err != nil {
+			return false
+		}
+		if id, ok := regular.IDOf(fi); !ok || id != d.id {
+			return false
+		}
+	}
+	return len(n.dirs) > 0
+}
+
+var errTooMany = errors.New("the pillar environment has too many files")
+
+// walk adds the SLS below a directory. Links are followed; a directory that
+// contains itself is entered once.
+func (f *files) walk(n *names, dir, rel string, above []regular.ID) error {
+	fi, err := os.Stat(dir)
+	if err != nil || !fi.IsDir() || len(above) > maxDepth {
+		return nil
+	}
+	id, _ := regular.IDOf(fi)
+	for _, a := range above {
+		if a.Dev == id.Dev && a.Ino == id.Ino {
+			return nil
+		}
+	}
+	n.dirs = append(n.dirs, stamp{dir, id})
+	entries, err := os.ReadDir(dir)
+	if err != nil && len(entries) == 0 {
+		return nil
+	}
+	for _, e := range entries {
+		name := e.Name()
+		isDir := e.IsDir()
+		if e.Type()&fs.ModeSymlink != 0 {
+			fi, err := os.Stat(filepath.Join(dir, name))
+			isDir = err == nil && fi.IsDir()
+		}
+		if isDir {
+			if !f.ignore.Match(name) {
+				if err := f.walk(n, filepath.Join(dir, name), rel+name+"/", append(slices.Clip(above), id)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		full := rel + name
+		if !strings.HasSuffix(full, ".sls") {
+			continue
+		}
+		dotted := strings.ReplaceAll(full, "/", ".")
+		if strings.HasSuffix(full, "/init.sls") {
+			dotted = dotted[:len(dotted)-len(".init.sls")]
+		} else {
+			dotted = dotted[:len(dotted)-len(".sls")]
+		}
+		if n.list = append(n.list, dotted); len(n.list) > maxNames || len(n.dirs) > maxNames {
+			return errTooMany
+		}
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package presence
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/master/cluster"
+	"saltern/master/internal/publish"
+	"saltern/master/zmtp"
+)
+
+// times of what minions may have missed.
+const (
+	tellEvery  = 500 * time.Millisecond // who listens here, to the peers
+	gatherCuts = 20 * time.Millisecond  // subscriptions that are cut at once are told at once
+	// lossMargin is how long before a node was last heard its last publishes
+	// may have been lost on the way.
+	lossMargin  = 2 * time.Second
+	toldWithin  = time.Second // what a peer has seen cut
+	maxComeBack = 1 << 16
+)
+
+// Peers are the other masters of the cluster.
+type Peers interface {
+	Subscribed(cluster.Subs)
+	CutOff(cluster.Subs)
+	Back(cluster.Subs)
+}
+
+// ResenderConfig of a Resender.
+type ResenderConfig struct {
+	// Recent are the last publications since a time, Resend gives one to a subscriber.
+	Recent func(since time.Time) []publish.Recent
+	Resend func(ctx context.Context, subscriber uint64, r publish.Recent) error
+	Peers  Peers
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Resender gives minions whose subscription was cut by us, by a load balancer or
+// by the loss of a node what was published until they were back. It knows
+// who listens here, and by the peers' reports who listened at a node that was
+// lost. It is safe for concurrent use.
+type Resender struct {
+	cfg    ResenderConfig
+	match  *Missed
+	resent chan Arrival
+
+	mu    sync.Mutex
+	here  map[uint64]listener
+	via   map[netip.Addr]int // subscriptions by load balancer
+	peers map[string]peerReport
+	dirty bool         // here has changed since the peers were told
+	cut   cluster.Subs // not told yet
+	back  cluster.Subs // not told yet
+	ended []ending     // without a reason, lately
+	wake  chan struct{}
+}
+
+// listener is a subscription: where its minion is, and its load balancer.
+type listener struct{ from, via netip.Addr }
+
+// peerReport is who listens at a peer, and where its load balancer is.
+type peerReport struct {
+	from netip.Addr
+	subs cluster.Subs
+}
+
+type ending struct {
+	listener
+	at time.Time
+}
+
+// NewResender makes a Resender.
+func NewResender(cfg ResenderConfig) *Resender {
+	return &Resender{cfg: cfg, match: NewMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
+		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1)}
+}
+
+// OnSubscribe is a hook of the publish port. The other topics of a connection
+// with zmq_filtering do not count.
+func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
+	if topic != "" && topic != "broadcast" {
+		return
+	}
+	l := listener{p.Remote.Addr().Unmap(), p.Via.Unmap()}
+	k.mu.Lock()
+	_, again := k.here[p.ID]
+	if !again {
+		k.here[p.ID] = l
+		k.via[l.via]++
+		k.dirty = true
+	}
+	k.mu.Unlock()
+	if again {
+		return
+	}
+	if a, ok := k.match.Arrive(l.from, p.ID, k.cfg.Now()); ok {
+		k.came(l.from, a)
+	}
+}
+
+// OnDisconnect is a hook of the publish port. A load balancer resets what it
+// cuts; a minion that ends says so in good order.
+func (k *Resender) OnDisconnect(p zmtp.Peer, err error) {
+	now := k.cfg.Now()
+	k.mu.Lock()
+	l, ok := k.here[p.ID]
+	if !ok {
+		k.mu.Unlock()
+		return
+	}
+	delete(k.here, p.ID)
+	if k.via[l.via]--; k.via[l.via] <= 0 {
+		delete(k.via, l.via)
+	}
+	k.dirty = true
+	wasCut := errors.Is(err, syscall.ECONNRESET) && l.via.IsValid()
+	if wasCut {
+		k.addCut(l.from)
+	} else if err == nil && l.via.IsValid() && len(k.ended) < maxComeBack {
+		k.ended = append(k.ended, ending{l, now})
+	}
+	k.mu.Unlock()
+	if wasCut {
+		k.came(l.from, k.match.Cut(l.from, 1, now, 0, now)...)
+	}
+}
+
+// addCut has the peers told of a subscription that was cut here; mu is held.
+func (k *Resender) addCut(from netip.Addr) { k.add(&k.cut, from, 1) }
+
+func (k *Resender) add(to *cluster.Subs, from netip.Addr, n int) {
+	if *to == nil {
+		*to = cluster.Subs{}
+	}
+	(*to)[from] += n
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// came has subscriptions given what they missed, and tells the peers that they
+// are back. Overflow policy: they miss it.
+func (k *Resender) came(from netip.Addr, back ...Arrival) {
+	if len(back) == 0 {
+		return
+	}
+	k.mu.Lock()
+	k.add(&k.back, from, len(back))
+	k.mu.Unlock()
+	for _, a := range back {
+		select {
+		case k.resent <- a:
+		default:
+		}
+	}
+}
+
+// Run tells the peers and sends again, until ctx ends.
+func (k *Resender) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { k.tell(ctx) })
+	for {
+		select {
+		case a := <-k.resent:
+			k.resend(ctx, a)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (k *Resender) resend(ctx context.Context, a Arrival) {
+	for _, r := range k.cfg.Recent(a.Since) {
+		if r.At.After(a.At) {
+			return // that and what follows it has got
+		}
+		if k.cfg.Resend(ctx, a.ID, r) != nil {
+			return // it has gone again
+		}
+		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
+	}
+}
+
+func (k *Resender) tell(ctx context.Context) {
+	t := time.NewTicker(tellEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-k.wake:
+			select { // more is coming
+			case <-time.After(gatherCuts):
+			case <-ctx.Done():
+				return
+			}
+		case <-t.C:
+			k.balancers()
+			k.match.Prune(k.cfg.Now())
+		case <-ctx.Done():
+			return
+		}
+		k.mu.Lock()
+		cut, back, subs := k.cut, k.back, k.report()
+		k.cut, k.back = nil, nil
+		k.mu.Unlock()
+		if cut != nil {
+			k.cfg.Peers.CutOff(cut)
+		}
+		if back != nil {
+			k.cfg.Peers.Back(back)
+		}
+		if subs != nil {
+			k.cfg.Peers.Subscribed(subs)
+		}
+	}
+}
+
+// report is who listens here, nil when the peers know; mu is held.
+func (k *Resender) report() cluster.Subs {
+	if !k.dirty {
+		return nil
+	}
+	k.dirty = false
+	s := cluster.Subs{}
+	for _, l := range k.here {
+		s[l.from]++
+	}
+	return s
+}
+
+// balancers finds load balancers that have died: several of their
+// connections ended within a moment, and none is left.
+func (k *Resender) balancers() {
+	now := k.cfg.Now()
+	k.mu.Lock()
+	count := map[netip.Addr]int{}
+	for _, e := range k.ended {
+		count[e.via]++
+	}
+	cut := map[netip.Addr]time.Time{}
+	n := cluster.Subs{}
+	rest := k.ended[:0]
+	for _, e := range k.ended {
+		switch {
+		case count[e.via] > 1 && k.via[e.via] == 0:
+			if at, ok := cut[e.from]; !ok || e.at.Before(at) {
+				cut[e.from] = e.at
+			}
+			n[e.from]++
+			k.addCut(e.from)
+		case now.Sub(e.at) < 2*tellEvery:
+			rest = append(rest, e)
+		}
+	}
+	k.ended = rest
+	k.mu.Unlock()
+	for from, at := range cut {
+		k.came(from, k.match.Cut(from, n[from], at, 0, now)...)
+	}
+}
+
+// PeerHas takes a peer's report.
+func (k *Resender) PeerHas(peer string, from netip.Addr, s cluster.Subs) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.peers[peer] = peerReport{from.Unmap(), s}
+}
+
+// HeldBy returns the number of subscriptions from an address by a peer's report.
+func (k *Resender) HeldBy(peer string, from netip.Addr) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.peers[peer].subs[from]
+}
+
+// PeerCut takes what a peer has seen cut a moment ago.
+func (k *Resender) PeerCut(s cluster.Subs) {
+	now := k.cfg.Now()
+	for from, n := range s {
+		k.came(from, k.match.Cut(from, n, now.Add(-toldWithin), 0, now)...)
+	}
+}
+
+// PeerBack takes who of those that were cut off is back at a peer.
+func (k *Resender) PeerBack(s cluster.Subs) {
+	for from, n := range s {
+		k.match.Back(from, n, k.cfg.Now())
+	}
+}
+
+// PeerLost has those come back that listened at a node, or here by way of its
+// load balancer.
+func (k *Resender) PeerLost(peer string, heard time.Time) {
+	now := k.cfg.Now()
+	k.mu.Lock()
+	report := k.peers[peer]
+	there := report.subs
+	delete(k.peers, peer)
+	here := cluster.Subs{}
+	for _, l := range k.here {
+		if report.from.IsValid() && l.via == report.from {
+			here[l.from]++
+		}
+	}
+	k.mu.Unlock()
+	all := 0
+	for _, s := range []cluster.Subs{there, here} {
+		for from, n := range s {
+			all += n
+			k.came(from, k.match.Cut(from, n, heard, lossMargin, now)...)
+		}
+	}
+	if len(here) > 0 {
+		k.cfg.Peers.CutOff(here)
+	}
+	if all > 0 {
+		k.cfg.Log.Info("minions of a node that was lost get what they miss when they are back", "peer", peer, "minions", all)
+	}
+}

@@ -1,0 +1,173 @@
+package presence
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+	"time"
+
+	"saltern/control"
+	"saltern/master/event"
+	"saltern/master/internal/request"
+	"saltern/master/keys"
+	"saltern/master/runner"
+	"saltern/master/value"
+	"saltern/master/zmtp"
+)
+
+// View is what this master sees of its minions. It is safe for concurrent use.
+type View struct {
+	*Tracker
+	Keys *keys.Store
+	// Subs are the connections on the publish port.
+	Subs     iter.Seq[Subscription]
+	HashType string // of fingerprints
+	Now      func() time.Time
+}
+
+// On returns the connections on a publish port.
+func On(pub *zmtp.Pub) iter.Seq[Subscription] {
+	return func(yield func(Subscription) bool) {
+		for s := range pub.Each {
+			if !yield(Subscription{From: s.Remote.Addr(), Topics: s.Topics}) {
+				return
+			}
+		}
+	}
+}
+
+// Heard notes from where a minion asked.
+func (v *View) Heard(id string, from netip.AddrPort) { v.Saw(id, from.Addr(), v.Now()) }
+
+// IDs returns the ids of connected minions, sorted.
+func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
+
+// CountWith returns the number of connected minions, and whether id is one: this is
+// what max_minions is compared with.
+func (v *View) CountWith(id string) (int, bool) {
+	ids := v.IDs()
+	_, has := slices.BinarySearch(ids, id)
+	return len(ids), has
+}
+
+// Connected implements runner.Presence.
+func (v *View) Connected() map[string]string {
+	out := map[string]string{}
+	for _, id := range v.IDs() {
+		from, _, _ := v.Last(id)
+		out[id] = from.String()
+	}
+	return out
+}
+
+// Noting notes from where minions sign in, accepted or not.
+type Noting struct {
+	request.Auth
+	View *View
+}
+
+// SignIn implements request.Auth.
+func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
+	answer := n.Auth.SignIn(ctx, load, version, from)
+	id := load.Str("id")
+	if _, known := n.View.Keys.Lookup(id); known {
+		n.View.Asked(id, from.Addr(), n.View.Now())
+	} else if _, denied := n.View.Keys.Denied(id); denied {
+		n.View.Asked(id, from.Addr(), n.View.Now())
+	}
+	return answer
+}
+
+// List is the runner presence.minions: what [control.Minions] says, with
+// finger=True the fingerprints as well.
+func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
+	finger := named.Bool("finger")
+	all := v.Minions(finger)
+	out := make([]any, 0, len(all.Minions))
+	for _, x := range all.Minions {
+		e := value.NewMap("id", x.ID, "key", x.Key, "connected", x.Connected, "address", x.Address, "seen", x.Seen)
+		if finger {
+			e.Set("finger", x.Finger)
+		}
+		out = append(out, e)
+	}
+	from := value.NewMap()
+	for a, n := range all.Subscriptions {
+		from.Set(a, int64(n))
+	}
+	return value.NewMap("minions", out, "subscriptions", from), nil
+}
+
+// Minions returns every key with what this master saw of its minion.
+func (v *View) Minions(finger bool) control.Minions {
+	slots, subscribed := Subscribed(v.Subs)
+	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}
+	for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
+		for _, id := range v.Keys.List(st) {
+			from, at, ok := v.Last(id)
+			if !ok || st != keys.Accepted {
+				from, at, ok = v.LastAsked(id)
+			}
+			e := control.Minion{ID: id, Key: st.String(), Connected: st == keys.Accepted && subscribed(id)}
+			if ok {
+				e.Address, e.Seen = from.String(), float64(at.UnixMilli())/float64(time.Second/time.Millisecond)
+			}
+			if finger {
+				e.Finger = v.fingerOf(id, st)
+			}
+			out.Minions = append(out.Minions, e)
+		}
+	}
+	for a, n := range slots {
+		out.Subscriptions[a.String()] = n
+	}
+	return out
+}
+
+// fingerOf returns the fingerprint of the key with that state; empty when it is
+// gone by now.
+func (v *View) fingerOf(id string, st keys.State) string {
+	e, ok := v.Keys.Lookup(id)
+	if st == keys.Denied {
+		e, ok = v.Keys.Denied(id)
+	}
+	if !ok {
+		return ""
+	}
+	f, err := keys.Fingerprint(e.PEM, v.HashType)
+	if err != nil {
+		return ""
+	}
+	return f
+}
+
+// Events tells who came and went since the last call, which left its
+// ids in old (salt/master.py handle_presence).
+func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map)) {
+	present := v.IDs()
+	now := make(map[string]bool, len(present))
+	fresh, lost := []string{}, []string{}
+	for _, id := range present {
+		now[id] = true
+		if !old[id] {
+			fresh = append(fresh, id)
+		}
+	}
+	for id := range old {
+		if !now[id] {
+			lost = append(lost, id)
+		}
+	}
+	if len(fresh)+len(lost) > 0 {
+		fire(event.Tag("presence", "change"), value.NewMap("new", fresh, "lost", lost))
+	}
+	if present == nil {
+		present = []string{}
+	}
+	fire(event.Tag("presence", "present"), value.NewMap("present", present))
+	clear(old)
+	for id := range now {
+		old[id] = true
+	}
+}

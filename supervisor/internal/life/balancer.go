@@ -1,0 +1,210 @@
+package life
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/internal/confine"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// balancer is the load balancer of this node.
+type balancer struct {
+	*children
+	admin    *lbproxy.Client
+	settings func() *settings.Settings // with the members of the cluster
+	backends atomic.Pointer[[]lbproxy.Backend]
+}
+
+func (b *balancer) program() string {
+	if b.Settings.Programs.LB != "" {
+		return b.Settings.Programs.LB
+	}
+	// The image has it under a name of its own, for its AppArmor profile.
+	named := filepath.Join(filepath.Dir(b.Executable), "saltern-lb")
+	if ours, err := os.Stat(b.Executable); err == nil {
+		if fi, err := os.Stat(named); err == nil && os.SameFile(ours, fi) {
+			return named
+		}
+	}
+	return b.Executable
+}
+
+func (b *balancer) args() []string {
+	return []string{"lb", "--config", b.Settings.LBConf(), "--log-format", "json", "--log-level", b.Settings.Log.Level}
+}
+
+// process is the load balancer's process. It outlives this one and is
+// adopted by the next life, so that minions' connections survive a restart of
+// the supervisor; a changed program or configuration takes its place without a
+// refused connection (see lbproxy.Serve). Only an ordinary stop ends it.
+func (b *balancer) process(out *service.Lines) *service.Lasting {
+	p := &service.Lasting{Path: b.program(), Args: b.args(), Env: childEnv(), Dir: "/", PIDFile: pidFile(b.Settings, status.BalancerService),
+		Pipe: filepath.Join(b.Settings.RuntimeDir, status.BalancerService+".out"), Credential: b.lb.Credential, StopTimeout: b.Settings.Limits.StopTimeout,
+		Tag: b.tag, Answers: b.answers, Leave: func(cause error) bool { return errors.Is(cause, ErrReload) },
+		Confine: func(ctx context.Context, pid int) {
+			b.confine(ctx, status.BalancerService, pid, confine.BalancerOOM, b.Settings.Limits.LBMemory)
+		}}
+	if out != nil {
+		p.Log = out
+	}
+	return p
+}
+
+func (b *balancer) answers(ctx context.Context) error {
+	_, err := b.admin.Status(ctx)
+	return err
+}
+
+// spec is its service, which waits for what is given first.
+func (b *balancer) spec(wait service.Condition) service.Spec {
+	out := b.output(status.BalancerService)
+	proc := b.process(out)
+	return service.Spec{
+		Name:    status.BalancerService,
+		Output:  out,
+		Runner:  proc,
+		Wait:    wait,
+		Prepare: func(context.Context) error { return b.block(status.BalancerService, b.prepare(proc.Alive())) },
+		Health: &service.Health{Interval: 2 * time.Second, Fall: 2, Check: func(ctx context.Context) error {
+			// Not by its ports: each such connection would count as a session.
+			st, err := b.admin.Status(ctx)
+			if err != nil {
+				return fmt.Errorf("load balancer to answer on its admin socket: %w", err)
+			}
+			if want := b.backends.Load(); want != nil {
+				if err := reconcile(ctx, b.admin, st, *want); err != nil {
+					b.Log.Warn("load balancer's list of masters", "error", err)
+				}
+			}
+			return nil
+		}},
+	}
+}
+
+// prepare makes what the load balancer needs. One that runs already has the
+// ports.
+func (b *balancer) prepare(runs bool) error {
+	if err := b.accountThere("applianced lb", b.Settings.Users.LB, b.lb); err != nil {
+		return err
+	}
+	if err := b.make(); err != nil {
+		return err
+	}
+	found := blockers(programFindings(b.program()))
+	if !runs {
+		found = append(found, portFindings(append(b.Settings.FrontRequest(), b.Settings.FrontPublish()...)...)...)
+	}
+	if len(found) > 0 {
+		return found
+	}
+	return b.write()
+}
+
+// write writes the load balancer's configuration. Of a change, one that
+// runs takes the list of masters at its next health check; anything else
+// needs a restart of the service, which no connection notices.
+func (b *balancer) write() error {
+	text, err := layout.BalancerConfig(b.settings())
+	if err != nil {
+		return err
+	}
+	c, err := lbproxy.ParseConfig(text)
+	if err != nil {
+		return fmt.Errorf("load balancer configuration: %w", err)
+	}
+	b.backends.Store(&c.Backends)
+	_, err = layout.WriteFile(b.Settings.LBConf(), text, 0o644)
+	return err
+}
+
+// tag stands for the program and all of its configuration that cannot be
+// changed while it runs.
+func (b *balancer) tag() (string, error) {
+	fi, err := os.Stat(b.program())
+	if err != nil {
+		return "", err
+	}
+	text, err := layout.BalancerConfig(b.settings())
+	if err != nil {
+		return "", err
+	}
+	c, err := lbproxy.ParseConfig(text)
+	if err != nil {
+		return "", err
+	}
+	c.Backends = nil
+	conf, err := json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+	var inode uint64
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		inode = st.Ino
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, b.args(), b.lb.Credential, b.Settings.LB.ProxyProtocol, inode, fi.Size(), fi.ModTime().UnixNano())
+	h.Write(conf)
+	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
+}
+
+// reconcile gives a running load balancer the masters it is to have: what is
+// missing is added, what is too much is drained and removed, and what has
+// moved is removed now and added when it is gone.
+func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want []lbproxy.Backend) error {
+	var errs error
+	have := map[string]bool{}
+	for _, b := range st.Backends {
+		have[b.Name] = true
+		i := slices.IndexFunc(want, func(w lbproxy.Backend) bool { return w.Name == b.Name })
+		if b.Removing || (i >= 0 && sameBackend(st, b, want[i])) {
+			continue
+		}
+		if err := c.Remove(ctx, b.Name, false); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("remove %s: %w", b.Name, err))
+		}
+	}
+	for _, w := range want {
+		if have[w.Name] {
+			continue
+		}
+		if err := c.Add(ctx, w); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("add %s: %w", w.Name, err))
+		}
+	}
+	return errs
+}
+
+// sameBackend says whether the ports of a backend are where they should be.
+func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backend) bool {
+	ip, err := netip.ParseAddr(want.Address)
+	if err != nil {
+		return true // it could not be added either
+	}
+	for _, p := range b.Ports {
+		port := want.PublishPort
+		for _, fe := range st.Frontends {
+			if fe.Name == p.Frontend && fe.Mode == lbproxy.Request {
+				port = want.RequestPort
+			}
+		}
+		if p.Address != netip.AddrPortFrom(ip.Unmap(), uint16(port)).String() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,184 @@
+// Package life is one life of a configured node, from a start or a reload to the
+// next: the services that it consists of, each in a file of its own, and what
+// they know of each other. All that runs is a [service.Spec], programs and loops
+// alike, so that one manager starts and stops it.
+package life
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/observe"
+	"saltern/supervisor/internal/recovery"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+	"saltern/supervisor/systemd"
+)
+
+// ErrReload ends a life that is followed by another one.
+var ErrReload = errors.New("reload")
+
+// Config is what a life needs.
+type Config struct {
+	Settings   *settings.Settings
+	Version    string
+	ConfigPath string // of appliance.yaml
+	Executable string // our own path: the load balancer is the same binary, the master lies beside it
+	Socket     string // of the local API
+	Started    time.Time
+	Board      *status.Board
+	Log        *slog.Logger
+	Now        func() time.Time
+	Notify     systemd.Notifier
+	OnTrial    func() bool // the system's version is not known to be good yet; nil: never
+	InImage    bool        // a child whose account is missing is not started, instead of run as root
+	Setup      *setup.Machine
+	Recovery   *recovery.Recovery
+	Move       *Move  // what is moved to the shared volume meanwhile; nil: nothing
+	Leave      func() // ends this life, another one follows
+}
+
+// Life is a node that runs. Its methods are safe for concurrent use.
+type Life struct {
+	*children
+	manager   *service.Manager
+	observer  *observe.Observer
+	master    *master
+	balancer  *balancer
+	volume    *volume        // nil: this node keeps no shared volume
+	member    *member.Member // nil: this node is alone
+	virtual   *virtual       // nil: this node is alone
+	recoverer recovery.Worker
+	ending    atomic.Bool
+}
+
+// New makes a life; nothing runs before [Life.Run].
+func New(cfg Config) (*Life, error) {
+	c, err := newChildren(cfg)
+	if err != nil {
+		return nil, err
+	}
+	n := &Life{children: c}
+	s := cfg.Settings
+	n.balancer = &balancer{children: c, admin: lbproxy.NewClient(s.LBSocket()), settings: n.settings}
+	n.observer = observe.New(observe.Config{Settings: s, Version: cfg.Version, Started: cfg.Started, Board: cfg.Board, Log: cfg.Log, Now: cfg.Now, Notify: cfg.Notify,
+		Balancer: n.balancer.admin, Services: func(events int) []service.Info { return n.manager.Services(events) }, Node: n.known})
+	on := s
+	if cfg.Move != nil {
+		on = cfg.Move.Settings
+	}
+	n.volume = newVolume(on, c, func(ctx context.Context) (storage.Authority, error) {
+		if n.member == nil {
+			return storage.Authority{}, errors.New("this node belongs to no cluster")
+		}
+		return n.member.Authority(ctx)
+	})
+	n.master = &master{children: c, settings: n.settings}
+	if s.Peering.Enabled {
+		tools := n.master.tools()
+		n.member, err = member.New(member.Config{Settings: s, Version: cfg.Version, Account: c.master, Log: cfg.Log, Now: cfg.Now, OnTrial: cfg.OnTrial, Balancer: n.balancer.admin,
+			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
+			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
+			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions})
+		if err != nil {
+			return nil, err
+		}
+		n.master.member = n.member
+		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
+			restart: func() error { return n.manager.Restart(status.VirtualService) }}
+	}
+	n.recoverer = recovery.Worker{Recovery: cfg.Recovery, Settings: s, Serving: n.observer.Serving, Ready: func() bool { return n.volume.State().Ready }}
+	if n.member != nil {
+		n.recoverer.Member = n.member
+	}
+	n.manager, err = service.NewManager(cfg.Log, cfg.Now, n.specs()...)
+	return n, err
+}
+
+// specs are the services of this life: the programs, then what runs in this
+// process until all programs have stopped.
+func (n *Life) specs() []service.Spec {
+	var ready []service.Condition         // what the master waits for
+	if n.volume != nil && n.Move == nil { // it is not being filled
+		ready = append(ready, n.volume.ready())
+	}
+	var belongs service.Condition
+	if n.member != nil {
+		belongs = n.member.Belongs()
+		ready = append(ready, n.member.Ready(), belongs)
+	}
+	specs := []service.Spec{n.master.spec(service.All(ready...), n.observer.MasterSpoke)}
+	if n.Settings.LB.Enabled {
+		specs = append(specs, n.balancer.spec(belongs))
+	} else {
+		n.balancer.process(nil).Stop() // of a life in which it was enabled
+	}
+	if n.virtual != nil {
+		specs = append(specs, n.virtual.spec())
+	}
+	specs = append(specs, service.Loop("observe", n.observer.Run),
+		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
+	if n.volume != nil {
+		specs = append(specs, service.Loop("volume", n.volume.keep))
+	}
+	if n.Move != nil {
+		specs = append(specs, service.Loop("move", func(ctx context.Context) { n.volume.take(ctx, n.Move, n.Leave) }))
+	}
+	if n.member != nil {
+		specs = append(specs, service.Loop("member", n.member.Run), service.Loop("removed", func(ctx context.Context) { n.balancer.whenRemoved(ctx, n.member, n.manager) }))
+	}
+	return specs
+}
+
+// Run runs the node until ctx ends; its cause says whether another life
+// follows. The error lists what did not stop.
+func (n *Life) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { n.ending.Store(true) })()
+	return n.manager.Run(ctx, n.Settings.Limits.StopTimeout+5*time.Second)
+}
+
+// Close closes the files of a life that has ended.
+func (n *Life) Close() {
+	for _, l := range n.children.logs {
+		l.Close()
+	}
+}
+
+// Document is the newest status.
+func (n *Life) Document() status.Document { return n.observer.Document() }
+
+// settings are those of the node with the members of its cluster, if it has one.
+func (n *Life) settings() *settings.Settings {
+	if n.member == nil {
+		return n.Settings
+	}
+	return n.member.Settings()
+}
+
+// known is what the node knows of itself, for the status.
+func (n *Life) known() observe.Node {
+	k := observe.Node{Role: status.RoleSingle, Address: n.Settings.Peering.Address, Volume: n.volume.facts(), Virtual: n.virtual.facts(), AsRoot: n.asRoot(), Stopping: n.ending.Load()}
+	if n.member != nil {
+		st := n.member.State()
+		k.Others, k.Cluster, k.Role = st.Others, st.Findings, st.Role
+	}
+	if k.Setup, k.Cluster = setupFacts(n.Setup, n.member, k.Cluster); k.Setup != "" {
+		k.Step = observe.SetupStep(n.Setup.Where())
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)
+	for _, u := range n.master.insecure {
+		k.Insecure = append(k.Insecure, u.Option)
+	}
+	return k
+}

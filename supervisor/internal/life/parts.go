@@ -1,0 +1,30 @@
+package life
+
+import (
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/salttools"
+)
+
+// Parts adds what this life serves by the local API to p.
+func (n *Life) Parts(p api.Parts) api.Parts {
+	p.Services, p.Logs, p.Events, p.Recovery = n.manager, logs{n.manager, n.children.logs}, n.observer, n.recoverer
+	minions := salttools.Cluster{Node: n.Settings.Node, Own: n.master.tools()}
+	if n.volume != nil {
+		p.Storage = n.volume
+	}
+	if n.member != nil {
+		verbs := member.Verbs{Member: n.member}
+		p.Turns, p.Virtual = verbs, n.virtual
+		minions.Peers = n.member.Peers
+		p.Cluster = struct {
+			member.Verbs
+			joiner
+		}{verbs, n.Setup}
+	}
+	p.Minions = minions
+	return p
+}
+
+// joiner gives the line with which another node joins.
+type joiner interface{ JoinString() (string, error) }

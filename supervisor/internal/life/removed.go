@@ -1,0 +1,56 @@
+package life
+
+import (
+	"context"
+	"time"
+
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/status"
+)
+
+// whenRemoved stops the services of a node that was removed; it tells the set-up, so
+// that this holds after a restart.
+func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *service.Manager) {
+	for m.Removed() == "" {
+		if !pause(ctx, time.Second) {
+			return
+		}
+	}
+	b.Log.Error("this node was removed from the cluster; it serves no more")
+	if b.Setup != nil {
+		b.Setup.Remove()
+	}
+	for _, name := range []string{status.MasterService, status.BalancerService} {
+		_ = manager.Restart(name) // they wait for ever then
+	}
+	if !b.Settings.LB.Enabled {
+		return
+	}
+	// Its process outlives a restart of its service: it is ended once the service waits.
+	for !waiting(manager, status.BalancerService) {
+		if !pause(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+	b.process(nil).Stop()
+}
+
+func waiting(manager *service.Manager, name string) bool {
+	for _, i := range manager.Services(0) {
+		if i.Name == name {
+			return i.State == service.Waiting
+		}
+	}
+	return false
+}
+
+// pause waits for d, and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,241 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/internal/observe"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/internal/vip"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+const (
+	// staleStatus is the age of a status that says nothing any more: the
+	// supervisor hangs.
+	staleStatus = 10 * time.Second
+	vipLook     = 5 * time.Second // at interfaces and the table
+)
+
+// virtual keeps this node ready to have the cluster's virtual address.
+type virtual struct {
+	*children
+	daemon   *vip.Daemon
+	member   *member.Member
+	document func() status.Document
+	restart  func() error // of the service
+}
+
+// address is the cluster's virtual address; invalid: it has none.
+func (v *virtual) address() netip.Addr {
+	t := v.member.Table()
+	a, _ := netip.ParseAddr(t.Virtual) // checked when it came; empty gives none
+	return a
+}
+
+// spec is the service that runs keepalived while there is an address.
+func (v *virtual) spec() service.Spec {
+	out := v.output(status.VirtualService)
+	v.daemon = &vip.Daemon{Dir: filepath.Join(v.Settings.RuntimeDir, "vip"), Log: out, Env: childEnv()}
+	given := service.Poll("a virtual address", time.Second, time.Second, func(context.Context) error {
+		if !v.address().IsValid() {
+			return errors.New("the cluster has none")
+		}
+		return nil
+	})
+	return service.Spec{
+		Name:   status.VirtualService,
+		Output: out,
+		Runner: v,
+		Wait:   service.All(v.member.Belongs(), given),
+		Prepare: func(ctx context.Context) error {
+			err := v.daemon.KillStale(ctx)
+			if err == nil {
+				_, err = v.write(ctx)
+			}
+			if err != nil {
+				err = blockers{{Code: status.VirtualUnable, Subject: v.address().String(), Cause: settings.OneLine(err)}}
+			}
+			return v.block(status.VirtualService, err)
+		},
+	}
+}
+
+// Run implements [service.Runner].
+func (v *virtual) Run(ctx context.Context, started func(pid int)) error {
+	own, stop := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		v.follow(own, v.address())
+	}()
+	err := v.daemon.Run(ctx, started)
+	stop()
+	<-followed
+	return err
+}
+
+// follow brings a running keepalived in line with the table of nodes and with
+// the interfaces. Another address, or none, is a new start.
+func (v *virtual) follow(ctx context.Context, began netip.Addr) {
+	tick := time.NewTicker(vipLook)
+	defer tick.Stop()
+	last := ""
+	for {
+		changed := v.member.Changed()
+		if v.address() != began {
+			if err := v.restart(); err != nil {
+				v.Log.Error("virtual address", "error", err)
+			}
+			return
+		}
+		fresh, err := v.write(ctx)
+		if err == nil && fresh {
+			err = v.daemon.Reload(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && err.Error() != last {
+			v.Log.Error("virtual address: going on as before", "error", err)
+		}
+		last = ""
+		if err != nil {
+			last = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// write puts keepalived's configuration in place; it reports whether it differs.
+func (v *virtual) write(ctx context.Context) (bool, error) {
+	c, err := v.config(v.address())
+	if err != nil {
+		return false, err
+	}
+	c.Check = []string{v.Executable, "--socket", v.Socket, "virtual-address", "--fit"}
+	text, err := vip.Render(c)
+	if err != nil {
+		return false, err
+	}
+	return v.daemon.Write(ctx, text)
+}
+
+// config says how this node takes part in having the address, or why it
+// cannot.
+func (v *virtual) config(a netip.Addr) (vip.Config, error) {
+	c := vip.Config{Node: v.Settings.Node, Virtual: a}
+	if probe.OnEC2(probe.DMI) {
+		return c, errors.New("addresses on EC2 do not move this way: use a network load balancer or DNS (docs/aws.md)")
+	}
+	if _, err := vip.Program(); err != nil {
+		return c, err
+	}
+	if err := listens(v.Settings, a); err != nil {
+		return c, err
+	}
+	var err error
+	if c.Own, err = netip.ParseAddr(v.Settings.Peering.Address); err != nil {
+		return c, err
+	}
+	list, err := vip.Interfaces()
+	if err != nil {
+		return c, err
+	}
+	if c.Where, err = vip.Place(a, c.Own, list); err != nil {
+		return c, err
+	}
+	t := v.member.Table()
+	self, _ := v.member.Self()
+	c.Cluster = t.KeyHash
+	for i, o := range t.Nodes {
+		if o.Certificate == self.Certificate {
+			c.Rank = i
+		} else if p, err := netip.ParseAddr(o.Address); err == nil && o.State != nodes.Removed && p.Is4() == a.Is4() {
+			c.Peers = append(c.Peers, p)
+		}
+	}
+	return c, nil
+}
+
+// listens reports whether minions that use the address would be heard.
+func listens(cfg *settings.Settings, a netip.Addr) error {
+	for _, f := range cfg.Front.Addresses {
+		if ip, err := netip.ParseAddr(f); err == nil && ip.IsUnspecified() && (ip.Is4() == a.Is4() || ip.Is6()) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the load balancer listens on %s only; it has to listen on all addresses (front: {addresses: [0.0.0.0]} in appliance.yaml)", strings.Join(cfg.Front.Addresses, ", "))
+}
+
+// Fit implements api.Virtual: whether this node may have the virtual address.
+func (v *virtual) Fit() error { return fit(v.document(), v.Now()) }
+
+// fit tells from a node's status whether it may have the virtual address: it
+// serves, and is to go on doing so.
+func fit(d status.Document, now time.Time) error {
+	switch age := now.Sub(d.Time); {
+	case age > staleStatus:
+		return fmt.Errorf("%w: its status is %s old", api.ErrState, age.Round(time.Second))
+	case d.ServingSince == nil:
+		return fmt.Errorf("%w: this node does not serve", api.ErrState)
+	case d.Setup != status.SetupReady:
+		return fmt.Errorf("%w: this node is %s", api.ErrState, d.Setup)
+	}
+	return nil
+}
+
+// SetVirtual implements api.Virtual: another virtual address for the cluster;
+// empty: none.
+func (v *virtual) SetVirtual(ctx context.Context, address string) error {
+	t := v.member.Table()
+	if address != "" && address != t.Virtual {
+		a, err := netip.ParseAddr(address)
+		if err != nil || a.Zone() != "" || !a.IsGlobalUnicast() {
+			return fmt.Errorf("%w: %.60q is not an IP address", api.ErrState, address)
+		}
+		if address = a.String(); slices.ContainsFunc(t.Present(), func(n nodes.Node) bool { return n.Address == address }) {
+			return fmt.Errorf("%w: %s is the address of a node; it has to be one that no machine has", api.ErrState, address)
+		}
+		if _, err := v.config(a); err != nil {
+			return fmt.Errorf("%w: %w", api.ErrState, err)
+		}
+		if used, err := vip.InUse(ctx, a); err != nil {
+			return err
+		} else if used {
+			return fmt.Errorf("%w: a machine on the network has %s; choose a free one", api.ErrState, address)
+		}
+	}
+	return v.member.Change(ctx, func(t *nodes.Table) error {
+		t.Virtual = address
+		return nil
+	})
+}
+
+// facts are what the status tells of the address; nil: there is none.
+func (v *virtual) facts() *observe.Virtual {
+	if v == nil {
+		return nil
+	}
+	a := v.address()
+	if !a.IsValid() {
+		return nil
+	}
+	return &observe.Virtual{Address: a.String(), Here: vip.Held(a)}
+}

@@ -1,0 +1,140 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/storage"
+)
+
+// volume keeps the shared volume. It implements api.StorageNode.
+type volume struct {
+	*storage.Manager
+	table string // this node's copy of the table of nodes
+	log   *slog.Logger
+}
+
+// newVolume gives the volume of a node with these settings; nil when it has none.
+// authority asks other nodes for the authority of the certificates.
+func newVolume(cfg *settings.Settings, c *children, authority func(context.Context) (storage.Authority, error)) *volume {
+	if !cfg.OnVolume() {
+		return nil
+	}
+	sc := storage.FromSettings(cfg, c.Executable, c.master, c.Log)
+	sc.AskAuthority = authority
+	return &volume{storage.New(sc), filepath.Join(c.Settings.DataDir, nodes.File), c.Log}
+}
+
+// tablePoll is how often this node's copy of the table of nodes is looked at.
+const tablePoll = time.Second
+
+// keep keeps the volume until ctx ends.
+func (v *volume) keep(ctx context.Context) {
+	var fed sync.WaitGroup
+	fed.Go(func() { v.feed(ctx) })
+	_ = v.Run(ctx) // it ends with ctx and has nothing to say
+	fed.Wait()
+}
+
+// feed gives the manager each new version of the table of nodes.
+func (v *volume) feed(ctx context.Context) {
+	seen := ""
+	for {
+		if now := layout.Signature(v.table); now != seen {
+			b, err := os.ReadFile(v.table)
+			var t nodes.Table
+			if err == nil {
+				t, err = nodes.Parse(b)
+			}
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				v.log.Error("the table of nodes cannot be used", "path", v.table, "error", err)
+			} else if err == nil {
+				v.SetTable(t)
+			}
+			seen = now
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tablePoll):
+		}
+	}
+}
+
+// ready is what the master waits for before its start. Once it runs it
+// goes on when the volume hangs: it serves files from this node's copy.
+func (v *volume) ready() service.Condition {
+	return service.Poll("the shared volume", 500*time.Millisecond, time.Second, func(context.Context) error {
+		if w := v.State().Waiting; w != "" {
+			return errors.New(w)
+		}
+		return nil
+	})
+}
+
+// facts is what the manager says, nil without one.
+func (v *volume) facts() *storage.State {
+	if v == nil {
+		return nil
+	}
+	s := v.State()
+	return &s
+}
+
+// manager is the volume's, nil without one.
+func (v *volume) manager() *storage.Manager {
+	if v == nil {
+		return nil
+	}
+	return v.Manager
+}
+
+// Storage implements api.StorageNode.
+func (v *volume) Storage() (storage.State, bool) { return v.State(), true }
+
+// MoveAgain is the pause after a move that failed; the node serves meanwhile.
+const MoveAgain = time.Minute
+
+// Move is one try to move a node's directory to the shared volume.
+type Move struct {
+	*storage.Migration
+	Settings *settings.Settings // with the volume
+	First    time.Duration      // pause before the first look
+	Copied   bool               // written before the node is left
+}
+
+// take waits for the volume, copies, and leaves the node when little is missing.
+func (v *volume) take(ctx context.Context, m *Move, leave func()) {
+	pause := m.First
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if !v.State().Ready {
+			pause = time.Second
+			continue
+		}
+		err := m.Copy(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			m.Copied = true
+			leave()
+			return
+		}
+		v.log.Warn("this node's directory cannot be copied to the shared volume yet", "error", err)
+		pause = MoveAgain
+	}
+}

@@ -1,0 +1,56 @@
+package member
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
+)
+
+// drains keeps the load balancer in line with which nodes are drained. What an
+// administrator drained there by hand stays.
+type drains struct {
+	cfg     Config
+	worker  service.Worker
+	drained map[string]bool // the masters that we told the load balancer to drain; the worker's alone
+}
+
+// reconcile drains the masters of nodes that are drained or leave.
+func (d *drains) reconcile(ctx context.Context, members []settings.Member) {
+	if !d.cfg.Settings.LB.Enabled {
+		return
+	}
+	want := map[string]bool{}
+	for _, o := range members {
+		want[o.Name] = o.Draining
+	}
+	if len(d.drained) == 0 && !slices.Contains(slices.Collect(maps.Values(want)), true) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	st, err := d.cfg.Balancer.Status(ctx)
+	if err != nil {
+		return // seen elsewhere
+	}
+	for _, b := range st.Backends {
+		switch {
+		case want[b.Name] && !b.Drain:
+			err = d.cfg.Balancer.Drain(ctx, b.Name)
+		case !want[b.Name] && b.Drain && d.drained[b.Name]:
+			err = d.cfg.Balancer.Undrain(ctx, b.Name)
+		}
+		if err != nil {
+			d.cfg.Log.Warn("drain", "peer", b.Name, "error", err)
+			return
+		}
+		if want[b.Name] {
+			d.drained[b.Name] = true
+		} else {
+			delete(d.drained, b.Name)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+// Package member is a node's part in its cluster: it serves the node API, keeps
+// the table of nodes and asks the other nodes how they are, finds the cluster's
+// key and secrets on the shared storage, and does what an administrator asks of
+// the cluster ([Verbs]). What the rest of the node has to know is in [State],
+// as plain data; what it needs of the node is in [Config].
+package member
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/firewall"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// Config is what a [Member] needs of its node.
+type Config struct {
+	Settings *settings.Settings
+	Version  string
+	Account  layout.Account // of the master, which owns what only it reads
+	Log      *slog.Logger
+	Now      func() time.Time
+	OnTrial  func() bool // the system's version is not known to be good yet; nil: never
+	Balancer *lbproxy.Client
+	// Volume is the manager of the shared volume; nil: there is none.
+	Volume   func() *storage.Manager
+	Document func() status.Document // the node's newest status
+	Serving  func() bool            // minions are answered
+	Removed  func() bool            // the node was told before that it was removed
+	// TableChanged puts a new table of nodes into the load balancer's configuration.
+	TableChanged func() error
+	Master       Master // this node's
+	Minions      func(ctx context.Context, finger bool) (status.MinionView, error)
+}
+
+// Master is what is asked of a node's master: [control.Client].
+type Master interface {
+	RemoveMember(ctx context.Context, id string) error
+	StageSecret(ctx context.Context) error
+	CommitSecret(ctx context.Context, finger string) error
+}
+
+// volume is the state of the shared volume; nil: there is none.
+func (c Config) volume() *storage.State {
+	v := c.Volume()
+	if v == nil {
+		return nil
+	}
+	st := v.State()
+	return &st
+}
+
+// Member is a node as a member of its cluster. Its methods are safe for
+// concurrent use.
+type Member struct {
+	cfg    Config
+	id     *nodeapi.Identity
+	keeper *nodes.Keeper
+	peers  *peers
+	shared *shared
+	saying service.Worker // tells the cluster that this node serves
+	turns  *turns
+	drains *drains
+	api    *listener
+	// applied is the version of the table that apply has seen; Run's alone.
+	applied uint64
+
+	mu      sync.Mutex
+	removed string // who said that this node was removed
+}
+
+// New gives the member of a node whose settings enable peering; nothing runs
+// before [Member.Run].
+func New(cfg Config) (*Member, error) {
+	if err := os.MkdirAll(cfg.Settings.NodeDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("node directory: %w", err)
+	}
+	id, err := nodeapi.LoadIdentity(cfg.Settings.NodeDir())
+	if err != nil {
+		return nil, err
+	}
+	k, err := nodes.OpenKeeper(cfg.Settings.DataDir, cfg.Settings.SharedNodesDir())
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{cfg: cfg, id: id, keeper: k, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
+	m.peers = &peers{cfg: cfg, id: id, keeper: k, told: m.setRemoved, views: map[string]*peerView{}}
+	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
+	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
+	return m, nil
+}
+
+const (
+	memberTick = time.Second
+	// sharedEvery is between looks at the shared storage once the cluster's key was
+	// found there. Nodes give each other new tables at once: a look is for who missed
+	// one, and each is a question to all bricks of a volume.
+	sharedEvery = 4 * time.Second
+	listenWait  = time.Second
+)
+
+// Run keeps the node a member until ctx ends.
+func (m *Member) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.cfg.Log, m.cfg.Now)) })
+	tick := time.NewTicker(memberTick)
+	defer tick.Stop()
+	var looked time.Time
+	for {
+		if ok, _ := m.shared.ready(); !ok || time.Since(looked) >= sharedEvery {
+			looked = time.Now()
+			m.shared.place(ctx)
+		}
+		if m.Removed() == "" { // they would only say so again
+			m.peers.follow(ctx, &all)
+		}
+		m.announce(ctx)
+		m.turns.reconcile(ctx)
+		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
+		changed := m.keeper.Changed()
+		m.apply(ctx)
+		select {
+		case <-ctx.Done():
+			all.Wait()
+			m.shared.look.Wait(2 * time.Second)
+			m.saying.Wait(2 * time.Second)
+			m.drains.worker.Wait(2 * time.Second)
+			m.turns.returning.Wait(2 * time.Second)
+			m.peers.close()
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// listener serves the node API.
+type listener struct {
+	cfg Config
+	mu  sync.Mutex
+	err error // why it does not listen
+}
+
+// run serves until ctx ends, again and again when that fails.
+func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
+	for ctx.Err() == nil {
+		var lc net.ListenConfig
+		ln, err := lc.Listen(ctx, "tcp", l.cfg.Settings.NodeAddress())
+		l.mu.Lock()
+		l.err = err
+		l.mu.Unlock()
+		if err == nil {
+			err = srv.Serve(ctx, ln)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.cfg.Log.Error("node API", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(listenWait):
+			}
+		}
+	}
+}
+
+// fault is why the node API does not listen; nil: it does.
+func (l *listener) fault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// announce says that this node serves, once it does.
+func (m *Member) announce(ctx context.Context) {
+	self, ok := m.Self()
+	if !ok || self.State != nodes.Joining || !m.cfg.Serving() {
+		return
+	}
+	m.saying.Start(func() {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if _, err := m.keeper.Change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Member) }); err != nil {
+			m.cfg.Log.Warn("cannot tell the cluster that this node serves", "error", err)
+		}
+	})
+}
+
+// Self returns this node's line in the table of nodes, a removed one's as well, and
+// reports whether there is one.
+func (m *Member) Self() (nodes.Node, bool) {
+	t := m.keeper.Table()
+	return t.ByCertificate(m.id.Hash)
+}
+
+// Removed tells who says that this node was removed; empty: it belongs to its
+// cluster.
+func (m *Member) Removed() string {
+	if t := m.keeper.Table(); t.WasRemoved(m.id.Hash) {
+		return "the table of nodes says so"
+	}
+	if m.cfg.Removed() {
+		return "it was told so before"
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.removed == "" {
+		return ""
+	}
+	return m.removed + " says so"
+}
+
+func (m *Member) setRemoved(by string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed = by
+}
+
+// apply brings what depends on the table in line with it: the masters of the
+// load balancer, and whom the firewall lets through. Our master learns of its
+// peers by itself; what its configuration says about them counts at its next
+// start.
+func (m *Member) apply(ctx context.Context) {
+	t := m.keeper.Table()
+	if t.Version == m.applied {
+		return
+	}
+	m.applied = t.Version
+	if m.cfg.Settings.LB.Enabled {
+		if err := m.cfg.TableChanged(); err != nil {
+			m.cfg.Log.Error("load balancer configuration", "error", err)
+		}
+	}
+	if peers, err := firewall.Peers(t); err != nil {
+		m.cfg.Log.Error("firewall", "error", err)
+	} else {
+		m.peers.side.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			if !firewall.There(ctx) {
+				return
+			}
+			if err := firewall.Apply(ctx, peers); err != nil {
+				m.cfg.Log.Error("firewall: other nodes may be shut out", "error", err)
+			}
+		})
+	}
+}

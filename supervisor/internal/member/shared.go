@@ -1,0 +1,206 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"saltern/durable"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/setup"
+)
+
+// shared is what this node has on the shared storage: the cluster's key and
+// secrets, and the record of the masters.
+type shared struct {
+	cfg    Config
+	id     *nodeapi.Identity
+	keeper *nodes.Keeper
+	look   service.Worker // looks at the storage, which may hang
+
+	mu      sync.Mutex
+	key     *nodeapi.ClusterKey // nil: not there yet
+	waits   string              // for what, while key is nil
+	founded bool                // the masters have made their record
+	secrets secretNames         // that are on this node's disk
+}
+
+// place looks for the cluster's key on the shared storage and, on the node that
+// formed the cluster, puts it there.
+func (s *shared) place(ctx context.Context) {
+	s.mu.Lock()
+	have := s.key != nil
+	s.mu.Unlock()
+	if have {
+		s.look.Start(func() {
+			_ = s.keeper.Look(ctx)
+			s.isFounded()
+			s.takeSecret()
+		})
+		return
+	}
+	if st := s.cfg.volume(); st != nil && !st.Ready {
+		s.setWaits(st.Waiting)
+		return
+	}
+	s.look.Start(func() {
+		key, err := s.lookForKey(ctx)
+		if err == nil {
+			s.takeSecret() // before the master starts with an old one
+		}
+		if err == nil && !s.isFounded() && !s.isFounder() {
+			err = errors.New("the master of the first node to begin")
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			s.waits = err.Error()
+			return
+		}
+		s.key, s.waits = key, ""
+	})
+}
+
+// isFounded looks for the masters' record on the shared storage.
+func (s *shared) isFounded() bool {
+	_, err := os.Stat(s.cfg.Settings.ClusterRecord())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.founded = s.founded || err == nil
+	return s.founded
+}
+
+// isFounder reports whether this node's master creates the record: if several
+// waited for each other, none would.
+func (s *shared) isFounder() bool {
+	t := s.keeper.Table()
+	p := t.Present()
+	return len(p) > 0 && p[0].Certificate == s.id.Hash
+}
+
+// founds reports whether this node's master is to make the record now.
+func (s *shared) founds() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.founded && s.isFounder()
+}
+
+func (s *shared) setWaits(waits string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = waits
+}
+
+// lookForKey runs in the worker of the shared storage.
+func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
+	cfg := s.cfg.Settings
+	pki := cfg.SharedPKIDir()
+	path := filepath.Join(pki, "cluster.pem")
+	staged := filepath.Join(cfg.NodeDir(), setup.StagedKey)
+	t := s.keeper.Table()
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		own, serr := os.ReadFile(staged)
+		if serr != nil {
+			return nil, fmt.Errorf("the cluster's key %s (is the shared storage mounted?)", path)
+		}
+		if err := s.makeShared(); err != nil {
+			return nil, fmt.Errorf("the shared storage: %w", err)
+		}
+		if err := s.putKey(pki, own); err != nil {
+			return nil, fmt.Errorf("the shared storage: %w", err)
+		}
+		text, err = own, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's key: %w", err)
+	}
+	key, err := nodeapi.ParseClusterKey(text)
+	if err != nil {
+		return nil, err
+	}
+	if t.KeyHash != "" && key.Hash != t.KeyHash {
+		return nil, fmt.Errorf("%s to hold the key of this cluster: it is that of another one", path)
+	}
+	if _, err := os.Stat(staged); err == nil {
+		// The table goes to the shared storage before the staged key is given up.
+		if _, err := s.keeper.Change(ctx, func(*nodes.Table) error { return nil }); err != nil {
+			return nil, err
+		}
+		if err := os.Remove(staged); err != nil {
+			return nil, err
+		}
+	}
+	return key, nil
+}
+
+// makeShared makes what the shared storage needs before masters use it. Only
+// the node that forms the cluster does so.
+func (s *shared) makeShared() error {
+	cfg := s.cfg.Settings
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+		own  bool
+	}{{cfg.StorageDir(), 0o755, false}, {cfg.SharedPKIDir(), 0o700, true}, {cfg.SharedNodesDir(), 0o700, false}} {
+		err := os.Mkdir(d.path, d.mode)
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		if err == nil && d.own && s.cfg.Account.Credential != nil {
+			if err := os.Chown(d.path, s.cfg.Account.UID, s.cfg.Account.GID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putKey writes the cluster's key pair, the public half first: who finds the
+// private one finds both.
+func (s *shared) putKey(pki string, text []byte) error {
+	key, err := nodeapi.ParseClusterKey(text)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{"cluster.pub", []byte(key.Public)}, {"cluster.pem", text}} {
+		if err := putOwned(filepath.Join(pki, f.name), f.text, s.cfg.Account); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putOwned writes a file of mode 0400 for an account into a folder of its own.
+// The owner is given by the open file: its name could be a link by then.
+func putOwned(path string, text []byte, owner layout.Account) error {
+	return durable.ReplaceWith(path, func(f *os.File) error {
+		err := durable.Fill(f, text, 0o400)
+		if err == nil && owner.Credential != nil {
+			err = f.Chown(owner.UID, owner.GID)
+		}
+		return err
+	})
+}
+
+// found gives the cluster's key, and what is missing while it is nil.
+func (s *shared) found() (key *nodeapi.ClusterKey, waits string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.key, s.waits
+}
+
+// ready reports whether the shared storage is there, and what is missing.
+func (s *shared) ready() (bool, string) {
+	key, waits := s.found()
+	return key != nil, waits
+}

@@ -1,0 +1,168 @@
+package member
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/storage"
+)
+
+// A machine that is to be restarted asks for the cluster's turn. It gets it
+// when nobody else has it and all others do their work; it is drained then. The
+// supervisor of the next start gives it back, when the node serves, its copy
+// of the data is whole, and the version of the system is not on trial.
+
+// turnUnused is how long a turn is kept by a node that did not restart.
+const turnUnused = 15 * time.Minute
+
+// turns gives this node the cluster's turn to restart, and gives it back.
+type turns struct {
+	cfg       Config
+	peers     *peers
+	life      string         // tells this supervisor from the one after the next restart
+	returning service.Worker // gives the turn back after a restart
+}
+
+// Turn implements api.Turns.
+func (m Verbs) Turn(context.Context) (api.Turn, error) {
+	t := m.keeper.Table()
+	if self, ok := m.Self(); !ok || self.State == nodes.Removed || len(t.Peers(self.Name)) == 0 {
+		return api.Turn{Alone: true}, nil
+	}
+	var out api.Turn
+	if now, ok := t.HasTurn(); ok {
+		out.Now, out.Mine = &now, now.Node == m.cfg.Settings.Node && now.Life == m.turns.life
+	}
+	if err := m.turns.refused(); err != nil {
+		out.Needed = err.Error()
+	}
+	out.Sessions = sessionsAt(m.cfg.Settings.Master.PublishPort)
+	return out, nil
+}
+
+// TakeTurn implements api.Turns.
+func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
+	if err := m.turns.refused(); err != nil && !force {
+		return fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	_, err := m.peers.change(ctx, func(t *nodes.Table) error {
+		return t.TakeTurn(nodes.Turn{Node: m.cfg.Settings.Node, Life: m.turns.life, Since: m.cfg.Now().UTC().Truncate(time.Second)}, force)
+	})
+	if errors.Is(err, nodes.ErrTurn) {
+		return fmt.Errorf("%w: %w; it may restart at any moment", api.ErrState, err)
+	}
+	return err
+}
+
+// EndTurn implements api.Turns.
+func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx) }
+
+// end gives the turn back, if this node has it.
+func (t *turns) end(ctx context.Context) error {
+	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
+		if !table.GiveTurn(t.cfg.Settings.Node) {
+			return errNotOurs
+		}
+		return nil
+	})
+	if errors.Is(err, errNotOurs) {
+		return nil
+	}
+	return err
+}
+
+var errNotOurs = errors.New("another node has the turn, or none")
+
+// refused says why the cluster cannot do without this node now; nil: it can.
+func (t *turns) refused() error {
+	others, _ := t.peers.lines()
+	for _, l := range others {
+		switch {
+		case l.State != "ready":
+			return fmt.Errorf("node %s is %s; with this one away as well minions might find nobody", l.Name, l.State)
+		case l.Storage != "ok" && l.Storage != "?":
+			return fmt.Errorf("the storage of node %s is %s; its copy alone might not do", l.Name, l.Storage)
+		}
+	}
+	return complete(t.cfg.volume())
+}
+
+// complete returns nil when every copy of the shared volume is up and has all files,
+// and what is missing otherwise.
+func complete(v *storage.State) error {
+	switch {
+	case v == nil || len(v.Bricks) < 2:
+		return nil
+	case v.Heal.Pending > 0:
+		return fmt.Errorf("%d files of the shared volume are still copied between the nodes", v.Heal.Pending)
+	case v.Doing != "":
+		return fmt.Errorf("the shared volume is being changed (%s)", v.Doing)
+	}
+	for _, b := range v.Bricks {
+		if b.Known && !b.Up {
+			return fmt.Errorf("the copy %s of the shared volume is away", b.Name)
+		}
+	}
+	return nil
+}
+
+// reconcile gives the turn back, once this node has restarted and does all its
+// work again. It is called again and again.
+func (t *turns) reconcile(ctx context.Context) {
+	table := t.peers.keeper.Table()
+	now, ok := table.HasTurn()
+	if !ok || now.Node != t.cfg.Settings.Node || !t.over(now) || !t.cfg.Serving() {
+		return
+	}
+	v := t.cfg.volume()
+	if complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known) {
+		return
+	}
+	t.returning.Start(func() {
+		if t.cfg.OnTrial != nil && t.cfg.OnTrial() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := t.end(ctx); err != nil {
+			t.cfg.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
+			return
+		}
+		t.cfg.Log.Info("this node has restarted and does all its work; the next one may")
+	})
+}
+
+// over reports whether the turn was taken by a supervisor before this one, or so
+// long ago that nobody will restart any more.
+func (t *turns) over(now nodes.Turn) bool {
+	return now.Life != t.life || t.cfg.Now().Sub(now.Since) > turnUnused
+}
+
+// sessionsAt counts the connections that a port of this machine has taken, by
+// what the kernel tells (/proc/net/tcp: local address, remote address, state;
+// 01 is ESTABLISHED).
+func sessionsAt(port int) int {
+	n := 0
+	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		end := fmt.Sprintf(":%04X", port)
+		for s := bufio.NewScanner(f); s.Scan(); {
+			if c := strings.Fields(s.Text()); len(c) > 3 && c[3] == "01" && strings.HasSuffix(c[1], end) {
+				n++
+			}
+		}
+		_ = f.Close()
+	}
+	return n
+}

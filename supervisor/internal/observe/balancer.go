@@ -1,0 +1,121 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// balancerFacts are what the load balancer says about itself.
+type balancerFacts struct {
+	backends int // configured
+	up       int
+	why      string // why the others are not
+	sessions int    // on the publish port
+	fdBudget int64  // descriptors for sessions
+	fdFree   int64
+	// down are the masters that it gives nobody because they fail its checks, and why.
+	down    map[string]string
+	limited string // the source that was refused most, "" for none
+}
+
+// askBalancer asks the load balancer how it is.
+func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error) {
+	st, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return fromBalancer(st), nil
+}
+
+// fromBalancer picks what the node's status needs. A backend counts as up
+// when it is up on all of its ports.
+func fromBalancer(st lbproxy.Status) *balancerFacts {
+	f := &balancerFacts{backends: len(st.Backends), fdBudget: st.FDs.Budget, fdFree: st.FDs.Free, down: map[string]string{}}
+	var why []string
+	for _, b := range st.Backends {
+		up, down := len(b.Ports) > 0, ""
+		for _, p := range b.Ports {
+			if p.State == lbproxy.Up {
+				continue
+			}
+			up = false
+			reason := fmt.Sprintf("%s %s is %s", b.Name, p.Frontend, p.State)
+			if p.LastError != "" {
+				reason += ": " + p.LastError
+			}
+			if p.State == lbproxy.Down {
+				down = reason
+			}
+			why = append(why, reason)
+		}
+		switch {
+		case up:
+			f.up++
+		case down != "" && !b.Maint && !b.Removing:
+			f.down[b.Name] = down
+		}
+	}
+	worst, others := uint64(0), 0
+	for _, fe := range st.Frontends {
+		for _, l := range fe.Limited[:min(1, len(fe.Limited))] {
+			others += fe.LimitedSources
+			if l.Refused > worst {
+				worst = l.Refused
+				f.limited = fmt.Sprintf("%s has %d sessions on the %s port and was refused %d times", l.Source, l.Sessions, fe.Mode, l.Refused)
+			}
+		}
+		if fe.Mode == lbproxy.Publish {
+			f.sessions += int(fe.Sessions)
+		}
+	}
+	if others > 1 {
+		f.limited += fmt.Sprintf("; %d more", others-1)
+	}
+	f.why = status.Clip(strings.Join(why, "; "))
+	return f
+}
+
+func balancerDown(i service.Info, blocked bool) []status.Finding {
+	switch {
+	case blocked && i.State == service.Waiting:
+		return nil
+	case i.State == service.Waiting, i.State == service.Stopped:
+		return []status.Finding{{Code: status.BalancerDown, Cause: i.Message}}
+	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
+		return append(fromLastLine(i), status.Finding{Code: status.BalancerDown, Cause: crash(i)})
+	case i.State == service.Failing:
+		return []status.Finding{{Code: status.BalancerDown, Cause: i.Message}}
+	}
+	return nil
+}
+
+func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
+	if !cfg.LB.Enabled {
+		return nil
+	}
+	if b := f.balancer; b != nil && b.fdBudget > 0 && b.fdFree < b.fdBudget/20 {
+		out = append(out, status.Finding{Code: status.DescriptorsShort, Cause: fmt.Sprintf("%d of %d are free", b.fdFree, b.fdBudget)})
+	}
+	if b := f.balancer; b != nil && b.limited != "" {
+		out = append(out, status.Finding{Code: status.SourceLimited, Cause: b.limited})
+	}
+	switch {
+	case f.balErr != nil:
+		out = append(out, status.Finding{Code: status.BalancerSilent, Cause: f.balErr.Error()})
+		if f.front != nil {
+			out = append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
+		}
+		return out
+	case f.balancer != nil && f.balancer.up == 0:
+		return append(out, status.Finding{Code: status.NoBackend, Cause: fmt.Sprintf("0 of %d up; %s", f.balancer.backends, f.balancer.why)})
+	case f.front != nil:
+		return append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
+	}
+	return out
+}

@@ -1,0 +1,126 @@
+package observe
+
+import (
+	"time"
+
+	"saltern/control"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// Node is what a node knows of itself without looking.
+type Node struct {
+	Blocked  map[string][]status.Finding // why a service is not started, by service
+	Insecure []string                    // allowed insecure options that are on, with their place
+	// Unbounded are children without a bound on their memory, and why.
+	Unbounded map[string]string
+	AsRoot    []string // services that run as root for want of an account
+	Stopping  bool
+	Volume    *storage.State // nil: this node keeps no shared volume
+	Role      string
+	Address   string        // in the cluster's network
+	Others    []status.Node // of the cluster
+	Cluster   []status.Finding
+	Setup     status.Setup      // where the set-up stands; empty: it has nothing to do with this node
+	Step      *status.SetupStep // that is under way; nil: none
+	Virtual   *Virtual          // nil: there is no virtual address
+}
+
+// facts are what one round of observation saw. All of it is plain data, so
+// that what follows from it can be tested without a node.
+type facts struct {
+	Node
+	now      time.Time
+	name     string // of this node
+	services []service.Info
+	front    error // ping through the front (or of the master, without a load balancer)
+	observed bool  // front was looked at
+	balancer *balancerFacts
+	balErr   error
+	slowAnswer
+	clock *bool
+}
+
+// slowAnswer is what the file systems said when they were last asked.
+type slowAnswer struct {
+	disks   map[string]diskFact // by path
+	keys    *probe.Keys
+	keysErr error
+	master  *control.Status          // nil: none that can be used
+	locked  bool                     // nobody can log in to this machine
+	hang    map[string]time.Duration // path → for how long the file system has not answered
+}
+
+type diskFact struct {
+	probe.Disk
+	err error
+}
+
+// pidOf gives the process of a service, 0 if there is none.
+func pidOf(f facts, name string) int {
+	for _, i := range f.services {
+		if i.Name == name {
+			return i.PID
+		}
+	}
+	return 0
+}
+
+// masterWord says in one word how this node's master is: its supervisor knows
+// whether it runs, the load balancer more quickly whether it answers.
+func masterWord(f facts, name string) string {
+	w := word(f, status.MasterService)
+	if w == "ok" && f.unanswered(name) != "" {
+		return string(service.Failing)
+	}
+	return w
+}
+
+// unanswered is why the load balancer gives nobody to the master of that node;
+// empty: it does, it was not asked, or that master has only just come up.
+func (f facts) unanswered(name string) string {
+	if f.balancer == nil {
+		return ""
+	}
+	for _, i := range f.services {
+		if i.Name == status.MasterService && name == f.name && f.now.Sub(i.Since) < balancerLags {
+			return ""
+		}
+	}
+	return f.balancer.down[name]
+}
+
+// judgeOthers corrects what other nodes say of their masters by what this node's
+// load balancer sees, and gives what is wrong then.
+func (f facts) judgeOthers() (found []status.Finding) {
+	for i, o := range f.Others {
+		why := f.unanswered(o.Name)
+		if why == "" || o.State != "ready" || o.Master != "ok" {
+			continue
+		}
+		f.Others[i].Master = string(service.Failing)
+		found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: o.Name, Cause: "other masters serve its minions; the load balancer of this node gives it nobody: " + why})
+	}
+	return found
+}
+
+// word says in one word how a service is.
+func word(f facts, name string) string {
+	for _, i := range f.services {
+		if i.Name != name {
+			continue
+		}
+		switch i.State {
+		case service.Running:
+			return "ok"
+		case service.Starting, service.Stopping:
+			return string(i.State)
+		case service.Failing:
+			return "failing"
+		}
+		return "down"
+	}
+	return "off"
+}

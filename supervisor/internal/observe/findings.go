@@ -1,0 +1,163 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
+)
+
+// slowStart is how long a master may take to answer after its start before
+// that is a problem.
+const slowStart = 20 * time.Second
+
+// findings says what is wrong, given the facts. It is a pure function; which
+// of the findings are shown is the board's decision.
+func findings(cfg *settings.Settings, f facts) []status.Finding {
+	if f.Stopping {
+		return []status.Finding{{Code: status.SupervisorStopped}}
+	}
+	if !f.observed {
+		return nil
+	}
+	var out []status.Finding
+	for _, i := range f.services {
+		if i.Name == status.VirtualService && f.Virtual == nil {
+			continue // why it did not start counts no more
+		}
+		out = append(out, f.Blocked[i.Name]...)
+		switch i.Name {
+		case status.MasterService:
+			out = append(out, masterFindings(f.now, i, len(f.Blocked[i.Name]) > 0)...)
+			if why := f.unanswered(cfg.Node); why != "" && i.State == service.Running {
+				out = append(out, status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
+			}
+		case status.BalancerService:
+			out = append(out, balancerDown(i, len(f.Blocked[i.Name]) > 0)...)
+		}
+	}
+	out = append(out, balancerFindings(cfg, f)...)
+	out = append(out, diskFindings(cfg, f)...)
+	if f.Volume != nil {
+		out = append(out, f.Volume.Problems...)
+	}
+	out = append(out, f.Cluster...)
+	out = append(out, virtualFindings(f)...)
+	out = append(out, masterReports(f)...)
+	for _, o := range f.Insecure {
+		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})
+	}
+	for _, s := range f.AsRoot {
+		out = append(out, status.Finding{Code: status.ChildrenAsRoot, Subject: s})
+	}
+	for _, s := range slices.Sorted(maps.Keys(f.Unbounded)) {
+		out = append(out, status.Finding{Code: status.MemoryUnbounded, Subject: s, Cause: f.Unbounded[s]})
+	}
+	if f.locked {
+		out = append(out, status.Finding{Code: status.NobodyCanLogIn, Cause: "the account " + setup.AdminAccount + " has neither a password nor an SSH key"})
+	}
+	if f.clock != nil && !*f.clock {
+		out = append(out, status.Finding{Code: status.ClockUnsynced})
+	}
+	return out
+}
+
+func masterFindings(now time.Time, i service.Info, blocked bool) []status.Finding {
+	switch i.State {
+	case service.Waiting, service.Stopped:
+		if blocked {
+			return nil // the blocker is the finding
+		}
+		return []status.Finding{{Code: status.MasterDown, Cause: i.Message}}
+	case service.Pausing:
+		return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crash(i)})
+	case service.Starting:
+		if i.Failures > 0 { // between two crashes
+			return append(fromLastLine(i), status.Finding{Code: status.MasterDown, Cause: crash(i)})
+		}
+		if now.Sub(i.Since) > slowStart {
+			return []status.Finding{{Code: status.MasterSilent, Cause: i.Message}}
+		}
+	case service.Failing:
+		return []status.Finding{{Code: status.MasterSilent, Cause: i.Message}}
+	}
+	return nil
+}
+
+// exitConfig is how the master ends when its configuration is wrong
+// (sysexits.h, EX_CONFIG).
+var exitConfig = (&service.ExitError{Code: 78}).Error()
+
+// crash tells how a service ended.
+func crash(i service.Info) string {
+	s := i.LastExit
+	if i.Failures > 1 {
+		s = fmt.Sprintf("%s, %d times in a row", s, i.Failures)
+	}
+	if i.LastLine != "" {
+		s += "; last line: " + status.Clip(i.LastLine)
+	}
+	return s
+}
+
+// fromLastLine finds the cause of a crash in what the child said last.
+func fromLastLine(i service.Info) []status.Finding {
+	l := strings.ToLower(i.LastLine)
+	switch {
+	case i.Name == status.MasterService && i.LastExit == exitConfig:
+		return []status.Finding{{Code: status.MasterConfig, Cause: status.Clip(i.LastLine)}}
+	case strings.Contains(l, "address already in use"):
+		return []status.Finding{{Code: status.PortInUse, Subject: i.Name, Cause: status.Clip(i.LastLine)}}
+	case strings.Contains(l, "no space left on device"):
+		return []status.Finding{{Code: status.DiskFull, Subject: i.Name, Cause: status.Clip(i.LastLine)}}
+	case strings.Contains(l, ".pem") && (strings.Contains(l, "permission denied") || strings.Contains(l, "key")):
+		return []status.Finding{{Code: status.KeyUnreadable, Subject: "of the master", Cause: status.Clip(i.LastLine)}}
+	case strings.Contains(l, "config") && (strings.Contains(l, "error") || strings.Contains(l, "invalid") || strings.Contains(l, "expected")):
+		return []status.Finding{{Code: status.MasterConfig, Cause: status.Clip(i.LastLine)}}
+	}
+	return nil
+}
+
+func diskFindings(cfg *settings.Settings, f facts) []status.Finding {
+	var out []status.Finding
+	for path, d := range f.hang {
+		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: fmt.Sprintf("has not answered for %s", status.Age(d))})
+	}
+	seen := map[probe.Disk]bool{} // one file system may hold several paths
+	for _, path := range []string{cfg.DataDir, cfg.StorageDir()} {
+		d, ok := f.disks[path]
+		if !ok || errors.Is(d.err, fs.ErrNotExist) { // made by the first preparation
+			continue
+		}
+		if d.err != nil {
+			out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: d.err.Error()})
+			continue
+		}
+		if seen[d.Disk] {
+			continue
+		}
+		seen[d.Disk] = true
+		cause := fmt.Sprintf("%s free of %s (%.1f %%), %.1f %% of inodes free", status.Size(d.Free), status.Size(d.Total), d.FreePercent, d.InodesPercent)
+		switch least := min(d.FreePercent, d.InodesPercent); {
+		case d.ReadOnly:
+			out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: "is mounted read-only"})
+		case least <= cfg.Limits.DiskFullPercent:
+			out = append(out, status.Finding{Code: status.DiskFull, Subject: path, Cause: cause})
+		case least <= cfg.Limits.DiskLowPercent:
+			out = append(out, status.Finding{Code: status.DiskLow, Subject: path, Cause: cause})
+		}
+	}
+	if f.keysErr != nil {
+		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: f.keysErr.Error()})
+	}
+	return out
+}

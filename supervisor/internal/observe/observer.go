@@ -1,0 +1,167 @@
+// Package observe looks at a node every second or two and says how it is: facts
+// (looked at here, or told by the node as plain data) give findings, findings
+// give problems and the status document, and that is told to systemd, to the
+// node's history and to the master. What follows from the facts is pure; a file
+// system that hangs is a fact and stops nothing.
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/lbproxy"
+	"saltern/supervisor/history"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/systemd"
+)
+
+// Config is what an [Observer] needs.
+type Config struct {
+	Settings *settings.Settings
+	Version  string
+	Started  time.Time // when this process did
+	Board    *status.Board
+	Log      *slog.Logger
+	Now      func() time.Time
+	Notify   systemd.Notifier
+	Balancer *lbproxy.Client
+	// Services gives the services with their last events, Node what else the
+	// node knows of itself. Neither may block.
+	Services func(events int) []service.Info
+	Node     func() Node
+}
+
+// Observer makes one node's status. Its methods are safe for concurrent use.
+type Observer struct {
+	cfg    Config
+	slow   *slowFacts
+	clock  clock
+	events *history.Recorder
+	doc    atomic.Pointer[status.Document]
+	ready  bool // READY=1 was sent; Run's alone
+
+	mu       sync.Mutex
+	since    *time.Time // serving since
+	answered time.Time  // when the front last did
+	served   bool       // was serving in this life
+}
+
+// New gives an observer; nothing is looked at before Run.
+func New(cfg Config) *Observer {
+	o := &Observer{cfg: cfg, slow: newSlowFacts(cfg.Settings), events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log)}
+	d := o.compose(facts{})
+	o.doc.Store(&d)
+	return o
+}
+
+// Document is the newest status.
+func (o *Observer) Document() status.Document { return *o.doc.Load() }
+
+// Serving reports whether minions are answered.
+func (o *Observer) Serving() bool { return o.doc.Load().ServingSince != nil }
+
+// Events implements api.Events.
+func (o *Observer) Events(last int, since time.Time) ([]history.Event, error) {
+	return o.events.Last(last, since)
+}
+
+// MasterSpoke reports whether the master that runs has written its status since
+// then, or may have.
+func (o *Observer) MasterSpoke(since time.Time) bool {
+	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), since)
+}
+
+const (
+	observeServing = 2 * time.Second
+	observeWaiting = 500 * time.Millisecond
+)
+
+// Run observes until ctx ends. It is also the heartbeat towards the watchdog:
+// nothing in it can block for longer than a few seconds.
+func (o *Observer) Run(ctx context.Context) {
+	var clock sync.WaitGroup
+	clock.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
+	defer clock.Wait()
+	defer o.events.Wait()
+	told := conditions{path: o.cfg.Settings.ConditionsFile()}
+	failed := ""
+	for {
+		f := o.look(ctx)
+		d := o.compose(f)
+		o.doc.Store(&d)
+		o.notify(d)
+		o.events.Note(d)
+		text := ""
+		if err := told.keep(o.cfg.Now(), d.Problems); err != nil {
+			text = err.Error()
+		}
+		if text != "" && text != failed {
+			o.cfg.Log.Warn(text)
+		}
+		failed = text
+		pause := observeWaiting
+		if d.ServingSince != nil && f.front == nil {
+			pause = observeServing
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// look gathers the facts of one round.
+func (o *Observer) look(ctx context.Context) facts {
+	cfg := o.cfg.Settings
+	f := facts{now: o.cfg.Now(), name: cfg.Node, services: o.cfg.Services(8), observed: true}
+	var tasks sync.WaitGroup
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	tasks.Go(func() { f.front = pingFront(ctx, cfg) })
+	if cfg.LB.Enabled {
+		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, o.cfg.Balancer) })
+	}
+	f.slowAnswer = o.slow.get(o.cfg.Now())
+	f.Node = o.cfg.Node()
+	f.clock = o.clock.Load()
+	tasks.Wait()
+	return f
+}
+
+// pingFront asks for a ping where minions would ask.
+func pingFront(ctx context.Context, cfg *settings.Settings) error {
+	if !cfg.LB.Enabled {
+		return probe.Ping(ctx, cfg.MasterRequest())
+	}
+	var last error
+	for _, a := range cfg.FrontRequest() {
+		if last = probe.Ping(ctx, reachable(a)); last == nil {
+			return nil
+		}
+	}
+	return last
+}
+
+// reachable turns a wildcard listening address into one that can be dialled.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	switch ip := net.ParseIP(host); {
+	case ip == nil || !ip.IsUnspecified():
+		return address
+	case ip.To4() != nil:
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return net.JoinHostPort("::1", port)
+}

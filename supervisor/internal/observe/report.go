@@ -1,0 +1,55 @@
+package observe
+
+import (
+	"fmt"
+
+	"saltern/control"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/status"
+)
+
+// masterReports returns the problems that the master reported, and the one that
+// it reports nothing any more.
+func masterReports(f facts) (out []status.Finding) {
+	s := f.master
+	var running service.Info
+	for _, i := range f.services {
+		if i.Name == status.MasterService {
+			running = i
+		}
+	}
+	if s == nil || running.PID == 0 || s.PID != running.PID {
+		return nil // none yet, or of one that is gone
+	}
+	if !s.Fresh(f.now, running.PID) {
+		if running.State != service.Running { // its silence is told already
+			return nil
+		}
+		return []status.Finding{{Code: status.MasterUnreported, Cause: fmt.Sprintf("the last status is %s old", status.Age(f.now.Sub(s.Written)))}}
+	}
+	for _, p := range s.Problems {
+		switch p.What {
+		case control.JobCacheFault:
+			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
+		case control.GitPillarFault:
+			out = append(out, status.Finding{Code: status.GitPillars, Cause: p.Text})
+		default:
+			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
+		}
+	}
+	if e := s.PillarError; e != nil {
+		out = append(out, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})
+	}
+	return out
+}
+
+func pillarCause(e *control.PillarError, minions int) string {
+	who := "minion " + e.Minion
+	switch {
+	case minions == 2:
+		who += " (and 1 other)"
+	case minions > 2:
+		who += fmt.Sprintf(" (and %d others)", minions-1)
+	}
+	return fmt.Sprintf("%s: %s (at %s)", who, e.Text, e.At.UTC().Format("15:04 UTC"))
+}

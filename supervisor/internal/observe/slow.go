@@ -1,0 +1,102 @@
+package observe
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/control"
+	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+)
+
+// slowFacts are those that touch a file system, which may hang. One goroutine
+// at a time looks; its last answers are used meanwhile. A goroutine stuck in
+// the kernel cannot be ended, but there is never more than one.
+type slowFacts struct {
+	paths  []string
+	pki    string
+	report string // the master's status file
+
+	mu      sync.Mutex
+	running bool
+	since   time.Time // when the look under way began
+	at      string    // what it is looking at
+	last    time.Time
+	answer  slowAnswer
+}
+
+const (
+	slowEvery = 2 * time.Second
+	slowHangs = 5 * time.Second // a look that takes longer is a problem
+)
+
+func newSlowFacts(cfg *settings.Settings) *slowFacts {
+	s := &slowFacts{paths: []string{cfg.DataDir, cfg.StorageDir()}, pki: cfg.SharedPKIDir(), report: filepath.Join(cfg.CacheDir(), control.StatusFile)}
+	if cfg.OnVolume() { // nothing of this process touches it: the volume's manager and the master say how it is
+		s.paths, s.pki = s.paths[:1], ""
+	}
+	return s
+}
+
+// get gives the last answers and starts a new look when they are old.
+func (s *slowFacts) get(now time.Time) slowAnswer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.answer
+	switch {
+	case s.running && now.Sub(s.since) > slowHangs:
+		out.hang = map[string]time.Duration{s.at: now.Sub(s.since)}
+	case !s.running && now.Sub(s.last) >= slowEvery:
+		s.running, s.since = true, now
+		go s.look()
+	}
+	return out
+}
+
+func (s *slowFacts) look() {
+	disks := map[string]diskFact{}
+	for _, p := range s.paths {
+		s.mark(p)
+		d, err := probe.StatDisk(p)
+		disks[p] = diskFact{d, err}
+	}
+	var keys probe.Keys
+	var err error
+	if s.pki != "" {
+		s.mark(s.pki)
+		keys, err = probe.CountKeys(s.pki)
+	}
+	locked := setup.LockedOut()
+	s.mark(s.report)
+	master, merr := control.ReadStatus(s.report)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if merr != nil && !errors.Is(merr, fs.ErrNotExist) {
+		master = s.answer.master // half written, perhaps; it grows stale if that lasts
+	}
+	s.running, s.last, s.answer = false, s.since, slowAnswer{disks: disks, keys: &keys, keysErr: err, master: master, locked: locked}
+}
+
+// masterSpoke reports whether the master of that process id has written its status
+// since then, or may have. One that does is busy, not hung: it asks most of its
+// parts for it, every two seconds. Salt's own master writes none, so that nothing
+// can be told of it.
+func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.Before(since) || s.running && time.Since(s.since) > slowHangs {
+		return true // a file system hangs: nothing is known
+	}
+	m := s.answer.master
+	return m == nil || m.PID != pid || m.Written.After(since)
+}
+
+func (s *slowFacts) mark(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = path
+}

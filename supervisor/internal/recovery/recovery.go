@@ -1,0 +1,278 @@
+// Package recovery makes a cluster of its own of a node. When most nodes of a cluster are lost for good, one that is left becomes a
+// cluster of its own: the same key, the same minions, jobs and files, a new
+// volume, a new secret, and the lost nodes are refused. Where this stands is
+// kept in a file, so that a node whose power fails goes on:
+//
+//	copy     this node's copy of the volume becomes a directory of its own; what
+//	         fails until here changes nothing
+//	switch   between two lives of the node: the old pool is forgotten, the table
+//	         of nodes becomes that of one node
+//	masters  the node serves, and its master takes out the lost ones; meanwhile
+//	         the directory is moved to the new volume
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/durable"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/datadisk"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+const (
+	stageCopy    = "copy"
+	stageSwitch  = "switch"
+	stageMasters = "masters"
+)
+
+// record is that file.
+type record struct {
+	Stage string   `json:"stage"`
+	Brick string   `json:"brick"`
+	Lost  []string `json:"lost"` // addresses of masters
+}
+
+func file(s *settings.Settings) string { return filepath.Join(s.DataDir, "recover.json") }
+
+// read gives nil when there is none.
+func read(s *settings.Settings) (*record, error) {
+	b, _, err := durable.ReadFile(file(s), nodes.MaxTable, durable.Follow)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var r record
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file(s), err)
+	}
+	return &r, nil
+}
+
+func (r *record) write(s *settings.Settings) error {
+	b, err := json.Marshal(r)
+	if err == nil {
+		_, err = layout.WriteFile(file(s), append(b, '\n'), 0o600)
+	}
+	return err
+}
+
+// Member is the node in its cluster.
+type Member interface {
+	Table() nodes.Table
+	Removed() string // who says that this node was removed
+	Answers(node string) bool
+	Drop(ctx context.Context, node string) error
+	RemoveMaster(ctx context.Context, address string) error
+}
+
+// Recovery is what is known of a recovery from one life of the node to the
+// next. Its methods are safe for concurrent use.
+type Recovery struct {
+	executable string
+	log        *slog.Logger
+
+	mu    sync.Mutex
+	fault string // why the last try failed; empty: it did not
+}
+
+// New gives a Recovery; executable is the program that copies.
+func New(executable string, log *slog.Logger) *Recovery {
+	return &Recovery{executable: executable, log: log}
+}
+
+// Worker does what of a recovery is done while the node runs. It implements
+// api.Recovery.
+type Worker struct {
+	*Recovery
+	Settings *settings.Settings
+	Member   Member      // nil: the node is alone
+	Ready    func() bool // the shared volume works
+	Serving  func() bool // minions are answered
+}
+
+// Recover implements api.Cluster.
+func (w Worker) Recover(ctx context.Context, force bool) error {
+	m, cfg := w.Member, w.Settings
+	if m == nil {
+		return fmt.Errorf("%w: this node is not part of a cluster", api.ErrState)
+	}
+	t := m.Table()
+	self, ok := t.Find(cfg.Node)
+	lost := t.Peers(cfg.Node)
+	switch r, err := read(cfg); {
+	case err != nil:
+		return err
+	case r != nil:
+		return nil // under way
+	}
+	if m.Removed() != "" || !ok {
+		return fmt.Errorf("%w: this node was removed from its cluster; it cannot become one", api.ErrState)
+	}
+	if len(lost) == 0 {
+		return fmt.Errorf("%w: this is the only node of the cluster already", api.ErrState)
+	}
+	var alive []string
+	for _, n := range lost {
+		if m.Answers(n.Name) {
+			alive = append(alive, n.Name)
+		}
+	}
+	if len(alive) > 0 && !force {
+		return fmt.Errorf("%w: %s still answers; two clusters with one key would serve the same minions. For a dead node: applianced remove NODE; "+
+			"if it shall be given up all the same: switch it off, or --force", api.ErrState, strings.Join(alive, ", "))
+	}
+	if !cfg.OnVolume() {
+		for _, n := range lost { // the shared directory is there
+			if err := m.Drop(ctx, n.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if w.Ready() && !force {
+		return fmt.Errorf("%w: the shared volume works; what is on it would be left behind. For a dead node: applianced remove NODE", api.ErrState)
+	}
+	if self.Brick == "" || self.Storage != "data" {
+		return fmt.Errorf("%w: this node keeps no copy of the data; recover on one that does, or restore a backup", api.ErrState)
+	}
+	r := record{Stage: stageCopy, Brick: self.Brick}
+	for _, n := range lost {
+		r.Lost = append(r.Lost, n.Address)
+	}
+	return r.write(cfg)
+}
+
+// Recovering implements api.Cluster.
+func (w Worker) Recovering() (api.Recovering, error) {
+	r, err := read(w.Settings)
+	if err != nil || r == nil {
+		return api.Recovering{Fault: w.lastFault()}, err
+	}
+	return api.Recovering{Stage: r.Stage, Fault: w.lastFault()}, nil
+}
+
+// failed keeps why a try failed. It is logged once, not with each try.
+func (r *Recovery) failed(err error) {
+	if r.lastFault() != status.Clip(err.Error()) {
+		r.log.Error("recover", "error", err)
+	}
+	r.setFault(err)
+}
+
+// setFault keeps the reason why the last try failed; nil: it did not.
+func (r *Recovery) setFault(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = ""
+	if err != nil {
+		r.fault = status.Clip(err.Error())
+	}
+}
+
+func (r *Recovery) lastFault() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fault
+}
+
+const every = time.Second
+
+// Run does its part until ctx ends; leave makes the node start anew.
+func (w Worker) Run(ctx context.Context, leave func()) {
+	for {
+		r, err := read(w.Settings)
+		if err == nil && r != nil {
+			err = w.step(ctx, r, leave)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+	}
+}
+
+func (w Worker) step(ctx context.Context, r *record, leave func()) error {
+	switch r.Stage {
+	case stageCopy:
+		w.setFault(nil)
+		err := storage.NewRecovery(w.Settings, w.executable, w.log).Copy(ctx, r.Brick)
+		if ctx.Err() != nil {
+			return nil // again at the next start
+		}
+		if err != nil { // nothing has been changed
+			return errors.Join(err, os.Remove(file(w.Settings)))
+		}
+		r.Stage = stageSwitch
+		if err := r.write(w.Settings); err != nil {
+			return err
+		}
+		leave()
+	case stageMasters:
+		if w.Member == nil || !w.Serving() {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		for _, a := range r.Lost {
+			if err := w.Member.RemoveMaster(ctx, a); err != nil {
+				return fmt.Errorf("take out the master %s: %w", a, err)
+			}
+		}
+		if err := os.Remove(file(w.Settings)); err != nil {
+			return err
+		}
+		w.setFault(nil)
+		w.log.Info("this node is a cluster of its own now; the lost nodes are refused", "peer", strings.Join(r.Lost, " "))
+	}
+	return nil
+}
+
+// Switch is what is done between two lives of the node. A fault leaves all as it
+// is for the next start.
+func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
+	rec, err := read(cfg)
+	if err == nil && (rec == nil || rec.Stage != stageSwitch) {
+		return
+	}
+	var brick string
+	if err == nil {
+		err = datadisk.Mount(ctx, cfg)
+	}
+	if err == nil {
+		brick, err = storage.NewRecovery(cfg, r.executable, r.log).Switch(ctx, rec.Brick)
+	}
+	if err == nil {
+		err = nodes.Recover(cfg.DataDir, cfg.Node, brick)
+	}
+	if err == nil {
+		rec.Stage = stageMasters
+		err = rec.write(cfg)
+	}
+	if r.setFault(err); err != nil {
+		r.log.Error("recover: the lost volume; it is tried again at the next start: applianced reload", "error", err)
+	}
+}

@@ -1,0 +1,209 @@
+package recovery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/control"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/storage"
+)
+
+// world is a node of a cluster of three whose other nodes do not answer, but
+// for those that are said to be alive.
+type world struct {
+	*member.Member
+	Worker
+	cfg     *settings.Settings
+	alive   map[string]bool
+	serving bool
+	calls   []string // of the master
+	refuses error    // what the master answers
+}
+
+// RemoveMember and the others implement member.Master.
+func (w *world) RemoveMember(_ context.Context, id string) error {
+	w.calls = append(w.calls, "remove "+id)
+	return w.refuses
+}
+func (w *world) StageSecret(context.Context) error          { return nil }
+func (w *world) CommitSecret(context.Context, string) error { return nil }
+
+func (w *world) Answers(node string) bool { return w.alive[node] }
+
+func survivor(t *testing.T, kind string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := settings.Default("n1")
+	cfg.Cluster, cfg.DataDir, cfg.RuntimeDir = "c", filepath.Join(dir, "data"), filepath.Join(dir, "run")
+	cfg.Storage.Kind, cfg.Storage.Path, cfg.Storage.Bricks = kind, filepath.Join(dir, "shared"), filepath.Join(dir, "bricks")
+	cfg.Peering.Enabled = true
+	for _, d := range []string{cfg.NodeDir(), cfg.SharedPKIDir(), cfg.SharedNodesDir()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{cfg: &cfg, alive: map[string]bool{}}
+	id, err := nodeapi.LoadIdentity(cfg.NodeDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := nodes.Table{Version: 5, Cluster: "c", KeyHash: strings.Repeat("ab", 32)}
+	for i, name := range []string{"n1", "n2", "n3"} {
+		cert := strings.Repeat(string(rune('1'+i)), 64)
+		if i == 0 {
+			cert = id.Hash
+		}
+		table.Nodes = append(table.Nodes, nodes.Node{Name: name, Address: "10.0.0." + string(rune('1'+i)), State: nodes.Member, Certificate: cert, Storage: "data", Brick: "/brick/cluster-1"})
+	}
+	k, err := nodes.OpenKeeper(cfg.DataDir, cfg.SharedNodesDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Offer(table); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	w.Member, err = member.New(member.Config{Settings: &cfg, Log: log, Now: time.Now, Removed: func() bool { return false }, Volume: func() *storage.Manager { return nil },
+		Master: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Worker = Worker{Recovery: New(filepath.Join(dir, "applianced"), log), Settings: &cfg, Member: w, Ready: func() bool { return false }, Serving: func() bool { return w.serving }}
+	return w
+}
+
+// With a directory that is there, the lost nodes are taken out at once.
+func TestRecoverOnADirectory(t *testing.T) {
+	w := survivor(t, settings.DirectoryStorage)
+	w.alive["n2"] = true
+	if err := w.Recover(t.Context(), false); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "n2 still answers") {
+		t.Fatalf("a node that answers: %v", err)
+	}
+	delete(w.alive, "n2")
+	if err := w.Recover(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	table := w.Table()
+	if p := table.Present(); len(p) != 1 || p[0].Name != "n1" || !table.WasRemoved(strings.Repeat("3", 64)) {
+		t.Errorf("%+v", table)
+	}
+	for _, want := range []string{"remove 10.0.0.2", "remove 10.0.0.3"} {
+		if !slices.Contains(w.calls, want) {
+			t.Errorf("no %s in %q", want, w.calls)
+		}
+	}
+	if err := w.Recover(t.Context(), false); !errors.Is(err, api.ErrState) {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+// A lost master that is out already does not hold a recovery up; only its code
+// says so, never the words.
+func TestRecoverWithoutAMaster(t *testing.T) {
+	for refused, ok := range map[error]bool{
+		&control.Error{Code: control.CodeNoSuchMember, Text: "gone"}:                 true,
+		&control.Error{Code: control.CodeFailed, Text: "no such member of the disk"}: false,
+	} {
+		w := survivor(t, settings.DirectoryStorage)
+		w.refuses = refused
+		if err := w.Recover(t.Context(), false); (err == nil) != ok {
+			t.Errorf("%v: %v", refused, err)
+		}
+	}
+}
+
+// What fails once a second is logged once.
+func TestRecoverLogsAFaultOnce(t *testing.T) {
+	var log bytes.Buffer
+	s := New("/x", slog.New(slog.NewTextHandler(&log, nil)))
+	for _, text := range []string{"the master is away", "the master is away", strings.Repeat("long ", 100), strings.Repeat("long ", 100), "the master is away"} {
+		s.failed(errors.New(text))
+	}
+	if n := strings.Count(log.String(), "\n"); n != 3 || s.lastFault() != "the master is away" {
+		t.Errorf("%d lines:\n%s", n, &log)
+	}
+}
+
+// On a volume it goes step by step, and each may fail or be interrupted.
+func TestRecoverOnAVolume(t *testing.T) {
+	w := survivor(t, settings.VolumeStorage)
+	stage := func(want string) {
+		t.Helper()
+		if r, err := w.Recovering(); err != nil || r.Stage != want {
+			t.Fatalf("%+v %v, want %q", r, err, want)
+		}
+	}
+	step := func() (left bool) {
+		t.Helper()
+		r, err := read(w.cfg)
+		if err != nil || r == nil {
+			t.Fatalf("%+v %v", r, err)
+		}
+		err = w.step(t.Context(), r, func() { left = true })
+		if err != nil {
+			w.setFault(err)
+		}
+		return left
+	}
+	helper := func(script string) {
+		t.Helper()
+		if err := os.WriteFile(w.executable, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stage("")
+	if err := w.Recover(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	stage(stageCopy)
+	helper("echo 'no room' >&2; exit 1\n")
+	if step() {
+		t.Error("it was left although the copy has failed")
+	}
+	stage("") // nothing was changed
+	table := w.Table()
+	if r, _ := w.Recovering(); !strings.Contains(r.Fault, "no room") || len(table.Present()) != 3 {
+		t.Errorf("%+v", r)
+	}
+	helper("dest=$(echo \"$4\" | sed 's/.*\"dest\":\"\\([^\"]*\\)\".*/\\1/'); mkdir -p \"$dest/pki\"\n")
+	for range 2 {
+		if err := w.Recover(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !step() {
+		t.Error("the node is to start anew")
+	}
+	stage(stageSwitch)
+	if _, err := os.Stat(filepath.Join(w.cfg.DataDir, "cluster", "pki")); err != nil {
+		t.Error(err)
+	}
+	r, _ := read(w.cfg)
+	if r.Stage = stageMasters; r.Brick != "/brick/cluster-1" || len(r.Lost) != 2 {
+		t.Errorf("%+v", r)
+	}
+	if err := r.write(w.cfg); err != nil {
+		t.Fatal(err)
+	}
+	step()
+	stage(stageMasters) // until it serves
+	w.serving = true
+	step()
+	stage("")
+	if !slices.Contains(w.calls, "remove 10.0.0.3") {
+		t.Errorf("calls: %q", w.calls)
+	}
+}

@@ -1,0 +1,145 @@
+package vip
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/command"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+)
+
+// ErrMissing means that keepalived is not installed.
+var ErrMissing = errors.New("keepalived is not installed (apt-get install keepalived)")
+
+// Daemon runs keepalived. Where systemd has the unit [Unit] for it, that is
+// started, with rights that the supervisor has not itself; elsewhere keepalived
+// is a child, and gives the address up when the supervisor dies. It implements
+// [service.Runner]; its methods are safe for concurrent use.
+type Daemon struct {
+	// Dir holds the configuration; it must not be writable by others.
+	Dir string
+	Log io.Writer // gets what a child writes
+	Env []string  // of a child
+
+	mu    sync.Mutex
+	child *os.Process // nil: none
+	unit  bool        // runs as a unit
+}
+
+const (
+	confFile    = "keepalived.conf"
+	stopTimeout = 10 * time.Second
+)
+
+// Conf is the path of the configuration.
+func (d *Daemon) Conf() string { return filepath.Join(d.Dir, confFile) }
+
+// Program finds keepalived.
+func Program() (string, error) {
+	path, err := exec.LookPath("keepalived")
+	if err != nil {
+		return "", ErrMissing
+	}
+	return path, nil
+}
+
+// Write has keepalived test a configuration and puts it in place; it tells
+// whether it differs from the one before.
+func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err error) {
+	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
+		return false, fmt.Errorf("virtual address: %w", err)
+	}
+	if old, err := os.ReadFile(d.Conf()); err == nil && bytes.Equal(old, text) {
+		return false, nil
+	}
+	tried := filepath.Join(d.Dir, ".new")
+	if _, err := layout.WriteFile(tried, text, 0o600); err != nil {
+		return false, err
+	}
+	defer os.Remove(tried)
+	if err := Test(ctx, tried); err != nil {
+		return false, err
+	}
+	return true, os.Rename(tried, d.Conf())
+}
+
+// Test has keepalived check a configuration without using it.
+func Test(ctx context.Context, path string) error {
+	program, err := Program()
+	if err != nil {
+		return err
+	}
+	_, err = command.Do(ctx, command.Exec{Limit: 20 * time.Second, Cut: true}, program, "--vrrp", "--config-test", "--use-file", path)
+	if err != nil {
+		return fmt.Errorf("keepalived refuses its configuration: %w", err)
+	}
+	return nil
+}
+
+// Run implements [service.Runner].
+func (d *Daemon) Run(ctx context.Context, started func(pid int)) error {
+	if d.hasUnit(ctx) {
+		return d.runUnit(ctx, started)
+	}
+	p, err := d.process()
+	if err != nil {
+		return err
+	}
+	defer d.set(nil)
+	return p.Run(ctx, func(pid int) {
+		if c, err := os.FindProcess(pid); err == nil { // it is our child and not reaped before this returns
+			d.set(c)
+		}
+		started(pid)
+	})
+}
+
+func (d *Daemon) set(p *os.Process) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.child != nil {
+		_ = d.child.Release()
+	}
+	d.child = p
+}
+
+func (d *Daemon) process() (*service.Process, error) {
+	program, err := Program()
+	if err != nil {
+		return nil, err
+	}
+	return &service.Process{Path: program, Args: []string{"--dont-fork", "--vrrp", "--log-console", "--no-syslog", "--use-file", d.Conf(),
+		"--pid", filepath.Join(d.Dir, "keepalived.pid"), "--vrrp_pid", filepath.Join(d.Dir, "vrrp.pid")},
+		Env: d.Env, Dir: "/", PIDFile: filepath.Join(d.Dir, "child"), StopTimeout: stopTimeout, Log: d.Log}, nil
+}
+
+// KillStale ends a child of an earlier life.
+func (d *Daemon) KillStale(ctx context.Context) error {
+	return (&service.Process{PIDFile: filepath.Join(d.Dir, "child")}).KillStale(ctx)
+}
+
+// Reload has a running keepalived take its configuration anew; who has the
+// address keeps it.
+func (d *Daemon) Reload(ctx context.Context) error {
+	d.mu.Lock()
+	child, unit := d.child, d.unit
+	if child != nil {
+		defer d.mu.Unlock()
+		return child.Signal(syscall.SIGHUP)
+	}
+	d.mu.Unlock()
+	if unit {
+		return reloadUnit(ctx)
+	}
+	return nil
+}
