@@ -15,12 +15,12 @@ import (
 	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
-	"saltern/glusterctl/glustertest"
+	"saltern/test/fakegluster"
 )
 
 // life is the wishes of a cluster's life, one after the other, with what
 // happens before each.
-func life(p *glustertest.Pool) []struct {
+func life(p *fakegluster.Pool) []struct {
 	before func()
 	d      glusterctl.Desired
 	bricks []string
@@ -57,7 +57,7 @@ func life(p *glustertest.Pool) []struct {
 func TestKilledAtEveryCommand(t *testing.T) {
 	total := 0
 	for kill := 0; ; kill++ {
-		pool := glustertest.New(4)
+		pool := fakegluster.New(4)
 		pool.JoinDelay = 2
 		n, died := 0, false
 		for _, stage := range life(pool) {
@@ -174,7 +174,7 @@ func TestTroubleThatPasses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool := glustertest.New(4)
+			pool := fakegluster.New(4)
 			try := 0
 			pool.Hook = func(_ string, _ []string, applied bool) error {
 				if !applied {
@@ -197,7 +197,7 @@ func TestTroubleThatPasses(t *testing.T) {
 // A brick that was started takes its time to report to glusterd. Nobody gives
 // up within seconds, and nobody starts it again and again.
 func TestSlowBrick(t *testing.T) {
-	pool := glustertest.New(3)
+	pool := fakegluster.New(3)
 	r := newRig(pool, "node1")
 	pool.Clock = func() time.Time { return r.now }
 	d := want("node1", "1", "2", "3")
@@ -219,7 +219,7 @@ func TestSlowBrick(t *testing.T) {
 }
 
 func TestTroubleThatStays(t *testing.T) {
-	pool := glustertest.New(1)
+	pool := fakegluster.New(1)
 	pool.Hook = func(_ string, args []string, _ bool) error {
 		if args[1] == "start" {
 			return &cli.Error{Command: []string{"gluster", "volume", "start"}, Ret: -1, Errno: 30802, Text: "Another transaction is in progress", Kind: cli.Busy}
@@ -287,7 +287,7 @@ func TestRandomLivesLoseNothing(t *testing.T) {
 
 type randomLife struct {
 	*rand.Rand
-	pool    *glustertest.Pool
+	pool    *fakegluster.Pool
 	members []string
 	dirs    map[string]int // number of a node's next fresh directory
 	dead    map[string]bool
@@ -297,7 +297,7 @@ type randomLife struct {
 const randomNodes = 4
 
 func newRandomLife(t *testing.T, seed int64) *randomLife {
-	l := &randomLife{Rand: rand.New(rand.NewSource(seed)), pool: glustertest.New(randomNodes), members: []string{"1"}, dirs: map[string]int{}, dead: map[string]bool{}}
+	l := &randomLife{Rand: rand.New(rand.NewSource(seed)), pool: fakegluster.New(randomNodes), members: []string{"1"}, dirs: map[string]int{}, dead: map[string]bool{}}
 	l.pool.HealSpeed = []int{0, 2, 1 << 30}[l.Intn(3)]
 	d := want("node1", "1")
 	d.Form = true

@@ -24,5 +24,5 @@
 // Subpackages: cli speaks to glusterd; mount mounts, probes and keeps the
 // mount; layout makes the first directories on a new volume; disk finds an
 // empty disk and prepares bricks; cert is the pool's own certificate
-// authority; glustertest is a pool in memory, for tests.
+// authority; fakegluster is a pool in memory, for tests.
 package glusterctl

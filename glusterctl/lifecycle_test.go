@@ -14,9 +14,9 @@ import (
 	"saltern/command"
 	"saltern/glusterctl"
 	"saltern/glusterctl/cli"
-	"saltern/glusterctl/glustertest"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
+	"saltern/test/fakegluster"
 )
 
 const point = "/srv/cluster"
@@ -25,7 +25,7 @@ const point = "/srv/cluster"
 // own.
 type rig struct {
 	*glusterctl.Controller
-	pool *glustertest.Pool
+	pool *fakegluster.Pool
 	node string
 	now  time.Time
 	log  []string     // what Apply said
@@ -44,7 +44,7 @@ func (c counted) Run(ctx context.Context, argv []string) (command.Output, error)
 	return c.Runner.Run(ctx, argv)
 }
 
-func newRig(pool *glustertest.Pool, node string) *rig {
+func newRig(pool *fakegluster.Pool, node string) *rig {
 	r := &rig{pool: pool, node: node, now: time.Unix(1e9, 0)}
 	run := pool.Runner(node)
 	m := &mount.Mounter{Runner: run, Volume: "cluster", Point: point, Server: node, Prepare: func(string) error { return nil }, Table: func() (io.ReadCloser, error) {
@@ -156,7 +156,7 @@ func (r *rig) write(t *testing.T, n int) {
 
 func form(t *testing.T, n int) *rig {
 	t.Helper()
-	pool := glustertest.New(6)
+	pool := fakegluster.New(6)
 	pool.JoinDelay = 3
 	r := newRig(pool, "node1")
 	d := want("node1", "1")
@@ -197,7 +197,7 @@ func wantBricks(t *testing.T, r *rig, want ...string) {
 }
 
 func TestFormAlone(t *testing.T) {
-	r := newRig(glustertest.New(1), "node1")
+	r := newRig(fakegluster.New(1), "node1")
 	d := want("node1", "1")
 	if p := r.plan(t, d); codes(p.Refused) != "no_volume" || len(p.Steps) != 0 {
 		t.Fatalf("without Form: %+v", p)
@@ -302,7 +302,7 @@ func TestArbiter(t *testing.T) {
 }
 
 func TestFormThreeAtOnce(t *testing.T) {
-	r := newRig(glustertest.New(3), "node1")
+	r := newRig(fakegluster.New(3), "node1")
 	d := want("node1", "1", "2", "3")
 	d.Form = true
 	p := r.reach(t, d)

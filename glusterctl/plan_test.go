@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"saltern/glusterctl"
-	"saltern/glusterctl/glustertest"
+	"saltern/test/fakegluster"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -21,7 +21,7 @@ func TestPlanText(t *testing.T) {
 		"form": func(t *testing.T) (*rig, glusterctl.Desired) {
 			d := want("node1", "1", "2", "3")
 			d.Form = true
-			return newRig(glustertest.New(3), "node1"), d
+			return newRig(fakegluster.New(3), "node1"), d
 		},
 		"grow": func(t *testing.T) (*rig, glusterctl.Desired) { return form(t, 1), want("node1", "1", "2", "3") },
 		"replace": func(t *testing.T) (*rig, glusterctl.Desired) {

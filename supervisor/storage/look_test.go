@@ -10,8 +10,8 @@ import (
 
 	"saltern/command"
 	"saltern/glusterctl"
-	"saltern/glusterctl/glustertest"
 	"saltern/supervisor/nodes"
+	"saltern/test/fakegluster"
 )
 
 // noted remembers the gluster commands of a node.
@@ -49,7 +49,7 @@ func (n *noted) locking() (out []string) {
 // A node that leaves asks nothing that takes the lock of the pool: the others
 // would wait for three minutes when it is let go at that moment.
 func TestLeavingNodeTakesNoLock(t *testing.T) {
-	pool := glustertest.New(4)
+	pool := fakegluster.New(4)
 	do := func(args ...string) {
 		t.Helper()
 		if out, err := command.Do(t.Context(), pool.Runner("node1"), append([]string{"gluster"}, args...)...); err != nil || !strings.Contains(string(out), "<opRet>0</opRet>") {

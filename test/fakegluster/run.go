@@ -1,4 +1,4 @@
-package glustertest
+package fakegluster
 
 import (
 	"context"

@@ -1,8 +1,8 @@
-// Package glustertest is a GlusterFS pool in memory: machines that answer the
+// Package fakegluster is a GlusterFS pool in memory: machines that answer the
 // gluster command in the XML of the real one, with its refusals, and that
 // remember which write is on which brick. Tests of glusterctl break it and look
 // whether anything was lost.
-package glustertest
+package fakegluster
 
 import (
 	"fmt"
