@@ -23,19 +23,26 @@ func TestFinding12Mine(t *testing.T) {
 		names[i] = fmt.Sprintf("x%d", i)
 	}
 	names[0] = "web1"
+	work := func() { evil.ask("_mine_get", "tgt", names, "tgt_type", "list", "fun", "ip") }
 	for i := 0; r.m.minions.Stats().Overdrawn == 0; i++ {
 		if i > 60 {
 			t.Fatal("never refused")
 		}
-		evil.ask("_mine_get", "tgt", names, "tgt_type", "list", "fun", "ip")
+		work()
 	}
-	if v := get(evil); v != "" {
-		t.Errorf("answered with %q in spite of the debt", v)
-	}
-	for cmd, fields := range map[string][]any{"minion_pub": {"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", ""}, "minion_runner": {"fun", "manage.up", "arg", []any{}}} {
-		if m, _ := evil.ask(cmd, fields...).(*value.Map); m.Len() > 0 {
-			t.Errorf("%s: %v", cmd, m)
+	// A debt is paid back with time, of which a busy machine has much: it is made again.
+	refused := func(what string, ask func() bool) {
+		t.Helper()
+		for range 20 {
+			if work(); ask() {
+				return
+			}
 		}
+		t.Errorf("%s: answered in spite of the debt", what)
+	}
+	refused("mine", func() bool { return get(evil) == "" })
+	for cmd, fields := range map[string][]any{"minion_pub": {"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", ""}, "minion_runner": {"fun", "manage.up", "arg", []any{}}} {
+		refused(cmd, func() bool { m, _ := evil.ask(cmd, fields...).(*value.Map); return m.Len() == 0 })
 	}
 	if v := get(web); v != "10.0.0.1" {
 		t.Errorf("another minion gets %q", v)

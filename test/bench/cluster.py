@@ -146,7 +146,7 @@ class Side:
         began, open_, begun = time.time(), [], 0.0
         salt = self.salt()
         while time.time() - began < limit:
-            if time.time() - begun >= 2 and len(open_) < 3:
+            if time.time() - begun >= 2 and len(open_) < 10:
                 begun = time.time()
                 out = tempfile.TemporaryFile("w+")
                 open_.append((subprocess.Popen([salt, "-c", os.path.join(self.dir, a, "etc"), "-t", "5", "--out", "txt", "sw-*", "test.ping"], stdout=out, stderr=subprocess.DEVNULL), out))

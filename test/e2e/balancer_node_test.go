@@ -84,6 +84,9 @@ func TestBalancerReload(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			if len(d.Services) == 0 { // the new life has not looked yet
+				return errors.New("no services")
+			}
 			for _, s := range d.Services {
 				if s.State != "running" || s.PID == 0 || s.PID == before {
 					return fmt.Errorf("%+v", s)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/command"
+	"saltern/durable"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 )
@@ -70,7 +71,7 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	if err := Test(ctx, tried); err != nil {
 		return false, err
 	}
-	return true, os.Rename(tried, d.Conf())
+	return true, durable.Replace(d.Conf(), text, 0o600)
 }
 
 // Test has keepalived check a configuration without using it.
