@@ -149,7 +149,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	if empty(reply) {
+	if !value.Truth(reply) {
 		// The master may have made new keys since we read ours.
 		key := c.readKey()
 		if key == c.key {
@@ -164,18 +164,6 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	return jobOf(reply)
 }
 
-func empty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case string:
-		return v == ""
-	case *value.Map:
-		return v.Len() == 0
-	}
-	return false
-}
-
 // jobError is the error for an empty answer: text means that we are not let
 // in, anything else that there is nothing to report.
 func jobError(reply any) error {
@@ -188,7 +176,7 @@ func jobError(reply any) error {
 }
 
 func jobOf(reply any) (Job, error) {
-	if empty(reply) {
+	if !value.Truth(reply) {
 		return Job{}, jobError(reply)
 	}
 	if s, ok := reply.(string); ok {

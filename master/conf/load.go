@@ -150,7 +150,7 @@ func (a *assembly) unusedNote(o option, v any) {
 	default:
 		return
 	}
-	if d, has := a.opts.Get(o.name); has && equal(d, v) || !has && empty(v) {
+	if d, has := a.opts.Get(o.name); has && equal(d, v) || !has && !value.Truth(v) {
 		return
 	}
 	a.remark(level, o.name, "option is not used by this master: %s", o.remark)
@@ -333,7 +333,7 @@ func (a *assembly) cluster() {
 	o := a.opts
 	if v, _ := o.Get("cluster_id"); v == nil {
 		for _, n := range []string{"cluster_peers", "cluster_pki_dir"} {
-			if v, _ := o.Get(n); v != nil && !empty(v) {
+			if v, _ := o.Get(n); v != nil && value.Truth(v) {
 				a.remark(slog.LevelWarn, n, "option is ignored without cluster_id")
 				if n == "cluster_peers" {
 					o.Set(n, []any{})

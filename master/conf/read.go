@@ -82,7 +82,7 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 	}
 	m, ok := v.(*value.Map)
 	if !ok {
-		if empty(v) {
+		if !value.Truth(v) {
 			return &value.Map{}, nil
 		}
 		return nil, &Fault{Path: path, Line: 1, Err: fmt.Errorf("expected options, one per line as name: value, found %s", typeName(v))}
@@ -101,22 +101,6 @@ func (r *reader) file(path string) (*value.Map, *Fault) {
 		}
 	}
 	return m, nil
-}
-
-func empty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v
-	case int64:
-		return v == 0
-	case string:
-		return v == ""
-	case []any:
-		return len(v) == 0
-	}
-	return false
 }
 
 // readRegular reads a file that is neither device nor FIFO, of bounded size.
@@ -198,7 +182,7 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 				}
 				continue
 			}
-			if inc, ok := m.Get("include"); ok && !empty(inc) {
+			if inc, ok := m.Get("include"); ok && value.Truth(inc) {
 				for k, v := range r.include(inc, f, verbose, depth+1).All() {
 					m.Set(k, v)
 				}

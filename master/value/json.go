@@ -169,7 +169,9 @@ func (w *jsonWriter) text(s string) {
 		case '\b':
 			w.b.WriteString(`\b`)
 		default:
-			if r < 0x20 || w.Escape != nil && w.Escape(r) {
+			if r == utf8.RuneError && n == 1 { // JSON is UTF-8, whatever was decoded
+				w.b.WriteRune(utf8.RuneError)
+			} else if r < 0x20 || w.Escape != nil && w.Escape(r) {
 				for _, u := range utf16.AppendRune(nil, r) {
 					w.b.Write(appendHex([]byte(`\u`), uint64(u), 4))
 				}

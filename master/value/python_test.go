@@ -61,3 +61,20 @@ func TestStrMax(t *testing.T) {
 		t.Error("a text was cut")
 	}
 }
+
+func TestJSONText(t *testing.T) {
+	m := NewMap("\x9b31m", []byte("\xff"), "b", "\u009b", "a", int64(1))
+	j := JSON{
+		Indent: -1,
+		Order:  func(m *Map) ([]any, bool) { return []any{"b", "\x9b31m", "a"}, true },
+		Escape: func(r rune) bool { return r == 0x9b },
+		Other:  func(any) string { return "other" },
+	}
+	if got, ok := j.Text(m); !ok || got != `{"b": "\u009b", "�31m": "other", "a": 1}` {
+		t.Errorf("%v %s", ok, got)
+	}
+	j.Order = func(*Map) ([]any, bool) { return nil, false }
+	if _, ok := j.Text(m); ok {
+		t.Error("keys without an order have one")
+	}
+}
