@@ -28,7 +28,7 @@ func TestWatchSaltKey(t *testing.T) {
 	must(t, os.WriteFile(in(keys.Accepted, "tmpk3x"), []byte(pem(t, 1)), 0o600))
 	must(t, os.Rename(in(keys.Accepted, "tmpk3x"), in(keys.Accepted, "new")))
 	must(t, os.Rename(in(keys.Pending, "old"), in(keys.Rejected, "old")))
-	took := within(t, 2*time.Second, "both changes", func() bool {
+	took := within(t, 10*time.Second, "both changes", func() bool {
 		return state(s, "new") == keys.Accepted && state(s, "old") == keys.Rejected
 	})
 	t.Logf("seen after %v", took)
@@ -43,12 +43,12 @@ func TestWatchSaltKey(t *testing.T) {
 	// Rewritten in place, as 3006 does in open mode.
 	e, _ := s.Lookup("new")
 	must(t, os.WriteFile(in(keys.Accepted, "new"), []byte(pem(t, 3)), 0o600))
-	within(t, 2*time.Second, "new content", func() bool {
+	within(t, 10*time.Second, "new content", func() bool {
 		n, _ := s.Lookup("new")
 		return n.PEM == pem(t, 3) && n.Gen != e.Gen
 	})
 	must(t, os.Remove(in(keys.Accepted, "new")))
-	within(t, 2*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
+	within(t, 10*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
 }
 
 // Without inotify, as on a network volume, the periodic look finds changes.
@@ -58,11 +58,11 @@ func TestWatchByScan(t *testing.T) {
 	run(t, s)
 	path := filepath.Join(dir, "minions", "m")
 	must(t, os.WriteFile(path, []byte(pem(t, 1)), 0o600))
-	within(t, 2*time.Second, "new file", func() bool { return state(s, "m") == keys.Accepted })
+	within(t, 10*time.Second, "new file", func() bool { return state(s, "m") == keys.Accepted })
 	must(t, os.WriteFile(path, []byte(pem(t, 2)), 0o600))
-	within(t, 2*time.Second, "new content", func() bool { e, _ := s.Lookup("m"); return e.PEM == pem(t, 2) })
+	within(t, 10*time.Second, "new content", func() bool { e, _ := s.Lookup("m"); return e.PEM == pem(t, 2) })
 	must(t, os.Remove(path))
-	within(t, 2*time.Second, "removal", func() bool { return state(s, "m") == keys.None })
+	within(t, 10*time.Second, "removal", func() bool { return state(s, "m") == keys.None })
 }
 
 // A volume that goes away must not lock everybody out.
@@ -83,7 +83,7 @@ func TestVolumeGone(t *testing.T) {
 	must(t, os.Remove(dir))
 	must(t, os.Rename(dir+".away", dir))
 	must(t, os.Remove(filepath.Join(dir, "minions", "m")))
-	within(t, 2*time.Second, "removal after return", func() bool { return state(s, "m") == keys.None })
+	within(t, 10*time.Second, "removal after return", func() bool { return state(s, "m") == keys.None })
 }
 
 // More changes at once than names are kept.
