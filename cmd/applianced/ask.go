@@ -86,7 +86,8 @@ func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Du
 	defer cancel()
 	for {
 		d, err := c.Status(ctx)
-		if err == nil && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
+		settled := err == nil && d.Setup != status.SetupWaiting // what the line says next to the health
+		if settled && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
 			return
 		}
 		select {

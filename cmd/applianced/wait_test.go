@@ -17,8 +17,9 @@ import (
 // rising is a supervisor whose node gets better with each question.
 type rising struct {
 	api.Node
-	mu   sync.Mutex
-	next []status.Health
+	mu    sync.Mutex
+	next  []status.Health
+	setup int // answers during which the set-up has not ended
 }
 
 func (n *rising) Status() status.Document {
@@ -28,23 +29,30 @@ func (n *rising) Status() status.Document {
 	if len(n.next) > 1 {
 		n.next = n.next[1:]
 	}
-	return status.Document{Schema: status.Schema, Health: h, Exit: h.Exit(), Setup: status.SetupReady, Node: "sca-1", Cluster: "prod"}
+	d := status.Document{Schema: status.Schema, Health: h, Exit: h.Exit(), Setup: status.SetupReady, Node: "sca-1", Cluster: "prod"}
+	if n.setup > 0 {
+		n.setup--
+		d.Setup = status.SetupWaiting
+	}
+	return d
 }
 
 // TestStatusWait: it waits for a node that is not well yet, also before its
 // supervisor answers, and gives up in time.
 func TestStatusWait(t *testing.T) {
 	for name, c := range map[string]struct {
-		next []status.Health
-		args string
-		late time.Duration // the supervisor comes so late
-		exit int
-		took time.Duration // at least
+		next  []status.Health
+		args  string
+		late  time.Duration // the supervisor comes so late
+		exit  int
+		took  time.Duration // at least
+		setup int
 	}{
-		"healthy":         {[]status.Health{status.NotServing, status.Degraded, status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second},
-		"serving":         {[]status.Health{status.NotServing, status.Degraded}, "--wait 60s --until serving", 0, status.ExitDegraded, time.Second},
-		"in vain":         {[]status.Health{status.NotServing}, "--wait 1200ms", 0, status.ExitNotServing, 1200 * time.Millisecond},
-		"late supervisor": {[]status.Health{status.Healthy}, "--wait 60s", 1500 * time.Millisecond, 0, 1500 * time.Millisecond},
+		"healthy":         {[]status.Health{status.NotServing, status.Degraded, status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 0},
+		"serving":         {[]status.Health{status.NotServing, status.Degraded}, "--wait 60s --until serving", 0, status.ExitDegraded, time.Second, 0},
+		"in vain":         {[]status.Health{status.NotServing}, "--wait 1200ms", 0, status.ExitNotServing, 1200 * time.Millisecond, 0},
+		"late supervisor": {[]status.Health{status.Healthy}, "--wait 60s", 1500 * time.Millisecond, 0, 1500 * time.Millisecond, 0},
+		"set-up goes on":  {[]status.Health{status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +61,7 @@ func TestStatusWait(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				time.Sleep(c.late)
-				server := api.NewServer(api.Parts{Node: &rising{next: c.next}}, "", slog.New(slog.DiscardHandler))
+				server := api.NewServer(api.Parts{Node: &rising{next: c.next, setup: c.setup}}, "", slog.New(slog.DiscardHandler))
 				l, err := server.Listen(socket)
 				if err == nil {
 					err = server.Serve(served, l)
@@ -68,7 +76,7 @@ func TestStatusWait(t *testing.T) {
 				t.Error(err)
 			}
 			var code exitError
-			if errors.As(err, &code); int(code) != c.exit || strings.Count(out, "cluster prod") != 1 {
+			if errors.As(err, &code); int(code) != c.exit || strings.Count(out, "cluster prod") != 1 || c.setup > 0 && strings.Contains(out, "waiting") {
 				t.Errorf("%v\n%s%s", err, out, errs)
 			}
 			if took < c.took || took > 50*time.Second {
