@@ -154,7 +154,7 @@ func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size i
 			sums[n] = sum
 			mu.Unlock()
 			if k := sent.Add(1); k%100 == 0 {
-				c.cfg.Log.Info("sent", "blocks", k, "MiB", k/2)
+				c.cfg.Log.Info("sent", "blocks", k, "mib", k/2)
 			}
 			return nil
 		})

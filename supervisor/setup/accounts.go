@@ -115,7 +115,7 @@ func ReadKeys(r io.Reader) ([]string, error) {
 		return nil, fmt.Errorf("read SSH public keys: %w", err)
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("reading SSH public keys: there is none; give a line as in ~/.ssh/id_ed25519.pub")
+		return nil, errors.New("read SSH public keys: there is none; give a line as in ~/.ssh/id_ed25519.pub")
 	}
 	return keys, nil
 }

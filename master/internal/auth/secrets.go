@@ -90,7 +90,7 @@ type publishKey struct {
 // over the public key once, since neither depends on the request.
 func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	if cfg.Identity.Key == nil {
-		return nil, errors.New("opening secrets: no identity")
+		return nil, errors.New("open secrets: no identity")
 	}
 	if cfg.PublishSession <= 0 {
 		cfg.PublishSession = 24 * time.Hour

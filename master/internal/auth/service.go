@@ -112,10 +112,10 @@ const diskSlots = 64
 // open, see Warnings.
 func New(cfg Config) (*Service, error) {
 	if cfg.Keys == nil || cfg.Secrets == nil {
-		return nil, errors.New("making the sign-in service: keys and secrets are required")
+		return nil, errors.New("make the sign-in service: keys and secrets are required")
 	}
 	if cfg.MaxMinions > 0 && cfg.Connected == nil {
-		return nil, errors.New("making the sign-in service: max_minions needs a count of connected minions")
+		return nil, errors.New("make the sign-in service: max_minions needs a count of connected minions")
 	}
 	if cfg.Autosign == nil {
 		cfg.Autosign = keys.NewAutosign(keys.AutosignConfig{})
