@@ -15,8 +15,8 @@ import (
 // more minions than a master has.
 const maxAnswer = 64 << 20
 
-// ErrStranger says that somebody else than the master listens on its socket.
-var ErrStranger = errors.New("the control socket is not the master's")
+// errStranger says that somebody else than the master listens on its socket.
+var errStranger = errors.New("the control socket is not the master's")
 
 // Client asks a master on its control socket. It is safe for concurrent use; the
 // context of a call bounds it.
@@ -35,7 +35,7 @@ func NewClient(path string, uid int) *Client {
 		}
 		who, err := peerUID(c)
 		if err == nil && who != uid && who != 0 {
-			err = fmt.Errorf("%w: user %d listens", ErrStranger, who)
+			err = fmt.Errorf("%w: user %d listens", errStranger, who)
 		}
 		if err != nil {
 			_ = c.Close()

@@ -150,7 +150,7 @@ func TestPeersOfTheSocket(t *testing.T) {
 	other := filepath.Join(filepath.Dir(path), "other")
 	asNobody(t, func() (err error) { ln, err = net.Listen("unix", other); return err })
 	defer ln.Close()
-	if _, err := NewClient(other, 65533).Minions(t.Context(), false); !errors.Is(err, ErrStranger) {
+	if _, err := NewClient(other, 65533).Minions(t.Context(), false); !errors.Is(err, errStranger) {
 		t.Errorf("a stranger listens: %v", err)
 	}
 	if _, err := NewClient(path+"x", 0).Minions(t.Context(), false); !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "http://") {

@@ -85,8 +85,8 @@ const (
 	MaxProblems = 20
 )
 
-// ErrStatus says that a status cannot be used.
-var ErrStatus = errors.New("status file of salt-master cannot be used")
+// errStatus says that a status cannot be used.
+var errStatus = errors.New("status file of salt-master cannot be used")
 
 // ReadStatus reads the status at path. The master's account owns the folder and
 // may be hostile: no link is followed, no pipe waited for, and no error quotes
@@ -94,7 +94,7 @@ var ErrStatus = errors.New("status file of salt-master cannot be used")
 func ReadStatus(path string) (*Status, error) {
 	b, err := durable.Read(path, MaxStatus)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStatus, err)
+		return nil, fmt.Errorf("%w: %w", errStatus, err)
 	}
 	return ParseStatus(b)
 }
@@ -103,10 +103,10 @@ func ReadStatus(path string) (*Status, error) {
 func ParseStatus(b []byte) (*Status, error) {
 	var s Status
 	if json.Unmarshal(b, &s) != nil {
-		return nil, fmt.Errorf("%w: it is not as expected", ErrStatus)
+		return nil, fmt.Errorf("%w: it is not as expected", errStatus)
 	}
 	if s.Schema != Schema {
-		return nil, fmt.Errorf("%w: schema %d, known is %d", ErrStatus, s.Schema, Schema)
+		return nil, fmt.Errorf("%w: schema %d, known is %d", errStatus, s.Schema, Schema)
 	}
 	s.ID = line(s.ID)
 	s.Problems = s.Problems[:min(len(s.Problems), MaxProblems)]

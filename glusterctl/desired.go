@@ -69,9 +69,9 @@ func DefaultTimers() Timers {
 	return Timers{Ping: 5 * time.Second, UserTimeout: 6 * time.Second, KeepaliveTime: 3 * time.Second, KeepaliveInterval: time.Second, KeepaliveCount: 3}
 }
 
-// MaxReplica is the largest number of copies: each write goes to all of them,
+// maxReplica is the largest number of copies: each write goes to all of them,
 // and three survive the loss of any one without losing the majority.
-const MaxReplica = 3
+const maxReplica = 3
 
 // Desired is what the pool should be. The order of Members is the order in
 // which they are given copies.

@@ -139,7 +139,7 @@ func (p *planner) adopt() bool {
 	}
 	p.vol = &v
 	plain := v.Type == "Distribute" && len(v.Bricks) == 1
-	replicated := v.Type == "Replicate" && v.Dist == 1 && v.Replica == len(v.Bricks) && v.Replica <= MaxReplica
+	replicated := v.Type == "Replicate" && v.Dist == 1 && v.Replica == len(v.Bricks) && v.Replica <= maxReplica
 	if !plain && !replicated {
 		p.refuse("storage.foreign_volume", "this volume was not made by the appliance; nothing is changed on it", "volume %s is %s with %d bricks (replica %d)", v.Name, v.Type, len(v.Bricks), v.Replica)
 		return false

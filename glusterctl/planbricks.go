@@ -32,8 +32,8 @@ func (p *planner) choose(has func(Member) bool) []Member {
 	}
 	held := len(slices.DeleteFunc(slices.Clone(data), func(m Member) bool { return !has(m) }))
 	switch {
-	case len(data) >= MaxReplica:
-		return data[:MaxReplica]
+	case len(data) >= maxReplica:
+		return data[:maxReplica]
 	case len(data) == 2 && len(arbiter) > 0:
 		return append(data, arbiter[0])
 	case len(data) == 2 && p.d.TwoCopies:
@@ -91,7 +91,7 @@ func (p *planner) bricks() {
 		case b >= 0:
 			ok = p.replace(remove[b], add[m])
 			remove, add = slices.Delete(remove, b, b+1), slices.Delete(add, m, m+1)
-		case newHost >= 0 && p.vol.Replica < MaxReplica:
+		case newHost >= 0 && p.vol.Replica < maxReplica:
 			ok = p.add(add[newHost])
 			add = slices.Delete(add, newHost, newHost+1)
 		case len(remove) > 0 && (len(add) == 0 || newHost >= 0):
@@ -141,7 +141,7 @@ func (p *planner) mayReplace(b cli.Brick, m Member) bool {
 	if o := p.owner(b); o != nil && o.Role == m.Role || p.holds(m) {
 		return o != nil && o.Name == m.Name
 	}
-	return p.vol.Replica == MaxReplica || p.down[b.Name]
+	return p.vol.Replica == maxReplica || p.down[b.Name]
 }
 
 func (p *planner) replace(old cli.Brick, m Member) bool {

@@ -59,9 +59,9 @@ func (p *Proxy) Handler() http.Handler {
 			if err != nil {
 				code := http.StatusBadRequest
 				switch {
-				case errors.Is(err, ErrNoBackend), errors.Is(err, ErrNoFrontend):
+				case errors.Is(err, errNoBackend), errors.Is(err, errNoFrontend):
 					code = http.StatusNotFound
-				case errors.Is(err, ErrExists):
+				case errors.Is(err, errExists):
 					code = http.StatusConflict
 				}
 				writeJSON(w, code, adminReply{Error: err.Error(), Cut: n})

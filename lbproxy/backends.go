@@ -20,7 +20,7 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 	defer p.mu.Unlock()
 	for _, o := range p.backends {
 		if o.name == cfg.Name {
-			return fmt.Errorf("add backend %s: %w", cfg.Name, ErrExists)
+			return fmt.Errorf("add backend %s: %w", cfg.Name, errExists)
 		}
 	}
 	for _, fe := range p.frontends {
@@ -87,7 +87,7 @@ func (p *Proxy) backend(name string) (*backend, error) {
 			return b, nil
 		}
 	}
-	return nil, fmt.Errorf("backend %q: %w", name, ErrNoBackend)
+	return nil, fmt.Errorf("backend %q: %w", name, errNoBackend)
 }
 
 // Drain stops new sessions to a backend and moves those it has: request
@@ -190,7 +190,7 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 		}
 	}
 	if !found {
-		return 0, fmt.Errorf("frontend %q: %w", frontend, ErrNoFrontend)
+		return 0, fmt.Errorf("frontend %q: %w", frontend, errNoFrontend)
 	}
 	p.log.Info("sessions cut", "backend", name, "sessions", n)
 	return n, nil
@@ -212,7 +212,7 @@ func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bo
 			})
 		})
 		if !ok {
-			return n, ErrStopped
+			return n, errStopped
 		}
 	}
 	return n, nil

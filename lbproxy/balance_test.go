@@ -29,7 +29,7 @@ func pool(t *testing.T, b Balance, weights ...int) (*frontend, []*member) {
 }
 
 func TestBalanceByWeight(t *testing.T) {
-	for _, b := range []Balance{LeastConn, RoundRobin} {
+	for _, b := range []Balance{leastConn, roundRobin} {
 		f, ms := pool(t, b, 100, 50, 250)
 		for range 800 {
 			if f.pick(0, 0) == nil {
@@ -47,7 +47,7 @@ func TestBalanceByWeight(t *testing.T) {
 // TestLeastConnTakesTurns: short connections, of which none is open when the
 // next comes, go round by weight too.
 func TestLeastConnTakesTurns(t *testing.T) {
-	f, ms := pool(t, LeastConn, 100, 100, 100)
+	f, ms := pool(t, leastConn, 100, 100, 100)
 	n := map[*member]int{}
 	for range 300 {
 		m := f.pick(0, 0)
@@ -66,7 +66,7 @@ func TestLeastConnTakesTurns(t *testing.T) {
 func TestFirstTurnIsLeftToChance(t *testing.T) {
 	first := map[int]int{}
 	for range 300 {
-		f, ms := pool(t, LeastConn, 100, 100, 100)
+		f, ms := pool(t, leastConn, 100, 100, 100)
 		first[slices.Index(ms, f.pick(0, 0))]++
 	}
 	for i := range 3 {
@@ -77,7 +77,7 @@ func TestFirstTurnIsLeftToChance(t *testing.T) {
 }
 
 func TestPickTiers(t *testing.T) {
-	f, ms := pool(t, LeastConn, 100, 100, 100)
+	f, ms := pool(t, leastConn, 100, 100, 100)
 	pick := func(tried uint64) int {
 		m := f.pick(tried, 0)
 		for i := range ms {
@@ -120,7 +120,7 @@ func TestPickTiers(t *testing.T) {
 // client gets somebody. (It once got nobody when a state changed while it was
 // being served.)
 func TestPickWhileStatesChange(t *testing.T) {
-	f, ms := pool(t, LeastConn, 100)
+	f, ms := pool(t, leastConn, 100)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -145,7 +145,7 @@ func TestPickWhileStatesChange(t *testing.T) {
 
 // TestDealDoesNotPileUp: a member that was down for long is not owed anything.
 func TestDealDoesNotPileUp(t *testing.T) {
-	f, ms := pool(t, RoundRobin, 100, 100)
+	f, ms := pool(t, roundRobin, 100, 100)
 	ms[1].state.Store(int32(Down))
 	for range 10000 {
 		f.pick(0, 0)
@@ -161,7 +161,7 @@ func TestDealDoesNotPileUp(t *testing.T) {
 }
 
 func TestSlowStart(t *testing.T) {
-	f, ms := pool(t, LeastConn, 100, 100)
+	f, ms := pool(t, leastConn, 100, 100)
 	f.p.cfg.Health.SlowStart = 10 * time.Second
 	ms[1].upAt.Store(1)
 	for _, c := range []struct {

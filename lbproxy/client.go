@@ -104,9 +104,9 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 		// The two that a caller branches on keep their identity.
 		switch no.Code {
 		case http.StatusNotFound:
-			return remoteError{r.Error, ErrNoBackend}
+			return remoteError{r.Error, errNoBackend}
 		case http.StatusConflict:
-			return remoteError{r.Error, ErrExists}
+			return remoteError{r.Error, errExists}
 		}
 		return errors.New(r.Error)
 	}

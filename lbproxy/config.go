@@ -18,11 +18,11 @@ const (
 // Balance names a way to choose a backend.
 type Balance string
 
-// LeastConn takes the backend with the fewest sessions for its weight, round
+// leastConn takes the backend with the fewest sessions for its weight, round
 // robin among equals. RoundRobin deals connections out in turn by weight.
 const (
-	LeastConn  Balance = "leastconn"
-	RoundRobin Balance = "roundrobin"
+	leastConn  Balance = "leastconn"
+	roundRobin Balance = "roundrobin"
 )
 
 // Check names how far a health check goes.
@@ -229,6 +229,6 @@ type Admin struct {
 	Metrics       string `yaml:"metrics" json:"metrics"`
 	MetricsPublic bool   `yaml:"metrics_public" json:"metrics_public"`
 	// Handover is the path of the unix socket on which a newer process asks for
-	// the listening sockets (default "": none); see [TakeOver].
+	// the listening sockets (default "": none); see [takeOver].
 	Handover string `yaml:"handover" json:"handover"`
 }

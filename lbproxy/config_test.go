@@ -16,7 +16,7 @@ func TestLoadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := cfg.Frontends[1]
-	if req.Idle != time.Hour || req.Outstanding != 15*time.Minute || req.Burst != 2000 || req.Balance != LeastConn || cfg.Frontends[0].Idle != 0 {
+	if req.Idle != time.Hour || req.Outstanding != 15*time.Minute || req.Burst != 2000 || req.Balance != leastConn || cfg.Frontends[0].Idle != 0 {
 		t.Errorf("%+v", cfg.Frontends)
 	}
 	if cfg.Backends[0].Weight != 100 || cfg.Backends[1].Weight != 50 || !cfg.Backends[1].ProxyV2 {

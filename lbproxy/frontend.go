@@ -150,7 +150,7 @@ func (f *frontend) pick(tried uint64, now int64) *member {
 			if best == nil || m.last.Load() > best.last.Load() {
 				best = m
 			}
-		case f.cfg.Balance == RoundRobin:
+		case f.cfg.Balance == roundRobin:
 			if best == nil || m.deal > best.deal {
 				best = m
 			}

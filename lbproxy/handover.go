@@ -30,7 +30,7 @@ type Handover struct {
 // TakeOver asks the proxy at the hand-over socket for its listening sockets.
 // Both processes listen until [Handover.Done]; no connection is refused in
 // between, because the sockets and their queues are shared.
-func TakeOver(ctx context.Context, path string) (*Handover, error) {
+func takeOver(ctx context.Context, path string) (*Handover, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {

@@ -141,7 +141,7 @@ func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 		}
 		p.log.Info("sessions to addresses that are gone cut", "sessions", n)
 	}
-	if err != nil && !errors.Is(err, ErrStopped) {
+	if err != nil && !errors.Is(err, errStopped) {
 		p.fault("cut sessions", err)
 	}
 }

@@ -26,14 +26,14 @@ func TestHandover(t *testing.T) {
 	held := dial(t, addr)
 	ask(t, held, "x")
 
-	h, err := TakeOver(t.Context(), cfg.Admin.Handover)
+	h, err := takeOver(t.Context(), cfg.Admin.Handover)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.Abort() // the old one must go on after a failed attempt
 	ask(t, dial(t, addr), "x")
 
-	if h, err = TakeOver(t.Context(), cfg.Admin.Handover); err != nil {
+	if h, err = takeOver(t.Context(), cfg.Admin.Handover); err != nil {
 		t.Fatal(err)
 	}
 	next := testConfig(Publish, b)
@@ -52,7 +52,7 @@ func TestHandover(t *testing.T) {
 	if err := h.Done(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "old proxy has let go", func() bool { _, err := old.Listeners(); return errors.Is(err, ErrStopped) })
+	eventually(t, "old proxy has let go", func() bool { _, err := old.Listeners(); return errors.Is(err, errStopped) })
 	ask(t, held, "x") // held sessions are not broken by the hand-over itself
 	for range 20 {
 		ask(t, dial(t, addr), "x")
@@ -143,7 +143,7 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 	if err := p.Drain("b0"); err != nil {
 		t.Errorf("drain after the end: %v", err)
 	}
-	if _, err := p.Cut("b0", ""); !errors.Is(err, ErrStopped) {
+	if _, err := p.Cut("b0", ""); !errors.Is(err, errStopped) {
 		t.Errorf("cut after the end: %v", err)
 	}
 }

@@ -17,10 +17,10 @@ import (
 
 // Errors of the live changes, for callers that branch on them.
 var (
-	ErrNoBackend  = errors.New("no such backend")
-	ErrNoFrontend = errors.New("no such frontend")
-	ErrExists     = errors.New("backend exists already")
-	ErrStopped    = errors.New("the load balancer has stopped")
+	errNoBackend  = errors.New("no such backend")
+	errNoFrontend = errors.New("no such frontend")
+	errExists     = errors.New("backend exists already")
+	errStopped    = errors.New("the load balancer has stopped")
 )
 
 // Proxy is a running or not yet running proxy. Its methods are safe for
@@ -100,7 +100,7 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 
 // Run listens and serves until ctx ends, then lets requests finish, cuts
 // publish sessions spread over Config.Stop, and returns when everything it
-// started has ended. It also returns when [TakeOver] has moved the listeners to
+// started has ended. It also returns when [takeOver] has moved the listeners to
 // another process and the sessions left here have ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	if !p.state.CompareAndSwap(stateNew, stateRunning) {
@@ -319,7 +319,7 @@ func (p *Proxy) Listeners() ([]*os.File, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired {
-		return nil, ErrStopped
+		return nil, errStopped
 	}
 	var files []*os.File
 	for _, ln := range p.lns {

@@ -331,7 +331,7 @@ func TestAdmin(t *testing.T) {
 	if err := c.Add(ctx, Backend{Name: "b1", Address: "127.0.0.1", PublishPort: b1.addr.Port, RequestPort: b1.addr.Port}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Add(ctx, Backend{Name: "b1", Address: "127.0.0.1"}); !errors.Is(err, ErrExists) {
+	if err := c.Add(ctx, Backend{Name: "b1", Address: "127.0.0.1"}); !errors.Is(err, errExists) {
 		t.Errorf("second add: %v", err)
 	}
 	upPorts(t, p, 2)
@@ -351,7 +351,7 @@ func TestAdmin(t *testing.T) {
 	if n, err := c.Cut(ctx, "b1", ""); err != nil || n != 5 {
 		t.Errorf("cut %d, %v", n, err)
 	}
-	if _, err := c.Cut(ctx, "b1", "none"); !errors.Is(err, ErrNoBackend) {
+	if _, err := c.Cut(ctx, "b1", "none"); !errors.Is(err, errNoBackend) {
 		t.Errorf("cut of unknown frontend: %v", err)
 	}
 	if err := c.Undrain(ctx, "b0"); err != nil {
@@ -363,7 +363,7 @@ func TestAdmin(t *testing.T) {
 	if err := c.Weight(ctx, "b0", 0); err == nil {
 		t.Error("weight 0 taken")
 	}
-	if err := c.Maint(ctx, "nobody"); !errors.Is(err, ErrNoBackend) {
+	if err := c.Maint(ctx, "nobody"); !errors.Is(err, errNoBackend) {
 		t.Errorf("maint of nobody: %v", err)
 	}
 	if err := c.Remove(ctx, "b0", true); err != nil {

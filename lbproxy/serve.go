@@ -25,7 +25,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if p.cfg.Admin.Handover == "" {
 		return p.Run(ctx)
 	}
-	h, err := TakeOver(ctx, p.cfg.Admin.Handover)
+	h, err := takeOver(ctx, p.cfg.Admin.Handover)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return p.Run(ctx) // nobody there

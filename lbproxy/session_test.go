@@ -323,7 +323,7 @@ func TestHedge(t *testing.T) {
 	b := newFake(t, "127.0.0.1:0", echo)
 	cfg := testConfig(Request, b)
 	cfg.Backends = append(cfg.Backends, Backend{Name: "hole", Address: "127.0.0.1", RequestPort: newHole(t)})
-	cfg.Frontends[0].Balance = RoundRobin
+	cfg.Frontends[0].Balance = roundRobin
 	cfg.Connect.Hedge = 50 * time.Millisecond
 	cfg.Health.Timeout = time.Minute  // checks must not notice first,
 	cfg.Connect.Timeout = time.Minute // nor the limit end it

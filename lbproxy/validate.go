@@ -109,7 +109,7 @@ func (c *Config) setDefaults() {
 	for i := range c.Frontends {
 		f := &c.Frontends[i]
 		if f.Balance == "" {
-			f.Balance = LeastConn
+			f.Balance = leastConn
 		}
 		if f.Mode == Request {
 			def(&f.Idle, time.Hour)
@@ -178,7 +178,7 @@ func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrP
 	if f.Mode != Publish && f.Mode != Request {
 		bad("%s: mode %q is neither publish nor request", at, f.Mode)
 	}
-	if f.Balance != LeastConn && f.Balance != RoundRobin {
+	if f.Balance != leastConn && f.Balance != roundRobin {
 		bad("%s: balance %q is neither leastconn nor roundrobin", at, f.Balance)
 	}
 	if len(f.Bind) == 0 {

@@ -9,9 +9,9 @@ import (
 	"saltern/master/runner"
 )
 
-// SaltVersion is the release of Salt whose protocol and formats this master
+// saltVersion is the release of Salt whose protocol and formats this master
 // speaks; minions are compared with it (manage.versions).
-const SaltVersion = "3008.3"
+const saltVersion = "3008.3"
 
 // openRunners makes what calls runner functions, and wheel functions that only
 // Python has.
@@ -29,7 +29,7 @@ func (m *Master) openRunners() {
 		Env: &runner.Env{
 			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
 			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files}, Pillar: pillar.Runners{Service: m.pillars},
-			Options: conf.WithoutSecrets(c.Raw), Version: SaltVersion, Log: m.log,
+			Options: conf.WithoutSecrets(c.Raw), Version: saltVersion, Log: m.log,
 		},
 		ID: c.ID, Keep: c.JobCache && c.ExtJobCache == "", Fire: m.fire, NewJID: m.jids.New, Now: m.now, Log: m.log,
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 // pollEvery is how often the supervisor is asked where the set-up stands, and
-// the claim to lead it is renewed (setup.ClaimLasts is several times as long).
+// the claim to lead it is renewed (package setup keeps a claim several times as long).
 const pollEvery = 2 * time.Second
 
 // page is one screen of the wizard.

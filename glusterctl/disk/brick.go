@@ -36,9 +36,9 @@ func FreshBrick(root, volume string) (string, error) {
 	return "", fmt.Errorf("find a brick directory: %s is full of old ones", root)
 }
 
-// ErrRootDisk is in the chain when a brick would be on the root file system,
+// errRootDisk is in the chain when a brick would be on the root file system,
 // which glusterd refuses and which is never forced.
-var ErrRootDisk = errors.New("it is on the root file system")
+var errRootDisk = errors.New("it is on the root file system")
 
 // CheckRoot reports whether bricks may live under dir. For a directory that is
 // still to be made it looks at the nearest one above it that is there.
@@ -59,13 +59,13 @@ func CheckRoot(dir string) error {
 		return fmt.Errorf("brick directory %s: %w", dir, err)
 	}
 	if d.Dev == r.Dev {
-		return fmt.Errorf("brick directory %s: %w", dir, ErrRootDisk)
+		return fmt.Errorf("brick directory %s: %w", dir, errRootDisk)
 	}
 	return nil
 }
 
-// ErrNotEmpty is in the chain when something would be lost.
-var ErrNotEmpty = errors.New("it is not empty")
+// errNotEmpty is in the chain when something would be lost.
+var errNotEmpty = errors.New("it is not empty")
 
 // ClearBrick takes glusterd's marks off a directory that holds nothing but
 // them. The caller has to know that no volume lists it.
@@ -76,7 +76,7 @@ func ClearBrick(dir string) error {
 	}
 	for _, e := range entries {
 		if e.Name() != ".glusterfs" || !e.IsDir() {
-			return fmt.Errorf("clear brick %s: %w", dir, ErrNotEmpty)
+			return fmt.Errorf("clear brick %s: %w", dir, errNotEmpty)
 		}
 	}
 	if len(entries) == 1 {

@@ -64,7 +64,7 @@ func finder() Finder {
 			case "sdf": // a file system at the very start
 				return &sparse{set: map[int64]byte{0: 'X'}}, nil
 			case "sdg": // an MD superblock near the end
-				return &sparse{set: map[int64]byte{MinSize - 8192: 1}}, nil
+				return &sparse{set: map[int64]byte{minSize - 8192: 1}}, nil
 			}
 			return nil, errors.New("must not be opened")
 		},
@@ -85,7 +85,7 @@ func TestFind(t *testing.T) {
 		if !ok || !strings.HasPrefix(d.Used, w) || w == "" && d.Used != "" {
 			t.Errorf("%s: %q, want %q", d.Name, d.Used, w)
 		}
-		if d.Name == "sdb" && (d.Size != MinSize || d.Model != "Fine[1m disk") {
+		if d.Name == "sdb" && (d.Size != minSize || d.Model != "Fine[1m disk") {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -105,7 +105,7 @@ func TestFormatOnlyWhatIsEmpty(t *testing.T) {
 	f := finder()
 	for _, name := range []string{"sda", "sde", "sdf", "sdg"} {
 		r := &recorder{}
-		if err := f.Format(t.Context(), r, Disk{Name: name, Path: "/dev/" + name}, "bricks", false); !errors.Is(err, ErrNotEmpty) || r.argv != nil {
+		if err := f.Format(t.Context(), r, Disk{Name: name, Path: "/dev/" + name}, "bricks", false); !errors.Is(err, errNotEmpty) || r.argv != nil {
 			t.Errorf("%s: %v %v", name, err, r.argv)
 		}
 	}
@@ -127,10 +127,10 @@ func TestFormatOnlyWhatIsEmpty(t *testing.T) {
 
 func TestBricks(t *testing.T) {
 	dir := t.TempDir()
-	if err := CheckRoot("/"); !errors.Is(err, ErrRootDisk) {
+	if err := CheckRoot("/"); !errors.Is(err, errRootDisk) {
 		t.Errorf("root: %v", err)
 	}
-	if err := CheckRoot("/none/of/these"); !errors.Is(err, ErrRootDisk) {
+	if err := CheckRoot("/none/of/these"); !errors.Is(err, errRootDisk) {
 		t.Errorf("a directory to be made on the root file system: %v", err)
 	}
 	file := filepath.Join(dir, "file")
@@ -163,7 +163,7 @@ func TestBricks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b, "file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := ClearBrick(b); !errors.Is(err, ErrNotEmpty) {
+	if err := ClearBrick(b); !errors.Is(err, errNotEmpty) {
 		t.Errorf("a brick with a file: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(b, "file")); err != nil {

@@ -28,8 +28,8 @@ type Disk struct {
 	Used string `json:"used,omitempty"`
 }
 
-// MinSize is the smallest disk that is offered for bricks.
-const MinSize = 1 << 30
+// minSize is the smallest disk that is offered for bricks.
+const minSize = 1 << 30
 
 // edge is how much of both ends has to be zero: partition tables, LVM, MD (all
 // versions), ZFS, Btrfs and file systems have their marks there.
@@ -96,8 +96,8 @@ func attr(sys fs.FS, name, file string) string {
 
 func (f Finder) used(sys fs.FS, d Disk, mounts []byte) string {
 	switch {
-	case d.Size < MinSize:
-		return fmt.Sprintf("smaller than %d MiB", MinSize>>20)
+	case d.Size < minSize:
+		return fmt.Sprintf("smaller than %d MiB", minSize>>20)
 	case attr(sys, d.Name, "ro") == "1":
 		return "read-only"
 	case attr(sys, d.Name, "removable") == "1":
@@ -171,7 +171,7 @@ func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label stri
 			return fmt.Errorf("format %s: it is gone", d.Path)
 		}
 		if all[i].Used != "" {
-			return fmt.Errorf("format %s: %s: %w", d.Path, all[i].Used, ErrNotEmpty)
+			return fmt.Errorf("format %s: %s: %w", d.Path, all[i].Used, errNotEmpty)
 		}
 	}
 	argv := []string{"mkfs.xfs", "-q", "-i", "size=512", "-L", label}

@@ -21,8 +21,8 @@ import (
 	"saltern/durable"
 )
 
-// Marker is the file that says that the tree is complete, and its version.
-const Marker = ".layout.json"
+// marker is the file that says that the tree is complete, and its version.
+const marker = ".layout.json"
 
 // Dir is one directory.
 type Dir struct {
@@ -40,8 +40,8 @@ type Tree struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// ErrNewer is in the chain when the volume has a later version than is known.
-var ErrNewer = errors.New("the volume was made by a newer version")
+// errNewer is in the chain when the volume has a later version than is known.
+var errNewer = errors.New("the volume was made by a newer version")
 
 // Info is what the marker says.
 type Info struct {
@@ -54,7 +54,7 @@ const maxMarker = 64 << 10
 
 // Read reads the marker at root; there is none on a new volume.
 func Read(root string) (Info, error) {
-	b, _, err := durable.ReadFile(filepath.Join(root, Marker), maxMarker, durable.Follow)
+	b, _, err := durable.ReadFile(filepath.Join(root, marker), maxMarker, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Info{}, nil
 	}
@@ -63,7 +63,7 @@ func Read(root string) (Info, error) {
 	}
 	var m Info
 	if err := json.Unmarshal(b, &m); err != nil || m.Version < 1 {
-		return Info{}, fmt.Errorf("read the version of the tree: %s is damaged", Marker)
+		return Info{}, fmt.Errorf("read the version of the tree: %s is damaged", marker)
 	}
 	return m, nil
 }
@@ -101,7 +101,7 @@ func Make(root string, t Tree) error {
 		return err
 	}
 	if have.Version > t.Version {
-		return fmt.Errorf("make the tree: version %d, ours is %d: %w", have.Version, t.Version, ErrNewer)
+		return fmt.Errorf("make the tree: version %d, ours is %d: %w", have.Version, t.Version, errNewer)
 	}
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -149,7 +149,7 @@ func makeDir(r *os.Root, d Dir) error {
 }
 
 func writeMarker(r *os.Root, content []byte) error {
-	const tmp = Marker + ".new"
+	const tmp = marker + ".new"
 	f, err := r.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func writeMarker(r *os.Root, content []byte) error {
 		err = cerr
 	}
 	if err == nil {
-		err = r.Rename(tmp, Marker)
+		err = r.Rename(tmp, marker)
 	}
 	return err
 }

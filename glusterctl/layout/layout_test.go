@@ -75,7 +75,7 @@ func TestMake(t *testing.T) {
 	if err := Make(root, newer); err != nil {
 		t.Fatal(err)
 	}
-	if err := Make(root, tree); !errors.Is(err, ErrNewer) {
+	if err := Make(root, tree); !errors.Is(err, errNewer) {
 		t.Errorf("older: %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("outside: %v", left)
 	}
 	for _, content := range []string{"", "{", `{"version":0}`, "null"} {
-		if err := os.WriteFile(filepath.Join(root, Marker), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, marker), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if i, err := Read(root); err == nil {

@@ -67,8 +67,8 @@ type Entry struct {
 	Minor               uint32 // of the device: the number of the FUSE connection
 }
 
-// Find returns the topmost mount at point in a mountinfo table (proc(5)).
-func Find(table io.Reader, point string) (Entry, bool, error) {
+// find returns the topmost mount at point in a mountinfo table (proc(5)).
+func find(table io.Reader, point string) (Entry, bool, error) {
 	var found Entry
 	var ok bool
 	s := bufio.NewScanner(table)
@@ -186,11 +186,11 @@ func (m *Mounter) Entry() (Entry, bool, error) {
 		return Entry{}, false, fmt.Errorf("read mountinfo: %w", err)
 	}
 	defer t.Close()
-	return Find(t, m.Point)
+	return find(t, m.Point)
 }
 
-// ErrForeign is in the chain when something else is mounted at the point.
-var ErrForeign = errors.New("something else is mounted there")
+// errForeign is in the chain when something else is mounted at the point.
+var errForeign = errors.New("something else is mounted there")
 
 // Mount mounts the volume. It is no fault when it is mounted already; whether
 // it answers is the [Prober]'s to say.
@@ -203,7 +203,7 @@ func (m *Mounter) Mount(ctx context.Context) error {
 	}
 	if ok {
 		if e.Type != FSType || !sameVolume(e.Source, m.Volume) {
-			return fmt.Errorf("mount %s: %s of type %s: %w", m.Point, e.Source, e.Type, ErrForeign)
+			return fmt.Errorf("mount %s: %s of type %s: %w", m.Point, e.Source, e.Type, errForeign)
 		}
 		return nil
 	}
@@ -310,7 +310,7 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 			return err
 		}
 		if e.Type != FSType {
-			return fmt.Errorf("unmount %s: %s of type %s: %w", m.Point, e.Source, e.Type, ErrForeign)
+			return fmt.Errorf("unmount %s: %s of type %s: %w", m.Point, e.Source, e.Type, errForeign)
 		}
 		if abort {
 			dir := m.Connections

@@ -35,7 +35,7 @@ func TestFind(t *testing.T) {
 		"/srv/other":      {"/srv/other", FSType, "node1:cluster", 46},
 		"/srv":            {},
 	} {
-		got, ok, err := Find(strings.NewReader(table), point)
+		got, ok, err := find(strings.NewReader(table), point)
 		if err != nil || got != want || ok != (want.Point != "") {
 			t.Errorf("%s: %+v %v %v", point, got, ok, err)
 		}
@@ -46,7 +46,7 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte(table))
 	f.Add([]byte("1 2 0:x / /srv/\\04 - - "))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, ok, err := Find(bytes.NewReader(b), "/srv/cluster")
+		e, ok, err := find(bytes.NewReader(b), "/srv/cluster")
 		if ok && (err != nil || e.Point != "/srv/cluster") {
 			t.Errorf("%+v %v", e, err)
 		}
@@ -114,10 +114,10 @@ func TestMountAndUnmount(t *testing.T) {
 		t.Errorf("mount fails: %v", err)
 	}
 	s.mounts = []string{"60 22 8:3 / " + m.Point + " rw - ext4 /dev/sdb rw\n"}
-	if err := m.Mount(t.Context()); !errors.Is(err, ErrForeign) {
+	if err := m.Mount(t.Context()); !errors.Is(err, errForeign) {
 		t.Errorf("foreign: %v", err)
 	}
-	if err := m.Unmount(t.Context(), true); !errors.Is(err, ErrForeign) {
+	if err := m.Unmount(t.Context(), true); !errors.Is(err, errForeign) {
 		t.Errorf("foreign: %v", err)
 	}
 }

@@ -39,11 +39,11 @@ const (
 // Parts are the files of a bundle in their order.
 var Parts = []string{"vmlinuz", "initrd", "root.squashfs"}
 
-// Schema of the manifest.
-const Schema = 1
+// schema of the manifest.
+const schema = 1
 
-// ErrSignature is given when no trusted key has signed the manifest.
-var ErrSignature = errors.New("bundle: the signature is not of a key that this node trusts")
+// errSignature is given when no trusted key has signed the manifest.
+var errSignature = errors.New("bundle: the signature is not of a key that this node trusts")
 
 // Manifest says what a bundle holds.
 type Manifest struct {
@@ -66,7 +66,7 @@ var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~_-]{0,63}$`)
 
 // Check reports whether the manifest makes sense.
 func (m *Manifest) Check() error {
-	if m.Schema != Schema || m.Name != "saltern" {
+	if m.Schema != schema || m.Name != "saltern" {
 		return fmt.Errorf("bundle: schema %d of %q is not known here; a newer version of this system may know it", m.Schema, m.Name)
 	}
 	if !word.MatchString(m.Version) || !word.MatchString(m.Flavour) || m.Created.IsZero() {
@@ -87,7 +87,7 @@ func (m *Manifest) Check() error {
 
 // Create writes a bundle. files are the paths of Parts, in their order.
 func Create(w io.Writer, m Manifest, files []string, key ed25519.PrivateKey) error {
-	m.Schema, m.Name, m.Parts = Schema, "saltern", nil
+	m.Schema, m.Name, m.Parts = schema, "saltern", nil
 	if len(files) != len(Parts) {
 		return fmt.Errorf("bundle: %d files, want %d", len(files), len(Parts))
 	}
@@ -173,7 +173,7 @@ func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	}
 	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(sigText)))
 	if err != nil || !slices.ContainsFunc(keys, func(k ed25519.PublicKey) bool { return ed25519.Verify(k, text, sig) }) {
-		return nil, ErrSignature
+		return nil, errSignature
 	}
 	b := &Reader{tar: t}
 	if err := json.Unmarshal(text, &b.Manifest); err != nil {
@@ -259,8 +259,8 @@ func PrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	return nil, errors.New("bundle: not an ed25519 private key in PEM (PKCS #8)")
 }
 
-// PublicKey reads a public key's PEM.
-func PublicKey(text []byte) (ed25519.PublicKey, error) {
+// publicKey reads a public key's PEM.
+func publicKey(text []byte) (ed25519.PublicKey, error) {
 	if block, _ := pem.Decode(text); block != nil {
 		if k, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
 			if key, ok := k.(ed25519.PublicKey); ok {
@@ -290,7 +290,7 @@ func Keys(dirs ...string) ([]ed25519.PublicKey, error) {
 			if err != nil {
 				return nil, fmt.Errorf("bundle: %w", err)
 			}
-			k, err := PublicKey(text)
+			k, err := publicKey(text)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}

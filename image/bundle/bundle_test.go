@@ -40,7 +40,7 @@ func keys(t *testing.T) (ed25519.PrivateKey, ed25519.PublicKey) {
 		t.Fatal(err)
 	}
 	k, err1 := PrivateKey(priv)
-	p, err2 := PublicKey(pub)
+	p, err2 := publicKey(pub)
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestRoundTrip(t *testing.T) {
 	if again := make3(t, key); !bytes.Equal(b, again) {
 		t.Error("not the same twice")
 	}
-	if err := readAll(b, other); !errors.Is(err, ErrSignature) {
+	if err := readAll(b, other); !errors.Is(err, errSignature) {
 		t.Errorf("a stranger's key: %v", err)
 	}
 	if err := readAll(b); err == nil {

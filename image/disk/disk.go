@@ -27,8 +27,8 @@ import (
 	"saltern/image/grubenv"
 )
 
-// MiB is a mebibyte.
-const MiB = 1 << 20
+// mib is a mebibyte.
+const mib = 1 << 20
 
 // Sizes of partitions in MiB; data is what it is before it grows.
 const (
@@ -55,36 +55,36 @@ type builder struct {
 	work string
 }
 
-// Layout gives the partitions of a disk.
-func Layout() []Partition {
+// layout gives the partitions of a disk.
+func layout() []Partition {
 	var parts []Partition
-	at := uint64(MiB / Sector)
+	at := uint64(mib / Sector)
 	for _, p := range []struct {
 		name string
 		kind GUID
 		mib  uint64
 	}{{"bios", typeBIOS, biosSize}, {"esp", typeESP, espSize}, {"root-a", typeRoot, rootSize}, {"root-b", typeRoot, rootSize}, {"data", typeVar, dataSize}} {
-		n := p.mib * MiB / Sector
+		n := p.mib * mib / Sector
 		parts = append(parts, Partition{Name: p.name, Type: p.kind, ID: guid(p.name), First: at, Count: n})
 		at += n
 	}
 	return parts
 }
 
-// Smallest is the size of a disk that holds the layout and nothing more.
-func Smallest() int64 {
-	parts := Layout()
+// smallest is the size of a disk that holds the layout and nothing more.
+func smallest() int64 {
+	parts := layout()
 	last := parts[len(parts)-1]
-	return int64(last.First+last.Count)*Sector + MiB
+	return int64(last.First+last.Count)*Sector + mib
 }
 
 // Build makes the disk.
 func Build(ctx context.Context, o Options) (err error) {
 	if o.Size == 0 {
-		o.Size = Smallest()
+		o.Size = smallest()
 	}
-	if o.Size < Smallest() || o.Size%MiB != 0 {
-		return fmt.Errorf("disk: size %d is not a number of MiB from %d on", o.Size, Smallest()/MiB)
+	if o.Size < smallest() || o.Size%mib != 0 {
+		return fmt.Errorf("disk: size %d is not a number of MiB from %d on", o.Size, smallest()/mib)
 	}
 	work, err := os.MkdirTemp(filepath.Dir(o.Out), ".disk-")
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *builder) fill(ctx context.Context, f *os.File) error {
 	if err := f.Truncate(b.Size); err != nil {
 		return err
 	}
-	parts := Layout()
+	parts := layout()
 	if err := gpt(f, uint64(b.Size)/Sector, guid("disk"), parts); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (b *builder) run(ctx context.Context, name string, args ...string) error {
 // esp makes the EFI system partition.
 func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (string, error) {
 	img := filepath.Join(b.work, "esp")
-	if err := sparse(img, espSize*MiB); err != nil {
+	if err := sparse(img, espSize*mib); err != nil {
 		return "", err
 	}
 	if err := b.run(ctx, "mkfs.vfat", "--invariant", "-F", "32", "-n", "ESP", "-i", espID, img); err != nil {
@@ -193,7 +193,7 @@ func (b *builder) esp(ctx context.Context, efi string, parts []Partition) (strin
 // data makes the empty file system for the node's state.
 func (b *builder) data(ctx context.Context) (string, error) {
 	img := filepath.Join(b.work, "data")
-	if err := sparse(img, dataSize*MiB); err != nil {
+	if err := sparse(img, dataSize*mib); err != nil {
 		return "", err
 	}
 	id := guid("datafs").String()
@@ -213,7 +213,7 @@ func place(disk *os.File, p Partition, path string) error {
 		return err
 	}
 	if fi.Size() > int64(p.Count*Sector) {
-		return fmt.Errorf("%s has %d MiB, partition %s %d MiB", path, fi.Size()/MiB, p.Name, p.Count*Sector/MiB)
+		return fmt.Errorf("%s has %d MiB, partition %s %d MiB", path, fi.Size()/mib, p.Name, p.Count*Sector/mib)
 	}
 	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
 	for at := int64(p.First * Sector); ; {

@@ -25,11 +25,11 @@ func TestGPT(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	size := Smallest()
+	size := smallest()
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	parts := Layout()
+	parts := layout()
 	if err := gpt(f, uint64(size)/Sector, guid("disk"), parts); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestBuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		parts := Layout()
+		parts := layout()
 		disks[i] = make([]byte, int64(parts[2].First*Sector)+600000) // up to the first root's content
 		if _, err := f.ReadAt(disks[i], 0); err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestBuild(t *testing.T) {
 		t.Error("not the same twice")
 	}
 	d := disks[0]
-	parts := Layout()
+	parts := layout()
 	if binary.LittleEndian.Uint64(d[0x5c:]) != parts[0].First || d[510] != 0x55 || d[511] != 0xaa {
 		t.Errorf("boot sector: core at %d", binary.LittleEndian.Uint64(d[0x5c:]))
 	}
@@ -165,7 +165,7 @@ func TestBuild(t *testing.T) {
 			t.Errorf("%s: %v %.40q", name, err, out)
 		}
 	}
-	o.Size = MiB
+	o.Size = mib
 	if Build(context.Background(), o) == nil {
 		t.Error("a disk that is too small was made")
 	}

@@ -16,20 +16,20 @@ import (
 	"strings"
 )
 
-// Size of a block in bytes.
-const Size = 1024
+// size of a block in bytes.
+const size = 1024
 
 const signature = "# GRUB Environment Block\n"
 
-// ErrFull is given when the variables do not fit.
-var ErrFull = errors.New("grub environment: the variables do not fit into 1024 bytes")
+// errFull is given when the variables do not fit.
+var errFull = errors.New("grub environment: the variables do not fit into 1024 bytes")
 
 // Env are the variables of a block.
 type Env map[string]string
 
-// Parse reads a block. A backslash keeps the character that follows.
-func Parse(b []byte) (Env, error) {
-	if len(b) != Size || !bytes.HasPrefix(b, []byte(signature)) {
+// parse reads a block. A backslash keeps the character that follows.
+func parse(b []byte) (Env, error) {
+	if len(b) != size || !bytes.HasPrefix(b, []byte(signature)) {
 		return nil, errors.New("grub environment: not an environment block of 1024 bytes")
 	}
 	env := Env{}
@@ -73,10 +73,10 @@ func (e Env) Bytes() ([]byte, error) {
 		}
 		b.WriteByte('\n')
 	}
-	if b.Len() > Size {
-		return nil, ErrFull
+	if b.Len() > size {
+		return nil, errFull
 	}
-	b.Write(bytes.Repeat([]byte{'#'}, Size-b.Len()))
+	b.Write(bytes.Repeat([]byte{'#'}, size-b.Len()))
 	return b.Bytes(), nil
 }
 
@@ -87,12 +87,12 @@ func Load(path string) (Env, error) {
 		return nil, fmt.Errorf("grub environment: %w", err)
 	}
 	defer f.Close()
-	b := make([]byte, Size+1)
+	b := make([]byte, size+1)
 	n, err := f.ReadAt(b, 0)
-	if n != Size {
+	if n != size {
 		return nil, errors.Join(fmt.Errorf("grub environment: %s has not 1024 bytes", path), err)
 	}
-	return Parse(b[:n])
+	return parse(b[:n])
 }
 
 // Save replaces the file's content in place: the block is smaller than a

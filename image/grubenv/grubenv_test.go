@@ -14,15 +14,15 @@ import (
 func TestRoundTrip(t *testing.T) {
 	for _, e := range []Env{{}, {"slot": "a"}, {"slot": "a", "next": "b", "tries": "2"}, {"x": `back\slash`, "y": "two\nlines", "z": "a=b#c"}} {
 		b, err := e.Bytes()
-		if err != nil || len(b) != Size {
+		if err != nil || len(b) != size {
 			t.Fatalf("%v: %d bytes, %v", e, len(b), err)
 		}
-		got, err := Parse(b)
+		got, err := parse(b)
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%v became %v, %v", e, got, err)
 		}
 	}
-	if _, err := (Env{"x": strings.Repeat("y", Size)}).Bytes(); !errors.Is(err, ErrFull) {
+	if _, err := (Env{"x": strings.Repeat("y", size)}).Bytes(); !errors.Is(err, errFull) {
 		t.Errorf("too much: %v", err)
 	}
 	if _, err := (Env{"a=b": "c"}).Bytes(); err == nil {
@@ -32,13 +32,13 @@ func TestRoundTrip(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	full := func(s string) []byte {
-		return append([]byte(s), bytes.Repeat([]byte{'#'}, max(0, Size-len(s)))...)
+		return append([]byte(s), bytes.Repeat([]byte{'#'}, max(0, size-len(s)))...)
 	}
 	for name, b := range map[string][]byte{
 		"nothing": nil, "short": []byte(signature), "no signature": full("slot=a\n"), "no =": full(signature + "slot\n"),
-		"no end": []byte(signature + strings.Repeat("a", Size-len(signature))),
+		"no end": []byte(signature + strings.Repeat("a", size-len(signature))),
 	} {
-		if e, err := Parse(b); err == nil {
+		if e, err := parse(b); err == nil {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
@@ -55,7 +55,7 @@ func TestSaveKeepsTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, _ := os.Stat(path)
-	if !os.SameFile(before, after) || after.Size() != Size {
+	if !os.SameFile(before, after) || after.Size() != size {
 		t.Error("not the same file any more")
 	}
 	if e, err := Load(path); err != nil || e["slot"] != "b" {
@@ -73,12 +73,12 @@ func FuzzParse(f *testing.F) {
 	b, _ := Env{"slot": "a", "next": "b"}.Bytes()
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := Parse(b)
+		e, err := parse(b)
 		if err != nil {
 			return
 		}
 		if again, err := e.Bytes(); err == nil {
-			if e2, err := Parse(again); err != nil || !reflect.DeepEqual(e, e2) {
+			if e2, err := parse(again); err != nil || !reflect.DeepEqual(e, e2) {
 				t.Errorf("%v %v %v", e, e2, err)
 			}
 		}

@@ -64,7 +64,7 @@ func Build(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
-	m := machine{Name: o.Name, Version: o.Version, Disk: o.Name + "-disk1.vmdk", DiskSize: size, Capacity: fi.Size(), CPUs: o.CPUs, MemoryMiB: o.MemoryMiB, Categories: Categories, Class: Class, DataSize: dataSize}
+	m := machine{Name: o.Name, Version: o.Version, Disk: o.Name + "-disk1.vmdk", DiskSize: size, Capacity: fi.Size(), CPUs: o.CPUs, MemoryMiB: o.MemoryMiB, Categories: categories, Class: class, DataSize: dataSize}
 	ovf, err := m.descriptor()
 	if err != nil {
 		return err
@@ -150,10 +150,10 @@ type Content struct {
 	Properties []string // as the guest will see them
 }
 
-// Verify reads an archive as a deploying program would: the descriptor is
+// verify reads an archive as a deploying program would: the descriptor is
 // first, every file has the digest of the manifest, the descriptor's disk is
 // there with its size.
-func Verify(r io.Reader) (Content, error) {
+func verify(r io.Reader) (Content, error) {
 	var c Content
 	t := tar.NewReader(r)
 	sums, sizes := map[string]string{}, map[string]int64{}

@@ -76,7 +76,7 @@ func TestOVA(t *testing.T) {
 	if err1 != nil || err2 != nil || !bytes.Equal(one, two) {
 		t.Errorf("not the same twice (%v %v)", err1, err2)
 	}
-	c, err := Verify(bytes.NewReader(one))
+	c, err := verify(bytes.NewReader(one))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestOVA(t *testing.T) {
 	}
 	bad := bytes.Clone(one)
 	bad[len(bad)-4096] ^= 1
-	if _, err := Verify(bytes.NewReader(bad)); err == nil {
+	if _, err := verify(bytes.NewReader(bad)); err == nil {
 		t.Error("a damaged archive was taken")
 	}
 }
@@ -106,7 +106,7 @@ func TestOVA(t *testing.T) {
 // asked are all properties.
 func asked() []Property {
 	var all []Property
-	for _, c := range Categories {
+	for _, c := range categories {
 		all = append(all, c.Properties...)
 	}
 	return all
@@ -114,7 +114,7 @@ func asked() []Property {
 
 // TestDescriptor: names cannot break out of the XML, and secrets are marked.
 func TestDescriptor(t *testing.T) {
-	b, err := machine{Name: `a"<b>&`, Disk: "d", Categories: Categories, Class: Class}.descriptor()
+	b, err := machine{Name: `a"<b>&`, Disk: "d", Categories: categories, Class: class}.descriptor()
 	if err != nil || strings.Contains(string(b), `a"<b>`) {
 		t.Errorf("%v %s", err, b)
 	}
@@ -133,7 +133,7 @@ func TestDescriptor(t *testing.T) {
 // the values given, else with the descriptor's own.
 func environment(t *testing.T, given map[string]string) []byte {
 	t.Helper()
-	b, err := machine{Name: "saltern", Disk: "d", Categories: Categories, Class: Class}.descriptor()
+	b, err := machine{Name: "saltern", Disk: "d", Categories: categories, Class: class}.descriptor()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"text/template"
 )
 
-// Class is the class of the properties. The guest sees a property as its
+// class is the class of the properties. The guest sees a property as its
 // class, a dot and its key (DSP0243 9.5.1): saltern.mode.
-const Class = "saltern"
+const class = "saltern"
 
 // Property is one question that VMware asks when the archive is deployed. The
 // guest finds the answers in guestinfo.ovfEnv, see supervisor/userdata.
@@ -30,9 +30,9 @@ type Category struct {
 	Properties []Property
 }
 
-// Categories are the answers of the set-up that make sense before the first
+// categories are the answers of the set-up that make sense before the first
 // boot.
-var Categories = []Category{
+var categories = []Category{
 	{"Cluster", []Property{
 		{Key: "mode", Label: "Form or join", Description: "form: the first node of a new cluster. join: a node of a cluster that exists. Empty: the console asks.", Choices: []string{"", "form", "join"}},
 		{Key: "cluster_id", Label: "Cluster", Description: "Name of the cluster."},

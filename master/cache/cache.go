@@ -34,11 +34,11 @@ const (
 
 var banks = []Bank{Grains, Pillar, Mine}
 
-// MaxEntry bounds one entry, in bytes: a larger one is refused when it is
+// maxEntry bounds one entry, in bytes: a larger one is refused when it is
 // stored and ignored when it is found.
-const MaxEntry = 32 << 20
+const maxEntry = 32 << 20
 
-var entry = datafile.Bound{Bytes: MaxEntry}
+var entry = datafile.Bound{Bytes: maxEntry}
 
 // Store is the cache of one master. It is safe for concurrent use. The maps
 // it returns are shared and must not be changed.
@@ -102,7 +102,7 @@ func (s *Store) Get(b Bank, id string) (*value.Map, bool) {
 func (s *Store) get(b Bank, id string) (*value.Map, bool) {
 	path := s.path(b, id)
 	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > MaxEntry {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxEntry {
 		s.mem.drop(b, id)
 		return nil, false
 	}
@@ -110,7 +110,7 @@ func (s *Store) get(b Bank, id string) (*value.Map, bool) {
 	if m, ok := s.mem.get(b, id, sig); ok {
 		return m, true
 	}
-	packed, err := durable.Read(path, MaxEntry)
+	packed, err := durable.Read(path, maxEntry)
 	if err != nil {
 		return nil, false
 	}

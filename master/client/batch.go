@@ -125,7 +125,7 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 	if err != nil || len(up) == 0 {
 		return nil, nil, nil, err
 	}
-	size, err := BatchSize(q.Size, len(up))
+	size, err := batchSize(q.Size, len(up))
 	if err != nil {
 		return nil, up, down, err
 	}

@@ -11,9 +11,9 @@ import (
 	"saltern/master/value"
 )
 
-// BatchSize reads the size of a batch, a number or a percentage of n minions;
+// batchSize reads the size of a batch, a number or a percentage of n minions;
 // it is at least 1 (salt/utils/batch_state.py get_batch_size).
-func BatchSize(spec string, n int) (int, error) {
+func batchSize(spec string, n int) (int, error) {
 	bad := &Error{Kind: Invocation, Message: fmt.Sprintf("Invalid batch specification %s: must be an integer or percentage string like '10' or '25%%'.", value.Repr(spec))}
 	if strings.Contains(spec, "%") {
 		p, err := strconv.ParseFloat(strings.TrimSpace(strings.Trim(spec, "%")), 64)

@@ -18,13 +18,13 @@ func TestBatchSize(t *testing.T) {
 		{"1", 10, 1}, {"3", 10, 3}, {" 4 ", 10, 4}, {"0", 10, 1}, {"-5", 10, 1}, {"25%", 8, 2}, {"10%", 3, 1}, {"50%", 3, 1},
 		{"%10", 30, 3}, {"100%", 7, 7}, {"0%", 7, 1}, {"33.4%", 9, 3}, {"1000%", 2, 20}, {"5%", 0, 1},
 	} {
-		got, err := BatchSize(c.spec, c.n)
+		got, err := batchSize(c.spec, c.n)
 		if err != nil || got != c.want {
 			t.Errorf("%q of %d: got %d, %v, want %d", c.spec, c.n, got, err, c.want)
 		}
 	}
 	for _, bad := range []string{"", "x", "10x", "x%", "1.5", "%", "nan%", "inf%"} {
-		if n, err := BatchSize(bad, 5); err == nil {
+		if n, err := batchSize(bad, 5); err == nil {
 			t.Errorf("%q: got %d, want an error", bad, n)
 		} else if !strings.Contains(err.Error(), "must be an integer or percentage string") {
 			t.Errorf("%q: %v", bad, err)

@@ -20,10 +20,10 @@ var (
 	// whole number of blocks, wrong MAC or wrong padding. The cases are not
 	// told apart on purpose.
 	ErrOpen = errors.New("crypt: blob does not open with this key")
-	// ErrNotPickle says that a genuine blob does not carry the marker of a
+	// errNotPickle says that a genuine blob does not carry the marker of a
 	// Salt payload. Salt treats such a blob as an empty map
 	// (crypt.Crypticle.loads).
-	ErrNotPickle = errors.New("crypt: plaintext is not a Salt payload")
+	errNotPickle = errors.New("crypt: plaintext is not a Salt payload")
 	// ErrNonce says that a genuine reply answers another request.
 	ErrNonce = errors.New("crypt: reply carries another nonce")
 )
@@ -184,7 +184,7 @@ func body(plain []byte, err error) ([]byte, error) {
 	}
 	body, ok := bytes.CutPrefix(plain, []byte(marker))
 	if !ok {
-		return nil, ErrNotPickle
+		return nil, errNotPickle
 	}
 	return body, nil
 }

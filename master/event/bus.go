@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// DefaultMaxSize is the default of max_event_size, in bytes.
-const DefaultMaxSize = 1 << 20
+// defaultMaxSize is the default of max_event_size, in bytes.
+const defaultMaxSize = 1 << 20
 
 // Bus hands every fired event to every subscriber. All methods may be called
 // concurrently.
@@ -38,7 +38,7 @@ type sink interface {
 // are replaced for whoever reads the packed form. 0 means DefaultMaxSize.
 func NewBus(now func() time.Time, maxSize int) *Bus {
 	if maxSize <= 0 {
-		maxSize = DefaultMaxSize
+		maxSize = defaultMaxSize
 	}
 	return &Bus{now: now, maxSize: maxSize, sinks: map[sink]struct{}{}}
 }

@@ -63,7 +63,7 @@ func TestFireStamps(t *testing.T) {
 func TestTags(t *testing.T) {
 	b := newBus()
 	for _, tag := range []string{"", "a\n\nb", "a\n", "\xff", strings.Repeat("x", maxTag+1)} {
-		if err := b.Fire(tag, data()); !errors.Is(err, ErrTag) {
+		if err := b.Fire(tag, data()); !errors.Is(err, errTag) {
 			t.Errorf("%.20q: %v", tag, err)
 		}
 	}

@@ -101,7 +101,7 @@ func (l *Listener) frame() (any, bool, error) {
 		}
 		n := int(binary.BigEndian.Uint32(l.buf))
 		if n > maxClientFrame {
-			return nil, false, fmt.Errorf("%w: claims %d bytes", ErrFrame, n)
+			return nil, false, fmt.Errorf("%w: claims %d bytes", errFrame, n)
 		}
 		if len(l.buf) < prefixLen+n {
 			return nil, false, nil
@@ -109,7 +109,7 @@ func (l *Listener) frame() (any, bool, error) {
 		v, err := msgpack.Decode(l.buf[prefixLen:prefixLen+n], limits)
 		l.buf = l.buf[prefixLen+n:]
 		if err != nil {
-			return nil, false, fmt.Errorf("%w: %w", ErrFrame, err)
+			return nil, false, fmt.Errorf("%w: %w", errFrame, err)
 		}
 		return v, true, nil
 	}
@@ -118,7 +118,7 @@ func (l *Listener) frame() (any, bool, error) {
 	case errors.Is(err, msgpack.ErrShort) && len(l.buf) < maxClientFrame:
 		return nil, false, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("%w: %w", ErrFrame, err)
+		return nil, false, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	l.buf = l.buf[n:]
 	return v, true, nil
@@ -169,7 +169,7 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	}
 	stamped := data.Clone()
 	stamped.Set("_stamp", Stamp(s.now()))
-	frame, _, err := packFrame(tag, stamped, DefaultMaxSize)
+	frame, _, err := packFrame(tag, stamped, defaultMaxSize)
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 
 // Errors for events that cannot be carried.
 var (
-	// ErrTag means that the tag is empty, too long, not text, or holds the
+	// errTag means that the tag is empty, too long, not text, or holds the
 	// separator.
-	ErrTag = errors.New("event: bad tag")
-	// ErrFrame means that bytes from a socket are not a frame with an event.
-	ErrFrame = errors.New("event: bad frame")
+	errTag = errors.New("event: bad tag")
+	// errFrame means that bytes from a socket are not a frame with an event.
+	errFrame = errors.New("event: bad frame")
 )
 
 const (
@@ -40,13 +40,13 @@ var limits = msgpack.Limits{Depth: 64, Nodes: 1 << 20}
 func CheckTag(tag string) error {
 	switch {
 	case tag == "":
-		return fmt.Errorf("%w: empty", ErrTag)
+		return fmt.Errorf("%w: empty", errTag)
 	case len(tag) > maxTag:
-		return fmt.Errorf("%w: %d bytes", ErrTag, len(tag))
+		return fmt.Errorf("%w: %d bytes", errTag, len(tag))
 	case !utf8.ValidString(tag):
-		return fmt.Errorf("%w: not utf-8", ErrTag)
+		return fmt.Errorf("%w: not utf-8", errTag)
 	case bytes.Contains([]byte(tag), []byte(tagEnd)) || tag[len(tag)-1] == '\n':
-		return fmt.Errorf("%w: holds the separator", ErrTag)
+		return fmt.Errorf("%w: holds the separator", errTag)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func orEmpty(m *value.Map) *value.Map {
 func parseFrame(b []byte) (Event, []byte, error) {
 	v, err := msgpack.Decode(b, limits)
 	if err != nil {
-		return Event{}, nil, fmt.Errorf("%w: %w", ErrFrame, err)
+		return Event{}, nil, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	return eventOf(v)
 }
@@ -125,11 +125,11 @@ func parseFrame(b []byte) (Event, []byte, error) {
 func eventOf(v any) (Event, []byte, error) {
 	m, ok := v.(*value.Map)
 	if !ok {
-		return Event{}, nil, fmt.Errorf("%w: not a map", ErrFrame)
+		return Event{}, nil, fmt.Errorf("%w: not a map", errFrame)
 	}
 	body, ok := m.Bytes("body")
 	if !ok {
-		return Event{}, nil, fmt.Errorf("%w: no body", ErrFrame)
+		return Event{}, nil, fmt.Errorf("%w: no body", errFrame)
 	}
 	e, err := ParseBody(body)
 	return e, body, err
@@ -141,7 +141,7 @@ func eventOf(v any) (Event, []byte, error) {
 func ParseBody(body []byte) (Event, error) {
 	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok {
-		return Event{}, fmt.Errorf("%w: no separator", ErrFrame)
+		return Event{}, fmt.Errorf("%w: no separator", errFrame)
 	}
 	t := string(tag)
 	if err := CheckTag(t); err != nil {
@@ -149,11 +149,11 @@ func ParseBody(body []byte) (Event, error) {
 	}
 	v, err := msgpack.Decode(rest, limits)
 	if err != nil {
-		return Event{}, fmt.Errorf("%w: %w", ErrFrame, err)
+		return Event{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	data, ok := v.(*value.Map)
 	if !ok {
-		return Event{}, fmt.Errorf("%w: data is not a map", ErrFrame)
+		return Event{}, fmt.Errorf("%w: data is not a map", errFrame)
 	}
 	return Event{Tag: t, Data: data}, nil
 }

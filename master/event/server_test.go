@@ -223,7 +223,7 @@ func TestSocketFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
 	}
-	if _, err := Serve(newBus(), Config{Dir: s.cfg.Dir}, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {
+	if _, err := Serve(newBus(), Config{Dir: s.cfg.Dir}, slog.New(slog.DiscardHandler)); !errors.Is(err, errInUse) {
 		t.Errorf("second master: %v", err)
 	}
 	if _, err := DialPub(within(t), s.cfg.Dir); err != nil {

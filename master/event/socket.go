@@ -22,8 +22,8 @@ const (
 	maxSocketPath = 107 // sun_path without its final zero
 )
 
-// ErrInUse means that another master answers on the socket.
-var ErrInUse = errors.New("event: another master is using the socket directory")
+// errInUse means that another master answers on the socket.
+var errInUse = errors.New("event: another master is using the socket directory")
 
 // Listen binds a Unix socket with the given mode. One left over from a crash is
 // replaced in one step. A socket that still answers, and anything that is not a
@@ -34,7 +34,7 @@ func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("event socket %s: path has %d bytes, the system allows %d: choose a shorter sock_dir", path, n, maxSocketPath)
 	}
 	if err := localsock.Free(path); errors.Is(err, localsock.ErrInUse) {
-		return nil, fmt.Errorf("%w: %s", ErrInUse, path)
+		return nil, fmt.Errorf("%w: %s", errInUse, path)
 	} else if err != nil {
 		return nil, fmt.Errorf("event socket %s: %w", path, err)
 	}

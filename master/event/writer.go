@@ -74,7 +74,7 @@ func (s *Server) read(c *net.UnixConn) error {
 		switch {
 		case n > skippable:
 			s.bad.Add(1)
-			return fmt.Errorf("%w: claims %d bytes", ErrFrame, n)
+			return fmt.Errorf("%w: claims %d bytes", errFrame, n)
 		case n > int64(s.cfg.MaxFrame):
 			s.bad.Add(1)
 			s.log.Warn("event socket: frame too large, skipped", "bytes", n, "limit", s.cfg.MaxFrame)

@@ -57,7 +57,7 @@ func (r *Reporter) Write() {
 	r.watchPending()
 	b, err := json.Marshal(r.status())
 	if err == nil {
-		err = WriteFile(filepath.Join(r.Options.CacheDir, control.StatusFile), append(b, '\n'))
+		err = writeFile(filepath.Join(r.Options.CacheDir, control.StatusFile), append(b, '\n'))
 	}
 	if err == nil {
 		err = r.Signs.Alive()

@@ -16,7 +16,7 @@ import (
 // the disk. On a full disk the old content is written over where it lies,
 // which takes no new room: then above all somebody must be told. A reader may
 // meet half of it then, and reads again.
-func WriteFile(path string, data []byte) error {
+func writeFile(path string, data []byte) error {
 	err := durable.Swap(path, data, 0o640)
 	if err == nil {
 		return nil

@@ -24,7 +24,7 @@ func TestWriteStatusFile(t *testing.T) {
 	}
 	long, err := json.Marshal(control.Status{ID: strings.Repeat("x", 500), Accepted: 1})
 	must(t, err)
-	must(t, WriteFile(path, long))
+	must(t, writeFile(path, long))
 	if s := read(); s.Accepted != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -34,13 +34,13 @@ func TestWriteStatusFile(t *testing.T) {
 	for i, text := range []string{"short", strings.Repeat("y", 900), "again"} {
 		b, err := json.Marshal(control.Status{ID: text, Accepted: i + 2})
 		must(t, err)
-		must(t, WriteFile(path, b))
+		must(t, writeFile(path, b))
 		if s := read(); s.ID != text || s.Accepted != i+2 {
 			t.Errorf("%.20q: %+v", text, s)
 		}
 	}
 	must(t, os.Remove(path))
-	if err := WriteFile(path, long); err == nil {
+	if err := writeFile(path, long); err == nil {
 		t.Error("no file could be written, and no error")
 	}
 }

@@ -12,12 +12,12 @@ import (
 var (
 	// ErrJID means that a job id is not one.
 	ErrJID = errors.New("jobs: bad job id")
-	// ErrMinion means that a minion or syndic id cannot be a file name.
-	ErrMinion = errors.New("jobs: bad minion id")
+	// errMinion means that a minion or syndic id cannot be a file name.
+	errMinion = errors.New("jobs: bad minion id")
 	// ErrTooLarge means that a load or return is over the bound.
 	ErrTooLarge = errors.New("jobs: too large")
-	// ErrClosed means that the cache was closed.
-	ErrClosed = errors.New("jobs: cache is closed")
+	// errClosed means that the cache was closed.
+	errClosed = errors.New("jobs: cache is closed")
 	// ErrInUse means that another process has the journal open.
 	ErrInUse = errors.New("jobs: journal is in use")
 )

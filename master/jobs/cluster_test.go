@@ -121,7 +121,7 @@ func TestAloneInTheFolder(t *testing.T) {
 	a.peers.err = ErrAlone
 	must(t, a.SaveLoad(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"}))
 	must(t, a.save("m1", "one"))
-	if a.state() == nil || errors.Is(a.state(), ErrClosed) {
+	if a.state() == nil || errors.Is(a.state(), errClosed) {
 		t.Errorf("state %v", a.state())
 	}
 	b := member(t, "10.0.0.2", shared, t.TempDir()) // the first one may be dead by now

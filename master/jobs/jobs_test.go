@@ -500,13 +500,13 @@ func TestAttack16Paths(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"", ".", "..", "a/b", "/etc", `a\b`, "a\x00", "a\nb", ".load.p", "jid", "nocache", "endtime", strings.Repeat("x", 256), "\xff"} {
-		if _, err := c.SaveReturn(within(t), ret(jid1, id, 1)); !errors.Is(err, ErrMinion) {
+		if _, err := c.SaveReturn(within(t), ret(jid1, id, 1)); !errors.Is(err, errMinion) {
 			t.Errorf("%q: %v", id, err)
 		}
 		if id == "" {
 			continue
 		}
-		if err := c.AddMinions(within(t), jid1, nil, id); !errors.Is(err, ErrMinion) {
+		if err := c.AddMinions(within(t), jid1, nil, id); !errors.Is(err, errMinion) {
 			t.Errorf("syndic %q: %v", id, err)
 		}
 	}
@@ -549,7 +549,7 @@ func TestBounds(t *testing.T) {
 		t.Error(err)
 	}
 	ok(t, c.Close(within(t)))
-	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", 1)); !errors.Is(err, ErrClosed) {
+	if _, err := c.SaveReturn(within(t), ret(jid1, "m1", 1)); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 }

@@ -118,7 +118,7 @@ func (j *journal) append(recs ...*record) (*batch, error) {
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	if j.cur == nil {
 		j.cur = &batch{done: make(chan struct{})}

@@ -91,7 +91,7 @@ func checkID(id string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %.80q", ErrMinion, id)
+	return fmt.Errorf("%w: %.80q", errMinion, id)
 }
 
 func checkJID(jid string) error {

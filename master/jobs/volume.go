@@ -111,7 +111,7 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	case <-h.done:
 		return h.err
 	case <-v.stopped:
-		return ErrClosed
+		return errClosed
 	case <-ctx.Done():
 		return fmt.Errorf("hand a return to the shared folder: %w", ctx.Err())
 	}

@@ -29,9 +29,9 @@ var (
 	ErrChanged = errors.New("key has changed meanwhile")
 )
 
-// DefaultMaxPending is the bound of pending keys. Salt has none, so that
+// defaultMaxPending is the bound of pending keys. Salt has none, so that
 // anybody who reaches the port can fill the disk.
-const DefaultMaxPending = 100_000
+const defaultMaxPending = 100_000
 
 // Config of a Store. The zero value is usable.
 type Config struct {
@@ -114,7 +114,7 @@ type Store struct {
 // returns the store. Call Run to follow later changes by others.
 func Open(dir string, cfg Config) (*Store, error) {
 	if cfg.MaxPending == 0 {
-		cfg.MaxPending = DefaultMaxPending
+		cfg.MaxPending = defaultMaxPending
 	}
 	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
 	cfg.PendingPerKey = cmp.Or(cfg.PendingPerKey, DefaultPendingPerKey)

@@ -15,8 +15,8 @@ import (
 var (
 	// ErrShort means that the input ends inside a value.
 	ErrShort = errors.New("msgpack: input ends inside a value")
-	// ErrTrailing means that bytes follow the value.
-	ErrTrailing = errors.New("msgpack: bytes after the value")
+	// errTrailing means that bytes follow the value.
+	errTrailing = errors.New("msgpack: bytes after the value")
 	// ErrLimit means that the value is deeper or larger than allowed.
 	ErrLimit = errors.New("msgpack: value exceeds the limits")
 )
@@ -46,7 +46,7 @@ func Decode(b []byte, l Limits) (any, error) {
 		return nil, err
 	}
 	if n != len(b) {
-		return nil, ErrTrailing
+		return nil, errTrailing
 	}
 	return v, nil
 }

@@ -207,7 +207,7 @@ func Fields(b []byte, l Limits, most int) ([]Field, error) {
 		out = append(out, Field{key, v})
 	}
 	if w.d.off != len(b) {
-		return nil, ErrTrailing
+		return nil, errTrailing
 	}
 	return out, nil
 }

@@ -119,7 +119,7 @@ func TestFields(t *testing.T) {
 		want error
 	}{
 		"too many":   {b, ErrLimit},
-		"trailing":   {append(bytes.Clone(b), 0xc0), ErrTrailing},
+		"trailing":   {append(bytes.Clone(b), 0xc0), errTrailing},
 		"short":      {b[:len(b)-1], ErrShort},
 		"a list":     {[]byte{0x90}, ErrNotMap},
 		"nothing":    {nil, ErrShort},

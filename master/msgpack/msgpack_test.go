@@ -166,7 +166,7 @@ func TestAttack19MsgpackLengths(t *testing.T) {
 		"bin32 of 4 GiB":          {[]byte{0xc6, 0xff, 0xff, 0xff, 0xff}, ErrShort},
 		"raw32 of 4 GiB":          {[]byte{0xdb, 0xff, 0xff, 0xff, 0xff}, ErrShort},
 		"ext32 of 4 GiB":          {[]byte{0xc9, 0xff, 0xff, 0xff, 0xff, 1}, ErrShort},
-		"trailing":                {[]byte{0xc0, 0xc0}, ErrTrailing},
+		"trailing":                {[]byte{0xc0, 0xc0}, errTrailing},
 		"a million nested arrays": {bytes.Repeat([]byte{0x91}, 1_000_000), ErrLimit},
 		"a million nested maps":   {bytes.Repeat([]byte{0x81, 0x01}, 500_000), ErrLimit},
 		"three million nils":      {append([]byte{0xdd, 0, 0x2d, 0xc6, 0xc0}, bytes.Repeat([]byte{0xc0}, 3_000_000)...), ErrLimit},

@@ -149,7 +149,7 @@ func (h *highstater) states(host string, m *value.Map, t *tally) ([]string, stri
 		if _, numbered := info.Get("__run_num__"); !numbered && info.Len() > 0 && k != "changes" {
 			out = append([]string{
 				"The State execution failed to record the order in which all states were executed. The state return missing data is:",
-				h.strip(Pformat(info, 1)),
+				h.strip(pformat(info, 1)),
 			}, out...)
 		}
 		if _, ok := info.Get("result"); ok {

@@ -27,7 +27,7 @@ func txt(v any, o *Options) string {
 		if s, ok := v.(string); ok {
 			return strip(s) + "\n"
 		}
-		return Pformat(v, 1) + "\n"
+		return pformat(v, 1) + "\n"
 	}
 	var b strings.Builder
 	for k, e := range m.All() {

@@ -13,13 +13,13 @@ const pprintWidth = 80
 
 func pprintText(v any, o *Options) string {
 	if o.Indent.Set && o.Indent.Width >= 0 {
-		return Pformat(v, o.Indent.Width)
+		return pformat(v, o.Indent.Width)
 	}
-	return Pformat(v, 1)
+	return pformat(v, 1)
 }
 
-// Pformat is Python's pprint.pformat(v, indent).
-func Pformat(v any, indent int) string {
+// pformat is Python's pprint.pformat(v, indent).
+func pformat(v any, indent int) string {
 	p := pretty{per: indent}
 	p.format(v, 0, 0, 0)
 	return p.b.String()

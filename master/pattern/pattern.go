@@ -28,8 +28,8 @@ const matchTimeout = 200 * time.Millisecond
 // ErrTimeout means that an expression was not decided in time.
 var ErrTimeout = errors.New("regular expression takes too long")
 
-// ErrTooLong means that a pattern exceeds 4096 bytes.
-var ErrTooLong = errors.New("pattern is too long")
+// errTooLong means that a pattern exceeds 4096 bytes.
+var errTooLong = errors.New("pattern is too long")
 
 // Match is Python's re.match: the expression must fit from the beginning of
 // s, not to its end. An expression that is none matches nothing.
@@ -116,7 +116,7 @@ func anchored(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z
 // compile reads an expression of Python's, with what is put around it.
 func compile(head, given, tail string) (matcher, error) {
 	if len(given) > maxLen {
-		return nil, ErrTooLong
+		return nil, errTooLong
 	}
 	expr, err := fromPython(given)
 	if err != nil {
@@ -159,7 +159,7 @@ var prefixes, wholes cache
 
 func (c *cache) get(pattern string, make_ func(string) (matcher, error)) (matcher, error) {
 	if len(pattern) > maxLen {
-		return nil, ErrTooLong
+		return nil, errTooLong
 	}
 	c.mu.RLock()
 	e, ok := c.m[pattern]

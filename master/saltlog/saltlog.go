@@ -134,7 +134,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 // Handle implements slog.Handler.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
-	b.WriteString(Escape(cut(r.Message, maxMessage)))
+	b.WriteString(escape(cut(r.Message, maxMessage)))
 	b.WriteString(h.attrs)
 	r.Attrs(func(a slog.Attr) bool { appendAttr(&b, h.group, a); return true })
 	message := b.String()
@@ -171,7 +171,7 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 		most = maxStack
 	}
 	text = cut(text, most)
-	if text == "" || strings.ContainsAny(text, " =\"") || Escape(text) != text {
+	if text == "" || strings.ContainsAny(text, " =\"") || escape(text) != text {
 		b.WriteString(strconv.Quote(text))
 		return
 	}
@@ -206,8 +206,8 @@ func cut(s string, most int) string {
 	return s[:keep] + "... (" + strconv.Itoa(len(s)-keep) + " bytes more)"
 }
 
-// Escape writes control characters so that they show.
-func Escape(s string) string {
+// escape writes control characters so that they show.
+func escape(s string) string {
 	clean := true
 	for _, r := range s {
 		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == '\u2028' || r == '\u2029' || r == '\ufffd' {

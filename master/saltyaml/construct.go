@@ -57,7 +57,7 @@ func (c *constructor) document(root *yaml.Node) (any, error) {
 // does.
 func (c *constructor) anchors(n *yaml.Node, seen map[string]int, depth int) error {
 	if depth > c.limits.Depth {
-		return fault(n, "%w: nested too deep", ErrLimit)
+		return fault(n, "%w: nested too deep", errLimit)
 	}
 	if n.Anchor != "" && n.Kind != yaml.AliasNode {
 		if line, dup := seen[n.Anchor]; dup {
@@ -83,7 +83,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 // spend takes n values off the budget.
 func (c *constructor) spend(at *yaml.Node, n int) error {
 	if c.nodes -= n; c.nodes < 0 {
-		return fault(at, "%w: more than %d values, aliases expanded", ErrLimit, c.limits.Nodes)
+		return fault(at, "%w: more than %d values, aliases expanded", errLimit, c.limits.Nodes)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (c *constructor) value(n *yaml.Node) (any, error) {
 		return nil, fault(n, "an alias contains itself")
 	}
 	if c.depth++; c.depth > c.limits.Depth {
-		return nil, fault(n, "%w: nested too deep", ErrLimit)
+		return nil, fault(n, "%w: nested too deep", errLimit)
 	}
 	c.open[n] = true
 	defer func() { delete(c.open, n); c.depth-- }()

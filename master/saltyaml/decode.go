@@ -21,11 +21,11 @@ type Limits struct {
 
 // DefaultLimits suit configuration, SLS files and command lines: 8 MiB of
 // text, 64 levels, one million values.
-func DefaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
+func defaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
 
-// ErrLimit means that a document is larger, deeper or, through its aliases,
+// errLimit means that a document is larger, deeper or, through its aliases,
 // more numerous than allowed.
-var ErrLimit = errors.New("document exceeds the limits")
+var errLimit = errors.New("document exceeds the limits")
 
 // Error is a fault in a document and where it is.
 type Error struct {
@@ -49,16 +49,16 @@ func (e *Error) Unwrap() error { return e.Err }
 // in errors. No document at all, and an empty one, are nil. Every error is
 // an *Error.
 func Decode(b []byte, name string) (any, error) {
-	return DecodeLimited(b, name, DefaultLimits())
+	return decodeLimited(b, name, defaultLimits())
 }
 
-// DecodeLimited is Decode with limits of the caller's choice.
-func DecodeLimited(b []byte, name string, l Limits) (any, error) {
+// decodeLimited is Decode with limits of the caller's choice.
+func decodeLimited(b []byte, name string, l Limits) (any, error) {
 	if len(b) > l.Bytes {
-		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLimit, len(b), l.Bytes)}
+		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", errLimit, len(b), l.Bytes)}
 	}
 	if n := estimate(b); n > l.Nodes {
-		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", ErrLimit, n, l.Nodes)}
+		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", errLimit, n, l.Nodes)}
 	}
 	root, err := parse(b)
 	if err != nil {

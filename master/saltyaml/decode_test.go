@@ -62,7 +62,7 @@ func TestLimits(t *testing.T) {
 	} {
 		if _, err := Decode([]byte(in), name); err == nil {
 			t.Errorf("%s: accepted", name)
-		} else if name != "very deep" && name != "list depth" && !errors.Is(err, ErrLimit) {
+		} else if name != "very deep" && name != "list depth" && !errors.Is(err, errLimit) {
 			t.Errorf("%s: %v is not ErrLimit", name, err)
 		}
 	}
@@ -105,7 +105,7 @@ func FuzzDecode(f *testing.F) {
 		// Nothing this small may take seconds; the fuzzer itself has no limit.
 		watch := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("still busy with %d bytes: %.300q", len(b), b)) })
 		defer watch.Stop()
-		v, err := DecodeLimited(b, "fuzz", l)
+		v, err := decodeLimited(b, "fuzz", l)
 		if err != nil {
 			var e *Error
 			if !errors.As(err, &e) {

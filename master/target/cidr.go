@@ -34,7 +34,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
 	}
-	bad := fmt.Errorf("%w: %s is neither an address nor a network", ErrInvalid, shown(s))
+	bad := fmt.Errorf("%w: %s is neither an address nor a network", errInvalid, shown(s))
 	host, mask, ok := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(host)
 	if !ok || err != nil || a.Zone() != "" {
@@ -53,7 +53,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 		return netip.Prefix{}, bad
 	}
 	if p.Addr() != a {
-		return netip.Prefix{}, fmt.Errorf("%w: network %s has host bits set", ErrInvalid, shown(s))
+		return netip.Prefix{}, fmt.Errorf("%w: network %s has host bits set", errInvalid, shown(s))
 	}
 	return p, nil
 }

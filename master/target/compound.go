@@ -76,7 +76,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 		return Matcher{}, err
 	}
 	if len(p.words) > 0 {
-		return Matcher{}, fmt.Errorf("%w: unexpected %s", ErrInvalid, shown(p.words[0]))
+		return Matcher{}, fmt.Errorf("%w: unexpected %s", errInvalid, shown(p.words[0]))
 	}
 	m := Matcher{n: n, missing: p.missing}
 	switch n := n.(type) {
@@ -109,7 +109,7 @@ func expand(words []string, env Env) ([]string, error) {
 			out = append(out, w)
 		}
 		if len(out) > maxWords {
-			return nil, fmt.Errorf("%w: more than %d words", ErrInvalid, maxWords)
+			return nil, fmt.Errorf("%w: more than %d words", errInvalid, maxWords)
 		}
 	}
 	return out, nil
@@ -164,27 +164,27 @@ func (p *parser) not() (node, error) {
 // not expected to have keys.
 func (p *parser) operand(negated bool) (node, error) {
 	if len(p.words) == 0 {
-		return nil, fmt.Errorf("%w: a minion is expected at the end", ErrInvalid)
+		return nil, fmt.Errorf("%w: a minion is expected at the end", errInvalid)
 	}
 	word := p.words[0]
 	p.words = p.words[1:]
 	switch {
 	case word == "(":
 		if p.depth++; p.depth > maxNested {
-			return nil, fmt.Errorf("%w: parentheses nested more than %d deep", ErrInvalid, maxNested)
+			return nil, fmt.Errorf("%w: parentheses nested more than %d deep", errInvalid, maxNested)
 		}
 		n, err := p.or()
 		if err != nil {
 			return nil, err
 		}
 		if p.peek() != ")" {
-			return nil, fmt.Errorf("%w: a parenthesis is not closed", ErrInvalid)
+			return nil, fmt.Errorf("%w: a parenthesis is not closed", errInvalid)
 		}
 		p.words = p.words[1:]
 		p.depth--
 		return n, nil
 	case operator(word):
-		return nil, fmt.Errorf("%w: a minion is expected before %s", ErrInvalid, shown(word))
+		return nil, fmt.Errorf("%w: a minion is expected before %s", errInvalid, shown(word))
 	}
 	typ, delimiter, expr := parseWord(word)
 	switch typ {
@@ -192,7 +192,7 @@ func (p *parser) operand(negated bool) (node, error) {
 		return glob(word), nil
 	case "list":
 		if strings.Count(expr, ",") >= maxNames {
-			return nil, fmt.Errorf("%w: a list of more than %d names", ErrInvalid, maxNames)
+			return nil, fmt.Errorf("%w: a list of more than %d names", errInvalid, maxNames)
 		}
 		l := slices.DeleteFunc(strings.Split(expr, ","), func(s string) bool { return s == "" })
 		if !negated {
@@ -200,7 +200,7 @@ func (p *parser) operand(negated bool) (node, error) {
 		}
 		return newSet(l), nil
 	case "range", "resource", "managing_minion":
-		return nil, fmt.Errorf("%w: %s in a compound target", ErrUnsupported, shown(word))
+		return nil, fmt.Errorf("%w: %s in a compound target", errUnsupported, shown(word))
 	case "pillar", "pillar_pcre":
 		if p.exact {
 			typ = "pillar_exact"

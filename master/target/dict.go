@@ -50,7 +50,7 @@ func nothing(string) (*value.Map, bool) { return nil, false }
 
 func newLookup(expr, delimiter string, m mode, data func(string) (*value.Map, bool), e *Effort) (node, error) {
 	if strings.Count(expr, delimiter) >= maxLevels {
-		return nil, ErrInvalid
+		return nil, errInvalid
 	}
 	return lookup{expr, delimiter, m, data, e}, nil
 }

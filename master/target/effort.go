@@ -10,8 +10,8 @@ import (
 	"saltern/master/pattern"
 )
 
-// ErrEffort means that a target was given up since it took too much work.
-var ErrEffort = errors.New("target takes too much work")
+// errEffort means that a target was given up since it took too much work.
+var errEffort = errors.New("target takes too much work")
 
 // maxEffort is how long all the work on one target may take.
 const maxEffort = 10 * time.Second
@@ -75,9 +75,9 @@ func (e *Effort) err() error {
 		return nil
 	}
 	if err := e.ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrEffort, err)
+		return fmt.Errorf("%w: %w", errEffort, err)
 	}
-	return ErrEffort
+	return errEffort
 }
 
 // regexSteps are the bytes of an expression that count for one step.

@@ -18,13 +18,13 @@ func TestFinding12Effort(t *testing.T) {
 	}
 	slow := "(?=a)(a*)*b"
 	for typ, tgt := range map[string]any{"pcre": slow, "compound": "not E@" + slow} {
-		if got, _, err := Resolve(ids, tgt, typ, Env{}); !errors.Is(err, ErrEffort) {
+		if got, _, err := Resolve(ids, tgt, typ, Env{}); !errors.Is(err, errEffort) {
 			t.Errorf("%s: %d minions, %v", typ, len(got), err)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := Resolve(ids, "*", "glob", Env{Effort: NewEffort(gone)}); !errors.Is(err, ErrEffort) || !errors.Is(err, context.Canceled) {
+	if _, _, err := Resolve(ids, "*", "glob", Env{Effort: NewEffort(gone)}); !errors.Is(err, errEffort) || !errors.Is(err, context.Canceled) {
 		t.Errorf("for somebody who has left: %v", err)
 	}
 	e := NewEffort(t.Context())
@@ -48,7 +48,7 @@ func TestFinding12Lists(t *testing.T) {
 		if typ == "text" {
 			typ = "list"
 		}
-		if _, _, err := Resolve(ids, tgt, typ, Env{}); !errors.Is(err, ErrInvalid) {
+		if _, _, err := Resolve(ids, tgt, typ, Env{}); !errors.Is(err, errInvalid) {
 			t.Errorf("%s of too many names: %v", typ, err)
 		}
 	}

@@ -26,18 +26,18 @@ type grouper struct {
 // expand gives a group's words and reports whether groups were inside it.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
-		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", ErrInvalid, shown(name))
+		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, shown(name))
 	}
 	v, ok := g.groups.Get(name)
 	if !ok {
-		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", ErrInvalid, shown(name))
+		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", errInvalid, shown(name))
 	}
 	def, err := definition(name, v)
 	if err != nil {
 		return nil, false, err
 	}
 	if g.words += len(def); g.words > maxWords {
-		return nil, false, fmt.Errorf("%w: nodegroups of more than %d words", ErrInvalid, maxWords)
+		return nil, false, fmt.Errorf("%w: nodegroups of more than %d words", errInvalid, maxWords)
 	}
 	g.open = append(g.open, name)
 	defer func() { g.open = g.open[:len(g.open)-1] }()
@@ -80,7 +80,7 @@ func definition(name string, v any) ([]string, error) {
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", ErrInvalid, shown(name))
+	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", errInvalid, shown(name))
 }
 
 // joinNames makes one word of a group without operators, wildcards and

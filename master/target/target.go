@@ -27,10 +27,10 @@ import (
 )
 
 var (
-	// ErrInvalid means that a target is malformed; it selects nobody.
-	ErrInvalid = errors.New("invalid target")
-	// ErrUnsupported means a kind of target that this master does not serve.
-	ErrUnsupported = errors.New("target type is not supported")
+	// errInvalid means that a target is malformed; it selects nobody.
+	errInvalid = errors.New("invalid target")
+	// errUnsupported means a kind of target that this master does not serve.
+	errUnsupported = errors.New("target type is not supported")
 )
 
 const (
@@ -105,10 +105,10 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	}
 	s, ok := text(tgt)
 	if !ok {
-		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", ErrInvalid, shown(typ), tgt)
+		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", errInvalid, shown(typ), tgt)
 	}
 	if len(s) > maxTarget {
-		return Matcher{}, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
+		return Matcher{}, fmt.Errorf("%w: %d bytes", errInvalid, len(s))
 	}
 	switch typ {
 	case "glob", "":
@@ -124,7 +124,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 		}
 		return compileCompound(words, env, false)
 	case "range":
-		return Matcher{}, fmt.Errorf("%w: range needs a range server", ErrUnsupported)
+		return Matcher{}, fmt.Errorf("%w: range needs a range server", errUnsupported)
 	}
 	n, err := compileSimple(s, typ, env.delimiter(), env)
 	return Matcher{n: n}, err
@@ -136,7 +136,7 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	switch typ {
 	case "pcre":
 		if _, err := pattern.MatchErr(s, ""); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		}
 		return pcre{s, env.Effort}, nil
 	case "grain":
@@ -152,7 +152,7 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	case "ipcidr":
 		return newCIDR(s, grains(src))
 	}
-	return nil, fmt.Errorf("%w: %s", ErrUnsupported, shown(typ))
+	return nil, fmt.Errorf("%w: %s", errUnsupported, shown(typ))
 }
 
 // Resolve returns those of ids that a target selects, in their order, and of
@@ -225,10 +225,10 @@ func (s set) match(id string) bool { _, ok := s[id]; return ok }
 func names(tgt any) ([]string, error) {
 	if s, ok := text(tgt); ok {
 		if len(s) > maxTarget {
-			return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
+			return nil, fmt.Errorf("%w: %d bytes", errInvalid, len(s))
 		}
 		if strings.Count(s, ",") >= maxNames {
-			return nil, fmt.Errorf("%w: a list of more than %d names", ErrInvalid, maxNames)
+			return nil, fmt.Errorf("%w: a list of more than %d names", errInvalid, maxNames)
 		}
 		return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" }), nil
 	}
@@ -244,7 +244,7 @@ func fields(s string) []string {
 func compoundWords(tgt any) ([]string, error) {
 	if s, ok := text(tgt); ok {
 		if len(s) > maxTarget {
-			return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, len(s))
+			return nil, fmt.Errorf("%w: %d bytes", errInvalid, len(s))
 		}
 		return fields(s), nil
 	}
@@ -255,24 +255,24 @@ func textList(tgt any, typ string) ([]string, error) {
 	switch l := tgt.(type) {
 	case []string:
 		if len(l) > maxNames {
-			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrInvalid, len(l), maxNames)
+			return nil, fmt.Errorf("%w: a list of %d names, at most %d", errInvalid, len(l), maxNames)
 		}
 		return slices.Clone(l), nil
 	case []any:
 		if len(l) > maxNames {
-			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrInvalid, len(l), maxNames)
+			return nil, fmt.Errorf("%w: a list of %d names, at most %d", errInvalid, len(l), maxNames)
 		}
 		out := make([]string, 0, len(l))
 		for _, v := range l {
 			s, ok := text(v)
 			if !ok {
-				return nil, fmt.Errorf("%w: a %s target holds %T", ErrInvalid, typ, v)
+				return nil, fmt.Errorf("%w: a %s target holds %T", errInvalid, typ, v)
 			}
 			out = append(out, s)
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("%w: a %s target is text or a list, not %T", ErrInvalid, typ, tgt)
+	return nil, fmt.Errorf("%w: a %s target is text or a list, not %T", errInvalid, typ, tgt)
 }
 
 func text(v any) (string, bool) {

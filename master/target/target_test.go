@@ -28,36 +28,36 @@ func TestRefused(t *testing.T) {
 		typ  string
 		want error
 	}{
-		{"%cluster", "range", ErrUnsupported},
-		{"x", "resource", ErrUnsupported},
-		{"T@ssh:x", "compound", ErrUnsupported},
-		{"web* or M@x", "compound", ErrUnsupported},
-		{"R@%x", "compound", ErrUnsupported},
-		{"x", "data", ErrUnsupported},
-		{"(", "pcre", ErrInvalid},
-		{"E@(", "compound", ErrInvalid},
-		{"( web1", "compound", ErrInvalid},
-		{"web1 )", "compound", ErrInvalid},
-		{"web1 web2", "compound", ErrInvalid},
-		{"", "compound", ErrInvalid},
-		{"N@nosuch", "compound", ErrInvalid},
-		{"web1 or N@nosuch", "compound", ErrInvalid},
-		{"N@nosuch not web1", "compound", ErrInvalid},
-		{"N@a", "compound", ErrInvalid},
-		{"a", "nodegroup", ErrInvalid},
-		{"self", "nodegroup", ErrInvalid},
-		{"num", "nodegroup", ErrInvalid},
-		{"w19", "nodegroup", ErrInvalid},
-		{wide.String(), "compound", ErrInvalid},
-		{strings.Repeat("x or ", 20000) + "x", "compound", ErrInvalid},
-		{"10.0.0.1/8", "ipcidr", ErrInvalid},
-		{"host", "ipcidr", ErrInvalid},
-		{int64(5), "glob", ErrInvalid},
-		{[]any{"a"}, "glob", ErrInvalid},
-		{[]any{int64(1)}, "list", ErrInvalid},
-		{value.NewMap("a", "b"), "compound", ErrInvalid},
-		{strings.Repeat("x", maxTarget+1), "glob", ErrInvalid},
-		{"a" + strings.Repeat(":a", 200), "grain", ErrInvalid},
+		{"%cluster", "range", errUnsupported},
+		{"x", "resource", errUnsupported},
+		{"T@ssh:x", "compound", errUnsupported},
+		{"web* or M@x", "compound", errUnsupported},
+		{"R@%x", "compound", errUnsupported},
+		{"x", "data", errUnsupported},
+		{"(", "pcre", errInvalid},
+		{"E@(", "compound", errInvalid},
+		{"( web1", "compound", errInvalid},
+		{"web1 )", "compound", errInvalid},
+		{"web1 web2", "compound", errInvalid},
+		{"", "compound", errInvalid},
+		{"N@nosuch", "compound", errInvalid},
+		{"web1 or N@nosuch", "compound", errInvalid},
+		{"N@nosuch not web1", "compound", errInvalid},
+		{"N@a", "compound", errInvalid},
+		{"a", "nodegroup", errInvalid},
+		{"self", "nodegroup", errInvalid},
+		{"num", "nodegroup", errInvalid},
+		{"w19", "nodegroup", errInvalid},
+		{wide.String(), "compound", errInvalid},
+		{strings.Repeat("x or ", 20000) + "x", "compound", errInvalid},
+		{"10.0.0.1/8", "ipcidr", errInvalid},
+		{"host", "ipcidr", errInvalid},
+		{int64(5), "glob", errInvalid},
+		{[]any{"a"}, "glob", errInvalid},
+		{[]any{int64(1)}, "list", errInvalid},
+		{value.NewMap("a", "b"), "compound", errInvalid},
+		{strings.Repeat("x", maxTarget+1), "glob", errInvalid},
+		{"a" + strings.Repeat(":a", 200), "grain", errInvalid},
 	} {
 		if _, err := Compile(c.tgt, c.typ, Env{Nodegroups: groups}); !errors.Is(err, c.want) {
 			t.Errorf("%.60v as %s: %v, want %v", c.tgt, c.typ, err, c.want)
@@ -238,7 +238,7 @@ func FuzzResolve(f *testing.F) {
 		env.Delimiter = delimiter
 		matched, _, err := Resolve(ids, tgt, typ, env)
 		if err != nil {
-			if !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
+			if !errors.Is(err, errInvalid) && !errors.Is(err, errUnsupported) {
 				t.Fatalf("%v", err)
 			}
 			return

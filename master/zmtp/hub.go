@@ -330,7 +330,7 @@ func (h *hub) forget(a netip.Addr) {
 func (h *hub) report(m *member, err error) {
 	args := []any{"socket", h.own, "peer", m.peer.Remote, "error", err}
 	switch {
-	case errors.Is(err, ErrProtocol):
+	case errors.Is(err, errProtocol):
 		h.count.badPeers.Add(1)
 		h.noise.warn(h.cfg.Log, "connection closed: peer misbehaves", args...)
 	case errors.Is(err, errLate):

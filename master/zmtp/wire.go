@@ -25,12 +25,12 @@ const (
 	maxPingContext = 16
 )
 
-// ErrProtocol is wrapped by every error that says that the peer broke ZMTP or
+// errProtocol is wrapped by every error that says that the peer broke ZMTP or
 // one of our limits on it.
-var ErrProtocol = errors.New("zmtp: protocol violation")
+var errProtocol = errors.New("zmtp: protocol violation")
 
 func violation(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrProtocol}, args...)...)
+	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
 }
 
 // greeting is what both sides send first: signature, version 3.1, mechanism

@@ -78,7 +78,7 @@ func TestParseHeader(t *testing.T) {
 		if (err != nil) != c.bad || n != c.n || (err == nil && h != c.want) {
 			t.Errorf("%x: %+v, %d, %v", c.in, h, n, err)
 		}
-		if err != nil && !errors.Is(err, ErrProtocol) {
+		if err != nil && !errors.Is(err, errProtocol) {
 			t.Errorf("%x: %v is no protocol error", c.in, err)
 		}
 	}

@@ -35,9 +35,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Format is the version of the archive's layout.
+// format is the version of the archive's layout.
 // 2 has a signature as its last entry; 1 is still read.
-const Format = 2
+const format = 2
 
 // Manifest says what an archive is.
 type Manifest struct {
@@ -122,7 +122,7 @@ func trees(s *settings.Settings, jobs bool) []tree {
 // in the summary; a file that cannot be read is an error, and w then holds
 // nothing that can be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
-	sum := Summary{Manifest: Manifest{Format: Format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs,
+	sum := Summary{Manifest: Manifest{Format: format, Created: o.Now.UTC(), Node: o.Settings.Node, Cluster: o.Settings.Cluster, Version: o.Version, Jobs: o.Jobs,
 		Shared: o.Settings.Peering.Enabled}}
 	from := *o.Settings
 	if o.From != "" {

@@ -207,7 +207,7 @@ func TestNotFresh(t *testing.T) {
 	write(t, filepath.Join(s.SharedPKIDir(), "minions_pre", "web1"), "waits", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "minions_rejected", "web2"), "refused", 0o644)
 	before := contents(t, s)
-	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a"}, i); !errors.Is(err, ErrNotFresh) {
+	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a"}, i); !errors.Is(err, errNotFresh) {
 		t.Errorf("not fresh: %v", err)
 	}
 	if after := contents(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -349,7 +349,7 @@ func hostile(t *testing.T, r age.Recipient, manifest string, entries ...tar.Head
 // None of these leaves a file anywhere.
 func TestAttack14HostileArchive(t *testing.T) {
 	r, i := passphrase(t, "p")
-	good, err := json.Marshal(Manifest{Format: Format, Node: "evil"})
+	good, err := json.Marshal(Manifest{Format: format, Node: "evil"})
 	if err != nil {
 		t.Fatal(err)
 	}

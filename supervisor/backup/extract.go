@@ -168,8 +168,8 @@ func (x *extractor) manifest(h *tar.Header, r io.Reader) error {
 	if err := json.Unmarshal(text, m); err != nil {
 		return fmt.Errorf("the manifest of the backup cannot be read: %w", err)
 	}
-	if m.Format != Format && m.Format != 1 {
-		return fmt.Errorf("the backup has format %d, this program knows %d; restore it with the version that made it", m.Format, Format)
+	if m.Format != format && m.Format != 1 {
+		return fmt.Errorf("the backup has format %d, this program knows %d; restore it with the version that made it", m.Format, format)
 	}
 	return nil
 }

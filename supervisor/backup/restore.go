@@ -29,8 +29,8 @@ type Target struct {
 	Trust Trust
 }
 
-// ErrNotFresh means that the node has accepted minions already.
-var ErrNotFresh = errors.New("this node has accepted minions already")
+// errNotFresh means that the node has accepted minions already.
+var errNotFresh = errors.New("this node has accepted minions already")
 
 // Config is the appliance.yaml inside a backup; nil when there is none.
 type Config []byte
@@ -50,7 +50,7 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	}
 	if !t.Force {
 		if e, err := os.ReadDir(filepath.Join(t.Settings.SharedPKIDir(), "minions")); err == nil && len(e) > 0 {
-			return sum, nil, fmt.Errorf("restore: %w (%d)", ErrNotFresh, len(e))
+			return sum, nil, fmt.Errorf("restore: %w (%d)", errNotFresh, len(e))
 		}
 	}
 	storage := t.Settings.StorageDir()

@@ -30,7 +30,7 @@ func TestFinding26SignedBackups(t *testing.T) {
 	if err != nil || len(sum.Signer) != 64 {
 		t.Fatalf("%+v %v", sum, err)
 	}
-	text, err := json.Marshal(Manifest{Format: Format, Node: "evil"})
+	text, err := json.Marshal(Manifest{Format: format, Node: "evil"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ import (
 // Names in /etc/nftables.conf.
 const (
 	Table = "saltern" // of the family inet
-	Set4  = "peers"
-	Set6  = "peers6"
+	set4  = "peers"
+	set6  = "peers6"
 )
 
 // Peers lists the addresses that belong to nodes of the table; those of
@@ -60,7 +60,7 @@ func Script(peers []netip.Addr) string {
 	for _, s := range []struct {
 		name string
 		list []string
-	}{{Set4, four}, {Set6, six}} {
+	}{{set4, four}, {set6, six}} {
 		fmt.Fprintf(&b, "flush set inet %s %s\n", Table, s.name)
 		if len(s.list) > 0 {
 			fmt.Fprintf(&b, "add element inet %s %s { %s }\n", Table, s.name, strings.Join(s.list, ", "))

@@ -20,8 +20,8 @@ type Book struct {
 	mu   sync.Mutex
 }
 
-// NewBook is the book in the file path, which need not be there.
-func NewBook(path string) *Book { return &Book{path: path} }
+// newBook is the book in the file path, which need not be there.
+func newBook(path string) *Book { return &Book{path: path} }
 
 // Append adds events. They are not synced to the disk: the last ones before a
 // power cut may be lost.

@@ -35,9 +35,9 @@ const (
 	Virtual Kind = "virtual" // the virtual address moved
 )
 
-// Compare gives what happened between two statuses of a node; old is nil at the
+// compare gives what happened between two statuses of a node; old is nil at the
 // start.
-func Compare(old *status.Document, now status.Document) (out []Event) {
+func compare(old *status.Document, now status.Document) (out []Event) {
 	add := func(k Kind, code status.Code, subject, format string, args ...any) {
 		out = append(out, Event{now.Time, k, code, subject, fmt.Sprintf(format, args...)})
 	}

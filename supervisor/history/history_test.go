@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 	var got []string
 	var old *status.Document
 	for _, d := range []status.Document{first, first, away, away, back, gone} {
-		for _, e := range Compare(old, d) {
+		for _, e := range compare(old, d) {
 			got = append(got, fmt.Sprintf("%s %s %s %s %s", e.Time.Format("15:04:05"), e.Kind, e.Code, e.Subject, e.Text))
 		}
 		old = &d
@@ -65,12 +65,12 @@ func TestCompare(t *testing.T) {
 // TestBook: events survive a restart and a torn line, in bounded space.
 func TestBook(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	if events, err := NewBook(path).Last(5, time.Time{}); err != nil || len(events) != 0 {
+	if events, err := newBook(path).Last(5, time.Time{}); err != nil || len(events) != 0 {
 		t.Fatalf("%v %v", events, err)
 	}
 	for i := range 4000 {
 		e := Event{Time: at.Add(time.Duration(i) * time.Second), Kind: Problem, Text: fmt.Sprint(i, strings.Repeat("x", 300))}
-		if err := NewBook(path).Append([]Event{e}); err != nil {
+		if err := newBook(path).Append([]Event{e}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 3990 {
@@ -87,7 +87,7 @@ func TestBook(t *testing.T) {
 		since time.Time
 		want  int
 	}{{3, time.Time{}, 3}, {20, at.Add(3985 * time.Second), 15}, {20, at.Add(time.Hour * 9), 0}} {
-		events, err := NewBook(path).Last(c.n, c.since)
+		events, err := newBook(path).Last(c.n, c.since)
 		if err != nil || len(events) != c.want {
 			t.Fatalf("%d events, want %d: %v", len(events), c.want, err)
 		}

@@ -28,12 +28,12 @@ type Recorder struct {
 
 // NewRecorder gives a recorder for the file path.
 func NewRecorder(path string, log *slog.Logger) *Recorder {
-	return &Recorder{book: NewBook(path), log: log}
+	return &Recorder{book: newBook(path), log: log}
 }
 
 // Note takes the newest status. It does not block, and is for one goroutine.
 func (r *Recorder) Note(d status.Document) {
-	events := Compare(r.old, d)
+	events := compare(r.old, d)
 	r.old = &d
 	r.mu.Lock()
 	r.waiting = append(r.waiting, events...)

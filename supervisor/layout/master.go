@@ -66,7 +66,7 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 		managed = append(managed, pair{"saltern_front_publish_port", s.Front.PublishPort})
 	}
 	if s.LB.Enabled && s.LB.ProxyProtocol {
-		managed = append(managed, pair{"saltern_proxy_from", ProxySources(s)})
+		managed = append(managed, pair{"saltern_proxy_from", proxySources(s)})
 	}
 	if s.Peering.Enabled {
 		peers := []string{}
@@ -137,10 +137,10 @@ func ClientConfig(master []byte) ([]byte, error) {
 	return append([]byte(clientHead), text...), err
 }
 
-// ProxySources lists the addresses from which load balancers reach the master:
+// proxySources lists the addresses from which load balancers reach the master:
 // the node's own and those of the other nodes. A loopback address is reached
 // from 127.0.0.1, any other address of this machine from itself.
-func ProxySources(s *settings.Settings) []string {
+func proxySources(s *settings.Settings) []string {
 	own, err := netip.ParseAddr(s.Master.Address)
 	if err != nil { // validated before
 		return nil

@@ -15,9 +15,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Write writes the document in Prometheus' text format
+// write writes the document in Prometheus' text format
 // (https://prometheus.io/docs/instrumenting/exposition_formats/).
-func Write(w io.Writer, d status.Document) error {
+func write(w io.Writer, d status.Document) error {
 	var p page
 	p.Family("saltern_info", "gauge", "What runs here; always 1.")
 	p.Sample("saltern_info", 1, "version", d.Version, "node", d.Node, "cluster", d.Cluster)

@@ -42,7 +42,7 @@ var line = regexp.MustCompile(`^[a-z_]+(\{[a-z]+="(?:[^"\\\n]|\\[\\n"])*"(,[a-z]
 // promised.
 func TestText(t *testing.T) {
 	var b strings.Builder
-	if err := Write(&b, document()); err != nil {
+	if err := write(&b, document()); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
@@ -66,7 +66,7 @@ func TestText(t *testing.T) {
 		t.Errorf("differs (%v):\n%s", err, b.String())
 	}
 	b.Reset()
-	if err := Write(&b, status.Unknown(time.Now())); err != nil || !strings.Contains(b.String(), "saltern_serving 0") {
+	if err := write(&b, status.Unknown(time.Now())); err != nil || !strings.Contains(b.String(), "saltern_serving 0") {
 		t.Errorf("an empty document: %v\n%s", err, b.String())
 	}
 }

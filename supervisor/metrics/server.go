@@ -32,11 +32,11 @@ const (
 
 // Handler serves /metrics, /healthz and /readyz for GET and HEAD. No answer
 // holds a secret.
-func Handler(s Source) http.Handler {
+func handler(s Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		var text bytes.Buffer
-		_ = Write(&text, s.Status()) // a buffer takes everything
+		_ = write(&text, s.Status()) // a buffer takes everything
 		if s.Balancer != nil {
 			ctx, cancel := context.WithTimeout(r.Context(), balancerTime)
 			defer cancel()
@@ -91,7 +91,7 @@ func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
 }
 
 func serve(ctx context.Context, ln net.Listener, s Source, log *slog.Logger) {
-	srv := &http.Server{Handler: Handler(s), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+	srv := &http.Server{Handler: handler(s), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	err := httpserver.Serve(ctx, srv, &bounded{Listener: ln, slots: make(chan struct{}, maxConns)}, time.Second)

@@ -229,11 +229,11 @@ type Met struct {
 
 // protocolAdvice says which end is to be upgraded.
 func protocolAdvice(theirs int) string {
-	if theirs <= Protocol { // also 0: a node of before the number was told
+	if theirs <= protocol { // also 0: a node of before the number was told
 		return fmt.Sprintf("its nodes join machines by an older protocol (%d) than this machine's (%d): upgrade the nodes of the cluster first, "+
-			"or install their version on this machine and upgrade it afterwards", max(theirs, 1), Protocol)
+			"or install their version on this machine and upgrade it afterwards", max(theirs, 1), protocol)
 	}
-	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): upgrade this machine to the cluster's version", theirs, Protocol)
+	return fmt.Sprintf("its nodes join machines by a newer protocol (%d) than this machine's (%d): upgrade this machine to the cluster's version", theirs, protocol)
 }
 
 // Meet proves this machine and the cluster to each other, and joins if that is
@@ -290,13 +290,13 @@ func meet(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error) {
 	var hello helloReply
 	mine := nonce()
 	sent := time.Now()
-	q := helloRequest{Protocol: Protocol, Version: a.Version, Cluster: a.Cluster, Nonce: mine, Share: exchange.Share(), Next: next}
+	q := helloRequest{Protocol: protocol, Version: a.Version, Cluster: a.Cluster, Nonce: mine, Share: exchange.Share(), Next: next}
 	if err := c.do(ctx, http.MethodPost, "/v1/join/hello", q, &hello); err != nil {
 		return nil, err
 	}
 	round := time.Since(sent)
 	skew := time.Until(hello.Time) + round/2
-	if hello.Protocol != Protocol {
+	if hello.Protocol != protocol {
 		return nil, fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(hello.Protocol))
 	}
 	hash := KeyHash(hello.Key)

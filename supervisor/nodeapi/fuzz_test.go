@@ -42,8 +42,8 @@ func FuzzMessages(f *testing.F) {
 		f.Fatal(err)
 	}
 	table := nodes.Table{Version: 1, Cluster: "prod", KeyHash: key.Hash, Nodes: []nodes.Node{{Name: "n1", Address: "192.0.2.1", State: nodes.Member, Certificate: key.Hash}}}
-	for i, v := range []any{helloRequest{Protocol: Protocol, Version: "v1", Cluster: "prod", Nonce: nonce(), Share: a.Share()},
-		helloReply{Protocol: Protocol, Nonce: nonce(), Share: b.Share(), Key: key.Public, Signature: sig},
+	for i, v := range []any{helloRequest{Protocol: protocol, Version: "v1", Cluster: "prod", Nonce: nonce(), Share: a.Share()},
+		helloReply{Protocol: protocol, Nonce: nonce(), Share: b.Share(), Key: key.Public, Signature: sig},
 		proveRequest{Proof: proof, Join: true, Node: nodes.Node{Name: "n2", Address: "192.0.2.2"}, Ports: []int{1}},
 		proveReply{Proof: proof, Table: table}, newFault(codeProtocol, "another", 409)} {
 		seed, err := json.Marshal(v)

@@ -37,10 +37,10 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 	case m.met || !validNonce(q.Nonce) || peerHash(r.TLS) == "":
 		refuse(w, newFault(codeRequest, "hello comes once, with a certificate and a nonce", http.StatusBadRequest))
 		return
-	case q.Protocol != Protocol:
+	case q.Protocol != protocol:
 		s.warn(r, "a machine of another version wants to join: "+joinAdvice(q.Protocol), "protocol", q.Protocol)
 		f := newFault(codeProtocol, "this cluster runs version "+s.version+": "+joinAdvice(q.Protocol), http.StatusConflict)
-		f.Protocol = Protocol
+		f.Protocol = protocol
 		refuse(w, f)
 		return
 	case q.Cluster != "" && q.Cluster != t.Cluster:
@@ -84,12 +84,12 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, q helloRequest) {
 		return
 	}
 	m.met, m.proof, m.answer, m.next = true, proof, answer, !q.Next && len(secrets) > 1
-	reply(w, helloReply{Protocol: Protocol, Version: s.version, Nonce: mine, Share: exchange.Share(), Key: key.Public, Signature: sig, Time: s.now()})
+	reply(w, helloReply{Protocol: protocol, Version: s.version, Nonce: mine, Share: exchange.Share(), Key: key.Public, Signature: sig, Time: s.now()})
 }
 
 // joinAdvice says to a machine of another protocol who is to be upgraded.
 func joinAdvice(theirs int) string {
-	if theirs < Protocol {
+	if theirs < protocol {
 		return "upgrade the machine that joins to this version first"
 	}
 	return "upgrade the nodes of the cluster first, or install their version on the machine that joins"

@@ -25,13 +25,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Protocol is the version of joining. A machine joins through a node of the
+// protocol is the version of joining. A machine joins through a node of the
 // same one; members of a cluster speak with each other whatever it is. New
 // fields do not change it. Protocol 1 sent a proof that could be guessed at.
-const Protocol = 2
+const protocol = 2
 
-// Port is where the node API listens unless appliance.yaml says otherwise.
-const Port = 4521
+// port is where the node API listens unless appliance.yaml says otherwise.
+const port = 4521
 
 // Bounds.
 const (
@@ -135,7 +135,7 @@ var (
 	ErrSecret   = errors.New("the secret is not the cluster's")
 	ErrName     = errors.New("the name or address is taken")
 	ErrRemoved  = errors.New("this node was removed from the cluster")
-	ErrStranger = errors.New("the cluster does not know this node")
+	errStranger = errors.New("the cluster does not know this node")
 	ErrBusy     = errors.New("too many attempts")
 	ErrStorage  = errors.New("the cluster's shared storage cannot be used now")
 	ErrProof    = errors.New("the machine there could not prove that it is the cluster")
@@ -145,13 +145,13 @@ var (
 )
 
 var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
-	codeRemoved: ErrRemoved, codeStranger: ErrStranger, codeBusy: ErrBusy, codeStorage: ErrStorage}
+	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage}
 
 // fault is an error as it goes over the wire.
 type fault struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
-	// Protocol is the sender's, with codeProtocol; nodes of protocol 1 leave it
+	// protocol is the sender's, with codeProtocol; nodes of protocol 1 leave it
 	// out. Next says with codeSecret that another secret is on its way.
 	Protocol int  `json:"protocol,omitempty"`
 	Next     bool `json:"next,omitempty"`

@@ -380,7 +380,7 @@ func TestAttack11ReplayedJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		var r helloReply
-		post(t, h, "/v1/join/hello", helloRequest{Protocol: Protocol, Cluster: "prod", Nonce: mine, Share: exchange.Share()}, &r)
+		post(t, h, "/v1/join/hello", helloRequest{Protocol: protocol, Cluster: "prod", Nonce: mine, Share: exchange.Share()}, &r)
 		proof, _, err := exchange.Finish(r.Share, meetingNames(bind, mine, r.Nonce, id.Hash, c.id.Hash, KeyHash(r.Key)))
 		if err != nil {
 			t.Fatal(err)
@@ -510,7 +510,7 @@ func TestStrangersReachNothing(t *testing.T) {
 		"offer": cl.Offer(within(t), c.Table()), "minions": second(cl.Minions(within(t), false)),
 		"authority": second(cl.StorageAuthority(within(t))),
 	} {
-		if !errors.Is(err, ErrStranger) {
+		if !errors.Is(err, errStranger) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -538,10 +538,10 @@ func TestProtocolOfAnotherVersion(t *testing.T) {
 	}}}
 	defer h.CloseIdleConnections()
 	var f fault
-	if code := post(t, h, "/v1/join/hello", helloRequest{Protocol: Protocol + 1, Version: "v9", Cluster: "prod", Nonce: nonce()}, &f); code != http.StatusConflict || f.Code != codeProtocol {
+	if code := post(t, h, "/v1/join/hello", helloRequest{Protocol: protocol + 1, Version: "v9", Cluster: "prod", Nonce: nonce()}, &f); code != http.StatusConflict || f.Code != codeProtocol {
 		t.Errorf("%d %+v", code, f)
 	}
-	big := helloRequest{Protocol: Protocol, Version: strings.Repeat("v", maxHello), Cluster: "prod", Nonce: nonce()}
+	big := helloRequest{Protocol: protocol, Version: strings.Repeat("v", maxHello), Cluster: "prod", Nonce: nonce()}
 	if code := post(t, h, "/v1/join/hello", big, nil); code != http.StatusBadRequest {
 		t.Errorf("a large hello: %d", code)
 	}
@@ -566,7 +566,7 @@ func TestAttack25LogFlood(t *testing.T) {
 	cl := NewClient(id, c.address, c.id.Hash)
 	defer cl.Close()
 	for range 50 {
-		if _, err := cl.Status(within(t)); !errors.Is(err, ErrStranger) {
+		if _, err := cl.Status(within(t)); !errors.Is(err, errStranger) {
 			t.Fatal(err)
 		}
 	}

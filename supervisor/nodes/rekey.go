@@ -11,11 +11,11 @@ import (
 	"saltern/versioned"
 )
 
-// ErrNotAlone means that other nodes are in the table.
-var ErrNotAlone = errors.New("other nodes are in this cluster")
+// errNotAlone means that other nodes are in the table.
+var errNotAlone = errors.New("other nodes are in this cluster")
 
 // Alone reports whether the node named is the only one of the table that was not
-// removed; the error is [ErrNotAlone] and names the others.
+// removed; the error is [errNotAlone] and names the others.
 func (t *Table) Alone(name string) error {
 	var others []string
 	for _, n := range t.Nodes {
@@ -24,7 +24,7 @@ func (t *Table) Alone(name string) error {
 		}
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("%w: %s", ErrNotAlone, strings.Join(others, ", "))
+		return fmt.Errorf("%w: %s", errNotAlone, strings.Join(others, ", "))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestRekey(t *testing.T) {
 		fresh := strings.Repeat("cd", 32)
 		err = Rekey(t.Context(), dir, shared, "n1", fresh)
 		if len(names) > 1 {
-			if _, serr := os.Stat(filepath.Join(shared, File)); !errors.Is(err, ErrNotAlone) || serr == nil {
+			if _, serr := os.Stat(filepath.Join(shared, File)); !errors.Is(err, errNotAlone) || serr == nil {
 				t.Errorf("not alone: %v", err)
 			}
 			continue

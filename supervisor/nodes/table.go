@@ -184,7 +184,7 @@ func (t *Table) Put(n Node) {
 
 // Errors of [Admit].
 var (
-	ErrTaken   = errors.New("is taken")
+	errTaken   = errors.New("is taken")
 	ErrRemoved = errors.New("was removed")
 )
 
@@ -202,16 +202,16 @@ func Admit(t *Table, n Node) error {
 		case o.Certificate == n.Certificate && o.Name == n.Name && o.Address == n.Address:
 			return nil
 		case o.Certificate == n.Certificate:
-			return fmt.Errorf("this machine is %s at %s in the cluster already; that name or address %w", o.Name, o.Address, ErrTaken)
+			return fmt.Errorf("this machine is %s at %s in the cluster already; that name or address %w", o.Name, o.Address, errTaken)
 		case o.State == Removed:
 		case o.Name == n.Name:
-			return fmt.Errorf("name %s %w by the node at %s", n.Name, ErrTaken, o.Address)
+			return fmt.Errorf("name %s %w by the node at %s", n.Name, errTaken, o.Address)
 		case o.Address == n.Address:
-			return fmt.Errorf("address %s %w by node %s", n.Address, ErrTaken, o.Name)
+			return fmt.Errorf("address %s %w by node %s", n.Address, errTaken, o.Name)
 		}
 	}
 	if n.Address == t.Virtual {
-		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, ErrTaken)
+		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, errTaken)
 	}
 	if len(t.Present()) >= MaxNodes {
 		return fmt.Errorf("the cluster has %d nodes; that is the most", MaxNodes)

@@ -109,27 +109,27 @@ var (
 // Insecure lists the options that need to be allowed by name.
 func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 
-// Managed lists the master options that the appliance sets itself: given
+// managed lists the master options that the appliance sets itself: given
 // anywhere else they would break the node.
-func Managed() []string {
+func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
 		"default_include", "id", "saltern_conditions", "saltern_front_publish_port", "saltern_proxy_from", "conf_file", "log_file", "transport",
 	}
 }
 
-// ManagedInCluster lists the options that it sets as well on a node of a
+// managedInCluster lists the options that it sets as well on a node of a
 // cluster (peering.enabled).
-func ManagedInCluster() []string {
+func managedInCluster() []string {
 	return []string{"cluster_id", "cluster_peers", "cluster_pki_dir", "cluster_secret", "cluster_pool_port", "cluster_pub_fingerprint", "include"}
 }
 
 // ManagedHere lists all options that the appliance sets itself on this node.
 func (s *Settings) ManagedHere() []string {
 	if s.Peering.Enabled {
-		return append(Managed(), ManagedInCluster()...)
+		return append(managed(), managedInCluster()...)
 	}
-	return Managed()
+	return managed()
 }
 
 func (s *Settings) faults() []error {

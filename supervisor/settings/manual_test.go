@@ -19,7 +19,7 @@ func TestManualListsKeys(t *testing.T) {
 	if len(keys) < 25 {
 		t.Fatalf("only %d keys found", len(keys))
 	}
-	for _, k := range slices.Concat(keys, Managed(), ManagedInCluster(), Insecure()) {
+	for _, k := range slices.Concat(keys, managed(), managedInCluster(), Insecure()) {
 		if !strings.Contains(string(b), "`"+k+"`") {
 			t.Errorf("docs/configuration.md does not list %s", k)
 		}

@@ -217,7 +217,7 @@ func (m *Machine) Claim(token, name string, lead Lead) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.cfg.Now()
-	if now.Sub(m.claim.seen) > ClaimLasts && m.claim.token != token {
+	if now.Sub(m.claim.seen) > claimLasts && m.claim.token != token {
 		m.claim = claim{}
 	}
 	if free := m.claim.token == ""; lead == Take && m.claim.token != token || lead == Begin && free {
@@ -243,8 +243,8 @@ func (m *Machine) May(token string) error {
 		return nil
 	}
 	c := m.claim
-	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= ClaimLasts {
-		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), or wait %s after that terminal is gone", ErrState, c.name, ClaimLasts)
+	if c.token != "" && c.token != token && m.cfg.Now().Sub(c.seen) <= claimLasts {
+		return fmt.Errorf("%w: the set-up is led by %s; leave it there (Ctrl-C), or wait %s after that terminal is gone", ErrState, c.name, claimLasts)
 	}
 	return nil
 }

@@ -410,7 +410,7 @@ func TestClaim(t *testing.T) {
 	if c := m.Claim("b", "ttyS0", Take); !c.Mine {
 		t.Errorf("taken over: %+v", c)
 	}
-	now = now.Add(ClaimLasts + time.Second)
+	now = now.Add(claimLasts + time.Second)
 	if c := m.Claim("a", "tty1", Watch); !c.Mine {
 		t.Errorf("after the other went away: %+v", c)
 	}

@@ -54,8 +54,8 @@ func NewNetworker(log *slog.Logger) *Networker {
 	}}
 }
 
-// NetworkText gives the configuration of systemd-networkd for a network.
-func NetworkText(n Network) []byte {
+// networkText gives the configuration of systemd-networkd for a network.
+func networkText(n Network) []byte {
 	var b strings.Builder
 	b.WriteString("# Written by the set-up.\n[Match]\n")
 	if n.Interface != "" {
@@ -100,7 +100,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 			return Trial{}, err
 		}
 	}
-	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), NetworkText(n), 0o644); err != nil {
+	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), networkText(n), 0o644); err != nil {
 		return Trial{}, err
 	}
 	if err := w.Reload(ctx); err != nil {

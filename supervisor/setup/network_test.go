@@ -32,10 +32,10 @@ var someStatic = Network{Interface: "eth0", Method: "static", Address: "192.0.2.
 
 func TestNetworkText(t *testing.T) {
 	want := "# Written by the set-up.\n[Match]\nName=eth0\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\nDomains=example.org lan\nNTP=ntp.example.org\n"
-	if got := string(NetworkText(someStatic)); got != want {
+	if got := string(networkText(someStatic)); got != want {
 		t.Errorf("%s", got)
 	}
-	if got := string(NetworkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") || !strings.Contains(got, "DHCP=yes") {
+	if got := string(networkText(Network{Method: "dhcp"})); !strings.Contains(got, "Type=ether") || !strings.Contains(got, "DHCP=yes") {
 		t.Errorf("%s", got)
 	}
 }

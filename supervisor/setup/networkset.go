@@ -39,7 +39,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), NetworkText(n), 0o644); err != nil {
+	if _, err := layout.WriteFile(filepath.Join(w.Dir, networkFile), networkText(n), 0o644); err != nil {
 		return err
 	}
 	if err := w.Reload(ctx); err != nil {

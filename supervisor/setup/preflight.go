@@ -270,9 +270,9 @@ func (p *Preflight) directory(ctx context.Context, s *settings.Settings) Check {
 	return c
 }
 
-// Stopped gives the failed checks, and whether all of them may pass by
+// stopped gives the failed checks, and whether all of them may pass by
 // themselves.
-func Stopped(checks []Check) (failed []Check, passing bool) {
+func stopped(checks []Check) (failed []Check, passing bool) {
 	passing = true
 	for _, c := range checks {
 		if c.Result == Fail {

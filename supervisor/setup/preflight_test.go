@@ -157,7 +157,7 @@ func TestPreflightStops(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			checks, _ := p.Run(ctx, a)
-			failed, passing := Stopped(checks)
+			failed, passing := stopped(checks)
 			if tt.check == "" {
 				if len(failed) > 0 {
 					t.Fatalf("%+v", failed)
@@ -219,7 +219,7 @@ func TestPreflightDepends(t *testing.T) {
 	if got := strings.Join(skipped, " "); got != "port cluster" {
 		t.Errorf("not looked at: %s of %+v", got, checks)
 	}
-	if failed, passing := Stopped(checks); len(failed) != 2 || !passing {
+	if failed, passing := stopped(checks); len(failed) != 2 || !passing {
 		t.Errorf("passing %v, %+v", passing, failed)
 	}
 	a.Mode, a.Peers, a.Virtual = Form, nil, "192.0.2.20"

@@ -78,7 +78,7 @@ func Anywhere(a Answers) Facts {
 	f := Facts{Hostname: "node", Managed: true, Volume: true, Interfaces: []Interface{{Name: a.Network.Interface, Default: true, Addresses: []string{address}}}}
 	switch a.DataDisk {
 	case "":
-	case AutoDisk:
+	case autoDisk:
 		f.Disks = []Disk{{Path: "/dev/sdb", Empty: true}}
 	default:
 		f.Disks = []Disk{{Path: a.DataDisk, Empty: true}}

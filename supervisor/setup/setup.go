@@ -125,8 +125,8 @@ const (
 	Take  Lead = "take"  // to lead, whoever does
 )
 
-// ClaimLasts is how long a claim holds without being renewed.
-const ClaimLasts = 15 * time.Second
+// claimLasts is how long a claim holds without being renewed.
+const claimLasts = 15 * time.Second
 
 // TrialLasts is how long a new network configuration is tried before it is
 // taken back, unless it is confirmed.

@@ -124,7 +124,7 @@ func (m *Machine) doPreflight(ctx context.Context, a Answers) error {
 	if err != nil {
 		return err
 	}
-	failed, pass := Stopped(checks)
+	failed, pass := stopped(checks)
 	if len(failed) == 0 {
 		return nil
 	}

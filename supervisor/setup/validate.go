@@ -276,7 +276,7 @@ func (c *checker) storage(f Facts) {
 	if p := a.Storage.Path; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/" || strings.ContainsAny(p, "\n\x00")) {
 		c.bad("storage.path", "%.60q is not an absolute path below /", p)
 	}
-	if a.DataDisk == AutoDisk {
+	if a.DataDisk == autoDisk {
 		c.onlyDisk(f)
 	} else if d := a.DataDisk; d != "" {
 		if !strings.HasPrefix(d, "/dev/") || strings.Contains(d, "..") {
@@ -290,7 +290,7 @@ func (c *checker) storage(f Facts) {
 }
 
 // AutoDisk, as data disk, stands for the only empty disk of the machine.
-const AutoDisk = "auto"
+const autoDisk = "auto"
 
 // onlyDisk replaces AutoDisk by the disk that it means.
 func (c *checker) onlyDisk(f Facts) {

@@ -44,8 +44,8 @@ type Authority struct {
 	Key  []byte `json:"key"`  // PEM, a secret
 }
 
-// ErrNoAuthority means that this node has no authority of the pool, or not yet.
-var ErrNoAuthority = errors.New("this node has no authority for the storage's certificates")
+// errNoAuthority means that this node has no authority of the pool, or not yet.
+var errNoAuthority = errors.New("this node has no authority for the storage's certificates")
 
 // Authority gives the pool's authority for a node that joins.
 func (m *Manager) Authority() (Authority, error) { return readAuthority(m.cfg.Dir) }
@@ -58,7 +58,7 @@ func readAuthority(dir string) (Authority, error) {
 		a.Cert, _, err = durable.ReadFile(filepath.Join(dir, authorityCert), maxPEM, durable.Follow)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return Authority{}, ErrNoAuthority
+		return Authority{}, errNoAuthority
 	}
 	if err != nil {
 		return Authority{}, fmt.Errorf("authority of the storage's certificates: %w", err)
@@ -138,7 +138,7 @@ const secureAccess = "secure-access"
 // the node that forms the pool, or that of another member.
 func (m *Manager) authority(ctx context.Context, d glusterctl.Desired) (Authority, error) {
 	a, err := readAuthority(m.cfg.Dir)
-	if !errors.Is(err, ErrNoAuthority) {
+	if !errors.Is(err, errNoAuthority) {
 		return a, err
 	}
 	switch {
@@ -149,7 +149,7 @@ func (m *Manager) authority(ctx context.Context, d glusterctl.Desired) (Authorit
 		}
 		a = Authority{Cert: pair.Cert, Key: pair.Key}
 	case m.cfg.AskAuthority == nil:
-		return Authority{}, fmt.Errorf("%w, and nobody can be asked for it", ErrNoAuthority)
+		return Authority{}, fmt.Errorf("%w, and nobody can be asked for it", errNoAuthority)
 	default:
 		if a, err = m.cfg.AskAuthority(ctx); err != nil {
 			return Authority{}, fmt.Errorf("ask another node for the authority of the storage's certificates: %w", err)
@@ -204,7 +204,7 @@ func installCertificate(dir string, a Authority, self string, now time.Time) err
 // forgetIdentity removes what makes this node a member of a pool with TLS.
 func (m *Manager) forgetIdentity() error {
 	a, err := readAuthority(m.cfg.Dir)
-	if errors.Is(err, ErrNoAuthority) {
+	if errors.Is(err, errNoAuthority) {
 		return nil
 	}
 	dir := certificateDir(cert.Dir)

@@ -22,10 +22,10 @@ func TestAuthority(t *testing.T) {
 	ctx := t.Context()
 	first := New(Config{Dir: t.TempDir(), Self: "node1"})
 	want := glusterctl.Desired{Volume: "cluster", Self: "node1", TLS: true}
-	if _, err := first.authority(ctx, want); !errors.Is(err, ErrNoAuthority) {
+	if _, err := first.authority(ctx, want); !errors.Is(err, errNoAuthority) {
 		t.Errorf("nobody forms and nobody can be asked: %v", err)
 	}
-	if _, err := first.Authority(); !errors.Is(err, ErrNoAuthority) {
+	if _, err := first.Authority(); !errors.Is(err, errNoAuthority) {
 		t.Errorf("before it is made: %v", err)
 	}
 	want.Form = true

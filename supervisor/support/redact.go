@@ -28,9 +28,9 @@ type Redactor struct {
 // maxValues bounds the secrets known by value.
 const maxValues = 20000
 
-// NewRedactor gives a redactor that knows these values besides the usual
+// newRedactor gives a redactor that knows these values besides the usual
 // forms of secrets.
-func NewRedactor(values ...string) *Redactor {
+func newRedactor(values ...string) *Redactor {
 	seen := map[string]bool{}
 	var list []string
 	add := func(v string) {

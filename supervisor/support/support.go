@@ -93,7 +93,7 @@ func Write(ctx context.Context, w io.Writer, s Source) error {
 		b.hangs = s.Settings.StorageDir()
 		b.missing = append(b.missing, fmt.Sprintf("%s: the storage does not answer (%v); secrets that are only there are known by their form", b.hangs, err))
 	}
-	b.red = NewRedactor(secretsOf(s, b.hangs)...)
+	b.red = newRedactor(secretsOf(s, b.hangs)...)
 	b.collect()
 	if b.err == nil {
 		b.add("NOT-COLLECTED.txt", []byte(strings.Join(b.missing, "\n")+"\n"))

@@ -10,16 +10,16 @@ import (
 	"saltern/image/bundle"
 )
 
-// ErrOlder means that a bundle is older than the version that runs. Its
+// errOlder means that a bundle is older than the version that runs. Its
 // signature is good for ever, and so are the weaknesses it has: whoever can
 // offer bundles must not be able to bring them back.
-var ErrOlder = errors.New("upgrade: this version is older than the one that runs")
+var errOlder = errors.New("upgrade: this version is older than the one that runs")
 
 // mayFollow reports whether a version may take the place of what runs: it must
 // not be built earlier, and of the same time not be of a lower version.
 func (st *Status) mayFollow(m *bundle.Manifest) error {
 	older := func(how, this, runs string) error {
-		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back", ErrOlder, how, this, runs)
+		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back", errOlder, how, this, runs)
 	}
 	if !st.Created.IsZero() && m.Created.Before(st.Created) {
 		return older(m.Version+" was built", m.Created.UTC().Format(time.RFC3339), st.Version+" of "+st.Created.UTC().Format(time.RFC3339))

@@ -32,7 +32,7 @@ func TestFinding21Downgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := s.Install(t.Context(), bytes.NewReader(b), []ed25519.PublicKey{key}, func(string) {})
-		if errors.Is(err, ErrOlder) != c.refused || !c.refused && err != nil {
+		if errors.Is(err, errOlder) != c.refused || !c.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if e := env(t, s); (e["next"] == "") != c.refused {

@@ -26,9 +26,9 @@ import (
 	"saltern/image/grubenv"
 )
 
-// Tries is how often a new version is booted before it must have been marked
+// tries is how often a new version is booted before it must have been marked
 // good.
-const Tries = "2"
+const tries = "2"
 
 // System is the machine. The zero value of a path is its usual place.
 type System struct {
@@ -59,8 +59,8 @@ type Status struct {
 	Created  time.Time         // of what runs; zero: not known, the version was built before this was noted
 }
 
-// ErrNoSlots means that this machine was not made from the image.
-var ErrNoSlots = errors.New("upgrade: this machine does not run from the appliance's image; upgrade its programs as they were installed")
+// errNoSlots means that this machine was not made from the image.
+var errNoSlots = errors.New("upgrade: this machine does not run from the appliance's image; upgrade its programs as they were installed")
 
 var slotOption = regexp.MustCompile(`(?:^|\s)saltern\.slot=([ab])(?:\s|$)`)
 
@@ -80,7 +80,7 @@ func (s *System) Status() (Status, error) {
 	}
 	m := slotOption.FindStringSubmatch(line)
 	if m == nil {
-		return Status{}, ErrNoSlots
+		return Status{}, errNoSlots
 	}
 	env, err := grubenv.Load(s.env())
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *System) Good() error {
 
 // Try has the boot loader try a slot from the next boot on.
 func (s *System) Try(slot string) error {
-	return s.change(map[string]string{"next": slot, "tries": Tries})
+	return s.change(map[string]string{"next": slot, "tries": tries})
 }
 
 // Back makes the other slot the good one, if it holds a version.

@@ -75,7 +75,7 @@ func TestInstallThenGood(t *testing.T) {
 	if err != nil || m.Version != "2" {
 		t.Fatalf("%+v %v", m, err)
 	}
-	if e := env(t, s); e["slot"] != "a" || e["next"] != "b" || e["tries"] != Tries {
+	if e := env(t, s); e["slot"] != "a" || e["next"] != "b" || e["tries"] != tries {
 		t.Errorf("%v", e)
 	}
 	root, err := os.ReadFile(s.Devices + "/root-b")
@@ -129,7 +129,7 @@ func TestInstallStops(t *testing.T) {
 		}
 	}
 	s := machine(t, "root=/dev/sda1", grubenv.Env{"slot": "a"})
-	if _, err := s.Status(); !errors.Is(err, ErrNoSlots) {
+	if _, err := s.Status(); !errors.Is(err, errNoSlots) {
 		t.Errorf("another machine: %v", err)
 	}
 }

@@ -32,8 +32,8 @@ import (
 // MaxText bounds answers before they are read: EC2's limit is 16 KiB.
 const MaxText = 64 << 10
 
-// Source is one place where answers may be.
-type Source struct {
+// source is one place where answers may be.
+type source struct {
 	Name string
 	// Get gives the text, nil when there is nothing. An error says that there
 	// is something that cannot be read.
@@ -86,11 +86,11 @@ func (p Places) Look(ctx context.Context) (*setup.Answers, string, error) {
 	return nil, "", nil
 }
 
-func (p Places) sources() []Source {
-	var out []Source
+func (p Places) sources() []source {
+	var out []source
 	add := func(use bool, name string, get func(context.Context) ([]byte, error)) {
 		if use {
-			out = append(out, Source{name, get})
+			out = append(out, source{name, get})
 		}
 	}
 	add(p.CommandLine != "", "the kernel command line", p.commandLine)

@@ -329,8 +329,8 @@ func (n *Node) admit(now time.Time, m Member, permit func(*Record) bool, then fu
 		if ok && !samePEM(old.Pub, m.Pub) {
 			return false, ErrNotMember
 		}
-		if !ok && len(r.Members) >= MaxMembers {
-			return false, ErrBusy
+		if !ok && len(r.Members) >= maxMembers {
+			return false, errBusy
 		}
 		r.add(m)
 		return true, nil

@@ -135,7 +135,7 @@ func (n *Node) warn(text, peer, reason string) {
 }
 
 // maxPeers bounds the masters that something is remembered of.
-const maxPeers = 4 * MaxMembers
+const maxPeers = 4 * maxMembers
 
 func (n *Node) peer(id string) *peerState {
 	p := n.peers[id]

@@ -54,7 +54,7 @@ type Lease struct {
 
 // Bounds of a record.
 const (
-	MaxMembers    = 64
+	maxMembers    = 64
 	maxTombstones = 256
 )
 
@@ -63,7 +63,7 @@ var ErrRecord = errors.New("bad cluster record")
 
 // Check reports whether a record can be used.
 func (r Record) Check() error {
-	if r.Version == 0 || len(r.Members) > MaxMembers || len(r.Removed) > maxTombstones {
+	if r.Version == 0 || len(r.Members) > maxMembers || len(r.Removed) > maxTombstones {
 		return fmt.Errorf("%w: version or size", ErrRecord)
 	}
 	for i, m := range r.Members {

@@ -23,7 +23,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 		return true, nil
 	}, done: n.answer(c.ID)})
 	if !ok {
-		n.answer(c.ID)(now, ErrBusy)
+		n.answer(c.ID)(now, errBusy)
 	}
 }
 

@@ -55,7 +55,7 @@ func (n *Node) pump(now time.Time) {
 		in := n.queue[0]
 		n.queue = n.queue[1:]
 		if !now.Before(in.until) {
-			n.finish(now, in, ErrTimeout)
+			n.finish(now, in, errTimeout)
 			continue
 		}
 		r := n.rec.clone()
@@ -174,7 +174,7 @@ func (n *Node) lease(now time.Time) {
 			return
 		}
 		n.renewAt = now.Add(leaseRenew)
-		n.want(now, &intent{name: "lease", lease: true, until: now.Add(LeaseTTL), apply: func(r *Record) (bool, error) {
+		n.want(now, &intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
 			if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
 				return false, nil
 			}
@@ -185,7 +185,7 @@ func (n *Node) lease(now time.Time) {
 	}
 	// An earlier life of this master is over. Anybody else is given his
 	// time, also if he was removed.
-	wait := LeaseTTL + time.Duration(n.rank(now))*leaseStep
+	wait := leaseTTL + time.Duration(n.rank(now))*leaseStep
 	if o.ID == "" {
 		wait = time.Duration(n.rank(now)) * leaseStep
 	}
@@ -211,7 +211,7 @@ func (n *Node) seeLease() {
 	}
 	for _, t := range n.tries {
 		if t.token == o.Token && t.beat == o.Beat {
-			n.ownUntil = t.start.Add(LeaseTTL - leaseMargin)
+			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
 			n.renewAt = t.start.Add(leaseRenew)
 			return // the earliest
 		}
@@ -234,7 +234,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 		return true, nil
 	}, done: n.answer(command)})
 	if !ok {
-		n.answer(command)(now, ErrBusy)
+		n.answer(command)(now, errBusy)
 	}
 }
 
@@ -303,6 +303,6 @@ func (n *Node) removeMember(now time.Time, c Command) {
 		return true, nil
 	}, done: n.answer(c.ID)})
 	if !ok {
-		n.answer(c.ID)(now, ErrBusy)
+		n.answer(c.ID)(now, errBusy)
 	}
 }

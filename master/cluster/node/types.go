@@ -45,9 +45,9 @@ type Peer = wire.Peer
 
 // Times of the logic.
 const (
-	LeaseTTL      = 15 * time.Second
-	leaseMargin   = LeaseTTL / 10
-	leaseRenew    = LeaseTTL / 3
+	leaseTTL      = 15 * time.Second
+	leaseMargin   = leaseTTL / 10
+	leaseRenew    = leaseTTL / 3
 	leaseStep     = 2 * time.Second // between candidates, by rank
 	beatEvery     = time.Second
 	aliveFor      = 5 * time.Second // without a beat a peer counts as gone
@@ -235,8 +235,8 @@ func (Note) output()    {}
 var (
 	ErrNotMember = errors.New("no such member of the cluster")
 	ErrLast      = errors.New("the last master cannot be removed")
-	ErrBusy      = errors.New("too many changes of the cluster are under way")
+	errBusy      = errors.New("too many changes of the cluster are under way")
 	ErrNotStaged = errors.New("the next secret is another one by now, or there is none")
-	ErrTimeout   = errors.New("the shared record could not be changed in time")
+	errTimeout   = errors.New("the shared record could not be changed in time")
 	ErrInactive  = errors.New("this master does not belong to the cluster")
 )

@@ -83,17 +83,17 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	}
 	a := Announce{PeerID: m.Str("peer_id"), Stamp: m.Str("_stamp")}
 	if err := ValidPeer(a.PeerID); err != nil || a.PeerID != from {
-		return Announce{}, fmt.Errorf("%w: peer_id", ErrField)
+		return Announce{}, fmt.Errorf("%w: peer_id", errField)
 	}
 	peers := m.Map("peers")
 	if peers.Len() > maxEntries {
-		return Announce{}, fmt.Errorf("%w: %d peers", ErrField, peers.Len())
+		return Announce{}, fmt.Errorf("%w: %d peers", errField, peers.Len())
 	}
 	for k, v := range peers.All() {
 		id, _ := k.(string)
 		e, ok := v.(*value.Map)
 		if id == "" || !ok {
-			return Announce{}, fmt.Errorf("%w: peers", ErrField)
+			return Announce{}, fmt.Errorf("%w: peers", errField)
 		}
 		entry := AnnounceEntry{ID: id}
 		entry.AES, _ = e.Bytes("aes")
@@ -113,7 +113,7 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 		}
 		pub, err := crypt.ParsePublic([]byte(sender))
 		if err != nil {
-			return crypt.Key{}, false, fmt.Errorf("%w: %w", ErrField, err)
+			return crypt.Key{}, false, fmt.Errorf("%w: %w", errField, err)
 		}
 		// The cheap check first: it costs a stranger more than us.
 		digest, err := crypt.X931Recover(pub, e.Sig)
@@ -126,7 +126,7 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 		}
 		key, err := crypt.ParseKey(string(text))
 		if err != nil {
-			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrField, err)
+			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", errField, err)
 		}
 		if subtle.ConstantTimeCompare(announceDigest(key), digest) != 1 {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key of another signature", ErrProof)

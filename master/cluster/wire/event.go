@@ -39,7 +39,7 @@ func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 	}
 	payload := m.Map("event_payload")
 	if payload == nil {
-		return nil, fmt.Errorf("%w: event_payload", ErrField)
+		return nil, fmt.Errorf("%w: event_payload", errField)
 	}
 	payload.Delete(PeerField)
 	return payload, nil

@@ -27,12 +27,12 @@ const (
 )
 
 var (
-	// ErrFrame says that bytes are not a frame with an event in it.
-	ErrFrame = errors.New("bad frame")
-	// ErrTooLarge says that a frame announces more bytes than it may have.
-	ErrTooLarge = errors.New("frame is too large")
-	// ErrBudget says that too many bytes of large frames are under way.
-	ErrBudget = errors.New("too many bytes of large frames under way")
+	// errFrame says that bytes are not a frame with an event in it.
+	errFrame = errors.New("bad frame")
+	// errTooLarge says that a frame announces more bytes than it may have.
+	errTooLarge = errors.New("frame is too large")
+	// errBudget says that too many bytes of large frames are under way.
+	errBudget = errors.New("too many bytes of large frames under way")
 )
 
 var (
@@ -84,7 +84,7 @@ func (r *Reader) fill(n int64) error {
 		part := min(n, MaxStranger)
 		if r.buf.Len() > 0 && r.charge != nil {
 			if !r.charge(int(part)) {
-				return ErrBudget
+				return errBudget
 			}
 			r.charged += int(part)
 		}
@@ -110,7 +110,7 @@ func (r *Reader) Next() (Frame, error) {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if uint64(n) > uint64(r.max) {
-		return Frame{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, n)
+		return Frame{}, fmt.Errorf("%w: %d bytes", errTooLarge, n)
 	}
 	if r.buf.Cap() > keepBuffer && n <= keepBuffer {
 		r.buf = bytes.Buffer{}
@@ -133,7 +133,7 @@ func ParseFrame(b []byte) (Frame, error) {
 	}
 	tag, data, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok || len(tag) == 0 || len(tag) > maxTag || !utf8.Valid(tag) {
-		return Frame{}, fmt.Errorf("%w: tag", ErrFrame)
+		return Frame{}, fmt.Errorf("%w: tag", errFrame)
 	}
 	return Frame{Tag: string(tag), Data: data}, nil
 }
@@ -151,15 +151,15 @@ func frameBody(b []byte) ([]byte, error) {
 	}
 	v, err := msgpack.Decode(b, strangerLimits)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
+		return nil, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	m, ok := v.(*value.Map)
 	if !ok {
-		return nil, fmt.Errorf("%w: not a map", ErrFrame)
+		return nil, fmt.Errorf("%w: not a map", errFrame)
 	}
 	body, ok := m.Bytes("body")
 	if !ok {
-		return nil, fmt.Errorf("%w: no body", ErrFrame)
+		return nil, fmt.Errorf("%w: no body", errFrame)
 	}
 	return body, nil
 }
@@ -189,7 +189,7 @@ func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	n := len(tag) + len(tagEnd) + len(packed)
 	if n > MaxFrame-64 {
-		return dst, fmt.Errorf("pack %q: %w", tag, ErrTooLarge)
+		return dst, fmt.Errorf("pack %q: %w", tag, errTooLarge)
 	}
 	var head []byte
 	switch {
@@ -223,11 +223,11 @@ func UnpackEvent(b []byte) (*value.Map, error) { return decodeMap(b, msgpack.Def
 func decodeMap(b []byte, l msgpack.Limits) (*value.Map, error) {
 	v, err := msgpack.Decode(b, l)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
+		return nil, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	m, ok := v.(*value.Map)
 	if !ok {
-		return nil, fmt.Errorf("%w: data is not a map", ErrFrame)
+		return nil, fmt.Errorf("%w: data is not a map", errFrame)
 	}
 	return m, nil
 }
@@ -241,7 +241,7 @@ func decodeBlob(b []byte) ([]byte, error) {
 	}
 	v, err := msgpack.Decode(b, strangerLimits)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
+		return nil, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	switch v := v.(type) {
 	case []byte:
@@ -249,5 +249,5 @@ func decodeBlob(b []byte) ([]byte, error) {
 	case string:
 		return []byte(v), nil
 	}
-	return nil, fmt.Errorf("%w: data is not bytes", ErrFrame)
+	return nil, fmt.Errorf("%w: data is not bytes", errFrame)
 }

@@ -15,8 +15,8 @@ var (
 	// ErrProof says that a message is not from whom it claims to be: a
 	// signature, a token or a cipher does not fit.
 	ErrProof = errors.New("message is not proven")
-	// ErrField says that a field is missing or unusable.
-	ErrField = errors.New("bad field")
+	// errField says that a field is missing or unusable.
+	errField = errors.New("bad field")
 )
 
 const (
@@ -128,7 +128,7 @@ func openEnvelope(data []byte) (envelope, error) {
 	e.payload, ok1 = outer.Bytes("payload")
 	e.sig, ok2 = outer.Bytes("sig")
 	if !ok1 || !ok2 {
-		return envelope{}, fmt.Errorf("%w: no payload or signature", ErrField)
+		return envelope{}, fmt.Errorf("%w: no payload or signature", errField)
 	}
 	e.Map, err = decodeMap(e.payload, strangerLimits)
 	return e, err
@@ -137,7 +137,7 @@ func openEnvelope(data []byte) (envelope, error) {
 func (s Suite) verify(e envelope, pem string) error {
 	pub, err := crypt.ParsePublic([]byte(pem))
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrField, err)
+		return fmt.Errorf("%w: %w", errField, err)
 	}
 	if err := crypt.Verify(pub, s.Signing, e.payload, e.sig); err != nil {
 		return fmt.Errorf("%w: %w", ErrProof, err)
@@ -150,16 +150,16 @@ func (s Suite) verify(e envelope, pem string) error {
 func (e envelope) texts(peer *string, pub *string, tokens ...field) error {
 	*peer = e.Str("peer_id")
 	if err := ValidPeer(*peer); err != nil {
-		return fmt.Errorf("%w: peer_id: %w", ErrField, err)
+		return fmt.Errorf("%w: peer_id: %w", errField, err)
 	}
 	if pub != nil {
 		if *pub = e.Str("pub"); *pub == "" || len(*pub) > maxPEM {
-			return fmt.Errorf("%w: pub", ErrField)
+			return fmt.Errorf("%w: pub", errField)
 		}
 	}
 	for _, f := range tokens {
 		if *f.to = e.Str(f.name); *f.to == "" || len(*f.to) > maxToken {
-			return fmt.Errorf("%w: %s", ErrField, f.name)
+			return fmt.Errorf("%w: %s", errField, f.name)
 		}
 	}
 	return nil
@@ -219,7 +219,7 @@ func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 		return DiscoverReply{}, err
 	}
 	if d.ClusterPub = e.Str("cluster_pub"); len(d.ClusterPub) > maxPEM {
-		return DiscoverReply{}, fmt.Errorf("%w: cluster_pub", ErrField)
+		return DiscoverReply{}, fmt.Errorf("%w: cluster_pub", errField)
 	}
 	return d, s.verify(e, d.ClusterPub)
 }
@@ -281,7 +281,7 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 func (s Suite) unwrap(m *value.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
 	ct, ok := m.Bytes(name)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s", ErrField, name)
+		return nil, fmt.Errorf("%w: %s", errField, name)
 	}
 	plain, err := crypt.Decrypt(key, s.Encryption, ct)
 	if err != nil || len(plain) < len(token) || subtle.ConstantTimeCompare(plain[:len(token)], []byte(token)) != 1 {
@@ -297,7 +297,7 @@ func (s Suite) unwrapKey(m *value.Map, name string, key *rsa.PrivateKey, token s
 	}
 	k, err := crypt.ParseKey(string(text))
 	if err != nil {
-		return crypt.Key{}, fmt.Errorf("%w: %s: %w", ErrField, name, err)
+		return crypt.Key{}, fmt.Errorf("%w: %s: %w", errField, name, err)
 	}
 	return k, nil
 }
@@ -370,7 +370,7 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 		id, _ := k.(string)
 		pub, _ := v.(string)
 		if ValidPeer(id) != nil || pub == "" || len(pub) > maxPEM {
-			return JoinReply{}, fmt.Errorf("%w: peers", ErrField)
+			return JoinReply{}, fmt.Errorf("%w: peers", errField)
 		}
 		j.Peers = append(j.Peers, Peer{id, pub})
 	}
@@ -409,13 +409,13 @@ func OpenJoinNotify(data []byte, cluster ...crypt.Key) (JoinNotify, error) {
 	}
 	n := JoinNotify{PeerID: m.Str("peer_id"), JoinPeerID: m.Str("join_peer_id"), Pub: m.Str("pub")}
 	if err := errors.Join(ValidPeer(n.PeerID), ValidPeer(n.JoinPeerID)); err != nil {
-		return JoinNotify{}, fmt.Errorf("%w: %w", ErrField, err)
+		return JoinNotify{}, fmt.Errorf("%w: %w", errField, err)
 	}
 	if _, err := crypt.ParsePublic([]byte(n.Pub)); err != nil {
-		return JoinNotify{}, fmt.Errorf("%w: pub: %w", ErrField, err)
+		return JoinNotify{}, fmt.Errorf("%w: pub: %w", errField, err)
 	}
 	if n.SessionKey, err = crypt.ParseKey(m.Str("aes")); err != nil {
-		return JoinNotify{}, fmt.Errorf("%w: aes: %w", ErrField, err)
+		return JoinNotify{}, fmt.Errorf("%w: aes: %w", errField, err)
 	}
 	return n, nil
 }

@@ -66,8 +66,8 @@ func Classify(tag string) (kind Kind, peer, rest string) {
 	return Unknown, "", ""
 }
 
-// ErrPeer says that a text cannot name a master of a cluster.
-var ErrPeer = errors.New("invalid name of a master")
+// errPeer says that a text cannot name a master of a cluster.
+var errPeer = errors.New("invalid name of a master")
 
 // maxPeer is the longest name of a master in bytes.
 const maxPeer = 253
@@ -76,7 +76,7 @@ const maxPeer = 253
 // it is dialled, which also becomes a file name. Salt does not look.
 func ValidPeer(id string) error {
 	if id == "" || len(id) > maxPeer {
-		return fmt.Errorf("%w: %d bytes", ErrPeer, len(id))
+		return fmt.Errorf("%w: %d bytes", errPeer, len(id))
 	}
 	for i := range len(id) {
 		c := id[i]
@@ -84,14 +84,14 @@ func ValidPeer(id string) error {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
 		case i > 0 && (c == '.' || c == '-' || c == '_'), c == ':':
 		default:
-			return fmt.Errorf("%w: character %d is not allowed", ErrPeer, i)
+			return fmt.Errorf("%w: character %d is not allowed", errPeer, i)
 		}
 	}
 	if strings.Contains(id, "..") {
-		return fmt.Errorf("%w: two dots", ErrPeer)
+		return fmt.Errorf("%w: two dots", errPeer)
 	}
 	if peerKinds[id] != Unknown {
-		return fmt.Errorf("%w: %q is the name of a message", ErrPeer, id)
+		return fmt.Errorf("%w: %q is the name of a message", errPeer, id)
 	}
 	return nil
 }

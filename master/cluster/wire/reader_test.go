@@ -17,7 +17,7 @@ func TestChargedAsItArrives(t *testing.T) {
 	for _, tt := range []struct {
 		arrives, budget, most int
 		want                  error
-	}{{len(frame), 1 << 30, 10 * MaxStranger, nil}, {MaxStranger, 1 << 30, MaxStranger, nil}, {len(frame), 3 * MaxStranger, 3 * MaxStranger, ErrBudget}} {
+	}{{len(frame), 1 << 30, 10 * MaxStranger, nil}, {MaxStranger, 1 << 30, MaxStranger, nil}, {len(frame), 3 * MaxStranger, 3 * MaxStranger, errBudget}} {
 		charged, most := 0, 0
 		r := NewReader(bytes.NewReader(frame[:tt.arrives]), MaxFrame)
 		r.SetCharge(func(n int) bool {

@@ -23,7 +23,7 @@ func TestFinding03AutorejectDecides(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s := &Service{cfg: Config{Autosign: keys.NewAutosign(cfg), MaxWait: DefaultMaxWait}, disk: newGate(1, 1, DefaultMaxWait)}
+			s := &Service{cfg: Config{Autosign: keys.NewAutosign(cfg), MaxWait: defaultMaxWait}, disk: newGate(1, 1, defaultMaxWait)}
 			if got, err := s.autosign(t.Context(), request{id: "web1"}); err != nil || got != want {
 				t.Errorf("%q with %s: accepted %v (%v)", lines, name, got, err)
 			}

@@ -37,8 +37,8 @@ const (
 // Defaults of Config. A minion waits 5 s for an answer (auth_timeout), so a
 // longer queue than can be served in that time helps nobody.
 const (
-	DefaultQueue   = 2048
-	DefaultMaxWait = 4 * time.Second
+	defaultQueue   = 2048
+	defaultMaxWait = 4 * time.Second
 )
 
 // Config of a Service. Keys and Secrets are required.
@@ -124,10 +124,10 @@ func New(cfg Config) (*Service, error) {
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
 	if cfg.Queue <= 0 {
-		cfg.Queue = DefaultQueue
+		cfg.Queue = defaultQueue
 	}
 	if cfg.MaxWait <= 0 {
-		cfg.MaxWait = DefaultMaxWait
+		cfg.MaxWait = defaultMaxWait
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -77,7 +77,7 @@ func (s *Service) forget(c keys.Change) {
 // OpenRequest opens the encrypted load of a request from id and returns the
 // packed body, in the memory of blob, with the session key that fitted, which the
 // answer must be sealed with. Current and previous session keys are good. Errors are keys.ErrID,
-// ErrNotAccepted, crypt.ErrOpen and crypt.ErrNotPickle; to each of them "bad
+// ErrNotAccepted, crypt.ErrOpen and one for a text that is no pickle; to each of them "bad
 // load" is the answer, upon which a real minion signs in again. Nothing is
 // kept about ids that are not accepted.
 func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error) {

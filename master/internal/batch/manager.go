@@ -173,7 +173,7 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	}
 	var s *State
 	if err == nil {
-		s, err = Read(kept)
+		s, err = read(kept)
 	}
 	if err != nil {
 		m.cfg.Log.Error("a batch cannot be driven: its state cannot be read, and only its first minions have the job", "jid", jid, "error", err)
@@ -329,7 +329,7 @@ func (m *Manager) halt(ctx context.Context, jid, reason string) {
 	if err != nil || kept.Bool("halted") {
 		return
 	}
-	s, err := Read(kept)
+	s, err := read(kept)
 	if err != nil || s.Over() {
 		return
 	}

@@ -120,8 +120,8 @@ func (b *State) Fill(m *value.Map, now time.Time) {
 	}
 }
 
-// Read makes a State of the map that Salt keeps of a batch.
-func Read(m *value.Map) (*State, error) {
+// read makes a State of the map that Salt keeps of a batch.
+func read(m *value.Map) (*State, error) {
 	size, ok := m.Int("batch_size")
 	if !ok || size < 1 {
 		return nil, fmt.Errorf("it has no batch_size")

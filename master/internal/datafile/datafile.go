@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// ErrTooLarge says that a value is larger than its file may be.
-var ErrTooLarge = errors.New("too large")
+// errTooLarge says that a value is larger than its file may be.
+var errTooLarge = errors.New("too large")
 
 // Bound is what a file may hold.
 type Bound struct {
@@ -70,7 +70,7 @@ func (b Bound) Pack(v any, raw bool) ([]byte, error) {
 	}
 	packed, err := msgpack.Marshal(v, mode)
 	if err == nil && int64(len(packed)) > b.Bytes {
-		err = fmt.Errorf("%w: %d bytes", ErrTooLarge, len(packed))
+		err = fmt.Errorf("%w: %d bytes", errTooLarge, len(packed))
 	}
 	return packed, err
 }

@@ -27,7 +27,7 @@ func TestBound(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if err := b.Write(path, strings.Repeat("x", 101), false); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), path) {
+	if err := b.Write(path, strings.Repeat("x", 101), false); !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), path) {
 		t.Errorf("too large: %v", err)
 	}
 	if m, err := b.ReadMap(path); err != nil || m.Len() != 2 {

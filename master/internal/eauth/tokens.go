@@ -38,8 +38,8 @@ func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 // localfs cache gives them: {"data": …, "_expires": …}.
 type Tokens struct{ dir string }
 
-// ErrNoToken means that a token is unknown, malformed or expired.
-var ErrNoToken = errors.New("no such token")
+// errNoToken means that a token is unknown, malformed or expired.
+var errNoToken = errors.New("no such token")
 
 // tokenFile is what the file of a token may hold.
 var tokenFile = datafile.Bound{Bytes: 64 << 10, Nodes: 4096}
@@ -55,7 +55,7 @@ func OpenTokens(dir string) (*Tokens, error) {
 // path refuses whatever is not the hex digest that Make gives out.
 func (t *Tokens) path(token string) (string, error) {
 	if b, err := hex.DecodeString(token); err != nil || len(b) < 16 || len(b) > 64 {
-		return "", ErrNoToken
+		return "", errNoToken
 	}
 	return filepath.Join(t.dir, token+".p"), nil
 }
@@ -87,14 +87,14 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	}
 	tok, err := read(p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Token{}, ErrNoToken
+		return Token{}, errNoToken
 	}
 	if err != nil {
 		return Token{}, fmt.Errorf("read a token: %w", err)
 	}
 	if !now.Before(tok.Expire) {
 		_ = os.Remove(p)
-		return Token{}, ErrNoToken
+		return Token{}, errNoToken
 	}
 	tok.Token = token
 	return tok, nil

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// ErrUnsupportedBackend says that the configuration names a file server
+// errUnsupportedBackend says that the configuration names a file server
 // backend that this master does not have.
-var ErrUnsupportedBackend = errors.New("file server backend is not supported")
+var errUnsupportedBackend = errors.New("file server backend is not supported")
 
 // Config is what a Server needs to know. Names in brackets are Salt's
 // options; the zero value of a field is Salt's default unless said otherwise.
@@ -149,9 +149,9 @@ func (c *Config) backends(ig *Ignore) ([]Backend, error) {
 			}
 			out = append(out, mfs)
 		case slices.Contains(unsupported, name):
-			errs = append(errs, fmt.Errorf("%w: %s (only roots and minionfs are; check the files out below a root instead)", ErrUnsupportedBackend, name))
+			errs = append(errs, fmt.Errorf("%w: %s (only roots and minionfs are; check the files out below a root instead)", errUnsupportedBackend, name))
 		default:
-			errs = append(errs, fmt.Errorf("%w: unknown name %q", ErrUnsupportedBackend, name))
+			errs = append(errs, fmt.Errorf("%w: unknown name %q", errUnsupportedBackend, name))
 		}
 	}
 	return out, errors.Join(errs...)

@@ -14,9 +14,9 @@ import (
 	"saltern/master/value"
 )
 
-// ErrUnknownCommand is returned by Call for a command that is not the file
+// errUnknownCommand is returned by Call for a command that is not the file
 // server's.
-var ErrUnknownCommand = errors.New("not a command of the file server")
+var errUnknownCommand = errors.New("not a command of the file server")
 
 // Server answers file requests. Make it with New.
 type Server struct {
@@ -50,8 +50,8 @@ func New(cfg Config) (*Server, error) {
 		slots: make(chan struct{}, cfg.MaxConcurrent), cached: map[listKey]*cachedList{}, times: map[string]map[string]int64{}}, nil
 }
 
-// Commands are the requests that Call answers.
-func Commands() []string {
+// commands are the requests that Call answers.
+func commands() []string {
 	return []string{"_file_envs", "_file_list", "_file_list_emptydirs", "_dir_list", "_symlink_list", "_file_find",
 		"_file_hash", "_file_hash_and_stat", "_serve_file", "_file_recv"}
 }
@@ -62,8 +62,8 @@ func Commands() []string {
 // answer, not an error; errors are faults of the disk, ctx ending while the
 // request waits its turn, and ErrUnknownCommand.
 func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
-	if !slices.Contains(Commands(), cmd) {
-		return nil, ErrUnknownCommand
+	if !slices.Contains(commands(), cmd) {
+		return nil, errUnknownCommand
 	}
 	if cmd == "_file_envs" {
 		back, _ := load.Get("back")

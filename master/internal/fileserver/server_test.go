@@ -130,7 +130,7 @@ func TestVectors(t *testing.T) {
 	for _, v := range index.Vectors {
 		req, ok := expect[v.Request].(map[string]any)
 		cmd, _ := req["cmd"].(string)
-		if !ok || !slices.Contains(Commands(), cmd) {
+		if !ok || !slices.Contains(commands(), cmd) {
 			continue
 		}
 		ran++
@@ -392,11 +392,11 @@ func TestListCacheAndUpdate(t *testing.T) {
 
 func TestBackends(t *testing.T) {
 	_, err := New(Config{Backends: []string{"roots", "git", "bogus"}})
-	if !errors.Is(err, ErrUnsupportedBackend) || !bytes.Contains([]byte(err.Error()), []byte("git")) || !bytes.Contains([]byte(err.Error()), []byte("bogus")) {
+	if !errors.Is(err, errUnsupportedBackend) || !bytes.Contains([]byte(err.Error()), []byte("git")) || !bytes.Contains([]byte(err.Error()), []byte("bogus")) {
 		t.Errorf("got %v", err)
 	}
 	s := server(t, Config{})
-	if _, err := s.Call(t.Context(), "_pillar", "m", value.NewMap()); !errors.Is(err, ErrUnknownCommand) {
+	if _, err := s.Call(t.Context(), "_pillar", "m", value.NewMap()); !errors.Is(err, errUnknownCommand) {
 		t.Errorf("got %v", err)
 	}
 	s = server(t, Config{MaxConcurrent: 1})

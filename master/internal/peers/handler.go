@@ -53,8 +53,8 @@ type Handler struct {
 	key string // last cluster key that was taken
 }
 
-// NewHandler makes a Handler.
-func NewHandler(cfg Config) *Handler {
+// newHandler makes a Handler.
+func newHandler(cfg Config) *Handler {
 	return &Handler{cfg: cfg, key: cfg.Key.String(), removed: make(chan struct{})}
 }
 

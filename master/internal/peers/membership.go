@@ -202,7 +202,7 @@ func (m *Membership) Serve(cfg Config) error {
 		return nil
 	}
 	cfg.Key, cfg.Jobs, cfg.Missed = m.Pool.ClusterKey(), m.Jobs, m.Missed
-	m.handler = NewHandler(cfg)
+	m.handler = newHandler(cfg)
 	return m.Pool.Serve(m.handler)
 }
 

@@ -47,8 +47,8 @@ type Arrival struct {
 	Since time.Time // what was published from then on may be missing
 }
 
-// NewMissed makes an empty Missed.
-func NewMissed() *Missed {
+// newMissed makes an empty Missed.
+func newMissed() *Missed {
 	return &Missed{cuts: map[netip.Addr][]cutOff{}, arrivals: map[netip.Addr][]Arrival{}}
 }
 

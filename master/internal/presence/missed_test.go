@@ -10,7 +10,7 @@ func TestMissed(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	m := NewMissed()
+	m := newMissed()
 	// Minions that come for the first time miss nothing.
 	if _, ok := m.Arrive(a, 1, at(0)); ok {
 		t.Error("the first subscription")
@@ -61,7 +61,7 @@ func TestMissed(t *testing.T) {
 }
 
 func TestMissedBounds(t *testing.T) {
-	m := NewMissed()
+	m := newMissed()
 	now := time.Unix(1000, 0)
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxCuts + 100 {

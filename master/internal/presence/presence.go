@@ -84,9 +84,9 @@ func (t *Tracker) Last(id string) (from netip.Addr, at time.Time, ok bool) {
 	return s.from, s.at, ok
 }
 
-// Topic is the topic to which a minion with zmq_filtering subscribes: the
+// topic is the topic to which a minion with zmq_filtering subscribes: the
 // SHA-1 of its id in hexadecimal (salt/transport/zeromq.py).
-func Topic(id string) string {
+func topic(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
@@ -120,7 +120,7 @@ func holding(subs iter.Seq[Subscription]) held {
 }
 
 // named reports whether a minion subscribed under its own name.
-func (h held) named(id string) bool { return len(h.topics) > 0 && h.topics[Topic(id)] }
+func (h held) named(id string) bool { return len(h.topics) > 0 && h.topics[topic(id)] }
 
 // waiting counts the minions that only an address speaks for; t.mu is held.
 func (t *Tracker) waiting(h held) (named int, from map[netip.Addr]int) {

@@ -33,7 +33,7 @@ func TestConnected(t *testing.T) {
 		{"a stranger", plain(netip.MustParseAddr("10.9.9.9")), nil},
 		{"behind NAT, all", plain(nat, nat, nat), []string{"n1", "n2", "n3"}},
 		{"behind NAT, the latest two", plain(nat, nat), []string{"n2", "n3"}},
-		{"filtering", []Subscription{{From: nat, Topics: []string{"broadcast", Topic("n1")}}}, []string{"n1"}},
+		{"filtering", []Subscription{{From: nat, Topics: []string{"broadcast", topic("n1")}}}, []string{"n1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tr.Connected(slices.Values(tt.subs)); !slices.Equal(got, tt.want) {

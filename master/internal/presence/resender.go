@@ -78,7 +78,7 @@ type ending struct {
 
 // NewResender makes a Resender.
 func NewResender(cfg ResenderConfig) *Resender {
-	return &Resender{cfg: cfg, match: NewMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
+	return &Resender{cfg: cfg, match: newMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
 		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1)}
 }
 

@@ -80,7 +80,7 @@ func TestResend(t *testing.T) {
 			t.Errorf("serial %d to %v", n, out.to)
 		}
 		out.full = true
-		if err := p.Resend(context.Background(), 42, r[0]); !errors.Is(err, ErrGone) {
+		if err := p.Resend(context.Background(), 42, r[0]); !errors.Is(err, errGone) {
 			t.Errorf("resend: %v", err)
 		}
 		if s := p.Stats(); s.Published != 1 || s.Resent != 1 || s.Failed != 1 || s.Kept != 1 {

@@ -139,9 +139,9 @@ func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []stri
 	return nil
 }
 
-// ErrGone says that the connection to send to does not exist any more, or has
+// errGone says that the connection to send to does not exist any more, or has
 // no room.
-var ErrGone = errors.New("publish: subscriber is gone or its queue is full")
+var errGone = errors.New("publish: subscriber is gone or its queue is full")
 
 // Resend sends a recent publish to one subscriber, by its zmtp.Peer.ID. It is
 // sealed anew with the key and serial of now, since the minion drops what is
@@ -155,7 +155,7 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 			frames = [][]byte{[]byte(topicBroadcast), payload}
 		}
 		if !p.cfg.Pub.SendTo(ctx, subscriber, frames...) {
-			return ErrGone
+			return errGone
 		}
 		return nil
 	})

@@ -295,7 +295,7 @@ func TestOrder(t *testing.T) {
 }
 
 func TestTopics(t *testing.T) {
-	a, b := Topic("a"), Topic("b")
+	a, b := topic("a"), topic("b")
 	if a != "86f7e437faa5a7fce15d1ddcb9eaeaea377667b8" {
 		t.Fatalf("topic %s", a)
 	}
@@ -366,7 +366,7 @@ func TestEndToEnd(t *testing.T) {
 	defer pub.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	sub, err := zmtp.DialSub(ctx, pub.Addr().String(), zmtp.DialConfig{}, "broadcast", Topic("m"))
+	sub, err := zmtp.DialSub(ctx, pub.Addr().String(), zmtp.DialConfig{}, "broadcast", topic("m"))
 	if err != nil {
 		t.Fatal(err)
 	}

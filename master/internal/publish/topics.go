@@ -14,10 +14,10 @@ const (
 	topicSyndic    = "syndic"
 )
 
-// Topic is what a minion with zmq_filtering subscribes to besides "broadcast":
+// topic is what a minion with zmq_filtering subscribes to besides "broadcast":
 // the SHA-1 of its id in hexadecimal. Topics match by prefix; the hash keeps
 // ids that begin alike apart.
-func Topic(id string) string {
+func topic(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
@@ -47,7 +47,7 @@ func (p *Publisher) topics(load *value.Map, matched []string) [][]byte {
 	for _, id := range ids {
 		if !seen[id] {
 			seen[id] = true
-			topics = append(topics, []byte(Topic(id)))
+			topics = append(topics, []byte(topic(id)))
 		}
 	}
 	if p.cfg.OrderMasters {

@@ -18,8 +18,8 @@ import (
 
 const (
 	// Burst lines of a kind are written at once, PerSecond lines of it after that.
-	Burst     = 50
-	PerSecond = 2
+	burst     = 50
+	perSecond = 2
 	maxKinds  = 64
 	maxKind   = 48 // bytes of a message that tell its kind
 )
@@ -75,7 +75,7 @@ type bucket struct {
 	skipped int
 }
 
-var rate = ratelimit.Rate{Burst: Burst, PerSecond: PerSecond}
+var rate = ratelimit.Rate{Burst: burst, PerSecond: perSecond}
 
 // kinds holds a token bucket for each kind of line.
 type kinds struct {

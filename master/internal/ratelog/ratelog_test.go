@@ -17,13 +17,13 @@ func TestHandler(t *testing.T) {
 	for i := range 10000 {
 		log.With("peer", i).Info(fmt.Sprintf("request refused: %d", i))
 	}
-	if n := lines(); n != Burst {
+	if n := lines(); n != burst {
 		t.Fatalf("%d lines of one kind", n)
 	}
 	log.Warn("request refused: but this is worse")
 	log.Info("another kind")
 	log.Debug("request refused: in detail")
-	if n := lines(); n != Burst+3 {
+	if n := lines(); n != burst+3 {
 		t.Errorf("other kinds: %d lines", n)
 	}
 	out.Reset()
@@ -36,7 +36,7 @@ func TestHandler(t *testing.T) {
 	for i := range 100000 {
 		log.Info(fmt.Sprintf("%c%c made up", 'a'+i%26, 'a'+i/26%26))
 	}
-	if n := lines(); n > (maxKinds+1)*Burst {
+	if n := lines(); n > (maxKinds+1)*burst {
 		t.Errorf("%d lines of kinds that were made up", n)
 	}
 }

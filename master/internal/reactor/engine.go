@@ -86,7 +86,7 @@ func (r *Engine) Run(ctx context.Context) {
 			if e.Origin == event.Peer {
 				continue // the master that fired it reacts; others would react again
 			}
-			if e.Data.Str("user") == User || e.Data.Str("__user__") == User {
+			if e.Data.Str("user") == user || e.Data.Str("__user__") == user {
 				continue
 			}
 			if manages(e.Tag) {
@@ -115,7 +115,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 			}
 		}
 	}
-	todo, err := Compile(high)
+	todo, err := compile(high)
 	if err != nil {
 		r.cfg.Log.Error("reactions cannot be read", "tag", e.Tag, "error", err)
 		return
@@ -151,7 +151,7 @@ func (r *Engine) files(ctx context.Context, ref, tag string) []string {
 
 func (r *Engine) execute(ctx context.Context, x Reaction) error {
 	switch x.Kind {
-	case Local:
+	case local:
 		arg := append([]any{}, x.Args...)
 		if x.Kwargs.Len() > 0 {
 			kw := x.Kwargs.Clone()
@@ -177,7 +177,7 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 		}
 		return nil
 	case Runner:
-		run := r.cfg.Runs.Announce(x.Fun, User, x.Args, x.Kwargs)
+		run := r.cfg.Runs.Announce(x.Fun, user, x.Args, x.Kwargs)
 		if !r.cfg.Background.Go(func(ctx context.Context) {
 			run.Do(ctx, func(err error) {
 				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute runner '%s'", x.ID, x.Fun), "error", err)

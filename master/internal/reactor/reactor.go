@@ -14,9 +14,9 @@ import (
 	"saltern/master/value"
 )
 
-// User is the name under which reactions run; events that carry it do not
+// user is the name under which reactions run; events that carry it do not
 // react again.
-const User = "Reactor"
+const user = "Reactor"
 
 // Map is the option reactor: which files react to which tags, in order.
 type Map struct{ rules []rule }
@@ -123,14 +123,14 @@ type Kind string
 
 // The kinds.
 const (
-	Local  Kind = "local"
+	local  Kind = "local"
 	Runner Kind = "runner"
 	Wheel  Kind = "wheel"
-	Caller Kind = "caller"
+	caller Kind = "caller"
 )
 
 // aliases are names of kinds from older releases.
-var aliases = map[string]Kind{"cmd": Local, "local": Local, "runner": Runner, "wheel": Wheel, "caller": Caller}
+var aliases = map[string]Kind{"cmd": local, "local": local, "runner": Runner, "wheel": Wheel, "caller": caller}
 
 // Reaction is one thing to do.
 type Reaction struct {
@@ -151,9 +151,9 @@ var internal = map[string]bool{
 	"ret": true, "arg": true, "args": true, "kwarg": true, "kwargs": true, "expr_form": true, "timeout": true,
 }
 
-// Compile reads a rendered file: names mapped to {kind.function: arguments}.
+// compile reads a rendered file: names mapped to {kind.function: arguments}.
 // One faulty reaction makes the whole file fail, as in Salt.
-func Compile(high *value.Map) ([]Reaction, error) {
+func compile(high *value.Map) ([]Reaction, error) {
 	var out []Reaction
 	for k, v := range high.All() {
 		id, ok := k.(string)
@@ -199,7 +199,7 @@ func one(id, name string, v any) (Reaction, error) {
 			r.TargetType = "glob"
 		}
 	}
-	if kind == Local && r.Target == nil {
+	if kind == local && r.Target == nil {
 		return Reaction{}, fmt.Errorf("reaction %s: local.%s has no tgt", id, fun)
 	}
 	if args, ok := low.Get("args"); ok {
@@ -211,7 +211,7 @@ func one(id, name string, v any) (Reaction, error) {
 		if r.Kwargs, ok = asMap(kwarg); !ok {
 			return Reaction{}, fmt.Errorf("reaction %s: kwarg is not a map", id)
 		}
-	} else if kind != Local {
+	} else if kind != local {
 		for k, v := range low.All() {
 			if s, ok := k.(string); ok && !internal[s] {
 				r.Kwargs.Set(s, v)
@@ -228,7 +228,7 @@ func (r *Reaction) newStyle(args any) error {
 		r.Kwargs = m
 		return nil
 	}
-	if l, ok := args.([]any); ok && (r.Kind == Caller || len(l) == 0) {
+	if l, ok := args.([]any); ok && (r.Kind == caller || len(l) == 0) {
 		r.Args = l
 		return nil
 	}

@@ -64,7 +64,7 @@ func TestRulesChange(t *testing.T) {
 }
 
 func TestCompile(t *testing.T) {
-	got, err := Compile(parse(t, `
+	got, err := compile(parse(t, `
 new:
   local.state.apply:
     - tgt: web1
@@ -95,10 +95,10 @@ accept:
 	if len(got) != 5 {
 		t.Fatalf("%d reactions", len(got))
 	}
-	if r := got[0]; r.Kind != Local || r.Fun != "state.apply" || r.Target != "web1" || r.TargetType != "glob" || r.Kwargs.Str("mods") != "apache" {
+	if r := got[0]; r.Kind != local || r.Fun != "state.apply" || r.Target != "web1" || r.TargetType != "glob" || r.Kwargs.Str("mods") != "apache" {
 		t.Errorf("new style: %+v", r)
 	}
-	if r := got[1]; r.Kind != Local || r.Fun != "cmd.run" || r.TargetType != "grain" || len(r.Args) != 1 || r.Kwargs.Str("shell") != "/bin/sh" {
+	if r := got[1]; r.Kind != local || r.Fun != "cmd.run" || r.TargetType != "grain" || len(r.Args) != 1 || r.Kwargs.Str("shell") != "/bin/sh" {
 		t.Errorf("legacy: %+v", r)
 	}
 	if r := got[2]; r.Kind != Runner || r.Kwargs.Str("tag") != "my/tag" {
@@ -118,7 +118,7 @@ func TestCompileFaults(t *testing.T) {
 		"not a map": "a: [x]", "bare argument": "a: {local.test.ping: [x]}", "bad args": "a: {local.test.ping: [{tgt: x}, {args: 5}]}",
 		"bad kwarg": "a: {local.test.ping: [{tgt: x}, {kwarg: 5}]}", "name is a number": "1: {local.test.ping: [{tgt: x}]}",
 	} {
-		if r, err := Compile(parse(t, text)); err == nil || !strings.Contains(err.Error(), "reaction") {
+		if r, err := compile(parse(t, text)); err == nil || !strings.Contains(err.Error(), "reaction") {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
 	}

@@ -28,7 +28,7 @@ func (s *Server) seal(key crypt.Key, nonce string, answer any) (any, error) {
 	body := start + crypt.Room(nonce)
 	var buf []byte
 	var err error
-	if p, ok := answer.(Packer); ok {
+	if p, ok := answer.(packer); ok {
 		buf = s.buffer(body + p.PackedSize() + crypt.Overhead)
 		buf, err = p.AppendPacked(buf[:body], msgpack.AppendRawHead)
 		err = errors.Join(err, p.Close())

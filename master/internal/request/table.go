@@ -35,11 +35,11 @@ type Func func(ctx context.Context, c *Call) (any, error)
 // private pillar reply, whose map carries its own key.
 type Plain struct{ Payload *value.Map }
 
-// Packer is a result that packs itself straight into the buffer that is sent,
+// packer is a result that packs itself straight into the buffer that is sent,
 // for what is too big to be copied. A method that returns one must not be a
 // Once method. The server calls Close in every case, and AppendPacked at most
 // once before.
-type Packer interface {
+type packer interface {
 	// PackedSize bounds the bytes that AppendPacked appends.
 	PackedSize() int
 	// AppendPacked appends the packed value to dst. head appends the head of n packed

@@ -19,10 +19,10 @@ type Service struct {
 	Wait func() (leave func(), ok bool)
 }
 
-// Call calls a wheel function.
+// call calls a wheel function.
 func (s *Service) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
-	ret, err := Call(ctx, s.Env, fun, args, named)
-	if !errors.Is(err, ErrUnknown) {
+	ret, err := call(ctx, s.Env, fun, args, named)
+	if !errors.Is(err, errUnknown) {
 		return ret, err
 	}
 	leave, ok := s.Wait()

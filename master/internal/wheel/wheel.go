@@ -51,11 +51,11 @@ type function struct {
 	do       func(ctx context.Context, e *Env, a args) (any, error)
 }
 
-// ErrUnknown means that there is no such function.
-var ErrUnknown = errors.New("no such wheel function")
+// errUnknown means that there is no such function.
+var errUnknown = errors.New("no such wheel function")
 
-// Names lists all functions.
-func Names() []string {
+// names lists all functions.
+func names() []string {
 	t := table()
 	out := make([]string, 0, len(t))
 	for n := range t {
@@ -87,14 +87,14 @@ func table() map[string]function {
 	return t
 }
 
-// Call runs a function with positional and named arguments. Arguments that
+// call runs a function with positional and named arguments. Arguments that
 // the function does not know are refused, as Python does; those of the
 // envelope (names with two underscores and the credentials) must have been
 // taken out before.
-func Call(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
+func call(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
 	f, ok := table()[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: %.64q", ErrUnknown, name)
+		return nil, fmt.Errorf("%w: %.64q", errUnknown, name)
 	}
 	a := args{}
 	if len(positional) > len(f.params) {

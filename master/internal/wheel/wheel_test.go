@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) call(t *testing.T, fun string, kv ...any) any {
 	t.Helper()
-	v, err := Call(context.Background(), w.env, fun, nil, value.NewMap(kv...))
+	v, err := call(context.Background(), w.env, fun, nil, value.NewMap(kv...))
 	if err != nil {
 		t.Fatalf("%s: %v", fun, err)
 	}
@@ -122,11 +122,11 @@ func TestRefused(t *testing.T) {
 		"error":                 {"error.error", nil, nil},
 		"apply rewrites config": {"config.apply", []any{"a", "b"}, nil},
 	} {
-		if v, err := Call(context.Background(), w.env, c.fun, c.args, c.kw); err == nil {
+		if v, err := call(context.Background(), w.env, c.fun, c.args, c.kw); err == nil {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
-	if _, err := Call(context.Background(), w.env, "os.system", nil, nil); !errors.Is(err, ErrUnknown) {
+	if _, err := call(context.Background(), w.env, "os.system", nil, nil); !errors.Is(err, errUnknown) {
 		t.Errorf("unknown module: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(w.env.ConfigDir, "x.conf")); err == nil {
@@ -159,7 +159,7 @@ func TestFilesAndConfig(t *testing.T) {
 	if files, err := os.ReadDir(filepath.Join(w.env.ConfigDir, "master.d")); err != nil || len(files) != 1 {
 		t.Errorf("files in master.d: %v, %v", files, err)
 	}
-	if len(Names()) < 30 {
-		t.Errorf("only %d functions", len(Names()))
+	if len(names()) < 30 {
+		t.Errorf("only %d functions", len(names()))
 	}
 }

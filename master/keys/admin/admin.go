@@ -38,8 +38,8 @@ type Ring struct {
 // statuses in the order in which Salt lists them.
 var statuses = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
 
-// ParseStatus knows a folder's name as used in answers ("minions_pre").
-func ParseStatus(name string) (keys.State, bool) {
+// parseStatus knows a folder's name as used in answers ("minions_pre").
+func parseStatus(name string) (keys.State, bool) {
 	for _, st := range statuses {
 		if st.Dir() == name {
 			return st, true
@@ -214,9 +214,9 @@ func (r *Ring) has(id string, st keys.State) bool {
 	return ok && e.State == st
 }
 
-// ErrInvalid means that a key is no acceptable public key and was left where
+// errInvalid means that a key is no acceptable public key and was left where
 // it is.
-var ErrInvalid = errors.New("unable to accept invalid key")
+var errInvalid = errors.New("unable to accept invalid key")
 
 // Accept accepts pending keys, and rejected and denied ones when asked to.
 // The answer tells where the selected keys are afterwards.
@@ -275,7 +275,7 @@ func (r *Ring) move(id string, from, to keys.State) error {
 	} else {
 		e, _ = r.Store.Lookup(id)
 		if _, bad := e.Public(); bad != nil {
-			return fmt.Errorf("%w for %s: %w", ErrInvalid, id, bad)
+			return fmt.Errorf("%w for %s: %w", errInvalid, id, bad)
 		}
 		err = r.Store.Move(id, to)
 	}
@@ -295,7 +295,7 @@ func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 	var errs []error
 	for k, v := range found.All() {
 		name, _ := k.(string)
-		st, ok := ParseStatus(name)
+		st, ok := parseStatus(name)
 		if !ok {
 			continue
 		}
@@ -372,7 +372,7 @@ func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error
 	}
 	out := value.NewMap()
 	for k, v := range found.All() {
-		st, _ := ParseStatus(k.(string))
+		st, _ := parseStatus(k.(string))
 		m := value.NewMap()
 		for _, id := range patterns(v) {
 			got, err := f(st, id)

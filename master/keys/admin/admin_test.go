@@ -248,7 +248,7 @@ func TestAttack18NoKeyIsAccepted(t *testing.T) {
 	}
 	must(t, r.Store.Rescan())
 	_, err = r.Accept(Selection{Match: "*"}, false, false)
-	if !errors.Is(err, ErrInvalid) {
+	if !errors.Is(err, errInvalid) {
 		t.Errorf("error %v", err)
 	}
 	for id := range bad {
@@ -328,12 +328,12 @@ func TestTextAndFinger(t *testing.T) {
 
 func TestParseStatus(t *testing.T) {
 	for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
-		if got, ok := ParseStatus(st.Dir()); !ok || got != st {
+		if got, ok := parseStatus(st.Dir()); !ok || got != st {
 			t.Errorf("%s: %v", st.Dir(), got)
 		}
 	}
 	for _, n := range []string{"", "local", "minions_autosign", "../minions", "Minions"} {
-		if got, ok := ParseStatus(n); ok || got != keys.None {
+		if got, ok := parseStatus(n); ok || got != keys.None {
 			t.Errorf("%q: %v", n, got)
 		}
 	}

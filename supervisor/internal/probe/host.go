@@ -106,13 +106,13 @@ func PortFree(address string) error {
 		return fmt.Errorf("cannot listen on %s: %w", address, clean(err))
 	}
 	if who := holder(address); who != "" {
-		return fmt.Errorf("%w: %s is held by %s", ErrPortInUse, address, who)
+		return fmt.Errorf("%w: %s is held by %s", errPortInUse, address, who)
 	}
-	return fmt.Errorf("%w: %s", ErrPortInUse, address)
+	return fmt.Errorf("%w: %s", errPortInUse, address)
 }
 
-// ErrPortInUse is what [PortFree] wraps when somebody else listens.
-var ErrPortInUse = errors.New("address in use")
+// errPortInUse is what [PortFree] wraps when somebody else listens.
+var errPortInUse = errors.New("address in use")
 
 // holder finds the process that listens where address would: its inode in
 // /proc/net/tcp*, then the process with that socket open. Empty when it

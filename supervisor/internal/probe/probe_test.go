@@ -67,7 +67,7 @@ func TestPing(t *testing.T) {
 	}{
 		{"echo", []string{readyFrame, reply(echo)}, ""},
 		{"heartbeat before the echo", []string{readyFrame, pingFrame, reply(echo)}, ""},
-		{"joining", []string{readyFrame, reply("\x81\xadcluster_retry\xc3")}, ErrJoining.Error()},
+		{"joining", []string{readyFrame, reply("\x81\xadcluster_retry\xc3")}, errJoining.Error()},
 		{"refusal", []string{readyFrame, reply("\xa8bad load")}, "not an echo"},
 		{"no READY", []string{"\x04\x06\x05ERROR"}, "refused the handshake"},
 		{"long frame", []string{readyFrame, "\x02\x7f\xff\xff\xff\xff\xff\xff\xff"}, "bad frame"},
@@ -145,14 +145,14 @@ func TestPortFreeNamesTheHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = PortFree(ln.Addr().String())
-	if !errors.Is(err, ErrPortInUse) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
+	if !errors.Is(err, errPortInUse) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("held: %v", err)
 	}
 	_ = ln.Close()
 	if err := PortFree(ln.Addr().String()); err != nil {
 		t.Errorf("free: %v", err)
 	}
-	if err := PortFree("192.0.2.1:4505"); err == nil || errors.Is(err, ErrPortInUse) {
+	if err := PortFree("192.0.2.1:4505"); err == nil || errors.Is(err, errPortInUse) {
 		t.Errorf("not our address: %v", err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// ErrJoining is returned by [Ping] for a master that answers but says that it
+// errJoining is returned by [Ping] for a master that answers but says that it
 // is not ready to serve (a cluster member that is still joining).
-var ErrJoining = errors.New("master is still joining its cluster")
+var errJoining = errors.New("master is still joining its cluster")
 
 // ErrSilent is returned for a peer that took the connection and then said nothing
 // in time. A connection that was not made, refused or closed is not silence.
@@ -64,7 +64,7 @@ func Ping(ctx context.Context, address string) error {
 func judge(body []byte) error {
 	switch {
 	case bytes.Contains(body, []byte("cluster_retry")):
-		return ErrJoining
+		return errJoining
 	case bytes.Contains(body, []byte("\xa3cmd\xa4ping")):
 		return nil
 	}

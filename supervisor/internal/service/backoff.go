@@ -5,7 +5,7 @@ import "time"
 // Backoff is the pause policy between two runs of a service: the first pause
 // is Min, every further one Factor times longer up to Max, and a run that
 // lasted at least Stable starts again from Min. The zero value is usable and
-// means [DefaultBackoff].
+// means [defaultBackoff].
 type Backoff struct {
 	Min    time.Duration // first pause
 	Max    time.Duration // longest pause
@@ -13,14 +13,14 @@ type Backoff struct {
 	Stable time.Duration // a run this long counts as good
 }
 
-// DefaultBackoff is used where a [Spec] names none: 0.5 s growing to 30 s,
+// defaultBackoff is used where a [Spec] names none: 0.5 s growing to 30 s,
 // forgiven after one stable minute.
-func DefaultBackoff() Backoff {
+func defaultBackoff() Backoff {
 	return Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second, Factor: 2, Stable: time.Minute}
 }
 
 func (b Backoff) withDefaults() Backoff {
-	d := DefaultBackoff()
+	d := defaultBackoff()
 	if b.Min <= 0 {
 		b.Min = d.Min
 	}

@@ -16,7 +16,7 @@ import (
 // announcements; one that says itself that it is unfit is replaced within two
 // checks.
 const (
-	CheckEvery = 2 * time.Second
+	checkEvery = 2 * time.Second
 	checkTakes = 5 * time.Second
 )
 
@@ -35,18 +35,18 @@ type Config struct {
 	Check []string
 }
 
-// RouterID is the VRRP id of a cluster, 1 to 255. Clusters that share a network
+// routerID is the VRRP id of a cluster, 1 to 255. Clusters that share a network
 // need different ones only where announcements meet; they go to peers only.
-func RouterID(cluster string) int {
+func routerID(cluster string) int {
 	return int(sum("router id", cluster)[0])%255 + 1
 }
 
-// Password is the VRRP password of a cluster, 8 characters. VRRP sends it in
+// password is the VRRP password of a cluster, 8 characters. VRRP sends it in
 // clear text: it keeps clusters apart by mistake, not attackers, whom the
 // firewall and the list of peers keep out. For that reason, and since nodes
 // change the secret one after the other, it comes from the cluster's public
 // key and not from its secret.
-func Password(cluster string) string {
+func password(cluster string) string {
 	return hex.EncodeToString(sum("password", cluster))[:8]
 }
 
@@ -130,9 +130,9 @@ func Render(c Config) ([]byte, error) {
 			return nil, fmt.Errorf("virtual address: %q cannot be written into keepalived's configuration", w)
 		}
 	}
-	d := map[string]any{"Node": c.Node, "Check": strings.Join(c.Check, " "), "Every": int(CheckEvery.Seconds()), "Takes": int(checkTakes.Seconds()),
-		"Interface": c.Where.Interface, "Device": c.Where.Device, "ID": RouterID(c.Cluster), "Priority": priority(c.Rank), "Own": c.Own, "Peers": c.Peers,
-		"Virtual": c.Virtual, "Bits": c.Virtual.BitLen(), "Version": 2, "Password": Password(c.Cluster)}
+	d := map[string]any{"Node": c.Node, "Check": strings.Join(c.Check, " "), "Every": int(checkEvery.Seconds()), "Takes": int(checkTakes.Seconds()),
+		"Interface": c.Where.Interface, "Device": c.Where.Device, "ID": routerID(c.Cluster), "Priority": priority(c.Rank), "Own": c.Own, "Peers": c.Peers,
+		"Virtual": c.Virtual, "Bits": c.Virtual.BitLen(), "Version": 2, "Password": password(c.Cluster)}
 	if c.Virtual.Is6() { // RFC 5798 has no passwords
 		d["Version"], d["Password"] = 3, ""
 	}

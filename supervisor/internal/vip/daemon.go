@@ -19,10 +19,10 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// ErrMissing means that keepalived is not installed.
-var ErrMissing = errors.New("keepalived is not installed (apt-get install keepalived)")
+// errMissing means that keepalived is not installed.
+var errMissing = errors.New("keepalived is not installed (apt-get install keepalived)")
 
-// Daemon runs keepalived. Where systemd has the unit [Unit] for it, that is
+// Daemon runs keepalived. Where systemd has the unit [unit] for it, that is
 // started, with rights that the supervisor has not itself; elsewhere keepalived
 // is a child, and gives the address up when the supervisor dies. It implements
 // [service.Runner]; its methods are safe for concurrent use.
@@ -49,7 +49,7 @@ func (d *Daemon) Conf() string { return filepath.Join(d.Dir, confFile) }
 func Program() (string, error) {
 	path, err := exec.LookPath("keepalived")
 	if err != nil {
-		return "", ErrMissing
+		return "", errMissing
 	}
 	return path, nil
 }
@@ -68,14 +68,14 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 		return false, err
 	}
 	defer os.Remove(tried)
-	if err := Test(ctx, tried); err != nil {
+	if err := test(ctx, tried); err != nil {
 		return false, err
 	}
 	return true, durable.Replace(d.Conf(), text, 0o600)
 }
 
-// Test has keepalived check a configuration without using it.
-func Test(ctx context.Context, path string) error {
+// test has keepalived check a configuration without using it.
+func test(ctx context.Context, path string) error {
 	program, err := Program()
 	if err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// Unit is systemd's name of the service; it reads the configuration in UnitDir.
+// unit is systemd's name of the service; it reads the configuration in UnitDir.
 const (
-	Unit    = "saltern-vip.service"
-	UnitDir = "/run/saltern/vip"
+	unit    = "saltern-vip.service"
+	unitDir = "/run/saltern/vip"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // hasUnit reports whether systemd knows the unit and it is meant for this node.
 func (d *Daemon) hasUnit(ctx context.Context) bool {
-	if d.Dir != UnitDir || !util.IsRunningSystemd() {
+	if d.Dir != unitDir || !util.IsRunningSystemd() {
 		return false
 	}
 	v, err := property(ctx, "LoadState")
@@ -40,17 +40,17 @@ func property(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("reach systemd: %w", err)
 	}
 	defer c.Close()
-	p, err := c.GetUnitPropertyContext(ctx, Unit, name)
+	p, err := c.GetUnitPropertyContext(ctx, unit, name)
 	if err != nil {
-		return "", fmt.Errorf("ask systemd for %s: %w", Unit, err)
+		return "", fmt.Errorf("ask systemd for %s: %w", unit, err)
 	}
 	s, _ := p.Value.Value().(string)
 	return s, nil
 }
 
 func reloadUnit(ctx context.Context) error {
-	return systemd.Job(ctx, jobTakes, "reload "+Unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
-		return c.ReloadOrRestartUnitContext(ctx, Unit, "replace", r)
+	return systemd.Job(ctx, jobTakes, "reload "+unit, func(ctx context.Context, c *dbus.Conn, r chan<- string) (int, error) {
+		return c.ReloadOrRestartUnitContext(ctx, unit, "replace", r)
 	})
 }
 
@@ -82,11 +82,11 @@ func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 		}
 		state, err := property(ctx, "ActiveState")
 		if err == nil && (state == "inactive" || state == "failed") {
-			return errors.New(Unit + " is " + state + "; journalctl -u " + Unit)
+			return errors.New(unit + " is " + state + "; journalctl -u " + unit)
 		}
 	}
 }
 
 func stopUnit(ctx context.Context) error {
-	return systemd.Stop(context.WithoutCancel(ctx), jobTakes, Unit)
+	return systemd.Stop(context.WithoutCancel(ctx), jobTakes, unit)
 }

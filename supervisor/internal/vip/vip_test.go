@@ -84,8 +84,8 @@ func TestRenderRefuses(t *testing.T) {
 func TestDerived(t *testing.T) {
 	seen := map[int]bool{}
 	for _, c := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		id, pass := RouterID(c), Password(c)
-		if id < 1 || id > 255 || len(pass) != 8 || RouterID(c) != id || Password(c) != pass {
+		id, pass := routerID(c), password(c)
+		if id < 1 || id > 255 || len(pass) != 8 || routerID(c) != id || password(c) != pass {
 			t.Errorf("%s: %d %q", c, id, pass)
 		}
 		seen[id] = true

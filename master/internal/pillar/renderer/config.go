@@ -14,15 +14,15 @@ var (
 	// ErrNoSalt means that no Python with the Salt library was found. The
 	// text says what was tried.
 	ErrNoSalt = errors.New("no Python with the Salt library")
-	// ErrBusy means that too many callers wait for a worker.
-	ErrBusy = errors.New("all renderers are busy")
-	// ErrClosed means that the pool is closed.
-	ErrClosed = errors.New("the renderers are stopped")
-	// ErrTimeout means that a request took longer than it may and its worker
+	// errBusy means that too many callers wait for a worker.
+	errBusy = errors.New("all renderers are busy")
+	// errClosed means that the pool is closed.
+	errClosed = errors.New("the renderers are stopped")
+	// errTimeout means that a request took longer than it may and its worker
 	// was killed.
-	ErrTimeout = errors.New("rendering took too long")
-	// ErrDied means that a worker ended while it served a request, twice.
-	ErrDied = errors.New("the renderer process died")
+	errTimeout = errors.New("rendering took too long")
+	// errDied means that a worker ended while it served a request, twice.
+	errDied = errors.New("the renderer process died")
 )
 
 // Config of a Pool. The zero value of a field is its default.

@@ -70,7 +70,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	}
 	p.users.Add(1)
 	p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 		if p.waiting.Add(1) > int64(p.cfg.MaxWaiting) {
 			p.waiting.Add(-1)
 			p.count(func(s *Stats) { s.Refused++ })
-			return nil, ErrBusy
+			return nil, errBusy
 		}
 		defer p.waiting.Add(-1)
 		select {
@@ -116,14 +116,14 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-p.ctx.Done():
-			return nil, ErrClosed
+			return nil, errClosed
 		}
 	}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		<-p.slots
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	p.users.Add(1)
 	p.stats.Sessions++
@@ -193,7 +193,7 @@ func (p *Pool) fork(ctx context.Context) (*worker, error) {
 		mine.Close()
 		p.drop(n)
 		if try == 1 {
-			return nil, fmt.Errorf("%w: fork a worker: %w", ErrDied, err)
+			return nil, fmt.Errorf("%w: fork a worker: %w", errDied, err)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		if n != nil {
 			n.stop(0)
 		}
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	defer p.mu.Unlock()
 	if err != nil {
@@ -249,7 +249,7 @@ func (p *Pool) current() (*nursery, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	if p.nursery != nil && p.nursery.alive() {
 		return p.nursery, nil
@@ -270,7 +270,7 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 			return n, nil
 		}
 		if ctx.Err() != nil {
-			return nil, ErrClosed
+			return nil, errClosed
 		}
 		tried = append(tried, err.Error())
 	}
@@ -327,4 +327,4 @@ func (p *Pool) sweep(n *nursery) bool {
 }
 
 // transient reports whether a request may be tried again on a fresh worker.
-func transient(err error) bool { return errors.Is(err, ErrDied) }
+func transient(err error) bool { return errors.Is(err, errDied) }

@@ -248,10 +248,10 @@ func TestFailures(t *testing.T) {
 		name, body string
 		want       func(error) bool
 	}{
-		{"endless", "while True: pass", func(err error) bool { return errors.Is(err, ErrTimeout) }},
-		{"sleeping with signals blocked", "import time, signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32)); time.sleep(100)", func(err error) bool { return errors.Is(err, ErrTimeout) }},
-		{"exit", "import os; os._exit(0)", func(err error) bool { return errors.Is(err, ErrDied) }},
-		{"kill", "import os; os.kill(os.getpid(), 9)", func(err error) bool { return errors.Is(err, ErrDied) }},
+		{"endless", "while True: pass", func(err error) bool { return errors.Is(err, errTimeout) }},
+		{"sleeping with signals blocked", "import time, signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32)); time.sleep(100)", func(err error) bool { return errors.Is(err, errTimeout) }},
+		{"exit", "import os; os._exit(0)", func(err error) bool { return errors.Is(err, errDied) }},
+		{"kill", "import os; os.kill(os.getpid(), 9)", func(err error) bool { return errors.Is(err, errDied) }},
 		{"sys.exit", "import sys; sys.exit(1)", func(err error) bool { return err != nil }},
 		{"memory", "x = bytearray(2**31)", func(err error) bool {
 			return err != nil && (strings.Contains(err.Error(), "memory limit") || strings.Contains(err.Error(), "MemoryError"))
@@ -349,7 +349,7 @@ func TestBounds(t *testing.T) {
 	for p.waiting.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := p.Session(t.Context(), Minion{ID: "c"}); !errors.Is(err, ErrBusy) {
+	if _, err := p.Session(t.Context(), Minion{ID: "c"}); !errors.Is(err, errBusy) {
 		t.Errorf("third: %v", err)
 	}
 	cancel()
@@ -375,12 +375,12 @@ func TestBounds(t *testing.T) {
 	for p.ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := s.Render(t.Context(), Template{Text: "x: 1"}); !errors.Is(err, ErrClosed) {
+	if _, err := s.Render(t.Context(), Template{Text: "x: 1"}); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	s.Close()
 	<-closed
-	if _, err := p.Session(t.Context(), Minion{}); !errors.Is(err, ErrClosed) {
+	if _, err := p.Session(t.Context(), Minion{}); !errors.Is(err, errClosed) {
 		t.Errorf("new session after Close: %v", err)
 	}
 }

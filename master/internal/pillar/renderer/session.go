@@ -77,7 +77,7 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 		}
 		s.broken = true
 		if s.pool.ctx.Err() != nil {
-			return nil, ErrClosed
+			return nil, errClosed
 		}
 		if try > 0 || !transient(err) {
 			return nil, err

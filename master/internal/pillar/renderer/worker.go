@@ -40,9 +40,9 @@ func (w *worker) call(ctx context.Context, timeout time.Duration, req *value.Map
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case isTimeout(err):
-		return nil, fmt.Errorf("%w (%v)", ErrTimeout, timeout)
+		return nil, fmt.Errorf("%w (%v)", errTimeout, timeout)
 	default:
-		return nil, fmt.Errorf("%w: %w", ErrDied, err)
+		return nil, fmt.Errorf("%w: %w", errDied, err)
 	}
 	return readReply(reply)
 }

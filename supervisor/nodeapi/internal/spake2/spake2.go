@@ -31,8 +31,8 @@ import (
 	"filippo.io/nistec"
 )
 
-// ShareLen is the length of a share, an uncompressed point, in bytes.
-const ShareLen = 65
+// shareLen is the length of a share, an uncompressed point, in bytes.
+const shareLen = 65
 
 // Points M and N of RFC 9382 §4, compressed. The negative of a point differs
 // in the first byte.
@@ -118,18 +118,18 @@ func blinded(point string, sign byte, w Secret) (*nistec.P256Point, error) {
 // Share is what the other party must be given.
 func (p *Party) Share() []byte { return p.share }
 
-// ErrShare says that what came is not a share.
-var ErrShare = errors.New("spake2: bad share")
+// errShare says that what came is not a share.
+var errShare = errors.New("spake2: bad share")
 
 // Finish gives the confirmation to be sent and the one that the other party
 // has to send; the latter must be compared with [Equal].
 func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
-	if len(share) != ShareLen {
-		return nil, nil, ErrShare
+	if len(share) != shareLen {
+		return nil, nil, errShare
 	}
 	k, err := nistec.NewP256Point().SetBytes(share)
 	if err != nil {
-		return nil, nil, ErrShare
+		return nil, nil, errShare
 	}
 	blind, err := blinded(pointM, minusM, p.w)
 	a, b := share, p.share
@@ -144,8 +144,8 @@ func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 		return nil, nil, fmt.Errorf("spake2: %w", err)
 	}
 	point := k.Bytes()
-	if len(point) != ShareLen { // infinity
-		return nil, nil, ErrShare
+	if len(point) != shareLen { // infinity
+		return nil, nil, errShare
 	}
 	var t bytes.Buffer // TT of RFC 9382 §3.3
 	for _, part := range [][]byte{n.A, n.B, a, b, point, p.w[:]} {

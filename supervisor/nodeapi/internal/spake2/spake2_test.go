@@ -118,9 +118,9 @@ func TestBadShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, share := range map[string][]byte{"none": nil, "infinity": {0}, "zeros": make([]byte, ShareLen), "off the curve": off, "compressed": compressed,
+	for what, share := range map[string][]byte{"none": nil, "infinity": {0}, "zeros": make([]byte, shareLen), "off the curve": off, "compressed": compressed,
 		"no random part": blind.Bytes()} {
-		if _, _, err := p.Finish(share, Names{}); !errors.Is(err, ErrShare) {
+		if _, _, err := p.Finish(share, Names{}); !errors.Is(err, errShare) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
