@@ -30,9 +30,6 @@ import (
 // fields do not change it. Protocol 1 sent a proof that could be guessed at.
 const protocol = 2
 
-// port is where the node API listens unless appliance.yaml says otherwise.
-const port = 4521
-
 // Bounds.
 const (
 	maxProve    = 64 << 10 // of somebody who has proven nothing yet
