@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type Node struct {
 	Dir      string
 	Settings *settings.Settings
 	config   string
+	minions  sync.Map // of *Minion by id: those that were started for this node
 }
 
 // NodeConfig changes the node that [StartNode] makes.
@@ -202,10 +204,14 @@ func (n *Node) Ping(t testing.TB, limit time.Duration, ids ...string) {
 	Eventually(t, limit, "test.ping of "+strings.Join(ids, ", "), func() error {
 		m, err := n.JSON(t, "-L", strings.Join(ids, ","), "-t", "5", "test.ping")
 		if err != nil {
+			for _, id := range ids { // nobody has answered
+				n.untangle(t, id)
+			}
 			return err
 		}
 		for _, id := range ids {
 			if m[id] != true {
+				n.untangle(t, id)
 				return fmt.Errorf("%s gave %v", id, m[id])
 			}
 		}
