@@ -32,7 +32,9 @@ func measures() []measure {
 		{"log calls with the key err", 0, 0, func(all []source) int { return matches(all, `\.(Debug|Info|Warn|Error|With)\(.*"err",`) }},
 		{"comments that tell whether", 0, 0, func(all []source) int { return matches(all, `// .*\btells whether\b`) }},
 		{"places that write a float as Python does", 1, 1, func(all []source) int { return matches(all, `FormatFloat\(.*'e'|1e16`) }},
-		{"functions that are Python's bool", 1, 1, func(all []source) int { return matches(all, `(?m)^func (\(.*\) )?([tT]ruth[a-z]*|empty)\(\w+ any\) bool`) }},
+		{"functions that are Python's bool", 1, 1, func(all []source) int {
+			return matches(all, `(?m)^func (\(.*\) )?([tT]ruth[a-z]*|empty)\(\w+ any\) bool`)
+		}},
 		{"writers of JSON as Python's", 1, 1, func(all []source) int { return matches(all, `utf16\.AppendRune`) }},
 		{"packages that import msgpack", 10, 10, func(all []source) int {
 			return packages(all, `"saltern/master/msgpack"`)
