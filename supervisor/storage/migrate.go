@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -266,21 +267,40 @@ func move(spec moveSpec, target func(string) error) (mirrorReport, error) {
 	return r, c.verify()
 }
 
-// claim refuses a volume that holds the data of another node.
+// claim writes down that the volume holds the data of node, and refuses a volume that
+// holds those of another. Of two nodes that claim it at the same moment one is refused.
 func claim(path, node string) error {
-	b, err := os.ReadFile(path)
-	if err == nil {
-		var have contentMark
-		if json.Unmarshal(b, &have) != nil || have.Node != node {
-			return fmt.Errorf("the volume holds the data of node %q already; this node's directory is not mixed with it: move it away by hand", have.Node)
-		}
-		return nil
-	}
+	err := heldBy(path, node)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if b, err = json.Marshal(contentMark{node}); err != nil {
+	b, err := json.Marshal(contentMark{node})
+	if err != nil {
 		return err
 	}
-	return durable.Swap(path, b, 0o600)
+	own := path + "." + rand.Text()
+	defer os.Remove(own)
+	if err := durable.Replace(own, b, 0o600); err != nil {
+		return err
+	}
+	if err := os.Link(own, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return heldBy(path, node)
+}
+
+// heldBy returns nil if a claim is that of node, and fs.ErrNotExist if there is none.
+func heldBy(path, node string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var have contentMark
+	if json.Unmarshal(b, &have) != nil || have.Node != node {
+		return fmt.Errorf("the volume holds the data of node %q already; this node's directory is not mixed with it: move it away by hand", have.Node)
+	}
+	return nil
 }
