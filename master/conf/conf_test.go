@@ -115,7 +115,7 @@ func TestGolden(t *testing.T) {
 			}
 			for k := range got {
 				if _, ok := want[k]; !ok && k != "user" && k != "ssh_config_file" && k != "worker_pools" && k != "features" {
-					t.Errorf("%s: got %v, Salt has no such option", k, got[k])
+					t.Errorf("%s: got %v, Salt has no such option: one of our own has no default in options.txt", k, got[k])
 				}
 			}
 		})
