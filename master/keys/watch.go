@@ -99,7 +99,7 @@ func (s *Store) Run(ctx context.Context) error {
 			return ctx.Err()
 		case ev, ok := <-w.Events:
 			if !ok {
-				return errors.New("watching minion keys: watcher closed")
+				return errors.New("watch minion keys: watcher closed")
 			}
 			if len(paths) <= maxNames && !strings.HasPrefix(filepath.Base(ev.Name), ".") {
 				paths[ev.Name] = struct{}{}

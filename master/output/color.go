@@ -14,20 +14,15 @@ func (o *Options) colors() palette {
 	if !o.Color {
 		return palette{}
 	}
-	sgr := func(name, params string) string {
-		if t, ok := o.Theme[name]; ok {
-			params = t
-		}
-		return "\x1b[" + params + "m"
-	}
+	sgr := func(params string) string { return "\x1b[" + params + "m" }
 	return palette{
-		red: sgr("RED", "0;31"), lightRed: sgr("LIGHT_RED", "0;1;31"),
-		green: sgr("GREEN", "0;32"), lightGreen: sgr("LIGHT_GREEN", "0;1;32"),
-		yellow: sgr("YELLOW", "0;33"), lightYellow: sgr("LIGHT_YELLOW", "0;1;33"),
-		blue: sgr("BLUE", "0;34"), lightBlue: sgr("LIGHT_BLUE", "0;1;34"),
-		magenta: sgr("MAGENTA", "0;35"), lightMagenta: sgr("LIGHT_MAGENTA", "0;1;35"),
-		cyan: sgr("CYAN", "0;36"), end: sgr("ENDC", "0;0"),
-		darkGray: sgr("DARK_GRAY", "0;1;30"), lightGray: sgr("LIGHT_GRAY", "0;37"), white: sgr("WHITE", "0;1;37"),
+		red: sgr("0;31"), lightRed: sgr("0;1;31"),
+		green: sgr("0;32"), lightGreen: sgr("0;1;32"),
+		yellow: sgr("0;33"), lightYellow: sgr("0;1;33"),
+		blue: sgr("0;34"), lightBlue: sgr("0;1;34"),
+		magenta: sgr("0;35"), lightMagenta: sgr("0;1;35"),
+		cyan: sgr("0;36"), end: sgr("0;0"),
+		darkGray: sgr("0;1;30"), lightGray: sgr("0;37"), white: sgr("0;1;37"),
 	}
 }
 

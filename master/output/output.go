@@ -17,10 +17,9 @@ type Indent struct {
 // line. The zero value prints without colours, shows no successful states
 // and strips nothing; Defaults is what Salt starts from.
 type Options struct {
-	Color        bool              // write ANSI colours
-	Theme        map[string]string // colour name → SGR parameters, e.g. RED → "0;35" (color_theme)
-	StripEscapes bool              // make escapes from minions harmless (strip_colors)
-	Terminal     bool              // the output goes to a terminal: strip escapes in txt as well
+	Color        bool // write ANSI colours
+	StripEscapes bool // make escapes from minions harmless (strip_colors)
+	Terminal     bool // the output goes to a terminal: strip escapes in txt as well
 	Indent       Indent
 
 	StateOutput   string   // full, terse, mixed, changes, filter, each also with _id

@@ -13,7 +13,8 @@ import (
 var (
 	errorName = regexp.MustCompile(`^([a-z]?err|err[A-Z0-9]\w*|\w+Err)$`)
 	logKey    = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-	gerund    = regexp.MustCompile(`^(?:open|read|writ|clos|pars|decod|encod|connect|start|stopp|creat|remov|load|sav|mak|ask|wait)ing\b`)
+	gerund    = regexp.MustCompile(`^[a-z]+ing\b`)
+	nouns     = []string{"nothing", "something", "missing", "string", "existing", "rendering", "greeting"}
 )
 
 // TestErrorTexts: an error inside another one is wrapped, or its text is meant; what
@@ -34,7 +35,7 @@ func TestErrorTexts(t *testing.T) {
 				t.Errorf("%s: %q does not wrap %s", at, format, id.Name)
 			}
 		}
-		if gerund.MatchString(format) {
+		if word := gerund.FindString(format); word != "" && !slices.Contains(nouns, word) {
 			t.Errorf("%s: %q: say what was being done in the imperative", at, format)
 		}
 	})

@@ -101,7 +101,7 @@ func (s *Secrets) digest(key crypt.Key) ([]byte, error) {
 // it is an error: the masters agree on a key and call SetClusterKey.
 func (s *Secrets) Rotate() error {
 	if s.headOnly {
-		return errors.New("rotating the publish key: the cluster owns it")
+		return errors.New("rotate the publish key: the cluster owns it")
 	}
 	s.rotateMu.Lock()
 	defer s.rotateMu.Unlock()
@@ -125,7 +125,7 @@ func (s *Secrets) Rotate() error {
 // SetClusterKey takes the publish key that the cluster uses from now on.
 func (s *Secrets) SetClusterKey(key crypt.Key) error {
 	if !s.headOnly {
-		return errors.New("setting the cluster's publish key: this master is alone")
+		return errors.New("set the cluster's publish key: this master is alone")
 	}
 	s.rotateMu.Lock()
 	defer s.rotateMu.Unlock()
