@@ -122,8 +122,13 @@ const (
 // last. What it opened is closed again when it fails. The error names what to mend.
 // In a cluster it waits until this master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
+	return newAt(ctx, cfg, log, time.Now)
+}
+
+// newAt is New with a clock for what minions may have done and what is said of them.
+func newAt(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
-		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now, started: time.Now(),
+		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), background: background.New(maxRunners),
 		problems: health.NewProblems(log, time.Now), conditions: health.NewConditions(cfg.Conditions, log), signs: health.Signs{Dir: cfg.CacheDir, Now: time.Now},
 		sources: zmtp.NewSources(time.Now),

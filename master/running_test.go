@@ -62,6 +62,7 @@ type running struct {
 	req  string // addresses
 	pub  string
 	mark int
+	now  func() time.Time // the clock; nil: the real one
 	bus  *busReader
 }
 
@@ -97,11 +98,25 @@ func startMaster(t testing.TB, options string) *running {
 	return startMasterIn(t, dir, options)
 }
 
+// startMasterAt is startMaster with a clock of the test's.
+func startMasterAt(t testing.TB, now func() time.Time, options string) *running {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "saltern")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return startMasterWith(t, running{dir: dir, now: now}, options)
+}
+
 func startMasterIn(t testing.TB, dir, options string) *running {
+	t.Helper()
+	return startMasterWith(t, running{dir: dir}, options)
+}
+
+func startMasterWith(t testing.TB, with running, options string) *running {
 	t.Helper()
 	var err error
 	for range 5 { // another program may take a port between finding and using it
-		r := &running{t: t, dir: dir, log: &logLines{}}
+		r := &running{t: t, dir: with.dir, now: with.now, log: &logLines{}}
 		r.host = fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(250), mathrand.IntN(250), 1+mathrand.IntN(250))
 		if err = r.start(options); err == nil {
 			t.Cleanup(r.stop)
@@ -150,7 +165,11 @@ func (r *running) start(options string) error {
 	must(t, os.WriteFile(r.path("master"), []byte(text+strings.ReplaceAll(options, "%DIR%", r.dir)), 0o600))
 	cfg, err := conf.Load(r.path("master"))
 	must(t, err)
-	r.m, err = New(t.Context(), cfg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	now := time.Now
+	if r.now != nil {
+		now = r.now
+	}
+	r.m, err = newAt(t.Context(), cfg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), now)
 	if err != nil {
 		return err
 	}
