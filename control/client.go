@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"saltern/localsock"
 	"strconv"
+
+	"saltern/localsock"
 )
 
 // maxAnswer bounds an answer in bytes: a line for each of

@@ -2,9 +2,10 @@ package glusterctl
 
 import (
 	"fmt"
-	"saltern/glusterctl/mount"
 	"slices"
 	"strings"
+
+	"saltern/glusterctl/mount"
 )
 
 func (p *planner) mount() {

@@ -2,9 +2,10 @@ package glusterctl
 
 import (
 	"maps"
-	"saltern/glusterctl/cli"
 	"slices"
 	"strings"
+
+	"saltern/glusterctl/cli"
 )
 
 // options plans the settings that differ, all in one command: each command of

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"saltern/localsock"
 	"time"
+
+	"saltern/localsock"
 )
 
 // Client talks to the admin socket of a proxy. Safe for concurrent use.

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"saltern/master/value"
 	"slices"
 	"unicode/utf8"
+
+	"saltern/master/value"
 )
 
 // Errors that a caller may want to tell apart; all others are corrupt input

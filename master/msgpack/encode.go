@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"saltern/master/value"
 	"slices"
+
+	"saltern/master/value"
 )
 
 // Mode is the dialect to write.

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
-	"saltern/master/value"
 	"testing"
+
+	"saltern/master/value"
 )
 
 // wild packs a random value.

@@ -9,11 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"saltern/master/value"
 	"strings"
 	"testing"
 
 	vm "github.com/vmihailenco/msgpack/v5"
+
+	"saltern/master/value"
 )
 
 // captures returns every captured frame by file name.

@@ -4,9 +4,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"saltern/ratelimit"
 	"sync"
 	"time"
+
+	"saltern/ratelimit"
 )
 
 // limiter counts what strangers do, by the address (of IPv6: the /64) they come

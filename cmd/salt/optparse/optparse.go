@@ -8,10 +8,11 @@ package optparse
 
 import (
 	"fmt"
-	"saltern/master/value"
 	"slices"
 	"strconv"
 	"strings"
+
+	"saltern/master/value"
 )
 
 // Kind is what an option takes.

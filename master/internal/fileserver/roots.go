@@ -6,9 +6,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"saltern/master/internal/fileserver/regular"
 	"slices"
 	"strings"
+
+	"saltern/master/internal/fileserver/regular"
 )
 
 // envKey is the entry of file_roots whose directories contain the name of

@@ -10,10 +10,11 @@ package ratelog
 import (
 	"context"
 	"log/slog"
-	"saltern/ratelimit"
 	"strings"
 	"sync"
 	"time"
+
+	"saltern/ratelimit"
 )
 
 const (

@@ -1,0 +1,101 @@
+package minion
+
+import (
+	"context"
+
+	"saltern/control"
+	"saltern/master/cache"
+	"saltern/master/internal/auth"
+	"saltern/master/internal/pillar"
+	"saltern/master/internal/request"
+	"saltern/master/value"
+)
+
+func (s *Service) onFile(cmd string) request.Func {
+	if cmd == "_serve_file" {
+		return func(ctx context.Context, c *request.Call) (any, error) { return s.cfg.Files.Serve(ctx, c.Load) }
+	}
+	return func(ctx context.Context, c *request.Call) (any, error) {
+		return s.cfg.Files.Call(ctx, cmd, c.ID, c.Load)
+	}
+}
+
+// onPillar compiles the caller's own pillar and keeps its grains. A failure
+// travels inside the pillar (_errors), as minions expect.
+func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
+	grains := c.Load.Map("grains")
+	if grains == nil {
+		return false, nil
+	}
+	grains.Set("id", c.ID)
+	env := func(k string) string { return c.Load.Str(k) }
+	saltenv := env("saltenv")
+	if saltenv == "" {
+		saltenv = env("env")
+	}
+	data, err := s.cfg.Pillars.Serve(ctx, pillar.Request{
+		ID: c.ID, Grains: grains, Saltenv: saltenv, Pillarenv: env("pillarenv"),
+		Override: c.Load.Map("pillar_override"), Extra: c.Load.Map("extra_minion_data"), Ext: c.Load.Value("ext"),
+	}, c.Load.Bool("clean_cache"))
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.Options.MinionDataCache {
+		_, err := s.cfg.Cache.Set(cache.Grains, c.ID, grains)
+		s.cfg.Problem(control.MinionCacheFault, err)
+		if err != nil {
+			s.cfg.Log.Error("grains cannot be kept", "minion", c.ID, "error", err)
+		}
+		if s.cfg.Options.MinionDataCacheEvents {
+			s.cfg.Fire("minion/refresh/"+c.ID, value.NewMap("Minion data cache refresh", c.ID))
+		}
+	}
+	private, err := s.cfg.SignIn.Private(c.ID, auth.Algorithms{Encryption: c.EncAlgo, Signing: c.SigAlgo}, c.Nonce, data)
+	if err != nil {
+		return nil, err
+	}
+	return request.Plain{Payload: private}, nil
+}
+
+func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error) {
+	envs, err := s.cfg.Files.Call(ctx, "_file_envs", c.ID, c.Load)
+	if err != nil {
+		return nil, err
+	}
+	roots := value.NewMap()
+	if l, ok := envs.([]any); ok {
+		for _, e := range l {
+			roots.Set(e, []any{})
+		}
+	} else if l, ok := envs.([]string); ok {
+		for _, e := range l {
+			roots.Set(e, []any{})
+		}
+	}
+	raw := s.cfg.Options.Raw
+	out := value.NewMap("file_roots", roots)
+	names := []string{"top_file_merging_strategy", "env_order", "default_top"}
+	if !value.Truth(c.Load.Value("env_only")) {
+		names = append(names, "renderer", "failhard", "state_top", "state_top_saltenv", "nodegroups", "state_auto_order", "state_events",
+			"state_aggregate", "jinja_env", "jinja_sls_env", "jinja_lstrip_blocks", "jinja_trim_blocks")
+	}
+	for _, n := range names {
+		out.Set(n, raw.Value(n))
+	}
+	return out, nil
+}
+
+func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error) {
+	if s.cfg.Options.MasterTops.Len() == 0 {
+		return value.NewMap(), nil
+	}
+	opts := value.NewMap()
+	if o := c.Load.Map("opts"); o != nil {
+		opts = o.Clone()
+	}
+	opts.Set("id", c.ID)
+	if g := opts.Map("grains"); g != nil {
+		g.Set("id", c.ID)
+	}
+	return s.cfg.Compiler.Tops(ctx, opts)
+}

@@ -1,0 +1,58 @@
+package minion
+
+import (
+	"context"
+	"fmt"
+
+	"saltern/master/internal/request"
+	"saltern/master/value"
+)
+
+// onMinionEvent puts a minion's events on the bus, as far as the allow-list
+// goes (salt/daemons/masterapi.py _minion_event).
+func (s *Service) onMinionEvent(_ context.Context, c *request.Call) (any, error) {
+	load := c.Load
+	if list, ok := load.Value("events").([]any); ok {
+		pretag := load.Str("pretag")
+		for _, e := range list {
+			ev, ok := e.(*value.Map)
+			if !ok {
+				continue
+			}
+			var data any = ev
+			if d, ok := ev.Get("data"); ok {
+				data = d
+			}
+			if pretag != "" {
+				s.fireFor(c.ID, pretag+"/"+ev.Str("tag"), data)
+			}
+			s.fireFor(c.ID, ev.Str("tag"), data)
+		}
+		return nil, nil
+	}
+	if _, ok := load.Get("data"); !ok || load.Str("tag") == "" {
+		return nil, nil
+	}
+	if load.Str("tag") == "_salt_error" {
+		s.cfg.Quiet.Error("minion reports an error", "minion", c.ID, "message", load.Map("data").Str("message"))
+	}
+	s.fireFor(c.ID, load.Str("tag"), load)
+	return nil, nil
+}
+
+// fireFor fires an event in the name of a minion, if it may.
+func (s *Service) fireFor(id, tag string, data any) {
+	if !s.events.Allowed(id, tag) {
+		s.filtered.Add(1)
+		s.cfg.Quiet.Warn(fmt.Sprintf("Filtering blacklisted event tag %.100q", tag), "minion", id)
+		return
+	}
+	s.fireOf(id, tag, ownData(id, data))
+}
+
+// fireOf puts an event on the bus that a minion made.
+func (s *Service) fireOf(minion, tag string, data *value.Map) {
+	if err := s.cfg.Bus.FireFor(minion, tag, data); err != nil {
+		s.cfg.Log.Warn("event of a minion cannot be fired", "minion", minion, "tag", tag, "error", err)
+	}
+}

@@ -1,0 +1,63 @@
+package minion
+
+import (
+	"context"
+	"sort"
+
+	"saltern/master/internal/request"
+	"saltern/master/keys"
+	"saltern/master/value"
+)
+
+// onSyndicReturn takes the returns that a lower master collected. Without
+// order_masters there are no lower masters: then it would only be a way for a
+// minion to speak for others.
+func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, error) {
+	if !s.cfg.Options.OrderMasters {
+		s.cfg.Quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
+		return nil, nil
+	}
+	loads := c.Load.List("load")
+	if loads == nil {
+		return nil, nil
+	}
+	for _, l := range loads {
+		load, ok := l.(*value.Map)
+		if !ok || load.Map("return") == nil {
+			continue
+		}
+		ids := make([]string, 0, load.Map("return").Len())
+		ids = append(ids, load.Map("return").Keys()...)
+		sort.Strings(ids)
+		if err := s.syndicReturn(ctx, c, load, ids); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value.Map, ids []string) error {
+	for _, id := range ids {
+		if keys.ValidID(id) != nil {
+			continue
+		}
+		if e, known := s.cfg.Keys.Lookup(id); known && e.State == keys.Accepted {
+			s.cfg.Quiet.Warn("syndic returns for a minion of this master; refused", "minion", id, "syndic", c.ID)
+			continue
+		}
+		ret := value.NewMap("jid", load.Str("jid"), "id", id, "fun", load.Value("fun"), "fun_args", load.Value("arg"))
+		v := load.Map("return").Value(id)
+		if d, ok := v.(*value.Map); ok {
+			for k, v := range d.All() {
+				ret.Set(k, v)
+			}
+		} else {
+			ret.Set("return", v)
+		}
+		ret.Set("id", id)
+		if _, err := s.onReturn(ctx, &request.Call{ID: id, Load: ret, From: c.From}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
