@@ -70,6 +70,11 @@ func (d *Dissolution) Do(ctx context.Context) error {
 	if len(others) > 0 {
 		err = errors.Join(m.mounter.Unmount(ctx, true), d.deleteVolume(ctx), setHosts(hostsPath, ""))
 	} else if err = m.Forget(ctx); err == nil {
+		if systemdRuns() {
+			// Of a glusterd that was just starting systemd knows no process yet, and its
+			// unit leaves alone what it does not know (KillMode=process).
+			_, _ = command.Do(ctx, command.Exec{}, "systemctl", "kill", "--signal=KILL", daemonUnit)
+		}
 		for _, b := range d.bricks() {
 			for _, pid := range servants(b) { // glusterd leaves them behind
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
