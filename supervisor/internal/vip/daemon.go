@@ -71,7 +71,10 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	if err := test(ctx, tried); err != nil {
 		return false, err
 	}
-	return true, durable.Replace(d.Conf(), text, 0o600)
+	if err := os.Rename(tried, d.Conf()); err != nil {
+		return false, err
+	}
+	return true, durable.SyncDir(d.Dir)
 }
 
 // test has keepalived check a configuration without using it.
