@@ -137,7 +137,7 @@ func (s *Store) fileClaim(c *claim) (err error) {
 
 func (s *Store) settleOnce(c *claim) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", c.state, c.id, err) }
-	if !s.in.waits(c) {
+	if !s.in.open(c) {
 		return nil
 	}
 	if err := s.examineLocked(c.id, others(c.state)...); err != nil {
@@ -145,6 +145,10 @@ func (s *Store) settleOnce(c *claim) error {
 	}
 	if f := s.real(c.id); f != nil {
 		return s.settled(c, f)
+	}
+	if !s.in.waits(c) { // it had one, which is gone
+		s.in.finish(c, true)
+		return nil
 	}
 	path := s.path(c.state, c.id)
 	sig, err := createFile(path, []byte(c.pem), s.fileMode())
@@ -187,7 +191,7 @@ func (s *Store) settleOnce(c *claim) error {
 		return s.examineLocked(c.id, lookupOrder[:]...)
 	}
 	s.in.filed.Add(1)
-	s.in.finish(c)
+	s.in.finish(c, true)
 	s.apply(c.id, map[State]*keyFile{c.state: f})
 	return nil
 }
@@ -202,22 +206,37 @@ func yieldsTo(st State) []State {
 }
 
 // settled is called when an id has a file already; the stripe is held. Another
-// key lost against it and is denied.
+// key lost against it and is denied. A file that was made of the claim beside
+// it goes: whoever made it has ended, or could not look.
 func (s *Store) settled(c *claim, f *keyFile) error {
 	if f.pem != c.pem && !s.has(Denied, c.id) {
 		if err := s.write(c.id, Denied, c.pem); err != nil {
 			return fmt.Errorf("store the denied key of %q: %w", c.id, err)
 		}
 	}
-	s.in.finish(c)
-	return s.examineLocked(c.id, lookupOrder[:]...)
+	if err := s.examineLocked(c.id, lookupOrder[:]...); err != nil {
+		return err
+	}
+	made := s.file(c.state, c.id)
+	for _, st := range yieldsTo(c.state) {
+		o := s.file(st, c.id)
+		if made == nil || made.claim != nil || made.pem != c.pem || o == nil || o.claim != nil {
+			continue
+		}
+		if err := s.drop(c.id, c.state); err != nil {
+			return err
+		}
+		break
+	}
+	s.in.finish(c, true)
+	return nil
 }
 
-// finish notes that a claim needs no file any more.
-func (in *incoming) finish(c *claim) {
+// finish notes that a claim needs no file any more; sure: nor has left one.
+func (in *incoming) finish(c *claim, sure bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c.done = true
+	c.done, c.sure = true, c.sure || sure
 }
 
 // removed asks the volume whether the key of a claim was removed.

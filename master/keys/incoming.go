@@ -73,6 +73,7 @@ type claim struct {
 	pem   string
 	batch *batch
 	done  bool // a file of a state holds the id, or did; under incoming.mu
+	sure  bool // and of this claim's making there is no other; under incoming.mu
 	void  bool // the key was removed; under incoming.mu
 }
 
@@ -342,6 +343,14 @@ func (in *incoming) waits(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return !c.done && !c.void && in.batches[c.batch.name] == c.batch
+}
+
+// open reports whether the file of a claim is still to be made, or looked for:
+// somebody may have ended between making it and seeing that the id has another.
+func (in *incoming) open(c *claim) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return !c.sure && !c.void && in.batches[c.batch.name] == c.batch
 }
 
 // takeChanged gives the ids that are to be looked at.

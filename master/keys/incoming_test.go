@@ -369,3 +369,47 @@ func FuzzIncoming(f *testing.F) {
 		}
 	})
 }
+
+// A master has made the file of a waiting key and ends, or its volume fails,
+// before it sees that another has filed and an administrator accepted it: the
+// key does not wait once more.
+func TestIncomingHalfFiled(t *testing.T) {
+	for name, known := range map[string]bool{"ended": false, "volume failed": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := master(t, dir, "10.0.0.1")
+			must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
+			must(t, tool(t, dir).Move("min", keys.Accepted))
+			if known {
+				a.Refresh("min")
+				if e, _ := a.Lookup("min"); e.State != keys.Accepted {
+					t.Fatalf("the key is %v", e.State)
+				}
+			}
+			must(t, os.WriteFile(filepath.Join(dir, keys.Pending.Dir(), "min"), []byte(pem(t, 1)), 0o600))
+			if !known {
+				a = master(t, dir, "10.0.0.1")
+			}
+			must(t, a.FileAll())
+			must(t, a.Rescan())
+			if e, _ := a.Lookup("min"); e.State != keys.Accepted || where(t, dir, "min") != "accepted " {
+				t.Errorf("the key is %v, its files are %q", e.State, where(t, dir, "min"))
+			}
+		})
+	}
+}
+
+// A key that was filed, and whose file another tool has removed, is not filed again.
+func TestIncomingRemovedBySalt(t *testing.T) {
+	dir := t.TempDir()
+	a := master(t, dir, "10.0.0.1")
+	must(t, signIn(a, "min", keys.Pending, pem(t, 1)))
+	must(t, tool(t, dir).Move("min", keys.Accepted))
+	a.Refresh("min")
+	must(t, os.Remove(filepath.Join(dir, keys.Accepted.Dir(), "min")))
+	must(t, a.FileAll())
+	must(t, a.Rescan())
+	if got := where(t, dir, "min"); got != "" {
+		t.Errorf("its files are %q", got)
+	}
+}

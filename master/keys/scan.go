@@ -280,7 +280,7 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 	}
 	for _, c := range s.in.of(id) {
 		if c.pem == f.pem {
-			s.in.finish(c)
+			s.in.finish(c, false)
 		}
 	}
 }
