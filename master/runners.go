@@ -21,7 +21,7 @@ func (m *Master) openRunners() {
 	m.openWheel(pythons)
 	table := runner.New()
 	if !m.cluster.Alone() {
-		peers.AddRunners(table, m.cluster.Pool, m.cluster.Jobs, m.now)
+		peers.AddRunners(table, m.cluster, m.now)
 	}
 	table.Add("presence.minions", m.presence.List)
 	m.runs = runner.NewRuns(runner.RunsConfig{

@@ -30,9 +30,15 @@ const (
 	Grains Bank = "grains"
 	Pillar Bank = "pillar"
 	Mine   Bank = "mine"
+	// Tokens are log-ins. Package eauth reads and writes them; they are here to be
+	// shared, see ShareTokens.
+	Tokens Bank = "tokens"
 )
 
-var banks = []Bank{Grains, Pillar, Mine}
+var (
+	banks      = []Bank{Grains, Pillar, Mine}
+	withTokens = append(slices.Clone(banks), Tokens)
+)
 
 // maxEntry bounds one entry, in bytes: a larger one is refused when it is
 // stored and ignored when it is found.
@@ -48,6 +54,10 @@ type Store struct {
 	mem   *memory
 	// writing serialises changes per entry, so that memory and file agree.
 	writing [32]sync.Mutex
+	shared  *versions // with the other masters; nil: with none
+
+	tokens     string    // folder of tokens; "" when they are not shared
+	tokensSeen time.Time // its time of change at the last look
 }
 
 // Open makes the folders below dir. valid is the validity check of ids
@@ -89,7 +99,25 @@ func (s *Store) Sweep(now time.Time) error {
 	return nil
 }
 
-func (s *Store) path(b Bank, id string) string { return filepath.Join(s.dir, string(b), id+".p") }
+func (s *Store) path(b Bank, id string) string { return filepath.Join(s.folder(b), id+".p") }
+
+func (s *Store) folder(b Bank) string {
+	if b == Tokens {
+		return s.tokens
+	}
+	return filepath.Join(s.dir, string(b))
+}
+
+// ShareTokens has Share carry the tokens of a folder as well. Call it before Share.
+func (s *Store) ShareTokens(dir string) { s.tokens = dir }
+
+// banks are those that this store shares.
+func (s *Store) banks() []Bank {
+	if s.tokens != "" {
+		return withTokens
+	}
+	return banks
+}
 
 // Get returns an entry, or false when there is none or its file is broken.
 func (s *Store) Get(b Bank, id string) (*value.Map, bool) {
@@ -129,10 +157,11 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 		return false, err
 	}
 	defer s.lock(b, id)()
-	return s.set(b, id, m)
+	return s.set(b, id, m, 0)
 }
 
-func (s *Store) set(b Bank, id string, m *value.Map) (bool, error) {
+// set writes an entry that was made from version base, 0 for none; it is locked.
+func (s *Store) set(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
 	if err != nil {
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
@@ -143,12 +172,19 @@ func (s *Store) set(b Bank, id string, m *value.Map) (bool, error) {
 			return false, nil
 		}
 	}
-	if err := replace(path, packed); err != nil {
+	var at int64
+	if s.isShared(b) {
+		at = s.shared.next()
+	}
+	if err := replace(path, packed, at); err != nil {
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
 		return true, nil
+	}
+	if at != 0 {
+		s.changedHere(memKey{b, id}, made(info, at, base))
 	}
 	s.mem.put(b, id, signature(info), m.Clone(), packed)
 	return true, nil
@@ -178,7 +214,11 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	for k, v := range data.All() {
 		m.Set(k, v)
 	}
-	_, err := s.set(b, id, m)
+	base := s.base(b, id)
+	if clear {
+		base = 0
+	}
+	_, err := s.set(b, id, m, base)
 	return err
 }
 
@@ -197,7 +237,7 @@ func (s *Store) Remove(b Bank, id, key string) error {
 	}
 	m := old.Clone()
 	m.Delete(key)
-	_, err := s.set(b, id, m)
+	_, err := s.set(b, id, m, s.base(b, id))
 	return err
 }
 
@@ -207,9 +247,28 @@ func (s *Store) Flush(b Bank, id string) error {
 		return err
 	}
 	defer s.lock(b, id)()
+	k := memKey{b, id}
+	if s.isShared(b) {
+		if v, ok := s.shared.get(k); ok && !v.gone {
+			at := s.shared.next()
+			if err := s.bury(k, at); err != nil {
+				return err
+			}
+			s.changedHere(k, version{at, at, true})
+			return nil
+		}
+	}
+	if err := s.remove(b, id); err != nil {
+		return fmt.Errorf("remove the %s of %s: %w", b, id, err)
+	}
+	return nil
+}
+
+// remove removes a file; the entry is locked.
+func (s *Store) remove(b Bank, id string) error {
 	s.mem.drop(b, id)
 	if err := os.Remove(s.path(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the %s of %s: %w", b, id, err)
+		return err
 	}
 	return nil
 }
@@ -259,14 +318,17 @@ const newPrefix = ".new-"
 
 // replace writes a file by rename, so that a reader sees the old or the new
 // one. It does not wait for the disk: what is lost with the machine is sent
-// again by the minion.
-func replace(path string, data []byte) error {
+// again by the minion. at is when it was changed, in nanoseconds; 0: now.
+func replace(path string, data []byte, at int64) error {
 	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Close())
+	if err == nil && at != 0 {
+		err = os.Chtimes(f.Name(), time.Unix(0, at), time.Unix(0, at))
+	}
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -68,7 +68,7 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 		return fmt.Errorf("store the pillar of %s: %w", id, err)
 	}
 	s.mem.drop(compiled, key) // its file is written again, and is new then
-	_, err := s.set(compiled, key, m)
+	_, err := s.set(compiled, key, m, 0)
 	return err
 }
 

@@ -79,6 +79,10 @@ type Handler interface {
 	// names them; AllTaken gives those that were taken here, at most so many.
 	Taken(requests [][16]byte)
 	AllTaken(most int) [][16]byte
+	// Connected says that what SendData takes reaches a peer from now on; Data brings
+	// what a peer has sent so. They must be quick.
+	Connected(peer string)
+	Data(peer string, b []byte)
 	// Lost says that a peer is not there any more, and when it was last heard.
 	Lost(peer string, heard time.Time)
 	// Removed says that this master was removed and must stop serving.

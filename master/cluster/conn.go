@@ -305,6 +305,12 @@ func (k *conn) own(from node.Source, rest string, data []byte) error {
 		}
 		return p.heardTaken(data)
 	}
+	if rest == ownData {
+		if from.ID == "" {
+			return wire.ErrProof
+		}
+		return p.heardData(from.ID, data)
+	}
 	if rest == ownSubs || rest == ownCut || rest == ownBack {
 		if from.ID == "" {
 			return wire.ErrProof

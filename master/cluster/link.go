@@ -46,6 +46,7 @@ type link struct {
 	mu      sync.Mutex
 	pending []any // control messages
 	taken   [][16]byte
+	data    dataQueue
 	lost    uint64
 	leaving bool
 
@@ -218,6 +219,7 @@ func (l *link) once() error {
 	for d := range l.queues {
 		l.queues[d].again()
 	}
+	l.dropData()
 	l.lastErr.Store(nil)
 	if !l.stray {
 		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain)
@@ -228,6 +230,7 @@ func (l *link) once() error {
 		}
 		if !plain {
 			l.allTaken()
+			l.connected()
 		}
 		defer func() {
 			l.up.Store(false)
@@ -296,6 +299,13 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 				continue
 			}
 			buf = next
+		}
+		if !l.stray && !plain {
+			next, err := l.packData(buf)
+			if err != nil {
+				l.p.log.Warn("data of minions cannot be packed for a master", "peer", l.id, "error", err)
+			}
+			busy, buf = busy || len(next) > len(buf), next
 		}
 		if !l.stray {
 			for d := range duties {

@@ -23,6 +23,7 @@ const (
 	ownCut     = "cut"   // whose subscriptions were cut there
 	ownTaken   = "taken" // which requests of minions the sender has taken
 	ownBack    = "back"  // of those that were cut, who is back there
+	ownData    = "data"  // of minions, see Pool.SendData
 )
 
 var errOwn = errors.New("bad message")

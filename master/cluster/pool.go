@@ -226,6 +226,7 @@ func (p *Pool) Serve(h Handler) error {
 	for _, l := range links {
 		if !l.plain && l.up.Load() {
 			l.allTaken()
+			h.Connected(l.id)
 		}
 	}
 	p.wg.Go(func() { p.apply(h, v.rec.KeyGen, v.rec.SeedGen) })

@@ -80,6 +80,7 @@ type member struct {
 	changed []string
 	told    []string
 	data    map[string]*value.Map
+	heard   []string // data of minions, by sender and size; and who was connected
 	removed bool
 	refuse  int // so many returns fail first
 }
@@ -149,6 +150,18 @@ func (m hears) Taken(list [][16]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = append(m.taken, list...)
+}
+
+func (m hears) Connected(peer string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard = append(m.heard, "connected "+peer)
+}
+
+func (m hears) Data(peer string, b []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard = append(m.heard, fmt.Sprint(peer, " ", len(b)))
 }
 
 func (m hears) AllTaken(int) [][16]byte { return [][16]byte{{1}, {2}} }
@@ -446,6 +459,32 @@ func TestRestart(t *testing.T) {
 	c2.Close()
 	if err := a.Keep(within(t), "salt/job/20261121073619941881/ret/last", value.NewMap()); !errors.Is(err, ErrAlone) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestData: what one master sends of minions reaches all, or one; what waits is bounded.
+func TestData(t *testing.T) {
+	t.Parallel()
+	ms, _, _ := three(t, nil)
+	a, b, c := ms[0], ms[1], ms[2]
+	for _, m := range ms {
+		until(t, "connections", func() bool { return m.count(&m.heard) == 2 })
+	}
+	if !a.SendData("", make([]byte, 5)) || !a.SendData(b.cfg.ID, make([]byte, 1<<20)) || !a.SendData("nobody", nil) {
+		t.Error("no room")
+	}
+	until(t, "data", func() bool {
+		return b.has(&b.heard, a.cfg.ID+" 5") && b.has(&b.heard, fmt.Sprint(a.cfg.ID, " ", 1<<20)) && c.has(&c.heard, a.cfg.ID+" 5")
+	})
+	if a.count(&a.heard) != 2 || c.count(&c.heard) != 3 {
+		t.Errorf("a has %v, c %v", a.heard, c.heard)
+	}
+	l := &link{wake: make(chan struct{}, 1)}
+	if !l.putData(make([]byte, maxData+1)) || l.putData([]byte{1}) || l.lost != 1 {
+		t.Errorf("the bound does not hold: %d lost", l.lost)
+	}
+	if buf, err := l.packData(nil); err != nil || len(buf) <= maxData || l.data.bytes != 0 || !l.putData([]byte{1}) {
+		t.Errorf("%d bytes, %d left, %v", len(buf), l.data.bytes, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/control"
+	"saltern/master/cache"
 	"saltern/master/cluster"
 	clusterwire "saltern/master/cluster/wire"
 	"saltern/master/crypt"
@@ -19,6 +20,7 @@ import (
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/request"
+	"saltern/master/internal/share"
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/value"
@@ -35,12 +37,15 @@ type Config struct {
 	Jobs        *jobs.Cluster
 	KeepReturns bool // in the job cache
 	Pillars     *pillar.Service
+	Cache       *cache.Store // of minion data, which all masters have
 	Keys        *keys.Store
 	Nonces      *request.Nonces
 	Missed      *presence.Resender
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
+
+	share *share.Share
 }
 
 // Handler is what peers reach of this master. It implements cluster.Handler.
@@ -147,6 +152,10 @@ func (h *Handler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
 func (h *Handler) CutOff(_ string, s cluster.Subs)   { h.cfg.Missed.PeerCut(s) }
 func (h *Handler) Back(_ string, s cluster.Subs)     { h.cfg.Missed.PeerBack(s) }
 func (h *Handler) Lost(peer string, heard time.Time) { h.cfg.Missed.PeerLost(peer, heard) }
+
+// Connected and Data carry what minions have told a master.
+func (h *Handler) Connected(peer string)      { h.cfg.share.Connected(peer) }
+func (h *Handler) Data(peer string, b []byte) { h.cfg.share.Receive(peer, b) }
 
 // KeyChanged has the key of a minion looked at on the folder, if it is another
 // one than is known here.

@@ -18,6 +18,7 @@ import (
 	"saltern/master/internal/presence"
 	"saltern/master/internal/publish"
 	"saltern/master/internal/request"
+	"saltern/master/internal/share"
 	"saltern/master/jobs"
 	"saltern/master/zmtp"
 )
@@ -49,6 +50,7 @@ type Membership struct {
 
 	link    *Link
 	handler *Handler
+	share   *share.Share
 	problem func(control.Fault, error)
 	log     *slog.Logger
 }
@@ -201,9 +203,22 @@ func (m *Membership) Serve(cfg Config) error {
 	if m.Pool == nil {
 		return nil
 	}
-	cfg.Key, cfg.Jobs, cfg.Missed = m.Pool.ClusterKey(), m.Jobs, m.Missed
+	var err error
+	cfg.Cache.ShareTokens(m.Options.TokenDir)
+	if m.share, err = share.New(share.Config{Store: cfg.Cache, Send: m.Pool.SendData, Log: m.log}); err != nil {
+		return err
+	}
+	cfg.Key, cfg.Jobs, cfg.Missed, cfg.share = m.Pool.ClusterKey(), m.Jobs, m.Missed, m.share
 	m.handler = newHandler(cfg)
 	return m.Pool.Serve(m.handler)
+}
+
+// Shared counts the minion data that masters have told each other.
+func (m *Membership) Shared() share.Status {
+	if m.share == nil {
+		return share.Status{}
+	}
+	return m.share.Status()
 }
 
 // Run forwards events and what minions have missed until ctx ends. It returns
@@ -219,6 +234,7 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	defer cancel()
 	wg.Go(func() { m.link.Forward(ctx, bus) })
 	wg.Go(func() { m.Missed.Run(ctx) })
+	wg.Go(func() { m.share.Run(ctx) })
 	select {
 	case <-m.handler.WhenRemoved():
 		return cluster.ErrRemoved

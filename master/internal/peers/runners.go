@@ -5,17 +5,19 @@ import (
 	"time"
 
 	"saltern/master/cluster"
-	"saltern/master/jobs"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
 
 // AddRunners adds the runners cluster.* to a table.
-func AddRunners(t *runner.Table, pool *cluster.Pool, cache *jobs.Cluster, now func() time.Time) {
+func AddRunners(t *runner.Table, m *Membership, now func() time.Time) {
+	pool := m.Pool
 	t.Add("cluster.members", func(context.Context, *runner.Env, []any, *value.Map) (any, error) {
 		out := clusterMembers(pool.Status(), now())
-		j := cache.ClusterStats()
+		j := m.Jobs.ClusterStats()
 		out.Set("job_records", value.NewMap("handed_over", j.Handed, "imported", j.Imported, "held", j.Held, "lost", j.Lost))
+		d := m.Shared()
+		out.Set("minion_data", value.NewMap("sent", d.Sent, "taken", d.Taken, "lost", d.Lost, "bad", d.Bad))
 		return out, nil
 	})
 	t.Add("cluster.rotate", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {

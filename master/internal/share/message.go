@@ -1,0 +1,143 @@
+package share
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"saltern/master/cache"
+	"saltern/master/cluster/wire"
+)
+
+// kinds of messages between masters: a list of the kind and what belongs to it.
+const (
+	kindHave int64 = iota + 1 // entries, each a list of bank, id, At, Base, Gone and data or nil
+	kindSum                   // the sums of all buckets, 8 bytes each
+	kindList                  // buckets, a byte each, whose entries are asked for
+	kindWant                  // bank and id, in turn, of entries that are asked for
+	kindDone                  // what was asked for has been sent
+)
+
+var errMessage = errors.New("bad message")
+
+// maxNodes bounds the values in a message.
+const maxNodes = 8 * maxListed
+
+type key struct {
+	bank cache.Bank
+	id   string
+}
+
+type message struct {
+	kind    int64
+	entries []cache.Entry
+	sums    [cache.Buckets]uint64
+	buckets []byte
+	keys    []key
+}
+
+// pack gives nil for what cannot be packed, which is nothing that this package sends.
+func pack(kind int64, parts ...any) []byte {
+	b, err := wire.Pack(append([]any{kind}, parts...))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func have(entries []cache.Entry) []byte {
+	var parts []any
+	for _, e := range entries {
+		part := []any{string(e.Bank), e.ID, e.At, e.Base, e.Gone, nil}
+		if e.Packed != nil {
+			part[5] = e.Packed
+		}
+		parts = append(parts, part)
+	}
+	return pack(kindHave, parts...)
+}
+
+func sum(sums [cache.Buckets]uint64) []byte {
+	var b []byte
+	for _, n := range sums {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return pack(kindSum, b)
+}
+
+func ask(kind int64, what []byte) []byte { return pack(kind, what) }
+
+func want(keys []key) []byte {
+	var parts []any
+	for _, k := range keys {
+		parts = append(parts, string(k.bank), k.id)
+	}
+	return pack(kindWant, parts...)
+}
+
+// parse reads a message of a peer.
+func parse(b []byte) (message, error) {
+	v, err := wire.Unpack(b, 3, maxNodes)
+	if err != nil {
+		return message{}, fmt.Errorf("%w: %w", errMessage, err)
+	}
+	parts, ok := v.([]any)
+	if !ok || len(parts) == 0 {
+		return message{}, errMessage
+	}
+	var m message
+	m.kind, _ = parts[0].(int64)
+	parts = parts[1:]
+	switch m.kind {
+	case kindHave:
+		for _, p := range parts {
+			e, ok := parseEntry(p)
+			if !ok {
+				return m, errMessage
+			}
+			m.entries = append(m.entries, e)
+		}
+		return m, nil
+	case kindWant:
+		for len(parts) >= 2 {
+			bank, ok1 := parts[0].(string)
+			id, ok2 := parts[1].(string)
+			if !ok1 || !ok2 {
+				return m, errMessage
+			}
+			m.keys = append(m.keys, key{cache.Bank(bank), id})
+			parts = parts[2:]
+		}
+		return m, nil
+	case kindDone:
+		return m, nil
+	}
+	if len(parts) != 1 {
+		return m, errMessage
+	}
+	m.buckets, ok = parts[0].([]byte)
+	switch {
+	case m.kind == kindList && ok && len(m.buckets) <= cache.Buckets:
+		return m, nil
+	case m.kind == kindSum && len(m.buckets) == 8*cache.Buckets:
+		for i := range m.sums {
+			m.sums[i] = binary.BigEndian.Uint64(m.buckets[8*i:])
+		}
+		return m, nil
+	}
+	return m, errMessage
+}
+
+func parseEntry(v any) (cache.Entry, bool) {
+	l, ok := v.([]any)
+	if !ok || len(l) != 6 {
+		return cache.Entry{}, false
+	}
+	bank, ok1 := l[0].(string)
+	id, ok2 := l[1].(string)
+	at, ok3 := l[2].(int64)
+	base, ok4 := l[3].(int64)
+	gone, ok5 := l[4].(bool)
+	packed, ok6 := l[5].([]byte)
+	return cache.Entry{Bank: cache.Bank(bank), ID: id, At: at, Base: base, Gone: gone, Packed: packed}, ok1 && ok2 && ok3 && ok4 && ok5 && (ok6 || l[5] == nil)
+}

@@ -1,0 +1,335 @@
+// Package share gives all masters of a cluster what one of them was told: grains,
+// pillars and mines of minions, and tokens, in the files of Salt's own cache.
+//
+//	cache (a change here) ── Changed ─ have ──► peers ─ Take ─ cache
+//	connected, every 30 s ── sum ──► peer ── list ──► have ──► want ──► have … done
+//
+// A change is sent to all peers at once. Nothing waits for that, and nothing is
+// repeated: when a connection begins, and every half minute, each master tells the
+// sums of its entries, and a peer with others asks for the list of those buckets and
+// then for what it has not, some at a time. So each master only ever fetches. Which of
+// two entries counts is decided by their versions, see package cache.
+//
+// # Bounds and what happens beyond them
+//
+//	changes that wait to be sent    65,536 entries; more are left to the comparison
+//	messages of peers               64 MiB; more are dropped, and left to the comparison
+//	entries asked for at once       128 of a peer; the others wait for those
+package share
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/cache"
+)
+
+const (
+	maxChanges  = 1 << 16
+	maxIncoming = 64 << 20
+	maxAsked    = 128
+	maxListed   = 1000
+	inline      = 256 << 10 // bytes of data in one message, unless a single entry has more
+	maxAnswer   = 8 << 20   // bytes of data in the answer to one question
+)
+
+const (
+	compareEvery = 30 * time.Second
+	tickEvery    = 500 * time.Millisecond // also the look at tokens
+	answerWait   = 10 * time.Second       // for anything of what was asked
+)
+
+// Config of a Share. All fields are required.
+type Config struct {
+	Store *cache.Store
+	// Send sends bytes to a peer, "" to all, and reports whether there was room. It
+	// must not block.
+	Send func(peer string, b []byte) bool
+	Log  *slog.Logger
+}
+
+// Share is one master's part. Make it with New, then call Run. The other methods may
+// be called concurrently, also before Run.
+type Share struct {
+	cfg   Config
+	in    chan incoming
+	bytes atomic.Int64 // of in
+	fresh chan struct{}
+
+	mu      sync.Mutex
+	changed map[key]struct{}
+	greet   map[string]struct{} // peers that have just been connected
+
+	pulls  map[string]*pull // of Run's goroutine
+	failed bool
+	count  counters
+}
+
+type counters struct{ sent, taken, lost, bad atomic.Uint64 }
+
+type incoming struct {
+	peer string
+	b    []byte
+}
+
+// pull is what is to be fetched from a peer.
+type pull struct {
+	want  []key // in the order of asking
+	set   map[key]struct{}
+	asked []key
+	since time.Time // last answer, or question
+	got   bool      // some of what was asked
+}
+
+// Status are counters since the start.
+type Status struct {
+	Sent  uint64 // changes, once for all peers
+	Taken uint64 // entries of peers that count here
+	Lost  uint64 // changes and messages that were left to the comparison
+	Bad   uint64 // messages that could not be read
+}
+
+// New makes a Share and has the store tell it of changes.
+func New(cfg Config) (*Share, error) {
+	s := &Share{cfg: cfg, in: make(chan incoming, 1024), fresh: make(chan struct{}, 1), changed: map[key]struct{}{},
+		greet: map[string]struct{}{}, pulls: map[string]*pull{}}
+	return s, cfg.Store.Share(s.change)
+}
+
+// Status tells what was done.
+func (s *Share) Status() Status {
+	return Status{s.count.sent.Load(), s.count.taken.Load(), s.count.lost.Load(), s.count.bad.Load()}
+}
+
+func (s *Share) change(b cache.Bank, id string) {
+	s.mu.Lock()
+	if len(s.changed) < maxChanges {
+		s.changed[key{b, id}] = struct{}{}
+	} else {
+		s.count.lost.Add(1)
+	}
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *Share) poke() {
+	select {
+	case s.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// Connected has the entries compared with a peer's. It does not block.
+func (s *Share) Connected(peer string) {
+	s.mu.Lock()
+	s.greet[peer] = struct{}{}
+	s.mu.Unlock()
+	s.poke()
+}
+
+// Receive takes a message of a peer. It does not block.
+func (s *Share) Receive(peer string, b []byte) {
+	if n := int64(len(b)); s.bytes.Add(n) <= maxIncoming || s.bytes.Load() == n {
+		select {
+		case s.in <- incoming{peer, b}:
+			return
+		default:
+		}
+	}
+	s.bytes.Add(-int64(len(b)))
+	s.count.lost.Add(1)
+}
+
+// Run carries data until ctx ends.
+func (s *Share) Run(ctx context.Context) {
+	compare, tick := time.NewTicker(compareEvery), time.NewTicker(tickEvery)
+	defer compare.Stop()
+	defer tick.Stop()
+	for {
+		select {
+		case m := <-s.in:
+			s.handle(m)
+			s.bytes.Add(-int64(len(m.b)))
+		case <-s.fresh:
+			s.spread()
+		case <-compare.C:
+			s.report(s.cfg.Store.Rescan(time.Now()))
+			s.send("", sum(s.cfg.Store.Sums()))
+		case <-tick.C:
+			s.report(s.cfg.Store.RescanTokens())
+			for peer, p := range s.pulls {
+				if time.Since(p.since) > answerWait {
+					delete(s.pulls, peer) // the next comparison begins again
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// report logs the first of several faults of the disk.
+func (s *Share) report(err error) {
+	if err != nil && !s.failed {
+		s.cfg.Log.Error("data of minions that other masters have is not kept", "error", err)
+	}
+	s.failed = err != nil
+}
+
+func (s *Share) send(peer string, b []byte) bool {
+	ok := b != nil && s.cfg.Send(peer, b)
+	if !ok {
+		s.count.lost.Add(1)
+	}
+	return ok
+}
+
+// spread sends what has changed, and greets.
+func (s *Share) spread() {
+	s.mu.Lock()
+	changed, greet := s.changed, s.greet
+	s.changed, s.greet = map[key]struct{}{}, map[string]struct{}{}
+	s.mu.Unlock()
+	for peer := range greet {
+		delete(s.pulls, peer)
+		s.send(peer, sum(s.cfg.Store.Sums()))
+	}
+	var list []key
+	for k := range changed {
+		list = append(list, k)
+	}
+	s.count.sent.Add(uint64(len(list)))
+	s.tell("", list, 0)
+}
+
+// tell sends entries with their data, of at most most bytes unless it is 0.
+func (s *Share) tell(peer string, list []key, most int) {
+	var batch []cache.Entry
+	size, all := 0, 0
+	flush := func() {
+		if len(batch) > 0 {
+			s.send(peer, have(batch))
+		}
+		batch, size = nil, 0
+	}
+	for _, k := range list {
+		e, ok := s.cfg.Store.Entry(k.bank, k.id)
+		if !ok {
+			continue
+		}
+		if most > 0 && all > 0 && all+len(e.Packed) > most {
+			break
+		}
+		if size+len(e.Packed) > inline || len(batch) >= maxAsked {
+			flush()
+		}
+		batch = append(batch, e)
+		size, all = size+len(e.Packed), all+len(e.Packed)
+	}
+	flush()
+}
+
+// handle does what a message of a peer asks for.
+func (s *Share) handle(m incoming) {
+	msg, err := parse(m.b)
+	if err != nil {
+		s.count.bad.Add(1)
+		s.cfg.Log.Debug("data of minions from a master cannot be read", "peer", m.peer, "error", err)
+		return
+	}
+	switch msg.kind {
+	case kindHave:
+		s.take(m.peer, msg.entries)
+	case kindSum:
+		var differ []byte
+		for i, n := range s.cfg.Store.Sums() {
+			if n != msg.sums[i] {
+				differ = append(differ, byte(i))
+			}
+		}
+		if len(differ) > 0 && s.pulls[m.peer] == nil {
+			s.send(m.peer, ask(kindList, differ))
+		}
+	case kindList:
+		in := map[int]bool{}
+		for _, b := range msg.buckets {
+			in[int(b)] = true
+		}
+		for part := range slices.Chunk(s.cfg.Store.Entries(in), maxListed) {
+			s.send(m.peer, have(part))
+		}
+	case kindWant:
+		s.tell(m.peer, msg.keys, maxAnswer)
+		s.send(m.peer, ask(kindDone, nil))
+	case kindDone:
+		s.done(m.peer)
+	}
+}
+
+// take takes entries of a peer, and asks for those whose data it has not sent.
+func (s *Share) take(peer string, entries []cache.Entry) {
+	p := s.pulls[peer]
+	for _, e := range entries {
+		k := key{e.Bank, e.ID}
+		outcome, err := s.cfg.Store.Take(e)
+		s.report(err)
+		if outcome == cache.Taken {
+			s.count.taken.Add(1)
+		}
+		if outcome == cache.Wanted {
+			if p == nil {
+				p = &pull{set: map[key]struct{}{}}
+				s.pulls[peer] = p
+			}
+			if _, ok := p.set[k]; !ok {
+				p.set[k] = struct{}{}
+				p.want = append(p.want, k)
+			}
+			continue
+		}
+		if p != nil {
+			if _, ok := p.set[k]; ok {
+				delete(p.set, k)
+				p.got, p.since = true, time.Now()
+			}
+		}
+	}
+	if p != nil && p.asked == nil {
+		s.ask(peer, p)
+	}
+}
+
+// done goes on when a question was answered. What of it did not come is asked for
+// again, unless nothing came: then the peer has it no more.
+func (s *Share) done(peer string) {
+	p := s.pulls[peer]
+	if p == nil {
+		return
+	}
+	for _, k := range p.asked {
+		if _, open := p.set[k]; open && p.got {
+			p.want = append(p.want, k)
+		} else {
+			delete(p.set, k)
+		}
+	}
+	s.ask(peer, p)
+}
+
+func (s *Share) ask(peer string, p *pull) {
+	p.asked, p.got, p.since = nil, false, time.Now()
+	for len(p.want) > 0 && len(p.asked) < maxAsked {
+		k := p.want[0]
+		p.want = p.want[1:]
+		if _, open := p.set[k]; open {
+			p.asked = append(p.asked, k)
+		}
+	}
+	if len(p.asked) == 0 || !s.send(peer, want(p.asked)) {
+		delete(s.pulls, peer)
+	}
+}
