@@ -161,7 +161,7 @@ var errPin = errors.New("the other end has another key than the member")
 
 // dial connects and proves the other end. plain tells what it speaks.
 func (l *link) dial() (c net.Conn, plain bool, err error) {
-	d := net.Dialer{Timeout: dialWait, KeepAliveConfig: keepAlive}
+	d := net.Dialer{Timeout: dialWait, KeepAliveConfig: keepAlive, Control: hangUp}
 	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
 		d.LocalAddr = a // the name that peers know us by
 	}

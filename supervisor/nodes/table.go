@@ -160,13 +160,28 @@ func (t *Table) Peers(self string) []Node {
 	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.Name == self })
 }
 
-// Set changes the state of a node; it is a fault when there is none.
+// after says which states may follow which. Removed is final: whoever decides by an
+// older table does not bring a node back.
+var after = map[State][]State{
+	Joining:  {Member, Leaving, Removed},
+	Member:   {Draining, Leaving, Removed},
+	Draining: {Member, Leaving, Removed},
+	Leaving:  {Removed},
+}
+
+// Set changes the state of a node. It is a fault when there is none, or when that
+// state cannot follow the present one.
 func (t *Table) Set(name string, s State) error {
 	for i := range t.Nodes {
-		if t.Nodes[i].Name == name {
-			t.Nodes[i].State = s
-			return nil
+		n := &t.Nodes[i]
+		switch {
+		case n.Name != name:
+			continue
+		case n.State != s && !slices.Contains(after[n.State], s):
+			return fmt.Errorf("%s is %s and cannot become %s", name, n.State, s)
 		}
+		n.State = s
+		return nil
 	}
 	return fmt.Errorf("there is no node %s", name)
 }

@@ -71,20 +71,22 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	return m.Drop(ctx, node)
 }
 
-// Drop takes a node out, for good.
+// Drop takes a node out, for good: out of the masters' record first, which makes
+// secrets and keys that it knows void, then out of the table of nodes. Whoever is
+// interrupted between the two does it again: a node in the table can be removed.
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
 	if !ok {
 		return unknownNode(node, &t)
 	}
+	if err := m.RemoveMaster(ctx, n.Address); err != nil {
+		return fmt.Errorf("take the master of %s out of the cluster: %w; nothing was changed: try it again, here or on another node", node, err)
+	}
 	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Set(node, nodes.Removed) }); err != nil {
-		return fmt.Errorf("take %s out of the table of nodes: %w", node, err)
+		return fmt.Errorf("take %s out of the table of nodes: %w; its master is out already: try it again", node, err)
 	}
 	m.cfg.Log.Info("a node was removed", "peer", node)
-	if err := m.RemoveMaster(ctx, n.Address); err != nil {
-		return fmt.Errorf("%s is refused by all nodes now, but its master could not be taken out: %w; then: salt-run -c %s cluster.remove %s", node, err, m.cfg.Settings.MasterConf(), n.Address)
-	}
 	m.shared.look.Start(m.shared.takeSecret)
 	return nil
 }

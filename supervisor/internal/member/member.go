@@ -8,6 +8,7 @@ package member
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -182,6 +183,8 @@ func (l *listener) fault() error {
 	return l.err
 }
 
+var errNotJoining = errors.New("this node is not joining any more")
+
 // announce says that this node serves, once it does.
 func (m *Member) announce(ctx context.Context) {
 	self, ok := m.Self()
@@ -191,7 +194,13 @@ func (m *Member) announce(ctx context.Context) {
 	m.saying.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if _, err := m.keeper.Change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Member) }); err != nil {
+		_, err := m.keeper.Change(ctx, func(t *nodes.Table) error {
+			if n, _ := t.ByCertificate(m.id.Hash); n.State != nodes.Joining {
+				return errNotJoining // it was removed meanwhile, say
+			}
+			return t.Set(self.Name, nodes.Member)
+		})
+		if err != nil && !errors.Is(err, errNotJoining) {
 			m.cfg.Log.Warn("cannot tell the cluster that this node serves", "error", err)
 		}
 	})
