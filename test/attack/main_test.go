@@ -80,7 +80,7 @@ func line(t *testing.T, finding, tried, outcome string, faults ...string) {
 	text := fmt.Sprintf("finding %-3s %-46s %s  [%s]", finding, tried, verdict, outcome)
 	if len(faults) > 0 {
 		report.failed++
-		report.bad = append(report.bad, finding+" "+tried)
+		report.bad = append(report.bad, text)
 	} else {
 		report.ok++
 	}
@@ -91,6 +91,9 @@ func printSummary() {
 	report.Lock()
 	defer report.Unlock()
 	if report.ok+report.failed > 0 {
-		fmt.Printf("attack: %d ok, %d failed %s\n", report.ok, report.failed, strings.Join(report.bad, ", "))
+		fmt.Printf("attack: %d ok, %d failed\n", report.ok, report.failed)
+		for _, b := range report.bad { // again, where the logs of the node end
+			fmt.Println(b)
+		}
 	}
 }
