@@ -17,14 +17,21 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		verbs := member.Verbs{Member: n.member}
 		p.Turns, p.Virtual = verbs, n.virtual
 		minions.Peers = n.member.Peers
-		p.Cluster = struct {
-			member.Verbs
-			joiner
-		}{verbs, n.Setup}
+		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
 	p.Minions = minions
 	return p
 }
 
-// joiner gives the line with which another node joins.
-type joiner interface{ JoinString() (string, error) }
+// clusterVerbs are a member's, and the line with which another node joins.
+type clusterVerbs struct {
+	member.Verbs
+	joinString func() (string, error)
+}
+
+// JoinString implements api.Cluster. Another node may just have changed the
+// cluster's secret, and this one not have looked since.
+func (v clusterVerbs) JoinString() (string, error) {
+	v.LookForSecret()
+	return v.joinString()
+}

@@ -2,6 +2,7 @@ package member
 
 import (
 	"os"
+	"time"
 
 	"saltern/control"
 	"saltern/supervisor/layout"
@@ -18,6 +19,15 @@ func (s *shared) takeSecret() {
 	if err := s.keepSecrets(r); err != nil {
 		s.cfg.Log.Error("the cluster's new secret", "error", err)
 	}
+}
+
+// LookForSecret takes the cluster's secret of this moment. It gives up after a
+// few seconds when the storage does not answer.
+func (m Verbs) LookForSecret() {
+	const limit = 2 * time.Second
+	m.shared.look.Wait(limit) // what runs may have read before the secret changed
+	m.shared.look.Start(m.shared.takeSecret)
+	m.shared.look.Wait(limit)
 }
 
 // keepSecrets brings this node's files in line with the record: first the secret,

@@ -190,3 +190,29 @@ func TestSecretsOfARecordedRecord(t *testing.T) {
 		t.Errorf("%q %q %+v %v %v", own, next, m.shared.names(), err, err2)
 	}
 }
+
+// A join string is asked for on one node right after another has changed the
+// secret: what this node's look had read before does not count.
+func TestLookForSecretSeesTheNewest(t *testing.T) {
+	cfg, start := secretNode(t)
+	record := func(secret string) {
+		if err := os.WriteFile(cfg.ClusterRecord(), fmt.Appendf(nil, `{"seed": "seed", "secret": %q}`, secret), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	record("the-secret-of-before")
+	m := start()
+	looks, change := make(chan struct{}), make(chan struct{})
+	m.shared.look.Start(func() {
+		m.shared.takeSecret()
+		close(looks)
+		<-change
+		record("the-secret-of-after")
+	})
+	<-looks
+	close(change)
+	Verbs{m}.LookForSecret()
+	if got, err := setup.ReadSecret(cfg.NodeDir()); err != nil || got != "the-secret-of-after" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
