@@ -81,8 +81,7 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 		return fmt.Errorf("encode the request: %w", err)
 	}
 	b, err := c.socket.Do(ctx, method, "master/v1/"+what, nil, body)
-	var no *localsock.Refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*localsock.Refusal](err); ok {
 		refused := Error{Code: CodeFailed, Text: no.Status}
 		_ = json.Unmarshal(no.Body, &refused) // else the status must do
 		refused.Text = line(refused.Text)

@@ -1,6 +1,7 @@
 package glusterctl
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -223,9 +224,7 @@ type Stuck struct {
 // waiting is normal, and the time starts anew.
 func (t *HealTracker) Update(now time.Time, bricks []cli.Heal) []Stuck {
 	patience := t.Patience
-	if patience == 0 {
-		patience = 10 * time.Minute
-	}
+	patience = cmp.Or(patience, 10*time.Minute)
 	next := map[cli.HealEntry]time.Time{}
 	allUp := true
 	for _, b := range bricks {

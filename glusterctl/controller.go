@@ -1,6 +1,7 @@
 package glusterctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
+	"saltern/pause"
 )
 
 // Port of glusterd.
@@ -71,23 +73,17 @@ type Controller struct {
 
 // New makes a controller.
 func New(cfg Config) *Controller {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Dial == nil {
 		cfg.Dial = dial
 	}
 	if cfg.Alive == nil {
 		cfg.Alive = alive
 	}
-	if cfg.RetryFor == 0 {
-		cfg.RetryFor = 200 * time.Second
-	}
-	if cfg.HealFor == 0 {
-		cfg.HealFor = 30 * time.Minute
-	}
+	cfg.RetryFor = cmp.Or(cfg.RetryFor, 200*time.Second)
+	cfg.HealFor = cmp.Or(cfg.HealFor, 30*time.Minute)
 	if cfg.Sleep == nil {
-		cfg.Sleep = sleep
+		cfg.Sleep = pause.For
 	}
 	if cfg.Jitter == nil {
 		cfg.Jitter = rand.Float64
@@ -96,9 +92,7 @@ func New(cfg Config) *Controller {
 		cfg.Now = time.Now
 	}
 	client := &cli.Client{Runner: cfg.Runner} // it has a default of its own
-	if cfg.Runner == nil {
-		cfg.Runner = command.Exec{}
-	}
+	cfg.Runner = cmp.Or[command.Runner](cfg.Runner, command.Exec{})
 	return &Controller{cfg: cfg, client: client}
 }
 
@@ -134,15 +128,6 @@ func dial(ctx context.Context, address string) error {
 		return err
 	}
 	return conn.Close()
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 var errNoHelper = errors.New("no helper is configured")

@@ -1,6 +1,7 @@
 package glusterctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,9 +21,7 @@ const DaemonState = "/var/lib/glusterd"
 // listen on ports from 49152 to lastPort (0: 60999, as Debian has it), so that a
 // firewall can name them.
 func DaemonConfig(lastPort int) []byte {
-	if lastPort == 0 {
-		lastPort = 60999
-	}
+	lastPort = cmp.Or(lastPort, 60999)
 	return fmt.Appendf(nil, `# Written by the appliance: changes here are lost.
 volume management
     type mgmt/glusterd
@@ -84,16 +83,6 @@ func EncryptManagement(state string) error {
 		return fmt.Errorf("encrypt management connections: %w", err)
 	}
 	return f.Close()
-}
-
-// HasIdentity reports whether glusterd of this node has made up its UUID. An image
-// must not contain it: two nodes with the same one cannot meet.
-func HasIdentity(state string) (bool, error) {
-	_, err := os.Lstat(filepath.Join(state, "glusterd.info"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // HostsBlock is what all members have in /etc/hosts, so that each resolves every

@@ -2,6 +2,7 @@ package glusterctl
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -267,10 +268,5 @@ func (p *planner) record(growing bool) {
 }
 
 func sortedKeys(m map[string]bool) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(m))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/localsock"
+	"saltern/pause"
 )
 
 // maxAdminBody bounds a request to the admin API.
@@ -158,10 +159,8 @@ func adminServer(h http.Handler) *http.Server {
 // address.
 func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 	for range 100 {
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return
-		case <-time.After(100 * time.Millisecond):
 		}
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {

@@ -96,8 +96,7 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 		return fmt.Errorf("encode request: %w", err)
 	}
 	b, err := c.send(ctx, method, "v1/"+what, body)
-	var no *localsock.Refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*localsock.Refusal](err); ok {
 		var r adminReply
 		if json.Unmarshal(no.Body, &r) != nil || r.Error == "" {
 			r.Error = no.Status

@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"saltern/pause"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -66,10 +68,8 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 			return
 		case <-events:
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, settleFor) != nil {
 			return
-		case <-time.After(settleFor):
 		}
 		select { // what was told meanwhile is seen now
 		case <-events:

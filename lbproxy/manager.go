@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -213,9 +214,7 @@ func (p *Proxy) windDown(ctx context.Context) {
 		}
 		if ctx.Err() != nil {
 			done = nil
-			if deadline == 0 {
-				deadline = p.clock() + int64(p.cfg.Stop)
-			}
+			deadline = cmp.Or(deadline, p.clock()+int64(p.cfg.Stop))
 		}
 		pace := p.cfg.Rebalance.Rate * step.Seconds() * float64(left)
 		// Who asks comes back at once, unlike subscribers, who take seconds.

@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,7 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("load balancer's configuration: %w", err)
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	p := &Proxy{cfg: cfg, log: log, base: time.Now(), kernel: linux{}, tick: time.Second, spare: -1,
 		ready: make(chan struct{}), retire: make(chan struct{}), checkers: map[*member]*watch{}}
 	p.known = newKnown()
@@ -333,20 +332,6 @@ func (p *Proxy) Listeners() ([]*os.File, error) {
 		files = append(files, os.NewFile(uintptr(fd), ln.addr.String()))
 	}
 	return files, nil
-}
-
-// Addrs returns the bound addresses of a frontend, after Ready; useful with
-// port 0.
-func (p *Proxy) Addrs(frontend string) []netip.AddrPort {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []netip.AddrPort
-	for _, ln := range p.lns {
-		if ln.fe.cfg.Name == frontend {
-			out = append(out, ln.addr)
-		}
-	}
-	return out
 }
 
 func (p *Proxy) openListeners() error {

@@ -224,10 +224,5 @@ func (s *sources) limited(now int64, base time.Time) (list []LimitedSource, n in
 }
 
 func contains(list []netip.Prefix, a netip.Addr) bool {
-	for _, p := range list {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }

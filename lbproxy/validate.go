@@ -2,6 +2,7 @@ package lbproxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -108,9 +109,7 @@ func (c *Config) Validate() error {
 func (c *Config) setDefaults() {
 	for i := range c.Frontends {
 		f := &c.Frontends[i]
-		if f.Balance == "" {
-			f.Balance = leastConn
-		}
+		f.Balance = cmp.Or(f.Balance, leastConn)
 		if f.Mode == Request {
 			def(&f.Idle, time.Hour)
 		}
@@ -130,9 +129,7 @@ func (c *Config) setDefaults() {
 	def(&c.Connect.Hedge, 250*time.Millisecond)
 	def(&c.Connect.Header, 3*time.Second)
 	h := &c.Health
-	if h.Check == "" {
-		h.Check = CheckPing
-	}
+	h.Check = cmp.Or(h.Check, CheckPing)
 	if h.salt() {
 		def(&c.Connect.Handshake, 30*time.Second)
 		def(&c.Connect.Unproven, 5*time.Minute)
@@ -155,9 +152,7 @@ func (c *Config) setDefaults() {
 	def(&k.Interval, 15*time.Second)
 	def(&k.Count, 3)
 	def(&k.UserTimeout, 90*time.Second)
-	if c.Log.Sessions == "" {
-		c.Log.Sessions = "all"
-	}
+	c.Log.Sessions = cmp.Or(c.Log.Sessions, "all")
 	def(&c.Admin.Mode, 0o600)
 	def(&c.Loops, 1)
 	def(&c.MaxLoops, max(c.Loops, min(4, runtime.NumCPU())))

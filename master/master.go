@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,9 +217,7 @@ func (m *Master) openKeys(context.Context) error {
 		Timeout: c.AutosignTimeout, GrainsDir: c.AutosignGrainsDir, Permissive: c.PermissivePKIAccess, Logger: m.log,
 	})
 	port := c.FrontPublishPort
-	if port == 0 {
-		port = c.PublishPort
-	}
+	port = cmp.Or(port, c.PublishPort)
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
 		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: !m.cluster.Alone(), Events: m.fire, Logger: m.quiet,

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"saltern/durable"
+	"saltern/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/internal/life"
@@ -211,10 +211,7 @@ func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 		defer close(done)
 		for ctx.Err() == nil {
 			r.opt.Notify.Notify("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS=removing what this node has made")
-			select {
-			case <-ctx.Done():
-			case <-time.After(configPoll):
-			}
+			_ = pause.For(ctx, configPoll)
 		}
 	}()
 	return func() { cancel(); <-done }

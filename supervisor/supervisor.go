@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,7 @@ func New(opt Options) *Supervisor {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	if opt.Notify == nil {
-		opt.Notify = systemd.Nobody{}
-	}
+	opt.Notify = cmp.Or[systemd.Notifier](opt.Notify, systemd.Nobody{})
 	s := &Supervisor{opt: opt, started: opt.Now(), reload: make(chan error, 1), board: status.NewBoard(), fault: settings.ErrNone}
 	s.network = setup.NewNetworker(opt.Log)
 	s.recovery = recovery.New(opt.Executable, opt.Log)

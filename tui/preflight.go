@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -87,9 +88,7 @@ func (p *preflightPage) view(w *Wizard) string {
 	var lines []string
 	for _, c := range p.checks {
 		text := c.What
-		if text == "" {
-			text = c.Name
-		}
+		text = cmp.Or(text, c.Name)
 		if c.Detail != "" {
 			text += ": " + c.Detail
 		}

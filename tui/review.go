@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -96,9 +97,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) [][2]string {
 		row("Form the cluster", a.Cluster)
 	} else {
 		name := a.Cluster
-		if name == "" {
-			name = "that of the join string"
-		}
+		name = cmp.Or(name, "that of the join string")
 		row("Join the cluster", name)
 		row("through", strings.Join(a.Peers, ", "))
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/setup"
 	"saltern/tui"
 )
@@ -70,10 +71,7 @@ func (a access) Add(ctx context.Context, key, password string) (int, error) {
 			return 0, err
 		}
 		if !ok {
-			select {
-			case <-ctx.Done():
-			case <-time.After(wrongTakes):
-			}
+			_ = pause.For(ctx, wrongTakes)
 			return 0, tui.ErrPassword
 		}
 	}

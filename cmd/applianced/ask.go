@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"saltern/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -66,10 +67,8 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 				return last // what was interrupted tells nothing
 			}
 			last = now
-			select {
-			case <-cmd.Context().Done():
+			if pause.For(cmd.Context(), max(every, 200*time.Millisecond)) != nil {
 				return last
-			case <-time.After(max(every, 200*time.Millisecond)):
 			}
 		}
 	}
@@ -90,10 +89,8 @@ func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Du
 		if settled && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, askEvery) != nil {
 			return
-		case <-time.After(askEvery):
 		}
 	}
 }

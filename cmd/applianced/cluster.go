@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/setup"
@@ -150,10 +151,8 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 			return nil
 		}
 		began = began || err == nil && p.State != status.SetupNew
-		select {
-		case <-cmd.Context().Done():
-			return cmd.Context().Err()
-		case <-time.After(300 * time.Millisecond):
+		if err := pause.For(cmd.Context(), 300*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -259,10 +258,8 @@ terminal it asks first.`,
 			if line, err = c.JoinString(cmd.Context()); err != nil || !sameSecret(line, before) {
 				break
 			}
-			select {
-			case <-cmd.Context().Done():
-				return cmd.Context().Err()
-			case <-time.After(250 * time.Millisecond):
+			if err := pause.For(cmd.Context(), 250*time.Millisecond); err != nil {
+				return err
 			}
 		}
 		if err != nil {
@@ -291,10 +288,8 @@ func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "waiting until the shared volume needs its copy no more")
 			told = true
 		}
-		select {
-		case <-cmd.Context().Done():
+		if pause.For(cmd.Context(), time.Second) != nil {
 			return
-		case <-time.After(time.Second):
 		}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "the shared volume has not let %s go yet: a machine of that name can join when applianced storage status shows no copy of it\n", node)

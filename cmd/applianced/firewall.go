@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/pause"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -31,7 +32,7 @@ appliance runs it when the table of nodes changes. It changes no rule.`,
 		defer stop()
 		if !dry {
 			if err := nodes.Seen(s.DataDir); err != nil {
-				_ = pause(ctx, 10*time.Second) // systemd starts this again at once
+				_ = pause.For(ctx, 10*time.Second) // systemd starts this again at once
 				return err
 			}
 		}

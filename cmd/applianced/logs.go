@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
 )
@@ -143,10 +144,8 @@ func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q 
 		if !follow {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, followEvery) != nil {
 			return nil
-		case <-time.After(followEvery):
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/pause"
 	"saltern/supervisor/api"
 )
 
@@ -97,7 +98,7 @@ func (r *restart) take(ctx context.Context, c *api.Client) error {
 			told = err.Error()
 			fmt.Fprintf(r.out, "waiting: %s\n", told)
 		}
-		if err := pause(ctx, r.look); err != nil {
+		if err := pause.For(ctx, r.look); err != nil {
 			return err
 		}
 	}
@@ -125,17 +126,8 @@ func (r *restart) leave(ctx context.Context, c *api.Client) error {
 		if !told {
 			fmt.Fprintf(r.out, "%d minions move to other nodes, for %s at most\n", t.Sessions, r.drain)
 		}
-		if err := pause(ctx, r.look); err != nil {
+		if err := pause.For(ctx, r.look); err != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }

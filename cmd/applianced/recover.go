@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
@@ -81,10 +82,8 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 				fmt.Fprintln(cmd.OutOrStdout(), "  tried, and tried again:", printable.Clean(r.Fault))
 			}
 		}
-		select {
-		case <-cmd.Context().Done():
-			return cmd.Context().Err()
-		case <-time.After(300 * time.Millisecond):
+		if err := pause.For(cmd.Context(), 300*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/layout"
@@ -128,10 +129,8 @@ func (f *flags) followReset(cmd *cobra.Command) error {
 		case err != nil && !errors.Is(err, api.ErrNotRunning): // between two lives of the node
 			return err
 		}
-		select {
-		case <-cmd.Context().Done():
-			return cmd.Context().Err()
-		case <-time.After(200 * time.Millisecond):
+		if err := pause.For(cmd.Context(), 200*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -191,9 +191,7 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 			}
 			for _, slot := range []string{"a", "b"} {
 				v := st.Versions[slot]
-				if v == "" {
-					v = "empty"
-				}
+				v = cmp.Or(v, "empty")
 				var notes []string
 				if slot == st.Running {
 					notes = append(notes, "running")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,9 +35,7 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 	}
 	s.req.Kwargs, s.req.Return = k, s.v.Str("return")
 	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second
-	if size == "" {
-		size = "100%"
-	}
+	size = cmp.Or(size, "100%")
 	q := client.BatchRequest{Request: s.req, Size: size, Failhard: s.v.Bool("failhard"),
 		Wait:   time.Duration(s.v.Float("batch_wait") * float64(time.Second)),
 		Gather: s.cfg.GatherJobTimeout, JID: newJID(time.Now())}
@@ -94,11 +93,7 @@ func (s *saltCall) batchOutput(o output.Options, worst *int64) client.BatchOutpu
 	return client.BatchOutput{
 		Down: func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") },
 		Start: func(ids []string) {
-			list := make([]any, len(ids))
-			for i, id := range ids {
-				list[i] = id
-			}
-			s.println("\nExecuting run on " + value.Repr(list) + "\n")
+			s.println("\nExecuting run on " + value.Repr(value.List(ids)) + "\n")
 		},
 		Returned: func(r client.Return) {
 			*worst = max(*worst, r.Code())

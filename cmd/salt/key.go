@@ -103,11 +103,7 @@ func (s selection) toMap() *value.Map {
 		if !ok {
 			continue
 		}
-		list := make([]any, len(ids))
-		for i, id := range ids {
-			list[i] = id
-		}
-		m.Set(st.Dir(), list)
+		m.Set(st.Dir(), value.List(ids))
 	}
 	return m
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -95,13 +96,9 @@ func (k *keyCall) genSignature() error {
 		return k.displayReturn("No usable public-key found")
 	}
 	dir := k.v.Str("signature_path")
-	if dir == "" {
-		dir = k.dir
-	}
+	dir = cmp.Or(dir, k.dir)
 	name := k.cfg.MasterPubkeySig
-	if name == "" {
-		name = "master_pubkey_signature"
-	}
+	name = cmp.Or(name, "master_pubkey_signature")
 	path := filepath.Join(dir, strings.TrimSuffix(k.cfg.ID, "_master")+"_"+name)
 	if _, err := os.Lstat(path); err == nil {
 		k.log.Error(path + " already exists at expected location")

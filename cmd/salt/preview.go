@@ -44,11 +44,7 @@ func (s *saltCall) preview(context.Context) error {
 	if err != nil {
 		return err
 	}
-	list := make([]any, len(ids))
-	for i, id := range ids {
-		list[i] = id
-	}
-	if err := s.display(list, "nested", 0, s.outputOptions()); err != nil {
+	if err := s.display(value.List(ids), "nested", 0, s.outputOptions()); err != nil {
 		return err
 	}
 	if len(ids) == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/user"
@@ -14,9 +15,7 @@ import (
 // right owner (salt/utils/verify.py check_user). An empty name is the one of
 // the configuration.
 func (t *tool) becomeUser(name string) error {
-	if name == "" {
-		name = t.cfg.User
-	}
+	name = cmp.Or(name, t.cfg.User)
 	if name == "" || name == client.EffectiveUser() {
 		return nil
 	}

@@ -141,11 +141,7 @@ func (s *saltCall) readArguments(typ string) error {
 		fmt.Fprintln(s.stderr, err)
 		return exit(exitArguments)
 	}
-	list := make([]any, len(funs))
-	for i, f := range funs {
-		list[i] = f
-	}
-	s.req.Fun, s.req.Arg = list, arg
+	s.req.Fun, s.req.Arg = value.List(funs), arg
 	return nil
 }
 
@@ -171,11 +167,7 @@ func splitList(s string, noBlanks bool) []any {
 	default:
 		parts = strings.Fields(s)
 	}
-	out := make([]any, len(parts))
-	for i, p := range parts {
-		out[i] = p
-	}
-	return out
+	return value.List(parts)
 }
 
 // kwargs are what goes with the job beside its arguments, in Salt's order.
@@ -249,10 +241,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 		var ids []string
 		ids, err = s.c.Subset(ctx, req, n, rand.Shuffle)
 		if err == nil {
-			list := make([]any, len(ids))
-			for i, id := range ids {
-				list[i] = id
-			}
+			list := value.List(ids)
 			req.Target, req.TargetType = list, "list"
 		}
 	}

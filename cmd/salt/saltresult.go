@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"saltern/master/client"
@@ -119,11 +120,7 @@ func (s *saltCall) printDocs(o output.Options) error {
 			}
 		}
 	}
-	names := make([]string, 0, len(docs))
-	for n := range docs {
-		names = append(names, n)
-	}
-	sort.Strings(names)
+	names := slices.Sorted(maps.Keys(docs))
 	for _, n := range names {
 		if s.v.Str("output") != "" {
 			if err := s.display(value.NewMap(n, docs[n]), "nested", 0, o); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,17 +42,13 @@ func (c *Client) call(ctx context.Context, d time.Duration, global, args []strin
 		d = c.Timeout
 	}
 	program := c.Program
-	if program == "" {
-		program = "gluster"
-	}
+	program = cmp.Or(program, "gluster")
 	argv := []string{program, "--mode=script", "--xml", "--timeout=" + strconv.Itoa(max(1, int(d/time.Second)))}
 	argv = append(append(argv, global...), args...)
 	ctx, cancel := context.WithTimeout(ctx, d+killAfter)
 	defer cancel()
 	r := c.Runner
-	if r == nil {
-		r = command.Exec{Add: []string{withoutPython}}
-	}
+	r = cmp.Or[command.Runner](r, command.Exec{Add: []string{withoutPython}})
 	out, err := r.Run(ctx, argv)
 	if err != nil {
 		return answer{}, err
@@ -78,8 +75,7 @@ func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
 func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) {
 	a, err := c.call(ctx, questionTimeout, global, []string{"pool", "list"})
 	if err != nil {
-		var refusal *Error
-		if errors.As(err, &refusal) && refusal.Ret == -22 {
+		if refusal, ok := errors.AsType[*Error](err); ok && refusal.Ret == -22 {
 			refusal.Kind = PoolUnknown
 		}
 		return nil, wrap("list the pool", err)
@@ -176,8 +172,7 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 // text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
 	_, err := c.call(ctx, changeTimeout, nil, []string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})
-	var e *Error
-	if errors.As(err, &e) && e.Exit == 0 && (strings.Contains(e.Text, "split-brain resolved for") || strings.HasPrefix(e.Text, "Healed ")) {
+	if e, ok := errors.AsType[*Error](err); ok && e.Exit == 0 && (strings.Contains(e.Text, "split-brain resolved for") || strings.HasPrefix(e.Text, "Healed ")) {
 		return nil
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,9 +12,7 @@ import (
 // clients gives the processes that serve the mount at point: glusterfs with
 // the point as its last argument.
 func clients(proc, point string) []int {
-	if proc == "" {
-		proc = "/proc"
-	}
+	proc = cmp.Or(proc, "/proc")
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return nil

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -45,12 +46,8 @@ func (k *Keeper) Last() (Health, time.Time) {
 // Run watches until ctx ends. It does not unmount at the end.
 func (k *Keeper) Run(ctx context.Context) {
 	every, patience := k.Every, k.Patience
-	if every == 0 {
-		every = 5 * time.Second
-	}
-	if patience == 0 {
-		patience = 30 * time.Second
-	}
+	every = cmp.Or(every, 5*time.Second)
+	patience = cmp.Or(patience, 30*time.Second)
 	var badSince, goodSince time.Time
 	var notBefore time.Time
 	hung := patience // for how long it may hang

@@ -10,6 +10,7 @@ package mount
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,15 +157,11 @@ func (m *Mounter) SetOthers(names []string) {
 
 func (m *Mounter) run(ctx context.Context, argv ...string) error {
 	d := m.Timeout
-	if d == 0 {
-		d = 30 * time.Second
-	}
+	d = cmp.Or(d, 30*time.Second)
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	r := m.Runner
-	if r == nil {
-		r = command.Exec{}
-	}
+	r = cmp.Or[command.Runner](r, command.Exec{})
 	out, err := r.Run(ctx, argv)
 	if err != nil {
 		return err
@@ -314,9 +311,7 @@ func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 		}
 		if abort {
 			dir := m.Connections
-			if dir == "" {
-				dir = "/sys/fs/fuse/connections"
-			}
+			dir = cmp.Or(dir, "/sys/fs/fuse/connections")
 			// Where this file is not there, or not ours to write, the calls that hang end
 			// with the client process.
 			if err := os.WriteFile(fmt.Sprintf("%s/%d/abort", dir, e.Minor), []byte("1"), 0); err != nil {

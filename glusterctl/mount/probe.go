@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -168,9 +169,7 @@ func (p *Prober) probe(ctx context.Context) Health {
 		return Health{State: Foreign, Text: fmt.Sprintf("%s, %s", e.Source, e.Type)}
 	}
 	timeout := p.Timeout
-	if timeout == 0 {
-		timeout = 10 * time.Second
-	}
+	timeout = cmp.Or(timeout, 10*time.Second)
 	hung := Health{State: Hung, Text: fmt.Sprintf("no answer within %v", timeout)}
 	if p.Ask != nil {
 		h, err := p.Ask(ctx, timeout)

@@ -9,6 +9,7 @@ package ami
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -16,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,6 +25,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"saltern/pause"
 
 	"golang.org/x/sync/errgroup"
 
@@ -66,18 +70,10 @@ func New(cfg Config) (*Client, error) {
 	if cfg.EC2 == "" {
 		cfg.EC2 = "https://ec2." + cfg.Region + ".amazonaws.com"
 	}
-	if cfg.HTTP == nil {
-		cfg.HTTP = &http.Client{Timeout: 2 * time.Minute}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Workers == 0 {
-		cfg.Workers = 16
-	}
-	if cfg.Pause == 0 {
-		cfg.Pause = time.Second
-	}
+	cfg.HTTP = cmp.Or(cfg.HTTP, &http.Client{Timeout: 2 * time.Minute})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Workers = cmp.Or(cfg.Workers, 16)
+	cfg.Pause = cmp.Or(cfg.Pause, time.Second)
 	return &Client{cfg}, nil
 }
 
@@ -86,9 +82,7 @@ func New(cfg Config) (*Client, error) {
 // finished is dropped by EC2 after a while.
 func (c *Client) Upload(ctx context.Context, disk io.ReaderAt, size int64, img Image) (image, snapshot string, err error) {
 	gib := int((size + 1<<30 - 1) >> 30)
-	if img.VolumeGiB == 0 {
-		img.VolumeGiB = gib
-	}
+	img.VolumeGiB = cmp.Or(img.VolumeGiB, gib)
 	if img.VolumeGiB < gib {
 		return "", "", fmt.Errorf("ami: a volume of %d GiB does not hold a disk of %d GiB", img.VolumeGiB, gib)
 	}
@@ -168,11 +162,7 @@ func (c *Client) blocks(ctx context.Context, id string, disk io.ReaderAt, size i
 // complete closes a snapshot. Its digest is that of all blocks' digests in
 // the order of their numbers ("LINEAR").
 func (c *Client) complete(ctx context.Context, id string, sums map[int64][32]byte) error {
-	var order []int64
-	for n := range sums {
-		order = append(order, n)
-	}
-	slices.Sort(order)
+	order := slices.Sorted(maps.Keys(sums))
 	all := sha256.New()
 	for _, n := range order {
 		s := sums[n]
@@ -198,10 +188,8 @@ func (c *Client) await(ctx context.Context, id string) error {
 		case len(r.States) == 1 && r.States[0] == "error":
 			return fmt.Errorf("EC2 could not complete snapshot %s", id)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for snapshot %s: %w", id, ctx.Err())
-		case <-time.After(c.cfg.Pause):
+		if err := pause.For(ctx, c.cfg.Pause); err != nil {
+			return fmt.Errorf("wait for snapshot %s: %w", id, err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/pause"
 	"saltern/printable"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
@@ -62,18 +63,16 @@ func (c *Client) ec2(ctx context.Context, v url.Values, answer any) error {
 // busy, broken or out of reach. All requests may be repeated: blocks are
 // written by number.
 func (c *Client) ask(ctx context.Context, service, method, address, kind string, h http.Header, payload []byte) ([]byte, error) {
-	pause := c.cfg.Pause
+	wait := c.cfg.Pause
 	for n := 1; ; n++ {
 		text, again, err := c.once(ctx, service, method, address, kind, h, payload)
 		if err == nil || !again || n == tries || ctx.Err() != nil {
 			return text, err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, wait) != nil {
 			return nil, errors.Join(err, ctx.Err())
-		case <-time.After(pause):
-			pause *= 2
 		}
+		wait *= 2
 	}
 }
 

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,9 +60,7 @@ func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) st
 		fmt.Sprint(b.Epoch.Unix())}, "\n\n")
 	sum := sha256.Sum256([]byte(recipe))
 	base := b.Cache
-	if base == "" {
-		base = b.Work
-	}
+	base = cmp.Or(base, b.Work)
 	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
 }
 

@@ -8,6 +8,7 @@ package tree
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,9 +104,7 @@ func WithKernel(ctx context.Context, o Options, f profile.Flavour) (string, erro
 }
 
 func newBuilder(o Options, name string) (*builder, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if os.Geteuid() != 0 {
 		return nil, errors.New("tree: only root can make it (owners and device nodes of packages)")
 	}

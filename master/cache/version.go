@@ -438,9 +438,7 @@ func made(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t
 	}
-	if base == 0 {
-		base = at
-	}
+	base = cmp.Or(base, at)
 	return version{at: at, base: base}
 }
 

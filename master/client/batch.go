@@ -137,11 +137,7 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 // part is the job for some of the minions.
 func (q BatchRequest) part(ids []string) Request {
 	req := q.Request
-	tgt := make([]any, len(ids))
-	for i, id := range ids {
-		tgt[i] = id
-	}
-	req.Target, req.TargetType, req.JID = tgt, "list", q.JID
+	req.Target, req.TargetType, req.JID = value.List(ids), "list", q.JID
 	req.Kwargs = req.Kwargs.Clone()
 	req.Kwargs.Set("raw", false)
 	req.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))

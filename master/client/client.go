@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,7 @@ func New(cfg Config) *Client {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Client{cfg: cfg}
 	c.key = c.readKey()
 	return c
@@ -75,9 +74,7 @@ func (c *Client) Close() {
 // KeyUser is the user whose key file is read: the master's own user for root
 // and for whoever came by sudo (salt/client/__init__.py __read_master_key).
 func KeyUser(user, masterUser string) string {
-	if masterUser == "" {
-		masterUser = "root"
-	}
+	masterUser = cmp.Or(masterUser, "root")
 	if user == "root" || strings.HasPrefix(user, "sudo_") {
 		return masterUser
 	}

@@ -112,11 +112,7 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 
 // ask publishes the question whether a job still runs.
 func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) error {
-	tgt := make([]any, len(ids))
-	for i, id := range ids {
-		tgt[i] = id
-	}
-	job, err := c.Publish(ctx, Request{Target: tgt, TargetType: "list", Fun: "saltutil.find_job", Arg: []any{w.jid},
+	job, err := c.Publish(ctx, Request{Target: value.List(ids), TargetType: "list", Fun: "saltutil.find_job", Arg: []any{w.jid},
 		Kwargs: askKwargs(r.Kwargs), Timeout: w.gather})
 	switch err {
 	case nil:

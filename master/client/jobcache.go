@@ -1,14 +1,13 @@
 package client
 
 import (
-	"crypto/md5"  //nolint:gosec // hash_type of a configuration
-	"crypto/sha1" //nolint:gosec // hash_type of a configuration
-	"crypto/sha256"
-	"crypto/sha512"
+	//nolint:gosec // hash_type of a configuration
+	//nolint:gosec // hash_type of a configuration
+
 	"encoding/hex"
-	"hash"
 	"path/filepath"
 
+	"saltern/master/crypt"
 	"saltern/master/internal/datafile"
 	"saltern/master/keys"
 	"saltern/master/value"
@@ -39,21 +38,10 @@ func (c *Client) cached(jid, id string) (Return, bool) {
 }
 
 func jidHash(kind, jid string) string {
-	var h hash.Hash
-	switch kind {
-	case "md5":
-		h = md5.New()
-	case "sha1":
-		h = sha1.New()
-	case "sha224":
-		h = sha256.New224()
-	case "sha384":
-		h = sha512.New384()
-	case "sha512":
-		h = sha512.New()
-	default:
-		h = sha256.New()
+	if crypt.Hash(kind) == nil {
+		kind = "sha256"
 	}
+	h := crypt.Hash(kind)()
 	h.Write([]byte(jid))
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -55,9 +56,7 @@ func (c *Client) target(tgt any, typ string) (any, string, error) {
 func (c *Client) nodegroup(name string) ([]string, error) {
 	if _, ok := c.cfg.Nodegroups.Get(name); !ok {
 		file := c.cfg.ConfFile
-		if file == "" {
-			file = "the master config file"
-		}
+		file = cmp.Or(file, "the master config file")
 		return nil, &Error{Kind: Invocation, Message: fmt.Sprintf("Node group %s unavailable in %s", name, file)}
 	}
 	return expandNodegroup(name, c.cfg.Nodegroups, nil, true), nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/pause"
 )
 
 // streamQueue is the number of events that wait for the gathering loop.
@@ -56,10 +57,8 @@ func (s *stream) run(ctx context.Context, l *event.Listener, sockDir string) {
 		s.down.Store(time.Now().UnixNano())
 		l.Close()
 		for l = nil; l == nil; {
-			select {
-			case <-ctx.Done():
+			if pause.For(ctx, 200*time.Millisecond) != nil {
 				return
-			case <-time.After(200 * time.Millisecond):
 			}
 			l, _ = event.DialPub(ctx, sockDir)
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -93,9 +94,7 @@ func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool)
 	if w.onHalt != nil {
 		if rest, ok := strings.CutPrefix(tag, "salt/batch/"); ok && strings.HasSuffix(rest, "/halted") {
 			reason := data.Str("reason")
-			if reason == "" {
-				reason = "stop"
-			}
+			reason = cmp.Or(reason, "stop")
 			w.onHalt(data.Str("jid"), reason)
 		}
 		return Return{}, false
@@ -287,24 +286,3 @@ func MissingReturn(id, jid string, connected bool) Return {
 	}
 	return Return{ID: id, Ret: text, HasRet: true, Out: "no_return", Retcode: int64(1), HasRetcode: true, JID: jid, Missing: true}
 }
-
-// Map is the return as LocalClient yields it, without its id.
-func (r Return) Map() *value.Map {
-	m := value.NewMap()
-	if r.HasRet {
-		m.Set("ret", r.Ret)
-	}
-	if r.Out != "" {
-		m.Set("out", r.Out)
-	}
-	if r.HasRetcode {
-		m.Set("retcode", r.Retcode)
-	}
-	if r.JID != "" {
-		m.Set("jid", r.JID)
-	}
-	return m
-}
-
-// String is for tests and logs.
-func (r Return) String() string { return r.ID + "=" + value.Repr(r.Map()) }

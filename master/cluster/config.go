@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -106,12 +107,8 @@ func (c *Config) complete() error {
 			return err
 		}
 	}
-	if c.Suite.Encryption == "" {
-		c.Suite.Encryption = crypt.OAEPSHA1
-	}
-	if c.Suite.Signing == "" {
-		c.Suite.Signing = crypt.PKCS1SHA1
-	}
+	c.Suite.Encryption = cmp.Or(c.Suite.Encryption, crypt.OAEPSHA1)
+	c.Suite.Signing = cmp.Or(c.Suite.Signing, crypt.PKCS1SHA1)
 	if c.Secret == "" && !c.AllowEmptySecret {
 		return errors.New("cluster_secret is not set; without it anybody could join. Set it on all masters, or saltern_cluster_empty_secret: True to permit that")
 	}
@@ -132,12 +129,8 @@ func (c *Config) complete() error {
 	if c.PlainPeers && c.StateDir == "" {
 		return errors.New("cluster: no folder for what was promised to Salt's masters")
 	}
-	if c.Port == 0 {
-		c.Port = 4520
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Port = cmp.Or(c.Port, 4520)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

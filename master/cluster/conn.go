@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,12 +166,7 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 // salt reports whether a connection without TLS may be a Salt master's. It is
 // no proof: each message has its own.
 func (k *conn) salt() bool {
-	for _, m := range k.in.p.view.Load().rec.Members {
-		if k.in.fromSalt(m, k.from) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.in.p.view.Load().rec.Members, func(m node.Member) bool { return k.in.fromSalt(m, k.from) })
 }
 
 // limited counts the messages that make us calculate: those of strangers by

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -246,9 +247,7 @@ func (f folder) form(cfg Config) (made bool, err error) {
 		return false, err
 	}
 	bits := cfg.KeySize
-	if bits == 0 {
-		bits = 2048
-	}
+	bits = cmp.Or(bits, 2048)
 	key, err := crypt.GeneratePrivate(bits)
 	if err != nil {
 		return false, fmt.Errorf("make the cluster's key: %w", err)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -220,9 +221,7 @@ func (p *Pool) join(ctx context.Context) error {
 			p.mu.Lock()
 			refusal := p.refusal
 			p.mu.Unlock()
-			if refusal == "" {
-				refusal = "no peer has answered"
-			}
+			refusal = cmp.Or(refusal, "no peer has answered")
 			return fmt.Errorf("join the cluster: %s: %w", refusal, ctx.Err())
 		}
 	}

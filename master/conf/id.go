@@ -2,6 +2,7 @@ package conf
 
 import (
 	"bytes"
+	"cmp"
 	"net"
 	"net/netip"
 	"os"
@@ -75,9 +76,7 @@ func (l *Loader) fullName(host string) string {
 		return host
 	}
 	path := l.HostsFile
-	if path == "" {
-		path = "/etc/hosts"
-	}
+	path = cmp.Or(path, "/etc/hosts")
 	b, err := readRegular(path)
 	if err != nil {
 		return ""

@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,9 +38,7 @@ func Load(path string) (*Master, error) { return new(Loader).Load(path) }
 
 // Load is like the package function [Load], with what l replaces.
 func (l *Loader) Load(path string) (*Master, error) {
-	if path == "" {
-		path = DefaultDir
-	}
+	path = cmp.Or(path, DefaultDir)
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration path: %w", err)
@@ -150,7 +149,7 @@ func (a *assembly) unusedNote(o option, v any) {
 	default:
 		return
 	}
-	if d, has := a.opts.Get(o.name); has && equal(d, v) || !has && !value.Truth(v) {
+	if d, has := a.opts.Get(o.name); has && value.Equal(d, v) || !has && !value.Truth(v) {
 		return
 	}
 	a.remark(level, o.name, "option is not used by this master: %s", o.remark)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"saltern/durable"
@@ -209,7 +210,7 @@ func merge(dst, src *value.Map) {
 			if o, ok := old.([]any); ok {
 				joined := append([]any(nil), o...)
 				for _, x := range v {
-					if !contains(joined, x) {
+					if !slices.ContainsFunc(joined, func(y any) bool { return value.Equal(x, y) }) {
 						joined = append(joined, x)
 					}
 				}
@@ -219,50 +220,4 @@ func merge(dst, src *value.Map) {
 		}
 		dst.Set(k, v)
 	}
-}
-
-func contains(l []any, x any) bool {
-	for _, y := range l {
-		if equal(x, y) {
-			return true
-		}
-	}
-	return false
-}
-
-// equal compares two decoded values as Python would.
-func equal(a, b any) bool {
-	switch a := a.(type) {
-	case *value.Map:
-		o, ok := b.(*value.Map)
-		if !ok || a.Len() != o.Len() {
-			return false
-		}
-		for k, v := range a.All() {
-			w, ok := o.GetAny(k)
-			if !ok || !equal(v, w) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		o, ok := b.([]any)
-		if !ok || len(a) != len(o) {
-			return false
-		}
-		for i := range a {
-			if !equal(a[i], o[i]) {
-				return false
-			}
-		}
-		return true
-	case []byte:
-		o, ok := b.([]byte)
-		return ok && string(a) == string(o)
-	}
-	switch b.(type) {
-	case *value.Map, []any, []byte:
-		return false
-	}
-	return a == b
 }

@@ -2,6 +2,7 @@ package crypt
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
@@ -58,9 +59,7 @@ type Key struct {
 // NewKey makes a key of 56 bytes read from random; nil means the system's
 // secure source.
 func NewKey(random io.Reader) (Key, error) {
-	if random == nil {
-		random = rand.Reader
-	}
+	random = cmp.Or(random, rand.Reader)
 	var raw [rawKeyLen]byte
 	if _, err := io.ReadFull(random, raw[:]); err != nil {
 		return Key{}, fmt.Errorf("crypt: reading randomness for a key: %w", err)

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -113,11 +114,6 @@ type Filter func(tag string) bool
 // Prefix lets through tags that start with one of the given texts.
 func Prefix(prefixes ...string) Filter {
 	return func(tag string) bool {
-		for _, p := range prefixes {
-			if strings.HasPrefix(tag, p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(tag, p) })
 	}
 }

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,9 +31,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults(maxSize int) {
-	if c.PubMode == 0 {
-		c.PubMode = 0o660
-	}
+	c.PubMode = cmp.Or(c.PubMode, 0o660)
 	if c.ReaderBuffer <= 0 {
 		c.ReaderBuffer = 32 << 20
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,9 +98,7 @@ func (r *Reporter) watchPending() {
 	}
 	r.limited = n
 	from := p.Worst
-	if from == "" {
-		from = "sources that are not known any more"
-	}
+	from = cmp.Or(from, "sources that are not known any more")
 	r.Problems.Set(control.NewKeysFault, fmt.Errorf("too many from %s, of which %d wait (%d refused, %d evicted in all); salt-key -l un lists them, and a stranger belongs blocked in front of the master",
 		from, p.Keys, p.Refused, p.Evicted))
 }

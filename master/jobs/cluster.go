@@ -366,12 +366,7 @@ func contained(packed []byte, have []any) bool {
 	if err != nil || !ok {
 		return true // nothing that could be added
 	}
-	for _, id := range list {
-		if !slices.Contains(have, id) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(have, id) })
 }
 
 // Clean implements Cache: it removes old segments from the folder as well.

@@ -1,13 +1,11 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"strings"
 	"time"
 
-	"saltern/master/msgpack"
 	"saltern/master/pattern"
 	"saltern/master/value"
 )
@@ -94,17 +92,11 @@ func anyPair(want *value.Map, have any) bool {
 		return false
 	}
 	for k, v := range want.All() {
-		if other, ok := m.GetAny(k); ok && equal(v, other) {
+		if other, ok := m.GetAny(k); ok && value.Equal(v, other) {
 			return true
 		}
 	}
 	return false
-}
-
-func equal(a, b any) bool {
-	x, err1 := msgpack.Marshal(a, msgpack.Modern)
-	y, err2 := msgpack.Marshal(b, msgpack.Modern)
-	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
 // Metadata is what a job was published with: a field of the load, of its

@@ -1,19 +1,18 @@
 package jobs
 
 import (
-	"crypto/md5"
-	"crypto/sha1"
-	"crypto/sha256"
-	"crypto/sha512"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io/fs"
 	"os"
 	"strings"
 	"syscall"
 	"unicode/utf8"
 
+	"saltern/master/crypt"
 	"saltern/master/internal/datafile"
 )
 
@@ -37,25 +36,12 @@ const maxFile = 256 << 20
 // layout knows where things are. It holds no state.
 type layout struct {
 	dir  string
-	hash func(string) string
+	hash func() hash.Hash
 }
 
 func newLayout(dir, hashType string) (layout, error) {
-	l := layout{dir: dir}
-	switch hashType {
-	case "", "sha256":
-		l.hash = func(s string) string { h := sha256.Sum256([]byte(s)); return hex.EncodeToString(h[:]) }
-	case "sha224":
-		l.hash = func(s string) string { h := sha256.Sum224([]byte(s)); return hex.EncodeToString(h[:]) }
-	case "sha384":
-		l.hash = func(s string) string { h := sha512.Sum384([]byte(s)); return hex.EncodeToString(h[:]) }
-	case "sha512":
-		l.hash = func(s string) string { h := sha512.Sum512([]byte(s)); return hex.EncodeToString(h[:]) }
-	case "sha1":
-		l.hash = func(s string) string { h := sha1.Sum([]byte(s)); return hex.EncodeToString(h[:]) }
-	case "md5":
-		l.hash = func(s string) string { h := md5.Sum([]byte(s)); return hex.EncodeToString(h[:]) }
-	default:
+	l := layout{dir: dir, hash: crypt.Hash(cmp.Or(hashType, "sha256"))}
+	if l.hash == nil {
 		return l, fmt.Errorf("jobs: hash_type %q is not known", hashType)
 	}
 	return l, nil
@@ -63,7 +49,9 @@ func newLayout(dir, hashType string) (layout, error) {
 
 // job is the directory of a job.
 func (l layout) job(jid string) string {
-	h := l.hash(jid)
+	sum := l.hash()
+	sum.Write([]byte(jid))
+	h := hex.EncodeToString(sum.Sum(nil))
 	return l.dir + "/" + h[:2] + "/" + h[2:]
 }
 

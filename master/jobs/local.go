@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -33,9 +34,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.JournalDir == "" {
-		c.JournalDir = c.Dir + ".journal"
-	}
+	c.JournalDir = cmp.Or(c.JournalDir, c.Dir+".journal")
 	if c.QueueBytes <= 0 {
 		c.QueueBytes = 128 << 20
 	}
@@ -46,12 +45,8 @@ func (c *Config) setDefaults() {
 	if c.SegmentBytes <= 0 {
 		c.SegmentBytes = 16 << 20
 	}
-	if c.DirMode == 0 {
-		c.DirMode = 0o750
-	}
-	if c.FileMode == 0 {
-		c.FileMode = 0o640
-	}
+	c.DirMode = cmp.Or(c.DirMode, 0o750)
+	c.FileMode = cmp.Or(c.FileMode, 0o640)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

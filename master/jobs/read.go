@@ -56,11 +56,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 		}
 	}
 	if all := union(lists...); len(all) > 0 {
-		list := make([]any, len(all))
-		for i, s := range all {
-			list[i] = s
-		}
-		load.Set("Minions", list)
+		load.Set("Minions", value.List(all))
 	}
 	return load, nil
 }

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -53,12 +54,8 @@ type Autosign struct {
 // NewAutosign makes an Autosign. Files are read when they are needed and
 // again when they have changed.
 func NewAutosign(cfg AutosignConfig) *Autosign {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 120 * time.Minute
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 120*time.Minute)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -1,14 +1,10 @@
 package keys
 
 import (
-	"crypto/md5"
 	"crypto/rsa"
-	"crypto/sha1"
-	"crypto/sha256"
-	"crypto/sha512"
 	"encoding/hex"
 	"fmt"
-	"hash"
+	"slices"
 	"strings"
 	"sync"
 
@@ -98,23 +94,10 @@ type Change struct {
 // outer ones (utils/crypt.py pem_finger). hashType is md5, sha1, sha224,
 // sha256, sha384 or sha512.
 func Fingerprint(pem, hashType string) (string, error) {
-	var h hash.Hash
-	switch hashType {
-	case "md5":
-		h = md5.New()
-	case "sha1":
-		h = sha1.New()
-	case "sha224":
-		h = sha256.New224()
-	case "sha256":
-		h = sha256.New()
-	case "sha384":
-		h = sha512.New384()
-	case "sha512":
-		h = sha512.New()
-	default:
+	if !slices.Contains([]string{"md5", "sha1", "sha224", "sha256", "sha384", "sha512"}, hashType) {
 		return "", fmt.Errorf("unknown hash type %.20q for a fingerprint", hashType)
 	}
+	h := crypt.Hash(hashType)()
 	var lines []string
 	for line := range strings.Lines(crypt.NormalizePEM(pem)) {
 		if strings.TrimSpace(line) != "" {

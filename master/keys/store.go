@@ -113,9 +113,7 @@ type Store struct {
 // Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and
 // returns the store. Call Run to follow later changes by others.
 func Open(dir string, cfg Config) (*Store, error) {
-	if cfg.MaxPending == 0 {
-		cfg.MaxPending = defaultMaxPending
-	}
+	cfg.MaxPending = cmp.Or(cfg.MaxPending, defaultMaxPending)
 	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
 	cfg.PendingPerKey = cmp.Or(cfg.PendingPerKey, DefaultPendingPerKey)
 	cfg.PendingRate = cmp.Or(cfg.PendingRate, DefaultPendingRate)
@@ -142,9 +140,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 			cfg.FullEvery = 30 * time.Minute
 		}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Store{dir: dir, cfg: cfg, log: cfg.Logger, seed: maphash.MakeSeed(), dirty: map[string]struct{}{}, lists: lists,
 		hints: map[string][]State{}, hinted: make(chan struct{}, 1)}
 	s.pend = newPendings(&s.cfg)

@@ -3,6 +3,7 @@ package msgpack
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -247,11 +248,7 @@ func list[T any](e *encoder, l []T, depth int) error {
 
 func sorted[T any](e *encoder, m map[string]T, depth int) error {
 	e.head(len(m), 0x80, 0xde)
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(m))
 	for _, k := range keys {
 		e.text(k)
 		if err := e.value(any(m[k]), depth+1); err != nil {

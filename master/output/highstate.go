@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -220,9 +221,7 @@ func (h *highstater) state(tag string, ret *value.Map, t *tally) ([]string, stri
 		panic(failure("unknown form of state tag"))
 	}
 	so := strings.ToLower(h.StateOutput)
-	if so == "" {
-		so = "full"
-	}
+	so = cmp.Or(so, "full")
 	if strings.HasSuffix(so, "_id") {
 		comps[2] = comps[1]
 	}

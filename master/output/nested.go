@@ -1,6 +1,7 @@
 package output
 
 import (
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -91,11 +92,7 @@ func (n *nest) mapping(m *value.Map, indent int, prefix string) {
 	for k, v := range m.All() {
 		byText[value.Str(k)] = v
 	}
-	keys := make([]string, 0, len(byText))
-	for k := range byText {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(byText))
 	for _, k := range keys {
 		entry(k, byText[k])
 	}

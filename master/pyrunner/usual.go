@@ -1,6 +1,7 @@
 package pyrunner
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -9,9 +10,7 @@ import (
 // Pythons are the Pythons to try for what needs Salt's library: the one that
 // is named, or else those of Usual.
 func Pythons(named string) []string {
-	if named == "" {
-		named = os.Getenv("SALTERN_RENDERER_PYTHON")
-	}
+	named = cmp.Or(named, os.Getenv("SALTERN_RENDERER_PYTHON"))
 	if named != "" {
 		return []string{named}
 	}

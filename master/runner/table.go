@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"saltern/master/value"
@@ -65,9 +63,6 @@ func New() *Table {
 // Add adds or replaces a runner. It must not be called while others use the
 // table.
 func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
-
-// Names lists the runners in alphabetic order.
-func (t *Table) Names() []string { return slices.Sorted(maps.Keys(t.funcs)) }
 
 // Has reports whether there is such a runner.
 func (t *Table) Has(name string) bool { return t.funcs[name] != nil }

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,12 +106,7 @@ func layout(strftime string) string {
 
 // Enabled implements slog.Handler.
 func (h *Handler) Enabled(_ context.Context, l slog.Level) bool {
-	for _, s := range h.sinks {
-		if l >= s.Level {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.sinks, func(s sink) bool { return l >= s.Level })
 }
 
 // WithAttrs implements slog.Handler.

@@ -62,8 +62,7 @@ func decodeLimited(b []byte, name string, l Limits) (any, error) {
 	}
 	root, err := parse(b)
 	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*Error](err); ok {
 			e.Name = name
 			return nil, e
 		}
@@ -75,8 +74,7 @@ func decodeLimited(b []byte, name string, l Limits) (any, error) {
 	c := constructor{limits: l, nodes: l.Nodes, merged: make(map[*yaml.Node][]pair), open: make(map[*yaml.Node]bool)}
 	v, err := c.document(root)
 	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*Error](err); ok {
 			e.Name = name
 			return nil, e
 		}

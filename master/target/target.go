@@ -15,6 +15,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,9 +160,7 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 // the names in a list target those without a key. ids must be sorted; names
 // that a target spells out are looked up, not searched for.
 func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
-	if env.Effort == nil {
-		env.Effort = NewEffort(context.Background())
-	}
+	env.Effort = cmp.Or(env.Effort, NewEffort(context.Background()))
 	m, err := Compile(tgt, typ, env)
 	if err != nil {
 		return nil, nil, err

@@ -10,14 +10,6 @@ import (
 	"saltern/master/value"
 )
 
-// Traverse finds a value by a path of keys such as "a:b:0"
-// (salt.utils.data.traverse_dict_and_list): numbers index lists, other keys
-// look into the maps inside a list, and a key that is not there as text is
-// looked up as what YAML makes of it.
-func Traverse(data any, path, delimiter string) (any, bool) {
-	return traverse(data, strings.Split(path, delimiter))
-}
-
 func traverse(v any, keys []string) (any, bool) {
 	for _, k := range keys {
 		var ok bool

@@ -259,3 +259,12 @@ type Ext struct {
 	Type int8
 	Data []byte
 }
+
+// List gives the elements of l as values.
+func List[T any](l []T) []any {
+	out := make([]any, len(l))
+	for i, v := range l {
+		out[i] = v
+	}
+	return out
+}

@@ -45,12 +45,6 @@ func (p *pool) give(src netip.Addr, n int64) {
 	}
 }
 
-func (p *pool) inUse() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.used
-}
-
 // Account is what a connection of a Router may use: who has proved himself shares
 // memory with others who have, strangers share less. Take and Prove are for the
 // handler of a request.

@@ -1,6 +1,7 @@
 package zmtp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -95,14 +96,10 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	cfg.Limits = cfg.Limits.withDefaults(maxMessage)
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
 	def(&cfg.Linger, time.Second)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h := &hub{cfg: cfg, own: own, out: out, pools: newPools(), ln: ln,
 		closing: make(chan struct{}), sources: map[netip.Addr]int{}}
-	if h.cfg.Sources == nil {
-		h.cfg.Sources = NewSources(time.Now)
-	}
+	h.cfg.Sources = cmp.Or(h.cfg.Sources, NewSources(time.Now))
 	h.memory.max, h.memory.times = cfg.Limits.MaxInflight, 8
 	h.strangers.max, h.strangers.times = cfg.Limits.MaxStrange, 2
 	h.strange.max, h.strange.times = int64(cfg.Limits.MaxConns)*3/4, 1

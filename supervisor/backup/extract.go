@@ -34,8 +34,7 @@ type extractor struct {
 func (x *extractor) stage(r io.Reader, dir string, identities []age.Identity) error {
 	open, err := age.Decrypt(r, identities...)
 	if err != nil {
-		var no *age.NoIdentityMatchError
-		if errors.As(err, &no) {
+		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
 			return errors.New("the passphrase or key does not fit to this backup")
 		}
 		return fmt.Errorf("this is not a backup, or it is damaged: %w", err)

@@ -5,6 +5,7 @@
 package layout
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,9 +34,7 @@ const imageMark = "IMAGE_ID=saltern\n"
 // InImage reports whether the system is the appliance's image. An empty path
 // stands for /usr/lib/os-release.
 func InImage(release string) bool {
-	if release == "" {
-		release = "/usr/lib/os-release"
-	}
+	release = cmp.Or(release, "/usr/lib/os-release")
 	text, _, err := durable.ReadFile(release, 64<<10, durable.Follow)
 	return err == nil && strings.Contains("\n"+string(text), "\n"+imageMark)
 }
@@ -51,8 +50,7 @@ func FindAccount(name string) (Account, error) {
 		return self, nil
 	}
 	u, err := user.Lookup(name)
-	var unknown user.UnknownUserError
-	if errors.As(err, &unknown) {
+	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
 		self.Missing = true
 		return self, nil
 	}

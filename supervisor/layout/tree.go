@@ -163,8 +163,7 @@ func CheckKeys(pki string, reader Account) error {
 func keyFault(path string, reader Account) string {
 	b, _, err := durable.ReadFile(path, maxKeyFile, durable.Follow)
 	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
+		if pe, ok := errors.AsType[*fs.PathError](err); ok {
 			return pe.Err.Error()
 		}
 		return err.Error()

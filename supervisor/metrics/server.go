@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/status"
 )
@@ -81,10 +82,8 @@ func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
 		if !warned && ctx.Err() == nil {
 			log.Warn("metrics are not served yet", "address", address, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, listenAgain) != nil {
 			return
-		case <-time.After(listenAgain):
 		}
 	}
 	serve(ctx, ln, s, log)

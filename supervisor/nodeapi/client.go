@@ -192,8 +192,7 @@ func short(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) { // also when http.Client ran out of time
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op
 	}
 	return err
@@ -242,8 +241,7 @@ func protocolAdvice(theirs int) string {
 // its own: no connection ever serves for two guesses.
 func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 	met, err := meet(ctx, id, a, false)
-	var r *refusedError
-	if errors.As(err, &r) && r.next {
+	if r, ok := errors.AsType[*refusedError](err); ok && r.next {
 		return meet(ctx, id, a, true)
 	}
 	return met, err

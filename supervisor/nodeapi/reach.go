@@ -61,12 +61,10 @@ func reachBack(ctx context.Context, remote string, ports []int) []Reach {
 
 // lastError is the innermost reason of a network error.
 func lastError(err error) string {
-	var no syscall.Errno
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
 		return no.Error()
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		return op.Err.Error()
 	}
 	return err.Error()

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -88,9 +89,7 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 	} else if s.Storage.Path == "" {
 		s.Storage.Path = filepath.Join(s.DataDir, "cluster")
 	}
-	if s.Storage.Bricks == "" {
-		s.Storage.Bricks = filepath.Join(s.DataDir, "bricks")
-	}
+	s.Storage.Bricks = cmp.Or(s.Storage.Bricks, filepath.Join(s.DataDir, "bricks"))
 	for _, err := range s.faults() {
 		faults = multierror.Append(faults, fmt.Errorf("%s: %w", name, err))
 	}

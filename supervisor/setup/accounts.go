@@ -24,8 +24,7 @@ const AdminAccount = "admin"
 // already.
 func Accounts(ctx context.Context, a Admin) error {
 	u, err := user.Lookup(AdminAccount)
-	var unknown user.UnknownUserError
-	if errors.As(err, &unknown) {
+	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
 		return hint(fmt.Errorf("this machine has no account %s", AdminAccount), "leave the administrator's key and password out: this machine has its own accounts")
 	}
 	if err != nil {

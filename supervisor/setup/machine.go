@@ -428,8 +428,7 @@ func (h *hinted) Unwrap() error { return h.error }
 func hint(err error, check ...string) error { return &hinted{err, check} }
 
 func hints(err error) []string {
-	var h *hinted
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*hinted](err); ok {
 		return h.check
 	}
 	return []string{"journalctl -u applianced; then try again"}

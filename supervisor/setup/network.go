@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,9 +108,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 		return Trial{}, errors.Join(err, w.back(ctx))
 	}
 	lasts := w.Lasts
-	if lasts == 0 {
-		lasts = TrialLasts
-	}
+	lasts = cmp.Or(lasts, TrialLasts)
 	if w.trial != nil {
 		w.trial.timer.Stop()
 	}

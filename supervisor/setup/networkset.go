@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/layout"
 )
 
@@ -57,10 +58,8 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 				return nil
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%s did not get the address %s", n.Interface, want.Addr())
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

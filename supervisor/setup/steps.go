@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"saltern/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -356,10 +357,8 @@ func (m *Machine) until(ctx context.Context, done func(NodeLook) (bool, string))
 			return nil
 		}
 		m.say("waits for %s", waits)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(look):
+		if err := pause.For(ctx, look); err != nil {
+			return err
 		}
 	}
 }

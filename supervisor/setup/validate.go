@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -77,9 +78,7 @@ func (c *checker) mode() {
 		default:
 			a.JoinString, a.Secret, a.Peers = j.String(), j.Secret, merge(j.Peers, a.Peers)
 		}
-		if a.Mode == "" {
-			a.Mode = Join
-		}
+		a.Mode = cmp.Or(a.Mode, Join)
 	}
 	switch a.Mode {
 	case "":
@@ -91,9 +90,7 @@ func (c *checker) mode() {
 		if len(a.Peers) > 0 {
 			c.bad("peers", "are for mode join: the first node of a cluster has none")
 		}
-		if a.Cluster == "" {
-			a.Cluster = "saltern"
-		}
+		a.Cluster = cmp.Or(a.Cluster, "saltern")
 		if a.Secret != "" {
 			if why := freshFault(a.Secret); why != "" {
 				c.bad("secret", "%s; leave it empty to have one made", why)

@@ -102,8 +102,7 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 			m.cfg.Log.Info("storage step done", "step", e.Step.ID)
 		}
 	})
-	var refused *glusterctl.RefusedError
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*glusterctl.RefusedError](err); ok {
 		err = nil // the plan says it
 	}
 	if !fenced && errors.Is(err, glusterctl.ErrNotApproved) {

@@ -15,6 +15,7 @@ import (
 
 	"saltern/command"
 	"saltern/glusterctl"
+	"saltern/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )
@@ -80,10 +81,8 @@ func (d *daemon) stop(ctx context.Context) error {
 		if runningDaemon() != pid {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := pause.For(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return fmt.Errorf("stop glusterd: process %d does not end", pid)

@@ -10,6 +10,7 @@ import (
 	"saltern/command"
 	"saltern/glusterctl/cli"
 	"saltern/glusterctl/mount"
+	"saltern/pause"
 )
 
 // probe looks at the mount. A mount that answers a new call and holds an older
@@ -48,7 +49,7 @@ func probesChild(args []string, in io.Reader, out io.Writer) int {
 // keepMount starts the keeper of the mount when the volume is there.
 func (m *Manager) keepMount(ctx context.Context) {
 	for !m.volumeRuns() {
-		if !pause(ctx, time.Second) {
+		if pause.For(ctx, time.Second) != nil {
 			return
 		}
 	}

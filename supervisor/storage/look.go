@@ -8,6 +8,7 @@ import (
 
 	"saltern/glusterctl"
 	"saltern/glusterctl/mount"
+	"saltern/pause"
 	"saltern/supervisor/layout"
 )
 
@@ -22,7 +23,7 @@ func (m *Manager) keepLooking(ctx context.Context) {
 		if m.calm() {
 			every = calmEvery
 		}
-		if !pause(ctx, every) {
+		if pause.For(ctx, every) != nil {
 			return
 		}
 	}

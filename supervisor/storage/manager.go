@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"saltern/glusterctl"
 	"saltern/glusterctl/layout"
 	"saltern/glusterctl/mount"
+	"saltern/pause"
 	"saltern/supervisor/nodes"
 )
 
@@ -97,9 +99,7 @@ type clockDiff struct {
 
 // New makes a manager; nothing happens before Run.
 func New(cfg Config) *Manager {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -275,7 +275,7 @@ func (m *Manager) startDaemon(ctx context.Context) error {
 // keepClocks compares clocks with the other nodes.
 func (m *Manager) keepClocks(ctx context.Context) {
 	defer m.clocks.close()
-	for pause(ctx, clocksEvery) {
+	for pause.For(ctx, clocksEvery) == nil {
 		if !m.mountWorks() {
 			continue
 		}
@@ -288,15 +288,6 @@ func (m *Manager) keepClocks(ctx context.Context) {
 			m.ahead[n] = clockDiff{d, m.cfg.Now()}
 		}
 		m.mu.Unlock()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"saltern/pause"
 )
 
 // mirrorSpec says what is copied from the volume to this node.
@@ -116,14 +118,14 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 				changed(r)
 			}
 		}
-		if !pause(ctx, wait) {
+		if pause.For(ctx, wait) != nil {
 			return
 		}
 		for end := time.Now().Add(p.anyway - wait); time.Now().Before(end); {
 			if next, ok := watched(); !ok || next != mark {
 				break
 			}
-			if !pause(ctx, p.look) {
+			if pause.For(ctx, p.look) != nil {
 				return
 			}
 		}

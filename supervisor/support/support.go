@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,11 +140,7 @@ func (b *bundle) collect() {
 	if commands == nil {
 		commands = Commands()
 	}
-	names := make([]string, 0, len(commands))
-	for name := range commands {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(commands))
 	for _, name := range names {
 		b.command(name, commands[name])
 	}

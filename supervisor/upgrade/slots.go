@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,12 +111,7 @@ func (s *System) Status() (Status, error) {
 }
 
 func hasWord(line, word string) bool {
-	for _, f := range strings.Fields(line) {
-		if f == word {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Fields(line), word)
 }
 
 func (s *System) esp() string { return or(s.ESP, "/efi") }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/internal/probe"
 )
 
@@ -26,10 +27,8 @@ func (p Places) ec2(ctx context.Context) ([]byte, error) {
 			return text, nil
 		}
 		last = err
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, imdsPause) != nil {
 			return nil, last
-		case <-time.After(imdsPause):
 		}
 	}
 	return nil, last

@@ -165,8 +165,7 @@ func decode(n *yaml.Node) (*setup.Answers, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	err = dec.Decode(&a)
-	var te *yaml.TypeError
-	if errors.As(err, &te) {
+	if te, ok := errors.AsType[*yaml.TypeError](err); ok {
 		var all *multierror.Error
 		for _, m := range te.Errors {
 			all = multierror.Append(all, errors.New(mend(m)))

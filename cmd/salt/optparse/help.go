@@ -1,6 +1,7 @@
 package optparse
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -64,9 +65,7 @@ func spelling(o *Option) string {
 	meta := ""
 	if o.Kind > Unset {
 		meta = o.Metavar
-		if meta == "" {
-			meta = strings.ToUpper(o.Dst())
-		}
+		meta = cmp.Or(meta, strings.ToUpper(o.Dst()))
 	}
 	var short, long []string
 	for _, n := range o.Names {

@@ -30,15 +30,7 @@ func appendRequest(id string, term, prevTerm, prevIndex, commit int64, entries [
 }
 
 func config(voters, learners []string) *value.Map {
-	return value.NewMap("voters", list(voters), "learners", list(learners))
-}
-
-func list(l []string) []any {
-	out := make([]any, len(l))
-	for i, s := range l {
-		out[i] = s
-	}
-	return out
+	return value.NewMap("voters", value.List(voters), "learners", value.List(learners))
 }
 
 // configOf reads a configuration; Salt permits a bare list of voters.

@@ -61,21 +61,11 @@ func (b Blacklist) Refuses(user string, funs []string) bool {
 }
 
 func listed(list []string, s string) bool {
-	for _, e := range list {
-		if pattern.Expr(s, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(e string) bool { return pattern.Expr(s, e) })
 }
 
 func anyListed(list, values []string) bool {
-	for _, v := range values {
-		if listed(list, v) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(values, func(v string) bool { return listed(list, v) })
 }
 
 // Request is a job that somebody wants to publish.
@@ -152,12 +142,7 @@ func within(minions []string, target string, resolve Resolver) bool {
 	for _, id := range allowed {
 		set[id] = true
 	}
-	for _, id := range minions {
-		if !set[id] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(minions, func(id string) bool { return !set[id] })
 }
 
 // funAllowed reads the value of a map entry: a text, or a list of texts and

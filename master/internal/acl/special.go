@@ -33,12 +33,7 @@ func text(v any) string {
 }
 
 func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, s)
 }
 
 // Syntax means that a runner or wheel function is not MODULE.FUNCTION.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -95,21 +96,15 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	if cfg.PublishSession <= 0 {
 		cfg.PublishSession = 24 * time.Hour
 	}
-	if cfg.SeedFile == "" {
-		cfg.SeedFile = filepath.Join(cfg.CacheDir, ".session_seed")
-	}
-	if cfg.SigningAlgorithm == "" {
-		cfg.SigningAlgorithm = crypt.PKCS1SHA1
-	}
+	cfg.SeedFile = cmp.Or(cfg.SeedFile, filepath.Join(cfg.CacheDir, ".session_seed"))
+	cfg.SigningAlgorithm = cmp.Or(cfg.SigningAlgorithm, crypt.PKCS1SHA1)
 	if _, err := crypt.SignatureHash(cfg.SigningAlgorithm); err != nil {
 		return nil, fmt.Errorf("publish_signing_algorithm: %w", err)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Secrets{cfg: cfg, headOnly: !cfg.ClusterKey.IsZero()}
 	var err error
 	if cfg.Seed != "" {

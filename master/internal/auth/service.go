@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,9 +118,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.MaxMinions > 0 && cfg.Connected == nil {
 		return nil, errors.New("make the sign-in service: max_minions needs a count of connected minions")
 	}
-	if cfg.Autosign == nil {
-		cfg.Autosign = keys.NewAutosign(keys.AutosignConfig{})
-	}
+	cfg.Autosign = cmp.Or(cfg.Autosign, keys.NewAutosign(keys.AutosignConfig{}))
 	if cfg.Workers <= 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -129,9 +128,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = defaultMaxWait
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Service{
 		cfg: cfg, log: cfg.Logger,
 		known:     newGate(cfg.Workers, cfg.Queue, cfg.MaxWait),

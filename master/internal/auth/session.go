@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
@@ -61,9 +62,7 @@ func parseSeed(text string) ([]byte, error) {
 }
 
 func makeSeed(path string, random io.Reader) (err error) {
-	if random == nil {
-		random = rand.Reader
-	}
+	random = cmp.Or(random, rand.Reader)
 	seed := make([]byte, seedLen)
 	if _, err := io.ReadFull(random, seed); err != nil {
 		return err

@@ -63,9 +63,5 @@ func (m *Manager) list(jid string, in bool) error {
 	} else {
 		jids = slices.DeleteFunc(jids, func(s string) bool { return s == jid })
 	}
-	all := make([]any, len(jids))
-	for i, s := range jids {
-		all[i] = s
-	}
-	return file.Write(filepath.Join(m.cfg.Dir, indexFile), all, false)
+	return file.Write(filepath.Join(m.cfg.Dir, indexFile), value.List(jids), false)
 }

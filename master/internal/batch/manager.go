@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -281,10 +282,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 
 // load is the job for the next minions.
 func (b *driven) load(jid string, ids []string) *value.Map {
-	tgt := make([]any, len(ids))
-	for i, id := range ids {
-		tgt[i] = id
-	}
+	tgt := value.List(ids)
 	arg := slices.Clone(b.kept.List("arg"))
 	if kw := b.kept.Map("kwargs"); kw.Len() > 0 {
 		kw = kw.Clone()
@@ -317,9 +315,7 @@ func (m *Manager) tell(jid string, b *driven, what string, more ...any) {
 // halt stops a batch at the wish of the runner batch.stop: who has the job goes
 // on. A tool that drives the batch itself hears the event.
 func (m *Manager) halt(ctx context.Context, jid, reason string) {
-	if reason == "" {
-		reason = "stop"
-	}
+	reason = cmp.Or(reason, "stop")
 	if b := m.batches[jid]; b != nil {
 		b.Halted = reason
 		m.advance(ctx, jid, b)

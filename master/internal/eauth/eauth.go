@@ -8,6 +8,7 @@
 package eauth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -123,9 +124,7 @@ func ErrorName(kind string) string {
 // for in creds (the load itself, or its kwargs for publish), the key of a
 // system user in load. Both maps lose what is secret in them.
 func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map) (Caller, error) {
-	if creds == nil {
-		creds = value.NewMap()
-	}
+	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
 		for _, k := range []string{"token", "password", "key"} {
 			creds.Delete(k)

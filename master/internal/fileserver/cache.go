@@ -42,9 +42,9 @@ func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedLis
 		}
 		c := &cachedList{made: s.cfg.Now(), links: value.NewMap(), known: l != nil}
 		if l != nil {
-			c.files = boxed(slices.Sorted(maps.Keys(l.Files)))
-			c.dirs = boxed(slices.Sorted(maps.Keys(l.Dirs)))
-			c.emptyDirs = boxed(slices.Sorted(maps.Keys(l.EmptyDirs)))
+			c.files = value.List(slices.Sorted(maps.Keys(l.Files)))
+			c.dirs = value.List(slices.Sorted(maps.Keys(l.Dirs)))
+			c.emptyDirs = value.List(slices.Sorted(maps.Keys(l.EmptyDirs)))
 			for _, k := range slices.Sorted(maps.Keys(l.Links)) {
 				c.links.Set(k, l.Links[k])
 			}

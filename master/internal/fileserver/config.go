@@ -1,6 +1,7 @@
 package fileserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,15 +95,11 @@ func (c *Config) setDefaults() {
 	if len(c.Backends) == 0 {
 		c.Backends = []string{"roots"}
 	}
-	if c.HashType == "" {
-		c.HashType = "sha256"
-	}
+	c.HashType = cmp.Or(c.HashType, "sha256")
 	if c.BufferSize <= 0 {
 		c.BufferSize = 1 << 20
 	}
-	if c.ListCacheTime == 0 {
-		c.ListCacheTime = 20 * time.Second
-	}
+	c.ListCacheTime = cmp.Or(c.ListCacheTime, 20*time.Second)
 	if c.Recv.MaxSize <= 0 {
 		c.Recv.MaxSize = 100 << 20
 	}
@@ -112,15 +109,11 @@ func (c *Config) setDefaults() {
 	if c.Recv.MaxFiles <= 0 {
 		c.Recv.MaxFiles = 10000
 	}
-	if c.MinionFS.Env == "" {
-		c.MinionFS.Env = "base"
-	}
+	c.MinionFS.Env = cmp.Or(c.MinionFS.Env, "base")
 	if c.MaxConcurrent <= 0 {
 		c.MaxConcurrent = 64
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -2,11 +2,6 @@ package fileserver
 
 import (
 	"container/list"
-	"crypto/md5"
-	"crypto/sha1"
-	"crypto/sha256"
-	"crypto/sha3"
-	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,6 +14,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"saltern/master/crypt"
 	"saltern/master/internal/fileserver/regular"
 )
 
@@ -28,13 +24,6 @@ const maxHashes = 50000
 // settled is how long ago a file must have changed for its hash to be kept:
 // two changes within one tick of the file system's clock look the same.
 const settled = 100 * time.Millisecond
-
-// hashes are the values of hash_type.
-var hashes = map[string]func() hash.Hash{
-	"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
-	"sha3_224": func() hash.Hash { return sha3.New224() }, "sha3_256": func() hash.Hash { return sha3.New256() },
-	"sha3_384": func() hash.Hash { return sha3.New384() }, "sha3_512": func() hash.Hash { return sha3.New512() },
-}
 
 type hasher struct {
 	name  string
@@ -58,8 +47,8 @@ type hashEntry struct {
 
 func newHasher(name string, now func() time.Time) (*hasher, error) {
 	name = strings.ToLower(name)
-	mk, ok := hashes[name]
-	if !ok {
+	mk := crypt.Hash(name)
+	if mk == nil {
 		return nil, fmt.Errorf("hash_type %q is not known", name)
 	}
 	return &hasher{name: name, make: mk, now: now, byID: map[string]*list.Element{}, lru: list.New(),

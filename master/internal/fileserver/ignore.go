@@ -3,6 +3,7 @@ package fileserver
 import (
 	"log/slog"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/dlclark/regexp2"
@@ -51,10 +52,5 @@ func (ig *Ignore) Match(name string) bool {
 			return true
 		}
 	}
-	for _, g := range ig.globs {
-		if pattern.Glob(g, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ig.globs, func(g string) bool { return pattern.Glob(g, name) })
 }

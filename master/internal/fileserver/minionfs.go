@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"saltern/master/internal/fileserver/regular"
@@ -67,12 +68,7 @@ func (m *minionFS) Envs() []string { return []string{m.env} }
 
 func (m *minionFS) exposed(id string) bool {
 	any := func(l []idPattern) bool {
-		for _, p := range l {
-			if p.match(id) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(l, func(p idPattern) bool { return p.match(id) })
 	}
 	return (len(m.white) == 0 || any(m.white)) && !any(m.black)
 }

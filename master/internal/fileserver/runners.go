@@ -43,5 +43,5 @@ func backs(names []string) any {
 	if names == nil {
 		return nil
 	}
-	return boxed(names)
+	return value.List(names)
 }

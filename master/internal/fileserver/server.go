@@ -70,11 +70,11 @@ func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any
 		if load.Bool("sources") {
 			out := value.NewMap()
 			for _, b := range s.choose(back) {
-				out.Set(b.Name(), boxed(b.Envs()))
+				out.Set(b.Name(), value.List(b.Envs()))
 			}
 			return out, nil
 		}
-		return boxed(s.envs(back)), nil
+		return value.List(s.envs(back)), nil
 	}
 	leave, err := s.enter(ctx, cmd)
 	if err != nil {
@@ -225,15 +225,6 @@ func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat an
 		return "", nil, fmt.Errorf("hash %s: %w", f.Path, err)
 	}
 	return value.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.Stat.List(), nil
-}
-
-// boxed is a list of texts as values.
-func boxed(names []string) []any {
-	out := make([]any, len(names))
-	for i, n := range names {
-		out[i] = n
-	}
-	return out
 }
 
 // Stats are counters since the start, for metrics.

@@ -3,6 +3,8 @@ package fileserver
 import (
 	"io/fs"
 	"syscall"
+
+	"saltern/master/value"
 )
 
 // Stat is Python's os.stat as a list: mode, inode, device, links, uid, gid,
@@ -11,11 +13,7 @@ type Stat [10]int64
 
 // List is the form that goes on the wire.
 func (s Stat) List() []any {
-	out := make([]any, len(s))
-	for i, v := range s {
-		out[i] = v
-	}
-	return out
+	return value.List(s[:])
 }
 
 func statOf(fi fs.FileInfo) Stat {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,11 +165,7 @@ func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 // ListRoots returns environment → a list with its ListEnv.
 func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
 	out := value.NewMap()
-	var names []string
-	for env := range t.Roots {
-		names = append(names, env)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(t.Roots))
 	for _, env := range names {
 		l, err := t.ListEnv(ctx, env)
 		if err != nil {

@@ -22,7 +22,7 @@ func (c Changes) Changed() bool { return len(c.Added)+len(c.Removed)+len(c.Modif
 // (fileserver_events, salt/fileserver/roots.py update).
 func (c Changes) Event() *value.Map {
 	return value.NewMap("changed", c.Changed(), "files",
-		value.NewMap("changed", boxed(c.Modified), "removed", boxed(c.Removed), "added", boxed(c.Added)), "backend", c.Backend)
+		value.NewMap("changed", value.List(c.Modified), "removed", value.List(c.Removed), "added", value.List(c.Added)), "backend", c.Backend)
 }
 
 // Update walks the backends and compares modification times with the last

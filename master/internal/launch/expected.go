@@ -133,11 +133,7 @@ func (j *Job) Restrict() error {
 
 // listed is the list of minions as a target.
 func (j *Job) listed() []any {
-	out := make([]any, len(j.Minions))
-	for i, id := range j.Minions {
-		out[i] = id
-	}
-	return out
+	return value.List(j.Minions)
 }
 
 // aim puts the target into what minions get: the one that was asked for, or

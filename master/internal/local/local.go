@@ -89,8 +89,7 @@ func pong(load *value.Map) *value.Map {
 // caller proves who sent a load; the answer is nil when he is who he says.
 func (s *Service) caller(ctx context.Context, load *value.Map) (eauth.Caller, *value.Map) {
 	caller, err := s.cfg.Auth.Check(ctx, load, load)
-	var f *eauth.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*eauth.Failure](err); ok {
 		return eauth.Caller{}, f.Map()
 	}
 	if err != nil {

@@ -6,6 +6,7 @@
 package mine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -175,9 +176,7 @@ func (s *Service) open(e *target.Effort, id string, v any) (any, bool) {
 		return data, true
 	}
 	typ := m.Str(allowType)
-	if typ == "" {
-		typ = "glob"
-	}
+	typ = cmp.Or(typ, "glob")
 	allowed, err := s.Resolve(e, tgt, typ, id)
 	return data, err == nil && slices.Contains(allowed, id)
 }

@@ -180,12 +180,7 @@ func (s *Service) exactly(e *target.Effort, load *value.Map, j *launch.Job) bool
 	for _, id := range ids {
 		known[id] = true
 	}
-	for _, id := range j.Minions {
-		if !known[id] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(j.Minions, func(id string) bool { return !known[id] })
 }
 
 // onMinionPub starts a job for a minion and remembers whose it is.

@@ -1,6 +1,7 @@
 package pillar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +75,7 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error)
 // error means that the minion asks for one that could lead out of the roots.
 func (c *compilation) chooseEnvs() error {
 	cfg := &c.c.cfg
-	if c.saltenv == "" {
-		c.saltenv = cfg.Saltenv
-	}
+	c.saltenv = cmp.Or(c.saltenv, cfg.Saltenv)
 	c.pillarenv = c.c.Env(c.req)
 	for _, env := range []string{c.saltenv, c.pillarenv} {
 		if env != "" && !safeEnv(env) {
@@ -93,12 +92,8 @@ func (c *compilation) chooseEnvs() error {
 		return nil
 	}
 	env := c.pillarenv
-	if env == "" {
-		env = c.saltenv
-	}
-	if env == "" {
-		env = "base"
-	}
+	env = cmp.Or(env, c.saltenv)
+	env = cmp.Or(env, "base")
 	if c.has(env) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package pillar
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -68,19 +69,11 @@ type Compiler struct {
 
 // New makes a Compiler.
 func New(cfg Config) *Compiler {
-	if cfg.Top == "" {
-		cfg.Top = "top.sls"
-	}
+	cfg.Top = cmp.Or(cfg.Top, "top.sls")
 	cfg.Top = strings.TrimLeft(strings.TrimPrefix(cfg.Top, "salt://"), "/")
-	if cfg.Renderer == "" {
-		cfg.Renderer = "jinja|yaml"
-	}
-	if cfg.Strategy == "" {
-		cfg.Strategy = "smart"
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Renderer = cmp.Or(cfg.Renderer, "jinja|yaml")
+	cfg.Strategy = cmp.Or(cfg.Strategy, "smart")
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -108,9 +101,7 @@ func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map,
 	for _, e := range errs {
 		c.log.Error("master_tops", "minion", minionOpts.Str("id"), "error", e)
 	}
-	if m == nil {
-		m = value.NewMap()
-	}
+	m = cmp.Or(m, value.NewMap())
 	return m, err
 }
 

@@ -1,7 +1,7 @@
 package pillar
 
 import (
-	"math"
+	"slices"
 	"strings"
 
 	"saltern/master/value"
@@ -62,7 +62,7 @@ func join(a, b []any) []any {
 	seen := make(map[any]struct{}, len(a))
 	var compound []any
 	for _, v := range a {
-		if k, ok := scalar(v); ok {
+		if k, ok := value.Scalar(v); ok {
 			seen[k] = struct{}{}
 		} else {
 			compound = append(compound, v)
@@ -70,81 +70,16 @@ func join(a, b []any) []any {
 	}
 	out := append(make([]any, 0, len(a)+len(b)), a...)
 	for _, v := range b {
-		if k, ok := scalar(v); ok {
+		if k, ok := value.Scalar(v); ok {
 			if _, there := seen[k]; there {
 				continue
 			}
-		} else if contains(compound, v) {
+		} else if slices.ContainsFunc(compound, func(x any) bool { return value.Equal(x, v) }) {
 			continue
 		}
 		out = append(out, v)
 	}
 	return out
-}
-
-func contains(list []any, v any) bool {
-	for _, x := range list {
-		if equal(x, v) {
-			return true
-		}
-	}
-	return false
-}
-
-// scalar brings values that Python holds equal to one form: 1, 1.0 and True.
-func scalar(v any) (any, bool) {
-	switch v := v.(type) {
-	case nil, string, uint64, int64:
-		return v, true
-	case int:
-		return int64(v), true
-	case bool:
-		if v {
-			return int64(1), true
-		}
-		return int64(0), true
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-			return int64(v), true
-		}
-		return v, !math.IsNaN(v)
-	case []byte:
-		return "\x00bytes\x00" + string(v), true
-	}
-	return nil, false
-}
-
-// equal is Python's == for plain data: maps without regard to order.
-func equal(a, b any) bool {
-	if x, ok := scalar(a); ok {
-		y, ok := scalar(b)
-		return ok && x == y
-	}
-	switch a := a.(type) {
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i := range a {
-			if !equal(a[i], b[i]) {
-				return false
-			}
-		}
-		return true
-	case *value.Map:
-		b, ok := b.(*value.Map)
-		if !ok || a.Len() != b.Len() {
-			return false
-		}
-		for k, v := range a.All() {
-			if w, ok := b.GetAny(k); !ok || !equal(v, w) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
 }
 
 // needsPython tells of strategies that depend on marks inside values, which

@@ -71,11 +71,7 @@ func (c *compilation) session() (*renderer.Session, error) {
 func (c *compilation) roots() *value.Map {
 	roots := value.NewMap()
 	for _, e := range c.envs {
-		dirs := make([]any, len(e.dirs))
-		for i, d := range e.dirs {
-			dirs[i] = d
-		}
-		roots.Set(e.name, dirs)
+		roots.Set(e.name, value.List(e.dirs))
 	}
 	return roots
 }

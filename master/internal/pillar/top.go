@@ -1,6 +1,7 @@
 package pillar
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -97,9 +98,7 @@ func (c *compilation) topEnvs() []string {
 	all := c.names()
 	if c.c.cfg.Strategy == "none" {
 		only := c.saltenv
-		if only == "" {
-			only = "base"
-		}
+		only = cmp.Or(only, "base")
 		if !slices.Contains(all, only) {
 			return nil
 		}

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,18 +68,10 @@ func New(cfg Config) (*Publisher, error) {
 	if cfg.Keys == nil || cfg.Pub == nil {
 		return nil, errors.New("publish: no keys or no socket")
 	}
-	if cfg.Algorithm == "" {
-		cfg.Algorithm = crypt.PKCS1SHA1
-	}
-	if cfg.KeepCount == 0 {
-		cfg.KeepCount = 256
-	}
-	if cfg.KeepAge == 0 {
-		cfg.KeepAge = 2 * time.Minute
-	}
-	if cfg.KeepBytes == 0 {
-		cfg.KeepBytes = 8 << 20
-	}
+	cfg.Algorithm = cmp.Or(cfg.Algorithm, crypt.PKCS1SHA1)
+	cfg.KeepCount = cmp.Or(cfg.KeepCount, 256)
+	cfg.KeepAge = cmp.Or(cfg.KeepAge, 2*time.Minute)
+	cfg.KeepBytes = cmp.Or(cfg.KeepBytes, 8<<20)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -94,12 +87,6 @@ type Stats struct {
 	Resent    uint64 // loads sent to one by Resend
 	Failed    uint64 // loads that could not be sent
 	Kept      int    // recent publishes in memory
-}
-
-// Stats returns the counters.
-func (p *Publisher) Stats() Stats {
-	return Stats{Published: p.published.Load(), Resent: p.resent.Load(), Failed: p.failed.Load(),
-		Kept: len(p.keep.since(time.Time{}, p.cfg.Now()))}
 }
 
 // Publish sends load to the minions. matched are the ids that the target was

@@ -66,18 +66,11 @@ func texts(v any) []string {
 	return nil
 }
 
-// Empty reports whether nothing reacts to anything.
-func (m Map) Empty() bool { return len(m.rules) == 0 }
-
 // All lists the rules in the form of the option.
 func (m Map) All() []any {
 	out := []any{}
 	for _, r := range m.rules {
-		files := make([]any, len(r.files))
-		for i, f := range r.files {
-			files[i] = f
-		}
-		out = append(out, value.NewMap(r.tag, files))
+		out = append(out, value.NewMap(r.tag, value.List(r.files)))
 	}
 	return out
 }

@@ -151,8 +151,7 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 		ctx = d
 	}
 	answer, err := s.handle(ctx, from, payload, account, now)
-	var r *refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		s.stats.refused.Add(1)
 		s.cfg.Log.Log(ctx, r.level, "request refused: "+r.why, "from", from)
 		answer = r.answer

@@ -3,7 +3,6 @@ package request
 import (
 	"context"
 	"net/netip"
-	"sort"
 
 	"saltern/master/value"
 )
@@ -66,15 +65,3 @@ type Method struct {
 // Table maps "cmd" to its method. It is not changed after it was handed to
 // New.
 type Table map[string]Method
-
-// Names returns the names of the local or of the minions' methods, sorted.
-func (t Table) Names(local bool) []string {
-	var out []string
-	for n, m := range t {
-		if m.Local == local {
-			out = append(out, n)
-		}
-	}
-	sort.Strings(out)
-	return out
-}

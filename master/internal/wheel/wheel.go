@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"saltern/master/keys/admin"
@@ -53,17 +52,6 @@ type function struct {
 
 // errUnknown means that there is no such function.
 var errUnknown = errors.New("no such wheel function")
-
-// names lists all functions.
-func names() []string {
-	t := table()
-	out := make([]string, 0, len(t))
-	for n := range t {
-		out = append(out, n)
-	}
-	sort.Strings(out)
-	return out
-}
 
 // Has reports whether there is such a function.
 func Has(name string) bool { return table()[name].do != nil }

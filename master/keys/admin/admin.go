@@ -5,6 +5,7 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,7 +53,7 @@ func parseStatus(name string) (keys.State, bool) {
 func (r *Ring) List() *value.Map {
 	m := value.NewMap()
 	for _, st := range statuses {
-		m.Set(st.Dir(), anys(r.ids(st)))
+		m.Set(st.Dir(), value.List(r.ids(st)))
 	}
 	return m
 }
@@ -66,14 +67,6 @@ func (r *Ring) ids(st keys.State) []string {
 // foldSort sorts without regard to case, as Salt shows ids.
 func foldSort(ids []string) {
 	sort.SliceStable(ids, func(i, j int) bool { return strings.ToLower(ids[i]) < strings.ToLower(ids[j]) })
-}
-
-func anys(ids []string) []any {
-	out := make([]any, len(ids))
-	for i, id := range ids {
-		out[i] = id
-	}
-	return out
 }
 
 // Local returns the names of the master's own key files. Links are left out, such
@@ -100,7 +93,7 @@ func (r *Ring) All() (*value.Map, error) {
 		return nil, err
 	}
 	m := r.List()
-	m.Set("local", anys(local))
+	m.Set("local", value.List(local))
 	return m, nil
 }
 
@@ -108,7 +101,7 @@ func (r *Ring) All() (*value.Map, error) {
 // den…, all. Another name gives an empty map, as with Salt.
 func (r *Ring) Status(name string) (*value.Map, error) {
 	one := func(st keys.State) (*value.Map, error) {
-		return value.NewMap(st.Dir(), anys(r.ids(st))), nil
+		return value.NewMap(st.Dir(), value.List(r.ids(st))), nil
 	}
 	switch {
 	case strings.HasPrefix(name, "acc"):
@@ -337,9 +330,7 @@ func (r *Ring) Text(match any) (*value.Map, error) {
 // Finger returns the fingerprints of the keys that match, the master's own
 // included, by folder and name. hashType "" is the configured one.
 func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
-	if hashType == "" {
-		hashType = r.HashType
-	}
+	hashType = cmp.Or(hashType, r.HashType)
 	return r.each(match, true, func(st keys.State, id string) (any, error) {
 		switch st {
 		case keys.None:
@@ -354,15 +345,6 @@ func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
 		}
 		return r.Store.Finger(id, hashType)
 	})
-}
-
-// FingerMaster returns the fingerprints of the master's own keys.
-func (r *Ring) FingerMaster(hashType string) (*value.Map, error) {
-	all, err := r.Finger("*", hashType)
-	if err != nil {
-		return nil, err
-	}
-	return value.NewMap("local", all.Value("local")), nil
 }
 
 func (r *Ring) each(match any, full bool, f func(keys.State, string) (any, error)) (*value.Map, error) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/command"
+	"saltern/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/systemd"
 )
@@ -62,10 +63,8 @@ func mountUnit(ctx context.Context, dev, dir string) error {
 		if err != nil || there {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("mount %s on %s: this service does not see it: %w", dev, dir, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
+			return fmt.Errorf("mount %s on %s: this service does not see it: %w", dev, dir, err)
 		}
 	}
 }

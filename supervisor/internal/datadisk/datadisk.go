@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/glusterctl/disk"
+	"saltern/pause"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
@@ -120,10 +121,8 @@ func Release(ctx context.Context, cfg *settings.Settings) error {
 		if err = unix.Unmount(cfg.Storage.Bricks, 0); !errors.Is(err, unix.EBUSY) {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := pause.For(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	if err != nil {

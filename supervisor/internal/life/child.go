@@ -1,6 +1,7 @@
 package life
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -81,9 +82,7 @@ func (c *children) asRoot() (names []string) {
 // credentials, nothing of ours.
 func childEnv() []string {
 	path := os.Getenv("PATH")
-	if path == "" {
-		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	}
+	path = cmp.Or(path, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	return []string{"PATH=" + path, "LANG=C.UTF-8", "HOME=/"}
 }
 

@@ -135,14 +135,12 @@ func keyFindings(err error) blockers {
 		return nil
 	}
 	list := []error{err}
-	var me *multierror.Error
-	if errors.As(err, &me) {
+	if me, ok := errors.AsType[*multierror.Error](err); ok {
 		list = me.Errors
 	}
 	var b blockers
 	for _, e := range list {
-		var kf *layout.KeyFault
-		if errors.As(e, &kf) {
+		if kf, ok := errors.AsType[*layout.KeyFault](e); ok {
 			b = append(b, status.Finding{Code: status.KeyUnreadable, Subject: kf.Path, Cause: kf.Reason})
 		}
 	}

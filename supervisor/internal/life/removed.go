@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
@@ -13,7 +14,7 @@ import (
 // that this holds after a restart.
 func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *service.Manager) {
 	for m.Removed() == "" {
-		if !pause(ctx, time.Second) {
+		if pause.For(ctx, time.Second) != nil {
 			return
 		}
 	}
@@ -29,7 +30,7 @@ func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *s
 	}
 	// Its process outlives a restart of its service: it is ended once the service waits.
 	for !waiting(manager, status.BalancerService) {
-		if !pause(ctx, 100*time.Millisecond) {
+		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -43,14 +44,4 @@ func waiting(manager *service.Manager, name string) bool {
 		}
 	}
 	return false
-}
-
-// pause waits for d, and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/pause"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
@@ -62,10 +63,8 @@ func (v *volume) feed(ctx context.Context) {
 			}
 			seen = now
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, tablePoll) != nil {
 			return
-		case <-time.After(tablePoll):
 		}
 	}
 }
@@ -114,15 +113,13 @@ type Move struct {
 
 // take waits for the volume, copies, and leaves the node when little is missing.
 func (v *volume) take(ctx context.Context, m *Move, leave func()) {
-	pause := m.First
+	wait := m.First
 	for {
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, wait) != nil {
 			return
-		case <-time.After(pause):
 		}
 		if !v.State().Ready {
-			pause = time.Second
+			wait = time.Second
 			continue
 		}
 		err := m.Copy(ctx)
@@ -135,6 +132,6 @@ func (v *volume) take(ctx context.Context, m *Move, leave func()) {
 			return
 		}
 		v.log.Warn("this node's directory cannot be copied to the shared volume yet", "error", err)
-		pause = MoveAgain
+		wait = MoveAgain
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/control"
+	"saltern/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -123,10 +124,8 @@ func (m Verbs) Leave(ctx context.Context) error {
 		if !errors.Is(last, nodeapi.ErrStorage) {
 			return fmt.Errorf("no other node took this one out: %w; try again: applianced leave", last)
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, time.Second) != nil {
 			return fmt.Errorf("%w: the storage is still being moved: %w; run applianced leave again when applianced storage status on another node shows no copy of this one", api.ErrState, last)
-		case <-time.After(time.Second):
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"saltern/lbproxy"
+	"saltern/pause"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
@@ -168,10 +169,7 @@ func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 		}
 		if err != nil && ctx.Err() == nil {
 			l.cfg.Log.Error("node API", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(listenWait):
-			}
+			_ = pause.For(ctx, listenWait)
 		}
 	}
 }

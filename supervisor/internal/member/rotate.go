@@ -3,11 +3,13 @@ package member
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"saltern/control"
+	"saltern/pause"
 	"saltern/supervisor/api"
 )
 
@@ -83,12 +85,7 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool) (next string, witho
 
 // names are the names in order.
 func names(have map[string]secretNames) []string {
-	var out []string
-	for name := range have {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(have))
 }
 
 // await asks done, once a second, with what the nodes that answer have, and
@@ -104,10 +101,8 @@ func (m Verbs) await(ctx context.Context, done func(have map[string]secretNames,
 		if ok {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, 300*time.Millisecond) != nil {
 			return fmt.Errorf("%w: still waits for %s", api.ErrState, waits)
-		case <-time.After(300 * time.Millisecond):
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"saltern/pause"
 )
 
 const (
@@ -22,19 +24,16 @@ func (c *clock) keep(ctx context.Context, ask func(context.Context) (bool, error
 		limited, cancel := context.WithTimeout(ctx, clockTimeout)
 		yes, err := ask(limited)
 		cancel()
-		pause := clockSoon
+		wait := clockSoon
 		switch {
 		case err != nil:
 			c.Store(nil)
 		case yes:
-			pause = clockEvery
+			wait = clockEvery
 			fallthrough
 		default:
 			c.Store(&yes)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = pause.For(ctx, wait)
 	}
 }

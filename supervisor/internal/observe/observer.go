@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/lbproxy"
+	"saltern/pause"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/probe"
 	"saltern/supervisor/internal/service"
@@ -107,14 +108,12 @@ func (o *Observer) Run(ctx context.Context) {
 			o.cfg.Log.Warn(text)
 		}
 		failed = text
-		pause := observeWaiting
+		wait := observeWaiting
 		if d.ServingSince != nil && f.front == nil {
-			pause = observeServing
+			wait = observeServing
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, wait) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

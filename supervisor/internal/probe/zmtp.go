@@ -158,8 +158,7 @@ func readFrame(r io.Reader) (flags byte, body []byte, err error) {
 
 // silence is clean for an error of a connection that was made.
 func silence(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Timeout() {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Timeout() {
 		return ErrSilent
 	}
 	return clean(err)
@@ -168,15 +167,13 @@ func silence(err error) error {
 // clean takes the repetition out of the network errors that end up in a
 // status line.
 func clean(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		switch {
 		case op.Timeout():
 			return errors.New("timed out")
 		case op.Err != nil:
-			var inner interface{ Unwrap() error }
-			if errors.As(op.Err, &inner) && inner.Unwrap() != nil {
-				return inner.Unwrap()
+			if inner := errors.Unwrap(op.Err); inner != nil {
+				return inner
 			}
 			return op.Err
 		}

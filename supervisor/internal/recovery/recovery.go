@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"saltern/durable"
+	"saltern/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/layout"
@@ -207,10 +208,8 @@ func (w Worker) Run(ctx context.Context, leave func()) {
 		if err != nil {
 			w.failed(err)
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, every) != nil {
 			return
-		case <-time.After(every):
 		}
 	}
 }

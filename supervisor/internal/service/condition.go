@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"saltern/pause"
 )
 
 // A Condition is something a service waits for before it starts.
@@ -48,7 +50,7 @@ func (p *poll) Wait(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !sleep(ctx, p.interval) {
+		if pause.For(ctx, p.interval) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -109,14 +111,4 @@ func (a *all) String() string {
 		words = append(words, c.String())
 	}
 	return strings.Join(words, ", then ")
-}
-
-// sleep pauses for d and reports false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

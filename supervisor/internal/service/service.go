@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"saltern/pause"
 )
 
 // Health is the check of a service that runs. Fall failures in a row make it
@@ -323,7 +325,7 @@ func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 				return
 			}
 		}
-		sleep(ctx, interval)
+		_ = pause.For(ctx, interval)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"saltern/pause"
 )
 
 // staleWait is how long a killed child of an earlier life may take to vanish.
@@ -60,7 +62,7 @@ func (p *Process) KillStale(ctx context.Context) error {
 		}
 		killGroup(pid)
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		if !sleep(ctx, 20*time.Millisecond) {
+		if pause.For(ctx, 20*time.Millisecond) != nil {
 			return nil
 		}
 		if time.Now().After(end) {

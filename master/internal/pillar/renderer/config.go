@@ -1,6 +1,7 @@
 package renderer
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -62,9 +63,7 @@ func (c *Config) setDefaults() {
 	if len(c.Python) == 0 {
 		c.Python = pythons
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }
 
 func def[T int | int64 | time.Duration](v *T, d T) {

@@ -1,0 +1,20 @@
+package crypt
+
+import (
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha3"
+	"crypto/sha512"
+	"hash"
+)
+
+// Hash gives the maker of a hash_type of Salt's configuration: a function of
+// Python's hashlib; nil: there is none of that name.
+func Hash(name string) func() hash.Hash {
+	return map[string]func() hash.Hash{
+		"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,
+		"sha3_224": func() hash.Hash { return sha3.New224() }, "sha3_256": func() hash.Hash { return sha3.New256() },
+		"sha3_384": func() hash.Hash { return sha3.New384() }, "sha3_512": func() hash.Hash { return sha3.New512() },
+	}[name]
+}

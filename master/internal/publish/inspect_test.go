@@ -1,0 +1,9 @@
+package publish
+
+import "time"
+
+// Stats returns the counters.
+func (p *Publisher) Stats() Stats {
+	return Stats{Published: p.published.Load(), Resent: p.resent.Load(), Failed: p.failed.Load(),
+		Kept: len(p.keep.since(time.Time{}, p.cfg.Now()))}
+}

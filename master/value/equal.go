@@ -1,0 +1,56 @@
+package value
+
+import (
+	"math"
+	"slices"
+)
+
+// Equal is Python's == for plain data: 1, 1.0 and True are equal, maps are
+// without regard to order, and no NaN equals another.
+func Equal(a, b any) bool {
+	if x, ok := Scalar(a); ok {
+		y, ok := Scalar(b)
+		return ok && x == y
+	}
+	switch a := a.(type) {
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, Equal)
+	case *Map:
+		b, ok := b.(*Map)
+		if !ok || a.Len() != b.Len() {
+			return false
+		}
+		for k, v := range a.All() {
+			if w, ok := b.GetAny(k); !ok || !Equal(v, w) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// Scalar brings values that Python holds equal to one form: 1, 1.0 and True. It
+// reports whether v is such a value, which no list, map or NaN is.
+func Scalar(v any) (any, bool) {
+	switch v := v.(type) {
+	case nil, string, uint64, int64:
+		return v, true
+	case int:
+		return int64(v), true
+	case bool:
+		if v {
+			return int64(1), true
+		}
+		return int64(0), true
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return int64(v), true
+		}
+		return v, !math.IsNaN(v)
+	case []byte:
+		return "\x00bytes\x00" + string(v), true
+	}
+	return nil, false
+}

@@ -1,0 +1,7 @@
+package zmtp
+
+func (p *pool) inUse() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
