@@ -528,7 +528,7 @@ func (h *machines) noQuorum(t *testing.T, i int) {
 	if out := must(t, lab.Run(t, 60*time.Second, "/bin/tar", "-xzOf", bundle)); !strings.Contains(out, string(status.VolumeNoQuorum)) {
 		t.Errorf("the bundle does not have the status: %.2000s", out)
 	}
-	if r := h.verb(t, i, "", "recover", "--new-cluster"); r.Code != 1 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "node1") {
+	if r := h.verb(t, i, "", "recover", "--new-cluster"); r.Code != 64 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "node1") {
 		t.Errorf("recover --new-cluster: %+v", r)
 	}
 }
