@@ -66,6 +66,7 @@ func readTable(text string) (*table, error) {
 		if line == "" || line[0] == '#' && !heading {
 			continue
 		}
+		line = strings.ReplaceAll(line, "| |", "|  |") // an empty cell is as wide as its author likes
 		cells := strings.Split(strings.TrimPrefix(line, "## "), " | ")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
