@@ -69,8 +69,7 @@ const (
 
 // Assess names everything that is wrong with the storage, causes before
 // consequences. It is a pure function of what was observed and desired.
-func Assess(o *Observation, d Desired) []Problem {
-	var out []Problem
+func Assess(o *Observation, d Desired) (out []Problem) {
 	say := func(sev Severity, code, next, format string, args ...any) *Problem {
 		out = append(out, Problem{Finding{Code: "storage." + code, What: fmt.Sprintf(format, args...), Next: next}, sev})
 		return &out[len(out)-1]

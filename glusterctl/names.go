@@ -74,8 +74,7 @@ func namesOf(volume, root string) (namesReply, error) {
 }
 
 // lookUp lists a tree, rests, and then looks at each name of it.
-func lookUp(root string, rest time.Duration, lstat func(string) error) (namesReply, error) {
-	var r namesReply
+func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesReply, err error) {
 	var all []string
 	note := func(path string, err error) error {
 		switch {
@@ -90,7 +89,7 @@ func lookUp(root string, rest time.Duration, lstat func(string) error) (namesRep
 		}
 		return nil
 	}
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			if err = note(path, err); err == nil && e != nil && e.IsDir() {
 				err = fs.SkipDir

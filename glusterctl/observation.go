@@ -58,8 +58,7 @@ type HealState struct {
 // HealState adds up Heal. Counts are known only when every brick was asked;
 // the count of each copy is taken, so a file missing on one of three brings
 // two.
-func (o *Observation) HealState() HealState {
-	var s HealState
+func (o *Observation) HealState() (s HealState) {
 	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
 		s.Pending.Known, s.SplitBrain.Known = true, true
 		return s

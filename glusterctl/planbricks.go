@@ -244,7 +244,7 @@ func (p *planner) needAllUp(what string) bool {
 		return false
 	}
 	if len(p.down) > 0 {
-		p.refuse("storage.brick_down", "bring the brick back, or let its node go, first", "%s has to wait: %s does not run", what, strings.Join(sortedKeys(p.down), ", "))
+		p.refuse("storage.brick_down", "bring the brick back, or let its node go, first", "%s has to wait: %s does not run", what, strings.Join(slices.Sorted(maps.Keys(p.down)), ", "))
 		return false
 	}
 	return true
@@ -265,8 +265,4 @@ func (p *planner) record(growing bool) {
 		p.step(Step{ID: "record " + value, Kind: Record, What: "remember that " + strings.Join(now, ", ") + " are complete", Why: "when one of them is lost, this proves that the others have everything", Command: []string{"volume", "set", p.d.Volume, completeOption, value}, Targets: now})
 		p.vol.Options[completeOption] = value
 	}
-}
-
-func sortedKeys(m map[string]bool) []string {
-	return slices.Sorted(maps.Keys(m))
 }

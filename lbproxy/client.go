@@ -29,9 +29,8 @@ func NewClient(path string) *Client {
 }
 
 // Status fetches the state of the proxy.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	var st Status
-	err := c.do(ctx, http.MethodGet, "status", nil, &st)
+func (c *Client) Status(ctx context.Context) (st Status, err error) {
+	err = c.do(ctx, http.MethodGet, "status", nil, &st)
 	return st, err
 }
 

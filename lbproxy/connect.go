@@ -131,8 +131,7 @@ func (l *loop) dialEvent(s *session, side int8, ev uint32) {
 
 // dropDial closes one of the dials of a session; the other one, if any,
 // becomes the main one.
-func (l *loop) dropDial(s *session, side int8) *member {
-	var m *member
+func (l *loop) dropDial(s *session, side int8) (m *member) {
 	if side == s.side {
 		closeSocket(int(s.fd[1]))
 		m = s.m

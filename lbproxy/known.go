@@ -1,6 +1,7 @@
 package lbproxy
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -60,11 +61,7 @@ func (k *known) add(a netip.Addr, at int64) {
 func (k *known) sweep(now int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for a, at := range k.at {
-		if now-at >= int64(knownFor) {
-			delete(k.at, a)
-		}
-	}
+	maps.DeleteFunc(k.at, func(_ netip.Addr, at int64) bool { return now-at >= int64(knownFor) })
 }
 
 func (k *known) count() int {

@@ -237,9 +237,7 @@ func (s *session) outstanding() bool {
 }
 
 // held says that bytes wait, here or in the kernel, for the destination.
-func (h *half) held() bool {
-	return h.waiting() || h.slow || h.stuck != 0
-}
+func (h *half) held() bool { return h.waiting() || h.slow || h.stuck != 0 }
 
 // still says whether the session may be cut without breaking anything: no
 // byte is held here, no frame has begun and not ended, and nothing has been

@@ -160,9 +160,7 @@ func endStream(fd int) {
 
 // closeSocket closes a socket of a session; without SO_LINGER that never
 // waits, and close(2) must not be repeated whatever it says.
-func closeSocket(fd int) {
-	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
-}
+func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 // keepaliveOpts sets keepalive and user timeout. Sockets accepted from a
 // listener inherit them from it (tcp(7)), so there it costs nothing per

@@ -44,8 +44,7 @@ func LoadConfig(path string) (Config, error) {
 }
 
 // ParseConfig is LoadConfig on bytes.
-func ParseConfig(b []byte) (Config, error) {
-	var cfg Config
+func ParseConfig(b []byte) (cfg Config, err error) {
 	if len(b) > maxConfigSize {
 		return cfg, fmt.Errorf("larger than %d bytes", maxConfigSize)
 	}
@@ -217,8 +216,7 @@ func (b *Backend) setDefaults() {
 	def(&b.RequestPort, 4506)
 }
 
-func (b *Backend) faults() []error {
-	var errs []error
+func (b *Backend) faults() (errs []error) {
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	if !nameRE.MatchString(b.Name) {
 		bad("name %q is not a plain word", b.Name)

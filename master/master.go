@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -313,9 +314,7 @@ func (m *Master) openServices(context.Context) error {
 	m.schedule = schedule.New(schedule.Config{Entries: m.cfg.Schedule, Call: m.runs.Call, MayAct: m.cluster.MayAct, Log: m.log})
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
-	for name, method := range m.openLocal().Methods() {
-		table[name] = method
-	}
+	maps.Copy(table, m.openLocal().Methods())
 	version := int64(m.cfg.MinimumAuthVersion)
 	if version < 3 {
 		m.log.Warn("minimum_auth_version is below 3: minions may sign in by an old protocol (CVE-2025-62349)", "minimum_auth_version", version)

@@ -259,9 +259,7 @@ func (c *Console) network() tea.Cmd {
 	}
 }
 
-func (c *Console) show(v consoleView) {
-	c.view, c.from, c.lines = v, 0, nil
-}
+func (c *Console) show(v consoleView) { c.view, c.from, c.lines = v, 0, nil }
 
 func (c *Console) menuKey(key string) tea.Cmd {
 	switch key {

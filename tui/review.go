@@ -86,8 +86,7 @@ func (p *reviewPage) view(w *Wizard) string {
 }
 
 // summary words the answers; secrets are not among them.
-func summary(a setup.Answers, d *draft, f setup.Facts) [][2]string {
-	var rows [][2]string
+func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	row := func(name, value string) {
 		if value != "" {
 			rows = append(rows, [2]string{name, value})

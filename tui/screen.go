@@ -97,8 +97,7 @@ func clean(s string) string {
 }
 
 // wrap breaks cleaned text at spaces, and words longer than a line anywhere.
-func wrap(s string, width int) []string {
-	var lines []string
+func wrap(s string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(clean(s)) {
 		for len(word) > width {

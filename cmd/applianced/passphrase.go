@@ -82,9 +82,7 @@ const shortestPhrase = 12
 
 // passphrase reads a file's first line or asks on the terminal, twice for a
 // new one.
-func passphrase(ctx context.Context, file string, fresh bool) (string, error) {
-	var p string
-	var err error
+func passphrase(ctx context.Context, file string, fresh bool) (p string, err error) {
 	if file != "" {
 		var b []byte
 		if b, err = readSmall(file); err != nil {

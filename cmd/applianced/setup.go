@@ -71,8 +71,7 @@ func onTerminal(ctx context.Context, t tui.Terminal, m tui.Model) error {
 type keys struct{ keyboard.Keyboard }
 
 // Layouts implements tui.Keyboard.
-func (k keys) Layouts() []tui.Layout {
-	var out []tui.Layout
+func (k keys) Layouts() (out []tui.Layout) {
 	for _, l := range k.Keyboard.Layouts() {
 		out = append(out, tui.Layout{Name: l.Name, Title: l.Title})
 	}

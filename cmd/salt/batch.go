@@ -29,9 +29,7 @@ func (s *saltCall) batch(ctx context.Context, size string) error {
 		if err != nil {
 			return err
 		}
-		for key, x := range cred.All() {
-			k.Set(key, x)
-		}
+		k.Update(cred)
 	}
 	s.req.Kwargs, s.req.Return = k, s.v.Str("return")
 	s.req.Timeout = time.Duration(max(s.v.Int("timeout"), 1)) * time.Second

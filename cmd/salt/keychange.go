@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,11 +22,7 @@ import (
 func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.State) error {
 	sel := k.match(pattern)
 	if from != nil {
-		for st := range sel {
-			if !slices.Contains(from, st) {
-				delete(sel, st)
-			}
-		}
+		maps.DeleteFunc(sel, func(st keys.State, _ []string) bool { return !slices.Contains(from, st) })
 	}
 	if len(sel) == 0 {
 		if verb == "accept" && k.isEmpty(pattern) {

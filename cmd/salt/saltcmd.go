@@ -146,8 +146,7 @@ func (s *saltCall) readArguments(typ string) error {
 }
 
 // splitNames are names separated by commas.
-func splitNames(s string) []string {
-	var out []string
+func splitNames(s string) (out []string) {
 	for _, n := range strings.Split(s, ",") {
 		if n = strings.TrimSpace(n); n != "" {
 			out = append(out, n)
@@ -199,9 +198,7 @@ func (s *saltCall) kwargs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for key, x := range cred.All() {
-			k.Set(key, x)
-		}
+		k.Update(cred)
 	}
 	s.req.Kwargs = k
 	return nil

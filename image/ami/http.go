@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -81,9 +82,7 @@ func (c *Client) once(ctx context.Context, service, method, address, kind string
 	if err != nil {
 		return nil, false, err
 	}
-	for k, v := range h {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, h)
 	req.Header.Set("Content-Type", kind)
 	sum := sha256.Sum256(payload)
 	digest := hex.EncodeToString(sum[:])

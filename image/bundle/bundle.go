@@ -273,8 +273,7 @@ func publicKey(text []byte) (ed25519.PublicKey, error) {
 
 // Keys reads all NAME.pem of folders; folders that are not there are passed
 // over.
-func Keys(dirs ...string) ([]ed25519.PublicKey, error) {
-	var out []ed25519.PublicKey
+func Keys(dirs ...string) (out []ed25519.PublicKey, err error) {
 	for _, d := range dirs {
 		found, err := filepath.Glob(filepath.Join(d, "*.pem"))
 		if err != nil {

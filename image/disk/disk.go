@@ -56,8 +56,7 @@ type builder struct {
 }
 
 // layout gives the partitions of a disk.
-func layout() []Partition {
-	var parts []Partition
+func layout() (parts []Partition) {
 	at := uint64(mib / Sector)
 	for _, p := range []struct {
 		name string

@@ -54,8 +54,7 @@ func Packages() ([]string, error) {
 	return parsePackages(b)
 }
 
-func parsePackages(b []byte) ([]string, error) {
-	var out []string
+func parsePackages(b []byte) (out []string, err error) {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	for n := 1; sc.Scan(); n++ {
 		line, _, _ := strings.Cut(sc.Text(), "#")
@@ -114,9 +113,8 @@ func Requirements() ([]byte, error) {
 // Overlay lists the files that are laid over the tree, sorted by path. Modes
 // follow from the place, not from the checkout: programs below libexec and
 // scripts of the initial RAM disk are executable, sudo's files are 0440.
-func Overlay() ([]File, error) {
-	var out []File
-	err := fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
+func Overlay() (out []File, err error) {
+	err = fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

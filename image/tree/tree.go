@@ -371,8 +371,7 @@ func newest(pattern string) string {
 }
 
 // Programs lists ours by their path in a tree.
-func Programs() []string {
-	var out []string
+func Programs() (out []string) {
 	for _, p := range programs {
 		out = append(out, "usr/bin/"+p)
 	}

@@ -211,9 +211,7 @@ func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	if old, ok := s.Get(b, id); ok && !clear {
 		m = old.Clone()
 	}
-	for k, v := range data.All() {
-		m.Set(k, v)
-	}
+	m.Update(data)
 	base := s.base(b, id)
 	if clear {
 		base = 0

@@ -302,9 +302,7 @@ func (s *Store) unite(k memKey, old version, e Entry) (Outcome, error) {
 		older, newer = theirs, ours
 	}
 	m := older.Clone()
-	for f, v := range newer.All() {
-		m.Set(f, v)
-	}
+	m.Update(newer)
 	switch {
 	case m.Len() > newer.Len():
 		s.mem.drop(k.bank, k.id) // a new version, even of the same

@@ -104,8 +104,6 @@ func (c *Client) signed(load, cred *value.Map) *value.Map {
 	if cred.Len() == 0 {
 		cred = value.NewMap("key", c.key, "user", c.cfg.User)
 	}
-	for k, v := range cred.All() {
-		load.Set(k, v)
-	}
+	load.Update(cred)
 	return load
 }

@@ -219,8 +219,7 @@ func (w *watch) again(now time.Time) {
 }
 
 // open are the expected minions that have not answered, sorted.
-func (w *watch) open() []string {
-	var ids []string
+func (w *watch) open() (ids []string) {
 	for id := range w.expected {
 		if !w.found[id] {
 			ids = append(ids, id)

@@ -16,6 +16,7 @@ import (
 	"saltern/durable"
 	"saltern/master/cluster/node"
 	"saltern/master/crypt"
+	"saltern/master/internal/auth"
 	"saltern/versioned"
 )
 
@@ -50,10 +51,8 @@ type folder struct {
 // lost: masters never remove them, and an empty mount point looks like this.
 var errAway = errors.New("the shared volume is not mounted")
 
-func (f folder) path(name string) string { return filepath.Join(f.dir, name) }
-func (f folder) peerFile(id string) string {
-	return filepath.Join(f.dir, peersDir, id+".pub")
-}
+func (f folder) path(name string) string   { return filepath.Join(f.dir, name) }
+func (f folder) peerFile(id string) string { return filepath.Join(f.dir, peersDir, id+".pub") }
 
 // record is the file of the record. Masters change it without a lock: a lock of
 // a volume may never be given, see package versioned.
@@ -162,9 +161,7 @@ func (f folder) key() (crypt.Key, error) {
 }
 
 // mend writes the AES key of the record where a crash has prevented it.
-func (f folder) mend(r node.Record) error {
-	return f.mendKey(r, false)
-}
+func (f folder) mend(r node.Record) error { return f.mendKey(r, false) }
 
 // mendKey writes the AES key of the record. changed says that it is a new
 // one; otherwise a key that is unknown, or missing for a moment, is one that a
@@ -194,7 +191,28 @@ type prepared struct {
 
 // prepare makes what is missing on a folder that nobody has used yet, and finds
 // out where this master stands. Others may do so at the same time.
-func (f folder) prepare(cfg Config) (prepared, error) {
+func (f folder) prepare(cfg Config) (p prepared, id auth.Identity, err error) {
+	for end := time.Now().Add(keyWritten); ; time.Sleep(keyWritten / 30) {
+		if p, err = f.arrange(cfg); err == nil {
+			if id, err = auth.LoadIdentity(cfg.Dir, "cluster", cfg.KeyPass); err != nil {
+				err = fmt.Errorf("cluster key (cluster_key_pass): %w", err)
+			}
+		}
+		if !errors.Is(err, errNoKey) && !errors.Is(err, crypt.ErrPrivateKey) || time.Now().After(end) {
+			return p, id, err
+		}
+	}
+}
+
+// keyWritten is for how long a key of the cluster that is missing or no key may
+// be one that is just being written: a Salt master that joins removes the files
+// and writes them in place (salt/channel/server.py handle_pool_publish).
+const keyWritten = 3 * time.Second
+
+var errNoKey = errors.New("the cluster has no key")
+
+// arrange makes what is missing in the folder.
+func (f folder) arrange(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return prepared{}, fmt.Errorf("make cluster_pki_dir: %w", err)
 	}
@@ -222,8 +240,10 @@ func (f folder) prepare(cfg Config) (prepared, error) {
 	_, err := os.Stat(f.path(clusterPEM))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Stat(f.path(recordFile)); err == nil {
-			return prepared{}, fmt.Errorf("%s has a record of the cluster but no %s; restore it from a backup", f.dir, clusterPEM)
+		for _, other := range []string{recordFile, clusterPub} {
+			if _, err := os.Stat(f.path(other)); err == nil {
+				return prepared{}, fmt.Errorf("%w: %s has %s but no %s; restore it from a backup", errNoKey, f.dir, other, clusterPEM)
+			}
 		}
 		if made, err := f.form(cfg); made || err != nil {
 			return prepared{found: true, peers: p.peers}, err

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"saltern/master/crypt"
 )
@@ -28,7 +29,7 @@ func TestFormOnce(t *testing.T) {
 			must(t, err)
 			wg.Go(func() {
 				cfg := Config{ID: id, Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b", "c"}, KeySize: 2048}
-				p, err := folder{dir: dir}.prepare(cfg)
+				p, _, err := folder{dir: dir}.prepare(cfg)
 				if err != nil {
 					t.Error(err)
 				}
@@ -71,18 +72,57 @@ func TestFormInterrupted(t *testing.T) {
 	must(t, err)
 	dir := t.TempDir()
 	f, cfg := folder{dir: dir}, Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
-	p, err := f.prepare(cfg)
+	p, _, err := f.prepare(cfg)
 	if err != nil || !p.found {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	aes, err := f.key()
 	must(t, err)
 	must(t, os.Remove(f.path(clusterPub)))
-	p, err = f.prepare(cfg)
+	p, _, err = f.prepare(cfg)
 	if now, kerr := f.key(); err != nil || !p.found || kerr != nil || now.String() != aes.String() {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if _, err := os.Stat(f.path(clusterPub)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A Salt master that joins removes the cluster's key and writes it in place.
+func TestPrepareWhileSaltWritesTheKey(t *testing.T) {
+	t.Parallel()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	pub, err := crypt.PublicPEM(&key.PublicKey)
+	must(t, err)
+	for name, half := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+		"half":    func(path string) error { return os.Truncate(path, 700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			f, cfg := folder{dir: dir}, Config{ID: "a", Dir: dir, Key: key, Pub: pub, Peers: []string{"a", "b"}, KeySize: 2048}
+			_, before, err := f.prepare(cfg)
+			must(t, err)
+			path := f.path(clusterPEM)
+			text, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.Chmod(path, 0o600))
+			must(t, half(path))
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				time.Sleep(300 * time.Millisecond)
+				if err := os.WriteFile(path, text, 0o600); err != nil {
+					t.Error(err)
+				}
+			})
+			_, now, err := f.prepare(cfg)
+			wg.Wait()
+			if err != nil || now.Public != before.Public {
+				t.Errorf("%v, another key: %t", err, now.Public != before.Public)
+			}
+		})
 	}
 }

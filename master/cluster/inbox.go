@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -194,21 +195,18 @@ func (in *inbox) review() {
 			_ = k.Close()
 		}
 	}
-	for id := range in.seen {
-		if _, ok := v.rec.Member(id); !ok {
-			delete(in.seen, id)
-		}
-	}
-	for id := range in.parked {
-		if _, ok := v.rec.Member(id); !ok {
-			delete(in.parked, id)
-		}
-	}
-	for id := range in.proven {
-		if m, ok := v.rec.Member(id); !ok || m.Own {
-			delete(in.proven, id)
-		}
-	}
+	maps.DeleteFunc(in.seen, func(id string, _ *seen) bool {
+		_, ok := v.rec.Member(id)
+		return !ok
+	})
+	maps.DeleteFunc(in.parked, func(id string, _ []parkedEvent) bool {
+		_, ok := v.rec.Member(id)
+		return !ok
+	})
+	maps.DeleteFunc(in.proven, func(id string, _ netip.Addr) bool {
+		m, ok := v.rec.Member(id)
+		return !ok || m.Own
+	})
 }
 
 // prove remembers where a Salt master dials from.

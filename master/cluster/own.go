@@ -172,9 +172,7 @@ func parseItem(data []byte) (arrived, error) {
 	return arrived{inc, Duty(d), uint64(seq), tag, packed, minion}, nil
 }
 
-func packAck(d Duty, seq uint64) ([]byte, error) {
-	return wire.Pack([]any{int64(d), seq})
-}
+func packAck(d Duty, seq uint64) ([]byte, error) { return wire.Pack([]any{int64(d), seq}) }
 
 func parseAck(data []byte) (Duty, uint64, error) {
 	v, err := unpackOwn(data)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -145,11 +146,7 @@ func (p *Pool) send(s node.Send) {
 		l = nil
 	}
 	if l == nil {
-		for id, o := range p.strays {
-			if o.ended() {
-				delete(p.strays, id)
-			}
-		}
+		maps.DeleteFunc(p.strays, func(_ string, o *link) bool { return o.ended() })
 		if len(p.strays) >= maxStrays {
 			p.count.dropped.Add(1)
 			return

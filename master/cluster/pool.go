@@ -109,13 +109,11 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 
 func (p *Pool) open(ctx context.Context) error {
 	cfg := p.cfg
-	prep, err := p.folder.prepare(cfg)
+	prep, identity, err := p.folder.prepare(cfg)
 	if err != nil {
 		return err
 	}
-	if p.identity, err = auth.LoadIdentity(cfg.Dir, "cluster", cfg.KeyPass); err != nil {
-		return fmt.Errorf("cluster key (cluster_key_pass): %w", err)
-	}
+	p.identity = identity
 	if f := cfg.fingerprint(); f != nil && !f(p.identity.Public) {
 		return errors.New("cluster.pub in cluster_pki_dir does not have the fingerprint cluster_pub_fingerprint")
 	}
@@ -172,8 +170,7 @@ const unheardFor = 6 * time.Second
 
 // hangUp sets that for a socket; those that a listener accepts have it from it
 // (tcp(7), TCP_USER_TIMEOUT).
-func hangUp(_, _ string, c syscall.RawConn) error {
-	var err error
+func hangUp(_, _ string, c syscall.RawConn) (err error) {
 	if cerr := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheardFor.Milliseconds()))
 	}); cerr != nil {

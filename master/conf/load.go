@@ -391,9 +391,7 @@ func (a *assembly) nodegroups(l []any) {
 			a.bad("nodegroups", fmt.Errorf("item %d: expected one group, found %s", i+1, typeName(v)))
 			continue
 		}
-		for k, v := range g.All() {
-			m.Set(k, v)
-		}
+		m.Update(g)
 	}
 	a.opts.Set("nodegroups", m)
 }

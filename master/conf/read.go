@@ -57,9 +57,7 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	}
 	include, _ := opts.Get("include")
 	for _, part := range []*value.Map{r.include(defaultInclude, path, false, 0), r.include(include, path, true, 0)} {
-		for k, v := range part.All() {
-			opts.Set(k, v)
-		}
+		opts.Update(part)
 	}
 	return opts
 }
@@ -184,9 +182,7 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 				continue
 			}
 			if inc, ok := m.Get("include"); ok && value.Truth(inc) {
-				for k, v := range r.include(inc, f, verbose, depth+1).All() {
-					m.Set(k, v)
-				}
+				m.Update(r.include(inc, f, verbose, depth+1))
 			}
 			merge(conf, m)
 		}

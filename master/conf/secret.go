@@ -12,8 +12,7 @@ const Hidden = "(hidden)"
 
 // OwnSecrets are options that only the master itself needs: no renderer, module
 // or pillar gets them.
-func OwnSecrets() []string {
-	var names []string
+func OwnSecrets() (names []string) {
 	for name, o := range builtin().options {
 		if o.secrecy == "private" {
 			names = append(names, name)

@@ -106,9 +106,7 @@ func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
 // Seal encrypts a packed body. A reply to a request carries the request's
 // nonce of NonceLen characters in front of the body; everything else is
 // sealed with an empty nonce. body is not changed and not kept.
-func (k Key) Seal(body []byte, nonce string) []byte {
-	return k.AppendSeal(nil, body, nonce)
-}
+func (k Key) Seal(body []byte, nonce string) []byte { return k.AppendSeal(nil, body, nonce) }
 
 // AppendSeal is Seal into the free capacity of dst, which is grown when
 // needed; body must not overlap it. It panics when k is the zero Key.
@@ -165,16 +163,12 @@ func (k Key) seal(b []byte, start int) []byte {
 // Open checks and decrypts a blob and returns the packed body without the
 // marker. The result does not alias blob. Its errors are ErrOpen and
 // ErrNotPickle.
-func (k Key) Open(blob []byte) ([]byte, error) {
-	return body(k.open(blob, false))
-}
+func (k Key) Open(blob []byte) ([]byte, error) { return body(k.open(blob, false)) }
 
 // OpenInPlace is Open without memory of its own: the result is a part of blob,
 // which is overwritten when it was made with this key, and not changed when it
 // was not.
-func (k Key) OpenInPlace(blob []byte) ([]byte, error) {
-	return body(k.open(blob, true))
-}
+func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return body(k.open(blob, true)) }
 
 // body takes the marker of a payload off.
 func body(plain []byte, err error) ([]byte, error) {

@@ -17,9 +17,7 @@ func (k Key) SealPlain(data []byte) []byte {
 
 // OpenPlain checks and decrypts what SealPlain made. The result does not alias
 // blob. The error is ErrOpen.
-func (k Key) OpenPlain(blob []byte) ([]byte, error) {
-	return k.open(blob, false)
-}
+func (k Key) OpenPlain(blob []byte) ([]byte, error) { return k.open(blob, false) }
 
 // open decrypts blob into memory of its own, or in place. It changes nothing
 // before the MAC is found to be right.

@@ -36,9 +36,7 @@ var LegacyBounds = Bounds{Min: 1024, Max: 4096}
 
 // ParsePublic reads an RSA public key in PEM ("PUBLIC KEY" or "RSA PUBLIC
 // KEY") within DefaultBounds.
-func ParsePublic(text []byte) (*rsa.PublicKey, error) {
-	return DefaultBounds.ParsePublic(text)
-}
+func ParsePublic(text []byte) (*rsa.PublicKey, error) { return DefaultBounds.ParsePublic(text) }
 
 // ParsePublic reads an RSA public key in PEM. It refuses, without any
 // arithmetic on the key, all but exactly one PEM block of an RSA key with an

@@ -149,8 +149,7 @@ func (f *files) mergeMinions(dir string, r *record) error {
 }
 
 // union is the sorted union of lists of texts; other values count as empty.
-func union(lists ...any) []string {
-	var out []string
+func union(lists ...any) (out []string) {
 	for _, l := range lists {
 		switch l := l.(type) {
 		case []string:

@@ -23,9 +23,8 @@ type Query struct {
 
 // Find lists the jobs that satisfy a query by job id. With Last it holds only
 // so many loads in memory.
-func Find(ctx context.Context, c Cache, q Query) ([]Job, error) {
-	var out []Job
-	err := c.Each(ctx, func(j Job) error {
+func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
+	err = c.Each(ctx, func(j Job) error {
 		if !q.match(j) {
 			return nil
 		}

@@ -197,8 +197,7 @@ func (s *Store) file(st State, id string) *keyFile {
 	return s.files[st][id]
 }
 
-func others(keep State) []State {
-	var out []State
+func others(keep State) (out []State) {
 	for _, st := range lookupOrder {
 		if st != keep {
 			out = append(out, st)

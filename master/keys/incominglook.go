@@ -110,11 +110,7 @@ func (in *incoming) takeMarks(now map[string]bool) {
 			}
 		}
 	}
-	for name := range in.marks {
-		if !now[name] {
-			delete(in.marks, name)
-		}
-	}
+	maps.DeleteFunc(in.marks, func(name string, _ time.Time) bool { return !now[name] })
 }
 
 // read reads an incoming file. One that is not whole is nil: it is being

@@ -4,6 +4,7 @@ import (
 	fifo "container/list"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -292,11 +293,7 @@ func (p *pendings) look(id string) {
 		return
 	}
 	if now := p.cfg.now(); len(p.looked) >= maxLooked {
-		for old, at := range p.looked {
-			if now.Sub(at) >= lookedFor {
-				delete(p.looked, old)
-			}
-		}
+		maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 	}
 	if len(p.looked) < maxLooked {
 		p.looked[id] = p.cfg.now()
@@ -308,16 +305,8 @@ func (p *pendings) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.now()
-	for a, o := range p.origins {
-		if o.order.Len() == 0 && o.spent.Used(now, p.rate()) == 0 {
-			delete(p.origins, a)
-		}
-	}
-	for id, at := range p.looked {
-		if now.Sub(at) >= lookedFor {
-			delete(p.looked, id)
-		}
-	}
+	maps.DeleteFunc(p.origins, func(_ netip.Addr, o *origin) bool { return o.order.Len() == 0 && o.spent.Used(now, p.rate()) == 0 })
+	maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 }
 
 // PendingStats tells of the sources of pending keys; counters since the start.

@@ -217,9 +217,7 @@ const lookFor = 2 * time.Second
 // Look takes in what has changed in the folders since the last look, now
 // instead of at the next event or tick of Run. It costs four calls of stat
 // when nothing has. It does not wait for a volume that hangs.
-func (s *Store) Look() error {
-	return s.looks.do(lookFor, func() error { return s.scan(false) })
-}
+func (s *Store) Look() error { return s.looks.do(lookFor, func() error { return s.scan(false) }) }
 
 // examine brings the index up to date for an id and some states.
 func (s *Store) examine(id string, states ...State) {

@@ -269,9 +269,7 @@ func (h *highstater) full(color string, comps []string, ret *value.Map, result a
 
 // indented keeps the further lines of a text below its first one: a line at the
 // margin could pass for the result of another minion.
-func indented(s string) string {
-	return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", 14))
-}
+func indented(s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", 14)) }
 
 // comment is the comment of a state followed by its data, indented.
 func (h *highstater) comment(ret *value.Map) string {

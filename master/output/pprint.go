@@ -119,8 +119,7 @@ func (p *pretty) text(s, rep string, indent, allowance, level int) {
 	p.chunks(chunks, indent, level)
 }
 
-func wrapWords(line string, width, allowance int, final bool) []string {
-	var chunks []string
+func wrapWords(line string, width, allowance int, final bool) (chunks []string) {
 	parts := wordsWithSpace(line)
 	current := ""
 	for j, part := range parts {
@@ -187,8 +186,7 @@ func (p *pretty) bytes(s []byte, rep string, indent, allowance, level int) {
 }
 
 // wordsWithSpace splits into words, each with the white space after it.
-func wordsWithSpace(s string) []string {
-	var parts []string
+func wordsWithSpace(s string) (parts []string) {
 	start, inSpace := 0, false
 	for i, r := range s {
 		space := isSpace(r)

@@ -116,8 +116,7 @@ func at(list []any, index any) any {
 }
 
 // milliseconds is Python's float() of a duration.
-func milliseconds(v any) float64 {
-	var f float64
+func milliseconds(v any) (f float64) {
 	var err error
 	switch v := v.(type) {
 	case bool:

@@ -15,8 +15,7 @@ import (
 func splitLines(s string) []string { return lines(s, false) }
 
 // lines splits s into lines, with their line breaks when keep is true.
-func lines(s string, keep bool) []string {
-	var out []string
+func lines(s string, keep bool) (out []string) {
 	start := 0
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])

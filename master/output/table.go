@@ -195,8 +195,7 @@ func orderedKeys(m *value.Map) []any {
 
 // rowTexts are the cells of a row: Salt shows anything in a map, but only texts
 // in a list.
-func rowTexts(r any) []string {
-	var out []string
+func rowTexts(r any) (out []string) {
 	switch r := r.(type) {
 	case *value.Map:
 		for _, k := range orderedKeys(r) {

@@ -21,9 +21,7 @@ const wrapLimit = 64 << 10
 
 // Wrap breaks text into lines of at most width characters, as Python's
 // textwrap.wrap does.
-func Wrap(text string, width int) []string {
-	return wrapLines(text, max(width, 1))
-}
+func Wrap(text string, width int) []string { return wrapLines(text, max(width, 1)) }
 
 // wrap is Python's textwrap.fill with a width and the same indent on every
 // line.

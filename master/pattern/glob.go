@@ -40,8 +40,7 @@ func Glob(pattern, name string) bool {
 }
 
 // Filter returns the names that match, in their order.
-func Filter(names []string, pattern string) []string {
-	var out []string
+func Filter(names []string, pattern string) (out []string) {
 	for _, n := range names {
 		if Glob(pattern, n) {
 			out = append(out, n)

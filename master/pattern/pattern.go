@@ -49,9 +49,7 @@ func MatchErr(expr, s string) (bool, error) {
 
 // Expr is Salt's expr_match (salt/utils/stringutils.py): line fits expr as a
 // glob, or as a regular expression over its whole length.
-func Expr(line, expr string) bool {
-	return Glob(expr, line) || Whole(expr, line)
-}
+func Expr(line, expr string) bool { return Glob(expr, line) || Whole(expr, line) }
 
 // Whole is Python's re.fullmatch: the expression must fit all of s. An
 // expression that is none matches nothing.

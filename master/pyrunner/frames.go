@@ -11,8 +11,7 @@ import (
 const maxFrames = 2
 
 // frames reads the answers of the shim: lengths and packed maps.
-func frames(b []byte) ([]*value.Map, error) {
-	var out []*value.Map
+func frames(b []byte) (out []*value.Map, err error) {
 	for len(b) > 0 {
 		if len(out) == maxFrames {
 			return nil, errors.New("there is more after the result")

@@ -87,9 +87,7 @@ func (c *call) job(jid string) (*value.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range body.All() {
-		out.Set(k, v)
-	}
+	out.Update(body)
 	return out, nil
 }
 
@@ -311,9 +309,7 @@ func jobsActive(c *call) (any, error) {
 	return out, nil
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // timeLayouts are the forms in which people write times; Salt takes any that
 // python-dateutil knows.

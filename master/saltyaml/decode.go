@@ -48,9 +48,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Decode reads the only document of b within DefaultLimits. The name stands
 // in errors. No document at all, and an empty one, are nil. Every error is
 // an *Error.
-func Decode(b []byte, name string) (any, error) {
-	return decodeLimited(b, name, defaultLimits())
-}
+func Decode(b []byte, name string) (any, error) { return decodeLimited(b, name, defaultLimits()) }
 
 // decodeLimited is Decode with limits of the caller's choice.
 func decodeLimited(b []byte, name string, l Limits) (any, error) {

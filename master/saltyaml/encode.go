@@ -167,8 +167,7 @@ func timestamp(s string) bool {
 type item struct{ key, val any }
 
 // items lists the pairs of any map in the order in which to write them.
-func items(v any, keep bool) []item {
-	var l []item
+func items(v any, keep bool) (l []item) {
 	switch v := v.(type) {
 	case *value.Map:
 		for k, x := range v.All() {

@@ -96,8 +96,7 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 
 // expand puts the words of nodegroups in their place. As in Salt, a group
 // that has no groups inside is put there without parentheses.
-func expand(words []string, env Env) ([]string, error) {
-	var out []string
+func expand(words []string, env Env) (out []string, err error) {
 	for _, w := range words {
 		if typ, _, name := parseWord(w); !operator(w) && typ == "nodegroup" {
 			inner, err := nodegroup(name, env.Nodegroups)

@@ -162,6 +162,13 @@ func (m *Map) All() iter.Seq2[any, any] {
 	}
 }
 
+// Update sets all that o has, like Python's dict.update.
+func (m *Map) Update(o *Map) {
+	for k, v := range o.All() {
+		m.Set(k, v)
+	}
+}
+
 // Keys returns the text keys in order; keys of other types are left out.
 func (m *Map) Keys() []string {
 	if m == nil {
@@ -230,8 +237,7 @@ func (m *Map) List(key string) []any {
 }
 
 // Texts returns the texts of the list under key; what is none is left out.
-func (m *Map) Texts(key string) []string {
-	var out []string
+func (m *Map) Texts(key string) (out []string) {
 	for _, v := range m.List(key) {
 		if s, ok := v.(string); ok {
 			out = append(out, s)

@@ -75,9 +75,8 @@ func NewClient(socket string) *Client {
 }
 
 // Status fetches the status document.
-func (c *Client) Status(ctx context.Context) (status.Document, error) {
-	var d status.Document
-	err := c.do(ctx, http.MethodGet, "/v1/status", nil, &d)
+func (c *Client) Status(ctx context.Context) (d status.Document, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/status", nil, &d)
 	if err == nil && d.Schema != status.Schema {
 		err = fmt.Errorf("status document has schema %d, this program knows %d", d.Schema, status.Schema)
 	}

@@ -120,9 +120,8 @@ func (c *Client) Remove(ctx context.Context, node string, force bool) error {
 }
 
 // Ping tries everything that this node needs of another one.
-func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
-	var list []setup.Check
-	err := c.change(ctx, "ping", clusterRequest{Node: node}, &list)
+func (c *Client) Ping(ctx context.Context, node string) (list []setup.Check, err error) {
+	err = c.change(ctx, "ping", clusterRequest{Node: node}, &list)
 	return list, err
 }
 
@@ -133,8 +132,7 @@ func (c *Client) Recover(ctx context.Context, force bool) error {
 }
 
 // Recovering tells how far a recovery is.
-func (c *Client) Recovering(ctx context.Context) (Recovering, error) {
-	var r Recovering
+func (c *Client) Recovering(ctx context.Context) (r Recovering, err error) {
 	return r, c.do(ctx, http.MethodGet, "/v1/cluster/recover", nil, &r)
 }
 

@@ -46,9 +46,8 @@ func (s *Server) resetRoutes(mux *http.ServeMux, n Reset) {
 }
 
 // PlanReset tells what a reset would do.
-func (c *Client) PlanReset(ctx context.Context) (ResetPlan, error) {
-	var p ResetPlan
-	err := c.do(ctx, http.MethodGet, "/v1/reset/plan", nil, &p)
+func (c *Client) PlanReset(ctx context.Context) (p ResetPlan, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/reset/plan", nil, &p)
 	return p, err
 }
 
@@ -56,8 +55,7 @@ func (c *Client) PlanReset(ctx context.Context) (ResetPlan, error) {
 func (c *Client) Reset(ctx context.Context) error { return c.post(ctx, "/v1/reset", nil, nil) }
 
 // Resetting tells how far a reset is.
-func (c *Client) Resetting(ctx context.Context) (Resetting, error) {
-	var r Resetting
-	err := c.do(ctx, http.MethodGet, "/v1/reset", nil, &r)
+func (c *Client) Resetting(ctx context.Context) (r Resetting, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/reset", nil, &r)
 	return r, err
 }

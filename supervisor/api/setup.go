@@ -110,30 +110,26 @@ func withBody[T any](do func(http.ResponseWriter, *http.Request, T)) http.Handle
 }
 
 // SetupProgress tells where the set-up stands.
-func (c *Client) SetupProgress(ctx context.Context) (setup.Progress, error) {
-	var p setup.Progress
-	err := c.do(ctx, http.MethodGet, "/v1/setup", nil, &p)
+func (c *Client) SetupProgress(ctx context.Context) (p setup.Progress, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/setup", nil, &p)
 	return p, err
 }
 
 // SetupFacts tells what the machine has.
-func (c *Client) SetupFacts(ctx context.Context) (setup.Facts, error) {
-	var f setup.Facts
-	err := c.do(ctx, http.MethodGet, "/v1/setup/facts", nil, &f)
+func (c *Client) SetupFacts(ctx context.Context) (f setup.Facts, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/setup/facts", nil, &f)
 	return f, err
 }
 
 // SetupValidate checks answers without trying anything.
-func (c *Client) SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error) {
-	var v setup.Validation
-	err := c.post(ctx, "/v1/setup/validate", a, &v)
+func (c *Client) SetupValidate(ctx context.Context, a setup.Answers) (v setup.Validation, err error) {
+	err = c.post(ctx, "/v1/setup/validate", a, &v)
 	return v, err
 }
 
 // SetupPreflight checks answers against the world. It takes up to a minute.
-func (c *Client) SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.Check, error) {
-	var list []setup.Check
-	err := c.post(ctx, "/v1/setup/preflight", a, &list)
+func (c *Client) SetupPreflight(ctx context.Context, a setup.Answers) (list []setup.Check, err error) {
+	err = c.post(ctx, "/v1/setup/preflight", a, &list)
 	return list, err
 }
 
@@ -156,17 +152,15 @@ func (c *Client) SetupBack(ctx context.Context) error {
 // SetupNetwork tries (action try), looks at (look), keeps (confirm) or takes
 // back (revert) a network configuration. Without a confirmation it is taken back after
 // setup.TrialLasts. The network is used by try only.
-func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error) {
-	var t setup.Trial
-	err := c.post(ctx, "/v1/setup/network", networkRequest{action, n}, &t)
+func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (t setup.Trial, err error) {
+	err = c.post(ctx, "/v1/setup/network", networkRequest{action, n}, &t)
 	return t, err
 }
 
 // SetupClaim asks who leads the set-up, or to lead it. name is shown to the
 // others ("tty1").
-func (c *Client) SetupClaim(ctx context.Context, name string, lead setup.Lead) (setup.Claim, error) {
-	var a setup.Claim
-	err := c.post(ctx, "/v1/setup/claim", claimRequest{name, lead}, &a)
+func (c *Client) SetupClaim(ctx context.Context, name string, lead setup.Lead) (a setup.Claim, err error) {
+	err = c.post(ctx, "/v1/setup/claim", claimRequest{name, lead}, &a)
 	return a, err
 }
 

@@ -25,8 +25,7 @@ func (s *Server) storage(w http.ResponseWriter, _ *http.Request) {
 }
 
 // Storage gives the state of the shared volume as the node sees it.
-func (c *Client) Storage(ctx context.Context) (storage.State, error) {
-	var st storage.State
-	err := c.do(ctx, http.MethodGet, "/v1/storage", nil, &st)
+func (c *Client) Storage(ctx context.Context) (st storage.State, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/storage", nil, &st)
 	return st, err
 }

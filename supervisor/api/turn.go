@@ -50,9 +50,8 @@ func (s *Server) turnRoutes(mux *http.ServeMux, n Turns) {
 }
 
 // Turn asks where the cluster stands with restarts.
-func (c *Client) Turn(ctx context.Context) (Turn, error) {
-	var t Turn
-	err := c.do(ctx, http.MethodGet, "/v1/cluster/turn", nil, &t)
+func (c *Client) Turn(ctx context.Context) (t Turn, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/cluster/turn", nil, &t)
 	return t, err
 }
 

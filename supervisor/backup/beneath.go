@@ -109,8 +109,7 @@ func (f folder) readKey(name string) ([]byte, error) {
 }
 
 // lstat tells what is at name without following a link.
-func (f folder) lstat(name string) (unix.Stat_t, error) {
-	var st unix.Stat_t
+func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	if err := unix.Fstatat(f.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return st, f.fault("stat", name, err)
 	}

@@ -27,8 +27,7 @@ const (
 
 // Peers lists the addresses that belong to nodes of the table; those of
 // removed ones do not.
-func Peers(t nodes.Table) ([]netip.Addr, error) {
-	var out []netip.Addr
+func Peers(t nodes.Table) (out []netip.Addr, err error) {
 	for _, n := range t.Nodes {
 		if n.State == nodes.Removed {
 			continue

@@ -203,8 +203,7 @@ const (
 // what the options mean is the master's business) and lists what stands
 // against a start. Options of appliance.yaml that are insecure and allowed
 // are listed too, so that status can show them.
-func CheckUserConf(s *settings.Settings) []*UserFault {
-	var out []*UserFault
+func CheckUserConf(s *settings.Settings) (out []*UserFault) {
 	for _, o := range settings.Insecure() {
 		if v, ok := s.Master.Options[o]; ok && v != false {
 			out = append(out, &UserFault{File: "appliance.yaml", Option: o, Insecure: true, Allowed: true, Reason: "is on"})

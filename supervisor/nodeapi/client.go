@@ -62,14 +62,12 @@ func dial(ctx context.Context, id *Identity, address, pin string) (*tls.Conn, er
 }
 
 // Status asks how the node does.
-func (c *Client) Status(ctx context.Context) (Summary, error) {
-	var s Summary
+func (c *Client) Status(ctx context.Context) (s Summary, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
 // Table fetches the node's table, checked.
-func (c *Client) Table(ctx context.Context) (nodes.Table, error) {
-	var t nodes.Table
+func (c *Client) Table(ctx context.Context) (t nodes.Table, err error) {
 	if err := c.do(ctx, http.MethodGet, "/v1/table", nil, &t); err != nil {
 		return nodes.Table{}, err
 	}
@@ -96,9 +94,8 @@ func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, erro
 }
 
 // StorageAuthority fetches the authority of the shared volume's certificates.
-func (c *Client) StorageAuthority(ctx context.Context) (Authority, error) {
-	var a Authority
-	err := c.do(ctx, http.MethodGet, "/v1/storage/authority", nil, &a)
+func (c *Client) StorageAuthority(ctx context.Context) (a Authority, err error) {
+	err = c.do(ctx, http.MethodGet, "/v1/storage/authority", nil, &a)
 	if err == nil && (len(a.Cert) == 0 || len(a.Key) == 0 || len(a.Cert)+len(a.Key) > maxHello) {
 		err = errors.New("node API: the answer holds no authority")
 	}
@@ -107,8 +104,7 @@ func (c *Client) StorageAuthority(ctx context.Context) (Authority, error) {
 
 // Minions asks what the node's master knows of its minions; finger: with the
 // fingerprints of their keys.
-func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
-	var list status.MinionView
+func (c *Client) Minions(ctx context.Context, finger bool) (list status.MinionView, err error) {
 	path := "/v1/minions"
 	if finger {
 		path += "?finger=1"

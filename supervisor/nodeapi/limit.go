@@ -1,6 +1,7 @@
 package nodeapi
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -96,19 +97,13 @@ func (l *limiter) source(p netip.Prefix, now time.Time) *source {
 // forget drops those that have been quiet; when there are none, everybody
 // without a connection: the common bucket still holds.
 func (l *limiter) forget(now time.Time) {
-	for p, s := range l.sources {
-		if s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute && now.Sub(s.failures.Last()) > 2*time.Minute {
-			delete(l.sources, p)
-		}
-	}
+	maps.DeleteFunc(l.sources, func(_ netip.Prefix, s *source) bool {
+		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute && now.Sub(s.failures.Last()) > 2*time.Minute
+	})
 	if len(l.sources) < maxSources {
 		return
 	}
-	for p, s := range l.sources {
-		if s.conns == [2]int{} {
-			delete(l.sources, p)
-		}
-	}
+	maps.DeleteFunc(l.sources, func(_ netip.Prefix, s *source) bool { return s.conns == [2]int{} })
 }
 
 // hello reports whether a stranger may ask who is there.

@@ -233,6 +233,4 @@ func write(path string, t Table) error {
 	return nil
 }
 
-func readSmall(path string) ([]byte, error) {
-	return durable.Read(path, MaxTable)
-}
+func readSmall(path string) ([]byte, error) { return durable.Read(path, MaxTable) }

@@ -25,8 +25,7 @@ var (
 )
 
 // Parse reads a table and checks it. Nothing of it is used before.
-func Parse(b []byte) (Table, error) {
-	var t Table
+func Parse(b []byte) (t Table, err error) {
 	if len(b) > MaxTable {
 		return t, fmt.Errorf("table of nodes: larger than %d bytes", MaxTable)
 	}
@@ -145,8 +144,7 @@ func (t *Table) WasRemoved(hash string) bool {
 }
 
 // Present are the nodes that belong to the cluster: all but the removed ones.
-func (t *Table) Present() []Node {
-	var out []Node
+func (t *Table) Present() (out []Node) {
 	for _, n := range t.Nodes {
 		if n.State != Removed {
 			out = append(out, n)

@@ -131,8 +131,7 @@ func (s *Settings) ManagedHere() []string {
 	return managed()
 }
 
-func (s *Settings) faults() []error {
-	var out []error
+func (s *Settings) faults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 
 	if !nodeName.MatchString(s.Node) || strings.Contains(s.Node, "..") {
@@ -190,8 +189,7 @@ func (s *Settings) faults() []error {
 }
 
 // limitFaults lists what is wrong below limits.
-func (s *Settings) limitFaults() []error {
-	var out []error
+func (s *Settings) limitFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
 		bad("limits: 0 <= disk_full_percent (%g) <= disk_low_percent (%g) <= 90 does not hold", l.DiskFullPercent, l.DiskLowPercent)
@@ -209,8 +207,7 @@ func (s *Settings) limitFaults() []error {
 
 // optionFaults lists what is wrong with the master's options that stand in
 // appliance.yaml.
-func (s *Settings) optionFaults() []error {
-	var out []error
+func (s *Settings) optionFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for _, o := range s.AllowInsecure {
 		if !slices.Contains(Insecure(), o) {
@@ -230,8 +227,7 @@ func (s *Settings) optionFaults() []error {
 	return out
 }
 
-func (s *Settings) addressFaults() []error {
-	var out []error
+func (s *Settings) addressFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for key, port := range map[string]int{"front.publish_port": s.Front.PublishPort, "front.request_port": s.Front.RequestPort,
 		"master.publish_port": s.Master.PublishPort, "master.request_port": s.Master.RequestPort,

@@ -296,8 +296,7 @@ func (s *Settings) FrontRequest() []string { return s.front(s.Front.RequestPort)
 // FrontPublish is the counterpart of FrontRequest for subscribers.
 func (s *Settings) FrontPublish() []string { return s.front(s.Front.PublishPort) }
 
-func (s *Settings) front(port int) []string {
-	var out []string
+func (s *Settings) front(port int) (out []string) {
 	for _, a := range s.Front.Addresses {
 		out = append(out, join(a, port))
 	}

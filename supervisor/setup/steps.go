@@ -48,8 +48,7 @@ const (
 )
 
 // plan are the steps for these answers, in their order.
-func plan(a Answers) []step {
-	var out []step
+func plan(a Answers) (out []step) {
 	add := func(id, name string, phase status.Setup, part bool, do func(*Machine, context.Context, Answers) error) {
 		out = append(out, step{id, name, phase, part, do})
 	}

@@ -53,8 +53,7 @@ type store struct {
 	before func() error // in tests: power has failed
 }
 
-func (s store) get() (saved, error) {
-	var v saved
+func (s store) get() (v saved, err error) {
 	b, err := readBounded(filepath.Join(s.dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return saved{Schema: storeSchema, Phase: status.SetupNew}, nil

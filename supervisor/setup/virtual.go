@@ -53,8 +53,7 @@ func (c *checker) virtual(f Facts) {
 }
 
 // networks are the interfaces of the machine with the network that is asked for.
-func networks(f Facts, n Network) []vip.Interface {
-	var out []vip.Interface
+func networks(f Facts, n Network) (out []vip.Interface) {
 	for _, i := range f.Interfaces {
 		v := vip.Interface{Name: i.Name}
 		for _, s := range i.Addresses {

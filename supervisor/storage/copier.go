@@ -48,8 +48,7 @@ func newCopier(spec mirrorSpec) *copier { return &copier{spec: spec} }
 
 // pass makes the trees equal once. What it could not read stays as it was, and
 // the pass fails; nothing is removed unless the whole listing was complete.
-func (c *copier) pass() (mirrorReport, error) {
-	var r mirrorReport
+func (c *copier) pass() (r mirrorReport, err error) {
 	if err := c.spec.check(); err != nil {
 		return r, err
 	}

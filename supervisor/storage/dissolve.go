@@ -126,8 +126,7 @@ func (d *Dissolution) self(host string) bool {
 // outsiders are the volumes and machines that glusterd knows and that are not
 // the cluster's. They are read from its files, which are there while it is
 // stopped, too (glusterd-store.c).
-func (d *Dissolution) outsiders() ([]string, error) {
-	var out []string
+func (d *Dissolution) outsiders() (out []string, err error) {
 	volumes, err := os.ReadDir(filepath.Join(d.state, "vols"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -28,9 +28,8 @@ func (m *Manager) probe(p *mount.Prober) func(context.Context) mount.Health {
 }
 
 // askProbe has a child that stays look at the mount.
-func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (mount.Health, error) {
-	var h mount.Health
-	err := m.probes.ask(ctx, limit, struct{}{}, &h)
+func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.Health, err error) {
+	err = m.probes.ask(ctx, limit, struct{}{}, &h)
 	if errors.Is(err, errHangs) && !errors.Is(err, errStuck) {
 		err = fmt.Errorf("%w: %w", command.ErrTimeout, err)
 	}

@@ -201,8 +201,7 @@ type moveSpec struct {
 	Own    bool   `json:"own"` // leave out the master's own keys
 }
 
-func (m *Migration) pass(ctx context.Context, verify bool) (mirrorReport, error) {
-	var r mirrorReport
+func (m *Migration) pass(ctx context.Context, verify bool) (r mirrorReport, err error) {
 	spec := moveSpec{mirrorSpec{Source: m.from, Dest: m.to, Trees: moved(), Index: m.index, OnlyOwn: true, Any: true}, m.self, verify, m.own}
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -245,8 +244,7 @@ func copyMain(args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-func move(spec moveSpec, target func(string) error) (mirrorReport, error) {
-	var r mirrorReport
+func move(spec moveSpec, target func(string) error) (r mirrorReport, err error) {
 	if err := target(spec.Dest); err != nil {
 		return r, err
 	}
@@ -260,7 +258,7 @@ func move(spec moveSpec, target func(string) error) (mirrorReport, error) {
 	}
 	trees := spec.Trees
 	c.spec.Trees = slices.DeleteFunc(slices.Clone(trees), func(t string) bool { return !exists(filepath.Join(spec.Source, t)) })
-	r, err := c.pass()
+	r, err = c.pass()
 	if err != nil || !spec.Verify {
 		return r, err
 	}

@@ -146,8 +146,7 @@ func codes() map[string]status.Code {
 
 // findings puts everything that is wrong into the words of the status. Called
 // with mu held.
-func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.Time, mirrorFault string) []status.Finding {
-	var out []status.Finding
+func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.Time, mirrorFault string) (out []status.Finding) {
 	add := func(c status.Code, subject, cause string) {
 		out = append(out, status.Finding{Code: c, Subject: subject, Cause: cause})
 	}

@@ -50,9 +50,7 @@ var errNoAuthority = errors.New("this node has no authority for the storage's ce
 // Authority gives the pool's authority for a node that joins.
 func (m *Manager) Authority() (Authority, error) { return readAuthority(m.cfg.Dir) }
 
-func readAuthority(dir string) (Authority, error) {
-	var a Authority
-	var err error
+func readAuthority(dir string) (a Authority, err error) {
 	dir = filepath.Join(dir, tlsDir)
 	if a.Key, _, err = durable.ReadFile(filepath.Join(dir, authorityKey), maxPEM, durable.Follow); err == nil {
 		a.Cert, _, err = durable.ReadFile(filepath.Join(dir, authorityCert), maxPEM, durable.Follow)

@@ -95,8 +95,7 @@ var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
 // secretsOf finds the values that are secret on this node: the lines of its
 // secret files, and the options of its configuration with telling names.
 // Nothing below hangs is looked at, the storage that does not answer.
-func secretsOf(s Source, hangs string) []string {
-	var values []string
+func secretsOf(s Source, hangs string) (values []string) {
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
 		_ = walk(dir, hangs, func(path string, e fs.DirEntry, err error) error {

@@ -110,9 +110,7 @@ func (s *System) Status() (Status, error) {
 	return st, nil
 }
 
-func hasWord(line, word string) bool {
-	return slices.Contains(strings.Fields(line), word)
-}
+func hasWord(line, word string) bool { return slices.Contains(strings.Fields(line), word) }
 
 func (s *System) esp() string { return or(s.ESP, "/efi") }
 func (s *System) env() string { return filepath.Join(s.esp(), "grub", "grubenv") }

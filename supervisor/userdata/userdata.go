@@ -86,8 +86,7 @@ func (p Places) Look(ctx context.Context) (*setup.Answers, string, error) {
 	return nil, "", nil
 }
 
-func (p Places) sources() []source {
-	var out []source
+func (p Places) sources() (out []source) {
 	add := func(use bool, name string, get func(context.Context) ([]byte, error)) {
 		if use {
 			out = append(out, source{name, get})

@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -62,11 +63,7 @@ func (n *Node) askToJoin(now time.Time) {
 	n.nextJoin = now.Add(n.joinWait + n.cfg.Jitter(n.joinWait/4))
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
 	// Late answers to the last questions are good, older ones are not.
-	for token, a := range n.attempts {
-		if now.Sub(a.at) > 2*joinSlow && !a.let {
-			delete(n.attempts, token)
-		}
-	}
+	maps.DeleteFunc(n.attempts, func(_ string, a *attempt) bool { return now.Sub(a.at) > 2*joinSlow && !a.let })
 	for _, id := range n.targets() {
 		token := n.cfg.Token()
 		n.attempts[token] = &attempt{target: id, at: now}
@@ -169,11 +166,7 @@ func (n *Node) onRefused(r Refused) {
 
 // expire forgets candidates that did not go on.
 func (n *Node) expire(now time.Time) {
-	for id, c := range n.candidates {
-		if now.Sub(c.at) > candidateFor {
-			delete(n.candidates, id)
-		}
-	}
+	maps.DeleteFunc(n.candidates, func(_ string, c *candidate) bool { return now.Sub(c.at) > candidateFor })
 	for len(n.failures) > 0 && now.Sub(n.failures[0]) > failureWindow {
 		n.failures = n.failures[1:]
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -150,11 +151,10 @@ func (n *Node) peer(id string) *peerState {
 }
 
 func (n *Node) forgetPeers() {
-	for id := range n.peers {
-		if _, ok := n.rec.Member(id); !ok {
-			delete(n.peers, id)
-		}
-	}
+	maps.DeleteFunc(n.peers, func(id string, _ *peerState) bool {
+		_, ok := n.rec.Member(id)
+		return !ok
+	})
 }
 
 // beat tells one of our own kind what we know.

@@ -78,9 +78,7 @@ const (
 )
 
 // String is the word for status and logs.
-func (p Phase) String() string {
-	return [...]string{"starting", "joining", "active", "removed"}[p]
-}
+func (p Phase) String() string { return [...]string{"starting", "joining", "active", "removed"}[p] }
 
 // Source says where a message came from.
 type Source struct {

@@ -47,8 +47,7 @@ func configOf(e Entry) (voters, learners []string, ok bool) {
 	return voters, learners, len(voters) > 0 && len(voters)+len(learners) <= maxGroup
 }
 
-func names(l []any) []string {
-	var out []string
+func names(l []any) (out []string) {
 	for _, v := range l {
 		if s, ok := v.(string); ok && wire.ValidPeer(s) == nil {
 			out = append(out, s)

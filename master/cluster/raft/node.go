@@ -77,9 +77,7 @@ const (
 	leader
 )
 
-func (r role) String() string {
-	return [...]string{"follower", "asking", "candidate", "leader"}[r]
-}
+func (r role) String() string { return [...]string{"follower", "asking", "candidate", "leader"}[r] }
 
 // Node is the part of one master. It is for one goroutine.
 type Node struct {
@@ -105,9 +103,7 @@ type Node struct {
 }
 
 // New makes a node.
-func New(cfg Config) *Node {
-	return &Node{cfg: cfg, st: cfg.State, commit: -1}
-}
+func New(cfg Config) *Node { return &Node{cfg: cfg, st: cfg.State, commit: -1} }
 
 // Dirty reports whether State must be saved before messages are sent, and
 // counts it as saved.

@@ -23,8 +23,7 @@ import (
 // nothing else: as a pattern, "john.doe" would be "johnXdoe" too. (Salt tries
 // the name as a pattern for the keys, so that who signs in as "*" is everybody;
 // for plain names that comes to the same.)
-func FillAuthList(section *value.Map, name string, groups []string, permissive bool) []any {
-	var out []any
+func FillAuthList(section *value.Map, name string, groups []string, permissive bool) (out []any) {
 	matched := false
 	for k, v := range section.All() {
 		key, _ := k.(string)
@@ -96,7 +95,7 @@ func Publish(perms []any, r Request, resolve Resolver, always ...string) bool {
 		if i < len(r.Args) {
 			args, _ = r.Args[i].([]any)
 		}
-		if !contains(always, fun) && !permitted(perms, fun, args, r.Minions, resolve) {
+		if !slices.Contains(always, fun) && !permitted(perms, fun, args, r.Minions, resolve) {
 			return false
 		}
 	}

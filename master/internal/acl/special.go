@@ -32,10 +32,6 @@ func text(v any) string {
 	return ""
 }
 
-func contains(list []string, s string) bool {
-	return slices.Contains(list, s)
-}
-
 // Syntax means that a runner or wheel function is not MODULE.FUNCTION.
 func Syntax(fun string) bool {
 	mod, f, ok := strings.Cut(fun, ".")
@@ -54,9 +50,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 	}
 	mod, name, _ := strings.Cut(fun, ".")
 	kw := value.NewMap("__kwarg__", true) // always there: an argument of args must not pass for it
-	for k, v := range kwargs.All() {
-		kw.Set(k, v)
-	}
+	kw.Update(kwargs)
 	kw.Set("__kwarg__", true)
 	all := append(slices.Clone(args), kw)
 	for _, p := range perms {
@@ -85,8 +79,7 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 
 // Peer collects what peer (or peer_run) grants a minion: the option is a map
 // of expressions for ids to lists of expressions for functions.
-func Peer(option *value.Map, id string) []any {
-	var out []any
+func Peer(option *value.Map, id string) (out []any) {
 	for k, v := range option.All() {
 		expr, _ := k.(string)
 		if l, ok := v.([]any); ok && expr != "" && pattern.Match(expr, id) {

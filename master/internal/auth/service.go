@@ -148,8 +148,7 @@ func New(cfg Config) (*Service, error) {
 
 // Warnings are the problems of the configuration that a status page should
 // show as long as they last.
-func (s *Service) Warnings() []string {
-	var w []string
+func (s *Service) Warnings() (w []string) {
 	if s.cfg.OpenMode {
 		w = append(w, "open_mode is on: any host can take the place of any minion")
 	}

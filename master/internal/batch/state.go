@@ -86,9 +86,7 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 }
 
 // Over reports whether the batch has ended.
-func (b *State) Over() bool {
-	return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0
-}
+func (b *State) Over() bool { return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0 }
 
 // Fill sets what changes in a batch in the map that Salt keeps of it, with
 // Salt's names.

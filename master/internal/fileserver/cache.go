@@ -65,11 +65,7 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.cached[key]; !there && len(s.cached) >= maxCachedLists {
-		for k, old := range s.cached {
-			if c.made.Sub(old.made) >= s.cfg.ListCacheTime {
-				delete(s.cached, k)
-			}
-		}
+		maps.DeleteFunc(s.cached, func(_ listKey, old *cachedList) bool { return c.made.Sub(old.made) >= s.cfg.ListCacheTime })
 		if len(s.cached) >= maxCachedLists {
 			return
 		}

@@ -120,8 +120,7 @@ func (c *Config) setDefaults() {
 }
 
 // backends makes the configured backends. All faults are reported at once.
-func (c *Config) backends(ig *Ignore) ([]Backend, error) {
-	var out []Backend
+func (c *Config) backends(ig *Ignore) (out []Backend, err error) {
 	var errs []error
 	for _, name := range c.Backends {
 		i := slices.IndexFunc(c.Extra, func(b Backend) bool { return b.Name() == name })

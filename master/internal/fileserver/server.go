@@ -158,8 +158,7 @@ func (s *Server) choose(back any) []Backend {
 	return out
 }
 
-func (s *Server) envs(back any) []string {
-	var out []string
+func (s *Server) envs(back any) (out []string) {
 	for _, b := range s.choose(back) {
 		out = append(out, b.Envs()...)
 	}

@@ -12,9 +12,7 @@ import (
 type Stat [10]int64
 
 // List is the form that goes on the wire.
-func (s Stat) List() []any {
-	return value.List(s[:])
-}
+func (s Stat) List() []any { return value.List(s[:]) }
 
 func statOf(fi fs.FileInfo) Stat {
 	st, ok := fi.Sys().(*syscall.Stat_t)

@@ -3,6 +3,7 @@ package fileserver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,8 +29,7 @@ func (c Changes) Event() *value.Map {
 // Update walks the backends and compares modification times with the last
 // call; the first call only takes note. Backends that changed lose their
 // cached lists. back names backends as in Salt's runner; nil: all.
-func (s *Server) Update(ctx context.Context, back any) ([]Changes, error) {
-	var out []Changes
+func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
 	for _, b := range s.choose(back) {
 		now, err := b.Times(ctx)
 		if err != nil {
@@ -43,11 +43,7 @@ func (s *Server) Update(ctx context.Context, back any) ([]Changes, error) {
 			c.compare(old, now)
 		}
 		if c.Changed() {
-			for k := range s.cached {
-				if k.backend == b.Name() {
-					delete(s.cached, k)
-				}
-			}
+			maps.DeleteFunc(s.cached, func(k listKey, _ *cachedList) bool { return k.backend == b.Name() })
 		}
 		s.mu.Unlock()
 		out = append(out, c)
@@ -135,8 +131,7 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 }
 
 // Backends resolves names of backends as Salt's runner does; nil: all.
-func (s *Server) Backends(back any) []string {
-	var out []string
+func (s *Server) Backends(back any) (out []string) {
 	for _, b := range s.choose(back) {
 		out = append(out, b.Name())
 	}

@@ -131,18 +131,13 @@ func (j *Job) Restrict() error {
 	return nil
 }
 
-// listed is the list of minions as a target.
-func (j *Job) listed() []any {
-	return value.List(j.Minions)
-}
-
 // aim puts the target into what minions get: the one that was asked for, or
 // the list of minions.
 func (j *Job) aim(pub *value.Map) {
 	if !j.only {
 		return
 	}
-	pub.Set("tgt", j.listed())
+	pub.Set("tgt", value.List(j.Minions))
 	pub.Set("tgt_type", "list")
 	pub.Delete("delimiter")
 }

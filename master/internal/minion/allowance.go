@@ -2,6 +2,7 @@ package minion
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -53,11 +54,7 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 	d := a.of[id]
 	if d == nil {
 		if len(a.of) >= maxDebts {
-			for k, v := range a.of {
-				if v.Used(now, steps) == 0 {
-					delete(a.of, k)
-				}
-			}
+			maps.DeleteFunc(a.of, func(_ string, v *ratelimit.Bucket) bool { return v.Used(now, steps) == 0 })
 		}
 		d = &ratelimit.Bucket{}
 		a.of[id] = d

@@ -129,9 +129,7 @@ func isNumber(s string) bool {
 
 // startsJID reports whether a tag's first part begins like a job id: tools
 // listen to tags of this form.
-func startsJID(s string) bool {
-	return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == ""
-}
+func startsJID(s string) bool { return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == "" }
 
 // ownData makes sure that an event's data does not speak for another minion:
 // an id at its top is the sender's.

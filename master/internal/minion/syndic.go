@@ -48,9 +48,7 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 		ret := value.NewMap("jid", load.Str("jid"), "id", id, "fun", load.Value("fun"), "fun_args", load.Value("arg"))
 		v := load.Map("return").Value(id)
 		if d, ok := v.(*value.Map); ok {
-			for k, v := range d.All() {
-				ret.Set(k, v)
-			}
+			ret.Update(d)
 		} else {
 			ret.Set("return", v)
 		}

@@ -198,6 +198,4 @@ func (h *Handler) AllTaken(most int) [][16]byte {
 }
 
 // Removed ends this master.
-func (h *Handler) Removed() {
-	h.once.Do(func() { close(h.removed) })
-}
+func (h *Handler) Removed() { h.once.Do(func() { close(h.removed) }) }

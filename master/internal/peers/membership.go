@@ -140,8 +140,7 @@ func (m *Membership) Incoming() string {
 }
 
 // OpenJobs makes the job cache that all masters share from this master's own.
-func (m *Membership) OpenJobs(local *jobs.Local) error {
-	var err error
+func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
 		ID: m.Pool.ID(), Dir: filepath.Join(m.Options.ClusterPKIDir, cluster.JobsDir), Local: local, Peers: m.link, Keep: m.Options.KeepJobs,
 		Degraded: func(err error) { m.problem(control.ClusterFault, err) }, Log: m.log,

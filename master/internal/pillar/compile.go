@@ -217,8 +217,7 @@ func (c *compilation) all(matches []selected) *value.Map {
 }
 
 // expand replaces patterns in the names of SLS by what exists.
-func (c *compilation) expand(s selected) []string {
-	var out []string
+func (c *compilation) expand(s selected) (out []string) {
 	for _, name := range s.sls {
 		if !c.known(s.env) {
 			c.errors = append(c.errors, noEnv(s.env).Error())

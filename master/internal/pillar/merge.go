@@ -24,9 +24,7 @@ func merge(a, b *value.Map, strategy string, lists bool) *value.Map {
 		return out
 	case "overwrite":
 		out := a.Clone()
-		for k, v := range b.All() {
-			out.Set(k, v)
-		}
+		out.Update(b)
 		return out
 	default: // none, and names that do not exist
 		return update(a, b, false)

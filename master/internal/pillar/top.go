@@ -251,8 +251,7 @@ type selected struct {
 }
 
 // match asks every target whether it selects the minion (top_matches).
-func (c *compilation) match(t *top) []selected {
-	var out []selected
+func (c *compilation) match(t *top) (out []selected) {
 	for _, env := range t.envs {
 		if c.pillarenv != "" && env != c.pillarenv {
 			continue

@@ -110,9 +110,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 				r.cfg.Log.Error("reaction cannot be rendered", "path", path, "tag", e.Tag, "error", err)
 				continue
 			}
-			for k, v := range v.All() {
-				high.Set(k, v)
-			}
+			high.Update(v)
 		}
 	}
 	todo, err := compile(high)
@@ -129,8 +127,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 
 // files finds the files of a rule: those on disk that match a pattern, or one that
 // the file server has (salt/utils/reactor.py render_reaction).
-func (r *Engine) files(ctx context.Context, ref, tag string) []string {
-	var found []string
+func (r *Engine) files(ctx context.Context, ref, tag string) (found []string) {
 	var err error
 	if strings.HasPrefix(ref, "salt://") {
 		path, ok, lerr := r.cfg.Locate(ctx, ref)

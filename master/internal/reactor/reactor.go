@@ -101,8 +101,7 @@ func (m Map) has(tag string) bool {
 }
 
 // Files returns the files that react to a tag, in the order of the option.
-func (m Map) Files(tag string) []string {
-	var out []string
+func (m Map) Files(tag string) (out []string) {
 	for _, r := range m.rules {
 		if pattern.Glob(r.tag, tag) {
 			out = append(out, r.files...)
@@ -146,8 +145,7 @@ var internal = map[string]bool{
 
 // compile reads a rendered file: names mapped to {kind.function: arguments}.
 // One faulty reaction makes the whole file fail, as in Salt.
-func compile(high *value.Map) ([]Reaction, error) {
-	var out []Reaction
+func compile(high *value.Map) (out []Reaction, err error) {
 	for k, v := range high.All() {
 		id, ok := k.(string)
 		if !ok {
@@ -242,9 +240,7 @@ func merge(v any) (*value.Map, error) {
 			if !ok {
 				return nil, fmt.Errorf("an argument is not written as name: value")
 			}
-			for k, v := range m.All() {
-				out.Set(k, v)
-			}
+			out.Update(m)
 		}
 		return out, nil
 	}
@@ -262,9 +258,7 @@ func asMap(v any) (*value.Map, bool) {
 			if !ok || m.Len() != 1 {
 				return nil, false
 			}
-			for k, v := range m.All() {
-				out.Set(k, v)
-			}
+			out.Update(m)
 		}
 		return out, len(v) > 0
 	}

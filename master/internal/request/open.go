@@ -87,8 +87,7 @@ func (e *envelope) at(field []byte) *any {
 
 // open reads the envelope of a request. Few payloads have many values outside of a
 // sealed load; only so many are walked through.
-func (s *Server) open(payload []byte, now time.Time) (envelope, error) {
-	var e envelope
+func (s *Server) open(payload []byte, now time.Time) (e envelope, err error) {
 	raw, err := msgpack.Fields(payload, msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
 	if errors.Is(err, msgpack.ErrLimit) {
 		if !s.walks.take(now) {

@@ -57,8 +57,7 @@ func have(entries []cache.Entry) []byte {
 	return pack(kindHave, parts...)
 }
 
-func sum(sums [cache.Buckets]uint64) []byte {
-	var b []byte
+func sum(sums [cache.Buckets]uint64) (b []byte) {
 	for _, n := range sums {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -59,15 +60,9 @@ func Has(name string) bool { return table()[name].do != nil }
 // table is built for each call, so that nobody can change it.
 func table() map[string]function {
 	t := keyFunctions()
-	for n, f := range configFunctions() {
-		t[n] = f
-	}
-	for n, f := range rootsFunctions("file_roots", func(e *Env) Roots { return e.FileRoots }) {
-		t[n] = f
-	}
-	for n, f := range rootsFunctions("pillar_roots", func(e *Env) Roots { return e.PillarRoots }) {
-		t[n] = f
-	}
+	maps.Copy(t, configFunctions())
+	maps.Copy(t, rootsFunctions("file_roots", func(e *Env) Roots { return e.FileRoots }))
+	maps.Copy(t, rootsFunctions("pillar_roots", func(e *Env) Roots { return e.PillarRoots }))
 	t["minions.connected"] = function{do: func(_ context.Context, e *Env, _ args) (any, error) { return e.Connected(), nil }}
 	t["error.error"] = function{params: []string{"name", "message"}, do: func(_ context.Context, _ *Env, a args) (any, error) {
 		return nil, fmt.Errorf("%s: %s", a.text("name", "Exception"), a.text("message", ""))

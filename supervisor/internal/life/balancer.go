@@ -165,8 +165,7 @@ func (b *balancer) tag() (string, error) {
 // reconcile gives a running load balancer the masters it is to have: what is
 // missing is added, what is too much is drained and removed, and what has
 // moved is removed now and added when it is gone.
-func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want []lbproxy.Backend) error {
-	var errs error
+func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want []lbproxy.Backend) (errs error) {
 	have := map[string]bool{}
 	for _, b := range st.Backends {
 		have[b.Name] = true

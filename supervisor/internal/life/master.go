@@ -158,8 +158,7 @@ func programFindings(path string) []status.Finding {
 	return nil
 }
 
-func portFindings(addresses ...string) []status.Finding {
-	var out []status.Finding
+func portFindings(addresses ...string) (out []status.Finding) {
 	for _, a := range addresses {
 		if err := probe.PortFree(a); err != nil {
 			out = append(out, status.Finding{Code: status.PortInUse, Subject: a, Cause: err.Error()})

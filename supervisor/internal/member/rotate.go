@@ -84,9 +84,7 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool) (next string, witho
 }
 
 // names are the names in order.
-func names(have map[string]secretNames) []string {
-	return slices.Sorted(maps.Keys(have))
-}
+func names(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
 
 // await asks done, once a second, with what the nodes that answer have, and
 // who does not answer.

@@ -127,8 +127,7 @@ func fromLastLine(i service.Info) []status.Finding {
 	return nil
 }
 
-func diskFindings(cfg *settings.Settings, f facts) []status.Finding {
-	var out []status.Finding
+func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	for path, d := range f.hang {
 		out = append(out, status.Finding{Code: status.StorageUnusable, Subject: path, Cause: fmt.Sprintf("has not answered for %s", status.Age(d))})
 	}

@@ -57,8 +57,7 @@ type Keys struct{ Accepted, Pending, Rejected, Denied int }
 // CountKeys counts the files in the four key directories; a directory that
 // does not exist counts as empty. Names that begin with a dot are Salt's own
 // (.key_cache).
-func CountKeys(pki string) (Keys, error) {
-	var k Keys
+func CountKeys(pki string) (k Keys, err error) {
 	var faults []error
 	for name, n := range map[string]*int{"minions": &k.Accepted, "minions_pre": &k.Pending, "minions_rejected": &k.Rejected, "minions_denied": &k.Denied} {
 		var err error

@@ -20,8 +20,7 @@ type Where struct {
 
 // Place finds where the virtual address belongs: on an interface whose network
 // it is of. own is the node's address for the others.
-func Place(virtual, own netip.Addr, list []Interface) (Where, error) {
-	var w Where
+func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 	var network netip.Prefix
 	for _, i := range list {
 		for _, p := range i.Addresses {

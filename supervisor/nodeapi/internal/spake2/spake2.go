@@ -52,8 +52,7 @@ type Secret [32]byte
 
 // NewSecret reduces the output of a key derivation, which must have 48 bytes
 // so that all scalars are about equally likely, to a scalar.
-func NewSecret(stretched []byte) (Secret, error) {
-	var w Secret
+func NewSecret(stretched []byte) (w Secret, err error) {
 	if len(stretched) < 48 {
 		return w, errors.New("spake2: a stretched secret must have 48 bytes")
 	}
