@@ -38,6 +38,15 @@ type Status struct {
 	OpenMode     bool         `json:"open_mode"`
 	AutoAccept   bool         `json:"auto_accept"`
 	Problems     []Problem    `json:"problems"`
+	Apart        []Apart      `json:"apart,omitempty"`
+}
+
+// Apart is another master of the cluster to which this one has no connection of
+// its own.
+type Apart struct {
+	Peer    string `json:"peer"`              // its name in the cluster: the address
+	Through string `json:"through,omitempty"` // the master that passes on what they have for each other; "": none does
+	Error   string `json:"error,omitempty"`   // of the last attempt
 }
 
 // Problem is a lasting fault of a master.
@@ -81,7 +90,8 @@ const (
 	StatusStale = 10 * time.Second
 	// MaxStatus bounds the file in bytes.
 	MaxStatus = 64 << 10
-	// MaxProblems bounds the problems that are read from a status.
+	// MaxProblems bounds the problems, and the masters apart, that are read from a
+	// status.
 	MaxProblems = 20
 )
 
@@ -113,6 +123,11 @@ func ParseStatus(b []byte) (*Status, error) {
 	for i := range s.Problems {
 		p := &s.Problems[i]
 		p.What, p.Text = Fault(line(string(p.What))), line(p.Text)
+	}
+	s.Apart = s.Apart[:min(len(s.Apart), MaxProblems)]
+	for i := range s.Apart {
+		a := &s.Apart[i]
+		a.Peer, a.Through, a.Error = line(a.Peer), line(a.Through), line(a.Error)
 	}
 	if e := s.PillarError; e != nil {
 		e.Minion, e.Text = line(e.Minion), line(e.Text)

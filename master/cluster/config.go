@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"saltern/master/cluster/wire"
@@ -47,6 +48,8 @@ type Config struct {
 
 	Logger *slog.Logger     // nil discards
 	Now    func() time.Time // nil means time.Now
+
+	control func(network, address string, c syscall.RawConn) error // of sockets; nil means hangUp
 }
 
 // Handler is what the pool needs of the master. All functions are required.
@@ -106,6 +109,9 @@ func (c *Config) complete() error {
 		if c.Pub, err = crypt.PublicPEM(&c.Key.PublicKey); err != nil {
 			return err
 		}
+	}
+	if c.control == nil {
+		c.control = hangUp
 	}
 	c.Suite.Encryption = cmp.Or(c.Suite.Encryption, crypt.OAEPSHA1)
 	c.Suite.Signing = cmp.Or(c.Suite.Signing, crypt.PKCS1SHA1)

@@ -153,6 +153,12 @@ func (k *conn) read(br *bufio.Reader, w net.Conn) {
 			}
 			continue
 		}
+		if kind == wire.KindOwn && rest == ownThrough && !k.plain && member {
+			if err := k.pass(br, w, f.Data); err != nil {
+				p.count.bad.Add(1)
+			}
+			return
+		}
 		if err := k.message(kind, peer, rest, f); err != nil {
 			p.count.bad.Add(1)
 			p.log.Debug("a message of a master was refused", "addr", k.from, "tag", f.Tag, "error", err)

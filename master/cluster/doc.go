@@ -22,10 +22,16 @@
 // Every loss is counted in Status. No duty waits for another: each has its
 // own queue, window and, at the receiver, its own goroutine.
 //
+// # A way that is cut
+//
+// Two masters that do not reach each other are connected through a third that
+// reaches both: it passes on bytes of their TLS, which it cannot read. Status
+// says so, and the direct way is tried every ten seconds.
+//
 // # The folder
 //
 // cluster_pki_dir holds what Salt puts there (cluster.pem, cluster.pub, .aes,
 // peers/<id>.pub, minions…) and one file more, .saltern_cluster: the record of
-// package node. It is replaced under a lock; a folder that hangs stops changes
+// package node. It is replaced by link(2), without a lock; a folder that hangs stops changes
 // of the cluster, but neither jobs nor returns.
 package cluster

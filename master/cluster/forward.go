@@ -253,6 +253,7 @@ type PeerStatus struct {
 	Version   uint64
 	KeyGen    uint64
 	Error     string // of the last attempt to connect
+	Through   string // the master by way of which it is connected; "" directly
 	Queues    map[string]QueueStatus
 	Lost      uint64 // control messages
 }
@@ -303,6 +304,9 @@ func (p *Pool) Status() Status {
 			}
 			if e := l.lastErr.Load(); e != nil {
 				ps.Error = *e
+			}
+			if l.up.Load() {
+				ps.Through = l.via()
 			}
 			l.mu.Lock()
 			ps.Lost = l.lost

@@ -3,9 +3,7 @@ package cluster
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -51,6 +49,7 @@ type link struct {
 	leaving bool
 
 	up      atomic.Bool
+	by      atomic.Pointer[string] // see via
 	dead    atomic.Bool
 	dials   atomic.Uint64
 	lastErr atomic.Pointer[string]
@@ -139,6 +138,10 @@ func (l *link) run() {
 		if l.ctx.Err() != nil || err == nil {
 			return
 		}
+		if errors.Is(err, errDirect) {
+			wait = redialMin
+			continue
+		}
 		text := err.Error()
 		if old := l.lastErr.Swap(&text); old == nil || *old != text {
 			l.p.log.Info("no connection to a master", "peer", l.id, "error", err)
@@ -159,70 +162,77 @@ func (l *link) run() {
 
 var errPin = errors.New("the other end has another key than the member")
 
-// dial connects and proves the other end. plain tells what it speaks.
-func (l *link) dial() (c net.Conn, plain bool, err error) {
-	d := net.Dialer{Timeout: dialWait, KeepAliveConfig: keepAlive, Control: hangUp}
-	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
-		d.LocalAddr = a // the name that peers know us by
-	}
+// dial connects and proves the other end. plain tells what it speaks, by through
+// whom the connection goes.
+func (l *link) dial() (c net.Conn, plain bool, by string, err error) {
+	between := l.p.between(l)
 	l.dials.Add(1)
-	raw, err := d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
-	if err != nil {
-		return nil, false, err
+	limit := dialWait
+	if len(between) > 0 {
+		limit = directWait
 	}
-	if l.plain {
-		return raw, true, nil
+	c, plain, err = l.direct(limit)
+	if err == nil || errors.Is(err, errPin) || l.ctx.Err() != nil {
+		return c, plain, "", err
 	}
-	t := tls.Client(raw, l.p.tls)
-	ctx, cancel := context.WithTimeout(l.ctx, handshakeWait)
-	defer cancel()
-	if l.both {
-		ctx, cancel = context.WithTimeout(ctx, handshakeWait/4)
-		defer cancel()
-	}
-	if err := t.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		if !l.both || l.ctx.Err() != nil {
-			return nil, false, fmt.Errorf("secure the connection: %w", err)
+	for _, o := range between {
+		if c, terr := l.through(o); terr == nil {
+			text := err.Error()
+			l.lastErr.Store(&text)
+			return c, false, o.id, nil
 		}
-		raw, err := d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
+	}
+	return nil, false, "", err
+}
+
+// direct is dial without a third.
+func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
+	raw, err := l.reach(limit)
+	if err != nil || l.plain {
 		return raw, true, err
 	}
-	_, pem, err := endOf(t)
-	if err == nil && l.pub != "" && crypt.NormalizePEM(pem) != crypt.NormalizePEM(l.pub) {
-		err = errPin
+	limit = handshakeWait
+	if l.both {
+		limit /= 4
 	}
-	if err != nil {
-		_ = t.Close()
-		return nil, false, err
+	c, err = l.secure(raw, limit)
+	if err != nil && l.both && !errors.Is(err, errPin) && l.ctx.Err() == nil {
+		raw, err := l.reach(dialWait)
+		return raw, true, err
 	}
-	return t, false, nil
+	return c, false, err
 }
 
 // once dials and writes until the connection breaks.
 func (l *link) once() error {
-	c, plain, err := l.dial()
+	c, plain, by, err := l.dial()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(l.ctx)
-	defer cancel()
+	l.by.Store(&by)
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	wg.Go(func() { // acknowledgements, and notice of the end
-		defer cancel()
 		l.listen(c, plain)
+		cancel(errors.New("the other end has closed the connection"))
 	})
+	if by != "" {
+		wg.Go(func() { l.straight(ctx, cancel) })
+	}
 	for d := range l.queues {
 		l.queues[d].again()
 	}
 	l.dropData()
-	l.lastErr.Store(nil)
+	if by == "" {
+		l.lastErr.Store(nil)
+	}
 	if !l.stray {
-		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain)
+		l.p.log.Info("connected to a master", "peer", l.id, "tls", !plain, "through", by)
 		l.up.Store(true)
 		l.p.step(node.Linked{Peer: l.id})
 		if s := l.p.subs.Load(); s != nil && !plain {
@@ -341,10 +351,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 			}
 			idle.Reset(strayFor)
 		case <-ctx.Done():
-			if l.ctx.Err() == nil {
-				return errors.New("the other end has closed the connection")
-			}
-			return l.ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -19,11 +19,12 @@ const (
 	ownGone    = "gone"
 	ownItem    = "item" // a numbered message of a duty
 	ownAck     = "ack"
-	ownSubs    = "subs"  // who listens at the sender
-	ownCut     = "cut"   // whose subscriptions were cut there
-	ownTaken   = "taken" // which requests of minions the sender has taken
-	ownBack    = "back"  // of those that were cut, who is back there
-	ownData    = "data"  // of minions, see Pool.SendData
+	ownSubs    = "subs"    // who listens at the sender
+	ownCut     = "cut"     // whose subscriptions were cut there
+	ownTaken   = "taken"   // which requests of minions the sender has taken
+	ownBack    = "back"    // of those that were cut, who is back there
+	ownData    = "data"    // of minions, see Pool.SendData
+	ownThrough = "through" // the rest of the connection is for another master
 )
 
 var errOwn = errors.New("bad message")

@@ -83,6 +83,7 @@ type view struct {
 
 type counters struct {
 	refused, strangers, bad, dropped, withheld, handled, repeated atomic.Uint64
+	passed                                                        atomic.Int64 // connections of others that go through us
 }
 
 // ErrRemoved says that this master was removed from the cluster.
@@ -145,7 +146,7 @@ func (p *Pool) open(ctx context.Context) error {
 		Jitter: func(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d) + 1)) },
 	})
 	p.view.Store(&view{sessions: map[string]crypt.Key{}})
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive, Control: hangUp}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive, Control: cfg.control}
 	if p.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.Address, fmt.Sprint(cfg.Port))); err != nil {
 		return fmt.Errorf("listen on cluster_pool_port: %w", err)
 	}

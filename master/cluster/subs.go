@@ -100,6 +100,9 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 	switch {
 	case h == nil: // the next report is soon
 	case kind == ownSubs:
+		if a, err := netip.ParseAddr(peer); err == nil {
+			from = a.Unmap() // it may have come through another master
+		}
 		(*h).Subscribed(peer, from, s)
 	case kind == ownBack:
 		(*h).Back(peer, s)

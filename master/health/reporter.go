@@ -85,6 +85,11 @@ func (r *Reporter) status() Status {
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
 		s.Cluster = &c
+		for _, p := range c.Peers {
+			if p.Own && (!p.Connected || p.Through != "") && len(s.Apart) < control.MaxProblems {
+				s.Apart = append(s.Apart, control.Apart{Peer: p.ID, Through: p.Through, Error: p.Error})
+			}
+		}
 	}
 	return s
 }

@@ -156,7 +156,7 @@ func recoverOne(t *testing.T, net *lab.Network, nodes []*lab.Appliance) {
 		}
 		return fmt.Errorf("%+v %w", d.Nodes, err)
 	})
-	if r := n1.Applianced(t, "recover", "--new-cluster"); r.Code != 1 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "n3") {
+	if r := n1.Applianced(t, "recover", "--new-cluster"); r.Code != 64 || !strings.Contains(r.Err, "say --yes") || !strings.Contains(r.Err, "n3") {
 		t.Errorf("without --yes: %+v", r)
 	}
 	lab.Eventually(t, 60*time.Second, "n1 becomes a cluster of its own", func() error {

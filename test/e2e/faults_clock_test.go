@@ -20,7 +20,7 @@ func TestFaultsOfClocksAndVersions(t *testing.T) {
 	t.Parallel()
 	net := lab.NewNetwork(t, "clk", "10.76")
 	late := lab.Altered(t, lab.ClockAhead("600"))
-	other := lab.Altered(t, lab.Alteration{File: "supervisor/nodeapi/messages.go", Old: "const Protocol = 1\n", New: "const Protocol = 9\n"})
+	other := lab.Altered(t, lab.Alteration{File: "supervisor/nodeapi/messages.go", Old: "const protocol = 2\n", New: "const protocol = 9\n"})
 	nodes := threeNodes(t, net)
 	for _, n := range nodes {
 		n.Launch(t)

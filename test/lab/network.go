@@ -101,6 +101,30 @@ func (n *Network) Mend(t testing.TB, addr string) {
 	n.must(t, "link", "set", n.link(addr), "up")
 }
 
+// Bar drops what two hosts send each other from or to a TCP port, as a firewall
+// between them would. Unbar ends that for the first of them.
+func (n *Network) Bar(t testing.TB, host, other string, port int) {
+	t.Helper()
+	rules := "table inet lab {\n"
+	for hook, end := range map[string]string{"input": "saddr", "output": "daddr"} {
+		rules += fmt.Sprintf("chain %[1]s { type filter hook %[1]s priority 0; }\n", hook)
+		for _, side := range []string{"dport", "sport"} {
+			rules += fmt.Sprintf("chain %s { ip %s %s tcp %s %d drop; }\n", hook, end, other, side, port)
+		}
+	}
+	cmd := exec.Command("ip", "netns", "exec", n.hosts[host], "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules + "}\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+}
+
+// Unbar ends Bar.
+func (n *Network) Unbar(t testing.TB, host string) {
+	t.Helper()
+	n.must(t, "netns", "exec", n.hosts[host], "nft", "delete", "table", "inet", "lab")
+}
+
 // Forget takes an address from a host, as its machine does when it loses power.
 func (n *Network) Forget(host, addr string) {
 	_ = ipCommand("-n", n.hosts[host], "addr", "del", addr+"/32", "dev", "eth0") // it may not have had it

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 
 	"saltern/control"
@@ -37,8 +38,33 @@ func masterReports(f facts) (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
 		}
 	}
+	out = append(out, apart(s.Apart, f.Others)...)
 	if e := s.PillarError; e != nil {
 		out = append(out, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})
+	}
+	return out
+}
+
+// apart tells of masters that serve and that ours has no connection to.
+func apart(list []control.Apart, others []status.Node) (out []status.Finding) {
+	name := func(address string) string {
+		for _, o := range others {
+			if o.Address == address && o.State == "ready" && o.Master == "ok" {
+				return o.Name
+			}
+		}
+		return ""
+	}
+	for _, a := range list {
+		node := name(a.Peer)
+		if node == "" { // why is told of the node
+			continue
+		}
+		effect := "jobs of one do not reach the minions of the other"
+		if a.Through != "" {
+			effect = "what they have for each other goes through " + cmp.Or(name(a.Through), a.Through)
+		}
+		out = append(out, status.Finding{Code: status.MastersApart, Subject: node, Cause: cmp.Or(a.Error, "no connection") + "; " + effect})
 	}
 	return out
 }

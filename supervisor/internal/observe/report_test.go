@@ -3,6 +3,7 @@ package observe
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,19 @@ func TestMasterReportsRecorded(t *testing.T) {
 	}
 	if s.Accepted != 1 || s.Pending != 1 || s.Requests == 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Two masters that serve and do not reach each other are told; one of a node that
+// does not serve is told of the node.
+func TestApart(t *testing.T) {
+	others := []status.Node{{Name: "n2", Address: "10.0.0.2", State: "ready", Master: "ok"}, {Name: "n3", Address: "10.0.0.3", State: "ready", Master: "ok"},
+		{Name: "n4", Address: "10.0.0.4", State: "unreachable"}, {Name: "n5", Address: "10.0.0.5", State: "ready", Master: "down"}}
+	got := apart([]control.Apart{{Peer: "10.0.0.2", Through: "10.0.0.3", Error: "i/o timeout"}, {Peer: "10.0.0.3"}, {Peer: "10.0.0.4"}, {Peer: "10.0.0.5"}, {Peer: "10.0.0.9"}}, others)
+	want := []status.Finding{{Code: status.MastersApart, Subject: "n2", Cause: "i/o timeout; what they have for each other goes through n3"},
+		{Code: status.MastersApart, Subject: "n3", Cause: "no connection; jobs of one do not reach the minions of the other"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/crypt"
+	"saltern/master/value"
+)
+
+// Two masters whose way to each other is cut, while a third hears both, are
+// connected through the third: it passes bytes on. What they say is inside TLS
+// as on the direct way, with the same pinned keys, so the third can neither
+// read nor change it, and duties, numbers and acknowledgements stay as they are.
+
+const (
+	directWait  = 2 * time.Second  // for the direct way while another one may be had
+	directEvery = 10 * time.Second // between tries of the direct way while another one is used
+	maxPassed   = 64               // connections that a master passes on; more are refused
+)
+
+var errDirect = errors.New("the direct way is open again")
+
+// between lists links to masters of ours that may reach the master of l.
+func (p *Pool) between(l *link) (list []*link) {
+	if l.plain || l.stray {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.links {
+		if o != l && !o.plain && o.up.Load() && o.via() == "" {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// via is the master through which the link goes; "" when it goes directly.
+func (l *link) via() string {
+	if by := l.by.Load(); by != nil {
+		return *by
+	}
+	return ""
+}
+
+// reach opens the direct way.
+func (l *link) reach(limit time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: limit, KeepAliveConfig: keepAlive, Control: l.p.cfg.control}
+	if a, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(l.p.cfg.Address, "0")); err == nil {
+		d.LocalAddr = a // the name that peers know us by
+	}
+	return d.DialContext(l.ctx, "tcp", l.p.cfg.dialAddress(l.id))
+}
+
+// secure proves the other end of a way, which it closes when that fails.
+func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
+	t := tls.Client(raw, l.p.tls)
+	ctx, cancel := context.WithTimeout(l.ctx, limit)
+	defer cancel()
+	err := t.HandshakeContext(ctx)
+	if err != nil {
+		err = fmt.Errorf("secure the connection: %w", err)
+	}
+	var pem string
+	if err == nil {
+		_, pem, err = endOf(t)
+	}
+	if err == nil && l.pub != "" && crypt.NormalizePEM(pem) != crypt.NormalizePEM(l.pub) {
+		err = errPin
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// through connects to the link's master by way of another.
+func (l *link) through(other *link) (net.Conn, error) {
+	raw, err := other.reach(directWait)
+	if err != nil {
+		return nil, err
+	}
+	c, err := other.secure(raw, handshakeWait)
+	if err != nil {
+		return nil, err
+	}
+	b, err := wire.AppendFrame(nil, wire.OwnPrefix+ownThrough, value.NewMap("to", l.id))
+	if err == nil {
+		_, err = c.Write(b)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return l.secure(c, handshakeWait)
+}
+
+// straight tries the direct way again and again, and says so when it is open.
+func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(directEvery):
+		}
+		raw, err := l.reach(directWait)
+		if err != nil {
+			continue
+		}
+		if c, err := l.secure(raw, handshakeWait); err == nil {
+			_ = c.Close()
+			open(errDirect)
+			return
+		}
+	}
+}
+
+// pass connects a member to another one, as it asks, until either ends it.
+func (k *conn) pass(br *bufio.Reader, w net.Conn, data []byte) error {
+	p := k.in.p
+	m, err := unpackOwnMap(data)
+	if err != nil {
+		return err
+	}
+	to := m.Str("to")
+	if o, ok := p.view.Load().rec.Member(to); !ok || !o.Own || to == p.cfg.ID || to == k.id {
+		return fmt.Errorf("%w: no way to %.64q", errOwn, to)
+	}
+	defer p.count.passed.Add(-1)
+	if p.count.passed.Add(1) > maxPassed {
+		return fmt.Errorf("%w: %d connections are passed on", errOwn, maxPassed)
+	}
+	d := net.Dialer{Timeout: directWait, KeepAliveConfig: keepAlive, Control: p.cfg.control}
+	far, err := d.DialContext(p.ctx, "tcp", p.cfg.dialAddress(to))
+	if err != nil {
+		p.log.Debug("a master cannot be reached for another", "peer", k.id, "to", to, "error", err)
+		return nil
+	}
+	defer far.Close()
+	defer context.AfterFunc(p.ctx, func() { _ = far.Close() })()
+	_ = w.SetDeadline(time.Time{})
+	p.log.Info("two masters are connected through this one", "peer", k.id, "to", to)
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		_, _ = io.Copy(w, far)
+		_ = k.Close()
+	}()
+	_, _ = io.Copy(far, br)
+	_ = far.Close()
+	<-back
+	return nil
+}
