@@ -367,6 +367,48 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestReplayWithoutRoom: a cache without room keeps no master from starting, again
+// and again; what it had acknowledged is shown, and becomes files when there is room.
+func TestReplayWithoutRoom(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jobs")
+	var full atomic.Bool
+	full.Store(true)
+	cfg := Config{Dir: dir, SegmentBytes: 600, fault: func(op string) error {
+		if op == "put" && full.Load() {
+			return syscall.ENOSPC
+		}
+		return nil
+	}}
+	c := open(t, cfg)
+	ok(t, c.SaveLoad(within(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m0"}))
+	for run := range 4 {
+		save(t, c, ret(jid1, fmt.Sprint("m", run), run))
+		got, err := c.Returns(within(t), jid1)
+		ok(t, err)
+		for i := range run + 1 {
+			if _, there := got.Get(fmt.Sprint("m", i)); !there {
+				t.Errorf("run %d: no return of m%d", run, i)
+			}
+		}
+		crash(t, c)
+		c = open(t, cfg)
+		if s := c.Stats(); !s.Stalled || s.QueueBytes == 0 {
+			t.Errorf("run %d: %+v", run, s)
+		}
+		if load, err := c.Load(within(t), jid1); err != nil || load.Str("fun") != "f" {
+			t.Errorf("run %d: %v, %v", run, load, err)
+		}
+	}
+	full.Store(false)
+	until(t, func() bool { return c.Stats().QueueBytes == 0 && !c.Stats().Stalled })
+	for i := range 4 {
+		if !exists(c.files.job(jid1) + fmt.Sprintf("/m%d/%s", i, returnFile)) {
+			t.Errorf("no file of m%d", i)
+		}
+	}
+	until(t, func() bool { left, _ := filepath.Glob(dir + ".journal/*.log"); return len(left) <= 1 }) // the one in use
+}
+
 func TestSecondMasterIsRefused(t *testing.T) {
 	c := open(t, Config{})
 	if _, err := Open(c.cfg, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,67 +110,6 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	go j.commit()
 	go c.materialise(ctx)
 	return c, nil
-}
-
-// replay makes files from the segments of an earlier run and removes them.
-func (c *Local) replay() error {
-	if c.cfg.Shared {
-		c.left = c.readUnhanded()
-	}
-	paths, err := c.journal.left()
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("replay job journal: %w", err)
-		}
-		n := 0
-		damaged, tail, err := scan(b, func(r *record) error {
-			n++
-			if checkRecord(r) != nil {
-				return nil
-			}
-			if c.cfg.Shared {
-				c.left.add(r)
-			}
-			if c.files.same(r) {
-				return nil
-			}
-			if err := c.files.apply(r); err != nil {
-				if transient(err) {
-					return err
-				}
-				c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "error", err)
-				c.quarantineRecord(r)
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("replay job journal %s: %w", path, err)
-		}
-		c.log.Info("job journal replayed", "path", path, "records", n, "torn_bytes", tail, "damaged", damaged)
-		if damaged > 0 {
-			c.log.Error("job journal is damaged, segment kept in quarantine", "path", path, "places", damaged)
-			c.quarantine(filepath.Base(path), func(to string) error { return os.Link(path, to) })
-		}
-	}
-	if len(paths) == 0 {
-		return nil
-	}
-	if err := c.syncAll(); err != nil {
-		return err
-	}
-	if err := c.noteUnhanded(nil); err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("replay job journal: %w", err)
-		}
-	}
-	return nil
 }
 
 func checkRecord(r *record) error {

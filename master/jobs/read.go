@@ -112,6 +112,27 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	return out, nil
 }
 
+// Returned are the minions whose returns of a job are kept.
+func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, error) {
+	if err := checkJID(jid); err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for id := range c.overlay.snapshot(jid).returns { // before the files, see overlay
+		out[id] = true
+	}
+	names, err := readNames(c.files.job(jid))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range names {
+		if !strings.HasPrefix(e.Name(), ".") && e.IsDir() {
+			out[e.Name()] = true
+		}
+	}
+	return out, ctx.Err()
+}
+
 // returnMap is what return.p holds; very old ones hold the bare return.
 func returnMap(v any) *value.Map {
 	if m, ok := v.(*value.Map); ok {

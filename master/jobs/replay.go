@@ -1,0 +1,111 @@
+package jobs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// replay makes files from the segments of an earlier run and removes them. What
+// cannot become files now, on a full disk above all, waits for the background
+// writer as it did before: a master serves without room for its cache.
+func (c *Local) replay() error {
+	if c.cfg.Shared {
+		c.left = c.readUnhanded()
+	}
+	paths, err := c.journal.left()
+	if err != nil {
+		return err
+	}
+	segs := make([]*segment, len(paths))
+	var waiting int
+	for i, path := range paths {
+		segs[i] = &segment{path: path, sealed: true}
+		if c.journal.noteJobs {
+			segs[i].jids = map[string]bool{}
+		}
+		if err := c.replaySegment(segs[i], &waiting); err != nil {
+			return fmt.Errorf("replay job journal %s: %w", path, err)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	err = c.syncAll()
+	if err == nil {
+		err = c.noteUnhanded(nil)
+	}
+	if err != nil || waiting > 0 { // the next checkpoint removes what is done with
+		c.stalled.Store(true)
+		c.log.Error("job cache cannot be written, trying again; the journal is kept", "waiting", waiting, "error", err)
+		c.journal.segs = segs
+		return nil
+	}
+	return c.journal.remove(segs)
+}
+
+// replaySegment makes files from one segment; waiting counts what has to wait.
+// Behind a record that waits all others do, so that they keep their order.
+func (c *Local) replaySegment(seg *segment, waiting *int) error {
+	b, err := os.ReadFile(seg.path)
+	if err != nil {
+		return err
+	}
+	n := 0
+	damaged, tail, err := scan(b, func(r *record) error {
+		n++
+		if checkRecord(r) != nil {
+			return nil
+		}
+		if c.cfg.Shared {
+			c.left.add(r)
+		}
+		if c.files.same(r) {
+			return nil
+		}
+		var err error
+		if *waiting == 0 {
+			err = c.files.apply(r)
+		}
+		switch {
+		case *waiting > 0, err != nil && transient(err):
+			if *waiting == 0 {
+				c.log.Error("job record cannot be stored yet", "jid", r.jid, "minion", r.id, "error", err)
+			}
+			*waiting++
+			c.adopt(seg, r)
+		case err != nil:
+			c.log.Error("job record cannot be stored", "jid", r.jid, "minion", r.id, "error", err)
+			c.quarantineRecord(r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.log.Info("job journal replayed", "path", seg.path, "records", n, "torn_bytes", tail, "damaged", damaged)
+	if damaged > 0 {
+		c.log.Error("job journal is damaged, segment kept in quarantine", "path", seg.path, "places", damaged)
+		c.quarantine(filepath.Base(seg.path), func(to string) error { return os.Link(seg.path, to) })
+	}
+	return nil
+}
+
+// adopt gives a record of an earlier run to the background writer, as if it had
+// been committed just now. It takes its room in the queue, if there is some left:
+// the earlier run had no more than that either.
+func (c *Local) adopt(seg *segment, r *record) {
+	if c.overlay.add(r) != nil {
+		return // the same return again
+	}
+	if r.cost = int64(r.size()) + recordCost; !c.queue.room.TryAcquire(r.cost) {
+		r.cost = 0
+	}
+	r.seg = seg
+	seg.pending++
+	if seg.jids != nil {
+		seg.jids[r.jid] = true
+	}
+	c.overlay.committed([]*record{r})
+	c.queue.push([]*record{r})
+}
