@@ -93,13 +93,20 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 		return m, err
 	}
 	m.link = &Link{Pool: m.Pool, Now: cfg.Now, Log: cfg.Log}
-	m.Missed = presence.NewResender(presence.ResenderConfig{
+	rc := presence.ResenderConfig{
 		Recent: func(since time.Time) []publish.Recent { return cfg.Publisher().Recent(since) },
 		Resend: func(ctx context.Context, id uint64, r publish.Recent) error {
 			return cfg.Publisher().Resend(ctx, id, r)
 		},
 		Peers: m.Pool, Now: cfg.Now, Log: cfg.Log,
-	})
+	}
+	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters { // returns are kept, and all minions are ours
+		rc.Returned = func(ctx context.Context, jid string) (map[string]bool, error) { return m.Jobs.Returned(ctx, jid) }
+		rc.Narrow = func(r publish.Recent, ids []string) (publish.Recent, error) {
+			return cfg.Publisher().Narrow(r, ids)
+		}
+	}
+	m.Missed = presence.NewResender(rc)
 	return m, nil
 }
 

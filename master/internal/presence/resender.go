@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,9 +40,13 @@ type ResenderConfig struct {
 	// Recent are the last publications since a time, Resend gives one to a subscriber.
 	Recent func(since time.Time) []publish.Recent
 	Resend func(ctx context.Context, subscriber uint64, r publish.Recent) error
-	Peers  Peers
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Narrow is a publication for some of its minions, Returned are those whose
+	// returns of a job are kept; nil: that is not known.
+	Narrow   func(r publish.Recent, ids []string) (publish.Recent, error)
+	Returned func(ctx context.Context, jid string) (map[string]bool, error)
+	Peers    Peers
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // Resender gives minions whose subscription was cut by us, by a load balancer or
@@ -60,6 +67,9 @@ type Resender struct {
 	back  cluster.Subs // not told yet
 	ended []ending     // without a reason, lately
 	wake  chan struct{}
+
+	narrowed map[string]narrowed // by jid; of Run's goroutine
+	asking   atomic.Bool         // who has returned
 }
 
 // listener is a subscription: where its minion is, and its load balancer.
@@ -79,7 +89,7 @@ type ending struct {
 // NewResender makes a Resender.
 func NewResender(cfg ResenderConfig) *Resender {
 	return &Resender{cfg: cfg, match: newMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
-		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1)}
+		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1), narrowed: map[string]narrowed{}}
 }
 
 // OnSubscribe is a hook of the publish port. The other topics of a connection
@@ -183,10 +193,81 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 		if r.At.After(a.At) {
 			return // that and what follows it has got
 		}
+		r, needed := k.narrow(ctx, r)
+		if !needed {
+			continue
+		}
 		if k.cfg.Resend(ctx, a.ID, r) != nil {
 			return // it has gone again
 		}
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
+	}
+}
+
+// bounds of narrowing.
+const (
+	narrowFor = time.Second // how long what has returned is not looked at again
+	maxNarrow = 500         // minions; a publication for more is sent as it was
+	slowDisk  = 500 * time.Millisecond
+)
+
+// narrowed is a publication as it is to be sent now, for those that have not returned.
+type narrowed struct {
+	until  time.Time
+	recent publish.Recent
+	needed bool
+}
+
+// narrow leaves out of a publication whoever has returned its job, and reports whether
+// anybody is left: a minion that was restarted meanwhile does not know any more what it
+// has done, and a subscription does not say whose it is. Only ids can be left out: of
+// other targets the list of minions may lack some. It is called by Run's goroutine.
+func (k *Resender) narrow(ctx context.Context, r publish.Recent) (publish.Recent, bool) {
+	now := k.cfg.Now()
+	if n, ok := k.narrowed[r.JID]; ok && now.Before(n.until) {
+		return n.recent, n.needed
+	}
+	maps.DeleteFunc(k.narrowed, func(_ string, n narrowed) bool { return !now.Before(n.until) })
+	n := narrowed{until: now.Add(narrowFor), recent: r, needed: true}
+	typ := r.Load.Str("tgt_type")
+	if k.cfg.Returned != nil && len(r.Matched) > 0 && slices.Contains([]string{"glob", "list", "pcre"}, typ) {
+		done, err := k.returned(ctx, r.JID)
+		left := slices.DeleteFunc(slices.Clone(r.Matched), func(id string) bool { return done[id] })
+		n.needed = len(left) > 0
+		if err == nil && n.needed && len(left) < len(r.Matched) && len(left) <= maxNarrow {
+			n.recent, err = k.cfg.Narrow(r, left)
+		}
+		if err != nil {
+			n.recent, n.needed = r, true
+			k.cfg.Log.Warn("job is sent again also to those that have returned", "jid", r.JID, "error", err)
+		}
+	}
+	k.narrowed[r.JID] = n
+	return n.recent, n.needed
+}
+
+var errSlow = errors.New("the job cache does not answer")
+
+// returned asks for the returns of a job, and gives up on a disk that hangs.
+func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bool, err error) {
+	if !k.asking.CompareAndSwap(false, true) {
+		return nil, errSlow
+	}
+	answer := make(chan struct{})
+	var late map[string]bool
+	var lateErr error
+	go func() { // on a disk that hangs nobody waits for it
+		defer k.asking.Store(false)
+		late, lateErr = k.cfg.Returned(ctx, jid)
+		close(answer)
+	}()
+	select {
+	case <-answer:
+		return late, lateErr
+	case <-time.After(slowDisk):
+		return nil, errSlow
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

@@ -1,6 +1,9 @@
 package presence
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"syscall"
@@ -8,6 +11,8 @@ import (
 	"time"
 
 	"saltern/master/cluster"
+	"saltern/master/internal/publish"
+	"saltern/master/value"
 	"saltern/master/zmtp"
 )
 
@@ -76,5 +81,52 @@ func TestWhoWasCut(t *testing.T) {
 	k.OnSubscribe(p, "0123456789012345678901234567890123456789")
 	if due() != 5 {
 		t.Errorf("%d due", due())
+	}
+}
+
+// TestSentAgain: what is sent again is for those that have not returned, if ids say who
+// that is.
+func TestSentAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		typ      string
+		returned []string
+		err      error
+		want     string
+	}{
+		"nobody has returned":       {"glob", nil, nil, "glob [a b c]"},
+		"some have":                 {"glob", []string{"a", "c"}, nil, "list [b]"},
+		"all have":                  {"list", []string{"a", "b", "c", "d"}, nil, ""},
+		"the target is no list":     {"grain", []string{"a", "b", "c"}, nil, "grain [a b c]"},
+		"the job cache is not read": {"pcre", []string{"a"}, errors.New("gone"), "pcre [a b c]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, looks := "", 0
+			r := publish.Recent{JID: "20261123212926088739", Load: value.NewMap("tgt_type", tt.typ), Matched: []string{"a", "b", "c"}}
+			k := NewResender(ResenderConfig{
+				Peers: nobody{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+				Recent: func(time.Time) []publish.Recent { return []publish.Recent{r} },
+				Resend: func(_ context.Context, _ uint64, r publish.Recent) error {
+					got = fmt.Sprint(r.Load.Str("tgt_type"), " ", r.Matched)
+					return nil
+				},
+				Narrow: func(r publish.Recent, ids []string) (publish.Recent, error) {
+					return publish.Recent{JID: r.JID, Load: value.NewMap("tgt_type", "list"), Matched: ids}, nil
+				},
+				Returned: func(context.Context, string) (map[string]bool, error) {
+					looks++
+					out := map[string]bool{}
+					for _, id := range tt.returned {
+						out[id] = true
+					}
+					return out, tt.err
+				},
+			})
+			for range 3 {
+				k.resend(t.Context(), Arrival{At: time.Now()})
+			}
+			if got != tt.want || looks > 1 {
+				t.Errorf("sent %q, not %q; %d looks at the job cache", got, tt.want, looks)
+			}
+		})
 	}
 }

@@ -152,6 +152,23 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 	return err
 }
 
+// Narrow is a recent publish for these minions only. It may be sent again as often as r.
+func (p *Publisher) Narrow(r Recent, ids []string) (Recent, error) {
+	load := r.Load.Clone()
+	load.Set("tgt", ids)
+	load.Set("tgt_type", "list")
+	r.Load, r.Matched, r.payload = load, ids, nil
+	key, serial, err := p.cfg.Keys()
+	if err == nil && serial == 0 {
+		r.key = key
+		r.payload, err = p.wrap(load, key, 0)
+	}
+	if err != nil {
+		return r, fmt.Errorf("narrow a publish: %w", err)
+	}
+	return r, nil
+}
+
 // Recent returns the publishes since a time, oldest first, as far as they are
 // kept.
 func (p *Publisher) Recent(since time.Time) []Recent { return p.keep.since(since, p.cfg.Now()) }
