@@ -100,6 +100,8 @@ type Exec struct {
 	// Env replaces the environment of the child; nil means PATH and HOME of
 	// this process. LC_ALL=C is always added, and what Add says.
 	Env, Add []string
+	// Credential is the account of the child; nil: ours.
+	Credential *syscall.Credential
 	// Stdin is what the child reads.
 	Stdin string
 	// Tee, if any, also gets what the child writes to standard output, as it
@@ -191,7 +193,7 @@ func (e Exec) command(argv []string) *exec.Cmd {
 	cmd.Args = argv
 	cmd.Env = append(append(slices.Clone(env), "LC_ALL=C"), e.Add...)
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: e.Credential}
 	cmd.WaitDelay = time.Second // a grandchild may hold the pipes open
 	if e.Stdin != "" {
 		cmd.Stdin = strings.NewReader(e.Stdin)

@@ -40,7 +40,7 @@ const slowAfter = 10 * time.Second
 // own code: the options of from, and the administrator's files. The error lists
 // all faults with file and line; the notes name what has no effect.
 func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
-	text, err := layout.MasterConfig(s, s.Users.Master)
+	text, err := layout.MasterConfig(s, s.Users.Master, s.UserConfDir())
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	defer slow.Stop()
 	lines := from.lines()
 	all := new(multierror.Error)
-	for _, f := range layout.CheckUserConf(s) {
+	for _, f := range layout.CheckUserConf(s, s.UserConfDir()) {
 		if f.Option != "" && !f.Allowed {
 			all = multierror.Append(all, f)
 		}

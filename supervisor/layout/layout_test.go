@@ -63,7 +63,7 @@ func TestMakeIsIdempotentAndStrictAboutSecrets(t *testing.T) {
 
 func TestMasterConfig(t *testing.T) {
 	s := node(t, "front: {publish_port: 5505}\nmaster: {options: {timeout: 9, file_roots: {base: [/x]}, nodegroups: {a: 'L@b'}}}\n")
-	b, err := MasterConfig(s, "saltern-master")
+	b, err := MasterConfig(s, "saltern-master", s.UserConfDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestMasterConfig(t *testing.T) {
 	if roots := m["file_roots"].(map[string]any)["base"].([]any); roots[0] != "/x" {
 		t.Errorf("file_roots: %v", roots)
 	}
-	again, _ := MasterConfig(s, "saltern-master")
+	again, _ := MasterConfig(s, "saltern-master", s.UserConfDir())
 	if string(again) != string(b) {
 		t.Error("not the same twice")
 	}
@@ -96,7 +96,7 @@ func TestProxySources(t *testing.T) {
 	for addr, want := range map[string]string{"127.0.0.1": "127.0.0.1/32", "127.3.2.1": "127.3.2.1/32 127.0.0.1/32",
 		"10.0.0.7": "10.0.0.7/32", "::1": "::1/128"} {
 		s := node(t, "master: {address: '"+addr+"'}\nfront: {addresses: ['192.0.2.1']}\n")
-		b, err := MasterConfig(s, "u")
+		b, err := MasterConfig(s, "u", s.UserConfDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestUserConf(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, f := range CheckUserConf(s) {
+	for _, f := range CheckUserConf(s, s.UserConfDir()) {
 		got = append(got, strings.TrimPrefix(f.Error(), s.UserConfDir()+"/"))
 	}
 	want := []string{
@@ -155,7 +155,7 @@ func TestAttack16PipeInUserConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan []*UserFault, 1)
-	go func() { done <- CheckUserConf(s) }()
+	go func() { done <- CheckUserConf(s, s.UserConfDir()) }()
 	select {
 	case f := <-done:
 		if len(f) != 1 || !strings.Contains(f[0].Reason, "not a regular file") {
@@ -239,7 +239,7 @@ func TestClusterNode(t *testing.T) {
 	s.Cluster = "prod"
 	s.Master.Address, s.Peering.Address, s.Peering.Enabled = "127.0.70.1", "127.0.70.1", true
 	s.Members = []settings.Member{{Name: "n1", Address: "127.0.70.1"}, {Name: "n2", Address: "127.0.70.2"}}
-	b, err := MasterConfig(&s, "u")
+	b, err := MasterConfig(&s, "u", s.UserConfDir())
 	if err != nil {
 		t.Fatal(err)
 	}

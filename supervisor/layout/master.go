@@ -30,8 +30,9 @@ const masterHead = `# Written by applianced at every start of the master; do not
 const requestTTL = 600
 
 // MasterConfig gives the text of the generated master configuration. user is
-// the account the master runs as.
-func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
+// the account the master runs as, include the folder of the administrator's
+// option files.
+func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	own, err := netip.ParseAddr(s.Master.Address)
 	if err != nil {
 		return nil, fmt.Errorf("master address: %w", err)
@@ -56,7 +57,7 @@ func MasterConfig(s *settings.Settings, user string) ([]byte, error) {
 		{"sock_dir", s.MasterSockDir()},
 		{"pidfile", filepath.Join(s.MasterSockDir(), "salt-master.pid")},
 		{"log_file", filepath.Join(s.CacheDir(), "salt-master.log")},
-		{"default_include", filepath.Join(s.UserConfDir(), "*.conf")},
+		{"default_include", filepath.Join(include, "*.conf")},
 		{"saltern_conditions", s.ConditionsFile()},
 	}
 	if own.Is6() {
@@ -199,22 +200,22 @@ const (
 	maxUserFiles = 256
 )
 
-// CheckUserConf reads the administrator's option files (top-level keys only;
+// CheckUserConf reads the administrator's option files in dir (top-level keys only;
 // what the options mean is the master's business) and lists what stands
 // against a start. Options of appliance.yaml that are insecure and allowed
 // are listed too, so that status can show them.
-func CheckUserConf(s *settings.Settings) (out []*UserFault) {
+func CheckUserConf(s *settings.Settings, dir string) (out []*UserFault) {
 	for _, o := range settings.Insecure() {
 		if v, ok := s.Master.Options[o]; ok && v != false {
 			out = append(out, &UserFault{File: "appliance.yaml", Option: o, Insecure: true, Allowed: true, Reason: "is on"})
 		}
 	}
-	files, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
+	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
 	for _, f := range files[:min(len(files), maxUserFiles)] {
 		out = append(out, checkUserFile(s, f)...)
 	}
 	if len(files) > maxUserFiles {
-		out = append(out, &UserFault{File: s.UserConfDir(), Reason: fmt.Sprintf("more than %d files", maxUserFiles)})
+		out = append(out, &UserFault{File: dir, Reason: fmt.Sprintf("more than %d files", maxUserFiles)})
 	}
 	return out
 }

@@ -17,7 +17,7 @@ func TestFinding13RequestsGrowOld(t *testing.T) {
 		} else {
 			s.Master.Options = nil
 		}
-		text, err := MasterConfig(&s, "root")
+		text, err := MasterConfig(&s, "root", s.UserConfDir())
 		if err != nil || strings.Count(string(text), "request_server_ttl") != 1 || !strings.Contains(string(text), want) {
 			t.Errorf("%q: %v\n%s", given, err, text)
 		}

@@ -179,12 +179,14 @@ func TestFaultsOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		must(t, n2.Applianced(t, "restart", "master"))
-		tells(t, n2, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterConfig, "configuration is wrong", "mine.conf:2"})
-		mendedAll(t, n1, status.MasterConfig) // those that run go on
+		tells(t, n2, clusterFault{"DEGRADED  cluster lab", status.ExitDegraded, status.MasterLastGood, "last good options", "mine.conf:2"})
+		n2.Ping(t, 120*time.Second, "m1")
+		mendedAll(t, n1, status.MasterConfig, status.MasterLastGood) // those that run go on
 		if err := os.Remove(conf); err != nil {
 			t.Fatal(err)
 		}
-		mendedAll(t, n2, status.MasterConfig)
+		must(t, n2.Applianced(t, "restart", "master"))
+		mendedAll(t, n2, status.MasterConfig, status.MasterLastGood)
 	})
 	t.Run("a disk is full", func(t *testing.T) {
 		filler := filepath.Join(data, "filler")

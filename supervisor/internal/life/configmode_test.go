@@ -33,7 +33,7 @@ func TestFinding10GeneratedConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(n.Close)
-		if err := n.master.prepare(); err != nil {
+		if err := n.master.prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return n, filepath.Join(cfg.MasterConf(), "master")

@@ -177,6 +177,7 @@ func (n *Life) known() observe.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)
+	k.LastGood = n.master.fallback
 	for _, u := range n.master.insecure {
 		k.Insecure = append(k.Insecure, u.Option)
 	}

@@ -1,16 +1,20 @@
 package life
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 
+	"saltern/command"
 	"saltern/control"
+	"saltern/printable"
 	"saltern/supervisor/internal/confine"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/probe"
@@ -27,6 +31,7 @@ type master struct {
 	settings func() *settings.Settings // with the members of the cluster
 	member   *member.Member            // nil: this node is alone
 	insecure []*layout.UserFault       // allowed insecure options; under mu
+	fallback string                    // why it runs with its last good options; "": it does not; under mu
 }
 
 // program lies beside our own executable unless the settings name it.
@@ -64,7 +69,7 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 			if err := proc.KillStale(ctx); err != nil {
 				return m.block(status.MasterService, err)
 			}
-			return m.block(status.MasterService, m.prepare())
+			return m.block(status.MasterService, m.prepare(ctx))
 		},
 		Health: &service.Health{Interval: 2 * time.Second, Fall: 3, Check: func(ctx context.Context) error {
 			if err := probe.Ping(ctx, m.Settings.MasterRequest()); err != nil {
@@ -82,13 +87,87 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 }
 
 // prepare makes what the master needs.
-func (m *master) prepare() error {
+func (m *master) prepare(ctx context.Context) error {
 	if err := m.make(); err != nil {
 		return err
 	}
 	var b blockers
+	b = append(b, keyFindings(layout.CheckKeys(m.Settings.PKIDir(), m.master))...)
+	b = append(b, programFindings(m.program())...)
+	b = append(b, portFindings(m.Settings.MasterRequest(), m.Settings.MasterPublish())...)
+	if len(b) > 0 {
+		return append(b, m.faultsOf(m.Settings.UserConfDir())...)
+	}
+	if m.member != nil {
+		if err := m.member.WriteSecret(); err != nil {
+			return blockers{{Code: status.StorageUnusable, Subject: m.Settings.ClusterConf(), Cause: err.Error()}}
+		}
+	}
+	return m.configure(ctx)
+}
+
+// configure gives the master the administrator's options. When it could not start
+// with them, it gets those with which it last could, and status says so.
+func (m *master) configure(ctx context.Context) error {
+	now, good := m.Settings.UserConfDir(), layout.GoodConfDir(m.Settings)
+	b, why, err := m.try(ctx, now)
+	if err != nil {
+		return err
+	}
+	if why == "" {
+		m.fallBack("")
+		if err := layout.KeepGood(m.Settings, m.master); err != nil { // a full disk keeps no master from starting
+			m.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
+		}
+		return nil
+	}
+	if _, err := os.Stat(good); err == nil {
+		if _, bad, err := m.try(ctx, good); err == nil && bad == "" {
+			m.Log.Warn("salt-master starts with its last good options", "reason", why)
+			m.fallBack(why)
+			return nil
+		}
+	}
+	m.fallBack("")
+	if len(b) > 0 {
+		return b
+	}
+	return m.write(now) // the master says itself what is wrong
+}
+
+func (m *master) fallBack(why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fallback = why
+}
+
+// try writes the configuration with the options of a folder. What stands against a
+// start with it is said in why; b is what the appliance has against it itself.
+func (m *master) try(ctx context.Context, dir string) (b blockers, why string, err error) {
+	if b = m.faultsOf(dir); len(b) > 0 {
+		return b, b.Error(), nil
+	}
+	if err := m.write(dir); err != nil {
+		return nil, "", err
+	}
+	run := command.Exec{Limit: checkTakes, MaxOutput: 64 << 10, Cut: true, Env: childEnv(), Credential: m.master.Credential}
+	out, err := run.Run(ctx, []string{m.program(), "--check", "-c", m.Settings.MasterConf()})
+	if err != nil || out.Exit != exitConfig {
+		return nil, "", nil // it is right, or not ours to judge: the start will show
+	}
+	_, text, _ := strings.Cut(string(out.Stderr), "\n") // below a heading
+	return nil, status.Clip(printable.Brief(cmp.Or(text, string(out.Stderr)), 500)), nil
+}
+
+const (
+	checkTakes = 20 * time.Second
+	exitConfig = 78 // of salt-master: sysexits.h, EX_CONFIG
+)
+
+// faultsOf lists what the appliance has against the option files of a folder.
+func (m *master) faultsOf(dir string) (b blockers) {
 	var allowed []*layout.UserFault
-	for _, f := range layout.CheckUserConf(m.Settings) {
+	for _, f := range layout.CheckUserConf(m.Settings, dir) {
 		if f.Insecure && f.Allowed {
 			allowed = append(allowed, f)
 			continue
@@ -96,26 +175,15 @@ func (m *master) prepare() error {
 		b = append(b, status.Finding{Code: status.MasterConfig, Subject: f.File + " " + f.Option, Cause: f.Error()})
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.insecure = allowed
-	m.mu.Unlock()
-	b = append(b, keyFindings(layout.CheckKeys(m.Settings.PKIDir(), m.master))...)
-	b = append(b, programFindings(m.program())...)
-	b = append(b, portFindings(m.Settings.MasterRequest(), m.Settings.MasterPublish())...)
-	if len(b) > 0 {
-		return b
-	}
-	if m.member == nil {
-		return m.write()
-	}
-	if err := m.member.WriteSecret(); err != nil {
-		return blockers{{Code: status.StorageUnusable, Subject: m.Settings.ClusterConf(), Cause: err.Error()}}
-	}
-	return m.write()
+	return b
 }
 
-// write writes the master's configuration, and that of its clients.
-func (m *master) write() error {
-	text, err := layout.MasterConfig(m.settings(), m.master.Name)
+// write writes the master's configuration with the options of a folder, and that of
+// its clients.
+func (m *master) write(dir string) error {
+	text, err := layout.MasterConfig(m.settings(), m.master.Name, dir)
 	if err != nil {
 		return blockers{{Code: status.MasterConfig, Subject: m.ConfigPath, Cause: err.Error()}}
 	}

@@ -53,6 +53,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	out = append(out, f.Cluster...)
 	out = append(out, virtualFindings(f)...)
 	out = append(out, masterReports(f)...)
+	if f.LastGood != "" {
+		out = append(out, status.Finding{Code: status.MasterLastGood, Cause: f.LastGood})
+	}
 	for _, o := range f.Insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})
 	}
