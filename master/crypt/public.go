@@ -30,10 +30,6 @@ type Bounds struct{ Min, Max int }
 // 16384 bits takes over 20 ms, with one of 4096 bits 0.4 ms.
 var DefaultBounds = Bounds{Min: 2048, Max: 4096}
 
-// LegacyBounds admit keys of 1024 bits as well, which some very old minions
-// still have. Smaller ones are refused by crypto/rsa.
-var LegacyBounds = Bounds{Min: 1024, Max: 4096}
-
 // ParsePublic reads an RSA public key in PEM ("PUBLIC KEY" or "RSA PUBLIC
 // KEY") within DefaultBounds.
 func ParsePublic(text []byte) (*rsa.PublicKey, error) { return DefaultBounds.ParsePublic(text) }

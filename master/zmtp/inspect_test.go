@@ -5,3 +5,16 @@ func (p *pool) inUse() int64 {
 	defer p.mu.Unlock()
 	return p.used
 }
+
+// Disconnect closes the connections that match chooses, and returns how many
+// they were. match must not call the Pub.
+func (p *Pub) Disconnect(match func(Peer) bool) int {
+	n := 0
+	p.hub.each(func(m *member) {
+		if match(m.peer) {
+			m.fail(nil)
+			n++
+		}
+	})
+	return n
+}

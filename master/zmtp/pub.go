@@ -253,19 +253,6 @@ func (p *Pub) shardsOf(id uint64) []*shard {
 	return p.shards[i : i+1]
 }
 
-// Disconnect closes the connections that match chooses, and returns how many
-// they were. match must not call the Pub.
-func (p *Pub) Disconnect(match func(Peer) bool) int {
-	n := 0
-	p.hub.each(func(m *member) {
-		if match(m.peer) {
-			m.fail(nil)
-			n++
-		}
-	})
-	return n
-}
-
 // Stats returns the counters.
 func (p *Pub) Stats() Stats {
 	s := p.hub.count.snapshot()

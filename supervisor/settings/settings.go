@@ -216,10 +216,6 @@ func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, 
 // its top level are secret, all of them.
 func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), control.RecordFile) }
 
-// SharedJobsDir is where masters of a cluster keep the job cache together: jobs
-// in their cluster_pki_dir.
-func (s *Settings) SharedJobsDir() string { return filepath.Join(s.SharedPKIDir(), "jobs") }
-
 // MirrorDir is this node's copy of what the volume holds for minions.
 func (s *Settings) MirrorDir() string { return filepath.Join(s.DataDir, "mirror") }
 

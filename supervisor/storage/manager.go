@@ -227,22 +227,6 @@ func (m *Manager) Run(ctx context.Context) error {
 // answers (network.frame-timeout, 30 s, looked at every 10 s).
 const hangLimit = 60 * time.Second
 
-// ProbePeer takes a machine into the pool on behalf of a node that joins: it
-// must be done by a member, and only while glusterd of n answers. It is no
-// fault when n is a member already. The table that lists n does the same by
-// itself; this is for who wants to know at once.
-func (m *Manager) ProbePeer(ctx context.Context, n nodes.Node) error {
-	d := m.Desired()
-	p := glusterctl.Member{Name: n.Name, Address: n.Address, Role: glusterctl.Client}
-	if !slices.ContainsFunc(d.Members, func(x glusterctl.Member) bool { return x.Name == n.Name }) {
-		d.Members = append(d.Members, p)
-	}
-	if err := setHosts(hostsPath, glusterctl.HostsBlock(d.Members)); err != nil {
-		return err
-	}
-	return m.ctl.Probe(ctx, p)
-}
-
 // Forget makes this node's storage forget its cluster, so that it can join one
 // as a new machine: the volume is unmounted and glusterd loses its identity.
 // Copies in bricks stay where they are. Run must have ended.

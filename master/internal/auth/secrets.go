@@ -168,10 +168,6 @@ func (s *Secrets) PublishKey() crypt.Key {
 	return s.pub.key
 }
 
-// Clustered reports whether several masters publish with the same key, so that
-// publishes carry no serial.
-func (s *Secrets) Clustered() bool { return s.headOnly }
-
 // NextPublish is the key for one publish together with its serial. Minions
 // drop a publish whose serial is not above the last one they saw under the
 // same key (crypt.py Crypticle.loads), therefore the two come together and

@@ -88,19 +88,6 @@ func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, 
 // Envs lists the environments (runner fileserver.envs).
 func (s *Server) Envs(back any) []string { return s.envs(back) }
 
-// FileList lists the files of an environment (runner fileserver.file_list).
-func (s *Server) FileList(ctx context.Context, env, prefix string) ([]string, error) {
-	v, err := s.Call(ctx, "_file_list", "", value.NewMap("saltenv", env, "prefix", prefix))
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, 0, len(v.([]any)))
-	for _, f := range v.([]any) {
-		out = append(out, f.(string))
-	}
-	return out, nil
-}
-
 // ClearCache forgets hashes and lists of the named backends (runner
 // fileserver.clear_cache) and returns their names.
 func (s *Server) ClearCache(back any) []string {

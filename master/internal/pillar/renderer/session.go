@@ -197,17 +197,6 @@ func (p *Pool) Render(ctx context.Context, m Minion, t Template) (any, error) {
 	return s.Render(ctx, t)
 }
 
-// MasterGrains loads the grains of the machine itself, which takes a while.
-func (p *Pool) MasterGrains(ctx context.Context) (*value.Map, error) {
-	s, err := p.Session(ctx, Minion{Master: true})
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	m, _, err := s.mapResult(ctx, value.NewMap("op", "grains"))
-	return m, err
-}
-
 // RenderFile renders an SLS on the master's own behalf: reactions.
 func (p *Pool) RenderFile(ctx context.Context, id, renderer, path string, vars *value.Map) (*value.Map, error) {
 	v, err := p.Render(ctx, Minion{ID: id, Master: true}, Template{Path: path, Renderer: renderer, Context: vars})

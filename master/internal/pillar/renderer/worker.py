@@ -511,9 +511,6 @@ class Session:
                 errors.append(f"Top function {name} failed with error {exc}")
         return {"value": out, "errors": errors}
 
-    def grains(self, _request):
-        return {"value": dict(self.lib.salt.loader.grains(self.opts))}
-
 
 METHODS = {
     "render": Session.render,
@@ -522,7 +519,6 @@ METHODS = {
     "decrypt": Session.decrypt,
     "whole": Session.whole,
     "tops": Session.tops,
-    "grains": Session.grains,
 }
 
 
