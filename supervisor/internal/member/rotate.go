@@ -28,14 +28,17 @@ import (
 // RotateSecret implements api.Cluster. It may be called again after whatever
 // interrupted it. force goes on without nodes that cannot be reached.
 func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
+	m.LookForSecret()
+	before := m.shared.names().own
 	if err := m.cfg.Master.StageSecret(ctx); err != nil {
 		return nil, fmt.Errorf("make the next secret: %w; the present one holds", err)
 	}
-	next, without, err := m.spreadSecret(ctx, force)
+	next, without, err := m.spreadSecret(ctx, force, before)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.cfg.Master.CommitSecret(ctx, next); err != nil {
+	replaced := func() bool { m.LookForSecret(); return m.shared.names().own == next }
+	if err := m.cfg.Master.CommitSecret(ctx, next); err != nil && !replaced() {
 		return nil, fmt.Errorf("put the next secret in its place: %w; the present one holds; try again: applianced secret rotate", err)
 	}
 	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
@@ -53,11 +56,16 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 }
 
 // spreadSecret waits until every node has the next secret on its disk, and
-// names it.
-func (m Verbs) spreadSecret(ctx context.Context, force bool) (next string, without []string, err error) {
+// names it; or until another administrator has changed the secret, by rotate or
+// remove, from what it was before.
+func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (next string, without []string, err error) {
 	var refused error
 	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
-		next = have[m.cfg.Settings.Node].next
+		mine := have[m.cfg.Settings.Node]
+		if next = mine.next; next == "" && mine.own != before {
+			next, without = mine.own, away
+			return true, ""
+		}
 		if next == "" {
 			return false, "this node to write it down"
 		}
