@@ -70,7 +70,7 @@ func TestPowerCut(t *testing.T) {
 			v.start(t)
 			lab.Eventually(t, patience, mark+" on the serial line", func() error {
 				b, err := os.ReadFile(v.dir + "/serial.log")
-				if err != nil || !bytes.Contains(b, []byte(mark)) && !bytes.Contains(b, []byte("set-up")) {
+				if err != nil || !bytes.Contains(b, []byte(mark)) && !bytes.Contains(b, []byte("set-up")) && !bytes.Contains(b, []byte("HEALTHY")) {
 					return fmt.Errorf("not yet (%v)", err)
 				}
 				return nil
