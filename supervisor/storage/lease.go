@@ -25,12 +25,17 @@ import (
 //     other second while it counts, every second when it does not.
 //   - A holder whose applianced ends, or is killed, unlocks the file and writes
 //     that it is free: others ask for the lock when they read that, once.
+//   - A holder that is frozen keeps the lock and counts on nothing: who was
+//     refused the lock leaseRefused times beside the same beat goes on to the next
+//     term, a file of its own that one node alone can make. Before each beat a
+//     holder looks whether there is a later term.
 const (
 	leaseFile    = ".storage-lease"
 	leaseEvery   = time.Second
 	leaseFor     = 4 * time.Second
 	leaseSilence = 10 * time.Second
 	leaseReads   = 6
+	leaseRefused = 2
 	leaseHangs   = 20 * time.Second // a child that takes longer is given up
 )
 

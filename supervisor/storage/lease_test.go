@@ -10,14 +10,23 @@ import (
 // leaseWorld is two nodes on one file, with a clock and a lock of their own.
 type leaseWorld struct {
 	now    time.Time
-	holder *os.File // of the lock
+	holder *os.File            // of the lock on the first file
+	locks  map[string]*os.File // on the files of later terms
 	a, b   leaseHolder
 }
 
 func newLeaseWorld(t *testing.T) *leaseWorld {
 	w := &leaseWorld{now: time.Unix(1e9, 0)}
 	path := filepath.Join(t.TempDir(), leaseFile)
+	w.locks = map[string]*os.File{}
 	lock := func(f *os.File) (bool, error) {
+		if f.Name() != path {
+			ok := w.locks[f.Name()] == nil
+			if ok {
+				w.locks[f.Name()] = f
+			}
+			return ok, nil
+		}
 		if w.holder != nil {
 			return false, nil
 		}
@@ -73,15 +82,52 @@ func TestLease(t *testing.T) {
 	if r := w.step(t, &w.a); r.Held || r.Holder != "b" {
 		t.Errorf("two nodes have the lease: %+v", r)
 	}
-	// Nobody takes what is locked, however still its holder is.
-	for range 100 {
-		w.now = w.now.Add(time.Second)
-		if w.step(t, &w.a).Held {
-			t.Fatal("the lock is held, and the lease was given")
+}
+
+// A holder that is frozen keeps its lock. One of the others goes on without it, and
+// it knows that when it thaws.
+func TestLeaseOfAFrozenHolder(t *testing.T) {
+	w := newLeaseWorld(t)
+	c := leaseHolder{path: w.a.path, self: "c", now: w.a.now, lock: w.a.lock}
+	for term := 1; term < 4; term++ {
+		if r := w.step(t, &w.a); !r.Held {
+			t.Fatalf("%+v", r)
 		}
-	}
-	if r := w.step(t, &w.b); r.Held { // still for 100 s
-		t.Errorf("a holder that was still for so long counts on its lease: %+v", r)
+		w.step(t, &w.b)
+		w.step(t, &c)
+		start := w.now // a is frozen
+		var b, other leaseReply
+		for !b.Held && !other.Held {
+			w.now = w.now.Add(time.Second)
+			if b = w.step(t, &w.b); !b.Held {
+				other = w.step(t, &c)
+			}
+			if w.now.Sub(start) > time.Minute {
+				t.Fatal("nobody goes on")
+			}
+		}
+		if d := w.now.Sub(start); d < 2*leaseSilence-2*time.Second || d > 30*time.Second {
+			t.Errorf("taken over after %v", d)
+		}
+		for range 30 { // both others know who has it, and so does a, thawed
+			w.now = w.now.Add(time.Second)
+			if b := w.step(t, &w.b); !b.Held {
+				t.Fatalf("%+v", b)
+			}
+			for _, h := range []*leaseHolder{&c, &w.a} {
+				if r := w.step(t, h); r.Held || r.Holder != "b" {
+					t.Fatalf("%s: %+v", h.self, r)
+				}
+			}
+		}
+		// A node that starts now finds the newest term.
+		d := leaseHolder{path: w.a.path, self: "d", now: w.a.now, lock: w.a.lock}
+		if r := w.step(t, &d); r.Held || r.Holder != "b" || d.term != term {
+			t.Fatalf("%+v in term %d", r, d.term)
+		}
+		w.b.end()
+		w.locks = map[string]*os.File{}
+		w.b = leaseHolder{path: w.a.path, self: "b", now: w.a.now, lock: w.a.lock}
 	}
 }
 

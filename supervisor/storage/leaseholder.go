@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"saltern/durable"
+	"saltern/versioned"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,12 +48,48 @@ type leaseHolder struct {
 	now        func() time.Time
 	lock       func(*os.File) (bool, error)
 
-	file  *os.File  // held: the lock is ours
+	term  int       // of the file; see file
+	found bool      // the newest term, at the start
+	kept  *os.File  // held: the lock is ours
 	last  time.Time // begin of the newest beat that was written
 	beat  leaseBeat // ours, or the newest that was read
 	since time.Time // when that was first read
 	reads int       // how often it was read since
 	tried leaseBeat // one that said free, and somebody else was quicker
+	no    int       // how often the lock was refused beside the same beat
+}
+
+// file is that of a term: the first has no number.
+func (h *leaseHolder) file(term int) string {
+	if term == 0 {
+		return h.path
+	}
+	return h.path + "." + strconv.Itoa(term)
+}
+
+// newest goes on to the newest term, and reports whether it is another one.
+func (h *leaseHolder) newest() (moved bool, err error) {
+	if !h.found {
+		names, err := filepath.Glob(h.path + ".*")
+		if err != nil {
+			return false, err
+		}
+		for _, n := range names {
+			if term, err := strconv.Atoi(strings.TrimPrefix(n, h.path+".")); err == nil {
+				h.term = max(h.term, term)
+			}
+		}
+		h.found = true
+	}
+	for {
+		if _, err := os.Lstat(h.file(h.term + 1)); errors.Is(err, fs.ErrNotExist) {
+			return moved, nil
+		} else if err != nil {
+			return moved, fmt.Errorf("look for a later term of the lease: %w", err)
+		}
+		h.term++
+		moved = true
+	}
 }
 
 // leaseBeat is the content of the file.
@@ -63,22 +101,22 @@ type leaseBeat struct {
 }
 
 func (h *leaseHolder) drop() {
-	if h.file != nil {
-		h.file.Close() // gives the lock back
+	if h.kept != nil {
+		h.kept.Close() // gives the lock back
 	}
-	h.file = nil
+	h.kept = nil
 }
 
 // end gives the lease back and says so. Written after the lock is gone, so that
 // who reads it gets the lock; should another have it by then, its next beat
 // takes the word away again.
 func (h *leaseHolder) end() {
-	ours := h.file != nil && h.now().Sub(h.last) <= leaseFor
+	ours := h.kept != nil && h.now().Sub(h.last) <= leaseFor
 	h.drop()
 	if !ours {
 		return
 	}
-	f, err := os.OpenFile(h.path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(h.file(h.term), os.O_WRONLY, 0)
 	if err != nil {
 		return // the others take it after a silence
 	}
@@ -88,18 +126,29 @@ func (h *leaseHolder) end() {
 
 func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 	begin := h.now()
-	if h.file != nil && begin.Sub(h.last) > leaseFor {
+	if h.kept != nil && begin.Sub(h.last) > leaseFor {
 		h.drop()
 		h.reads = 0
 	}
-	if h.file != nil {
+	moved, err := h.newest()
+	if moved { // somebody has taken over
+		h.drop()
+		h.reads, h.no = 0, 0
+	}
+	if err != nil {
+		return leaseReply{}, err
+	}
+	if h.kept != nil {
 		return h.write(begin, q)
 	}
-	b, err := readBeat(h.path)
+	b, err := readBeat(h.file(h.term))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return leaseReply{}, fmt.Errorf("read the lease: %w", err)
 	}
 	if err == nil {
+		if b != h.beat {
+			h.no = 0
+		}
 		if b != h.beat || h.reads == 0 {
 			h.beat, h.since, h.reads = b, begin, 0
 		}
@@ -112,21 +161,39 @@ func (h *leaseHolder) step(q leaseQuestion) (leaseReply, error) {
 			h.tried = b
 		}
 	}
-	f, err := os.OpenFile(h.path, os.O_RDWR|os.O_CREATE, 0o600)
+	return h.take(begin, q)
+}
+
+// take asks for the lock, and goes on to the next term when whoever has it is frozen.
+func (h *leaseHolder) take(begin time.Time, q leaseQuestion) (leaseReply, error) {
+	f, err := os.OpenFile(h.file(h.term), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return leaseReply{}, fmt.Errorf("open the lease: %w", err)
 	}
 	ok, err := h.lock(f)
-	if err != nil || !ok {
-		f.Close()
-		h.reads = 0 // wait as long again
-		if err != nil {
-			return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
-		}
-		return leaseReply{Holder: h.beat.Holder, Files: h.beat.Files}, nil
+	if err == nil && ok {
+		h.kept, h.no = f, 0
+		return h.write(begin, q)
 	}
-	h.file = f
-	return h.write(begin, q)
+	f.Close()
+	h.reads = 0 // wait as long again
+	if err != nil {
+		return leaseReply{}, fmt.Errorf("lock the lease: %w", err)
+	}
+	reply := leaseReply{Holder: h.beat.Holder, Files: h.beat.Files}
+	if h.no++; h.no < leaseRefused || h.beat.Free {
+		return reply, nil
+	}
+	h.no = 0
+	text, err := h.beat.text()
+	if err == nil { // with the beat of before: its maker locks it, or the others do after a silence
+		_, err = versioned.Create(h.file(h.term+1), text, 0o600)
+	}
+	if err != nil {
+		return reply, fmt.Errorf("begin a new term of the lease: %w", err)
+	}
+	h.term++
+	return h.take(begin, q)
 }
 
 // leaseSize is the length of the file: a beat overwrites all of it.
@@ -134,7 +201,7 @@ const leaseSize = 400
 
 func (h *leaseHolder) write(begin time.Time, q leaseQuestion) (leaseReply, error) {
 	next := leaseBeat{Holder: h.self, Beat: h.beat.Beat + 1, Files: max(h.beat.Files, q.Files)}
-	if err := writeBeat(h.file, next); err != nil {
+	if err := writeBeat(h.kept, next); err != nil {
 		h.drop()
 		h.reads = 0
 		return leaseReply{}, fmt.Errorf("write the lease: %w", err)
@@ -144,11 +211,16 @@ func (h *leaseHolder) write(begin time.Time, q leaseQuestion) (leaseReply, error
 }
 
 func writeBeat(f *os.File, next leaseBeat) error {
-	b, err := json.Marshal(next)
+	b, err := next.text()
 	if err == nil {
-		_, err = f.WriteAt(append(b, strings.Repeat(" ", max(0, leaseSize-len(b)))...), 0)
+		_, err = f.WriteAt(b, 0)
 	}
 	return err
+}
+
+func (b leaseBeat) text() ([]byte, error) {
+	t, err := json.Marshal(b)
+	return append(t, strings.Repeat(" ", max(0, leaseSize-len(t)))...), err
 }
 
 // readBeat reads what the holder wrote last. A file without a beat is one that
