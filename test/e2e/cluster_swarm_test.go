@@ -128,7 +128,7 @@ func (m *swarmer) live(ctx context.Context) {
 		switch {
 		case err == nil:
 			jid, fun := job.Str("jid"), job.Str("fun")
-			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" {
+			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" && !slices.Contains(job.List("tgt"), any(m.ID)) {
 				continue // as minions do
 			}
 			m.seen[jid] = true
