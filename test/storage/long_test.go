@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,6 +124,49 @@ func TestLongLeaderLost(t *testing.T) {
 	if leaders != 1 {
 		t.Errorf("%d nodes lead", leaders)
 	}
+}
+
+// The one that makes the changes is frozen, with the lock in its hands: another
+// takes over, and it is one of the others when it thaws.
+func TestLongLeaderFrozen(t *testing.T) {
+	h := grown(t)
+	leader := func() (list []int) {
+		for i := 1; i <= 3; i++ {
+			if s, err := h.storage(i); err == nil && s.Leads {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+	first := leader()
+	if len(first) != 1 {
+		t.Fatalf("%v lead", first)
+	}
+	signal := func(name string) {
+		h.on(t, first[0], "sh", "-c", "pkill -"+name+" -f 'a[p]plianced'; true")
+	}
+	signal("STOP")
+	t.Cleanup(func() { signal("CONT") })
+	start := time.Now()
+	lab.Eventually(t, 2*time.Minute, "another node leads", func() error {
+		for i := 1; i <= 3; i++ {
+			if i == first[0] {
+				continue
+			}
+			if s, err := h.storage(i); err == nil && s.Leads {
+				return nil
+			}
+		}
+		return fmt.Errorf("nobody")
+	})
+	t.Logf("another node leads after %.1f s", time.Since(start).Seconds())
+	signal("CONT")
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		if l := leader(); len(l) > 1 || slices.Contains(l, first[0]) {
+			t.Fatalf("%v lead after the thaw", l)
+		}
+	}
+	h.settled(t, 4*time.Minute, 3, 1, 2, 3)
 }
 
 // A node with a directory of its own is told to use a volume; it is killed
