@@ -40,8 +40,8 @@ func TestFaultsOfClocksAndVersions(t *testing.T) {
 	}{
 		{"a joiner's clock", late, []string{"clock, compared with " + n1.Addr, "10m0s", "ahead", "set the clock (chronyc makestep)"},
 			[]string{"clock, compared with", "10m0s", "-> set the clock"}},
-		{"a joiner of another version", other, []string{"version, compared with " + n1.Addr, "protocol", "install the version of the cluster"},
-			[]string{"version, compared with", "-> install the version of the cluster"}},
+		{"a joiner of another version", other, []string{"version, compared with " + n1.Addr, "by an older protocol", "upgrade the nodes of the cluster first"},
+			[]string{"version, compared with", "upgrade the nodes of the cluster first"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := lab.NewAppliance(t, net, 11+2*i, "", join)

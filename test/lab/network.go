@@ -14,6 +14,7 @@ import (
 // goes over the bridge. Root is needed; without it the test is skipped, loudly.
 type Network struct {
 	prefix string // of names of namespaces and links, at most 7 bytes
+	bridge string
 	net    string // "10.50.7."
 	hosts  map[string]string
 }
@@ -28,10 +29,11 @@ func NewNetwork(t testing.TB, prefix, base string) *Network {
 	}
 	n := &Network{hosts: map[string]string{}}
 	var last error
-	for range 50 { // until the numbers are free
+	for range 50 { // until the addresses are free: the bridge is named after them
 		k := rand.IntN(250)
 		n.prefix, n.net = fmt.Sprintf("%s%02x", prefix, k), fmt.Sprintf("%s.%d.", base, k)
-		if last = ipCommand("link", "add", n.prefix+"b", "type", "bridge"); last == nil {
+		n.bridge = fmt.Sprintf("lab%s.%d", base, k)
+		if last = ipCommand("link", "add", n.bridge, "type", "bridge"); last == nil {
 			break
 		}
 	}
@@ -42,10 +44,10 @@ func NewNetwork(t testing.TB, prefix, base string) *Network {
 		for _, ns := range n.hosts {
 			_ = ipCommand("netns", "del", ns)
 		}
-		_ = ipCommand("link", "del", n.prefix+"b")
+		_ = ipCommand("link", "del", n.bridge)
 	})
-	n.must(t, "addr", "add", n.net+"254/24", "dev", n.prefix+"b")
-	n.must(t, "link", "set", n.prefix+"b", "up")
+	n.must(t, "addr", "add", n.net+"254/24", "dev", n.bridge)
+	n.must(t, "link", "set", n.bridge, "up")
 	return n
 }
 
@@ -73,7 +75,7 @@ func (n *Network) Host(t testing.TB, number int) string {
 	n.must(t, "netns", "add", ns)
 	n.hosts[addr] = ns
 	n.must(t, "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", ns)
-	n.must(t, "link", "set", veth, "master", n.prefix+"b", "up")
+	n.must(t, "link", "set", veth, "master", n.bridge, "up")
 	n.must(t, "-n", ns, "addr", "add", addr+"/24", "dev", "eth0")
 	n.must(t, "-n", ns, "link", "set", "lo", "up")
 	n.must(t, "-n", ns, "link", "set", "eth0", "up")
@@ -145,7 +147,7 @@ func (n *Network) Move(t testing.TB, to string) {
 	}
 	n.must(t, "-n", n.hosts[to], "addr", "replace", v+"/32", "dev", "eth0")
 	// The test's own table of neighbours; a router is told by an announcement.
-	_ = ipCommand("neigh", "del", v, "dev", n.prefix+"b")
+	_ = ipCommand("neigh", "del", v, "dev", n.bridge)
 }
 
 // Also gives a host a further address; number is its last part, 1 to 199. Host
@@ -154,7 +156,7 @@ func (n *Network) Also(t testing.TB, host string, number int) string {
 	t.Helper()
 	addr := fmt.Sprint(n.net, number)
 	if host == "" {
-		n.must(t, "addr", "add", addr+"/32", "dev", n.prefix+"b")
+		n.must(t, "addr", "add", addr+"/32", "dev", n.bridge)
 	} else {
 		n.must(t, "-n", n.hosts[host], "addr", "add", addr+"/24", "dev", "eth0")
 	}
