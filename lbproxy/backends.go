@@ -196,8 +196,8 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 	return n, nil
 }
 
-// cutWhere closes up to limit (no limit if negative) open sessions for which f
-// is true and says how many. It waits for the loops; never call it from one.
+// cutWhere moves to another backend, or closes, up to limit (no limit if
+// negative) open sessions for which f is true and returns how many. It waits for the loops; never call it from one.
 func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bool) (int, error) {
 	n := 0
 	for _, l := range p.allLoops() {
@@ -206,7 +206,10 @@ func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bo
 			l.each(func(s *session) {
 				if (limit < 0 || n < limit) && f(s, now) {
 					s.m.cuts.Add(1)
-					l.close(s, why)
+					l.now = now
+					if !why.moves() || !l.transfer(s, why) {
+						l.close(s, why)
+					}
 					n++
 				}
 			})

@@ -49,6 +49,7 @@ type Config struct {
 	Connect   Connect   `yaml:"connect" json:"connect"`
 	Health    Health    `yaml:"health" json:"health"`
 	Rebalance Rebalance `yaml:"rebalance" json:"rebalance"`
+	Move      Move      `yaml:"move" json:"move"`
 	Keepalive Keepalive `yaml:"keepalive" json:"keepalive"`
 	Log       Log       `yaml:"log" json:"log"`
 	Admin     Admin     `yaml:"admin" json:"admin"`
@@ -199,6 +200,18 @@ type Rebalance struct {
 	// Quiet is how long a session must have carried no message to be cut
 	// (default 1s); it is never cut inside a ZMTP frame.
 	Quiet time.Duration `yaml:"quiet" json:"quiet"`
+}
+
+// Move tunes how sessions go on at another backend when theirs is lost, drained
+// or has more than its share, without their clients noticing.
+type Move struct {
+	// Off turns it off: such sessions are cut, and clients connect again.
+	Off bool `yaml:"off" json:"off"`
+	// Request bounds the bytes of one request that are kept until its answer has
+	// come (default 1 MiB), Total those of all (default 64 MiB). A session whose
+	// request was not kept cannot be moved until it has its answer.
+	Request int   `yaml:"request" json:"request"`
+	Total   int64 `yaml:"total" json:"total"`
 }
 
 // Keepalive sets TCP keepalive and user timeout on both sides of a session.

@@ -179,8 +179,13 @@ func (l *loop) limit(s *session) {
 		l.close(s, endHeaderTimeout)
 		return
 	}
-	if l.now-s.start < int64(l.p.cfg.Connect.Timeout) {
-		return // the limit of a header that came in time; the dial has its own
+	if l.now-max(s.start, s.opened) < int64(l.p.cfg.Connect.Timeout) {
+		return // the limit of what came in time; what follows has its own
+	}
+	if s.state == stateGreeting {
+		s.m.lostRace()
+		l.another(s)
+		return
 	}
 	for _, m := range [2]*member{s.m, s.alt} {
 		if m != nil {
@@ -200,6 +205,10 @@ func (l *loop) connected(s *session, side int8) {
 		l.dropDial(s, loser).lostRace()
 	}
 	s.m.won()
+	if s.keep != nil && s.keep.moving {
+		l.introduced(s)
+		return
+	}
 	s.state, s.opened = stateOpen, l.now
 	s.half[0].writable = true
 	s.half[1].writable = true

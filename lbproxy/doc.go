@@ -5,7 +5,8 @@
 // never speaks for a master: a ZeroMQ hop would break Salt's request routing.
 // What makes it aware of Salt is around the byte stream: health checks that ask
 // a master for its own ping, hedged connects, cutting of sessions whose master
-// is gone, and paced rebalancing of the publish port after a master returns.
+// is gone, or giving them to another without the client noticing (transfer.go),
+// and paced rebalancing of the publish port after a master returns.
 //
 // # Shape
 //
@@ -37,6 +38,8 @@
 //	known sources      65536               one is forgotten
 //	pending bytes      limits.pending      peek mode: bytes stay in the kernel
 //	pipes              64 per loop         plain copy instead of splice
+//	kept requests      move.request, .total   not kept, counted: the session ends with its master
+//	preludes           4 KiB, 16 MiB a loop   the session ends with its master
 //	session log lines  8192                dropped and counted
 //	rate table         65536 sources       further sources share one bucket
 //	loop mailbox       by its callers      each caller waits or posts once per tick

@@ -67,6 +67,9 @@ type loop struct {
 	nextSweep      int64
 	cursor         int   // where the sweep goes on
 	pending        int64 // bytes in halves' pend
+	preludes       map[string]*prelude
+	preludeBytes   int
+	keeps          []*keep // spare ones
 	stop           bool
 
 	sessions atomic.Int64 // for other goroutines
@@ -80,7 +83,7 @@ type loop struct {
 }
 
 func newLoop(p *Proxy, id int) (*loop, error) {
-	l := &loop{p: p, id: id, k: p.kernel, ep: -1, gate: gate{fd: -1}, wake: -1, tfd: -1, buf: make([]byte, bufSize),
+	l := &loop{p: p, id: id, k: p.kernel, ep: -1, gate: gate{fd: -1}, wake: -1, tfd: -1, buf: make([]byte, bufSize), preludes: map[string]*prelude{},
 		events: make([]unix.EpollEvent, 256)}
 	fail := func(what string, err error) (*loop, error) {
 		l.closeOwn()
@@ -230,6 +233,8 @@ func (l *loop) again() {
 		s.queued = false
 		if s.state == stateOpen {
 			l.move(s)
+		} else {
+			l.resume(s)
 		}
 	}
 	clear(now)

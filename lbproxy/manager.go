@@ -91,7 +91,7 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 		return (all && elsewhere && s.half[1].last < fresh) || now-s.half[1].last > int64(p.cfg.Health.Silence)
 	})
 	if n > 0 {
-		p.log.Warn("sessions of a failed backend cut", "backend", m.be.name, "frontend", m.fe.cfg.Name, "sessions", n)
+		p.log.Warn("sessions of a failed backend moved or cut", "backend", m.be.name, "frontend", m.fe.cfg.Name, "sessions", n)
 	}
 }
 

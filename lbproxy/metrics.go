@@ -20,7 +20,10 @@ func writeMetrics(w io.Writer, st *Status) error {
 	one("saltern_lb_log_lines_dropped_total", "counter", "Session log lines dropped.", st.LogDrops)
 	one("saltern_lb_known_sources", "gauge", "Sources with minions that a master has accepted.", st.Known)
 	one("saltern_lb_hedged_connects_total", "counter", "Second dials beside a silent one.", st.Hedges)
-	one("saltern_lb_rebalanced_total", "counter", "Sessions cut to balance.", st.Moved)
+	one("saltern_lb_rebalanced_total", "counter", "Sessions cut or moved to balance.", st.Moved)
+	one("saltern_lb_sessions_moved_total", "counter", "Sessions given to another backend without closing the client's connection.", st.Given)
+	one("saltern_lb_kept_bytes", "gauge", "Bytes kept of requests that wait for their answers.", st.Kept)
+	one("saltern_lb_requests_not_kept_total", "counter", "Requests too large to be kept for another backend.", st.Unkept)
 
 	frontends := func(name, kind, help string, v func(*FrontendStatus) any) {
 		head(name, kind, help)

@@ -63,7 +63,12 @@ type watch struct {
 	cancel context.CancelFunc
 }
 
-type counters struct{ hedges, loopFaults, rebalanced atomic.Uint64 }
+type counters struct {
+	hedges, loopFaults, rebalanced atomic.Uint64
+	transferred                    atomic.Uint64 // sessions given to another backend
+	unkept                         atomic.Uint64 // requests that were too much to be kept
+	kept                           atomic.Int64  // bytes
+}
 
 const (
 	stateNew = iota

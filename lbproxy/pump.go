@@ -77,7 +77,13 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 	}
 	h.bytes += uint64(n)
 	h.last = l.now
+	if d == 0 && !l.p.cfg.Move.Off {
+		l.remember(s, b)
+	}
 	if d == 1 {
+		if s.keep != nil && s.fe.mode == Request && s.pre != nil && !s.outstanding() {
+			l.release(s) // it has its answer
+		}
 		s.m.heard(l.now)
 		if h.track.marks.has(markSeal) {
 			l.proven(s, h)
@@ -106,7 +112,13 @@ func (s *session) dry(h *half) {
 
 // sourceEnd handles the end of, or a failure on, the source of a direction.
 func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
+	if d == 1 && l.transfer(s, map[bool]ending{true: endBackend, false: endBackendReset}[e == 0]) {
+		return
+	}
 	h.readable, h.eof = false, true
+	if d == 1 && s.half[0].gone {
+		defer l.abandon(s, 0)
+	}
 	if e == 0 {
 		s.end(ending(d)) // endClient or endBackend
 		return
@@ -149,6 +161,12 @@ func (l *loop) finish(s *session, d int) {
 
 // sendFailed handles a destination that takes nothing any more.
 func (l *loop) sendFailed(s *session, d int) {
+	if d == 0 && !l.p.cfg.Move.Off && s.movable() {
+		l.drop(&s.half[0]) // it is kept; the end of what the backend has said moves the session
+		s.half[0].writable, s.half[0].gone = false, true
+		s.half[1].readable, s.half[1].rdhup = true, true
+		return
+	}
 	if d == 0 {
 		s.end(endBackendReset)
 	} else {

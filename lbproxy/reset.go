@@ -7,11 +7,11 @@ import "golang.org/x/sys/unix"
 // of Saltern tells the two apart: a minion that was cut may have missed a job
 // until it is back, and gets it then; one that went by itself does not. The
 // minion has nothing under way on such a connection.
-func (s *session) tellCut() {
+func (s *session) tellCut(why ending) {
 	if s.fe.mode != Publish || s.fd[1] < 0 {
 		return
 	}
-	switch s.why {
+	switch why {
 	case endDown, endDrain, endCut, endRebalance, endStop, endStall, endUnproven:
 		_ = unix.SetsockoptLinger(int(s.fd[1]), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}

@@ -9,8 +9,9 @@ import (
 type sessionState uint8
 
 const (
-	stateHeader  sessionState = iota // waits for a PROXY header
-	stateDialing                     // no backend has answered yet
+	stateHeader   sessionState = iota // waits for a PROXY header
+	stateDialing                      // no backend has answered yet
+	stateGreeting                     // another backend has, see transfer.go
 	stateOpen
 	stateClosed
 )
@@ -49,6 +50,10 @@ var endingNames = [endings]string{"client", "backend", "client-reset", "backend-
 
 func (e ending) String() string { return endingNames[e] }
 
+// moves reports whether a session that we end for this reason may go on at
+// another backend.
+func (e ending) moves() bool { return e == endDown || e == endDrain || e == endRebalance }
+
 // half is one direction of a session: up (0) from client to backend, down (1)
 // the other way.
 type half struct {
@@ -65,6 +70,7 @@ type half struct {
 	shut     bool // the destination has been told, or does not care
 	slow     bool // bytes are left in the kernel until the destination takes them
 	splicing bool
+	gone     bool // the destination takes nothing any more, what it has said is still read
 }
 
 // store is what a half has only while it needs it: most sessions are idle, and
@@ -110,13 +116,15 @@ func (e endpoint) addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
 
 func (e endpoint) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr(), e.port) }
 
-// session is one proxied connection, owned by one loop: 240 bytes (a size
+// session is one proxied connection, owned by one loop: 256 bytes (a size
 // class of the allocator), no goroutine, no buffer.
 type session struct {
 	fe     *frontend
 	m      *member // the backend, or the first dial
 	alt    *member // a hedged second dial
 	hdr    *[]byte // PROXY header so far
+	pre    *prelude
+	keep   *keep
 	half   [2]half
 	tried  uint64   // members dialled
 	start  int64    // clock when accepted
@@ -138,6 +146,7 @@ type session struct {
 	hedge  bool   // a second dial was made
 	queued bool
 	counts bool // among the sessions of its source
+	moved  bool // given to another backend once
 }
 
 func (l *loop) insert(s *session) bool {
@@ -175,7 +184,7 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 		switch s.state {
 		case stateHeader:
 			l.readHeader(s)
-		case stateDialing:
+		case stateDialing, stateGreeting:
 			if ev&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 				l.close(s, endClientReset)
 			}
@@ -188,7 +197,7 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 		l.dialEvent(s, int8(side), ev)
 		return
 	}
-	if s.state != stateOpen || int8(side) != s.side {
+	if s.state < stateGreeting || int8(side) != s.side {
 		return
 	}
 	down := &s.half[1]
@@ -198,6 +207,10 @@ func (l *loop) sessionEvent(s *session, side int, ev uint32) {
 	}
 	if ev&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		s.half[0].writable = true
+	}
+	if s.state == stateGreeting {
+		l.greet(s)
+		return
 	}
 	l.move(s)
 }
@@ -284,6 +297,8 @@ func (l *loop) close(s *session, why ending) {
 	for d := range s.half {
 		l.drop(&s.half[d])
 	}
+	l.release(s)
+	l.unpin(s)
 	l.slots[s.slot].s = nil
 	l.free = append(l.free, s.slot)
 	l.sessions.Add(-1)
@@ -295,7 +310,7 @@ func (l *loop) close(s *session, why ending) {
 	}
 	s.fe.closed(s)
 	l.p.sessionLog.closed(s, l, was)
-	s.tellCut()
+	s.tellCut(s.why)
 	// Last, so that whoever sees the connection end finds it counted.
 	for _, fd := range [3]int32{s.fd[0], s.fd[1], s.altFD} {
 		if fd >= 0 {

@@ -35,6 +35,7 @@ type recordKind uint8
 
 const (
 	recordOpen recordKind = iota
+	recordMoved
 	recordClose
 	recordRefused
 	recordFault // fe says what went wrong
@@ -119,7 +120,12 @@ func (g *sessionLog) put(r *logRecord) {
 
 // opened writes the line of a publish session when it begins: it may last for
 // weeks, and its end is too late to learn of it.
-func (g *sessionLog) opened(s *session, l *loop) {
+func (g *sessionLog) opened(s *session, l *loop) { g.here(s, l, recordOpen) }
+
+// moved writes the line of a publish session that another backend has now.
+func (g *sessionLog) moved(s *session, l *loop) { g.here(s, l, recordMoved) }
+
+func (g *sessionLog) here(s *session, l *loop, kind recordKind) {
 	if s.fe.mode != Publish || !g.publish {
 		return
 	}
@@ -127,7 +133,7 @@ func (g *sessionLog) opened(s *session, l *loop) {
 	if !ok {
 		return
 	}
-	g.put(&logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, backend: s.m.be.name, kind: recordOpen, connect: s.opened - s.start, hits: skipped})
+	g.put(&logRecord{at: l.now, client: s.client.addrPort(), fe: s.fe.cfg.Name, backend: s.m.be.name, kind: kind, connect: s.connecting(), hits: skipped})
 }
 
 func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
@@ -141,9 +147,17 @@ func (g *sessionLog) closed(s *session, l *loop, was sessionState) {
 	r := logRecord{at: l.now, hits: skipped, client: s.client.addrPort(), fe: s.fe.cfg.Name, kind: recordClose, why: s.why,
 		up: s.half[0].bytes, down: s.half[1].bytes, connect: -1, total: l.now - s.start}
 	if s.m != nil && was == stateOpen {
-		r.backend, r.connect = s.m.be.name, s.opened-s.start
+		r.backend, r.connect = s.m.be.name, s.connecting()
 	}
 	g.put(&r)
+}
+
+// connecting is how long it took to connect the client, -1 when that is no longer known.
+func (s *session) connecting() int64 {
+	if s.moved {
+		return -1
+	}
+	return s.opened - s.start
 }
 
 // refused takes one line per second and reason; the count says how many more.
@@ -226,6 +240,8 @@ func (g *sessionLog) line(r *logRecord) {
 	}
 	msg := "session open"
 	switch r.kind {
+	case recordMoved:
+		msg = "session moved"
 	case recordClose:
 		msg = "session close"
 	case recordRefused:
@@ -237,7 +253,10 @@ func (g *sessionLog) line(r *logRecord) {
 	if r.kind == recordRefused {
 		rec.AddAttrs(slog.String("reason", r.refusal.String()), slog.Uint64("count", r.hits))
 	} else if r.backend != "" {
-		rec.AddAttrs(slog.String("backend", r.backend), slog.Int64("connect_us", r.connect/1000))
+		rec.AddAttrs(slog.String("backend", r.backend))
+		if r.connect >= 0 {
+			rec.AddAttrs(slog.Int64("connect_us", r.connect/1000))
+		}
 	}
 	if r.kind != recordRefused && r.hits > 0 {
 		rec.AddAttrs(slog.Uint64("not_logged", r.hits))

@@ -14,6 +14,9 @@ type Status struct {
 	LogDrops  uint64           `json:"log_lines_dropped"`
 	Hedges    uint64           `json:"hedged_connects"`
 	Moved     uint64           `json:"sessions_rebalanced"`
+	Given     uint64           `json:"sessions_moved"` // to another backend, their clients kept
+	Kept      int64            `json:"kept_bytes"`     // of requests that wait for their answers
+	Unkept    uint64           `json:"requests_not_kept"`
 	Known     int              `json:"known_sources"` // with minions that a master has accepted
 	Frontends []FrontendStatus `json:"frontends"`
 	Backends  []BackendStatus  `json:"backends"`
@@ -75,7 +78,7 @@ type PortStatus struct {
 // Status gathers the state of the proxy.
 func (p *Proxy) Status() Status {
 	st := Status{Version: 1, Started: p.base, LogDrops: p.sessionLog.dropped.Load(), Hedges: p.count.hedges.Load(),
-		Moved: p.count.rebalanced.Load(), Known: p.known.count(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
+		Moved: p.count.rebalanced.Load(), Given: p.count.transferred.Load(), Kept: p.count.kept.Load(), Unkept: p.count.unkept.Load(), Known: p.known.count(), FDs: Descriptors{p.budget.size.Load(), p.budget.left.Load()}}
 	for _, l := range p.allLoops() {
 		st.Loops++
 		st.Sessions += l.sessions.Load()

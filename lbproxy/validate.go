@@ -146,6 +146,8 @@ func (c *Config) setDefaults() {
 	def(&r.Excess, 0.10)
 	def(&r.Rate, 0.01)
 	def(&r.Quiet, time.Second)
+	def(&c.Move.Request, 1<<20)
+	def(&c.Move.Total, 64<<20)
 	k := &c.Keepalive
 	def(&k.Idle, time.Minute)
 	def(&k.Interval, 15*time.Second)
@@ -265,6 +267,9 @@ func (c *Config) checkRest(bad func(string, ...any)) {
 	r := &c.Rebalance
 	if r.Excess < 0 || r.Rate < 0 || r.Rate > 1 || r.Delay < 0 || r.Quiet < 0 {
 		bad("rebalance: values must not be negative, rate at most 1")
+	}
+	if c.Move.Request < maxPrelude || c.Move.Total < int64(c.Move.Request) {
+		bad("move: request at least %d, total at least request", maxPrelude)
 	}
 	k := &c.Keepalive
 	if k.Idle < time.Second || k.Interval < time.Second || k.Count < 1 || k.Count > 127 || k.UserTimeout < 0 {

@@ -40,9 +40,11 @@ type tracker struct {
 type mark uint8
 
 const (
-	markMore  mark = 1 << iota // inside a message of several frames
-	markFresh                  // no byte of the body has been seen
-	markSeal                   // an answer was sealed, see sealedAnswer; whoever reads it resets it
+	markMore       mark = 1 << iota // inside a message of several frames
+	markFresh                       // no byte of the body has been seen
+	markSeal                        // an answer was sealed, see sealedAnswer; whoever reads it resets it
+	markMinorOne                    // the greeting was of version 3.1
+	markMinorOther                  // or of a later one
 )
 
 func (m mark) has(x mark) bool { return m&x != 0 }
@@ -69,6 +71,9 @@ func (t *tracker) feed(b []byte) {
 				if (at == 0 && b[0] != 0xff) || (at == 9 && b[0] != 0x7f) || (at == 10 && b[0] != versionMajor) {
 					t.lose()
 					return
+				}
+				if at == 11 {
+					t.marks |= minor(b[0])
 				}
 				at++
 				b = b[1:]
@@ -120,6 +125,17 @@ func (t *tracker) feed(b []byte) {
 			t.body(n)
 		}
 	}
+}
+
+// minor is the mark of a minor version.
+func minor(v byte) mark {
+	switch v {
+	case 0:
+		return 0
+	case 1:
+		return markMinorOne
+	}
+	return markMinorOther
 }
 
 // lose gives up for good.

@@ -175,9 +175,42 @@ func (f *front) moved(t *testing.T, m *lab.Member) {
 	}
 }
 
+// publishes gives how many subscriptions have ended, and how many sessions were
+// given to another master.
+func (f *front) publishes(t *testing.T) (ended, given uint64) {
+	t.Helper()
+	st, err := f.admin.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fe := range st.Frontends {
+		for _, n := range fe.Ended {
+			if fe.Mode == lbproxy.Publish {
+				ended += n
+			}
+		}
+	}
+	return ended, st.Given
+}
+
+// unnoticed does something to a master at which a minion listens; the minion's
+// connection must not end. A master that stands still is noticed late when the
+// checks are patient; then minions miss its heartbeats and leave by themselves.
+func (f *front) unnoticed(t *testing.T, still bool, something func()) {
+	t.Helper()
+	ended, given := f.publishes(t)
+	something()
+	e, g := f.publishes(t)
+	t.Logf("%d subscriptions ended, %d sessions were given to another master", e-ended, g-given)
+	if (e != ended || g == given) && (!still || strict()) {
+		t.Error("a minion has noticed")
+	}
+}
+
 // TestBalancerFailures: whatever happens to a master or to the load balancer,
-// every minion answers again, none is restarted; and a master that is only
-// slow keeps its minions.
+// every minion answers again, none is restarted, and none loses its
+// subscription while the load balancer lives; and a master that is only slow
+// keeps its minions.
 func TestBalancerFailures(t *testing.T) {
 	t.Parallel()
 	f := startFront(t)
@@ -185,9 +218,11 @@ func TestBalancerFailures(t *testing.T) {
 	for i := range max(rounds, 1) {
 		f.run("killed", func(t *testing.T) {
 			m := f.victim(t, i)
-			m.Master.Kill()
-			f.moved(t, m)
-			f.answers(t, "after a master was killed", patience(15*time.Second), m)
+			f.unnoticed(t, false, func() {
+				m.Master.Kill()
+				f.moved(t, m)
+				f.answers(t, "after a master was killed", patience(15*time.Second), m)
+			})
 			m.StartMaster(f.t)
 			m.WaitReady(t)
 		})
@@ -195,15 +230,37 @@ func TestBalancerFailures(t *testing.T) {
 			m := f.victim(t, i+1)
 			signal(t, m.Master, syscall.SIGSTOP)
 			defer signal(t, m.Master, syscall.SIGCONT)
-			f.moved(t, m)
-			f.answers(t, "after a master stood still", patience(15*time.Second), m)
+			f.unnoticed(t, true, func() {
+				f.moved(t, m)
+				f.answers(t, "after a master stood still", patience(15*time.Second), m)
+			})
 		})
 		f.run("vanished", func(t *testing.T) {
 			m := f.victim(t, i+2)
 			f.c.Config.Network.Cut(t, m.Addr)
 			defer f.c.Config.Network.Mend(t, m.Addr)
-			f.moved(t, m)
-			f.answers(t, "after a host vanished", patience(15*time.Second), m)
+			f.unnoticed(t, true, func() {
+				f.moved(t, m)
+				f.answers(t, "after a host vanished", patience(15*time.Second), m)
+			})
+		})
+		f.run("drained", func(t *testing.T) {
+			m := f.victim(t, i)
+			f.unnoticed(t, false, func() {
+				if err := f.admin.Drain(t.Context(), m.Addr); err != nil {
+					t.Fatal(err)
+				}
+				lab.Eventually(t, 60*time.Second, "no minion at the drained master", func() error {
+					if p := f.port(t, m); p.Sessions > 0 {
+						return fmt.Errorf("%d sessions", p.Sessions)
+					}
+					return nil
+				})
+				f.answers(t, "after a master was drained", patience(15*time.Second), m)
+			})
+			if err := f.admin.Undrain(t.Context(), m.Addr); err != nil {
+				t.Fatal(err)
+			}
 		})
 		f.run("slow", func(t *testing.T) {
 			m := f.victim(t, i)
