@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,40 @@ type swarmer struct {
 	s    *swarm
 	at   int // member
 	seen map[string]bool
+	*diary
+}
+
+// diary has what happened to a minion lately, for a test that fails.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.lines) == 30 {
+		d.lines = d.lines[1:]
+	}
+	d.lines = append(d.lines, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// confess prints the diaries of those that have not returned a job that others have.
+func (s *swarm) confess(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	for _, jid := range slices.Sorted(maps.Keys(s.h.sent)) {
+		for _, m := range s.minions {
+			if !s.h.acked[jid][m.ID] {
+				m.mu.Lock()
+				t.Logf("%s has not returned %s:\n\t%s", m.ID, jid, strings.Join(m.lines, "\n\t"))
+				m.mu.Unlock()
+			}
+		}
+	}
 }
 
 // enroll puts keys of so many minions into the accepted ones before any master
@@ -62,7 +97,7 @@ func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
 			t.Fatal(err)
 		}
 		files[m.ID] = pem
-		s.minions = append(s.minions, &swarmer{Minion: m, s: s, at: i, seen: map[string]bool{}})
+		s.minions = append(s.minions, &swarmer{Minion: m, s: s, at: i, seen: map[string]bool{}, diary: &diary{}})
 	}
 	lab.WriteTree(t, filepath.Join(c.Shared, "pki", "minions"), files)
 	return s
@@ -77,6 +112,7 @@ func (s *swarm) start(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() { cancel(); s.wg.Wait() })
+	t.Cleanup(func() { s.confess(t) })
 	t.Cleanup(s.stop)
 	gate := make(chan struct{}, 32) // a storm of sign-ins is not what is tested here
 	for _, m := range s.minions {
@@ -104,6 +140,7 @@ func (m *swarmer) signIn(ctx context.Context) {
 		one, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := m.SignIn(one)
 		cancel()
+		m.note("sign-in at %s: %v", m.Request, err)
 		if err == nil {
 			m.s.signIns.Add(1)
 			return
@@ -122,12 +159,17 @@ func (m *swarmer) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		job, err := m.Next(ctx)
 		if errors.Is(err, minion.ErrPublish) {
+			m.note("publish at %s: %v", m.Publish, err)
 			m.signIn(ctx)
 			job, err = m.Again()
+		}
+		if err != nil {
+			m.note("no publish at %s: %v", m.Publish, err)
 		}
 		switch {
 		case err == nil:
 			jid, fun := job.Str("jid"), job.Str("fun")
+			m.note("job %s at %s", jid, m.Publish)
 			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" && !slices.Contains(job.List("tgt"), any(m.ID)) {
 				continue // as minions do
 			}
@@ -173,7 +215,7 @@ func (m *swarmer) answer(ctx context.Context, answers chan answerTo) {
 	if err != nil {
 		return
 	}
-	o := &swarmer{Minion: other, s: m.s, at: m.at}
+	o := &swarmer{Minion: other, s: m.s, at: m.at, diary: m.diary}
 	defer o.Close()
 	o.Session = m.Session
 	for {
@@ -194,6 +236,7 @@ func (m *swarmer) give(ctx context.Context, jid, fun string) {
 		one, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := m.Return(one, jid, fun, value)
 		cancel()
+		m.note("return of %s at %s: %v", jid, m.Request, err)
 		switch {
 		case err == nil:
 			m.s.h.taken(jid, m.ID, try)
