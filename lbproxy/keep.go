@@ -207,7 +207,10 @@ func preludeLen(b []byte) (n int, ok bool) {
 	if !ok || n == 0 {
 		return 0, ok
 	}
-	return greetingLen + n, b[greetingLen]&flagCommand != 0 && command(body, "READY")
+	if b[greetingLen]&flagCommand == 0 || !command(body, "READY") {
+		return 0, false
+	}
+	return greetingLen + n, true
 }
 
 // firstFrame returns the body of the first frame and the length of the whole

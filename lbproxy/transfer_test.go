@@ -376,6 +376,7 @@ func FuzzPrelude(f *testing.F) {
 	f.Add(append(whole, appendFrame(nil, 0, []byte{1})...))
 	f.Add(whole[:70])
 	f.Add(bytes.Repeat([]byte{0xff}, 80))
+	f.Add(append(greeting(), 0, 0, '0')) // a frame that is no READY
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, ok := preludeLen(b)
 		if n < 0 || n > len(b) || n > 0 && n < greetingLen {

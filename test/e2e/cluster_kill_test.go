@@ -100,6 +100,7 @@ func TestClusterKills(t *testing.T) {
 		}
 		jid := start(t, survivor, "*", "test.sleep", strconv.Itoa(k.job))
 		time.Sleep(500 * time.Millisecond) // the job runs
+		turn := s.refresh(t, survivor)
 		k.lose(t, net, victim)
 		began := time.Now()
 		k.gone(t, victim)
@@ -110,10 +111,13 @@ func TestClusterKills(t *testing.T) {
 		strictly(t, "first complete test.ping after "+k.name, took, k.limit)
 		for _, m := range []*lab.Member{survivor, c.Members[(i+2)%3]} {
 			allReturned(t, m, jid, everybody)
+			allReturned(t, m, turn, s.ids())
 		}
+		s.alike(t, turn, []*lab.Member{survivor, c.Members[(i+2)%3]}, false)
 		k.again(t, net, victim)
 		c.WaitWhole(t)
 		allReturned(t, victim, jid, everybody)
+		s.alike(t, turn, c.Members, true)
 	}
 	complete(t, c.Members[rounds%3], everybody)
 	s.stop()

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"saltern/master/crypt"
+	"saltern/master/value"
 	"saltern/test/lab"
 	"saltern/test/minion"
 )
@@ -230,11 +232,14 @@ func (m *swarmer) answer(ctx context.Context, answers chan answerTo) {
 
 // give sends a return until it is acknowledged. It is the same each time.
 func (m *swarmer) give(ctx context.Context, jid, fun string) {
-	value := m.ID + " " + jid + " " + minion.Nonce()
-	m.s.h.begin(jid, m.ID, value)
+	answer := m.ID + " " + jid + " " + minion.Nonce()
+	m.s.h.begin(jid, m.ID, answer)
+	if fun == "saltutil.refresh_pillar" {
+		m.refreshed(ctx, jid)
+	}
 	for try := 1; ctx.Err() == nil; try++ {
 		one, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := m.Return(one, jid, fun, value)
+		err := m.Return(one, jid, fun, answer)
 		cancel()
 		m.note("return of %s at %s: %v", jid, m.Request, err)
 		switch {
@@ -248,6 +253,72 @@ func (m *swarmer) give(ctx context.Context, jid, fun string) {
 			pause(ctx, 200*time.Millisecond)
 		}
 	}
+}
+
+// refreshed asks for the pillar, as after a refresh, with a grain and a mine that say by which
+// job.
+func (m *swarmer) refreshed(ctx context.Context, jid string) {
+	m.Grains = value.NewMap("id", m.ID, "role", "web", "turn", jid)
+	for ctx.Err() == nil {
+		one, cancel := context.WithTimeout(ctx, 10*time.Second)
+		_, err := m.Pillar(one)
+		if err == nil {
+			_, err = m.Ask(one, "_mine", "data", value.NewMap("turn", jid))
+		}
+		cancel()
+		m.note("refresh of %s at %s: %v", jid, m.Request, err)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, minion.ErrRefused):
+			m.signIn(ctx)
+		default:
+			m.turn(1)
+			pause(ctx, 200*time.Millisecond)
+		}
+	}
+}
+
+// refresh has all minions tell a new grain and a new mine, and returns the job. They return
+// it when both have been taken.
+func (s *swarm) refresh(t *testing.T, from *lab.Member) (jid string) {
+	t.Helper()
+	return start(t, from, "s*", "saltutil.refresh_pillar")
+}
+
+// alike waits until these nodes have the same grains and mines of all minions, of a job or
+// of one of those before it. With whole they are of that job: what a master took in the moment
+// in which it was lost is with the others when it is back.
+func (s *swarm) alike(t *testing.T, jid string, nodes []*lab.Member, whole bool) {
+	t.Helper()
+	began, late := time.Now(), 0
+	lab.Eventually(t, time.Minute, "minion data alike", func() error {
+		first := map[string]string{}
+		late = 0
+		for _, m := range nodes {
+			for _, fun := range []string{"cache.grains", "cache.mine"} {
+				var all map[string]map[string]any
+				r := m.SaltRun(t, fun, "s*", "--out", "json")
+				if err := json.Unmarshal([]byte(r.Out), &all); err != nil {
+					return fmt.Errorf("%s on %s: %w: %.200s", fun, m.Addr, err, r.Err)
+				}
+				for _, w := range s.minions {
+					turn, key := fmt.Sprint(all[w.ID]["turn"]), fun+" of "+w.ID
+					if m == nodes[0] {
+						first[key] = turn
+					}
+					if turn != jid {
+						late++
+					}
+					if turn != first[key] || whole && turn != jid {
+						return fmt.Errorf("%s on %s is of %s, of %s on %s", key, m.Addr, turn, first[key], nodes[0].Addr)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	t.Logf("minion data of %d alike on %d nodes after %.1f s, asking included; %d of another job", len(s.minions), len(nodes), time.Since(began).Seconds(), late)
 }
 
 func (s *swarm) ids() []string {

@@ -218,7 +218,7 @@ func (m *Member) StartLB(t testing.TB) {
 			{"name": "publish", "mode": "publish", "bind": bind(FrontPublish)},
 			{"name": "request", "mode": "request", "bind": bind(FrontRequest)},
 		},
-		"backends": backends, "admin": map[string]any{"socket": m.LBSocket()}, "log": map[string]any{"sessions": "none"},
+		"backends": backends, "admin": map[string]any{"socket": m.LBSocket()}, "log": map[string]any{"sessions": "publish"},
 	}
 	if m.c.Config.Health != nil {
 		conf["health"] = m.c.Config.Health
