@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"saltern/master/cluster/wire"
+	"saltern/pause"
 )
 
 // Masters tell each other what minions have told them. A duty of its own: nothing
@@ -19,6 +22,7 @@ const maxData = 16 << 20
 type dataQueue struct {
 	waiting [][]byte
 	bytes   int
+	writing bool // some of it is in the hands of write
 }
 
 // SendData sends a peer what its Handler gets by Data, "" all that are connected. It
@@ -64,6 +68,42 @@ func (l *link) connected() {
 	}
 }
 
+// Drain waits until what SendData has taken is written to all peers that are connected, or
+// ctx ends. It is for a master that stops: its peers have no other way to what it was told last.
+func (p *Pool) Drain(ctx context.Context) {
+	for p.owesData() {
+		if pause.For(ctx, drainEvery) != nil {
+			return
+		}
+	}
+}
+
+const drainEvery = 5 * time.Millisecond
+
+func (p *Pool) owesData() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if l.up.Load() && l.owesData() {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *link) owesData() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.data.writing || len(l.data.waiting) > 0
+}
+
+// wroteData notes that what packData gave is with the kernel.
+func (l *link) wroteData() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.data.writing = false
+}
+
 // packData adds some of what waits to buf.
 func (l *link) packData(buf []byte) ([]byte, error) {
 	for len(buf) <= 256<<10 {
@@ -74,7 +114,7 @@ func (l *link) packData(buf []byte) ([]byte, error) {
 		}
 		b := l.data.waiting[0]
 		l.data.waiting[0] = nil
-		l.data.waiting, l.data.bytes = l.data.waiting[1:], l.data.bytes-len(b)
+		l.data.waiting, l.data.bytes, l.data.writing = l.data.waiting[1:], l.data.bytes-len(b), true
 		l.mu.Unlock()
 		packed, err := wire.Pack(b)
 		if err != nil {

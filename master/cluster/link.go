@@ -293,6 +293,7 @@ func (l *link) write(ctx context.Context, c net.Conn, plain bool) error {
 			buf = nil
 		}
 		buf = buf[:0]
+		l.wroteData()
 		return err
 	}
 	for {

@@ -353,9 +353,15 @@ func TestAttack12Removal(t *testing.T) {
 	ms, dir, port := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	seed, key := a.Seed(), a.ClusterKey().String()
+	for _, m := range []*member{a, b} {
+		until(t, "a look at c", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[c.cfg.ID] })
+	}
 	must(t, a.Remove(within(t), c.cfg.ID))
 	until(t, "the end of c", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.removed && !c.Serving() })
 	until(t, "b", func() bool { return len(b.Status().Peers) == 1 })
+	for _, m := range []*member{a, b} {
+		until(t, "its minions to be those of a master that is lost", func() bool { return m.has(&m.told, "lost "+c.cfg.ID+" 0") })
+	}
 	if a.Seed() == seed || b.Seed() != a.Seed() || a.ClusterKey().String() == key || a.Secret() == a.cfg.Secret {
 		t.Error("secrets are as they were")
 	}

@@ -112,21 +112,28 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 	return nil
 }
 
-// watch finds members that have gone since the last look, and tells when they
-// were last heard; mu is held.
+// watch finds members that have gone since the last look, lost or removed, and returns
+// when they were last heard. The caller holds mu.
 func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
+	gone = map[string]time.Time{}
+	members := map[string]bool{}
 	for _, m := range p.node.Status(now).Members {
 		if m.Self || !m.Own {
 			continue
 		}
 		here := m.Linked && m.Alive
 		if p.here[m.ID] && !here {
-			if gone == nil {
-				gone = map[string]time.Time{}
-			}
 			gone[m.ID] = m.Heard
 		}
-		p.here[m.ID] = here
+		p.here[m.ID], members[m.ID] = here, true
+	}
+	for id, here := range p.here {
+		if !members[id] { // it was removed, and its minions go elsewhere
+			if here {
+				gone[id] = now
+			}
+			delete(p.here, id)
+		}
 	}
 	return gone
 }

@@ -249,9 +249,19 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
-// Close leaves the peers.
+// lastWords is how long the data of minions of the last moment may take to the peers.
+const lastWords = time.Second
+
+// Close leaves the peers, who are told first what minions have said to this master only.
 func (m *Membership) Close() {
-	if m.Pool != nil {
-		m.Pool.Close()
+	if m.Pool == nil {
+		return
 	}
+	if m.share != nil {
+		m.share.Last()
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		m.Pool.Drain(ctx)
+		cancel()
+	}
+	m.Pool.Close()
 }

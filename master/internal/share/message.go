@@ -16,6 +16,7 @@ const (
 	kindList                  // buckets, a byte each, whose entries are asked for
 	kindWant                  // bank and id, in turn, of entries that are asked for
 	kindDone                  // what was asked for has been sent
+	kindMeet                  // kindSum of who begins a connection, answered by kindSum
 )
 
 var errMessage = errors.New("bad message")
@@ -57,11 +58,11 @@ func have(entries []cache.Entry) []byte {
 	return pack(kindHave, parts...)
 }
 
-func sum(sums [cache.Buckets]uint64) (b []byte) {
+func sum(kind int64, sums [cache.Buckets]uint64) (b []byte) {
 	for _, n := range sums {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return pack(kindSum, b)
+	return pack(kind, b)
 }
 
 func ask(kind int64, what []byte) []byte { return pack(kind, what) }
@@ -118,7 +119,7 @@ func parse(b []byte) (message, error) {
 	switch {
 	case m.kind == kindList && ok && len(m.buckets) <= cache.Buckets:
 		return m, nil
-	case m.kind == kindSum && len(m.buckets) == 8*cache.Buckets:
+	case (m.kind == kindSum || m.kind == kindMeet) && len(m.buckets) == 8*cache.Buckets:
 		for i := range m.sums {
 			m.sums[i] = binary.BigEndian.Uint64(m.buckets[8*i:])
 		}

@@ -3,6 +3,7 @@
 //
 //	cache (a change here) ── Changed ─ have ──► peers ─ Take ─ cache
 //	connected, every 30 s ── sum ──► peer ── list ──► have ──► want ──► have … done
+//	connected ◄── sum ── peer
 //
 // A change is sent to all peers at once. Nothing waits for that, and nothing is
 // repeated: when a connection begins, and every half minute, each master tells the
@@ -158,7 +159,7 @@ func (s *Share) Run(ctx context.Context) {
 			s.spread()
 		case <-compare.C:
 			s.report(s.cfg.Store.Rescan(time.Now()))
-			s.send("", sum(s.cfg.Store.Sums()))
+			s.send("", sum(kindSum, s.cfg.Store.Sums()))
 		case <-tick.C:
 			s.report(s.cfg.Store.RescanTokens())
 			for peer, p := range s.pulls {
@@ -171,6 +172,9 @@ func (s *Share) Run(ctx context.Context) {
 		}
 	}
 }
+
+// Last sends the changes of the last moment, after Run has ended.
+func (s *Share) Last() { s.spread() }
 
 // report logs the first of several faults of the disk.
 func (s *Share) report(err error) {
@@ -196,7 +200,7 @@ func (s *Share) spread() {
 	s.mu.Unlock()
 	for peer := range greet {
 		delete(s.pulls, peer)
-		s.send(peer, sum(s.cfg.Store.Sums()))
+		s.send(peer, sum(kindMeet, s.cfg.Store.Sums()))
 	}
 	var list []key
 	for k := range changed {
@@ -244,7 +248,10 @@ func (s *Share) handle(m incoming) {
 	switch msg.kind {
 	case kindHave:
 		s.take(m.peer, msg.entries)
-	case kindSum:
+	case kindSum, kindMeet:
+		if msg.kind == kindMeet { // ours may have come while it had no way to ask
+			s.send(m.peer, sum(kindSum, s.cfg.Store.Sums()))
+		}
 		var differ []byte
 		for i, n := range s.cfg.Store.Sums() {
 			if n != msg.sums[i] {

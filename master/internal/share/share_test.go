@@ -23,6 +23,7 @@ type net struct {
 	peers map[string]*Share
 	loss  float64
 	cut   map[string]bool
+	mute  string // "from>to": a connection that is not there yet
 	bytes int
 }
 
@@ -30,13 +31,19 @@ func (n *net) send(from, to string, b []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, p := range n.peers {
-		if id == from || to != "" && to != id || n.cut[from] || n.cut[id] || rand.Float64() < n.loss {
+		if id == from || to != "" && to != id || n.cut[from] || n.cut[id] || from+">"+id == n.mute || rand.Float64() < n.loss {
 			continue
 		}
 		n.bytes += len(b)
 		p.Receive(from, b)
 	}
 	return true
+}
+
+func (n *net) change(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
 }
 
 type master struct {
@@ -155,6 +162,51 @@ func TestChange(t *testing.T) {
 	})
 }
 
+// What a master was told while nobody heard it is fetched when it is back, also when the
+// others cannot ask it in the moment in which it greets them.
+func TestMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, all := cluster(t, "a", "b")
+		defer func() {
+			for _, m := range all {
+				m.stop()
+			}
+		}()
+		synctest.Wait()
+		n.change(func() { n.cut["b"] = true })
+		if _, err := all[1].store.Set(cache.Grains, "min", value.NewMap("role", "web")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		n.change(func() { n.cut["b"], n.mute = false, "a>b" })
+		n.peers["b"].Connected("a")
+		synctest.Wait()
+		n.change(func() { n.mute = "" })
+		n.peers["a"].Connected("b")
+		synctest.Wait()
+		if _, ok := all[0].store.Get(cache.Grains, "min"); !ok {
+			t.Error("a does not have what b was told")
+		}
+	})
+}
+
+// A master that stops tells the others what it was told in the last moment.
+func TestLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, all := cluster(t, "a", "b")
+		defer all[0].stop()
+		all[1].stop()
+		if _, err := all[1].store.Set(cache.Grains, "min", value.NewMap("role", "web")); err != nil {
+			t.Fatal(err)
+		}
+		n.peers["b"].Last()
+		synctest.Wait()
+		if _, ok := all[0].store.Get(cache.Grains, "min"); !ok {
+			t.Error("a does not have what b was told")
+		}
+	})
+}
+
 // Masters change entries at random while messages are lost, one is cut off, and one
 // starts again. A comparison later all have the same, which a fourth gets as well.
 func TestSameAtLast(t *testing.T) {
@@ -246,7 +298,7 @@ func TestAttack16Messages(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(have([]cache.Entry{{Bank: cache.Mine, ID: "min", At: 5, Base: 3, Packed: []byte{0x80}}, {Bank: cache.Grains, ID: "x", At: 1, Gone: true}}))
 	f.Add(want([]key{{cache.Grains, "min"}}))
-	f.Add(sum([cache.Buckets]uint64{1, 2}))
+	f.Add(sum(kindSum, [cache.Buckets]uint64{1, 2}))
 	f.Add(ask(kindList, []byte{1, 2}))
 	f.Add(ask(kindDone, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
