@@ -74,10 +74,10 @@ type Handler interface {
 	// folder. It must not block.
 	KeyChanged(id string, st wire.KeyState, pub string)
 	// Subscribed brings who listens at a peer, and its address; CutOff whose subscriptions were
-	// cut there a moment ago, Back who of them is back there. They must be
+	// cut there, and within which time they may miss something; Back who of them is back there. They must be
 	// quick.
 	Subscribed(peer string, from netip.Addr, s Subs)
-	CutOff(peer string, s Subs)
+	CutOff(peer string, s Subs, age time.Duration)
 	Back(peer string, s Subs)
 	// Taken brings requests of minions that a peer has taken, as Pool.Taken
 	// names them; AllTaken gives those that were taken here, at most so many.

@@ -71,7 +71,7 @@ func packOwn(msg any) (string, *value.Map, error) {
 	case takenMsg:
 		return wire.OwnPrefix + ownTaken, packTaken(m), nil
 	case subsMsg:
-		return wire.OwnPrefix + m.kind, value.NewMap("subs", packSubs(m.subs)), nil
+		return wire.OwnPrefix + m.kind, value.NewMap("subs", packSubs(m.subs), "age", m.age.Milliseconds()), nil
 	}
 	return "", nil, fmt.Errorf("%w: %T", errOwn, msg)
 }

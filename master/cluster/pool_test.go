@@ -142,9 +142,11 @@ func (m *member) KeyChanged(id string, _ wire.KeyState, _ string) {
 type hears struct{ *member }
 
 func (m hears) Subscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", peer, s) }
-func (m hears) CutOff(peer string, s Subs)                   { m.note("cut", peer, s) }
-func (m hears) Back(peer string, s Subs)                     { m.note("back", peer, s) }
-func (m hears) Lost(peer string, _ time.Time)                { m.note("lost", peer, nil) }
+func (m hears) CutOff(peer string, s Subs, age time.Duration) {
+	m.note("cut "+age.String(), peer, s)
+}
+func (m hears) Back(peer string, s Subs)      { m.note("back", peer, s) }
+func (m hears) Lost(peer string, _ time.Time) { m.note("lost", peer, nil) }
 
 func (m hears) Taken(list [][16]byte) {
 	m.mu.Lock()
@@ -502,11 +504,11 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	a, b, c := ms[0], ms[1], ms[2]
 	s := Subs{netip.MustParseAddr("10.0.0.1"): 2, netip.MustParseAddr("2001:db8::1"): 5}
 	a.Subscribed(s)
-	a.CutOff(Subs{netip.MustParseAddr("10.0.0.1"): 1})
+	a.CutOff(Subs{netip.MustParseAddr("10.0.0.1"): 1}, 7*time.Second)
 	a.Back(Subs{netip.MustParseAddr("10.0.0.1"): 3})
 	for _, m := range []*member{b, c} {
 		until(t, "what a tells", func() bool {
-			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut "+a.cfg.ID+" 1") && m.has(&m.told, "back "+a.cfg.ID+" 3")
+			return m.has(&m.told, "subs "+a.cfg.ID+" 7") && m.has(&m.told, "cut 7s "+a.cfg.ID+" 1") && m.has(&m.told, "back "+a.cfg.ID+" 3")
 		})
 	}
 	if a.count(&a.told) != 0 {
@@ -522,7 +524,7 @@ func TestSubscriptionsAreTold(t *testing.T) {
 	for _, bad := range []any{value.NewMap("subs", make([]byte, 19)), value.NewMap(), []any{}, value.NewMap("subs", append(make([]byte, 16), 0xff, 0xff, 0xff, 0xff))} {
 		packed, err := msgpack.Marshal(bad, msgpack.Modern)
 		must(t, err)
-		if s, err := parseSubs(packed); err == nil {
+		if s, _, err := parseSubs(packed); err == nil {
 			t.Errorf("%v gave %v", bad, s)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"time"
+
+	"saltern/master/value"
 )
 
 // Subs counts subscriptions of minions by their address.
@@ -14,6 +16,7 @@ type Subs map[netip.Addr]int
 type subsMsg struct {
 	kind string
 	subs Subs
+	age  time.Duration // what was published since then may be missing; of those that were cut
 }
 
 // maxSubs bounds the addresses in one message. Of more only so many are told.
@@ -36,49 +39,53 @@ func packSubs(s Subs) []byte {
 
 // ownBytes reads a message that is a map with a list of at most most entries of size
 // bytes each under name.
-func ownBytes(data []byte, name string, size, most int) ([]byte, error) {
+func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b, ok := m.Bytes(name)
 	if !ok || len(b)%size != 0 || len(b) > most*size {
-		return nil, errOwn
+		return nil, nil, errOwn
 	}
-	return b, nil
+	return m, b, nil
 }
 
-func parseSubs(data []byte) (Subs, error) {
-	b, err := ownBytes(data, "subs", subBytes, maxSubs)
+// maxAge bounds how long ago subscriptions were cut: recent publishes are not kept for longer.
+const maxAge = 2 * time.Minute
+
+func parseSubs(data []byte) (Subs, time.Duration, error) {
+	m, b, err := ownBytes(data, "subs", subBytes, maxSubs)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	age := time.Duration(min(uintOf(m, "age"), uint64(maxAge/time.Millisecond))) * time.Millisecond
 	s := make(Subs, len(b)/subBytes)
 	for ; len(b) > 0; b = b[subBytes:] {
 		n := binary.BigEndian.Uint32(b[16:])
 		if n > maxSubs {
-			return nil, errOwn
+			return nil, 0, errOwn
 		}
 		s[netip.AddrFrom16([16]byte(b)).Unmap()] = int(n)
 	}
-	return s, nil
+	return s, age, nil
 }
 
 // Subscribed tells the peers who listens at this master, in full. They hear it
 // again when they come back.
 func (p *Pool) Subscribed(s Subs) {
-	m := subsMsg{ownSubs, s}
+	m := subsMsg{kind: ownSubs, subs: s}
 	p.subs.Store(&m)
 	p.tell(m)
 }
 
-// CutOff tells the peers whose subscriptions were cut a moment ago, and not by
-// the minions.
-func (p *Pool) CutOff(s Subs) { p.tell(subsMsg{ownCut, s}) }
+// CutOff tells the peers whose subscriptions were cut, and not by the minions, and that these
+// may miss what was published within age.
+func (p *Pool) CutOff(s Subs, age time.Duration) { p.tell(subsMsg{ownCut, s, age}) }
 
 // Back tells the peers which of the minions that were cut off are back here,
 // so that no other waits for them.
-func (p *Pool) Back(s Subs) { p.tell(subsMsg{ownBack, s}) }
+func (p *Pool) Back(s Subs) { p.tell(subsMsg{kind: ownBack, subs: s}) }
 
 func (p *Pool) tell(m subsMsg) {
 	p.mu.Lock()
@@ -92,7 +99,7 @@ func (p *Pool) tell(m subsMsg) {
 
 // told takes such a message of a member.
 func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) error {
-	s, err := parseSubs(data)
+	s, age, err := parseSubs(data)
 	if err != nil {
 		return err
 	}
@@ -107,7 +114,7 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 	case kind == ownBack:
 		(*h).Back(peer, s)
 	default:
-		(*h).CutOff(peer, s)
+		(*h).CutOff(peer, s, age)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func packTaken(list takenMsg) *value.Map {
 }
 
 func parseTaken(data []byte) (takenMsg, error) {
-	b, err := ownBytes(data, "requests", 16, maxTaken)
+	_, b, err := ownBytes(data, "requests", 16, maxTaken)
 	if err != nil {
 		return nil, err
 	}

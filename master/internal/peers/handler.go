@@ -149,7 +149,9 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 func (h *Handler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerHas(peer, from, s)
 }
-func (h *Handler) CutOff(_ string, s cluster.Subs)   { h.cfg.Missed.PeerCut(s) }
+func (h *Handler) CutOff(_ string, s cluster.Subs, age time.Duration) {
+	h.cfg.Missed.PeerCut(s, age)
+}
 func (h *Handler) Back(_ string, s cluster.Subs)     { h.cfg.Missed.PeerBack(s) }
 func (h *Handler) Lost(peer string, heard time.Time) { h.cfg.Missed.PeerLost(peer, heard) }
 

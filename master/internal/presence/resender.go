@@ -23,15 +23,18 @@ const (
 	gatherCuts = 20 * time.Millisecond  // subscriptions that are cut at once are told at once
 	// lossMargin is how long before a node was last heard its last publishes
 	// may have been lost on the way.
-	lossMargin  = 2 * time.Second
-	toldWithin  = time.Second // what a peer has seen cut
+	lossMargin = 2 * time.Second
+	// cutMargin is how long before its master saw a subscription cut the last publishes
+	// may have been lost: a load balancer that cuts throws away what it has not passed on.
+	cutMargin   = 500 * time.Millisecond
+	toldWithin  = 2 * time.Second // of a cut, to the peers
 	maxComeBack = 1 << 16
 )
 
 // Peers are the other masters of the cluster.
 type Peers interface {
 	Subscribed(cluster.Subs)
-	CutOff(cluster.Subs)
+	CutOff(s cluster.Subs, age time.Duration)
 	Back(cluster.Subs)
 }
 
@@ -138,7 +141,7 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, err error) {
 	}
 	k.mu.Unlock()
 	if wasCut {
-		k.came(l.from, k.match.Cut(l.from, 1, now, 0, now)...)
+		k.came(l.from, k.match.Cut(l.from, 1, now, cutMargin, now)...)
 	}
 }
 
@@ -293,7 +296,7 @@ func (k *Resender) tell(ctx context.Context) {
 		k.cut, k.back = nil, nil
 		k.mu.Unlock()
 		if cut != nil {
-			k.cfg.Peers.CutOff(cut)
+			k.cfg.Peers.CutOff(cut, toldWithin)
 		}
 		if back != nil {
 			k.cfg.Peers.Back(back)
@@ -344,7 +347,7 @@ func (k *Resender) balancers() {
 	k.ended = rest
 	k.mu.Unlock()
 	for from, at := range cut {
-		k.came(from, k.match.Cut(from, n[from], at, 0, now)...)
+		k.came(from, k.match.Cut(from, n[from], at, cutMargin, now)...)
 	}
 }
 
@@ -362,11 +365,11 @@ func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	return k.peers[peer].subs[from]
 }
 
-// PeerCut takes what a peer has seen cut a moment ago.
-func (k *Resender) PeerCut(s cluster.Subs) {
+// PeerCut takes what a peer has seen cut, and within which time something may be missing.
+func (k *Resender) PeerCut(s cluster.Subs, age time.Duration) {
 	now := k.cfg.Now()
 	for from, n := range s {
-		k.came(from, k.match.Cut(from, n, now.Add(-toldWithin), 0, now)...)
+		k.came(from, k.match.Cut(from, n, now.Add(-age), 0, now)...)
 	}
 }
 
@@ -400,7 +403,7 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 		}
 	}
 	if len(here) > 0 {
-		k.cfg.Peers.CutOff(here)
+		k.cfg.Peers.CutOff(here, now.Sub(heard)+lossMargin)
 	}
 	if all > 0 {
 		k.cfg.Log.Info("minions of a node that was lost get what they miss when they are back", "peer", peer, "minions", all)

@@ -19,14 +19,24 @@ import (
 // nobody are peers that need not be told.
 type nobody struct{}
 
-func (nobody) Subscribed(cluster.Subs) {}
-func (nobody) CutOff(cluster.Subs)     {}
-func (nobody) Back(cluster.Subs)       {}
+func (nobody) Subscribed(cluster.Subs)            {}
+func (nobody) CutOff(cluster.Subs, time.Duration) {}
+func (nobody) Back(cluster.Subs)                  {}
+
+// cuts are peers that note what they are told of cuts.
+type cuts struct {
+	nobody
+	subs cluster.Subs
+	age  time.Duration
+}
+
+func (c *cuts) CutOff(s cluster.Subs, age time.Duration) { c.subs, c.age = s, age }
 
 // TestWhoWasCut: what counts as cut is what a load balancer reset, or all
 // connections of a load balancer that died; not what a minion ended.
 func TestWhoWasCut(t *testing.T) {
-	k := NewResender(ResenderConfig{Peers: nobody{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	var told cuts
+	k := NewResender(ResenderConfig{Peers: &told, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	lb, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	from := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}) }
 	id := uint64(0)
@@ -69,13 +79,16 @@ func TestWhoWasCut(t *testing.T) {
 	// By way of a node that is lost.
 	come(6, other)
 	k.PeerHas("b", other, nil)
-	k.PeerLost("b", time.Now())
+	k.PeerLost("b", time.Now().Add(-5*time.Second))
 	come(6, lb)
 	if due() != 4 {
 		t.Errorf("a node that was lost: %d due", due())
 	}
+	if told.age < 5*time.Second+lossMargin || told.subs[from(6)] != 1 {
+		t.Errorf("the peers were told %+v", told)
+	}
 	// With zmq_filtering a connection has several topics, and counts once.
-	k.PeerCut(cluster.Subs{from(7): 2})
+	k.PeerCut(cluster.Subs{from(7): 2}, time.Second)
 	p = come(7, lb)
 	k.OnSubscribe(p, "broadcast")
 	k.OnSubscribe(p, "0123456789012345678901234567890123456789")
