@@ -147,6 +147,7 @@ type session struct {
 	queued bool
 	counts bool // among the sessions of its source
 	moved  bool // given to another backend once
+	fled   bool // because the last one ended it
 }
 
 func (l *loop) insert(s *session) bool {

@@ -17,9 +17,9 @@ import (
 // messages to the client only; in the middle of one the session ends, and the
 // client comes back by itself.
 
-// restFor is how long a session stays with a master it was given to before it
-// is moved again because a master ended it: a master may have its reasons, and
-// the next one has the same.
+// restFor is how long a session that its master ended stays with the next one before
+// it is moved again because that one ended it as well: they may have their reasons. A
+// session that was moved to relieve a master, or to empty it, is not meant.
 const restFor = 5 * time.Second
 
 // movable reports whether another master could go on with the session.
@@ -48,13 +48,13 @@ func (l *loop) transfer(s *session, why ending) bool {
 		return false
 	}
 	byMaster := why == endBackend || why == endBackendReset
-	if byMaster && s.m.State() != Down && l.now-s.opened < int64(restFor) && s.moved {
+	if byMaster && s.m.State() != Down && l.now-s.opened < int64(restFor) && s.fled {
 		return false
 	}
 	if s.keep == nil {
 		s.keep = l.newKeep()
 	}
-	s.keep.moving, s.moved = true, true
+	s.keep.moving, s.moved, s.fled = true, true, byMaster
 	l.drop(&s.half[0]) // it is kept
 	s.half[0].slow, s.half[0].stuck, s.half[0].gone = false, 0, false
 	s.tried = 1 << s.m.idx

@@ -257,6 +257,39 @@ func TestSubscriberMoves(t *testing.T) {
 	}
 }
 
+// TestMovesAtOnce: a subscriber that was given to a master to relieve another one moves
+// again when that master ends right afterwards.
+func TestMovesAtOnce(t *testing.T) {
+	t.Parallel()
+	says := func(_ *desk, c net.Conn, body []byte) bool {
+		_, err := c.Write(appendFrame(nil, 0, append([]byte("job for "), body...)))
+		return err == nil
+	}
+	a, b := newDesk(t, "PUB", says), newDesk(t, "PUB", says)
+	p, addr := two(t, Publish, a, b, func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
+	c := dial(t, addr)
+	r, err := hello(c, "SUB")
+	if err == nil {
+		_, err = c.Write(appendFrame(nil, 0, []byte("\x01one")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gets(t, c, r, "job for \x01one")
+	if err := p.Drain("b0"); err != nil {
+		t.Fatal(err)
+	}
+	gets(t, c, r, "job for \x01one")
+	if err := p.Undrain("b0"); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	gets(t, c, r, "job for \x01one")
+	if st := p.Status(); st.Given != 2 || a.list() != "\x01one|\x01one" {
+		t.Errorf("%d moved; %q", st.Given, a.list())
+	}
+}
+
 // TestOtherVersion: a client is not carried to a master to which it would have
 // spoken differently.
 func TestOtherVersion(t *testing.T) {
