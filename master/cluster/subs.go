@@ -76,22 +76,28 @@ func parseSubs(data []byte) (Subs, time.Duration, error) {
 func (p *Pool) Subscribed(s Subs) {
 	m := subsMsg{kind: ownSubs, subs: s}
 	p.subs.Store(&m)
-	p.tell(m)
+	p.tell("", m)
 }
 
 // CutOff tells the peers whose subscriptions were cut, and not by the minions, and that these
 // may miss what was published within age.
-func (p *Pool) CutOff(s Subs, age time.Duration) { p.tell(subsMsg{ownCut, s, age}) }
+func (p *Pool) CutOff(s Subs, age time.Duration) { p.tell("", subsMsg{ownCut, s, age}) }
+
+// CutBefore is CutOff for a peer that has just been connected.
+func (p *Pool) CutBefore(peer string, s Subs, age time.Duration) {
+	p.tell(peer, subsMsg{ownCut, s, age})
+}
 
 // Back tells the peers which of the minions that were cut off are back here,
 // so that no other waits for them.
-func (p *Pool) Back(s Subs) { p.tell(subsMsg{kind: ownBack, subs: s}) }
+func (p *Pool) Back(s Subs) { p.tell("", subsMsg{kind: ownBack, subs: s}) }
 
-func (p *Pool) tell(m subsMsg) {
+// tell sends to a peer, "" to all.
+func (p *Pool) tell(peer string, m subsMsg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.links {
-		if !l.plain && l.up.Load() {
+	for id, l := range p.links {
+		if !l.plain && l.up.Load() && (peer == "" || peer == id) {
 			l.control(m)
 		}
 	}

@@ -155,8 +155,13 @@ func (h *Handler) CutOff(_ string, s cluster.Subs, age time.Duration) {
 func (h *Handler) Back(_ string, s cluster.Subs)     { h.cfg.Missed.PeerBack(s) }
 func (h *Handler) Lost(peer string, heard time.Time) { h.cfg.Missed.PeerLost(peer, heard) }
 
-// Connected and Data carry what minions have told a master.
-func (h *Handler) Connected(peer string)      { h.cfg.share.Connected(peer) }
+// Connected has a peer told what it may not know.
+func (h *Handler) Connected(peer string) {
+	h.cfg.share.Connected(peer)
+	h.cfg.Missed.PeerConnected(peer)
+}
+
+// Data brings what a peer has sent of minions' data.
 func (h *Handler) Data(peer string, b []byte) { h.cfg.share.Receive(peer, b) }
 
 // KeyChanged has the key of a minion looked at on the folder, if it is another

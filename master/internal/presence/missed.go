@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"saltern/master/cluster"
 )
 
 // bounds of Missed.
@@ -121,6 +123,23 @@ func (m *Missed) Back(from netip.Addr, n int, now time.Time) {
 		}
 	}
 	m.setCuts(from, list)
+}
+
+// Pending returns how many of those that were cut are not back, and for how long the first of
+// them has been away at most.
+func (m *Missed) Pending(now time.Time) (n cluster.Subs, age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n = cluster.Subs{}
+	for from, list := range m.cuts {
+		for _, c := range list {
+			if now.Before(c.until) {
+				n[from] += c.n
+				age = max(age, now.Sub(c.since))
+			}
+		}
+	}
+	return n, age
 }
 
 func (m *Missed) setCuts(from netip.Addr, list []cutOff) {

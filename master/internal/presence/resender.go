@@ -35,6 +35,7 @@ const (
 type Peers interface {
 	Subscribed(cluster.Subs)
 	CutOff(s cluster.Subs, age time.Duration)
+	CutBefore(peer string, s cluster.Subs, age time.Duration)
 	Back(cluster.Subs)
 }
 
@@ -65,10 +66,11 @@ type Resender struct {
 	here  map[uint64]listener
 	via   map[netip.Addr]int // subscriptions by load balancer
 	peers map[string]peerReport
-	dirty bool         // here has changed since the peers were told
-	cut   cluster.Subs // not told yet
-	back  cluster.Subs // not told yet
-	ended []ending     // without a reason, lately
+	dirty bool            // here has changed since the peers were told
+	cut   cluster.Subs    // not told yet
+	back  cluster.Subs    // not told yet
+	ended []ending        // without a reason, lately
+	greet map[string]bool // peers that have just been connected
 	wake  chan struct{}
 
 	narrowed map[string]narrowed // by jid; of Run's goroutine
@@ -92,7 +94,7 @@ type ending struct {
 // NewResender makes a Resender.
 func NewResender(cfg ResenderConfig) *Resender {
 	return &Resender{cfg: cfg, match: newMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
-		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1), narrowed: map[string]narrowed{}}
+		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, greet: map[string]bool{}, wake: make(chan struct{}, 1), narrowed: map[string]narrowed{}}
 }
 
 // OnSubscribe is a hook of the publish port. The other topics of a connection
@@ -153,6 +155,10 @@ func (k *Resender) add(to *cluster.Subs, from netip.Addr, n int) {
 		*to = cluster.Subs{}
 	}
 	(*to)[from] += n
+	k.poke()
+}
+
+func (k *Resender) poke() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -292,9 +298,16 @@ func (k *Resender) tell(ctx context.Context) {
 			return
 		}
 		k.mu.Lock()
-		cut, back, subs := k.cut, k.back, k.report()
-		k.cut, k.back = nil, nil
+		cut, back, subs, greet := k.cut, k.back, k.report(), k.greet
+		k.cut, k.back, k.greet = nil, nil, map[string]bool{}
 		k.mu.Unlock()
+		if len(greet) > 0 {
+			if out, age := k.match.Pending(k.cfg.Now()); len(out) > 0 {
+				for peer := range greet {
+					k.cfg.Peers.CutBefore(peer, out, age)
+				}
+			}
+		}
 		if cut != nil {
 			k.cfg.Peers.CutOff(cut, toldWithin)
 		}
@@ -363,6 +376,15 @@ func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.peers[peer].subs[from]
+}
+
+// PeerConnected has a peer told who is not back yet of those that were cut: it may be one
+// that has just come, and they may come to it.
+func (k *Resender) PeerConnected(peer string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.greet[peer] = true
+	k.poke()
 }
 
 // PeerCut takes what a peer has seen cut, and within which time something may be missing.

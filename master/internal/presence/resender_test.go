@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/master/cluster"
@@ -19,15 +21,21 @@ import (
 // nobody are peers that need not be told.
 type nobody struct{}
 
-func (nobody) Subscribed(cluster.Subs)            {}
-func (nobody) CutOff(cluster.Subs, time.Duration) {}
-func (nobody) Back(cluster.Subs)                  {}
+func (nobody) Subscribed(cluster.Subs)                       {}
+func (nobody) CutOff(cluster.Subs, time.Duration)            {}
+func (nobody) CutBefore(string, cluster.Subs, time.Duration) {}
+func (nobody) Back(cluster.Subs)                             {}
 
 // cuts are peers that note what they are told of cuts.
 type cuts struct {
 	nobody
 	subs cluster.Subs
 	age  time.Duration
+	met  string
+}
+
+func (c *cuts) CutBefore(peer string, s cluster.Subs, age time.Duration) {
+	c.met, c.subs, c.age = peer, s, age
 }
 
 func (c *cuts) CutOff(s cluster.Subs, age time.Duration) { c.subs, c.age = s, age }
@@ -142,4 +150,31 @@ func TestSentAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNewcomer: a master that comes while minions are on their way is told how many, and
+// what they may lack.
+func TestNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told cuts
+		k := NewResender(ResenderConfig{Peers: &told, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Recent: func(time.Time) []publish.Recent { return nil }})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { k.Run(ctx) })
+		a := netip.MustParseAddr("10.1.0.1")
+		k.PeerHas("b", netip.Addr{}, cluster.Subs{a: 3})
+		k.PeerLost("b", time.Now().Add(-4*time.Second))
+		k.OnSubscribe(zmtp.Peer{ID: 1, Remote: netip.AddrPortFrom(a, 1)}, "") // one is back
+		time.Sleep(time.Second)
+		k.PeerConnected("c")
+		synctest.Wait()
+		time.Sleep(gatherCuts)
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if told.met != "c" || told.subs[a] != 2 || told.age < 5*time.Second+lossMargin || told.age > 6*time.Second+lossMargin {
+			t.Errorf("it was told %+v", told)
+		}
+	})
 }
