@@ -14,7 +14,6 @@ import (
 
 	"saltern/pause"
 	"saltern/supervisor/api"
-	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
 
@@ -172,49 +171,4 @@ func reloadCommand(f *flags) *cobra.Command {
 			return api.NewClient(f.apiSocket()).Reload(cmd.Context())
 		},
 	}
-}
-
-func configCommand(f *flags) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs, Example: "  applianced config check"}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Check appliance.yaml, or a file of answers, and print all faults",
-		Long: `check reads appliance.yaml, or a file of answers for the set-up, and the options of
-Salt's master in it by the rules of the master itself; with appliance.yaml also the
-administrator's own files of options. It prints all faults with file and line, and
-what has no effect. It changes nothing. A file of Salt's master alone is checked by
-salt-master --check.`,
-		Example: "  applianced config check\n  applianced config check ./appliance.yaml\n  applianced config check ./answers.yaml",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path := f.config
-			if len(args) == 1 {
-				path = args[0]
-				if ours, err := checkAnswers(path, cmd.OutOrStdout(), cmd.ErrOrStderr()); ours {
-					return err
-				}
-			}
-			s, err := settings.Load(path, hostname())
-			if errors.Is(err, settings.ErrNone) {
-				fmt.Fprintln(cmd.ErrOrStderr(), err)
-				return exitError(status.ExitUnconfigured)
-			}
-			if err != nil {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			notes, err := checkMaster(s, optionsOf{path, text, inSettings()}, cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is right: node %s, cluster %s, data in %s\n", path, s.Node, s.Cluster, s.DataDir)
-			printNotes(cmd.OutOrStdout(), notes)
-			return nil
-		},
-	})
-	cmd.AddCommand(schemaCommand())
-	return cmd
 }

@@ -8,6 +8,7 @@ import (
 
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/options"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
@@ -28,6 +29,7 @@ type Parts struct {
 	Reset    Reset
 	Minions  Minions
 	Storage  StorageNode
+	Options  Options
 }
 
 // filled puts the refusals into the places that are empty.
@@ -35,6 +37,7 @@ func (p Parts) filled() Parts {
 	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
 	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
+	p.Options = cmp.Or[Options](p.Options, absent{})
 	return p
 }
 
@@ -65,6 +68,8 @@ func (absent) Fit() error                                           { return err
 func (absent) SetVirtual(context.Context, string) error             { return errAlone }
 func (absent) Turn(context.Context) (Turn, error)                   { return Turn{Alone: true}, nil }
 func (absent) TakeTurn(context.Context, bool) error                 { return errAlone }
+func (absent) Apply(context.Context, ApplyRequest) error            { return errNew }
+func (absent) Applying() options.Progress                           { return options.Progress{Schema: options.Schema} }
 func (absent) EndTurn(context.Context) error                        { return errAlone }
 func (absent) ChangeKeys(context.Context, string, []string) error   { return errNew }
 func (absent) Storage() (storage.State, bool)                       { return storage.State{}, false }

@@ -14,6 +14,7 @@
 //	     /v1/cluster...                 the cluster's nodes, see [Cluster]
 //	     /v1/fit, /v1/cluster/virtual   the virtual address, see [Virtual]
 //	     /v1/reset                      all that the node has made is removed, see [Reset]
+//	     /v1/options/apply              the master's options of all nodes, see [Options]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
@@ -156,6 +157,7 @@ func (s *Server) handler() http.Handler {
 	s.recoveryRoutes(mux, s.parts.Recovery)
 	s.virtualRoutes(mux, s.parts.Virtual)
 	s.turnRoutes(mux, s.parts.Turns)
+	s.optionsRoutes(mux, s.parts.Options)
 	s.minionRoutes(mux, s.parts.Minions)
 	if s.parts.Setup != nil {
 		s.setupRoutes(mux, s.parts.Setup)

@@ -151,7 +151,7 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 	if resp.StatusCode != http.StatusOK {
 		var f fault
 		if json.Unmarshal(b, &f) != nil || f.Error == "" {
-			return fmt.Errorf("node API: the other node answered %s", resp.Status)
+			return &httpError{resp.StatusCode, resp.Status}
 		}
 		if f.Code == codeProtocol {
 			return fmt.Errorf("%w: %s", ErrProtocol, protocolAdvice(f.Protocol))

@@ -9,6 +9,8 @@
 //	POST /v1/ready        the asking node serves from now on   members
 //	POST /v1/leave        the asking node goes                 members
 //	GET  /v1/minions      what its master knows of minions     members
+//	GET  /v1/options      the options of its master            members, options.go
+//	POST /v1/options/check, try, back, keep                    members
 //	GET  /v1/storage/authority   signs the volume's certificates   members
 //
 // Certificates are signed by nobody: the hash of each node's key stands in the
@@ -22,6 +24,7 @@ import (
 	"time"
 
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
 	"saltern/supervisor/status"
 )
 
@@ -122,6 +125,9 @@ const (
 	codeStorage  = "storage"
 	codeRequest  = "request"
 	codeSelf     = "fault"
+	codeChanged  = "optionsChanged"
+	codeTrying   = "optionsTrying"
+	codeNotHeld  = "optionsNotHeld"
 )
 
 // Errors that callers tell apart. Each comes wrapped with what the other side
@@ -142,7 +148,8 @@ var (
 )
 
 var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
-	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage}
+	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage,
+	codeChanged: options.ErrChanged, codeTrying: options.ErrTrying, codeNotHeld: options.ErrNotHeld}
 
 // fault is an error as it goes over the wire.
 type fault struct {

@@ -18,6 +18,7 @@ import (
 
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
 	"saltern/supervisor/status"
 )
 
@@ -34,6 +35,7 @@ type clusterNode struct {
 	address string
 	id      *Identity
 	log     bytes.Buffer
+	options options.Node
 }
 
 // frozen is a clock that stands, for what is counted per minute.
@@ -49,6 +51,7 @@ func (c *clusterNode) Secrets() ([]string, error) {
 	defer c.mu.Unlock()
 	return []string{c.secret, c.next}, nil
 }
+func (c *clusterNode) Options() options.Node { return c.options }
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
 }

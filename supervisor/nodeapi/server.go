@@ -18,6 +18,7 @@ import (
 	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
 	"saltern/supervisor/status"
 )
 
@@ -43,6 +44,8 @@ type Host interface {
 	StorageAuthority() (Authority, error)
 	// Minions is what our own master knows of its minions.
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
+	// Options are those of our own master.
+	Options() options.Node
 }
 
 // Server answers on the node port.
@@ -166,6 +169,7 @@ func (s *Server) handler() http.Handler {
 		}
 		reply(w, list)
 	}))
+	s.optionsRoutes(mux)
 	return mux
 }
 
@@ -246,6 +250,12 @@ func faultOf(err error) fault {
 		return newFault(codeName, err.Error(), http.StatusConflict)
 	case errors.Is(err, ErrRemoved):
 		return newFault(codeRemoved, err.Error(), http.StatusGone)
+	case errors.Is(err, options.ErrChanged):
+		return newFault(codeChanged, err.Error(), http.StatusConflict)
+	case errors.Is(err, options.ErrTrying):
+		return newFault(codeTrying, err.Error(), http.StatusConflict)
+	case errors.Is(err, options.ErrNotHeld):
+		return newFault(codeNotHeld, err.Error(), http.StatusConflict)
 	case errors.Is(err, ErrStorage), errors.Is(err, nodes.ErrShared):
 		return newFault(codeStorage, err.Error(), http.StatusServiceUnavailable)
 	}

@@ -17,34 +17,61 @@ type Turn struct {
 	Since time.Time `json:"since"`
 	// Drained: the node is drained because of the turn, and no longer than it.
 	Drained bool `json:"drained,omitempty"`
+	// Options: the node does not restart, it has the masters of all nodes take new
+	// options, one after another. Nobody is drained for that.
+	Options bool `json:"options,omitempty"`
+	// Until is when the turn ends by itself, unless it is taken again; zero: never.
+	Until time.Time `json:"until,omitzero"`
 }
 
-// ErrTurn means that another node has the turn.
+// ErrTurn means that another one has the turn.
 var ErrTurn = errors.New("has the turn")
 
-// HasTurn gives the turn, if a node that belongs to the cluster has it.
-func (t *Table) HasTurn() (Turn, bool) {
+// HeldError is [ErrTurn] and says who has it, and what for.
+type HeldError struct{ Turn Turn }
+
+// Error words it for an administrator.
+func (e *HeldError) Error() string {
+	since := e.Turn.Since.UTC().Format("15:04:05 UTC")
+	if e.Turn.Options {
+		return fmt.Sprintf("%s %v since %s: the masters take new options one after another (config apply)", e.Turn.Node, ErrTurn, since)
+	}
+	return fmt.Sprintf("%s %v since %s; it may restart at any moment", e.Turn.Node, ErrTurn, since)
+}
+
+// Unwrap gives [ErrTurn].
+func (e *HeldError) Unwrap() error { return ErrTurn }
+
+// HasTurn gives the turn, if a node that belongs to the cluster has it at that
+// time.
+func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 	if t.Turn == nil {
 		return Turn{}, false
 	}
 	n, ok := t.Find(t.Turn.Node)
-	return *t.Turn, ok && n.State != Removed
+	over := !t.Turn.Until.IsZero() && at.After(t.Turn.Until)
+	return *t.Turn, ok && n.State != Removed && !over
 }
 
-// TakeTurn gives the turn to a node and has it drained. force takes it away
-// from another one.
+// TakeTurn gives the turn to a node, at the time to.Since, and has it drained
+// unless it is for options. A node that has the turn takes it again, for the same
+// purpose. force takes it away from another one.
 func (t *Table) TakeTurn(to Turn, force bool) error {
 	n, ok := t.Find(to.Node)
 	if !ok || n.State == Removed {
 		return fmt.Errorf("there is no node %s", to.Node)
 	}
-	if now, ok := t.HasTurn(); ok && now.Node != to.Node {
+	if now, ok := t.HasTurn(to.Since); ok && (now.Node != to.Node || now.Options != to.Options) {
 		if !force {
-			return fmt.Errorf("%s %w since %s", now.Node, ErrTurn, now.Since.UTC().Format("15:04:05 UTC"))
+			return &HeldError{now}
 		}
 		t.GiveTurn(now.Node)
 	} else if ok {
 		to.Drained = now.Drained
+	}
+	if to.Options {
+		t.Turn = &to
+		return nil
 	}
 	if n.State == Member {
 		to.Drained = true

@@ -16,6 +16,7 @@ import (
 	"saltern/release"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -42,6 +43,7 @@ func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, error) {
 	return p.table, nil
 }
+func (p *peer) Options() options.Node                        { return nil }
 func (p *peer) StorageAuthority() (nodeapi.Authority, error) { return nodeapi.Authority{}, nil }
 func (p *peer) Minions(context.Context, bool) (status.MinionView, error) {
 	return status.MinionView{}, nil

@@ -115,6 +115,7 @@ func New(cfg Config) *Manager {
 	m.lease.child.command = m.helper("lease", cfg.Mount, cfg.Self)
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
+	m.mirror.soon = make(chan struct{}, 1)
 	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored()}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
 		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,
@@ -124,6 +125,10 @@ func New(cfg Config) *Manager {
 	})
 	return m
 }
+
+// Refresh returns when this node's copy of files and options is as the volume is
+// now. When the volume does not answer until ctx ends, it says so.
+func (m *Manager) Refresh(ctx context.Context) error { return m.mirror.fresh(ctx) }
 
 // probeDir is where on the volume the probes of a node write.
 func probeDir(node string) string { return "nodes/" + node + "/probe" }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-
-	"saltern/pause"
 )
 
 // mirrorSpec says what is copied from the volume to this node.
@@ -76,12 +74,59 @@ type mirrorPace struct{ every, anyway, look time.Duration }
 // holds for minions, so that a volume that hangs does not stop state runs.
 type mirror struct {
 	child worker
-	pace  mirrorPace // zero: as above
+	pace  mirrorPace    // zero: as above
+	soon  chan struct{} // a pass is wanted at once; nil: never
 
 	mu     sync.Mutex
 	last   time.Time // end of the newest complete pass
 	report mirrorReport
 	fault  string
+	begun  int           // passes
+	ended  int           // the newest pass that is over, as of begun
+	over   chan struct{} // closed when the pass under way is over; nil: nobody waits
+}
+
+// rest waits for d, or until a pass is wanted, which it reports.
+func (m *mirror) rest(ctx context.Context, d time.Duration) (wanted bool, err error) {
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-m.soon:
+		return true, nil
+	case <-time.After(d):
+		return false, nil
+	}
+}
+
+// fresh returns when a pass is over that began after it was called.
+func (m *mirror) fresh(ctx context.Context) error {
+	m.mu.Lock()
+	next := m.begun + 1
+	m.mu.Unlock()
+	for {
+		select {
+		case m.soon <- struct{}{}:
+		default:
+		}
+		m.mu.Lock()
+		if m.ended >= next {
+			defer m.mu.Unlock()
+			if m.fault != "" {
+				return fmt.Errorf("copy the files from the shared volume: %s", m.fault)
+			}
+			return nil
+		}
+		if m.over == nil {
+			m.over = make(chan struct{})
+		}
+		over := m.over
+		m.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return fmt.Errorf("the shared volume does not answer: %w", ctx.Err())
+		}
+	}
 }
 
 // keep makes passes until ctx ends, while wanted says that the volume is there.
@@ -103,6 +148,9 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 				limit = mirrorFirst
 			}
 			mark, _ = watched()
+			m.mu.Lock()
+			m.begun++
+			m.mu.Unlock()
 			var r mirrorReport
 			err := m.child.ask(ctx, limit, struct{}{}, &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
@@ -113,21 +161,24 @@ func (m *mirror) keep(ctx context.Context, now func() time.Time, wanted func() b
 			} else {
 				m.fault, m.last, m.report = "", now(), r
 			}
+			if m.ended = m.begun; m.over != nil {
+				close(m.over)
+				m.over = nil
+			}
 			m.mu.Unlock()
 			if err == nil && (first || r.Copied+r.Removed > 0) {
 				changed(r)
 			}
 		}
-		if pause.For(ctx, wait) != nil {
-			return
-		}
-		for end := time.Now().Add(p.anyway - wait); time.Now().Before(end); {
+		again, err := m.rest(ctx, wait)
+		for end := time.Now().Add(p.anyway - wait); err == nil && !again && time.Now().Before(end); {
 			if next, ok := watched(); !ok || next != mark {
 				break
 			}
-			if pause.For(ctx, p.look) != nil {
-				return
-			}
+			again, err = m.rest(ctx, p.look)
+		}
+		if err != nil {
+			return
 		}
 	}
 }

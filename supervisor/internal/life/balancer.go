@@ -207,3 +207,18 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 	}
 	return true
 }
+
+// counts reports whether the load balancer gives minions to this node's master;
+// without a load balancer they come by themselves.
+func (b *balancer) counts(ctx context.Context) bool {
+	if !b.Settings.LB.Enabled {
+		return true
+	}
+	st, err := b.admin.Status(ctx)
+	if err != nil {
+		return false
+	}
+	i := slices.IndexFunc(st.Backends, func(o lbproxy.BackendStatus) bool { return o.Name == b.Settings.Node })
+	return i >= 0 && len(st.Backends[i].Ports) > 0 &&
+		!slices.ContainsFunc(st.Backends[i].Ports, func(p lbproxy.PortStatus) bool { return p.State != lbproxy.Up })
+}

@@ -53,6 +53,8 @@ type Life struct {
 	manager   *service.Manager
 	observer  *observe.Observer
 	master    *master
+	options   *optionsNode
+	rolls     *rolls
 	balancer  *balancer
 	volume    *volume        // nil: this node keeps no shared volume
 	member    *member.Member // nil: this node is alone
@@ -82,17 +84,19 @@ func New(cfg Config) (*Life, error) {
 		}
 		return n.member.Authority(ctx)
 	})
-	n.master = &master{children: c, settings: n.settings}
+	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
+	n.options = newOptionsNode(n)
+	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
 		n.member, err = member.New(member.Config{Settings: s, Version: cfg.Version, Account: c.master, Log: cfg.Log, Now: cfg.Now, OnTrial: cfg.OnTrial, Balancer: n.balancer.admin,
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
 			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
-			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions})
+			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Options: n.options})
 		if err != nil {
 			return nil, err
 		}
-		n.master.member = n.member
+		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
 	}
@@ -125,7 +129,7 @@ func (n *Life) specs() []service.Spec {
 	if n.virtual != nil {
 		specs = append(specs, n.virtual.spec())
 	}
-	specs = append(specs, service.Loop("observe", n.observer.Run),
+	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("observe", n.observer.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.volume != nil {
 		specs = append(specs, service.Loop("volume", n.volume.keep))

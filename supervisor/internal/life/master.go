@@ -30,6 +30,7 @@ type master struct {
 	*children
 	settings func() *settings.Settings // with the members of the cluster
 	member   *member.Member            // nil: this node is alone
+	choice   *choice                   // which options it has
 	insecure []*layout.UserFault       // allowed insecure options; under mu
 	fallback string                    // why it runs with its last good options; "": it does not; under mu
 }
@@ -62,6 +63,7 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 		Output: out,
 		Runner: proc,
 		Wait:   wait,
+		Ended:  func(_ time.Duration, err error) { m.choice.ended(err, out.Tail(1)) },
 		Prepare: func(ctx context.Context) error {
 			if err := m.accountThere("salt-master", m.Settings.Users.Master, m.master); err != nil {
 				return m.block(status.MasterService, err)
@@ -96,7 +98,8 @@ func (m *master) prepare(ctx context.Context) error {
 	b = append(b, programFindings(m.program())...)
 	b = append(b, portFindings(m.Settings.MasterRequest(), m.Settings.MasterPublish())...)
 	if len(b) > 0 {
-		return append(b, m.faultsOf(m.Settings.UserConfDir())...)
+		now, _ := m.choice.now()
+		return append(b, m.faultsOf(now)...)
 	}
 	if m.member != nil {
 		if err := m.member.WriteSecret(); err != nil {
@@ -107,28 +110,34 @@ func (m *master) prepare(ctx context.Context) error {
 }
 
 // configure gives the master the administrator's options. When it could not start
-// with them, it gets those with which it last could, and status says so.
+// with them, or did not serve, it gets those with which it last did, and status says
+// so.
 func (m *master) configure(ctx context.Context) error {
-	now, good := m.Settings.UserConfDir(), layout.GoodConfDir(m.Settings)
-	b, why, err := m.try(ctx, now)
-	if err != nil {
-		return err
+	now, refused := m.choice.now()
+	good, none := layout.GoodOptions(m.Settings)
+	var b blockers
+	why := refused
+	if why == "" || none != nil {
+		var err error
+		if b, why, err = m.try(ctx, now); err != nil {
+			return err
+		}
 	}
 	if why == "" {
 		m.fallBack("")
-		if err := layout.KeepGood(m.Settings, m.master); err != nil { // a full disk keeps no master from starting
-			m.Log.Warn("the master's options of now are not kept for a start with broken ones", "error", err)
-		}
+		m.choice.begin(now, none == nil && good.Mark != now.Mark)
 		return nil
 	}
-	if _, err := os.Stat(good); err == nil {
+	if none == nil {
 		if _, bad, err := m.try(ctx, good); err == nil && bad == "" {
 			m.Log.Warn("salt-master starts with its last good options", "reason", why)
 			m.fallBack(why)
+			m.choice.begin(good, false)
 			return nil
 		}
 	}
 	m.fallBack("")
+	m.choice.begin(layout.Options{}, false)
 	if len(b) > 0 {
 		return b
 	}
@@ -141,22 +150,28 @@ func (m *master) fallBack(why string) {
 	m.fallback = why
 }
 
-// try writes the configuration with the options of a folder. What stands against a
-// start with it is said in why; b is what the appliance has against it itself.
-func (m *master) try(ctx context.Context, dir string) (b blockers, why string, err error) {
-	if b = m.faultsOf(dir); len(b) > 0 {
+// try writes the configuration with options. What stands against a start with it is
+// said in why; b is what the appliance has against it itself.
+func (m *master) try(ctx context.Context, o layout.Options) (b blockers, why string, err error) {
+	if b = m.faultsOf(o); len(b) > 0 {
 		return b, b.Error(), nil
 	}
-	if err := m.write(dir); err != nil {
+	if err := m.write(o); err != nil {
 		return nil, "", err
 	}
+	return nil, m.refusal(ctx, m.Settings.MasterConf()), nil
+}
+
+// refusal is what the master has against a folder of configuration; empty: nothing,
+// or it is not ours to judge.
+func (m *master) refusal(ctx context.Context, dir string) string {
 	run := command.Exec{Limit: checkTakes, MaxOutput: 64 << 10, Cut: true, Env: childEnv(), Credential: m.master.Credential}
-	out, err := run.Run(ctx, []string{m.program(), "--check", "-c", m.Settings.MasterConf()})
+	out, err := run.Run(ctx, []string{m.program(), "--check", "-c", dir})
 	if err != nil || out.Exit != exitConfig {
-		return nil, "", nil // it is right, or not ours to judge: the start will show
+		return "" // the start will show
 	}
 	_, text, _ := strings.Cut(string(out.Stderr), "\n") // below a heading
-	return nil, status.Clip(printable.Brief(cmp.Or(text, string(out.Stderr)), 500)), nil
+	return status.Clip(printable.Brief(cmp.Or(text, string(out.Stderr)), 500))
 }
 
 const (
@@ -164,10 +179,10 @@ const (
 	exitConfig = 78 // of salt-master: sysexits.h, EX_CONFIG
 )
 
-// faultsOf lists what the appliance has against the option files of a folder.
-func (m *master) faultsOf(dir string) (b blockers) {
+// faultsOf lists what the appliance has against options.
+func (m *master) faultsOf(o layout.Options) (b blockers) {
 	var allowed []*layout.UserFault
-	for _, f := range layout.CheckUserConf(m.Settings, dir) {
+	for _, f := range layout.CheckUserConf(m.choice.with(m.Settings, o), o.Dir) {
 		if f.Insecure && f.Allowed {
 			allowed = append(allowed, f)
 			continue
@@ -180,10 +195,9 @@ func (m *master) faultsOf(dir string) (b blockers) {
 	return b
 }
 
-// write writes the master's configuration with the options of a folder, and that of
-// its clients.
-func (m *master) write(dir string) error {
-	text, err := layout.MasterConfig(m.settings(), m.master.Name, dir)
+// write writes the master's configuration with options, and that of its clients.
+func (m *master) write(o layout.Options) error {
+	text, err := layout.MasterConfig(m.choice.with(m.settings(), o), m.master.Name, o.Dir)
 	if err != nil {
 		return blockers{{Code: status.MasterConfig, Subject: m.ConfigPath, Cause: err.Error()}}
 	}

@@ -8,7 +8,8 @@ import (
 
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
-	p.Services, p.Logs, p.Events, p.Recovery = n.manager, logs{n.manager, n.children.logs}, n.observer, n.recoverer
+	p.Services, p.Logs, p.Events, p.Recovery = services{n.manager, n.master.choice}, logs{n.manager, n.children.logs}, n.observer, n.recoverer
+	p.Options = n.rolls
 	minions := salttools.Cluster{Node: n.Settings.Node, Own: n.master.tools()}
 	if n.volume != nil {
 		p.Storage = n.volume

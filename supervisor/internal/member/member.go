@@ -23,6 +23,7 @@ import (
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
@@ -46,6 +47,7 @@ type Config struct {
 	TableChanged func() error
 	Master       Master // this node's
 	Minions      func(ctx context.Context, finger bool) (status.MinionView, error)
+	Options      options.Node // of this node's master
 }
 
 // Master is what is asked of a node's master: [control.Client].

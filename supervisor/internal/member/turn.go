@@ -38,7 +38,7 @@ func (m Verbs) Turn(context.Context) (api.Turn, error) {
 		return api.Turn{Alone: true}, nil
 	}
 	var out api.Turn
-	if now, ok := t.HasTurn(); ok {
+	if now, ok := t.HasTurn(m.cfg.Now()); ok {
 		out.Now, out.Mine = &now, now.Node == m.cfg.Settings.Node && now.Life == m.turns.life
 	}
 	if err := m.turns.refused(); err != nil {
@@ -57,18 +57,18 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 		return t.TakeTurn(nodes.Turn{Node: m.cfg.Settings.Node, Life: m.turns.life, Since: m.cfg.Now().UTC().Truncate(time.Second)}, force)
 	})
 	if errors.Is(err, nodes.ErrTurn) {
-		return fmt.Errorf("%w: %w; it may restart at any moment", api.ErrState, err)
+		return fmt.Errorf("%w: %w", api.ErrState, err)
 	}
 	return err
 }
 
 // EndTurn implements api.Turns.
-func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx) }
+func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx, false) }
 
-// end gives the turn back, if this node has it.
-func (t *turns) end(ctx context.Context) error {
+// end gives the turn back, if this node has it, for that purpose.
+func (t *turns) end(ctx context.Context, options bool) error {
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
-		if !table.GiveTurn(t.cfg.Settings.Node) {
+		if table.Turn == nil || table.Turn.Options != options || !table.GiveTurn(t.cfg.Settings.Node) {
 			return errNotOurs
 		}
 		return nil
@@ -118,22 +118,26 @@ func complete(v *storage.State) error {
 // work again. It is called again and again.
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
-	now, ok := table.HasTurn()
-	if !ok || now.Node != t.cfg.Settings.Node || !t.over(now) || !t.cfg.Serving() {
+	now, ok := table.HasTurn(t.cfg.Now())
+	if !ok || now.Node != t.cfg.Settings.Node || !t.over(now) || !now.Options && !t.cfg.Serving() {
 		return
 	}
 	v := t.cfg.volume()
-	if complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known) {
+	if !now.Options && (complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known)) {
 		return
 	}
 	t.returning.Start(func() {
-		if t.cfg.OnTrial != nil && t.cfg.OnTrial() {
+		if !now.Options && t.cfg.OnTrial != nil && t.cfg.OnTrial() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if err := t.end(ctx); err != nil {
+		if err := t.end(ctx, now.Options); err != nil {
 			t.cfg.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
+			return
+		}
+		if now.Options {
+			t.cfg.Log.Info("the turn for new options, of before this start, is given back")
 			return
 		}
 		t.cfg.Log.Info("this node has restarted and does all its work; the next one may")
@@ -143,7 +147,7 @@ func (t *turns) reconcile(ctx context.Context) {
 // over reports whether the turn was taken by a supervisor before this one, or so
 // long ago that nobody will restart any more.
 func (t *turns) over(now nodes.Turn) bool {
-	return now.Life != t.life || t.cfg.Now().Sub(now.Since) > turnUnused
+	return now.Life != t.life || !now.Options && t.cfg.Now().Sub(now.Since) > turnUnused
 }
 
 // sessionsAt counts the connections that a port of this machine has taken, by

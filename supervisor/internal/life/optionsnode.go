@@ -1,0 +1,246 @@
+package life
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/command"
+	"saltern/printable"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/options"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// optionsNode is this node as one whose master takes options. It implements
+// [options.Node].
+type optionsNode struct {
+	*choice
+	master  *master
+	refresh func(context.Context) error // looks at the shared volume; nil: there is none
+	busy    chan struct{}               // one at a time reads or checks files, which may hang
+}
+
+// newOptionsNode gives that of a life, of which the manager need not be there yet.
+func newOptionsNode(n *Life) *optionsNode {
+	c := n.master.choice
+	c.info = func() service.Info {
+		for _, i := range n.manager.Services(0) {
+			if i.Name == status.MasterService {
+				return i
+			}
+		}
+		return service.Info{}
+	}
+	c.restart = func() { _ = n.manager.Restart(status.MasterService) } // it is there
+	c.up = n.balancer.counts
+	o := &optionsNode{choice: c, master: n.master, busy: make(chan struct{}, 1)}
+	if n.volume != nil && n.Move == nil {
+		o.refresh = n.volume.Refresh
+	}
+	return o
+}
+
+// alone calls f in a goroutine of its own, one at a time: a folder that is shared
+// may hang in the kernel.
+func (o *optionsNode) alone(ctx context.Context, f func()) error {
+	select {
+	case o.busy <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("read the options in %s: %w", o.Settings.UserConfDir(), ctx.Err())
+	}
+	done := make(chan struct{})
+	go func() {
+		defer func() { <-o.busy }()
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("read the options in %s: %w", o.Settings.UserConfDir(), ctx.Err())
+	}
+}
+
+// State implements [options.Node].
+func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, err error) {
+	if fresh && o.refresh != nil {
+		if err := o.refresh(ctx); err != nil {
+			return st, err
+		}
+	}
+	var now, good layout.Options
+	var held bool
+	if err := o.alone(ctx, func() {
+		s := o.fresh()
+		now, err = layout.UserOptions(s, s.Master.Options)
+		good, _ = layout.GoodOptions(o.Settings)
+		_, none := layout.HeldOptions(o.Settings)
+		held = none == nil
+	}); err != nil {
+		return st, err
+	}
+	info := o.info()
+	st = options.State{Files: now.Files, Wanted: now.Mark, Good: good.Mark, Held: held, Serving: o.serves(ctx, info)}
+	o.mu.Lock()
+	st.Running, st.Trying = o.options.Mark, o.asked != "" || o.waits && o.trial
+	o.mu.Unlock()
+	o.master.mu.Lock()
+	st.LastGood = o.master.fallback
+	o.master.mu.Unlock()
+	return st, err
+}
+
+// Check implements [options.Node]: by the rules of the master, with file and line,
+// and then by the master itself as the account that it runs as.
+func (o *optionsNode) Check(ctx context.Context) (f options.Findings, err error) {
+	if aerr := o.alone(ctx, func() { f, err = o.check(ctx) }); aerr != nil {
+		return options.Findings{}, aerr
+	}
+	return f, err
+}
+
+func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error) {
+	run := command.Exec{Limit: checkTakes, MaxOutput: 1 << 20, Env: childEnv()}
+	out, err := run.Run(ctx, []string{o.Executable, "--config", o.ConfigPath, "config", "check", "--json"})
+	if err != nil {
+		return f, fmt.Errorf("check the options: %w", err)
+	}
+	if err := json.Unmarshal(out.Stdout, &f); err != nil {
+		return f, fmt.Errorf("check the options: %w", errors.Join(err, out.Err()))
+	}
+	if len(f.Faults) > 0 {
+		return f, nil
+	}
+	if o.reloads() {
+		f.Notes = append(f.Notes, options.Fault{File: o.ConfigPath, Text: o.ConfigPath + ": has changes besides master.options; they count at: applianced reload"})
+	}
+	s := o.fresh()
+	now, err := layout.UserOptions(s, s.Master.Options)
+	if err != nil {
+		return f, err
+	}
+	text, err := layout.MasterConfig(o.with(o.master.settings(), now), o.choice.master.Name, now.Dir)
+	if err != nil {
+		return f, err
+	}
+	dir := filepath.Join(o.Settings.RuntimeDir, "options")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return f, fmt.Errorf("check the options: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if _, err := layout.WriteSecret(filepath.Join(dir, "master"), text, o.choice.master); err != nil {
+		return f, err
+	}
+	if why := o.master.refusal(ctx, dir); why != "" {
+		f.Faults = append(f.Faults, options.Fault{Text: why})
+	}
+	return f, nil
+}
+
+// reloads reports whether appliance.yaml has changes that only a reload takes.
+func (o *optionsNode) reloads() bool {
+	now, err := settings.Load(o.ConfigPath, o.Settings.Node)
+	if err != nil || o.Move != nil {
+		return false
+	}
+	was := *o.Settings
+	was.Master.Options, was.AllowInsecure = now.Master.Options, now.AllowInsecure
+	a, err1 := json.Marshal(was)
+	b, err2 := json.Marshal(now)
+	return err1 == nil && err2 == nil && string(a) != string(b)
+}
+
+// Try implements [options.Node].
+func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration) error {
+	st, err := o.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	limit = min(max(limit, options.MinLimit), options.MaxLimit)
+	switch {
+	case mark == "" || st.Wanted != mark:
+		return options.ErrChanged
+	case st.Current() && st.Serving:
+		return nil
+	}
+	o.mu.Lock()
+	if o.asked != "" && o.asked != mark || o.asked == "" && st.Trying {
+		o.mu.Unlock()
+		return options.ErrTrying
+	}
+	again := o.asked == mark
+	o.asked, o.limit, o.end = mark, limit, o.Now().Add(limit)
+	o.mu.Unlock()
+	if again {
+		return nil
+	}
+	if err := o.prepare(); err != nil {
+		o.mu.Lock()
+		o.asked = ""
+		o.mu.Unlock()
+		return err
+	}
+	o.Log.Info("salt-master is restarted to take new options")
+	o.restart()
+	return nil
+}
+
+// prepare keeps what there is to go back to.
+func (o *optionsNode) prepare() error {
+	if good, err := layout.GoodOptions(o.Settings); err == nil {
+		if err := layout.Hold(o.Settings, good, o.choice.master); err != nil {
+			return err
+		}
+	}
+	o.setRefused(layout.Refusal{})
+	return nil
+}
+
+// Back implements [options.Node]. The options of before are good again before those
+// of now are refused, so that a start between the two is none with nothing.
+func (o *optionsNode) Back(ctx context.Context, mark, why string) error {
+	st, err := o.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	if st.Running != mark && !st.Trying || st.LastGood != "" {
+		return layout.Release(o.Settings)
+	}
+	held, err := layout.HeldOptions(o.Settings)
+	if err != nil || held.Mark == mark {
+		return options.ErrNotHeld
+	}
+	if err := layout.KeepGood(o.Settings, held, o.choice.master); err != nil {
+		return err
+	}
+	o.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
+	if err := layout.Release(o.Settings); err != nil {
+		o.Log.Warn("the options of before a change are not removed", "error", err)
+	}
+	o.mu.Lock()
+	o.asked, o.waits = "", false
+	o.mu.Unlock()
+	o.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
+	o.restart()
+	return nil
+}
+
+// Keep implements [options.Node].
+func (o *optionsNode) Keep(ctx context.Context, mark string) error {
+	st, err := o.State(ctx, false)
+	if err != nil {
+		return err
+	}
+	if st.Running != mark || st.Trying {
+		return options.ErrChanged
+	}
+	return layout.Release(o.Settings)
+}

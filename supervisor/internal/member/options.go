@@ -1,0 +1,54 @@
+package member
+
+import (
+	"context"
+	"time"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
+)
+
+// Options implements nodeapi.Host.
+func (h host) Options() options.Node { return h.m.cfg.Options }
+
+// Targets are the other nodes that belong to the cluster, for a change of the
+// master's options.
+func (m Verbs) Targets() (list []options.Target) {
+	t := m.keeper.Table()
+	clients := m.peers.clients()
+	for _, n := range t.Peers(m.cfg.Settings.Node) {
+		if n.State == nodes.Joining || n.State == nodes.Leaving {
+			continue // it takes the options of now when it starts; it goes
+		}
+		client := clients[n.Name]
+		if client == nil {
+			client = m.peers.dial(n)
+		}
+		list = append(list, options.Target{Name: n.Name, Node: client.Options()})
+	}
+	return list
+}
+
+// OptionsTurn is the cluster's turn for a change of the master's options.
+func (m Verbs) OptionsTurn() options.Turn { return optionsTurn{m.turns} }
+
+type optionsTurn struct{ turns *turns }
+
+// Take implements options.Turn.
+func (o optionsTurn) Take(ctx context.Context, until time.Time) error {
+	t := o.turns
+	ctx, cancel := context.WithTimeout(ctx, changeTakes)
+	defer cancel()
+	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
+		now := t.cfg.Now().UTC().Truncate(time.Second)
+		to := nodes.Turn{Node: t.cfg.Settings.Node, Life: t.life, Since: now, Options: true, Until: until.UTC().Truncate(time.Second)}
+		if had, ok := table.HasTurn(now); ok && had.Options && had.Node == to.Node && had.Life == to.Life {
+			to.Since = had.Since
+		}
+		return table.TakeTurn(to, false)
+	})
+	return err
+}
+
+// Give implements options.Turn.
+func (o optionsTurn) Give(ctx context.Context) error { return o.turns.end(ctx, true) }

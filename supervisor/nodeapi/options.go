@@ -1,0 +1,133 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"saltern/printable"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
+)
+
+// optionsRequest is what a node is asked to do with its master's options.
+type optionsRequest struct {
+	Mark  string        `json:"mark,omitempty"`
+	Why   string        `json:"why,omitempty"`
+	Limit time.Duration `json:"limit,omitempty"` // in nanoseconds
+}
+
+func (q optionsRequest) check() error {
+	if len(q.Mark) > 64 || len(q.Why) > 2048 {
+		return errors.New("the request is too large")
+	}
+	return nil
+}
+
+// optionsRoutes are those of [options.Node].
+func (s *Server) optionsRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/options", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		st, err := s.host.Options().State(r.Context(), r.URL.Query().Get("fresh") != "")
+		answer(w, st, err)
+	}))
+	mux.HandleFunc("POST /v1/options/check", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		f, err := s.host.Options().Check(r.Context())
+		answer(w, f, err)
+	}))
+	for verb, do := range map[string]func(context.Context, options.Node, optionsRequest) error{
+		"try":  func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Try(ctx, q.Mark, q.Limit) },
+		"back": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Back(ctx, q.Mark, q.Why) },
+		"keep": func(ctx context.Context, n options.Node, q optionsRequest) error { return n.Keep(ctx, q.Mark) },
+	} {
+		mux.HandleFunc("POST /v1/options/"+verb, s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+			take(maxHello, func(w http.ResponseWriter, r *http.Request, q optionsRequest) {
+				err := q.check()
+				if err == nil {
+					err = do(r.Context(), s.host.Options(), q)
+				}
+				if err == nil {
+					s.log.Info("a node changes which options the master has", "peer", n.Name, "change", verb)
+				}
+				answer(w, struct{}{}, err)
+			})(w, r)
+		}))
+	}
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		refuse(w, faultOf(err))
+		return
+	}
+	reply(w, v)
+}
+
+// Options is the node as one whose master takes options.
+func (c *Client) Options() options.Node { return optionsClient{c} }
+
+type optionsClient struct{ c *Client }
+
+// State implements options.Node.
+func (o optionsClient) State(ctx context.Context, fresh bool) (st options.State, err error) {
+	path := "/v1/options"
+	if fresh {
+		path += "?fresh=1"
+	}
+	if err := o.do(ctx, http.MethodGet, path, nil, &st); err != nil {
+		return options.State{}, err
+	}
+	if len(st.Files) > options.MaxFiles {
+		return options.State{}, fmt.Errorf("node API: a list of %d files", len(st.Files))
+	}
+	st.LastGood = clip(st.LastGood)
+	return st, nil
+}
+
+// Check implements options.Node.
+func (o optionsClient) Check(ctx context.Context) (f options.Findings, err error) {
+	if err := o.do(ctx, http.MethodPost, "/v1/options/check", nil, &f); err != nil {
+		return options.Findings{}, err
+	}
+	for _, list := range []*[]options.Fault{&f.Faults, &f.Notes} {
+		*list = (*list)[:min(len(*list), options.MaxFiles)]
+		for i := range *list {
+			one := &(*list)[i]
+			one.File, one.Option, one.Text = clip(one.File), printable.Brief(one.Option, 100), clip(one.Text)
+		}
+	}
+	return f, nil
+}
+
+// Try implements options.Node.
+func (o optionsClient) Try(ctx context.Context, mark string, limit time.Duration) error {
+	return o.do(ctx, http.MethodPost, "/v1/options/try", optionsRequest{Mark: mark, Limit: limit}, nil)
+}
+
+// Back implements options.Node.
+func (o optionsClient) Back(ctx context.Context, mark, why string) error {
+	return o.do(ctx, http.MethodPost, "/v1/options/back", optionsRequest{Mark: mark, Why: why}, nil)
+}
+
+// Keep implements options.Node.
+func (o optionsClient) Keep(ctx context.Context, mark string) error {
+	return o.do(ctx, http.MethodPost, "/v1/options/keep", optionsRequest{Mark: mark}, nil)
+}
+
+// do asks. A node that has no such route says so in words of package http.
+func (o optionsClient) do(ctx context.Context, method, path string, in, into any) error {
+	err := o.c.do(ctx, method, path, in, into)
+	if http404, ok := errors.AsType[*httpError](err); ok && http404.status == http.StatusNotFound {
+		return options.ErrOld
+	}
+	return err
+}
+
+// httpError is an answer that is none of the node API.
+type httpError struct {
+	status int
+	text   string
+}
+
+func (e *httpError) Error() string { return "node API: the other node answered " + e.text }

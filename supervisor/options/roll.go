@@ -1,0 +1,400 @@
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/pause"
+	"saltern/printable"
+)
+
+// Turn is the right to have masters restarted, of which there is one in a
+// cluster.
+type Turn interface {
+	// Take takes it, or takes it again, until then. An error says who has it.
+	Take(ctx context.Context, until time.Time) error
+	// Give gives it back.
+	Give(ctx context.Context) error
+}
+
+// Target is a node of a roll.
+type Target struct {
+	Name string
+	Node Node
+}
+
+// Roll has the nodes take their options one after the other. It is for one call
+// of Run.
+type Roll struct {
+	// Targets are the nodes, the one that was asked last. Its files are what the
+	// others are compared with.
+	Targets []Target
+	Turn    Turn          // nil: the node is alone
+	Limit   time.Duration // for a master to serve
+	Force   bool          // without nodes that are away
+	Dry     bool          // only check
+	Now     func() time.Time
+	// Tell is told each step as it is made; by one goroutine.
+	Tell func(line string)
+}
+
+// Times of a roll.
+const (
+	settleTakes = 15 * time.Second // for all nodes to see the same files
+	askEvery    = 500 * time.Millisecond
+	stateTakes  = 5 * time.Second
+	freshTakes  = 20 * time.Second
+	checkTakes  = 45 * time.Second
+	giveTakes   = 10 * time.Second
+	// backTakes is what a node may need beyond the limit: to stop two masters.
+	backTakes = 30 * time.Second
+)
+
+// Holds is for how long the turn is kept after who drives has died: one node may
+// try, and go back.
+func Holds(limit time.Duration) time.Duration { return 2*limit + 2*backTakes }
+
+// node is a target in the course of a roll.
+type node struct {
+	Target
+	state State
+	mark  string // that is rolled out
+	out   bool   // it is left out
+	tried bool   // it has the mark of this roll, or of the one that this one continues
+	line  NodeResult
+}
+
+// run is the state of a roll.
+type run struct {
+	*Roll
+	nodes []*node
+}
+
+// Run makes the roll and says what came of it.
+func (r *Roll) Run(ctx context.Context) Result {
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	if r.Tell == nil {
+		r.Tell = func(string) {}
+	}
+	u := &run{Roll: r}
+	for _, t := range r.Targets {
+		u.nodes = append(u.nodes, &node{Target: t, line: NodeResult{Name: t.Name, State: Unknown}})
+	}
+	code, cause := u.do(ctx)
+	if ctx.Err() != nil && code != Applied {
+		code, cause = Interrupted, "who drove it was stopped; run it again"
+	}
+	return u.result(code, cause)
+}
+
+func (u *run) do(ctx context.Context) (Code, string) {
+	if away := u.look(ctx); away != "" {
+		return Away, away
+	}
+	if lag := u.settle(ctx); lag != "" {
+		return Differs, lag
+	}
+	if bad := u.check(ctx); bad != "" {
+		return Wrong, bad
+	}
+	var todo []*node
+	for _, n := range u.taking() {
+		n.mark = n.state.Wanted
+		if n.line.State = Same; !n.state.Current() {
+			n.line.State = Before
+			todo = append(todo, n)
+		}
+	}
+	if u.Dry {
+		return Checked, ""
+	}
+	if u.Turn != nil {
+		if err := u.Turn.Take(ctx, u.until()); err != nil {
+			return Busy, printable.Brief(err.Error(), maxText)
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveTakes)
+			defer cancel()
+			if err := u.Turn.Give(ctx); err != nil {
+				u.Tell("the turn is not given back, it ends by itself: " + printable.Brief(err.Error(), maxText))
+			}
+		}()
+	}
+	for _, n := range todo {
+		if code, cause := u.roll(ctx, n); code != "" {
+			return code, cause
+		}
+	}
+	for _, n := range u.taking() {
+		if n.state.Held {
+			_ = ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Keep(ctx, n.mark) }) // else until the next roll
+		}
+	}
+	if len(todo) == 0 {
+		return Unchanged, ""
+	}
+	return Applied, ""
+}
+
+func (u *run) until() time.Time { return u.Now().Add(Holds(u.Limit)) }
+
+// taking are the nodes that are not left out.
+func (u *run) taking() []*node {
+	return slices.DeleteFunc(slices.Clone(u.nodes), func(n *node) bool { return n.out })
+}
+
+func ask(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
+}
+
+// each asks all nodes that take part at the same time.
+func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Context, *node) error) map[*node]error {
+	out := map[*node]error{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, n := range u.taking() {
+		all.Go(func() {
+			err := ask(ctx, limit, func(ctx context.Context) error { return f(ctx, n) })
+			mu.Lock()
+			defer mu.Unlock()
+			out[n] = err
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// look asks how all nodes are. What it returns stands against a roll.
+func (u *run) look(ctx context.Context) string {
+	errs := u.each(ctx, freshTakes, func(ctx context.Context, n *node) (err error) {
+		n.state, err = n.Node.State(ctx, true)
+		return err
+	})
+	var away []string
+	for _, n := range u.nodes {
+		why := ""
+		switch err := errs[n]; {
+		case err != nil:
+			why = fmt.Sprintf("%s cannot be asked: %v", n.Name, err)
+		case !n.state.Serving:
+			why = n.Name + " does not serve: applianced status on " + n.Name
+		case n.state.Trying:
+			why = fmt.Sprintf("%s: %v", n.Name, ErrTrying)
+		default:
+			continue
+		}
+		why = printable.Brief(why, maxText)
+		n.line.State, n.line.Cause = Left, why
+		if len(u.nodes) == 1 || n == u.nodes[len(u.nodes)-1] && errs[n] != nil {
+			return why // nothing to compare with
+		}
+		n.out = true
+		away = append(away, why)
+	}
+	if len(away) == 0 {
+		return ""
+	}
+	if !u.Force || len(away) == len(u.nodes) {
+		return strings.Join(away, "; ")
+	}
+	for _, why := range away {
+		u.Tell("left out: " + why)
+	}
+	return ""
+}
+
+// settle waits until all nodes see the same files. What it returns says who does
+// not.
+func (u *run) settle(ctx context.Context) string {
+	first := u.nodes[len(u.nodes)-1]
+	told := ""
+	for end := u.Now().Add(settleTakes); ; {
+		var lag []string
+		for _, n := range u.taking() {
+			if d := differ(first.state.Files, n.state.Files); d != "" {
+				lag = append(lag, fmt.Sprintf("%s does not see the same files as %s: %s", n.Name, first.Name, d))
+			}
+		}
+		if len(lag) == 0 {
+			return ""
+		}
+		text := strings.Join(lag, "; ")
+		if u.Now().After(end) || ctx.Err() != nil {
+			return text
+		}
+		if text != told {
+			told = text
+			u.Tell("waiting: " + text)
+		}
+		if pause.For(ctx, askEvery) != nil {
+			return text
+		}
+		u.each(ctx, freshTakes, func(ctx context.Context, n *node) error {
+			s, err := n.Node.State(ctx, true)
+			if err == nil { // else it is as it was seen last, and that differs
+				n.state = s
+			}
+			return err
+		})
+	}
+}
+
+// differ names the files that two nodes do not see alike; empty: none.
+func differ(a, b []File) string {
+	at := map[string]string{}
+	for _, f := range a {
+		at[f.Name] = f.Digest
+	}
+	var names []string
+	for _, f := range b {
+		if at[f.Name] != f.Digest {
+			names = append(names, printable.Brief(f.Name, 100))
+		}
+		delete(at, f.Name)
+	}
+	for name := range at {
+		names = append(names, printable.Brief(name, 100))
+	}
+	slices.Sort(names)
+	return strings.Join(names[:min(len(names), 8)], ", ")
+}
+
+// check has all nodes check their options. What it returns says which have
+// faults.
+func (u *run) check(ctx context.Context) string {
+	errs := u.each(ctx, checkTakes, func(ctx context.Context, n *node) error {
+		f, err := n.Node.Check(ctx)
+		n.line.Findings = f
+		return err
+	})
+	var bad []string
+	for _, n := range u.taking() {
+		if err := errs[n]; err != nil {
+			n.line.Faults = append(n.line.Faults, Fault{Text: printable.Brief(fmt.Sprintf("the options are not checked: %v", err), maxText)})
+		}
+		if len(n.line.Faults) > 0 {
+			bad = append(bad, n.Name)
+		}
+	}
+	if len(bad) == 0 {
+		return ""
+	}
+	for _, n := range u.taking() {
+		n.line.State = Before
+	}
+	return "the options are wrong on " + strings.Join(bad, ", ")
+}
+
+// roll has one node take its options. A code ends the roll.
+func (u *run) roll(ctx context.Context, n *node) (Code, string) {
+	if u.Turn != nil {
+		if err := u.Turn.Take(ctx, u.until()); err != nil {
+			return Lost, "the turn was taken by another one: " + printable.Brief(err.Error(), maxText)
+		}
+	}
+	errs := u.each(ctx, stateTakes, func(ctx context.Context, n *node) (err error) {
+		n.state, err = n.Node.State(ctx, false)
+		return err
+	})
+	for _, o := range u.taking() {
+		if errs[o] != nil || !o.state.Serving {
+			return Lost, o.Name + " serves no more; no further master is restarted before it does"
+		}
+	}
+	n.tried = true
+	u.Tell(n.Name + ": its master restarts with the new options")
+	began := u.Now()
+	if err := u.try(ctx, n); err != nil {
+		why := printable.Brief(err.Error(), maxText)
+		u.Tell(n.Name + ": does not serve with the new options: " + why)
+		if ctx.Err() == nil {
+			u.back(ctx, n, why)
+		}
+		n.line.Cause = why
+		return Stopped, fmt.Sprintf("%s does not serve with the new options: %s", n.Name, why)
+	}
+	n.line.State = New
+	u.Tell(fmt.Sprintf("%s: serves with the new options, after %s", n.Name, u.Now().Sub(began).Round(100*time.Millisecond)))
+	return "", ""
+}
+
+// try has a node try its options and waits for its decision.
+func (u *run) try(ctx context.Context, n *node) error {
+	if err := ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {
+		return err
+	}
+	return u.decided(ctx, n, u.Limit+backTakes, func(s State) (bool, error) {
+		switch {
+		case s.Trying:
+			return false, nil
+		case s.LastGood != "":
+			return true, errors.New(s.LastGood)
+		case s.Running == n.mark && s.Serving:
+			return true, nil
+		case s.Wanted != n.mark:
+			return true, ErrChanged
+		}
+		return false, nil
+	})
+}
+
+// decided asks a node until done says so, or the time is over.
+func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done func(State) (bool, error)) error {
+	last := errors.New("it has not decided")
+	for end := u.Now().Add(limit); ; {
+		err := ask(ctx, stateTakes, func(ctx context.Context) error {
+			s, err := n.Node.State(ctx, false)
+			if err == nil {
+				n.state = s
+			}
+			return err
+		})
+		if err == nil {
+			if ok, err := done(n.state); ok {
+				return err
+			}
+		} else {
+			last = err
+		}
+		if pause.For(ctx, askEvery) != nil || u.Now().After(end) {
+			return fmt.Errorf("no answer within %s: %w", limit, last)
+		}
+	}
+}
+
+// back has all nodes that were given the new options go back to those of before,
+// the one that failed first.
+func (u *run) back(ctx context.Context, failed *node, why string) {
+	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
+	for _, n := range append([]*node{failed}, u.taking()...) {
+		ours := n.tried || n.state.Held && n.state.Current()
+		if !ours || n == failed && n.line.State == LastGood || n.line.State == LastGood {
+			continue
+		}
+		if u.Turn != nil { // going back is not given up for want of the turn
+			_ = u.Turn.Take(ctx, u.until())
+		}
+		err := ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Back(ctx, n.mark, reason) })
+		if err == nil {
+			err = u.decided(ctx, n, u.Limit+backTakes, func(s State) (bool, error) {
+				return !s.Trying && s.Serving && (s.Running != n.mark || s.LastGood != ""), nil
+			})
+		}
+		if err != nil {
+			n.line.State, n.line.Cause = Unknown, printable.Brief(fmt.Sprintf("did not go back: %v", err), maxText)
+			u.Tell(n.Name + ": " + n.line.Cause)
+			continue
+		}
+		n.line.State = LastGood
+		u.Tell(n.Name + ": serves with its last good options")
+	}
+}
