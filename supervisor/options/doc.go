@@ -72,7 +72,7 @@ type Findings struct {
 	Notes  []Fault `json:"notes,omitempty"`
 }
 
-// Errors of a [Node] that callers tell apart.
+// Errors of a [Node], and of a [Turn], that callers tell apart.
 var (
 	// ErrChanged: the options are not those that were checked.
 	ErrChanged = errors.New("the options have changed since they were checked; run it again")
@@ -80,6 +80,8 @@ var (
 	ErrTrying = errors.New("its master is being started with other options just now")
 	// ErrNotHeld: there are no options of before to go back to.
 	ErrNotHeld = errors.New("it keeps no options of before to go back to")
+	// ErrHeld: another one has the turn.
+	ErrHeld = errors.New("another one is at it")
 	// ErrOld: the node cannot do it.
 	ErrOld = errors.New("it runs a version that cannot take options this way; upgrade it first")
 )

@@ -16,7 +16,7 @@ import (
 // Turn is the right to have masters restarted, of which there is one in a
 // cluster.
 type Turn interface {
-	// Take takes it, or takes it again, until then. An error says who has it.
+	// Take takes it, or takes it again, until then. [ErrHeld] says who has it.
 	Take(ctx context.Context, until time.Time) error
 	// Give gives it back.
 	Give(ctx context.Context) error
@@ -95,6 +95,16 @@ func (r *Roll) Run(ctx context.Context) Result {
 }
 
 func (u *run) do(ctx context.Context) (Code, string) {
+	if u.Turn != nil && !u.Dry {
+		if err := u.Turn.Take(ctx, u.until()); err != nil {
+			code := Away // what the nodes share does
+			if errors.Is(err, ErrHeld) {
+				code = Busy
+			}
+			return code, printable.Brief(err.Error(), maxText)
+		}
+		defer u.give(ctx)
+	}
 	if away := u.look(ctx); away != "" {
 		return Away, away
 	}
@@ -115,18 +125,6 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	if u.Dry {
 		return Checked, ""
 	}
-	if u.Turn != nil {
-		if err := u.Turn.Take(ctx, u.until()); err != nil {
-			return Busy, printable.Brief(err.Error(), maxText)
-		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveTakes)
-			defer cancel()
-			if err := u.Turn.Give(ctx); err != nil {
-				u.Tell("the turn is not given back, it ends by itself: " + printable.Brief(err.Error(), maxText))
-			}
-		}()
-	}
 	for _, n := range todo {
 		if code, cause := u.roll(ctx, n); code != "" {
 			return code, cause
@@ -141,6 +139,14 @@ func (u *run) do(ctx context.Context) (Code, string) {
 		return Unchanged, ""
 	}
 	return Applied, ""
+}
+
+func (u *run) give(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveTakes)
+	defer cancel()
+	if err := u.Turn.Give(ctx); err != nil {
+		u.Tell("the turn is not given back, it ends by itself: " + printable.Brief(err.Error(), maxText))
+	}
 }
 
 func (u *run) until() time.Time { return u.Now().Add(Holds(u.Limit)) }

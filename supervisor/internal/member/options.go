@@ -2,6 +2,8 @@ package member
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"saltern/supervisor/nodes"
@@ -47,6 +49,9 @@ func (o optionsTurn) Take(ctx context.Context, until time.Time) error {
 		}
 		return table.TakeTurn(to, false)
 	})
+	if errors.Is(err, nodes.ErrTurn) {
+		return fmt.Errorf("%w: %w", options.ErrHeld, err)
+	}
 	return err
 }
 
