@@ -302,6 +302,9 @@ func (u *run) check(ctx context.Context) string {
 
 // roll has one node take its options. A code ends the roll.
 func (u *run) roll(ctx context.Context, n *node) (Code, string) {
+	if ctx.Err() != nil {
+		return Interrupted, ""
+	}
 	if u.Turn != nil {
 		if err := u.Turn.Take(ctx, u.until()); err != nil {
 			return Lost, "the turn was taken by another one: " + printable.Brief(err.Error(), maxText)
@@ -381,11 +384,10 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 // the one that failed first.
 func (u *run) back(ctx context.Context, failed *node, why string) {
 	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
-	for _, n := range append([]*node{failed}, u.taking()...) {
-		ours := n.tried || n.state.Held && n.state.Current()
-		if !ours || n == failed && n.line.State == LastGood || n.line.State == LastGood {
-			continue
-		}
+	others := slices.DeleteFunc(u.taking(), func(n *node) bool {
+		return n == failed || !n.tried && (!n.state.Held || !n.state.Current())
+	})
+	for _, n := range append([]*node{failed}, others...) {
 		if u.Turn != nil { // going back is not given up for want of the turn
 			_ = u.Turn.Take(ctx, u.until())
 		}
