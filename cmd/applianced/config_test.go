@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,6 +80,66 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 		"note: DIR/appliance.yaml:7: option worker_threads: option is not used by this master: requests share one bounded pool\n" +
 		"warning: DIR/data/cluster/etc/master.d/a.conf:1: option engines: option is not used by this master: engines are not run\n"; out != want || faults != nil {
 		t.Errorf("%s%q\nwant:\n%s", out, faults, want)
+	}
+}
+
+// What a hasty hand writes is named, with its line, wherever it is written; for
+// machines as well.
+func TestConfigCheckNamesWrongValues(t *testing.T) {
+	const options = "timeout: soon\ntransport: tcp\nfileserver_backend: [nosuch]\n"
+	dir := t.TempDir()
+	path := filepath.Join(dir, "appliance.yaml")
+	head := "node: n1\ndata_dir: " + dir + "/data\nruntime_dir: " + dir + "/run\n"
+	own := filepath.Join(dir, "data/cluster/etc/master.d/a.conf")
+	put(t, path, head)
+	put(t, own, options)
+	want := []string{"DIR/data/cluster/etc/master.d/a.conf:2: transport: is set by the appliance",
+		`DIR/data/cluster/etc/master.d/a.conf:1: option timeout: expected a number, found the text "soon"`,
+		`DIR/data/cluster/etc/master.d/a.conf:2: option transport: "tcp"`,
+		`DIR/data/cluster/etc/master.d/a.conf:3: option fileserver_backend: this master does not serve files from "nosuch"`}
+	names := func(what string, got []string, want ...string) {
+		t.Helper()
+		for i := range max(len(got), len(want)) {
+			if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
+				t.Errorf("%s:\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+				return
+			}
+		}
+	}
+	_, faults := configCheck(t, dir, path)
+	names("in etc/master.d", faults, want...)
+
+	out, _ := configCheck(t, dir, path, "--json")
+	var found struct {
+		Faults []struct {
+			File, Option, Text string
+			Line               int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	faults = nil
+	for _, f := range found.Faults {
+		if f.File != "DIR/data/cluster/etc/master.d/a.conf" || f.Line == 0 || f.Option == "" {
+			t.Errorf("%+v", f)
+		}
+		faults = append(faults, f.Text)
+	}
+	names("in JSON", faults, want...)
+
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	put(t, path, head+"master:\n  options:\n    timeout: soon\n    fileserver_backend: [nosuch]\n")
+	_, faults = configCheck(t, dir, path)
+	names("in appliance.yaml", faults, `DIR/appliance.yaml:6: option timeout: expected a number, found the text "soon"`,
+		`DIR/appliance.yaml:7: option fileserver_backend: this master does not serve files from "nosuch"`)
+	put(t, path, head+"master: {options: {transport: tcp}}\n")
+	_, faults = configCheck(t, dir, path)
+	names("what the appliance sets", faults, "DIR/appliance.yaml: master.options: transport is set by the appliance")
+	if out, faults := configCheck(t, dir, path, "--json"); len(faults) != 1 || !strings.Contains(out, "master.options") {
+		t.Errorf("%s %q", out, faults)
 	}
 }
 

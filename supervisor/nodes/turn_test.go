@@ -54,3 +54,38 @@ func TestTurn(t *testing.T) {
 		t.Error("a copy shares the turn")
 	}
 }
+
+// Who has the masters take new options has the turn until a time, is not drained, and
+// is told apart from who restarts.
+func TestTurnForOptions(t *testing.T) {
+	at := time.Unix(1750000000, 0)
+	tab := &Table{Nodes: []Node{{Name: "n1", State: Member}, {Name: "n2", State: Member}}}
+	one := Turn{Node: "n1", Life: "a", Since: at, Options: true, Until: at.Add(time.Minute)}
+	if err := tab.TakeTurn(one, false); err != nil || tab.Nodes[0].State != Member {
+		t.Fatalf("%v %+v", err, tab)
+	}
+	for _, other := range []Turn{{Node: "n2", Since: at}, {Node: "n1", Since: at}, {Node: "n2", Since: at, Options: true, Until: at.Add(time.Hour)}} {
+		held := (*HeldError)(nil)
+		if err := tab.TakeTurn(other, false); !errors.Is(err, ErrTurn) || !errors.As(err, &held) || held.Turn.Node != "n1" {
+			t.Errorf("%+v: %v", other, err)
+		}
+	}
+	one.Until = at.Add(2 * time.Minute) // it is renewed
+	if err := tab.TakeTurn(one, false); err != nil || tab.Turn.Until != one.Until {
+		t.Errorf("again: %v %+v", err, tab.Turn)
+	}
+	if _, ok := tab.HasTurn(at.Add(2 * time.Minute)); !ok {
+		t.Error("lost before its time")
+	}
+	late := at.Add(2*time.Minute + time.Second)
+	if _, ok := tab.HasTurn(late); ok {
+		t.Error("kept after its time")
+	}
+	if err := tab.TakeTurn(Turn{Node: "n2", Since: late}, false); err != nil || tab.Turn.Node != "n2" || tab.Nodes[1].State != Draining {
+		t.Errorf("after its time: %v %+v", err, tab)
+	}
+	one.Since = late
+	if err := tab.TakeTurn(one, false); !errors.Is(err, ErrTurn) {
+		t.Errorf("while one restarts: %v", err)
+	}
+}

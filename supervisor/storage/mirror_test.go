@@ -51,3 +51,46 @@ func TestMirrorPace(t *testing.T) {
 	alone.Store(true)
 	until("passes without another node", func() bool { return passes.Load() > 10 })
 }
+
+// Who wants the files of now gets them by a pass that begins after the question,
+// however long the next one is away.
+func TestMirrorFresh(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := t.TempDir(), t.TempDir()
+	spec := mirrorSpec{Source: from, Dest: to, Trees: []string{"etc/master.d"}, Any: true}
+	m := mirror{soon: make(chan struct{}, 1), pace: mirrorPace{time.Hour, time.Hour, time.Hour},
+		child: worker{command: []string{self, "as-helper", "mirror", spec.text()}}}
+	var there atomic.Bool
+	there.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.keep(ctx, time.Now, there.Load, func() (uint64, bool) { return 0, true }, func(mirrorReport) {})
+	}()
+	defer func() { cancel(); <-ended }()
+	for _, text := range []string{"one", "two"} {
+		if err := os.MkdirAll(from+"/etc/master.d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(from+"/etc/master.d/a.conf", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		limit, stop := context.WithTimeout(ctx, 20*time.Second)
+		err := m.fresh(limit)
+		stop()
+		b, rerr := os.ReadFile(to + "/etc/master.d/a.conf")
+		if err != nil || rerr != nil || string(b) != text {
+			t.Fatalf("%v, %v: %q, want %q", err, rerr, b, text)
+		}
+	}
+	there.Store(false)
+	limit, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer stop()
+	if err := m.fresh(limit); err == nil {
+		t.Error("fresh without a volume")
+	}
+}

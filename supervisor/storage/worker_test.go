@@ -12,6 +12,9 @@ import (
 
 // TestMain is also the helper that a worker starts.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == "as-helper" && os.Args[2] == "mirror" {
+		os.Exit(mirrorChild(os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
+	}
 	if len(os.Args) > 1 && os.Args[1] == "as-helper" {
 		os.Exit(serve(os.Stdin, os.Stdout, func(line []byte) (any, error) {
 			switch s := string(line); {

@@ -104,6 +104,46 @@ func TestConfigApply(t *testing.T) {
 		mendedAll(t, n, status.MasterLastGood)
 	}
 	work()
+	write("file_roots: {v10: [/srv/none]}\n")
+	driverDies(t, nodes)
+}
+
+// driverDies kills the node that drives, when the first of the others has the new
+// options: what is there stays, nobody is at it twice, and the same command goes on.
+func driverDies(t *testing.T, nodes []*lab.Appliance) {
+	t.Helper()
+	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
+	began := pids(t, nodes)
+	drives := api.NewClient(n2.Dir + "/run/applianced.sock")
+	if err := drives.Apply(t.Context(), api.ApplyRequest{Limit: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	lab.Eventually(t, 60*time.Second, "n1 has the new options", func() error {
+		p, err := drives.Applying(t.Context())
+		if err == nil && !strings.Contains(strings.Join(p.Lines, "\n"), "n1: serves") {
+			err = fmt.Errorf("%+v", p)
+		}
+		return err
+	})
+	n2.Kill()
+	inForce(t, []*lab.Appliance{n1}, "v10")
+	if p, _ := applied(t, n1, "--force"); p.Result.Code != options.Busy || !strings.Contains(p.Result.Cause, "n2 has the turn") {
+		t.Errorf("while the turn is a dead one's: %+v", p.Result)
+	}
+	n2.Launch(t)
+	for _, n := range nodes {
+		n.WaitReady(t, 3)
+	}
+	lab.Eventually(t, 60*time.Second, "it goes on", func() error {
+		if p, _ := applied(t, n1); !p.Result.Code.Good() {
+			return fmt.Errorf("%+v", p.Result)
+		}
+		return nil
+	})
+	inForce(t, nodes, "v10")
+	if now := pids(t, nodes); now["n3"] == began["n3"] {
+		t.Errorf("n3 was not restarted: %v, %v", began, now)
+	}
 }
 
 // notServed has options tried with which the master of n1 serves, and that of n3
