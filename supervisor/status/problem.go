@@ -129,7 +129,7 @@ func Kinds() []Kind {
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
 		{GitPillars, Warning, "git pillars cannot be fetched", "mend what the cause names: the remote, its credentials, or ext_pillar; it is tried again by itself",
 			[]Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
-		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config check; applianced restart master", []Code{MasterDown}, 0},
+		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},

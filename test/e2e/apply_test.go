@@ -112,7 +112,7 @@ func TestConfigApply(t *testing.T) {
 // options: what is there stays, nobody is at it twice, and the same command goes on.
 func driverDies(t *testing.T, nodes []*lab.Appliance) {
 	t.Helper()
-	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
+	n1, n2 := nodes[0], nodes[1]
 	began := pids(t, nodes)
 	drives := api.NewClient(n2.Dir + "/run/applianced.sock")
 	if err := drives.Apply(t.Context(), api.ApplyRequest{Limit: 30 * time.Second}); err != nil {

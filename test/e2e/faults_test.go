@@ -183,7 +183,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 				}
 				// Nor does it keep one from starting that could start before.
 				restart()
-				says(t, n, 30*time.Second, fault{"DEGRADED", status.ExitDegraded, status.MasterLastGood, c.cause, "applianced restart master"})
+				says(t, n, 30*time.Second, fault{"DEGRADED", status.ExitDegraded, status.MasterLastGood, c.cause, "applianced config apply"})
 				keysWork()
 				n.Ping(t, 60*time.Second, "web1")
 				if v := n.SaltRun(t, "config.get", "timeout", "--out", "json"); strings.TrimSpace(v.Out) != "5" {

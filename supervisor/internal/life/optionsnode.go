@@ -108,7 +108,7 @@ func (o *optionsNode) Check(ctx context.Context) (f options.Findings, err error)
 }
 
 func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error) {
-	run := command.Exec{Limit: checkTakes, MaxOutput: 1 << 20, Env: childEnv()}
+	run := command.Exec{Limit: checkTakes, MaxOutput: 1 << 20, Env: append(childEnv(), "TMPDIR="+o.Settings.RuntimeDir)}
 	out, err := run.Run(ctx, []string{o.Executable, "--config", o.ConfigPath, "config", "check", "--json"})
 	if err != nil {
 		return f, fmt.Errorf("check the options: %w", err)
@@ -195,10 +195,14 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 
 // prepare keeps what there is to go back to.
 func (o *optionsNode) prepare() error {
-	if good, err := layout.GoodOptions(o.Settings); err == nil {
-		if err := layout.Hold(o.Settings, good, o.choice.master); err != nil {
-			return err
-		}
+	good, err := layout.GoodOptions(o.Settings)
+	if err == nil {
+		err = layout.Hold(o.Settings, good, o.choice.master)
+	} else { // nor to those of a roll long ago
+		err = layout.Release(o.Settings)
+	}
+	if err != nil {
+		return err
 	}
 	o.setRefused(layout.Refusal{})
 	return nil
