@@ -29,6 +29,8 @@ func TestConfigApply(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, lab.NewNetwork(t, "app", "10.73"))
 	for _, n := range nodes {
+		n.Change(t, "settings.limits.stop_timeout", "3s") // for a master that hangs
+		n.Change(t, "settings.master.options.gather_job_timeout", 3)
 		n.Launch(t)
 	}
 	for _, n := range nodes {
