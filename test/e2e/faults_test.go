@@ -196,6 +196,36 @@ func TestFaultsOfTheMaster(t *testing.T) {
 				mended()
 			})
 		}
+		// A node without a cluster takes options by the same command as a cluster.
+		for _, c := range []struct {
+			text, said string
+			code       int
+		}{
+			{"file_roots: {seven: [/srv/none]}\n", "node1 has the new options", 0},
+			{"file_roots: {seven: [/srv/none]}\n", "node1 has the options of now already", 0},
+			{"file_roots: {eight: [/srv/none]}\ntimeout: soon\n", "node1: " + conf + ":2: option timeout", 1},
+			{"file_roots: {eight: [/srv/none]}\nmaster_sign_pubkey: true\nmaster_use_pubkey_signature: true\n", "node1 has its last good options", 1},
+		} {
+			if err := os.WriteFile(conf, []byte(c.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if r := n.Applianced(t, "config", "apply", "--yes"); r.Code != c.code || !strings.Contains(r.Out, c.said) {
+				t.Errorf("apply %q: %+v", c.text, r)
+			}
+			if strings.Contains(c.text, "soon") {
+				continue // salt-run reads the file itself, and does not run with it
+			}
+			if v := n.SaltRun(t, "fileserver.envs", "--out", "json"); !strings.Contains(v.Out, `"seven"`) {
+				t.Errorf("in force: %+v", v)
+			}
+		}
+		if err := os.Remove(conf); err != nil {
+			t.Fatal(err)
+		}
+		if r := n.Applianced(t, "config", "apply", "--yes"); r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		mended()
 	})
 }
 
