@@ -60,6 +60,10 @@ func (c *Client) RemoveMember(ctx context.Context, id string) error {
 	return c.post(ctx, "remove", verb{ID: id})
 }
 
+// RenewSecrets replaces the secret and the keys that all members of the cluster
+// know, as RemoveMember does: a node that knew them and had no master is gone.
+func (c *Client) RenewSecrets(ctx context.Context) error { return c.post(ctx, "renew", verb{}) }
+
 // StageSecret makes the secret that is to follow, if there is none yet.
 func (c *Client) StageSecret(ctx context.Context) error { return c.post(ctx, "secret_next", verb{}) }
 

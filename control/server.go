@@ -29,6 +29,7 @@ const (
 type Master interface {
 	Minions(finger bool) Minions
 	RemoveMember(ctx context.Context, id string) error
+	RenewSecrets(ctx context.Context) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
 }
@@ -41,7 +42,7 @@ type verb struct {
 }
 
 // handler is the protocol: GET /v1/minions[?finger=true], and POST to
-// /v1/cluster/{remove,secret_next,secret_commit}, answered when it is done.
+// /v1/cluster/{remove,renew,secret_next,secret_commit}, answered when it is done.
 func handler(m Master) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/minions", func(w http.ResponseWriter, r *http.Request) {
@@ -70,6 +71,7 @@ func handler(m Master) http.Handler {
 		})
 	}
 	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.ID) })
+	post("renew", func(ctx context.Context, _ verb) error { return m.RenewSecrets(ctx) })
 	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
 	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
 	return mux

@@ -38,6 +38,11 @@ func (f *fakeMaster) RemoveMember(_ context.Context, id string) error {
 	return f.err
 }
 
+func (f *fakeMaster) RenewSecrets(context.Context) error {
+	f.asked = append(f.asked, "renew")
+	return f.err
+}
+
 func (f *fakeMaster) StageSecret(context.Context) error {
 	f.asked = append(f.asked, "stage")
 	return f.err
@@ -81,10 +86,10 @@ func TestClientAndServer(t *testing.T) {
 	if (Minion{}).Heard() != nil || (Minion{Seen: 1e300}).Heard() != nil {
 		t.Error("heard at no time")
 	}
-	if err := errors.Join(c.RemoveMember(t.Context(), "10.0.0.2"), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
+	if err := errors.Join(c.RemoveMember(t.Context(), "10.0.0.2"), c.RenewSecrets(t.Context()), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(f.asked, ", "); got != "remove 10.0.0.2, stage, commit k12" {
+	if got := strings.Join(f.asked, ", "); got != "remove 10.0.0.2, renew, stage, commit k12" {
 		t.Error(got)
 	}
 	// What is refused keeps its code; the text is made safe.

@@ -374,6 +374,11 @@ func (p *Pool) Remove(ctx context.Context, id string) error {
 	return p.command(ctx, node.Command{Remove: strings.TrimSuffix(id, "_master")})
 }
 
+// Renew replaces what Remove replaces and removes nobody.
+func (p *Pool) Renew(ctx context.Context) error {
+	return p.command(ctx, node.Command{Renew: true})
+}
+
 // Secret is what a new master must show to join, which is not the option
 // cluster_secret any more once a master was removed.
 func (p *Pool) Secret() string {

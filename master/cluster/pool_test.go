@@ -349,6 +349,23 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// TestRenew: what a node without a master knew is replaced on all masters, and
+// nobody is removed.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	ms, _, _ := three(t, nil)
+	a, b, c := ms[0], ms[1], ms[2]
+	seed, key := a.Seed(), a.ClusterKey().String()
+	must(t, a.Renew(within(t)))
+	until(t, "the others have it", func() bool {
+		return a.Seed() != seed && b.Seed() == a.Seed() && c.Seed() == a.Seed() && a.ClusterKey().String() != key &&
+			b.ClusterKey().String() == a.ClusterKey().String() && b.Secret() == a.Secret() && c.Secret() == a.Secret()
+	})
+	if a.Secret() == a.cfg.Secret || len(a.Status().Peers) != 2 {
+		t.Errorf("%+v", a.Status())
+	}
+}
+
 // TestAttack12Removal: a removed master is out for good.
 func TestAttack12Removal(t *testing.T) {
 	t.Parallel()

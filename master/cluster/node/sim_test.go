@@ -520,7 +520,9 @@ func (w *world) disturb() {
 			w.step(h, Command{ID: w.rng.Uint64(), Remove: o.id})
 		}
 	case 9:
-		if h.n != nil && !h.salt {
+		if h.n != nil && !h.salt && w.rng.IntN(8) == 0 {
+			w.step(h, Command{ID: w.rng.Uint64(), Renew: true})
+		} else if h.n != nil && !h.salt {
 			c := Command{ID: w.rng.Uint64(), Stage: true}
 			if w.rec.NextSecret != "" && w.rng.IntN(2) == 0 {
 				c = Command{ID: c.ID, Commit: w.rec.SecretFinger(w.rec.NextSecret)}

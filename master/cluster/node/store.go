@@ -273,6 +273,8 @@ func (n *Node) command(now time.Time, c Command) {
 		n.answer(c.ID)(now, ErrInactive)
 	case c.Remove != "":
 		n.removeMember(now, c)
+	case c.Renew:
+		n.renewSecrets(now, c.ID)
 	case c.Rotate:
 		n.rotate(now, c.ID)
 	case c.Stage, c.Commit != "":
@@ -295,14 +297,30 @@ func (n *Node) removeMember(now time.Time, c Command) {
 			return false, ErrLast
 		}
 		r.bury(m)
-		n.newKey(now, r)
-		r.PrevKey = ""
-		r.Secret, r.NextSecret = n.newSecret(), ""
-		r.Seed = n.cfg.NewSeed()
-		r.SeedGen++
+		n.renew(now, r)
 		return true, nil
 	}, done: n.answer(c.ID)})
 	if !ok {
 		n.answer(c.ID)(now, errBusy)
 	}
+}
+
+// renewSecrets replaces what a node knew that had no master in the record.
+func (n *Node) renewSecrets(now time.Time, command uint64) {
+	ok := n.want(now, &intent{name: "renew", apply: func(r *Record) (bool, error) {
+		n.renew(now, r)
+		return true, nil
+	}, done: n.answer(command)})
+	if !ok {
+		n.answer(command)(now, errBusy)
+	}
+}
+
+// renew replaces everything secret in the record that members know.
+func (n *Node) renew(now time.Time, r *Record) {
+	n.newKey(now, r)
+	r.PrevKey = ""
+	r.Secret, r.NextSecret = n.newSecret(), ""
+	r.Seed = n.cfg.NewSeed()
+	r.SeedGen++
 }

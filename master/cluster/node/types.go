@@ -133,6 +133,9 @@ type Command struct {
 	ID     uint64
 	Rotate bool   // replace the cluster AES key
 	Remove string // remove a master
+	// Renew replaces what a removal replaces and removes nobody: a node without a
+	// master is gone, and knew it.
+	Renew bool
 	// Stage makes the next secret, unless there is one; Commit, the
 	// fingerprint of the next secret, has it take the place of the present one.
 	Stage  bool

@@ -25,6 +25,11 @@ func (c Controlled) RemoveMember(ctx context.Context, id string) error {
 	return c.do(id != "", func() error { return c.Pool.Remove(ctx, id) })
 }
 
+// RenewSecrets implements control.Master.
+func (c Controlled) RenewSecrets(ctx context.Context) error {
+	return c.do(true, func() error { return c.Pool.Renew(ctx) })
+}
+
 // StageSecret implements control.Master.
 func (c Controlled) StageSecret(ctx context.Context) error {
 	return c.do(true, func() error { return c.Pool.StageSecret(ctx) })

@@ -38,6 +38,7 @@ func (w *world) RemoveMember(_ context.Context, id string) error {
 	w.calls = append(w.calls, "remove "+id)
 	return w.refuses
 }
+func (w *world) RenewSecrets(context.Context) error         { return nil }
 func (w *world) StageSecret(context.Context) error          { return nil }
 func (w *world) CommitSecret(context.Context, string) error { return nil }
 
