@@ -301,6 +301,49 @@ func TestArbiter(t *testing.T) {
 	}
 }
 
+// TestArbiterOutlivesACopy: whichever of the two copies is lost, its node can be
+// let go and another one takes its place; a copy whose node leaves can go as well.
+// Nothing that was written is lost, and nowhere is there a volume of two copies
+// without the first.
+func TestArbiterOutlivesACopy(t *testing.T) {
+	for _, gone := range []string{"1", "2"} {
+		for _, dead := range []bool{true, false} {
+			r := form(t, 1)
+			r.reach(t, want("node1", "1", "2", "3a"))
+			r.write(t, 3)
+			stays := map[string]string{"1": "2", "2": "1"}[gone]
+			if dead {
+				r.pool.Kill("node"+gone, false)
+			}
+			s := newRig(r.pool, "node"+stays)
+			s.write(t, 3)
+			d := want("node"+stays, stays, "3a")
+			d.Leaving = []string{"node" + gone}
+			p := s.reach(t, d)
+			wantBricks(t, s, stays)
+			if got := strings.Replace(kinds(p), "mount ", "", 1); got != "remove-brick detach" {
+				t.Errorf("node%s, dead: %v: plan: %s", gone, dead, got)
+			}
+			s.write(t, 3)
+			s.reach(t, want("node"+stays, stays, "3a/2", "4"))
+			wantBricks(t, s, stays, "4", "3a/2")
+		}
+	}
+}
+
+// TestArbiterLeaves: two copies stay.
+func TestArbiterLeaves(t *testing.T) {
+	r := form(t, 1)
+	r.reach(t, want("node1", "1", "2", "3a"))
+	d := want("node1", "1", "2")
+	d.Leaving = []string{"node3"}
+	p := r.reach(t, d)
+	wantBricks(t, r, "1", "2")
+	if codes(p.Warnings) != "two_nodes" {
+		t.Errorf("warnings %q", codes(p.Warnings))
+	}
+}
+
 func TestFormThreeAtOnce(t *testing.T) {
 	r := newRig(fakegluster.New(3), "node1")
 	d := want("node1", "1", "2", "3")

@@ -95,6 +95,9 @@ func (p *planner) bricks() {
 		case newHost >= 0 && p.vol.Replica < maxReplica:
 			ok = p.add(add[newHost])
 			add = slices.Delete(add, newHost, newHost+1)
+		case len(remove) == 2 && len(add) == 0 && remove[0].Arbiter:
+			ok = p.removeBoth(remove[0], remove[1])
+			remove = nil
 		case len(remove) > 0 && (len(add) == 0 || newHost >= 0):
 			ok = p.remove(remove[0])
 			remove = remove[1:]
@@ -218,6 +221,24 @@ func (p *planner) remove(b cli.Brick) bool {
 	if wasDown {
 		p.changed() // what was waiting for the brick is to be forgotten
 	}
+	return true
+}
+
+// removeBoth gives up the arbiter and one of the two copies in one command. The
+// arbiter alone cannot go first: of two copies the first must run, and once it is
+// gone nobody can say any more whether the other one is complete.
+func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
+	proof, ok := p.safe(b, "remove")
+	if !ok {
+		return false
+	}
+	names := []string{b.Name, arbiter.Name}
+	p.step(Step{ID: "remove-brick " + strings.Join(names, ","), Kind: RemoveBrick, What: "give up " + b.Name + " and the arbiter " + arbiter.Name + "; 1 copy stays",
+		Why: "its node is to leave, and an arbiter needs two copies", Command: []string{"volume", "remove-brick", p.d.Volume, "replica", "1", names[0], names[1], "force"},
+		Destructive: true, Proof: proof, Targets: names})
+	p.vol.Bricks = slices.DeleteFunc(p.vol.Bricks, func(x cli.Brick) bool { return slices.Contains(names, x.Name) })
+	p.vol.Replica, p.vol.Arbiters, p.healed = 1, 0, true
+	delete(p.down, b.Name)
 	return true
 }
 

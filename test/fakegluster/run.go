@@ -327,11 +327,18 @@ func (v *volume) find(name string) *brick {
 }
 
 func (p *Pool) removeBrick(v *volume, args []string) command.Output {
-	b := v.find(args[2])
-	if b == nil || args[1] != fmt.Sprint(len(v.bricks)-1) || args[3] != "force" {
-		return no(30800, "Incorrect brick %s for volume %s", args[2], v.name)
+	names := args[2 : len(args)-1]
+	if len(names) == 0 || args[1] != fmt.Sprint(len(v.bricks)-len(names)) || args[len(args)-1] != "force" {
+		return no(30800, "Incorrect bricks %s for volume %s", names, v.name)
 	}
-	p.drop(v, b, nil)
+	for _, name := range names {
+		if v.find(name) == nil {
+			return no(30800, "Incorrect brick %s for volume %s", name, v.name)
+		}
+	}
+	for _, name := range names {
+		p.drop(v, v.find(name), nil)
+	}
 	return ok("")
 }
 
