@@ -17,6 +17,10 @@ import (
 // Socket is the name of the master's control socket in its sock_dir.
 const Socket = "control.ipc"
 
+// NoMasterFile lies in the master's configuration folder on a node that runs no
+// master. Its one line says why, for Salt's tools.
+const NoMasterFile = "no-master"
+
 const (
 	maxConns   = 16       // at once; more are closed
 	maxRequest = 64 << 10 // bytes of a request

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -80,17 +81,25 @@ line can join: keep it as you keep a password. It changes when a node is removed
 
 func joinCommand(f *flags) *cobra.Command {
 	var node, address, file string
+	var arbiter bool
 	cmd := &cobra.Command{
 		Use: "join", Short: "Set this machine up as a node of a cluster that exists", Args: cobra.NoArgs,
 		Long: `join reads the join string from the standard input (so that it is in no history
 and no list of processes), checks this machine and the cluster, and begins. The
-same as the set-up with the join string as its only answer.`,
+same as the set-up with the join string as its only answer.
+
+With --arbiter the machine keeps no data and serves no minions: it decides between
+the two copies of a cluster of two nodes on a shared volume, so that either of them
+may be lost. A small machine does: 1 GiB of memory, 1 GiB on a file system that is
+not the root file system.`,
 		Example: "  applianced join < join-string.txt\n" +
 			"  applianced join --node sca-4 --address 10.0.0.14   (asks for the join string)\n" +
+			"  applianced join --arbiter --node sca-3 < join-string.txt\n" +
 			"  applianced join-string | ssh sca-4 sudo applianced join --node sca-4   (on a node of the cluster)",
 	}
 	cmd.Flags().StringVar(&node, "node", "", "name of this node (default: the host name)")
 	cmd.Flags().StringVar(&address, "address", "", "address for other nodes (default: that of the default route)")
+	cmd.Flags().BoolVar(&arbiter, "arbiter", false, "keep no data and serve nobody: let two nodes go on when one is lost")
 	cmd.Flags().StringVar(&file, "file", "", "read the join string from this file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		in := cmd.InOrStdin()
@@ -109,7 +118,11 @@ same as the set-up with the join string as its only answer.`,
 			return err
 		}
 		c := f.client()
-		if err := c.SetupStart(cmd.Context(), setup.Answers{Mode: setup.Join, JoinString: strings.TrimSpace(line), Node: node, Address: address}); err != nil {
+		a := setup.Answers{Mode: setup.Join, JoinString: strings.TrimSpace(line), Node: node, Address: address}
+		if arbiter {
+			a.Storage.Role = setup.RoleArbiter
+		}
+		if err := c.SetupStart(cmd.Context(), a); err != nil {
 			return err
 		}
 		return followSetup(cmd, c)
@@ -147,7 +160,11 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 		case err == nil && p.State == status.SetupNew && began:
 			return errors.New("somebody has taken the set-up back; next: applianced setup")
 		case p.State == status.SetupReady:
-			fmt.Fprintln(out, "ready: this node serves minions")
+			words := "this node serves minions"
+			if p.Done != nil && p.Done.Arbiter {
+				words = "this node is the cluster's arbiter"
+			}
+			fmt.Fprintln(out, "ready: "+words)
 			return nil
 		}
 		began = began || err == nil && p.State != status.SetupNew
@@ -187,12 +204,17 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 func leaveEffect(d status.Document) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s will leave the cluster %s and serve nobody. It can join again only as a new machine.", printable.Clean(d.Node), printable.Clean(d.Cluster))
+	if d.Arbiter() {
+		b.WriteString(" It is the arbiter: with one of two copies lost the volume stops then, if it is the first one.")
+		return b.String()
+	}
 	for _, n := range d.Nodes {
 		if n.Name == d.Node && n.Minions != nil && *n.Minions > 0 {
 			fmt.Fprintf(&b, " Its %d minions move to the other nodes.", *n.Minions)
 		}
 	}
-	switch len(d.Nodes) {
+	serving := slices.DeleteFunc(slices.Clone(d.Nodes), func(n status.Node) bool { return n.Role == status.RoleArbiter })
+	switch len(serving) {
 	case 0, 1:
 		b.WriteString(" There is no other node: nobody would serve the minions.")
 	case 2:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -250,7 +251,7 @@ func follow(ctx context.Context, out io.Writer, ask func(context.Context) (stora
 		case !s.Done && s.Leads:
 			text = "something cannot be done; applianced storage plan shows it"
 		case !s.Done:
-			text = "waiting for " + s.Leader + " to make the changes"
+			text = "waiting for " + cmp.Or(s.Leader, "another node") + " to make the changes"
 		}
 		if text != last {
 			fmt.Fprintf(out, "%6.1fs %s\n", time.Since(began).Seconds(), text)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"saltern/control"
+	"saltern/durable"
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
 	"saltern/master/conf"
@@ -86,6 +88,8 @@ func (t *tool) usage(err error) int {
 // maxStdinArgs bounds the arguments on standard input, in bytes.
 const maxStdinArgs = 64 << 20
 
+const maxNoMaster = 4 << 10 // bytes of [control.NoMasterFile]
+
 func (t *tool) moreArgs(words []string) error {
 	b, err := io.ReadAll(io.LimitReader(t.in, maxStdinArgs))
 	if err != nil {
@@ -109,6 +113,9 @@ func (t *tool) configure() error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
+	}
+	if why, _, err := durable.ReadFile(filepath.Join(dir, control.NoMasterFile), maxNoMaster, durable.Follow); err == nil {
+		return errors.New(printable.Line(strings.TrimSpace(string(why))))
 	}
 	if t.cfg, err = loadConf(dir); err != nil {
 		return err

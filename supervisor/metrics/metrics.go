@@ -30,15 +30,19 @@ func write(w io.Writer, d status.Document) error {
 		status.SetupReady, status.SetupDegraded, status.SetupDraining, status.SetupRemoved, status.SetupFailed} {
 		p.Sample("saltern_setup", truth(d.Setup == s), "state", string(s))
 	}
-	p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
+	if !d.Arbiter() { // it serves nobody at any time
+		p.Single("saltern_serving", "gauge", "1 while minions can work with this node.", truth(serving(d)))
+	}
 	p.Single("saltern_start_time_seconds", "gauge", "When the supervisor started.", seconds(d.Started))
-	if d.ServingSince != nil {
+	if d.ServingSince != nil && !d.Arbiter() {
 		p.Single("saltern_serving_since_seconds", "gauge", "Since when this node serves.", seconds(*d.ServingSince))
 	}
 	p.problems(d)
 	p.nodes(d)
 	p.services(d)
-	p.minions(d)
+	if !d.Arbiter() {
+		p.minions(d)
+	}
 	p.storage(d)
 	_, err := w.Write(p.Bytes())
 	return err
@@ -46,7 +50,7 @@ func write(w io.Writer, d status.Document) error {
 
 // serving is the answer of /readyz.
 func serving(d status.Document) bool {
-	return (d.Health == status.Healthy || d.Health == status.Degraded) && d.Setup != status.SetupDraining && d.Setup != status.SetupRemoved
+	return (d.Health == status.Healthy || d.Health == status.Degraded) && !d.Arbiter() && d.Setup != status.SetupDraining && d.Setup != status.SetupRemoved
 }
 
 func (p *page) problems(d status.Document) {

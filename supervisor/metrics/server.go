@@ -57,7 +57,11 @@ func handler(s Source) http.Handler {
 			respond(w, http.StatusOK, string(d.Health))
 			return
 		}
-		respond(w, http.StatusServiceUnavailable, fmt.Sprintf("%s, set-up %s", d.Health, d.Setup))
+		text := fmt.Sprintf("%s, set-up %s", d.Health, d.Setup)
+		if d.Arbiter() {
+			text += "; it is the arbiter and serves no minions"
+		}
+		respond(w, http.StatusServiceUnavailable, text)
 	})
 	return mux
 }

@@ -85,6 +85,9 @@ type proveReply struct {
 type Storage struct {
 	Kind string `json:"kind"` // as in appliance.yaml
 	Path string `json:"path"`
+	// Arbiters: this node knows what an arbiter is. One of a version before would
+	// count it among those that serve minions.
+	Arbiters bool `json:"arbiters,omitempty"`
 }
 
 // Authority signs the certificates of the shared volume's servers and clients.
@@ -123,6 +126,7 @@ const (
 	codeStranger = "stranger"
 	codeBusy     = "busy"
 	codeStorage  = "storage"
+	codeRole     = "role"
 	codeRequest  = "request"
 	codeSelf     = "fault"
 	codeChanged  = "optionsChanged"
@@ -141,6 +145,7 @@ var (
 	errStranger = errors.New("the cluster does not know this node")
 	ErrBusy     = errors.New("too many attempts")
 	ErrStorage  = errors.New("the cluster's shared storage cannot be used now")
+	ErrRole     = errors.New("the cluster does not take this machine in that role")
 	ErrProof    = errors.New("the machine there could not prove that it is the cluster")
 	// ErrUnproven: it was given our confirmation and ended the talk. That is all
 	// that a guess needs, so that nothing tries again by itself.
@@ -148,7 +153,7 @@ var (
 )
 
 var codes = map[string]error{codeProtocol: ErrProtocol, codeCluster: ErrCluster, codeSecret: ErrSecret, codeName: ErrName,
-	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage,
+	codeRemoved: ErrRemoved, codeStranger: errStranger, codeBusy: ErrBusy, codeStorage: ErrStorage, codeRole: ErrRole,
 	codeChanged: options.ErrChanged, codeTrying: options.ErrTrying, codeNotHeld: options.ErrNotHeld}
 
 // fault is an error as it goes over the wire.

@@ -36,7 +36,7 @@ type Host interface {
 	// Offer takes a table of another member if it is newer.
 	Offer(t nodes.Table) error
 	// Admit puts a machine that has proven the secret into the table, as
-	// joining. It must be safe to repeat. ErrName and ErrRemoved refuse it.
+	// joining. It must be safe to repeat. ErrName, ErrRole and ErrRemoved refuse it.
 	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
 	// SetState changes the asking node's state in the table.
 	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
@@ -248,6 +248,8 @@ func faultOf(err error) fault {
 	switch {
 	case errors.Is(err, ErrName):
 		return newFault(codeName, err.Error(), http.StatusConflict)
+	case errors.Is(err, ErrRole):
+		return newFault(codeRole, err.Error(), http.StatusConflict)
 	case errors.Is(err, ErrRemoved):
 		return newFault(codeRemoved, err.Error(), http.StatusGone)
 	case errors.Is(err, options.ErrChanged):

@@ -8,7 +8,10 @@
 // storage's members and the status's list of nodes all come from this table.
 package nodes
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State says what a node is to the cluster, as decided by people; how it does
 // at the moment is the status's business.
@@ -43,6 +46,13 @@ type Node struct {
 	Joined time.Time `json:"joined"`
 }
 
+// ArbiterStorage is Storage of the node that decides between two copies: it
+// keeps the names of files only, and runs no master and no load balancer.
+const ArbiterStorage = "arbiter"
+
+// IsArbiter reports whether n serves no minions and only decides between copies.
+func (n *Node) IsArbiter() bool { return n.Storage == ArbiterStorage }
+
 // Table is the whole list.
 type Table struct {
 	Version uint64 `json:"version"`
@@ -60,6 +70,21 @@ type Table struct {
 	Nodes []Node `json:"nodes"`
 	// Gone are the certificates of removed nodes whose names others have now.
 	Gone []string `json:"gone,omitempty"`
+}
+
+// Arbiter gives the arbiter of the cluster, if it has one.
+func (t *Table) Arbiter() (Node, bool) {
+	for _, n := range t.Nodes {
+		if n.State != Removed && n.IsArbiter() {
+			return n, true
+		}
+	}
+	return Node{}, false
+}
+
+// Serving are the present nodes that serve minions: all but an arbiter.
+func (t *Table) Serving() []Node {
+	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.IsArbiter() })
 }
 
 // Find gives the node of that name.

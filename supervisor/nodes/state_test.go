@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"errors"
 	"slices"
 	"testing"
 )
@@ -26,5 +27,30 @@ func TestStates(t *testing.T) {
 	}
 	if (&Table{}).Set("n", Member) == nil {
 		t.Error("a node that is not there was set")
+	}
+}
+
+// A cluster has one arbiter at most; one that was removed counts no more, and the
+// same machine may ask twice.
+func TestAdmitArbiter(t *testing.T) {
+	arbiter := Node{Name: "n3", Address: "10.0.0.3", State: Joining, Certificate: "c3", Storage: ArbiterStorage}
+	other := Node{Name: "n4", Address: "10.0.0.4", State: Joining, Certificate: "c4", Storage: ArbiterStorage}
+	table := Table{Nodes: []Node{{Name: "n1", Address: "10.0.0.1", State: Member, Certificate: "c1", Storage: "data"}}}
+	for range 2 {
+		if err := Admit(&table, arbiter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Admit(&table, other); !errors.Is(err, ErrArbiter) {
+		t.Errorf("a second one: %v", err)
+	}
+	if a, ok := table.Arbiter(); !ok || a.Name != "n3" || len(table.Serving()) != 1 || table.Serving()[0].Name != "n1" {
+		t.Errorf("%+v", table)
+	}
+	if err := table.Set("n3", Removed); err != nil {
+		t.Fatal(err)
+	}
+	if err := Admit(&table, other); err != nil {
+		t.Errorf("after the first was removed: %v", err)
 	}
 }

@@ -199,6 +199,7 @@ func (t *Table) Put(n Node) {
 var (
 	errTaken   = errors.New("is taken")
 	ErrRemoved = errors.New("was removed")
+	ErrArbiter = errors.New("has an arbiter already")
 )
 
 // Admit puts a machine that asks to join into the table. A machine that is in
@@ -225,6 +226,9 @@ func Admit(t *Table, n Node) error {
 	}
 	if n.Address == t.Virtual {
 		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, errTaken)
+	}
+	if o, ok := t.Arbiter(); ok && n.IsArbiter() {
+		return fmt.Errorf("the cluster %w, node %s at %s; to put another machine in its place take that one out first: applianced leave there, or applianced remove %s", ErrArbiter, o.Name, o.Address, o.Name)
 	}
 	if len(t.Present()) >= MaxNodes {
 		return fmt.Errorf("the cluster has %d nodes; that is the most", MaxNodes)

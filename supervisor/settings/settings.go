@@ -52,6 +52,9 @@ type Settings struct {
 	// Founds tells that the masters of the cluster have no record of it yet, and
 	// that this node's makes it.
 	Founds bool `yaml:"-"`
+	// Arbiter tells that this node is its cluster's arbiter: it runs no master and
+	// no load balancer. It comes from the table of nodes.
+	Arbiter bool `yaml:"-"`
 }
 
 // Metrics are for Prometheus; the same port answers /healthz and /readyz.

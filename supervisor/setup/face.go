@@ -75,7 +75,11 @@ func (m *Machine) done() *Done {
 	d.MinionConf = MinionConf(fronts, l.Finger)
 	m.mu.Lock()
 	alone := m.s.Answers.Storage.Kind == settings.LocalStorage
+	d.Arbiter = m.s.Answers.arbiter()
 	m.mu.Unlock()
+	if d.Arbiter {
+		d.Addresses, d.MinionConf = nil, ""
+	}
 	if alone { // the cluster would refuse whoever came with it
 		return d
 	}

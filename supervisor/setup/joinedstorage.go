@@ -12,16 +12,27 @@ import (
 // take as it is, and looks whether what was answered here goes with it.
 func (p *Preflight) joinedStorage(ctx context.Context, a Answers, s *settings.Settings, of nodeapi.Storage) []Check {
 	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
+	if err := arbiterFault(a, of); err != nil {
+		c.Result, c.Detail, c.Hint = Fail, err.Error(), hints(err)[0]
+		return []Check{c}
+	}
 	switch of.Kind {
 	case settings.VolumeStorage:
 		c.Detail = "copies on disks of its nodes; that of this node goes to " + cmp.Or(a.DataDisk, s.Storage.Bricks)
 		if a.Storage.Kind == settings.DirectoryStorage {
 			c.Result, c.Hint = Warn, "the directory "+a.Storage.Path+" is not used; choose a disk under Storage if this machine has one for the copy"
 		}
+		if s.Arbiter {
+			c.Detail = "copies on disks of its nodes; this one keeps the names of the files only, in " + cmp.Or(a.DataDisk, s.Storage.Bricks)
+		}
 		switch {
 		case !p.Facts.Volume:
 			return []Check{c, {Name: "disk", What: "glusterd on this machine", Result: Fail, Detail: "is not installed, and the cluster keeps its files on a shared volume",
 				Hint: "install it: apt-get install glusterfs-server"}}
+		case s.Arbiter && a.DataDisk == "":
+			return []Check{c, p.bricks(a, s), p.arbiterRoom(a, s)}
+		case s.Arbiter:
+			return []Check{c, p.arbiterRoom(a, s)}
 		case a.DataDisk == "":
 			return []Check{c, p.bricks(a, s)}
 		}

@@ -30,7 +30,7 @@ func (p *Preflight) cluster(ctx context.Context, a Answers, s *settings.Settings
 		at := net.JoinHostPort(peer, strconv.Itoa(s.Peering.NodePort))
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		m, err := nodeapi.Meet(ctx, p.Identity, nodeapi.Ask{Address: at, Cluster: a.Cluster, Secret: a.Secret, KeyHash: info.KeyHash,
-			Version: p.Version, Ports: []int{s.Peering.NodePort, s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}})
+			Version: p.Version, Ports: append([]int{s.Peering.NodePort}, masterPorts(s)...)})
 		cancel()
 		c := meetCheck(peer, s.Peering.NodePort, err)
 		if err == nil {
@@ -80,6 +80,8 @@ func meetCheck(peer string, port int, err error) Check {
 		c.Hint = "check the name of the cluster (cluster_id), or leave it empty: " + peer + " belongs to another cluster"
 	case errors.Is(err, nodeapi.ErrRemoved):
 		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
+	case errors.Is(err, nodeapi.ErrRole):
+		c.Hint = "look at the nodes there: applianced nodes; or join as a node that serves minions: leave storage.role (--arbiter) out"
 	case errors.Is(err, nodeapi.ErrProtocol):
 		c.Name, c.What = "version", "version, compared with "+peer
 		c.Hint = "only joining asks for this; nodes that are members already may differ while they are upgraded in turn"
@@ -129,9 +131,12 @@ func versionCheck(own string, m *nodeapi.Met) Check {
 func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	c := Check{Name: "name", What: "name " + a.Node + " and address " + a.Address, Result: Pass, Detail: "free in the cluster"}
 	t := m.Table.Clone()
-	err := nodes.Admit(&t, nodes.Node{Name: a.Node, Address: a.Address, State: nodes.Joining, Certificate: hash})
+	n := nodes.Node{Name: a.Node, Address: a.Address, State: nodes.Joining, Certificate: hash, Storage: a.Storage.Role}
+	err := nodes.Admit(&t, n)
 	switch {
 	case err == nil:
+	case errors.Is(err, nodes.ErrArbiter):
+		c.What, c.Result, c.Detail, c.Hint = "role of this machine", Fail, err.Error(), "or join as a node that serves minions: leave storage.role (--arbiter) out"
 	case errors.Is(err, nodes.ErrRemoved):
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), "applianced reset makes this a new machine"
 	default:
@@ -140,11 +145,19 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 	return c
 }
 
+// masterPorts are those that the masters of two nodes use between them.
+func masterPorts(s *settings.Settings) []int {
+	if s.Arbiter {
+		return nil
+	}
+	return []int{s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}
+}
+
 // reach looks at ports in both directions.
 func (p *Preflight) reach(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
 	// The node port must be open both ways. Others are opened by the appliance's
 	// own firewall when this machine has been admitted, so they only warn.
-	ports := []int{s.Peering.PoolPort, s.Master.PublishPort, s.Master.RequestPort}
+	ports := masterPorts(s)
 	if m.Storage.Kind == settings.VolumeStorage {
 		ports = append(ports, 24007)
 	}

@@ -36,6 +36,7 @@ const (
 	goodMemory  = 900 << 20
 	leastDisk   = 512 << 20
 	goodDisk    = 4 << 30
+	goodArbiter = 1 << 30          // an arbiter has the name of each file, two inodes and at most 4 KiB each
 	mostSkew    = 30 * time.Second // tokens of minions and leases need clocks that agree
 	goodSkew    = 2 * time.Second
 )
@@ -48,6 +49,7 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 		return []Check{{Name: "name", What: "the answers", Result: Fail, Detail: err.Error(), Hint: "go back to the answers"}}, nil
 	}
 	address := p.address(a)
+	s.Arbiter = a.arbiter()
 	checks = append(checks, p.memory(), p.disk(s), address, p.ports(s, address.Result != Fail), p.clock(ctx))
 	if a.DataDisk != "" {
 		checks = append(checks, p.dataDisk(a))
@@ -117,14 +119,7 @@ func memTotal() uint64 {
 
 func (p *Preflight) disk(s *settings.Settings) Check {
 	c := Check{Name: "disk", What: "file system of " + s.DataDir, Result: Pass}
-	dir := s.DataDir
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == "/" {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	d, err := probe.StatDisk(dir)
+	d, err := probe.StatDisk(existing(s.DataDir))
 	if err != nil {
 		c.Result, c.Detail, c.Hint = Fail, err.Error(), "check that the file system is mounted"
 		return c
@@ -137,7 +132,9 @@ func (p *Preflight) disk(s *settings.Settings) Check {
 		c.Result, c.Hint = Fail, "the disk is full: make room or enlarge it"
 	case d.InodesPercent <= s.Limits.DiskFullPercent:
 		c.Result, c.Detail, c.Hint = Fail, fmt.Sprintf("%.1f %% of the inodes are free", d.InodesPercent), "delete files, or make the file system anew with more inodes"
-	case d.Free < goodDisk:
+	case s.Arbiter && d.Free < goodArbiter:
+		c.Result, c.Hint = Warn, "1 GiB or more is better, also for an arbiter: logs are kept there"
+	case !s.Arbiter && d.Free < goodDisk:
 		c.Result, c.Hint = Warn, "4 GiB or more are better: jobs and files for minions are kept there"
 	}
 	return c
@@ -168,9 +165,13 @@ func (p *Preflight) address(a Answers) Check {
 func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	const what = "ports of this node"
 	c := Check{Name: "port", What: what, Result: Pass, passing: true}
-	pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
 	var taken []string
-	for _, a := range append(append(s.FrontPublish(), s.FrontRequest()...), s.MasterPublish(), s.MasterRequest(), s.NodeAddress(), pool) {
+	listen := []string{s.NodeAddress()}
+	if !s.Arbiter {
+		pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
+		listen = append(append(append(listen, s.FrontPublish()...), s.FrontRequest()...), s.MasterPublish(), s.MasterRequest(), pool)
+	}
+	for _, a := range listen {
 		if host, _, _ := net.SplitHostPort(a); p.Ours != nil && p.Ours(a) || !there && host == s.Peering.Address {
 			continue
 		}
@@ -229,6 +230,16 @@ func (p *Preflight) dataDisk(a Answers) Check {
 
 // bricksHint is for a machine whose disk cannot hold a copy of a shared volume.
 const bricksHint = "give the machine a disk of its own for it (data_disk), or another directory under settings: storage: {bricks: DIRECTORY}"
+
+// existing is the nearest directory above dir that is there, or dir.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == "/" {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
 
 // bricks looks where a copy of the shared volume would go without a data disk.
 func (p *Preflight) bricks(a Answers, s *settings.Settings) Check {

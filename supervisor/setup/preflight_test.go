@@ -140,7 +140,7 @@ func TestPreflightStops(t *testing.T) {
 			a.Settings["storage"] = onRoot
 		}, "disk", "on the root file system", false},
 		"no directory": {port, func(a *Answers) {
-			a.Storage = Storage{settings.DirectoryStorage, filepath.Join(t.TempDir(), "not", "mounted"), nil}
+			a.Storage = Storage{Kind: settings.DirectoryStorage, Path: filepath.Join(t.TempDir(), "not", "mounted")}
 		}, "disk", "no such file", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,6 +236,7 @@ func TestPreflightDepends(t *testing.T) {
 func TestPreflightTellsTheStorage(t *testing.T) {
 	shared := t.TempDir()
 	s := settings.Default("n2")
+	knows := nodeapi.Storage{Kind: settings.VolumeStorage, Arbiters: true}
 	volume, directory := nodeapi.Storage{Kind: settings.VolumeStorage}, nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared}
 	for name, tt := range map[string]struct {
 		of      nodeapi.Storage
@@ -243,14 +244,21 @@ func TestPreflightTellsTheStorage(t *testing.T) {
 		results string
 		says    string
 	}{
-		"a copy on a disk":       {volume, Answers{DataDisk: "/dev/sdb"}, "pass", "goes to /dev/sdb"},
-		"a directory for a copy": {volume, Answers{DataDisk: "", Storage: Storage{Kind: settings.DirectoryStorage, Path: "/srv"}}, "warn", "/srv is not used"},
-		"the directory":          {directory, Answers{}, "pass pass", "the directory " + shared},
-		"mounted elsewhere":      {directory, Answers{Storage: Storage{Kind: settings.DirectoryStorage, Path: "/mnt/x"}}, "pass", "the directory /mnt/x"},
-		"a disk for nothing":     {directory, Answers{DataDisk: "/dev/sdb"}, "warn pass", "/dev/sdb would be formatted and not used"},
-		"not mounted":            {nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared + "/none"}, Answers{}, "pass fail", "no such file"},
+		"a copy on a disk":                   {volume, Answers{DataDisk: "/dev/sdb"}, "pass", "goes to /dev/sdb"},
+		"an arbiter on a disk":               {knows, Answers{DataDisk: "/dev/sdb", Storage: Storage{Role: RoleArbiter}}, "pass pass", "keeps the names of the files only, in /dev/sdb"},
+		"an arbiter's tiny disk":             {knows, Answers{DataDisk: "/dev/tiny", Storage: Storage{Role: RoleArbiter}}, "pass fail", "at least 1 GiB"},
+		"an arbiter's small one":             {knows, Answers{DataDisk: "/dev/small", Storage: Storage{Role: RoleArbiter}}, "pass warn", "up to 4 KiB each"},
+		"an arbiter of copies that are none": {directory, Answers{Storage: Storage{Role: RoleArbiter}}, "fail", "no copies for an arbiter"},
+		"an arbiter of an old cluster":       {volume, Answers{Storage: Storage{Role: RoleArbiter}}, "fail", "knows no arbiter"},
+		"a directory for a copy":             {volume, Answers{DataDisk: "", Storage: Storage{Kind: settings.DirectoryStorage, Path: "/srv"}}, "warn", "/srv is not used"},
+		"the directory":                      {directory, Answers{}, "pass pass", "the directory " + shared},
+		"mounted elsewhere":                  {directory, Answers{Storage: Storage{Kind: settings.DirectoryStorage, Path: "/mnt/x"}}, "pass", "the directory /mnt/x"},
+		"a disk for nothing":                 {directory, Answers{DataDisk: "/dev/sdb"}, "warn pass", "/dev/sdb would be formatted and not used"},
+		"not mounted":                        {nodeapi.Storage{Kind: settings.DirectoryStorage, Path: shared + "/none"}, Answers{}, "pass fail", "no such file"},
 	} {
-		p := &Preflight{Facts: Facts{Volume: true}}
+		p := &Preflight{Facts: Facts{Volume: true, Disks: []Disk{{Path: "/dev/sdb", Size: 8 << 30}, {Path: "/dev/small", Size: 600 << 20}, {Path: "/dev/tiny", Size: 100 << 20}}}}
+		s := s
+		s.Arbiter = tt.a.arbiter()
 		var results, text []string
 		for _, c := range p.joinedStorage(t.Context(), tt.a, &s, tt.of) {
 			if c.What != "room for a copy of the shared volume" { // as this machine has it

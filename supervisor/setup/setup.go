@@ -69,6 +69,9 @@ type Storage struct {
 	// TLS encrypts the connections of a new cluster's volume; nil: yes. A node
 	// that joins does as its cluster.
 	TLS *bool `yaml:"tls" json:"tls,omitempty"`
+	// Role of a machine that joins a cluster with a volume: [RoleData], the default,
+	// or [RoleArbiter].
+	Role string `yaml:"role" json:"role,omitempty"`
 }
 
 // Network is the machine's own configuration; a zero value leaves it alone.
@@ -242,4 +245,6 @@ type Done struct {
 	MinionConf string   `json:"minionConf"` // the lines for /etc/salt/minion.d
 	JoinString string   `json:"joinString"` // for the next node; secret. Empty: none can join
 	BackUp     []string `json:"backUp"`     // what to keep elsewhere
+	// Arbiter: this node serves no minions, so that Addresses and MinionConf are empty.
+	Arbiter bool `json:"arbiter,omitempty"`
 }

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -70,7 +71,11 @@ func plan(a Answers) (out []step) {
 		add(stepAdmit, "be admitted by the cluster", status.SetupJoining, true, (*Machine).doAdmit)
 		add(stepConfig, "write the configuration", status.SetupJoining, true, (*Machine).doConfig)
 		add(stepStorage, "get the shared storage", status.SetupJoining, true, (*Machine).doStorage)
-		add(stepServe, "start salt-master and the load balancer", status.SetupWaiting, true, (*Machine).doServe)
+		serve := "start salt-master and the load balancer"
+		if a.arbiter() {
+			serve = "use the shared volume"
+		}
+		add(stepServe, serve, status.SetupWaiting, true, (*Machine).doServe)
 		add(stepMember, "take part in the cluster", status.SetupWaiting, true, (*Machine).doMember)
 		return out
 	}
@@ -236,7 +241,10 @@ func (m *Machine) self(a Answers) (nodes.Node, error) {
 		if n.Brick, err = m.cfg.World.Brick(s); err != nil {
 			return nodes.Node{}, hint(fmt.Errorf("make room for a copy of the shared volume: %w", err), bricksHint)
 		}
-		n.Storage = "data"
+		n.Storage = cmp.Or(a.Storage.Role, RoleData)
+	}
+	if n.IsArbiter() {
+		return n, nil
 	}
 	for _, f := range a.Front {
 		if f != "0.0.0.0" && f != "::" {
@@ -270,7 +278,11 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 		met, err := nodeapi.Meet(one, id, ask) // its storage says what this node has to bring
 		if err == nil {
 			a.Storage.Kind = met.Storage.Kind
-			if ask.Node, err = m.self(a); err != nil {
+			err = arbiterFault(a, met.Storage)
+			if err == nil {
+				ask.Node, err = m.self(a)
+			}
+			if err != nil {
 				cancel()
 				return err
 			}

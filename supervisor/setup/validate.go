@@ -26,6 +26,7 @@ func Validate(a Answers, f Facts, base Base) Validation {
 	c.network(f)
 	c.admin()
 	c.storage(f)
+	c.role()
 	if len(c.faults) == 0 {
 		c.settings(base)
 	}

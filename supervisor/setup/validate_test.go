@@ -66,8 +66,16 @@ func TestFaults(t *testing.T) {
 		"storage":              {func(a *Answers) { a.Storage.Kind = "nfs" }, "storage.kind", "not known"},
 		"no directory":         {func(a *Answers) { a.Storage.Kind = "directory" }, "storage.path", "missing"},
 		"volume without means": {func(a *Answers) { a.Storage.Kind = "volume" }, "storage.kind", "glusterd"},
+		"role":                 {func(a *Answers) { join(a); a.Storage.Role = "witness" }, "storage.role", "not known: data or arbiter"},
+		"first as arbiter":     {func(a *Answers) { a.Storage.Role = RoleArbiter }, "storage.role", "first node of a cluster cannot be its arbiter"},
+		"arbiter of nothing": {func(a *Answers) {
+			join(a)
+			a.Storage = Storage{Kind: "directory", Path: "/srv/x", Role: RoleArbiter}
+		}, "storage.role", "no copies to decide between"},
+		"arbiter's front":      {func(a *Answers) { join(a); a.Storage.Role, a.Front = RoleArbiter, []string{"192.0.2.10"} }, "front", "serves no minions"},
+		"arbiter's virtual":    {func(a *Answers) { join(a); a.Storage.Role, a.Virtual = RoleArbiter, "192.0.2.20" }, "virtual_address", "never has it"},
 		"local for a joiner":   {func(a *Answers) { join(a); a.Storage.Kind = "local" }, "storage.kind", "alone"},
-		"relative path":        {func(a *Answers) { a.Storage = Storage{"directory", "srv", nil} }, "storage.path", "absolute"},
+		"relative path":        {func(a *Answers) { a.Storage = Storage{Kind: "directory", Path: "srv"} }, "storage.path", "absolute"},
 		"no such disk":         {func(a *Answers) { a.DataDisk = "/dev/sdz" }, "data_disk", "no free disk"},
 		"disk in use":          {func(a *Answers) { a.DataDisk = "/dev/sdc" }, "data_disk", "2 partitions"},
 		"disk by a file":       {func(a *Answers) { a.DataDisk = "/tmp/disk" }, "data_disk", "block device"},

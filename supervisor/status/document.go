@@ -6,7 +6,10 @@
 // while Schema stays the same. Problem codes (SCA-nnn) never change meaning.
 package status
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Schema is the version of the document's JSON form.
 const Schema = 1
@@ -86,6 +89,12 @@ type Document struct {
 	Clock        Clock      `json:"clock"`
 	Problems     []Problem  `json:"problems"`
 	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's
+}
+
+// Arbiter reports whether the node is its cluster's arbiter: it serves no minions,
+// and ServingSince is since when it does its part of the shared volume.
+func (d Document) Arbiter() bool {
+	return slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.This && n.Role == RoleArbiter })
 }
 
 // SetupStep is the step of the set-up that is under way.

@@ -37,6 +37,7 @@ const (
 	VirtualNobody     Code = "SCA-107"
 	VirtualTwice      Code = "SCA-108"
 	MastersApart      Code = "SCA-109"
+	ArbiterUnwell     Code = "SCA-110"
 	MasterDown        Code = "SCA-201"
 	MasterConfig      Code = "SCA-202"
 	MasterSilent      Code = "SCA-203"
@@ -113,6 +114,8 @@ func Kinds() []Kind {
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
 		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
 		{MastersApart, Warning, "the masters of this node and of %s do not reach each other", "let the port that the cause names through between the two nodes, both ways; applianced ping %s tries it", nil, 10 * time.Second},
+		{ArbiterUnwell, Warning, "the arbiter %s does not decide between the copies", "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
+			[]Code{NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected}, 10 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
 			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
 		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},

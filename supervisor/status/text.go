@@ -80,7 +80,11 @@ func writeHead(b *strings.Builder, d Document) {
 		fmt.Fprintf(b, "  (%d nodes)", n)
 	}
 	if d.ServingSince != nil && d.Health != NotServing {
-		fmt.Fprintf(b, "  serving since %s", Age(d.Time.Sub(*d.ServingSince)))
+		words := "serving"
+		if d.Arbiter() {
+			words = "arbiter, at work"
+		}
+		fmt.Fprintf(b, "  %s since %s", words, Age(d.Time.Sub(*d.ServingSince)))
 	}
 	b.WriteString("\n")
 	if step != nil {
@@ -170,8 +174,10 @@ func writeServices(b *strings.Builder, d Document) {
 
 func writeKeys(b *strings.Builder, d Document) {
 	m := d.Minions
-	fmt.Fprintf(b, "Keys     %s accepted, %s pending, %s rejected, %s denied\n",
-		thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied))
+	if !d.Arbiter() {
+		fmt.Fprintf(b, "Keys     %s accepted, %s pending, %s rejected, %s denied\n",
+			thousands(m.Accepted), thousands(m.Pending), thousands(m.Rejected), thousands(m.Denied))
+	}
 	if m := d.Master; m != nil && m.OldestRequestMillis >= slowRequest.Milliseconds() {
 		fmt.Fprintf(b, "Requests the oldest has been at work for %s\n", Age(time.Duration(m.OldestRequestMillis)*time.Millisecond))
 	}

@@ -49,6 +49,9 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 	// longer each.
 	turn := time.Duration(0)
 	for _, x := range m.desired().Members {
+		if x.Role == glusterctl.Arbiter {
+			continue // see decidesOnly
+		}
 		if x.Name == m.cfg.Self {
 			return true, false, ""
 		}
@@ -58,7 +61,7 @@ func (m *Manager) leads() (ok, fenced bool, why string) {
 			}
 		}
 	}
-	return false, false, "this node is no member"
+	return false, false, "this node makes no changes"
 }
 
 // stopped reports whether the volume takes no writes: it was stopped, or too many
@@ -75,7 +78,7 @@ func stopped(o *glusterctl.Observation) bool {
 // stays, and its mount works.
 func (m *Manager) mayLead() bool {
 	in, leaving := m.member()
-	return in && !leaving && m.mountWorks()
+	return in && !leaving && !m.decidesOnly() && m.mountWorks()
 }
 
 // mayChange is asked before each step.

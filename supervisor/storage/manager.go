@@ -205,6 +205,16 @@ func (m *Manager) member() (in, leaving bool) {
 	return ok && n.State != nodes.Removed, ok && n.State == nodes.Leaving
 }
 
+// decidesOnly reports whether this node is the arbiter: it copies no files for
+// minions, and leaves changes of the pool to the nodes with the data. When these
+// are lost the volume has stopped, and there is nothing that it could change.
+func (m *Manager) decidesOnly() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.table.Find(m.cfg.Self)
+	return ok && n.IsArbiter()
+}
+
 // Run keeps the storage until ctx ends; the volume stays mounted then.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -212,7 +222,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() { m.lease.keep(ctx, m.mayLead, m.poke) })
 	wg.Go(func() {
-		m.mirror.keep(ctx, m.cfg.Now, m.mountWorks, m.lease.watched, func(r mirrorReport) {
+		m.mirror.keep(ctx, m.cfg.Now, func() bool { return !m.decidesOnly() && m.mountWorks() }, m.lease.watched, func(r mirrorReport) {
 			m.lease.changed(m.cfg.Now())
 			m.cfg.Log.Info("files for minions copied", "copied", r.Copied, "removed", r.Removed, "bytes", r.Bytes)
 			if m.cfg.Mirrored != nil {

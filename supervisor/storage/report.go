@@ -98,7 +98,7 @@ func (m *Manager) waiting(h mount.Health, why string, mirrorAt time.Time, mirror
 		}
 		return s
 	}
-	_, known := m.table.Find(m.cfg.Self)
+	self, known := m.table.Find(m.cfg.Self)
 	switch {
 	case !known:
 		return "the table of nodes to list this node"
@@ -118,7 +118,7 @@ func (m *Manager) waiting(h mount.Health, why string, mirrorAt time.Time, mirror
 		return because("this node's directories on the shared volume to be made")
 	case !h.Writable:
 		return because("the shared volume to take writes")
-	case mirrorAt.IsZero():
+	case mirrorAt.IsZero() && !self.IsArbiter():
 		text := "the first copy of the files for minions"
 		if mirrorFault != "" {
 			text += " (" + mirrorFault + ")"

@@ -135,6 +135,10 @@ func TestWaiting(t *testing.T) {
 		{"no tree", func(m *Manager) { m.obs.Mount.Layout = 0 }, "directories of the shared volume"},
 		{"no own directories", func(m *Manager) { m.obs.Mount.Nodes = nil }, "this node's directories"},
 		{"read-only", func(m *Manager) { m.obs.Mount.Writable = false }, "take writes"},
+		{"an arbiter needs no copy", func(m *Manager) {
+			m.mirror.last = time.Time{}
+			m.table.Nodes[0].Storage = nodes.ArbiterStorage
+		}, ""},
 		{"no copy", func(m *Manager) { m.mirror.last = time.Time{} }, "first copy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,6 +187,16 @@ func TestLeads(t *testing.T) {
 			m.cfg.Self = "node2"
 			m.obs.Reachable["10.0.0.1"] = false
 		}, true, false},
+		{"an arbiter, though it is the first", func(m *Manager) {
+			stopped(m)
+			m.table.Nodes[0].Storage = nodes.ArbiterStorage
+		}, false, false},
+		{"nobody waits for an arbiter", func(m *Manager) {
+			stopped(m)
+			m.table.Nodes[0].Storage = nodes.ArbiterStorage
+			m.cfg.Self = "node2"
+			m.obs.Reachable["10.0.0.1"] = true
+		}, true, false},
 		{"most are away", func(m *Manager) {
 			stopped(m)
 			m.obs.Pool[1].Connected, m.obs.Pool[2].Connected = false, false
@@ -222,6 +236,18 @@ func TestDesired(t *testing.T) {
 	m.cfg.Self = "node2" // it looks on while it goes
 	if d = m.Desired(); d.Validate() != nil || d.Members[1].Role != glusterctl.Client {
 		t.Errorf("%v %+v", d.Validate(), d.Members)
+	}
+}
+
+// An arbiter takes no lease.
+func TestMayLead(t *testing.T) {
+	m := good(t)
+	if !m.mayLead() {
+		t.Error("a node with a copy may not lead")
+	}
+	m.table.Nodes[0].Storage = nodes.ArbiterStorage
+	if m.mayLead() || !m.decidesOnly() {
+		t.Error("an arbiter may lead")
 	}
 }
 

@@ -69,7 +69,7 @@ func (c *children) accountThere(child, name string, a layout.Account) error {
 
 // asRoot are the children that run as root for want of an account.
 func (c *children) asRoot() (names []string) {
-	if c.master.Missing && !c.InImage {
+	if c.master.Missing && !c.InImage && !c.Settings.Arbiter {
 		names = append(names, "salt-master")
 	}
 	if c.lb.Missing && !c.InImage && c.Settings.LB.Enabled {

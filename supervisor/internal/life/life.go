@@ -65,6 +65,10 @@ type Life struct {
 
 // New makes a life; nothing runs before [Life.Run].
 func New(cfg Config) (*Life, error) {
+	cfg, err := asArbiter(cfg)
+	if err != nil {
+		return nil, err
+	}
 	c, err := newChildren(cfg)
 	if err != nil {
 		return nil, err
@@ -120,13 +124,20 @@ func (n *Life) specs() []service.Spec {
 		belongs = n.member.Belongs()
 		ready = append(ready, n.member.Ready(), belongs)
 	}
-	specs := []service.Spec{n.master.spec(service.All(ready...), n.observer.MasterSpoke)}
+	var specs []service.Spec
+	if n.Settings.Arbiter {
+		if err := noTools(n.Settings); err != nil {
+			n.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
+		}
+	} else {
+		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke))
+	}
 	if n.Settings.LB.Enabled {
 		specs = append(specs, n.balancer.spec(belongs))
 	} else {
 		n.balancer.process(nil).Stop() // of a life in which it was enabled
 	}
-	if n.virtual != nil {
+	if n.virtual != nil && !n.Settings.Arbiter {
 		specs = append(specs, n.virtual.spec())
 	}
 	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("observe", n.observer.Run),

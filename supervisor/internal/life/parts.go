@@ -21,6 +21,9 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
 	p.Minions = minions
+	if n.Settings.Arbiter {
+		p.Minions = noMinions{n.member}
+	}
 	return p
 }
 

@@ -20,7 +20,11 @@ func (n *Life) Look() setup.NodeLook {
 	d, st := n.observer.Document(), n.member.State()
 	l := setup.NodeLook{Running: true, Serving: d.ServingSince != nil, Table: st.Table, Addresses: d.Front.Addresses,
 		Storage: st.Waits == "", StorageWaiting: st.Waits, Finger: st.Finger}
-	if !l.Serving {
+	switch v := n.volume.facts(); {
+	case l.Serving:
+	case n.Settings.Arbiter && v != nil && v.Waiting != "":
+		l.ServingWaiting = v.Waiting
+	default:
 		l.ServingWaiting = servingWaits(d)
 	}
 	return l

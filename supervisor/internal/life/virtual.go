@@ -167,7 +167,7 @@ func (v *virtual) config(a netip.Addr) (vip.Config, error) {
 	for i, o := range t.Nodes {
 		if o.Certificate == self.Certificate {
 			c.Rank = i
-		} else if p, err := netip.ParseAddr(o.Address); err == nil && o.State != nodes.Removed && p.Is4() == a.Is4() {
+		} else if p, err := netip.ParseAddr(o.Address); err == nil && o.State != nodes.Removed && !o.IsArbiter() && p.Is4() == a.Is4() {
 			c.Peers = append(c.Peers, p)
 		}
 	}
@@ -185,7 +185,12 @@ func listens(cfg *settings.Settings, a netip.Addr) error {
 }
 
 // Fit implements api.Virtual: whether this node may have the virtual address.
-func (v *virtual) Fit() error { return fit(v.document(), v.Now()) }
+func (v *virtual) Fit() error {
+	if v.Settings.Arbiter {
+		return member.NoMaster("have the virtual address", v.member.Table())
+	}
+	return fit(v.document(), v.Now())
+}
 
 // fit tells from a node's status whether it may have the virtual address: it
 // serves, and is to go on doing so.
@@ -205,6 +210,9 @@ func fit(d status.Document, now time.Time) error {
 // empty: none.
 func (v *virtual) SetVirtual(ctx context.Context, address string) error {
 	t := v.member.Table()
+	if v.Settings.Arbiter {
+		return member.NoMaster("change the virtual address", t)
+	}
 	if address != "" && address != t.Virtual {
 		a, err := netip.ParseAddr(address)
 		if err != nil || a.Zone() != "" || !a.IsGlobalUnicast() {
@@ -237,5 +245,5 @@ func (v *virtual) facts() *observe.Virtual {
 	if !a.IsValid() {
 		return nil
 	}
-	return &observe.Virtual{Address: a.String(), Here: vip.Held(a)}
+	return &observe.Virtual{Address: a.String(), Here: !v.Settings.Arbiter && vip.Held(a)}
 }

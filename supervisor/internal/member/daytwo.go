@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
 		switch {
 		case !ok:
 			return unknownNode(node, t)
+		case n.IsArbiter():
+			return fmt.Errorf("%w: %s is the cluster's arbiter: it serves no minions, so that there is nothing to drain; it may be restarted at any time while both copies are well", api.ErrState, node)
 		case n.State == to:
 			return nil
 		case n.State != from:
@@ -66,6 +69,8 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 		return unknownNode(node, &t)
 	case node == m.cfg.Settings.Node:
 		return fmt.Errorf("%w: this is %s itself; to take it out: applianced leave", api.ErrState, node)
+	case m.cfg.Settings.Arbiter:
+		return m.peers.noMaster("take a node out")
 	case !force && m.peers.answers(node):
 		return fmt.Errorf("%w: %s is alive; run applianced leave there, or remove it with --force", api.ErrState, node)
 	}
@@ -81,7 +86,14 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	if !ok {
 		return unknownNode(node, &t)
 	}
-	if err := m.RemoveMaster(ctx, n.Address); err != nil {
+	out := func() error { return m.RemoveMaster(ctx, n.Address) }
+	switch {
+	case m.cfg.Settings.Arbiter:
+		return m.peers.noMaster("take a node out")
+	case n.IsArbiter(): // it has no master, and read all that masters know
+		out = func() error { return m.cfg.Master.RenewSecrets(ctx) }
+	}
+	if err := out(); err != nil {
 		return fmt.Errorf("take the master of %s out of the cluster: %w; nothing was changed: try it again, here or on another node", node, err)
 	}
 	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Set(node, nodes.Removed) }); err != nil {
@@ -106,9 +118,9 @@ func (m *Member) RemoveMaster(ctx context.Context, address string) error {
 func (m Verbs) Leave(ctx context.Context) error {
 	self, _ := m.Self()
 	t := m.keeper.Table()
-	others := t.Peers(self.Name)
+	others := slices.DeleteFunc(t.Peers(self.Name), func(n nodes.Node) bool { return n.IsArbiter() }) // it takes nobody out
 	if len(others) == 0 {
-		return fmt.Errorf("%w: this is the only node; there is nobody to leave the cluster to (applianced reset ends it)", api.ErrState)
+		return fmt.Errorf("%w: this is the only node that serves minions; there is nobody to leave the cluster to (applianced reset ends it)", api.ErrState)
 	}
 	if self.State == nodes.Removed {
 		return fmt.Errorf("%w: this node was removed already", api.ErrState)
@@ -162,7 +174,10 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 		}
 		out = append(out, c, clock)
 	}
-	ports := []int{m.cfg.Settings.Peering.PoolPort, m.cfg.Settings.Master.PublishPort, m.cfg.Settings.Master.RequestPort}
+	var ports []int
+	if !n.IsArbiter() && !m.cfg.Settings.Arbiter { // those between two masters
+		ports = []int{m.cfg.Settings.Peering.PoolPort, m.cfg.Settings.Master.PublishPort, m.cfg.Settings.Master.RequestPort}
+	}
 	if m.cfg.Settings.Storage.Kind == settings.VolumeStorage {
 		ports = append(ports, 24007)
 	}

@@ -47,7 +47,7 @@ func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
 
 // Storage implements nodeapi.Host.
 func (h host) Storage() nodeapi.Storage {
-	return nodeapi.Storage{Kind: h.m.cfg.Settings.Storage.Kind, Path: h.m.cfg.Settings.Storage.Path}
+	return nodeapi.Storage{Kind: h.m.cfg.Settings.Storage.Kind, Path: h.m.cfg.Settings.Storage.Path, Arbiters: true}
 }
 
 // StorageAuthority implements nodeapi.Host.
@@ -90,6 +90,9 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	if h.m.cfg.Settings.Storage.Kind == settings.LocalStorage {
 		return nodes.Table{}, fmt.Errorf("%w: this cluster keeps everything in a local directory of its first node", nodeapi.ErrStorage)
 	}
+	if n.IsArbiter() && !h.m.cfg.Settings.OnVolume() {
+		return nodes.Table{}, fmt.Errorf("%w: it has no shared volume whose copies an arbiter could decide between", nodeapi.ErrRole)
+	}
 	if ip, err := netip.ParseAddr(n.Address); err == nil && ip.IsLoopback() {
 		if own, err := netip.ParseAddr(h.m.cfg.Settings.Peering.Address); err == nil && !own.IsLoopback() {
 			return nodes.Table{}, fmt.Errorf("%w: %s is a loopback address", nodeapi.ErrName, n.Address)
@@ -108,6 +111,8 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 		switch {
 		case errors.Is(err, nodes.ErrRemoved):
 			return fmt.Errorf("%w: %w", nodeapi.ErrRemoved, err)
+		case errors.Is(err, nodes.ErrArbiter):
+			return fmt.Errorf("%w: %w", nodeapi.ErrRole, err)
 		case err != nil:
 			return fmt.Errorf("%w: %w", nodeapi.ErrName, err)
 		}
@@ -134,6 +139,9 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
 	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
 		return status.MinionView{}, errors.New("this node does not belong to the cluster any more")
+	}
+	if h.m.cfg.Settings.Arbiter {
+		return status.MinionView{}, h.m.peers.noMaster("list minions")
 	}
 	return h.m.cfg.Minions(ctx, finger)
 }

@@ -79,9 +79,14 @@ func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.F
 	}
 	serves := s.State == "ready" || s.State == "starting"
 	masterDown := s.Master == "down" || s.Master == "failing"
-	if n.State != nodes.Joining && (!serves || !masterDown && v.summary.Fatal()) {
+	switch {
+	case n.IsArbiter():
+		if n.State != nodes.Joining && s.State != "ready" {
+			found = append(found, status.Finding{Code: status.ArbiterUnwell, Subject: n.Name, Cause: v.summary.Cause()})
+		}
+	case n.State != nodes.Joining && (!serves || !masterDown && v.summary.Fatal()):
 		found = append(found, status.Finding{Code: status.NodeNotServing, Subject: n.Name, Cause: v.summary.Cause()})
-	} else if s.State == "ready" && masterDown {
+	case s.State == "ready" && masterDown:
 		found = append(found, status.Finding{Code: status.NodeMasterDown, Subject: n.Name, Cause: "other masters serve its minions; " + v.summary.Cause()})
 	}
 	return l, found

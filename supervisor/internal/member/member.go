@@ -53,6 +53,7 @@ type Config struct {
 // Master is what is asked of a node's master: [control.Client].
 type Master interface {
 	RemoveMember(ctx context.Context, id string) error
+	RenewSecrets(ctx context.Context) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
 }
@@ -78,6 +79,7 @@ type Member struct {
 	saying service.Worker // tells the cluster that this node serves
 	turns  *turns
 	drains *drains
+	left   *leftover
 	api    *listener
 	// applied is the version of the table that apply has seen; Run's alone.
 	applied uint64
@@ -102,6 +104,7 @@ func New(cfg Config) (*Member, error) {
 	}
 	m := &Member{cfg: cfg, id: id, keeper: k, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
 	m.peers = &peers{cfg: cfg, id: id, keeper: k, told: m.setRemoved, views: map[string]*peerView{}}
+	m.left = &leftover{cfg: cfg, peers: m.peers}
 	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
 	return m, nil
@@ -133,6 +136,7 @@ func (m *Member) Run(ctx context.Context) {
 		}
 		m.announce(ctx)
 		m.turns.reconcile(ctx)
+		m.left.reconcile(ctx)
 		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
 		changed := m.keeper.Changed()
 		m.apply(ctx)
@@ -143,6 +147,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.saying.Wait(2 * time.Second)
 			m.drains.worker.Wait(2 * time.Second)
 			m.turns.returning.Wait(2 * time.Second)
+			m.left.worker.Wait(2 * time.Second)
 			m.peers.close()
 			return
 		case <-changed:

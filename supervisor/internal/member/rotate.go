@@ -28,6 +28,9 @@ import (
 // RotateSecret implements api.Cluster. It may be called again after whatever
 // interrupted it. force goes on without nodes that cannot be reached.
 func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
+	if m.cfg.Settings.Arbiter {
+		return nil, m.peers.noMaster("change the secret")
+	}
 	m.LookForSecret()
 	before := m.shared.names().own
 	if err := m.cfg.Master.StageSecret(ctx); err != nil {

@@ -80,7 +80,7 @@ func (s *shared) isFounded() bool {
 // waited for each other, none would.
 func (s *shared) isFounder() bool {
 	t := s.keeper.Table()
-	p := t.Present()
+	p := t.Serving()
 	return len(p) > 0 && p[0].Certificate == s.id.Hash
 }
 

@@ -87,15 +87,15 @@ func (m *Member) Ready() service.Condition {
 func (m *Member) Settings() *settings.Settings {
 	c := *m.cfg.Settings
 	t := m.keeper.Table()
-	for _, o := range t.Present() {
+	for _, o := range t.Serving() {
 		c.Members = append(c.Members, settings.Member{Name: o.Name, Address: o.Address, Draining: o.State == nodes.Draining || o.State == nodes.Leaving})
 	}
 	c.Founds = m.shared.founds()
 	return &c
 }
 
-// Peers are the clients of the other nodes, by name.
-func (m *Member) Peers() map[string]*nodeapi.Client { return m.peers.clients() }
+// Peers are the clients of the other nodes that serve minions, by name.
+func (m *Member) Peers() map[string]*nodeapi.Client { return m.peers.serving() }
 
 // Authority asks the other nodes for the authority of the storage's certificates.
 func (m *Member) Authority(ctx context.Context) (storage.Authority, error) {

@@ -70,6 +70,9 @@ func (o *Observer) compose(f facts) status.Document {
 		}
 		d.Services = append(d.Services, s)
 	}
+	if o.cfg.Settings.Arbiter { // minions find nothing here
+		d.Front.Addresses = []string{}
+	}
 	d.Problems = o.cfg.Board.Update(now, findings(o.cfg.Settings, f))
 	d.Health = status.Worst(d.Problems)
 	if serving && len(f.Others) > 0 { // the front answers
@@ -86,7 +89,7 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
 		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
 	}
-	if serving && d.Minions.Accepted+d.Minions.Pending == 0 {
+	if serving && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
 		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
 	} else if serving && d.Minions.Pending > 0 {
 		d.Next = "applianced keys shows the keys that wait for you; applianced keys accept MINION takes one"
@@ -100,6 +103,9 @@ func (o *Observer) compose(f facts) status.Document {
 func (o *Observer) hiccup(f facts, now time.Time) bool {
 	if o.since == nil || now.Sub(o.answered) > hiccupMost {
 		return false
+	}
+	if o.cfg.Settings.Arbiter {
+		return true
 	}
 	if !o.cfg.Settings.LB.Enabled {
 		return word(f, status.MasterService) == "ok"

@@ -128,6 +128,14 @@ func TestScenarios(t *testing.T) {
 		"virtual-address-twice": func(f *facts) {
 			f.Virtual, f.Others[1].Virtual = &Virtual{Address: "10.0.0.20", Here: true}, true
 		},
+		"arbiter": func(f *facts) { f.asArbiter(&storage.State{Ready: true}) },
+		"arbiter-waits": func(f *facts) {
+			f.asArbiter(&storage.State{Waiting: "the shared volume to be mounted at /srv/cluster"})
+		},
+		"arbiter-of-others": func(f *facts) {
+			f.Others[1] = status.Node{Name: "sca-3", Address: "10.0.0.3", Version: "1.0.0", Role: "arbiter", State: "not serving", Master: "-", Proxy: "-", Storage: "waiting", Clock: "synced"}
+			f.Cluster = []status.Finding{{Code: status.ArbiterUnwell, Subject: "sca-3", Cause: "SCA-402 the file system of /data is full: 0 B free"}}
+		},
 		"virtual-address-unable": func(f *facts) {
 			f.Virtual = &Virtual{Address: "10.0.0.20"}
 			f.services = append(f.services, service.Info{Name: status.VirtualService, State: service.Waiting, Since: now, Message: "not started: keepalived is not installed (apt-get install keepalived)"})
@@ -151,6 +159,8 @@ func TestScenarios(t *testing.T) {
 			cfg := settings.Default("sca-1")
 			cfg.Cluster, cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = "prod-eu", "/data", t.TempDir(), "/data/cluster"
 			cfg.Front.Addresses = []string{"10.0.0.1"}
+			cfg.Arbiter = name == "arbiter" || name == "arbiter-waits"
+			cfg.LB.Enabled = !cfg.Arbiter
 			clock := now
 			o := New(Config{Settings: &cfg, Version: "1.0.0", Started: now, Board: status.NewBoard(), Now: func() time.Time { return clock }})
 			f := healthyFacts(&cfg)
@@ -159,6 +169,9 @@ func TestScenarios(t *testing.T) {
 			f.keys = &probe.Keys{Accepted: 3600, Pending: 2}
 			f.balancer.sessions = 1204
 			change(&f)
+			if cfg.Arbiter {
+				f.front = arbiterFault(f.Volume)
+			}
 			o.compose(f)
 			clock = now.Add(time.Minute) // long enough to be shown
 			f.now = clock
@@ -181,4 +194,11 @@ func TestScenarios(t *testing.T) {
 			}
 		})
 	}
+}
+
+// asArbiter makes a node of two the third, which runs nothing for minions.
+func (f *facts) asArbiter(v *storage.State) {
+	f.Role, f.services, f.balancer, f.keys, f.Volume = status.RoleArbiter, nil, nil, nil, v
+	f.Virtual = &Virtual{Address: "10.0.0.20"}
+	f.Others[0].Virtual = true
 }

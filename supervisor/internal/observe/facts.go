@@ -123,5 +123,8 @@ func word(f facts, name string) string {
 		}
 		return "down"
 	}
+	if f.Role == status.RoleArbiter {
+		return "-"
+	}
 	return "off"
 }

@@ -51,6 +51,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 		out = append(out, f.Volume.Problems...)
 	}
 	out = append(out, f.Cluster...)
+	if cfg.Arbiter && f.front != nil && (f.Setup == "" || f.Setup == status.SetupReady) {
+		out = append(out, status.Finding{Code: status.ArbiterUnwell, Subject: cfg.Node, Cause: f.front.Error()})
+	}
 	out = append(out, virtualFindings(f)...)
 	out = append(out, masterReports(f)...)
 	if f.LastGood != "" {

@@ -125,7 +125,9 @@ func (o *Observer) look(ctx context.Context) facts {
 	var tasks sync.WaitGroup
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	tasks.Go(func() { f.front = pingFront(ctx, cfg) })
+	if !cfg.Arbiter {
+		tasks.Go(func() { f.front = pingFront(ctx, cfg) })
+	}
 	if cfg.LB.Enabled {
 		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, o.cfg.Balancer) })
 	}
@@ -133,6 +135,9 @@ func (o *Observer) look(ctx context.Context) facts {
 	f.Node = o.cfg.Node()
 	f.clock = o.clock.Load()
 	tasks.Wait()
+	if cfg.Arbiter {
+		f.front = arbiterFault(f.Volume)
+	}
 	return f
 }
 

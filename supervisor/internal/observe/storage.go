@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"errors"
+
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
 )
@@ -19,6 +21,18 @@ func storageOf(kind, path string, v *storage.State) status.Storage {
 		out.InodesFree = 100 * float64(v.Space.InodesFree) / float64(v.Space.Inodes)
 	}
 	return out
+}
+
+// arbiterFault is why an arbiter does not do its work, which is its part in the
+// volume; nil: it does.
+func arbiterFault(v *storage.State) error {
+	switch {
+	case v == nil:
+		return errors.New("the shared volume is not looked at")
+	case !v.Ready:
+		return errors.New("it waits for " + v.Waiting)
+	}
+	return nil
 }
 
 // storageWord says in one word how the shared volume is on this node.

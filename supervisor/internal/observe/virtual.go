@@ -46,6 +46,7 @@ func virtualFindings(f facts) (out []status.Finding) {
 		switch {
 		case n.Virtual:
 			have = append(have, n.Name)
+		case n.Role == status.RoleArbiter: // never has it
 		case n.State == "unreachable" || n.State == "?":
 			away = append(away, n.Name)
 		}

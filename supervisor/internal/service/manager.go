@@ -133,6 +133,9 @@ func (m *Manager) unknown(name string) error {
 			have = append(have, r.spec.Name)
 		}
 	}
+	if len(have) == 0 {
+		return fmt.Errorf("%q: %w; this node runs none", name, ErrUnknown)
+	}
 	slices.Sort(have)
 	return fmt.Errorf("%q: %w; there are: %s", name, ErrUnknown, strings.Join(have, ", "))
 }

@@ -1,0 +1,106 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+)
+
+// NoMaster is the refusal of the cluster's arbiter to do what needs a salt-master
+// of its own; it names the nodes that have one.
+func NoMaster(what string, t nodes.Table) error {
+	var names []string
+	for _, n := range t.Serving() {
+		names = append(names, n.Name)
+	}
+	return fmt.Errorf("%w: cannot %s here: this node is the cluster's arbiter and runs no salt-master; do it on %s", api.ErrState, what, strings.Join(names, " or "))
+}
+
+// noMaster is [NoMaster] with the table of nodes of now.
+func (p *peers) noMaster(what string) error { return NoMaster(what, p.keeper.Table()) }
+
+// serving are the clients of the other nodes that have a master.
+func (p *peers) serving() map[string]*nodeapi.Client {
+	out := p.clients()
+	t := p.keeper.Table()
+	if a, ok := t.Arbiter(); ok {
+		delete(out, a.Name)
+	}
+	return out
+}
+
+// leftoverFor is how long the volume must have done without a brick that is there
+// until that is believed: one is made a moment before it is listed.
+const leftoverFor = time.Minute
+
+// leftover gives an arbiter another directory for its brick once the volume needs
+// the one of before no more: glusterd takes no directory twice. It holds names only
+// and is removed.
+type leftover struct {
+	cfg    Config
+	peers  *peers
+	since  time.Time // when it was first seen; zero: there is none
+	worker service.Worker
+}
+
+// reconcile is called again and again, by one goroutine.
+func (l *leftover) reconcile(ctx context.Context) {
+	if !l.cfg.Settings.Arbiter {
+		return
+	}
+	t, v := l.peers.keeper.Table(), l.cfg.volume()
+	self, ok := t.Find(l.cfg.Settings.Node)
+	if !ok || self.State != nodes.Member || v == nil || len(v.Bricks) == 0 || v.Holds(self.Name) || !there(self.Brick) {
+		l.since = time.Time{}
+		return
+	}
+	if l.since.IsZero() {
+		l.since = l.cfg.Now()
+	}
+	if l.cfg.Now().Sub(l.since) < leftoverFor {
+		return
+	}
+	l.worker.Start(func() {
+		ctx, cancel := context.WithTimeout(ctx, changeTakes)
+		defer cancel()
+		if err := l.renew(ctx, self); err != nil {
+			l.cfg.Log.Warn("the arbiter's brick directory of before is still there", "path", self.Brick, "error", err)
+		}
+	})
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return path != "" && err == nil
+}
+
+// renew puts another directory into the table of nodes, then removes the old one. A
+// directory that an interruption leaves behind is in nobody's way.
+func (l *leftover) renew(ctx context.Context, self nodes.Node) error {
+	fresh, err := l.cfg.Volume().FreshBrick()
+	if err != nil {
+		return err
+	}
+	_, err = l.peers.change(ctx, func(t *nodes.Table) error {
+		now, ok := t.Find(self.Name)
+		if !ok || now.Brick != self.Brick || now.Certificate != self.Certificate {
+			return errors.New("the table of nodes names another one already")
+		}
+		now.Brick = fresh
+		t.Put(now)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.cfg.Log.Info("the volume needs the arbiter's brick no more", "path", self.Brick, "next", fresh)
+	return os.RemoveAll(self.Brick)
+}
