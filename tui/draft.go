@@ -11,6 +11,8 @@ const (
 	byString = "string"
 	byPeers  = "peers"
 
+	joinAsArbiter = "arbiter" // a third mode, in the wizard only
+
 	methodKeep   = ""
 	methodDHCP   = "dhcp"
 	methodStatic = "static"
@@ -60,19 +62,23 @@ func newDraft(f setup.Facts) draft {
 // answers puts the draft into the form that the supervisor understands.
 // Fields of ways not taken are left out.
 func (d *draft) answers() setup.Answers {
-	a := setup.Answers{Mode: setup.Mode(d.mode), Node: trim(d.node), Address: trim(d.peerAddress)}
+	a := setup.Answers{Mode: setup.Join, Node: trim(d.node), Address: trim(d.peerAddress)}
 	a.Admin.Password = d.password
 	if k := trim(d.sshKey); k != "" {
 		a.Admin.SSHKeys = []string{k}
 	}
 	a.Network = d.network()
 	switch {
-	case a.Mode == setup.Form:
+	case d.mode == string(setup.Form):
+		a.Mode = setup.Form
 		a.Cluster, a.Secret, a.Virtual = trim(d.cluster), d.secret, trim(d.virtual)
 	case d.how == byString:
 		a.JoinString = trim(d.joinString)
 	default:
 		a.Cluster, a.Peers, a.Secret = trim(d.cluster), list(d.peers), d.secret
+	}
+	if d.arbiter() {
+		a.Storage.Role = setup.RoleArbiter
 	}
 	switch d.storage {
 	case systemDisk:
@@ -80,12 +86,18 @@ func (d *draft) answers() setup.Answers {
 			a.Storage.Kind = "local"
 		}
 	case sharedDir:
-		a.Storage = setup.Storage{Kind: "directory", Path: trim(d.sharedDir)}
+		if !d.arbiter() { // chosen before it was to be one
+			a.Storage = setup.Storage{Kind: "directory", Path: trim(d.sharedDir)}
+		}
 	default:
 		a.DataDisk, a.EraseDisk = d.storage, d.erase
 	}
 	return a
 }
+
+// arbiter reports whether the machine is to be the arbiter of the cluster that it
+// joins.
+func (d *draft) arbiter() bool { return d.mode == joinAsArbiter }
 
 func (d *draft) network() setup.Network {
 	n := setup.Network{}

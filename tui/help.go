@@ -12,6 +12,7 @@ var help = map[string][]string{
 	"Welcome": {
 		"Form a new cluster on the first machine. It makes the cluster's key and secret, and serves minions at once. One node alone works; a second one can join at any time.",
 		"Join on every further machine. It needs what a node of the cluster prints on: applianced join-string.",
+		"Join as arbiter on a small third machine when two nodes keep copies on their disks. It keeps no data and serves no minions; it lets the two go on when either of them is lost, for it decides which copy is right. A cluster needs one at most, and none with three nodes.",
 		"Keyboard is asked for at the machine's own screen only. Over a serial line or SSH the layout is that of the machine you sit at.",
 	},
 	"Network": {

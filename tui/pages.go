@@ -27,9 +27,11 @@ func pages() []page {
 		&formPage{name: "Peers and secret", fields: joinPeersFields, when: func(w *Wizard) bool { return !forming(w) && w.draft.how == byPeers }},
 		storagePage("Keys, files and pillars of the cluster are kept on every node, best on a disk of their own.", forming),
 		storagePage("The cluster decides where keys, files and pillars are: in copies on disks of its nodes, or in a directory that all nodes share. The checks say which. A disk given here is for a copy.",
-			func(w *Wizard) bool { return !forming(w) }),
+			func(w *Wizard) bool { return !forming(w) && !w.draft.arbiter() }),
+		storagePage("An arbiter keeps no data, only the names of the files on the cluster's shared volume: up to 4 KiB for each, 1 GiB is plenty. They cannot be on the root file system.",
+			func(w *Wizard) bool { return w.draft.arbiter() }),
 		&formPage{name: "Erase the disk", fields: eraseFields, when: eraseNeeded, places: map[string]string{"data_disk": "erase_data_disk"}},
-		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir }},
+		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir && !w.draft.arbiter() }},
 		&formPage{name: "Virtual address", fields: virtualFields, when: func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
 			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
 		&preflightPage{},
@@ -56,7 +58,8 @@ func fixedPage() page {
 func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 	mode := f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
 		huh.NewOption("form a new cluster (this is its first node)", string(setup.Form)),
-		huh.NewOption("join a cluster that exists", string(setup.Join)))
+		huh.NewOption("join a cluster that exists", string(setup.Join)),
+		huh.NewOption("join as arbiter (no data, no minions): two nodes go on when one is lost", joinAsArbiter))
 	if w.keys == nil {
 		return []huh.Field{mode}
 	}
@@ -187,6 +190,13 @@ func storageChoices(w *Wizard) []huh.Option[string] {
 		full = append(full, huh.NewOption(clip(line, 72), d.Path))
 	}
 	system := "the system disk (for trials and small clusters)"
+	if w.draft.arbiter() {
+		words := "the system disk"
+		if w.facts.NoBricks != "" {
+			words += ": it cannot hold them; attach another one"
+		}
+		return append(append(options, huh.NewOption(words, systemDisk)), full...)
+	}
 	switch {
 	case forming(w) && (!w.facts.Volume || w.facts.NoBricks != ""):
 		system = "the system disk of this machine alone: no other node can join"

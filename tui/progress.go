@@ -128,9 +128,13 @@ func (w *Wizard) done() string {
 	if d == nil {
 		return lines[0]
 	}
-	lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "", "In each minion's /etc/salt/minion.d/master.conf:")
-	for _, l := range strings.Split(strings.TrimRight(d.MinionConf, "\n"), "\n") {
-		lines = append(lines, "    "+clip(clean(l), width-4))
+	if d.Arbiter {
+		lines = append(lines, "", paragraph("", "It is the cluster's arbiter: it keeps no data and serves no minions; it lets two nodes go on when one is lost.", width))
+	} else {
+		lines = append(lines, "", paragraph("Minions use  ", strings.Join(d.Addresses, ", "), width), "", "In each minion's /etc/salt/minion.d/master.conf:")
+		for _, l := range strings.Split(strings.TrimRight(d.MinionConf, "\n"), "\n") {
+			lines = append(lines, "    "+clip(clean(l), width-4))
+		}
 	}
 	if d.JoinString == "" {
 		lines = append(lines, "", paragraph("", "No other node can join: keys and files are on this machine's disk alone.", width))

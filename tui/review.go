@@ -102,7 +102,9 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	}
 	row("Name of this node", a.Node)
 	row("Address for peers", a.Address)
-	if front := strings.Join(a.Front, ", "); strings.Contains(front, "0.0.0.0") {
+	if d.arbiter() {
+		row("It will be", "the arbiter: it keeps no data and serves no minions")
+	} else if front := strings.Join(a.Front, ", "); strings.Contains(front, "0.0.0.0") {
 		row("Addresses for minions", "all of this machine")
 	} else {
 		row("Addresses for minions", front)
@@ -115,6 +117,8 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		row("Data disk", sized(a.DataDisk, f)+": will be formatted")
 	case a.Storage.Kind == "directory":
 		row("Shared directory", a.Storage.Path)
+	case d.arbiter():
+		row("Names of files", "on the system disk")
 	default:
 		row("Storage", "on the system disk")
 	}

@@ -35,3 +35,44 @@ func TestOneFileSystem(t *testing.T) {
 		t.Error("a machine with room for a copy is set up without one")
 	}
 }
+
+// TestArbiter: the third choice of the first page makes answers for an arbiter,
+// without a directory and without words about minions.
+func TestArbiter(t *testing.T) {
+	facts := setup.Facts{Hostname: "n3", Volume: true, Disks: []setup.Disk{{Path: "/dev/sdb", Empty: true}}}
+	w := &Wizard{facts: facts, draft: newDraft(facts)}
+	w.draft.mode, w.draft.joinString = joinAsArbiter, "sca1..."
+	if a := w.draft.answers(); a.Mode != setup.Join || a.Storage.Role != setup.RoleArbiter || a.DataDisk != "/dev/sdb" || a.JoinString == "" {
+		t.Errorf("%+v", a)
+	}
+	w.draft.storage = sharedDir
+	if a := w.draft.answers(); a.Storage.Kind != "" || a.Storage.Path != "" {
+		t.Errorf("a directory for an arbiter: %+v", a)
+	}
+	for _, o := range storageChoices(w) {
+		if o.Value == sharedDir {
+			t.Error("an arbiter is offered a directory")
+		}
+	}
+	applies := []string{}
+	for _, p := range pages() {
+		if p.applies(w) && (p.title() == "Storage" || p.title() == "Shared directory" || p.title() == "Virtual address") {
+			applies = append(applies, p.title())
+		}
+	}
+	if !slices.Equal(applies, []string{"Storage"}) {
+		t.Errorf("pages: %q", applies)
+	}
+	rows := summary(setup.Answers{Mode: setup.Join, Node: "n3", Front: []string{"0.0.0.0"}}, &w.draft, facts)
+	text := ""
+	for _, r := range rows {
+		text += r[0] + ": " + r[1] + "\n"
+	}
+	if !strings.Contains(text, "the arbiter: it keeps no data and serves no minions") || strings.Contains(text, "Addresses for minions") {
+		t.Error(text)
+	}
+	w.progress = setup.Progress{State: "ready", Done: &setup.Done{Arbiter: true, JoinString: "sca1", BackUp: []string{}}}
+	if text := w.done(); strings.Contains(text, "Minions use") || !strings.Contains(text, "arbiter") {
+		t.Error(text)
+	}
+}
