@@ -59,6 +59,7 @@ type hosts struct {
 	nodes  map[int]*exec.Cmd
 	table  nodes.Table
 	name   string // of the lab
+	two    bool   // two nodes have two copies
 
 	strangers int // minions that have signed in, all with one key
 	key       *rsa.PrivateKey
@@ -149,7 +150,7 @@ func (h *hosts) prepare(t *testing.T, i int) {
 	text, err := yaml.Marshal(map[string]any{
 		"node": fmt.Sprintf("node%d", i), "data_dir": "/data/saltern", "runtime_dir": "/run/saltern",
 		"front": map[string]any{"addresses": []string{addr}}, "master": map[string]any{"address": addr},
-		"storage": map[string]any{"kind": "volume", "bricks": filepath.Dir(brick)},
+		"storage": map[string]any{"kind": "volume", "bricks": filepath.Dir(brick), "two_copies": h.two},
 	})
 	if err == nil {
 		err = os.WriteFile(h.path(i, "yaml"), text, 0o600)
