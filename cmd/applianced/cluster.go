@@ -268,6 +268,10 @@ terminal it asks first.`,
 			return err
 		}
 		c := f.client()
+		d, err := c.Status(cmd.Context())
+		if err != nil {
+			return err
+		}
 		before, err := c.JoinString(cmd.Context())
 		if err != nil {
 			return err
@@ -288,10 +292,18 @@ terminal it asks first.`,
 			return err
 		}
 		waitLetGo(cmd, c, args[0])
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s was removed. On the new machine: applianced join --node %s\nwith this join string:\n%s\n", args[0], args[0], line)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s was removed. On the new machine: applianced join%s --node %s\nwith this join string:\n%s\n", args[0], roleFlag(d, args[0]), args[0], line)
 		return err
 	}
 	return cmd
+}
+
+// roleFlag is what a machine joins with that takes the place of a node.
+func roleFlag(d status.Document, node string) string {
+	if slices.ContainsFunc(d.Nodes, func(n status.Node) bool { return n.Name == node && n.Role == status.RoleArbiter }) {
+		return " --arbiter"
+	}
+	return ""
 }
 
 // letGoTakes is for how long replace waits for the storage.

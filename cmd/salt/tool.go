@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	op "saltern/cmd/salt/optparse"
 	"saltern/control"
 	"saltern/durable"
-	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
 	"saltern/master/conf"
 	"saltern/master/output"

@@ -72,6 +72,9 @@ func (c *clusterNode) Offer(t nodes.Table) error {
 func (c *clusterNode) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n.IsArbiter() {
+		return nodes.Table{}, fmt.Errorf("%w: there is no volume", ErrRole)
+	}
 	if err := nodes.Admit(&c.table, n); err != nil {
 		return nodes.Table{}, fmt.Errorf("%w: %w", ErrName, err)
 	}
@@ -235,6 +238,7 @@ func TestJoinRefused(t *testing.T) {
 		"hash of another":  {func(a *Ask) { a.KeyHash = strings.Repeat("0", 64) }, ErrProof},
 		"name taken":       {func(a *Ask) { a.Join, a.Node.Name = true, "n1" }, ErrName},
 		"address taken":    {func(a *Ask) { a.Join, a.Node.Address = true, "127.0.70.1" }, ErrName},
+		"an arbiter":       {func(a *Ask) { a.Join, a.Node.Storage = true, nodes.ArbiterStorage }, ErrRole},
 		"name is a path":   {func(a *Ask) { a.Join, a.Node.Name = true, "../n2" }, nil},
 		"unreachable node": {func(a *Ask) { a.Address = "127.0.0.1:1" }, nil},
 	} {
