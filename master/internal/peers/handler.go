@@ -45,7 +45,8 @@ type Config struct {
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
 
-	share *share.Share
+	share    *share.Share
+	peerBack func() // a peer is connected
 }
 
 // Handler is what peers reach of this master. It implements cluster.Handler.
@@ -159,6 +160,7 @@ func (h *Handler) Lost(peer string, heard time.Time) { h.cfg.Missed.PeerLost(pee
 func (h *Handler) Connected(peer string) {
 	h.cfg.share.Connected(peer)
 	h.cfg.Missed.PeerConnected(peer)
+	h.cfg.peerBack()
 }
 
 // Data brings what a peer has sent of minions' data.

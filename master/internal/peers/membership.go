@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"saltern/control"
@@ -53,6 +54,21 @@ type Membership struct {
 	share   *share.Share
 	problem func(control.Fault, error)
 	log     *slog.Logger
+	lonely  atomic.Bool // the last return found no other master that could keep it
+}
+
+// degraded tells how returns are kept.
+func (m *Membership) degraded(err error) {
+	m.lonely.Store(errors.Is(err, jobs.ErrAlone))
+	m.problem(control.ClusterFault, err)
+}
+
+// peerBack ends the problem that there was no other master: without a job nobody
+// would say so.
+func (m *Membership) peerBack() {
+	if m.lonely.CompareAndSwap(true, false) {
+		m.problem(control.ClusterFault, nil)
+	}
 }
 
 // JoinConfig is what joining takes.
@@ -150,7 +166,7 @@ func (m *Membership) Incoming() string {
 func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
 		ID: m.Pool.ID(), Dir: filepath.Join(m.Options.ClusterPKIDir, cluster.JobsDir), Local: local, Peers: m.link, Keep: m.Options.KeepJobs,
-		Degraded: func(err error) { m.problem(control.ClusterFault, err) }, Log: m.log,
+		Degraded: m.degraded, Log: m.log,
 	})
 	return err
 }
@@ -214,7 +230,7 @@ func (m *Membership) Serve(cfg Config) error {
 	if m.share, err = share.New(share.Config{Store: cfg.Cache, Send: m.Pool.SendData, Log: m.log}); err != nil {
 		return err
 	}
-	cfg.Key, cfg.Jobs, cfg.Missed, cfg.share = m.Pool.ClusterKey(), m.Jobs, m.Missed, m.share
+	cfg.Key, cfg.Jobs, cfg.Missed, cfg.share, cfg.peerBack = m.Pool.ClusterKey(), m.Jobs, m.Missed, m.share, m.peerBack
 	m.handler = newHandler(cfg)
 	return m.Pool.Serve(m.handler)
 }
