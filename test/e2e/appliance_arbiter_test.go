@@ -131,12 +131,10 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 	h.launch(t, 1, nil)
 	for i := 1; i <= 3; i++ {
 		h.ready(t, i, 3)
+		h.healthy(t, i)
 	}
 	h.answer(t, 1, "m3006", "m3008")
 	h.answer(t, 2, "m3006", "m3008")
-	for i := 1; i <= 3; i++ {
-		h.healthy(t, i)
-	}
 	h.kept(t, 1, jid)
 
 	t.Log("node1 burns down and is replaced")
