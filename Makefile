@@ -123,7 +123,7 @@ e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten 
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|LeaveBesideAHungMaster$$|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/
 
 .PHONY: e2e-volume
-e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, backup and restore (by hand, as root)
+e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, an arbiter, backup and restore (by hand, as root)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestApplianceVolume' -v ./test/e2e/
 
 .PHONY: e2e-mixed
@@ -139,7 +139,7 @@ e2e-storage: build ## the shared volume on three pretend machines with real glus
 	$(GOTEST) -tags e2e -count=1 -timeout 20m -run '^TestVolume' ./test/storage/
 
 .PHONY: e2e-storage-long
-e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, the cost when idle (by hand, half an hour)
+e2e-storage-long: build ## the same: replace, remove, interrupt every step, every fault by its code, move a directory to a volume, what two nodes survive, the cost when idle (by hand, three quarters of an hour)
 	$(GO) test -tags e2e -count=1 -timeout 60m -run '^TestLong' -v ./test/storage/
 
 .PHONY: test-peer
