@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"saltern/supervisor/options"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
 	"saltern/test/lab"
@@ -569,4 +570,19 @@ func TestApplianceVolumeBackup(t *testing.T) {
 	}
 	h.states(t, 3, "m3006")
 	h.kept(t, 2, jid)
+}
+
+// TestApplianceVolumeApply writes the master's options on one node and has them
+// applied from another one at once: all nodes look at the volume first.
+func TestApplianceVolumeApply(t *testing.T) {
+	h, jid := startVolume(t)
+	for i, want := range []string{"one", "two"} {
+		must(t, h.run(t, 1+i, "nodegroups: {"+want+": L@m3008}\n", "sh", "-c", "cat > /srv/cluster/etc/master.d/own.conf"))
+		r := h.verb(t, 3-i, "", "config", "apply", "--yes", "--json")
+		var p options.Progress
+		if err := json.Unmarshal([]byte(r.Out), &p); err != nil || r.Code != 0 || p.Result == nil || len(p.Result.Names(options.New)) != 3 {
+			t.Fatalf("%v: %+v", err, r)
+		}
+	}
+	h.well(t, 3, jid)
 }
