@@ -1,0 +1,80 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"saltern/durable"
+)
+
+// maxKey bounds the file of a private key.
+const maxKey = 1 << 20
+
+// startAgent serves the key of a remote that has a passphrase to ssh, which
+// cannot be told a passphrase in any other way without a program that says it.
+// The socket is empty when there is none. stop ends it and waits.
+func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err error) {
+	if r.Passphrase == "" || r.PrivKey == "" || r.transport != "ssh" {
+		return "", func() {}, nil
+	}
+	pem, err := durable.Read(r.PrivKey, maxKey)
+	if err != nil {
+		return "", nil, &Fault{Authentication, "the private key cannot be read: " + brief(err.Error())}
+	}
+	key, err := ssh.ParseRawPrivateKeyWithPassphrase(pem, []byte(r.Passphrase))
+	if err != nil {
+		return "", nil, &Fault{Authentication, fmt.Sprintf("the private key %s cannot be opened with its passphrase", brief(r.PrivKey))}
+	}
+	ring := agent.NewKeyring()
+	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
+		return "", nil, &Fault{Authentication, "the private key cannot be used: " + brief(err.Error())}
+	}
+	dir, err := os.MkdirTemp("", "saltern-git-") // 0700
+	if err != nil {
+		return "", nil, fmt.Errorf("serve a private key: %w", err)
+	}
+	socket = filepath.Join(dir, "agent")
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("serve a private key: %w", err), os.RemoveAll(dir))
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = true
+			mu.Unlock()
+			wg.Go(func() {
+				_ = agent.ServeAgent(ring, c) // until ssh hangs up
+				_ = c.Close()
+				mu.Lock()
+				delete(open, c)
+				mu.Unlock()
+			})
+		}
+	})
+	return socket, func() {
+		_ = ln.Close()
+		mu.Lock()
+		for c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+		_ = os.RemoveAll(dir)
+	}, nil
+}

@@ -1,0 +1,149 @@
+package git
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// blobs keeps files that were read on disk, by id: what is served is then an
+// ordinary file that never changes. Those used longest ago go first.
+type blobs struct {
+	dir    string
+	limits Limits
+	group  singleflight.Group
+
+	mu   sync.Mutex
+	size int64
+	byID map[string]*list.Element
+	lru  *list.List // of keptBlob, newest first
+}
+
+type keptBlob struct {
+	id   string
+	size int64
+}
+
+func newBlobs(dir string, limits Limits) *blobs {
+	return &blobs{dir: dir, limits: limits, byID: map[string]*list.Element{}, lru: list.New()}
+}
+
+func (b *blobs) path(id string) string { return filepath.Join(b.dir, id[:2], id) }
+
+// Open opens a file of a repository by its id. Nobody writes to what it gives.
+func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
+	if !objectID.MatchString(id) {
+		return nil, fmt.Errorf("open object %.80q: %w", id, errMissing)
+	}
+	b := r.store.blobs
+	for try := 0; ; try++ {
+		if b.use(id) {
+			f, err := os.Open(b.path(id))
+			if err == nil || try > 0 {
+				return f, err
+			}
+			b.forget(id) // somebody removed it
+		}
+		// Others may wait for it, so it does not end with ctx.
+		_, err, _ := b.group.Do(id, func() (any, error) { return nil, b.fill(context.WithoutCancel(ctx), r, id) })
+		if err != nil {
+			return nil, err
+		}
+		if try > 2 {
+			return nil, fmt.Errorf("open object %s: it went again at once", id)
+		}
+	}
+}
+
+func (b *blobs) use(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.byID[id]
+	if ok {
+		b.lru.MoveToFront(e)
+	}
+	return ok
+}
+
+func (b *blobs) forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e, ok := b.byID[id]; ok {
+		b.size -= e.Value.(keptBlob).size
+		b.lru.Remove(e)
+		delete(b.byID, id)
+	}
+}
+
+// fill writes a file and makes room.
+func (b *blobs) fill(ctx context.Context, r *Repository, id string) error {
+	if b.use(id) {
+		return nil
+	}
+	path := b.path(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keep object %s: %w", id, err)
+	}
+	size, err := writeBlob(ctx, r, id, path, 0o600, b.limits.File)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.byID[id] = b.lru.PushFront(keptBlob{id, size})
+	b.size += size
+	for (b.size > b.limits.Blobs || b.lru.Len() > b.limits.BlobFiles) && b.lru.Len() > 1 {
+		old := b.lru.Remove(b.lru.Back()).(keptBlob)
+		delete(b.byID, old.id)
+		b.size -= old.size
+		_ = os.Remove(b.path(old.id)) // whoever has it open keeps it
+	}
+	return nil
+}
+
+func (b *blobs) clear() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := len(b.byID)
+	for id := range b.byID {
+		_ = os.Remove(b.path(id))
+	}
+	clear(b.byID)
+	b.lru.Init()
+	b.size = 0
+	return n
+}
+
+// writeBlob writes an object to a new file, which appears whole.
+func writeBlob(ctx context.Context, r *Repository, id, path string, mode os.FileMode, most int64) (size int64, err error) {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return 0, fmt.Errorf("write object %s: %w", id, err)
+	}
+	err = r.reader.get(ctx, id, most, func(h header, body io.Reader) error {
+		if h.kind != "blob" {
+			return fmt.Errorf("object %s is a %s and not a file", id, h.kind)
+		}
+		size = h.size
+		_, err := io.Copy(f, body)
+		return err
+	})
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return 0, fmt.Errorf("write object %s: %w", id, err)
+	}
+	return size, nil
+}

@@ -1,0 +1,83 @@
+package git
+
+import (
+	"errors"
+	"strings"
+
+	"saltern/printable"
+)
+
+// Kind sorts the faults of a remote by what an administrator can do.
+type Kind string
+
+// The kinds of faults.
+const (
+	Unreachable    Kind = "unreachable"    // no connection, no answer, no repository there
+	Authentication Kind = "authentication" // the remote does not let us in
+	HostKey        Kind = "host key"       // its key or certificate is not trusted
+	RefGone        Kind = "ref gone"       // it has no branch or tag of that name, or none at all
+	TooLarge       Kind = "too large"      // more than is taken
+	Broken         Kind = "broken"         // our copy, or git itself
+)
+
+// Fault is what went wrong with a remote. Its text has no password.
+type Fault struct {
+	Kind Kind
+	Text string // one line
+}
+
+func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
+
+// errTooLarge is in the chain of faults of limits.
+func tooLarge(text string) error { return &Fault{TooLarge, text} }
+
+// KindOf is the kind of a fault in the chain of err; empty: another error.
+func KindOf(err error) Kind {
+	var f *Fault
+	if errors.As(err, &f) {
+		return f.Kind
+	}
+	return ""
+}
+
+// faultOf sorts what git said by its words in the C locale (remote-curl.c,
+// connect.c, credential.c) and those of OpenSSH and libcurl.
+func faultOf(said string) *Fault {
+	low := strings.ToLower(said)
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(low, w) {
+				return true
+			}
+		}
+		return false
+	}
+	kind := Unreachable
+	switch {
+	case has("host key verification failed", "host identification has changed", "certificate", "ssl: ", "tls: "):
+		kind = HostKey
+	case has("authentication failed", "permission denied", "could not read username", "could not read password", "terminal prompts disabled", "returned error: 401", "returned error: 403",
+		"too many authentication failures", "dubious ownership", "load key"):
+		kind = Authentication
+	case has("couldn't find remote ref", "not our ref"):
+		kind = RefGone
+	case has("bad object", "object file", "is corrupt", "corrupted", "missing blob", "missing tree", "did not send all necessary objects", "unable to write", "no space left", "unable to read", "bad ref", "broken",
+		"unresolved deltas", "invalid index-pack output"):
+		kind = Broken
+	}
+	return &Fault{kind, brief(said)}
+}
+
+// brief is the telling part of what git said: its lines without the advice
+// that comes after the fault.
+func brief(said string) string {
+	var out []string
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "hint:") || strings.HasPrefix(line, "@@@") || strings.HasPrefix(line, "Please make sure") || line == "and the repository exists." {
+			continue
+		}
+		out = append(out, line)
+	}
+	return printable.Brief(strings.Join(out, " "), 300)
+}

@@ -1,0 +1,315 @@
+package git
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/command"
+)
+
+// maxPacks is how many packs a repository may have before they are made one.
+const maxPacks = 40
+
+// refresh makes a new snapshot if the remote has anything new. The caller has
+// the turn.
+func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
+	agent, stop, err := startAgent(ctx, &r.remote)
+	if err != nil {
+		return false, err
+	}
+	defer stop()
+	listed, format, err := r.list(ctx, agent)
+	if err != nil {
+		return false, err
+	}
+	old := r.Snapshot()
+	if old != nil && old.Listed == listed {
+		return false, r.expected(old)
+	}
+	r.unlock()
+	if err := r.prepare(ctx, format); err != nil {
+		return false, err
+	}
+	if err := r.fetch(ctx, agent, r.remote.Refspecs...); err != nil {
+		r.unlock()
+		if KindOf(err) == Broken && r.discard() == nil {
+			r.store.cfg.Log.Warn("copy of a git remote is broken and is fetched anew", "url", r.URL(), "error", err)
+			if err = r.prepare(ctx, format); err == nil {
+				err = r.fetch(ctx, agent, r.remote.Refspecs...)
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	for _, id := range r.remote.Commits {
+		if _, b, err := r.reader.content(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
+			continue
+		}
+		if err := r.fetch(ctx, agent, "+"+id+":refs/saltern/"+id); err != nil {
+			return false, err
+		}
+	}
+	s, err := r.look(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.Listed = listed
+	if err := r.tidy(ctx); err != nil {
+		return false, err
+	}
+	if err := s.save(r.snapshotFile()); err != nil {
+		return false, err
+	}
+	s.Seq = r.seq.Add(1)
+	if f := r.store.cfg.Prepare; f != nil {
+		f(ctx, r, s)
+	}
+	r.snap.Store(s)
+	changed = old == nil || !slices.Equal(old.Refs, s.Refs)
+	return changed, r.expected(s)
+}
+
+// expected is the fault of a snapshot without a ref that the configuration names.
+func (r *Repository) expected(s *Snapshot) error {
+	for _, name := range r.expect {
+		_, branch := s.Branch(name)
+		if _, tag := s.Tag(name); !branch && !tag {
+			return &Fault{RefGone, fmt.Sprintf("the remote has no branch or tag %.100q, which the configuration names", name)}
+		}
+	}
+	return nil
+}
+
+// list asks the remote for its refs. listed stands for the answer.
+func (r *Repository) list(ctx context.Context, agent string) (listed, format string, err error) {
+	argv, env := r.remote.dialing("", agent)
+	argv = append(argv, "ls-remote", "--quiet")
+	most := r.store.limits.Refs * 2 // a tag may have two lines
+	if slices.Equal(r.remote.Refspecs, DefaultRefspecs()) {
+		argv = append(argv, "--heads", "--tags")
+	} else {
+		most *= 10 // of which the refspecs choose
+	}
+	out, err := run(ctx, r.store.limits.List, env, append(argv, "--", r.remote.address), most*200)
+	if err != nil {
+		return "", "", err
+	}
+	refs, err := parseRefs(out, most)
+	if err != nil {
+		return "", "", err
+	}
+	if len(refs) == 0 {
+		return "", "", &Fault{RefGone, "the remote has no branches and no tags"}
+	}
+	format = "sha1"
+	if len(refs[0].id) == 64 {
+		format = "sha256"
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%q", r.remote.Commits)
+	h.Write(out)
+	return hex.EncodeToString(h.Sum(nil)), format, nil
+}
+
+// run runs git to its end and gives what it printed.
+func run(ctx context.Context, limit time.Duration, env, argv []string, most int) ([]byte, error) {
+	out, err := command.Exec{Limit: limit, MaxOutput: most, Env: env}.Run(ctx, argv)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, command.ErrOutput):
+		return nil, tooLarge("git says more than is read")
+	case errors.Is(err, command.ErrTimeout):
+		return nil, &Fault{Unreachable, fmt.Sprintf("no answer within %v", limit)}
+	case err != nil:
+		return nil, &Fault{Broken, "git cannot be started: is the program git installed?"}
+	case out.Exit != 0:
+		return nil, faultOf(string(out.Stderr))
+	}
+	return out.Stdout, nil
+}
+
+// prepare makes an empty repository, if there is none.
+func (r *Repository) prepare(ctx context.Context, format string) error {
+	if _, err := os.Stat(filepath.Join(r.bare(), "HEAD")); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return fmt.Errorf("make the copy of a git remote: %w", err)
+	}
+	argv := []string{"git", "init", "--quiet", "--bare", "--template=", "--object-format=" + format, "--", r.bare()}
+	_, err := run(ctx, r.store.limits.List, environ(), argv, 64<<10)
+	return err
+}
+
+// discard removes the copy. What is in service stays in memory until the next
+// snapshot; files that are not read yet are missing meanwhile.
+func (r *Repository) discard() error {
+	r.reader.close()
+	return os.RemoveAll(r.bare())
+}
+
+// fetch gets refs with their objects, and stops when it is too much or nothing
+// arrives any more.
+func (r *Repository) fetch(ctx context.Context, agent string, refspecs ...string) error {
+	argv, env := r.remote.dialing(r.bare(), agent)
+	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
+	if !strings.Contains(refspecs[0], ":refs/saltern/") {
+		argv = append(argv, "--prune")
+	}
+	if r.remote.Depth > 0 {
+		argv = append(argv, "--depth="+strconv.Itoa(r.remote.Depth))
+	}
+	argv = append(append(argv, "--", r.remote.address), refspecs...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.watch(ctx, cancel)
+	}()
+	_, err := run(ctx, r.store.limits.Fetch, env, argv, 1<<20)
+	cancel(nil)
+	<-done
+	return err
+}
+
+// watch cancels a fetch that takes too much, or that stands still.
+func (r *Repository) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+	t := time.NewTicker(250 * time.Millisecond)
+	defer t.Stop()
+	var last int64
+	moved := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		size := sizeOf(filepath.Join(r.bare(), "objects"))
+		if size > r.store.limits.Size {
+			cancel(tooLarge(fmt.Sprintf("the repository has more than %d MiB", r.store.limits.Size>>20)))
+			return
+		}
+		if size != last {
+			last, moved = size, time.Now()
+		} else if time.Since(moved) > r.store.limits.Stall {
+			cancel(&Fault{Unreachable, fmt.Sprintf("nothing arrived for %v", r.store.limits.Stall)})
+			return
+		}
+	}
+}
+
+func sizeOf(dir string) (size int64) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if fi, err := e.Info(); err == nil {
+				size += fi.Size()
+			}
+		}
+		return nil // files come and go meanwhile
+	})
+	return size
+}
+
+// look makes a snapshot of the refs that are here.
+func (r *Repository) look(ctx context.Context) (*Snapshot, error) {
+	limits := &r.store.limits
+	argv := append(options(r.bare()), "for-each-ref", "--format=%(objectname) %(refname)", "refs/remotes/origin/", "refs/tags/")
+	out, err := run(ctx, limits.List, environ(), argv, limits.Refs*(maxRefName+80))
+	if err != nil {
+		return nil, err
+	}
+	refs, err := parseRefs(out, limits.Refs)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Fetched: r.store.cfg.Now()}
+	known := map[string]Ref{}
+	for _, ref := range refs {
+		found, ok := known[ref.id]
+		if !ok {
+			_, b, err := r.reader.content(ctx, ref.id+"^{commit}", maxObject)
+			if isMissing(err) {
+				continue // a tag of a file, or of a tree
+			}
+			if err == nil {
+				found.Tree, err = parseCommit(b)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if found.Commit, err = r.peel(ctx, ref.id); err != nil {
+				return nil, err
+			}
+			known[ref.id] = found
+		}
+		found.Name = ref.name
+		s.Refs = append(s.Refs, found)
+	}
+	slices.SortFunc(s.Refs, func(a, b Ref) int { return strings.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+// peel follows annotated tags to a commit.
+func (r *Repository) peel(ctx context.Context, id string) (string, error) {
+	for range 10 {
+		h, b, err := r.reader.content(ctx, id, maxObject)
+		if err != nil {
+			return "", err
+		}
+		if h.kind != "tag" {
+			return h.id, nil
+		}
+		if id, err = parseTagged(b); err != nil {
+			return "", err
+		}
+	}
+	return "", errors.New("a tag names tags without end")
+}
+
+// tidy makes many packs one, and checks what all takes.
+func (r *Repository) tidy(ctx context.Context) error {
+	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*.pack"))
+	limit := r.store.limits.Size
+	if len(packs) > maxPacks || sizeOf(r.bare()) > limit {
+		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack", "-a", "-d", "-q", "--cruft", "--cruft-expiration=1.hour.ago")
+		if _, err := run(ctx, r.store.limits.Fetch, environ(), argv, 1<<20); err != nil && ctx.Err() == nil {
+			r.store.cfg.Log.Warn("packs of a git remote cannot be joined", "url", r.URL(), "error", err)
+		}
+	}
+	if sizeOf(r.bare()) > limit {
+		return tooLarge(fmt.Sprintf("the repository has more than %d MiB", limit>>20))
+	}
+	return ctx.Err()
+}
+
+// unlock removes what a fetch that was killed left behind: nobody but this
+// process changes the repository, one fetch at a time.
+func (r *Repository) unlock() {
+	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {
+		found, _ := filepath.Glob(filepath.Join(r.bare(), pattern)) // the pattern is right
+		for _, path := range found {
+			if os.RemoveAll(path) == nil {
+				r.store.cfg.Log.Debug("removed what a fetch left behind", "path", path)
+			}
+		}
+	}
+	_ = filepath.WalkDir(filepath.Join(r.bare(), "refs"), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && strings.HasSuffix(path, ".lock") {
+			_ = os.Remove(path)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,165 @@
+package git
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// reader is one `git cat-file --batch` of a repository: started when an object is
+// asked for, asked one thing at a time, stopped when it idles or hangs. It sees
+// what is fetched while it runs.
+type reader struct {
+	dir   string
+	limit time.Duration // for one object
+	turn  chan struct{} // holds one token; whoever has it may use what is below
+
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	used time.Time
+}
+
+func newReader(dir string, limit time.Duration) *reader {
+	r := &reader{dir: dir, limit: limit, turn: make(chan struct{}, 1)}
+	r.turn <- struct{}{}
+	return r
+}
+
+var errMissing = errors.New("the object is not there")
+
+// get asks for an object and gives its content to take. name is an id, or an id
+// with ^{commit} or ^{tree}. An object of more than most bytes is not read.
+func (r *reader) get(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
+	select {
+	case <-r.turn:
+		defer func() { r.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	h, err := r.ask(name)
+	if err != nil && !h.missing { // it may have ended meanwhile
+		r.stop()
+		h, err = r.ask(name)
+	}
+	if err != nil {
+		r.stop()
+		return fmt.Errorf("read object %s: %w", name, err)
+	}
+	if h.missing {
+		return fmt.Errorf("read object %s: %w", name, errMissing)
+	}
+	if h.size > most {
+		r.stop() // it would write all of it
+		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, most))
+	}
+	late := r.watch()
+	defer late.Stop()
+	body := &io.LimitedReader{R: r.out, N: h.size}
+	err = take(h, body)
+	if _, e := io.Copy(io.Discard, body); e != nil || body.N > 0 {
+		err = errors.Join(err, io.ErrUnexpectedEOF)
+		r.stop()
+	} else if b, e := r.out.ReadByte(); e != nil || b != '\n' {
+		err = errors.Join(err, io.ErrUnexpectedEOF)
+		r.stop()
+	}
+	if err != nil {
+		return fmt.Errorf("read object %s: %w", name, err)
+	}
+	return nil
+}
+
+// ask sends a name and reads the first line of the answer.
+func (r *reader) ask(name string) (h header, err error) {
+	if r.cmd == nil {
+		if err := r.start(); err != nil {
+			return h, err
+		}
+	}
+	late := r.watch()
+	defer late.Stop()
+	r.used = time.Now()
+	if _, err := io.WriteString(r.in, name+"\n"); err != nil {
+		return h, err
+	}
+	line, err := r.out.ReadSlice('\n')
+	if err != nil {
+		return h, err
+	}
+	return parseHeader(string(line))
+}
+
+func (r *reader) start() error {
+	argv := append(options(r.dir), "cat-file", "--batch")
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = append(environ(), "LC_ALL=C"), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start git: %w", err)
+	}
+	r.cmd, r.in, r.out = cmd, in, bufio.NewReaderSize(out, 64<<10)
+	return nil
+}
+
+// watch ends a process that hangs.
+func (r *reader) watch() *time.Timer {
+	p := r.cmd.Process
+	return time.AfterFunc(r.limit, func() { _ = p.Kill() }) // it may be gone
+}
+
+// stop ends the process. The caller has the turn.
+func (r *reader) stop() {
+	if r.cmd == nil {
+		return
+	}
+	_ = r.in.Close()
+	_ = r.cmd.Process.Kill()
+	_ = r.cmd.Wait() // how it ends does not matter
+	r.cmd, r.in, r.out = nil, nil, nil
+}
+
+// idle stops a process that nobody asked for a while.
+func (r *reader) idle(since time.Time) {
+	select {
+	case <-r.turn:
+		if r.cmd != nil && r.used.Before(since) {
+			r.stop()
+		}
+		r.turn <- struct{}{}
+	default:
+	}
+}
+
+// close waits for whoever reads, and stops the process.
+func (r *reader) close() {
+	<-r.turn
+	r.stop()
+	r.turn <- struct{}{}
+}
+
+// isMissing reports whether an object is not there.
+func isMissing(err error) bool { return errors.Is(err, errMissing) }
+
+// content is a whole object of one of the kinds.
+func (r *reader) content(ctx context.Context, name string, most int64) (h header, b []byte, err error) {
+	err = r.get(ctx, name, most, func(got header, body io.Reader) (err error) {
+		h = got
+		b, err = io.ReadAll(body)
+		return err
+	})
+	return h, b, err
+}

@@ -1,0 +1,162 @@
+package git
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Repository is the copy of one remote.
+type Repository struct {
+	store  *Store
+	dir    string // holds the bare repository and the snapshot
+	reader *reader
+	remote Remote
+	expect []string // branches or tags that the configuration names
+
+	snap atomic.Pointer[Snapshot]
+	seq  atomic.Uint64
+	turn chan struct{} // holds one token: the right to change the repository
+
+	mu       sync.Mutex
+	started  uint64 // fetches
+	ended    uint64 // number of the last one that has ended
+	last     error  // of that one
+	failures int    // in a row
+	fault    *Fault
+	since    time.Time // of the fault
+	fetched  time.Time // last success
+	next     time.Time
+}
+
+func (r *Repository) bare() string         { return filepath.Join(r.dir, "repo") }
+func (r *Repository) snapshotFile() string { return filepath.Join(r.dir, "snapshot") }
+
+// Snapshot is what is in service; nil: nothing has been fetched yet.
+func (r *Repository) Snapshot() *Snapshot { return r.snap.Load() }
+
+// URL is that of the remote, without a password.
+func (r *Repository) URL() string { return r.remote.Shown() }
+
+// Status is how it stands with a repository.
+type Status struct {
+	URL      string
+	Snapshot *Snapshot     // nil: none
+	Fetched  time.Time     // last success; zero: none since the start
+	Next     time.Time     // when the next fetch begins
+	Interval time.Duration // between fetches
+	Fault    *Fault        // nil: the last fetch succeeded
+	Since    time.Time     // of the fault
+}
+
+// Status returns how it stands.
+func (r *Repository) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Status{URL: r.URL(), Snapshot: r.Snapshot(), Fetched: r.fetched, Next: r.next, Interval: r.remote.Interval, Fault: r.fault, Since: r.since}
+}
+
+// Fetch fetches now, and reports whether there was anything new. Calls at the
+// same time share a fetch that begins after all of them.
+func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
+	r.mu.Lock()
+	want := r.started + 1
+	r.mu.Unlock()
+	before := r.Snapshot()
+	select {
+	case <-r.turn:
+		defer func() { r.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	r.mu.Lock()
+	if r.ended >= want { // somebody else's began after this call
+		err := r.last
+		r.mu.Unlock()
+		return r.Snapshot() != before, err
+	}
+	r.started++
+	n := r.started
+	r.mu.Unlock()
+	select {
+	case r.store.slots <- struct{}{}:
+		defer func() { <-r.store.slots }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	changed, err = r.refresh(ctx)
+	if ctx.Err() != nil {
+		return changed, ctx.Err()
+	}
+	r.note(n, err)
+	if f := r.store.cfg.Fetched; f != nil {
+		f(r, changed, err)
+	}
+	return changed, err
+}
+
+func (r *Repository) note(n uint64, err error) {
+	now := r.store.cfg.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended, r.last = n, err
+	if err == nil {
+		if r.fault != nil {
+			r.store.cfg.Log.Info("git remote answers again", "url", r.URL())
+		}
+		r.failures, r.fault, r.fetched = 0, nil, now
+		return
+	}
+	f := &Fault{Broken, brief(err.Error())}
+	if k := KindOf(err); k != "" {
+		f.Kind = k
+		f.Text = strings.TrimPrefix(f.Text, string(k)+": ")
+	}
+	if r.failures++; r.fault == nil || r.fault.Kind != f.Kind {
+		r.since = now
+		r.store.cfg.Log.Error("git remote cannot be fetched; what was fetched last stays in service", "url", r.URL(), "kind", string(f.Kind), "error", f.Text)
+	}
+	r.fault = f
+}
+
+// Resolve finds the tree of a commit by its id, or by the first seven digits of
+// it or more. ok is false when there is none.
+func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bool, err error) {
+	if r.Snapshot() == nil || len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdef") != "" {
+		return "", false, nil
+	}
+	_, b, err := r.reader.content(ctx, id+"^{commit}", maxObject)
+	if isMissing(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	tree, err = parseCommit(b)
+	return tree, err == nil, err
+}
+
+// load puts the last good snapshot into service, if its trees are there.
+func (r *Repository) load(ctx context.Context) error {
+	s, err := loadSnapshot(r.snapshotFile())
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, ref := range s.Refs {
+		if seen[ref.Tree] {
+			continue
+		}
+		seen[ref.Tree] = true
+		if _, err := r.store.tree(ctx, r, ref.Tree); err != nil {
+			return fmt.Errorf("check the last snapshot of %s: %w", r.URL(), err)
+		}
+	}
+	s.Seq = r.seq.Add(1)
+	r.snap.Store(s)
+	return nil
+}

@@ -1,0 +1,92 @@
+package git
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/durable"
+)
+
+// Ref is a branch or tag and the commit to which it leads.
+type Ref struct {
+	Name   string `json:"name"` // refs/remotes/origin/x or refs/tags/x
+	Commit string `json:"commit"`
+	Tree   string `json:"tree"`
+}
+
+// Snapshot is what a repository had when it was fetched. It never changes.
+type Snapshot struct {
+	Refs    []Ref     `json:"refs"`    // by name
+	Listed  string    `json:"listed"`  // what the remote answered when asked for its refs, hashed
+	Fetched time.Time `json:"fetched"` // when it was made
+	Seq     uint64    `json:"-"`       // grows with each one of a repository in this process
+}
+
+// maxSnapshot bounds its file.
+const maxSnapshot = 16 << 20
+
+func (s *Snapshot) find(name string) (Ref, bool) {
+	if s == nil {
+		return Ref{}, false
+	}
+	i, ok := slices.BinarySearchFunc(s.Refs, name, func(r Ref, n string) int { return strings.Compare(r.Name, n) })
+	if !ok {
+		return Ref{}, false
+	}
+	return s.Refs[i], true
+}
+
+// Branch finds a branch of the remote. A nil snapshot has none.
+func (s *Snapshot) Branch(name string) (Ref, bool) { return s.find("refs/remotes/origin/" + name) }
+
+// Tag finds a tag.
+func (s *Snapshot) Tag(name string) (Ref, bool) { return s.find("refs/tags/" + name) }
+
+// Branches and tags with the names by which they are found.
+func (s *Snapshot) Branches() []string { return s.below("refs/remotes/origin/") }
+
+// Tags lists the names of tags.
+func (s *Snapshot) Tags() []string { return s.below("refs/tags/") }
+
+func (s *Snapshot) below(prefix string) (out []string) {
+	if s == nil {
+		return nil
+	}
+	for _, r := range s.Refs {
+		if name, ok := strings.CutPrefix(r.Name, prefix); ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (s *Snapshot) save(path string) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("write the snapshot: %w", err)
+	}
+	return durable.Replace(path, b, 0o600)
+}
+
+// loadSnapshot reads what save wrote, and checks it as if a stranger had.
+func loadSnapshot(path string) (*Snapshot, error) {
+	b, err := durable.Read(path, maxSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	var s Snapshot
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("read the snapshot: %w", err)
+	}
+	for _, r := range s.Refs {
+		if !objectID.MatchString(r.Commit) || !objectID.MatchString(r.Tree) || r.Name == "" {
+			return nil, errors.New("read the snapshot: a ref cannot be read")
+		}
+	}
+	slices.SortFunc(s.Refs, func(a, b Ref) int { return strings.Compare(a.Name, b.Name) })
+	return &s, nil
+}

@@ -1,0 +1,202 @@
+package git
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+)
+
+// treeCache keeps trees that were read, those used last, up to a size.
+type treeCache struct {
+	mu   sync.Mutex
+	most int64
+	size int64
+	byID map[string]*list.Element
+	lru  *list.List // of *keptTree, newest first
+}
+
+type keptTree struct {
+	id string
+	t  *tree
+}
+
+func newTreeCache(most int64) *treeCache {
+	return &treeCache{most: most, byID: map[string]*list.Element{}, lru: list.New()}
+}
+
+func (c *treeCache) get(id string) *tree {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.byID[id]
+	if !ok {
+		return nil
+	}
+	c.lru.MoveToFront(e)
+	return e.Value.(*keptTree).t
+}
+
+func (c *treeCache) put(id string, t *tree) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.byID[id]; ok || t.size > c.most/4 {
+		return
+	}
+	c.byID[id] = c.lru.PushFront(&keptTree{id, t})
+	for c.size += t.size + 200; c.size > c.most; {
+		old := c.lru.Remove(c.lru.Back()).(*keptTree)
+		delete(c.byID, old.id)
+		c.size -= old.t.size + 200
+	}
+}
+
+func (c *treeCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.byID)
+	c.lru.Init()
+	c.size = 0
+}
+
+// tree reads one directory.
+func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, error) {
+	if t := s.trees.get(id); t != nil {
+		return t, nil
+	}
+	h, b, err := r.reader.content(ctx, id, maxObject)
+	if err != nil {
+		return nil, err
+	}
+	if h.kind != "tree" {
+		return nil, fmt.Errorf("object %s is a %s and not a tree", id, h.kind)
+	}
+	t, err := parseTree(b, len(h.id)/2)
+	if err != nil {
+		return nil, err
+	}
+	s.trees.put(id, t)
+	return t, nil
+}
+
+// Entry is a file in a tree.
+type Entry struct {
+	ID   string
+	Mode int64 // as git has it: 0100644, 0100755, 0120000
+}
+
+// at finds what has a path in a tree. Links on the way are not followed.
+func (r *Repository) at(ctx context.Context, root, p string) (e entry, ok bool, err error) {
+	e = entry{id: root, mode: modeDir}
+	if p == "" {
+		return e, true, nil
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if e.mode != modeDir {
+			return e, false, nil
+		}
+		t, err := r.store.tree(ctx, r, e.id)
+		if err != nil {
+			return e, false, err
+		}
+		if e, ok = t.find(part); !ok {
+			return e, false, nil
+		}
+	}
+	return e, true, nil
+}
+
+// maxLinks is how many links are followed (salt/utils/gitfs.py
+// SYMLINK_RECURSE_DEPTH).
+const maxLinks = 100
+
+// Find looks a file up. Where a path ends at a link, what it points to is looked
+// up in the same tree, as if it began at the link's directory; a link never
+// leads out of the tree (salt/utils/gitfs.py find_file).
+func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool, err error) {
+	for range maxLinks {
+		if len(p) > maxPath || p == "" {
+			return f, false, nil
+		}
+		e, ok, err := r.at(ctx, root, p)
+		if err != nil || !ok {
+			return f, false, err
+		}
+		switch e.mode {
+		case modeFile, modeExec:
+			return Entry{e.id, int64(e.mode)}, true, nil
+		case modeLink:
+		default:
+			return f, false, nil
+		}
+		target, err := r.Target(ctx, e.id)
+		if err != nil {
+			return f, false, err
+		}
+		p = path.Join(path.Dir(p), strings.TrimLeft(target, "/"))
+		if p == ".." || strings.HasPrefix(p, "../") {
+			return f, false, nil
+		}
+	}
+	return f, false, nil
+}
+
+// Target is where a link points to.
+func (r *Repository) Target(ctx context.Context, id string) (string, error) {
+	_, b, err := r.reader.content(ctx, id, maxLink)
+	return string(b), err
+}
+
+// Subtree finds a directory; an empty path is the root.
+func (r *Repository) Subtree(ctx context.Context, root, p string) (id string, ok bool, err error) {
+	e, ok, err := r.at(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
+	return e.id, ok && e.mode == modeDir, err
+}
+
+// Item is what Walk visits.
+type Item struct {
+	Path string // below the root of the walk
+	ID   string
+	Dir  bool
+	Link bool
+	Exec bool
+}
+
+// Walk visits all below a directory, directories before what they hold, by name.
+// Submodules are left out. A tree with too many entries is a [Fault].
+func (r *Repository) Walk(ctx context.Context, root string, visit func(Item) error) error {
+	n := 0
+	return r.walk(ctx, root, "", 0, &n, visit)
+}
+
+func (r *Repository) walk(ctx context.Context, id, prefix string, depth int, n *int, visit func(Item) error) error {
+	if depth > r.store.limits.Depth {
+		return tooLarge(fmt.Sprintf("directories are nested more than %d deep", r.store.limits.Depth))
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t, err := r.store.tree(ctx, r, id)
+	if err != nil {
+		return err
+	}
+	for _, e := range t.entries {
+		if *n++; *n > r.store.limits.Entries {
+			return tooLarge(fmt.Sprintf("the tree has more than %d files", r.store.limits.Entries))
+		}
+		p := prefix + e.name
+		if e.mode == modeSubmodule || len(p) > maxPath {
+			continue
+		}
+		if err := visit(Item{Path: p, ID: e.id, Dir: e.mode == modeDir, Link: e.mode == modeLink, Exec: e.mode == modeExec}); err != nil {
+			return err
+		}
+		if e.mode == modeDir {
+			if err := r.walk(ctx, e.id, p+"/", depth+1, n, visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
