@@ -66,6 +66,7 @@ const (
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
 	GitPillarFault   Fault = "git pillars"
+	GitFilesFault    Fault = "files from git"
 	JobCacheFault    Fault = "job cache" // returns cannot be kept
 	KeyRotationFault Fault = "key rotation"
 	MinionCacheFault Fault = "minion cache"

@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/master/health"
-	"saltern/master/internal/gitpillar"
-	"saltern/master/pyrunner"
 	"saltern/master/value"
 )
 
@@ -65,13 +62,7 @@ func (m *Master) work(ctx context.Context) error {
 		defer m.batchEvents.Close()
 		m.batches.Run(ctx, m.batchEvents.C)
 	})
-	if c := m.cfg; gitpillar.Configured(c.ExtPillar) {
-		f := gitpillar.New(gitpillar.Config{Pythons: pyrunner.Pythons(c.RendererPython), ConfigFile: c.Path, Log: m.log})
-		// A problem that does not occur again is forgotten after ProblemFor.
-		wg.Go(func() {
-			f.Run(ctx, gitpillar.Interval(c.GitPillarUpdateInterval, c.LoopInterval), health.ProblemFor/2, func(err error) { m.problems.Report(control.GitPillarFault, err) })
-		})
-	}
+	wg.Go(func() { m.repos.Run(ctx) })
 	wg.Go(func() {
 		if err := m.cluster.Run(ctx, m.bus); err != nil {
 			failed <- err

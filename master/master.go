@@ -33,6 +33,7 @@ import (
 	"saltern/master/internal/publish"
 	"saltern/master/internal/ratelog"
 	"saltern/master/internal/reactor"
+	"saltern/master/internal/repos"
 	"saltern/master/internal/request"
 	"saltern/master/internal/schedule"
 	"saltern/master/internal/wheel"
@@ -72,6 +73,7 @@ type Master struct {
 	cache       *cache.Store
 	mine        *mine.Service
 	files       *fileserver.Server
+	repos       *repos.Service
 	compiler    *pillar.Compiler
 	pillars     *pillar.Service
 	renderers   *renderer.Pool
@@ -255,7 +257,7 @@ func (m *Master) openCallers(context.Context) error {
 	return nil
 }
 
-func (m *Master) openStores(context.Context) error {
+func (m *Master) openStores(ctx context.Context) error {
 	c := m.cfg
 	local, err := jobs.Open(jobs.Config{Dir: filepath.Join(c.CacheDir, "jobs"), HashType: c.HashType, Shared: !m.cluster.Alone()}, m.log)
 	if err != nil && !m.cluster.Alone() {
@@ -277,8 +279,11 @@ func (m *Master) openStores(context.Context) error {
 	if err := m.cache.Sweep(time.Now()); err != nil {
 		m.log.Warn("what writes cut short have left stays in the minion cache", "error", err)
 	}
+	if m.repos, err = repos.Open(ctx, repos.Config{Options: c, Alone: m.cluster.Alone(), Fire: m.fire, Problem: m.problems.Report, Now: m.now, Log: m.log}); err != nil {
+		return err
+	}
 	m.files, err = fileserver.New(fileserver.Config{
-		Roots: c.FileRoots, Backends: c.FileserverBackend, IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
+		Roots: c.FileRoots, Backends: c.FileserverBackend, Extra: m.repos.Backends(), IgnoreRegex: c.FileIgnoreRegex, IgnoreGlob: c.FileIgnoreGlob,
 		FollowSymlinks: c.FileserverFollowLinks, IgnoreSymlinks: c.FileserverIgnoreLinks, HashType: c.HashType, BufferSize: c.FileBufferSize,
 		Cachedir: c.CacheDir, Recv: fileserver.RecvConfig{Enabled: c.FileRecv, MaxSize: int64(c.FileRecvMaxSize) << 20}, Log: m.log,
 		MinionFS: fileserver.MinionFSConfig{Env: c.MinionFSEnv, Mountpoint: c.MinionFSMountpoint,
@@ -395,6 +400,7 @@ func (m *Master) Close() error {
 	if m.renderers != nil {
 		m.renderers.Close()
 	}
+	m.repos.Close()
 	if m.sockets != nil {
 		m.sockets.Close()
 	}

@@ -26,7 +26,7 @@ func (m *Master) openPillar() {
 		CustomJinja:         c.JinjaEnv.Len()+c.JinjaSLSEnv.Len() > 0, Strategy: c.PillarMergeStrategy, MergeLists: c.PillarMergeLists,
 		IncludesOverride: c.PillarIncludesOverride, ShowRenderErrors: !c.PillarSafeRenderError, EnvOrder: c.EnvOrder,
 		Pillarenv: c.PillarEnv, Saltenv: c.SaltEnv, PillarenvFromEnv: c.PillarenvFromSaltenv, Nodegroups: c.Nodegroups,
-		ExtPillar: c.ExtPillar, ExtPillarFirst: c.ExtPillarFirst, Decrypt: len(c.DecryptPillar) > 0, MasterTops: c.MasterTops.Len() > 0,
+		ExtPillar: c.ExtPillar, ExtPillarFirst: c.ExtPillarFirst, Git: m.repos.Pillars(), GitIncludes: c.GitPillarIncludes, Decrypt: len(c.DecryptPillar) > 0, MasterTops: c.MasterTops.Len() > 0,
 		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: saltVersion,
 		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Log: m.log,
 	})

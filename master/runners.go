@@ -24,6 +24,7 @@ func (m *Master) openRunners() {
 		peers.AddRunners(table, m.cluster, m.now)
 	}
 	table.Add("presence.minions", m.presence.List)
+	m.repos.AddRunners(table)
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Log: m.log}),
 		Env: &runner.Env{

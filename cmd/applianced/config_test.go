@@ -47,7 +47,7 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "appliance.yaml")
 	head := "node: n1\ndata_dir: " + dir + "/data\nruntime_dir: " + dir + "/run\nmaster:\n  options:\n"
-	put(t, path, head+"    timeout: 15s\n    fileserver_backend: [git]\n    worker_threads: 9\n    publisher_acl: {anna: ['*']}\n")
+	put(t, path, head+"    timeout: 15s\n    fileserver_backend: [svn]\n    worker_threads: 9\n    publisher_acl: {anna: ['*']}\n")
 	own := filepath.Join(dir, "data/cluster/etc/master.d")
 	put(t, filepath.Join(own, "a.conf"), "hash_type: md4\nret_port: 1\n")
 	put(t, filepath.Join(own, "b.conf"), "a: b: c\n")
@@ -55,7 +55,7 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 	want := []string{
 		"DIR/data/cluster/etc/master.d/a.conf:2: ret_port: is set by the appliance and must not be given here",
 		`DIR/appliance.yaml:6: option timeout: expected a number, found the text "15s"`,
-		`DIR/appliance.yaml:7: option fileserver_backend: this master does not serve files from "git"`,
+		`DIR/appliance.yaml:7: option fileserver_backend: this master does not serve files from "svn"`,
 		`DIR/appliance.yaml:9: option publisher_acl: `,
 		`DIR/data/cluster/etc/master.d/a.conf:1: option hash_type: "md4" is not one of`,
 		"DIR/data/cluster/etc/master.d/b.conf:1: mapping values are not allowed in this context",

@@ -73,7 +73,7 @@ func TestCheck(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("the check made something: %v %v", left, err)
 	}
-	put("master.d/b.conf", "timeout: 15s\nfileserver_backend: [git]\n")
+	put("master.d/b.conf", "timeout: 15s\nfileserver_backend: [svn]\n")
 	put("master.d/c.conf", "a: b: c\n")
 	code, out, errs = check(filepath.Join(dir, "master"))
 	lines := strings.Split(strings.TrimSpace(errs), "\n")

@@ -36,7 +36,7 @@ func TestBadOptions(t *testing.T) {
 		{"timeout: soon", "option timeout: expected a number, found the text"},
 		{"transport: tcp", `option transport: "tcp" is not one of zeromq`},
 		{"saltern_minion_event_prefixes: myapp", "option saltern_minion_event_prefixes: expected a list"},
-		{"fileserver_backend: [roots, git]\nhash_type: md4", `master:2: option fileserver_backend: this master does not serve files from "git"`},
+		{"fileserver_backend: [roots, svn]\nhash_type: md4", `master:2: option fileserver_backend: this master does not serve files from "svn"`},
 		{"hash_type: md4", "option hash_type: \"md4\" is not one of md5, sha1"},
 		{"keysize: 1024", "option keysize: 1024 bits, at least 2048"},
 		{"id: a/b", "option id: \"a/b\" cannot be an id"},

@@ -15,7 +15,7 @@ import (
 // its line.
 func TestFaultsInOrderOfLines(t *testing.T) {
 	dir := write(t, map[string]string{
-		"master": "hash_type: md4\n\"publish_port\": x\ntransport: tcp\nfileserver_backend: [git]\n" +
+		"master": "hash_type: md4\n\"publish_port\": x\ntransport: tcp\nfileserver_backend: [svn]\n" +
 			"timeout: soon\nret_port: 0\nreactor: {}\ninclude:\n  - extra/*.conf\n  - {}\nlog_level: loud\n",
 		"master.d/a.conf":  "a: b: c\n",
 		"master.d/b.conf":  "interface: *nowhere\n",

@@ -33,7 +33,9 @@ type Master struct {
 	Security
 	Jobs
 	Files
+	Gitfs
 	Pillar
+	GitPillar
 	States
 	Access
 	Cluster
@@ -197,20 +199,19 @@ type Files struct {
 
 // Pillar says how pillars are made.
 type Pillar struct {
-	PillarRoots             map[string][]string `conf:"pillar_roots"`
-	ExtPillar               []any               `conf:"ext_pillar"`
-	ExtPillarFirst          bool                `conf:"ext_pillar_first"`
-	GitPillarUpdateInterval time.Duration       `conf:"git_pillar_update_interval"`
-	PillarOpts              bool                `conf:"pillar_opts"`
-	PillarSafeRenderError   bool                `conf:"pillar_safe_render_error"`
-	PillarMergeStrategy     string              `conf:"pillar_source_merging_strategy"`
-	PillarMergeLists        bool                `conf:"pillar_merge_lists"`
-	PillarIncludesOverride  bool                `conf:"pillar_includes_override_sls"`
-	PillarCache             bool                `conf:"pillar_cache"`
-	PillarCacheTTL          time.Duration       `conf:"pillar_cache_ttl"`
-	PillarEnv               string              `conf:"pillarenv"`
-	DecryptPillar           []any               `conf:"decrypt_pillar"`
-	PillarenvFromSaltenv    bool                `conf:"pillarenv_from_saltenv"`
+	PillarRoots            map[string][]string `conf:"pillar_roots"`
+	ExtPillar              []any               `conf:"ext_pillar"`
+	ExtPillarFirst         bool                `conf:"ext_pillar_first"`
+	PillarOpts             bool                `conf:"pillar_opts"`
+	PillarSafeRenderError  bool                `conf:"pillar_safe_render_error"`
+	PillarMergeStrategy    string              `conf:"pillar_source_merging_strategy"`
+	PillarMergeLists       bool                `conf:"pillar_merge_lists"`
+	PillarIncludesOverride bool                `conf:"pillar_includes_override_sls"`
+	PillarCache            bool                `conf:"pillar_cache"`
+	PillarCacheTTL         time.Duration       `conf:"pillar_cache_ttl"`
+	PillarEnv              string              `conf:"pillarenv"`
+	DecryptPillar          []any               `conf:"decrypt_pillar"`
+	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`
 }
 
 // States say how pillars are rendered and states named; minions ask for some.

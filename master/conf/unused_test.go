@@ -21,7 +21,7 @@ func TestUnusedOptions(t *testing.T) {
 		{"memcache_max_items: 10", "memcache_max_items", slog.LevelInfo, true},
 		{"yaml_utf8: True", "yaml_utf8", slog.LevelInfo, true},
 		{"mine_interval: 5", "mine_interval", slog.LevelInfo, true},
-		{"gitfs_remotes: [https://h/x]", "gitfs_remotes", slog.LevelInfo, true},
+		{"svnfs_remotes: [https://h/x]", "svnfs_remotes", slog.LevelInfo, true},
 		{"engines: sdb://x/y", "engines", slog.LevelWarn, true},
 		{"ssh_user: anna", "ssh_user", 0, false},
 		{"gpg_cache: True", "gpg_cache", 0, false},

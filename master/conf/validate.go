@@ -12,7 +12,7 @@ import (
 var levels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error", "critical", "quiet"}
 
 // servedBackends are the backends of the file server.
-var servedBackends = []string{"roots", "minionfs"}
+var servedBackends = []string{"roots", "gitfs", "minionfs"}
 
 // validate checks the values of options that have been read.
 func (a *assembly) validate(m *Master) {
@@ -58,7 +58,7 @@ func (a *assembly) validate(m *Master) {
 	for _, name := range m.FileserverBackend {
 		if !a.loader.Tool && !slices.Contains(servedBackends, strings.TrimPrefix(name, "-")) {
 			a.bad("fileserver_backend", fmt.Errorf("this master does not serve files from %q; only %s: keep a checkout of the files below a directory of file_roots",
-				strings.TrimSuffix(name, "fs"), strings.Join(servedBackends, " and ")))
+				strings.TrimSuffix(name, "fs"), strings.Join(servedBackends, ", ")))
 		}
 	}
 	a.ignoreRegex(m)

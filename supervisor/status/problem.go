@@ -50,6 +50,7 @@ const (
 	MasterUnreported  Code = "SCA-210"
 	GitPillars        Code = "SCA-211"
 	MasterLastGood    Code = "SCA-212"
+	GitFiles          Code = "SCA-213"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -133,6 +134,8 @@ func Kinds() []Kind {
 		{GitPillars, Warning, "git pillars cannot be fetched", "mend what the cause names: the remote, its credentials, or ext_pillar; it is tried again by itself",
 			[]Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
+		{GitFiles, Warning, "files from git cannot be fetched", "mend what the cause names: the remote, its credentials, or gitfs_remotes; it is tried again by itself",
+			[]Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},

@@ -21,26 +21,35 @@ type cachedList struct {
 	files, dirs, emptyDirs []any
 	links                  *value.Map
 	made                   time.Time
-	known                  bool // the backend has the environment
+	known                  bool   // the backend has the environment
+	version                string // of an Updater
 }
 
 func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedList, error) {
 	key := listKey{b.Name(), env}
+	version := ""
+	u, updates := b.(Updater)
+	if updates {
+		version = u.Version()
+	}
 	s.mu.Lock()
 	c := s.cached[key]
 	s.mu.Unlock()
-	if c != nil {
+	if c != nil && updates && c.version == version {
+		return c, nil
+	}
+	if c != nil && !updates {
 		if age := s.cfg.Now().Sub(c.made); age >= 0 && age < s.cfg.ListCacheTime {
 			return c, nil
 		}
 	}
-	v, err, _ := s.lists.Do(key.backend+"\x00"+env, func() (any, error) {
+	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+env, func() (any, error) {
 		// Others may wait for this walk, so it does not end with ctx.
 		l, err := b.List(context.WithoutCancel(ctx), env)
 		if err != nil {
 			return nil, err
 		}
-		c := &cachedList{made: s.cfg.Now(), links: value.NewMap(), known: l != nil}
+		c := &cachedList{made: s.cfg.Now(), links: value.NewMap(), known: l != nil, version: version}
 		if l != nil {
 			c.files = value.List(slices.Sorted(maps.Keys(l.Files)))
 			c.dirs = value.List(slices.Sorted(maps.Keys(l.Dirs)))

@@ -55,6 +55,15 @@ type MinionFSConfig struct {
 type File struct {
 	Path, Rel string
 	Stat      Stat
+	ModeOnly  bool // minions are told of Stat the mode only, as by Salt's gitfs
+}
+
+// stat is what minions are told.
+func (f File) stat() []any {
+	if f.ModeOnly {
+		return []any{f.Stat[0]}
+	}
+	return f.Stat.List()
 }
 
 // Query is one look-up of a file: a cleaned relative path in an environment.
@@ -87,9 +96,18 @@ type Backend interface {
 	Times(ctx context.Context) (map[string]int64, error)
 }
 
+// Updater is a backend that has to fetch what is new.
+type Updater interface {
+	// Update fetches, and reports whether anything changed.
+	Update(ctx context.Context) (changed bool, err error)
+	// Version changes when what List gives may have changed. As long as it does
+	// not, a list does not age.
+	Version() string
+}
+
 // unsupported are backends that Salt has and this master has not, by all the
 // names that Salt accepts.
-var unsupported = []string{"git", "gitfs", "hg", "hgfs", "svn", "svnfs", "s3fs", "s3", "azurefs", "azure"}
+var unsupported = []string{"hg", "hgfs", "svn", "svnfs", "s3fs", "s3", "azurefs", "azure"}
 
 func (c *Config) setDefaults() {
 	if len(c.Backends) == 0 {
@@ -141,7 +159,7 @@ func (c *Config) backends(ig *Ignore) (out []Backend, err error) {
 			}
 			out = append(out, mfs)
 		case slices.Contains(unsupported, name):
-			errs = append(errs, fmt.Errorf("%w: %s (only roots and minionfs are; check the files out below a root instead)", errUnsupportedBackend, name))
+			errs = append(errs, fmt.Errorf("%w: %s (roots, gitfs and minionfs are; check the files out below a root instead)", errUnsupportedBackend, name))
 		default:
 			errs = append(errs, fmt.Errorf("%w: unknown name %q", errUnsupportedBackend, name))
 		}

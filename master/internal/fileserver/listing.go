@@ -28,7 +28,8 @@ type Listing struct {
 	Links                  map[string]string // link → its target as written
 }
 
-func newListing() *Listing {
+// NewListing makes an empty one.
+func NewListing() *Listing {
 	return &Listing{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]string{}}
 }
 
@@ -37,7 +38,7 @@ func (r *roots) List(ctx context.Context, env string) (*Listing, error) {
 	if dirs == nil {
 		return nil, nil
 	}
-	out := newListing()
+	out := NewListing()
 	for _, root := range dirs {
 		realRoot := realpath(root)
 		add := func(tgt map[string]struct{}, parent string, items []fs.DirEntry) {

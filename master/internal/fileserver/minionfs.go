@@ -96,7 +96,7 @@ func (m *minionFS) Open(_ context.Context, q Query) (Handle, File, bool, error) 
 		}
 		return nil, File{}, false, err
 	}
-	return f, File{full, p, statOf(fi)}, true, nil
+	return f, File{Path: full, Rel: p, Stat: statOf(fi)}, true, nil
 }
 
 func (m *minionFS) openBelow(id, name string) (*os.File, fs.FileInfo, error) {
@@ -138,7 +138,7 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	out := newListing()
+	out := NewListing()
 	for _, id := range ids {
 		if !validMinionID(id.Name()) || !m.exposed(id.Name()) {
 			continue

@@ -76,7 +76,7 @@ func (r *roots) Find(ctx context.Context, q Query) (File, bool, error) {
 			}
 		}
 		if err == nil && fi.Mode().IsRegular() && !r.ignore.Match(full) {
-			return File{full, q.Path, statOf(fi)}, true, nil
+			return File{Path: full, Rel: q.Path, Stat: statOf(fi)}, true, nil
 		}
 		if err != nil && !regular.Missing(err) {
 			return File{}, false, err
@@ -103,7 +103,7 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 			f, fi, err = r.openBelow(dir, full)
 		}
 		if err == nil {
-			return f, File{full, q.Path, statOf(fi)}, true, nil
+			return f, File{Path: full, Rel: q.Path, Stat: statOf(fi)}, true, nil
 		}
 		if !regular.Missing(err) {
 			return nil, File{}, false, err

@@ -148,6 +148,12 @@ func (s *Server) choose(back any) []Backend {
 	if len(names) == 0 {
 		return s.backends
 	}
+	for i, n := range names { // the names of before 2018.3
+		switch strings.TrimPrefix(n, "-") {
+		case "git", "minion":
+			names[i] += "fs"
+		}
+	}
 	subtract := !slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, "-") })
 	var out []Backend
 	for _, b := range s.backends {
@@ -192,7 +198,7 @@ func (s *Server) find(ctx context.Context, load *value.Map) (any, error) {
 				return nil, err
 			}
 			if ok {
-				return value.NewMap("path", f.Path, "rel", f.Rel, "stat", f.Stat.List(), "back", b.Name()), nil
+				return value.NewMap("path", f.Path, "rel", f.Rel, "stat", f.stat(), "back", b.Name()), nil
 			}
 		}
 	}
@@ -223,7 +229,7 @@ func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat an
 	if err != nil {
 		return "", nil, fmt.Errorf("hash %s: %w", f.Path, err)
 	}
-	return value.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.Stat.List(), nil
+	return value.NewMap("hash_type", s.hasher.name, "hsum", hsum), f.stat(), nil
 }
 
 // Stats are counters since the start, for metrics.

@@ -376,7 +376,7 @@ func TestListCacheAndUpdate(t *testing.T) {
 	write(t, root, map[string]string{"c": ""})
 	ch, err := s.Update(t.Context(), "roots")
 	in := func(n string) []string { return []string{filepath.Join(root, n)} }
-	if err != nil || !reflect.DeepEqual(ch, []Changes{{"roots", in("c"), in("a"), in("b")}}) {
+	if err != nil || !reflect.DeepEqual(ch, []Changes{{Backend: "roots", Added: in("c"), Removed: in("a"), Modified: in("b")}}) {
 		t.Errorf("update: %v %v", ch, err)
 	}
 	if got := files(); !slices.Equal(got, []string{"b", "c"}) {
@@ -391,8 +391,8 @@ func TestListCacheAndUpdate(t *testing.T) {
 }
 
 func TestBackends(t *testing.T) {
-	_, err := New(Config{Backends: []string{"roots", "git", "bogus"}})
-	if !errors.Is(err, errUnsupportedBackend) || !bytes.Contains([]byte(err.Error()), []byte("git")) || !bytes.Contains([]byte(err.Error()), []byte("bogus")) {
+	_, err := New(Config{Backends: []string{"roots", "svnfs", "bogus"}})
+	if !errors.Is(err, errUnsupportedBackend) || !bytes.Contains([]byte(err.Error()), []byte("svnfs")) || !bytes.Contains([]byte(err.Error()), []byte("bogus")) {
 		t.Errorf("got %v", err)
 	}
 	s := server(t, Config{})

@@ -2,6 +2,7 @@ package fileserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,14 +15,18 @@ import (
 type Changes struct {
 	Backend                  string
 	Added, Removed, Modified []string
+	fetched, new             bool // by an Updater, which does not tell of files
 }
 
 // Changed reports whether there was any.
-func (c Changes) Changed() bool { return len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
+func (c Changes) Changed() bool { return c.new || len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
 
 // Event is the data of the event fileserver/<backend>/update
 // (fileserver_events, salt/fileserver/roots.py update).
 func (c Changes) Event() *value.Map {
+	if c.fetched {
+		return value.NewMap("changed", c.new, "backend", c.Backend)
+	}
 	return value.NewMap("changed", c.Changed(), "files",
 		value.NewMap("changed", value.List(c.Modified), "removed", value.List(c.Removed), "added", value.List(c.Added)), "backend", c.Backend)
 }
@@ -30,7 +35,16 @@ func (c Changes) Event() *value.Map {
 // call; the first call only takes note. Backends that changed lose their
 // cached lists. back names backends as in Salt's runner; nil: all.
 func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
+	var errs []error
 	for _, b := range s.choose(back) {
+		if u, ok := b.(Updater); ok {
+			changed, err := u.Update(ctx)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("update %s: %w", b.Name(), err))
+			}
+			out = append(out, Changes{Backend: b.Name(), fetched: true, new: changed})
+			continue
+		}
 		now, err := b.Times(ctx)
 		if err != nil {
 			return out, fmt.Errorf("update %s: %w", b.Name(), err)
@@ -48,7 +62,7 @@ func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error
 		s.mu.Unlock()
 		out = append(out, c)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 func (c *Changes) compare(old, now map[string]int64) {

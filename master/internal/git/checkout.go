@@ -2,6 +2,9 @@ package git
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,6 +152,25 @@ func inside(at, target string) bool {
 	return up <= strings.Count(at, "/")
 }
 
+// Mount gives a directory in which a directory of a tree is found below a path:
+// what [Repository.Checkout] gave for the tree, joined with root.
+func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
+	c := r.store.work
+	sum := sha256.Sum256([]byte(root + "\x00" + at))
+	dir = filepath.Join(c.dir, tree+".mounts", hex.EncodeToString(sum[:8]))
+	link := filepath.Join(dir, at)
+	if !filepath.IsLocal(at) || at == "." {
+		return "", fmt.Errorf("mount a tree at %.100q: this leads elsewhere", at)
+	}
+	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+		return "", fmt.Errorf("mount a tree: %w", err)
+	}
+	if err := os.Symlink(filepath.Join(c.dir, tree, root), link); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("mount a tree: %w", err)
+	}
+	return dir, nil
+}
+
 // trim removes trees that nobody has used since, while there are too many.
 func (c *checkouts) trim(since time.Time) {
 	c.mu.Lock()
@@ -168,5 +190,6 @@ func (c *checkouts) trim(since time.Time) {
 	c.mu.Unlock()
 	for _, id := range gone {
 		_ = os.RemoveAll(filepath.Join(c.dir, id))
+		_ = os.RemoveAll(filepath.Join(c.dir, id+".mounts"))
 	}
 }

@@ -164,9 +164,13 @@ func (r *Repository) discard() error {
 // arrives any more.
 func (r *Repository) fetch(ctx context.Context, agent string, refspecs ...string) error {
 	argv, env := r.remote.dialing(r.bare(), agent)
-	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
-	if !strings.Contains(refspecs[0], ":refs/saltern/") {
+	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
+	own := strings.Contains(refspecs[0], ":refs/saltern/")
+	if !own {
 		argv = append(argv, "--prune")
+	}
+	if own || slices.ContainsFunc(refspecs, func(s string) bool { return strings.Contains(s, ":refs/tags/") }) {
+		argv = append(argv, "--no-tags") // else git fetches those of what it fetches
 	}
 	if r.remote.Depth > 0 {
 		argv = append(argv, "--depth="+strconv.Itoa(r.remote.Depth))

@@ -50,6 +50,9 @@ func DefaultRefspecs() []string {
 	return []string{"+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"}
 }
 
+// Check refuses what is no remote, as [Store.Add] does.
+func (r *Remote) Check() error { return r.check() }
+
 // check splits the URL and refuses what is no remote. A password in the URL
 // moves to Password: the URL is an argument of a program, which all see.
 func (r *Remote) check() error {

@@ -21,6 +21,8 @@ type Repository struct {
 	snap atomic.Pointer[Snapshot]
 	seq  atomic.Uint64
 	turn chan struct{} // holds one token: the right to change the repository
+	// tried is closed when the first fetch of this process has ended.
+	tried chan struct{}
 
 	mu       sync.Mutex
 	started  uint64 // fetches
@@ -41,6 +43,19 @@ func (r *Repository) Snapshot() *Snapshot { return r.snap.Load() }
 
 // URL is that of the remote, without a password.
 func (r *Repository) URL() string { return r.remote.Shown() }
+
+// Ready waits for the first fetch of this process to end, if nothing is in
+// service yet, and gives what is: nil if the fetch failed or ctx ends.
+func (r *Repository) Ready(ctx context.Context) *Snapshot {
+	if s := r.Snapshot(); s != nil {
+		return s
+	}
+	select {
+	case <-r.tried:
+	case <-ctx.Done():
+	}
+	return r.Snapshot()
+}
 
 // Status is how it stands with a repository.
 type Status struct {
@@ -103,6 +118,9 @@ func (r *Repository) note(n uint64, err error) {
 	now := r.store.cfg.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended == 0 {
+		close(r.tried)
+	}
 	r.ended, r.last = n, err
 	if err == nil {
 		if r.fault != nil {

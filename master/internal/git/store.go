@@ -110,7 +110,7 @@ func (s *Store) Add(ctx context.Context, remote Remote, expect ...string) (*Repo
 		r.want(expect)
 		return r, nil
 	}
-	r := &Repository{store: s, dir: filepath.Join(s.cfg.Dir, "remotes", key), remote: remote, turn: make(chan struct{}, 1)}
+	r := &Repository{store: s, dir: filepath.Join(s.cfg.Dir, "remotes", key), remote: remote, turn: make(chan struct{}, 1), tried: make(chan struct{})}
 	r.turn <- struct{}{}
 	r.reader = newReader(r.bare(), s.limits.Read)
 	r.want(expect)

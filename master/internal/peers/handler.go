@@ -19,6 +19,7 @@ import (
 	"saltern/master/internal/launch"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
+	"saltern/master/internal/repos"
 	"saltern/master/internal/request"
 	"saltern/master/internal/share"
 	"saltern/master/jobs"
@@ -37,6 +38,7 @@ type Config struct {
 	Jobs        *jobs.Cluster
 	KeepReturns bool // in the job cache
 	Pillars     *pillar.Service
+	Repos       *repos.Service
 	Cache       *cache.Store // of minion data, which all masters have
 	Keys        *keys.Store
 	Nonces      *request.Nonces
@@ -97,8 +99,11 @@ func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) 
 			h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 		}
 	}
-	if tag == pillar.Cleared {
+	switch tag {
+	case pillar.Cleared:
 		h.cfg.Pillars.Drop(data.Str("id"))
+	case repos.Fetch, repos.Serving:
+		h.cfg.Repos.Peer(peer, tag, data)
 	}
 	if err := h.cfg.Bus.Relay(tag, data, event.Peer); err != nil {
 		h.cfg.Log.Warn("event of a peer cannot be fired", "peer", peer, "tag", tag, "error", err)

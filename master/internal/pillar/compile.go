@@ -237,33 +237,43 @@ func (c *compilation) expand(s selected) (out []string) {
 	return out
 }
 
-// extPillar runs the ext_pillar chain over a pillar.
+// extPillar runs the ext_pillar chain over a pillar: git pillars here, all others
+// in Python.
 func (c *compilation) extPillar(pillar *value.Map) *value.Map {
-	if len(c.c.cfg.ExtPillar) == 0 {
-		if c.req.Override.Len() > 0 {
-			pillar = c.merge(pillar, c.req.Override)
-		}
-		return pillar
+	if c.req.Override.Len() > 0 {
+		pillar = c.merge(pillar, c.req.Override)
 	}
+	for _, l := range c.c.chain {
+		if c.ctx.Err() != nil {
+			break
+		}
+		if l.git >= 0 && c.c.cfg.Git != nil {
+			pillar = c.merge(pillar, c.gitPillar(l.git))
+			continue
+		}
+		pillar = c.otherPillars(pillar, l.others)
+	}
+	return pillar
+}
+
+// otherPillars runs a part of the chain in Python.
+func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map {
 	s, err := c.session()
 	if err == nil {
 		var out *value.Map
 		var errs []string
-		if out, errs, err = s.ExtPillar(c.ctx, pillar, c.req.Override, c.req.Extra); err == nil {
+		if out, errs, err = s.ExtPillar(c.ctx, pillar, entries, c.req.Extra); err == nil {
 			c.errors = append(c.errors, errs...)
 			return out
 		}
 	}
 	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
-	for _, e := range c.c.cfg.ExtPillar {
+	for _, e := range entries {
 		name := "?"
 		if m, ok := e.(*value.Map); ok && m.Len() > 0 {
 			name = m.Keys()[0]
 		}
 		c.errors = append(c.errors, fmt.Sprintf("Failed to load ext_pillar %s: Please see master log for details.", name))
-	}
-	if c.req.Override.Len() > 0 {
-		pillar = c.merge(pillar, c.req.Override)
 	}
 	return pillar
 }

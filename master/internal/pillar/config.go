@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/gitpillar"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/target"
 	"saltern/master/value"
@@ -35,6 +36,8 @@ type Config struct {
 	Nodegroups          *value.Map          // nodegroups
 	ExtPillar           []any               // ext_pillar
 	ExtPillarFirst      bool                // ext_pillar_first
+	Git                 *gitpillar.Source   // git entries of ExtPillar; nil: there are none
+	GitIncludes         bool                // git_pillar_includes
 	Decrypt             bool                // decrypt_pillar is set
 	MasterTops          bool                // master_tops is set
 	PillarOpts          bool                // pillar_opts
@@ -65,6 +68,7 @@ type Compiler struct {
 	cfg   Config
 	log   *slog.Logger
 	files *files
+	chain []link
 }
 
 // New makes a Compiler.
@@ -85,7 +89,7 @@ func New(cfg Config) *Compiler {
 			cfg.RootOrder = append(slices.Clip(cfg.RootOrder), env)
 		}
 	}
-	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg)}
+	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: chain(cfg.ExtPillar)}
 }
 
 // Tops runs the master_tops modules for a minion whose options are given,

@@ -1,9 +1,14 @@
 package pillar
 
 import (
+	"log/slog"
 	"os/exec"
 	"slices"
 	"testing"
+
+	"saltern/master/internal/git"
+	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/gitremote"
 )
 
 // gitTree makes two repositories with branches, one of them with a slash, and
@@ -34,6 +39,24 @@ printf 'plain: dev\nlist: [d]\nwho: plaindev\n' >dev/plain.sls
 )
 `
 
+// gitSource fetches the git pillars of a case.
+func gitSource(t *testing.T, store *git.Store, opts map[string]any) *gitpillar.Source {
+	t.Helper()
+	d := &gitremote.Defaults{}
+	d.Base, d.Branch, d.Depth, d.RefTypes = "master", "master", 1, []string{"branch", "tag", "sha"}
+	if b, ok := opts["git_pillar_branch"].(string); ok {
+		d.Branch = b
+	}
+	if e, ok := opts["git_pillar_env"].(string); ok {
+		d.Env = e
+	}
+	s, err := gitpillar.New(t.Context(), store, toMap(opts["ext_pillar"]).([]any), d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestGitParity compiles git pillars with Salt's own Pillar class and here.
 func TestGitParity(t *testing.T) {
 	python(t)
@@ -50,6 +73,11 @@ func TestGitParity(t *testing.T) {
 		}
 		return map[string]any{remote: l}
 	}
+	store, err := git.Open(git.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
 	everywhere := []string{"branches", "by environment, fallback"}
 	var cases []parityCase
 	for _, c := range []struct {
@@ -101,6 +129,10 @@ func TestGitParity(t *testing.T) {
 					roots: map[string][]string{"base": {root + "/p"}, "dev": {root + "/dev"}}, order: []string{"base", "dev"}, grains: map[string]any{"os": "Debian"},
 					change: func(cfg *Config) {
 						cfg.ExtPillar, cfg.ExtPillarFirst = toMap(opts["ext_pillar"]).([]any), first
+						cfg.Git, cfg.GitIncludes = gitSource(t, store, opts), opts["git_pillar_includes"] != false
+						if _, err := store.FetchAll(t.Context(), nil); err != nil && git.KindOf(err) != git.RefGone {
+							t.Error(err)
+						}
 						cfg.MergeLists, cfg.PillarenvFromEnv = opts["pillar_merge_lists"] == true, env.from
 					},
 				})

@@ -110,6 +110,9 @@ func TestFindings(t *testing.T) {
 		{"git pillars", said(func(m *control.Status) {
 			m.Problems = []control.Problem{{What: control.GitPillarFault, Text: "master https://git.example.com/p.git: Could not resolve host"}}
 		}), "SCA-211: master https://git.example.com/p.git: Could not resolve host"},
+		{"files from git", said(func(m *control.Status) {
+			m.Problems = []control.Problem{{What: control.GitFilesFault, Text: "https://git.example.com/p.git: host key: Host key verification failed."}}
+		}), "SCA-213: https://git.example.com/p.git: host key: Host key verification failed."},
 		{"master reports nothing any more", said(func(m *control.Status) {
 			m.Written, m.Problems = now.Add(-time.Minute), []control.Problem{{What: control.JobCacheFault, Text: "old"}}
 		}), "SCA-210: the last status is 1m old"},

@@ -34,6 +34,8 @@ func masterReports(f facts) (out []status.Finding) {
 			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
 		case control.GitPillarFault:
 			out = append(out, status.Finding{Code: status.GitPillars, Cause: p.Text})
+		case control.GitFilesFault:
+			out = append(out, status.Finding{Code: status.GitFiles, Cause: p.Text})
 		default:
 			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
 		}

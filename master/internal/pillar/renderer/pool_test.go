@@ -440,7 +440,7 @@ func TestExtPillarDecryptTopsRender(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, errs, err := s.ExtPillar(t.Context(), value.NewMap("a", 1, "n", value.NewMap("x", 1)), nil, nil)
+		m, errs, err := s.ExtPillar(t.Context(), value.NewMap("a", 1, "n", value.NewMap("x", 1)), []any{value.NewMap("mine", []any{"x"}), value.NewMap("bad", nil), value.NewMap("nosuch", nil)}, nil)
 		want := "map[a:1 args:[] g:" + id + " id:" + id + " kw:map[] n:map[x:1 y:2] o:themaster saw:1]"
 		want = strings.Replace(want, "args:[]", "args:[x]", 1)
 		if got := fmt.Sprint(plain(m)); err != nil || got != want || fmt.Sprint(errs) != "[Failed to load ext_pillar bad: broken]" {

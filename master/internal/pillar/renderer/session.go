@@ -143,11 +143,11 @@ func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 	return err
 }
 
-// ExtPillar runs the whole ext_pillar chain of the configuration on a pillar
+// ExtPillar runs entries of the ext_pillar chain of the configuration on a pillar
 // and returns the outcome and Salt's error texts.
-func (s *Session) ExtPillar(ctx context.Context, pillar, override, extra *value.Map) (*value.Map, []string, error) {
+func (s *Session) ExtPillar(ctx context.Context, pillar *value.Map, entries []any, extra *value.Map) (*value.Map, []string, error) {
 	s.pillar = pillar
-	return s.mapResult(ctx, value.NewMap("op", "ext_pillar", "pillar", pillar, "override", override.Clone(), "extra", extra.Clone()))
+	return s.mapResult(ctx, value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
 // Whole has Salt's Pillar class compile everything, top files included.

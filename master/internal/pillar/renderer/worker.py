@@ -110,8 +110,6 @@ class Salt:
         self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
         self.index_module_files()
         self.quick_truth()
-        if any(isinstance(e, dict) and "git" in e for e in opts.get("ext_pillar") or []):
-            self.clone_in_turn(opts)
 
     def master_opts(self):
         """A copy of the master's options that nobody else holds."""
@@ -180,92 +178,6 @@ class Salt:
             return list(entry[1])
 
         self.salt.loader._module_dirs = module_dirs
-
-    def clone_in_turn(self, opts):
-        """
-        Keeps pillars whole while a git repository is cloned, by another worker
-        or by the master's fetches (gitpillar/fetch.py, which takes the same
-        lock): 3008.3 goes on without a clone that it finds half made, and
-        without a branch that somebody else fetches or checks out right now.
-        """
-        import fcntl
-
-        import salt.utils.gitfs as gitfs
-
-        @contextlib.contextmanager
-        def turn(folder, until=float("inf")):
-            fd = os.open(folder, os.O_RDONLY)
-            try:
-                while True:
-                    try:
-                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        break
-                    except BlockingIOError:
-                        if time.monotonic() >= until:
-                            break
-                        time.sleep(0.05)
-                yield
-            finally:
-                os.close(fd)
-
-        def alone(init):
-            def init_remote(repo):
-                with turn(repo.get_cachedir()):
-                    return init(repo)
-
-            return init_remote
-
-        def one_by_one(checkout):
-            def check_out(repo, fetch_on_fail=True):
-                if not fetch_on_fail:  # the second try, within the first
-                    return checkout(repo, fetch_on_fail=False)
-                with turn(repo.get_cachedir(), until=time.monotonic() + 20):
-                    return checkout(repo)
-
-            return check_out
-
-        for name in ("GitPython", "Pygit2", "GitCLI"):
-            provider = getattr(gitfs, name, None)
-            if provider is not None:
-                provider.init_remote = alone(provider.init_remote)
-                provider.checkout = one_by_one(provider.checkout)
-
-        make = gitfs.GitProvider.__init__
-
-        def made(repo, *args, **kwargs):
-            for _ in range(5):  # a folder may be made by somebody else between look and make
-                with contextlib.suppress(FileExistsError):
-                    return make(repo, *args, **kwargs)
-            return make(repo, *args, **kwargs)
-
-        gitfs.GitProvider.__init__ = made
-
-        # Salt removes what it finds in a cache without a version, were it only a moment old.
-        os.makedirs(opts["cachedir"], exist_ok=True)
-        with turn(opts["cachedir"]):
-            self.salt.utils.cache.verify_cache_version(os.path.join(opts["cachedir"], "git_pillar"))
-
-        # Not one lock for all workers: one that is killed would hold it for ever.
-        import multiprocessing
-
-        def own_lock():
-            gitfs.GitProvider._master_lock = multiprocessing.Lock()
-
-        os.register_at_fork(after_in_child=own_lock)
-
-        fetch = gitfs.GitProvider.fetch
-
-        def after_others(repo):
-            lock = os.path.join(repo.get_salt_working_dir(), "update.lk")
-            until = time.monotonic() + 20
-            while True:
-                while os.path.exists(lock) and time.monotonic() < until:
-                    time.sleep(0.1)
-                fetched = fetch(repo)
-                if fetched is not False or time.monotonic() >= until or not os.path.exists(lock):
-                    return fetched
-
-        gitfs.GitProvider.fetch = after_others
 
     def quick_truth(self):
         """Options are asked whether they are empty, by counting, many times."""
@@ -467,6 +379,7 @@ class Session:
         p = self.salt_pillar(request)
         errors = []
         self.set_pillar(request)
+        p.opts = dict(self.opts, ext_pillar=request["entries"])
         pillar, errors = p.ext_pillar(copy.deepcopy(self.pillar), errors)
         return {"value": pillar, "errors": errors}
 

@@ -1,0 +1,365 @@
+package gitfs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"saltern/master/internal/fileserver"
+	"saltern/master/internal/git"
+	"saltern/master/internal/gitremote"
+	"saltern/master/pattern"
+)
+
+// Backend is the file server backend gitfs. It is safe for concurrent use.
+type Backend struct {
+	remotes []*remote
+	update  func(ctx context.Context) (changed bool, err error)
+}
+
+// remote is one remote with its maps of environments.
+type remote struct {
+	gitremote.Remote
+	global map[string]gitremote.Env
+	revmap map[string][]string // ref → environments
+	repo   *git.Repository
+	last   atomic.Pointer[envSet] // of the last snapshot that was asked about
+}
+
+// envSet are the environments of a snapshot that are exposed.
+type envSet struct {
+	of   *git.Snapshot
+	envs map[string]struct{}
+}
+
+// New makes the backend and adds its remotes to a store. update fetches them.
+func New(ctx context.Context, store *git.Store, remotes []gitremote.Remote, global map[string]gitremote.Env, update func(context.Context) (bool, error)) (*Backend, error) {
+	b := &Backend{update: update}
+	for _, conf := range remotes {
+		r := &remote{Remote: conf, global: global}
+		r.mapEnvs()
+		var err error
+		if r.repo, err = store.Add(ctx, r.Remote.Remote, r.expected()...); err != nil {
+			return nil, fmt.Errorf("gitfs: %w", err)
+		}
+		b.remotes = append(b.remotes, r)
+	}
+	return b, nil
+}
+
+// Repositories are those of its remotes.
+func (b *Backend) Repositories() (out []*git.Repository) {
+	for _, r := range b.remotes {
+		out = append(out, r.repo)
+	}
+	return out
+}
+
+// mapEnvs makes the reverse map of environments (GitBase.init_remotes).
+func (r *remote) mapEnvs() {
+	r.revmap = map[string][]string{}
+	mapped := map[string]bool{}
+	for env, c := range r.Saltenv {
+		if c.Ref == nil {
+			continue
+		}
+		r.revmap[*c.Ref] = append(r.revmap[*c.Ref], env)
+		mapped[env] = true
+		if env == "base" {
+			r.Base = *c.Ref
+		}
+	}
+	for env, c := range r.global {
+		if c.Ref != nil && !mapped[env] {
+			r.revmap[*c.Ref] = append(r.revmap[*c.Ref], env)
+		}
+	}
+}
+
+// expected are refs without which a remote serves nothing or less than was asked
+// for. The base is none of them: a remote may serve other environments alone.
+func (r *remote) expected() (out []string) {
+	if r.AllSaltenvs != nil {
+		return []string{*r.AllSaltenvs}
+	}
+	for _, c := range r.Saltenv {
+		if c.Ref != nil && !gitremote.IsHex(*c.Ref) {
+			out = append(out, *c.Ref)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ref is the branch, tag or commit of an environment; ok is false when it has none
+// (GitProvider.ref).
+func (r *remote) ref(env string) (ref string, ok bool) {
+	if r.AllSaltenvs != nil {
+		return *r.AllSaltenvs, true
+	}
+	if env == "base" {
+		return r.Base, true
+	}
+	c := r.Saltenv[env].Ref
+	if c == nil {
+		c = r.global[env].Ref
+	}
+	switch {
+	case c != nil:
+		return *c, true
+	case r.DisableMapping:
+		return "", false
+	}
+	return env, true
+}
+
+func (r *remote) root(env string) string {
+	return pick(r.Saltenv[env].Root, r.global[env].Root, r.Root)
+}
+
+func (r *remote) mountpoint(env string) string {
+	return pick(r.Saltenv[env].Mountpoint, r.global[env].Mountpoint, r.Mountpoint)
+}
+
+func pick(own, global *string, all string) string {
+	switch {
+	case own != nil:
+		return *own
+	case global != nil:
+		return *global
+	}
+	return all
+}
+
+// exposed reports whether the remote serves an environment (salt/utils/
+// stringutils.py check_whitelist_blacklist).
+func (r *remote) exposed(env string) bool {
+	any := func(l []string) bool {
+		return slices.ContainsFunc(l, func(p string) bool { return pattern.Expr(env, p) })
+	}
+	return !any(r.Blacklist) && (len(r.Whitelist) == 0 || any(r.Whitelist))
+}
+
+// envs are the environments of the snapshot in service that are exposed
+// (GitProvider._get_envs_from_ref_paths, GitFS.envs).
+func (r *remote) envs() map[string]struct{} {
+	s := r.repo.Snapshot()
+	if last := r.last.Load(); last != nil && last.of == s {
+		return last.envs
+	}
+	out := map[string]struct{}{}
+	add := func(envs ...string) {
+		for _, e := range envs {
+			if r.exposed(e) {
+				out[e] = struct{}{}
+			}
+		}
+	}
+	name := func(ref string) {
+		if envs, ok := r.revmap[ref]; ok {
+			add(envs...)
+		} else if ref == r.Base {
+			add("base")
+		} else if !r.DisableMapping {
+			add(ref)
+		}
+	}
+	if gitremote.IsHex(r.Base) {
+		add("base")
+	}
+	if slices.Contains(r.RefTypes, "branch") {
+		for _, b := range s.Branches() {
+			name(b)
+		}
+	}
+	if slices.Contains(r.RefTypes, "tag") {
+		for _, t := range s.Tags() {
+			name(t)
+		}
+	}
+	for _, envs := range r.revmap {
+		add(envs...)
+	}
+	r.last.Store(&envSet{s, out})
+	return out
+}
+
+// tree finds the tree of an environment (GitProvider.get_tree).
+func (r *remote) tree(ctx context.Context, env string) (id string, ok bool, err error) {
+	s := r.repo.Snapshot()
+	ref, has := r.ref(env)
+	if s == nil || !has || !r.exposed(env) {
+		return "", false, nil
+	}
+	for _, name := range []string{ref, r.Fallback} {
+		if name == "" {
+			continue
+		}
+		for _, typ := range r.RefTypes {
+			switch typ {
+			case "branch":
+				if b, ok := s.Branch(name); ok {
+					return b.Tree, true, nil
+				}
+			case "tag":
+				if t, ok := s.Tag(name); ok {
+					return t.Tree, true, nil
+				}
+			default:
+				if id, ok, err := r.repo.Resolve(ctx, strings.ToLower(name)); ok || err != nil {
+					return id, ok, err
+				}
+			}
+		}
+	}
+	return "", false, nil
+}
+
+// Name is the name in fileserver_backend.
+func (*Backend) Name() string { return "gitfs" }
+
+// Envs lists the environments.
+func (b *Backend) Envs() []string {
+	all := map[string]struct{}{}
+	for _, r := range b.remotes {
+		maps.Copy(all, r.envs())
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// known reports whether an environment is one of the list, or may be a commit.
+func (b *Backend) known(env string) bool {
+	if gitremote.IsHex(env) {
+		return true
+	}
+	return slices.ContainsFunc(b.remotes, func(r *remote) bool {
+		_, ok := r.envs()[env]
+		return ok
+	})
+}
+
+// Version changes when what List would give may have changed.
+func (b *Backend) Version() string {
+	var v strings.Builder
+	for _, r := range b.remotes {
+		if s := r.repo.Snapshot(); s != nil {
+			fmt.Fprintf(&v, "%d ", s.Seq)
+		} else {
+			v.WriteString("- ")
+		}
+	}
+	return v.String()
+}
+
+// Update fetches all remotes now.
+func (b *Backend) Update(ctx context.Context) (changed bool, err error) { return b.update(ctx) }
+
+// Open finds and opens a file (GitFS.find_file).
+func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Handle, fileserver.File, bool, error) {
+	known := b.known(q.Saltenv)
+	for _, r := range b.remotes {
+		p := q.Path
+		if mp := r.mountpoint(q.Saltenv); mp != "" {
+			var below bool
+			if p, below = strings.CutPrefix(p, mp+"/"); !below {
+				continue
+			}
+		}
+		if !known && r.Fallback == "" {
+			continue
+		}
+		tree, ok, err := r.tree(ctx, q.Saltenv)
+		if err != nil {
+			return nil, fileserver.File{}, false, err
+		}
+		if !ok {
+			continue
+		}
+		e, ok, err := r.repo.Find(ctx, tree, path.Join(r.root(q.Saltenv), p))
+		if err != nil {
+			return nil, fileserver.File{}, false, err
+		}
+		if !ok {
+			continue
+		}
+		f, err := r.repo.Open(ctx, e.ID)
+		if err != nil {
+			return nil, fileserver.File{}, false, err
+		}
+		fi, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, fileserver.File{}, false, fmt.Errorf("serve %s: %w", q.Path, err)
+		}
+		return f, fileserver.File{Path: f.Name(), Rel: q.Path, Stat: fileserver.Stat{0: e.Mode, 6: fi.Size()}, ModeOnly: true}, true, nil
+	}
+	return nil, fileserver.File{}, false, nil
+}
+
+// Find is Open without the file.
+func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File, bool, error) {
+	h, f, ok, err := b.Open(ctx, q)
+	if h != nil {
+		err = h.Close()
+	}
+	return f, ok, err
+}
+
+// List lists an environment (GitFS._file_lists).
+func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, error) {
+	known := b.known(env)
+	out := fileserver.NewListing()
+	any := false
+	for _, r := range b.remotes {
+		if !known && r.Fallback == "" {
+			continue
+		}
+		any = true
+		if err := r.list(ctx, env, known, out); err != nil {
+			return nil, fmt.Errorf("list environment %q of %s: %w", env, r.repo.URL(), err)
+		}
+	}
+	if !any {
+		return nil, nil
+	}
+	return out, nil
+}
+
+func (r *remote) list(ctx context.Context, env string, links bool, out *fileserver.Listing) error {
+	tree, ok, err := r.tree(ctx, env)
+	if err != nil || !ok {
+		return err
+	}
+	tree, ok, err = r.repo.Subtree(ctx, tree, r.root(env))
+	if err != nil || !ok {
+		return err
+	}
+	mp := r.mountpoint(env)
+	if mp != "" {
+		out.Dirs[mp] = struct{}{}
+	}
+	return r.repo.Walk(ctx, tree, func(i git.Item) error {
+		name := path.Join(mp, i.Path)
+		if i.Dir {
+			out.Dirs[name] = struct{}{}
+			return nil
+		}
+		out.Files[name] = struct{}{}
+		if !i.Link || !links {
+			return nil
+		}
+		to, err := r.repo.Target(ctx, i.ID)
+		if err != nil {
+			return err
+		}
+		out.Links[name] = strings.ToValidUTF8(to, "\ufffd")
+		return nil
+	})
+}
+
+// Times is empty: what is new comes by Update.
+func (*Backend) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

@@ -1,0 +1,245 @@
+package gitpillar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/master/internal/git"
+	"saltern/master/internal/gitremote"
+	"saltern/master/value"
+)
+
+// firstFetch is how long a pillar waits for a repository that was never fetched.
+const firstFetch = 20 * time.Second
+
+// dynamic is the branch of a remote whose branches are environments.
+const dynamic = "__env__"
+
+// Source is the git pillars of a configuration. It is safe for concurrent use.
+type Source struct {
+	entries [][]*remote // of each git entry in ext_pillar
+	log     *slog.Logger
+}
+
+type remote struct {
+	gitremote.Remote
+	repo *git.Repository
+}
+
+// Root is a directory of a git pillar.
+type Root struct {
+	Env     string // pillar environment
+	Dir     string
+	Mounted bool // other roots of the environment may use it; it has no top file
+}
+
+// Entries are the values of the git pillars in the option ext_pillar, in order.
+func Entries(extPillar []any) (out []any) {
+	for _, e := range extPillar {
+		m, _ := e.(*value.Map)
+		if v, ok := m.Get("git"); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// New reads the git pillars of the option ext_pillar and adds their remotes to a
+// store. All faults are joined.
+func New(ctx context.Context, store *git.Store, extPillar []any, defaults *gitremote.Defaults, log *slog.Logger) (*Source, error) {
+	s := &Source{log: log}
+	var errs []error
+	for _, entry := range Entries(extPillar) {
+		list, ok := entry.([]any)
+		if !ok {
+			errs = append(errs, errors.New("git_pillar: what follows git: in ext_pillar is a list of remotes"))
+			continue
+		}
+		var remotes []*remote
+		seen := map[string]bool{}
+		for _, e := range list {
+			conf, err := defaults.Parse(gitremote.Pillar, e)
+			if err == nil && seen[cmp.Or(conf.Name, conf.ID)] {
+				err = errors.New("git_pillar: two remotes of one name: give each a name of its own")
+			}
+			r := &remote{Remote: conf}
+			if err == nil {
+				seen[cmp.Or(conf.Name, conf.ID)] = true
+				r.repo, err = store.Add(ctx, conf.Remote, r.expected()...)
+			}
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			remotes = append(remotes, r)
+		}
+		s.entries = append(s.entries, remotes)
+	}
+	return s, errors.Join(errs...)
+}
+
+// Repositories are those of its remotes, each once.
+func (s *Source) Repositories() (out []*git.Repository) {
+	for _, l := range s.entries {
+		for _, r := range l {
+			if !slices.Contains(out, r.repo) {
+				out = append(out, r.repo)
+			}
+		}
+	}
+	return out
+}
+
+// Remote is one remote of a git pillar, for the runner git_pillar.update.
+type Remote struct {
+	ID, Branch, URL, Name string // as configured; may hold a password
+	Repository            *git.Repository
+}
+
+// Remotes lists all remotes.
+func (s *Source) Remotes() (out []Remote) {
+	for _, l := range s.entries {
+		for _, r := range l {
+			out = append(out, Remote{r.ID, r.Branch, r.URL, r.Name, r.repo})
+		}
+	}
+	return out
+}
+
+// expected are the refs that a remote must have.
+func (r *remote) expected() []string {
+	switch {
+	case r.Fallback != "" || gitremote.IsCommit(r.Branch):
+		return nil
+	case r.Branch == dynamic && r.AllSaltenvs != nil:
+		return []string{*r.AllSaltenvs}
+	case r.Branch == dynamic:
+		return nil // base may be missing
+	}
+	return []string{r.Branch}
+}
+
+// Prepare checks out what pillars will ask for, before a snapshot serves.
+func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
+	for _, l := range s.entries {
+		for _, r := range l {
+			if r.repo != repo || r.Branch == dynamic && r.AllSaltenvs == nil {
+				continue
+			}
+			tree, ok, err := r.tree(ctx, snap, r.target("", ""))
+			if err == nil && ok {
+				_, err = repo.Checkout(ctx, tree)
+			}
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("the tree of a git pillar cannot be checked out", "url", repo.URL(), "branch", r.Branch, "error", err)
+			}
+		}
+	}
+}
+
+// target is the branch or tag of a remote for a minion's environments
+// (GitProvider.get_checkout_target).
+func (r *remote) target(pillarenv, saltenv string) string {
+	if r.Branch != dynamic {
+		return r.Branch
+	}
+	if r.AllSaltenvs != nil {
+		return *r.AllSaltenvs
+	}
+	if env := cmp.Or(pillarenv, saltenv, "base"); env != "base" {
+		return env
+	}
+	return r.Base
+}
+
+// env is the pillar environment of a remote (GitPillar.checkout).
+func (r *remote) env(pillarenv, saltenv string) string {
+	switch target := r.target(pillarenv, saltenv); {
+	case r.Branch == dynamic && r.AllSaltenvs != nil:
+		return cmp.Or(pillarenv, saltenv, "base")
+	case r.Env == dynamic:
+		return cmp.Or(pillarenv, saltenv, r.Base)
+	case r.Env != "":
+		return r.Env
+	case r.Branch == r.Base || target == r.Base:
+		return "base"
+	default:
+		return target
+	}
+}
+
+// tree finds the tree of a branch or tag, or of the fallback (GitPython.checkout).
+// A commit must be named by the configuration.
+func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
+	for _, name := range []string{target, r.Fallback} {
+		if name == "" {
+			continue
+		}
+		if b, ok := s.Branch(name); ok {
+			return b.Tree, true, nil
+		}
+		if t, ok := s.Tag(name); ok {
+			return t.Tree, true, nil
+		}
+		if slices.Contains(r.Commits, name) {
+			return r.repo.Resolve(ctx, name)
+		}
+	}
+	return "", false, nil
+}
+
+// Roots gives the directories of the git entry number n in ext_pillar for a minion
+// with these environments. A remote without the branch is left out, as in Salt; one
+// that was never fetched is an error, since a pillar without it is not whole.
+func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (out []Root, err error) {
+	var errs []error
+	for _, r := range s.entries[n] {
+		wait, cancel := context.WithTimeout(ctx, firstFetch)
+		snap := r.repo.Ready(wait)
+		cancel()
+		if snap == nil {
+			text := "it has not been fetched yet"
+			if f := r.repo.Status().Fault; f != nil {
+				text = f.Error()
+			}
+			errs = append(errs, fmt.Errorf("git pillar %s: %s", r.repo.URL(), text))
+			continue
+		}
+		root, ok, err := r.checkout(ctx, snap, r.target(pillarenv, saltenv))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("git pillar %s: %w", r.repo.URL(), err))
+		}
+		if !ok || err != nil {
+			s.log.Debug("a git pillar has no such branch, tag or root", "url", r.repo.URL(), "branch", r.target(pillarenv, saltenv), "path", r.Root)
+			continue
+		}
+		out = append(out, Root{Env: r.env(pillarenv, saltenv), Dir: root, Mounted: r.Mountpoint != ""})
+	}
+	return out, errors.Join(errs...)
+}
+
+func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (dir string, ok bool, err error) {
+	tree, ok, err := r.tree(ctx, s, target)
+	if err != nil || !ok {
+		return "", false, err
+	}
+	if dir, err = r.repo.Checkout(ctx, tree); err != nil {
+		return "", false, err
+	}
+	dir = filepath.Join(dir, r.Root)
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return "", false, nil // check_root
+	}
+	if r.Mountpoint == "" {
+		return dir, true, nil
+	}
+	dir, err = r.repo.Mount(tree, r.Root, r.Mountpoint)
+	return dir, err == nil, err
+}

@@ -1,0 +1,224 @@
+package gitremote
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/internal/git"
+	"saltern/master/value"
+)
+
+// Role is for what a remote is used.
+type Role string
+
+// The roles, by the beginning of the names of their options.
+const (
+	Files  Role = "gitfs"
+	Pillar Role = "git_pillar"
+)
+
+// Env is what differs in one environment (the option saltenv of gitfs). A nil
+// field is not set.
+type Env struct{ Ref, Root, Mountpoint *string }
+
+// Remote is a remote with its options. Its fields are the options of that name.
+type Remote struct {
+	git.Remote
+	ID   string // as configured: URL, or branch and URL; may hold a password
+	Name string
+
+	Base, Fallback, Root, Mountpoint string
+	AllSaltenvs                      *string // nil: not set
+	DisableMapping                   bool
+	RefTypes                         []string
+	Whitelist, Blacklist             []string
+	Saltenv                          map[string]Env // of the remote
+	Branch, Env                      string         // of a pillar
+}
+
+// Defaults are the options of a role for all its remotes.
+type Defaults struct {
+	Remote
+	Global map[string]Env // gitfs_saltenv
+}
+
+// authParams are options of either role (salt/utils/gitfs.py AUTH_PARAMS).
+func authParams() []string {
+	return []string{"user", "password", "pubkey", "privkey", "passphrase", "insecure_auth"}
+}
+
+// params are what a remote of the role may have.
+func (r Role) params() []string {
+	own := []string{"base", "fallback", "root", "ssl_verify", "refspecs", "proxy", "ref_types", "disable_saltenv_mapping", "depth", "name", "mountpoint", "all_saltenvs"}
+	if r == Files {
+		own = append(own, "saltenv_whitelist", "saltenv_blacklist", "update_interval", "saltenv")
+	} else {
+		own = append(own, "env")
+	}
+	return append(own, authParams()...)
+}
+
+// Parse reads one entry of the list of remotes: a text, or a map of one key.
+func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
+	r = d.Remote
+	r.Refspecs, r.RefTypes = slices.Clone(r.Refspecs), slices.Clone(r.RefTypes)
+	var own *value.Map
+	switch v := entry.(type) {
+	case string:
+		r.ID = v
+	case *value.Map:
+		if v.Len() != 1 {
+			return r, fmt.Errorf("%s: an entry with options is one URL, a colon, and a list below it", role)
+		}
+		for k, opts := range v.All() {
+			r.ID, _ = k.(string)
+			if own, err = flat(opts); err != nil || own.Len() == 0 {
+				return r, fmt.Errorf("%s: remote %s: what follows the colon is not a list of options; without options there is no colon", role, r.shown(role))
+			}
+		}
+	}
+	if r.ID == "" {
+		return r, fmt.Errorf("%s: a remote is a text", role)
+	}
+	r.split(role)
+	for k, v := range own.All() {
+		name, _ := k.(string)
+		if !slices.Contains(role.params(), name) {
+			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.shown(role), name, strings.Join(role.params(), ", "))
+		}
+		if err := r.set(name, v); err != nil {
+			return r, fmt.Errorf("%s: remote %s: option %s: %w", role, r.shown(role), name, err)
+		}
+	}
+	if _, base := own.Get("base"); base && role == Pillar && r.Branch != "__env__" {
+		return r, fmt.Errorf("%s: remote %s: base goes with the branch __env__ only", role, r.shown(role))
+	}
+	if err := r.finish(); err != nil {
+		return r, fmt.Errorf("%s: remote %s: %w", role, r.shown(role), err)
+	}
+	return r, nil
+}
+
+// split takes the branch of a pillar from the entry (get_url).
+func (r *Remote) split(role Role) {
+	r.URL = r.ID
+	if role == Pillar {
+		if branch, url, ok := cutSpace(r.ID); ok {
+			r.Branch, r.URL = branch, url
+		}
+	}
+}
+
+func cutSpace(s string) (before, after string, ok bool) {
+	s = strings.TrimSpace(s)
+	i := strings.IndexAny(s, " \t")
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], strings.TrimSpace(s[i:]), true
+}
+
+func (r *Remote) shown(Role) string {
+	url := r.URL
+	if url == "" {
+		_, url, _ = cutSpace(r.ID)
+	}
+	if i, j := strings.Index(url, "://"), strings.LastIndex(url, "@"); i >= 0 && j > i {
+		url = url[:i+3] + url[j+1:]
+	}
+	return fmt.Sprintf("%.200q", url)
+}
+
+// set sets one option of a remote.
+func (r *Remote) set(name string, v any) (err error) {
+	switch name {
+	case "base":
+		r.Base = Text(v)
+	case "fallback":
+		r.Fallback = Text(v)
+	case "root":
+		r.Root = Text(v)
+	case "mountpoint":
+		r.Mountpoint = Text(v)
+	case "name":
+		r.Name = Text(v)
+	case "env":
+		r.Env = Text(v)
+	case "all_saltenvs":
+		s := Text(v)
+		r.AllSaltenvs = &s
+	case "proxy":
+		r.Proxy = Text(v)
+	case "user":
+		r.User = Text(v)
+	case "password":
+		r.Password = Text(v)
+	case "pubkey":
+		r.PubKey = Text(v)
+	case "privkey":
+		r.PrivKey = Text(v)
+	case "passphrase":
+		r.Passphrase = Text(v)
+	case "insecure_auth":
+		r.InsecureAuth = value.Truth(v)
+	case "ssl_verify":
+		r.SkipVerify = !value.Truth(v)
+	case "disable_saltenv_mapping":
+		r.DisableMapping = value.Truth(v)
+	case "refspecs":
+		r.Refspecs = Texts(v)
+	case "ref_types":
+		r.RefTypes = Texts(v)
+	case "saltenv_whitelist":
+		r.Whitelist = Texts(v)
+	case "saltenv_blacklist":
+		r.Blacklist = Texts(v)
+	case "depth":
+		var n int64
+		if n, err = number(v); err == nil {
+			r.Depth = int(n)
+		}
+	case "update_interval":
+		var n int64
+		if n, err = number(v); err == nil && n > 0 { // 0 is the default, as in Salt
+			r.Interval = time.Duration(n) * time.Second
+		}
+	case "saltenv":
+		r.Saltenv, err = Envs(v)
+	}
+	return err
+}
+
+// finish checks what was set and cleans paths.
+func (r *Remote) finish() (err error) {
+	for i, t := range r.RefTypes {
+		if r.RefTypes[i] = strings.ToLower(t); !slices.Contains([]string{"branch", "tag", "sha"}, r.RefTypes[i]) {
+			return fmt.Errorf("ref_types has %.20q: there are branch, tag and sha", t)
+		}
+	}
+	if r.Root, err = folder(r.Root); err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	if r.Mountpoint, err = folder(mount(r.Mountpoint)); err != nil {
+		return fmt.Errorf("mountpoint: %w", err)
+	}
+	// Ids of commits that the configuration names are fetched.
+	refs := []string{r.Base, r.Fallback, r.Branch}
+	if r.AllSaltenvs != nil {
+		refs = append(refs, *r.AllSaltenvs)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Saltenv)) {
+		if ref := r.Saltenv[name].Ref; ref != nil {
+			refs = append(refs, *ref)
+		}
+	}
+	for _, ref := range refs {
+		if IsCommit(ref) && slices.Contains(r.RefTypes, "sha") && !slices.Contains(r.Commits, ref) {
+			r.Commits = append(slices.Clone(r.Commits), ref)
+		}
+	}
+	return r.Check()
+}

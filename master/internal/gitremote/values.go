@@ -1,0 +1,137 @@
+package gitremote
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"saltern/master/value"
+)
+
+// Text is Python's str() of an option (enforce_types).
+func Text(v any) string {
+	if v == nil {
+		return ""
+	}
+	return value.Str(v)
+}
+
+// Texts is a list of texts, which may be written as one text with commas.
+func Texts(v any) (out []string) {
+	l, ok := v.([]any)
+	if !ok {
+		for s := range strings.SplitSeq(Text(v), ",") {
+			out = append(out, strings.TrimSpace(s))
+		}
+		return out
+	}
+	for _, e := range l {
+		out = append(out, Text(e))
+	}
+	return out
+}
+
+func number(v any) (int64, error) {
+	switch v := v.(type) {
+	case int64:
+		return v, nil
+	case float64:
+		return int64(v), nil
+	case string:
+		if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 32); err == nil {
+			return n, nil
+		}
+	}
+	return 0, errors.New("this is not a number")
+}
+
+// flat makes one map of a list of maps, or gives a map as it is (salt/utils/data.py
+// repack_dictlist).
+func flat(v any) (*value.Map, error) {
+	out := value.NewMap()
+	switch v := v.(type) {
+	case *value.Map:
+		return v, nil
+	case []any:
+		for _, e := range v {
+			m, ok := e.(*value.Map)
+			if !ok {
+				return nil, errors.New("this is not a list of options")
+			}
+			out.Update(m)
+		}
+	default:
+		return nil, errors.New("this is not a list of options")
+	}
+	return out, nil
+}
+
+// Envs reads the option saltenv: what differs in an environment.
+func Envs(v any) (map[string]Env, error) {
+	all, err := flat(v)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]Env{}
+	for k, opts := range all.All() {
+		m, err := flat(opts)
+		if err != nil {
+			return nil, fmt.Errorf("environment %.60q: %w", Text(k), err)
+		}
+		var env Env
+		for name, v := range m.All() {
+			text := Text(v)
+			switch name {
+			case "ref":
+				env.Ref = &text
+			case "root":
+				if text, err = folder(text); err != nil {
+					return nil, fmt.Errorf("environment %.60q: root: %w", Text(k), err)
+				}
+				env.Root = &text
+			case "mountpoint":
+				if text, err = folder(mount(text)); err != nil {
+					return nil, fmt.Errorf("environment %.60q: mountpoint: %w", Text(k), err)
+				}
+				env.Mountpoint = &text
+			default:
+				return nil, fmt.Errorf("environment %.60q: there is no option %.60q; there are ref, root and mountpoint", Text(k), Text(name))
+			}
+		}
+		out[Text(k)] = env
+	}
+	return out, nil
+}
+
+// mount is a mountpoint without salt:// (salt/utils/url.py strip_proto).
+func mount(s string) string {
+	if _, after, ok := strings.Cut(s, "://"); ok {
+		return after
+	}
+	return s
+}
+
+// folder is a path below a root, without slashes at its ends.
+func folder(p string) (string, error) {
+	if len(p) > 4096 || strings.ContainsAny(p, "\x00\n") {
+		return "", errors.New("this is not a path")
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return "", errors.New("a path with .. leads out of the repository")
+		}
+	}
+	return strings.Trim(path.Clean("/"+p), "/"), nil
+}
+
+// IsHex reports whether a name could be the id of a commit or a part of one.
+func IsHex(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789abcdefABCDEF") == ""
+}
+
+// IsCommit reports whether a name is the whole id of a commit.
+func IsCommit(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}

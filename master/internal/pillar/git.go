@@ -1,0 +1,90 @@
+package pillar
+
+import (
+	"strings"
+
+	"saltern/master/value"
+)
+
+// gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py
+// ext_pillar): each root by itself, with its own top file.
+func (c *compilation) gitPillar(n int) *value.Map {
+	out := value.NewMap()
+	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
+	if err != nil {
+		c.c.log.Error("a git pillar is missing", "minion", c.req.ID, "error", err)
+		for line := range strings.Lines(err.Error()) {
+			c.errors = append(c.errors, "Failed to load ext_pillar git: "+strings.TrimSpace(line))
+		}
+	}
+	for i, root := range roots {
+		if c.pillarenv != "" && root.Env != c.pillarenv || root.Mounted {
+			continue
+		}
+		dirs := []string{root.Dir}
+		for j, other := range roots {
+			if c.c.cfg.GitIncludes && j != i && other.Env == root.Env && other.Dir != root.Dir {
+				dirs = append(dirs, other.Dir)
+			}
+		}
+		sub := &compilation{c: c.c, ctx: c.ctx, req: c.req, grains: c.grains, saltenv: root.Env, pillarenv: c.pillarenv,
+			envs: []environment{{root.Env, dirs}}, pillar: value.NewMap(), ignored: map[string][]string{}}
+		sub.req.Override = nil
+		out = c.merge(out, sub.git())
+	}
+	return out
+}
+
+// git is run without ext_pillar (Pillar.compile_pillar).
+func (c *compilation) git() *value.Map {
+	defer func() {
+		if c.rend != nil {
+			c.rend.Close()
+		}
+	}()
+	envs, files := c.tops()
+	t, err := c.mergeTops(envs, files)
+	if err != nil {
+		c.topErrors = append(c.topErrors, err.Error())
+		t = &top{}
+	}
+	pillar := c.all(c.match(t)).Clone()
+	c.errors = append(c.errors, c.topErrors...)
+	c.setErrors(pillar)
+	return pillar
+}
+
+// link is a part of the ext_pillar chain: a git entry, or others in a row, which
+// Python runs.
+type link struct {
+	git    int // number of the git entry; -1: others
+	others []any
+}
+
+// chain splits the option ext_pillar.
+func chain(extPillar []any) (out []link) {
+	n := 0
+	other := func(e any) {
+		if len(out) == 0 || out[len(out)-1].git >= 0 {
+			out = append(out, link{git: -1})
+		}
+		last := &out[len(out)-1]
+		last.others = append(last.others, e)
+	}
+	for _, e := range extPillar {
+		m, ok := e.(*value.Map)
+		if !ok {
+			other(e)
+			continue
+		}
+		for k, v := range m.All() {
+			if k == "git" {
+				out = append(out, link{git: n})
+				n++
+				continue
+			}
+			other(value.NewMap(k, v))
+		}
+	}
+	return out
+}

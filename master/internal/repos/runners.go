@@ -1,0 +1,176 @@
+package repos
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"saltern/master/conf"
+	"saltern/master/internal/git"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// Events among the masters of a cluster.
+const (
+	// Serving tells the commits that a master serves.
+	Serving = "master/git/serving"
+	// Fetch asks all masters to fetch.
+	Fetch = "master/git/fetch"
+)
+
+// Bounds of what peers tell.
+const (
+	maxPeers   = 64
+	maxRemotes = 1000
+	maxRefs    = 20 // that are told of one remote
+)
+
+// AddRunners adds git.status, git.fetch, git_pillar.update and cache.clear_git_lock.
+func (s *Service) AddRunners(t *runner.Table) {
+	t.Add("git.status", func(context.Context, *runner.Env, []any, *value.Map) (any, error) { return s.status(), nil })
+	t.Add("git.fetch", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {
+		if s.store == nil {
+			return nil, errors.New("no git remote is configured: see gitfs_remotes and ext_pillar")
+		}
+		s.askPeers()
+		_, err := s.store.FetchAll(ctx, nil)
+		return s.status(), err
+	})
+	t.Add("git_pillar.update", s.updatePillars)
+	t.Add("cache.clear_git_lock", func(context.Context, *runner.Env, []any, *value.Map) (any, error) {
+		return value.NewMap("cleared", []any{}, "note", "there are no git locks on this master"), nil
+	})
+}
+
+// updateFiles fetches the remotes of gitfs on all masters.
+func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
+	s.askPeers()
+	want := map[*git.Repository]bool{}
+	for _, r := range s.files.Repositories() {
+		want[r] = true
+	}
+	return s.store.FetchAll(ctx, func(r *git.Repository) bool { return want[r] })
+}
+
+// updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py): True
+// for a remote with something new, None without, False for one that failed.
+func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+	filter := []string{named.Str("branch"), named.Str("repo")}
+	for i, v := range args[:min(len(args), 2)] {
+		filter[i], _ = v.(string)
+	}
+	out := value.NewMap()
+	if s.pillars != nil {
+		s.askPeers()
+		for _, r := range s.pillars.Remotes() {
+			if filter[0] != "" && filter[0] != r.Branch || filter[1] != "" && filter[1] != r.URL && filter[1] != r.Name {
+				continue
+			}
+			var result any
+			switch changed, err := r.Repository.Fetch(ctx); {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil:
+				result = false
+			case changed:
+				result = true
+			}
+			out.Set(conf.Shown(r.ID), result)
+		}
+	}
+	if out.Len() > 0 {
+		return out, nil
+	}
+	// In Salt's words.
+	if filter[0]+filter[1] != "" {
+		return nil, &runner.Exception{Name: "SaltRunnerError", Message: "Specified git branch/repo not found in ext_pillar config"}
+	}
+	return nil, &runner.Exception{Name: "SaltRunnerError", Message: "No git_pillar remotes are configured"}
+}
+
+// askPeers asks the other masters to fetch, too.
+func (s *Service) askPeers() { s.cfg.Fire(Fetch, value.NewMap("id", s.cfg.Options.ID)) }
+
+// Peer takes an event of another master.
+func (s *Service) Peer(peer, tag string, data *value.Map) {
+	switch tag {
+	case Fetch:
+		select {
+		case s.again <- struct{}{}:
+		default: // one is asked for
+		}
+	case Serving:
+		remotes := data.Map("remotes")
+		if remotes.Len() > maxRemotes {
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, known := s.peers[peer]; known || len(s.peers) < maxPeers {
+			s.peers[peer] = remotes
+		}
+	}
+}
+
+// serving is what this master serves: of each remote a digest of all refs, and the
+// commits of the first ones.
+func (s *Service) serving() *value.Map {
+	out := value.NewMap()
+	for _, r := range s.store.Repositories() {
+		m := value.NewMap("state", nil)
+		if snap := r.Snapshot(); snap != nil {
+			h, refs := sha256.New(), value.NewMap()
+			for i, ref := range snap.Refs {
+				fmt.Fprintln(h, ref.Name, ref.Commit)
+				if i < maxRefs {
+					refs.Set(ref.Name, ref.Commit)
+				}
+			}
+			m = value.NewMap("state", hex.EncodeToString(h.Sum(nil)[:6]), "refs", refs, "changed", snap.Fetched.UTC().Format(time.RFC3339))
+			if n := len(snap.Refs) - maxRefs; n > 0 {
+				m.Set("more_refs", int64(n))
+			}
+		}
+		out.Set(r.URL(), m)
+	}
+	return value.NewMap("remotes", out)
+}
+
+// status is the answer of git.status: each remote, and what the other masters serve
+// of it. Masters with the same state serve the same commits.
+func (s *Service) status() *value.Map {
+	out := value.NewMap()
+	if s.store == nil {
+		return out
+	}
+	ours := s.serving().Map("remotes")
+	for _, r := range s.store.Repositories() {
+		st := r.Status()
+		m := ours.Map(st.URL).Clone()
+		m.Set("every_seconds", int64(st.Interval.Seconds()))
+		if !st.Fetched.IsZero() {
+			m.Set("fetched", st.Fetched.UTC().Format(time.RFC3339))
+		}
+		if st.Fault != nil {
+			m.Set("fault", value.NewMap("kind", string(st.Fault.Kind), "text", st.Fault.Text, "since", st.Since.UTC().Format(time.RFC3339)))
+		}
+		others := value.NewMap()
+		s.mu.Lock()
+		for _, peer := range slices.Sorted(maps.Keys(s.peers)) {
+			theirs := s.peers[peer].Map(st.URL)
+			others.Set(peer, value.NewMap("state", theirs.Value("state"), "changed", theirs.Value("changed"), "same", theirs.Value("state") == m.Value("state")))
+		}
+		s.mu.Unlock()
+		if others.Len() > 0 {
+			m.Set("other_masters", others)
+		}
+		out.Set(st.URL, m)
+	}
+	return out
+}
