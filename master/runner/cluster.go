@@ -1,8 +1,15 @@
 package runner
 
-// OfMaster tells of functions that each of our masters adds to its table:
-// presence.minions, the keys with what this master saw of their minions.
-func OfMaster(name string) bool { return name == minions }
+// OfMaster reports whether each of our masters adds a function to its table:
+// presence.minions, the keys with what this master saw of their minions, and those
+// about git repositories.
+func OfMaster(name string) bool {
+	switch name {
+	case minions, "git.status", "git.fetch", "git_pillar.update", "cache.clear_git_lock":
+		return true
+	}
+	return false
+}
 
 // OfCluster tells of functions that a master in a cluster adds to its table:
 //

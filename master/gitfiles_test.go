@@ -1,0 +1,232 @@
+package master
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/control"
+	"saltern/master/value"
+	"saltern/test/gitrepo"
+)
+
+// gitFile is a file that a minion gets; empty: there is none.
+func (n *scriptedMinion) gitFile(path, env string) string {
+	m, _ := n.ask("_serve_file", "path", path, "saltenv", env, "loc", int64(0)).(*value.Map)
+	if b, ok := m.Value("data").([]byte); ok {
+		return string(b)
+	}
+	return m.Str("data")
+}
+
+// A master serves a repository beside roots: a push within the interval, at once
+// after fileserver.update; what was fetched last without the remote, and after a
+// restart.
+func TestGitFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	up := gitrepo.New(t, dir, "a")
+	up.Commit("master", "git.sls", "one", "both.sls", "git")
+	up.Commit("dev", "git.sls", "dev")
+	url, stop := gitrepo.Daemon(t, dir)
+	roots := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(roots, "both.sls"), []byte("roots"), 0o644))
+	options := func(interval int) string {
+		return fmt.Sprintf("fileserver_backend: [roots, git]\nfile_roots: {base: [%s]}\ngitfs_remotes: ['%sa']\ngitfs_update_interval: %d\nfileserver_events: True\n", roots, url, interval)
+	}
+	r := startMaster(t, options(1))
+	events := r.m.bus.Subscribe("test", 1000, func(tag string) bool { return tag == "salt/fileserver/gitfs/update" })
+	defer events.Close()
+	n := r.accepted("min1", "min6")
+	until(t, "the first fetch", func() bool { return n.gitFile("git.sls", "base") == "one" })
+	if got := n.gitFile("both.sls", "base"); got != "roots" {
+		t.Errorf("the first backend has %q", got)
+	}
+	if got := n.gitFile("git.sls", "dev"); got != "dev" {
+		t.Errorf("the branch has %q", got)
+	}
+	if got := fmt.Sprint(n.ask("_file_envs")); got != "[base dev]" {
+		t.Errorf("environments %s", got)
+	}
+	up.Commit("master", "git.sls", "two")
+	up.Git("update-ref", "-d", "refs/heads/dev")
+	until(t, "a push", func() bool { return n.gitFile("git.sls", "base") == "two" })
+	if got := n.gitFile("git.sls", "dev"); got != "" {
+		t.Errorf("a branch that is gone has %q", got)
+	}
+	seen := map[string]bool{}
+	until(t, "events of fetches", func() bool {
+		select {
+		case e := <-events.C:
+			if b := e.Data.Str("backend"); b != "gitfs" {
+				t.Errorf("event of %q", b)
+			}
+			seen[fmt.Sprint(e.Data.Value("changed"))] = true
+		default:
+		}
+		return seen["true"] && seen["false"]
+	})
+	stop()
+	problem := func() string {
+		for _, p := range r.m.problems.List() {
+			if p.What == control.GitFilesFault {
+				return p.Text
+			}
+		}
+		return ""
+	}
+	until(t, "the fault is told of", func() bool { return strings.Contains(problem(), "unreachable") })
+	r.stop()
+	must(t, r.start(options(1)))
+	n = n.at(r)
+	if got := n.gitFile("git.sls", "base"); got != "two" {
+		t.Errorf("after a restart without the remote: %q", got)
+	}
+}
+
+// The runners about git.
+func TestGitRunners(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	up := gitrepo.New(t, dir, "a")
+	first := up.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: 1\n", "d/f", "x", "l", "->x.sls")
+	r := startMaster(t, "fileserver_backend: [gitfs]\ngitfs_remotes: ['"+up.URL()+"']\ngitfs_update_interval: 3600\ngit_pillar_update_interval: 3600\next_pillar: [{git: ['master "+up.URL()+"']}]\n")
+	call := func(fun string, kv ...any) any {
+		t.Helper()
+		v, err := r.m.runs.Call(t.Context(), fun, nil, value.NewMap(kv...))
+		must(t, err)
+		return v
+	}
+	n := r.accepted("min1", "min6")
+	until(t, "the first fetch", func() bool { return n.gitFile("x.sls", "base") != "" })
+	commit := func() string {
+		m, _ := call("git.status").(*value.Map)
+		return m.Map(up.Dir).Map("refs").Str("refs/remotes/origin/master")
+	}
+	if got := commit(); got != first {
+		t.Errorf("serves %q", got)
+	}
+	for _, c := range []struct {
+		fun, want string
+	}{
+		{"fileserver.envs", "[base]"}, {"fileserver.file_list", "[d/f l top.sls x.sls]"}, {"fileserver.dir_list", "[d]"}, {"fileserver.symlink_list", "map[l:x.sls]"}, {"fileserver.empty_dir_list", "[]"},
+		{"fileserver.lock", "No locks were set"}, {"fileserver.clear_lock", "No locks were removed"}, {"fileserver.clear_cache", "map[cleared:[The gitfs fileserver cache was successfully cleared]]"},
+	} {
+		if got := fmt.Sprint(plainValue(call(c.fun))); got != c.want {
+			t.Errorf("%s: %s", c.fun, got)
+		}
+	}
+	if m, _ := call("cache.clear_git_lock", "role", "gitfs").(*value.Map); len(m.List("cleared")) != 0 || m.Str("note") == "" {
+		t.Errorf("clear_git_lock: %v", m)
+	}
+	for i, fun := range []string{"fileserver.update", "git_pillar.update", "git.fetch"} {
+		want := up.Commit("master", "x.sls", fmt.Sprintf("from_git: %d\n", i+2))
+		call(fun)
+		if got := commit(); got != want {
+			t.Errorf("%s: serves %s, not %s", fun, got, want)
+		}
+		if v, _ := n.pillar().Int("from_git"); v != int64(i+2) {
+			t.Errorf("%s: the pillar has %d", fun, v)
+		}
+	}
+	for _, c := range []struct{ branch, repo, want string }{{"master", "", "map[master " + up.URL() + ":<nil>]"}, {"", up.URL(), "map[master " + up.URL() + ":<nil>]"}} {
+		if got := fmt.Sprint(plainValue(call("git_pillar.update", "branch", c.branch, "repo", c.repo))); got != c.want {
+			t.Errorf("git_pillar.update %s %s: %s", c.branch, c.repo, got)
+		}
+	}
+	if _, err := r.m.runs.Call(t.Context(), "git_pillar.update", nil, value.NewMap("branch", "nosuch")); err == nil || !strings.Contains(err.Error(), "not found in ext_pillar") {
+		t.Errorf("an unknown branch: %v", err)
+	}
+}
+
+// plainValue makes maps of values comparable.
+func plainValue(v any) any {
+	switch v := v.(type) {
+	case *value.Map:
+		out := map[string]any{}
+		for k, x := range v.All() {
+			out[fmt.Sprint(k)] = plainValue(x)
+		}
+		return out
+	case []any:
+		out := slices.Clone(v)
+		for i := range out {
+			out[i] = plainValue(out[i])
+		}
+		return out
+	}
+	return v
+}
+
+// An update on one master reaches all within 5 s, and each knows what the others
+// serve.
+func TestGitInCluster(t *testing.T) {
+	dir := t.TempDir()
+	up := gitrepo.New(t, dir, "a")
+	up.Commit("master", "f", "one")
+	ms := masters(t, 3, "fileserver_backend: [gitfs]\ngitfs_remotes: ['"+up.URL()+"']\ngitfs_update_interval: 3600\n")
+	joined(t, ms)
+	state := func(r *running) *value.Map {
+		v, err := r.m.runs.Call(t.Context(), "git.status", nil, nil)
+		must(t, err)
+		return v.(*value.Map).Map(up.Dir)
+	}
+	serves := func(r *running) string { return state(r).Map("refs").Str("refs/remotes/origin/master") }
+	for _, r := range ms {
+		until(t, "the first fetch", func() bool { return serves(r) != "" })
+	}
+	want := up.Commit("master", "f", "two")
+	begun := time.Now()
+	if _, err := ms[1].m.runs.Call(t.Context(), "fileserver.update", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range ms {
+		until(t, "the push is on all masters", func() bool { return serves(r) == want })
+	}
+	if d := time.Since(begun); d > 5*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	for _, r := range ms {
+		until(t, "each knows the others", func() bool {
+			same := 0
+			for _, v := range state(r).Map("other_masters").All() {
+				if m, _ := v.(*value.Map); m.Bool("same") {
+					same++
+				}
+			}
+			return same == len(ms)-1
+		})
+	}
+}
+
+// Wrong remotes keep a master from starting, and say what to write.
+func TestGitWrongOptions(t *testing.T) {
+	t.Parallel()
+	for options, want := range map[string]string{
+		"fileserver_backend: [gitfs]\ngitfs_remotes: ['ext::sh -c id']\n":                             "not the URL",
+		"fileserver_backend: [gitfs]\ngitfs_remotes: [{'https://u:TOPSECRET@h/x': [{nosuch: 1}]}]\n":  "there is no option",
+		"ext_pillar: [{git: [{'master https://h/x': [{root: ../x}]}]}]\n":                             "leads out",
+		"ext_pillar: [{git: ['master https://h/x']}]\npillar_source_merging_strategy: aggregate\n":    "aggregate",
+		"ext_pillar: [{git: ['master https://u:TOPSECRET@h/x', 'master https://u:TOPSECRET@h/x']}]\n": "two remotes of one name",
+	} {
+		dir, err := os.MkdirTemp("", "saltern")
+		must(t, err)
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		r := &running{t: t, dir: dir, log: &logLines{}, host: "127.0.0.1"}
+		err = r.start(options)
+		if err == nil {
+			r.stop()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "TOPSECRET") {
+			t.Errorf("%s: %v", options, err)
+		}
+	}
+	r := startMaster(t, "git_pillar_verify_config: False\next_pillar: [{git: ['master ext::x']}]\n")
+	if !strings.Contains(r.log.String(), "git pillars are left out") {
+		t.Error("the log does not say that git pillars are left out")
+	}
+}
