@@ -230,3 +230,37 @@ func TestGitWrongOptions(t *testing.T) {
 		t.Error("the log does not say that git pillars are left out")
 	}
 }
+
+// An orchestration and a reaction find their files, what these import, and pillars
+// in git.
+func TestGitForPython(t *testing.T) {
+	t.Parallel()
+	python := saltPython(t)
+	dir := t.TempDir()
+	up := gitrepo.New(t, dir, "a")
+	up.Commit("master", "orch/map.jinja", "{% set word = 'imported' %}", "orch/x.sls", "{% from 'orch/map.jinja' import word %}\nhello:\n  test.succeed_with_changes:\n    - name: {{ word }}-{{ pillar.get('from_git', 'missing') }}\n",
+		"react.sls", "{% from 'orch/map.jinja' import word %}\nx:\n  runner.event.send:\n    - tag: reacted/{{ word }}\n")
+	up.Commit("dev", "orch/x.sls", "hello:\n  test.succeed_with_changes:\n    - name: of-dev\n")
+	pillars := gitrepo.New(t, dir, "p")
+	pillars.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: {{ 6 * 7 }}\n")
+	r := startMaster(t, "saltern_renderer_python: "+python+"\nfileserver_backend: [gitfs, roots]\ngitfs_remotes: ['"+up.URL()+"']\next_pillar: [{git: ['master "+pillars.URL()+"']}]\nreactor: [{my/event: ['salt://react.sls']}]\n")
+	n := r.accepted("min1", "min6")
+	until(t, "the first fetch", func() bool { return n.gitFile("react.sls", "base") != "" })
+	for env, want := range map[string]string{"base": "imported-42", "dev": "of-dev"} {
+		v, err := r.m.runs.Call(t.Context(), "state.orchestrate", []any{"orch.x"}, value.NewMap("saltenv", env))
+		if text := fmt.Sprint(plainValue(v)); err != nil || !strings.Contains(text, want) {
+			t.Errorf("orchestration in %s: %s %v", env, text, err)
+		}
+	}
+	events := r.m.bus.Subscribe("test", 1000, func(tag string) bool { return strings.HasPrefix(tag, "reacted/") })
+	defer events.Close()
+	r.m.fire("my/event", value.NewMap())
+	until(t, "a reaction", func() bool {
+		select {
+		case e := <-events.C:
+			return e.Tag == "reacted/imported"
+		default:
+			return false
+		}
+	})
+}

@@ -89,7 +89,7 @@ func (m *Master) openReactor() {
 		Rules: c.Reactor, Depth: c.ReactorWorkerHWM, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
 		Background: m.background, Locate: m.files.Locate,
 		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
-			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars)
+			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars, m.repos.FileOptions(ctx, ""))
 		},
 		UserKey: func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }, Log: m.log,
 	})

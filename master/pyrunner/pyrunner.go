@@ -72,8 +72,11 @@ type Config struct {
 	Pythons    []string // interpreters to try, in this order: paths or names in PATH
 	ConfigFile string   // the master's
 	Wheel      bool     // call wheel functions, not runners
-	Log        *slog.Logger
-	Now        func() time.Time // nil: time.Now
+	// Git, if any, gives the options and the roots of git pillars by which Salt's
+	// library finds on this disk what comes from git.
+	Git func(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any)
+	Log *slog.Logger
+	Now func() time.Time // nil: time.Now
 }
 
 // Caller calls functions. It is safe for concurrent use; it bounds neither how
@@ -111,7 +114,13 @@ func (c *Caller) Call(ctx context.Context, fun string, args []any, named *value.
 	if args == nil {
 		args = []any{}
 	}
-	request, err := pyframe.Pack(value.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone()))
+	load := value.NewMap("config", c.cfg.ConfigFile, "wheel", c.cfg.Wheel, "fun", fun, "args", args, "kwargs", named.Clone(), "options", value.NewMap(), "git_pillars", []any{})
+	if c.cfg.Git != nil {
+		options, pillars := c.cfg.Git(ctx, named.Str("saltenv"), named.Str("pillarenv"))
+		load.Set("options", options)
+		load.Set("git_pillars", pillars)
+	}
+	request, err := pyframe.Pack(load)
 	if err != nil {
 		return nil, fmt.Errorf("pack the arguments of %s: %w", fun, err)
 	}

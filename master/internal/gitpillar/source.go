@@ -85,6 +85,9 @@ func New(ctx context.Context, store *git.Store, extPillar []any, defaults *gitre
 	return s, errors.Join(errs...)
 }
 
+// Len is the number of git entries in ext_pillar.
+func (s *Source) Len() int { return len(s.entries) }
+
 // Repositories are those of its remotes, each once.
 func (s *Source) Repositories() (out []*git.Repository) {
 	for _, l := range s.entries {

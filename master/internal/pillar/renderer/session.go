@@ -198,8 +198,8 @@ func (p *Pool) Render(ctx context.Context, m Minion, t Template) (any, error) {
 }
 
 // RenderFile renders an SLS on the master's own behalf: reactions.
-func (p *Pool) RenderFile(ctx context.Context, id, renderer, path string, vars *value.Map) (*value.Map, error) {
-	v, err := p.Render(ctx, Minion{ID: id, Master: true}, Template{Path: path, Renderer: renderer, Context: vars})
+func (p *Pool) RenderFile(ctx context.Context, id, renderer, path string, vars, opts *value.Map) (*value.Map, error) {
+	v, err := p.Render(ctx, Minion{ID: id, Master: true, Opts: opts}, Template{Path: path, Renderer: renderer, Context: vars})
 	if err != nil {
 		return nil, err
 	}

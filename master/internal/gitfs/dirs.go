@@ -1,0 +1,38 @@
+package gitfs
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+)
+
+// Dirs gives an environment as directories, in the order in which remotes are
+// asked, for programs that read files from the disk. They never change, and stay
+// for minutes after the last call.
+func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
+	known := b.known(env)
+	for _, r := range b.remotes {
+		if !known && r.Fallback == "" {
+			continue
+		}
+		tree, ok, err := r.tree(ctx, env)
+		if err != nil {
+			return nil, fmt.Errorf("check environment %q out: %w", env, err)
+		}
+		if !ok {
+			continue
+		}
+		dir, err := r.repo.Checkout(ctx, tree)
+		if err == nil {
+			dir = filepath.Join(dir, r.root(env))
+			if mp := r.mountpoint(env); mp != "" {
+				dir, err = r.repo.Mount(tree, r.root(env), mp)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("check environment %q of %s out: %w", env, r.repo.URL(), err)
+		}
+		out = append(out, dir)
+	}
+	return out, nil
+}

@@ -1,0 +1,81 @@
+package repos
+
+import (
+	"context"
+	"slices"
+
+	"saltern/master/value"
+)
+
+// FileOptions are the options by which Salt's library finds on this disk what gitfs
+// serves in base and in one more environment: file_roots and fileserver_backend. It
+// is empty without gitfs.
+func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
+	out := value.NewMap()
+	if s.files == nil {
+		return out
+	}
+	c := s.cfg.Options
+	var backends []string
+	for _, b := range c.FileserverBackend {
+		if b != "gitfs" && b != "roots" {
+			backends = append(backends, b)
+		}
+	}
+	git, roots := slices.Index(c.FileserverBackend, "gitfs"), slices.Index(c.FileserverBackend, "roots")
+	all := value.NewMap()
+	if roots >= 0 {
+		for env, dirs := range c.FileRoots {
+			all.Set(env, value.List(dirs))
+		}
+	}
+	envs := []string{"base"}
+	if saltenv != "" && saltenv != "base" {
+		envs = append(envs, saltenv)
+	}
+	for _, env := range envs {
+		dirs, err := s.files.Dirs(ctx, env)
+		if err != nil {
+			s.cfg.Log.Error("files from git are missing for Python", "saltenv", env, "error", err)
+			continue
+		}
+		if len(dirs) == 0 {
+			continue
+		}
+		own := all.List(env)
+		if git < roots {
+			all.Set(env, append(value.List(dirs), own...))
+		} else {
+			all.Set(env, append(slices.Clone(own), value.List(dirs)...))
+		}
+	}
+	out.Set("file_roots", all)
+	out.Set("fileserver_backend", value.List(append([]string{"roots"}, backends...)))
+	return out
+}
+
+// PillarRoots are the directories of each git entry in ext_pillar, for Salt's own
+// Pillar class: lists of environment, directory, and whether it is mounted.
+func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []any {
+	out := []any{}
+	if s.pillars == nil {
+		return out
+	}
+	for n := range s.pillars.Len() {
+		roots, err := s.pillars.Roots(ctx, n, pillarenv, saltenv)
+		if err != nil {
+			s.cfg.Log.Error("git pillars are missing for Python", "error", err)
+		}
+		entry := []any{}
+		for _, r := range roots {
+			entry = append(entry, []any{r.Env, r.Dir, r.Mounted})
+		}
+		out = append(out, entry)
+	}
+	return out
+}
+
+// ForPython gives both to Salt's library.
+func (s *Service) ForPython(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any) {
+	return s.FileOptions(ctx, saltenv), s.PillarRoots(ctx, pillarenv, saltenv)
+}
