@@ -26,6 +26,7 @@ type Gitfs struct {
 	GitfsPassphrase     string        `conf:"gitfs_passphrase"`
 	FileserverEvents    bool          `conf:"fileserver_events"`
 	GitMaxSize          int           `conf:"saltern_git_max_size"` // MiB
+	GitKnownHosts       string        `conf:"saltern_git_known_hosts"`
 }
 
 // GitPillar says how pillars come from git.

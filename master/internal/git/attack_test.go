@@ -62,7 +62,7 @@ func TestAttack35Remotes(t *testing.T) {
 func TestAttack35Secrets(t *testing.T) {
 	r := Remote{URL: "https://u:TOP%3BSECRET@h.example.com/x"}
 	must(t, r.check())
-	argv, env := r.dialing("/x", "")
+	argv, env := r.dialing("/x", "", "")
 	if strings.Contains(fmt.Sprint(argv, r.Shown()), "SECRET") || !slices.Contains(env, "SALTERN_GIT_PASSWORD=TOP;SECRET") || !slices.Contains(env, "GIT_ALLOW_PROTOCOL=https") {
 		t.Errorf("%q %q", argv, env)
 	}
@@ -201,7 +201,7 @@ func TestAttack35Local(t *testing.T) {
 	up.Commit("master", "f", "one")
 	r := Remote{URL: "https://h/x"}
 	must(t, r.check())
-	argv, env := r.dialing("", "")
+	argv, env := r.dialing("", "", "")
 	for _, url := range []string{"ext::sh -c touch% " + dir + "/mark", up.URL(), "http://127.0.0.1:1/x", "git://127.0.0.1:1/x", "ssh://h/x"} {
 		_, err := run(t.Context(), r.Interval, env, append(slices.Clone(argv), "ls-remote", "--", url), 1000)
 		if err == nil || !strings.Contains(err.Error(), "not allowed") {

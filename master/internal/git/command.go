@@ -37,7 +37,7 @@ func options(dir string) []string {
 
 // dialing are the environment and options of git when it speaks to a remote:
 // secrets are in the environment, which others do not see.
-func (r *Remote) dialing(dir, agent string) (argv, env []string) {
+func (r *Remote) dialing(dir, agent, knownHosts string) (argv, env []string) {
 	allowed := r.transport
 	if allowed == "http" {
 		allowed = "http:https" // a redirect
@@ -65,7 +65,10 @@ func (r *Remote) dialing(dir, agent string) (argv, env []string) {
 		case agent != "":
 			ssh += " -o IdentityFile=none" // the agent has the one key
 		case r.PrivKey != "":
-			ssh += " -o IdentitiesOnly=yes -i " + quoted(r.PrivKey)
+			ssh += " -o IdentitiesOnly=yes -i " + quoted(strings.ReplaceAll(r.PrivKey, "%", "%%"))
+		}
+		if knownHosts != "" {
+			ssh += " -o UserKnownHostsFile=" + quoted(`"`+strings.NewReplacer("%", "%%", `"`, `\"`).Replace(knownHosts)+`"`)
 		}
 		env = append(env, "GIT_SSH_COMMAND="+ssh, "GIT_SSH_VARIANT=ssh")
 		if agent == "" {

@@ -93,7 +93,7 @@ func (r *Repository) expected(s *Snapshot) error {
 
 // list asks the remote for its refs. listed stands for the answer.
 func (r *Repository) list(ctx context.Context, agent string) (listed, format string, err error) {
-	argv, env := r.remote.dialing("", agent)
+	argv, env := r.remote.dialing("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
 	most := r.store.limits.Refs * 2 // a tag may have two lines
 	if slices.Equal(r.remote.Refspecs, DefaultRefspecs()) {
@@ -163,7 +163,7 @@ func (r *Repository) discard() error {
 // fetch gets refs with their objects, and stops when it is too much or nothing
 // arrives any more.
 func (r *Repository) fetch(ctx context.Context, agent string, refspecs ...string) error {
-	argv, env := r.remote.dialing(r.bare(), agent)
+	argv, env := r.remote.dialing(r.bare(), agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
 	own := strings.Contains(refspecs[0], ":refs/saltern/")
 	if !own {

@@ -75,7 +75,7 @@ func FuzzRemote(f *testing.F) {
 		if r.check() != nil {
 			return
 		}
-		argv, _ := r.dialing("/d", "")
+		argv, _ := r.dialing("/d", "", "")
 		for _, a := range append(argv, r.address, r.Refspecs[0]) {
 			if strings.ContainsAny(a, "\x00\n") {
 				t.Fatalf("%q", a)

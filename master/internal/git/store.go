@@ -17,8 +17,11 @@ import (
 
 // Config of a Store.
 type Config struct {
-	Dir    string // of which the Store is the only user
-	Limits Limits
+	Dir string // of which the Store is the only user
+	// KnownHosts is a file with keys of ssh servers in place of the account's, beside
+	// the host's; empty: the account's.
+	KnownHosts string
+	Limits     Limits
 	// Prepare, if any, is called with each new snapshot before it serves.
 	Prepare func(ctx context.Context, r *Repository, s *Snapshot)
 	// Fetched, if any, is called when a fetch has ended.

@@ -58,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 		return s, nil
 	}
 	s.store, err = git.Open(git.Config{
-		Dir: filepath.Join(c.CacheDir, "git"), Limits: git.Limits{Size: int64(c.GitMaxSize) << 20}, Log: cfg.Log, Now: cfg.Now,
+		Dir: filepath.Join(c.CacheDir, "git"), KnownHosts: c.GitKnownHosts, Limits: git.Limits{Size: int64(c.GitMaxSize) << 20}, Log: cfg.Log, Now: cfg.Now,
 		Prepare: func(ctx context.Context, r *git.Repository, snap *git.Snapshot) {
 			if s.pillars != nil {
 				s.pillars.Prepare(ctx, r, snap)
