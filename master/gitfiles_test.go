@@ -264,3 +264,57 @@ func TestGitForPython(t *testing.T) {
 		}
 	})
 }
+
+// A remote is added and taken away without a restart; wrong options change nothing.
+func TestGitReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := gitrepo.New(t, dir, "a"), gitrepo.New(t, dir, "b")
+	a.Commit("master", "a.sls", "one", "top.sls", "base:\n  '*': [p]\n", "p.sls", "of: a\n")
+	b.Commit("master", "b.sls", "two", "top.sls", "base:\n  '*': [q]\n", "q.sls", "more: b\n")
+	options := func(files, pillars string) string {
+		return "fileserver_backend: [gitfs]\ngitfs_remotes: [" + files + "]\next_pillar: [{git: [" + pillars + "]}]\ngitfs_update_interval: 3600\n"
+	}
+	first := options("'"+a.URL()+"'", "master "+a.URL())
+	r := startMaster(t, first)
+	n := r.accepted("min1", "min6")
+	until(t, "the first fetch", func() bool { return n.gitFile("a.sls", "base") == "one" })
+	if got := fmt.Sprint(n.ask("_file_list", "saltenv", "base")); got != "[a.sls p.sls top.sls]" {
+		t.Errorf("files %s", got)
+	}
+	head, err := os.ReadFile(r.path("master"))
+	must(t, err)
+	reload := func(text string) error {
+		t.Helper()
+		must(t, os.WriteFile(r.path("master"), []byte(strings.Replace(string(head), first, text, 1)), 0o600))
+		_, err := r.m.runs.Call(t.Context(), "git.reload", nil, nil)
+		return err
+	}
+	must(t, reload(options("'"+a.URL()+"', '"+b.URL()+"'", "master "+a.URL()+", master "+b.URL())))
+	until(t, "the new remote", func() bool { return n.gitFile("b.sls", "base") == "two" })
+	if got := fmt.Sprint(n.ask("_file_list", "saltenv", "base")); got != "[a.sls b.sls p.sls q.sls top.sls]" {
+		t.Errorf("files %s", got)
+	}
+	if p := n.pillar(); p.Str("of") != "a" || p.Str("more") != "b" {
+		t.Errorf("pillar %v", plainValue(p))
+	}
+	for text, want := range map[string]string{
+		options("'ext::x'", "master "+a.URL()): "not the URL", "gitfs_remotes: []\n": "restart", options("'"+a.URL()+"'", "master "+a.URL()) + "ext_pillar_first: [\n": "",
+		"fileserver_backend: [gitfs]\n": "restart",
+	} {
+		if err := reload(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if got := n.gitFile("b.sls", "base"); got != "two" {
+		t.Errorf("after wrong options: %q", got)
+	}
+	must(t, reload(options("'"+b.URL()+"'", "master "+a.URL())))
+	until(t, "a remote is gone", func() bool { return n.gitFile("a.sls", "base") == "" })
+	if got := n.gitFile("b.sls", "base"); got != "two" {
+		t.Errorf("the other: %q", got)
+	}
+	if p := n.pillar(); p.Str("of") != "a" || p.Str("more") != "" {
+		t.Errorf("pillar %v", plainValue(p))
+	}
+}

@@ -5,7 +5,7 @@ package runner
 // about git repositories.
 func OfMaster(name string) bool {
 	switch name {
-	case minions, "git.status", "git.fetch", "git_pillar.update", "cache.clear_git_lock":
+	case minions, "git.status", "git.fetch", "git.reload", "git_pillar.update", "cache.clear_git_lock":
 		return true
 	}
 	return false

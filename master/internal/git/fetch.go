@@ -23,40 +23,41 @@ const maxPacks = 40
 // refresh makes a new snapshot if the remote has anything new. The caller has
 // the turn.
 func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
-	agent, stop, err := startAgent(ctx, &r.remote)
+	set := r.conf.Load()
+	agent, stop, err := startAgent(ctx, &set.Remote)
 	if err != nil {
 		return false, err
 	}
 	defer stop()
-	listed, format, err := r.list(ctx, agent)
+	listed, format, err := r.list(ctx, set, agent)
 	if err != nil {
 		return false, err
 	}
 	old := r.Snapshot()
 	if old != nil && old.Listed == listed {
-		return false, r.expected(old)
+		return false, set.expected(old)
 	}
 	r.unlock()
 	if err := r.prepare(ctx, format); err != nil {
 		return false, err
 	}
-	if err := r.fetch(ctx, agent, r.remote.Refspecs...); err != nil {
+	if err := r.fetch(ctx, set, agent, set.Refspecs...); err != nil {
 		r.unlock()
 		if KindOf(err) == Broken && r.discard() == nil {
 			r.store.cfg.Log.Warn("copy of a git remote is broken and is fetched anew", "url", r.URL(), "error", err)
 			if err = r.prepare(ctx, format); err == nil {
-				err = r.fetch(ctx, agent, r.remote.Refspecs...)
+				err = r.fetch(ctx, set, agent, set.Refspecs...)
 			}
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	for _, id := range r.remote.Commits {
+	for _, id := range set.Commits {
 		if _, b, err := r.reader.content(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
 			continue
 		}
-		if err := r.fetch(ctx, agent, "+"+id+":refs/saltern/"+id); err != nil {
+		if err := r.fetch(ctx, set, agent, "+"+id+":refs/saltern/"+id); err != nil {
 			return false, err
 		}
 	}
@@ -77,12 +78,12 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	}
 	r.snap.Store(s)
 	changed = old == nil || !slices.Equal(old.Refs, s.Refs)
-	return changed, r.expected(s)
+	return changed, set.expected(s)
 }
 
 // expected is the fault of a snapshot without a ref that the configuration names.
-func (r *Repository) expected(s *Snapshot) error {
-	for _, name := range r.expect {
+func (set *settings) expected(s *Snapshot) error {
+	for _, name := range set.expect {
 		_, branch := s.Branch(name)
 		if _, tag := s.Tag(name); !branch && !tag {
 			return &Fault{RefGone, fmt.Sprintf("the remote has no branch or tag %.100q, which the configuration names", name)}
@@ -92,16 +93,16 @@ func (r *Repository) expected(s *Snapshot) error {
 }
 
 // list asks the remote for its refs. listed stands for the answer.
-func (r *Repository) list(ctx context.Context, agent string) (listed, format string, err error) {
-	argv, env := r.remote.dialing("", agent, r.store.cfg.KnownHosts)
+func (r *Repository) list(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
+	argv, env := set.dialing("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
 	most := r.store.limits.Refs * 2 // a tag may have two lines
-	if slices.Equal(r.remote.Refspecs, DefaultRefspecs()) {
+	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
 		argv = append(argv, "--heads", "--tags")
 	} else {
 		most *= 10 // of which the refspecs choose
 	}
-	out, err := run(ctx, r.store.limits.List, env, append(argv, "--", r.remote.address), most*200)
+	out, err := run(ctx, r.store.limits.List, env, append(argv, "--", set.address), most*200)
 	if err != nil {
 		return "", "", err
 	}
@@ -117,7 +118,7 @@ func (r *Repository) list(ctx context.Context, agent string) (listed, format str
 		format = "sha256"
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%q", r.remote.Commits)
+	fmt.Fprintf(h, "%q", set.Commits)
 	h.Write(out)
 	return hex.EncodeToString(h.Sum(nil)), format, nil
 }
@@ -162,8 +163,8 @@ func (r *Repository) discard() error {
 
 // fetch gets refs with their objects, and stops when it is too much or nothing
 // arrives any more.
-func (r *Repository) fetch(ctx context.Context, agent string, refspecs ...string) error {
-	argv, env := r.remote.dialing(r.bare(), agent, r.store.cfg.KnownHosts)
+func (r *Repository) fetch(ctx context.Context, set *settings, agent string, refspecs ...string) error {
+	argv, env := set.dialing(r.bare(), agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-show-forced-updates")
 	own := strings.Contains(refspecs[0], ":refs/saltern/")
 	if !own {
@@ -172,10 +173,10 @@ func (r *Repository) fetch(ctx context.Context, agent string, refspecs ...string
 	if own || slices.ContainsFunc(refspecs, func(s string) bool { return strings.Contains(s, ":refs/tags/") }) {
 		argv = append(argv, "--no-tags") // else git fetches those of what it fetches
 	}
-	if r.remote.Depth > 0 {
-		argv = append(argv, "--depth="+strconv.Itoa(r.remote.Depth))
+	if set.Depth > 0 {
+		argv = append(argv, "--depth="+strconv.Itoa(set.Depth))
 	}
-	argv = append(append(argv, "--", r.remote.address), refspecs...)
+	argv = append(append(argv, "--", set.address), refspecs...)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})

@@ -10,13 +10,19 @@ import (
 	"time"
 )
 
+// settings are what may change while a repository is in use.
+type settings struct {
+	Remote
+	expect []string // branches or tags that the configuration names
+}
+
 // Repository is the copy of one remote.
 type Repository struct {
 	store  *Store
 	dir    string // holds the bare repository and the snapshot
 	reader *reader
-	remote Remote
-	expect []string // branches or tags that the configuration names
+	url    string // without a password
+	conf   atomic.Pointer[settings]
 
 	snap atomic.Pointer[Snapshot]
 	seq  atomic.Uint64
@@ -42,7 +48,7 @@ func (r *Repository) snapshotFile() string { return filepath.Join(r.dir, "snapsh
 func (r *Repository) Snapshot() *Snapshot { return r.snap.Load() }
 
 // URL is that of the remote, without a password.
-func (r *Repository) URL() string { return r.remote.Shown() }
+func (r *Repository) URL() string { return r.url }
 
 // Ready waits for the first fetch of this process to end, if nothing is in
 // service yet, and gives what is: nil if the fetch failed or ctx ends.
@@ -72,7 +78,7 @@ type Status struct {
 func (r *Repository) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Status{URL: r.URL(), Snapshot: r.Snapshot(), Fetched: r.fetched, Next: r.next, Interval: r.remote.Interval, Fault: r.fault, Since: r.since}
+	return Status{URL: r.URL(), Snapshot: r.Snapshot(), Fetched: r.fetched, Next: r.next, Interval: r.conf.Load().Interval, Fault: r.fault, Since: r.since}
 }
 
 // Fetch fetches now, and reports whether there was anything new. Calls at the

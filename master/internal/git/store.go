@@ -36,8 +36,8 @@ const maxFetches = 4
 // unused is how long a process or a tree on disk stays that nobody uses.
 const unused = 10 * time.Minute
 
-// Store holds the repositories. Add all remotes, then Run it; Close ends its
-// processes.
+// Store holds the repositories. Give it remotes by a [Batch], then Run it; Close
+// ends its processes.
 type Store struct {
 	cfg    Config
 	limits Limits
@@ -47,8 +47,11 @@ type Store struct {
 	work   *checkouts
 	reap   sync.WaitGroup // removal of what the last process kept
 
-	mu    sync.Mutex
-	repos []*Repository
+	changed chan struct{} // the remotes are others
+
+	mu              sync.Mutex
+	repos           []*Repository
+	former, leaving []*Repository // no longer in the store
 }
 
 // Open makes a Store in a directory, without the network. What the last process
@@ -58,7 +61,7 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Store{cfg: cfg, limits: cfg.Limits.orDefaults(), slots: make(chan struct{}, maxFetches)}
+	s := &Store{cfg: cfg, limits: cfg.Limits.orDefaults(), slots: make(chan struct{}, maxFetches), changed: make(chan struct{}, 1)}
 	old := filepath.Join(cfg.Dir, "old")
 	if err := os.MkdirAll(old, 0o700); err != nil {
 		return nil, fmt.Errorf("open the store of git repositories: %w", err)
@@ -84,55 +87,6 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Add makes the repository of a remote, or gives the one of an equal remote,
-// which is then fetched as often as the more frequent of the two. expect are
-// branches and tags that the configuration names: a remote without one of them
-// is at fault. What was fetched by an earlier process serves at once.
-func (s *Store) Add(ctx context.Context, remote Remote, expect ...string) (*Repository, error) {
-	if err := remote.check(); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := remote.key()
-	for n, r := range s.repos {
-		o := &r.remote
-		if o.key() != key {
-			continue
-		}
-		if remote.Password != o.Password || remote.PrivKey != o.PrivKey || remote.Passphrase != o.Passphrase || remote.Proxy != o.Proxy || remote.SkipVerify != o.SkipVerify {
-			key += fmt.Sprintf("-%d", n)
-			continue
-		}
-		o.Interval = min(o.Interval, remote.Interval)
-		for _, id := range remote.Commits {
-			if !slices.Contains(o.Commits, id) {
-				o.Commits = append(o.Commits, id)
-			}
-		}
-		r.want(expect)
-		return r, nil
-	}
-	r := &Repository{store: s, dir: filepath.Join(s.cfg.Dir, "remotes", key), remote: remote, turn: make(chan struct{}, 1), tried: make(chan struct{})}
-	r.turn <- struct{}{}
-	r.reader = newReader(r.bare(), s.limits.Read)
-	r.want(expect)
-	r.unlock()
-	if err := r.load(ctx); err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.cfg.Log.Warn("the last snapshot of a git remote cannot be used; it is fetched anew", "url", r.URL(), "error", err)
-	}
-	s.repos = append(s.repos, r)
-	return r, nil
-}
-
-func (r *Repository) want(names []string) {
-	for _, n := range names {
-		if n != "" && !slices.Contains(r.expect, n) {
-			r.expect = append(r.expect, n)
-		}
-	}
-}
-
 // Repositories are those that were added.
 func (s *Store) Repositories() []*Repository {
 	s.mu.Lock()
@@ -140,34 +94,50 @@ func (s *Store) Repositories() []*Repository {
 	return slices.Clone(s.repos)
 }
 
-// Run removes the copies of remotes that were not added, and fetches until ctx
-// ends.
+// Run removes the copies of remotes that are not in the store, and fetches until
+// ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	keep := map[string]bool{}
-	for _, r := range s.Repositories() {
-		keep[filepath.Base(r.dir)] = true
-		wg.Go(func() { r.run(ctx) })
+	stop := func() {}
+	follow := func() {
+		stop() // all begin anew: what is fetched and how may have changed
+		var own context.Context
+		own, stop = context.WithCancel(ctx)
+		for _, r := range s.Repositories() {
+			wg.Go(func() { r.run(own) })
+		}
 	}
-	wg.Go(func() { s.sweep(keep) })
+	follow()
+	defer func() { stop() }()
+	s.sweep()
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.changed:
+			follow()
 		case <-t.C:
 			now := s.cfg.Now()
 			for _, r := range s.Repositories() {
 				r.reader.idle(now.Add(-unused))
 			}
 			s.work.trim(now.Add(-unused))
+			s.leave()
 		}
 	}
 }
 
-func (s *Store) sweep(keep map[string]bool) {
+// sweep removes the directories of remotes that are not in the store.
+func (s *Store) sweep() {
+	keep := map[string]bool{}
+	s.mu.Lock()
+	for _, r := range slices.Concat(s.repos, s.former, s.leaving) {
+		keep[filepath.Base(r.dir)] = true
+	}
+	s.mu.Unlock()
 	dir := filepath.Join(s.cfg.Dir, "remotes")
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -182,13 +152,28 @@ func (s *Store) sweep(keep map[string]bool) {
 	}
 }
 
+// leave closes and removes repositories that left the store before the last call:
+// whoever read from them has ended.
+func (s *Store) leave() {
+	s.mu.Lock()
+	gone := s.leaving
+	s.leaving, s.former = s.former, nil
+	s.mu.Unlock()
+	for _, r := range gone {
+		r.reader.close()
+	}
+	if len(gone) > 0 {
+		s.sweep()
+	}
+}
+
 // run fetches again and again: after a fault sooner at first, then less and less
 // often, until the interval or ten minutes.
 func (r *Repository) run(ctx context.Context) {
 	for {
 		_, _ = r.Fetch(ctx) // noted
 		r.mu.Lock()
-		wait := r.remote.Interval
+		wait := r.conf.Load().Interval
 		if r.failures > 0 {
 			slow := max(wait, 10*time.Minute)
 			wait = min(wait, 15*time.Second)
@@ -211,7 +196,10 @@ func (r *Repository) run(ctx context.Context) {
 
 // Close ends the processes, when nobody reads any more.
 func (s *Store) Close() {
-	for _, r := range s.Repositories() {
+	s.mu.Lock()
+	all := slices.Concat(s.repos, s.former, s.leaving)
+	s.mu.Unlock()
+	for _, r := range all {
 		r.reader.close()
 	}
 	s.reap.Wait()

@@ -33,8 +33,15 @@ func open(t testing.TB, dir string, limits Limits) *Store {
 
 func add(t testing.TB, s *Store, r Remote, expect ...string) *Repository {
 	t.Helper()
-	repo, err := s.Add(t.Context(), r, expect...)
+	b := s.Batch()
+	for _, old := range s.Repositories() {
+		set := old.conf.Load()
+		_, err := b.Add(t.Context(), set.Remote, set.expect...)
+		must(t, err)
+	}
+	repo, err := b.Add(t.Context(), r, expect...)
 	must(t, err)
+	b.Commit()
 	return repo
 }
 
@@ -259,8 +266,8 @@ func TestShared(t *testing.T) {
 	s := open(t, t.TempDir(), Limits{})
 	a := add(t, s, Remote{URL: "https://h/x", User: "u", Password: "p", Interval: time.Minute}, "master")
 	b := add(t, s, Remote{URL: "https://u:p@h/x", Interval: time.Second}, "dev")
-	if a != b || a.remote.Interval != time.Second || !slices.Equal(a.expect, []string{"master", "dev"}) {
-		t.Errorf("equal remotes: %+v", a.remote)
+	if a != b || a.conf.Load().Interval != time.Second || !slices.Equal(a.conf.Load().expect, []string{"master", "dev"}) {
+		t.Errorf("equal remotes: %+v", a.conf.Load())
 	}
 	for _, r := range []Remote{{URL: "https://u:q@h/x"}, {URL: "https://h/x"}, {URL: "https://u:p@h/x", Depth: 1}, {URL: "https://u:p@h/y"}} {
 		if add(t, s, r) == a {

@@ -17,7 +17,8 @@ import (
 
 // Backend is the file server backend gitfs. It is safe for concurrent use.
 type Backend struct {
-	remotes []*remote
+	remotes atomic.Pointer[[]*remote]
+	changes atomic.Uint64 // of remotes
 	update  func(ctx context.Context) (changed bool, err error)
 }
 
@@ -36,24 +37,32 @@ type envSet struct {
 	envs map[string]struct{}
 }
 
-// New makes the backend and adds its remotes to a store. update fetches them.
-func New(ctx context.Context, store *git.Store, remotes []gitremote.Remote, global map[string]gitremote.Env, update func(context.Context) (bool, error)) (*Backend, error) {
+// New makes the backend and adds its remotes to a batch. update fetches them.
+func New(ctx context.Context, batch *git.Batch, remotes []gitremote.Remote, global map[string]gitremote.Env, update func(context.Context) (bool, error)) (*Backend, error) {
 	b := &Backend{update: update}
+	var all []*remote
 	for _, conf := range remotes {
 		r := &remote{Remote: conf, global: global}
 		r.mapEnvs()
 		var err error
-		if r.repo, err = store.Add(ctx, r.Remote.Remote, r.expected()...); err != nil {
+		if r.repo, err = batch.Add(ctx, r.Remote.Remote, r.expected()...); err != nil {
 			return nil, fmt.Errorf("gitfs: %w", err)
 		}
-		b.remotes = append(b.remotes, r)
+		all = append(all, r)
 	}
+	b.remotes.Store(&all)
 	return b, nil
+}
+
+// Replace serves the remotes of another one from now on.
+func (b *Backend) Replace(other *Backend) {
+	b.remotes.Store(other.remotes.Load())
+	b.changes.Add(1)
 }
 
 // Repositories are those of its remotes.
 func (b *Backend) Repositories() (out []*git.Repository) {
-	for _, r := range b.remotes {
+	for _, r := range *b.remotes.Load() {
 		out = append(out, r.repo)
 	}
 	return out
@@ -225,7 +234,7 @@ func (*Backend) Name() string { return "gitfs" }
 // Envs lists the environments.
 func (b *Backend) Envs() []string {
 	all := map[string]struct{}{}
-	for _, r := range b.remotes {
+	for _, r := range *b.remotes.Load() {
 		maps.Copy(all, r.envs())
 	}
 	return slices.Sorted(maps.Keys(all))
@@ -236,7 +245,7 @@ func (b *Backend) known(env string) bool {
 	if gitremote.IsHex(env) {
 		return true
 	}
-	return slices.ContainsFunc(b.remotes, func(r *remote) bool {
+	return slices.ContainsFunc(*b.remotes.Load(), func(r *remote) bool {
 		_, ok := r.envs()[env]
 		return ok
 	})
@@ -245,7 +254,8 @@ func (b *Backend) known(env string) bool {
 // Version changes when what List would give may have changed.
 func (b *Backend) Version() string {
 	var v strings.Builder
-	for _, r := range b.remotes {
+	fmt.Fprint(&v, b.changes.Load(), ":")
+	for _, r := range *b.remotes.Load() {
 		if s := r.repo.Snapshot(); s != nil {
 			fmt.Fprintf(&v, "%d ", s.Seq)
 		} else {
@@ -261,7 +271,7 @@ func (b *Backend) Update(ctx context.Context) (changed bool, err error) { return
 // Open finds and opens a file (GitFS.find_file).
 func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Handle, fileserver.File, bool, error) {
 	known := b.known(q.Saltenv)
-	for _, r := range b.remotes {
+	for _, r := range *b.remotes.Load() {
 		p := q.Path
 		if mp := r.mountpoint(q.Saltenv); mp != "" {
 			var below bool
@@ -314,7 +324,7 @@ func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, er
 	known := b.known(env)
 	out := fileserver.NewListing()
 	any := false
-	for _, r := range b.remotes {
+	for _, r := range *b.remotes.Load() {
 		if !known && r.Fallback == "" {
 			continue
 		}

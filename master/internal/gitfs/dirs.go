@@ -11,7 +11,7 @@ import (
 // for minutes after the last call.
 func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
 	known := b.known(env)
-	for _, r := range b.remotes {
+	for _, r := range *b.remotes.Load() {
 		if !known && r.Fallback == "" {
 			continue
 		}

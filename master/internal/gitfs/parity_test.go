@@ -48,10 +48,12 @@ func serve(t testing.TB, c setting, dir string) (*fileserver.Server, *Backend) {
 		}
 		remotes = append(remotes, r)
 	}
-	b, err := New(t.Context(), s, remotes, d.Global, func(ctx context.Context) (bool, error) { return s.FetchAll(ctx, nil) })
+	batch := s.Batch()
+	b, err := New(t.Context(), batch, remotes, d.Global, func(ctx context.Context) (bool, error) { return s.FetchAll(ctx, nil) })
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}
+	batch.Commit()
 	fs, err := fileserver.New(fileserver.Config{Backends: []string{"gitfs"}, Extra: []fileserver.Backend{b}, Cachedir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

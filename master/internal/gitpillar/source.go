@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"saltern/master/internal/git"
@@ -24,7 +25,7 @@ const dynamic = "__env__"
 
 // Source is the git pillars of a configuration. It is safe for concurrent use.
 type Source struct {
-	entries [][]*remote // of each git entry in ext_pillar
+	entries atomic.Pointer[[][]*remote] // of each git entry in ext_pillar
 	log     *slog.Logger
 }
 
@@ -52,10 +53,11 @@ func Entries(extPillar []any) (out []any) {
 }
 
 // New reads the git pillars of the option ext_pillar and adds their remotes to a
-// store. All faults are joined.
-func New(ctx context.Context, store *git.Store, extPillar []any, defaults *gitremote.Defaults, log *slog.Logger) (*Source, error) {
+// batch. All faults are joined.
+func New(ctx context.Context, batch *git.Batch, extPillar []any, defaults *gitremote.Defaults, log *slog.Logger) (*Source, error) {
 	s := &Source{log: log}
 	var errs []error
+	var all [][]*remote
 	for _, entry := range Entries(extPillar) {
 		list, ok := entry.([]any)
 		if !ok {
@@ -72,7 +74,7 @@ func New(ctx context.Context, store *git.Store, extPillar []any, defaults *gitre
 			r := &remote{Remote: conf}
 			if err == nil {
 				seen[cmp.Or(conf.Name, conf.ID)] = true
-				r.repo, err = store.Add(ctx, conf.Remote, r.expected()...)
+				r.repo, err = batch.Add(ctx, conf.Remote, r.expected()...)
 			}
 			if err != nil {
 				errs = append(errs, err)
@@ -80,17 +82,22 @@ func New(ctx context.Context, store *git.Store, extPillar []any, defaults *gitre
 			}
 			remotes = append(remotes, r)
 		}
-		s.entries = append(s.entries, remotes)
+		all = append(all, remotes)
 	}
+	s.entries.Store(&all)
 	return s, errors.Join(errs...)
 }
 
+// Replace uses the remotes of another one from now on. It must have as many git
+// entries.
+func (s *Source) Replace(other *Source) { s.entries.Store(other.entries.Load()) }
+
 // Len is the number of git entries in ext_pillar.
-func (s *Source) Len() int { return len(s.entries) }
+func (s *Source) Len() int { return len(*s.entries.Load()) }
 
 // Repositories are those of its remotes, each once.
 func (s *Source) Repositories() (out []*git.Repository) {
-	for _, l := range s.entries {
+	for _, l := range *s.entries.Load() {
 		for _, r := range l {
 			if !slices.Contains(out, r.repo) {
 				out = append(out, r.repo)
@@ -108,7 +115,7 @@ type Remote struct {
 
 // Remotes lists all remotes.
 func (s *Source) Remotes() (out []Remote) {
-	for _, l := range s.entries {
+	for _, l := range *s.entries.Load() {
 		for _, r := range l {
 			out = append(out, Remote{r.ID, r.Branch, r.URL, r.Name, r.repo})
 		}
@@ -131,7 +138,7 @@ func (r *remote) expected() []string {
 
 // Prepare checks out what pillars will ask for, before a snapshot serves.
 func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
-	for _, l := range s.entries {
+	for _, l := range *s.entries.Load() {
 		for _, r := range l {
 			if r.repo != repo || r.Branch == dynamic && r.AllSaltenvs == nil {
 				continue
@@ -203,7 +210,7 @@ func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (stri
 // that was never fetched is an error, since a pillar without it is not whole.
 func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (out []Root, err error) {
 	var errs []error
-	for _, r := range s.entries[n] {
+	for _, r := range (*s.entries.Load())[n] {
 		wait, cancel := context.WithTimeout(ctx, firstFetch)
 		snap := r.repo.Ready(wait)
 		cancel()

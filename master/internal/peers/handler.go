@@ -102,7 +102,7 @@ func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) 
 	switch tag {
 	case pillar.Cleared:
 		h.cfg.Pillars.Drop(data.Str("id"))
-	case repos.Fetch, repos.Serving:
+	case repos.Fetch, repos.Serving, repos.Reload:
 		h.cfg.Repos.Peer(peer, tag, data)
 	}
 	if err := h.cfg.Bus.Relay(tag, data, event.Peer); err != nil {

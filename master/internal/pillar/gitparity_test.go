@@ -50,10 +50,12 @@ func gitSource(t *testing.T, store *git.Store, opts map[string]any) *gitpillar.S
 	if e, ok := opts["git_pillar_env"].(string); ok {
 		d.Env = e
 	}
-	s, err := gitpillar.New(t.Context(), store, toMap(opts["ext_pillar"]).([]any), d, slog.New(slog.DiscardHandler))
+	batch := store.Batch()
+	s, err := gitpillar.New(t.Context(), batch, toMap(opts["ext_pillar"]).([]any), d, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	batch.Commit()
 	return s
 }
 

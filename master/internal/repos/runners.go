@@ -22,6 +22,8 @@ const (
 	Serving = "master/git/serving"
 	// Fetch asks all masters to fetch.
 	Fetch = "master/git/fetch"
+	// Reload asks them to read the options of remotes again.
+	Reload = "master/git/reload"
 )
 
 // Bounds of what peers tell.
@@ -31,7 +33,7 @@ const (
 	maxRefs    = 20 // that are told of one remote
 )
 
-// AddRunners adds git.status, git.fetch, git_pillar.update and cache.clear_git_lock.
+// AddRunners adds git.status, git.fetch, git.reload, git_pillar.update and cache.clear_git_lock.
 func (s *Service) AddRunners(t *runner.Table) {
 	t.Add("git.status", func(context.Context, *runner.Env, []any, *value.Map) (any, error) { return s.status(), nil })
 	t.Add("git.fetch", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {
@@ -41,6 +43,13 @@ func (s *Service) AddRunners(t *runner.Table) {
 		s.askPeers()
 		_, err := s.store.FetchAll(ctx, nil)
 		return s.status(), err
+	})
+	t.Add("git.reload", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {
+		if err := s.Reload(ctx); err != nil {
+			return nil, err
+		}
+		s.cfg.Fire(Reload, value.NewMap("id", s.cfg.Options.ID))
+		return true, nil
 	})
 	t.Add("git_pillar.update", s.updatePillars)
 	t.Add("cache.clear_git_lock", func(context.Context, *runner.Env, []any, *value.Map) (any, error) {
@@ -100,6 +109,11 @@ func (s *Service) askPeers() { s.cfg.Fire(Fetch, value.NewMap("id", s.cfg.Option
 // Peer takes an event of another master.
 func (s *Service) Peer(peer, tag string, data *value.Map) {
 	switch tag {
+	case Reload:
+		select {
+		case s.anew <- struct{}{}:
+		default:
+		}
 	case Fetch:
 		select {
 		case s.again <- struct{}{}:

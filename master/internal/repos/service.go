@@ -43,6 +43,9 @@ type Service struct {
 	files   *gitfs.Backend
 	pillars *gitpillar.Source
 	again   chan struct{} // a peer asks for a fetch
+	anew    chan struct{} // a peer read its options again
+
+	reload sync.Mutex // held while options are read again
 
 	mu    sync.Mutex
 	peers map[string]*value.Map // what other masters serve
@@ -50,7 +53,7 @@ type Service struct {
 
 // Open reads the options and opens the store, without the network.
 func Open(ctx context.Context, cfg Config) (s *Service, err error) {
-	s = &Service{cfg: cfg, again: make(chan struct{}, 1), peers: map[string]*value.Map{}}
+	s = &Service{cfg: cfg, again: make(chan struct{}, 1), anew: make(chan struct{}, 1), peers: map[string]*value.Map{}}
 	c := cfg.Options
 	pillars := gitpillar.Entries(c.ExtPillar)
 	files := slices.Contains(c.FileserverBackend, "gitfs")
@@ -69,35 +72,46 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	if files {
-		if err = s.openFiles(ctx); err != nil {
-			return nil, err
-		}
+	batch := s.store.Batch()
+	if s.files, s.pillars, err = s.build(ctx, batch, c); err != nil {
+		batch.Drop()
+		s.Close()
+		return nil, err
 	}
-	if len(pillars) == 0 {
-		return s, nil
-	}
-	if err = s.openPillars(ctx); err == nil || c.GitPillarVerifyConfig {
-		return s, err
-	}
-	cfg.Log.Error("git pillars are left out: their options are wrong", "error", err)
-	s.pillars = nil
+	batch.Commit()
 	return s, nil
 }
 
-func (s *Service) openFiles(ctx context.Context) error {
-	defaults, err := filesDefaults(s.cfg.Options)
+// build reads the options. A part that is not configured is nil.
+func (s *Service) build(ctx context.Context, batch *git.Batch, c *conf.Master) (files *gitfs.Backend, pillars *gitpillar.Source, err error) {
+	if slices.Contains(c.FileserverBackend, "gitfs") {
+		if files, err = s.buildFiles(ctx, batch, c); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(gitpillar.Entries(c.ExtPillar)) == 0 {
+		return files, nil, nil
+	}
+	if c.PillarMergeStrategy == "aggregate" {
+		err = errors.New("option pillar_source_merging_strategy: aggregate does not go with git pillars: choose another strategy")
+	} else if pillars, err = gitpillar.New(ctx, batch, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
+		err = fmt.Errorf("option ext_pillar: %w", err)
+	}
+	if err != nil && !c.GitPillarVerifyConfig {
+		s.cfg.Log.Error("git pillars are left out: their options are wrong", "error", err)
+		return files, nil, nil
+	}
+	return files, pillars, err
+}
+
+func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Master) (*gitfs.Backend, error) {
+	defaults, err := filesDefaults(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var remotes []gitremote.Remote
 	var errs []error
-	for _, e := range s.cfg.Options.GitfsRemotes {
+	for _, e := range c.GitfsRemotes {
 		r, err := defaults.Parse(gitremote.Files, e)
 		if err != nil {
 			errs = append(errs, err)
@@ -106,23 +120,48 @@ func (s *Service) openFiles(ctx context.Context) error {
 		remotes = append(remotes, r)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("option gitfs_remotes: %w", err)
+		return nil, fmt.Errorf("option gitfs_remotes: %w", err)
 	}
 	if len(remotes) == 0 {
 		s.cfg.Log.Warn("gitfs serves nothing: gitfs_remotes is empty")
 	}
-	s.files, err = gitfs.New(ctx, s.store, remotes, defaults.Global, s.updateFiles)
-	return err
+	return gitfs.New(ctx, batch, remotes, defaults.Global, s.updateFiles)
 }
 
-func (s *Service) openPillars(ctx context.Context) (err error) {
-	c := s.cfg.Options
-	if c.PillarMergeStrategy == "aggregate" {
-		return errors.New("option pillar_source_merging_strategy: aggregate does not go with git pillars: choose another strategy")
+// Reload reads the options of gitfs and git_pillar anew, and uses them if they are
+// right. Which backends there are, and how many git entries ext_pillar has, stays
+// until a restart.
+func (s *Service) Reload(ctx context.Context) error {
+	c, err := conf.Load(s.cfg.Options.Path)
+	if err != nil {
+		return fmt.Errorf("read the options: %w", err)
 	}
-	if s.pillars, err = gitpillar.New(ctx, s.store, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
-		return fmt.Errorf("option ext_pillar: %w", err)
+	s.reload.Lock()
+	defer s.reload.Unlock()
+	if s.store == nil {
+		return errors.New("the master serves nothing from git yet: restart it to begin with that")
 	}
+	batch := s.store.Batch()
+	files, pillars, err := s.build(ctx, batch, c)
+	switch {
+	case err != nil:
+	case (files == nil) != (s.files == nil):
+		err = errors.New("option fileserver_backend: gitfs comes and goes with a restart of the master")
+	case (pillars == nil) != (s.pillars == nil) || pillars != nil && pillars.Len() != s.pillars.Len():
+		err = errors.New("option ext_pillar: entries with git come and go with a restart of the master; remotes below one of them do not need it")
+	}
+	if err != nil {
+		batch.Drop()
+		return err
+	}
+	if files != nil {
+		s.files.Replace(files)
+	}
+	if pillars != nil {
+		s.pillars.Replace(pillars)
+	}
+	batch.Commit()
+	s.cfg.Log.Info("options of git remotes were read again", "remotes", len(s.store.Repositories()))
 	return nil
 }
 
@@ -155,6 +194,10 @@ func (s *Service) Run(ctx context.Context) {
 			s.tell()
 			if !s.cfg.Alone { // for those that have come since
 				s.cfg.Fire(Serving, s.serving())
+			}
+		case <-s.anew:
+			if err := s.Reload(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Log.Error("options of git remotes stay as they were", "error", err)
 			}
 		case <-s.again:
 			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // faults are noted
