@@ -92,6 +92,7 @@ func (b *blobs) fill(ctx context.Context, r *Repository, id string) error {
 	}
 	size, err := writeBlob(ctx, r, id, path, 0o600, b.limits.File)
 	if err != nil {
+		r.miss(err)
 		return err
 	}
 	b.mu.Lock()

@@ -99,6 +99,7 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) e
 			mode = 0o700
 		}
 		size, err := c.write(ctx, r, i.ID, to, mode, left)
+		r.miss(err)
 		if left -= size; err == nil && left <= 0 {
 			err = tooLarge(fmt.Sprintf("the tree has more than %d MiB", c.limits.Checkout>>20))
 		}

@@ -24,12 +24,14 @@ const (
 type Fault struct {
 	Kind Kind
 	Text string // one line
+
+	corrupt bool // our copy is damaged
 }
 
 func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 
 // errTooLarge is in the chain of faults of limits.
-func tooLarge(text string) error { return &Fault{TooLarge, text} }
+func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
 // KindOf is the kind of a fault in the chain of err; empty: another error.
 func KindOf(err error) Kind {
@@ -52,7 +54,7 @@ func faultOf(said string) *Fault {
 		}
 		return false
 	}
-	kind := Unreachable
+	kind, corrupt := Unreachable, false
 	switch {
 	case has("host key verification failed", "host identification has changed", "certificate", "ssl: ", "tls: "):
 		kind = HostKey
@@ -61,11 +63,13 @@ func faultOf(said string) *Fault {
 		kind = Authentication
 	case has("couldn't find remote ref", "not our ref"):
 		kind = RefGone
-	case has("bad object", "object file", "is corrupt", "corrupted", "missing blob", "missing tree", "did not send all necessary objects", "unable to write", "no space left", "unable to read", "bad ref", "broken",
-		"unresolved deltas", "invalid index-pack output"):
+	case has("unable to write", "no space left", "read-only file system", "quota exceeded", "unable to create"):
 		kind = Broken
+	case has("bad object", "object file", "is corrupt", "corrupted", "missing blob", "missing tree", "did not send all necessary objects", "unable to read", "bad ref", "not a git repository", "unresolved deltas",
+		"invalid index-pack output"):
+		kind, corrupt = Broken, true
 	}
-	return &Fault{kind, brief(said)}
+	return &Fault{kind, brief(said), corrupt}
 }
 
 // brief is the telling part of what git said: its lines without the advice

@@ -34,24 +34,28 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	old := r.Snapshot()
-	if old != nil && old.Listed == listed {
+	lacking := r.lacking.Load()
+	if old != nil && old.Listed == listed && !lacking {
 		return false, set.expected(old)
 	}
 	r.unlock()
-	if err := r.prepare(ctx, format); err != nil {
-		return false, err
+	get := func() error {
+		if err := r.prepare(ctx, format); err != nil {
+			return err
+		}
+		return r.fetch(ctx, set, agent, set.Refspecs...)
 	}
-	if err := r.fetch(ctx, set, agent, set.Refspecs...); err != nil {
+	if err = errLacking; !lacking {
+		err = get()
+	}
+	var fault *Fault
+	if lacking || errors.As(err, &fault) && fault.corrupt {
+		r.store.cfg.Log.Warn("copy of a git remote is damaged and is fetched anew", "url", r.URL(), "error", err)
+		err = r.anew(get)
+	}
+	if err != nil {
 		r.unlock()
-		if KindOf(err) == Broken && r.discard() == nil {
-			r.store.cfg.Log.Warn("copy of a git remote is broken and is fetched anew", "url", r.URL(), "error", err)
-			if err = r.prepare(ctx, format); err == nil {
-				err = r.fetch(ctx, set, agent, set.Refspecs...)
-			}
-		}
-		if err != nil {
-			return false, err
-		}
+		return false, err
 	}
 	for _, id := range set.Commits {
 		if _, b, err := r.reader.content(ctx, id+"^{commit}", maxObject); err == nil && len(b) > 0 {
@@ -86,7 +90,7 @@ func (set *settings) expected(s *Snapshot) error {
 	for _, name := range set.expect {
 		_, branch := s.Branch(name)
 		if _, tag := s.Tag(name); !branch && !tag {
-			return &Fault{RefGone, fmt.Sprintf("the remote has no branch or tag %.100q, which the configuration names", name)}
+			return &Fault{Kind: RefGone, Text: fmt.Sprintf("the remote has no branch or tag %.100q, which the configuration names", name)}
 		}
 	}
 	return nil
@@ -111,7 +115,7 @@ func (r *Repository) list(ctx context.Context, set *settings, agent string) (lis
 		return "", "", err
 	}
 	if len(refs) == 0 {
-		return "", "", &Fault{RefGone, "the remote has no branches and no tags"}
+		return "", "", &Fault{Kind: RefGone, Text: "the remote has no branches and no tags"}
 	}
 	format = "sha1"
 	if len(refs[0].id) == 64 {
@@ -132,9 +136,9 @@ func run(ctx context.Context, limit time.Duration, env, argv []string, most int)
 	case errors.Is(err, command.ErrOutput):
 		return nil, tooLarge("git says more than is read")
 	case errors.Is(err, command.ErrTimeout):
-		return nil, &Fault{Unreachable, fmt.Sprintf("no answer within %v", limit)}
+		return nil, &Fault{Kind: Unreachable, Text: fmt.Sprintf("no answer within %v", limit)}
 	case err != nil:
-		return nil, &Fault{Broken, "git cannot be started: is the program git installed?"}
+		return nil, &Fault{Kind: Broken, Text: "git cannot be started: is the program git installed?"}
 	case out.Exit != 0:
 		return nil, faultOf(string(out.Stderr))
 	}
@@ -154,11 +158,25 @@ func (r *Repository) prepare(ctx context.Context, format string) error {
 	return err
 }
 
-// discard removes the copy. What is in service stays in memory until the next
-// snapshot; files that are not read yet are missing meanwhile.
-func (r *Repository) discard() error {
-	r.reader.close()
-	return os.RemoveAll(r.bare())
+var errLacking = errors.New("objects are missing")
+
+// anew fetches into an empty repository. If that fails the damaged one is put back:
+// it still has something.
+func (r *Repository) anew(get func() error) error {
+	aside := r.bare() + ".damaged"
+	if err := os.RemoveAll(aside); err != nil {
+		return fmt.Errorf("put a damaged copy aside: %w", err)
+	}
+	if err := os.Rename(r.bare(), aside); err != nil {
+		return fmt.Errorf("put a damaged copy aside: %w", err)
+	}
+	if err := get(); err != nil {
+		return errors.Join(err, os.RemoveAll(r.bare()), os.Rename(aside, r.bare()))
+	}
+	r.reader.close() // it has the damaged one open
+	r.lacking.Store(false)
+	_ = os.RemoveAll(aside) // the next time removes it, too
+	return nil
 }
 
 // fetch gets refs with their objects, and stops when it is too much or nothing
@@ -210,7 +228,7 @@ func (r *Repository) watch(ctx context.Context, cancel context.CancelCauseFunc) 
 		if size != last {
 			last, moved = size, time.Now()
 		} else if time.Since(moved) > r.store.limits.Stall {
-			cancel(&Fault{Unreachable, fmt.Sprintf("nothing arrived for %v", r.store.limits.Stall)})
+			cancel(&Fault{Kind: Unreachable, Text: fmt.Sprintf("nothing arrived for %v", r.store.limits.Stall)})
 			return
 		}
 	}
@@ -290,7 +308,11 @@ func (r *Repository) tidy(ctx context.Context) error {
 	limit := r.store.limits.Size
 	if len(packs) > maxPacks || sizeOf(r.bare()) > limit {
 		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack", "-a", "-d", "-q", "--cruft", "--cruft-expiration=1.hour.ago")
-		if _, err := run(ctx, r.store.limits.Fetch, environ(), argv, 1<<20); err != nil && ctx.Err() == nil {
+		_, err := run(ctx, r.store.limits.Fetch, environ(), argv, 1<<20)
+		if err != nil && ctx.Err() == nil { // git before 2.37
+			_, err = run(ctx, r.store.limits.Fetch, environ(), argv[:len(argv)-2], 1<<20)
+		}
+		if err != nil && ctx.Err() == nil {
 			r.store.cfg.Log.Warn("packs of a git remote cannot be joined", "url", r.URL(), "error", err)
 		}
 	}

@@ -144,7 +144,8 @@ func (r *reader) idle(since time.Time) {
 	}
 }
 
-// close waits for whoever reads, and stops the process.
+// close waits for whoever reads, and stops the process. Whoever reads later starts
+// another one.
 func (r *reader) close() {
 	<-r.turn
 	r.stop()

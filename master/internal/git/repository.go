@@ -25,8 +25,11 @@ type Repository struct {
 	conf   atomic.Pointer[settings]
 
 	snap atomic.Pointer[Snapshot]
-	seq  atomic.Uint64
-	turn chan struct{} // holds one token: the right to change the repository
+	// lacking is set when an object of a snapshot is not there: the next fetch
+	// begins with an empty repository.
+	lacking atomic.Bool
+	seq     atomic.Uint64
+	turn    chan struct{} // holds one token: the right to change the repository
 	// tried is closed when the first fetch of this process has ended.
 	tried chan struct{}
 
@@ -135,7 +138,7 @@ func (r *Repository) note(n uint64, err error) {
 		r.failures, r.fault, r.fetched = 0, nil, now
 		return
 	}
-	f := &Fault{Broken, brief(err.Error())}
+	f := &Fault{Kind: Broken, Text: brief(err.Error())}
 	if k := KindOf(err); k != "" {
 		f.Kind = k
 		f.Text = strings.TrimPrefix(f.Text, string(k)+": ")

@@ -62,6 +62,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Now = time.Now
 	}
 	s := &Store{cfg: cfg, limits: cfg.Limits.orDefaults(), slots: make(chan struct{}, maxFetches), changed: make(chan struct{}, 1)}
+	endFetches(cfg.Dir)
 	old := filepath.Join(cfg.Dir, "old")
 	if err := os.MkdirAll(old, 0o700); err != nil {
 		return nil, fmt.Errorf("open the store of git repositories: %w", err)
@@ -167,15 +168,19 @@ func (s *Store) leave() {
 	}
 }
 
+// slowest is the pause between fetches of a remote that fails again and again, if
+// its interval is not longer.
+const slowest = 2 * time.Minute
+
 // run fetches again and again: after a fault sooner at first, then less and less
-// often, until the interval or ten minutes.
+// often.
 func (r *Repository) run(ctx context.Context) {
 	for {
 		_, _ = r.Fetch(ctx) // noted
 		r.mu.Lock()
 		wait := r.conf.Load().Interval
-		if r.failures > 0 {
-			slow := max(wait, 10*time.Minute)
+		if r.failures > 0 && r.fault.Kind != RefGone { // which was a fetch that worked
+			slow := max(wait, slowest)
 			wait = min(wait, 15*time.Second)
 			for range min(r.failures-1, 10) {
 				wait = min(2*wait, slow)

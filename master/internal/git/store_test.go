@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -355,5 +356,94 @@ func TestKilled(t *testing.T) {
 	}
 	if rest, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/tmp_*")); len(rest) > 0 {
 		t.Errorf("left behind: %q", rest)
+	}
+}
+
+// An object that is missing while it serves is there again after the next fetch,
+// although the remote has nothing new; without the remote the rest still serves.
+func TestLacking(t *testing.T) {
+	dir := t.TempDir()
+	up := gitrepo.New(t, dir, "a")
+	up.Commit("master", "f", "one", "d/g", "two")
+	url, stop := gitrepo.Daemon(t, dir)
+	r := add(t, open(t, t.TempDir(), Limits{}), Remote{URL: url + "a"})
+	fetch(t, r)
+	if got := text(t, r, r.Snapshot(), "master", "f"); got != "one" {
+		t.Fatal(got)
+	}
+	lose := func() {
+		t.Helper()
+		r.reader.close()
+		packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*"))
+		for _, p := range packs {
+			must(t, os.Remove(p))
+		}
+		r.store.trees.clear()
+		ref, _ := r.Snapshot().Branch("master")
+		if _, _, err := r.Find(t.Context(), ref.Tree, "d/g"); !isMissing(err) {
+			t.Fatalf("the object is still there: %v", err)
+		}
+	}
+	lose()
+	fetch(t, r)
+	if got := text(t, r, r.Snapshot(), "master", "d/g"); got != "two" {
+		t.Errorf("after the fetch: %q", got)
+	}
+	lose()
+	stop()
+	if _, err := r.Fetch(t.Context()); KindOf(err) != Unreachable {
+		t.Errorf("without the remote: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.bare(), "HEAD")); err != nil {
+		t.Errorf("the damaged copy is gone: %v", err)
+	}
+}
+
+// What a process that was killed left running ends before the next one begins.
+func TestOrphans(t *testing.T) {
+	own := t.TempDir()
+	r := add(t, open(t, own, Limits{}), Remote{URL: "https://h/x"})
+	other := t.TempDir()
+	start := func(dir string) *exec.Cmd {
+		cmd := exec.Command("git", "--no-pager", "--git-dir="+dir, "hash-object", "--stdin")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		_, err := cmd.StdinPipe() // it waits for the end of its input
+		must(t, err)
+		must(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd
+	}
+	ours, theirs := start(r.bare()), start(other)
+	done := make(chan struct{})
+	go func() { _ = ours.Wait(); close(done) }()
+	open(t, own, Limits{})
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("the process still runs")
+	}
+	if err := theirs.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another process: %v", err)
+	}
+}
+
+// What git says is sorted by what can be done.
+func TestFaultOf(t *testing.T) {
+	for said, want := range map[string]Fault{
+		"fatal: unable to access 'https://h/x/': Could not resolve host: h":                            {Kind: Unreachable},
+		"ERROR: Repository not found.\nfatal: Could not read from remote repository.":                  {Kind: Unreachable},
+		"git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.":         {Kind: Authentication},
+		"fatal: Authentication failed for 'https://h/x/'":                                              {Kind: Authentication},
+		"fatal: could not read Username for 'https://h': terminal prompts disabled":                    {Kind: Authentication},
+		"fatal: unable to access 'https://h/x/': server certificate verification failed. CAfile: none": {Kind: HostKey},
+		"Host key verification failed.\nfatal: Could not read from remote repository.":                 {Kind: HostKey},
+		"fatal: couldn't find remote ref refs/heads/x":                                                 {Kind: RefGone},
+		"error: file write error: No space left on device\nfatal: unable to write loose object file":   {Kind: Broken},
+		"error: inflate: data stream error\nfatal: loose object ab (stored in x) is corrupt":           {Kind: Broken, corrupt: true},
+		"hint: x\nfatal: not a git repository: '/x/repo'":                                              {Kind: Broken, corrupt: true},
+	} {
+		if f := faultOf(said); f.Kind != want.Kind || f.corrupt != want.corrupt || f.Text == "" || strings.Contains(f.Text, "\n") || strings.Contains(f.Text, "hint") {
+			t.Errorf("%q: %+v", said, f)
+		}
 	}
 }

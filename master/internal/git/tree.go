@@ -67,6 +67,7 @@ func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, erro
 	}
 	h, b, err := r.reader.content(ctx, id, maxObject)
 	if err != nil {
+		r.miss(err)
 		return nil, err
 	}
 	if h.kind != "tree" {
@@ -78,6 +79,13 @@ func (s *Store) tree(ctx context.Context, r *Repository, id string) (*tree, erro
 	}
 	s.trees.put(id, t)
 	return t, nil
+}
+
+// miss notes that an object is missing of what a snapshot has.
+func (r *Repository) miss(err error) {
+	if isMissing(err) && r.Snapshot() != nil && !r.lacking.Swap(true) {
+		r.store.cfg.Log.Error("copy of a git remote lacks an object; it is fetched anew next time", "url", r.URL(), "error", err)
+	}
 }
 
 // Entry is a file in a tree.
