@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/git"
@@ -283,4 +284,40 @@ func plain(v any) any {
 		return string(v)
 	}
 	return v
+}
+
+// TestParityLarge: 20,000 files and 50 branches.
+func TestParityLarge(t *testing.T) {
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to compare with Salt")
+	}
+	dir := t.TempDir()
+	up := gitrepo.New(t, dir, "a")
+	var files []string
+	for i := range 20000 {
+		files = append(files, fmt.Sprintf("d%d/s%d/f%d.sls", i%20, i%400, i), fmt.Sprint(i))
+	}
+	up.Commit("master", files...)
+	for i := range 49 {
+		up.Branch(fmt.Sprintf("b%d", i), "master")
+		up.Commit(fmt.Sprintf("b%d", i), "d1/s1/f1.sls", fmt.Sprint("b", i))
+	}
+	calls := [][]any{{"_file_envs", map[string]any{}}}
+	for _, env := range []string{"base", "b7"} {
+		calls = append(calls, []any{"_file_list", map[string]any{"saltenv": env}}, []any{"_dir_list", map[string]any{"saltenv": env}}, []any{"_file_hash", map[string]any{"saltenv": env, "path": "d1/s1/f1.sls"}})
+	}
+	c := setting{name: "large", remotes: []any{up.URL()}}
+	opts := map[string]any{"id": "m", "root_dir": dir, "cachedir": dir + "/cache", "fileserver_backend": []string{"gitfs"}, "gitfs_provider": "gitpython", "gitfs_remotes": c.remotes, "extension_modules": dir + "/ext"}
+	begun := time.Now()
+	want := ask(t, python, []any{map[string]any{"opts": opts, "calls": calls}})
+	salt := time.Since(begun)
+	begun = time.Now()
+	s, backend := serve(t, c, t.TempDir())
+	if _, err := backend.Update(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fetched := time.Since(begun)
+	compare(t, c.name, s, calls, want[0])
+	t.Logf("Salt took %v; here the fetch took %v and the answers %v", salt, fetched, time.Since(begun)-fetched)
 }
