@@ -5,9 +5,13 @@ import (
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/pillar/renderer"
+	"saltern/master/internal/repos"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 )
+
+// Check reports what is wrong with options that reading them does not show.
+func Check(cfg *conf.Master) error { return repos.Check(cfg) }
 
 // openPillar makes the compiler of pillars and the pool of its renderers. No
 // Python starts before a template needs it.

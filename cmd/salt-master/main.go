@@ -90,6 +90,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return exitConfig
 	}
+	if err := master.Check(cfg); err != nil {
+		fmt.Fprintf(stderr, "salt-master: the configuration cannot be used:\n%v\n", err)
+		return exitConfig
+	}
 	if o.check {
 		return checked(cfg, stdout, stderr)
 	}

@@ -73,6 +73,11 @@ func TestCheck(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("the check made something: %v %v", left, err)
 	}
+	put("master.d/b.conf", "fileserver_backend: [gitfs]\ngitfs_remotes: ['https://u:TOPSECRET@h/x': [{nosuch: 1}]]\next_pillar: [{git: ['master ext::x']}]\n")
+	code, out, errs = check(dir)
+	if code != exitConfig || out != "" || !strings.Contains(errs, "there is no option \"nosuch\"") || !strings.Contains(errs, "not the URL") || strings.Contains(errs, "TOPSECRET") {
+		t.Errorf("wrong remotes: %d %q\n%s", code, out, errs)
+	}
 	put("master.d/b.conf", "timeout: 15s\nfileserver_backend: [svn]\n")
 	put("master.d/c.conf", "a: b: c\n")
 	code, out, errs = check(filepath.Join(dir, "master"))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"saltern/test/gitrepo"
 )
@@ -173,7 +174,7 @@ func TestAttack35Bombs(t *testing.T) {
 	for range 200 {
 		deep = hostile(t, up, "40000", "a", deep)
 	}
-	r := add(t, open(t, t.TempDir(), Limits{Entries: 10000, File: 1000, Checkout: 1000}), Remote{URL: up.URL()})
+	r := add(t, open(t, t.TempDir(), Limits{Entries: 10000, File: 1000, Checkout: 8192}), Remote{URL: up.URL()})
 	for _, root := range []string{tree, deep} {
 		up.Git("update-ref", "refs/heads/master", up.Git("commit-tree", "-m", "x", root))
 		fetch(t, r)
@@ -207,5 +208,55 @@ func TestAttack35Local(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "not allowed") {
 			t.Errorf("%s is spoken to: %v", url, err)
 		}
+	}
+}
+
+// TestAttack35Checkouts: many trees do not fill the disk, and one in use stays.
+func TestAttack35Checkouts(t *testing.T) {
+	up := gitrepo.New(t, t.TempDir(), "a")
+	now := time.Now()
+	s, err := Open(Config{Dir: t.TempDir(), Limits: Limits{Work: 64 << 10, Checkouts: 100}, Now: func() time.Time { return now }})
+	must(t, err)
+	t.Cleanup(s.Close)
+	for i := range 30 {
+		up.Commit(fmt.Sprintf("b%d", i), "f", fmt.Sprint(i), "g", "x")
+	}
+	r := add(t, s, Remote{URL: up.URL()})
+	fetch(t, r)
+	out := func(i int) (string, error) {
+		ref, ok := r.Snapshot().Branch(fmt.Sprintf("b%d", i))
+		if !ok {
+			t.Fatal(i)
+		}
+		return r.Checkout(t.Context(), ref.Tree)
+	}
+	refused := 0
+	for i := range 30 {
+		if _, err := out(i); KindOf(err) == TooLarge {
+			refused++
+		}
+	}
+	if refused != 22 || s.work.size > 64<<10 {
+		t.Errorf("%d were refused, %d bytes are kept", refused, s.work.size)
+	}
+	now = now.Add(inUse - time.Second)
+	first, err := out(0)
+	must(t, err)
+	now = now.Add(2 * time.Second)
+	for i := range 7 {
+		if _, err := out(20 + i); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(first, "f")); err != nil {
+		t.Errorf("a tree in use is gone: %v", err)
+	}
+	if list, _ := os.ReadDir(s.work.dir); len(list) != 8 {
+		t.Errorf("%d trees are on disk", len(list))
+	}
+	now = now.Add(time.Hour)
+	s.work.trim(now.Add(-unused))
+	if list, _ := os.ReadDir(s.work.dir); len(list) != 4 {
+		t.Errorf("%d trees are on disk after a while", len(list))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,12 +29,25 @@ type checkouts struct {
 	group  singleflight.Group
 
 	mu   sync.Mutex
-	used map[string]time.Time // by id of a tree
+	kept map[string]*keptTreeDir // by id of a tree
+	size int64
 }
 
-func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
-	return &checkouts{dir: dir, limits: limits, now: now, used: map[string]time.Time{}}
+type keptTreeDir struct {
+	used time.Time
+	size int64
 }
+
+// inUse is how long a tree stays that was asked for, whatever others need: longer
+// than a request takes.
+const inUse = 3 * time.Minute
+
+func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
+	return &checkouts{dir: dir, limits: limits, now: now, kept: map[string]*keptTreeDir{}}
+}
+
+// blockSize is what a file takes at least.
+const blockSize = 4096
 
 // Checkout gives a directory with the files of a tree, for as long as it is used
 // again every few minutes. Links that could lead out of it are left out.
@@ -47,11 +61,15 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 		if c.touch(root) {
 			return nil, nil
 		}
+		if !c.room() {
+			return nil, tooLarge(fmt.Sprintf("trees of %d MiB are in use at once", c.limits.Work>>20))
+		}
 		// Others may wait for it, so it does not end with ctx.
-		err := c.fill(context.WithoutCancel(ctx), r, root, dir)
+		size, err := c.fill(context.WithoutCancel(ctx), r, root, dir)
 		if err == nil {
 			c.mu.Lock()
-			c.used[root] = c.now()
+			c.kept[root] = &keptTreeDir{c.now(), size}
+			c.size += size
 			c.mu.Unlock()
 		}
 		return nil, err
@@ -62,23 +80,32 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 func (c *checkouts) touch(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.used[id]
+	k, ok := c.kept[id]
 	if ok {
-		c.used[id] = c.now()
+		k.used = c.now()
 	}
 	return ok
 }
 
-func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) error {
+// room removes trees that are not in use until there is room for one more, and
+// reports whether there is.
+func (c *checkouts) room() bool {
+	c.drop(c.now().Add(-inUse), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.size < c.limits.Work
+}
+
+func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) (used int64, err error) {
 	tmp := dir + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("check a tree out: %w", err)
+		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
 	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return fmt.Errorf("check a tree out: %w", err)
+		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
 	left := c.limits.Checkout
-	err := r.Walk(ctx, root, func(i Item) error {
+	err = r.Walk(ctx, root, func(i Item) error {
 		to := filepath.Join(tmp, i.Path)
 		switch {
 		case i.Dir:
@@ -100,7 +127,7 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) e
 		}
 		size, err := c.write(ctx, r, i.ID, to, mode, left)
 		r.miss(err)
-		if left -= size; err == nil && left <= 0 {
+		if left -= (size + blockSize - 1) &^ (blockSize - 1); err == nil && left <= 0 {
 			err = tooLarge(fmt.Sprintf("the tree has more than %d MiB", c.limits.Checkout>>20))
 		}
 		return err
@@ -110,9 +137,9 @@ func (c *checkouts) fill(ctx context.Context, r *Repository, root, dir string) e
 	}
 	if err != nil {
 		_ = os.RemoveAll(tmp) // the next one removes it, too
-		return fmt.Errorf("check a tree out: %w", err)
+		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
-	return nil
+	return c.limits.Checkout - left, nil
 }
 
 func (c *checkouts) write(ctx context.Context, r *Repository, id, to string, mode os.FileMode, most int64) (size int64, err error) {
@@ -174,18 +201,22 @@ func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 
 // trim removes trees that nobody has used since, while there are too many.
 func (c *checkouts) trim(since time.Time) {
+	c.drop(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
+}
+
+// drop removes trees, those used longest ago first, that nobody has used since and
+// while more holds.
+func (c *checkouts) drop(since time.Time, more func() bool) {
 	c.mu.Lock()
+	ids := slices.SortedFunc(maps.Keys(c.kept), func(a, b string) int { return c.kept[a].used.Compare(c.kept[b].used) })
 	var gone []string
-	ids := make([]string, 0, len(c.used))
-	for id := range c.used {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b string) int { return c.used[a].Compare(c.used[b]) })
 	for _, id := range ids {
-		if len(c.used) <= c.limits.Checkouts || c.used[id].After(since) {
+		k := c.kept[id]
+		if k.used.After(since) || !more() {
 			break
 		}
-		delete(c.used, id)
+		c.size -= k.size
+		delete(c.kept, id)
 		gone = append(gone, id)
 	}
 	c.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"saltern/master/internal/git"
 	"saltern/master/internal/gitfs"
 	"saltern/master/internal/gitpillar"
-	"saltern/master/internal/gitremote"
 	"saltern/master/value"
 )
 
@@ -92,10 +91,10 @@ func (s *Service) build(ctx context.Context, batch *git.Batch, c *conf.Master) (
 	if len(gitpillar.Entries(c.ExtPillar)) == 0 {
 		return files, nil, nil
 	}
-	if c.PillarMergeStrategy == "aggregate" {
-		err = errors.New("option pillar_source_merging_strategy: aggregate does not go with git pillars: choose another strategy")
-	} else if pillars, err = gitpillar.New(ctx, batch, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
-		err = fmt.Errorf("option ext_pillar: %w", err)
+	if err = strategy(c); err == nil {
+		if pillars, err = gitpillar.New(ctx, batch, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
+			err = fmt.Errorf("option ext_pillar: %w", err)
+		}
 	}
 	if err != nil && !c.GitPillarVerifyConfig {
 		s.cfg.Log.Error("git pillars are left out: their options are wrong", "error", err)
@@ -105,25 +104,16 @@ func (s *Service) build(ctx context.Context, batch *git.Batch, c *conf.Master) (
 }
 
 func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Master) (*gitfs.Backend, error) {
-	defaults, err := filesDefaults(c)
+	remotes, err := fileRemotes(c)
 	if err != nil {
 		return nil, err
 	}
-	var remotes []gitremote.Remote
-	var errs []error
-	for _, e := range c.GitfsRemotes {
-		r, err := defaults.Parse(gitremote.Files, e)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		remotes = append(remotes, r)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("option gitfs_remotes: %w", err)
-	}
 	if len(remotes) == 0 {
 		s.cfg.Log.Warn("gitfs serves nothing: gitfs_remotes is empty")
+	}
+	defaults, err := filesDefaults(c)
+	if err != nil {
+		return nil, err
 	}
 	return gitfs.New(ctx, batch, remotes, defaults.Global, s.updateFiles)
 }

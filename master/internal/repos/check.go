@@ -1,0 +1,69 @@
+package repos
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"saltern/master/conf"
+	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/gitremote"
+)
+
+// Check reports what is wrong with the options of gitfs and git_pillar, without the
+// disk and the network.
+func Check(c *conf.Master) error {
+	var errs []error
+	if slices.Contains(c.FileserverBackend, "gitfs") {
+		if _, err := fileRemotes(c); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	entries := gitpillar.Entries(c.ExtPillar)
+	if len(entries) == 0 || !c.GitPillarVerifyConfig {
+		return errors.Join(errs...)
+	}
+	if err := strategy(c); err != nil {
+		errs = append(errs, err)
+	}
+	defaults := pillarDefaults(c)
+	for _, e := range entries {
+		list, ok := e.([]any)
+		if !ok {
+			errs = append(errs, errors.New("option ext_pillar: what follows git: is a list of remotes"))
+		}
+		for _, r := range list {
+			if _, err := defaults.Parse(gitremote.Pillar, r); err != nil {
+				errs = append(errs, fmt.Errorf("option ext_pillar: %w", err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// strategy refuses the one that only Salt's own objects have.
+func strategy(c *conf.Master) error {
+	if c.PillarMergeStrategy == "aggregate" {
+		return errors.New("option pillar_source_merging_strategy: aggregate does not go with git pillars: choose another strategy")
+	}
+	return nil
+}
+
+// fileRemotes are the remotes of gitfs.
+func fileRemotes(c *conf.Master) ([]gitremote.Remote, error) {
+	defaults, err := filesDefaults(c)
+	if err != nil {
+		return nil, err
+	}
+	var remotes []gitremote.Remote
+	var errs []error
+	for _, e := range c.GitfsRemotes {
+		r, err := defaults.Parse(gitremote.Files, e)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("option gitfs_remotes: %w", err))
+			continue
+		}
+		remotes = append(remotes, r)
+	}
+	return remotes, errors.Join(errs...)
+}
