@@ -14,6 +14,10 @@ import (
 // makes up is an environment. When it is full, lists are built each time.
 const maxCachedLists = 200
 
+// maxCachedNames bounds the names in lists of Updaters, which do not age; those used
+// longest ago go first. One name takes some 100 bytes.
+const maxCachedNames = 400000
+
 type listKey struct{ backend, env string }
 
 // cachedList is a listing as it goes on the wire, sorted.
@@ -23,6 +27,11 @@ type cachedList struct {
 	made                   time.Time
 	known                  bool   // the backend has the environment
 	version                string // of an Updater
+	used                   time.Time
+}
+
+func (c *cachedList) names() int {
+	return len(c.files) + len(c.dirs) + len(c.emptyDirs) + c.links.Len()
 }
 
 func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedList, error) {
@@ -34,6 +43,9 @@ func (s *Server) listing(ctx context.Context, b Backend, env string) (*cachedLis
 	}
 	s.mu.Lock()
 	c := s.cached[key]
+	if c != nil {
+		c.used = s.cfg.Now()
+	}
 	s.mu.Unlock()
 	if c != nil && updates && c.version == version {
 		return c, nil
@@ -79,7 +91,19 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 			return
 		}
 	}
+	c.used = s.cfg.Now()
 	s.cached[key] = c
+	if c.version == "" {
+		return
+	}
+	sum := 0
+	for _, k := range slices.SortedFunc(maps.Keys(s.cached), func(a, b listKey) int { return s.cached[b].used.Compare(s.cached[a].used) }) {
+		if old := s.cached[k]; old.version != "" {
+			if sum += old.names(); sum > maxCachedNames && old != c {
+				delete(s.cached, k)
+			}
+		}
+	}
 }
 
 // listed answers the three requests for lists.

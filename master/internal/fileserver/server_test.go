@@ -9,11 +9,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -484,5 +486,62 @@ func BenchmarkBigChunk(b *testing.B) {
 		if _, err := s.Call(b.Context(), "_serve_file", "m", value.NewMap("path", "f", "saltenv", "base", "loc", 1<<20)); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// updating is a backend whose lists do not age.
+type updating struct {
+	Backend
+	version string
+	listed  map[string]int
+}
+
+func (u *updating) Name() string                         { return "gitfs" }
+func (u *updating) Update(context.Context) (bool, error) { return true, nil }
+func (u *updating) Version() string                      { return u.version }
+func (u *updating) List(_ context.Context, env string) (*Listing, error) {
+	u.listed[env]++
+	l := NewListing()
+	for i := range 100000 {
+		l.Files[env+strconv.Itoa(i)] = struct{}{}
+	}
+	return l, nil
+}
+
+// Lists of an Updater stay until it has something new, and are bounded by names.
+func TestUpdaterLists(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	u := &updating{version: "1", listed: map[string]int{}}
+	s := server(t, Config{Backends: []string{"gitfs"}, Extra: []Backend{u}, Now: c.now})
+	ask := func(env string) {
+		t.Helper()
+		if got, _ := call(t, s, "_file_list", "saltenv", env).([]any); len(got) != 100000 {
+			t.Fatalf("%d names", len(got))
+		}
+		c.t = c.t.Add(time.Minute)
+	}
+	ask("a")
+	ask("a")
+	if u.listed["a"] != 1 {
+		t.Errorf("listed %d times", u.listed["a"])
+	}
+	u.version = "2"
+	ask("a")
+	if u.listed["a"] != 2 {
+		t.Errorf("after a change listed %d times", u.listed["a"])
+	}
+	for _, env := range []string{"b", "c", "d", "a", "e"} {
+		ask(env)
+	}
+	if n := len(s.cached); n != 4 || u.listed["a"] != 2 {
+		t.Errorf("%d lists are kept, a was listed %d times", n, u.listed["a"])
+	}
+	ask("b")
+	if u.listed["b"] != 2 {
+		t.Errorf("b was used longest ago and is still there")
+	}
+	ch, err := s.Update(t.Context(), nil)
+	if err != nil || len(ch) != 1 || !ch[0].Changed() || fmt.Sprint(ch[0].Event()) != fmt.Sprint(value.NewMap("changed", true, "backend", "gitfs")) {
+		t.Errorf("update: %+v %v", ch, err)
 	}
 }

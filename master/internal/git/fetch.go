@@ -77,10 +77,10 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	s.Seq = r.seq.Add(1)
+	r.snap.Store(s)
 	if f := r.store.cfg.Prepare; f != nil {
 		f(ctx, r, s)
 	}
-	r.snap.Store(s)
 	changed = old == nil || !slices.Equal(old.Refs, s.Refs)
 	return changed, set.expected(s)
 }

@@ -22,7 +22,8 @@ type Config struct {
 	// the host's; empty: the account's.
 	KnownHosts string
 	Limits     Limits
-	// Prepare, if any, is called with each new snapshot before it serves.
+	// Prepare, if any, is called with each new snapshot when it serves; the fetch
+	// ends after it.
 	Prepare func(ctx context.Context, r *Repository, s *Snapshot)
 	// Fetched, if any, is called when a fetch has ended.
 	Fetched func(r *Repository, changed bool, err error)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +29,9 @@ const dynamic = "__env__"
 type Source struct {
 	entries atomic.Pointer[[][]*remote] // of each git entry in ext_pillar
 	log     *slog.Logger
+
+	mu       sync.Mutex
+	prepared map[*git.Repository]*git.Snapshot // the last that Prepare was given
 }
 
 type remote struct {
@@ -55,7 +60,7 @@ func Entries(extPillar []any) (out []any) {
 // New reads the git pillars of the option ext_pillar and adds their remotes to a
 // batch. All faults are joined.
 func New(ctx context.Context, batch *git.Batch, extPillar []any, defaults *gitremote.Defaults, log *slog.Logger) (*Source, error) {
-	s := &Source{log: log}
+	s := &Source{log: log, prepared: map[*git.Repository]*git.Snapshot{}}
 	var errs []error
 	var all [][]*remote
 	for _, entry := range Entries(extPillar) {
@@ -90,7 +95,13 @@ func New(ctx context.Context, batch *git.Batch, extPillar []any, defaults *gitre
 
 // Replace uses the remotes of another one from now on. It must have as many git
 // entries.
-func (s *Source) Replace(other *Source) { s.entries.Store(other.entries.Load()) }
+func (s *Source) Replace(other *Source) {
+	s.entries.Store(other.entries.Load())
+	used := s.Repositories()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.prepared, func(r *git.Repository, _ *git.Snapshot) bool { return !slices.Contains(used, r) })
+}
 
 // Len is the number of git entries in ext_pillar.
 func (s *Source) Len() int { return len(*s.entries.Load()) }
@@ -136,7 +147,8 @@ func (r *remote) expected() []string {
 	return []string{r.Branch}
 }
 
-// Prepare checks out what pillars will ask for, before a snapshot serves.
+// Prepare checks out what pillars will ask for, which may take a while, and then has
+// pillars compiled from the snapshot.
 func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -152,6 +164,24 @@ func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Sn
 			}
 		}
 	}
+	if slices.Contains(s.Repositories(), repo) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.prepared[repo] = snap
+	}
+}
+
+// snapshot is what pillars are compiled from; nil: nothing was fetched.
+func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapshot {
+	s.mu.Lock()
+	snap := s.prepared[repo]
+	s.mu.Unlock()
+	if snap != nil {
+		return snap
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstFetch)
+	defer cancel()
+	return repo.Ready(ctx)
 }
 
 // target is the branch or tag of a remote for a minion's environments
@@ -211,9 +241,7 @@ func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (stri
 func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (out []Root, err error) {
 	var errs []error
 	for _, r := range (*s.entries.Load())[n] {
-		wait, cancel := context.WithTimeout(ctx, firstFetch)
-		snap := r.repo.Ready(wait)
-		cancel()
+		snap := s.snapshot(ctx, r.repo)
 		if snap == nil {
 			text := "it has not been fetched yet"
 			if f := r.repo.Status().Fault; f != nil {
