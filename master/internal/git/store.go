@@ -110,6 +110,10 @@ func (s *Store) Run(ctx context.Context) {
 			wg.Go(func() { r.run(own) })
 		}
 	}
+	select {
+	case <-s.changed: // by the first batch
+	default:
+	}
 	follow()
 	defer func() { stop() }()
 	s.sweep()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -445,5 +446,29 @@ func TestFaultOf(t *testing.T) {
 		if f := faultOf(said); f.Kind != want.Kind || f.corrupt != want.corrupt || f.Text == "" || strings.Contains(f.Text, "\n") || strings.Contains(f.Text, "hint") {
 			t.Errorf("%q: %+v", said, f)
 		}
+	}
+}
+
+// A remote that takes the connection and says nothing is given up, and keeps no
+// other waiting.
+func TestSilent(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	s := open(t, t.TempDir(), Limits{List: 500 * time.Millisecond})
+	up := gitrepo.New(t, t.TempDir(), "a")
+	up.Commit("master", "f", "one")
+	for range maxFetches - 1 {
+		add(t, s, Remote{URL: "git://" + ln.Addr().String() + "/x", Depth: len(s.Repositories())})
+	}
+	good := add(t, s, Remote{URL: up.URL()})
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.FetchAll(t.Context(), func(r *Repository) bool { return r != good })
+		done <- err
+	}()
+	fetch(t, good)
+	if err := <-done; KindOf(err) != Unreachable || !strings.Contains(err.Error(), "no answer within 500ms") {
+		t.Errorf("a silent remote: %v", err)
 	}
 }

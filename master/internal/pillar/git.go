@@ -9,6 +9,12 @@ import (
 // gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py
 // ext_pillar): each root by itself, with its own top file.
 func (c *compilation) gitPillar(n int) *value.Map {
+	if c.rend != nil {
+		// Each root has a session of its own. Who waits for a worker must hold none,
+		// or all workers wait for each other.
+		c.rend.Close()
+		c.rend = nil
+	}
 	out := value.NewMap()
 	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
 	if err != nil {

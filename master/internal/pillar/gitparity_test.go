@@ -103,6 +103,9 @@ func TestGitParity(t *testing.T) {
 		{"without includes", []any{"master " + a, "master " + b}, map[string]any{"git_pillar_includes": false}},
 		{"mounted", []any{"master " + a, with("master "+b, "mountpoint", "deep/er")}, nil},
 		{"global options", []any{a}, map[string]any{"git_pillar_branch": "dev", "git_pillar_env": "base"}},
+		{"among others", nil, map[string]any{"ext_pillar": []any{map[string]any{"cmd_yaml": "echo 'plain: before\nlist: [x]\nbefore: 1'"}, map[string]any{"git": []any{"master " + a}},
+			map[string]any{"cmd_yaml": "echo 'who: after\nlist: [z]\nafter: 1'"}, map[string]any{"git": []any{"master " + b}}}}},
+		{"override", []any{"master " + a}, map[string]any{"pillar_merge_lists": true}},
 		{"merged lists", []any{"master " + a, "master " + b}, map[string]any{"pillar_merge_lists": true}},
 	} {
 		for _, first := range []bool{false, true} {
@@ -126,7 +129,11 @@ func TestGitParity(t *testing.T) {
 				if env.from {
 					opts["pillarenv_from_saltenv"] = true
 				}
-				cases = append(cases, parityCase{
+				var override map[string]any
+				if c.name == "override" || c.name == "among others" {
+					override = map[string]any{"who": "override", "list": []any{"o"}, "new": 1}
+				}
+				cases = append(cases, parityCase{override: override,
 					name: c.name + ", " + env.name, id: "web1", saltenv: env.saltenv, pillarenv: env.pillarenv, opts: opts,
 					roots: map[string][]string{"base": {root + "/p"}, "dev": {root + "/dev"}}, order: []string{"base", "dev"}, grains: map[string]any{"os": "Debian"},
 					change: func(cfg *Config) {
