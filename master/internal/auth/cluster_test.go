@@ -1,6 +1,10 @@
 package auth_test
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,5 +44,31 @@ func TestClusterSeed(t *testing.T) {
 	must(t, auth.RequestRotation(a.dir, "m1_master"))
 	if !a.secrets.RotationAsked() || a.secrets.RotationAsked() {
 		t.Error("a wish must be heard once")
+	}
+}
+
+// A minion whose key another master has accepted is served, though this one has not seen that
+// yet; not one whose key waits again.
+func TestAcceptedElsewhere(t *testing.T) {
+	key, err := crypt.NewKey(nil)
+	must(t, err)
+	seed := strings.Repeat("1a", 32)
+	a := newMaster(t, options{secrets: auth.SecretsConfig{Seed: seed, ClusterKey: key}})
+	b := newMaster(t, options{secrets: auth.SecretsConfig{Seed: seed, ClusterKey: key}})
+	must(t, a.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	must(t, b.keys.Put("m", keys.Pending, publicText(t, "min6")))
+	n := newMinion(t, "m", "min6")
+	n.signIn(t, a)
+	blob := n.session.Seal([]byte{0xc0}, "")
+	if _, _, err := b.OpenRequest("m", bytes.Clone(blob)); !errors.Is(err, auth.ErrNotAccepted) {
+		t.Fatalf("it waits here: %v", err)
+	}
+	pki := filepath.Join(b.dir, "pki")
+	must(t, os.Rename(filepath.Join(pki, "minions_pre", "m"), filepath.Join(pki, "minions", "m")))
+	if body, _, err := b.OpenRequest("m", bytes.Clone(blob)); err != nil || !bytes.Equal(body, []byte{0xc0}) {
+		t.Errorf("%x, %v", body, err)
+	}
+	if !b.VerifyToken("m", n.tok(t)) {
+		t.Error("its token is refused")
 	}
 }
