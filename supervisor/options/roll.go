@@ -49,6 +49,7 @@ const (
 	askEvery    = 500 * time.Millisecond
 	stateTakes  = 5 * time.Second
 	freshTakes  = 20 * time.Second
+	trialTakes  = 10 * time.Second // for a start that is under way
 	checkTakes  = 45 * time.Second
 	giveTakes   = 10 * time.Second
 	// backTakes is what a node may need beyond the limit: to stop two masters.
@@ -181,9 +182,14 @@ func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Cont
 
 // look asks how all nodes are. What it returns stands against a roll.
 func (u *run) look(ctx context.Context) string {
-	errs := u.each(ctx, freshTakes, func(ctx context.Context, n *node) (err error) {
-		n.state, err = n.Node.State(ctx, true)
-		return err
+	errs := u.each(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
+		// A master that has just been started is on trial for a moment.
+		for end := u.Now().Add(trialTakes); ; {
+			n.state, err = n.Node.State(ctx, true)
+			if err != nil || !n.state.Trying && n.state.Serving || u.Now().After(end) || pause.For(ctx, askEvery) != nil {
+				return err
+			}
+		}
 	})
 	var away []string
 	for _, n := range u.nodes {
