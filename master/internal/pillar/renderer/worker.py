@@ -106,10 +106,16 @@ class Salt:
         opts["__fs_update"] = True
         opts.pop("grains", None)
         opts.pop("logger", None)
+        if not opts.get("gpg_keydir"):
+            # Left open, Salt asks grains and pillar for it: a minion would name
+            # the folder whose gpg.conf the master's gpg reads.
+            folder = opts.get("config_dir") or os.path.dirname(opts["conf_file"])
+            opts["gpg_keydir"] = os.path.join(folder, "gpgkeys")
         setup_logging(settings.get("log_level", logging.WARNING))
         self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
         self.index_module_files()
         self.quick_truth()
+        self.keep_decrypted()
 
     def master_opts(self):
         """A copy of the master's options that nobody else holds."""
@@ -188,11 +194,62 @@ class Salt:
         if "__bool__" not in OptsDict.__dict__:
             OptsDict.__bool__ = lambda self: any(True for k in self._get_all_keys() if k in self)
 
+    def keep_decrypted(self):
+        """
+        Gives gpg_cache one memory for all sessions of a worker: Salt's own
+        would be gone with the loader, or in clear in a file.
+        """
+        factory = self.salt.utils.cache.CacheFactory
+        make, kept = factory.factory, {}
+
+        def of(cls, backend, ttl, *args, **kwargs):
+            if os.path.basename(kwargs.get("minion_cache_path") or "") != "gpg_cache":
+                return make(backend, ttl, *args, **kwargs)
+            if ttl not in kept:
+                kept[ttl] = Decrypted(ttl)
+            return kept[ttl]
+
+        factory.factory = classmethod(of)
+
     def load(self, raw):
         return self.salt.utils.msgpack.unpackb(raw, raw=False, strict_map_key=False)
 
     def dump(self, value):
         return self.salt.payload.dumps(value, use_bin_type=True)
+
+
+class Decrypted:
+    """
+    Secrets by their ciphertext, for a time. Whoever has no ciphertext gets
+    nothing out of it. What was put in first makes room.
+    """
+
+    MOST, MOST_BYTES = 10000, 16 << 20
+
+    def __init__(self, ttl):
+        self.ttl, self.size, self.known = ttl, 0, {}
+
+    def __contains__(self, cipher):
+        entry = self.known.get(cipher)
+        if entry and time.monotonic() - entry[1] > self.ttl:
+            self.drop(cipher)
+            entry = None
+        return entry is not None
+
+    def __getitem__(self, cipher):
+        return self.known[cipher][0]
+
+    def __setitem__(self, cipher, secret):
+        self.drop(cipher)
+        self.known[cipher] = (secret, time.monotonic())
+        self.size += len(cipher) + len(secret)
+        while self.known and (len(self.known) > self.MOST or self.size > self.MOST_BYTES):
+            self.drop(next(iter(self.known)))
+
+    def drop(self, cipher):
+        entry = self.known.pop(cipher, None)
+        if entry:
+            self.size -= len(cipher) + len(entry[0])
 
 
 def accepted(function, **kwargs):
