@@ -54,15 +54,12 @@ func (c *Client) Minions(ctx context.Context, finger bool) (m Minions, err error
 	return m, err
 }
 
-// RemoveMember takes a master out of the cluster, for good. The error matches
-// [ErrNoSuchMember] if there is none.
-func (c *Client) RemoveMember(ctx context.Context, id string) error {
-	return c.post(ctx, "remove", verb{ID: id})
+// RemoveMember takes a master out of the cluster, for good, and replaces the
+// secret and the keys that it knew. The error matches [ErrNoSuchMember] if there
+// is none.
+func (c *Client) RemoveMember(ctx context.Context, r Removal) error {
+	return c.post(ctx, "remove", verb{Removal: r})
 }
-
-// RenewSecrets replaces the secret and the keys that all members of the cluster
-// know, as RemoveMember does: a node that knew them and had no master is gone.
-func (c *Client) RenewSecrets(ctx context.Context) error { return c.post(ctx, "renew", verb{}) }
 
 // StageSecret makes the secret that is to follow, if there is none yet.
 func (c *Client) StageSecret(ctx context.Context) error { return c.post(ctx, "secret_next", verb{}) }

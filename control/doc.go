@@ -5,7 +5,7 @@
 //
 //	Status      <cachedir>/status.json, written by the master
 //	Condition   the file of saltern_conditions, written by the supervisor
-//	Secrets     part of the masters' record of their cluster
+//	Record      part of the masters' record of their cluster
 //
 // Names and types in JSON are those of the files that earlier versions wrote,
 // because an upgrade mixes versions. Whoever reads trusts nobody: sizes and

@@ -4,20 +4,8 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
-
-	"saltern/durable"
 )
-
-// RecordFile is the name of the masters' record of their cluster, in
-// cluster_pki_dir.
-const RecordFile = ".saltern_cluster"
-
-// maxRecord bounds the record in bytes: 64 masters and 256 removed ones with
-// their keys.
-const maxRecord = 4 << 20
 
 // Secrets is the part of the masters' record that supervisors read.
 type Secrets struct {
@@ -30,19 +18,6 @@ type Secrets struct {
 	// Seed is the seed of the minions' session keys, in hexadecimal; it
 	// changes when a master is removed.
 	Seed string `json:"seed"`
-}
-
-// ReadSecrets reads the secrets from the record at path. No error quotes what
-// the file holds.
-func ReadSecrets(path string) (s Secrets, err error) {
-	b, err := durable.Read(path, maxRecord)
-	if err != nil {
-		return s, err
-	}
-	if json.Unmarshal(b, &s) != nil {
-		return Secrets{}, errors.New("read the cluster's record: it is not as expected")
-	}
-	return s, nil
 }
 
 // FingerPrefix begins the names of secrets; versions that hashed the secret

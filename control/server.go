@@ -32,8 +32,7 @@ const (
 // errors get [CodeFailed].
 type Master interface {
 	Minions(finger bool) Minions
-	RemoveMember(ctx context.Context, id string) error
-	RenewSecrets(ctx context.Context) error
+	RemoveMember(ctx context.Context, r Removal) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
 }
@@ -41,12 +40,12 @@ type Master interface {
 // verb is the body of a POST. Arguments are no part of the path, which may be
 // logged.
 type verb struct {
-	ID     string `json:"id,omitempty"`
+	Removal
 	Finger string `json:"finger,omitempty"`
 }
 
 // handler is the protocol: GET /v1/minions[?finger=true], and POST to
-// /v1/cluster/{remove,renew,secret_next,secret_commit}, answered when it is done.
+// /v1/cluster/{remove,secret_next,secret_commit}, answered when it is done.
 func handler(m Master) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/minions", func(w http.ResponseWriter, r *http.Request) {
@@ -74,8 +73,7 @@ func handler(m Master) http.Handler {
 			reply(w, refused.status(), refused)
 		})
 	}
-	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.ID) })
-	post("renew", func(ctx context.Context, _ verb) error { return m.RenewSecrets(ctx) })
+	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.Removal) })
 	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
 	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
 	return mux

@@ -33,13 +33,8 @@ func (f *fakeMaster) Minions(finger bool) Minions {
 	return m
 }
 
-func (f *fakeMaster) RemoveMember(_ context.Context, id string) error {
-	f.asked = append(f.asked, "remove "+id)
-	return f.err
-}
-
-func (f *fakeMaster) RenewSecrets(context.Context) error {
-	f.asked = append(f.asked, "renew")
+func (f *fakeMaster) RemoveMember(_ context.Context, r Removal) error {
+	f.asked = append(f.asked, "remove "+r.ID+" "+r.Key+" "+r.Node)
 	return f.err
 }
 
@@ -86,15 +81,15 @@ func TestClientAndServer(t *testing.T) {
 	if (Minion{}).Heard() != nil || (Minion{Seen: 1e300}).Heard() != nil {
 		t.Error("heard at no time")
 	}
-	if err := errors.Join(c.RemoveMember(t.Context(), "10.0.0.2"), c.RenewSecrets(t.Context()), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
+	if err := errors.Join(c.RemoveMember(t.Context(), Removal{ID: "10.0.0.2", Key: "ab", Node: "cd"}), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(f.asked, ", "); got != "remove 10.0.0.2, renew, stage, commit k12" {
+	if got := strings.Join(f.asked, ", "); got != "remove 10.0.0.2 ab cd, stage, commit k12" {
 		t.Error(got)
 	}
 	// What is refused keeps its code; the text is made safe.
 	f.err = fmt.Errorf("later: %w", &Error{Code: CodeNoSuchMember, Text: "there is no\x1b[2J\n10.0.0.9"})
-	err := c.RemoveMember(t.Context(), "10.0.0.9")
+	err := c.RemoveMember(t.Context(), Removal{ID: "10.0.0.9"})
 	if !errors.Is(err, ErrNoSuchMember) || err.Error() != "there is no 10.0.0.9" {
 		t.Errorf("%v", err)
 	}

@@ -188,7 +188,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("cluster.members: %v, %v", v, err)
 	}
 	supervisor := control.NewClient(filepath.Join(a.m.cfg.SockDir, control.Socket), os.Geteuid())
-	if err := supervisor.RemoveMember(within(t), "127.255.255.254"); !errors.Is(err, control.ErrNoSuchMember) {
+	if err := supervisor.RemoveMember(within(t), control.Removal{ID: "127.255.255.254"}); !errors.Is(err, control.ErrNoSuchMember) {
 		t.Errorf("remove a master that is not there: %v", err)
 	}
 	if err := errors.Join(supervisor.StageSecret(within(t)), supervisor.StageSecret(within(t))); err != nil {

@@ -72,7 +72,7 @@ func TestControlSocket(t *testing.T) {
 	must(t, err)
 	controltest.Recorded(t, "minions.json", b, *update)
 	var refused *control.Error
-	for _, err := range []error{c.RemoveMember(t.Context(), "10.0.0.2"), c.RenewSecrets(t.Context()), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")} {
+	for _, err := range []error{c.RemoveMember(t.Context(), control.Removal{ID: "10.0.0.2"}), c.StageSecret(t.Context()), c.CommitSecret(t.Context(), "k12")} {
 		if !errors.As(err, &refused) || refused.Code != control.CodeNoCluster {
 			t.Errorf("alone: %v", err)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/control"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
@@ -370,13 +371,9 @@ func (p *Pool) Rotate(ctx context.Context) error {
 
 // Remove takes a master out of the cluster for good: its key, the secret and
 // the minions' session keys are replaced in one step.
-func (p *Pool) Remove(ctx context.Context, id string) error {
-	return p.command(ctx, node.Command{Remove: strings.TrimSuffix(id, "_master")})
-}
-
-// Renew replaces what Remove replaces and removes nobody.
-func (p *Pool) Renew(ctx context.Context) error {
-	return p.command(ctx, node.Command{Renew: true})
+func (p *Pool) Remove(ctx context.Context, r control.Removal) error {
+	r.ID = strings.TrimSuffix(r.ID, "_master")
+	return p.command(ctx, node.Command{Remove: r})
 }
 
 // Secret is what a new master must show to join, which is not the option

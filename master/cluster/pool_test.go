@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/master/cluster/node"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
@@ -349,20 +350,25 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestRenew: what a node without a master knew is replaced on all masters, and
-// nobody is removed.
-func TestRenew(t *testing.T) {
+// TestRemoveWithoutAMaster: what a machine without a master knew is replaced on all
+// masters, once, and nobody else is removed.
+func TestRemoveWithoutAMaster(t *testing.T) {
 	t.Parallel()
 	ms, _, _ := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	seed, key := a.Seed(), a.ClusterKey().String()
-	must(t, a.Renew(within(t)))
+	must(t, a.Remove(within(t), control.Removal{ID: "127.0.0.250", Node: "c9"}))
 	until(t, "the others have it", func() bool {
 		return a.Seed() != seed && b.Seed() == a.Seed() && c.Seed() == a.Seed() && a.ClusterKey().String() != key &&
 			b.ClusterKey().String() == a.ClusterKey().String() && b.Secret() == a.Secret() && c.Secret() == a.Secret()
 	})
 	if a.Secret() == a.cfg.Secret || len(a.Status().Peers) != 2 {
 		t.Errorf("%+v", a.Status())
+	}
+	seed = a.Seed()
+	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID, Node: "c9"}))
+	if a.Seed() != seed || len(a.Status().Peers) != 2 {
+		t.Errorf("removed twice: %+v", a.Status())
 	}
 }
 
@@ -375,7 +381,7 @@ func TestAttack12Removal(t *testing.T) {
 	for _, m := range []*member{a, b} {
 		until(t, "a look at c", func() bool { m.Pool.mu.Lock(); defer m.Pool.mu.Unlock(); return m.here[c.cfg.ID] })
 	}
-	must(t, a.Remove(within(t), c.cfg.ID))
+	must(t, a.Remove(within(t), control.Removal{ID: c.cfg.ID}))
 	until(t, "the end of c", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.removed && !c.Serving() })
 	until(t, "b", func() bool { return len(b.Status().Peers) == 1 })
 	for _, m := range []*member{a, b} {
@@ -387,7 +393,7 @@ func TestAttack12Removal(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "peers", c.cfg.ID+".pub")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("its key is still there", err)
 	}
-	if err := a.Remove(within(t), "127.0.0.250"); !errors.Is(err, node.ErrNotMember) {
+	if err := a.Remove(within(t), control.Removal{ID: "127.0.0.250"}); !errors.Is(err, node.ErrNotMember) {
 		t.Error(err)
 	}
 	c.Close()

@@ -184,6 +184,18 @@ func (t *Table) Set(name string, s State) error {
 	return fmt.Errorf("there is no node %s", name)
 }
 
+// Remove takes the node with that key out, for good. Who was removed before stays
+// so, also when another machine has its name by now.
+func (t *Table) Remove(certificate string) error {
+	if n, ok := t.ByCertificate(certificate); ok {
+		return t.Set(n.Name, Removed)
+	}
+	if !slices.Contains(t.Gone, certificate) {
+		return errors.New("the machine is not in the table of nodes")
+	}
+	return nil
+}
+
 // Put adds a node, or replaces the one of that name.
 func (t *Table) Put(n Node) {
 	for i := range t.Nodes {

@@ -38,6 +38,7 @@ const (
 	VirtualTwice      Code = "SCA-108"
 	MastersApart      Code = "SCA-109"
 	ArbiterUnwell     Code = "SCA-110"
+	RemovalHalf       Code = "SCA-111"
 	MasterDown        Code = "SCA-201"
 	MasterConfig      Code = "SCA-202"
 	MasterSilent      Code = "SCA-203"
@@ -117,6 +118,7 @@ func Kinds() []Kind {
 		{MastersApart, Warning, "the masters of this node and of %s do not reach each other", "let the port that the cause names through between the two nodes, both ways; applianced ping %s tries it", nil, 10 * time.Second},
 		{ArbiterUnwell, Warning, "the arbiter %s does not decide between the copies", "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
 			[]Code{NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected}, 10 * time.Second},
+		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
 			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
 		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},

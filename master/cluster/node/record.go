@@ -41,7 +41,9 @@ type Member struct {
 // Tombstone is a master that was removed.
 type Tombstone struct {
 	ID  string `json:"id"`
-	Pub string `json:"pub"`
+	Pub string `json:"pub"` // empty: its master was not in the record
+	// Node is [control.Removal.Node].
+	Node string `json:"node,omitempty"`
 }
 
 // Lease says who owns what only one master may do.
@@ -100,7 +102,7 @@ func (r Record) Member(id string) (Member, bool) {
 
 // removed reports whether a key may never come back.
 func (r Record) removed(pub string) bool {
-	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return samePEM(t.Pub, pub) })
+	return slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Pub != "" && samePEM(t.Pub, pub) })
 }
 
 func (r *Record) add(m Member) {
@@ -112,11 +114,12 @@ func (r *Record) add(m Member) {
 	r.Members = slices.Insert(r.Members, i, m)
 }
 
-func (r *Record) bury(m Member) {
+// bury takes a master out; m.Pub is empty if it is not in the record.
+func (r *Record) bury(m Member, node string) {
 	if i, ok := r.find(m.ID); ok {
 		r.Members = slices.Delete(r.Members, i, i+1)
 	}
-	r.Removed = append(r.Removed, Tombstone{m.ID, m.Pub})
+	r.Removed = append(r.Removed, Tombstone{m.ID, m.Pub, node})
 	if n := len(r.Removed) - maxTombstones; n > 0 {
 		r.Removed = slices.Delete(r.Removed, 0, n)
 	}

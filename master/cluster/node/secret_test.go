@@ -23,7 +23,7 @@ func TestNextSecret(t *testing.T) {
 	r := Record{Secrets: control.Secrets{Seed: "seed"}, Members: []Member{{ID: "10.0.0.1"}, {ID: "10.0.0.2"}}}
 	do := func(c Command) error {
 		n.queue = nil
-		if c.Remove != "" {
+		if c.Remove.ID != "" {
 			n.removeMember(time.Time{}, c)
 		} else {
 			n.changeSecret(time.Time{}, c)
@@ -65,7 +65,7 @@ func TestNextSecret(t *testing.T) {
 	takes("nyn", "the-first-secret", next, "")
 	_ = do(Command{Stage: true})
 	staged, finger := r.NextSecret, r.SecretFinger(r.NextSecret)
-	if err := do(Command{Remove: "10.0.0.2"}); err != nil || r.NextSecret != "" {
+	if err := do(Command{Remove: control.Removal{ID: "10.0.0.2"}}); err != nil || r.NextSecret != "" {
 		t.Fatalf("%v %+v", err, r)
 	}
 	takes("nnny", next, staged, "", r.Secret)
@@ -75,8 +75,8 @@ func TestNextSecret(t *testing.T) {
 }
 
 // What the supervisors read of the record: the recorded file is theirs as well.
-func TestRecordedSecrets(t *testing.T) {
-	b, err := json.Marshal(Record{Version: 3, Members: []Member{{ID: "10.0.0.1", Pub: "PEM", Own: true}}, Key: "key", KeyGen: 1, KeyMade: 1,
+func TestRecordedRecord(t *testing.T) {
+	b, err := json.Marshal(Record{Version: 3, Members: []Member{{ID: "10.0.0.1", Pub: "PEM", Own: true}}, Removed: []Tombstone{{ID: "10.0.0.2", Pub: "PEM 2", Node: "c2"}}, Key: "key", KeyGen: 1, KeyMade: 1,
 		Secrets: control.Secrets{Secret: "the-first-secret-of-all", NextSecret: "the-second-secret-of-all", Seed: "seed"}, SeedGen: 1})
 	if err != nil {
 		t.Fatal(err)

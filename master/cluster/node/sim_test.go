@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"container/heap"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 )
@@ -302,8 +304,8 @@ func (w *world) commit(h *host, o Store) bool {
 		}
 	}
 	for _, t := range o.Record.Removed {
-		if !w.gone[t.Pub] {
-			w.gone[t.Pub] = true
+		if name := cmp.Or(t.Pub, t.Node); !w.gone[name] {
+			w.gone[name] = true
 			if o.Record.Secret == old.Secret || o.Record.Seed == old.Seed || o.Record.Key == old.Key || o.Record.PrevKey != "" {
 				w.fail("removal of %s left secrets as they were", t.ID)
 			}
@@ -517,11 +519,11 @@ func (w *world) disturb() {
 	case 6:
 		if h.n != nil && !h.salt && len(w.gone) < 2 && o.id != "10.0.0.1" && w.everMember[o.pub] && len(w.rec.Members) > 2 {
 			w.tracef("%s is to remove %s", h.id, o.id)
-			w.step(h, Command{ID: w.rng.Uint64(), Remove: o.id})
+			w.step(h, Command{ID: w.rng.Uint64(), Remove: control.Removal{ID: o.id}})
 		}
 	case 9:
 		if h.n != nil && !h.salt && w.rng.IntN(8) == 0 {
-			w.step(h, Command{ID: w.rng.Uint64(), Renew: true})
+			w.step(h, Command{ID: w.rng.Uint64(), Remove: control.Removal{ID: "arbiter", Node: fmt.Sprintf("arbiter %x", w.rng.Uint64())}})
 		} else if h.n != nil && !h.salt {
 			c := Command{ID: w.rng.Uint64(), Stage: true}
 			if w.rec.NextSecret != "" && w.rng.IntN(2) == 0 {

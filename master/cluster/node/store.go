@@ -271,10 +271,8 @@ func (n *Node) command(now time.Time, c Command) {
 	switch {
 	case n.phase != Active:
 		n.answer(c.ID)(now, ErrInactive)
-	case c.Remove != "":
+	case c.Remove.ID != "":
 		n.removeMember(now, c)
-	case c.Renew:
-		n.renewSecrets(now, c.ID)
 	case c.Rotate:
 		n.rotate(now, c.ID)
 	case c.Stage, c.Commit != "":
@@ -286,17 +284,11 @@ func (n *Node) command(now time.Time, c Command) {
 // knows is replaced, in one step.
 func (n *Node) removeMember(now time.Time, c Command) {
 	ok := n.want(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
-		m, ok := r.Member(c.Remove)
-		if !ok {
-			if slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.Remove }) {
-				return false, nil
-			}
-			return false, ErrNotMember
+		out, change, err := r.toRemove(c.Remove)
+		if !change || err != nil {
+			return false, err
 		}
-		if len(r.Members) == 1 {
-			return false, ErrLast
-		}
-		r.bury(m)
+		r.bury(out, c.Remove.Node)
 		n.renew(now, r)
 		return true, nil
 	}, done: n.answer(c.ID)})
@@ -305,15 +297,26 @@ func (n *Node) removeMember(now time.Time, c Command) {
 	}
 }
 
-// renewSecrets replaces what a node knew that had no master in the record.
-func (n *Node) renewSecrets(now time.Time, command uint64) {
-	ok := n.want(now, &intent{name: "renew", apply: func(r *Record) (bool, error) {
-		n.renew(now, r)
-		return true, nil
-	}, done: n.answer(command)})
-	if !ok {
-		n.answer(command)(now, errBusy)
+// toRemove gives the master that a removal buries in the record as it is now;
+// change false: it is done already. A machine whose master is not a member is
+// buried without a key.
+func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {
+	m, ok := r.Member(c.ID)
+	switch {
+	case c.Node != "" && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }):
+		return Member{}, false, nil // whoever has the address now is another
+	case c.Key != "" && (!ok || control.KeyFinger(m.Pub) != c.Key):
+		return Member{}, false, nil
+	case !ok && c.Node != "":
+		return Member{ID: c.ID}, true, nil
+	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):
+		return Member{}, false, nil
+	case !ok:
+		return Member{}, false, ErrNotMember
+	case len(r.Members) == 1:
+		return Member{}, false, ErrLast
 	}
+	return m, true, nil
 }
 
 // renew replaces everything secret in the record that members know.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"saltern/control"
 	"saltern/master/cluster/wire"
 	"saltern/master/crypt"
 )
@@ -131,11 +132,8 @@ type KeyFile struct{ Key string }
 // a Done with the same ID.
 type Command struct {
 	ID     uint64
-	Rotate bool   // replace the cluster AES key
-	Remove string // remove a master
-	// Renew replaces what a removal replaces and removes nobody: a node without a
-	// master is gone, and knew it.
-	Renew bool
+	Rotate bool            // replace the cluster AES key
+	Remove control.Removal // remove a master
 	// Stage makes the next secret, unless there is one; Commit, the
 	// fingerprint of the next secret, has it take the place of the present one.
 	Stage  bool

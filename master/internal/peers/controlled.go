@@ -21,13 +21,8 @@ type Controlled struct {
 func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions(finger) }
 
 // RemoveMember implements control.Master.
-func (c Controlled) RemoveMember(ctx context.Context, id string) error {
-	return c.do(id != "", func() error { return c.Pool.Remove(ctx, id) })
-}
-
-// RenewSecrets implements control.Master.
-func (c Controlled) RenewSecrets(ctx context.Context) error {
-	return c.do(true, func() error { return c.Pool.Renew(ctx) })
+func (c Controlled) RemoveMember(ctx context.Context, r control.Removal) error {
+	return c.do(r.ID != "" && len(r.Node) <= control.MaxNode, func() error { return c.Pool.Remove(ctx, r) })
 }
 
 // StageSecret implements control.Master.
@@ -46,7 +41,7 @@ func (c Controlled) do(given bool, f func() error) error {
 	case c.Pool == nil:
 		return &control.Error{Code: control.CodeNoCluster, Text: "this master belongs to no cluster"}
 	case !given:
-		return &control.Error{Code: control.CodeBadRequest, Text: "an argument is missing"}
+		return &control.Error{Code: control.CodeBadRequest, Text: "an argument is missing or too long"}
 	}
 	err := f()
 	for cause, code := range map[error]control.Code{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"saltern/control"
 	"saltern/master/cluster"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -31,7 +32,7 @@ func AddRunners(t *runner.Table, m *Membership, now func() time.Time) {
 		if id == "" {
 			return nil, &runner.ArgumentError{Reason: "remove() missing 1 required positional argument: 'id'"}
 		}
-		if err := pool.Remove(ctx, id); err != nil {
+		if err := pool.Remove(ctx, control.Removal{ID: id}); err != nil {
 			return nil, err
 		}
 		return value.NewMap("removed", id, "cluster_secret", pool.Secret()), nil

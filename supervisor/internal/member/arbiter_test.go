@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -24,11 +25,12 @@ import (
 // asked is a master that writes down what it is asked for.
 type asked struct{ calls []string }
 
-func (a *asked) RemoveMember(_ context.Context, id string) error { return a.note("remove " + id) }
-func (a *asked) RenewSecrets(context.Context) error              { return a.note("renew") }
-func (a *asked) StageSecret(context.Context) error               { return a.note("stage") }
-func (a *asked) CommitSecret(context.Context, string) error      { return a.note("commit") }
-func (a *asked) note(s string) error                             { a.calls = append(a.calls, s); return nil }
+func (a *asked) RemoveMember(_ context.Context, r control.Removal) error {
+	return a.note("remove " + r.ID + " " + strings.TrimLeft(r.Node, "0"))
+}
+func (a *asked) StageSecret(context.Context) error          { return a.note("stage") }
+func (a *asked) CommitSecret(context.Context, string) error { return a.note("commit") }
+func (a *asked) note(s string) error                        { a.calls = append(a.calls, s); return nil }
 
 // withArbiter is node self of a cluster of n1, n2 and the arbiter n3.
 func withArbiter(t *testing.T, self string) (*Member, *asked) {
@@ -117,7 +119,7 @@ func TestArbiterServesNobody(t *testing.T) {
 }
 
 // TestArbiterIsRemoved: what it knew is replaced, since no master is taken out with
-// it; a node with a master is taken out of the record.
+// it; a node with a master is taken out of the record. Both are named.
 func TestArbiterIsRemoved(t *testing.T) {
 	m, master := withArbiter(t, "n1")
 	for _, name := range []string{"n3", "n2"} {
@@ -128,7 +130,7 @@ func TestArbiterIsRemoved(t *testing.T) {
 			t.Errorf("%s is %s", name, n.State)
 		}
 	}
-	if got := strings.Join(master.calls, ", "); got != "renew, remove 10.0.0.2" {
+	if got := strings.Join(master.calls, ", "); got != "remove 10.0.0.3 3, remove 10.0.0.2 2" {
 		t.Errorf("asked for: %s", got)
 	}
 }

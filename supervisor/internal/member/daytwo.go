@@ -78,26 +78,23 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 }
 
 // Drop takes a node out, for good: out of the masters' record first, which makes
-// secrets and keys that it knows void, then out of the table of nodes. Whoever is
-// interrupted between the two does it again: a node in the table can be removed.
+// secrets and keys that it knows void, then out of the table of nodes. It is known
+// by its key in both, so that a machine that has its name or address by then stays.
+// What is interrupted between the two any node finishes, see [halves].
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
-	if !ok {
-		return unknownNode(node, &t)
-	}
-	out := func() error { return m.RemoveMaster(ctx, n.Address) }
 	switch {
+	case !ok:
+		return unknownNode(node, &t)
 	case m.cfg.Settings.Arbiter:
 		return m.peers.noMaster("take a node out")
-	case n.IsArbiter(): // it has no master, and read all that masters know
-		out = func() error { return m.cfg.Master.RenewSecrets(ctx) }
 	}
-	if err := out(); err != nil {
+	if err := takeOut(ctx, m.cfg.Master, control.Removal{ID: n.Address, Node: n.Certificate}); err != nil {
 		return fmt.Errorf("take the master of %s out of the cluster: %w; nothing was changed: try it again, here or on another node", node, err)
 	}
-	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Set(node, nodes.Removed) }); err != nil {
-		return fmt.Errorf("take %s out of the table of nodes: %w; its master is out already: try it again", node, err)
+	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Remove(n.Certificate) }); err != nil {
+		return fmt.Errorf("take %s out of the table of nodes: %w; its master is out already, and the nodes do the rest by themselves: applianced status", node, err)
 	}
 	m.cfg.Log.Info("a node was removed", "peer", node)
 	m.shared.look.Start(m.shared.takeSecret)
@@ -107,7 +104,12 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 // RemoveMaster takes the master at an address out of the masters' record, unless
 // it is out already.
 func (m *Member) RemoveMaster(ctx context.Context, address string) error {
-	if err := m.cfg.Master.RemoveMember(ctx, address); err != nil && !errors.Is(err, control.ErrNoSuchMember) {
+	return takeOut(ctx, m.cfg.Master, control.Removal{ID: address})
+}
+
+// takeOut does not mind that a master is out already.
+func takeOut(ctx context.Context, master Master, r control.Removal) error {
+	if err := master.RemoveMember(ctx, r); err != nil && !errors.Is(err, control.ErrNoSuchMember) {
 		return err
 	}
 	return nil
@@ -125,7 +127,13 @@ func (m Verbs) Leave(ctx context.Context) error {
 	if self.State == nodes.Removed {
 		return fmt.Errorf("%w: this node was removed already", api.ErrState)
 	}
-	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Set(self.Name, nodes.Leaving) }); err != nil {
+	leaving := func(t *nodes.Table) error {
+		if n, ok := t.ByCertificate(self.Certificate); !ok || n.State == nodes.Removed {
+			return fmt.Errorf("%w: this node was removed already", api.ErrState)
+		}
+		return t.Set(self.Name, nodes.Leaving)
+	}
+	if err := m.Change(ctx, leaving); err != nil {
 		return fmt.Errorf("say that this node leaves: %w", err)
 	}
 	for {

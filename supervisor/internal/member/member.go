@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/control"
 	"saltern/lbproxy"
 	"saltern/pause"
 	"saltern/supervisor/firewall"
@@ -52,8 +53,7 @@ type Config struct {
 
 // Master is what is asked of a node's master: [control.Client].
 type Master interface {
-	RemoveMember(ctx context.Context, id string) error
-	RenewSecrets(ctx context.Context) error
+	RemoveMember(ctx context.Context, r control.Removal) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
 }
@@ -80,6 +80,7 @@ type Member struct {
 	turns  *turns
 	drains *drains
 	left   *leftover
+	halves *halves
 	api    *listener
 	// applied is the version of the table that apply has seen; Run's alone.
 	applied uint64
@@ -105,6 +106,7 @@ func New(cfg Config) (*Member, error) {
 	m := &Member{cfg: cfg, id: id, keeper: k, api: &listener{cfg: cfg}, drains: &drains{cfg: cfg, drained: map[string]bool{}}}
 	m.peers = &peers{cfg: cfg, id: id, keeper: k, told: m.setRemoved, views: map[string]*peerView{}}
 	m.left = &leftover{cfg: cfg, peers: m.peers}
+	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
 	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
 	return m, nil
@@ -133,6 +135,7 @@ func (m *Member) Run(ctx context.Context) {
 		}
 		if m.Removed() == "" { // they would only say so again
 			m.peers.follow(ctx, &all)
+			m.halves.reconcile(ctx)
 		}
 		m.announce(ctx)
 		m.turns.reconcile(ctx)
@@ -148,6 +151,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.drains.worker.Wait(2 * time.Second)
 			m.turns.returning.Wait(2 * time.Second)
 			m.left.worker.Wait(2 * time.Second)
+			m.halves.worker.Wait(2 * time.Second)
 			m.peers.close()
 			return
 		case <-changed:
@@ -190,7 +194,8 @@ func (l *listener) fault() error {
 
 var errNotJoining = errors.New("this node is not joining any more")
 
-// announce says that this node serves, once it does.
+// announce says that this node serves, once it does and its master is in the
+// masters' record: of a member that is not there it is known that it was removed.
 func (m *Member) announce(ctx context.Context) {
 	self, ok := m.Self()
 	if !ok || self.State != nodes.Joining || !m.cfg.Serving() {
@@ -199,6 +204,11 @@ func (m *Member) announce(ctx context.Context) {
 	m.saying.Start(func() {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
+		if r, err := control.ReadRecord(m.cfg.Settings.ClusterRecord()); !self.IsArbiter() {
+			if _, ok := r.Member(self.Address); err != nil || !ok {
+				return
+			}
+		}
 		_, err := m.keeper.Change(ctx, func(t *nodes.Table) error {
 			if n, _ := t.ByCertificate(m.id.Hash); n.State != nodes.Joining {
 				return errNotJoining // it was removed meanwhile, say

@@ -12,11 +12,11 @@ import (
 // takeSecret takes the masters' secrets for the node API as well. It runs in
 // the worker of the shared storage.
 func (s *shared) takeSecret() {
-	r, err := control.ReadSecrets(s.cfg.Settings.ClusterRecord())
+	r, err := control.ReadRecord(s.cfg.Settings.ClusterRecord())
 	if err != nil {
 		return
 	}
-	if err := s.keepSecrets(r); err != nil {
+	if err := s.keepSecrets(r.Secrets); err != nil {
 		s.cfg.Log.Error("the cluster's new secret", "error", err)
 	}
 }

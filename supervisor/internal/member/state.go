@@ -47,6 +47,7 @@ func (m *Member) State() State {
 	if err := m.api.fault(); err != nil {
 		st.Findings = append(st.Findings, status.Finding{Code: status.NodeAPIDown, Subject: m.cfg.Settings.NodeAddress(), Cause: err.Error()})
 	}
+	st.Findings = append(st.Findings, m.halves.findings()...)
 	names := m.shared.names()
 	if names.next != "" {
 		st.Findings = append(st.Findings, status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})

@@ -34,11 +34,10 @@ type world struct {
 }
 
 // RemoveMember and the others implement member.Master.
-func (w *world) RemoveMember(_ context.Context, id string) error {
-	w.calls = append(w.calls, "remove "+id)
+func (w *world) RemoveMember(_ context.Context, r control.Removal) error {
+	w.calls = append(w.calls, "remove "+r.ID)
 	return w.refuses
 }
-func (w *world) RenewSecrets(context.Context) error         { return nil }
 func (w *world) StageSecret(context.Context) error          { return nil }
 func (w *world) CommitSecret(context.Context, string) error { return nil }
 

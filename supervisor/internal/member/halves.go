@@ -1,0 +1,152 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"saltern/control"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+// A removal is two steps: the masters' record, then the table of nodes. A node that
+// is lost between the two leaves half of it. Every node compares the two at each
+// look, tells of it and does the other half, whoever began it and whoever is faster.
+
+// guessFor is how long a guess must hold: a volume may show an old record for
+// seconds.
+const guessFor = 15 * time.Second
+
+var errWhole = errors.New("another node was faster")
+
+// halves finishes removals.
+type halves struct {
+	cfg    Config
+	keeper *nodes.Keeper
+	change func(context.Context, func(*nodes.Table) error) error
+	worker service.Worker // uses the shared storage and the master, which may hang
+
+	looked  time.Time            // the loop's alone
+	version uint64               // newest record seen; the worker's alone, as those below
+	since   map[string]time.Time // when a guess was first made, by the node's key
+	failed  map[string]string    // why the last try failed, by the node's key
+
+	mu    sync.Mutex
+	found []status.Finding
+}
+
+// findings tell of removals that are not finished.
+func (h *halves) findings() []status.Finding {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.found
+}
+
+// reconcile looks whether there is something to finish. It is called again and
+// again.
+func (h *halves) reconcile(ctx context.Context) {
+	if h.cfg.Now().Sub(h.looked) < sharedEvery {
+		return
+	}
+	h.looked = h.cfg.Now()
+	h.worker.Start(func() {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		h.look(ctx)
+	})
+}
+
+// look compares once, and finishes what it finds.
+func (h *halves) look(ctx context.Context) {
+	list, ok := h.compare(ctx)
+	if !ok {
+		return // what was found before is still the newest
+	}
+	since := map[string]time.Time{}
+	var found []status.Finding
+	for _, f := range list {
+		cause := "its master is out; the table of nodes still has it as " + string(f.Node.State)
+		if f.Removal.ID != "" {
+			cause = "the table of nodes has it as removed; its master " + f.Node.Address + " is still one of the cluster's"
+		}
+		if why := h.failed[f.Node.Certificate]; why != "" {
+			cause += "; last try: " + why
+		}
+		found = append(found, status.Finding{Code: status.RemovalHalf, Subject: f.Node.Name, Cause: cause})
+		if f.Guess {
+			since[f.Node.Certificate] = h.cfg.Now()
+			if at, ok := h.since[f.Node.Certificate]; ok {
+				since[f.Node.Certificate] = at
+			}
+		}
+	}
+	h.since = since
+	h.mu.Lock()
+	h.found = found
+	h.mu.Unlock()
+	failed := map[string]string{}
+	for _, f := range list {
+		if f.Guess && h.cfg.Now().Sub(since[f.Node.Certificate]) < guessFor {
+			continue
+		}
+		switch err := h.finish(ctx, f); {
+		case err == nil:
+			h.cfg.Log.Warn("a removal that had stopped half way was finished", "peer", f.Node.Name, "address", f.Node.Address)
+		case !errors.Is(err, errWhole):
+			failed[f.Node.Certificate] = status.Clip(err.Error())
+			if failed[f.Node.Certificate] != h.failed[f.Node.Certificate] {
+				h.cfg.Log.Warn("cannot finish the removal of a node", "peer", f.Node.Name, "error", err)
+			}
+		}
+	}
+	h.failed = failed
+}
+
+// compare reads the table of nodes, then the masters' record, and reports whether
+// both could be read and are not older than what was seen before.
+func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
+	if h.keeper.Look(ctx) != nil {
+		return nil, false
+	}
+	t := h.keeper.Table()
+	r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
+	if err != nil || r.Version < h.version {
+		return nil, false
+	}
+	h.version = r.Version
+	return nodes.FindHalves(t, r), true
+}
+
+// finish does what is missing of a removal.
+func (h *halves) finish(ctx context.Context, f nodes.Half) error {
+	if f.Removal.ID == "" {
+		return h.change(ctx, func(t *nodes.Table) error {
+			if n, ok := t.ByCertificate(f.Node.Certificate); !ok || n.State == nodes.Removed || t.LastServing(n) {
+				return errWhole
+			}
+			return t.Remove(f.Node.Certificate)
+		})
+	}
+	if h.cfg.Settings.Arbiter {
+		return errWhole // it has no master to ask; the other nodes do it
+	}
+	// The master that was seen in the record is that of the removed node only if
+	// nobody has joined at its address in between.
+	if err := h.keeper.Look(ctx); err != nil {
+		return err
+	}
+	t := h.keeper.Table()
+	for _, n := range t.Present() {
+		if n.Address == f.Node.Address {
+			return errWhole
+		}
+	}
+	if err := h.cfg.Master.RemoveMember(ctx, f.Removal); err != nil {
+		return fmt.Errorf("take its master %s out of the cluster: %w", f.Node.Address, err)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/control"
+	"saltern/durable"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/storage"
+)
+
+// recordMaster keeps the masters' record in its file, as masters do.
+type recordMaster struct {
+	asked
+	path  string
+	after func() // is called when a change is made
+	fails error
+}
+
+func (r *recordMaster) RemoveMember(_ context.Context, c control.Removal) error {
+	if r.fails != nil {
+		return r.fails
+	}
+	rec, err := control.ReadRecord(r.path)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(rec.Members, func(m control.RecordMaster) bool {
+		return m.ID == c.ID && (c.Key == "" || control.KeyFinger(m.Pub) == c.Key)
+	})
+	if i >= 0 && !slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
+		m := rec.Members[i]
+		m.Node = c.Node
+		rec.Members, rec.Removed = slices.Delete(rec.Members, i, i+1), append(rec.Removed, m)
+		rec.Version++
+		if err := writeRecord(r.path, rec); err != nil {
+			return err
+		}
+	}
+	if r.after != nil {
+		r.after()
+	}
+	return nil
+}
+
+func writeRecord(path string, r control.Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(path, b, 0o600)
+}
+
+// pair is n1 and n2 of a cluster of three on one directory, and their masters.
+func pair(t *testing.T, now func() time.Time) (members [2]*Member, masters [2]*recordMaster) {
+	t.Helper()
+	dir := t.TempDir()
+	table := nodes.Table{Version: 1, Cluster: "c", KeyHash: fmt.Sprintf("%064d", 0)}
+	var cfgs [2]settings.Settings
+	for i := range 3 {
+		n := nodes.Node{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("10.0.0.%d", i+1), State: nodes.Member, Certificate: fmt.Sprintf("%064d", i+1)}
+		if i < 2 {
+			cfg := settings.Default(n.Name)
+			cfg.DataDir, cfg.RuntimeDir = filepath.Join(dir, n.Name), filepath.Join(dir, n.Name, "run")
+			cfg.Storage.Kind, cfg.Storage.Path, cfg.Peering.Enabled = settings.DirectoryStorage, filepath.Join(dir, "shared"), true
+			for _, d := range []string{cfg.NodeDir(), cfg.SharedPKIDir(), cfg.SharedNodesDir()} {
+				must(t, os.MkdirAll(d, 0o700))
+			}
+			id, err := nodeapi.LoadIdentity(cfg.NodeDir())
+			must(t, err)
+			n.Certificate, cfgs[i] = id.Hash, cfg
+		}
+		table.Nodes = append(table.Nodes, n)
+	}
+	b, err := json.Marshal(table)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(cfgs[0].SharedNodesDir(), nodes.File), b, 0o600))
+	var rec control.Record
+	for _, n := range table.Nodes {
+		rec.Members = append(rec.Members, control.RecordMaster{ID: n.Address, Pub: "pub " + n.Name, Own: true})
+	}
+	must(t, writeRecord(cfgs[0].ClusterRecord(), rec))
+	for i, cfg := range cfgs {
+		must(t, os.WriteFile(filepath.Join(cfg.DataDir, nodes.File), b, 0o600))
+		masters[i] = &recordMaster{path: cfg.ClusterRecord()}
+		m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: now, Master: masters[i],
+			Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }, Document: func() status.Document { return status.Document{} }})
+		must(t, err)
+		t.Cleanup(m.peers.close)
+		members[i] = m
+	}
+	return members, masters
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stateOf(m *Member, name string) nodes.State { n, _ := find(m, name); return n.State }
+
+// told gives the subject and cause of the finding about half a removal, if there is one.
+func told(m *Member) string {
+	for _, f := range m.State().Findings {
+		if f.Code == status.RemovalHalf {
+			return f.Subject + ": " + f.Cause
+		}
+	}
+	return ""
+}
+
+// TestRemovalStopsHalfWay: the node that removes ends when the master is out. The
+// other one finds that, tells of it until the storage takes writes, and finishes.
+func TestRemovalStopsHalfWay(t *testing.T) {
+	ms, masters := pair(t, time.Now)
+	ctx, die := context.WithCancel(t.Context())
+	masters[0].after = die
+	if err := ms[0].Drop(ctx, "n3"); err == nil || stateOf(ms[0], "n3") != nodes.Member {
+		t.Fatalf("the driver did not end between: %v, %s", err, stateOf(ms[0], "n3"))
+	}
+	// The first look cannot write: all that changes the table is refused.
+	change := ms[1].halves.change
+	ms[1].halves.change = func(context.Context, func(*nodes.Table) error) error { return errors.New("no space left on device") }
+	for range 2 {
+		ms[1].halves.look(t.Context())
+	}
+	if got := told(ms[1]); got != "n3: its master is out; the table of nodes still has it as member; last try: no space left on device" {
+		t.Errorf("told: %q", got)
+	}
+	ms[1].halves.change = change
+	ms[1].halves.look(t.Context())
+	if s := stateOf(ms[1], "n3"); s != nodes.Removed {
+		t.Fatalf("n3 is %s", s)
+	}
+	version := ms[1].Table().Version
+	for range 2 { // whoever comes later, and the driver when it is back, change nothing
+		ms[1].halves.look(t.Context())
+		ms[0].halves.look(t.Context())
+	}
+	if got := told(ms[0]) + told(ms[1]); got != "" || ms[0].Table().Version != version || ms[1].Table().Version != version {
+		t.Errorf("afterwards: %q, version %d", got, ms[0].Table().Version)
+	}
+	masters[0].after = nil
+	if err := ms[0].Drop(t.Context(), "n3"); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+}
+
+// TestRecordIsBehind: a node that is removed in the table and whose master is one of
+// the cluster's is taken out of the record, unless its address is another node's.
+func TestRecordIsBehind(t *testing.T) {
+	ms, masters := pair(t, time.Now)
+	third, _ := find(ms[0], "n3")
+	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(third.Certificate) }))
+	masters[1].fails = errors.New("the master hangs")
+	for range 2 {
+		ms[1].halves.look(t.Context())
+	}
+	if got := told(ms[1]); !strings.HasPrefix(got, "n3: the table of nodes has it as removed; its master 10.0.0.3") || !strings.HasSuffix(got, "the master hangs") {
+		t.Errorf("told: %q", got)
+	}
+	list, ok := ms[1].halves.compare(t.Context())
+	if !ok || len(list) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	// A new machine has the address when the master is asked.
+	masters[1].fails = nil
+	fresh := third
+	fresh.Name, fresh.State, fresh.Certificate = "n4", nodes.Joining, strings.Repeat("4", 64)
+	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return nodes.Admit(t, fresh) }))
+	if err := ms[1].halves.finish(t.Context(), list[0]); !errors.Is(err, errWhole) {
+		t.Errorf("the master of another machine: %v", err)
+	}
+	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(fresh.Certificate) }))
+	ms[1].halves.look(t.Context())
+	ms[1].halves.look(t.Context())
+	r, err := control.ReadRecord(masters[0].path)
+	if _, still := r.Member("10.0.0.3"); err != nil || still || told(ms[1]) != "" {
+		t.Errorf("%+v %v %q", r, err, told(ms[1]))
+	}
+}
+
+// TestMasterTakenOutByHand: without the name of a machine the address must do, for a
+// while, and a record that is damaged, older or not there changes nothing.
+func TestMasterTakenOutByHand(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	ms, masters := pair(t, func() time.Time { return now })
+	whole, err := control.ReadRecord(masters[0].path)
+	must(t, err)
+	without := whole
+	without.Version, without.Members, without.Removed = 7, whole.Members[:2], []control.RecordMaster{{ID: "10.0.0.3", Pub: "pub n3"}}
+	look := func(after time.Duration, want nodes.State, tells bool) {
+		t.Helper()
+		now = now.Add(after)
+		ms[1].halves.look(t.Context())
+		if s := stateOf(ms[1], "n3"); s != want || (told(ms[1]) != "") != tells {
+			t.Errorf("n3 is %s, told %q", s, told(ms[1]))
+		}
+	}
+	must(t, writeRecord(masters[0].path, without))
+	look(0, nodes.Member, true)
+	must(t, os.WriteFile(masters[0].path, []byte(`{"version": 8, "members": [`), 0o600))
+	look(guessFor, nodes.Member, true)
+	must(t, writeRecord(masters[0].path, whole)) // older than what was seen: it says nothing
+	look(guessFor, nodes.Member, true)
+	whole.Version = 8
+	must(t, writeRecord(masters[0].path, whole))
+	look(guessFor, nodes.Member, false)
+	without.Version = 9
+	must(t, writeRecord(masters[0].path, without))
+	look(guessFor, nodes.Member, true)
+	look(guessFor-time.Second, nodes.Member, true)
+	look(time.Second, nodes.Removed, true)
+	look(0, nodes.Removed, false)
+}

@@ -1,0 +1,54 @@
+package nodes
+
+import "saltern/control"
+
+// Half is a removal that one of the two does not know of yet.
+type Half struct {
+	Node Node
+	// Removal is what the masters' record lacks; the zero value: it has it, and the
+	// table lacks it.
+	Removal control.Removal
+	// Guess tells that the record names no machine but an address, as after
+	// salt-run cluster.remove: it counts once it has held for a while.
+	Guess bool
+}
+
+// FindHalves compares a table of nodes with a record of the masters that was read
+// after it: a member of the table was in the record before.
+func FindHalves(t Table, r control.Record) (out []Half) {
+	buried := map[string]bool{} // by the key in the table of nodes
+	nameless := map[string]bool{}
+	for _, m := range r.Removed {
+		if m.Node != "" {
+			buried[m.Node] = true
+		} else {
+			nameless[m.ID] = true
+		}
+	}
+	present := map[string]bool{}
+	for _, n := range t.Present() {
+		present[n.Address] = true
+	}
+	for _, n := range t.Nodes {
+		m, member := r.Member(n.Address)
+		switch {
+		case n.State == Removed:
+			if member && m.Own && !buried[n.Certificate] && !present[n.Address] {
+				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate}})
+			}
+		case t.LastServing(n):
+			// A cluster does not take out its last node, whatever a record says.
+		case buried[n.Certificate]:
+			out = append(out, Half{Node: n})
+		case nameless[n.Address] && !member && n.State != Joining && !n.IsArbiter():
+			out = append(out, Half{Node: n, Guess: true})
+		}
+	}
+	return out
+}
+
+// LastServing reports whether no node but n serves minions.
+func (t *Table) LastServing(n Node) bool {
+	all := t.Serving()
+	return len(all) == 1 && all[0].Certificate == n.Certificate
+}
