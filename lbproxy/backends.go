@@ -196,8 +196,9 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 	return n, nil
 }
 
-// cutWhere moves to another backend, or closes, up to limit (no limit if
-// negative) open sessions for which f is true and returns how many. It waits for the loops; never call it from one.
+// cutWhere moves to another backend, or closes, up to limit (no limit if negative)
+// open sessions for which f is true and returns how many. It waits for the loops;
+// never call it from one.
 func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bool) (int, error) {
 	n := 0
 	for _, l := range p.allLoops() {

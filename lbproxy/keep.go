@@ -48,10 +48,12 @@ func (l *loop) remember(s *session, b []byte) {
 	if k.lost {
 		return
 	}
-	if b == nil || len(k.up)+len(b) > l.p.cfg.Move.Request || l.p.count.kept.Add(int64(len(b))) > l.p.cfg.Move.Total {
-		if b != nil && len(k.up)+len(b) <= l.p.cfg.Move.Request {
-			l.p.count.kept.Add(-int64(len(b)))
-		}
+	room := b != nil && len(k.up)+len(b) <= l.p.cfg.Move.Request
+	if room && l.p.count.kept.Add(int64(len(b))) > l.p.cfg.Move.Total {
+		l.p.count.kept.Add(-int64(len(b)))
+		room = false
+	}
+	if !room {
 		l.overflow(s)
 		return
 	}

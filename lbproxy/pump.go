@@ -112,8 +112,14 @@ func (s *session) dry(h *half) {
 
 // sourceEnd handles the end of, or a failure on, the source of a direction.
 func (l *loop) sourceEnd(s *session, h *half, d int, e unix.Errno) {
-	if d == 1 && l.transfer(s, map[bool]ending{true: endBackend, false: endBackendReset}[e == 0]) {
-		return
+	if d == 1 {
+		why := endBackend
+		if e != 0 {
+			why = endBackendReset
+		}
+		if l.transfer(s, why) {
+			return
+		}
 	}
 	h.readable, h.eof = false, true
 	if d == 1 && s.half[0].gone {

@@ -62,7 +62,14 @@ func reply(c net.Conn, body []byte) bool {
 }
 
 func answers(_ *desk, c net.Conn, body []byte) bool { return reply(c, append([]byte("to "), body...)) }
-func ends(*desk, net.Conn, []byte) bool             { return false }
+
+// says publishes a job for each subscription.
+func says(_ *desk, c net.Conn, body []byte) bool {
+	_, err := c.Write(appendFrame(nil, 0, append([]byte("job for "), body...)))
+	return err == nil
+}
+
+func ends(*desk, net.Conn, []byte) bool { return false }
 
 func request(body string) []byte {
 	return appendFrame(appendFrame(nil, flagMore, nil), 0, []byte(body))
@@ -221,10 +228,6 @@ func TestSubscriberMoves(t *testing.T) {
 	for _, how := range []string{"lost", "drained"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			says := func(_ *desk, c net.Conn, body []byte) bool {
-				_, err := c.Write(appendFrame(nil, 0, append([]byte("job for "), body...)))
-				return err == nil
-			}
 			a, b := newDesk(t, "PUB", says), newDesk(t, "PUB", says)
 			p, addr := two(t, Publish, a, b, func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
 			c := dial(t, addr)
@@ -261,10 +264,6 @@ func TestSubscriberMoves(t *testing.T) {
 // again when that master ends right afterwards.
 func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
-	says := func(_ *desk, c net.Conn, body []byte) bool {
-		_, err := c.Write(appendFrame(nil, 0, append([]byte("job for "), body...)))
-		return err == nil
-	}
 	a, b := newDesk(t, "PUB", says), newDesk(t, "PUB", says)
 	p, addr := two(t, Publish, a, b, func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
 	c := dial(t, addr)
