@@ -66,11 +66,11 @@ type Resender struct {
 	here  map[uint64]listener
 	via   map[netip.Addr]int // subscriptions by load balancer
 	peers map[string]peerReport
-	dirty bool            // here has changed since the peers were told
-	cut   cluster.Subs    // not told yet
-	back  cluster.Subs    // not told yet
-	ended []ending        // without a reason, lately
-	greet map[string]bool // peers that have just been connected
+	dirty bool         // here has changed since the peers were told
+	cut   cluster.Subs // not told yet
+	back  cluster.Subs // not told yet
+	ended []ending     // without a reason, lately
+	greet []string     // peers that have just been connected
 	wake  chan struct{}
 
 	narrowed map[string]narrowed // by jid; of Run's goroutine
@@ -94,7 +94,7 @@ type ending struct {
 // NewResender makes a Resender.
 func NewResender(cfg ResenderConfig) *Resender {
 	return &Resender{cfg: cfg, match: newMissed(), resent: make(chan Arrival, maxComeBack), here: map[uint64]listener{},
-		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, greet: map[string]bool{}, wake: make(chan struct{}, 1), narrowed: map[string]narrowed{}}
+		via: map[netip.Addr]int{}, peers: map[string]peerReport{}, wake: make(chan struct{}, 1), narrowed: map[string]narrowed{}}
 }
 
 // OnSubscribe is a hook of the publish port. The other topics of a connection
@@ -299,11 +299,11 @@ func (k *Resender) tell(ctx context.Context) {
 		}
 		k.mu.Lock()
 		cut, back, subs, greet := k.cut, k.back, k.report(), k.greet
-		k.cut, k.back, k.greet = nil, nil, map[string]bool{}
+		k.cut, k.back, k.greet = nil, nil, nil
 		k.mu.Unlock()
 		if len(greet) > 0 {
 			if out, age := k.match.Pending(k.cfg.Now()); len(out) > 0 {
-				for peer := range greet {
+				for _, peer := range greet {
 					k.cfg.Peers.CutBefore(peer, out, age)
 				}
 			}
@@ -383,7 +383,9 @@ func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 func (k *Resender) PeerConnected(peer string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.greet[peer] = true
+	if !slices.Contains(k.greet, peer) {
+		k.greet = append(k.greet, peer)
+	}
 	k.poke()
 }
 

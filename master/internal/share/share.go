@@ -249,11 +249,12 @@ func (s *Share) handle(m incoming) {
 	case kindHave:
 		s.take(m.peer, msg.entries)
 	case kindSum, kindMeet:
-		if msg.kind == kindMeet { // ours may have come while it had no way to ask
-			s.send(m.peer, sum(kindSum, s.cfg.Store.Sums()))
+		ours := s.cfg.Store.Sums()
+		if msg.kind == kindMeet { // they may have come while it had no way to ask
+			s.send(m.peer, sum(kindSum, ours))
 		}
 		var differ []byte
-		for i, n := range s.cfg.Store.Sums() {
+		for i, n := range ours {
 			if n != msg.sums[i] {
 				differ = append(differ, byte(i))
 			}
