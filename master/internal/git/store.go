@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"saltern/pause"
 )
 
 // Config of a Store.
@@ -194,12 +196,8 @@ func (r *Repository) run(ctx context.Context) {
 		wait += time.Duration((rand.Float64() - 0.5) * 0.1 * float64(wait))
 		r.next = r.store.cfg.Now().Add(wait)
 		r.mu.Unlock()
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if pause.For(ctx, wait) != nil {
 			return
-		case <-t.C:
 		}
 	}
 }

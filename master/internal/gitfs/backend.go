@@ -251,6 +251,10 @@ func (b *Backend) known(env string) bool {
 	})
 }
 
+// serves reports whether a remote is asked for an environment, which is known or not: one
+// with a fallback serves any.
+func (r *remote) serves(known bool) bool { return known || r.Fallback != "" }
+
 // Version changes when what List would give may have changed.
 func (b *Backend) Version() string {
 	var v strings.Builder
@@ -279,7 +283,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 				continue
 			}
 		}
-		if !known && r.Fallback == "" {
+		if !r.serves(known) {
 			continue
 		}
 		tree, ok, err := r.tree(ctx, q.Saltenv)
@@ -325,7 +329,7 @@ func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, er
 	out := fileserver.NewListing()
 	any := false
 	for _, r := range *b.remotes.Load() {
-		if !known && r.Fallback == "" {
+		if !r.serves(known) {
 			continue
 		}
 		any = true

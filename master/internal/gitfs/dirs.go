@@ -12,7 +12,7 @@ import (
 func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
 	known := b.known(env)
 	for _, r := range *b.remotes.Load() {
-		if !known && r.Fallback == "" {
+		if !r.serves(known) {
 			continue
 		}
 		tree, ok, err := r.tree(ctx, env)

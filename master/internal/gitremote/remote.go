@@ -76,7 +76,7 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 		for k, opts := range v.All() {
 			r.ID, _ = k.(string)
 			if own, err = flat(opts); err != nil || own.Len() == 0 {
-				return r, fmt.Errorf("%s: remote %s: what follows the colon is not a list of options; without options there is no colon", role, r.shown(role))
+				return r, fmt.Errorf("%s: remote %s: what follows the colon is not a list of options; without options there is no colon", role, r.shown())
 			}
 		}
 	}
@@ -87,17 +87,17 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 	for k, v := range own.All() {
 		name, _ := k.(string)
 		if !slices.Contains(role.params(), name) {
-			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.shown(role), name, strings.Join(role.params(), ", "))
+			return r, fmt.Errorf("%s: remote %s: there is no option %.60q; there are %s", role, r.shown(), name, strings.Join(role.params(), ", "))
 		}
 		if err := r.set(name, v); err != nil {
-			return r, fmt.Errorf("%s: remote %s: option %s: %w", role, r.shown(role), name, err)
+			return r, fmt.Errorf("%s: remote %s: option %s: %w", role, r.shown(), name, err)
 		}
 	}
 	if _, base := own.Get("base"); base && role == Pillar && r.Branch != "__env__" {
-		return r, fmt.Errorf("%s: remote %s: base goes with the branch __env__ only", role, r.shown(role))
+		return r, fmt.Errorf("%s: remote %s: base goes with the branch __env__ only", role, r.shown())
 	}
 	if err := r.finish(); err != nil {
-		return r, fmt.Errorf("%s: remote %s: %w", role, r.shown(role), err)
+		return r, fmt.Errorf("%s: remote %s: %w", role, r.shown(), err)
 	}
 	return r, nil
 }
@@ -121,7 +121,8 @@ func cutSpace(s string) (before, after string, ok bool) {
 	return s[:i], strings.TrimSpace(s[i:]), true
 }
 
-func (r *Remote) shown(Role) string {
+// shown is the URL for a message, without a password.
+func (r *Remote) shown() string {
 	url := r.URL
 	if url == "" {
 		_, url, _ = cutSpace(r.ID)

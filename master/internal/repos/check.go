@@ -15,7 +15,7 @@ import (
 func Check(c *conf.Master) error {
 	var errs []error
 	if slices.Contains(c.FileserverBackend, "gitfs") {
-		if _, err := fileRemotes(c); err != nil {
+		if _, _, err := fileRemotes(c); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -49,13 +49,12 @@ func strategy(c *conf.Master) error {
 	return nil
 }
 
-// fileRemotes are the remotes of gitfs.
-func fileRemotes(c *conf.Master) ([]gitremote.Remote, error) {
+// fileRemotes are the remotes of gitfs, and what environments have in all of them.
+func fileRemotes(c *conf.Master) (remotes []gitremote.Remote, global map[string]gitremote.Env, err error) {
 	defaults, err := filesDefaults(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var remotes []gitremote.Remote
 	var errs []error
 	for _, e := range c.GitfsRemotes {
 		r, err := defaults.Parse(gitremote.Files, e)
@@ -65,5 +64,5 @@ func fileRemotes(c *conf.Master) ([]gitremote.Remote, error) {
 		}
 		remotes = append(remotes, r)
 	}
-	return remotes, errors.Join(errs...)
+	return remotes, defaults.Global, errors.Join(errs...)
 }

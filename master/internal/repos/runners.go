@@ -60,11 +60,8 @@ func (s *Service) AddRunners(t *runner.Table) {
 // updateFiles fetches the remotes of gitfs on all masters.
 func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
 	s.askPeers()
-	want := map[*git.Repository]bool{}
-	for _, r := range s.files.Repositories() {
-		want[r] = true
-	}
-	return s.store.FetchAll(ctx, func(r *git.Repository) bool { return want[r] })
+	files := s.files.Repositories()
+	return s.store.FetchAll(ctx, func(r *git.Repository) bool { return slices.Contains(files, r) })
 }
 
 // updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py): True

@@ -104,18 +104,14 @@ func (s *Service) build(ctx context.Context, batch *git.Batch, c *conf.Master) (
 }
 
 func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Master) (*gitfs.Backend, error) {
-	remotes, err := fileRemotes(c)
+	remotes, global, err := fileRemotes(c)
 	if err != nil {
 		return nil, err
 	}
 	if len(remotes) == 0 {
 		s.cfg.Log.Warn("gitfs serves nothing: gitfs_remotes is empty")
 	}
-	defaults, err := filesDefaults(c)
-	if err != nil {
-		return nil, err
-	}
-	return gitfs.New(ctx, batch, remotes, defaults.Global, s.updateFiles)
+	return gitfs.New(ctx, batch, remotes, global, s.updateFiles)
 }
 
 // Reload reads the options of gitfs and git_pillar anew, and uses them if they are
