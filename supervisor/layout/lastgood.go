@@ -53,22 +53,37 @@ func readOptions(dir string, own map[string]any) (Options, error) {
 	}
 	all := sha256.New()
 	_, _ = all.Write(text)
-	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
-	for _, f := range files[:min(len(files), maxUserFiles)] {
-		b, _, err := durable.ReadFile(f, maxUserFile, durable.Follow)
-		if errors.Is(err, fs.ErrNotExist) { // a link to nothing
-			continue
-		}
-		if err != nil {
-			return o, fmt.Errorf("read the options of the master: %w", err)
-		}
+	err = eachFile(dir, func(name string, b []byte) error {
 		sum := sha256.Sum256(b)
-		one := options.File{Name: filepath.Base(f), Digest: hex.EncodeToString(sum[:])}
+		one := options.File{Name: name, Digest: hex.EncodeToString(sum[:])}
 		o.Files = append(o.Files, one)
 		fmt.Fprintf(all, "%q %s\n", one.Name, one.Digest)
+		return nil
+	})
+	if err != nil {
+		return o, fmt.Errorf("read the options of the master: %w", err)
 	}
 	o.Mark = hex.EncodeToString(all.Sum(nil))
 	return o, nil
+}
+
+// eachFile gives the option files of a folder to visit, in order, until one fails. A link
+// to nothing is left out.
+func eachFile(dir string, visit func(name string, b []byte) error) error {
+	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
+	for _, f := range files[:min(len(files), maxUserFiles)] {
+		b, _, err := durable.ReadFile(f, maxUserFile, durable.Follow)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = visit(filepath.Base(f), b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // GoodOptions are the options with which the master served last. The error is
@@ -129,20 +144,14 @@ func keep(o Options, dir string, reader Account) error {
 	if err != nil {
 		return fmt.Errorf("keep the options of the master: %w", err)
 	}
-	files, _ := filepath.Glob(filepath.Join(o.Dir, "*.conf"))
 	there := map[string]bool{}
-	for _, f := range files[:min(len(files), maxUserFiles)] {
-		b, _, err := durable.ReadFile(f, maxUserFile, durable.Follow)
-		if errors.Is(err, fs.ErrNotExist) { // a link to nothing
-			continue
-		}
-		if err == nil {
-			_, err = WriteSecret(filepath.Join(dir, filepath.Base(f)), b, reader)
-		}
-		if err != nil {
-			return fmt.Errorf("keep the options of the master: %w", err)
-		}
-		there[filepath.Base(f)] = true
+	err = eachFile(o.Dir, func(name string, b []byte) error {
+		there[name] = true
+		_, err := WriteSecret(filepath.Join(dir, name), b, reader)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("keep the options of the master: %w", err)
 	}
 	old, err := os.ReadDir(dir)
 	for _, e := range old {
