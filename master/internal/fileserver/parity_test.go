@@ -58,7 +58,7 @@ func TestParity(t *testing.T) {
 		for _, ignore := range []bool{true, false} {
 			opts := map[string]any{"id": "m", "root_dir": top, "cachedir": t.TempDir(), "file_roots": roots, "fileserver_followsymlinks": follow, "fileserver_ignoresymlinks": ignore,
 				"file_ignore_regex": []string{`/\.svn($|/)`}, "file_ignore_glob": []string{"*.bak"}, "file_buffer_size": 1048576, "extension_modules": j("ext")}
-			in, err := json.Marshal(map[string]any{"opts": opts, "calls": calls})
+			in, err := json.Marshal([]any{map[string]any{"opts": opts, "calls": calls}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,10 +70,11 @@ func TestParity(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %s", err, &stderr)
 			}
-			var want []map[string]any
-			if err := json.Unmarshal(b, &want); err != nil {
+			var all [][]map[string]any
+			if err := json.Unmarshal(b, &all); err != nil {
 				t.Fatal(err)
 			}
+			want := all[0]
 			s := server(t, Config{Roots: roots, FollowSymlinks: follow, IgnoreSymlinks: ignore, IgnoreRegex: []string{`/\.svn($|/)`}, IgnoreGlob: []string{"*.bak"}})
 			differ := 0
 			for i, c := range calls {

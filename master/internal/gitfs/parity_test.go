@@ -205,7 +205,7 @@ func ask(t *testing.T, python string, in any) (want [][]map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "testdata/oracle.py")
+	cmd := exec.Command(python, "../fileserver/testdata/oracle.py")
 	cmd.Stdin = bytes.NewReader(b)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

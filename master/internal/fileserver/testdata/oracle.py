@@ -1,7 +1,7 @@
 """Answers file requests with Salt's own file server, to compare with.
 
-Reads {"opts", "calls": [[command, load], ...]} as JSON and writes the list of
-results; bytes are written as text.
+Reads [{"opts", "calls": [[command, load], ...]}, ...] as JSON and writes a list
+of results for each; bytes are written as text.
 """
 
 import json
@@ -24,15 +24,22 @@ def plain(value):
     return value
 
 
-given = json.load(sys.stdin)
-opts = salt.config.apply_master_config(given["opts"])
-opts["__role"] = "master"
-server = salt.fileserver.Fileserver(opts)
-out = []
-for command, load in given["calls"]:
-    method = {"_file_find": "_find_file"}.get(command, command.lstrip("_"))
-    try:
-        out.append({"value": plain(getattr(server, method)(load))})
-    except Exception as exc:  # pylint: disable=broad-except
-        out.append({"error": f"{type(exc).__name__}: {exc}"})
-json.dump(out, sys.stdout)
+results = []
+for case in json.load(sys.stdin):
+    opts = salt.config.apply_master_config(case["opts"])
+    opts["__role"] = "master"
+    server = salt.fileserver.Fileserver(opts)
+    if "gitfs" in opts["fileserver_backend"]:
+        import salt.utils.gitfs
+
+        salt.utils.gitfs.GitFS.instance_map.clear()
+        server.update()
+    out = []
+    for command, load in case["calls"]:
+        method = {"_file_find": "_find_file"}.get(command, command.lstrip("_"))
+        try:
+            out.append({"value": plain(getattr(server, method)(load))})
+        except Exception as exc:  # pylint: disable=broad-except
+            out.append({"error": f"{type(exc).__name__}: {exc}"})
+    results.append(out)
+json.dump(results, sys.stdout)
