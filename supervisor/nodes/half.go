@@ -33,7 +33,7 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 		m, member := r.Member(n.Address)
 		switch {
 		case n.State == Removed:
-			if member && m.Own && !buried[n.Certificate] && !present[n.Address] {
+			if member && m.Own && !present[n.Address] {
 				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate}})
 			}
 		case t.LastServing(n):

@@ -3,13 +3,18 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"saltern/supervisor/status"
 	"saltern/test/lab"
 )
 
@@ -52,5 +57,85 @@ func TestLeaveBesideAHungMaster(t *testing.T) {
 	})
 	if r := nodes[0].Applianced(t, "remove", "--yes", "--force", nodes[2].Name); r.Code == 0 || !strings.Contains(r.Err, "there is no node") {
 		t.Errorf("remove: %+v", r)
+	}
+}
+
+// TestRemovalStopsHalfWay: the node that removes another one is lost when that one's
+// master is out and the table of nodes cannot be written yet. The third node tells of
+// it until the storage takes writes, and finishes; the first one finds all done when
+// it is back.
+func TestRemovalStopsHalfWay(t *testing.T) {
+	t.Parallel()
+	ns := threeOrdinary(t, lab.NewNetwork(t, "half", "10.73"))
+	before := strings.TrimSpace(must(t, ns[1].Applianced(t, "join-string")))
+	ns[2].Kill()
+	table := filepath.Join(ns[0].Shared, "nodes")
+	fixed(t, table, true)
+	t.Cleanup(func() { fixed(t, table, false) })
+	if r := ns[0].Applianced(t, "remove", "--yes", "--force", "n3"); r.Code == 0 || !strings.Contains(r.Err, "its master is out already") {
+		t.Fatalf("the removal did not stop between: %+v", r)
+	}
+	ns[0].Kill()
+	lab.Eventually(t, 60*time.Second, "the third node tells of it", func() error {
+		d, err := ns[1].Status(t)
+		if err != nil {
+			return err
+		}
+		for _, p := range d.Problems {
+			if p.Code == status.RemovalHalf && p.Subject == "n3" {
+				t.Logf("%s: %s", p.Title, p.Cause)
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", d.Problems)
+	})
+	fixed(t, table, false)
+	began := time.Now()
+	finished := func(n *lab.Appliance) func() error {
+		return func() error {
+			d, err := n.Status(t)
+			if err != nil {
+				return err
+			}
+			for _, o := range d.Nodes {
+				if o.Name == "n3" {
+					return fmt.Errorf("n3 is %s", o.State)
+				}
+			}
+			for _, p := range d.Problems {
+				if p.Code == status.RemovalHalf {
+					return fmt.Errorf("%+v", p)
+				}
+			}
+			return nil
+		}
+	}
+	lab.Eventually(t, 30*time.Second, "the third node finishes", finished(ns[1]))
+	t.Logf("finished %s after the storage took writes", time.Since(began).Round(100*time.Millisecond))
+	if now := strings.TrimSpace(must(t, ns[1].Applianced(t, "join-string"))); now == before {
+		t.Error("the join string of before is good")
+	}
+	ns[0].Launch(t)
+	ns[0].WaitReady(t, 2)
+	lab.Eventually(t, 30*time.Second, "the first node knows", finished(ns[0]))
+	ns[2].Launch(t)
+	lab.Eventually(t, 60*time.Second, "the removed node hears of it", func() error {
+		d, err := ns[2].Status(t)
+		if err == nil && !slices.ContainsFunc(d.Problems, func(p status.Problem) bool { return p.Code == status.NodeRemoved }) {
+			err = fmt.Errorf("%+v", d.Problems)
+		}
+		return err
+	})
+}
+
+// fixed makes a folder one in which nothing can be made or replaced, or ends that.
+func fixed(t *testing.T, dir string, on bool) {
+	t.Helper()
+	flag := "-i"
+	if on {
+		flag = "+i"
+	}
+	if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "chattr", flag, dir).CombinedOutput(); err != nil {
+		t.Fatalf("chattr %s %s: %v: %s", flag, dir, err, out)
 	}
 }

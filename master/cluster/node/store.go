@@ -303,10 +303,10 @@ func (n *Node) removeMember(now time.Time, c Command) {
 func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {
 	m, ok := r.Member(c.ID)
 	switch {
-	case c.Node != "" && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }):
-		return Member{}, false, nil // whoever has the address now is another
 	case c.Key != "" && (!ok || control.KeyFinger(m.Pub) != c.Key):
 		return Member{}, false, nil
+	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }):
+		return Member{}, false, nil // whoever has the address now is another
 	case !ok && c.Node != "":
 		return Member{ID: c.ID}, true, nil
 	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):

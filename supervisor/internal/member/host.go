@@ -20,8 +20,10 @@ type host struct{ m *Member }
 // Table implements nodeapi.Host.
 func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 
-// Secrets implements nodeapi.Host.
+// Secrets implements nodeapi.Host. They are those of this moment: a join string of
+// before a removal is void on all nodes when the removal is done.
 func (h host) Secrets() ([]string, error) {
+	Verbs{h.m}.LookForSecret()
 	dir := h.m.cfg.Settings.NodeDir()
 	own, err := setup.ReadSecret(dir)
 	if err != nil {

@@ -41,7 +41,9 @@ func (s *shared) place(ctx context.Context) {
 		s.look.Start(func() {
 			_ = s.keeper.Look(ctx)
 			s.isFounded()
-			s.takeSecret()
+			if t := s.keeper.Table(); !t.WasRemoved(s.id.Hash) { // a new secret is not for it
+				s.takeSecret()
+			}
 		})
 		return
 	}
