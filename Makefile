@@ -116,7 +116,7 @@ e2e-cluster: build deps-salt ## twenty losses of nodes of a cluster while jobs r
 
 .PHONY: sim
 sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=10000; a few minutes)
-	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/...
+	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/... ./test/records
 
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, power cuts at every step, day two, faults (by hand, as root, 20 minutes)

@@ -9,7 +9,8 @@ type Half struct {
 	// table lacks it.
 	Removal control.Removal
 	// Guess tells that the record names no machine but an address, as after
-	// salt-run cluster.remove: it counts once it has held for a while.
+	// salt-run cluster.remove: it counts once it has held for a while. A node that
+	// joins may be a new one at that address, and is left alone.
 	Guess bool
 }
 
@@ -33,8 +34,11 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 		m, member := r.Member(n.Address)
 		switch {
 		case n.State == Removed:
-			if member && m.Own && !present[n.Address] {
+			switch {
+			case member && m.Own && !present[n.Address]:
 				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate}})
+			case !buried[n.Certificate] && !nameless[n.Address]: // it had no master there, and knew the secrets
+				out = append(out, Half{Node: n, Removal: control.Removal{Node: n.Certificate}})
 			}
 		case t.LastServing(n):
 			// A cluster does not take out its last node, whatever a record says.

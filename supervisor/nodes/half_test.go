@@ -41,10 +41,12 @@ func TestFindHalves(t *testing.T) {
 		"both done":                    {change: state("c", Removed), members: in(1, 2), removed: []control.RecordMaster{named(3)}},
 		"the record is behind":         {change: state("c", Removed), members: in(1, 2, 3), want: "c record " + at(3)},
 		"the address has another node": {change: reused, members: in(1, 2, 3), removed: []control.RecordMaster{named(3)}},
-		"and the record not yet":       {change: reused, members: in(1, 2, 3)},
+		"and the record not yet":       {change: reused, members: in(1, 2, 3), want: "c record "},
+		"it never had a master":        {change: state("c", Removed), members: in(1, 2), want: "c record "},
+		"it was taken out by hand":     {change: state("c", Removed), members: in(1, 2), removed: []control.RecordMaster{nameless(3)}},
 		"its master joined too late":   {change: state("c", Removed), members: in(1, 2, 3), removed: []control.RecordMaster{named(3)}, want: "c record " + at(3)},
-		"one of Salt's is there":       {change: state("c", Removed), members: append(in(1, 2), control.RecordMaster{ID: at(3)})},
-		"the last node stays":          {change: alone, removed: []control.RecordMaster{named(1)}},
+		"one of Salt's is there":       {change: state("c", Removed), members: append(in(1, 2), control.RecordMaster{ID: at(3)}), removed: []control.RecordMaster{named(3)}},
+		"the last node stays":          {change: alone, removed: []control.RecordMaster{named(1), named(2), named(3)}},
 		"no record":                    {},
 	} {
 		tab := table(1, "a", "b", "c")
@@ -57,9 +59,9 @@ func TestFindHalves(t *testing.T) {
 			if h.Guess {
 				s += "?"
 			}
-			if r := h.Removal; r.ID != "" {
+			if r := h.Removal; r.Node != "" {
 				s = h.Node.Name + " record " + r.ID
-				if r.Node != h.Node.Certificate || r.Key != control.KeyFinger("pub "+r.ID) {
+				if r.Node != h.Node.Certificate || r.ID != "" && r.Key != control.KeyFinger("pub "+r.ID) {
 					t.Errorf("%s: %+v", what, r)
 				}
 			}

@@ -209,7 +209,7 @@ func (t *Table) Put(n Node) {
 
 // Errors of [Admit].
 var (
-	errTaken   = errors.New("is taken")
+	ErrTaken   = errors.New("is taken")
 	ErrRemoved = errors.New("was removed")
 	ErrArbiter = errors.New("has an arbiter already")
 )
@@ -228,22 +228,22 @@ func Admit(t *Table, n Node) error {
 		case o.Certificate == n.Certificate && o.Name == n.Name && o.Address == n.Address:
 			return nil
 		case o.Certificate == n.Certificate:
-			return fmt.Errorf("this machine is %s at %s in the cluster already; that name or address %w", o.Name, o.Address, errTaken)
+			return fmt.Errorf("this machine is %s at %s in the cluster already; that name or address %w", o.Name, o.Address, ErrTaken)
 		case o.State == Removed:
 		case o.Name == n.Name:
-			return fmt.Errorf("name %s %w by the node at %s", n.Name, errTaken, o.Address)
+			return fmt.Errorf("name %s %w by the node at %s", n.Name, ErrTaken, o.Address)
 		case o.Address == n.Address:
-			return fmt.Errorf("address %s %w by node %s", n.Address, errTaken, o.Name)
+			return fmt.Errorf("address %s %w by node %s", n.Address, ErrTaken, o.Name)
 		}
 	}
 	if n.Address == t.Virtual {
-		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, errTaken)
+		return fmt.Errorf("address %s %w: it is the cluster's virtual address", n.Address, ErrTaken)
 	}
 	if o, ok := t.Arbiter(); ok && n.IsArbiter() {
 		return fmt.Errorf("the cluster %w, node %s at %s; to put another machine in its place take that one out first: applianced leave there, or applianced remove %s", ErrArbiter, o.Name, o.Address, o.Name)
 	}
 	if len(t.Present()) >= MaxNodes {
-		return fmt.Errorf("the cluster has %d nodes; that is the most", MaxNodes)
+		return fmt.Errorf("every place %w: the cluster has %d nodes; that is the most", ErrTaken, MaxNodes)
 	}
 	if o, ok := t.Find(n.Name); ok { // a removed one: it is remembered by its key
 		t.Gone = append(t.Gone, o.Certificate)

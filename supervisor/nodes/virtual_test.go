@@ -27,7 +27,7 @@ func TestVirtualAddressIsNobodys(t *testing.T) {
 		}
 	}
 	x := table("10.0.0.20")
-	if err := Admit(&x, Node{Name: "n3", Address: "10.0.0.20", State: Joining, Certificate: strings.Repeat("ef", 32)}); !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "virtual") {
+	if err := Admit(&x, Node{Name: "n3", Address: "10.0.0.20", State: Joining, Certificate: strings.Repeat("ef", 32)}); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "virtual") {
 		t.Error(err)
 	}
 }

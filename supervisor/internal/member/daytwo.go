@@ -80,7 +80,9 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 // Drop takes a node out, for good: out of the masters' record first, which makes
 // secrets and keys that it knows void, then out of the table of nodes. It is known
 // by its key in both, so that a machine that has its name or address by then stays.
-// What is interrupted between the two any node finishes, see [halves].
+// Of a node whose master is not in the record the secrets are replaced at the end,
+// when it may take no new ones any more. What is interrupted in between any node
+// finishes, see [halves].
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -90,14 +92,21 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	case m.cfg.Settings.Arbiter:
 		return m.peers.noMaster("take a node out")
 	}
-	if err := takeOut(ctx, m.cfg.Master, control.Removal{ID: n.Address, Node: n.Certificate}); err != nil {
+	r, err := control.ReadRecord(m.cfg.Settings.ClusterRecord())
+	if _, in := r.Member(n.Address); err == nil && in && !n.IsArbiter() {
+		err = takeOut(ctx, m.cfg.Master, control.Removal{ID: n.Address, Node: n.Certificate})
+	}
+	if err != nil {
 		return fmt.Errorf("take the master of %s out of the cluster: %w; nothing was changed: try it again, here or on another node", node, err)
 	}
 	if err := m.Change(ctx, func(t *nodes.Table) error { return t.Remove(n.Certificate) }); err != nil {
 		return fmt.Errorf("take %s out of the table of nodes: %w; its master is out already, and the nodes do the rest by themselves: applianced status", node, err)
 	}
+	if err := m.halves.rest(ctx, n.Certificate); err != nil {
+		return fmt.Errorf("replace the secrets that %s knows: %w; it is out of the table of nodes, and the nodes do the rest by themselves: applianced status", node, err)
+	}
 	m.cfg.Log.Info("a node was removed", "peer", node)
-	m.shared.look.Start(m.shared.takeSecret)
+	m.shared.look.Start(func() { m.shared.takeSecret(context.WithoutCancel(ctx)) })
 	return nil
 }
 

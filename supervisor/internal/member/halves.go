@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
 	"saltern/control"
+	"saltern/pause"
 	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/status"
 )
@@ -70,8 +74,8 @@ func (h *halves) look(ctx context.Context) {
 	var found []status.Finding
 	for _, f := range list {
 		cause := "its master is out; the table of nodes still has it as " + string(f.Node.State)
-		if f.Removal.ID != "" {
-			cause = "the table of nodes has it as removed; its master " + f.Node.Address + " is still one of the cluster's"
+		if f.Removal.Node != "" {
+			cause = "the table of nodes has it as removed; the secrets that it knows are not replaced"
 		}
 		if why := h.failed[f.Node.Certificate]; why != "" {
 			cause += "; last try: " + why
@@ -106,6 +110,57 @@ func (h *halves) look(ctx context.Context) {
 	h.failed = failed
 }
 
+// rest does what is missing of the removal of one node, as look does, and looks
+// again: its master may have come in until the secrets were replaced.
+func (h *halves) rest(ctx context.Context, certificate string) error {
+	for {
+		if err := h.keeper.Look(ctx); err != nil {
+			return err
+		}
+		r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
+		if err != nil {
+			return err
+		}
+		list := nodes.FindHalves(h.keeper.Table(), r)
+		i := slices.IndexFunc(list, func(f nodes.Half) bool { return f.Node.Certificate == certificate })
+		if i < 0 {
+			return nil
+		}
+		if err := h.finish(ctx, list[i]); err != nil && !errors.Is(err, errWhole) {
+			return err
+		}
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil { // a volume may show an old record for a moment
+			return err
+		}
+	}
+}
+
+// free returns nil when nothing is left to do for a removed node that had the name or
+// the address of n, which is to be let in: its master, or one that comes in yet by
+// the secrets it knows, would be taken for that of n.
+func (h *halves) free(ctx context.Context, n nodes.Node) error {
+	if err := h.keeper.Look(ctx); err != nil {
+		return err
+	}
+	t := h.keeper.Table()
+	if _, in := t.ByCertificate(n.Certificate); in {
+		return nil
+	}
+	r, err := control.ReadRecord(h.cfg.Settings.ClusterRecord())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", nodeapi.ErrStorage, err)
+	}
+	for _, f := range nodes.FindHalves(t, r) {
+		if f.Node.Address == n.Address || f.Node.Name == n.Name {
+			return fmt.Errorf("%w: the removal of %s at %s is not finished yet; try again in a moment", nodeapi.ErrStorage, f.Node.Name, f.Node.Address)
+		}
+	}
+	return nodes.Admit(&t, n) // what is taken now is not free in a moment
+}
+
 // compare reads the table of nodes, then the masters' record, and reports whether
 // both could be read and are not older than what was seen before.
 func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
@@ -123,7 +178,7 @@ func (h *halves) compare(ctx context.Context) ([]nodes.Half, bool) {
 
 // finish does what is missing of a removal.
 func (h *halves) finish(ctx context.Context, f nodes.Half) error {
-	if f.Removal.ID == "" {
+	if f.Removal.Node == "" {
 		return h.change(ctx, func(t *nodes.Table) error {
 			if n, ok := t.ByCertificate(f.Node.Certificate); !ok || n.State == nodes.Removed || t.LastServing(n) {
 				return errWhole
@@ -141,12 +196,12 @@ func (h *halves) finish(ctx context.Context, f nodes.Half) error {
 	}
 	t := h.keeper.Table()
 	for _, n := range t.Present() {
-		if n.Address == f.Node.Address {
+		if n.Address == f.Removal.ID {
 			return errWhole
 		}
 	}
 	if err := h.cfg.Master.RemoveMember(ctx, f.Removal); err != nil {
-		return fmt.Errorf("take its master %s out of the cluster: %w", f.Node.Address, err)
+		return fmt.Errorf("have the masters forget it: %w", err)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type recordMaster struct {
 }
 
 func (r *recordMaster) RemoveMember(_ context.Context, c control.Removal) error {
+	_ = r.note("remove " + c.ID + " " + strings.TrimLeft(c.Node, "0"))
 	if r.fails != nil {
 		return r.fails
 	}
@@ -41,10 +42,14 @@ func (r *recordMaster) RemoveMember(_ context.Context, c control.Removal) error 
 	i := slices.IndexFunc(rec.Members, func(m control.RecordMaster) bool {
 		return m.ID == c.ID && (c.Key == "" || control.KeyFinger(m.Pub) == c.Key)
 	})
-	if i >= 0 && !slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
-		m := rec.Members[i]
-		m.Node = c.Node
-		rec.Members, rec.Removed = slices.Delete(rec.Members, i, i+1), append(rec.Removed, m)
+	if c.Key != "" || !slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
+		m := control.RecordMaster{Node: c.Node}
+		if i >= 0 {
+			m = rec.Members[i]
+			m.Node = c.Node
+			rec.Members = slices.Delete(rec.Members, i, i+1)
+		}
+		rec.Removed = append(rec.Removed, m)
 		rec.Version++
 		if err := writeRecord(r.path, rec); err != nil {
 			return err
@@ -171,7 +176,7 @@ func TestRecordIsBehind(t *testing.T) {
 	for range 2 {
 		ms[1].halves.look(t.Context())
 	}
-	if got := told(ms[1]); !strings.HasPrefix(got, "n3: the table of nodes has it as removed; its master 10.0.0.3") || !strings.HasSuffix(got, "the master hangs") {
+	if got := told(ms[1]); !strings.HasPrefix(got, "n3: the table of nodes has it as removed; the secrets that it knows") || !strings.HasSuffix(got, "the master hangs") {
 		t.Errorf("told: %q", got)
 	}
 	list, ok := ms[1].halves.compare(t.Context())
@@ -182,16 +187,30 @@ func TestRecordIsBehind(t *testing.T) {
 	masters[1].fails = nil
 	fresh := third
 	fresh.Name, fresh.State, fresh.Certificate = "n4", nodes.Joining, strings.Repeat("4", 64)
+	if _, err := (host{ms[0]}).Admit(t.Context(), fresh); !errors.Is(err, nodeapi.ErrStorage) || !strings.Contains(err.Error(), "not finished yet") {
+		t.Errorf("let in beside it: %v", err)
+	}
 	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return nodes.Admit(t, fresh) }))
 	if err := ms[1].halves.finish(t.Context(), list[0]); !errors.Is(err, errWhole) {
 		t.Errorf("the master of another machine: %v", err)
 	}
 	must(t, ms[0].Change(t.Context(), func(t *nodes.Table) error { return t.Remove(fresh.Certificate) }))
-	ms[1].halves.look(t.Context())
-	ms[1].halves.look(t.Context())
+	for range 3 {
+		ms[1].halves.look(t.Context())
+	}
 	r, err := control.ReadRecord(masters[0].path)
 	if _, still := r.Member("10.0.0.3"); err != nil || still || told(ms[1]) != "" {
 		t.Errorf("%+v %v %q", r, err, told(ms[1]))
+	}
+	fresh.Certificate = strings.Repeat("5", 64)
+	for range 2 {
+		if _, err := (host{ms[0]}).Admit(t.Context(), fresh); err != nil {
+			t.Errorf("once it is finished: %v", err)
+		}
+	}
+	fresh.Certificate = strings.Repeat("6", 64)
+	if _, err := (host{ms[0]}).Admit(t.Context(), fresh); !errors.Is(err, nodeapi.ErrName) {
+		t.Errorf("an address that is taken: %v", err)
 	}
 }
 

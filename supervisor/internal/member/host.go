@@ -108,18 +108,21 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()
-	return h.m.peers.change(ctx, func(t *nodes.Table) error {
-		err := nodes.Admit(t, n)
-		switch {
-		case errors.Is(err, nodes.ErrRemoved):
-			return fmt.Errorf("%w: %w", nodeapi.ErrRemoved, err)
-		case errors.Is(err, nodes.ErrArbiter):
-			return fmt.Errorf("%w: %w", nodeapi.ErrRole, err)
-		case err != nil:
-			return fmt.Errorf("%w: %w", nodeapi.ErrName, err)
-		}
-		return nil
-	})
+	err := h.m.halves.free(ctx, n)
+	if err == nil {
+		before, err = h.m.peers.change(ctx, func(t *nodes.Table) error { return nodes.Admit(t, n) })
+	}
+	switch {
+	case err == nil:
+		return before, nil
+	case errors.Is(err, nodes.ErrRemoved):
+		err = fmt.Errorf("%w: %w", nodeapi.ErrRemoved, err)
+	case errors.Is(err, nodes.ErrArbiter):
+		err = fmt.Errorf("%w: %w", nodeapi.ErrRole, err)
+	case errors.Is(err, nodes.ErrTaken):
+		err = fmt.Errorf("%w: %w", nodeapi.ErrName, err)
+	}
+	return nodes.Table{}, err
 }
 
 // SetState implements nodeapi.Host. A node that goes is taken out here.

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"os"
 	"time"
 
@@ -9,11 +10,16 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// takeSecret takes the masters' secrets for the node API as well. It runs in
-// the worker of the shared storage.
-func (s *shared) takeSecret() {
+// takeSecret takes the newest table of nodes, and the masters' secrets for the node
+// API as well. A secret counts for a node that is not removed in a table that was
+// read after it: those of after its removal are not for it. It runs in the worker of
+// the shared storage.
+func (s *shared) takeSecret(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	r, err := control.ReadRecord(s.cfg.Settings.ClusterRecord())
-	if err != nil {
+	_ = s.keeper.Look(ctx)
+	if t := s.keeper.Table(); err != nil || t.WasRemoved(s.id.Hash) {
 		return
 	}
 	if err := s.keepSecrets(r.Secrets); err != nil {
@@ -26,7 +32,7 @@ func (s *shared) takeSecret() {
 func (m Verbs) LookForSecret() {
 	const limit = 2 * time.Second
 	m.shared.look.Wait(limit) // what runs may have read before the secret changed
-	m.shared.look.Start(m.shared.takeSecret)
+	m.shared.look.Start(func() { m.shared.takeSecret(context.Background()) })
 	m.shared.look.Wait(limit)
 }
 

@@ -71,7 +71,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	m := start()
 	check(m, "as it was formed", first)
 	record("", second)
-	m.shared.takeSecret()
+	m.shared.takeSecret(t.Context())
 	check(m, "the next one is on its way", first, second)
 	names := control.Secrets{Seed: "seed"}
 	if s := m.shared.names(); s.own != names.SecretFinger(first) || s.next != names.SecretFinger(second) {
@@ -87,22 +87,22 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	// Away during all of it, and a node was removed meanwhile.
 	record(third, "")
 	m = start()
-	m.shared.takeSecret()
+	m.shared.takeSecret(t.Context())
 	check(m, "away", third)
 	// Stopped when the secret was written and the next one was not removed yet.
 	if err := setup.WriteNextSecret(cfg.NodeDir(), third); err != nil {
 		t.Fatal(err)
 	}
-	m.shared.takeSecret()
+	m.shared.takeSecret(t.Context())
 	check(m, "stopped in the middle", third)
 	// A record that is damaged changes nothing.
 	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"secret": "sh`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.shared.takeSecret()
+	m.shared.takeSecret(t.Context())
 	check(m, "a damaged record", third)
 	record("short", "")
-	m.shared.takeSecret()
+	m.shared.takeSecret(t.Context())
 	check(m, "a secret that can be guessed", third)
 }
 
@@ -123,7 +123,7 @@ func TestFinding23SecretFinger(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := start()
-		m.shared.takeSecret()
+		m.shared.takeSecret(t.Context())
 		own, next := m.shared.names().own, m.shared.names().next
 		if own == "" || next == "" || own == next {
 			t.Errorf("names: %q %q", own, next)
@@ -158,7 +158,7 @@ func TestFinding14WeakSecretOfAnOldCluster(t *testing.T) {
 			}
 		}
 		m := start()
-		m.shared.takeSecret()
+		m.shared.takeSecret(t.Context())
 		found := m.State().Findings
 		got := slices.ContainsFunc(found, func(f status.Finding) bool { return f.Code == status.SecretWeak })
 		if list, err := (host{m}).Secrets(); got != want || err != nil || list[0] == "" {
@@ -181,7 +181,7 @@ func TestSecretsOfARecordedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := start()
-	m.shared.takeSecret()
+	m.shared.takeSecret(t.Context())
 	own, err := setup.ReadSecret(cfg.NodeDir())
 	next, err2 := setup.ReadNextSecret(cfg.NodeDir())
 	if err != nil || err2 != nil || own != "the-first-secret-of-all" || next != "the-second-secret-of-all" || m.shared.names().own != "k18c6db13d963ec32" {
@@ -202,7 +202,7 @@ func TestLookForSecretSeesTheNewest(t *testing.T) {
 	m := start()
 	looks, change := make(chan struct{}), make(chan struct{})
 	m.shared.look.Start(func() {
-		m.shared.takeSecret()
+		m.shared.takeSecret(t.Context())
 		close(looks)
 		<-change
 		record("the-secret-of-after")

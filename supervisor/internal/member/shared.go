@@ -39,11 +39,8 @@ func (s *shared) place(ctx context.Context) {
 	s.mu.Unlock()
 	if have {
 		s.look.Start(func() {
-			_ = s.keeper.Look(ctx)
+			s.takeSecret(ctx)
 			s.isFounded()
-			if t := s.keeper.Table(); !t.WasRemoved(s.id.Hash) { // a new secret is not for it
-				s.takeSecret()
-			}
 		})
 		return
 	}
@@ -54,7 +51,7 @@ func (s *shared) place(ctx context.Context) {
 	s.look.Start(func() {
 		key, err := s.lookForKey(ctx)
 		if err == nil {
-			s.takeSecret() // before the master starts with an old one
+			s.takeSecret(ctx) // before the master starts with an old one
 		}
 		if err == nil && !s.isFounded() && !s.isFounder() {
 			err = errors.New("the master of the first node to begin")
