@@ -38,16 +38,19 @@ type RecordMaster struct {
 
 // Removal says who is taken out of the record.
 type Removal struct {
-	// ID is the master's name there: its address. It is empty for a machine whose
-	// master is not there: what the machine knew is replaced.
-	ID string `json:"id,omitempty"`
+	ID string `json:"id,omitempty"` // the master's name there: its address
 	// Key is [KeyFinger] of the master's key. If it is given, it alone decides:
 	// another master of that name stays, and it is no fault that this one is not there.
+	// With [NoMaster] nobody is taken out.
 	Key string `json:"key,omitempty"`
 	// Node is the key by which the table of nodes knows the machine. The record
 	// keeps it, so that its removal is done once, whoever has the address later.
 	Node string `json:"node,omitempty"`
 }
+
+// NoMaster is the [Removal.Key] of a machine whose master is not in the record: what
+// the machine knew is replaced.
+const NoMaster = "none"
 
 // MaxNode bounds [Removal.Node] in bytes.
 const MaxNode = 64

@@ -357,7 +357,7 @@ func TestRemoveWithoutAMaster(t *testing.T) {
 	ms, _, _ := three(t, nil)
 	a, b, c := ms[0], ms[1], ms[2]
 	seed, key := a.Seed(), a.ClusterKey().String()
-	must(t, a.Remove(within(t), control.Removal{Node: "c9"}))
+	must(t, a.Remove(within(t), control.Removal{ID: "127.0.0.250", Key: control.NoMaster, Node: "c9"}))
 	until(t, "the others have it", func() bool {
 		return a.Seed() != seed && b.Seed() == a.Seed() && c.Seed() == a.Seed() && a.ClusterKey().String() != key &&
 			b.ClusterKey().String() == a.ClusterKey().String() && b.Secret() == a.Secret() && c.Secret() == a.Secret()

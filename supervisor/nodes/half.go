@@ -38,7 +38,7 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 			case member && m.Own && !present[n.Address]:
 				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate}})
 			case !buried[n.Certificate] && !nameless[n.Address]: // it had no master there, and knew the secrets
-				out = append(out, Half{Node: n, Removal: control.Removal{Node: n.Certificate}})
+				out = append(out, Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.NoMaster, Node: n.Certificate}})
 			}
 		case t.LastServing(n):
 			// A cluster does not take out its last node, whatever a record says.

@@ -41,8 +41,8 @@ func TestFindHalves(t *testing.T) {
 		"both done":                    {change: state("c", Removed), members: in(1, 2), removed: []control.RecordMaster{named(3)}},
 		"the record is behind":         {change: state("c", Removed), members: in(1, 2, 3), want: "c record " + at(3)},
 		"the address has another node": {change: reused, members: in(1, 2, 3), removed: []control.RecordMaster{named(3)}},
-		"and the record not yet":       {change: reused, members: in(1, 2, 3), want: "c record "},
-		"it never had a master":        {change: state("c", Removed), members: in(1, 2), want: "c record "},
+		"and the record not yet":       {change: reused, members: in(1, 2, 3), want: "c secrets"},
+		"it never had a master":        {change: state("c", Removed), members: in(1, 2), want: "c secrets"},
 		"it was taken out by hand":     {change: state("c", Removed), members: in(1, 2), removed: []control.RecordMaster{nameless(3)}},
 		"its master joined too late":   {change: state("c", Removed), members: in(1, 2, 3), removed: []control.RecordMaster{named(3)}, want: "c record " + at(3)},
 		"one of Salt's is there":       {change: state("c", Removed), members: append(in(1, 2), control.RecordMaster{ID: at(3)}), removed: []control.RecordMaster{named(3)}},
@@ -61,7 +61,12 @@ func TestFindHalves(t *testing.T) {
 			}
 			if r := h.Removal; r.Node != "" {
 				s = h.Node.Name + " record " + r.ID
-				if r.Node != h.Node.Certificate || r.ID != "" && r.Key != control.KeyFinger("pub "+r.ID) {
+				if r.Key == control.NoMaster {
+					s = h.Node.Name + " secrets"
+				} else if r.Key != control.KeyFinger("pub "+r.ID) {
+					t.Errorf("%s: %+v", what, r)
+				}
+				if r.Node != h.Node.Certificate {
 					t.Errorf("%s: %+v", what, r)
 				}
 			}

@@ -392,7 +392,7 @@ func (m *machine) finish(w *world, h nodes.Half, then func(error)) {
 	}
 	m.offer(w, w.table)
 	for _, n := range m.table.Present() {
-		if n.Address == h.Removal.ID {
+		if n.Address == h.Removal.ID && h.Removal.Key != control.NoMaster {
 			then(nil)
 			return
 		}

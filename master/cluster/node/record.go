@@ -114,9 +114,9 @@ func (r *Record) add(m Member) {
 	r.Members = slices.Insert(r.Members, i, m)
 }
 
-// bury takes a master out; m.Pub is empty if it is not in the record.
+// bury takes a master out; without m.Pub nobody, and the machine is remembered.
 func (r *Record) bury(m Member, node string) {
-	if i, ok := r.find(m.ID); ok {
+	if i, ok := r.find(m.ID); ok && m.Pub != "" {
 		r.Members = slices.Delete(r.Members, i, i+1)
 	}
 	r.Removed = append(r.Removed, Tombstone{m.ID, m.Pub, node})

@@ -83,3 +83,42 @@ func TestRecordedRecord(t *testing.T) {
 	}
 	controltest.Recorded(t, "record.json", b, *update)
 }
+
+// TestToRemove: whom a removal takes out of a record, and when nothing is to be done.
+func TestToRemove(t *testing.T) {
+	r := Record{Members: []Member{{ID: "10.0.0.1", Pub: "one"}, {ID: "10.0.0.2", Pub: "two"}},
+		Removed: []Tombstone{{ID: "10.0.0.2", Pub: "old", Node: "c2"}, {ID: "10.0.0.8", Pub: "eight"}}}
+	key := control.KeyFinger("two")
+	for _, c := range []struct {
+		removal control.Removal
+		out     string
+		change  bool
+		err     error
+	}{
+		{control.Removal{ID: "10.0.0.2"}, "two", true, nil},
+		{control.Removal{ID: "10.0.0.2", Node: "c9"}, "two", true, nil},
+		{control.Removal{ID: "10.0.0.2", Node: "c2"}, "", false, nil}, // another machine has its address
+		{control.Removal{ID: "10.0.0.2", Key: key, Node: "c2"}, "two", true, nil},
+		{control.Removal{ID: "10.0.0.2", Key: control.KeyFinger("old"), Node: "c9"}, "", false, nil},
+		{control.Removal{ID: "10.0.0.2", Key: control.NoMaster, Node: "c9"}, "", true, nil},
+		{control.Removal{ID: "10.0.0.2", Key: control.NoMaster, Node: "c2"}, "", false, nil},
+		{control.Removal{ID: "10.0.0.8"}, "", false, nil},
+		{control.Removal{ID: "10.0.0.9", Node: "c9"}, "", false, ErrNotMember},
+	} {
+		m, change, err := r.toRemove(c.removal)
+		if m.Pub != c.out || change != c.change || !errors.Is(err, c.err) {
+			t.Errorf("%+v: %+v %v %v", c.removal, m, change, err)
+		}
+		after := r.clone()
+		if change {
+			after.bury(m, c.removal.Node)
+		}
+		if _, still := after.Member("10.0.0.2"); still != (c.out == "") {
+			t.Errorf("%+v: %+v", c.removal, after)
+		}
+	}
+	alone := Record{Members: r.Members[:1]}
+	if _, _, err := alone.toRemove(control.Removal{ID: "10.0.0.1"}); !errors.Is(err, ErrLast) {
+		t.Errorf("the last one: %v", err)
+	}
+}

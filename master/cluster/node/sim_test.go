@@ -523,7 +523,7 @@ func (w *world) disturb() {
 		}
 	case 9:
 		if h.n != nil && !h.salt && w.rng.IntN(8) == 0 {
-			w.step(h, Command{ID: w.rng.Uint64(), Remove: control.Removal{Node: fmt.Sprintf("arbiter %x", w.rng.Uint64())}})
+			w.step(h, Command{ID: w.rng.Uint64(), Remove: control.Removal{ID: "10.0.0.98", Key: control.NoMaster, Node: fmt.Sprintf("arbiter %x", w.rng.Uint64())}})
 		} else if h.n != nil && !h.salt {
 			c := Command{ID: w.rng.Uint64(), Stage: true}
 			if w.rec.NextSecret != "" && w.rng.IntN(2) == 0 {

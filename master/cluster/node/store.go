@@ -271,7 +271,7 @@ func (n *Node) command(now time.Time, c Command) {
 	switch {
 	case n.phase != Active:
 		n.answer(c.ID)(now, ErrInactive)
-	case c.Remove != control.Removal{}:
+	case c.Remove.ID != "":
 		n.removeMember(now, c)
 	case c.Rotate:
 		n.rotate(now, c.ID)
@@ -303,12 +303,12 @@ func (n *Node) removeMember(now time.Time, c Command) {
 func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {
 	m, ok := r.Member(c.ID)
 	switch {
+	case c.Key == control.NoMaster:
+		return Member{ID: c.ID}, !slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }), nil
 	case c.Key != "" && (!ok || control.KeyFinger(m.Pub) != c.Key):
 		return Member{}, false, nil
 	case c.Key == "" && c.Node != "" && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.Node == c.Node }):
 		return Member{}, false, nil // whoever has the address now is another
-	case c.ID == "":
-		return Member{}, true, nil
 	case !ok && slices.ContainsFunc(r.Removed, func(t Tombstone) bool { return t.ID == c.ID }):
 		return Member{}, false, nil
 	case !ok:

@@ -22,7 +22,7 @@ func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions
 
 // RemoveMember implements control.Master.
 func (c Controlled) RemoveMember(ctx context.Context, r control.Removal) error {
-	return c.do((r.ID != "" || r.Node != "") && len(r.Node) <= control.MaxNode, func() error { return c.Pool.Remove(ctx, r) })
+	return c.do(r.ID != "" && len(r.Node) <= control.MaxNode, func() error { return c.Pool.Remove(ctx, r) })
 }
 
 // StageSecret implements control.Master.

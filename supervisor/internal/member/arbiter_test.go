@@ -129,7 +129,7 @@ func TestArbiterIsRemoved(t *testing.T) {
 			t.Errorf("%s is %s", name, n.State)
 		}
 	}
-	if got := strings.Join(master.calls, ", "); got != "remove  3, remove 10.0.0.2 2" {
+	if got := strings.Join(master.calls, ", "); got != "remove 10.0.0.3 3 none, remove 10.0.0.2 2" {
 		t.Errorf("asked for: %s", got)
 	}
 }

@@ -196,7 +196,7 @@ func (h *halves) finish(ctx context.Context, f nodes.Half) error {
 	}
 	t := h.keeper.Table()
 	for _, n := range t.Present() {
-		if n.Address == f.Removal.ID {
+		if n.Address == f.Removal.ID && f.Removal.Key != control.NoMaster {
 			return errWhole
 		}
 	}

@@ -31,7 +31,7 @@ type recordMaster struct {
 }
 
 func (r *recordMaster) RemoveMember(_ context.Context, c control.Removal) error {
-	_ = r.note("remove " + c.ID + " " + strings.TrimLeft(c.Node, "0"))
+	_ = r.note(strings.TrimSpace("remove " + c.ID + " " + strings.TrimLeft(c.Node, "0") + " " + c.Key))
 	if r.fails != nil {
 		return r.fails
 	}
@@ -42,8 +42,8 @@ func (r *recordMaster) RemoveMember(_ context.Context, c control.Removal) error 
 	i := slices.IndexFunc(rec.Members, func(m control.RecordMaster) bool {
 		return m.ID == c.ID && (c.Key == "" || control.KeyFinger(m.Pub) == c.Key)
 	})
-	if c.Key != "" || !slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
-		m := control.RecordMaster{Node: c.Node}
+	if c.Key != "" && c.Key != control.NoMaster || !slices.ContainsFunc(rec.Removed, func(m control.RecordMaster) bool { return m.Node == c.Node }) {
+		m := control.RecordMaster{ID: c.ID, Node: c.Node}
 		if i >= 0 {
 			m = rec.Members[i]
 			m.Node = c.Node
