@@ -314,7 +314,7 @@ func (w *world) settled() {
 func seeds(t *testing.T) uint64 {
 	s := os.Getenv("SALTERN_SIM_SEEDS")
 	if s == "" {
-		return 400
+		return 200
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
