@@ -32,6 +32,7 @@ import (
 
 	"filippo.io/age"
 
+	"saltern/supervisor/secrets"
 	"saltern/supervisor/settings"
 )
 
@@ -105,6 +106,7 @@ func trees(s *settings.Settings, jobs bool) []tree {
 			return top == "sessions" || top == "peers" || top == "jobs" || strings.HasPrefix(path.Base(rel), ".")
 		}},
 		{name: "etc/master.d", base: s.StorageDir(), rel: "etc/master.d"},
+		{name: secrets.Dir, base: s.StorageDir(), rel: secrets.Dir, master: true, skip: func(rel string) bool { return !secrets.Part(rel) }},
 		{name: "srv/salt", base: s.StorageDir(), rel: "srv/salt"},
 		{name: "srv/pillar", base: s.StorageDir(), rel: "srv/pillar", master: true},
 	}

@@ -57,6 +57,8 @@ func full(t *testing.T) *settings.Settings {
 	write(t, filepath.Join(s.SharedPKIDir(), ".saltern_cluster"), "made again", 0o600)
 	write(t, filepath.Join(s.SharedPKIDir(), "peers", "n2.pub"), "made again", 0o600)
 	write(t, filepath.Join(s.UserConfDir(), "a.conf"), "keep_jobs: 1", 0o644)
+	write(t, filepath.Join(s.SharedGPGDir(), "pubring.kbx"), "public keys", 0o600)
+	write(t, filepath.Join(s.SharedGPGDir(), "private-keys-v1.d", "AB.key"), "gpg-canary", 0o600)
 	write(t, filepath.Join(s.FileRoot(), "top.sls"), "base: {}", 0o644)
 	write(t, filepath.Join(s.FileRoot(), "bin", "run.sh"), "#!/bin/sh", 0o755)
 	write(t, filepath.Join(s.PillarRoot(), "web.sls"), "password: pillar-canary", 0o600)
@@ -445,6 +447,7 @@ func TestOnVolume(t *testing.T) {
 	s := full(t)
 	s.Storage.Kind = settings.VolumeStorage
 	write(t, filepath.Join(s.FileRoot(), "top.sls"), "an old copy", 0o644)
+	write(t, filepath.Join(s.SharedGPGDir(), "pubring.kbx.lock"), "of gpg", 0o600)
 	r, i := passphrase(t, "correct horse")
 	var out bytes.Buffer
 	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
@@ -455,12 +458,16 @@ func TestOnVolume(t *testing.T) {
 	if _, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: to, Stamp: "a"}, i); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"srv/salt/top.sls": "base: {}", "srv/pillar/web.sls": "password: pillar-canary", "etc/master.d/a.conf": "keep_jobs: 1"} {
+	for name, want := range map[string]string{"srv/salt/top.sls": "base: {}", "srv/pillar/web.sls": "password: pillar-canary", "etc/master.d/a.conf": "keep_jobs: 1",
+		"etc/gpgkeys/pubring.kbx": "public keys", "etc/gpgkeys/private-keys-v1.d/AB.key": "gpg-canary"} {
 		if b, err := os.ReadFile(filepath.Join(to.StorageDir(), name)); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", name, b, err)
 		}
 		if _, err := os.Stat(filepath.Join(to.MirrorDir(), name)); err == nil {
 			t.Errorf("%s is in the copy", name)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(to.SharedGPGDir(), "pubring.kbx.lock")); err == nil {
+		t.Error("a lock of gpg is in the backup")
 	}
 }

@@ -74,7 +74,7 @@ func TestMasterConfig(t *testing.T) {
 	for k, want := range map[string]any{
 		"id": "n1", "user": "saltern-master", "interface": "127.0.0.1", "publish_port": 14505, "ret_port": 14506,
 		"saltern_front_publish_port": 5505, "pki_dir": s.PKIDir(), "timeout": 9, "log_level": "info",
-		"default_include": s.UserConfDir() + "/*.conf", "sock_dir": s.MasterSockDir(),
+		"default_include": s.UserConfDir() + "/*.conf", "sock_dir": s.MasterSockDir(), "gpg_keydir": s.GPGDir(), "gpg_cache": true,
 	} {
 		if m[k] != want {
 			t.Errorf("%s: %v, want %v", k, m[k], want)

@@ -88,6 +88,8 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"request_server_ttl", requestTTL},
 		{"log_level_logfile", "quiet"}, // what it prints is kept by the supervisor
 		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
+		{"gpg_keydir", s.GPGDir()},
+		{"gpg_cache", true}, // in memory: a gpg for each secret and minion is dear
 		{"pillar_roots", map[string][]string{"base": {s.PillarRoot()}}},
 	}
 	for _, d := range defaults {

@@ -35,6 +35,7 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false}, // of a volume its copy: the volume's own directories are made once
 		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
 		{s.UserConfDir(), 0o755, nil, false},
+		{s.GPGDir(), 0o700, &master, true},
 		{filepath.Dir(s.FileRoot()), 0o755, nil, false},
 		{s.FileRoot(), 0o755, nil, false},
 		{s.PillarRoot(), 0o750, &master, false},

@@ -244,6 +244,13 @@ func (s *Settings) UserConfDir() string { return filepath.Join(s.served(), "etc"
 // EditConfDir is where an administrator writes master options.
 func (s *Settings) EditConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
 
+// GPGDir is the keyring of gpg that opens secrets in pillars, as the master reads
+// it; keys are imported into SharedGPGDir.
+func (s *Settings) GPGDir() string { return filepath.Join(s.served(), "etc", "gpgkeys") }
+
+// SharedGPGDir is the keyring on the storage.
+func (s *Settings) SharedGPGDir() string { return filepath.Join(s.Storage.Path, "etc", "gpgkeys") }
+
 // MasterConf is the generated configuration directory of the master.
 func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", "salt") }
 

@@ -116,7 +116,7 @@ func New(cfg Config) *Manager {
 	m.probes.command = m.helper("probes", cfg.Mount, probeDir(cfg.Self))
 	m.clocks.command = m.helper("clocks", cfg.Mount, cfg.Self)
 	m.mirror.soon = make(chan struct{}, 1)
-	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored()}.text())
+	m.mirror.child.command = m.helper("mirror", mirrorSpec{Source: cfg.Mount, Dest: cfg.Mirror, Trees: mirrored(), Keys: &account{cfg.UID, cfg.GID}}.text())
 	m.ctl = glusterctl.New(glusterctl.Config{
 		Log: cfg.Log, Mounter: m.mounter, Prober: prober, Helper: cfg.Helper, Dial: m.dial, ClearBrick: m.clearBrick,
 		Tree:        func(nodes []string) layout.Tree { return layout.Cluster(cfg.UID, cfg.GID, nodes...) },

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+
+	"saltern/supervisor/secrets"
 )
 
 // mirrorSpec says what is copied from the volume to this node.
@@ -19,13 +22,36 @@ type mirrorSpec struct {
 	Index string `json:"index,omitempty"`
 	// OnlyOwn removes from Dest nothing but what was copied there before.
 	OnlyOwn bool `json:"onlyOwn,omitempty"`
+	// Keys is who owns the keyring in Dest, whatever its owner in Source; nil: the same.
+	Keys *account `json:"keys,omitempty"`
 	// Any allows a source that is no volume.
 	Any bool `json:"any,omitempty"`
 }
 
-// mirrored are the trees that a node copies: files and pillars for minions and
-// the administrator's options of the master.
-func mirrored() []string { return []string{"srv/salt", "srv/pillar", "etc/master.d"} }
+// account owns files.
+type account struct {
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+}
+
+// mirrored are the trees that a node copies: files and pillars for minions, the
+// administrator's options of the master, and the keys of secrets in pillars.
+func mirrored() []string { return []string{"srv/salt", "srv/pillar", "etc/master.d", secrets.Dir} }
+
+// keyPart splits off what a path is below the keyring. gpg works in the copy of
+// it: what gpg makes there is neither copied nor removed.
+func keyPart(rel string) (part string, in bool) {
+	if rel == secrets.Dir {
+		return "", true
+	}
+	return strings.CutPrefix(rel, secrets.Dir+"/")
+}
+
+// foreign reports whether a path is gpg's own business.
+func foreign(rel string) bool {
+	part, in := keyPart(rel)
+	return in && part != "" && !secrets.Part(part)
+}
 
 // Limits of one pass.
 const (

@@ -49,7 +49,7 @@ func (w *walk) dir(rel string, depth int) error {
 		}
 		p := path.Join(rel, e.Name())
 		switch kind := e.Type(); {
-		case w.skip != nil && w.skip(p):
+		case w.skip != nil && w.skip(p), foreign(p):
 			continue
 		case kind.IsDir():
 			err = w.dir(p, depth+1)
@@ -104,15 +104,22 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 	return w.sameOwner(dst, like, have)
 }
 
-// sameOwner gives dst the owner and mode of like; have is what dst is, nil:
-// not known.
+// sameOwner gives dst the owner and mode of like, and what is in the keyring those
+// that gpg takes; have is what dst is, nil: not known.
 func (w *walk) sameOwner(dst string, like, have fs.FileInfo) error {
 	uid, gid, ok := owner(like)
 	if !ok {
 		return nil
 	}
+	mode := like.Mode()
+	if _, in := keyPart(dst); in {
+		mode &^= 0o077
+		if w.spec.Keys != nil {
+			uid, gid = w.spec.Keys.UID, w.spec.Keys.GID
+		}
+	}
 	if have != nil {
-		if u, g, ok := owner(have); ok && u == uid && g == gid && have.Mode() == like.Mode() {
+		if u, g, ok := owner(have); ok && u == uid && g == gid && have.Mode() == mode {
 			return nil
 		}
 	}
@@ -121,7 +128,7 @@ func (w *walk) sameOwner(dst string, like, have fs.FileInfo) error {
 			return err
 		}
 	}
-	return w.dest.Chmod(dst, like.Mode().Perm())
+	return w.dest.Chmod(dst, mode.Perm())
 }
 
 func (w *walk) link(rel string) error {
@@ -248,7 +255,7 @@ func (w *walk) sweep(rel string) error {
 	for _, e := range entries {
 		p := path.Join(rel, e.Name())
 		if !keep[e.Name()] {
-			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours {
+			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours || foreign(p) && !strings.HasPrefix(e.Name(), tempPrefix) {
 				continue
 			}
 			if err := w.dest.RemoveAll(p); err != nil {

@@ -55,6 +55,22 @@ func (k *keyring) encrypt(text string) string {
 	return k.gpg(text, "--batch", "--armor", "--trust-model", "always", "--encrypt", "-r", "master")
 }
 
+// agents counts the agents of the keyring, and waits so long for their end.
+func (k *keyring) agents(patience time.Duration) (n int) {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		n = 0
+		found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, f := range found {
+			if b, _ := os.ReadFile(f); bytes.HasPrefix(b, []byte("gpg-agent")) && bytes.Contains(b, []byte(k.home)) {
+				n++
+			}
+		}
+		if n == 0 || time.Now().After(end) {
+			return n
+		}
+	}
+}
+
 // indented is an armoured block as it stands in an SLS.
 func indented(armoured string) string {
 	return "|\n    " + strings.ReplaceAll(strings.TrimSpace(armoured), "\n", "\n    ") + "\n"
@@ -114,6 +130,10 @@ func TestSecrets(t *testing.T) {
 		"p/own.sls":     "#!yaml|gpg\nmine: " + indented(k.encrypt("for min0 alone")),
 	})
 	path, log := watchedGPG(t)
+	if k.agents(0) == 0 {
+		t.Error("the agent that made the key is not seen")
+	}
+	_ = exec.Command("gpgconf", "--homedir", k.home, "--kill", "all").Run()
 	for _, cached := range []bool{false, true} {
 		pool := renderer.New(renderer.Config{Python: []string{py}, MaxWorkers: 2, Env: []string{"PATH=" + path, "HOME=/nonexistent", "LC_ALL=C.UTF-8"},
 			Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache", "gpg_keydir", k.home, "gpg_cache", cached,
@@ -152,9 +172,13 @@ func TestSecrets(t *testing.T) {
 		if cached {
 			want = 2 * (secretsInFile + 2)
 		}
+		pool.Close()
 		if all > want || all < secretsInFile+2 || atOnce > 2 {
 			t.Errorf("gpg_cache %v: %d gpg, %d at once; at most %d and 2", cached, all, atOnce, want)
 		}
+	}
+	if k.agents(10*time.Second) > 0 {
+		t.Error("an agent outlives the renderers")
 	}
 	if _, err := os.Stat(root + "/cache/gpg_cache"); err == nil {
 		t.Error("secrets are in a file in clear")

@@ -558,6 +558,28 @@ def die_with_parent(parent):
         os._exit(4)
 
 
+def adopt():
+    """Makes what workers leave running, such as gpg's agent, children of this process."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    except Exception:  # pylint: disable=broad-except
+        pass
+
+
+def end_adopted(workers):
+    """Asks them to end."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as children:
+            for pid in children.read().split():
+                if int(pid) not in workers:
+                    os.kill(int(pid), signal.SIGTERM)
+    except OSError:
+        pass
+
+
 def start_worker(lib, fd, settings, control, parent):
     die_with_parent(parent)
     for sig in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
@@ -590,6 +612,7 @@ def nursery(lib, settings, control):
     select.register(wake_r, selectors.EVENT_READ)
     workers = {}
     me = os.getpid()
+    adopt()
     while True:
         for key, _ in select.select():
             if key.fd == wake_r:
@@ -602,6 +625,7 @@ def nursery(lib, settings, control):
             if not raw:
                 for pid in workers.values():
                     os.kill(pid, signal.SIGKILL)
+                end_adopted(workers.values())
                 os._exit(0)
             order = lib.load(raw)
             if order["op"] == "fork" and fds:

@@ -1,0 +1,281 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/pause"
+)
+
+// Import takes the private keys of an export (gpg --export-secret-keys), in
+// armour or not, into the shared keyring, and gives them. Keys that a master
+// could not use alone, because they have a passphrase for example, are refused,
+// and nothing is changed. One import runs in the cluster at a time.
+func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
+	if err := p.make(); err != nil {
+		return nil, err
+	}
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	p.sweep()
+	h, err := p.open(true)
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	out, err := h.gpg(ctx, export, "--status-fd", "1", "--import")
+	if err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	fingers := imported(string(out.Stdout))
+	if len(fingers) == 0 {
+		if strings.Contains(string(out.Stdout), "] IMPORT_OK ") {
+			return nil, errors.New("import: there are only public keys in it; export the private one: gpg --export-secret-keys KEY")
+		}
+		return nil, errors.New("import: there is no key in it that gpg understands; export one: gpg --armor --export-secret-keys KEY")
+	}
+	all, err := p.list(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	var keys []Key
+	for _, k := range all {
+		if slices.Contains(fingers, k.Fingerprint) {
+			if err := h.usable(ctx, k); err != nil {
+				return nil, fmt.Errorf("import: key %s %w", k.Fingerprint, err)
+			}
+			keys = append(keys, k)
+		}
+	}
+	return keys, p.put(h)
+}
+
+// Remove takes a key out of the shared keyring, its private part first.
+func (p Place) Remove(ctx context.Context, name string) (Key, error) {
+	if _, err := os.Lstat(p.Shared); errors.Is(err, fs.ErrNotExist) {
+		return choose(nil, name, nil)
+	}
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return Key{}, err
+	}
+	defer unlock()
+	p.sweep()
+	h, err := p.open(true)
+	if err != nil {
+		return Key{}, err
+	}
+	defer h.close()
+	keys, err := p.list(ctx, h)
+	if err != nil {
+		return Key{}, err
+	}
+	k, err := choose(keys, name, func(Key) bool { return true })
+	if err != nil {
+		return Key{}, err
+	}
+	out, err := h.gpg(ctx, "", "--yes", "--delete-secret-and-public-key", k.Fingerprint)
+	if err == nil {
+		err = out.Err()
+	}
+	if err != nil {
+		return Key{}, fmt.Errorf("remove key %s: %w", k.Fingerprint, err)
+	}
+	return k, p.put(h)
+}
+
+// imported reads from gpg's status lines which private keys came.
+func imported(status string) (fingers []string) {
+	for line := range strings.Lines(status) {
+		f := strings.Fields(line)
+		if len(f) == 4 && f[0] == "[GNUPG:]" && f[1] == "IMPORT_OK" && isHex(f[3]) {
+			if flags, err := strconv.Atoi(f[2]); err == nil && flags&16 != 0 && !slices.Contains(fingers, f[3]) {
+				fingers = append(fingers, f[3])
+			}
+		}
+	}
+	return fingers
+}
+
+// usable opens a message with a key as a master does, asking nobody, and reports
+// why it cannot. By that gpg's agent also gives the key the form in which it keeps
+// it, and does not change it again on each node.
+func (h *home) usable(ctx context.Context, k Key) error {
+	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
+	switch k.State {
+	case NoEncrypt:
+		return errors.New("is not for encryption; make one that is: gpg --quick-gen-key NAME future-default default never")
+	case Revoked:
+		return errors.New("is revoked")
+	case NoPrivate:
+		return errors.New("comes without the private part that decrypts; export it where that is")
+	case Expired: // what was encrypted while it was good is to be opened
+		if k.Expires == nil {
+			return errors.New("has expired, nobody knows when")
+		}
+		args = append([]string{"--faked-system-time", strconv.FormatInt(k.Expires.Unix()-1, 10) + "!"}, args...)
+	}
+	const word = "a try"
+	out, err := h.gpg(ctx, word, args...)
+	if err == nil {
+		err = out.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("encrypts nothing: %w", err)
+	}
+	opened, err := h.gpg(ctx, string(out.Stdout), "--pinentry-mode", "error", "--decrypt")
+	if err != nil {
+		return fmt.Errorf("is tried: %w", err)
+	}
+	if string(opened.Stdout) == word {
+		return nil
+	}
+	for _, g := range k.grips {
+		if b, err := os.ReadFile(filepath.Join(h.dir, privateKeys, g+".key")); err == nil && bytes.Contains(b, []byte("shadowed-private-key")) {
+			return errors.New("is on a smart card; the masters need a key of their own")
+		}
+	}
+	return errors.New("has a passphrase, which nobody enters when a pillar is made; take it off in a copy of the keyring (gpg --edit-key KEY passwd), and export that")
+}
+
+// make makes the folder of the keyring, where it is not yet.
+func (p Place) make() error {
+	err := os.Mkdir(p.Shared, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil && os.Geteuid() == 0 {
+		err = os.Lchown(p.Shared, p.UID, p.GID)
+	}
+	if err != nil {
+		return fmt.Errorf("make the keyring: %w", err)
+	}
+	return nil
+}
+
+// lockTakes is how long an import waits for another one.
+const lockTakes = 2 * gpgTakes
+
+// lock keeps other imports away, those of other nodes too: the shared volume has
+// record locks.
+func (p Place) lock(ctx context.Context) (unlock func(), err error) {
+	root, err := os.OpenRoot(p.Shared)
+	if err != nil {
+		return nil, fmt.Errorf("lock the keyring: %w", err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the keyring: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockTakes)
+	defer cancel()
+	for {
+		err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock the keyring: %w", err)
+		}
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			f.Close()
+			return nil, errors.New("somebody else changes the keyring at this moment; try again")
+		}
+	}
+}
+
+// sweep removes what imports on this node that were killed have left; the lock is
+// held.
+func (p Place) sweep() {
+	if p.Run == "" {
+		return
+	}
+	old, _ := filepath.Glob(filepath.Join(p.Run, homePrefix+"*"))
+	for _, dir := range old {
+		if keys, err := os.ReadDir(filepath.Join(dir, privateKeys)); err == nil && len(keys) > 0 { // others hold no secret, and may be in use
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
+
+// put brings what a command changed to the shared keyring, private keys first: a
+// public key without its private one is not ready, and is not encrypted for.
+func (p Place) put(h *home) error {
+	now, err := readKeyring(h.dir, true)
+	if err != nil {
+		return err
+	}
+	before, err := readKeyring(p.Shared, true)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(p.Shared)
+	if err != nil {
+		return fmt.Errorf("write the keyring: %w", err)
+	}
+	defer root.Close()
+	if err := root.Mkdir(privateKeys, 0o700); err == nil && os.Geteuid() == 0 {
+		err = root.Lchown(privateKeys, p.UID, p.GID)
+		if err != nil {
+			return fmt.Errorf("write the keyring: %w", err)
+		}
+	}
+	for name := range before {
+		if _, stays := now[name]; !stays && strings.HasPrefix(name, privateKeys+"/") {
+			if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("write the keyring: %w", err)
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(now)) // private-keys-v1.d before pubring
+	for _, name := range names {
+		if bytes.Equal(before[name], now[name]) {
+			continue
+		}
+		if err := p.write(root, name, now[name]); err != nil {
+			return fmt.Errorf("write the keyring: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p Place) write(root *os.Root, name string, content []byte) error {
+	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
+	_ = root.Remove(tmp)
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil && os.Geteuid() == 0 {
+		err = f.Chown(p.UID, p.GID)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
+		_ = root.Remove(tmp)
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+// Package secrets keeps the keys with which pillars are decrypted: a folder of
+// gpg on the shared storage, of which every node has a copy.
+//
+// Nothing but what [Part] names is the keyring. What gpg makes beside it, its
+// agent's sockets and its locks, belongs to the node where gpg runs, so the
+// administrator's gpg never runs in the shared folder: it gets a copy in memory,
+// and what it changed there is put back.
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/command"
+)
+
+// Dir is the place of the keyring below the shared storage.
+const Dir = "etc/gpgkeys"
+
+// privateKeys is the folder of private keys, one a file.
+const privateKeys = "private-keys-v1.d"
+
+// Part reports whether a path relative to Dir is part of the keyring: public
+// keys, private keys, and what an administrator tells gpg. Sockets, locks and
+// what gpg makes anew are not.
+func Part(rel string) bool {
+	dir, name := path.Split(rel)
+	switch dir {
+	case "":
+		switch name {
+		case "pubring.kbx", "pubring.gpg", privateKeys, "gpg.conf", "gpg-agent.conf", "common.conf":
+			return true
+		}
+	case privateKeys + "/":
+		return strings.HasSuffix(name, ".key") && !strings.HasPrefix(name, ".")
+	}
+	return false
+}
+
+// Bounds of a keyring and of what is given to gpg.
+const (
+	maxFile  = 8 << 20
+	maxFiles = 4096
+	// MaxSecret bounds a value to encrypt, in bytes.
+	MaxSecret = 1 << 20
+	// MaxKey bounds a file with keys, in bytes.
+	MaxKey = 1 << 20
+	// gpgTakes is for one run of gpg.
+	gpgTakes = 30 * time.Second
+)
+
+// ErrNoGPG means that the program is not installed.
+var ErrNoGPG = errors.New("there is no program gpg on this machine; install it: apt install gpg gpg-agent")
+
+// Place says where the keyring is.
+type Place struct {
+	Shared string // the keyring on the shared storage
+	Node   string // as this node's master reads it
+	Run    string // a folder in memory for copies; empty: the system's for temporary files
+	// UID and GID are those of the master.
+	UID, GID int
+}
+
+// home is a folder of gpg for one command.
+type home struct{ dir string }
+
+// open copies the keyring into a folder of its own: with private keys only when
+// the command is to read them. Close it.
+func (p Place) open(private bool) (*home, error) {
+	if _, err := exec.LookPath("gpg"); err != nil {
+		return nil, ErrNoGPG
+	}
+	base := p.Run
+	if fi, err := os.Stat(base); err != nil || !fi.IsDir() {
+		base = os.TempDir()
+	}
+	dir, err := os.MkdirTemp(base, homePrefix)
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for gpg: %w", err)
+	}
+	h := &home{dir}
+	files, err := readKeyring(p.Shared, private)
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	err = os.Mkdir(filepath.Join(dir, privateKeys), 0o700)
+	for name, content := range files {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
+		}
+	}
+	if err != nil {
+		h.close()
+		return nil, fmt.Errorf("make a folder for gpg: %w", err)
+	}
+	return h, nil
+}
+
+const homePrefix = "gpg-"
+
+func (h *home) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), gpgTakes)
+	defer cancel()
+	if _, err := os.Lstat(filepath.Join(h.dir, "S.gpg-agent")); err == nil {
+		_, _ = command.Exec{}.Run(ctx, []string{"gpgconf", "--homedir", h.dir, "--kill", "gpg-agent"})
+	}
+	_ = os.RemoveAll(h.dir)
+}
+
+// gpg runs one command of gpg without a question to anybody. Secrets are in
+// stdin, never in args.
+func (h *home) gpg(ctx context.Context, stdin string, args ...string) (command.Output, error) {
+	argv := append([]string{"gpg", "--homedir", h.dir, "--no-options", "--batch", "--no-tty", "--quiet", "--no-auto-check-trustdb", "--trust-model", "always"}, args...)
+	return command.Exec{Stdin: stdin, Limit: gpgTakes}.Run(ctx, argv)
+}
+
+// readKeyring reads the parts of a keyring by their names. A folder that is not
+// there is an empty one. The master's account may change the folder, so no link
+// in it is followed.
+func readKeyring(dir string, private bool) (map[string][]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the keyring: %w", err)
+	}
+	defer root.Close()
+	out := map[string][]byte{}
+	for _, sub := range []string{".", privateKeys} {
+		if sub == privateKeys && !private {
+			continue
+		}
+		if fi, err := root.Lstat(sub); err != nil || !fi.IsDir() {
+			continue
+		}
+		entries, err := fs.ReadDir(root.FS(), sub)
+		if err != nil {
+			return nil, fmt.Errorf("read the keyring: %w", err)
+		}
+		for _, e := range entries {
+			name := path.Join(sub, e.Name())
+			if !Part(name) || !e.Type().IsRegular() {
+				continue
+			}
+			if len(out) >= maxFiles {
+				return nil, fmt.Errorf("read the keyring: more than %d keys", maxFiles)
+			}
+			if out[name], err = readPart(root, name); err != nil {
+				return nil, fmt.Errorf("read the keyring: %w", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+func readPart(root *os.Root, name string) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s has more than %d MiB", name, maxFile>>20)
+	}
+	return b, err
+}
+
+// has reports whether a keyring has a private key.
+func has(dir, grip string) bool {
+	fi, err := os.Lstat(filepath.Join(dir, privateKeys, grip+".key"))
+	return err == nil && fi.Mode().IsRegular()
+}
