@@ -276,6 +276,9 @@ func (m *Master) openStores(ctx context.Context) error {
 	if m.cache, err = cache.Open(c.CacheDir, cacheMemory, keys.ValidID); err != nil {
 		return err
 	}
+	if err := m.cache.KeepPillars(pillarsKept(c)); err != nil {
+		return err
+	}
 	if err := m.cache.Sweep(time.Now()); err != nil {
 		m.log.Warn("what writes cut short have left stays in the minion cache", "error", err)
 	}

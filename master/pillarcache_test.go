@@ -3,6 +3,7 @@ package master
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,13 @@ func (r *running) run(fun string, args ...any) any {
 // With pillar_cache a pillar is the one that was compiled before, until
 // somebody asks for a new one, clears it, or its time is over.
 func TestPillarCache(t *testing.T) {
-	r := startMaster(t, "pillar_cache: True\npillar_cache_ttl: 3600\n"+pillarEnvs)
+	for _, backend := range []string{"disk", "memory"} {
+		t.Run(backend, func(t *testing.T) { testPillarCache(t, backend) })
+	}
+}
+
+func testPillarCache(t *testing.T, backend string) {
+	r := startMaster(t, "pillar_cache: True\npillar_cache_ttl: 3600\npillar_cache_backend: "+backend+"\n"+pillarEnvs)
 	n, other := r.accepted("min1", "min6"), r.accepted("min2", "min7")
 	v := func(n *scriptedMinion, fields ...any) string {
 		return runner.JSON(n.pillar(fields...).Value("v"), false)
@@ -73,14 +80,19 @@ func TestPillarCache(t *testing.T) {
 	expect("cleared by Python", v(n), "4")
 	expect("cleared by Python, another environment", v(n, "pillarenv", "dev"), "4")
 
-	r.pillarFiles("v: 5\n")
-	old := time.Now().Add(-time.Hour)
 	files, err := filepath.Glob(r.path("cache", "compiled_pillars", "min1", "*.p"))
 	must(t, err)
-	for _, f := range files {
-		must(t, os.Chtimes(f, old, old))
+	if len(files) > 0 != (backend == "disk") {
+		t.Errorf("files: %v", files)
 	}
-	expect("after its time", v(n), "5")
+	if backend == "disk" { // that of memory is tested where it is
+		r.pillarFiles("v: 5\n")
+		old := time.Now().Add(-time.Hour)
+		for _, f := range files {
+			must(t, os.Chtimes(f, old, old))
+		}
+		expect("after its time", v(n), "5")
+	}
 
 	r.pillarFiles("include: [gone]\nv: 6\n")
 	if p := n.pillar("clean_cache", true); len(p.List("_errors")) == 0 {
@@ -121,8 +133,16 @@ func TestOverrideIsNotKept(t *testing.T) {
 
 // What is cleared on one master is compiled anew on all.
 func TestPillarCacheOfPeers(t *testing.T) {
-	t.Parallel()
-	ms := masters(t, 2, "pillar_cache: True\n"+pillarEnvs)
+	for _, backend := range []string{"disk", "memory"} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			testPillarCacheOfPeers(t, backend)
+		})
+	}
+}
+
+func testPillarCacheOfPeers(t *testing.T, backend string) {
+	ms := masters(t, 2, "pillar_cache: True\npillar_cache_backend: "+backend+"\n"+pillarEnvs)
 	joined(t, ms)
 	a, b := ms[0], ms[1]
 	write := func(v string) { a.pillarFiles(v); b.pillarFiles(v) }
@@ -145,4 +165,47 @@ func TestPillarCacheOfPeers(t *testing.T) {
 		t.Error("clean_cache has no effect")
 	}
 	until(t, "the new pillar on b", func() bool { return v(there) == 2 })
+	write("v: 3\n")
+	if v(n) != 2 || a.run("pillar.clear_pillar_cache", "min1") != true || v(n) != 3 {
+		t.Error("pillar.clear_pillar_cache has no effect")
+	}
+	until(t, "the pillar cleared on b", func() bool { return v(there) == 3 })
+}
+
+// What an ext_pillar gives is asked for once for two highstates of a minion, and
+// never given to another.
+func TestPillarCacheOfExtPillar(t *testing.T) {
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
+	}
+	for _, backend := range []string{"disk", "memory"} {
+		r := startMaster(t, "pillar_cache: True\npillar_cache_backend: "+backend+"\nsaltern_renderer_python: "+python+
+			"\next_pillar:\n  - cmd_yaml: 'echo %s >>%DIR%/asked; echo \"{for: %s}\"'\n"+pillarEnvs)
+		r.pillarFiles("v: 1\n")
+		minions := map[string]*scriptedMinion{"min1": r.accepted("min1", "min6"), "min2": r.accepted("min2", "min7")}
+		asked := func(want int) {
+			t.Helper()
+			b, err := os.ReadFile(r.path("asked"))
+			if n := strings.Count(string(b), "\n"); err != nil || n != want {
+				t.Errorf("%s: asked %d times, want %d: %v", backend, n, want, err)
+			}
+		}
+		for range 3 { // a highstate asks for the pillar before it renders
+			for id, n := range minions {
+				p := n.pillar()
+				if v, _ := p.Int("v"); p.Str("for") != id || v != 1 {
+					t.Errorf("%s: %s gets %s", backend, id, runner.JSON(p, false))
+				}
+			}
+		}
+		asked(2)
+		minions["min1"].pillar("clean_cache", true) // saltutil.refresh_pillar clean_cache=True
+		asked(3)
+		r.run("pillar.clear_pillar_cache", "min2")
+		for _, n := range minions {
+			n.pillar()
+		}
+		asked(4)
+	}
 }

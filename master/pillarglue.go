@@ -1,6 +1,7 @@
 package master
 
 import (
+	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/pillar"
@@ -12,6 +13,14 @@ import (
 
 // Check reports what is wrong with options that reading them does not show.
 func Check(cfg *conf.Master) error { return repos.Check(cfg) }
+
+// pillarsKept says where pillar_cache keeps pillars.
+func pillarsKept(c *conf.Master) cache.Pillars {
+	if c.PillarCache && c.PillarCacheBackend == "memory" {
+		return cache.Pillars{Memory: cacheMemory, Only: !c.MinionDataCache}
+	}
+	return cache.Pillars{Off: !c.PillarCache}
+}
 
 // openPillar makes the compiler of pillars and the pool of its renderers. No
 // Python starts before a template needs it.

@@ -53,8 +53,11 @@ type Store struct {
 	valid func(id string) error
 	mem   *memory
 	// writing serialises changes per entry, so that memory and file agree.
-	writing [32]sync.Mutex
-	shared  *versions // with the other masters; nil: with none
+	writing  [32]sync.Mutex
+	compiled *pillars  // in memory; nil: in files
+	only     bool      // compiled pillars are in memory only
+	bound    written   // of those in files
+	shared   *versions // with the other masters; nil: with none
 
 	tokens     string    // folder of tokens; "" when they are not shared
 	tokensSeen time.Time // its time of change at the last look

@@ -209,6 +209,7 @@ type Pillar struct {
 	PillarIncludesOverride bool                `conf:"pillar_includes_override_sls"`
 	PillarCache            bool                `conf:"pillar_cache"`
 	PillarCacheTTL         time.Duration       `conf:"pillar_cache_ttl"`
+	PillarCacheBackend     string              `conf:"pillar_cache_backend"`
 	PillarEnv              string              `conf:"pillarenv"`
 	DecryptPillar          []any               `conf:"decrypt_pillar"`
 	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`

@@ -33,6 +33,7 @@ func (a *assembly) validate(m *Master) {
 	oneOf("publish_signing_algorithm", m.PublishSigningAlgorithm, "PKCS1v15-SHA1", "PKCS1v15-SHA224")
 	oneOf("cluster_encryption_algorithm", m.ClusterEncryptionAlgorithm, "OAEP-SHA1", "OAEP-SHA224")
 	oneOf("transport", m.Transport, "zeromq")
+	oneOf("pillar_cache_backend", m.PillarCacheBackend, "disk", "memory")
 	oneOf("hash_type", m.HashType, "md5", "sha1", "sha224", "sha256", "sha384", "sha512")
 	oneOf("top_file_merging_strategy", m.TopFileMergingStrategy, "merge", "merge_all", "same")
 	oneOf("log_level", strings.ToLower(m.LogLevel), levels...)

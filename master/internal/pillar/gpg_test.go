@@ -140,7 +140,7 @@ func TestSecrets(t *testing.T) {
 				"decrypt_pillar", []any{"deep"}, "pillar_roots", value.NewMap("base", []any{root + "/p"}))})
 		t.Cleanup(pool.Close)
 		c := New(Config{Roots: base(root + "/p"), Renderers: pool, Decrypt: true})
-		minions := 3
+		minions := 2
 		if cached {
 			minions = 40
 		}

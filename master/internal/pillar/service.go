@@ -85,7 +85,7 @@ func (s *Service) pillar(ctx context.Context, req Request, clean bool) (*value.M
 	var kept error
 	switch {
 	case c.Keep && !cleared && len(p.List("_errors")) == 0:
-		kept = c.Cache.KeepCompiled(req.ID, env, p)
+		kept = c.Cache.KeepCompiled(req.ID, env, p, c.Now())
 	case c.Data:
 		_, kept = c.Cache.Set(cache.Pillar, req.ID, p)
 	}
