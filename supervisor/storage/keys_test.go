@@ -1,9 +1,14 @@
 package storage
 
 import (
+	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"saltern/supervisor/secrets"
@@ -73,4 +78,79 @@ func TestKeyringIsCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	pass(t, c)
+}
+
+// The master's account, and not root, opens a secret with the node's copy while
+// passes go on, and gpg's own files stay off the volume.
+func TestMasterOpensSecretsWithCopy(t *testing.T) {
+	if _, err := exec.LookPath("gpg"); err != nil || os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: gpg and root are needed")
+	}
+	dir, err := os.MkdirTemp("", "k") // short, and open to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, dst, admin := dir+"/volume", dir+"/copy", dir+"/admin"
+	nobody := &account{65534, 65534}
+	gpg := func(who *account, in string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command("gpg", append([]string{"--batch", "--quiet", "--trust-model", "always"}, args...)...)
+		cmd.Dir, cmd.Stdin, cmd.Env = "/", strings.NewReader(in), []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent"}
+		if who != nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(who.UID), Gid: uint32(who.GID)}}
+		}
+		var fault strings.Builder
+		cmd.Stderr = &fault
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("gpg %v: %v: %s", args, err, &fault)
+		}
+		return string(out)
+	}
+	home := filepath.Join(dst, secrets.Dir)
+	t.Cleanup(func() {
+		for _, h := range []string{admin, home} {
+			_ = exec.Command("gpgconf", "--homedir", h, "--kill", "all").Run()
+		}
+		_ = os.RemoveAll(dir)
+	})
+	for d, mode := range map[string]os.FileMode{dir: 0o755, admin: 0o700, src: 0o755} {
+		if err := errors.Join(os.MkdirAll(d, mode), os.Chmod(d, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tree := range mirrored() {
+		if err := os.MkdirAll(filepath.Join(src, tree), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gpg(nil, "", "--homedir", admin, "--passphrase", "", "--quick-gen-key", "m@x", "future-default", "default", "never")
+	p := secrets.Place{Shared: filepath.Join(src, secrets.Dir), Node: home}
+	if _, err := p.Import(t.Context(), gpg(nil, "", "--homedir", admin, "--export-secret-keys")); err != nil {
+		t.Fatal(err)
+	}
+	c := newCopier(mirrorSpec{Source: src, Dest: dst, Trees: mirrored(), Any: true, Keys: nobody})
+	before, _ := filepath.Glob(filepath.Join(src, secrets.Dir, "*"))
+	for range 3 {
+		r := pass(t, c)
+		if r.Removed > 0 {
+			t.Errorf("%+v", r)
+		}
+		_, message, err := p.Encrypt(t.Context(), "", "hidden")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := gpg(nobody, message, "--homedir", home, "--decrypt"); got != "hidden" {
+			t.Errorf("%q", got)
+		}
+	}
+	if r := pass(t, c); r.Copied+r.Removed > 0 {
+		t.Errorf("gpg changes its keys, and the mirror mends them each time: %+v", r)
+	}
+	if after, _ := filepath.Glob(filepath.Join(src, secrets.Dir, "*")); !slices.Equal(before, after) {
+		t.Errorf("on the volume: %v, before %v", after, before)
+	}
+	if keys, err := p.List(t.Context()); err != nil || len(keys) != 1 || !keys[0].Here {
+		t.Errorf("%+v %v", keys, err)
+	}
 }
