@@ -185,9 +185,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestMinionDoesNotChooseKeyring: without gpg_keydir Salt's renderer asks grains
+// TestAttack17Keyring: without gpg_keydir Salt's renderer asks grains
 // for it, and the gpg.conf in such a folder names programs.
-func TestMinionDoesNotChooseKeyring(t *testing.T) {
+func TestAttack17Keyring(t *testing.T) {
 	py, k := python(t), newKeyring(t)
 	root := tree(t, map[string]string{
 		"p/top.sls": "base:\n  '*': [x]\n",
