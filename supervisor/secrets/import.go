@@ -171,8 +171,8 @@ func (p Place) make() error {
 // lockTakes is how long an import waits for another one.
 const lockTakes = 2 * gpgTakes
 
-// lock keeps other imports away, those of other nodes too: the shared volume has
-// record locks.
+// lock keeps other changes away, those of other nodes too: by the kind of lock that
+// also says who leads on the volume.
 func (p Place) lock(ctx context.Context) (unlock func(), err error) {
 	root, err := os.OpenRoot(p.Shared)
 	if err != nil {
@@ -186,11 +186,11 @@ func (p Place) lock(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTakes)
 	defer cancel()
 	for {
-		err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { f.Close() }, nil
 		}
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
 			return nil, fmt.Errorf("lock the keyring: %w", err)
 		}
