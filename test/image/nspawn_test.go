@@ -76,7 +76,7 @@ func TestNode(t *testing.T) {
 			}
 		}
 	})
-	t.Run("minion", func(t *testing.T) { m.serves(t, n) })
+	t.Run("minion", func(t *testing.T) { m.servesGitAndSecrets(t, n, m.serves(t, n)) })
 	t.Run("ports of a node that serves", func(t *testing.T) {
 		other, _ := n.namespace(t, 91)
 		got := scan(t, other, m.Address)
@@ -120,8 +120,8 @@ func exitCode(err error) int {
 }
 
 // serves has a real minion sign in and get its pillar through the image's own
-// renderers.
-func (m *machine) serves(t *testing.T, n *network) {
+// renderers. It returns the storage's path.
+func (m *machine) serves(t *testing.T, n *network) (storage string) {
 	where := regexp.MustCompile(`(?m)^Storage\s+(/[^:]+):`).FindStringSubmatch(m.wait(t, 60*time.Second, "Storage", "applianced", "status"))
 	if where == nil {
 		t.Fatal("the status names no storage")
@@ -138,6 +138,7 @@ func (m *machine) serves(t *testing.T, n *network) {
 	if !strings.Contains(out, "Succeeded: 1") {
 		t.Errorf("state.apply: %s", out)
 	}
+	return where[1]
 }
 
 // minion starts a real one on machine number of the network; it knows one
