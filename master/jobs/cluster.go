@@ -178,7 +178,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 
 // SaveCopy keeps a return that a peer has taken. It is durable when SaveCopy
 // returns.
-func (c *Cluster) SaveCopy(ctx context.Context, ret Return) error {
+func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
 		return err
@@ -186,7 +186,7 @@ func (c *Cluster) SaveCopy(ctx context.Context, ret Return) error {
 	if _, err := c.keep(ctx, r, facts, ret); err != nil {
 		return err
 	}
-	c.hold(r.copy())
+	c.hold(peer, r.copy())
 	return nil
 }
 
@@ -205,8 +205,8 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 }
 
 // StageCopy is Stage for a job that a peer has started.
-func (c *Cluster) StageCopy(ctx context.Context, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
-	return c.stage(ctx, jid, load, minions, c.hold)
+func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) (func(context.Context) error, error) {
+	return c.stage(ctx, jid, load, minions, func(r *record) { c.hold(peer, r) })
 }
 
 func (c *Cluster) stage(ctx context.Context, jid string, load *value.Map, minions []string, also func(*record)) (func(context.Context) error, error) {
@@ -217,8 +217,16 @@ func (c *Cluster) stage(ctx context.Context, jid string, load *value.Map, minion
 	return wait, err
 }
 
-func (c *Cluster) hold(r *record) {
-	if due := c.held.put(c.Local.cfg.Now(), r); len(due) > 0 {
+func (c *Cluster) hold(peer string, r *record) {
+	if due := c.held.put(c.Local.cfg.Now(), peer, r); len(due) > 0 {
+		c.vol.add(due...)
+	}
+}
+
+// PeerLost hands over what a peer has taken and this master has a copy of: if that
+// master never comes back, one that takes its place finds it in the folder.
+func (c *Cluster) PeerLost(peer string) {
+	if due := c.held.of(peer); len(due) > 0 {
 		c.vol.add(due...)
 	}
 }

@@ -23,7 +23,7 @@ type peers struct {
 
 func (p *peers) Keep(ctx context.Context, r Return) error {
 	for _, c := range p.to {
-		if err := c.SaveCopy(ctx, r); err != nil {
+		if err := c.SaveCopy(ctx, "10.0.0.1", r); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,13 @@ func TestHeldCopies(t *testing.T) {
 	if n := b.ClusterStats().Held; n != 0 {
 		t.Errorf("%d held", n)
 	}
-	must(t, b.SaveCopy(context.Background(), ReturnOf(value.NewMap("jid", jid1, "id", "m2", "return", "two")))) // of a master that is gone
+	must(t, b.SaveCopy(context.Background(), "10.0.0.3", ReturnOf(value.NewMap("jid", jid1, "id", "m2", "return", "two")))) // of a master that is gone
+	must(t, b.SaveCopy(context.Background(), "10.0.0.4", ReturnOf(value.NewMap("jid", jid1, "id", "m3", "return", "three"))))
+	b.PeerLost("10.0.0.4") // and this one at once
+	must(t, b.vol.addAndWait(context.Background()))
+	if n := b.ClusterStats().Held; n != 1 {
+		t.Errorf("%d held of a master that is there", n)
+	}
 	b.wait(heldFor + time.Second)
 	due := b.held.due(b.now())
 	if len(due) != 1 || due[0].id != "m2" {
@@ -210,8 +216,8 @@ func TestHeldCopies(t *testing.T) {
 	b.vol.add(due...)
 	must(t, b.vol.addAndWait(context.Background()))
 	c := member(t, "10.0.0.3", shared, t.TempDir())
-	if c.has(t, "m1") != "one" || c.has(t, "m2") != "two" {
-		t.Errorf("c has %q and %q", c.has(t, "m1"), c.has(t, "m2"))
+	if c.has(t, "m1") != "one" || c.has(t, "m2") != "two" || c.has(t, "m3") != "three" {
+		t.Errorf("c has %q, %q and %q", c.has(t, "m1"), c.has(t, "m2"), c.has(t, "m3"))
 	}
 }
 
@@ -221,13 +227,13 @@ func TestHeldBounds(t *testing.T) {
 	h, now, due := newHeld(), time.Unix(1000, 0), 0
 	big := make([]byte, 1<<20)
 	for i := range 40 {
-		due += len(h.put(now, &record{kind: kindReturn, jid: jid1, id: fmt.Sprint("m", i), a: big}))
+		due += len(h.put(now, "10.0.0.1", &record{kind: kindReturn, jid: jid1, id: fmt.Sprint("m", i), a: big}))
 	}
 	if due != 40-h.count() || h.bytes > heldBytes || due == 0 {
 		t.Errorf("%d due, %d held, %d bytes", due, h.count(), h.bytes)
 	}
 	for range 5000 { // the same again and again
-		h.put(now, &record{kind: kindReturn, jid: jid1, id: "m39"})
+		h.put(now, "10.0.0.1", &record{kind: kindReturn, jid: jid1, id: "m39"})
 	}
 	if len(h.list) > 4*h.count()+1024 || h.seen(&record{kind: kindReturn, jid: jid1, id: "m39"}) != true {
 		t.Errorf("%d in the list for %d", len(h.list), h.count())

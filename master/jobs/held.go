@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,9 +14,9 @@ const (
 )
 
 // held remembers the copies that peers have sent until they are seen in the
-// shared folder. What does not show up there in time is handed over by this
-// master: the one that took it may be gone for good. Overflow policy: the
-// oldest are handed over early.
+// shared folder. What does not show up there in time, or whose peer is lost, is
+// handed over by this master: the one that took it may be gone for good. Overflow
+// policy: the oldest are handed over early.
 type held struct {
 	mu    sync.Mutex
 	list  []heldItem // oldest first; may hold what was dropped already
@@ -29,17 +30,18 @@ type heldKey struct {
 }
 
 type heldItem struct {
-	key heldKey
-	rec *record
-	at  time.Time
+	key  heldKey
+	rec  *record
+	from string // the peer that took it; "" after a restart
+	at   time.Time
 }
 
 func newHeld() *held { return &held{live: map[heldKey]*record{}} }
 
 func keyOf(r *record) heldKey { return heldKey{r.kind, r.jid, r.id} }
 
-// put holds a record and gives those that are due because there is no room.
-func (h *held) put(now time.Time, r *record) (due []*record) {
+// put holds a record of a peer and gives those that are due because there is no room.
+func (h *held) put(now time.Time, from string, r *record) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
@@ -48,7 +50,7 @@ func (h *held) put(now time.Time, r *record) (due []*record) {
 	}
 	h.live[k] = r
 	h.bytes += r.size()
-	h.list = append(h.list, heldItem{k, r, now})
+	h.list = append(h.list, heldItem{k, r, from, now})
 	for h.bytes > heldBytes || len(h.list) > 4*len(h.live)+1024 {
 		due = h.popLocked(due)
 	}
@@ -89,6 +91,22 @@ func (h *held) due(now time.Time) (due []*record) {
 	for len(h.list) > 0 && now.Sub(h.list[0].at) > heldFor {
 		due = h.popLocked(due)
 	}
+	return due
+}
+
+// of gives what is held of one peer, oldest first.
+func (h *held) of(peer string) (due []*record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.list = slices.DeleteFunc(h.list, func(i heldItem) bool {
+		if i.from != peer || h.live[i.key] != i.rec {
+			return false
+		}
+		delete(h.live, i.key)
+		h.bytes -= i.rec.size()
+		due = append(due, i.rec)
+		return true
+	})
 	return due
 }
 

@@ -173,7 +173,7 @@ func (c *Cluster) fill() {
 	for _, jid := range slices.Sorted(maps.Keys(c.left.jids)) {
 		recs := c.recordsOf(jid)
 		for _, r := range recs {
-			c.hold(r)
+			c.hold("", r)
 		}
 		n += len(recs)
 		c.mu.Lock()

@@ -47,7 +47,7 @@ func TestUnhandedAfterRestart(t *testing.T) {
 			// What the first master hands over nobody sees: it is gone before.
 			a, b := member(t, "10.0.0.1", t.TempDir(), t.TempDir()), member(t, "10.0.0.2", shared, dir)
 			a.peers.to = []*Cluster{b.Cluster}
-			wait, err := b.StageCopy(context.Background(), jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
+			wait, err := b.StageCopy(context.Background(), "10.0.0.1", jid1, value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
 			must(t, err)
 			must(t, wait(context.Background()))
 			must(t, a.save("m1", "one"))

@@ -94,7 +94,7 @@ func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) 
 			load.Delete(k)
 		}
 		// Not waited for: the job itself comes next and must not be late.
-		if _, err := h.cfg.Jobs.StageCopy(ctx, jid, load, data.Texts("minions")); err != nil {
+		if _, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, data.Texts("minions")); err != nil {
 			h.cfg.Problem(control.JobCacheFault, err)
 			h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 		}
@@ -143,7 +143,7 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	}
 	kept := load.Clone()
 	kept.Delete("_stamp")
-	if err := h.cfg.Jobs.SaveCopy(ctx, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
+	if err := h.cfg.Jobs.SaveCopy(ctx, peer, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
 		h.cfg.Problem(control.JobCacheFault, err)
 		return fmt.Errorf("keep the return of %s for job %s: %w", id, jid, err)
 	}
@@ -151,15 +151,21 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// Subscribed, CutOff, Back and Lost tell who may have missed a job.
+// Subscribed, CutOff and Back tell who may have missed a job.
 func (h *Handler) Subscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerHas(peer, from, s)
 }
 func (h *Handler) CutOff(_ string, s cluster.Subs, age time.Duration) {
 	h.cfg.Missed.PeerCut(s, age)
 }
-func (h *Handler) Back(_ string, s cluster.Subs)     { h.cfg.Missed.PeerBack(s) }
-func (h *Handler) Lost(peer string, heard time.Time) { h.cfg.Missed.PeerLost(peer, heard) }
+func (h *Handler) Back(_ string, s cluster.Subs) { h.cfg.Missed.PeerBack(s) }
+
+// Lost has who listened there get what it missed, and the jobs that a peer took
+// handed to the shared folder.
+func (h *Handler) Lost(peer string, heard time.Time) {
+	h.cfg.Missed.PeerLost(peer, heard)
+	h.cfg.Jobs.PeerLost(peer)
+}
 
 // Connected has a peer told what it may not know.
 func (h *Handler) Connected(peer string) {
