@@ -172,7 +172,7 @@ func (m *swarmer) live(ctx context.Context) {
 		case err == nil:
 			jid, fun := job.Str("jid"), job.Str("fun")
 			m.note("job %s at %s", jid, m.Publish)
-			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" && !slices.Contains(job.List("tgt"), any(m.ID)) {
+			if tgt := job.Str("tgt"); m.seen[jid] || tgt != "s*" && tgt != "*" && tgt != "role:web" && !slices.Contains(job.List("tgt"), any(m.ID)) {
 				continue // as minions do
 			}
 			m.seen[jid] = true
