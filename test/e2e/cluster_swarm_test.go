@@ -32,6 +32,7 @@ type swarm struct {
 	wg      sync.WaitGroup
 	stop    context.CancelFunc
 	signIns atomic.Int64
+	cuts    atomic.Int64 // connections for publishes that ended
 }
 
 type swarmer struct {
@@ -167,6 +168,9 @@ func (m *swarmer) live(ctx context.Context) {
 		}
 		if err != nil {
 			m.note("no publish at %s: %v", m.Publish, err)
+			if ctx.Err() == nil {
+				m.s.cuts.Add(1)
+			}
 		}
 		switch {
 		case err == nil:

@@ -233,8 +233,14 @@ func listen(t *testing.T, n *lab.Node) *heard {
 	if len(socks) == 0 {
 		t.Fatalf("no event socket below %s: %v", n.Dir, err)
 	}
+	return listenIn(t, filepath.Dir(socks[0]))
+}
+
+// listenIn hears the events of a master by its sock_dir.
+func listenIn(t *testing.T, dir string) *heard {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l, err := event.DialPub(ctx, filepath.Dir(socks[0]))
+	l, err := event.DialPub(ctx, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
