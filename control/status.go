@@ -65,8 +65,13 @@ type Fault string
 const (
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
-	GitPillarFault   Fault = "git pillars"
-	GitFilesFault    Fault = "files from git"
+	GitPillarFault   Fault = "git pillars"    // this master's copy, or the program git
+	GitFilesFault    Fault = "files from git" // the same
+	GitAwayFault     Fault = "git remotes are unreachable"
+	GitLoginFault    Fault = "git remotes refuse the login"
+	GitHostKeyFault  Fault = "git remotes are not trusted"
+	GitRefFault      Fault = "branches of git remotes are gone"
+	GitSizeFault     Fault = "git remotes are too large"
 	JobCacheFault    Fault = "job cache" // returns cannot be kept
 	KeyRotationFault Fault = "key rotation"
 	MinionCacheFault Fault = "minion cache"

@@ -73,13 +73,13 @@ func TestGitFiles(t *testing.T) {
 	stop()
 	problem := func() string {
 		for _, p := range r.m.problems.List() {
-			if p.What == control.GitFilesFault {
+			if p.What == control.GitAwayFault {
 				return p.Text
 			}
 		}
 		return ""
 	}
-	until(t, "the fault is told of", func() bool { return strings.Contains(problem(), "unreachable") })
+	until(t, "the fault is told of", func() bool { return strings.Contains(problem(), "(files)") })
 	r.stop()
 	must(t, r.start(options(1)))
 	n = n.at(r)

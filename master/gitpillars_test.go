@@ -68,7 +68,7 @@ func TestGitPillarFetches(t *testing.T) {
 	value := func() int64 { v, _ := n.pillar().Int("from_git"); return v }
 	problem := func() string {
 		for _, p := range r.m.problems.List() {
-			if p.What == control.GitPillarFault {
+			if p.What == control.GitAwayFault {
 				return p.Text
 			}
 		}

@@ -52,6 +52,11 @@ const (
 	GitPillars        Code = "SCA-211"
 	MasterLastGood    Code = "SCA-212"
 	GitFiles          Code = "SCA-213"
+	GitAway           Code = "SCA-214"
+	GitLogin          Code = "SCA-215"
+	GitHostKey        Code = "SCA-216"
+	GitRef            Code = "SCA-217"
+	GitSize           Code = "SCA-218"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -101,7 +106,7 @@ type Kind struct {
 
 // Kinds gives the table, ordered by code.
 func Kinds() []Kind {
-	return []Kind{
+	all := append(gitKinds(), []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
@@ -133,11 +138,7 @@ func Kinds() []Kind {
 		{MasterProblem, Warning, "salt-master has trouble: %s", "applianced logs master", []Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterUnreported, Warning, "salt-master does not report how it is", "applianced logs master; look at its cache directory",
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
-		{GitPillars, Warning, "git pillars cannot be fetched", "mend what the cause names: the remote, its credentials, or ext_pillar; it is tried again by itself",
-			[]Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
-		{GitFiles, Warning, "files from git cannot be fetched", "mend what the cause names: the remote, its credentials, or gitfs_remotes; it is tried again by itself",
-			[]Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
@@ -177,6 +178,22 @@ func Kinds() []Kind {
 		{ClockUnsynced, Notice, "the clock is not synchronised", "check the time service: timedatectl", nil, 30 * time.Second},
 		{DescriptorsShort, Warning, "few file descriptors are left for minions", "raise LimitNOFILE of the unit", nil, 0},
 		{SupervisorStopped, Fatal, "the supervisor is stopping", "", nil, 0},
+	}...)
+	slices.SortFunc(all, func(a, b Kind) int { return cmp.Compare(a.Code, b.Code) })
+	return all
+}
+
+// gitKinds are those of git repositories.
+func gitKinds() []Kind {
+	hiding := []Code{MasterDown, DiskFull, StorageUnusable}
+	return []Kind{
+		{GitPillars, Warning, "git pillars cannot be fetched", "applianced git shows which; look at the disk of the master's cache directory, and at the program git", hiding, 5 * time.Second},
+		{GitFiles, Warning, "files from git cannot be fetched", "applianced git shows which; look at the disk of the master's cache directory, and at the program git", hiding, 5 * time.Second},
+		{GitAway, Warning, "a git remote is unreachable", "check its URL, name, port, firewall and proxy; it is tried again by itself, at once with: applianced git fetch", hiding, 5 * time.Second},
+		{GitLogin, Warning, "a git remote refuses the login", "correct its user, password or token, or key, then: applianced config apply", hiding, 5 * time.Second},
+		{GitHostKey, Warning, "a git remote is not trusted", "compare its host key or certificate with what its administrator says, then put it into known_hosts or the system's certificates", hiding, 5 * time.Second},
+		{GitRef, Warning, "a git remote lacks a branch or tag", "push the branch or tag, or correct the option that names it", hiding, 5 * time.Second},
+		{GitSize, Warning, "a git remote is too large", "narrow refspecs, take large files out of the repository, or raise saltern_git_max_size", hiding, 5 * time.Second},
 	}
 }
 

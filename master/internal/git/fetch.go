@@ -307,7 +307,11 @@ func (r *Repository) tidy(ctx context.Context) error {
 	packs, _ := filepath.Glob(filepath.Join(r.bare(), "objects/pack/*.pack"))
 	limit := r.store.limits.Size
 	if len(packs) > maxPacks || sizeOf(r.bare()) > limit {
-		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack", "-a", "-d", "-q", "--cruft", "--cruft-expiration=1.hour.ago")
+		expire := "1.hour.ago" // what serves may need what no ref leads to any more
+		if r.Snapshot() == nil {
+			expire = "now"
+		}
+		argv := append(options(r.bare()), "-c", "pack.threads=1", "-c", "pack.windowMemory=64m", "repack", "-a", "-d", "-q", "--cruft", "--cruft-expiration="+expire)
 		_, err := run(ctx, r.store.limits.Fetch, environ(), argv, 1<<20)
 		if err != nil && ctx.Err() == nil { // git before 2.37
 			_, err = run(ctx, r.store.limits.Fetch, environ(), argv[:len(argv)-2], 1<<20)

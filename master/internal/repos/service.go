@@ -44,7 +44,8 @@ type Service struct {
 	again   chan struct{} // a peer asks for a fetch
 	anew    chan struct{} // a peer read its options again
 
-	reload sync.Mutex // held while options are read again
+	reload  sync.Mutex // held while options are read again
+	telling sync.Mutex // held while faults are reported
 
 	mu    sync.Mutex
 	peers map[string]*value.Map // what other masters serve
@@ -208,36 +209,4 @@ func (s *Service) fetched(r *git.Repository, changed bool, err error) {
 		s.cfg.Fire(Serving, s.serving())
 	}
 	s.tell()
-}
-
-// tell reports the faults of files and of pillars.
-func (s *Service) tell() {
-	if s.files != nil {
-		s.cfg.Problem(control.GitFilesFault, fault(s.files.Repositories()))
-	}
-	if s.pillars != nil {
-		s.cfg.Problem(control.GitPillarFault, fault(s.pillars.Repositories()))
-	}
-}
-
-// fault is the first fault of repositories, and how many more have one.
-func fault(repos []*git.Repository) error {
-	var first string
-	n := 0
-	for _, r := range repos {
-		st := r.Status()
-		if st.Fault == nil {
-			continue
-		}
-		if n++; n == 1 {
-			first = fmt.Sprintf("%s: %s: %s", st.URL, st.Fault.Kind, st.Fault.Text)
-		}
-	}
-	switch n {
-	case 0:
-		return nil
-	case 1:
-		return errors.New(first)
-	}
-	return fmt.Errorf("%s (and %d more)", first, n-1)
 }

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -107,12 +108,11 @@ func TestFindings(t *testing.T) {
 		{"master's problems", said(func(m *control.Status) {
 			m.Problems = []control.Problem{{What: control.JobCacheFault, Text: "disk quota exceeded"}, {What: control.KeyRotationFault, Text: "permission denied"}}
 		}), "SCA-208: disk quota exceeded | SCA-209 key rotation: permission denied"},
-		{"git pillars", said(func(m *control.Status) {
-			m.Problems = []control.Problem{{What: control.GitPillarFault, Text: "master https://git.example.com/p.git: Could not resolve host"}}
-		}), "SCA-211: master https://git.example.com/p.git: Could not resolve host"},
-		{"files from git", said(func(m *control.Status) {
-			m.Problems = []control.Problem{{What: control.GitFilesFault, Text: "https://git.example.com/p.git: host key: Host key verification failed."}}
-		}), "SCA-213: https://git.example.com/p.git: host key: Host key verification failed."},
+		{"faults of git", said(func(m *control.Status) {
+			for i, what := range []control.Fault{control.GitPillarFault, control.GitFilesFault, control.GitAwayFault, control.GitLoginFault, control.GitHostKeyFault, control.GitRefFault, control.GitSizeFault} {
+				m.Problems = append(m.Problems, control.Problem{What: what, Text: fmt.Sprint("text ", i)})
+			}
+		}), "SCA-211: text 0 | SCA-213: text 1 | SCA-214: text 2 | SCA-215: text 3 | SCA-216: text 4 | SCA-217: text 5 | SCA-218: text 6"},
 		{"master reports nothing any more", said(func(m *control.Status) {
 			m.Written, m.Problems = now.Add(-time.Minute), []control.Problem{{What: control.JobCacheFault, Text: "old"}}
 		}), "SCA-210: the last status is 1m old"},

@@ -28,15 +28,15 @@ func masterReports(f facts) (out []status.Finding) {
 		}
 		return []status.Finding{{Code: status.MasterUnreported, Cause: fmt.Sprintf("the last status is %s old", status.Age(f.now.Sub(s.Written)))}}
 	}
+	codes := map[control.Fault]status.Code{
+		control.JobCacheFault: status.ReturnsNotKept, control.GitPillarFault: status.GitPillars, control.GitFilesFault: status.GitFiles,
+		control.GitAwayFault: status.GitAway, control.GitLoginFault: status.GitLogin, control.GitHostKeyFault: status.GitHostKey,
+		control.GitRefFault: status.GitRef, control.GitSizeFault: status.GitSize,
+	}
 	for _, p := range s.Problems {
-		switch p.What {
-		case control.JobCacheFault:
-			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
-		case control.GitPillarFault:
-			out = append(out, status.Finding{Code: status.GitPillars, Cause: p.Text})
-		case control.GitFilesFault:
-			out = append(out, status.Finding{Code: status.GitFiles, Cause: p.Text})
-		default:
+		if code, ok := codes[p.What]; ok {
+			out = append(out, status.Finding{Code: code, Cause: p.Text})
+		} else {
 			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
 		}
 	}

@@ -1,0 +1,76 @@
+package repos
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"saltern/control"
+	"saltern/master/internal/git"
+)
+
+// faults are what is reported for each kind of a remote's fault. The rest concerns
+// our own copy, and is reported by what it is for.
+func faults() map[git.Kind]control.Fault {
+	return map[git.Kind]control.Fault{
+		git.Unreachable: control.GitAwayFault, git.Authentication: control.GitLoginFault, git.HostKey: control.GitHostKeyFault,
+		git.RefGone: control.GitRefFault, git.TooLarge: control.GitSizeFault,
+	}
+}
+
+// tell reports the faults of all remotes, and the end of those that are over.
+func (s *Service) tell() {
+	s.telling.Lock() // else an older view could be the last word
+	defer s.telling.Unlock()
+	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
+	for _, what := range faults() {
+		found[what] = nil
+	}
+	for _, r := range s.store.Repositories() {
+		st := r.Status()
+		if st.Fault == nil {
+			continue
+		}
+		files, pillars := s.use(r)
+		text := fmt.Sprintf("%s (%s): %s", st.URL, useWords(files, pillars), st.Fault.Text)
+		if what, ok := faults()[st.Fault.Kind]; ok {
+			found[what] = append(found[what], text)
+			continue
+		}
+		if files {
+			found[control.GitFilesFault] = append(found[control.GitFilesFault], text)
+		}
+		if pillars {
+			found[control.GitPillarFault] = append(found[control.GitPillarFault], text)
+		}
+	}
+	for what, texts := range found {
+		s.cfg.Problem(what, joined(texts))
+	}
+}
+
+// joined is the first of some texts, and how many more there are; nil for none.
+func joined(texts []string) error {
+	switch len(texts) {
+	case 0:
+		return nil
+	case 1:
+		return errors.New(texts[0])
+	}
+	return fmt.Errorf("%s (and %d more)", texts[0], len(texts)-1)
+}
+
+// use tells what a repository is for.
+func (s *Service) use(r *git.Repository) (files, pillars bool) {
+	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil && slices.Contains(s.pillars.Repositories(), r)
+}
+
+func useWords(files, pillars bool) string {
+	switch {
+	case files && pillars:
+		return "files and pillars"
+	case pillars:
+		return "pillars"
+	}
+	return "files"
+}
