@@ -13,10 +13,14 @@ const (
 	CodeLastMember   Code = "last-member"
 	CodeNotStaged    Code = "not-staged" // the next secret is another one, or there is none
 	CodeNoCluster    Code = "no-cluster" // the master belongs to none
+	CodeNoSuchRemote Code = "no-such-remote"
 )
 
 // ErrNoSuchMember matches refusals with [CodeNoSuchMember].
 var ErrNoSuchMember error = &Error{Code: CodeNoSuchMember, Text: "no such member of the cluster"}
+
+// ErrNoSuchRemote matches refusals with [CodeNoSuchRemote].
+var ErrNoSuchRemote error = &Error{Code: CodeNoSuchRemote, Text: "no such git remote is configured"}
 
 // Error is a refusal of a master.
 type Error struct {
@@ -38,7 +42,7 @@ func (e *Error) status() int {
 	switch e.Code {
 	case CodeBadRequest:
 		return http.StatusBadRequest
-	case CodeNoSuchMember:
+	case CodeNoSuchMember, CodeNoSuchRemote:
 		return http.StatusNotFound
 	case CodeLastMember, CodeNotStaged, CodeNoCluster:
 		return http.StatusConflict

@@ -35,6 +35,8 @@ type Master interface {
 	RemoveMember(ctx context.Context, r Removal) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
+	Git() Git
+	FetchGit(ctx context.Context, remote string) (Git, error)
 }
 
 // verb is the body of a POST. Arguments are no part of the path, which may be
@@ -44,39 +46,48 @@ type verb struct {
 	Finger string `json:"finger,omitempty"`
 }
 
-// handler is the protocol: GET /v1/minions[?finger=true], and POST to
-// /v1/cluster/{remove,secret_next,secret_commit}, answered when it is done.
+// handler is the protocol: GET /v1/minions[?finger=true] and /v1/git, and POST to
+// /v1/cluster/{remove,secret_next,secret_commit} and /v1/git/fetch, answered when it
+// is done.
 func handler(m Master) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/minions", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, m.Minions(r.FormValue("finger") == "true"))
 	})
+	mux.HandleFunc("GET /v1/git", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, m.Git()) })
 	post := func(name string, f func(context.Context, verb) error) {
-		mux.HandleFunc("POST /v1/cluster/"+name, func(w http.ResponseWriter, r *http.Request) {
-			var v verb
-			err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&v)
-			if err != nil {
-				err = &Error{Code: CodeBadRequest, Text: "read the request: " + err.Error()}
-			} else {
-				ctx, cancel := context.WithTimeout(r.Context(), verbTakes)
-				defer cancel()
-				err = f(ctx, v)
-			}
-			if err == nil {
-				reply(w, http.StatusOK, struct{}{})
-				return
-			}
-			var refused *Error
-			if !errors.As(err, &refused) {
-				refused = &Error{Code: CodeFailed, Text: err.Error()}
-			}
-			reply(w, refused.status(), refused)
-		})
+		mux.HandleFunc("POST /v1/cluster/"+name, taking(func(ctx context.Context, v verb) (any, error) { return struct{}{}, f(ctx, v) }))
 	}
 	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.Removal) })
 	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
 	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
+	mux.HandleFunc("POST /v1/git/fetch", taking(func(ctx context.Context, q gitRequest) (any, error) { return m.FetchGit(ctx, q.Remote) }))
 	return mux
+}
+
+// taking reads the body of a request and answers with what f gives.
+func taking[T any](f func(context.Context, T) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var v T
+		var out any
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&v)
+		if err != nil {
+			err = &Error{Code: CodeBadRequest, Text: "read the request: " + err.Error()}
+		} else {
+			ctx, cancel := context.WithTimeout(r.Context(), verbTakes)
+			defer cancel()
+			out, err = f(ctx, v)
+		}
+		if err == nil {
+			reply(w, http.StatusOK, out)
+			return
+		}
+		var refused *Error
+		if !errors.As(err, &refused) {
+			refused = &Error{Code: CodeFailed, Text: err.Error()}
+		}
+		reply(w, refused.status(), refused)
+	}
 }
 
 func reply(w http.ResponseWriter, code int, v any) {

@@ -48,6 +48,23 @@ func (f *fakeMaster) CommitSecret(_ context.Context, finger string) error {
 	return f.err
 }
 
+func (f *fakeMaster) Git() Git {
+	r := GitRemote{URL: "https://h/x", Files: true, Refs: []GitRef{}, State: "ab", Next: time.Unix(1764000000, 0).UTC()}
+	for i := range MaxGitRefs {
+		r.Refs = append(r.Refs, GitRef{Name: fmt.Sprint("b", i), Commit: "12"})
+	}
+	r.Fault = &GitFault{What: GitAwayFault, Kind: "unreachable", Text: "gone", Since: time.Unix(1764000000, 0).UTC()}
+	return Git{Remotes: []GitRemote{r}}
+}
+
+func (f *fakeMaster) FetchGit(_ context.Context, remote string) (Git, error) {
+	f.asked = append(f.asked, "fetch "+remote)
+	g := f.Git()
+	g.Remotes[0].URL, g.Remotes[0].Fault.Text, g.Remotes[0].More = "https://h/x\x1b[2J", "a\n"+strings.Repeat("b", 1000), -1
+	g.Remotes[0].Refs = append(g.Remotes[0].Refs, GitRef{Name: "one more"})
+	return g, f.err
+}
+
 func serveFake(t *testing.T) (*fakeMaster, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ctl") // short: the path of a socket
@@ -97,6 +114,26 @@ func TestClientAndServer(t *testing.T) {
 	var refused *Error
 	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != CodeFailed || errors.Is(err, ErrNoSuchMember) {
 		t.Errorf("a text is no code: %v", err)
+	}
+}
+
+// What is told of git remotes is bounded, and fit for a terminal.
+func TestGitOfAMaster(t *testing.T) {
+	f, path := serveFake(t)
+	c := NewClient(path, os.Geteuid())
+	if got, err := c.Git(t.Context()); err != nil || !reflect.DeepEqual(got, f.Git()) {
+		t.Errorf("%+v %v", got, err)
+	}
+	got, err := c.FetchGit(t.Context(), "x")
+	if err != nil || len(f.asked) != 1 || f.asked[0] != "fetch x" || len(got.Remotes) != 1 {
+		t.Fatalf("%+v %v %v", got, err, f.asked)
+	}
+	if r := got.Remotes[0]; r.URL != "https://h/x" && strings.Contains(r.URL, "\x1b") || len(r.Refs) != MaxGitRefs || r.More != 0 || len(r.Fault.Text) > 310 || strings.Contains(r.Fault.Text, "\n") {
+		t.Errorf("%+v", r)
+	}
+	f.err = &Error{Code: CodeNoSuchRemote, Text: "none"}
+	if _, err := c.FetchGit(t.Context(), "y"); !errors.Is(err, ErrNoSuchRemote) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -74,7 +74,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence}, m.log)
+	m.control = control.Serve(ctl, peers.Controlled{Pool: m.cluster.Pool, View: m.presence, Repos: m.repos}, m.log)
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.RetPort)
 	if err != nil {
 		return err

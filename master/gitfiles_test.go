@@ -1,6 +1,7 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -179,16 +180,34 @@ func TestGitInCluster(t *testing.T) {
 	for _, r := range ms {
 		until(t, "the first fetch", func() bool { return serves(r) != "" })
 	}
-	want := up.Commit("master", "f", "two")
-	begun := time.Now()
-	if _, err := ms[1].m.runs.Call(t.Context(), "fileserver.update", nil, nil); err != nil {
-		t.Fatal(err)
+	for how, fetch := range map[string]func() error{
+		"fileserver.update": func() error {
+			_, err := ms[1].m.runs.Call(t.Context(), "fileserver.update", nil, nil)
+			return err
+		},
+		// As after the interval: one master fetches, and asks nobody to.
+		"one fetches": func() error {
+			got, err := ms[2].m.repos.FetchGit(t.Context(), "a")
+			if err == nil && (len(got.Remotes) != 1 || !got.Remotes[0].Files || got.Remotes[0].Fetched.IsZero()) {
+				t.Errorf("%+v", got)
+			}
+			return err
+		},
+	} {
+		want := up.Commit("master", "f", how)
+		begun := time.Now()
+		if err := fetch(); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		for _, r := range ms {
+			until(t, how+": the push is on all masters", func() bool { return serves(r) == want })
+		}
+		if d := time.Since(begun); d > 5*time.Second {
+			t.Errorf("%s: it took %v", how, d)
+		}
 	}
-	for _, r := range ms {
-		until(t, "the push is on all masters", func() bool { return serves(r) == want })
-	}
-	if d := time.Since(begun); d > 5*time.Second {
-		t.Errorf("it took %v", d)
+	if _, err := ms[0].m.repos.FetchGit(t.Context(), "nosuch"); !errors.Is(err, control.ErrNoSuchRemote) {
+		t.Errorf("an unknown remote: %v", err)
 	}
 	for _, r := range ms {
 		until(t, "each knows the others", func() bool {

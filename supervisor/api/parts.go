@@ -30,6 +30,7 @@ type Parts struct {
 	Minions  Minions
 	Storage  StorageNode
 	Options  Options
+	Git      Git
 }
 
 // filled puts the refusals into the places that are empty.
@@ -37,7 +38,7 @@ func (p Parts) filled() Parts {
 	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
 	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
-	p.Options = cmp.Or[Options](p.Options, absent{})
+	p.Options, p.Git = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{})
 	return p
 }
 
@@ -77,4 +78,8 @@ func (absent) Ping(context.Context, string) ([]setup.Check, error)  { return nil
 func (absent) RotateSecret(context.Context, bool) ([]string, error) { return nil, errAlone }
 func (absent) Minions(context.Context, bool) (status.MinionList, error) {
 	return status.MinionList{}, errNew
+}
+
+func (absent) Git(context.Context, bool, string) (status.GitList, error) {
+	return status.GitList{}, errNew
 }

@@ -159,6 +159,7 @@ func (s *Server) handler() http.Handler {
 	s.turnRoutes(mux, s.parts.Turns)
 	s.optionsRoutes(mux, s.parts.Options)
 	s.minionRoutes(mux, s.parts.Minions)
+	s.gitRoutes(mux, s.parts.Git)
 	if s.parts.Setup != nil {
 		s.setupRoutes(mux, s.parts.Setup)
 	}

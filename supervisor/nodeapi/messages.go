@@ -9,6 +9,8 @@
 //	POST /v1/ready        the asking node serves from now on   members
 //	POST /v1/leave        the asking node goes                 members
 //	GET  /v1/minions      what its master knows of minions     members
+//	GET  /v1/git          the git remotes of its master        members, git.go
+//	POST /v1/git/fetch    its master fetches now               members
 //	GET  /v1/options      the options of its master            members, options.go
 //	POST /v1/options/check, try, back, keep                    members
 //	GET  /v1/storage/authority   signs the volume's certificates   members

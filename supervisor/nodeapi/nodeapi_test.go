@@ -55,6 +55,9 @@ func (c *clusterNode) Options() options.Node { return c.options }
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
 }
+func (c *clusterNode) Git(_ context.Context, fetch bool, remote string) (status.GitView, error) {
+	return status.GitView{Remotes: []status.GitRemote{{URL: fmt.Sprint("https://h/", fetch, remote), Files: true}}}, nil
+}
 func (c *clusterNode) Minions(context.Context, bool) (status.MinionView, error) {
 	return status.MinionView{Minions: []status.Minion{{ID: "web1", Key: "accepted"}}}, nil
 }
@@ -202,6 +205,12 @@ func TestJoinAndSpeak(t *testing.T) {
 	tab.Version = 99
 	if err := cl.Offer(within(t), tab); err != nil || c.Table().Version != 99 {
 		t.Errorf("offer: %v", err)
+	}
+	for fetch, want := range map[bool]string{false: "https://h/false", true: "https://h/truex"} {
+		name := map[bool]string{true: "x"}[fetch]
+		if v, err := cl.Git(within(t), fetch, name); err != nil || len(v.Remotes) != 1 || v.Remotes[0].URL != want {
+			t.Errorf("git remotes: %+v %v", v, err)
+		}
 	}
 	if list, err := cl.Minions(within(t), true); err != nil || len(list.Minions) != 1 || list.Minions[0].ID != "web1" {
 		t.Errorf("minions: %v %v", list, err)
@@ -491,6 +500,8 @@ func TestAttack12RemovedNode(t *testing.T) {
 		"ready":     second(cl.SetState(within(t), nodes.Member)),
 		"offer":     cl.Offer(within(t), c.Table()),
 		"minions":   second(cl.Minions(within(t), false)),
+		"git":       second(cl.Git(within(t), false, "")),
+		"git fetch": second(cl.Git(within(t), true, "")),
 		"authority": second(cl.StorageAuthority(within(t))),
 	} {
 		if !errors.Is(err, ErrRemoved) {

@@ -44,6 +44,9 @@ type Host interface {
 	StorageAuthority() (Authority, error)
 	// Minions is what our own master knows of its minions.
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
+	// Git is the git remotes of our own master; fetch: after those of that URL or name
+	// were fetched. [control.ErrNoSuchRemote] is no error here: the view is empty.
+	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	// Options are those of our own master.
 	Options() options.Node
 }
@@ -170,6 +173,7 @@ func (s *Server) handler() http.Handler {
 		reply(w, list)
 	}))
 	s.optionsRoutes(mux)
+	s.gitRoutes(mux)
 	return mux
 }
 

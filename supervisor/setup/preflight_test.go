@@ -45,6 +45,9 @@ func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, erro
 }
 func (p *peer) Options() options.Node                        { return nil }
 func (p *peer) StorageAuthority() (nodeapi.Authority, error) { return nodeapi.Authority{}, nil }
+func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {
+	return status.GitView{}, nil
+}
 func (p *peer) Minions(context.Context, bool) (status.MinionView, error) {
 	return status.MinionView{}, nil
 }

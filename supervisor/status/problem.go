@@ -55,7 +55,7 @@ const (
 	GitAway           Code = "SCA-214"
 	GitLogin          Code = "SCA-215"
 	GitHostKey        Code = "SCA-216"
-	GitRef            Code = "SCA-217"
+	GitRefGone        Code = "SCA-217"
 	GitSize           Code = "SCA-218"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
@@ -192,7 +192,7 @@ func gitKinds() []Kind {
 		{GitAway, Warning, "a git remote is unreachable", "check its URL, name, port, firewall and proxy; it is tried again by itself, at once with: applianced git fetch", hiding, 5 * time.Second},
 		{GitLogin, Warning, "a git remote refuses the login", "correct its user, password or token, or key, then: applianced config apply", hiding, 5 * time.Second},
 		{GitHostKey, Warning, "a git remote is not trusted", "compare its host key or certificate with what its administrator says, then put it into known_hosts or the system's certificates", hiding, 5 * time.Second},
-		{GitRef, Warning, "a git remote lacks a branch or tag", "push the branch or tag, or correct the option that names it", hiding, 5 * time.Second},
+		{GitRefGone, Warning, "a git remote lacks a branch or tag", "push the branch or tag, or correct the option that names it", hiding, 5 * time.Second},
 		{GitSize, Warning, "a git remote is too large", "narrow refspecs, take large files out of the repository, or raise saltern_git_max_size", hiding, 5 * time.Second},
 	}
 }

@@ -75,7 +75,7 @@ func TestGit(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if text := fmt.Sprint(d.Problems); !strings.Contains(text, "SCA-211") || !strings.Contains(text, "SCA-213") {
+		if text := fmt.Sprint(d.Problems); !strings.Contains(text, "SCA-214") || !strings.Contains(text, "1 more") {
 			return fmt.Errorf("problems: %s", text)
 		}
 		return nil

@@ -35,6 +35,7 @@ type Repository struct {
 
 	mu       sync.Mutex
 	started  uint64 // fetches
+	fetching bool
 	ended    uint64 // number of the last one that has ended
 	last     error  // of that one
 	failures int    // in a row
@@ -73,15 +74,16 @@ type Status struct {
 	Fetched  time.Time     // last success; zero: none since the start
 	Next     time.Time     // when the next fetch begins
 	Interval time.Duration // between fetches
-	Fault    *Fault        // nil: the last fetch succeeded
-	Since    time.Time     // of the fault
+	Fetching bool
+	Fault    *Fault    // nil: the last fetch succeeded
+	Since    time.Time // of the fault
 }
 
 // Status returns how it stands.
 func (r *Repository) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Status{URL: r.URL(), Snapshot: r.Snapshot(), Fetched: r.fetched, Next: r.next, Interval: r.conf.Load().Interval, Fault: r.fault, Since: r.since}
+	return Status{URL: r.URL(), Snapshot: r.Snapshot(), Fetched: r.fetched, Next: r.next, Interval: r.conf.Load().Interval, Fetching: r.fetching, Fault: r.fault, Since: r.since}
 }
 
 // Fetch fetches now, and reports whether there was anything new. Calls at the
@@ -105,7 +107,13 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	}
 	r.started++
 	n := r.started
+	r.fetching = true
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.fetching = false
+		r.mu.Unlock()
+	}()
 	select {
 	case r.store.slots <- struct{}{}:
 		defer func() { <-r.store.slots }()

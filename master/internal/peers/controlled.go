@@ -8,17 +8,27 @@ import (
 	"saltern/master/cluster"
 	"saltern/master/cluster/node"
 	"saltern/master/internal/presence"
+	"saltern/master/internal/repos"
 )
 
 // Controlled is a master as its supervisor asks it, on the control socket. It
 // implements control.Master.
 type Controlled struct {
-	Pool *cluster.Pool // nil: alone
-	View *presence.View
+	Pool  *cluster.Pool // nil: alone
+	View  *presence.View
+	Repos *repos.Service
 }
 
 // Minions implements control.Master.
 func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions(finger) }
+
+// Git implements control.Master.
+func (c Controlled) Git() control.Git { return c.Repos.Git() }
+
+// FetchGit implements control.Master.
+func (c Controlled) FetchGit(ctx context.Context, remote string) (control.Git, error) {
+	return c.Repos.FetchGit(ctx, remote)
+}
 
 // RemoveMember implements control.Master.
 func (c Controlled) RemoveMember(ctx context.Context, r control.Removal) error {

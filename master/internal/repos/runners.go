@@ -121,12 +121,47 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 		if remotes.Len() > maxRemotes {
 			return
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if _, known := s.peers[peer]; known || len(s.peers) < maxPeers {
-			s.peers[peer] = remotes
+		s.heard(peer, remotes)
+	}
+}
+
+// heard takes what another master serves. What has become another there is fetched
+// here as well, so that the masters do not differ until the interval is over.
+func (s *Service) heard(peer string, remotes *value.Map) {
+	if s.store == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.peers[peer]
+	if !known && len(s.peers) >= maxPeers {
+		return
+	}
+	s.peers[peer] = remotes
+	for _, r := range s.store.Repositories() {
+		theirs := remotes.Map(r.URL()).Str("state")
+		if theirs == "" || known && theirs == before.Map(r.URL()).Str("state") {
+			continue // said once is enough: it may have other options
+		}
+		if snap := r.Snapshot(); snap != nil && digest(snap) != theirs {
+			s.behind[r] = true
 		}
 	}
+	if len(s.behind) > 0 {
+		select {
+		case s.follow <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// catchUp fetches what other masters have and this one had not.
+func (s *Service) catchUp(ctx context.Context) {
+	s.mu.Lock()
+	behind := s.behind
+	s.behind = map[*git.Repository]bool{}
+	s.mu.Unlock()
+	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] }) // faults are noted
 }
 
 // serving is what this master serves: of each remote a digest of all refs, and the
@@ -136,14 +171,11 @@ func (s *Service) serving() *value.Map {
 	for _, r := range s.store.Repositories() {
 		m := value.NewMap("state", nil)
 		if snap := r.Snapshot(); snap != nil {
-			h, refs := sha256.New(), value.NewMap()
-			for i, ref := range snap.Refs {
-				fmt.Fprintln(h, ref.Name, ref.Commit)
-				if i < maxRefs {
-					refs.Set(ref.Name, ref.Commit)
-				}
+			refs := value.NewMap()
+			for _, ref := range snap.Refs[:min(len(snap.Refs), maxRefs)] {
+				refs.Set(ref.Name, ref.Commit)
 			}
-			m = value.NewMap("state", hex.EncodeToString(h.Sum(nil)[:6]), "refs", refs, "changed", snap.Fetched.UTC().Format(time.RFC3339))
+			m = value.NewMap("state", digest(snap), "refs", refs, "changed", snap.Fetched.UTC().Format(time.RFC3339))
 			if n := len(snap.Refs) - maxRefs; n > 0 {
 				m.Set("more_refs", int64(n))
 			}
@@ -151,6 +183,15 @@ func (s *Service) serving() *value.Map {
 		out.Set(r.URL(), m)
 	}
 	return value.NewMap("remotes", out)
+}
+
+// digest stands for all refs of a snapshot and their commits.
+func digest(snap *git.Snapshot) string {
+	h := sha256.New()
+	for _, ref := range snap.Refs {
+		fmt.Fprintln(h, ref.Name, ref.Commit)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
 // status is the answer of git.status: each remote, and what the other masters serve

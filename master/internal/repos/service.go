@@ -43,17 +43,23 @@ type Service struct {
 	pillars *gitpillar.Source
 	again   chan struct{} // a peer asks for a fetch
 	anew    chan struct{} // a peer read its options again
+	asks    chan asked    // the supervisor asks for a fetch
+	asking  chan struct{} // a token for each of these that is under way
 
 	reload  sync.Mutex // held while options are read again
 	telling sync.Mutex // held while faults are reported
 
-	mu    sync.Mutex
-	peers map[string]*value.Map // what other masters serve
+	follow chan struct{} // behind has something
+
+	mu     sync.Mutex
+	peers  map[string]*value.Map    // what other masters serve
+	behind map[*git.Repository]bool // others have what this one has not
 }
 
 // Open reads the options and opens the store, without the network.
 func Open(ctx context.Context, cfg Config) (s *Service, err error) {
-	s = &Service{cfg: cfg, again: make(chan struct{}, 1), anew: make(chan struct{}, 1), peers: map[string]*value.Map{}}
+	s = &Service{cfg: cfg, again: make(chan struct{}, 1), anew: make(chan struct{}, 1), asks: make(chan asked, maxAsked), asking: make(chan struct{}, maxAsked), peers: map[string]*value.Map{},
+		follow: make(chan struct{}, 1), behind: map[*git.Repository]bool{}}
 	c := cfg.Options
 	pillars := gitpillar.Entries(c.ExtPillar)
 	files := slices.Contains(c.FileserverBackend, "gitfs")
@@ -186,6 +192,14 @@ func (s *Service) Run(ctx context.Context) {
 			if err := s.Reload(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Error("options of git remotes stay as they were", "error", err)
 			}
+		case a := <-s.asks:
+			wg.Go(func() {
+				defer func() { <-s.asking }()
+				defer close(a.done)
+				_, _ = s.store.FetchAll(ctx, a.want)
+			})
+		case <-s.follow:
+			wg.Go(func() { s.catchUp(ctx) })
 		case <-s.again:
 			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // faults are noted
 		}

@@ -20,7 +20,8 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		minions.Peers = n.member.Peers
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
-	p.Minions = minions
+	minions.Masterless = n.Settings.Arbiter
+	p.Minions, p.Git = minions, minions
 	if n.Settings.Arbiter {
 		p.Minions = noMinions{n.member}
 	}

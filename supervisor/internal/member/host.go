@@ -140,6 +140,17 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 	return h.Table(), err
 }
 
+// Git implements nodeapi.Host.
+func (h host) Git(ctx context.Context, fetch bool, remote string) (status.GitView, error) {
+	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
+		return status.GitView{}, errors.New("this node does not belong to the cluster any more")
+	}
+	if h.m.cfg.Settings.Arbiter {
+		return status.GitView{}, nil // it has no master, and so no remotes
+	}
+	return h.m.cfg.Git(ctx, fetch, remote)
+}
+
 // Minions implements nodeapi.Host.
 func (h host) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
 	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {

@@ -48,6 +48,7 @@ type Config struct {
 	TableChanged func() error
 	Master       Master // this node's
 	Minions      func(ctx context.Context, finger bool) (status.MinionView, error)
+	Git          func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	Options      options.Node // of this node's master
 }
 

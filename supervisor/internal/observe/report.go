@@ -28,15 +28,14 @@ func masterReports(f facts) (out []status.Finding) {
 		}
 		return []status.Finding{{Code: status.MasterUnreported, Cause: fmt.Sprintf("the last status is %s old", status.Age(f.now.Sub(s.Written)))}}
 	}
-	codes := map[control.Fault]status.Code{
-		control.JobCacheFault: status.ReturnsNotKept, control.GitPillarFault: status.GitPillars, control.GitFilesFault: status.GitFiles,
-		control.GitAwayFault: status.GitAway, control.GitLoginFault: status.GitLogin, control.GitHostKeyFault: status.GitHostKey,
-		control.GitRefFault: status.GitRef, control.GitSizeFault: status.GitSize,
-	}
 	for _, p := range s.Problems {
-		if code, ok := codes[p.What]; ok {
+		code, ok := status.GitCode(p.What)
+		switch {
+		case p.What == control.JobCacheFault:
+			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
+		case ok:
 			out = append(out, status.Finding{Code: code, Cause: p.Text})
-		} else {
+		default:
 			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
 		}
 	}

@@ -23,9 +23,11 @@ const minionsTakes = 15 * time.Second
 
 // Cluster are the minions of all masters of a cluster. It implements api.Minions.
 type Cluster struct {
-	Node  string // this one's name
-	Own   Tools
-	Peers func() map[string]*nodeapi.Client // of the other nodes; nil: the node is alone
+	Node string // this one's name
+	Own  Tools
+	// Masterless: this node is an arbiter, and only others have masters.
+	Masterless bool
+	Peers      func() map[string]*nodeapi.Client // of the other nodes; nil: the node is alone
 }
 
 // Minions implements api.Minions: it asks the masters of all nodes.

@@ -1,0 +1,106 @@
+package repos
+
+import (
+	"context"
+	"net/url"
+	"path"
+	"strings"
+
+	"saltern/control"
+	"saltern/master/internal/git"
+)
+
+// maxAsked is how many requests to fetch are under way at a time; more are refused.
+const maxAsked = 16
+
+// asked is a request to fetch some remotes.
+type asked struct {
+	want func(*git.Repository) bool
+	done chan struct{} // closed when it is done
+}
+
+// Git tells how it stands with all remotes, for the supervisor.
+func (s *Service) Git() control.Git {
+	out := control.Git{Remotes: []control.GitRemote{}}
+	if s.store == nil {
+		return out
+	}
+	list := s.store.Repositories()
+	for _, r := range list[:min(len(list), control.MaxGitRemotes)] {
+		st := r.Status()
+		m := control.GitRemote{URL: st.URL, Fetched: st.Fetched, Next: st.Next, Fetching: st.Fetching, Refs: []control.GitRef{}}
+		m.Files, m.Pillars = s.use(r)
+		if snap := st.Snapshot; snap != nil {
+			m.State = digest(snap)
+			m.More = max(0, len(snap.Refs)-control.MaxGitRefs)
+			for _, ref := range snap.Refs[:len(snap.Refs)-m.More] {
+				name := strings.TrimPrefix(strings.TrimPrefix(ref.Name, "refs/remotes/origin/"), "refs/tags/")
+				m.Refs = append(m.Refs, control.GitRef{Name: name, Commit: ref.Commit})
+			}
+		}
+		if f := st.Fault; f != nil {
+			what, ok := faults()[f.Kind]
+			if !ok {
+				if what = control.GitFilesFault; !m.Files {
+					what = control.GitPillarFault
+				}
+			}
+			m.Fault = &control.GitFault{What: what, Kind: string(f.Kind), Text: f.Text, Since: st.Since}
+		}
+		out.Remotes = append(out.Remotes, m)
+	}
+	return out
+}
+
+// FetchGit fetches the remotes of that URL or name, all if it is empty, and tells how
+// they are when they have been fetched, or after [control.GitTakes]: the fetch goes
+// on.
+func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, error) {
+	want := func(r *git.Repository) bool { return remote == "" || sameRemote(r.URL(), remote) }
+	any := false
+	if s.store != nil {
+		for _, r := range s.store.Repositories() {
+			any = any || want(r)
+		}
+	}
+	if !any {
+		return control.Git{}, &control.Error{Code: control.CodeNoSuchRemote, Text: "no such git remote is configured"}
+	}
+	select {
+	case s.asking <- struct{}{}:
+	default:
+		return control.Git{}, &control.Error{Code: control.CodeFailed, Text: "too many fetches are asked for: try again later"}
+	}
+	a := asked{want, make(chan struct{})}
+	s.asks <- a // has room for all tokens
+	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
+	defer cancel()
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
+	out := control.Git{Remotes: []control.GitRemote{}}
+	for _, r := range s.Git().Remotes {
+		if remote == "" || sameRemote(r.URL, remote) {
+			out.Remotes = append(out.Remotes, r)
+		}
+	}
+	return out, nil
+}
+
+// sameRemote reports whether a URL without a password is what somebody calls a
+// remote: its URL, with .git and a user or not, in either form of ssh; or its last
+// part.
+func sameRemote(shown, called string) bool {
+	return place(shown) == place(called) || called != "" && !strings.ContainsAny(called, "/:") && path.Base(place(shown)) == strings.TrimSuffix(called, ".git")
+}
+
+// place is the host and path of a URL.
+func place(u string) string {
+	if p, err := url.Parse(u); err == nil && p.Host != "" {
+		u = p.Hostname() + "/" + strings.TrimPrefix(p.Path, "/")
+	} else if host, rest, ok := strings.Cut(u, ":"); ok && !strings.Contains(host, "/") && !strings.HasPrefix(rest, "//") {
+		u = host[strings.LastIndex(host, "@")+1:] + "/" + strings.TrimPrefix(rest, "/")
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(u, "file://"), "/"), ".git")
+}

@@ -1,0 +1,46 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/status"
+)
+
+// gitRequest names the remotes to fetch; empty: all.
+type gitRequest struct {
+	Remote string `json:"remote"`
+}
+
+// gitRoutes are about the git remotes of our own master.
+func (s *Server) gitRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/git", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		v, err := s.host.Git(r.Context(), false, "")
+		answer(w, v, err)
+	}))
+	mux.HandleFunc("POST /v1/git/fetch", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		take(maxHello, func(w http.ResponseWriter, r *http.Request, q gitRequest) {
+			v, err := s.host.Git(r.Context(), true, q.Remote)
+			answer(w, v, err)
+		})(w, r)
+	}))
+}
+
+// Git asks for the git remotes of the node's master; fetch: after those of that URL
+// or name, "" for all, were fetched.
+func (c *Client) Git(ctx context.Context, fetch bool, remote string) (v status.GitView, err error) {
+	if fetch {
+		err = c.within(ctx, maxList, http.MethodPost, "/v1/git/fetch", gitRequest{remote}, &v)
+	} else {
+		err = c.within(ctx, maxList, http.MethodGet, "/v1/git", nil, &v)
+	}
+	if old, ok := errors.AsType[*httpError](err); ok && old.status == http.StatusNotFound {
+		return status.GitView{}, errors.New("its version does not tell of git remotes yet; next: applianced upgrade")
+	}
+	if err != nil {
+		return status.GitView{}, err
+	}
+	return v.Bounded(), nil
+}

@@ -1,0 +1,102 @@
+package status
+
+import (
+	"time"
+
+	"saltern/control"
+)
+
+// GitView is the git remotes of one node's master.
+type GitView struct {
+	Remotes []GitRemote `json:"remotes"`
+}
+
+// GitRemote is a git remote as one master has fetched it.
+type GitRemote struct {
+	URL     string   `json:"url"` // without a password
+	Files   bool     `json:"files"`
+	Pillars bool     `json:"pillars"`
+	Refs    []GitRef `json:"refs"` // branches and tags, the first ones
+	More    int      `json:"moreRefs"`
+	// State stands for all branches, tags and commits; empty: nothing was fetched.
+	State    string     `json:"state"`
+	Fetched  *time.Time `json:"fetched"` // last success; null: none since the master's start
+	Next     *time.Time `json:"next"`
+	Fetching bool       `json:"fetching"`
+	Fault    *GitFault  `json:"fault"` // null: the last fetch succeeded
+}
+
+// GitRef is a branch or tag and its commit.
+type GitRef struct {
+	Name   string `json:"name"`
+	Commit string `json:"commit"`
+}
+
+// GitFault is what is wrong with a remote.
+type GitFault struct {
+	Code  Code      `json:"code"`
+	Kind  string    `json:"kind"`
+	Text  string    `json:"text"`
+	Since time.Time `json:"since"`
+}
+
+// GitList is the git remotes of all nodes.
+type GitList struct {
+	Schema int                    `json:"schema"`
+	Nodes  map[string][]GitRemote `json:"nodes"` // by the node's name
+	// Unasked are nodes that could not be asked, with the reason.
+	Unasked map[string]string `json:"unasked,omitempty"`
+}
+
+// GitCode is the code of a fault of git that a master reports; ok is false for
+// another fault.
+func GitCode(f control.Fault) (c Code, ok bool) {
+	c, ok = map[control.Fault]Code{
+		control.GitPillarFault: GitPillars, control.GitFilesFault: GitFiles, control.GitAwayFault: GitAway, control.GitLoginFault: GitLogin,
+		control.GitHostKeyFault: GitHostKey, control.GitRefFault: GitRefGone, control.GitSizeFault: GitSize,
+	}[f]
+	return c, ok
+}
+
+// ViewOfGit is what a master tells of its remotes, as nodes tell it each other.
+func ViewOfGit(g control.Git) GitView {
+	v := GitView{Remotes: []GitRemote{}}
+	when := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	for _, m := range g.Remotes {
+		r := GitRemote{URL: m.URL, Files: m.Files, Pillars: m.Pillars, Refs: []GitRef{}, More: m.More, State: m.State, Fetched: when(m.Fetched), Next: when(m.Next), Fetching: m.Fetching}
+		for _, ref := range m.Refs {
+			r.Refs = append(r.Refs, GitRef{ref.Name, ref.Commit})
+		}
+		if f := m.Fault; f != nil {
+			code, ok := GitCode(f.What)
+			if !ok {
+				code = MasterProblem
+			}
+			r.Fault = &GitFault{Code: code, Kind: f.Kind, Text: f.Text, Since: f.Since}
+		}
+		v.Remotes = append(v.Remotes, r)
+	}
+	return v
+}
+
+// Bounded is the view with what another node said bounded and fit for a line each.
+func (v GitView) Bounded() GitView {
+	v.Remotes = v.Remotes[:min(len(v.Remotes), control.MaxGitRemotes)]
+	for i := range v.Remotes {
+		r := &v.Remotes[i]
+		r.URL, r.State, r.More = Clip(r.URL), Clip(r.State), max(0, r.More)
+		r.Refs = r.Refs[:min(len(r.Refs), control.MaxGitRefs)]
+		for k := range r.Refs {
+			r.Refs[k].Name, r.Refs[k].Commit = Clip(r.Refs[k].Name), Clip(r.Refs[k].Commit)
+		}
+		if f := r.Fault; f != nil {
+			f.Code, f.Kind, f.Text = Code(Clip(string(f.Code))), Clip(f.Kind), Clip(f.Text)
+		}
+	}
+	return v
+}
