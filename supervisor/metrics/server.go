@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"saltern/pause"
 	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/status"
 )
@@ -26,7 +25,6 @@ type Source struct {
 
 const (
 	balancerTime = 3 * time.Second
-	listenAgain  = 10 * time.Second
 	maxHeader    = 8 << 10
 	maxConns     = 64 // at the same time; further ones wait in the kernel
 )
@@ -76,19 +74,9 @@ func respond(w http.ResponseWriter, code int, text string) {
 // Serve serves on the address (IP:port) until ctx ends. An address that is
 // not free is tried again every ten seconds: metrics stop no node.
 func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
-	var ln net.Listener
-	for warned := false; ; warned = true {
-		var lc net.ListenConfig
-		var err error
-		if ln, err = lc.Listen(ctx, "tcp", address); err == nil {
-			break
-		}
-		if !warned && ctx.Err() == nil {
-			log.Warn("metrics are not served yet", "address", address, "error", err)
-		}
-		if pause.For(ctx, listenAgain) != nil {
-			return
-		}
+	ln, err := httpserver.Listen(ctx, address, "the metrics", log)
+	if err != nil {
+		return
 	}
 	serve(ctx, ln, s, log)
 }

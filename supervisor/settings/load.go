@@ -166,7 +166,7 @@ func (s *Settings) faults() (out []error) {
 			bad("%s: %q is not an account name", key, name)
 		}
 	}
-	for key, path := range map[string]string{"programs.master": s.Programs.Master, "programs.lb": s.Programs.LB} {
+	for key, path := range map[string]string{"programs.master": s.Programs.Master, "programs.lb": s.Programs.LB, "webhook.secret_file": s.Webhook.SecretFile} {
 		if path != "" && !filepath.IsAbs(path) {
 			bad("%s: %q is not an absolute path", key, path)
 		}
@@ -176,10 +176,13 @@ func (s *Settings) faults() (out []error) {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
 		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
 	}
-	if l := s.Metrics.Listen; l != "" {
-		if a, err := netip.ParseAddrPort(l); err != nil || a.Port() == 0 || a.Addr().Zone() != "" {
-			bad("metrics.listen: %q is not an IP address with port (127.0.0.1:4522), nor empty", l)
+	for key, l := range map[string]string{"metrics.listen": s.Metrics.Listen, "webhook.listen": s.Webhook.Listen} {
+		if a, err := netip.ParseAddrPort(l); l != "" && (err != nil || a.Port() == 0 || a.Addr().Zone() != "") {
+			bad("%s: %q is not an IP address with port (127.0.0.1:4522), nor empty", key, l)
 		}
+	}
+	if l := s.Webhook.Listen; l != "" && l == s.Metrics.Listen {
+		bad("webhook.listen: %q is that of metrics.listen: choose another port (4523)", l)
 	}
 	if s.Log.Format != "text" && s.Log.Format != "json" {
 		bad("log.format: %q is not known (text, json)", s.Log.Format)

@@ -10,6 +10,7 @@
 package settings
 
 import (
+	"cmp"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -45,6 +46,7 @@ type Settings struct {
 	AllowInsecure []string `yaml:"allow_insecure"`
 	Log           Log      `yaml:"log"`
 	Metrics       Metrics  `yaml:"metrics"`
+	Webhook       Webhook  `yaml:"webhook"`
 	Console       Console  `yaml:"console"`
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
@@ -61,6 +63,20 @@ type Settings struct {
 type Metrics struct {
 	// Listen is an IP address with port; empty: none.
 	Listen string `yaml:"listen"`
+}
+
+// Webhook takes the calls of git servers after a push.
+type Webhook struct {
+	// Listen is an IP address with port; empty: none.
+	Listen string `yaml:"listen"`
+	// SecretFile holds the secret with which calls are signed; default
+	// <storage>/etc/webhook.secret.
+	SecretFile string `yaml:"secret_file"`
+}
+
+// WebhookSecret is the path of the file with the secret of web hooks.
+func (s *Settings) WebhookSecret() string {
+	return cmp.Or(s.Webhook.SecretFile, filepath.Join(s.StorageDir(), "etc/webhook.secret"))
 }
 
 // Member is a node of the cluster.

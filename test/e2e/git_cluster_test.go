@@ -3,9 +3,14 @@
 package e2e
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,11 +45,35 @@ func gitServed(t *testing.T, r lab.Result) (commits map[string]string, codes []s
 	return commits, codes, nil
 }
 
+// pushed tells a node of a push as GitHub does; the code is 0 when it was taken.
+func pushed(t *testing.T, address, url string) (r lab.Result) {
+	t.Helper()
+	body := fmt.Sprintf(`{"ref":"refs/heads/main","repository":{"clone_url":%q}}`, url)
+	m := hmac.New(sha256.New, []byte(lab.ApplianceSecret))
+	m.Write([]byte(body))
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(m.Sum(nil)))
+	resp, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return lab.Result{Code: 1, Err: err.Error()}
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	if r.Code, r.Err = resp.StatusCode, string(text); r.Code == http.StatusAccepted {
+		r.Code = 0
+	}
+	return r
+}
+
 // TestGitOnThreeNodes: the first remote comes with config apply; what is pushed is on
 // all nodes within 5 s of a fetch on one of them, and any node tells of all.
 func TestGitOnThreeNodes(t *testing.T) {
 	nodes := threeNodes(t, lab.NewNetwork(t, "sgt", "10.63"))
 	for _, n := range nodes {
+		n.Change(t, "settings.webhook.listen", n.Addr+":4523")
 		n.Launch(t)
 	}
 	for _, n := range nodes {
@@ -68,6 +97,12 @@ func TestGitOnThreeNodes(t *testing.T) {
 	if p, r := applied(t, n2); len(p.Lines) == 0 {
 		t.Fatalf("the first remote: %+v", r)
 	}
+	if r := pushed(t, n2.Addr+":4523", up.URL()); r.Code != 503 {
+		t.Errorf("a web hook without a secret here: %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(shared, "etc/webhook.secret"), []byte(lab.ApplianceSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	agree := func(want string) error {
 		commits, codes, err := gitServed(t, n3.Applianced(t, "git", "--json"))
 		if err != nil {
@@ -83,6 +118,7 @@ func TestGitOnThreeNodes(t *testing.T) {
 	for how, fetch := range map[string]func() lab.Result{
 		"applianced git fetch":        func() lab.Result { return n2.Applianced(t, "git", "fetch") },
 		"applianced git fetch states": func() lab.Result { return n3.Applianced(t, "git", "fetch", "states") },
+		"a web hook":                  func() lab.Result { return pushed(t, n2.Addr+":4523", up.URL()) },
 		"fileserver.update":           func() lab.Result { return n1.Tool(t, "salt-run", "fileserver.update") },
 	} {
 		want := up.Commit("main", "f", how)

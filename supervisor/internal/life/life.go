@@ -142,6 +142,9 @@ func (n *Life) specs() []service.Spec {
 	}
 	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("observe", n.observer.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
+	if n.Settings.Webhook.Listen != "" {
+		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
+	}
 	if n.volume != nil {
 		specs = append(specs, service.Loop("volume", n.volume.keep))
 	}

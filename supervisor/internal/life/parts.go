@@ -1,31 +1,58 @@
 package life
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/salttools"
+	"saltern/supervisor/webhook"
 )
 
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
 	p.Services, p.Logs, p.Events, p.Recovery = services{n.manager, n.master.choice}, logs{n.manager, n.children.logs}, n.observer, n.recoverer
 	p.Options = n.rolls
-	minions := salttools.Cluster{Node: n.Settings.Node, Own: n.master.tools()}
+	minions := mastersOf(n)
 	if n.volume != nil {
 		p.Storage = n.volume
 	}
 	if n.member != nil {
 		verbs := member.Verbs{Member: n.member}
 		p.Turns, p.Virtual = verbs, n.virtual
-		minions.Peers = n.member.Peers
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
-	minions.Masterless = n.Settings.Arbiter
 	p.Minions, p.Git = minions, minions
 	if n.Settings.Arbiter {
 		p.Minions = noMinions{n.member}
 	}
 	return p
+}
+
+// mastersOf are the masters of all nodes.
+func mastersOf(n *Life) salttools.Cluster {
+	c := salttools.Cluster{Node: n.Settings.Node, Own: n.master.tools(), Masterless: n.Settings.Arbiter}
+	if n.member != nil {
+		c.Peers = n.member.Peers
+	}
+	return c
+}
+
+// serveWebhook serves the calls of git servers until ctx ends.
+func serveWebhook(ctx context.Context, n *Life) {
+	masters := mastersOf(n)
+	webhook.Serve(ctx, webhook.Config{Address: n.Settings.Webhook.Listen, Secret: n.Settings.WebhookSecret(), NotOurs: api.ErrState, Now: n.Now, Log: n.Log,
+		Fetch: func(ctx context.Context, remote string) error {
+			list, err := masters.Git(ctx, true, remote)
+			if err == nil && len(list.Unasked) > 0 {
+				err = fmt.Errorf("not asked: %s", strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", "))
+			}
+			return err
+		}})
 }
 
 // clusterVerbs are a member's, and the line with which another node joins.

@@ -1,0 +1,238 @@
+package webhook
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const secret = "a secret of more than sixteen"
+
+func sign(body string) string {
+	m := hmac.New(sha256.New, []byte(secret))
+	m.Write([]byte(body))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+func secretFile(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "webhook.secret")
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The bodies are cut from those that the servers' manuals show.
+const (
+	ofGitHub = `{"ref":"refs/heads/main","repository":{"name":"states","html_url":"https://github.com/ops/states","git_url":"git://github.com/ops/states.git","ssh_url":"git@github.com:ops/states.git","clone_url":"https://github.com/ops/states.git"}}`
+	ofGitLab = `{"object_kind":"push","project":{"git_ssh_url":"git@gitlab.example.com:ops/states.git","git_http_url":"https://gitlab.example.com/ops/states.git"},"repository":{"name":"states","url":"git@gitlab.example.com:ops/states.git","git_http_url":"https://gitlab.example.com/ops/states.git"}}`
+)
+
+// TestAttack36Webhook: what is not proven does nothing, costs little, and is refused
+// with the reason; what is proven has the remote fetched.
+func TestAttack36Webhook(t *testing.T) {
+	good := secretFile(t, secret+"\n", 0o600)
+	type heads map[string]string
+	for name, c := range map[string]struct {
+		method, path, body, secret string
+		heads                      heads
+		code                       int
+		want                       []string
+	}{
+		"GitHub":                  {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)}, code: 202, want: []string{"https://github.com/ops/states.git", "git@github.com:ops/states.git", "git://github.com/ops/states.git", "https://github.com/ops/states"}},
+		"Gitea":                   {body: ofGitHub, heads: heads{"X-Gitea-Signature": sign(ofGitHub)}, code: 202, want: []string{"https://github.com/ops/states.git", "git@github.com:ops/states.git", "git://github.com/ops/states.git", "https://github.com/ops/states"}},
+		"GitLab":                  {body: ofGitLab, heads: heads{"X-Gitlab-Token": secret}, code: 202, want: []string{"https://gitlab.example.com/ops/states.git", "git@gitlab.example.com:ops/states.git", "https://gitlab.example.com/ops/states.git"}},
+		"anybody":                 {body: `{"remote":"states"}`, heads: heads{"X-Hub-Signature-256": "sha256=" + sign(`{"remote":"states"}`)}, code: 202, want: []string{"states"}},
+		"nothing in it":           {body: "", heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")}, code: 202, want: []string{""}},
+		"no proof":                {body: ofGitHub, code: 401},
+		"a proof of another body": {body: ofGitHub + " ", heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)}, code: 401},
+		"an old proof":            {body: ofGitHub, heads: heads{"X-Hub-Signature": "sha1=0123456789012345678901234567890123456789"}, code: 401},
+		"half a proof":            {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=" + sign(ofGitHub)[:32]}, code: 401},
+		"no hexadecimal":          {body: ofGitHub, heads: heads{"X-Hub-Signature-256": "sha256=x"}, code: 401},
+		"a wrong token":           {body: ofGitLab, heads: heads{"X-Gitlab-Token": secret[1:]}, code: 401},
+		"too much":                {body: strings.Repeat("x", maxBody+1), heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")}, code: 413},
+		"no JSON":                 {body: "payload=%7B%7D", heads: heads{"X-Hub-Signature-256": "sha256=" + sign("payload=%7B%7D")}, code: 400},
+		"a GET":                   {method: "GET", code: 405},
+		"elsewhere":               {path: "/", code: 404},
+		"no secret here":          {secret: "/nonexistent", heads: heads{"X-Gitlab-Token": ""}, code: 503},
+		"a secret for all":        {secret: secretFile(t, secret, 0o644), heads: heads{"X-Gitlab-Token": secret}, code: 503},
+		"a short secret":          {secret: secretFile(t, "short", 0o600), heads: heads{"X-Gitlab-Token": "short"}, code: 503},
+		"an empty secret":         {secret: secretFile(t, "\n", 0o600), heads: heads{"X-Hub-Signature-256": "sha256=" + sign("")}, code: 503},
+	} {
+		if c.secret == "" {
+			c.secret = good
+		}
+		h := newHook(Config{Secret: c.secret, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		if c.method == "" {
+			c.method = "POST"
+		}
+		if c.path == "" {
+			c.path = "/webhook"
+		}
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		for k, v := range c.heads {
+			r.Header.Set(k, v)
+		}
+		w := httptest.NewRecorder()
+		h.handler().ServeHTTP(w, r)
+		var got []string
+		select {
+		case got = <-h.pushes:
+		default:
+		}
+		if w.Code != c.code || !slices.Equal(got, c.want) || strings.Contains(w.Body.String(), secret) {
+			t.Errorf("%s: %d %q %q, want %d %q", name, w.Code, w.Body, got, c.code, c.want)
+		}
+	}
+}
+
+// A source that guesses is slowed down, another one is not, and so many sources that
+// nobody can know them take no more memory.
+func TestAttack36Guesses(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	h := newHook(Config{Secret: secretFile(t, secret, 0o600), Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	call := func(from, token string) int {
+		r := httptest.NewRequest("POST", "/webhook", strings.NewReader(""))
+		r.RemoteAddr = from
+		r.Header.Set("X-Gitlab-Token", token)
+		w := httptest.NewRecorder()
+		h.handler().ServeHTTP(w, r)
+		return w.Code
+	}
+	for i := range 20 {
+		if got := call("192.0.2.1:1", "guess"); got != 401 {
+			t.Fatalf("guess %d: %d", i, got)
+		}
+	}
+	if got := call("192.0.2.1:2", secret); got != 429 {
+		t.Errorf("after 20 guesses: %d", got)
+	}
+	if got := call("192.0.2.2:1", secret); got != 202 {
+		t.Errorf("another source: %d", got)
+	}
+	if now = now.Add(2 * time.Second); call("192.0.2.1:3", secret) != 202 {
+		t.Error("two seconds later it is still refused")
+	}
+	for i := range 3 * maxSources {
+		call(fmt.Sprintf("[2001:db8:%x::1]:1", i), "guess")
+	}
+	if len(h.calls) > maxSources+1 {
+		t.Errorf("%d sources are known", len(h.calls))
+	}
+	for range maxWait {
+		call("192.0.2.2:1", secret)
+	}
+	if got := call("192.0.2.2:1", secret); got != 503 || len(h.pushes) != maxWait {
+		t.Errorf("a queue that is full: %d, %d wait", got, len(h.pushes))
+	}
+}
+
+// The names of a repository are tried until one is configured, and what hangs ends
+// with the listener.
+func TestFetchOfAPush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		notOurs := errors.New("not ours")
+		var asked []string
+		h := newHook(Config{NotOurs: notOurs, Now: time.Now, Log: slog.New(slog.DiscardHandler), Fetch: func(ctx context.Context, remote string) error {
+			if asked = append(asked, remote); remote == "hangs" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			if remote == "here" {
+				return nil
+			}
+			return fmt.Errorf("%w: %s", notOurs, remote)
+		}})
+		done := make(chan struct{})
+		go func() { defer close(done); h.run(ctx) }()
+		for _, names := range [][]string{{"away", "here", "not asked"}, {"hangs", "not asked"}, {"away"}} {
+			h.pushes <- names
+		}
+		time.Sleep(fetchTakes + time.Second) // of the bubble
+		synctest.Wait()
+		if got := strings.Join(asked, " "); got != "away here hangs away" {
+			t.Errorf("asked for %s", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// The listener serves over the network, and ends with its context.
+func TestServe(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	_ = ln.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	fetched := make(chan string, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		Serve(ctx, Config{Address: address, Secret: secretFile(t, secret, 0o600), Now: time.Now, Log: slog.New(slog.DiscardHandler), NotOurs: errors.New("x"),
+			Fetch: func(_ context.Context, remote string) error { fetched <- remote; return nil }})
+	}()
+	var resp *http.Response
+	for end := time.Now().Add(20 * time.Second); ; {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhook", strings.NewReader(`{"remote":"states"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Gitlab-Token", secret)
+		if resp, err = http.DefaultClient.Do(r); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	text, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		t.Errorf("%s %s", resp.Status, text)
+	}
+	if got := <-fetched; got != "states" {
+		t.Errorf("fetched %q", got)
+	}
+	cancel()
+	<-ended
+}
+
+func FuzzBody(f *testing.F) {
+	for _, s := range []string{ofGitHub, ofGitLab, `{"remote":"x"}`, "", "{}", `{"repository":[]}`, `{"remote":"\u001b[2J"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		names, err := namesIn(b)
+		if err != nil {
+			return
+		}
+		if len(names) == 0 || len(names) > maxNames {
+			t.Errorf("%d names", len(names))
+		}
+		for _, n := range names {
+			if len(n) > 2100 || strings.ContainsAny(n, "\x1b\r\n\x00") {
+				t.Errorf("%q", n)
+			}
+		}
+	})
+}
