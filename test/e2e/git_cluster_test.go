@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/test/gitrepo"
 	"saltern/test/lab"
@@ -119,7 +121,18 @@ func TestGitOnThreeNodes(t *testing.T) {
 		"applianced git fetch":        func() lab.Result { return n2.Applianced(t, "git", "fetch") },
 		"applianced git fetch states": func() lab.Result { return n3.Applianced(t, "git", "fetch", "states") },
 		"a web hook":                  func() lab.Result { return pushed(t, n2.Addr+":4523", up.URL()) },
-		"fileserver.update":           func() lab.Result { return n1.Tool(t, "salt-run", "fileserver.update") },
+		// As after its interval: one master fetches, and nobody else is asked to.
+		"one master": func() (r lab.Result) {
+			cfg, err := settings.Load(n1.Config(), n1.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := control.NewClient(filepath.Join(cfg.MasterSockDir(), control.Socket), os.Getuid()).FetchGit(t.Context(), ""); err != nil {
+				return lab.Result{Code: 1, Err: err.Error()}
+			}
+			return r
+		},
+		"fileserver.update": func() lab.Result { return n1.Tool(t, "salt-run", "fileserver.update") },
 	} {
 		want := up.Commit("main", "f", how)
 		begun := time.Now()
