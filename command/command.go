@@ -105,8 +105,9 @@ type Exec struct {
 	// Stdin is what the child reads.
 	Stdin string
 	// Tee, if any, also gets what the child writes to standard output, as it
-	// comes; one goroutine writes to it, until Run ends or a little longer.
-	Tee io.Writer
+	// comes, and TeeErr what it writes to standard error; one goroutine writes to
+	// each, until Run ends or a little longer.
+	Tee, TeeErr io.Writer
 }
 
 // Run implements [Runner]. At the end of ctx or of the time the whole process
@@ -135,6 +136,9 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if e.Tee != nil {
 		cmd.Stdout = io.MultiWriter(stdout, e.Tee)
+	}
+	if e.TeeErr != nil {
+		cmd.Stderr = io.MultiWriter(stderr, e.TeeErr)
 	}
 	if err := cmd.Start(); err != nil {
 		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
