@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/control/toolrun"
 )
 
 func main() {
@@ -45,6 +47,9 @@ type env struct {
 	getenv   func(string) string
 	terminal bool // stdout is a terminal
 	columns  int  // its width
+	// other is the call of another node, whose master does not answer, that runs
+	// here; nil: this node's own.
+	other *otherNode
 }
 
 // run starts the tool of a name; an unknown name is taken for salt.
@@ -54,6 +59,8 @@ func (e *env) run(ctx context.Context, name string, args []string) int {
 		return e.saltKey(ctx, args)
 	case "salt-run":
 		return e.saltRun(ctx, args)
+	case toolrun.Program:
+		return e.forOther(ctx, args)
 	case "salt-cp":
 		return e.saltCP(ctx, args)
 	}

@@ -34,7 +34,6 @@ func (e *env) runParser() *op.Parser {
 // runCall is one call of salt-run.
 type runCall struct {
 	*tool
-	words []string // the command line as it was given
 }
 
 func (e *env) saltRun(ctx context.Context, words []string) int {
@@ -43,7 +42,7 @@ func (e *env) saltRun(ctx context.Context, words []string) int {
 	if t == nil {
 		return code
 	}
-	r := &runCall{tool: t, words: words}
+	r := &runCall{tool: t}
 	return t.exitCode(r.run(ctx))
 }
 
@@ -95,6 +94,9 @@ var errNoPython = errors.New("it is not one of the built-in functions, and no sa
 // configuration says, beside the Python of the renderers, or in PATH, but
 // never this program itself.
 func (r *runCall) pythonSaltRun() (string, error) {
+	if r.other != nil {
+		return "", errNoPython
+	}
 	for _, p := range []string{r.getenv("SALTERN_PYTHON_SALT_RUN"), r.cfg.SaltRun} {
 		if p == "" {
 			continue

@@ -56,6 +56,9 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.v.Str("eauth") == "" && !r.v.Bool("async") {
 		return true, r.local(ctx, c, table, fun, args, kwargs)
 	}
+	if done, err := r.elsewhere(ctx); done {
+		return true, err
+	}
 	err = r.remote(ctx, c, fun, args, kwargs)
 	var refused *client.RunnerError
 	var ce *client.Error
@@ -117,7 +120,7 @@ func (r *runCall) local(ctx context.Context, c *client.Client, table *runner.Tab
 	if jid == "" {
 		jid = newJID(time.Now())
 	}
-	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", client.CurrentUser(r.getenv))
+	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.user())
 	all := append([]any{}, args...)
 	if kwargs.Len() > 0 {
 		all = append(all, kwargs)

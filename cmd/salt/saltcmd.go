@@ -56,6 +56,11 @@ func (s *saltCall) run(ctx context.Context) error {
 	if n := s.v.Int("timeout"); n > 0 {
 		timeout = time.Duration(n) * time.Second
 	}
+	if !s.v.Bool("preview_target") { // which asks no master
+		if done, err := s.elsewhere(ctx); done {
+			return err
+		}
+	}
 	s.c = s.client(timeout)
 	defer s.c.Close()
 	s.req.Timeout = timeout

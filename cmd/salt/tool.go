@@ -38,6 +38,8 @@ type tool struct {
 	// partial is set when the configuration is the one for users who may not
 	// read the master's.
 	partial bool
+	words   []string      // the command line, with what was read from standard input
+	pinned  bool          // a Saltfile has given options
 	python  *pythonOutput // shows what only Salt's Python can; nil until it is needed
 }
 
@@ -49,10 +51,13 @@ func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 // start reads the command line and the configuration. The second result is
 // the exit code when there is nothing more to do.
 func (e *env) start(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
-	t := &tool{env: e, p: p, in: bufio.NewReader(e.stdin)}
+	t := &tool{env: e, p: p, in: bufio.NewReader(e.stdin), words: words}
 	var err error
 	t.v, t.args, err = p.Parse(words)
-	if err == nil && stdinArgs && t.v.Bool("args_stdin") {
+	switch {
+	case err == nil && e.other != nil:
+		err = t.unfit()
+	case err == nil && stdinArgs && t.v.Bool("args_stdin"):
 		err = t.moreArgs(words)
 	}
 	if err != nil {
@@ -98,6 +103,7 @@ func (t *tool) moreArgs(words []string) error {
 	for l := range strings.Lines(string(b)) {
 		words = append(words, strings.TrimRight(l, "\r\n"))
 	}
+	t.words = words
 	t.v, t.args, err = t.p.Parse(words)
 	return err
 }
@@ -106,6 +112,9 @@ func (t *tool) configure() error {
 	dir := t.v.Str("config_dir")
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
 		dir = t.getenv("HOME") + rest
+	}
+	if t.other != nil {
+		dir = t.other.conf
 	}
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		fmt.Fprintf(t.stderr, "WARNING: CONFIG '%s' directory does not exist.\n", dir)
@@ -150,6 +159,9 @@ func loadConf(dir string) (*conf.Master, error) {
 // saltfile takes defaults of the options from a Saltfile
 // (salt/utils/parsers.py SaltfileMixIn).
 func (t *tool) saltfile() error {
+	if t.other != nil {
+		return nil
+	}
 	path := t.v.Str("saltfile")
 	if path == "" {
 		path = t.getenv("SALT_SALTFILE")
@@ -180,6 +192,7 @@ func (t *tool) saltfile() error {
 	for k, x := range m.Map(t.p.Prog).All() {
 		if name, ok := k.(string); ok && !t.v.Explicit(name) {
 			t.v.Pin(name, x)
+			t.pinned = true
 		}
 	}
 	return nil
@@ -191,7 +204,7 @@ func (t *tool) client(timeout time.Duration) *client.Client {
 		Interface: t.cfg.Interface, RetPort: t.cfg.RetPort, SockDir: t.cfg.SockDir, CacheDir: t.cfg.CacheDir,
 		MasterUser: t.cfg.User, Timeout: timeout, Gather: t.cfg.GatherJobTimeout, Publish: t.cfg.PublishTimeout,
 		HashType: t.cfg.HashType, ExtCache: t.cfg.ExtJobCache, Nodegroups: t.cfg.Nodegroups, ConfFile: t.cfg.Path,
-		User: client.CurrentUser(t.getenv), Log: t.log,
+		User: t.user(), Log: t.log,
 	})
 }
 

@@ -281,6 +281,35 @@ func (c *Client) onBus(ctx context.Context, do func(context.Context, *event.Send
 	return do(ctx, s)
 }
 
+// Answers asks the master a question without effect; the error says why it does not
+// answer before ctx ends.
+func (c *Client) Answers(ctx context.Context) error {
+	if !c.MasterIsUp() {
+		return errContact()
+	}
+	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", value.NewMap("cmd", "ping"), "version", 3), msgpack.Raw)
+	if err != nil {
+		return fmt.Errorf("encode a ping: %w", err)
+	}
+	req, err := zmtp.DialReq(ctx, c.address(), zmtp.DialConfig{})
+	if err != nil {
+		return fmt.Errorf("connect to the master: %w", err)
+	}
+	defer req.Close()
+	b, err := req.Do(ctx, payload)
+	if err != nil {
+		return fmt.Errorf("ask the master for a sign of life: %w", err)
+	}
+	v, err := msgpack.Decode(b, answerLimits)
+	if err != nil {
+		return fmt.Errorf("answer of the master: %w", err)
+	}
+	if m, _ := v.(*value.Map); m.Str("cmd") != "ping" { // its echo (salt/master.py ClearFuncs.ping)
+		return fmt.Errorf("the master answers %.100q to a ping", value.Repr(v))
+	}
+	return nil
+}
+
 // MasterIsUp reports whether a master serves the socket directory.
 func (c *Client) MasterIsUp() bool {
 	_, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc"))

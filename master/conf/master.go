@@ -279,6 +279,9 @@ type Saltern struct {
 	// Conditions is a file that says what is wrong with the storage, written by
 	// the program that watches over the machine; "" means none.
 	Conditions string `conf:"saltern_conditions"`
+	// Supervisor is the socket on which the tools ask for another master of the
+	// cluster when this one does not answer; "" means that there is none.
+	Supervisor string `conf:"saltern_supervisor"`
 	// EventPrefixes are the only ones that events of minions may have outside of
 	// salt/; none means any.
 	EventPrefixes []string `conf:"saltern_minion_event_prefixes"`

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
+	"saltern/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/options"
@@ -31,6 +33,7 @@ type Parts struct {
 	Storage  StorageNode
 	Options  Options
 	Git      Git
+	Tools    Tools
 }
 
 // filled puts the refusals into the places that are empty.
@@ -38,7 +41,7 @@ func (p Parts) filled() Parts {
 	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
 	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
-	p.Options, p.Git = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{})
+	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
 	return p
 }
 
@@ -76,6 +79,9 @@ func (absent) ChangeKeys(context.Context, string, []string) error   { return err
 func (absent) Storage() (storage.State, bool)                       { return storage.State{}, false }
 func (absent) Ping(context.Context, string) ([]setup.Check, error)  { return nil, errAlone }
 func (absent) RotateSecret(context.Context, bool) ([]string, error) { return nil, errAlone }
+func (absent) RunTool(context.Context, toolrun.Request) (string, io.ReadCloser, error) {
+	return "", nil, errAlone
+}
 func (absent) Minions(context.Context, bool) (status.MinionList, error) {
 	return status.MinionList{}, errNew
 }

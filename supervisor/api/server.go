@@ -16,6 +16,7 @@
 //	     /v1/reset                      all that the node has made is removed, see [Reset]
 //	     /v1/options/apply              the master's options of all nodes, see [Options]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
+//	     /v1/tool                       Salt's tools by another node's master, see [Tools]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
 // supervisor's own user, and members of the admin group. Faults come as
@@ -160,6 +161,7 @@ func (s *Server) handler() http.Handler {
 	s.optionsRoutes(mux, s.parts.Options)
 	s.minionRoutes(mux, s.parts.Minions)
 	s.gitRoutes(mux, s.parts.Git)
+	s.toolRoutes(mux, s.parts.Tools)
 	if s.parts.Setup != nil {
 		s.setupRoutes(mux, s.parts.Setup)
 	}

@@ -77,7 +77,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 			}
 		}
 		managed = append(managed, pair{"cluster_id", s.Cluster}, pair{"cluster_peers", peers}, pair{"cluster_pki_dir", s.SharedPKIDir()},
-			pair{"cluster_pool_port", s.Peering.PoolPort}, pair{"include", []string{s.ClusterConf()}})
+			pair{"cluster_pool_port", s.Peering.PoolPort}, pair{"include", []string{s.ClusterConf()}}, pair{"saltern_supervisor", s.APISocket()})
 	}
 	level := s.Log.Level
 	if level == "warn" {

@@ -13,6 +13,7 @@
 //	POST /v1/git/fetch    its master fetches now               members
 //	GET  /v1/options      the options of its master            members, options.go
 //	POST /v1/options/check, try, back, keep                    members
+//	POST /v1/tool         one of Salt's tools, by its master   members, tool.go
 //	GET  /v1/storage/authority   signs the volume's certificates   members
 //
 // Certificates are signed by nobody: the hash of each node's key stands in the

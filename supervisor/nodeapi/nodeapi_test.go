@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control/toolrun"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -36,6 +37,7 @@ type clusterNode struct {
 	id      *Identity
 	log     bytes.Buffer
 	options options.Node
+	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
 }
 
 // frozen is a clock that stands, for what is counted per minute.
@@ -60,6 +62,9 @@ func (c *clusterNode) Git(_ context.Context, fetch bool, remote string) (status.
 }
 func (c *clusterNode) Minions(context.Context, bool) (status.MinionView, error) {
 	return status.MinionView{Minions: []status.Minion{{ID: "web1", Key: "accepted"}}}, nil
+}
+func (c *clusterNode) Tool(ctx context.Context, r toolrun.Request) (func(context.Context, io.Writer), error) {
+	return c.tool(ctx, r)
 }
 func (c *clusterNode) ClusterKey() (*ClusterKey, error) { return c.key, c.keyErr }
 func (c *clusterNode) Storage() Storage                 { return Storage{Kind: "directory", Path: "/srv"} }
@@ -503,6 +508,7 @@ func TestAttack12RemovedNode(t *testing.T) {
 		"git":       second(cl.Git(within(t), false, "")),
 		"git fetch": second(cl.Git(within(t), true, "")),
 		"authority": second(cl.StorageAuthority(within(t))),
+		"tool":      second(cl.RunTool(within(t), toolrun.Request{Tool: "salt", User: "root"})),
 	} {
 		if !errors.Is(err, ErrRemoved) {
 			t.Errorf("%s: %v", what, err)
@@ -527,6 +533,7 @@ func TestStrangersReachNothing(t *testing.T) {
 		"status": second(cl.Status(within(t))), "table": second(cl.Table(within(t))), "ready": second(cl.SetState(within(t), nodes.Member)),
 		"offer": cl.Offer(within(t), c.Table()), "minions": second(cl.Minions(within(t), false)),
 		"authority": second(cl.StorageAuthority(within(t))),
+		"tool":      second(cl.RunTool(within(t), toolrun.Request{Tool: "salt", User: "root"})),
 	} {
 		if !errors.Is(err, errStranger) {
 			t.Errorf("%s: %v", what, err)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/control/toolrun"
 	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
@@ -49,6 +50,10 @@ type Host interface {
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	// Options are those of our own master.
 	Options() options.Node
+	// Tool prepares a run of one of Salt's tools by our own master for another node.
+	// Without an error run is called once; it writes frames until the tool has ended,
+	// or ctx.
+	Tool(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
 
 // Server answers on the node port.
@@ -174,6 +179,7 @@ func (s *Server) handler() http.Handler {
 	}))
 	s.optionsRoutes(mux)
 	s.gitRoutes(mux)
+	s.toolRoute(mux)
 	return mux
 }
 

@@ -120,7 +120,7 @@ func managed() []string {
 // managedInCluster lists the options that it sets as well on a node of a
 // cluster (peering.enabled).
 func managedInCluster() []string {
-	return []string{"cluster_id", "cluster_peers", "cluster_pki_dir", "cluster_secret", "cluster_pool_port", "cluster_pub_fingerprint", "include"}
+	return []string{"cluster_id", "cluster_peers", "cluster_pki_dir", "cluster_secret", "cluster_pool_port", "cluster_pub_fingerprint", "include", "saltern_supervisor"}
 }
 
 // ManagedHere lists all options that the appliance sets itself on this node.

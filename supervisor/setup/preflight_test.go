@@ -2,7 +2,9 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control/toolrun"
 	"saltern/release"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -47,6 +50,10 @@ func (p *peer) Options() options.Node                        { return nil }
 func (p *peer) StorageAuthority() (nodeapi.Authority, error) { return nodeapi.Authority{}, nil }
 func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {
 	return status.GitView{}, nil
+}
+
+func (p *peer) Tool(context.Context, toolrun.Request) (func(context.Context, io.Writer), error) {
+	return nil, errors.New("not here")
 }
 func (p *peer) Minions(context.Context, bool) (status.MinionView, error) {
 	return status.MinionView{}, nil

@@ -11,7 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"saltern/command"
+	"saltern/control/toolrun"
 	"saltern/supervisor/status"
 	"saltern/test/lab"
 )
@@ -73,4 +76,35 @@ func TestChildrenRunAsAnotherUser(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
+	// What another node has run here runs as that account, in root's name.
+	b, err := os.ReadFile(lab.Bin(t, "salt"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bin, "salt"), b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call, want := range map[string]string{
+		`{"tool":"salt","user":"sudo_alice","words":["web1","test.arg","--out","json","here"]}`: "here",
+		`{"tool":"salt-run","user":"sudo_alice","words":["manage.up"]}`:                         "- web1",
+	} {
+		out, err := command.Do(t.Context(), command.Exec{Path: filepath.Join(bin, "salt"), Stdin: call, Limit: time.Minute,
+			Credential: &syscall.Credential{Uid: id(t, nobody.Uid), Gid: id(t, nobody.Gid)}}, toolrun.Program, n.Settings.MasterConf())
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", call, err, out)
+		}
+	}
+	jobs := n.SaltRun(t, "jobs.list_jobs", "search_function=test.arg")
+	if !strings.Contains(jobs.Out, "sudo_alice") {
+		t.Errorf("jobs:\n%s%s", jobs.Out, jobs.Err)
+	}
+}
+
+func id(t *testing.T, s string) uint32 {
+	t.Helper()
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint32(n)
 }

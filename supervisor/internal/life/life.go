@@ -16,6 +16,7 @@ import (
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/internal/recovery"
+	"saltern/supervisor/internal/salttools"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
@@ -96,7 +97,8 @@ func New(cfg Config) (*Life, error) {
 		n.member, err = member.New(member.Config{Settings: s, Version: cfg.Version, Account: c.master, Log: cfg.Log, Now: cfg.Now, OnTrial: cfg.OnTrial, Balancer: n.balancer.admin,
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
 			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
-			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options})
+			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options,
+			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
 			return nil, err
 		}

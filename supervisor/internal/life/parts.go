@@ -23,7 +23,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 	}
 	if n.member != nil {
 		verbs := member.Verbs{Member: n.member}
-		p.Turns, p.Virtual = verbs, n.virtual
+		p.Turns, p.Virtual, p.Tools = verbs, n.virtual, verbs
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
 	p.Minions, p.Git = minions, minions

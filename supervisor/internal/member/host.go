@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
+	"saltern/control/toolrun"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -149,6 +151,17 @@ func (h host) Git(ctx context.Context, fetch bool, remote string) (status.GitVie
 		return status.GitView{}, nil // it has no master, and so no remotes
 	}
 	return h.m.cfg.Git(ctx, fetch, remote)
+}
+
+// Tool implements nodeapi.Host.
+func (h host) Tool(ctx context.Context, r toolrun.Request) (func(context.Context, io.Writer), error) {
+	if self, ok := h.m.Self(); !ok || self.State == nodes.Removed {
+		return nil, errors.New("this node does not belong to the cluster any more")
+	}
+	if h.m.cfg.Settings.Arbiter {
+		return nil, h.m.peers.noMaster("run Salt's tools")
+	}
+	return h.m.cfg.Tool(ctx, r)
 }
 
 // Minions implements nodeapi.Host.

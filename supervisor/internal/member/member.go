@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"saltern/control"
+	"saltern/control/toolrun"
 	"saltern/lbproxy"
 	"saltern/pause"
 	"saltern/supervisor/firewall"
@@ -50,6 +52,8 @@ type Config struct {
 	Minions      func(ctx context.Context, finger bool) (status.MinionView, error)
 	Git          func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	Options      options.Node // of this node's master
+	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
+	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
 
 // Master is what is asked of a node's master: [control.Client].

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	op "saltern/cmd/salt/optparse"
+	"saltern/control/toolrun"
+	"saltern/localsock"
+	"saltern/master/client"
+	"saltern/printable"
+)
+
+// aliveTakes is how long this node's master may take to answer before another one is
+// asked. It must be the time in which nothing with an effect was sent to it: a master
+// that is stopped and goes on does then what it was told.
+const aliveTakes = 3 * time.Second
+
+// startTakes bounds the search for a node that runs a tool.
+const startTakes = 90 * time.Second
+
+// user is on whose behalf the master is asked.
+func (t *tool) user() string {
+	if t.other != nil {
+		return t.other.request.User
+	}
+	return client.CurrentUser(t.getenv)
+}
+
+// elsewhere has another master of the cluster asked if that of this node does not
+// answer, by the same tool on another node. done is false when the call is to go on
+// here, and nothing was done elsewhere. It must be called before anything is sent
+// that has an effect.
+func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
+	if t.other != nil || t.cfg.Supervisor == "" {
+		return false, nil
+	}
+	c := t.client(t.cfg.Timeout)
+	defer c.Close()
+	short, cancel := context.WithTimeout(ctx, aliveTakes)
+	silent := c.Answers(short)
+	cancel()
+	if silent == nil || ctx.Err() != nil {
+		return false, nil
+	}
+	t.log.Debug("this node's master does not answer", "error", silent)
+	body, err := t.forAnother()
+	var resp *http.Response
+	if err == nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if resp, err = askSupervisor(ctx, t.cfg.Supervisor, body); err == nil {
+			defer resp.Body.Close()
+			fmt.Fprintf(t.stderr, "this node's master does not answer; asked %s\n", printable.Brief(resp.Header.Get(toolrun.AskedHeader), 120))
+			return true, t.relay(ctx, cancel, resp.Body)
+		}
+	}
+	if _, unknown := errors.AsType[*unknownError](err); unknown {
+		if ctx.Err() != nil {
+			return true, t.givenUp()
+		}
+		return true, err
+	}
+	fmt.Fprintf(t.stderr, "this node's master does not answer, and no other was asked: %s\n", printable.Brief(err.Error(), 400))
+	return false, nil
+}
+
+// forAnother is this call as another node is asked for it.
+func (t *tool) forAnother() ([]byte, error) {
+	if err := t.unfit(); err != nil {
+		return nil, err
+	}
+	if t.pinned {
+		return nil, errors.New("options come from a Saltfile, which other nodes do not have")
+	}
+	words := t.words
+	if v := t.getenv("SALT_NO_PARSE"); v != "" {
+		words = append([]string{"--no-parse=" + v}, words...)
+	}
+	r := toolrun.Request{Tool: t.p.Prog, Words: words, User: t.user(), Terminal: t.terminal, Columns: min(t.columns, toolrun.MaxColumns)}
+	return r.Encode()
+}
+
+// portable are the options that mean the same on every node, by the name of their
+// value: they open no file, and take nobody's password. The folder of the
+// configuration is that of the other node.
+var portable = strings.Fields(`config_dir hard_crash log_level output output_indent no_color force_color state_output state_verbose
+	timeout no_parse args_stdin module_executors executor_opts static progress failhard async subset verbose show_timeout show_jid
+	batch batch_wait batch_safe_limit batch_safe_size return return_config return_kwargs doc args_separator cli_summary metadata
+	start_event state_output_diff quiet jid skip_grains delimiter
+	list_hosts pcre list grain grain_pcre nodegroup range compound pillar_target pillar_pcre ipcidr`)
+
+// unfit reports what keeps this call from running on another node.
+func (t *tool) unfit() error {
+	allowed := map[string]bool{}
+	for _, name := range portable {
+		allowed[name] = true
+	}
+	for o := range t.p.All {
+		if t.v.Explicit(o.Dst()) && !allowed[o.Dst()] {
+			return op.Error(fmt.Sprintf("%s is not possible on another node", o.Names[len(o.Names)-1]))
+		}
+	}
+	for _, name := range []string{"eauth", "output_file"} { // the configuration may have them
+		if t.v.Str(name) != "" {
+			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
+		}
+	}
+	return nil
+}
+
+// unknownError means that another node may have run the tool, and that nobody
+// knows it.
+type unknownError struct{ err error }
+
+func (e *unknownError) Error() string {
+	return fmt.Sprintf("this node's master does not answer, and whether another one has run this is not known: %v; "+
+		"before you repeat it: salt-run jobs.list_jobs on another node", e.err)
+}
+
+func (e *unknownError) Unwrap() error { return e.err }
+
+// askSupervisor has the supervisor find a node that runs the tool. An error that is
+// no unknownError means that no node has.
+func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Response, error) {
+	sent := false
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", socket)
+		if err != nil {
+			return nil, fmt.Errorf("applianced is not running: %w", err)
+		}
+		if who, err := localsock.Peer(c); err != nil || who.Uid != 0 && int(who.Uid) != os.Geteuid() {
+			return nil, errors.Join(fmt.Errorf("%s is not the supervisor's", socket), err, c.Close())
+		}
+		sent = true
+		return c, nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://applianced"+toolrun.Path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("prepare the request: %w", err)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: startTakes}}).Do(req)
+	switch {
+	case err != nil && sent:
+		return nil, &unknownError{err}
+	case err != nil:
+		return nil, err
+	case resp.StatusCode == http.StatusOK:
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	var said struct{ Error string }
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err == nil {
+		err = json.Unmarshal(b, &said)
+	}
+	refused := errors.New(cmp.Or(said.Error, resp.Status))
+	if err != nil || resp.StatusCode >= http.StatusInternalServerError {
+		return nil, &unknownError{refused}
+	}
+	return nil, refused
+}
+
+// relay shows what the tool prints on the other node, and ends as it does there.
+func (t *tool) relay(ctx context.Context, cancel context.CancelFunc, from io.Reader) error {
+	lost := time.AfterFunc(toolrun.Silence, cancel)
+	defer lost.Stop()
+	for {
+		kind, data, err := toolrun.ReadFrame(from)
+		if err != nil {
+			return t.broken(ctx, !lost.Stop(), err)
+		}
+		lost.Reset(toolrun.Silence)
+		switch kind {
+		case toolrun.Stdout:
+			_, err = t.stdout.Write(data)
+		case toolrun.Stderr:
+			_, err = t.stderr.Write(data)
+		case toolrun.Exit:
+			if data[0] == 0 {
+				return nil
+			}
+			return exit(data[0])
+		}
+		if err != nil {
+			return fmt.Errorf("write the result: %w", err)
+		}
+	}
+}
+
+// broken is how a call ends of whose end on the other node nothing is known.
+func (t *tool) broken(ctx context.Context, silent bool, err error) error {
+	if ctx.Err() != nil && !silent {
+		return t.givenUp()
+	}
+	return fmt.Errorf("the connection to the other node is lost (%w); the job may go on: salt-run jobs.list_jobs shows it", err)
+}
+
+// givenUp is how a call ends by Ctrl-C.
+func (t *tool) givenUp() error {
+	fmt.Fprint(t.stderr, "\nExiting gracefully on Ctrl-c\nWhat was started on another node may go on at the minions. To find it: salt-run jobs.list_jobs\n")
+	return exit(exitGeneric)
+}
+
+// otherNode is a call of another node.
+type otherNode struct {
+	request toolrun.Request
+	conf    string // the folder of this node's configuration
+}
+
+// moreReady is how ready the kernel is to kill what runs here for another node when
+// memory is short.
+const moreReady = "300"
+
+// forOther runs a tool for another node, which the supervisor gives on standard
+// input. It can do no more than who starts it: for the master's account.
+func (e *env) forOther(ctx context.Context, args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintf(e.stderr, "%s is for applianced\n", toolrun.Program)
+		return exitUsage
+	}
+	r, err := toolrun.Read(e.stdin)
+	if err != nil {
+		fmt.Fprintln(e.stderr, printable.Text(err.Error()))
+		return exitUsage
+	}
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(moreReady), 0) // else it stays as ready as the supervisor
+	here := *e
+	here.stdin, here.terminal, here.columns = strings.NewReader(""), r.Terminal, r.Columns
+	here.other = &otherNode{request: r, conf: args[0]}
+	return here.run(ctx, r.Tool, r.Words)
+}

@@ -1,0 +1,57 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"saltern/control/toolrun"
+	"saltern/supervisor/api"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+)
+
+// RunTool implements api.Tools: it asks the other nodes one after the other, and the
+// next one only after an answer that the tool has not run.
+func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
+	var why []string
+	for _, n := range m.peers.able() {
+		c := m.peers.dial(n) // its own: a run must not take the place of other questions
+		frames, err := c.RunTool(ctx, r)
+		if err == nil {
+			m.cfg.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name, "tool", r.Tool, "user", r.User)
+			return fmt.Sprintf("%s (%s)", n.Name, n.Address), frames, nil
+		}
+		c.Close()
+		err = fmt.Errorf("%s: %w", n.Name, err)
+		if !errors.Is(err, nodeapi.ErrNotRun) {
+			return "", nil, err
+		}
+		why = append(why, err.Error())
+	}
+	if why == nil {
+		why = []string{"no other node with a master answers"}
+	}
+	return "", nil, fmt.Errorf("%w: %s", api.ErrState, strings.Join(why, "; "))
+}
+
+// able are the other nodes that answer and have a master, those first whose master
+// answered last time.
+func (p *peers) able() []nodes.Node {
+	t := p.keeper.Table()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var well, rest []nodes.Node
+	for _, n := range t.Peers(p.cfg.Settings.Node) {
+		switch v := p.views[n.Name]; {
+		case n.IsArbiter() || v == nil || v.err != nil || v.seen.IsZero():
+		case v.summary.Node.Master == "ok":
+			well = append(well, n)
+		default:
+			rest = append(rest, n)
+		}
+	}
+	return append(well, rest...)
+}

@@ -1,0 +1,146 @@
+package salttools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"saltern/command"
+	"saltern/control/toolrun"
+	"saltern/supervisor/internal/probe"
+)
+
+// Guest runs Salt's tools by this node's master for nodes whose own master does not
+// answer.
+type Guest struct {
+	tools   Tools
+	account *syscall.Credential
+	master  string
+	slots   chan struct{}
+}
+
+// NewGuest gives one for the master that answers requests at the address master. The
+// tools run as account; nil: as ourselves.
+func NewGuest(tools Tools, account *syscall.Credential, master string) *Guest {
+	return &Guest{tools: tools, account: account, master: master, slots: make(chan struct{}, toolrun.MaxRuns)}
+}
+
+// masterTakes is how long the master may take to show that it serves: less than the
+// asking node waits.
+const masterTakes = 2 * time.Second
+
+var errFull = errors.New("too many tools of other nodes run here already")
+
+// Prepare prepares a run; an error says why this node cannot do it now. Without one
+// the caller calls run once, which writes frames until the tool has ended, or ctx.
+func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error) {
+	body, err := r.Encode()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case g.slots <- struct{}{}:
+	default:
+		return nil, errFull
+	}
+	ctx, cancel := context.WithTimeout(ctx, masterTakes)
+	defer cancel()
+	if err := probe.Ping(ctx, g.master); err != nil {
+		<-g.slots
+		return nil, fmt.Errorf("the master here does not answer either: %w", err)
+	}
+	return func(ctx context.Context, w io.Writer) {
+		defer func() { <-g.slots }()
+		g.run(ctx, string(body), w)
+	}, nil
+}
+
+// exitNotStarted is Salt's exit code for what is not available.
+const exitNotStarted = 69
+
+func (g *Guest) run(ctx context.Context, body string, w io.Writer) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f := &frames{w: w, failed: cancel}
+	defer f.end()
+	beats := time.NewTicker(toolrun.Beat)
+	defer beats.Stop()
+	ended := make(chan struct{})
+	var code int
+	var err error
+	go func() {
+		defer close(ended)
+		code, err = g.tool(ctx, body, f)
+	}()
+	for {
+		select {
+		case <-beats.C:
+			f.write(toolrun.Alive, nil)
+			continue
+		case <-ended:
+		}
+		break
+	}
+	if err != nil {
+		f.write(toolrun.Stderr, []byte(err.Error()+"\n"))
+		code = exitNotStarted
+	}
+	f.write(toolrun.Exit, []byte{byte(code)})
+}
+
+// tool runs the tool to its end. Its request is on standard input: everybody on the
+// machine sees command lines.
+func (g *Guest) tool(ctx context.Context, body string, f *frames) (code int, err error) {
+	run := command.Exec{Path: filepath.Join(filepath.Dir(g.tools.Master), "salt"), Env: g.tools.Env, Credential: g.account, Stdin: body,
+		Limit: toolrun.Takes, Cut: true, Tee: part{f, toolrun.Stdout}, TeeErr: part{f, toolrun.Stderr}}
+	out, err := run.Run(ctx, []string{toolrun.Program, g.tools.Config})
+	if err == nil && out.Exit < 0 {
+		err = errors.New("the tool was ended by a signal")
+	}
+	return out.Exit, err
+}
+
+// frames writes what several goroutines have for one reader, until end.
+type frames struct {
+	failed func() // the reader is gone
+
+	mu    sync.Mutex
+	w     io.Writer
+	ended bool
+}
+
+func (f *frames) write(k toolrun.Kind, data []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return
+	}
+	if err := toolrun.WriteFrame(f.w, k, data); err != nil {
+		f.ended = true
+		f.failed()
+	}
+}
+
+func (f *frames) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+}
+
+// part writes frames of one kind.
+type part struct {
+	f    *frames
+	kind toolrun.Kind
+}
+
+// Write implements [io.Writer]. What nobody reads any more is dropped; the tool is
+// ended then.
+func (p part) Write(b []byte) (int, error) {
+	p.f.write(p.kind, b)
+	return len(b), nil
+}
