@@ -177,11 +177,12 @@ func (t *tool) relay(ctx context.Context, cancel context.CancelFunc, from io.Rea
 	lost := time.AfterFunc(toolrun.Silence, cancel)
 	defer lost.Stop()
 	for {
-		kind, data, err := toolrun.ReadFrame(from)
-		if err != nil {
-			return t.broken(ctx, !lost.Stop(), err)
-		}
 		lost.Reset(toolrun.Silence)
+		kind, data, err := toolrun.ReadFrame(from)
+		inTime := lost.Stop() // whoever reads what we print may take his time
+		if err != nil {
+			return t.broken(ctx, !inTime, err)
+		}
 		switch kind {
 		case toolrun.Stdout:
 			_, err = t.stdout.Write(data)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	op "saltern/cmd/salt/optparse"
@@ -56,8 +58,9 @@ func (n *neighbour) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	n.mu.Lock()
 	n.asked = append(n.asked, q)
+	answer := n.answer
 	n.mu.Unlock()
-	if n.answer != nil && n.answer(w) {
+	if answer != nil && answer(w) {
 		return
 	}
 	body, err := q.Encode()
@@ -68,6 +71,13 @@ func (n *neighbour) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	there := &env{stdin: bytes.NewReader(body), stdout: frame{w, toolrun.Stdout}, stderr: frame{w, toolrun.Stderr}, getenv: func(string) string { return "" }}
 	code := there.run(r.Context(), toolrun.Program, []string{n.conf})
 	_ = toolrun.WriteFrame(w, toolrun.Exit, []byte{byte(code)})
+}
+
+// say replaces the answer.
+func (n *neighbour) say(answer func(w http.ResponseWriter) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.answer = answer
 }
 
 type frame struct {
@@ -228,11 +238,11 @@ func TestAnotherIsNotAsked(t *testing.T) {
 	if len(n.asked) > 0 {
 		t.Errorf("asked %+v", n.asked)
 	}
-	n.answer = func(w http.ResponseWriter) bool {
+	n.say(func(w http.ResponseWriter) bool {
 		w.WriteHeader(http.StatusConflict)
 		fmt.Fprint(w, `{"error":"n2: the master here does not answer either"}`)
 		return true
-	}
+	})
 	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other was asked: n2: the master here") || !strings.Contains(h.out, own) {
 		t.Errorf("all masters hang: exit %d, %s", code, h.errs)
 	}
@@ -259,7 +269,7 @@ func TestUnknownElsewhere(t *testing.T) {
 		}, "is lost"},
 		"no frames": {func(w http.ResponseWriter) bool { fmt.Fprint(w, "<html>"); return true }, "is lost"},
 	} {
-		n.answer = tt.answer
+		n.say(tt.answer)
 		if code := h.run("salt", "a", "test.ping"); code != 1 || !strings.Contains(h.errs, tt.want) || strings.Contains(h.out+h.errs, "master's events") {
 			t.Errorf("%s: exit %d, %s", name, code, h.errs)
 		}
@@ -308,5 +318,53 @@ func TestForOther(t *testing.T) {
 	}
 	if code, _ := run("", "a", "b"); code != exitUsage {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// slowly is a pager that nobody turns for a while.
+type slowly struct{ bytes.Buffer }
+
+func (s *slowly) Write(b []byte) (int, error) {
+	time.Sleep(5 * time.Minute)
+	return s.Buffer.Write(b)
+}
+
+// A node that says nothing for a while is lost; how long our own reader takes does not
+// count, nor how long the tool has nothing to print.
+func TestRelaySilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, errs := &slowly{}, &bytes.Buffer{}
+		c := &tool{env: &env{stdout: out, stderr: errs}}
+		from, to := io.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for range 100 {
+				time.Sleep(toolrun.Beat)
+				_ = toolrun.WriteFrame(to, toolrun.Alive, nil)
+			}
+			_ = toolrun.WriteFrame(to, toolrun.Stdout, []byte("a\n"))
+			_ = toolrun.WriteFrame(to, toolrun.Stdout, []byte("b\n"))
+		}()
+		began := time.Now()
+		err := c.relay(ctx, func() { cancel(); _ = from.CloseWithError(ctx.Err()) }, from)
+		if err == nil || !strings.Contains(err.Error(), "is lost") || out.String() != "a\nb\n" || errs.String() != "" {
+			t.Errorf("%v, %q %q", err, out.String(), errs)
+		}
+		if d, want := time.Since(began), 100*toolrun.Beat+10*time.Minute+toolrun.Silence; d != want {
+			t.Errorf("after %s, want %s", d, want)
+		}
+	})
+}
+
+// Ctrl-C ends the call with what is known.
+func TestRelayInterrupted(t *testing.T) {
+	errs := &bytes.Buffer{}
+	c := &tool{env: &env{stderr: errs}}
+	ctx, cancel := context.WithCancel(t.Context())
+	from, _ := io.Pipe()
+	cancel()
+	_ = from.CloseWithError(ctx.Err())
+	if err := c.relay(ctx, cancel, from); err != exit(exitGeneric) || !strings.Contains(errs.String(), "Exiting gracefully on Ctrl-c") {
+		t.Errorf("%v %q", err, errs)
 	}
 }

@@ -46,8 +46,11 @@ const (
 	MaxRuns = 16
 	// Beat is how often a node whose tool prints nothing says that it still runs.
 	Beat = 5 * time.Second
-	// Silence is after how long without a frame the other node counts as lost.
+	// Silence is after how long without a frame, for a reader that waits for one, the
+	// other node counts as lost.
 	Silence = 6 * Beat
+	// Stall is how long a reader may take nothing, say a pager that nobody turns.
+	Stall = 10 * time.Minute
 	// Takes bounds one run.
 	Takes = 24 * time.Hour
 )

@@ -55,7 +55,7 @@ func (s *Server) toolRoutes(mux *http.ServeMux, n Tools) {
 		}
 		defer frames.Close()
 		w.Header().Set(toolrun.AskedHeader, node)
-		if _, err := io.Copy(httpserver.Stream(w, toolrun.Silence), frames); err != nil {
+		if _, err := io.Copy(httpserver.Stream(w, toolrun.Stall), frames); err != nil {
 			s.log.Debug("local API: a tool's answer was cut", "node", node, "error", err)
 		}
 	})

@@ -33,7 +33,7 @@ func (s *Server) toolRoute(mux *http.ServeMux) {
 			return
 		}
 		s.log.Info("a node, whose master does not answer, has a tool run here", "peer", n.Name, "tool", q.Tool, "user", q.User)
-		run(r.Context(), httpserver.Stream(w, toolrun.Silence))
+		run(r.Context(), httpserver.Stream(w, toolrun.Stall))
 	}))
 }
 

@@ -79,7 +79,12 @@ func TestToolsBesideAHungMaster(t *testing.T) {
 			took[i] = time.Since(struck)
 		})
 	}
+	var keys lab.Result
+	all.Go(func() { keys = here.Tool(t, "salt-key", "-l", "acc") })
 	all.Wait()
+	if keys.Code != 0 || keys.Err != "" || !strings.Contains(keys.Out, "m1") {
+		t.Errorf("keys: %+v", keys)
+	}
 	for i, c := range calls {
 		t.Logf("%s %q after %s: exit %d\n%s%s", c.tool, c.args, took[i], got[i].Code, got[i].Out, got[i].Err)
 		note, rest, _ := strings.Cut(got[i].Err, "\n")
