@@ -71,7 +71,7 @@ func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 		}
 		return true, err
 	}
-	fmt.Fprintf(t.stderr, "this node's master does not answer, and no other was asked: %s\n", printable.Brief(err.Error(), 400))
+	fmt.Fprintf(t.stderr, "this node's master does not answer, and no other one can be asked: %s\n", printable.Brief(err.Error(), 400))
 	return false, nil
 }
 

@@ -226,12 +226,12 @@ func TestAnotherIsNotAsked(t *testing.T) {
 		"not text in UTF-8":             {"a", "test.arg", "\xff"},
 	} {
 		code := h.run("salt", args...)
-		if code == 0 || !strings.Contains(h.errs, "no other was asked: ") || !strings.Contains(h.errs, want) || args[0] != "--out-file" && !strings.Contains(h.out, own) {
+		if code == 0 || !strings.Contains(h.errs, "no other one can be asked: ") || !strings.Contains(h.errs, want) || args[0] != "--out-file" && !strings.Contains(h.out, own) {
 			t.Errorf("%q: exit %d, %q %q", args, code, h.out, h.errs)
 		}
 	}
 	h.env["SALT_SALTFILE"] = file
-	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other was asked: options come from a Saltfile") {
+	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other one can be asked: options come from a Saltfile") {
 		t.Errorf("a Saltfile: exit %d, %q %q", code, h.out, h.errs)
 	}
 	delete(h.env, "SALT_SALTFILE")
@@ -240,10 +240,10 @@ func TestAnotherIsNotAsked(t *testing.T) {
 	}
 	n.say(func(w http.ResponseWriter) bool {
 		w.WriteHeader(http.StatusConflict)
-		fmt.Fprint(w, `{"error":"n2: the master here does not answer either"}`)
+		fmt.Fprint(w, `{"error":"n2: its master does not answer either"}`)
 		return true
 	})
-	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other was asked: n2: the master here") || !strings.Contains(h.out, own) {
+	if code := h.run("salt", "a", "test.ping"); code == 0 || !strings.Contains(h.errs, "no other one can be asked: n2: its master") || !strings.Contains(h.out, own) {
 		t.Errorf("all masters hang: exit %d, %s", code, h.errs)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -41,13 +40,18 @@ func (s *Server) toolRoute(mux *http.ServeMux) {
 // will not.
 var ErrNotRun = errors.New("the tool was not run")
 
+// notRunError is an error that is [ErrNotRun], in its own words.
+type notRunError struct{ error }
+
+func (e *notRunError) Unwrap() []error { return []error{ErrNotRun, e.error} }
+
 // RunTool has the node run one of Salt's tools by its master, and gives the frames,
 // which end with ctx. Whether the tool has run is known only for an error that is
 // [ErrNotRun].
 func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser, error) {
 	body, err := q.Encode()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
+		return nil, &notRunError{err}
 	}
 	var reached atomic.Bool
 	ctx, cancel := context.WithCancel(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }}))
@@ -56,7 +60,7 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://node"+toolrun.Path, bytes.NewReader(body))
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
+		return nil, &notRunError{err}
 	}
 	req.GetBody = nil // package http must not send it twice
 	long := *c.http
@@ -64,7 +68,7 @@ func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser,
 	resp, err := long.Do(req)
 	switch {
 	case err != nil && !reached.Load():
-		err = fmt.Errorf("%w: %w", ErrNotRun, short(err))
+		err = &notRunError{short(err)}
 	case err != nil:
 		err = short(err)
 	case resp.StatusCode == http.StatusOK && late.Stop():
@@ -84,9 +88,9 @@ func notRun(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxHello))
 	var f fault
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Error == "" {
-		return fmt.Errorf("%w: %w", ErrNotRun, &httpError{resp.StatusCode, resp.Status})
+		return &notRunError{&httpError{resp.StatusCode, resp.Status}}
 	}
-	return fmt.Errorf("%w: %w", ErrNotRun, &refusedError{codes[f.Code], clip(f.Error), f.Next})
+	return &notRunError{&refusedError{codes[f.Code], clip(f.Error), f.Next}}
 }
 
 // toolFrames are the frames of a run, which Close ends.

@@ -126,4 +126,13 @@ func TestToolsBesideAHungMaster(t *testing.T) {
 	if n := strings.Count(jobs.Out, "echo again >> "); jobs.Code != 0 || n != 1 {
 		t.Errorf("%d jobs: %+v", n, jobs)
 	}
+
+	for _, n := range nodes {
+		strike(t, n, "master", syscall.SIGSTOP)
+	}
+	r := here.Tool(t, "salt", "m1", "test.ping")
+	t.Logf("with no master at all: exit %d\n%s%s", r.Code, r.Out, r.Err)
+	if r.Code == 0 || !strings.Contains(r.Err, "no other one can be asked: n") || strings.Count(r.Err, "its master does not answer either") != 2 {
+		t.Errorf("%+v", r)
+	}
 }

@@ -52,7 +52,7 @@ func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(contex
 	defer cancel()
 	if err := probe.Ping(ctx, g.master); err != nil {
 		<-g.slots
-		return nil, fmt.Errorf("the master here does not answer either: %w", err)
+		return nil, fmt.Errorf("its master does not answer either: %w", err)
 	}
 	return func(ctx context.Context, w io.Writer) {
 		defer func() { <-g.slots }()
