@@ -132,15 +132,18 @@ func TestVectors(t *testing.T) {
 	for _, v := range index.Vectors {
 		req, ok := expect[v.Request].(map[string]any)
 		cmd, _ := req["cmd"].(string)
-		if !ok || !slices.Contains(commands(), cmd) {
+		if !ok {
 			continue
 		}
-		ran++
 		load := value.NewMap()
 		for k, x := range req {
 			load.Set(k, fromJSON(x))
 		}
 		got, err := s.Call(t.Context(), cmd, v.Minion, load)
+		if errors.Is(err, errUnknownCommand) {
+			continue
+		}
+		ran++
 		if err != nil {
 			t.Errorf("%s: %v", v.Request, err)
 			continue

@@ -6,7 +6,6 @@ import (
 	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/internal/auth"
-	"saltern/master/internal/pillar"
 	"saltern/master/internal/request"
 	"saltern/master/value"
 )
@@ -23,25 +22,16 @@ func (s *Service) onFile(cmd string) request.Func {
 // onPillar compiles the caller's own pillar and keeps its grains. A failure
 // travels inside the pillar (_errors), as minions expect.
 func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
-	grains := c.Load.Map("grains")
-	if grains == nil {
+	r, ok := pillarRequest(c.ID, c.Load)
+	if !ok {
 		return false, nil
 	}
-	grains.Set("id", c.ID)
-	env := func(k string) string { return c.Load.Str(k) }
-	saltenv := env("saltenv")
-	if saltenv == "" {
-		saltenv = env("env")
-	}
-	data, err := s.cfg.Pillars.Serve(ctx, pillar.Request{
-		ID: c.ID, Grains: grains, Saltenv: saltenv, Pillarenv: env("pillarenv"),
-		Override: c.Load.Map("pillar_override"), Extra: c.Load.Map("extra_minion_data"), Ext: c.Load.Value("ext"),
-	}, c.Load.Bool("clean_cache"))
+	data, err := s.cfg.Pillars.Serve(ctx, r, c.Load.Bool("clean_cache"))
 	if err != nil {
 		return nil, err
 	}
 	if s.cfg.Options.MinionDataCache {
-		_, err := s.cfg.Cache.Set(cache.Grains, c.ID, grains)
+		_, err := s.cfg.Cache.Set(cache.Grains, c.ID, r.Grains)
 		s.cfg.Problem(control.MinionCacheFault, err)
 		if err != nil {
 			s.cfg.Log.Error("grains cannot be kept", "minion", c.ID, "error", err)
@@ -63,14 +53,9 @@ func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error
 		return nil, err
 	}
 	roots := value.NewMap()
-	if l, ok := envs.([]any); ok {
-		for _, e := range l {
-			roots.Set(e, []any{})
-		}
-	} else if l, ok := envs.([]string); ok {
-		for _, e := range l {
-			roots.Set(e, []any{})
-		}
+	list, _ := envs.([]any)
+	for _, e := range list {
+		roots.Set(e, []any{})
 	}
 	raw := s.cfg.Options.Raw
 	out := value.NewMap("file_roots", roots)
@@ -89,10 +74,7 @@ func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error
 	if s.cfg.Options.MasterTops.Len() == 0 {
 		return value.NewMap(), nil
 	}
-	opts := value.NewMap()
-	if o := c.Load.Map("opts"); o != nil {
-		opts = o.Clone()
-	}
+	opts := c.Load.Map("opts").Clone()
 	opts.Set("id", c.ID)
 	if g := opts.Map("grains"); g != nil {
 		g.Set("id", c.ID)

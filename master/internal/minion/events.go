@@ -11,32 +11,12 @@ import (
 // onMinionEvent puts a minion's events on the bus, as far as the allow-list
 // goes (salt/daemons/masterapi.py _minion_event).
 func (s *Service) onMinionEvent(_ context.Context, c *request.Call) (any, error) {
-	load := c.Load
-	if list, ok := load.Value("events").([]any); ok {
-		pretag := load.Str("pretag")
-		for _, e := range list {
-			ev, ok := e.(*value.Map)
-			if !ok {
-				continue
-			}
-			var data any = ev
-			if d, ok := ev.Get("data"); ok {
-				data = d
-			}
-			if pretag != "" {
-				s.fireFor(c.ID, pretag+"/"+ev.Str("tag"), data)
-			}
-			s.fireFor(c.ID, ev.Str("tag"), data)
+	for tag, data := range eventRequest(c.Load) {
+		if tag == "_salt_error" && data == any(c.Load) {
+			s.cfg.Quiet.Error("minion reports an error", "minion", c.ID, "message", c.Load.Map("data").Str("message"))
 		}
-		return nil, nil
+		s.fireFor(c.ID, tag, data)
 	}
-	if _, ok := load.Get("data"); !ok || load.Str("tag") == "" {
-		return nil, nil
-	}
-	if load.Str("tag") == "_salt_error" {
-		s.cfg.Quiet.Error("minion reports an error", "minion", c.ID, "message", load.Map("data").Str("message"))
-	}
-	s.fireFor(c.ID, load.Str("tag"), load)
 	return nil, nil
 }
 

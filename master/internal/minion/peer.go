@@ -1,11 +1,11 @@
 package minion
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"saltern/durable"
-	"saltern/master/client"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
@@ -28,136 +27,60 @@ import (
 var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
 // peerJob makes the job that a minion asked for, when peer permits it
-// (salt/master.py __verify_minion_publish).
-func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call) (*launch.Job, bool, error) {
+// (salt/master.py __verify_minion_publish); nil when not.
+func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
 	leave, ok := s.turns.enter(ctx, c.ID)
 	if !ok {
-		return nil, false, nil
+		return nil
 	}
 	defer leave()
-	load := c.Load
-	fun := load.Str("fun")
-	if fun == "" || strings.HasPrefix(fun, "publish.") {
-		return nil, false, nil
+	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
+		return nil
 	}
 	perms := acl.Peer(s.cfg.Options.Peer, c.ID)
 	if len(perms) == 0 {
-		s.cfg.Quiet.Info("minion may not publish: peer grants it nothing", "minion", c.ID, "fun", fun)
-		return nil, false, nil
+		s.cfg.Quiet.Info("minion may not publish: peer grants it nothing", "minion", c.ID, "fun", r.fun)
+		return nil
 	}
-	out := value.NewMap("fun", fun, "arg", parseInput(load.List("arg"), noParse(load)), "tgt", load.Value("tgt"),
-		"tgt_type", launch.TargetType(load), "ret", load.Value("ret"), "jid", "", "user", s.cfg.Options.User, "kwargs", value.NewMap("id", c.ID))
-	if strings.Contains(fun, ",") {
-		if !splitCompound(load, out, fun) {
-			return nil, false, nil
+	fun, arg, ok := r.call()
+	if !ok {
+		return nil
+	}
+	if strings.HasPrefix(r.tgtType, "node") {
+		name, _ := r.tgt.(string)
+		if r.tgt, ok = s.cfg.Options.Nodegroups.Get(name); !ok {
+			return nil
 		}
+		r.tgtType = "compound"
 	}
-	if strings.HasPrefix(launch.TargetType(load), "node") {
-		group, ok := s.cfg.Options.Nodegroups.Get(load.Str("tgt"))
-		if !ok {
-			return nil, false, nil
-		}
-		out.Set("tgt", group)
-		out.Set("tgt_type", "compound")
-	}
+	out := value.NewMap("fun", fun, "arg", arg, "tgt", r.tgt, "tgt_type", r.tgtType, "ret", r.ret,
+		"jid", "", "user", s.cfg.Options.User, "kwargs", value.NewMap("id", c.ID))
 	j, err := s.cfg.Launch.NewWithin(e, out)
 	if err != nil {
 		s.cfg.Quiet.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
-		return nil, false, nil
+		return nil
 	}
 	if !s.exactly(e, out, j) {
 		s.cfg.Quiet.Warn("minion's job refused: its target would reveal pillar values", "minion", c.ID)
-		return nil, false, nil
+		return nil
 	}
 	funs, _ := launch.Functions(out)
 	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
-		return nil, false, nil // jobs that start jobs would not end
+		return nil // jobs that start jobs would not end
 	}
 	switch err := s.cfg.Launch.Permit(e, j, perms); {
 	case errors.Is(err, launch.ErrNotPermitted):
-		s.cfg.Quiet.Info("minion may not publish this", "minion", c.ID, "fun", fun)
-		return nil, false, nil
+		s.cfg.Quiet.Info("minion may not publish this", "minion", c.ID, "fun", r.fun)
+		return nil
 	case err != nil:
 		s.cfg.Log.Warn("minion's job refused", "minion", c.ID, "error", err)
-		return nil, false, nil
+		return nil
 	}
 	_ = e.Do(stepsPublish + stepsPerMinion*len(j.Minions)) // charged afterwards
-	return j, len(j.Minions) > 0, nil
-}
-
-// splitCompound takes a job of several functions apart: one text of
-// arguments for each.
-func splitCompound(load, out *value.Map, fun string) bool {
-	if strings.Count(fun, ",") >= launch.MaxFunctions {
-		return false
+	if len(j.Minions) == 0 {
+		return nil
 	}
-	names := strings.Split(fun, ",")
-	funs, args := make([]any, len(names)), make([]any, len(names))
-	given := load.List("arg")
-	for i, n := range names {
-		funs[i], args[i] = n, []any{}
-		if i >= len(given) {
-			continue
-		}
-		text, ok := given[i].(string)
-		if !ok {
-			return false
-		}
-		words := []any{}
-		for _, w := range strings.Fields(text) {
-			words = append(words, w)
-		}
-		args[i] = words
-	}
-	out.Set("fun", funs)
-	out.Set("arg", args)
-	return true
-}
-
-func noParse(load *value.Map) map[string]bool {
-	out := map[string]bool{}
-	for _, s := range load.Texts("no_parse") {
-		out[s] = true
-	}
-	return out
-}
-
-// parseInput reads arguments that may be written as on a command line
-// (salt/utils/args.py parse_input): texts are YAML, name=value is a named
-// argument.
-func parseInput(args []any, noParse map[string]bool) []any {
-	out, named := []any{}, value.NewMap()
-	for _, a := range args {
-		switch a := a.(type) {
-		case string:
-			name, value, ok := client.ParseKwarg(a)
-			switch {
-			case ok && noParse[name]:
-				named.Set(name, value)
-			case ok:
-				named.Set(name, client.Yamlify(value))
-			default:
-				out = append(out, client.Yamlify(a))
-			}
-		case *value.Map:
-			if !a.Bool("__kwarg__") {
-				out = append(out, a)
-				continue
-			}
-			for k, v := range a.All() {
-				if k != "__kwarg__" {
-					named.Set(k, v)
-				}
-			}
-		default:
-			out = append(out, a)
-		}
-	}
-	if named.Len() > 0 {
-		named.Set("__kwarg__", true)
-		out = append(out, named)
-	}
-	return out
+	return j
 }
 
 // exactly refuses targets that match more minions by pillar patterns than by
@@ -185,9 +108,9 @@ func (s *Service) exactly(e *target.Effort, load *value.Map, j *launch.Job) bool
 
 // onMinionPub starts a job for a minion and remembers whose it is.
 func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	j, ok, err := s.peerJob(ctx, e, c)
-	if err != nil || !ok {
-		return value.NewMap(), err
+	j := s.peerJob(ctx, e, c, newJobRequest(c.Load))
+	if j == nil {
+		return value.NewMap(), nil
 	}
 	if err := s.cfg.Launch.Start(ctx, j); err != nil {
 		return nil, err
@@ -235,21 +158,11 @@ func (s *Service) ForgetOwners(t time.Time) {
 
 // onPubRet gives a minion the returns of a job that it started itself.
 func (s *Service) onPubRet(ctx context.Context, c *request.Call) (any, error) {
-	jid := c.Load.Str("jid")
-	if n, ok := c.Load.Int("jid"); ok {
-		jid = fmt.Sprint(n)
-	}
+	jid := jidRequest(c.Load)
 	if !jobs.Valid(jid) {
 		return value.NewMap(), nil
 	}
-	info, err := os.Lstat(s.ownerFile(jid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return value.NewMap(), nil
-	}
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 1024 {
-		return value.NewMap(), nil
-	}
-	owner, err := os.ReadFile(s.ownerFile(jid))
+	owner, err := durable.Read(s.ownerFile(jid), 1024)
 	if err != nil || string(owner) != s.ownerMark(c.ID) {
 		return value.NewMap(), nil
 	}
@@ -279,9 +192,10 @@ const maxPeerWait = 45 * time.Second
 
 // onMinionPublish starts a job for a minion and waits for its returns.
 func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	j, ok, err := s.peerJob(ctx, e, c)
-	if err != nil || !ok {
-		return value.NewMap(), err
+	r := newJobRequest(c.Load)
+	j := s.peerJob(ctx, e, c, r)
+	if j == nil {
+		return value.NewMap(), nil
 	}
 	leave, ok := s.cfg.Wait()
 	if !ok {
@@ -289,53 +203,48 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 		return value.NewMap(), nil
 	}
 	defer leave()
-	wait := s.cfg.Options.Timeout
-	for _, k := range []string{"tmo", "timeout"} {
-		if n, ok := c.Load.Int(k); ok && n > 0 {
-			wait = time.Duration(n) * time.Second
-		}
-	}
-	if err := s.cfg.Launch.StartAndWait(ctx, j, min(wait, maxPeerWait)); err != nil {
+	wait := min(cmp.Or(r.wait, s.cfg.Options.Timeout), maxPeerWait)
+	if err := s.cfg.Launch.StartAndWait(ctx, j, wait); err != nil {
 		return nil, err
 	}
 	rets, err := s.cachedReturns(context.WithoutCancel(ctx), j.JID)
 	if err != nil {
 		return nil, err
 	}
-	if c.Load.Str("form") == "full" {
-		for id, r := range rets.All() {
-			r.(*value.Map).Set("id", id)
+	if r.full {
+		for id, ret := range rets.All() {
+			ret.(*value.Map).Set("id", id)
 		}
 		rets.Set("__jid__", j.JID)
 		return rets, nil
 	}
 	out := value.NewMap()
-	for id, r := range rets.All() {
-		out.Set(id, r.(*value.Map).Value("ret"))
+	for id, ret := range rets.All() {
+		out.Set(id, ret.(*value.Map).Value("ret"))
 	}
 	return out, nil
 }
 
 // onMinionRunner calls a runner for a minion, when peer_run permits it.
 func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	fun := c.Load.Str("fun")
+	r := newJobRequest(c.Load)
 	_ = e.Do(stepsRunner) // charged afterwards
-	if !acl.Run(acl.Peer(s.cfg.Options.PeerRun, c.ID), fun) {
-		s.cfg.Quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
+	if !acl.Run(acl.Peer(s.cfg.Options.PeerRun, c.ID), r.fun) {
+		s.cfg.Quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", r.fun)
 		return value.NewMap(), nil
 	}
 	leave, ok := s.cfg.Wait()
 	if !ok {
-		s.cfg.Quiet.Warn("too many minions wait for runners; one is refused", "minion", c.ID, "fun", fun)
+		s.cfg.Quiet.Warn("too many minions wait for runners; one is refused", "minion", c.ID, "fun", r.fun)
 		return value.NewMap(), nil
 	}
 	defer leave()
-	args, named := runner.Arguments(value.NewMap("arg", parseInput(c.Load.List("arg"), noParse(c.Load))))
-	ret, err := s.cfg.Runs.Call(ctx, fun, args, named)
+	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
+	ret, err := s.cfg.Runs.Call(ctx, r.fun, args, named)
 	if err == nil || ctx.Err() != nil {
 		return ret, err
 	}
-	s.cfg.Log.Info("runner of a minion failed", "minion", c.ID, "fun", fun, "error", err)
+	s.cfg.Log.Info("runner of a minion failed", "minion", c.ID, "fun", r.fun, "error", err)
 	var failed *pyrunner.Failure
 	var unknown *runner.UnknownError
 	switch {

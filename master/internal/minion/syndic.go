@@ -2,7 +2,7 @@ package minion
 
 import (
 	"context"
-	"sort"
+	"slices"
 
 	"saltern/master/internal/request"
 	"saltern/master/keys"
@@ -17,18 +17,10 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 		s.cfg.Quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
 		return nil, nil
 	}
-	loads := c.Load.List("load")
-	if loads == nil {
-		return nil, nil
-	}
-	for _, l := range loads {
-		load, ok := l.(*value.Map)
-		if !ok || load.Map("return") == nil {
-			continue
-		}
-		ids := make([]string, 0, load.Map("return").Len())
-		ids = append(ids, load.Map("return").Keys()...)
-		sort.Strings(ids)
+	for _, l := range c.Load.List("load") {
+		load, _ := l.(*value.Map)
+		ids := load.Map("return").Keys()
+		slices.Sort(ids)
 		if err := s.syndicReturn(ctx, c, load, ids); err != nil {
 			return nil, err
 		}

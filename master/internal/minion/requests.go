@@ -1,0 +1,145 @@
+package minion
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/pillar"
+	"saltern/master/value"
+)
+
+// pillarRequest reads _pillar; false when it has no grains.
+func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
+	grains := load.Map("grains")
+	if grains == nil {
+		return r, false
+	}
+	grains.Set("id", id)
+	return pillar.Request{
+		ID: id, Grains: grains, Saltenv: cmp.Or(load.Str("saltenv"), load.Str("env")), Pillarenv: load.Str("pillarenv"),
+		Override: load.Map("pillar_override"), Extra: load.Map("extra_minion_data"), Ext: load.Value("ext"),
+	}, true
+}
+
+// eventRequest reads _minion_event: the tag and the data of each event. It is
+// a list of events, each also under a common tag in front, or one event whose
+// data is the load itself.
+func eventRequest(load *value.Map) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		list, several := load.Value("events").([]any)
+		if _, ok := load.Get("data"); !several && ok && load.Str("tag") != "" {
+			yield(load.Str("tag"), load)
+		}
+		// What is longer than a tag may be is cut, so that it is refused without
+		// being copied for each event.
+		pretag := load.Str("pretag")
+		pretag = pretag[:min(len(pretag), maxEventTag)]
+		for _, e := range list {
+			ev, ok := e.(*value.Map)
+			if !ok {
+				continue
+			}
+			data, ok := ev.Get("data")
+			if !ok {
+				data = ev
+			}
+			tag := ev.Str("tag")
+			if pretag != "" && !yield(pretag+"/"+tag[:min(len(tag), maxEventTag)], data) || !yield(tag, data) {
+				return
+			}
+		}
+	}
+}
+
+// jidRequest reads the job id of pub_ret, which may come as a number.
+func jidRequest(load *value.Map) string {
+	if n, ok := load.Int("jid"); ok {
+		return fmt.Sprint(n)
+	}
+	return load.Str("jid")
+}
+
+// jobRequest is what minion_pub, minion_publish and minion_runner ask for.
+type jobRequest struct {
+	fun      string
+	arg      []any           // as on a command line
+	noParse  map[string]bool // arguments by name that are no YAML
+	tgt, ret any
+	tgtType  string
+	wait     time.Duration // for the returns; 0: as the master's own tools do
+	full     bool          // the answer names the job, and the minion with each return
+}
+
+// newJobRequest reads one.
+func newJobRequest(load *value.Map) jobRequest {
+	r := jobRequest{
+		fun: load.Str("fun"), arg: load.List("arg"), noParse: map[string]bool{},
+		tgt: load.Value("tgt"), tgtType: launch.TargetType(load), ret: load.Value("ret"), full: load.Str("form") == "full",
+	}
+	for _, s := range load.Texts("no_parse") {
+		r.noParse[s] = true
+	}
+	for _, k := range []string{"tmo", "timeout"} {
+		if n, ok := load.Int(k); ok && n > 0 {
+			r.wait = time.Duration(min(n, int64(maxPeerWait/time.Second))) * time.Second
+		}
+	}
+	return r
+}
+
+// call is the function and its arguments. A job of several functions has lists of
+// both, and one text of arguments for each; false when it is none.
+func (r jobRequest) call() (fun, arg any, ok bool) {
+	if !strings.Contains(r.fun, ",") {
+		return r.fun, r.arguments(), true
+	}
+	if strings.Count(r.fun, ",") >= launch.MaxFunctions {
+		return nil, nil, false
+	}
+	names := strings.Split(r.fun, ",")
+	args := make([]any, len(names))
+	for i := range names {
+		var text string
+		if i < len(r.arg) {
+			if text, ok = r.arg[i].(string); !ok {
+				return nil, nil, false
+			}
+		}
+		args[i] = value.List(strings.Fields(text))
+	}
+	return value.List(names), args, true
+}
+
+// arguments are those of one function: texts are YAML, name=value is a named
+// argument (salt/utils/args.py parse_input).
+func (r jobRequest) arguments() []any {
+	out, named := []any{}, value.NewMap()
+	for _, a := range r.arg {
+		text, isText := a.(string)
+		kwargs, _ := a.(*value.Map)
+		name, v, isNamed := client.ParseKwarg(text)
+		switch {
+		case isNamed && r.noParse[name]:
+			named.Set(name, v)
+		case isNamed:
+			named.Set(name, client.Yamlify(v))
+		case isText:
+			out = append(out, client.Yamlify(text))
+		case kwargs.Bool("__kwarg__"):
+			named.Update(kwargs)
+			named.Delete("__kwarg__")
+		default:
+			out = append(out, a)
+		}
+	}
+	if named.Len() > 0 {
+		named.Set("__kwarg__", true)
+		out = append(out, named)
+	}
+	return out
+}
