@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 func sh(text string, args ...string) []string { return append([]string{"sh", "-c", text}, args...) }
@@ -63,12 +65,7 @@ func TestStopsTheWholeGroup(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		for i := 0; i < 3000 && ctx.Err() == nil; i++ {
-			if _, err := os.Stat(pid); err == nil {
-				return
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		await.Within(time.Minute, func() bool { _, err := os.Stat(pid); return err == nil || ctx.Err() != nil })
 	}()
 	// The grandchild keeps the output open.
 	out, err := Exec{}.Run(ctx, sh(`echo began; sleep 600 & echo $! >"$0.new"; mv "$0.new" "$0"; sleep 600`, pid))
@@ -83,13 +80,7 @@ func TestStopsTheWholeGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 {
-		if gone(n) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Error("what it started goes on")
+	await.That(t, "the end of what it started", func() bool { return gone(n) })
 }
 
 // gone: nobody may have reaped it, without an init.

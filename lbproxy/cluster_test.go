@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // clusterConfig has both frontends and Salt's own checks.
@@ -92,10 +95,7 @@ func TestMasterDiesAndReturns(t *testing.T) {
 	eventually(t, "balanced again", even)
 	close(stop)
 	casts.Wait()
-	time.Sleep(200 * time.Millisecond)
-	if !even() {
-		t.Errorf("not stable: %v", held(p, "front"))
-	}
+	await.Holds(t, 200*time.Millisecond, "balanced", even)
 	moved := p.Status().Moved
 	if moved < 8 || moved > 15 {
 		t.Errorf("%d sessions cut to balance 30", moved)
@@ -118,7 +118,6 @@ func TestStalledMaster(t *testing.T) {
 	upPorts(t, p, 4)
 	herd(t, addr, 10)
 	eventually(t, "minions on both", func() bool { n := held(p, "front"); return n[0] == 5 && n[1] == 5 })
-	time.Sleep(50 * time.Millisecond)
 	b.stalled.Store(true)
 	eventually(t, "minions moved", func() bool { n := held(p, "front"); return n[0] == 10 && n[1] == 0 })
 
@@ -149,12 +148,7 @@ func TestStalledAlone(t *testing.T) {
 	eventually(t, "minions on one", func() bool { return held(p, "front")[0] == 10 })
 	a.stalled.Store(true)
 	eventually(t, "down", func() bool { return state(p, "m0", "front") == Down })
-	time.Sleep(time.Second)
-	for i, m := range ms {
-		if m.cuts.Load() > 0 {
-			t.Errorf("minion %d was cut, and there is nowhere to go", i)
-		}
-	}
+	await.Holds(t, time.Second, "nobody is cut when there is nowhere to go", func() bool { return !anyCut(ms) })
 	b.stalled.Store(false)
 	eventually(t, "minions moved", func() bool { n := held(p, "front"); return n[0] == 0 && n[1] == 10 })
 }
@@ -181,20 +175,22 @@ func TestLateChecksKeepLiveSessions(t *testing.T) {
 			}
 		}
 	})
-	time.Sleep(50 * time.Millisecond)
+	eventually(t, "publishes arrive", func() bool {
+		n := 0
+		for _, m := range ms {
+			n += int(min(1, m.msgs.Load()))
+		}
+		return n == 5
+	})
 	b.stalled.Store(true)
 	eventually(t, "down", func() bool { return state(p, "m1", "front") == Down })
-	time.Sleep(time.Second)
-	if n := held(p, "front"); n[1] != 5 {
-		t.Errorf("held %v while publishes arrive", n)
-	}
-	for i, m := range ms {
-		if m.cuts.Load() > 0 {
-			t.Errorf("minion %d was cut", i)
-		}
-	}
+	await.Holds(t, time.Second, "held while publishes arrive", func() bool { return held(p, "front")[1] == 5 && !anyCut(ms) })
 	close(stop)
 	casts.Wait()
+}
+
+func anyCut(ms []*minion) bool {
+	return slices.ContainsFunc(ms, func(m *minion) bool { return m.cuts.Load() > 0 })
 }
 
 // TestJoiningMaster gets nobody until it is ready.
@@ -241,7 +237,7 @@ func TestDrain(t *testing.T) {
 			c.Close()
 		})
 	}
-	time.Sleep(50 * time.Millisecond)
+	eventually(t, "requests under way", func() bool { return a.slow.Load()+b.slow.Load() == 4 })
 	if err := errors.Join(p.Drain("m0"), p.Drain("m1")); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ type salt struct {
 	pub, req *fake
 	answer   atomic.Pointer[string] // to a ping
 	stalled  atomic.Bool            // accepts and says nothing
+	slow     atomic.Int64           // slow requests that came
 	mu       sync.Mutex
 	subs     map[net.Conn]bool
 }
@@ -64,6 +65,7 @@ func (s *salt) request(c net.Conn) {
 		}
 		switch string(body) {
 		case "slow":
+			s.slow.Add(1)
 			time.Sleep(600 * time.Millisecond)
 		case "big":
 			body = make([]byte, 1<<20)

@@ -100,10 +100,12 @@ func TestPortInUse(t *testing.T) {
 }
 
 func TestStopLetsRequestsFinish(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
 	b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 		buf := make([]byte, 1)
 		if _, err := io.ReadFull(c, buf); err == nil {
-			time.Sleep(300 * time.Millisecond)
+			close(asked)
+			<-answer
 			c.Write(buf)
 			io.Copy(io.Discard, c)
 		}
@@ -122,8 +124,16 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 	addr := p.Addrs("front")[0].String()
 	c := dial(t, addr)
 	io.WriteString(c, "x")
-	time.Sleep(50 * time.Millisecond)
+	<-asked
 	cancel()
+	eventually(t, "no longer listening", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	close(answer)
 	buf := make([]byte, 1)
 	if _, err := io.ReadFull(c, buf); err != nil {
 		t.Errorf("answer lost: %v", err)

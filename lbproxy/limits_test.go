@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/test/await"
 )
 
 func TestIdleLimits(t *testing.T) {
@@ -52,14 +54,14 @@ func TestIdleLimits(t *testing.T) {
 	})
 	t.Run("never on a publish frontend", func(t *testing.T) {
 		cfg := testConfig(Publish, b)
-		_, addr := start(t, cfg, func(p *Proxy) { p.tick = 5 * time.Millisecond })
+		p, addr := start(t, cfg, func(p *Proxy) { p.tick = 5 * time.Millisecond })
 		c := dial(t, addr)
 		ask(t, c, "x")
-		time.Sleep(400 * time.Millisecond)
+		await.Holds(t, 400*time.Millisecond, "the session", func() bool { return p.Status().Sessions == 1 })
 		ask(t, c, "x")
 	})
 	t.Run("half-closed", func(t *testing.T) {
-		deaf := newFake(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c); time.Sleep(3 * time.Second) })
+		deaf := newFake(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c); <-t.Context().Done() })
 		cfg := testConfig(Publish, deaf)
 		cfg.Frontends[0].HalfClosed = 200 * time.Millisecond
 		p, addr := start(t, cfg, func(p *Proxy) { p.tick = 10 * time.Millisecond })

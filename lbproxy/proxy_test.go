@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // fds counts the descriptors of this process.
@@ -30,12 +32,7 @@ func fds(t testing.TB) int {
 // eventually waits until f is true.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatalf("not within 60 s: %s", what)
+	await.That(t, what, f)
 }
 
 // fake is a backend whose behaviour a test gives.

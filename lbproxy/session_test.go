@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/test/await"
 )
 
 // rough is a kernel that interrupts and shortens: what a loaded machine does
@@ -190,20 +192,26 @@ func TestResets(t *testing.T) {
 		}
 	})
 	t.Run("backend resets, what it sent before arrives", func(t *testing.T) {
+		heard := make(chan struct{})
 		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
 			buf := make([]byte, 1)
 			if _, err := io.ReadFull(c, buf); err != nil {
 				return
 			}
 			io.WriteString(c, "last words")
-			time.Sleep(100 * time.Millisecond)
+			<-heard
 			reset(c)
 		})
 		p, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		io.WriteString(c, "x")
-		if got, _ := io.ReadAll(c); string(got) != "last words" {
-			t.Errorf("got %q", got)
+		got := make([]byte, len("last words"))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != "last words" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		close(heard)
+		if more, _ := io.ReadAll(c); len(more) > 0 {
+			t.Errorf("then %q", more)
 		}
 		eventually(t, "closed", func() bool { return p.Status().Frontends[0].Ended["backend-reset"] == 1 })
 	})
@@ -218,13 +226,20 @@ func TestResets(t *testing.T) {
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 	})
 	t.Run("client resets after its half-close", func(t *testing.T) {
-		b := newFake(t, "127.0.0.1:0", func(c net.Conn) { io.Copy(io.Discard, c); time.Sleep(200 * time.Millisecond) })
+		ended, gone := make(chan struct{}), make(chan struct{})
+		b := newFake(t, "127.0.0.1:0", func(c net.Conn) {
+			if n, _ := io.Copy(io.Discard, c); n > 0 {
+				close(ended)
+				<-gone
+			}
+		})
 		p, addr := start(t, testConfig(Request, b))
 		c := dial(t, addr)
 		io.WriteString(c, "x")
 		c.CloseWrite()
-		time.Sleep(30 * time.Millisecond)
+		<-ended
 		reset(c)
+		close(gone)
 		eventually(t, "closed", func() bool { return p.Status().Sessions == 0 })
 	})
 	t.Run("client resets inside a PROXY header", func(t *testing.T) {
@@ -397,13 +412,14 @@ func TestAttack24SlowReader(t *testing.T) {
 	slow := dial(t, addr)
 	slow.SetReadBuffer(4096)
 	io.WriteString(slow, "S")
-	time.Sleep(300 * time.Millisecond)
+	bounded := func() bool { return p.Status().Pending <= 2*bufSize }
+	await.Holds(t, 300*time.Millisecond, "little is held", bounded)
 	good := dial(t, addr)
 	for range 50 {
 		ask(t, good, "x")
 	}
-	if n := p.Status().Pending; n > 2*bufSize {
-		t.Errorf("%d bytes held", n)
+	if !bounded() {
+		t.Errorf("%d bytes held", p.Status().Pending)
 	}
 	select {
 	case n := <-sent:
@@ -443,12 +459,7 @@ func TestAttack24PendingBound(t *testing.T) {
 		io.WriteString(c, "x")
 		cs = append(cs, c)
 	}
-	for range 40 {
-		time.Sleep(5 * time.Millisecond)
-		if n := p.Status().Pending; n > 2*bufSize {
-			t.Fatalf("%d bytes held", n)
-		}
-	}
+	await.Holds(t, 200*time.Millisecond, "little is held", func() bool { return p.Status().Pending <= 2*bufSize })
 	for i, c := range cs {
 		if got, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil || got != size {
 			t.Fatalf("reader %d: %d bytes, %v", i, got, err)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,12 +24,14 @@ import (
 
 // witness is a good minion that goes on asking while others attack.
 type witness struct {
-	stop func() []time.Duration
+	asked *atomic.Int64 // times that it was answered
+	stop  func() []time.Duration
 }
 
 func (n *scriptedMinion) bearWitness() witness {
 	done, stopped := make(chan struct{}), make(chan struct{})
 	var took []time.Duration
+	var asked atomic.Int64
 	go func() {
 		defer close(stopped)
 		for {
@@ -48,10 +51,11 @@ func (n *scriptedMinion) bearWitness() witness {
 				n.r.t.Errorf("witness is answered %v, %v", v, err)
 			}
 			took = append(took, time.Since(start))
+			asked.Add(1)
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
-	return witness{func() []time.Duration {
+	return witness{&asked, func() []time.Duration {
 		close(done)
 		<-stopped
 		slices.Sort(took)
@@ -287,7 +291,7 @@ func TestAttack23BadPackets(t *testing.T) {
 		defer close(done)
 		flood(func(int) []byte { return login }, 1)
 	}()
-	time.Sleep(3 * time.Second)
+	until(t, "many questions", func() bool { return wit.asked.Load() >= 300 })
 	wit.fine(t, 2*time.Second)
 	<-done
 	a.ask("_file_envs")
@@ -314,7 +318,7 @@ func TestAttack23SlowRequests(t *testing.T) {
 	}
 	until(t, "jobs", func() bool { now, _ := r.m.launch.Stats(); return now-jobs >= background.MaxWaits })
 	wit := a.bearWitness()
-	time.Sleep(2 * time.Second)
+	until(t, "many questions", func() bool { return wit.asked.Load() >= 300 })
 	wit.fine(t, 2*time.Second)
 	wg.Wait()
 	// The places are free again.

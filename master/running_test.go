@@ -23,6 +23,7 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/master/zmtp"
+	"saltern/test/await"
 )
 
 const wire = "testdata/wire"
@@ -219,11 +220,7 @@ func within(t testing.TB) context.Context {
 // until waits for a condition.
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
+	await.That(t, what, f)
 }
 
 // raw sends a payload on a connection of its own.

@@ -25,6 +25,7 @@ import (
 	"saltern/supervisor/api"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/test/await"
 )
 
 // TestMain is also the main of the two children: `-c DIR` is a master that
@@ -206,10 +207,8 @@ func (r *run) until(what string, ok func(status.Document) bool) status.Document 
 	r.t.Helper()
 	var d status.Document
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if d, err = r.client.Status(r.t.Context()); err == nil && ok(d) {
-			return d
-		}
+	if await.Within(time.Minute, func() bool { d, err = r.client.Status(r.t.Context()); return err == nil && ok(d) }) {
+		return d
 	}
 	var text strings.Builder
 	_ = status.WriteText(&text, d)
@@ -278,19 +277,16 @@ func TestServesRestartsAndStops(t *testing.T) {
 	if p := pid(d, "master"); p == first || p == 0 || pid(d, "lb") != lb {
 		t.Errorf("master %d→%d, lb %d→%d: only the master should be new", first, p, lb, pid(d, "lb"))
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	var all string
+	if !await.Within(time.Minute, func() bool {
 		events, err := r.client.Events(t.Context(), 100, time.Time{})
-		var text []string
+		all = fmt.Sprintln(err)
 		for _, e := range events {
-			text = append(text, fmt.Sprint(e.Kind, " ", e.Subject, " ", e.Text))
+			all += fmt.Sprintln(e.Kind, e.Subject, e.Text)
 		}
-		all := strings.Join(text, "\n")
-		if strings.Contains(all, "service master ended after ") && strings.Contains(all, "killed by SIGKILL") && strings.HasPrefix(all, "start ") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("events %v:\n%s", err, all)
-		}
+		return strings.Contains(all, "service master ended after ") && strings.Contains(all, "killed by SIGKILL") && strings.HasPrefix(all, "<nil>\nstart ")
+	}) {
+		t.Fatalf("events: %s", all)
 	}
 	if err := r.client.Restart(t.Context(), "lb"); err != nil {
 		t.Error(err)

@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/creack/pty"
 	"github.com/hinshun/vt10x"
+
+	"saltern/test/await"
 )
 
 func open(t *testing.T, size *pty.Winsize) (ours, theirs *os.File) {
@@ -47,11 +48,7 @@ func reader(f *os.File) func() string {
 
 func until(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	for end := time.Now().Add(60 * time.Second); !check(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(what + ": not within a minute")
-		}
-	}
+	await.That(t, what, check)
 }
 
 // TestMuteTerminal: a line without a size on which nobody answers any question

@@ -145,7 +145,7 @@ func TestErrors(t *testing.T) {
 	})
 	t.Run("silent master", func(t *testing.T) {
 		m := fakemaster.New(t, "a")
-		m.Clear = func(*value.Map) any { time.Sleep(500 * time.Millisecond); return "x" }
+		m.Clear = func(*value.Map) any { <-t.Context().Done(); return "x" }
 		c := connect(t, m, func(cfg *client.Config) { cfg.Timeout, cfg.Publish = 20*time.Millisecond, 20*time.Millisecond })
 		if _, err := c.Publish(t.Context(), request("*", "test.ping")); err == nil || !strings.HasPrefix(err.Error(), "Salt request timed out.") {
 			t.Errorf("got %v", err)

@@ -19,6 +19,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 // stranger dials a master with a key of its own; key < 0 without TLS.
@@ -214,7 +215,7 @@ func TestAttack11RogueReply(t *testing.T) {
 		must(t, err)
 		_, err = s.Write(frame(t, wire.TagDiscoverReply, sealed))
 		must(t, err)
-		time.Sleep(200 * time.Millisecond)
+		await.Holds(t, 200*time.Millisecond, "the secret is kept", func() bool { return !joins.Load() })
 		_ = s.Close()
 	}
 	<-result

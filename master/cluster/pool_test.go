@@ -22,6 +22,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 const captures = "../testdata/cluster"
@@ -202,11 +203,7 @@ func within(t testing.TB) context.Context {
 
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited for %s in vain", what)
-		}
-	}
+	await.That(t, what, f)
 }
 
 func start(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {

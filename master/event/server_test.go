@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"saltern/master/msgpack"
+	"saltern/test/await"
 )
 
 // sockDir is a short directory, since socket paths are.
@@ -63,11 +64,7 @@ func listenTo(t testing.TB, s *Server) *Listener {
 
 func until(t testing.TB, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("did not happen in 10 s")
-		}
-	}
+	await.That(t, "the expected state", done)
 }
 
 func TestRoundTrip(t *testing.T) {

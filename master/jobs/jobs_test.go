@@ -18,6 +18,7 @@ import (
 
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 const wireDir = "../testdata/wire"
@@ -115,11 +116,7 @@ func flushed(t testing.TB, c *Local) {
 
 func until(t testing.TB, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("did not happen in 20 s")
-		}
-	}
+	await.That(t, "the expected state", done)
 }
 
 func TestGoldenLayout(t *testing.T) {

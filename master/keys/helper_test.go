@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/keys"
+	"saltern/test/await"
 )
 
 // pem makes the text of a public key that differs for each n. Nothing in this
@@ -99,11 +100,8 @@ func run(t testing.TB, s *keys.Store) {
 func within(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
-	for !ok() {
-		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %v", what, limit)
-		}
-		time.Sleep(2 * time.Millisecond)
+	if !await.Within(limit, ok) {
+		t.Fatalf("%s: not within %v", what, limit)
 	}
 	return time.Since(start)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/master/keys"
+	"saltern/test/await"
 )
 
 // salt-key works on the folders behind the master's back. 3008 removes the
@@ -19,7 +20,7 @@ func TestWatchSaltKey(t *testing.T) {
 	must(t, s.Put("new", keys.Pending, pem(t, 1)))
 	must(t, s.Put("old", keys.Pending, pem(t, 2)))
 	run(t, s)
-	time.Sleep(50 * time.Millisecond)
+	watched(t, s, dir)
 	var log changes
 	s.OnChange(log.add)
 
@@ -51,6 +52,18 @@ func TestWatchSaltKey(t *testing.T) {
 	within(t, 10*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
 }
 
+// watched waits until the store sees what happens in its folders.
+func watched(t *testing.T, s *keys.Store, dir string) {
+	t.Helper()
+	probe := filepath.Join(dir, keys.Pending.Dir(), "probe")
+	await.That(t, "a watch", func() bool {
+		must(t, os.WriteFile(probe, []byte(pem(t, 9)), 0o600))
+		return state(s, "probe") == keys.Pending
+	})
+	must(t, os.Remove(probe))
+	await.That(t, "the probe's end", func() bool { return state(s, "probe") == keys.None })
+}
+
 // Without inotify, as on a network volume, the periodic look finds changes.
 func TestWatchByScan(t *testing.T) {
 	dir := t.TempDir()
@@ -73,12 +86,9 @@ func TestVolumeGone(t *testing.T) {
 	run(t, s)
 	must(t, os.Rename(dir, dir+".away"))
 	must(t, os.Mkdir(dir, 0o700)) // the empty mount point
-	time.Sleep(100 * time.Millisecond)
-	if err := s.Rescan(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("rescan: %v", err)
-	}
-	if state(s, "m") != keys.Accepted {
-		t.Error("the key was forgotten")
+	await.Holds(t, 100*time.Millisecond, "the key", func() bool { return state(s, "m") == keys.Accepted })
+	if err := s.Rescan(); !errors.Is(err, os.ErrNotExist) || state(s, "m") != keys.Accepted {
+		t.Errorf("rescan: %v, %v", err, state(s, "m"))
 	}
 	must(t, os.Remove(dir))
 	must(t, os.Rename(dir+".away", dir))
@@ -91,7 +101,7 @@ func TestWatchFlood(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: time.Hour})
 	run(t, s)
-	time.Sleep(50 * time.Millisecond)
+	watched(t, s, dir)
 	file := filepath.Join(dir, "key")
 	must(t, os.WriteFile(file, []byte(pem(t, 1)), 0o600))
 	const n = 6000

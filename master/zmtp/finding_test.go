@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"saltern/test/await"
 )
 
 var fromLoopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -31,12 +33,9 @@ func TestFinding09Places(t *testing.T) {
 			return false
 		}
 		before := len(p.Subscribers())
-		for range 2000 {
-			if len(p.Subscribers()) > before || len(p.Subscribers()) == int(p.Stats().Conns) {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await.Within(2*time.Second, func() bool {
+			return len(p.Subscribers()) > before || len(p.Subscribers()) == int(p.Stats().Conns)
+		})
 		return true
 	}
 	count := func(src string) (n int) {

@@ -280,7 +280,7 @@ func TestTimeToLive(t *testing.T) {
 			return
 		}
 		b := appendReady(greeting(), "PUB", "")
-		b = appendMessage(append(b, pingFrame(300*time.Millisecond)...), []byte("one"))
+		b = append(appendMessage(b, []byte("one")), pingFrame(300*time.Millisecond)...) // a message after it would end the time
 		_, _ = c.Write(b)
 		_, _ = io.Copy(io.Discard, c)
 		_ = c.Close()

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // patience is how long a test waits for what must happen.
@@ -96,11 +98,7 @@ func wantEcho(t testing.TB, r *Req, payload string) {
 // eventually waits until ok.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	await.That(t, what, ok)
 }
 
 // subscribed waits until a Pub has n subscribers that have subscribed.

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 func TestRouterEchoSizes(t *testing.T) {
@@ -235,15 +238,26 @@ func TestRouterBusy(t *testing.T) {
 
 // Close lets a running request finish within the linger time.
 func TestRouterCloseLingers(t *testing.T) {
-	started := make(chan struct{})
+	started, closing := make(chan struct{}), make(chan struct{})
 	r := router(t, RouterConfig{Listen: Listen{Linger: patience}, Handler: func(context.Context, Peer, []byte) ([]byte, bool) {
 		close(started)
-		time.Sleep(50 * time.Millisecond)
+		<-closing
 		return []byte(strings.Repeat("x", 5<<20)), true
 	}})
 	req := dialReq(t, r.Addr())
 	dialReq(t, r.Addr()) // idle
 	go func() { <-started; r.Close() }()
+	go func() {
+		defer close(closing)
+		<-started
+		await.Within(patience, func() bool {
+			c, err := net.Dial("tcp", r.Addr().String())
+			if err == nil {
+				_ = c.Close()
+			}
+			return err != nil
+		})
+	}()
 	b, err := req.Do(withTimeout(t), []byte("x"))
 	if err != nil || len(b) != 5<<20 {
 		t.Fatalf("%d bytes, %v", len(b), err)

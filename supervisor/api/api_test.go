@@ -19,6 +19,7 @@ import (
 
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
+	"saltern/test/await"
 )
 
 type fakeNode struct{ restarted, set string }
@@ -235,13 +236,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 		_ = c.Close()
 	}
 	var err error
-	for range 50 {
-		if _, err = NewClient(path).Status(t.Context()); err == nil {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	if !await.Within(time.Minute, func() bool { _, err = NewClient(path).Status(t.Context()); return err == nil }) {
+		t.Errorf("after the flood: %v", err)
 	}
-	t.Errorf("after the flood: %v", err)
 }
 
 // TestSupervisorGoesAway: a supervisor that ends while it is asked counts as one

@@ -18,6 +18,7 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/test/await"
 )
 
 // machine is what a Machine under test stands on: its disk survives, the rest
@@ -116,15 +117,12 @@ func (w *machine) answers() Answers {
 		Settings: map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}}}
 }
 
-func await(t *testing.T, m *Machine, what string, ok func(Progress) bool) Progress {
+func reaches(t *testing.T, m *Machine, what string, ok func(Progress) bool) Progress {
 	t.Helper()
 	var p Progress
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if p = m.Progress(); ok(p) {
-			return p
-		}
+	if !await.Within(time.Minute, func() bool { p = m.Progress(); return ok(p) }) {
+		t.Fatalf("%s: %+v", what, p)
 	}
-	t.Fatalf("%s: %+v", what, p)
 	return p
 }
 
@@ -139,7 +137,7 @@ func TestForm(t *testing.T) {
 	if err := m.Start(t.Context(), "", w.answers()); err != nil {
 		t.Fatal(err)
 	}
-	p := await(t, m, "ready", state(status.SetupReady))
+	p := reaches(t, m, "ready", state(status.SetupReady))
 	for _, s := range p.Steps {
 		if s.State != "done" {
 			t.Errorf("step %+v", s)
@@ -215,7 +213,7 @@ func TestPowerCut(t *testing.T) {
 		table, _ := os.ReadFile(w.path("data", nodes.File))
 		w.serves = true
 		m, stop = w.boot()
-		p := await(t, m, "ready after a power cut", func(p Progress) bool { return p.State == status.SetupReady || p.Failure != nil })
+		p := reaches(t, m, "ready after a power cut", func(p Progress) bool { return p.State == status.SetupReady || p.Failure != nil })
 		if p.State != status.SetupReady {
 			t.Fatalf("power cut at change %d: %+v", cut, p)
 		}
@@ -258,9 +256,9 @@ func TestAddressComesLater(t *testing.T) {
 			return p.Failure == nil && len(p.Steps) > 0 && strings.HasPrefix(p.Steps[0].Message, "waits: "+words)
 		}
 	}
-	await(t, m, "waiting for the address", waits("address 192.0.2.77: no interface has it"))
+	reaches(t, m, "waiting for the address", waits("address 192.0.2.77: no interface has it"))
 	there.Store(true) // says the machine; its ports cannot be had all the same
-	await(t, m, "waiting for the ports", waits("ports of this node"))
+	reaches(t, m, "waiting for the ports", waits("ports of this node"))
 }
 
 func TestFailureRetryBack(t *testing.T) {
@@ -272,7 +270,7 @@ func TestFailureRetryBack(t *testing.T) {
 	if err := m.Start(t.Context(), "", a); err != nil {
 		t.Fatal(err)
 	}
-	p := await(t, m, "stopped", func(p Progress) bool { return p.Failure != nil })
+	p := reaches(t, m, "stopped", func(p Progress) bool { return p.Failure != nil })
 	if p.State != status.SetupFailed || !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no such file") || len(p.Failure.Check) == 0 {
 		t.Errorf("%+v", p.Failure)
 	}
@@ -284,11 +282,11 @@ func TestFailureRetryBack(t *testing.T) {
 	if err := m.Back(""); err != nil {
 		t.Fatal(err)
 	}
-	await(t, m, "back at the answers", state(status.SetupNew))
+	reaches(t, m, "back at the answers", state(status.SetupNew))
 	if err := m.Start(t.Context(), "", w.answers()); err != nil {
 		t.Fatal(err)
 	}
-	p = await(t, m, "stopped at the configuration", func(p Progress) bool { return p.Failure != nil })
+	p = reaches(t, m, "stopped at the configuration", func(p Progress) bool { return p.Failure != nil })
 	if !p.Failure.Back || !strings.Contains(p.Failure.Cause, "no space left") {
 		t.Errorf("%+v", p.Failure)
 	}
@@ -311,7 +309,7 @@ func TestFailureRetryBack(t *testing.T) {
 	if err := m.Retry(""); err != nil {
 		t.Fatal(err)
 	}
-	await(t, m, "ready", state(status.SetupReady))
+	reaches(t, m, "ready", state(status.SetupReady))
 	if err := m.Retry(""); !errors.Is(err, ErrState) {
 		t.Errorf("retry of nothing: %v", err)
 	}
@@ -327,7 +325,7 @@ func TestBackUndoes(t *testing.T) {
 		if err := m.Start(t.Context(), "", w.answers()); err != nil {
 			t.Fatal(err)
 		}
-		await(t, m, "stopped or waiting", func(p Progress) bool { return p.Failure != nil || p.State == status.SetupWaiting })
+		reaches(t, m, "stopped or waiting", func(p Progress) bool { return p.Failure != nil || p.State == status.SetupWaiting })
 		if err := m.Back(""); err != nil || w.undone != 1 {
 			t.Fatalf("%v, undone %d", err, w.undone)
 		}
@@ -341,14 +339,14 @@ func TestBackUndoes(t *testing.T) {
 		if err := m.Anew(false, func() error { return errors.Join(os.RemoveAll(w.path("data")), os.RemoveAll(w.path("appliance.yaml"))) }); err != nil {
 			t.Fatal(err)
 		}
-		await(t, m, "new", state(status.SetupNew))
+		reaches(t, m, "new", state(status.SetupNew))
 		w.mu.Lock()
 		w.reason, w.serves = "", true
 		w.mu.Unlock()
 		if err := m.Start(t.Context(), "", w.answers()); err != nil {
 			t.Fatal(err)
 		}
-		await(t, m, "ready", state(status.SetupReady))
+		reaches(t, m, "ready", state(status.SetupReady))
 		if err := m.Back(""); !errors.Is(err, ErrState) || w.undone != 1 {
 			t.Errorf("back from a node that is set up: %v", err)
 		}
@@ -366,19 +364,19 @@ func TestUnattended(t *testing.T) {
 	bad := newMachine(t)
 	bad.source = &Answers{Mode: "x", Node: "/"}
 	m, _ = bad.boot()
-	p := await(t, m, "wrong answers are told", func(p Progress) bool { return p.Failure != nil })
+	p := reaches(t, m, "wrong answers are told", func(p Progress) bool { return p.Failure != nil })
 	if p.State != status.SetupFailed || !strings.Contains(p.Failure.Cause, "mode: ") || !strings.Contains(p.Failure.Cause, "node: ") {
 		t.Errorf("%+v", p.Failure)
 	}
 	if err := m.Start(t.Context(), "", bad.answers()); err != nil { // somebody answers on the console
 		t.Fatal(err)
 	}
-	await(t, m, "ready", state(status.SetupReady))
+	reaches(t, m, "ready", state(status.SetupReady))
 	good := newMachine(t)
 	a := good.answers()
 	good.source = &a
 	m, _ = good.boot()
-	await(t, m, "ready", state(status.SetupReady))
+	reaches(t, m, "ready", state(status.SetupReady))
 }
 
 func TestClaim(t *testing.T) {
@@ -424,7 +422,7 @@ func TestClaimAfterSetup(t *testing.T) {
 	w.source = &a
 	m, _ := w.boot()
 	m.Claim("wizard", "tty1", Begin)
-	await(t, m, "ready", state(status.SetupReady))
+	reaches(t, m, "ready", state(status.SetupReady))
 	if c := m.Claim("page", "console", Watch); c.Mine {
 		t.Fatal("the wizard's claim is gone")
 	}

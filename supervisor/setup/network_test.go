@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // networker works in a directory of its own; systemd-networkd is not asked.
@@ -86,12 +88,7 @@ func TestNetworkUnconfirmed(t *testing.T) {
 	if _, err := w.Try(t.Context(), someStatic); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); content(t, w) != "" && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond)
-	}
-	if got := content(t, w); got != "" {
-		t.Errorf("still there: %q", got)
-	}
+	await.That(t, "the trial's end", func() bool { return content(t, w) == "" })
 	w.Lasts = time.Hour
 	if _, err := w.Try(t.Context(), someStatic); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // While another node looks for changes, passes are made when it has marked one.
@@ -29,10 +31,8 @@ func TestMirrorPace(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: %d passes after %d looks", what, passes.Load(), looks.Load())
-			}
+		if !await.Within(time.Minute, ok) {
+			t.Fatalf("%s: %d passes after %d looks", what, passes.Load(), looks.Load())
 		}
 	}
 	until("the first pass", func() bool { return passes.Load() == 1 })

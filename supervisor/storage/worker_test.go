@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // TestMain is also the helper that a worker starts.
@@ -71,12 +73,7 @@ func TestWorker(t *testing.T) {
 // askUntil asks again while the last child is being reaped.
 func askUntil(t *testing.T, ask func() (int, error)) (n int, err error) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		if n, err = ask(); err == nil {
-			return n, nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Within(time.Minute, func() bool { n, err = ask(); return err == nil })
 	return n, err
 }
 

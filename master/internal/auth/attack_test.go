@@ -17,6 +17,7 @@ import (
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 // What is no sign-in gets a short text and leaves nothing behind. (Whether
@@ -220,14 +221,11 @@ func TestAttack22Flood(t *testing.T) {
 		worst = max(worst, time.Since(start))
 	}
 	// The flood goes on until the store is full, however slow the machine.
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(time.Millisecond) {
+	await.Within(time.Minute, func() bool {
 		mu.Lock()
-		full := answers[auth.ActFull] > 0
-		mu.Unlock()
-		if full && m.Stats().Busy > 0 {
-			break
-		}
-	}
+		defer mu.Unlock()
+		return answers[auth.ActFull] > 0 && m.Stats().Busy > 0
+	})
 	stop()
 	flood.Wait()
 	t.Logf("worst sign-in of the good minion %v, answers %v, %+v", worst, answers, m.Stats())

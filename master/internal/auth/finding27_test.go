@@ -9,6 +9,7 @@ import (
 
 	"saltern/master/internal/auth"
 	"saltern/master/keys"
+	"saltern/test/await"
 )
 
 // TestFinding27CapturedKeys: who shows the public keys of accepted minions
@@ -43,8 +44,7 @@ func TestFinding27CapturedKeys(t *testing.T) {
 			}
 		})
 	}
-	for limit := time.Now().Add(time.Minute); m.Stats().Busy < 500 && time.Now().Before(limit); time.Sleep(time.Millisecond) {
-	}
+	await.Within(time.Minute, func() bool { return m.Stats().Busy >= 500 })
 	n := newMinion(t, "good", "min6")
 	for i := range 20 {
 		if got := n.check(t, m.SignIn(context.Background(), n.load(t), 3, home)); got.Str("enc") != "pub" {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 // Attack row 23: logins are slow on purpose, and each holds a worker of the
@@ -36,11 +37,7 @@ func TestAttack23LoginFlood(t *testing.T) {
 	for range maxLogins {
 		<-entered
 	}
-	for end := time.Now().Add(10 * time.Second); len(a.queue) < maxQueued; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d logins under way", len(a.queue))
-		}
-	}
+	await.That(t, "a full queue of logins", func() bool { return len(a.queue) == maxQueued })
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := login(ctx); err == nil || ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/test/await"
 	"saltern/test/gitrepo"
 )
 
@@ -157,13 +158,7 @@ func TestRestart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { s.Run(ctx); close(done) }()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if list, _ := os.ReadDir(filepath.Join(own, "remotes")); len(list) == 0 {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("the copy of a former remote stays")
-		}
-	}
+	await.That(t, "the end of a former remote's copy", func() bool { list, _ := os.ReadDir(filepath.Join(own, "remotes")); return len(list) == 0 })
 	cancel()
 	<-done
 }

@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 // keyring is a folder of gpg with one key for secrets.
@@ -57,7 +58,7 @@ func (k *keyring) encrypt(text string) string {
 
 // agents counts the agents of the keyring, and waits so long for their end.
 func (k *keyring) agents(patience time.Duration) (n int) {
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	await.Within(patience, func() bool {
 		n = 0
 		found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, f := range found {
@@ -65,10 +66,9 @@ func (k *keyring) agents(patience time.Duration) (n int) {
 				n++
 			}
 		}
-		if n == 0 || time.Now().After(end) {
-			return n
-		}
-	}
+		return n == 0
+	})
+	return n
 }
 
 // indented is an armoured block as it stands in an SLS.

@@ -11,6 +11,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/value"
 	"saltern/master/zmtp"
+	"saltern/test/await"
 )
 
 // BenchmarkFanOut1000 publishes a signed job to 1000 subscribers over TCP and
@@ -55,11 +56,7 @@ func BenchmarkFanOut1000(b *testing.B) {
 		}
 		return k
 	}
-	for end := time.Now().Add(10 * time.Second); ready() < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatal("subscribers missing")
-		}
-	}
+	await.That(b, "all subscribers", func() bool { return ready() >= n })
 	private := masterKey(b)
 	p := newPublisher(b, Config{Pub: pub, Keys: counter(newKey(b)),
 		Sign: func(algo string, d []byte) ([]byte, error) { return crypt.Sign(private, algo, d) }})

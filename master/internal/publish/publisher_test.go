@@ -20,6 +20,7 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/master/zmtp"
+	"saltern/test/await"
 )
 
 const wire = "../../testdata/wire"
@@ -371,12 +372,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	for len(pub.Subscribers()) == 0 || len(pub.Subscribers()[0].Topics) < 2 {
-		if ctx.Err() != nil {
-			t.Fatal("no subscriber")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.That(t, "the subscriber", func() bool { l := pub.Subscribers(); return len(l) > 0 && len(l[0].Topics) >= 2 })
 	key := newKey(t)
 	p := newPublisher(t, Config{Pub: pub, Keys: counter(key), Filtering: true})
 	for _, id := range []string{"other", "m"} {

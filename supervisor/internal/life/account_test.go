@@ -16,6 +16,7 @@ import (
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/systemd"
+	"saltern/test/await"
 )
 
 // TestFinding18MissingAccount: in the image a child whose account is missing is
@@ -46,10 +47,8 @@ func TestFinding18MissingAccount(t *testing.T) {
 		go func() { defer close(done); _ = n.manager.Run(ctx, 20*time.Second) }()
 		wait := func(what string, ok func() bool) {
 			t.Helper()
-			for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatalf("image %v: %s: %+v", image, what, n.manager.Services(8))
-				}
+			if !await.Within(time.Minute, ok) {
+				t.Fatalf("image %v: %s: %+v", image, what, n.manager.Services(8))
 			}
 		}
 		state := func() service.Info { return n.manager.Services(0)[0] }

@@ -3,12 +3,16 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"saltern/test/await"
 )
 
 // hanging is a check that a test controls.
@@ -115,11 +119,13 @@ func TestHungProcessIsKilled(t *testing.T) {
 	p := &Process{Path: "/bin/sh", Args: []string{"-c", "kill -STOP $$; sleep 60"}, StopTimeout: time.Minute}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	began := time.Now()
+	pid := make(chan int, 1)
 	go func() {
-		time.Sleep(200 * time.Millisecond)
+		stat := fmt.Sprintf("/proc/%d/stat", <-pid)
+		await.Within(time.Minute, func() bool { b, _ := os.ReadFile(stat); return strings.Contains(string(b), ") T ") })
 		cancel(&hangError{took: time.Minute, last: errSilent})
 	}()
-	if err := p.Run(ctx, func(int) {}); err != nil {
+	if err := p.Run(ctx, func(n int) { pid <- n }); err != nil {
 		t.Error(err)
 	}
 	if d := time.Since(began); d > 20*time.Second {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // stayer is a Lasting whose process is a shell; script gets a folder as $1.
@@ -57,11 +59,7 @@ func (s *stayer) begin(t *testing.T) (pid int, end func(error) error) {
 
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
+	await.That(t, what, f)
 }
 
 // writes tells what it is told to by a file, in both lives.

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 const shell = "/bin/sh"
@@ -79,12 +81,7 @@ func TestStopKillsTheWholeGroup(t *testing.T) {
 		t.Errorf("stop took %s", d)
 	}
 	child := <-got
-	for i := 0; alive(child); i++ {
-		if i > 200 {
-			t.Fatalf("grandchild %d still lives", child)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.That(t, "the grandchild's end", func() bool { return !alive(child) })
 }
 
 // TestParentDeath starts this test binary as a parent that starts a child and
@@ -122,12 +119,9 @@ func TestParentDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	for i := 0; alive(child); i++ {
-		if i > 300 {
-			_ = syscall.Kill(child, syscall.SIGKILL)
-			t.Fatal("child outlived its parent")
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !await.Within(30*time.Second, func() bool { return !alive(child) }) {
+		_ = syscall.Kill(child, syscall.SIGKILL)
+		t.Fatal("child outlived its parent")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 // python returns a Python with Salt. Without one most of this package cannot
@@ -324,13 +325,7 @@ func TestIdleStop(t *testing.T) {
 		if _, err := render(t, p, "m", nil, "x: {{ 1 }}"); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.Now().Add(10 * time.Second)
-		for p.Stats().Running || p.Stats().Workers > 0 {
-			if time.Now().After(deadline) {
-				t.Fatalf("still running: %+v", p.Stats())
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		await.That(t, "the end of Python", func() bool { s := p.Stats(); return !s.Running && s.Workers == 0 })
 		if s := p.Stats(); s.Starts != uint64(round+1) {
 			t.Errorf("%+v", s)
 		}
@@ -346,9 +341,7 @@ func TestBounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error)
 	go func() { _, err := p.Session(ctx, Minion{ID: "b"}); waits <- err }()
-	for p.waiting.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.That(t, "a session that waits", func() bool { return p.waiting.Load() > 0 })
 	if _, err := p.Session(t.Context(), Minion{ID: "c"}); !errors.Is(err, errBusy) {
 		t.Errorf("third: %v", err)
 	}
@@ -372,9 +365,7 @@ func TestBounds(t *testing.T) {
 	}
 	closed := make(chan struct{})
 	go func() { p.Close(); close(closed) }()
-	for p.ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	await.That(t, "Close under way", func() bool { return p.ctx.Err() != nil })
 	if _, err := s.Render(t.Context(), Template{Text: "x: 1"}); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
