@@ -204,7 +204,7 @@ func TestAttack22SignInFlood(t *testing.T) {
 	r := startMaster(t, "auth_events: False\n")
 	a := r.accepted("min1", "min6")
 	wit := a.bearWitness()
-	const newIDs, clients = 2000, 8
+	const newIDs, clients = 1000, 8
 	pub := pemOf(t, pair(t, "min7"))
 	start := time.Now()
 	var wg sync.WaitGroup
