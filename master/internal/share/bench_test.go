@@ -32,7 +32,6 @@ func BenchmarkJoin(b *testing.B) {
 	}
 	for b.Loop() {
 		joined := &master{name: "new", dir: b.TempDir(), net: n}
-		began := time.Now()
 		joined.start(b)
 		var peak uint64
 		await.That(b, "the same at both", func() bool {
@@ -43,7 +42,7 @@ func BenchmarkJoin(b *testing.B) {
 		})
 		b.ReportMetric(float64(peak)/(1<<20), "MiB-heap-both")
 		joined.stop()
-		began = time.Now()
+		began := time.Now()
 		if err := old.store.Rescan(time.Now()); err != nil {
 			b.Fatal(err)
 		}
