@@ -42,6 +42,7 @@ var paced = map[string]struct {
 	"master/zmtp/attack_test.go TestAttack20StuckMessage":            {2, "an attacker sends byte by byte"},
 	"master/zmtp/bench_test.go BenchmarkFanOut1000":                  {1, "a step of test/await would be measured"},
 	"master/zmtp/fuzz_test.go FuzzConnection":                        {1, "a step of test/await would be most of an execution"},
+	"cmd/salt/elsewhere_test.go Write":                               {1, "called in a bubble of fake time"},
 	"lbproxy/health_test.go checksIn":                                {1, "called in a bubble of fake time"},
 	"supervisor/internal/service/hang_test.go late":                  {1, "called in a bubble of fake time"},
 	"tui/pump_test.go end":                                           {1, "called in a bubble of fake time"},
