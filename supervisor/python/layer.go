@@ -1,0 +1,267 @@
+package python
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Current is the name of the link to the layer in service, in the folder of
+// layers.
+const Current = "current"
+
+const (
+	building = ".new-" // begins the names of layers that are not whole
+	// layersKept are the layers besides the one in service: a Python that has
+	// loaded half of a package goes on with it.
+	layersKept = 2
+	// layerKept is how long they are kept: as long as a runner may take.
+	layerKept = 25 * time.Hour
+)
+
+// ErrIncomplete means that a wheel of the list is not there, or not as a whole:
+// in a copy of the volume that may be for a moment.
+var ErrIncomplete = errors.New("a wheel is not there")
+
+// read reads the list of a folder; one that is not there is empty. sum is that of
+// its text.
+func read(dir string) (packages []Package, sum string, err error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the list of packages: %w", err)
+	}
+	defer root.Close()
+	text, err := readText(root, listName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", nil
+	}
+	if err == nil {
+		packages, err = parseList(text)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read the list of packages, %s: %w", filepath.Join(dir, listName), err)
+	}
+	h := sha256.Sum256(text)
+	return packages, hex.EncodeToString(h[:6]), nil
+}
+
+// open opens the wheels of the list. Close them.
+func open(dir string, packages []Package) (wheels []*wheel, err error) {
+	if len(packages) == 0 {
+		return nil, nil
+	}
+	defer func() {
+		if err != nil {
+			closeAll(wheels)
+			wheels = nil
+		}
+	}()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+	defer root.Close()
+	for _, p := range packages {
+		w, err := openWheel(root, filepath.Join(wheelsDir, p.File))
+		if err != nil {
+			return wheels, fmt.Errorf("%w: %w", ErrIncomplete, err)
+		}
+		wheels = append(wheels, w)
+		if w.SHA256 != p.SHA256 || w.Name != p.Name {
+			return wheels, fmt.Errorf("%w: %s is not the file whose hash is in the list", ErrIncomplete, p.File)
+		}
+	}
+	return wheels, nil
+}
+
+func closeAll(wheels []*wheel) {
+	for _, w := range wheels {
+		w.close()
+	}
+}
+
+// build unpacks wheels into a folder that is not there yet.
+func build(dir string, wheels []*wheel) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	left := &budget{maxUnpacked, maxFiles}
+	for _, w := range wheels {
+		if err := w.unpack(root, left); err != nil {
+			return err
+		}
+	}
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = os.Chmod(path, 0o755)
+		}
+		return err
+	})
+}
+
+// Renew makes the layer for the packages of now and puts it in service, if that is
+// not done. With an error the layer that was in service stays, unless it is for
+// another Python. One process of a node calls it at a time.
+func (p Place) Renew(ctx context.Context) error {
+	packages, sum, err := read(p.Node)
+	if err != nil {
+		return err
+	}
+	if len(packages) == 0 {
+		p.retire()
+		if err := os.Remove(filepath.Join(p.Layers, Current)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("put no packages in service: %w", err)
+		}
+		return p.sweep("")
+	}
+	f, err := p.ask(ctx, nil)
+	if err != nil {
+		return err
+	}
+	id := f.kind() + "-" + sum
+	if p.inService() == id {
+		return p.sweep(id)
+	}
+	if err := p.renew(ctx, id, packages); err != nil {
+		if now := p.inService(); now != "" && !strings.HasPrefix(now, f.abi()+"-") {
+			err = errors.Join(err, os.Remove(filepath.Join(p.Layers, Current)))
+		}
+		return err
+	}
+	return p.sweep(id)
+}
+
+func (p Place) renew(ctx context.Context, id string, packages []Package) error {
+	wheels, err := open(p.Node, packages)
+	if err != nil {
+		return err
+	}
+	defer closeAll(wheels)
+	f, err := p.ask(ctx, wheels)
+	if err != nil {
+		return err
+	}
+	if err := f.check(wheels); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.Layers, 0o755); err != nil {
+		return fmt.Errorf("make the layer: %w", err)
+	}
+	final := filepath.Join(p.Layers, id)
+	if _, err := os.Lstat(final); err != nil {
+		tmp := filepath.Join(p.Layers, building+id)
+		err := os.RemoveAll(tmp)
+		if err == nil {
+			err = build(tmp, wheels)
+		}
+		if err == nil {
+			err = syncTree(tmp)
+		}
+		if err == nil {
+			err = os.Rename(tmp, final)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("make the layer: %w", err), os.RemoveAll(tmp))
+		}
+	}
+	return p.point(id)
+}
+
+// syncTree brings a folder to the disk before it gets its name.
+func syncTree(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return unix.Syncfs(int(d.Fd()))
+}
+
+// point puts a layer in service; the one before is kept from now on for a while.
+func (p Place) point(id string) error {
+	p.retire()
+	tmp := filepath.Join(p.Layers, building+Current)
+	err := os.RemoveAll(tmp)
+	if err == nil {
+		err = os.Symlink(id, tmp)
+	}
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(p.Layers, Current))
+	}
+	if err != nil {
+		return fmt.Errorf("put the packages in service: %w", err)
+	}
+	return nil
+}
+
+// retire notes that the layer in service is so no more.
+func (p Place) retire() {
+	if now := p.inService(); now != "" {
+		at := time.Now()
+		_ = os.Chtimes(filepath.Join(p.Layers, now), at, at)
+	}
+}
+
+// inService is the layer that Python has now, "" for none.
+func (p Place) inService() string {
+	id, err := os.Readlink(filepath.Join(p.Layers, Current))
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(p.Layers, id)); err != nil {
+		return ""
+	}
+	return id
+}
+
+// sweep removes layers that nothing uses any more, and what was not finished.
+func (p Place) sweep(id string) error {
+	entries, err := os.ReadDir(p.Layers)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	type layer struct {
+		name string
+		at   time.Time
+	}
+	var old []layer
+	var faults error
+	for _, e := range entries {
+		fi, ierr := e.Info()
+		switch name := e.Name(); {
+		case name == id || name == Current || ierr != nil:
+		case strings.HasPrefix(name, building):
+			faults = errors.Join(faults, os.RemoveAll(filepath.Join(p.Layers, name)))
+		default:
+			old = append(old, layer{name, fi.ModTime()})
+		}
+	}
+	slices.SortFunc(old, func(a, b layer) int { return b.at.Compare(a.at) })
+	for i, l := range old {
+		if i >= layersKept || time.Since(l.at) > layerKept {
+			faults = errors.Join(faults, os.RemoveAll(filepath.Join(p.Layers, l.name)))
+		}
+	}
+	if err = errors.Join(err, faults); err != nil {
+		return fmt.Errorf("remove old layers: %w", err)
+	}
+	return nil
+}

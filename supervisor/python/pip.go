@@ -1,0 +1,216 @@
+package python
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"saltern/command"
+	"saltern/printable"
+)
+
+//go:embed pip.py
+var pipScript string
+
+// pipTakes is for one run of pip, which may download a lot.
+const pipTakes = 15 * time.Minute
+
+// requirement is a name with versions (PEP 508) that leads to an index and never
+// to another place, a folder or a program that fetches.
+var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9._, -]+\])?\s*((?:[<>=!~]=?=?\s*[0-9A-Za-z.*+!_-]+\s*,?\s*)*)(;[^@/\\#]+)?$`)
+
+// hashOption is one hash of a line of requirements.
+var hashOption = regexp.MustCompile(`\s--hash[= ]sha256:([0-9a-f]{64})(\s|$)`)
+
+// Requirement is a package that is asked for.
+type Requirement struct {
+	Text   string   // name==1.0
+	Hashes []string // SHA-256, one of which its wheel must have; none: any
+}
+
+// name of the package.
+func (r Requirement) name() string { return Canonical(requirementName(r.Text)) }
+
+func (r Requirement) check() error {
+	if !requirement.MatchString(r.Text) || len(r.Text) > 500 {
+		return fmt.Errorf("%.100q is neither a wheel's file nor a name of a package with versions, such as saltext.vault==1.3.0", r.Text)
+	}
+	return nil
+}
+
+// ParseRequirements reads a file of requirements: names with versions and hashes,
+// as pip-compile and pip hash write them. Other options of pip have no place in it.
+func ParseRequirements(text string) ([]Requirement, error) {
+	var out []Requirement
+	joined := strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
+	for line := range strings.Lines(joined) {
+		if i := strings.Index(" "+line, " #"); i >= 0 {
+			line = line[:i]
+		}
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		var r Requirement
+		for m := hashOption.FindStringSubmatchIndex(line); m != nil; m = hashOption.FindStringSubmatchIndex(line) {
+			r.Hashes = append(r.Hashes, line[m[2]:m[3]])
+			line = line[:m[0]] + " " + line[m[3]:]
+		}
+		r.Text = strings.TrimSpace(line)
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+		if out = append(out, r); len(out) > maxPackages {
+			return nil, fmt.Errorf("more than %d packages", maxPackages)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("there is no package in it")
+	}
+	return out, nil
+}
+
+// resolver has pip find packages and bring their wheels.
+type resolver struct {
+	facts
+	dir   string // ours to fill, which nobody may write below
+	wheel string // the folder of wheels that were given
+	index string // an address; empty: what pip's configuration and environment say
+	off   bool   // no index
+}
+
+// passed are the variables by which an administrator tells pip where and how; all
+// others stay away from it.
+var passed = regexp.MustCompile(`^(PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|CONFIG_FILE)|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
+
+func (r *resolver) pip(ctx context.Context, args ...string) ([]byte, error) {
+	env := []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_NO_INPUT=1"}
+	for _, v := range os.Environ() {
+		if passed.MatchString(v) && !(r.off && strings.HasPrefix(v, "PIP_")) {
+			env = append(env, v)
+		}
+	}
+	if r.index != "" { // not an argument: it may hold a password
+		env = append(env, "PIP_INDEX_URL="+r.index)
+	}
+	args = append([]string{r.path, "-I", "-B", "-c", pipScript}, args...)
+	args = append(args, "--only-binary", ":all:", "--no-cache-dir", "--quiet", "--find-links", r.wheel)
+	if r.off {
+		args = append(args, "--no-index")
+	}
+	out, err := command.Exec{Limit: pipTakes, MaxOutput: 64 << 20, Env: env}.Run(ctx, apart(r.as, !r.off, args...))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("run pip: %w", brief(err))
+	case strings.Contains(string(out.Stderr), "No module named pip"):
+		return nil, fmt.Errorf("%s has no pip to look for packages with; give the wheels themselves, with all that they need", r.path)
+	case out.Exit != 0:
+		text := string(out.Stderr)
+		for _, secret := range []string{r.index, os.Getenv("PIP_INDEX_URL"), os.Getenv("PIP_EXTRA_INDEX_URL")} {
+			if secret != "" {
+				text = strings.ReplaceAll(text, secret, "the index")
+			}
+		}
+		return nil, fmt.Errorf("pip says: %s", printable.Brief(text, 1500))
+	}
+	return out.Stdout, nil
+}
+
+// found is what pip chose.
+type found struct {
+	Name, Version, Hash string
+	requested           bool
+}
+
+// resolve has pip choose versions for what is asked, beside what Salt brings and
+// the packages of before, which stay as they are.
+func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Package) ([]found, error) {
+	var pins, want strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(r.Packages)) {
+		fmt.Fprintf(&pins, "%s==%s\n", name, r.Packages[name])
+	}
+	for _, k := range keep {
+		fmt.Fprintf(&pins, "%s==%s\n", k.Name, k.Version)
+	}
+	for _, q := range asked {
+		fmt.Fprintln(&want, q.Text)
+	}
+	if err := errors.Join(r.text("pins.txt", pins.String()), r.text("want.txt", want.String())); err != nil {
+		return nil, err
+	}
+	text, err := r.pip(ctx, "install", "--dry-run", "--report", "-", "-c", filepath.Join(r.dir, "pins.txt"), "-r", filepath.Join(r.dir, "want.txt"))
+	if err != nil {
+		return nil, err
+	}
+	var report struct {
+		Install []struct {
+			Metadata  struct{ Name, Version string }
+			Requested bool
+			Download  struct {
+				Archive struct {
+					Hashes map[string]string `json:"hashes"`
+				} `json:"archive_info"`
+			} `json:"download_info"`
+		}
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		return nil, fmt.Errorf("read what pip chose: %w", err)
+	}
+	var out []found
+	for _, i := range report.Install {
+		out = append(out, found{Canonical(i.Metadata.Name), i.Metadata.Version, i.Download.Archive.Hashes["sha256"], i.Requested})
+	}
+	if len(out) > maxPackages {
+		return nil, fmt.Errorf("pip chose %d packages, %d are possible", len(out), maxPackages)
+	}
+	return out, nil
+}
+
+func (r *resolver) text(name, content string) error {
+	return os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o644)
+}
+
+// fetch brings the wheels that were chosen, and gives their folder.
+func (r *resolver) fetch(ctx context.Context, chosen []found) (string, error) {
+	var want strings.Builder
+	for _, c := range chosen {
+		if !plainName.MatchString(c.Name) || !plainVersion.MatchString(c.Version) {
+			return "", fmt.Errorf("pip chose %.100q %.100q, which is no name with a version", c.Name, c.Version)
+		}
+		fmt.Fprintf(&want, "%s==%s", c.Name, c.Version)
+		if len(c.Hash) == 64 {
+			fmt.Fprintf(&want, " --hash=sha256:%s", c.Hash)
+		}
+		fmt.Fprintln(&want)
+	}
+	if err := r.text("chosen.txt", want.String()); err != nil {
+		return "", err
+	}
+	to := filepath.Join(r.dir, "wheels")
+	_, err := r.pip(ctx, "download", "--no-deps", "-d", to, "-r", filepath.Join(r.dir, "chosen.txt"))
+	return to, err
+}
+
+// apart is the command line of what reads or runs what others made: as another
+// account for ever, within bounds, and with a network only where that is meant.
+func apart(as *syscall.Credential, network bool, argv ...string) []string {
+	out := []string{"prlimit", "--as=" + strconv.Itoa(4<<30), "--fsize=" + strconv.Itoa(2*maxWheel), "--core=0", "--"}
+	if !network && os.Geteuid() == 0 {
+		out = append(out, "unshare", "--net", "--ipc", "--")
+	}
+	if as != nil {
+		out = append(out, "setpriv", "--reuid", strconv.Itoa(int(as.Uid)), "--regid", strconv.Itoa(int(as.Gid)), "--clear-groups", "--no-new-privs", "--bounding-set", "-all", "--")
+	}
+	return append(out, argv...)
+}

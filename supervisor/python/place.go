@@ -1,0 +1,248 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/pause"
+)
+
+// Place says where the packages are.
+type Place struct {
+	Shared string // the list and the wheels on the shared storage
+	Node   string // as this node reads them
+	Layers string // the folder of this node's layers
+	// Pythons are the Pythons to try, as the master tries them.
+	Pythons []string
+	// As is the account that reads what others made; nil: ours.
+	As *syscall.Credential
+}
+
+// Item is a package for people and machines.
+type Item struct {
+	Package
+	Here bool `json:"here"` // in service on this node
+}
+
+// List gives the packages of the cluster, in the order of their names.
+func (p Place) List() ([]Item, error) {
+	packages, sum, err := read(p.Shared)
+	if err != nil {
+		return nil, err
+	}
+	_, mine, err := read(p.Node)
+	here := err == nil && mine == sum && strings.HasSuffix(p.inService(), "-"+sum)
+	items := make([]Item, 0, len(packages))
+	for _, k := range packages {
+		items = append(items, Item{k, here})
+	}
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	return items, nil
+}
+
+// Remove takes packages out, and those that came with them and that no other
+// needs. It gives all that was taken out.
+func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	before, _, err := read(p.Shared)
+	if err != nil {
+		return nil, err
+	}
+	after := slices.Clone(before)
+	for _, name := range names {
+		name = Canonical(name)
+		n := len(after)
+		after = slices.DeleteFunc(after, func(k Package) bool { return k.Name == name })
+		if len(after) == n {
+			return nil, fmt.Errorf("no package is called %.60q; see: applianced python list", name)
+		}
+	}
+	after, err = p.needed(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.put(after, nil); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(before, func(k Package) bool { return slices.Contains(after, k) }), nil
+}
+
+// needed leaves out packages that nobody asked for and none of the others needs,
+// and refuses a list in which something is missing.
+func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error) {
+	for {
+		wheels, err := open(p.Shared, packages)
+		if err != nil {
+			return nil, err
+		}
+		needs := map[string]bool{}
+		for _, w := range wheels {
+			for _, r := range w.requires {
+				needs[Canonical(requirementName(r))] = true
+			}
+		}
+		kept := slices.DeleteFunc(slices.Clone(packages), func(k Package) bool { return !k.Asked && !needs[k.Name] })
+		if len(kept) < len(packages) {
+			closeAll(wheels)
+			packages = kept
+			continue
+		}
+		defer closeAll(wheels)
+		if len(wheels) == 0 {
+			return packages, nil
+		}
+		f, err := p.ask(ctx, wheels)
+		if errors.Is(err, ErrNoSalt) {
+			return packages, nil // it is a way to take out what does not fit
+		}
+		if err == nil {
+			err = lacking(f.Faults)
+		}
+		return packages, err
+	}
+}
+
+// lacking refuses a removal after which another package lacks something.
+func lacking(faults []string) error {
+	for _, f := range faults {
+		if strings.Contains(f, "which is not there") {
+			return fmt.Errorf("%s; remove both at once", f)
+		}
+	}
+	return nil
+}
+
+// requirementName is the name at the beginning of a requirement (PEP 508).
+func requirementName(text string) string {
+	end := strings.IndexFunc(text, func(r rune) bool {
+		return r != '-' && r != '_' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+	if end < 0 {
+		end = len(text)
+	}
+	return text[:end]
+}
+
+// lockTakes is how long a change waits for another one.
+const lockTakes = time.Minute
+
+// lock makes the folder, and keeps other changes away, those of other nodes too.
+func (p Place) lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the folder of packages: %w", err)
+	}
+	root, err := os.OpenRoot(p.Shared)
+	if err != nil {
+		return nil, fmt.Errorf("lock the packages: %w", err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the packages: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockTakes)
+	defer cancel()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock the packages: %w", err)
+		}
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			f.Close()
+			return nil, errors.New("somebody else changes the packages at this moment; try again")
+		}
+	}
+}
+
+// put writes a list, after the wheels that are new, and then takes away the wheels
+// that it does not name: whoever reads meanwhile has one list or the other.
+func (p Place) put(packages []Package, fresh []*wheel) error {
+	if err := checkList(packages); err != nil {
+		return err
+	}
+	text, err := packList(packages)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(p.Shared)
+	if err != nil {
+		return fmt.Errorf("write the packages: %w", err)
+	}
+	defer root.Close()
+	if err := root.Mkdir(wheelsDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write the packages: %w", err)
+	}
+	for _, w := range fresh {
+		if _, err := w.f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("write the packages: %w", err)
+		}
+		if err := write(root, filepath.Join(wheelsDir, w.File), w.f); err != nil {
+			return fmt.Errorf("write the packages: %w", err)
+		}
+	}
+	if err := write(root, listName, strings.NewReader(string(text))); err != nil {
+		return fmt.Errorf("write the packages: %w", err)
+	}
+	entries, err := fs.ReadDir(root.FS(), wheelsDir)
+	for _, e := range entries {
+		if !slices.ContainsFunc(packages, func(k Package) bool { return k.File == e.Name() }) {
+			err = errors.Join(err, root.RemoveAll(filepath.Join(wheelsDir, e.Name())))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove wheels that are not needed: %w", err)
+	}
+	return nil
+}
+
+func write(root *os.Root, name string, content io.Reader) error {
+	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
+	_ = root.Remove(tmp)
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, io.LimitReader(content, maxWheel))
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
+		_ = root.Remove(tmp)
+	}
+	return err
+}
+
+func readText(root *os.Root, name string) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxList+1))
+}
