@@ -33,6 +33,9 @@ const (
 // in a copy of the volume that may be for a moment.
 var ErrIncomplete = errors.New("a wheel is not there")
 
+// ListFile is the file of packages of a folder.
+func ListFile(dir string) string { return filepath.Join(dir, listName) }
+
 // read reads the list of a folder; one that is not there is empty. sum is that of
 // its text.
 func read(dir string) (packages []Package, sum string, err error) {
@@ -44,7 +47,7 @@ func read(dir string) (packages []Package, sum string, err error) {
 		return nil, "", fmt.Errorf("read the list of packages: %w", err)
 	}
 	defer root.Close()
-	text, err := readText(root, listName)
+	text, err := readText(root, listName, maxList+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
 	}

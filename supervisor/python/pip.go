@@ -23,6 +23,12 @@ import (
 //go:embed pip.py
 var pipScript string
 
+// reportName is the file with what pip chose, and maxReport bounds it.
+const (
+	reportName = "report.json"
+	maxReport  = 64 << 20
+)
+
 // pipTakes is for one run of pip, which may download a lot.
 const pipTakes = 15 * time.Minute
 
@@ -94,7 +100,7 @@ type resolver struct {
 // others stay away from it.
 var passed = regexp.MustCompile(`^(PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|TIMEOUT|RETRIES|CONFIG_FILE)|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=`)
 
-func (r *resolver) pip(ctx context.Context, args ...string) ([]byte, error) {
+func (r *resolver) pip(ctx context.Context, args ...string) error {
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_NO_INPUT=1"}
 	for _, v := range os.Environ() {
 		if passed.MatchString(v) && !(r.off && strings.HasPrefix(v, "PIP_")) {
@@ -105,26 +111,30 @@ func (r *resolver) pip(ctx context.Context, args ...string) ([]byte, error) {
 		env = append(env, "PIP_INDEX_URL="+r.index)
 	}
 	args = append([]string{r.path, "-I", "-B", "-c", pipScript}, args...)
-	args = append(args, "--only-binary", ":all:", "--no-cache-dir", "--quiet", "--find-links", r.wheel)
+	args = append(args, "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off", "--find-links", r.wheel)
 	if r.off {
 		args = append(args, "--no-index")
 	}
 	out, err := command.Exec{Limit: pipTakes, MaxOutput: 64 << 20, Env: env}.Run(ctx, apart(r.as, !r.off, args...))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("run pip: %w", brief(err))
+		return fmt.Errorf("run pip: %w", brief(err))
 	case strings.Contains(string(out.Stderr), "No module named pip"):
-		return nil, fmt.Errorf("%s has no pip to look for packages with; give the wheels themselves, with all that they need", r.path)
+		return fmt.Errorf("%s has no pip to look for packages with; give the wheels themselves, with all that they need", r.path)
 	case out.Exit != 0:
 		text := string(out.Stderr)
+		if _, why, ok := strings.Cut(string(out.Stdout), "The conflict is caused by:"); ok {
+			text = "these do not go together: " + why + text
+		}
+		text = strings.ReplaceAll(text, r.dir+"/", "")
 		for _, secret := range []string{r.index, os.Getenv("PIP_INDEX_URL"), os.Getenv("PIP_EXTRA_INDEX_URL")} {
 			if secret != "" {
 				text = strings.ReplaceAll(text, secret, "the index")
 			}
 		}
-		return nil, fmt.Errorf("pip says: %s", printable.Brief(text, 1500))
+		return fmt.Errorf("pip says: %s", printable.Brief(text, 1500))
 	}
-	return out.Stdout, nil
+	return nil
 }
 
 // found is what pip chose.
@@ -149,9 +159,18 @@ func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Pack
 	if err := errors.Join(r.text("pins.txt", pins.String()), r.text("want.txt", want.String())); err != nil {
 		return nil, err
 	}
-	text, err := r.pip(ctx, "install", "--dry-run", "--report", "-", "-c", filepath.Join(r.dir, "pins.txt"), "-r", filepath.Join(r.dir, "want.txt"))
+	err := r.pip(ctx, "install", "--dry-run", "--report", filepath.Join(r.dir, reportName), "-c", filepath.Join(r.dir, "pins.txt"), "-r", filepath.Join(r.dir, "want.txt"))
 	if err != nil {
 		return nil, err
+	}
+	var text []byte
+	root, err := os.OpenRoot(r.dir)
+	if err == nil {
+		text, err = readText(root, reportName, maxReport)
+		root.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what pip chose: %w", err)
 	}
 	var report struct {
 		Install []struct {
@@ -198,7 +217,7 @@ func (r *resolver) fetch(ctx context.Context, chosen []found) (string, error) {
 		return "", err
 	}
 	to := filepath.Join(r.dir, "wheels")
-	_, err := r.pip(ctx, "download", "--no-deps", "-d", to, "-r", filepath.Join(r.dir, "chosen.txt"))
+	err := r.pip(ctx, "download", "--no-deps", "-d", to, "-r", filepath.Join(r.dir, "chosen.txt"))
 	return to, err
 }
 

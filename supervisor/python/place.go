@@ -238,11 +238,11 @@ func write(root *os.Root, name string, content io.Reader) error {
 	return err
 }
 
-func readText(root *os.Root, name string) ([]byte, error) {
+func readText(root *os.Root, name string, most int64) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxList+1))
+	return io.ReadAll(io.LimitReader(f, most))
 }

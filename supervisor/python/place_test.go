@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	made "saltern/test/wheel"
 )
 
 // node is a place with Salt's own Python.
@@ -64,9 +66,9 @@ func (p Place) names(t *testing.T) (names []string) {
 func TestAddListRemove(t *testing.T) {
 	p := node(t)
 	dir := t.TempDir()
-	base := made{name: "saltern-base", version: "1.0", files: map[string]string{"saltern_base.py": "x = 1\n"}}.write(t, dir)
-	top := made{name: "saltern-top", version: "1.0", files: map[string]string{"saltern_top/__init__.py": "import saltern_base\n"},
-		requires: []string{"saltern_base>=1", "jinja2", "nothing; extra == 'more'"}}.write(t, dir)
+	base := made.Wheel{Name: "saltern-base", Version: "1.0", Files: map[string]string{"saltern_base.py": "x = 1\n"}}.Write(t, dir)
+	top := made.Wheel{Name: "saltern-top", Version: "1.0", Files: map[string]string{"saltern_top/__init__.py": "import saltern_base\n"},
+		Requires: []string{"saltern_base>=1", "jinja2", "nothing; extra == 'more'"}}.Write(t, dir)
 	if err := p.Renew(t.Context()); err != nil {
 		t.Errorf("without packages: %v", err)
 	}
@@ -92,7 +94,7 @@ func TestAddListRemove(t *testing.T) {
 		t.Error("removed what is not there")
 	}
 	// Another version takes the place of the one of now.
-	p.add(t, made{name: "saltern-base", version: "2.0", files: map[string]string{"saltern_base.py": "x = 2\n", "saltern_two.py": ""}}.write(t, dir))
+	p.add(t, made.Wheel{Name: "saltern-base", Version: "2.0", Files: map[string]string{"saltern_base.py": "x = 2\n", "saltern_two.py": ""}}.Write(t, dir))
 	if err := p.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -130,10 +132,10 @@ func TestAddByName(t *testing.T) {
 	p := node(t)
 	dir := t.TempDir()
 	t.Setenv("PIP_FIND_LINKS", "")
-	made{name: "saltern-base", version: "1.0", files: map[string]string{"saltern_base.py": ""}}.write(t, dir)
-	made{name: "saltern-base", version: "2.0", files: map[string]string{"saltern_base.py": ""}}.write(t, dir)
-	made{name: "saltern-new", version: "1.0", files: map[string]string{"saltern_new.py": ""}, requires: []string{"jinja2>=99"}}.write(t, dir)
-	made{name: "saltern-top", version: "1.0", files: map[string]string{"saltern_top.py": ""}, requires: []string{"saltern-base<2", "salt>=3006"}}.write(t, dir)
+	made.Wheel{Name: "saltern-base", Version: "1.0", Files: map[string]string{"saltern_base.py": ""}}.Write(t, dir)
+	made.Wheel{Name: "saltern-base", Version: "2.0", Files: map[string]string{"saltern_base.py": ""}}.Write(t, dir)
+	made.Wheel{Name: "saltern-new", Version: "1.0", Files: map[string]string{"saltern_new.py": ""}, Requires: []string{"jinja2>=99"}}.Write(t, dir)
+	made.Wheel{Name: "saltern-top", Version: "1.0", Files: map[string]string{"saltern_top.py": ""}, Requires: []string{"saltern-base<2", "salt>=3006"}}.Write(t, dir)
 	add := func(names ...string) ([]Package, error) {
 		a := Addition{From: dir}
 		for _, n := range names {
@@ -159,8 +161,8 @@ func TestAddByName(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 	}
-	for name, want := range map[string]string{"saltern-none": "saltern-none", "saltern-new": "jinja2", "jinja2": "has it already", "/etc/passwd": "neither a wheel",
-		"x @ file:///x": "neither", "-rother": "neither", "saltern-base==2.0": ""} {
+	for name, want := range map[string]string{"saltern-new": "jinja2", "jinja2": "has it already", "/etc/passwd": "neither a wheel",
+		"-rother": "neither", "saltern-base==2.0": ""} {
 		if _, err := add(name); err == nil || !strings.Contains(strings.ToLower(err.Error()), want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -179,25 +181,25 @@ func TestAddByName(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	p := node(t)
 	dir := t.TempDir()
-	p.add(t, made{name: "saltern-mine", version: "1.0", files: map[string]string{"saltern_mine/__init__.py": "", "shared/a.py": ""}}.write(t, dir))
+	p.add(t, made.Wheel{Name: "saltern-mine", Version: "1.0", Files: map[string]string{"saltern_mine/__init__.py": "", "shared/a.py": ""}}.Write(t, dir))
 	for name, tt := range map[string]struct {
-		wheel made
+		wheel made.Wheel
 		want  string
 	}{
-		"a package of Salt's": {made{name: "Jinja2", version: "9.0", files: map[string]string{"other.py": ""}}, "comes with Salt"},
-		"Salt itself":         {made{name: "salt", version: "9.0", files: map[string]string{"other.py": ""}}, "comes with Salt"},
-		"a module of Salt's":  {made{name: "x", version: "1", files: map[string]string{"yaml/__init__.py": ""}}, `module "yaml"`},
-		"a part of Salt":      {made{name: "x", version: "1", files: map[string]string{"salt/pillar/x.py": ""}}, `module "salt"`},
-		"a module of Python":  {made{name: "x", version: "1", files: map[string]string{"json.py": ""}}, `module "json"`},
-		"another package's":   {made{name: "x", version: "1", files: map[string]string{"saltern_mine.py": ""}}, "saltern-mine"},
-		"another Python":      {made{name: "x", version: "1", tag: "cp27-cp27m-linux_x86_64", files: map[string]string{"x.py": ""}}, "not for this Python"},
-		"a newer Python":      {made{name: "x", version: "1", python: ">=4", files: map[string]string{"x.py": ""}}, "for Python >=4"},
-		"the same file":       {made{name: "x", version: "1", files: map[string]string{"shared/a.py": ""}}, "another package as well"},
-		"a broken entry": {made{name: "x", version: "1", files: map[string]string{"x/__init__.py": "import nothing_at_all\n",
+		"a package of Salt's": {made.Wheel{Name: "Jinja2", Version: "9.0", Files: map[string]string{"other.py": ""}}, "comes with Salt"},
+		"Salt itself":         {made.Wheel{Name: "salt", Version: "9.0", Files: map[string]string{"other.py": ""}}, "comes with Salt"},
+		"a module of Salt's":  {made.Wheel{Name: "x", Version: "1", Files: map[string]string{"yaml/__init__.py": ""}}, `module "yaml"`},
+		"a part of Salt":      {made.Wheel{Name: "x", Version: "1", Files: map[string]string{"salt/pillar/x.py": ""}}, `module "salt"`},
+		"a module of Python":  {made.Wheel{Name: "x", Version: "1", Files: map[string]string{"json.py": ""}}, `module "json"`},
+		"another package's":   {made.Wheel{Name: "x", Version: "1", Files: map[string]string{"saltern_mine.py": ""}}, "saltern-mine"},
+		"another Python":      {made.Wheel{Name: "x", Version: "1", Tag: "cp27-cp27m-linux_x86_64", Files: map[string]string{"x.py": ""}}, "not for this Python"},
+		"a newer Python":      {made.Wheel{Name: "x", Version: "1", Python: ">=4", Files: map[string]string{"x.py": ""}}, "for Python >=4"},
+		"the same file":       {made.Wheel{Name: "x", Version: "1", Files: map[string]string{"shared/a.py": ""}}, "another package as well"},
+		"a broken entry": {made.Wheel{Name: "x", Version: "1", Files: map[string]string{"x/__init__.py": "import nothing_at_all\n",
 			"x-1.dist-info/entry_points.txt": "[salt.loader]\nx = x\n"}}, "nothing_at_all"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := p.Add(t.Context(), Addition{Files: []string{tt.wheel.write(t, t.TempDir())}})
+			_, err := p.Add(t.Context(), Addition{Files: []string{tt.wheel.Write(t, t.TempDir())}})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -206,7 +208,7 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	p.add(t, made{name: "x", version: "1", files: map[string]string{"shared/b.py": ""}}.write(t, dir)) // a namespace has room for both
+	p.add(t, made.Wheel{Name: "x", Version: "1", Files: map[string]string{"shared/b.py": ""}}.Write(t, dir)) // a namespace has room for both
 }
 
 // A node whose wheels are not all there, or changed, keeps what it has; so does one
@@ -214,21 +216,21 @@ func TestRefusals(t *testing.T) {
 func TestRenewKeepsWhatWorks(t *testing.T) {
 	p := node(t)
 	dir := t.TempDir()
-	p.add(t, made{name: "m", version: "1.0", files: map[string]string{"m_one.py": ""}}.write(t, dir))
+	p.add(t, made.Wheel{Name: "m", Version: "1.0", Files: map[string]string{"m_one.py": ""}}.Write(t, dir))
 	if err := p.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	had := p.inService()
-	p.add(t, made{name: "m", version: "2.0", files: map[string]string{"m_two.py": ""}}.write(t, dir))
-	wheel := filepath.Join(p.Shared, wheelsDir, "m-2.0-py3-none-any.whl")
-	whole, err := os.ReadFile(wheel)
+	p.add(t, made.Wheel{Name: "m", Version: "2.0", Files: map[string]string{"m_two.py": ""}}.Write(t, dir))
+	file := filepath.Join(p.Shared, wheelsDir, "m-2.0-py3-none-any.whl")
+	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, content := range [][]byte{nil, whole[:len(whole)/2], append(slices.Clone(whole), 0)} {
-		_ = os.Remove(wheel)
+		_ = os.Remove(file)
 		if content != nil {
-			if err := os.WriteFile(wheel, content, 0o644); err != nil {
+			if err := os.WriteFile(file, content, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,7 +238,7 @@ func TestRenewKeepsWhatWorks(t *testing.T) {
 			t.Errorf("%d bytes: %v %q", len(content), err, p.inService())
 		}
 	}
-	if err := os.WriteFile(wheel, whole, 0o644); err != nil {
+	if err := os.WriteFile(file, whole, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died in the middle has left this.
@@ -260,7 +262,7 @@ func TestRenewKeepsWhatWorks(t *testing.T) {
 	if err := p.Renew(t.Context()); err != nil || p.inService() != now {
 		t.Errorf("after an upgrade: %v %q", err, p.inService())
 	}
-	if err := errors.Join(p.point(other), os.Remove(wheel), os.RemoveAll(filepath.Join(p.Layers, now))); err != nil {
+	if err := errors.Join(p.point(other), os.Remove(file), os.RemoveAll(filepath.Join(p.Layers, now))); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Renew(t.Context()); err == nil || p.inService() != "" {
@@ -273,11 +275,11 @@ func TestTwoAdministrators(t *testing.T) {
 	p := node(t)
 	var both sync.WaitGroup
 	for _, name := range []string{"saltern-a", "saltern-b"} {
-		wheel := made{name: name, version: "1", files: map[string]string{strings.ReplaceAll(name, "-", "_") + ".py": ""}}.write(t, t.TempDir())
+		path := made.Wheel{Name: name, Version: "1", Files: map[string]string{strings.ReplaceAll(name, "-", "_") + ".py": ""}}.Write(t, t.TempDir())
 		both.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if _, err := p.Add(ctx, Addition{Files: []string{wheel}}); err != nil {
+			if _, err := p.Add(ctx, Addition{Files: []string{path}}); err != nil {
 				t.Error(err)
 			}
 		})

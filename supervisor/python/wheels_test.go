@@ -2,83 +2,14 @@ package python
 
 import (
 	"archive/zip"
-	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	made "saltern/test/wheel"
 )
-
-// made is a wheel that a test makes.
-type made struct {
-	name, version, tag string            // py3-none-any
-	files              map[string]string // in their order of names
-	requires           []string
-	python             string
-	record             func(string) string // changes RECORD; nil: it is right
-	raw                func(*zip.Writer)   // adds entries; nil: none
-}
-
-// write writes the wheel and gives its path.
-func (m made) write(t testing.TB, dir string) string {
-	t.Helper()
-	if m.tag == "" {
-		m.tag = "py3-none-any"
-	}
-	under := strings.ReplaceAll(m.name, "-", "_")
-	info := under + "-" + m.version + ".dist-info/"
-	all := map[string]string{}
-	for k, v := range m.files {
-		all[k] = v
-	}
-	meta := "Metadata-Version: 2.1\nName: " + m.name + "\nVersion: " + m.version + "\n"
-	for _, r := range m.requires {
-		meta += "Requires-Dist: " + r + "\n"
-	}
-	if m.python != "" {
-		meta += "Requires-Python: " + m.python + "\n"
-	}
-	all[info+"METADATA"] = meta + "\nText\n"
-	all[info+"WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: " + m.tag + "\n"
-	var record strings.Builder
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	put := func(name, text string) {
-		w, err := z.Create(name)
-		if err == nil {
-			_, err = w.Write([]byte(text))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, text := range all {
-		sum := sha256.Sum256([]byte(text))
-		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", name, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
-		put(name, text)
-	}
-	fmt.Fprintf(&record, "%sRECORD,,\n", info)
-	text := record.String()
-	if m.record != nil {
-		text = m.record(text)
-	}
-	put(info+"RECORD", text)
-	if m.raw != nil {
-		m.raw(z)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, under+"-"+m.version+"-"+m.tag+".whl")
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // link adds an entry of a kind that is no file.
 func link(name string, mode fs.FileMode) func(*zip.Writer) {
@@ -106,11 +37,11 @@ func unpackOne(t testing.TB, path string) (string, error) {
 }
 
 func TestWheelIsUnpacked(t *testing.T) {
-	path := made{name: "two-words", version: "1.0", files: map[string]string{
+	path := made.Wheel{Name: "two-words", Version: "1.0", Files: map[string]string{
 		"two_words/__init__.py": "x = 1\n", "two_words/sub/a.txt": "a", "space/part.py": "",
 		"two_words-1.0.data/purelib/pure.py": "y = 2\n", "two_words-1.0.data/scripts/run": "#!python\n",
 		"two_words-1.0.data/data/etc/x.conf": "x",
-	}}.write(t, t.TempDir())
+	}}.Write(t, t.TempDir())
 	to, err := unpackOne(t, path)
 	if err != nil {
 		t.Fatal(err)
@@ -128,32 +59,32 @@ func TestHostileWheels(t *testing.T) {
 	ok := map[string]string{"m/__init__.py": ""}
 	with := func(name string) map[string]string { return map[string]string{"m/__init__.py": "", name: "x"} }
 	for name, tt := range map[string]struct {
-		wheel made
+		wheel made.Wheel
 		want  string
 	}{
-		"up":                {made{files: with("../up.py")}, "no path inside"},
-		"absolute":          {made{files: with("/etc/up.py")}, "no path inside"},
-		"backslash":         {made{files: with(`m\up.py`)}, "no path inside"},
-		"dot":               {made{files: with("m/./up.py")}, "no path inside"},
-		"up in data":        {made{files: with("m-1.0.data/purelib/../../up.py")}, "no path inside"},
-		"long":              {made{files: with("m/" + strings.Repeat("x", maxPath) + ".py")}, "no path inside"},
-		"symlink":           {made{files: ok, raw: link("m/link", fs.ModeSymlink)}, "no regular file"},
-		"pipe":              {made{files: ok, raw: link("m/pipe", fs.ModeNamedPipe)}, "no regular file"},
-		"pth":               {made{files: with("m.pth")}, "run code"},
-		"pth in data":       {made{files: with("m-1.0.data/purelib/m.pth")}, "run code"},
-		"not in RECORD":     {made{files: ok, raw: func(z *zip.Writer) { _, _ = z.Create("m/more.py") }}, "no SHA-256"},
-		"another hash":      {made{files: ok, record: func(s string) string { return strings.ReplaceAll(s, "sha256=4", "sha256=5") }}, ""},
-		"twice":             {made{files: ok, raw: func(z *zip.Writer) { _, _ = z.Create("m/__init__.py") }}, "twice"},
-		"twice by data":     {made{files: with("m-1.0.data/purelib/m/__init__.py")}, "twice"},
-		"two infos":         {made{files: with("other-1.0.dist-info/RECORD")}, "not one list"},
-		"another's info":    {made{files: with("other-1.0.dist-info/METADATA")}, "another package"},
-		"file and folder":   {made{files: with("m/__init__.py/x")}, "unpack"},
-		"foreign signature": {made{files: ok, record: func(string) string { return "\"" }}, "RECORD"},
+		"up":                {made.Wheel{Files: with("../up.py")}, "no path inside"},
+		"absolute":          {made.Wheel{Files: with("/etc/up.py")}, "no path inside"},
+		"backslash":         {made.Wheel{Files: with(`m\up.py`)}, "no path inside"},
+		"dot":               {made.Wheel{Files: with("m/./up.py")}, "no path inside"},
+		"up in data":        {made.Wheel{Files: with("m-1.0.data/purelib/../../up.py")}, "no path inside"},
+		"long":              {made.Wheel{Files: with("m/" + strings.Repeat("x", maxPath) + ".py")}, "no path inside"},
+		"symlink":           {made.Wheel{Files: ok, Raw: link("m/link", fs.ModeSymlink)}, "no regular file"},
+		"pipe":              {made.Wheel{Files: ok, Raw: link("m/pipe", fs.ModeNamedPipe)}, "no regular file"},
+		"pth":               {made.Wheel{Files: with("m.pth")}, "run code"},
+		"pth in data":       {made.Wheel{Files: with("m-1.0.data/purelib/m.pth")}, "run code"},
+		"not in RECORD":     {made.Wheel{Files: ok, Raw: func(z *zip.Writer) { _, _ = z.Create("m/more.py") }}, "no SHA-256"},
+		"another hash":      {made.Wheel{Files: ok, Record: func(s string) string { return strings.ReplaceAll(s, "sha256=4", "sha256=5") }}, ""},
+		"twice":             {made.Wheel{Files: ok, Raw: func(z *zip.Writer) { _, _ = z.Create("m/__init__.py") }}, "twice"},
+		"twice by data":     {made.Wheel{Files: with("m-1.0.data/purelib/m/__init__.py")}, "twice"},
+		"two infos":         {made.Wheel{Files: with("other-1.0.dist-info/RECORD")}, "not one list"},
+		"another's info":    {made.Wheel{Files: with("other-1.0.dist-info/METADATA")}, "another package"},
+		"file and folder":   {made.Wheel{Files: with("m/__init__.py/x")}, "unpack"},
+		"foreign signature": {made.Wheel{Files: ok, Record: func(string) string { return "\"" }}, "RECORD"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.wheel.name, tt.wheel.version = "m", "1.0"
+			tt.wheel.Name, tt.wheel.Version = "m", "1.0"
 			if name == "another hash" {
-				tt.wheel.record = func(s string) string {
+				tt.wheel.Record = func(s string) string {
 					i := strings.Index(s, "m/__init__.py,sha256=") + len("m/__init__.py,sha256=")
 					flip := "A"
 					if s[i] == 'A' {
@@ -163,7 +94,7 @@ func TestHostileWheels(t *testing.T) {
 				}
 				tt.want = "RECORD says"
 			}
-			_, err := unpackOne(t, tt.wheel.write(t, t.TempDir()))
+			_, err := unpackOne(t, tt.wheel.Write(t, t.TempDir()))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -182,7 +113,7 @@ func TestHostileWheels(t *testing.T) {
 
 // A file that says it is small and is not ends at the bound of the layer.
 func TestBudget(t *testing.T) {
-	path := made{name: "m", version: "1.0", files: map[string]string{"m/big.txt": strings.Repeat("0", 1<<20), "m/two.txt": ""}}.write(t, t.TempDir())
+	path := made.Wheel{Name: "m", Version: "1.0", Files: map[string]string{"m/big.txt": strings.Repeat("0", 1<<20), "m/two.txt": ""}}.Write(t, t.TempDir())
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +137,7 @@ func TestBudget(t *testing.T) {
 }
 
 func FuzzWheel(f *testing.F) {
-	b, err := os.ReadFile(made{name: "m", version: "1.0", files: map[string]string{"m/__init__.py": "x", "m-1.0.data/purelib/p.py": ""}}.write(f, f.TempDir()))
+	b, err := os.ReadFile(made.Wheel{Name: "m", Version: "1.0", Files: map[string]string{"m/__init__.py": "x", "m-1.0.data/purelib/p.py": ""}}.Write(f, f.TempDir()))
 	if err != nil {
 		f.Fatal(err)
 	}
