@@ -246,7 +246,7 @@ func (m *Master) openCallers(context.Context) error {
 	m.auth = eauth.New(eauth.Config{
 		External:     c.ExternalAuth,
 		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
-		Other:        eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path),
+		Other:        eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer),
 		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: local.CurrentUser(),
 		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)

@@ -58,7 +58,7 @@ func (m *Master) openWheel(pythons []string) {
 			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize,
 			PublicKey: func() (string, string) { return strings.TrimSuffix(c.ID, "_master") + ".pub", m.identity.Public },
 		},
-		Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Wheel: true, Log: m.log}),
+		Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Wheel: true, Log: m.log}),
 		Wait:   m.background.Wait,
 	}
 }

@@ -31,7 +31,7 @@ func (m *Master) openPillar() {
 		without.Set(name, nil) // templates see options; these are not for them
 	}
 	m.renderers = renderer.New(renderer.Config{
-		Python: pyrunner.Pythons(m.cfg.RendererPython), ConfigFile: c.Path, Overrides: without, MaxWorkers: c.RendererMax, IdleStop: c.RendererIdle, Log: m.log,
+		Python: pyrunner.Pythons(m.cfg.RendererPython), ConfigFile: c.Path, Layer: func() string { return pyrunner.Layer(c.PythonLayer) }, Overrides: without, MaxWorkers: c.RendererMax, IdleStop: c.RendererIdle, Log: m.log,
 	})
 	m.compiler = pillar.New(pillar.Config{
 		Roots: c.PillarRoots, RootOrder: c.PillarEnvs, Top: c.StateTop, Renderer: c.Renderer,

@@ -26,7 +26,7 @@ func (m *Master) openRunners() {
 	table.Add("presence.minions", m.presence.List)
 	m.repos.AddRunners(table)
 	m.runs = runner.NewRuns(runner.RunsConfig{
-		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Git: m.repos.ForPython, Log: m.log}),
+		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{
 			Jobs: m.jobs, Events: runner.OnBus(m.bus), Minions: m.launch, Cache: runner.OnCache(m.cache, m.pillars.Clear), Targets: m.targets,
 			Keys: runner.OnKeys(m.keys), Presence: m.presence, Files: fileserver.Runners{Server: m.files}, Pillar: pillar.Runners{Service: m.pillars},

@@ -290,6 +290,9 @@ type Saltern struct {
 	SaltRun string `conf:"saltern_salt_run"`
 	// RendererPython is the Python that has Salt and runs the renderers.
 	RendererPython string `conf:"saltern_renderer_python"`
+	// PythonLayer is a folder of packages at the end of Python's path, or a link
+	// to one; "" means none.
+	PythonLayer string `conf:"saltern_python_layer"`
 	// RendererMax is how many renderers may run; 0 lets the master choose.
 	RendererMax int `conf:"saltern_renderer_max"`
 	// RendererIdle is after how long an idle renderer is stopped; 0 lets the

@@ -71,6 +71,7 @@ const (
 type Config struct {
 	Pythons    []string // interpreters to try, in this order: paths or names in PATH
 	ConfigFile string   // the master's
+	Layer      string   // of packages, see [Layer]; empty: none
 	Wheel      bool     // call wheel functions, not runners
 	// Git, if any, gives the options and the roots of git pillars by which Salt's
 	// library finds on this disk what comes from git.
@@ -89,6 +90,7 @@ type Caller struct {
 
 	mu     sync.Mutex
 	list   *listing
+	layer  string    // with which list was made
 	failed time.Time // when no Python had Salt
 	why    error
 }
@@ -152,7 +154,11 @@ func (c *Caller) admit(ctx context.Context, fun string) (leave func(), err error
 		return nil, &UnknownError{fun}
 	}
 	known := func() (bool, error) {
+		layer := Layer(c.cfg.Layer)
 		c.mu.Lock()
+		if layer != c.layer {
+			c.layer, c.list, c.why = layer, nil, nil
+		}
 		l, failed, why := c.list, c.failed, c.why
 		c.mu.Unlock()
 		switch {
@@ -194,7 +200,7 @@ func (c *Caller) run(ctx context.Context, python, fun string, request []byte, li
 		listed()
 	}}
 	out, err := command.Exec{Stdin: string(request), MaxOutput: maxOutput, Limit: maxTime, Env: command.PythonEnviron(), Add: []string{"LC_ALL=C.UTF-8"}, Tee: answers}.
-		Run(ctx, []string{python, "-I", "-c", shim})
+		Run(ctx, append([]string{python}, Arguments(shim, Layer(c.cfg.Layer))...))
 	if len(out.Stderr) > 0 {
 		c.cfg.Log.Debug("a runner of Python wrote", "fun", fun, "text", string(out.Stderr[max(0, len(out.Stderr)-4096):]))
 	}

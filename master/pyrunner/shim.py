@@ -6,6 +6,7 @@ import os
 import struct
 import sys
 
+sys.path.extend(sys.argv[1:])
 answers = os.dup(1)  # not inherited by programs
 os.dup2(2, 1)
 raw = sys.stdin.buffer.read()

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+sys.path.extend(sys.argv[1:])
 request = json.load(sys.stdin)
 answer = os.dup(1)
 os.dup2(2, 1)

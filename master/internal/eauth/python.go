@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"saltern/command"
+	"saltern/master/pyrunner"
 )
 
 // maxVerdict bounds the answer of a login, mostly the names of groups.
@@ -23,9 +24,9 @@ var loginScript string
 
 // Python makes a backend for all systems that Salt's library knows, by one
 // short-lived Python process per login. pythons are tried in order; none
-// means the usual places. Names and password go through a pipe; Python runs
+// means the usual places. layer, if any, is a folder of packages (pyrunner.Layer). Names and password go through a pipe; Python runs
 // isolated (-I), in the root directory.
-func Python(pythons []string, configFile string) func(ctx context.Context, system, user, password string) (Verdict, error) {
+func Python(pythons []string, configFile, layer string) func(ctx context.Context, system, user, password string) (Verdict, error) {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	}
@@ -45,7 +46,7 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 				continue
 			}
 			var v Verdict
-			if v, err = runLogin(ctx, path, system, in); !errors.Is(err, errNoSalt) {
+			if v, err = runLogin(ctx, path, pyrunner.Layer(layer), system, in); !errors.Is(err, errNoSalt) {
 				return v, err
 			}
 		}
@@ -56,9 +57,9 @@ func Python(pythons []string, configFile string) func(ctx context.Context, syste
 // errNoSalt means that a Python does not have Salt's library.
 var errNoSalt = errors.New("no module named salt")
 
-func runLogin(ctx context.Context, python, system string, in []byte) (Verdict, error) {
+func runLogin(ctx context.Context, python, layer, system string, in []byte) (Verdict, error) {
 	run := command.Exec{MaxOutput: maxVerdict, Env: os.Environ(), Stdin: string(in)}
-	out, err := run.Run(ctx, []string{python, "-I", "-c", loginScript})
+	out, err := run.Run(ctx, append([]string{python}, pyrunner.Arguments(loginScript, layer)...))
 	if err == nil && out.Exit != 0 {
 		if bytes.Contains(out.Stderr, []byte("No module named 'salt'")) {
 			return Verdict{}, fmt.Errorf("%s: %w", python, errNoSalt)

@@ -34,7 +34,7 @@ func TestPythonsAreTriedInOrder(t *testing.T) {
 		"an endless answer":        {[]string{endless}, false, "more than is accepted"},
 		"none is there":            {[]string{"/nowhere/python"}, false, "none was found"},
 	} {
-		v, err := Python(tt.pythons, "")(context.Background(), "pam", "ann", "secret")
+		v, err := Python(tt.pythons, "", "")(context.Background(), "pam", "ann", "secret")
 		if v.OK != tt.ok || (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
 			t.Errorf("%s: %v, %v", name, v, err)
 		}
@@ -59,7 +59,7 @@ func TestFinding20Login(t *testing.T) {
 	}
 	t.Chdir(hostile)
 	t.Setenv("PYTHONPATH", hostile)
-	v, err := Python([]string{python}, file)(t.Context(), "auto", "ann", "x")
+	v, err := Python([]string{python}, file, "")(t.Context(), "auto", "ann", "x")
 	if err != nil || !v.OK {
 		t.Errorf("login: %v, %v", v, err)
 	}

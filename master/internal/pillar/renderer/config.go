@@ -30,6 +30,7 @@ var (
 type Config struct {
 	Python            []string      // programs to try (option saltern_renderer_python); none: Pythons
 	ConfigFile        string        // master configuration file that Salt reads; empty: only Overrides
+	Layer             func() string // the folder of packages of now, "" for none; another one renews the processes; nil: none
 	Overrides         *value.Map    // options that replace those of the file
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
 	MaxWorkers        int           // 0: number of CPUs, at least 2
@@ -62,6 +63,9 @@ func (c *Config) setDefaults() {
 	def(&c.RetryStart, 30*time.Second)
 	if len(c.Python) == 0 {
 		c.Python = pythons
+	}
+	if c.Layer == nil {
+		c.Layer = func() string { return "" }
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }

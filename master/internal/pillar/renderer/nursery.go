@@ -46,6 +46,8 @@ type nursery struct {
 	ctl     *net.UnixConn
 	log     *slog.Logger
 	version string // of Salt
+	layer   string // of packages
+	workers atomic.Int64
 	last    atomic.Int64
 	done    chan struct{} // closed when the process has ended and its log is read
 }
@@ -57,8 +59,9 @@ type control struct {
 
 // startNursery runs one Python and waits until it has imported Salt.
 func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, error) {
+	layer := cfg.Layer()
 	settings, err := pyframe.Pack(value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
-		"memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30))
+		"layer", layer, "memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30))
 	if err != nil {
 		return nil, fmt.Errorf("pack the settings of the renderer: %w", err)
 	}
@@ -109,7 +112,7 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	// Of all that runs here a template may take memory for nothing: when it is
 	// short, the kernel is to kill its renderer first. The others have it from this one.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("300"), 0)
-	n := &nursery{cmd: cmd, ctl: mine, log: cfg.Log, done: make(chan struct{})}
+	n := &nursery{layer: layer, cmd: cmd, ctl: mine, log: cfg.Log, done: make(chan struct{})}
 	n.last.Store(time.Now().UnixNano())
 	go func() {
 		defer close(n.done)

@@ -119,6 +119,7 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 			return nil, errClosed
 		}
 	}
+	layer := p.cfg.Layer()
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -127,11 +128,15 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 	}
 	p.users.Add(1)
 	p.stats.Sessions++
+	old := p.renew(layer)
 	var w *worker
 	if k := len(p.idle); k > 0 {
 		w, p.idle = p.idle[k-1], p.idle[:k-1]
 	}
 	p.mu.Unlock()
+	for _, o := range old {
+		o.discard()
+	}
 	if w == nil || !w.nursery.alive() {
 		var err error
 		if w, err = p.fork(ctx); err != nil {
@@ -141,6 +146,17 @@ func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 		}
 	}
 	return w, nil
+}
+
+// renew leaves a nursery to the sessions that it has when the packages are others
+// than those with which it was started, and gives the workers that have none; mu
+// is held. Its janitor ends it after the last one.
+func (p *Pool) renew(layer string) (old []*worker) {
+	if p.nursery == nil || p.nursery.layer == layer {
+		return nil
+	}
+	old, p.nursery, p.idle = p.idle, nil, nil
+	return old
 }
 
 // release takes a worker back; a broken one is ended.
@@ -185,12 +201,14 @@ func (p *Pool) fork(ctx context.Context) (*worker, error) {
 		number := p.next
 		p.stats.Forks++
 		p.mu.Unlock()
+		w := &worker{nursery: n, number: number, conn: mine, max: p.cfg.MaxMessage}
+		n.workers.Add(1)
 		err = n.order("fork", number, theirs)
 		theirs.Close()
 		if err == nil {
-			return &worker{nursery: n, number: number, conn: mine, max: p.cfg.MaxMessage}, nil
+			return w, nil
 		}
-		mine.Close()
+		w.discard()
 		p.drop(n)
 		if try == 1 {
 			return nil, fmt.Errorf("%w: fork a worker: %w", errDied, err)
@@ -285,6 +303,12 @@ func (p *Pool) janitor(n *nursery) {
 	for {
 		select {
 		case <-p.ctx.Done():
+			p.mu.Lock()
+			left := p.nursery != n
+			p.mu.Unlock()
+			if left {
+				n.stop(0)
+			}
 			return
 		case <-n.done:
 			p.mu.Lock()
@@ -308,7 +332,7 @@ func (p *Pool) sweep(n *nursery) bool {
 	p.mu.Lock()
 	var old, keep []*worker
 	for _, w := range p.idle {
-		if w.nursery != n || time.Since(w.idle) >= p.cfg.WorkerIdle {
+		if w.nursery != p.nursery || time.Since(w.idle) >= p.cfg.WorkerIdle {
 			old = append(old, w)
 		} else {
 			keep = append(keep, w)
@@ -319,6 +343,7 @@ func (p *Pool) sweep(n *nursery) bool {
 	if end && p.nursery == n {
 		p.nursery = nil
 	}
+	end = end || p.nursery != n && n.workers.Load() == 0
 	p.mu.Unlock()
 	for _, w := range old {
 		w.discard()

@@ -19,6 +19,7 @@ type worker struct {
 	sessions int
 	idle     time.Time
 	max      int
+	gone     bool // discarded
 }
 
 // call sends a request and reads its reply. After an error other than a
@@ -68,6 +69,11 @@ func (w *worker) exchange(frame []byte) ([]byte, error) {
 
 // discard ends the process.
 func (w *worker) discard() {
+	if w.gone {
+		return
+	}
+	w.gone = true
+	w.nursery.workers.Add(-1)
 	w.conn.Close()
 	w.nursery.order("kill", w.number, nil) // it also ends by itself when the socket closes
 }

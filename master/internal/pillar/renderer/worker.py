@@ -685,6 +685,8 @@ def main():
             import salt.utils.msgpack as msgpack
         settings = msgpack.unpackb(raw, raw=False, strict_map_key=False)
         os.umask(0o077)
+        if settings.get("layer"):
+            sys.path.append(settings["layer"])
         setup_logging(settings.get("log_level", logging.WARNING))
         lib = Salt(settings)
         try:
