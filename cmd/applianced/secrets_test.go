@@ -170,6 +170,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// asProgram gives a folder with applianced in it, for this node.
+func (n *secretsNode) asProgram() string {
+	n.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	bin := n.t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nSALTERN_TEST_APPLIANCED=1 exec %s --config %s/appliance.yaml \"$@\"\n", self, n.dir)
+	if err := os.WriteFile(bin+"/applianced", []byte(script), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	return bin
+}
+
 // TestSecretsManual runs what docs/secrets.md tells people to type.
 func TestSecretsManual(t *testing.T) {
 	n := newSecretsNode(t)
@@ -177,15 +192,7 @@ func TestSecretsManual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\nSALTERN_TEST_APPLIANCED=1 exec %s --config %s/appliance.yaml \"$@\"\n", self, n.dir)
-	if err := os.WriteFile(bin+"/applianced", []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	bin := n.asProgram()
 	if err := os.WriteFile(n.dir+"/password.txt", []byte("a value\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

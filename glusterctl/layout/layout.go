@@ -177,7 +177,7 @@ func Cluster(uid, gid int, nodes ...string) Tree {
 			t.Dirs = append(t.Dirs, Dir{Path: p, Mode: mode, UID: u, GID: g})
 		}
 	}
-	add(0o755, 0, 0, ".", "etc", "etc/master.d", "srv", "srv/salt")
+	add(0o755, 0, 0, ".", "etc", "etc/master.d", "etc/python", "srv", "srv/salt")
 	add(0o750, uid, gid, "srv/pillar")
 	add(0o700, uid, gid, "pki", "pki/minions", "pki/minions_pre", "pki/minions_rejected", "pki/minions_denied", "pki/minions_autosign", "etc/gpgkeys",
 		"pki/peers", "pki/sessions", "pki/jobs", "cache", "cache/jobs", "cache/mine", "cache/grains", "cache/tokens")

@@ -32,6 +32,7 @@ import (
 
 	"filippo.io/age"
 
+	"saltern/supervisor/python"
 	"saltern/supervisor/secrets"
 	"saltern/supervisor/settings"
 )
@@ -107,6 +108,7 @@ func trees(s *settings.Settings, jobs bool) []tree {
 		}},
 		{name: "etc/master.d", base: s.StorageDir(), rel: "etc/master.d"},
 		{name: secrets.Dir, base: s.StorageDir(), rel: secrets.Dir, master: true, skip: func(rel string) bool { return !secrets.Part(rel) }},
+		{name: python.Dir, base: s.StorageDir(), rel: python.Dir, skip: func(rel string) bool { return strings.HasPrefix(path.Base(rel), ".") }},
 		{name: "srv/salt", base: s.StorageDir(), rel: "srv/salt"},
 		{name: "srv/pillar", base: s.StorageDir(), rel: "srv/pillar", master: true},
 	}

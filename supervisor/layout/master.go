@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"saltern/durable"
+	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
 )
 
@@ -59,6 +60,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"log_file", filepath.Join(s.CacheDir(), "salt-master.log")},
 		{"default_include", filepath.Join(include, "*.conf")},
 		{"saltern_conditions", s.ConditionsFile()},
+		{"saltern_python_layer", filepath.Join(s.LayersDir(), python.Current)},
 	}
 	if own.Is6() {
 		managed = append(managed, pair{"ipv6", true})

@@ -267,6 +267,16 @@ func (s *Settings) GPGDir() string { return filepath.Join(s.served(), "etc", "gp
 // SharedGPGDir is the keyring on the storage.
 func (s *Settings) SharedGPGDir() string { return filepath.Join(s.Storage.Path, "etc", "gpgkeys") }
 
+// PythonDir holds the Python packages of the cluster, as this node reads them; they
+// are changed in SharedPythonDir.
+func (s *Settings) PythonDir() string { return filepath.Join(s.served(), "etc", "python") }
+
+// SharedPythonDir holds the Python packages on the storage.
+func (s *Settings) SharedPythonDir() string { return filepath.Join(s.Storage.Path, "etc", "python") }
+
+// LayersDir holds the packages as this node's Python imports them.
+func (s *Settings) LayersDir() string { return filepath.Join(s.DataDir, "python") }
+
 // MasterConf is the generated configuration directory of the master.
 func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", "salt") }
 

@@ -14,7 +14,6 @@ import (
 	"slices"
 
 	"saltern/durable"
-	"saltern/supervisor/secrets"
 )
 
 // copier makes one directory tree like another, file by file. Each file comes
@@ -66,8 +65,7 @@ func (c *copier) pass() (r mirrorReport, err error) {
 	defer dest.Close()
 	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}}
 	for _, t := range c.spec.Trees {
-		// Volumes of before have no keyring.
-		if err := w.dir(t, 0); err != nil && !(t == secrets.Dir && errors.Is(err, fs.ErrNotExist)) {
+		if err := w.dir(t, 0); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}
@@ -75,7 +73,7 @@ func (c *copier) pass() (r mirrorReport, err error) {
 		return r, err
 	}
 	for _, t := range c.spec.Trees {
-		if err := w.sweep(t); err != nil && !(t == secrets.Dir && errors.Is(err, fs.ErrNotExist)) {
+		if err := w.sweep(t); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
 		}
 	}

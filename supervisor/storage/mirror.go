@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/supervisor/python"
 	"saltern/supervisor/secrets"
 )
 
@@ -35,8 +36,13 @@ type account struct {
 }
 
 // mirrored are the trees that a node copies: files and pillars for minions, the
-// administrator's options of the master, and the keys of secrets in pillars.
-func mirrored() []string { return []string{"srv/salt", "srv/pillar", "etc/master.d", secrets.Dir} }
+// administrator's options of the master, the keys of secrets in pillars, and packages for Python.
+func mirrored() []string {
+	return []string{"srv/salt", "srv/pillar", "etc/master.d", secrets.Dir, python.Dir}
+}
+
+// younger reports whether a tree may be missing: volumes of before have none.
+func younger(tree string) bool { return tree == secrets.Dir || tree == python.Dir }
 
 // keyPart splits off what a path is below the keyring. gpg works in the copy of
 // it: what gpg makes there is neither copied nor removed.

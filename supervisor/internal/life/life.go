@@ -56,6 +56,7 @@ type Life struct {
 	master    *master
 	options   *optionsNode
 	rolls     *rolls
+	packages  *packages
 	balancer  *balancer
 	volume    *volume        // nil: this node keeps no shared volume
 	member    *member.Member // nil: this node is alone
@@ -91,6 +92,7 @@ func New(cfg Config) (*Life, error) {
 	})
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
 	n.options = newOptionsNode(n)
+	n.packages = &packages{children: c}
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
@@ -132,7 +134,7 @@ func (n *Life) specs() []service.Spec {
 			n.Log.Warn("Salt's tools will not say that this node is the arbiter", "error", err)
 		}
 	} else {
-		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke))
+		specs = append(specs, n.master.spec(service.All(ready...), n.observer.MasterSpoke), service.Loop("packages", n.packages.run))
 	}
 	if n.Settings.LB.Enabled {
 		specs = append(specs, n.balancer.spec(belongs))
@@ -194,6 +196,7 @@ func (n *Life) known() observe.Node {
 	if k.Setup, k.Cluster = setupFacts(n.Setup, n.member, k.Cluster); k.Setup != "" {
 		k.Step = observe.SetupStep(n.Setup.Where())
 	}
+	k.Packages = n.packages.why()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)

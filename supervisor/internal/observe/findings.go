@@ -59,6 +59,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if f.LastGood != "" {
 		out = append(out, status.Finding{Code: status.MasterLastGood, Cause: f.LastGood})
 	}
+	if f.Packages != "" {
+		out = append(out, status.Finding{Code: status.PythonPackages, Cause: f.Packages})
+	}
 	for _, o := range f.Insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})
 	}

@@ -1,0 +1,83 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"saltern/durable"
+	"saltern/pause"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/python"
+)
+
+const (
+	// packagesLook is how often the list of packages is looked at; it is a file on
+	// this node's disk.
+	packagesLook = 2 * time.Second
+	// packagesAgain is when they are tried again after a fault, packagesAsk when
+	// Python is asked whether it is still the same, besides at a start.
+	packagesAgain = time.Minute
+	packagesAsk   = time.Hour
+)
+
+// packages keep the Python packages of this node those of the cluster.
+type packages struct {
+	*children
+
+	mu    sync.Mutex
+	fault string
+}
+
+// run looks until ctx ends.
+func (p *packages) run(ctx context.Context) {
+	seen, at := "", time.Time{}
+	for {
+		place, list := layout.Packages(p.Settings), python.ListFile(p.Settings.PythonDir())
+		mark := layout.Signature(list)
+		wait := packagesAsk
+		if p.why() != "" {
+			wait = packagesAgain
+		}
+		if mark != seen || p.Now().Sub(at) >= wait {
+			err := durable.RetryStale(time.Second, func() error { return place.Renew(ctx) })
+			if ctx.Err() != nil {
+				return
+			}
+			seen, at = mark, p.Now()
+			if errors.Is(err, python.ErrIncomplete) {
+				seen = "" // the copy of the volume comes file by file
+			}
+			p.note(err)
+		}
+		if pause.For(ctx, packagesLook) != nil {
+			return
+		}
+	}
+}
+
+func (p *packages) note(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	p.mu.Lock()
+	before := p.fault
+	p.fault = text
+	p.mu.Unlock()
+	switch {
+	case text == before:
+	case text == "":
+		p.Log.Info("the Python packages are in service")
+	default:
+		p.Log.Warn("the Python packages are not in service", "error", err)
+	}
+}
+
+// why says why they are not in service; "": they are.
+func (p *packages) why() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault
+}

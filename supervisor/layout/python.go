@@ -1,0 +1,46 @@
+package layout
+
+import (
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/durable"
+	"saltern/supervisor/python"
+	"saltern/supervisor/settings"
+)
+
+// Packages says where the Python packages are, and for which Python: the one that
+// the master would take.
+func Packages(s *settings.Settings) python.Place {
+	p := python.Place{Shared: s.SharedPythonDir(), Node: s.PythonDir(), Layers: s.LayersDir(), Pythons: pythons(s)}
+	// Where the master has no account of its own, its Python runs as root too.
+	if master, err := FindAccount(s.Users.Master); err == nil && master.Credential != nil {
+		p.As = python.Nobody()
+	}
+	return p
+}
+
+const pythonOption = "saltern_renderer_python"
+
+// pythons are those to try.
+func pythons(s *settings.Settings) []string {
+	named, _ := s.Master.Options[pythonOption].(string)
+	files, _ := filepath.Glob(filepath.Join(s.UserConfDir(), "*.conf"))
+	for _, f := range files[:min(len(files), maxUserFiles)] { // the last one counts
+		var o map[string]any
+		if b, _, err := durable.ReadFile(f, maxUserFile, durable.Follow); err == nil && yaml.Unmarshal(b, &o) == nil {
+			if v, ok := o[pythonOption].(string); ok && v != "" {
+				named = v
+			}
+		}
+	}
+	if named == "" {
+		named = os.Getenv("SALTERN_RENDERER_PYTHON")
+	}
+	if named != "" {
+		return []string{named}
+	}
+	return []string{"/opt/saltstack/salt/bin/python3", "python3"}
+}
