@@ -6,6 +6,8 @@ import os
 import struct
 import sys
 
+sys.path.extend(sys.argv[1:])
+
 answers = os.dup(1)  # not inherited by programs
 os.dup2(2, 1)
 requests = os.fdopen(os.dup(0), "rb")

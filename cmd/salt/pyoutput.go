@@ -48,7 +48,7 @@ func (t *tool) ownOutputter(name string) bool {
 // false when there is no such outputter, or it cannot be asked, which is logged.
 func (t *tool) showByPython(name string, v any, o output.Options) (string, bool) {
 	if t.python == nil {
-		t.python = &pythonOutput{}
+		t.python = &pythonOutput{layer: pyrunner.Layer(t.cfg.PythonLayer)}
 		t.python.err = t.python.start(t.pythons())
 	}
 	if o.Terminal && o.StripEscapes {
@@ -146,6 +146,8 @@ type pythonOutput struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 	err error // why it cannot be asked
+	// layer has more packages, "" for none.
+	layer string
 }
 
 // start starts the first of the Pythons that has Salt.
@@ -158,7 +160,7 @@ func (p *pythonOutput) start(pythons []string) error {
 		if err != nil {
 			continue
 		}
-		cmd := exec.Command(path, "-I", "-c", outputterScript)
+		cmd := exec.Command(path, pyrunner.Arguments(outputterScript, p.layer)...)
 		cmd.Dir, cmd.Env = "/", append(command.PythonEnviron(), "LC_ALL=C.UTF-8")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
 		in, err := cmd.StdinPipe()
@@ -172,7 +174,7 @@ func (p *pythonOutput) start(pythons []string) error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		*p = pythonOutput{cmd: cmd, in: in, out: bufio.NewReader(out)}
+		*p = pythonOutput{layer: p.layer, cmd: cmd, in: in, out: bufio.NewReader(out)}
 		if _, err = p.read(); err == nil {
 			return nil
 		}

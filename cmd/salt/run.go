@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	op "saltern/cmd/salt/optparse"
+	"saltern/master/pyrunner"
 )
 
 func (e *env) runParser() *op.Parser {
@@ -83,7 +85,12 @@ func (r *runCall) python() error {
 		fmt.Fprintf(r.stderr, "'%s' is not available: %v\n", fun, err)
 		return exit(exitUnavailable)
 	}
-	err = syscall.Exec(path, append([]string{path}, r.words...), os.Environ())
+	env := os.Environ()
+	if layer := pyrunner.Layer(r.cfg.PythonLayer); layer != "" {
+		env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PYTHONPATH=") }),
+			"PYTHONPATH="+strings.TrimPrefix(r.getenv("PYTHONPATH")+":"+layer, ":"))
+	}
+	err = syscall.Exec(path, append([]string{path}, r.words...), env)
 	return fmt.Errorf("run %s: %w", path, err)
 }
 

@@ -57,6 +57,10 @@ func full(t *testing.T) *settings.Settings {
 	write(t, filepath.Join(s.SharedPKIDir(), ".saltern_cluster"), "made again", 0o600)
 	write(t, filepath.Join(s.SharedPKIDir(), "peers", "n2.pub"), "made again", 0o600)
 	write(t, filepath.Join(s.UserConfDir(), "a.conf"), "keep_jobs: 1", 0o644)
+	write(t, filepath.Join(s.SharedPythonDir(), "packages.json"), "{}", 0o644)
+	write(t, filepath.Join(s.SharedPythonDir(), "wheels", "a-1-py3-none-any.whl"), "a wheel", 0o644)
+	write(t, filepath.Join(s.SharedPythonDir(), "wheels", ".new-a-1-py3-none-any.whl"), "made again", 0o644)
+	write(t, filepath.Join(s.SharedPythonDir(), ".lock"), "made again", 0o600)
 	write(t, filepath.Join(s.SharedGPGDir(), "pubring.kbx"), "public keys", 0o600)
 	write(t, filepath.Join(s.SharedGPGDir(), "private-keys-v1.d", "AB.key"), "gpg-canary", 0o600)
 	write(t, filepath.Join(s.FileRoot(), "top.sls"), "base: {}", 0o644)
@@ -459,7 +463,8 @@ func TestOnVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"srv/salt/top.sls": "base: {}", "srv/pillar/web.sls": "password: pillar-canary", "etc/master.d/a.conf": "keep_jobs: 1",
-		"etc/gpgkeys/pubring.kbx": "public keys", "etc/gpgkeys/private-keys-v1.d/AB.key": "gpg-canary"} {
+		"etc/gpgkeys/pubring.kbx": "public keys", "etc/gpgkeys/private-keys-v1.d/AB.key": "gpg-canary",
+		"etc/python/packages.json": "{}", "etc/python/wheels/a-1-py3-none-any.whl": "a wheel"} {
 		if b, err := os.ReadFile(filepath.Join(to.StorageDir(), name)); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v", name, b, err)
 		}

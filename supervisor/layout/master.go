@@ -117,7 +117,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 // clientOptions are what tools of users besides root need of the master's
 // configuration, and what may stand where everybody can read it.
 var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir", "cachedir", "sock_dir", "ipv6", "cluster_id",
-	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type", "transport"}
+	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type", "transport", "saltern_python_layer"}
 
 const clientHead = `# Written by applianced at every start of the master; do not edit.
 # For the tools of users who may not read the master's configuration.
