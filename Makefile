@@ -75,6 +75,12 @@ lint: ## gofmt, vet and staticcheck of all files, shell syntax
 unit: build ## unit tests
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) ./...
 
+.PHONY: test-index
+test-index: build ## by hand: Python packages from the index that pip is configured for; downloads some
+	SALTERN_TEST_INDEX=1 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
+	  $(GO) test -count=1 -v -run TestPythonManual ./cmd/applianced
+	SALTERN_TEST_INDEX=1 $(GO) test -tags e2e -count=1 -v -run TestVaultPillar ./test/e2e
+
 .PHONY: unit-rest
 unit-rest: build ## those that race does not run
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
