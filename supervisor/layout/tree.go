@@ -40,6 +40,7 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.FileRoot(), 0o755, nil, false},
 		{s.PillarRoot(), 0o750, &master, false},
 		{s.PKIDir(), 0o700, &master, true},
+		{s.LayersDir(), 0o755, nil, false},
 		{s.RuntimeDir, 0o755, nil, false},
 		{s.MasterSockDir(), 0o755, &master, false},
 		{filepath.Dir(s.LBSocket()), 0o755, &lb, false},

@@ -23,7 +23,9 @@ type Addition struct {
 	Agree func(fresh []Package) error
 }
 
-const scratchPrefix = ".python-add-"
+// ScratchPrefix begins the names of folders beside the layers in which an addition
+// is made ready; one that was killed leaves its own.
+const ScratchPrefix = ".python-add-"
 
 // Add adds packages with all that they need, and gives those that are new. Nothing
 // changes unless all of it fits Salt and each other. One change is made in the
@@ -98,11 +100,11 @@ func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error 
 // scratch is a folder on this node's disk, of which others may read.
 func (p Place) scratch() (string, error) {
 	base := filepath.Dir(p.Layers)
-	old, _ := filepath.Glob(filepath.Join(base, scratchPrefix+"*")) // of additions that were killed: the lock is held
+	old, _ := filepath.Glob(filepath.Join(base, ScratchPrefix+"*")) // of additions that were killed: the lock is held
 	for _, dir := range old {
 		_ = os.RemoveAll(dir)
 	}
-	dir, err := os.MkdirTemp(base, scratchPrefix)
+	dir, err := os.MkdirTemp(base, ScratchPrefix)
 	if err != nil {
 		return "", fmt.Errorf("make a folder for packages: %w", err)
 	}

@@ -120,7 +120,7 @@ func TestAddListRemove(t *testing.T) {
 	if wheels, err := os.ReadDir(filepath.Join(p.Shared, wheelsDir)); err != nil || len(wheels) != 0 {
 		t.Errorf("%v %v", wheels, err)
 	}
-	left, _ := filepath.Glob(filepath.Join(filepath.Dir(p.Layers), scratchPrefix+"*"))
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(p.Layers), ScratchPrefix+"*"))
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"saltern/supervisor/nodes"
+	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
 )
 
@@ -33,9 +34,9 @@ type Plan struct {
 // names are what the appliance makes in its data directory; what has one of
 // prefixes is a version or a temporary file of one of them.
 var (
-	names = [...]string{"setup", "pki", "mirror", "node", "cache", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
+	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
 		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, "appliance.yaml.restored"}
-	prefixes = [...]string{nodes.File, "." + nodes.File, "." + nodes.ChangedFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
+	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
 	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid"} // in its runtime directory
 )
 
