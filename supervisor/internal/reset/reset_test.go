@@ -52,7 +52,7 @@ func there(path string) bool { _, err := os.Lstat(path); return err == nil }
 // TestEverythingOfTheNode: all that a node makes goes, with its directories.
 func TestEverythingOfTheNode(t *testing.T) {
 	s, dir, config := node(t, "storage: {kind: volume}")
-	write(t, config, dir+"/data/node/secret", dir+"/data/nodes.json", dir+"/data/nodes.json.7", dir+"/data/.nodes.json.1x", dir+"/data/cache/jobs/1",
+	write(t, config, dir+"/data/node/secret", dir+"/data/nodes.json", dir+"/data/nodes.json.7", dir+"/data/.nodes.json.1x", dir+"/data/cache/jobs/1", dir+"/data/python/x/a.py", dir+"/data/.python-add-1/a",
 		dir+"/data/bricks/cluster-1/pki/master.pem", dir+"/data/setup/state.json", dir+"/run/lb.pid", dir+"/run/master/x")
 	if p := do(t, s, config); len(p.Keep) != 0 {
 		t.Errorf("kept: %q", p.Keep)
