@@ -35,12 +35,12 @@ build: ## build all programs into bin/
 # Where `make install` puts things; PREFIX=/usr DESTDIR=tree for a package.
 PREFIX  ?= /usr/local
 DESTDIR ?=
-UNITS    = applianced.service saltern-master.service saltern-lb.service saltern-vip.service
+UNITS    = applianced.service saltern-master.service saltern-api.service saltern-lb.service saltern-vip.service
 
 .PHONY: install
 install: ## programs, units, accounts, completion and manual pages (as root, after make build; PREFIX=/usr DESTDIR=tree)
 	@test -x bin/applianced || { echo 'nothing is built yet: make build' >&2; exit 1; }
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/applianced bin/salt-master bin/salt
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/applianced bin/salt-master bin/salt-api bin/salt
 	@for n in salt-key salt-run salt-cp; do ln -sfn salt $(DESTDIR)$(PREFIX)/bin/$$n; done
 	@for u in $(UNITS); do \
 	  sed 's#/usr/local/bin/#$(PREFIX)/bin/#' packaging/$$u | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
@@ -51,7 +51,7 @@ install: ## programs, units, accounts, completion and manual pages (as root, aft
 
 .PHONY: uninstall
 uninstall: ## remove what make install has put in place; before: applianced reset --yes, systemctl disable --now applianced
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,applianced salt-master salt salt-key salt-run salt-cp)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,applianced salt-master salt-api salt salt-key salt-run salt-cp)
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS)) $(DESTDIR)$(PREFIX)/lib/sysusers.d/saltern.conf
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/applianced $(DESTDIR)$(PREFIX)/share/man/man8/applianced*.8
 

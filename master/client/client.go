@@ -39,6 +39,9 @@ type Config struct {
 
 	User  string // who asks; see CurrentUser
 	Token string // a saved token of mk_token, "" for none
+	// NoKey sends no key of a system user with any request: whoever asks has a
+	// token or a password, or is refused.
+	NoKey bool
 	Log   *slog.Logger
 	Now   func() time.Time // nil is time.Now
 }
@@ -85,6 +88,9 @@ func KeyUser(user, masterUser string) string {
 const maxKeyFile = 4 << 10
 
 func (c *Client) readKey() string {
+	if c.cfg.NoKey {
+		return ""
+	}
 	name := KeyUser(c.cfg.User, c.cfg.MasterUser)
 	if strings.ContainsAny(name, "/\x00") {
 		return ""
@@ -184,7 +190,7 @@ func jobOf(reply any) (Job, error) {
 		return Job{}, &Error{Kind: General, Message: fmt.Sprintf("unexpected answer of the master: %T", reply)}
 	}
 	if e, ok := m.Get("error"); ok && e != nil {
-		return Job{}, errorOf(e)
+		return Job{}, ErrorOf(e)
 	}
 	load := m.Map("load")
 	job := Job{JID: load.Str("jid"), Minions: load.Texts("minions"), Missing: load.Texts("missing")}

@@ -356,7 +356,7 @@ func TestRunner(t *testing.T) {
 	}
 	_, err = connect(t, m, nil).Runner(t.Context(), "refused.me", []any{}, value.NewMap(), nil, nil)
 	var refused *client.RunnerError
-	if !errors.As(err, &refused) || refused.Reason != "no" {
+	if !errors.As(err, &refused) || refused.Error() != "no" {
 		t.Errorf("got %v", err)
 	}
 }

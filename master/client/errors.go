@@ -18,6 +18,8 @@ const (
 	Authorization
 	// Invocation means that the command line is at fault.
 	Invocation
+	// Unavailable means that the master is not there, or does not answer in time.
+	Unavailable
 )
 
 // Error is an error whose text is meant for the user, in Salt's words.
@@ -36,11 +38,11 @@ var (
 )
 
 func errContact() error {
-	return &Error{Kind: General, Message: "The salt master could not be contacted. Is master running?"}
+	return &Error{Kind: Unavailable, Message: "The salt master could not be contacted. Is master running?"}
 }
 
 func errLate() error {
-	return &Error{Kind: General, Message: "Salt request timed out. The master is not responding. You " +
+	return &Error{Kind: Unavailable, Message: "Salt request timed out. The master is not responding. You " +
 		"may need to run your command with `--async` in order to " +
 		"bypass the congested event bus. With `--async`, the CLI tool " +
 		"will print the job id (jid) and exit immediately without " +
@@ -49,8 +51,8 @@ func errLate() error {
 		"in the job cache later."}
 }
 
-// errorOf turns the error of an answer, text or {name, message}, into ours.
-func errorOf(v any) error {
+// ErrorOf turns the error of an answer, text or {name, message}, into an *[Error].
+func ErrorOf(v any) error {
 	m, ok := v.(*value.Map)
 	if !ok {
 		s, _ := v.(string)
@@ -62,6 +64,8 @@ func errorOf(v any) error {
 		e.Kind = Authentication
 	case "AuthorizationError":
 		e.Kind = Authorization
+	case "SaltInvocationError":
+		e.Kind = Invocation
 	}
 	return e
 }

@@ -9,10 +9,13 @@ import (
 	"saltern/master/value"
 )
 
-// RunnerError says that the master did not start a runner.
-type RunnerError struct{ Reason string }
+// RunnerError says that the master did not start a runner, and why.
+type RunnerError struct{ Err error }
 
-func (e *RunnerError) Error() string { return e.Reason }
+func (e *RunnerError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the reason, an *[Error].
+func (e *RunnerError) Unwrap() error { return e.Err }
 
 // StartRunner has the master start a runner and returns its job id. arg and
 // kwarg are the arguments; cred are credentials or a token, empty for the
@@ -40,10 +43,10 @@ func (c *Client) startRunner(ctx context.Context, fun string, arg []any, kwarg, 
 		m = m.Map("load")
 	}
 	if e, ok := m.Get("error"); ok {
-		return "", nil, &RunnerError{errorOf(e).Error()}
+		return "", nil, &RunnerError{ErrorOf(e)}
 	}
 	if jid = m.Str("jid"); jid == "" {
-		return "", nil, &RunnerError{"the master does not start runners for this user: " + value.Repr(reply)}
+		return "", nil, &RunnerError{&Error{Message: "the master does not start runners for this user: " + value.Repr(reply)}}
 	}
 	return jid, m.Map("data"), nil
 }

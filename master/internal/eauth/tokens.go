@@ -100,6 +100,18 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	return tok, nil
 }
 
+// Remove takes a token back; one that is not there is no error.
+func (t *Tokens) Remove(token string) error {
+	p, err := t.path(token)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a token: %w", err)
+	}
+	return nil
+}
+
 // Clean removes expired tokens and files that cannot be read as tokens.
 func (t *Tokens) Clean(now time.Time) error {
 	entries, err := os.ReadDir(t.dir)

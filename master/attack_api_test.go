@@ -1,0 +1,365 @@
+package master
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/conf"
+	"saltern/master/event"
+	"saltern/master/restapi"
+	"saltern/master/value"
+)
+
+const apiOptions = `external_auth:
+  sharedsecret:
+    alice: ['.*', '@runner', '@wheel', '@jobs']
+    bob: [test.ping]
+sharedsecret: right
+token_expire: 3600
+netapi_enable_clients: [local, local_async, local_batch, local_subset, runner, runner_async, wheel, wheel_async, ssh]
+`
+
+// api is the HTTP API beside a master of the test.
+type api struct {
+	*running
+	t    *testing.T
+	base string
+}
+
+// startAPI runs a master and the API of it. section are lines of rest_cherrypy.
+func startAPI(t *testing.T, section string) *api {
+	t.Helper()
+	text := "rest_cherrypy:\n  disable_ssl: true\n"
+	for l := range strings.Lines("host: 127.0.0.1\nport: 1\n" + section) {
+		text += "  " + l
+	}
+	dir, err := os.MkdirTemp("", "saltern") // sockets want a short path
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	must(t, os.Mkdir(filepath.Join(dir, "static"), 0o755))
+	r := startMasterIn(t, dir, apiOptions+text)
+	cfg, err := conf.Load(r.path("master"))
+	must(t, err)
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	o, err := restapi.Read(cfg, log)
+	must(t, err)
+	s, err := restapi.New(cfg, o, log, func(string) string { return "" })
+	must(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := s.Serve(ctx, ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait(); s.Close() })
+	return &api{r, t, "http://" + ln.Addr().String()}
+}
+
+// do sends a request; each pair of header is a name and a value.
+func (a *api) do(method, path, body string, header ...string) (int, string, http.Header) {
+	a.t.Helper()
+	r, err := http.NewRequest(method, a.base+path, strings.NewReader(body))
+	must(a.t, err)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	must(a.t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	must(a.t, err)
+	return res.StatusCode, string(b), res.Header
+}
+
+func (a *api) token(user string) string {
+	a.t.Helper()
+	code, _, h := a.do("POST", "/login", `{"username": "`+user+`", "password": "right", "eauth": "sharedsecret"}`)
+	if code != 200 || h.Get("X-Auth-Token") == "" {
+		a.t.Fatalf("log-in of %s: %d", user, code)
+	}
+	return h.Get("X-Auth-Token")
+}
+
+// TestAttack36NothingWithoutALogin: no command, job, key, event or hook without a
+// token or a password that the master takes, by any client and with any key in the
+// command (CVE-2020-16846, CVE-2020-25592, CVE-2021-25281, CVE-2021-3144).
+func TestAttack36NothingWithoutALogin(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	key, err := os.ReadFile(a.path("cache", ".root_key"))
+	if errors.Is(err, os.ErrNotExist) {
+		entries, _ := os.ReadDir(a.path("cache"))
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), "_key") {
+				key, err = os.ReadFile(a.path("cache", e.Name()))
+			}
+		}
+	}
+	must(t, err)
+	sub := a.m.bus.Subscribe("test", 1000, nil)
+	defer sub.Close()
+	for _, client := range []string{"local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "wheel", "wheel_async", "ssh"} {
+		for _, cred := range []string{`"key": "` + string(key) + `", "user": "root"`, `"key": "` + string(key) + `", "user": "root", "token": "` + strings.Repeat("ab", 32) + `"`,
+			`"token": null`, `"eauth": "sharedsecret", "username": "alice", "password": "wrong", "key": "` + string(key) + `"`} {
+			fun := map[bool]string{true: "key.list_all", false: "test.ping"}[strings.HasPrefix(client, "wheel")]
+			code, body, _ := a.do("POST", "/run", `[{"client": "`+client+`", "tgt": "*", "fun": "`+fun+`", `+cred+`}]`)
+			if code != 401 && code != 429 && !(client == "ssh" && code == 400) {
+				t.Errorf("%s with %.40s: %d %s", client, cred, code, body)
+			}
+		}
+	}
+	for _, p := range []string{"POST /", "GET /minions", "POST /minions", "GET /jobs", "GET /keys", "GET /stats", "GET /events", "POST /hook/x", "POST /logout"} {
+		method, path, _ := strings.Cut(p, " ")
+		if code, body, h := a.do(method, path, "", "X-Auth-Token", "x", "Cookie", "session_id=../../x"); code != 401 || h.Get("Set-Cookie") != "" {
+			t.Errorf("%s: %d %s %s", p, code, body, h.Get("Set-Cookie"))
+		}
+	}
+	for len(sub.C) > 0 {
+		if e := <-sub.C; !strings.HasPrefix(e.Tag, "salt/auth") && !strings.HasPrefix(e.Tag, "minion_start") {
+			t.Errorf("event %s", e.Tag)
+		}
+	}
+	token := a.token("alice") // that it was not the budget alone
+	if code, body, _ := a.do("POST", "/", `[{"client": "wheel", "fun": "key.list_all"}]`, "X-Auth-Token", token); code != 200 || !strings.Contains(body, "minions_pre") {
+		t.Errorf("with a token: %d %s", code, body)
+	}
+}
+
+// TestAttack36RawShell: neither raw_shell nor a client that is not enabled, nor a
+// name that is none (CVE-2020-16846, CVE-2021-3197, CVE-2021-25282).
+func TestAttack36RawShell(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	token := a.token("alice")
+	for _, low := range []string{`"client": "ssh", "raw_shell": true`, `"client": "ssh", "ssh_priv": "|id"`, `"client": "local", "raw_shell": 1`,
+		`"client": "_prep_auth_info"`, `"client": ["local"]`, `"client": null`, `"client": "destroy"`, `"client": "run"`} {
+		if code, body, _ := a.do("POST", "/", `[{"tgt": "*", "fun": "test.ping", `+low+`}]`, "X-Auth-Token", token); code != 400 && code != 401 {
+			t.Errorf("%s: %d %s", low, code, body)
+		}
+	}
+}
+
+// TestAttack36Rights: a token does what external_auth grants its owner; a token or
+// a name in the command does not change that.
+func TestAttack36Rights(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	bob, alice := a.token("bob"), a.token("alice")
+	for _, low := range []string{`"client": "local", "tgt": "*", "fun": "cmd.run", "arg": ["id"]`, `"client": "runner", "fun": "jobs.list_jobs"`,
+		`"client": "runner_async", "fun": "jobs.list_jobs"`, `"client": "wheel", "fun": "key.list_all"`, `"client": "wheel_async", "fun": "key.list_all"`} {
+		for _, more := range []string{"", `, "token": "` + alice + `"`, `, "user": "alice", "username": "alice"`, `, "eauth": "sharedsecret"`, `, "__user__": "root"`} {
+			if code, body, _ := a.do("POST", "/", `[{`+low+more+`}]`, "X-Auth-Token", bob); code != 401 {
+				t.Errorf("%s%s: %d %s", low, more, code, body)
+			}
+		}
+	}
+}
+
+// TestAttack36Sessions: a log-in takes no session that the client brings, a log-out
+// ends the token at the master, and an address that guesses is refused.
+func TestAttack36Sessions(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	chosen := strings.Repeat("cd", 32)
+	code, _, h := a.do("POST", "/login", `{"username": "alice", "password": "right", "eauth": "sharedsecret"}`, "Cookie", "session_id="+chosen, "X-Auth-Token", chosen)
+	token := h.Get("X-Auth-Token")
+	if code != 200 || token == chosen || strings.Contains(h.Get("Set-Cookie"), chosen) {
+		t.Fatalf("log-in: %d %s", code, h)
+	}
+	for _, want := range []string{"session_id=" + token, "HttpOnly", "SameSite=Lax"} {
+		if !strings.Contains(h.Get("Set-Cookie"), want) {
+			t.Errorf("cookie without %s: %s", want, h.Get("Set-Cookie"))
+		}
+	}
+	if code, _, _ := a.do("POST", "/", "[]", "X-Auth-Token", chosen); code != 401 {
+		t.Errorf("the chosen session: %d", code)
+	}
+	if code, _, _ := a.do("POST", "/logout", "", "X-Auth-Token", token); code != 200 {
+		t.Errorf("log-out: %d", code)
+	}
+	if v, _ := a.clear("get_token", "token", token).(*value.Map); v.Len() != 0 {
+		t.Errorf("the master still knows the token: %v", v)
+	}
+	limited := 0
+	for range 60 {
+		if code, _, _ := a.do("POST", "/", "[]", "X-Auth-Token", chosen); code == 429 {
+			limited++
+		}
+	}
+	if limited < 20 {
+		t.Errorf("of 60 guesses %d were refused at once", limited)
+	}
+	if code, _, _ := a.do("POST", "/login", `{"username": "alice", "password": "wrong", "eauth": "sharedsecret"}`); code != 429 {
+		t.Errorf("a log-in after that: %d", code)
+	}
+}
+
+// TestAttack36Bodies: bodies without end, too large, too deep or with too much in
+// them are refused, and no stranger's body is read.
+func TestAttack36Bodies(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "max_request_body_size: 65536\n")
+	token := a.token("alice")
+	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
+	for name, c := range map[string]struct {
+		body string
+		want int
+		kind string
+	}{
+		"large":       {strings.Repeat(" ", 65537), 413, "application/json"},
+		"deep":        {deep, 400, "application/json"},
+		"deep yaml":   {deep, 400, "application/x-yaml"},
+		"aliases":     {"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g]\n", 400, "text/yaml"},
+		"python":      {"!!python/object/apply:os.system [id]", 400, "text/yaml"},
+		"large whole": {"[123456789012345678901234567890]", 400, "application/json"},
+	} {
+		if code, body, _ := a.do("POST", "/", c.body, "X-Auth-Token", token, "Content-Type", c.kind); code != c.want {
+			t.Errorf("%s: %d %.200s", name, code, body)
+		}
+	}
+	r, w := io.Pipe()
+	defer w.Close()
+	req, err := http.NewRequest("POST", a.base+"/", r)
+	must(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req) // nothing of the body is ever sent
+	if err == nil {
+		res.Body.Close()
+	}
+	if err != nil || res.StatusCode != 401 {
+		t.Errorf("a stranger's body: %v %v", res, err)
+	}
+}
+
+// TestAttack36Static: no name and no link leads out of static.
+func TestAttack36Static(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "static: %DIR%/static\n")
+	if code, _, _ := a.do("GET", "/static/a.txt", ""); code != 404 { // made below
+		t.Errorf("static: %d", code)
+	}
+	must(t, os.WriteFile(a.path("static", "a.txt"), []byte("hello"), 0o644))
+	must(t, os.Symlink(a.path("master"), a.path("static", "link")))
+	if code, body, _ := a.do("GET", "/static/a.txt", ""); code != 200 || body != "hello" {
+		t.Errorf("a file: %d %s", code, body)
+	}
+	for _, p := range []string{"/static/../master", "/static/%2e%2e/master", "/static/%2e%2e%2fmaster", "/static/..%5cmaster", "/static/link", "/static//" + a.path("master"),
+		"/static/x/../../master", "/static/a.txt%00", "/static/.", "/static/"} {
+		if code, body, _ := a.do("GET", p, ""); code != 403 && code != 404 || strings.Contains(body, "ret_port") {
+			t.Errorf("%s: %d %s", p, code, body)
+		}
+	}
+}
+
+// TestAttack36Lines: line breaks in the path of a hook, in a tag or a header make no
+// line of their own for readers of events, and nobody reads a token there.
+func TestAttack36Lines(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "webhook_disable_auth: true\n")
+	token := a.token("alice")
+	req, err := http.NewRequest("GET", a.base+"/events", nil)
+	must(t, err)
+	req.Header.Set("X-Auth-Token", token)
+	res, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer res.Body.Close()
+	if ct := res.Header.Get("Content-Type"); res.StatusCode != 200 || ct != "text/event-stream;charset=utf-8" {
+		t.Fatalf("events: %d %s", res.StatusCode, ct)
+	}
+	lines := bufio.NewScanner(res.Body)
+	if !lines.Scan() || lines.Text() != "retry: 400" {
+		t.Fatalf("first line %q", lines.Text())
+	}
+	for _, p := range []string{"/hook/a%0atag:%20x", "/hook/a%0d%0ab", "/hook/%00", "/hook/" + strings.Repeat("x", 5000)} {
+		if code, _, _ := a.do("POST", p, ""); code != 400 {
+			t.Errorf("%.30s: %d", p, code)
+		}
+	}
+	until(t, "a reader of events", func() bool { return a.m.sockets.Stats().Readers > 0 })
+	must(t, a.m.bus.Fire("evil\ndata: {\"forged\": 1}", value.NewMap("x", "a\n\ndata: forged\r\n")))
+	if code, _, _ := a.do("POST", "/hook/last", `{"a": "b\nc"}`, "X-Auth-Token", token, "Cookie", "session_id="+token); code != 200 {
+		t.Errorf("hook: %d", code)
+	}
+	for lines.Scan() {
+		l := lines.Text()
+		if l != "" && !strings.HasPrefix(l, "tag: ") && !strings.HasPrefix(l, `data: {"tag": `) {
+			t.Errorf("line %q", l)
+		}
+		if strings.Contains(l, token) {
+			t.Errorf("the token is in an event: %s", l)
+		}
+		if strings.HasPrefix(l, "data: ") && strings.Contains(l, "salt/netapi/hook/last") {
+			return
+		}
+	}
+	t.Error("the stream ended before the last event")
+}
+
+// TestAttack36SlowReader: whoever asks for events and does not take them is cut, and
+// others get theirs meanwhile.
+func TestAttack36SlowReader(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	token := a.token("alice")
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(a.base, "http://"))
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		_, err = io.WriteString(c, "GET /events HTTP/1.1\r\nHost: x\r\nX-Auth-Token: "+token+"\r\n\r\n")
+		must(t, err)
+		return c
+	}
+	slow, good := dial(), dial()
+	must(t, slow.(*net.TCPConn).SetReadBuffer(4096))
+	seen := make(chan struct{}, 1)
+	go func() {
+		s := bufio.NewScanner(good)
+		s.Buffer(nil, 4<<20)
+		for s.Scan() {
+			if s.Text() == "tag: salt/test/end" {
+				seen <- struct{}{}
+				return
+			}
+		}
+	}()
+	until(t, "a reader of events", func() bool { return a.m.sockets.Stats().Readers > 0 })
+	stat := func(name string) string {
+		_, body, _ := a.do("GET", "/stats", "", "X-Auth-Token", token)
+		_, rest, _ := strings.Cut(body, `"`+name+`": `)
+		n, _, _ := strings.Cut(rest, ",")
+		return strings.TrimRight(n, "}")
+	}
+	until(t, "both readers", func() bool { return stat("Event Readers") == "2" })
+	big := strings.Repeat("x", 256<<10)
+	sub := a.m.bus.Subscribe("test", 10, event.Prefix("never"))
+	defer sub.Close()
+	until(t, "the slow one being cut", func() bool {
+		for range 4 {
+			must(t, a.m.bus.Fire("salt/test/big", value.NewMap("x", big)))
+		}
+		return stat("Cut Readers") != "0"
+	})
+	must(t, a.m.bus.Fire("salt/test/end", value.NewMap()))
+	select {
+	case <-seen:
+	case <-time.After(20 * time.Second):
+		t.Error("the other reader did not get the last event")
+	}
+}

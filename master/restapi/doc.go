@@ -1,0 +1,26 @@
+// Package restapi is Salt's API over HTTP as rest_cherrypy speaks it
+// (salt/netapi/rest_cherrypy/app.py of 3008.3): log-ins, commands as low data,
+// minions, jobs, keys, hooks and the event bus.
+//
+//	client ── HTTPS ── Server.ServeHTTP ── guard (token, budget of its source) ── read (body)
+//	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── client.Client ── 4506 of the master, its event socket
+//	  ├─ /hook ── event.DialPull                                  (the right of the process, after the check)
+//	  └─ /events ── hub ── one reader of the event socket for all
+//
+// It is a program of its own beside the master and has no right that a caller has
+// not shown: its client sends no key of a system user, so that each command is
+// decided by the master, by the token or password in it. A session is a token of
+// the master.
+//
+// # Bounds and what happens beyond them
+//
+//	connections            1,024, 256 of one address; closed
+//	header, body           32 KiB and 10 s; max_request_body_size and 30 s; 431, 413
+//	requests at work       thread_pool; socket_queue_size wait 30 s at most; 503
+//	wrong log-ins, tokens  20 of an address at once, then one in 2 s; 429
+//	log-ins at once        32; 503
+//	readers of events      128, 32 of one address; 503; 4,096 events and 8 MiB wait for each; cut
+//	answer                 30 s and a second for each 64 KiB; cut
+//
+// All are counted, see /stats.
+package restapi

@@ -1,0 +1,304 @@
+package restapi
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"saltern/master/event"
+	"saltern/master/internal/eauth"
+	"saltern/master/keys"
+	"saltern/master/value"
+)
+
+func result(v any) *value.Map { return value.NewMap("return", v) }
+
+func welcome(*Server, context.Context, *request) (any, error) {
+	return value.NewMap("return", "Welcome", "clients", value.List(clientNames())), nil
+}
+
+// commands carries out commands with the token of the session.
+func commands(s *Server, ctx context.Context, q *request) (any, error) {
+	got, err := s.execute(ctx, q, q.low(), "", q.token)
+	return result(got), err
+}
+
+// runCommands carries out commands that bring their own credentials.
+func runCommands(s *Server, ctx context.Context, q *request) (any, error) {
+	got, err := s.execute(ctx, q, q.low(), "", "")
+	return result(got), err
+}
+
+func minions(s *Server, ctx context.Context, q *request) (any, error) {
+	got, err := s.execute(ctx, q, []any{value.NewMap("client", "local", "tgt", cmp.Or(q.arg("mid"), "*"), "fun", "grains.items")}, "", q.token)
+	return result(got), err
+}
+
+// arg is what follows the endpoint in the path, or the value of a name in the query.
+func (q *request) arg(name string) string {
+	if len(q.args) > 0 {
+		return q.args[0]
+	}
+	return q.http.URL.Query().Get(name)
+}
+
+// startJob starts jobs and tells where their returns will be.
+func startJob(s *Server, ctx context.Context, q *request) (any, error) {
+	got, err := s.execute(ctx, q, q.low(), "local_async", q.token)
+	if err != nil {
+		return nil, err
+	}
+	links := []any{}
+	for _, g := range got {
+		if jid := g.(*value.Map).Str("jid"); jid != "" {
+			links = append(links, value.NewMap("href", "/jobs/"+jid))
+		}
+	}
+	q.status = http.StatusAccepted
+	return value.NewMap("return", got, "_links", value.NewMap("jobs", links)), nil
+}
+
+func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
+	low := value.NewMap("client", "runner", "fun", "jobs.list_jobs")
+	jid := q.arg("jid")
+	if jid != "" {
+		low.Set("fun", "jobs.list_job")
+		low.Set("jid", jid)
+	}
+	got, err := s.execute(ctx, q, []any{low}, "", q.token)
+	if err != nil || jid == "" {
+		return result(got), err
+	}
+	info, ok := got[0].(*value.Map)
+	if !ok || info.Map("Result") == nil {
+		return nil, fmt.Errorf("the master does not describe the job: %s", value.StrMax(got[0], 200))
+	}
+	returns := value.NewMap()
+	for id, r := range info.Map("Result").All() {
+		m, _ := r.(*value.Map)
+		returns.Set(id, m.Value("return"))
+	}
+	return value.NewMap("info", got, "return", []any{returns}), nil
+}
+
+// data is the result of the only wheel function that was called.
+func wheelResult(got []any) any {
+	if len(got) == 0 {
+		return value.NewMap()
+	}
+	m, _ := got[0].(*value.Map)
+	return cmp.Or(m.Map("data"), value.NewMap()).Value("return")
+}
+
+func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
+	low := value.NewMap("client", "wheel", "fun", "key.list_all")
+	if id := q.arg("mid"); id != "" {
+		low = value.NewMap("client", "wheel", "fun", "key.finger", "match", id)
+	}
+	q.w.Header().Del("Cache-Control")
+	got, err := s.execute(ctx, q, []any{low}, "", q.token)
+	return result(wheelResult(got)), err
+}
+
+// makeKeys makes the keys of a minion, accepts them and sends them as an archive.
+// The credentials are in the body. Unlike Salt's, an id that has a key already is
+// refused: the archive would hold two empty files.
+func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
+	l, _ := q.low().([]any)
+	if len(l) != 1 {
+		return nil, &failure{http.StatusBadRequest, "Send the parameters of one key: mid, and username, password and eauth, or token."}
+	}
+	low, _ := l[0].(*value.Map)
+	if low == nil {
+		return nil, &failure{http.StatusBadRequest, "The parameters of a key must be a map."}
+	}
+	if v, ok := low.Get("mid"); ok {
+		low.Delete("mid")
+		low.Set("id_", v)
+	}
+	id := low.Str("id_")
+	if keys.ValidID(id) != nil {
+		return nil, &failure{http.StatusBadRequest, "mid must be the id of a minion"}
+	}
+	low.Set("fun", "key.gen_accept")
+	got, err := s.execute(ctx, q, l, "wheel", "")
+	if err != nil {
+		return nil, err
+	}
+	pair, _ := wheelResult(got).(*value.Map)
+	pub, priv := pair.Str("pub"), pair.Str("priv")
+	if pub == "" || priv == "" {
+		return nil, &failure{http.StatusConflict, "No key was made: there is one for " + id + " already, or the master could not make it. Delete the old one, or send force."}
+	}
+	b, err := archive(map[string]string{"minion.pub": pub, "minion.pem": priv})
+	if err != nil {
+		return nil, err
+	}
+	h := q.w.Header()
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "saltkeys-" + id + ".tar"}))
+	h.Set("Content-Type", "application/x-tar")
+	h.Set("Cache-Control", "no-cache")
+	s.send(q, http.StatusOK, string(b))
+	return nil, nil
+}
+
+func archive(files map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(files))) {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(files[name])), Format: tar.FormatUSTAR})
+		if err == nil {
+			_, err = w.Write([]byte(files[name]))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pack the keys: %w", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("pack the keys: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func logout(s *Server, _ context.Context, q *request) (any, error) {
+	s.guard.forget(q.token)
+	tokens, err := eauth.OpenTokens(s.master.TokenDir)
+	if err == nil {
+		err = tokens.Remove(q.token)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the token back: %w", err)
+	}
+	http.SetCookie(q.w, s.cookie("", -1, s.now()))
+	return result("Your token has been cleared"), nil
+}
+
+// makeToken gives out tokens of the master by the runner auth.mk_token.
+func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
+	l, ok := q.low().([]any)
+	if !ok {
+		return nil, errors.New("the body is no list of credentials")
+	}
+	for _, e := range l {
+		m, _ := e.(*value.Map)
+		kwarg := value.NewMap()
+		for _, k := range []string{"username", "password", "eauth"} {
+			v, ok := m.Get(k)
+			if !ok {
+				return nil, &failure{http.StatusBadRequest, `Require "username", "password", and "eauth" params`}
+			}
+			kwarg.Set(k, v)
+		}
+		m.Set("client", "runner")
+		m.Set("fun", "auth.mk_token")
+		m.Set("kwarg", kwarg)
+	}
+	got, err := s.execute(ctx, q, l, "", "")
+	return got, err
+}
+
+// fireHook fires an event with what was sent.
+func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
+	tag := strings.Join(append([]string{"salt", "netapi", "hook"}, q.args...), "/")
+	if strings.ContainsFunc(tag, unicode.IsControl) || event.CheckTag(tag) != nil {
+		return nil, &failure{http.StatusBadRequest, "The path makes no tag of an event."}
+	}
+	headers := value.NewMap("Remote-Addr", host(q.http), "Host", q.http.Host)
+	for _, k := range slices.Sorted(maps.Keys(q.http.Header)) {
+		if k != "X-Auth-Token" && k != "Cookie" { // events are read by many
+			headers.Set(k, strings.Join(q.http.Header[k], ", "))
+		}
+	}
+	if q.http.ContentLength >= 0 && q.http.Header.Get("Content-Length") == "" {
+		headers.Set("Content-Length", strconv.FormatInt(q.http.ContentLength, 10))
+	}
+	post := q.data
+	if !value.Truth(post) {
+		post = value.NewMap()
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	sender, err := event.DialPull(ctx, s.master.SockDir)
+	if err == nil {
+		defer sender.Close()
+		err = sender.Fire(ctx, tag, value.NewMap("body", q.raw, "post", post, "headers", headers))
+	}
+	if err != nil {
+		s.log.Error("the event of a hook was not fired", "tag", tag, "error", err)
+		return nil, &failure{http.StatusServiceUnavailable, "The master takes no events. Is it running, and does salt-api run as its user?"}
+	}
+	return value.NewMap("success", true), nil
+}
+
+func stats(s *Server, _ context.Context, _ *request) (any, error) {
+	n := func(v uint64) int64 { return int64(min(v, 1<<62)) }
+	c := &s.count
+	return value.NewMap("salt-api", value.NewMap(
+		"Start Time", float64(s.started.UnixMicro())/1e6, "Uptime", s.now().Sub(s.started).Seconds(),
+		"Total Requests", n(c.requests.Load()), "Current Requests", int64(len(s.workers)),
+		"Waiting Requests", int64(max(len(s.queue)-len(s.workers), 0)), "Connections", int64(s.conns.all()), "Event Readers", int64(s.readers.all()),
+		"Events Sent", n(c.events.Load()), "Wrong Logins", n(c.wrong.Load()), "Limited Logins", n(c.limited.Load()),
+		"Refused Busy", n(c.busy.Load()), "Refused Connections", n(c.refused.Load()), "Refused Bodies", n(c.large.Load()), "Cut Readers", n(c.cut.Load()))), nil
+}
+
+// file sends one file of the configuration.
+func (s *Server) file(q *request, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return s.noFile(q, err)
+	}
+	defer f.Close()
+	return s.sendFile(q, f)
+}
+
+// staticFile sends a file below static; nothing leads out of that folder, neither
+// dots nor links.
+func (s *Server) staticFile(q *request, name string) error {
+	if slices.Contains(strings.Split(name, "/"), "..") || strings.ContainsAny(name, "\\\x00") {
+		return &failure{code: http.StatusForbidden}
+	}
+	f, err := s.static.Open(filepath.Clean("./" + name))
+	if err != nil {
+		return s.noFile(q, err)
+	}
+	defer f.Close()
+	return s.sendFile(q, f)
+}
+
+func (s *Server) noFile(q *request, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		s.quiet.Warn("a file for browsers cannot be read", "path", q.http.URL.Path, "error", err)
+	}
+	return s.noPath(q.http)
+}
+
+func (s *Server) sendFile(q *request, f *os.File) error {
+	if q.http.Method != http.MethodGet && q.http.Method != http.MethodHead {
+		return &failure{code: http.StatusMethodNotAllowed}
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return s.noPath(q.http)
+	}
+	kind := mime.TypeByExtension(filepath.Ext(f.Name()))
+	q.w.Header().Set("Content-Type", cmp.Or(kind, "application/octet-stream"))
+	q.w.Header().Set("X-Content-Type-Options", "nosniff")
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(writeTime + time.Duration(info.Size()>>16)*time.Second))
+	q.code, q.sent = http.StatusOK, int(info.Size())
+	http.ServeContent(q.w, q.http, "", info.ModTime(), f)
+	return nil
+}

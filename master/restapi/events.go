@@ -1,0 +1,235 @@
+package restapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/value"
+	"saltern/pause"
+)
+
+// Bounds of one reader of events.
+const (
+	maxWaiting      = 4096
+	maxWaitingBytes = 8 << 20
+)
+
+// hub reads the master's event bus once for all who want it, and not at all while
+// there is nobody.
+type hub struct {
+	dir string
+	log *slog.Logger
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	readers map[*reading]struct{}
+	cancel  context.CancelFunc // of the goroutine that reads
+	ended   bool
+}
+
+// reading is what waits for one reader. frames is closed when it is cut.
+type reading struct {
+	frames chan string
+	bytes  int // that wait; of the hub's lock
+	slow   bool
+	cut    func() // ends a write that is stuck
+}
+
+func newHub(sockDir string, log *slog.Logger) *hub {
+	return &hub{dir: sockDir, log: log, readers: map[*reading]struct{}{}}
+}
+
+// join adds a reader; nil when the hub has ended. leave must be called for it. cut is
+// called when it is too slow, and must not block.
+func (h *hub) join(cut func()) *reading {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return nil
+	}
+	r := &reading{frames: make(chan string, maxWaiting), cut: cut}
+	h.readers[r] = struct{}{}
+	if h.cancel == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		h.cancel = cancel
+		h.wg.Go(func() { h.run(ctx) })
+	}
+	return r
+}
+
+func (h *hub) leave(r *reading) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drop(r)
+	if len(h.readers) == 0 && h.cancel != nil {
+		h.cancel()
+		h.cancel = nil
+	}
+}
+
+func (h *hub) drop(r *reading) {
+	if _, ok := h.readers[r]; ok {
+		delete(h.readers, r)
+		close(r.frames)
+	}
+}
+
+// taken tells that a reader has got a frame.
+func (h *hub) taken(r *reading, frame string) {
+	h.mu.Lock()
+	r.bytes -= len(frame)
+	h.mu.Unlock()
+}
+
+// end cuts all readers; no new ones come.
+func (h *hub) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	for r := range h.readers {
+		h.drop(r)
+	}
+	if h.cancel != nil {
+		h.cancel()
+		h.cancel = nil
+	}
+}
+
+// close is end, and waits.
+func (h *hub) close() {
+	h.end()
+	h.wg.Wait()
+}
+
+// run reads events until ctx ends; when the master hangs up it connects anew.
+func (h *hub) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		l, err := event.DialPub(ctx, h.dir)
+		if err != nil {
+			h.log.Debug("the master's events cannot be read", "error", err)
+		}
+		for err == nil {
+			var e event.Event
+			if e, err = l.Next(ctx); err == nil {
+				h.send(frame(e))
+			}
+		}
+		if l != nil {
+			l.Close()
+		}
+		if pause.For(ctx, 200*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// send hands a frame to all readers. One that has too much waiting is cut: its
+// client connects anew, and knows that it may have missed something.
+func (h *hub) send(frame string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.readers {
+		if r.bytes += len(frame); r.bytes <= maxWaitingBytes || r.bytes == len(frame) {
+			select {
+			case r.frames <- frame:
+				continue
+			default:
+			}
+		}
+		r.slow = true
+		h.drop(r)
+		r.cut()
+	}
+}
+
+// frame is an event in the form of Server-Sent Events, with the line for its tag
+// that Salt adds. JSON has no line breaks; a tag may have them, and would end its line.
+func frame(e event.Event) string {
+	tag := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Tag)
+	return "tag: " + tag + "\ndata: " + asJSON(value.NewMap("tag", e.Tag, "data", e.Data)) + "\n\n"
+}
+
+// events streams the master's events to whoever has a good token.
+func events(s *Server, ctx context.Context, q *request) (any, error) {
+	if q.http.URL.RawQuery != "" {
+		return nil, &failure{http.StatusBadRequest, "The /events endpoint takes no query parameters; in particular, tokens must not be passed " +
+			"via the query string -- they end up in access logs and the Referer header. Use the 'X-Auth-Token' header (for non-browser " +
+			"clients) or the session cookie set by /login (for browser EventSource clients) instead."}
+	}
+	token := shown(q.http)
+	if err := s.prove(ctx, token, q.from); err != nil {
+		return nil, err
+	}
+	defer s.readers.done(q.from)
+	if !s.readers.add(q.from, maxReadersA) || s.readers.all() > maxReaders {
+		s.count.busy.Add(1)
+		return nil, &failure{code: http.StatusServiceUnavailable}
+	}
+	rc := http.NewResponseController(q.w)
+	r := s.hub.join(func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) })
+	if r == nil {
+		return nil, &failure{code: http.StatusServiceUnavailable}
+	}
+	defer s.hub.leave(r)
+	h := q.w.Header()
+	h.Set("Content-Type", "text/event-stream;charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	q.w.WriteHeader(http.StatusOK)
+	q.code = http.StatusOK
+	if q.http.Method != http.MethodHead {
+		s.stream(ctx, q, r, token)
+	}
+	return nil, nil
+}
+
+// stream sends what comes for a reader until it leaves, is too slow, or its token
+// is not good any more.
+func (s *Server) stream(ctx context.Context, q *request, r *reading, token string) {
+	rc := http.NewResponseController(q.w)
+	write := func(text string) bool {
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
+		_, err := q.w.Write([]byte(text))
+		if err == nil {
+			err = rc.Flush()
+		}
+		if err != nil && ctx.Err() == nil {
+			s.count.cut.Add(1)
+		}
+		q.sent += len(text)
+		return err == nil
+	}
+	if !write("retry: 400\n") {
+		return
+	}
+	check := time.NewTicker(trust)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-check.C:
+			if s.prove(ctx, token, q.from) != nil {
+				return
+			}
+		case f, ok := <-r.frames:
+			if !ok {
+				if r.slow {
+					s.count.cut.Add(1)
+					s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
+				}
+				return
+			}
+			s.hub.taken(r, f)
+			s.count.events.Add(1)
+			if !write(f) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/value"
+)
+
+// job is a command for minions as it was read from low data.
+type job struct {
+	client.Request
+	full bool // full_return
+}
+
+// jobOf reads a command for minions. The names are those of LocalClient.cmd;
+// whatever else there is goes along with the job (salt/client/__init__.py).
+func jobOf(low *value.Map, own ...string) (job, error) {
+	rest := low.Clone()
+	take := func(name string) any {
+		v := rest.Value(name)
+		rest.Delete(name)
+		return v
+	}
+	j := job{full: value.Truth(take("full_return"))}
+	for _, name := range own {
+		rest.Delete(name)
+	}
+	for _, name := range []string{"tgt", "fun"} {
+		if _, ok := rest.Get(name); !ok {
+			return j, fmt.Errorf("the command has no %s", name)
+		}
+	}
+	j.Target, j.Fun, j.TargetType = take("tgt"), take("fun"), "glob"
+	if s, ok := take("tgt_type").(string); ok && s != "" {
+		j.TargetType = s
+	}
+	j.Return, _ = take("ret").(string)
+	j.JID, _ = take("jid").(string)
+	arg, _ := take("arg").([]any)
+	kwarg, _ := take("kwarg").(*value.Map)
+	j.Arg = condition(arg, kwarg)
+	switch t := take("timeout").(type) {
+	case int64:
+		j.Timeout = seconds(t)
+	case string:
+		if n, err := strconv.ParseInt(t, 10, 64); err == nil {
+			j.Timeout = seconds(n)
+		}
+	}
+	j.Kwargs = rest
+	return j, nil
+}
+
+// seconds is a time of at most a day.
+func seconds(n int64) time.Duration { return time.Duration(min(max(n, 0), 24*3600)) * time.Second }
+
+// condition makes one list of positional and named arguments
+// (salt/utils/args.py condition_input).
+func condition(arg []any, kwarg *value.Map) []any {
+	out := []any{}
+	for _, a := range arg {
+		switch n := a.(type) {
+		case int64, uint64:
+			if s := value.Str(n); len(s) == 20 {
+				a = s
+			}
+		}
+		out = append(out, a)
+	}
+	if kwarg.Len() > 0 {
+		m := value.NewMap("__kwarg__", true)
+		m.Update(kwarg)
+		out = append(out, m)
+	}
+	return out
+}
+
+// local runs a command on minions and waits for them.
+func (s *Server) local(ctx context.Context, low *value.Map) (any, error) {
+	j, err := jobOf(low)
+	if err != nil {
+		return nil, err
+	}
+	c := s.client()
+	defer c.Close()
+	return gather(ctx, c, j)
+}
+
+func gather(ctx context.Context, c *client.Client, j job) (any, error) {
+	all := value.NewMap()
+	err := c.Run(ctx, j.Request, nil, func(r client.Return) bool {
+		all.Set(r.ID, shownReturn(r, j.full))
+		return true
+	})
+	if errors.Is(err, client.ErrNoMinions) || errors.Is(err, client.ErrNoJob) {
+		return value.NewMap(), nil
+	}
+	return all, err
+}
+
+// shownReturn is the value that a minion returned, or with full all about it.
+func shownReturn(r client.Return, full bool) any {
+	if !full {
+		return r.Ret
+	}
+	m := value.NewMap("ret", r.Ret)
+	if r.Out != "" {
+		m.Set("out", r.Out)
+	}
+	if r.HasRetcode {
+		m.Set("retcode", r.Retcode)
+	}
+	if r.JID != "" && !r.Missing {
+		m.Set("jid", r.JID)
+	}
+	return m
+}
+
+// localAsync starts a command on minions.
+func (s *Server) localAsync(ctx context.Context, low *value.Map) (any, error) {
+	j, err := jobOf(low, "listen")
+	if err != nil {
+		return nil, err
+	}
+	c := s.client()
+	defer c.Close()
+	started, err := c.Publish(ctx, j.Request)
+	switch {
+	case errors.Is(err, client.ErrNoMinions), errors.Is(err, client.ErrNoJob):
+		return value.NewMap(), nil
+	case err != nil:
+		return nil, err
+	}
+	return value.NewMap("jid", started.JID, "minions", value.List(started.Minions)), nil
+}
+
+// localSubset runs a command on some minions that have its function.
+func (s *Server) localSubset(ctx context.Context, low *value.Map) (any, error) {
+	n := int64(3)
+	for _, name := range []string{"subset", "sub"} {
+		v, ok := low.Get(name)
+		if !ok {
+			continue
+		}
+		if n, ok = whole(v); !ok {
+			return nil, &failure{http.StatusBadRequest, "subset must be a number"}
+		}
+	}
+	j, err := jobOf(low, "subset", "sub", "cli", "progress")
+	if err != nil {
+		return nil, err
+	}
+	c := s.client()
+	defer c.Close()
+	ids, err := c.Subset(ctx, j.Request, int(min(max(n, 0), 1<<30)), rand.Shuffle)
+	switch {
+	case errors.Is(err, client.ErrNoMinions), errors.Is(err, client.ErrNoJob), err == nil && len(ids) == 0:
+		return value.NewMap(), nil
+	case err != nil:
+		return nil, err
+	}
+	j.Target, j.TargetType = value.List(ids), "list"
+	return gather(ctx, c, j)
+}
+
+// whole reads a number that may be written as text.
+func whole(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// localBatch runs a command on some minions at a time.
+func (s *Server) localBatch(ctx context.Context, low *value.Map) ([]any, error) {
+	if value.Truth(low.Value("raw")) {
+		return nil, &failure{http.StatusBadRequest, "raw is not supported with local_batch; use the returns as they are"}
+	}
+	size := "10%"
+	if v, ok := low.Get("batch"); ok {
+		size = value.Str(v)
+	}
+	j, err := jobOf(low, "batch", "batch_wait", "failhard", "raw", "client")
+	if err != nil {
+		return nil, err
+	}
+	wait, _ := whole(low.Value("batch_wait"))
+	gatherTime := s.master.GatherJobTimeout
+	if n, ok := whole(low.Value("gather_job_timeout")); ok && n > 0 {
+		gatherTime = seconds(n)
+	}
+	failhard := value.Truth(low.Value("failhard"))
+	if _, ok := low.Get("failhard"); !ok {
+		failhard = s.master.Raw.Bool("failhard")
+	}
+	if j.Timeout == 0 {
+		j.Timeout = s.master.Timeout
+	}
+	out := []any{}
+	add := func(id string, v any) { out = append(out, value.NewMap(id, v)) }
+	c := s.client()
+	defer c.Close()
+	j.Kwargs = credentials(low)
+	q := client.BatchRequest{Request: j.Request, Size: size, Wait: seconds(wait), Failhard: failhard, Gather: gatherTime, JID: newJID(s.now())}
+	q.Request.JID = ""
+	_, err = c.Batch(ctx, q, client.BatchOutput{Returned: func(r client.Return) { add(r.ID, r.Ret) }, TimedOut: func(id string) { add(id, value.NewMap()) }})
+	return out, err
+}
+
+// newJID makes a job id of the time, in UTC (salt/utils/jid.py gen_jid).
+func newJID(t time.Time) string {
+	t = t.UTC()
+	return t.Format("20060102150405") + fmt.Sprintf("%06d", t.Nanosecond()/1000)
+}

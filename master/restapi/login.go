@@ -1,0 +1,136 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"saltern/master/value"
+)
+
+func askLogin(_ *Server, _ context.Context, q *request) (any, error) {
+	q.w.Header().Set("WWW-Authenticate", "Session")
+	return value.NewMap("status", nil, "return", "Please log in"), nil
+}
+
+// login gets a token from the master for a name and a password.
+func login(s *Server, ctx context.Context, q *request) (any, error) {
+	if !s.masterIsUp() {
+		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
+	}
+	low := q.low()
+	if l, ok := low.([]any); ok && len(l) > 0 {
+		low = l[0]
+	}
+	creds, ok := low.(*value.Map)
+	if m, isMap := q.data.(*value.Map); isMap {
+		creds, ok = m, true
+	}
+	if !ok {
+		return nil, errors.New("the body holds no username, password and eauth")
+	}
+	if !s.mayLogIn(creds.Value("username"), host(q.http)) {
+		return nil, &failure{code: http.StatusUnauthorized}
+	}
+	token, err := s.mint(ctx, q, creds)
+	if err != nil {
+		return nil, err
+	}
+	expires, ok := when(token.Value("expire"))
+	if t := token.Str("token"); !ok || t == "" {
+		s.count.wrong.Add(1)
+		return nil, &failure{http.StatusUnauthorized, "Could not authenticate using provided credentials"}
+	}
+	now := s.now()
+	s.guard.right(q.from, now)
+	s.guard.learn(token.Str("token"), expires, now)
+	q.w.Header().Set("X-Auth-Token", token.Str("token"))
+	q.w.Header().Set("Cache-Control", "no-store")
+	http.SetCookie(q.w, s.cookie(token.Str("token"), int(expires.Sub(now)/time.Second), expires))
+	return result([]any{value.NewMap("token", token.Str("token"), "expire", token.Value("expire"), "start", token.Value("start"),
+		"user", token.Value("name"), "eauth", token.Value("eauth"), "perms", s.permissions(token))}), nil
+}
+
+// mint asks the master for a token; the answer is empty when it gives none.
+func (s *Server) mint(ctx context.Context, q *request, creds *value.Map) (*value.Map, error) {
+	if !s.guard.mayTry(q.from, s.now()) {
+		return nil, s.tooMany(q.from)
+	}
+	select {
+	case s.logins <- struct{}{}:
+		defer func() { <-s.logins }()
+	default:
+		s.count.busy.Add(1)
+		return nil, &failure{code: http.StatusServiceUnavailable}
+	}
+	load := creds.Clone()
+	for _, k := range []string{"key", "user", "token"} {
+		load.Delete(k)
+	}
+	load.Set("cmd", "mk_token")
+	c := s.client()
+	defer c.Close()
+	v, err := c.Ask(ctx, load)
+	if err != nil {
+		return nil, err
+	}
+	m, _ := v.(*value.Map)
+	return m, nil
+}
+
+// cookie is the session's: scripts cannot read it, other sites cannot send it, and
+// with TLS nobody sends it in the clear.
+func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
+	return &http.Cookie{Name: "session_id", Value: token, Path: "/", MaxAge: age, Expires: expires, HttpOnly: true,
+		SameSite: http.SameSiteLaxMode, Secure: s.opts.Cert != ""}
+}
+
+// mayLogIn reports whether api_acl lets a user log in from an address
+// (salt/netapi/rest_cherrypy/app.py salt_api_acl_tool).
+func (s *Server) mayLogIn(user any, from string) bool {
+	if !s.opts.HasACL {
+		return true
+	}
+	users := s.opts.ACL.Map("users")
+	name, _ := user.(string)
+	ips, ok := users.Get(name)
+	if !ok {
+		ips, ok = users.Get("*")
+	}
+	l, _ := ips.([]any)
+	may := ok && (slices.Contains(l, any(from)) || slices.Contains(l, any("*")))
+	if !may {
+		s.quiet.Warn("api_acl lets the user not log in from there", "user", name, "peer", from)
+	}
+	return may
+}
+
+// permissions are what external_auth grants the owner of a token
+// (salt/netapi/__init__.py sum_permissions), sorted and once each.
+func (s *Server) permissions(token *value.Map) any {
+	section := s.master.ExternalAuth.Map(token.Str("eauth"))
+	all := slices.Concat(section.List(token.Str("name")), section.List("*"))
+	for _, g := range token.Texts("groups") {
+		all = append(all, section.List(g+"%")...)
+	}
+	var texts []string
+	var others []any
+	for _, p := range all {
+		switch t, ok := p.(string); {
+		case ok && !slices.Contains(texts, t):
+			texts = append(texts, t)
+		case !ok && !slices.ContainsFunc(others, func(o any) bool { return value.Equal(o, p) }):
+			others = append(others, p)
+		}
+	}
+	if len(texts)+len(others) == 0 {
+		return value.NewMap()
+	}
+	slices.Sort(texts)
+	sort.SliceStable(others, func(i, j int) bool { return strings.Compare(value.Repr(others[i]), value.Repr(others[j])) < 0 })
+	return slices.Concat(value.List(texts), others)
+}

@@ -1,0 +1,151 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"saltern/master/value"
+)
+
+// clientNames are the clients that /  tells of (salt/netapi/__init__.py CLIENTS;
+// destroy is there by a slip of Salt's, and does nothing here).
+func clientNames() []string {
+	return []string{"destroy", "local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "ssh", "wheel", "wheel_async"}
+}
+
+// call is one command of a request: its chunk of low data, and who asks.
+type call struct {
+	low  *value.Map
+	from netip.Addr
+}
+
+// execute carries out the commands of a request one after another, each by client
+// unless that is "", each with the token of the session unless that is "", and
+// returns what they gave. An error ends it: what was done before stays done.
+func (s *Server) execute(ctx context.Context, q *request, low any, client, token string) ([]any, error) {
+	chunks, ok := low.([]any)
+	if !ok {
+		return nil, &failure{http.StatusBadRequest, "Lowstates must be a list"}
+	}
+	out := []any{}
+	for _, c := range chunks {
+		chunk, ok := c.(*value.Map)
+		if !ok {
+			return nil, fmt.Errorf("a command must be a map, not %s", value.StrMax(c, 100))
+		}
+		if token != "" {
+			chunk.Set("token", token)
+		}
+		if t, ok := chunk.Get("token"); ok {
+			if s, ok := t.(string); !ok || s == "" || strings.Trim(strings.ToLower(s), "0123456789abcdef") != "" {
+				return nil, &failure{http.StatusUnauthorized, "Invalid token"}
+			}
+		}
+		if client != "" {
+			chunk.Set("client", client)
+		}
+		if v, ok := chunk.Get("arg"); ok {
+			if _, list := v.([]any); !list {
+				chunk.Set("arg", []any{v})
+			}
+		}
+		got, err := s.run(ctx, call{chunk, q.from}, token != "")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, got...)
+	}
+	return out, nil
+}
+
+// run carries out one command (salt/netapi/__init__.py NetapiClient.run). proven
+// says that its token is good.
+func (s *Server) run(ctx context.Context, c call, proven bool) ([]any, error) {
+	if !s.masterIsUp() {
+		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
+	}
+	name, err := s.allowed(c.low)
+	if err != nil {
+		return nil, err
+	}
+	if proven {
+		return s.dispatch(ctx, name, c)
+	}
+	// A password or a token that nobody has looked at yet.
+	now := s.now()
+	if !s.guard.mayTry(c.from, now) {
+		return nil, s.tooMany(c.from)
+	}
+	out, err := s.dispatch(ctx, name, c)
+	if f, ok := errors.AsType[*failure](refused(err)); ok && f.code == http.StatusUnauthorized {
+		s.count.wrong.Add(1)
+	} else {
+		s.guard.right(c.from, now)
+	}
+	return out, err
+}
+
+// allowed is the client of a command, if it is one that may be used.
+func (s *Server) allowed(low *value.Map) (string, error) {
+	v, _ := low.Get("client")
+	name, _ := v.(string)
+	switch {
+	case !slices.Contains(clientNames(), name):
+		return "", &failure{http.StatusBadRequest, "Invalid client specified: '" + value.StrMax(v, 100) + "'"}
+	case !slices.Contains(s.opts.Clients, name):
+		return "", &failure{http.StatusBadRequest, "Client disabled: '" + name + "'. Add to 'netapi_enable_clients' master config option to enable."}
+	}
+	_, token := low.Get("token")
+	_, eauth := low.Get("eauth")
+	switch {
+	case !token && !eauth:
+		return "", &failure{http.StatusUnauthorized, "No authentication credentials given"}
+	case value.Truth(low.Value("raw_shell")) && !s.opts.RawShell:
+		return "", &failure{http.StatusUnauthorized, "Raw shell option not allowed."}
+	}
+	return name, nil
+}
+
+func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, error) {
+	one := func(v any, err error) ([]any, error) {
+		if err != nil {
+			return nil, err
+		}
+		return []any{v}, nil
+	}
+	switch name {
+	case "local":
+		return one(s.local(ctx, c.low))
+	case "local_async":
+		return one(s.localAsync(ctx, c.low))
+	case "local_subset":
+		return one(s.localSubset(ctx, c.low))
+	case "local_batch":
+		return s.localBatch(ctx, c.low)
+	case "runner":
+		return one(s.runner(ctx, c.low))
+	case "runner_async":
+		return one(s.runnerAsync(ctx, c.low))
+	case "wheel":
+		return one(s.wheel(ctx, c.low))
+	case "wheel_async":
+		return one(s.wheelAsync(ctx, c.low))
+	}
+	return nil, &failure{http.StatusBadRequest, "The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
+}
+
+// credentials are those of a command; there are some, see allowed.
+func credentials(low *value.Map) *value.Map {
+	m := value.NewMap()
+	for _, k := range []string{"token", "username", "password", "eauth"} {
+		if v, ok := low.Get(k); ok {
+			m.Set(k, v)
+		}
+	}
+	return m
+}

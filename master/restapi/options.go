@@ -1,0 +1,198 @@
+package restapi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"saltern/master/conf"
+	"saltern/master/value"
+)
+
+// Options are the section rest_cherrypy of a master's configuration
+// (salt/netapi/rest_cherrypy/app.py) and the options of salt-api beside it.
+type Options struct {
+	Host, RootPrefix   string
+	Port               int
+	Cert, Key, Chain   string // PEM files; Cert is "" with disable_ssl
+	Debug              bool   // errors say what went wrong
+	AccessFile         string // "" for none
+	Static, StaticPath string // folder, and where it is; Static is "" for none
+	App, AppPath       string // page, and where it is; App is "" for none
+	Favicon            string
+	WebhookPath        string // one part of a path
+	WebhookOpen        bool   // hooks need no log-in
+	StatsOpen          bool
+	NoSessions         bool
+	Workers, Queue     int   // requests that are served at once, and that wait
+	MaxBody            int64 // bytes
+	ACL                *value.Map
+	HasACL             bool
+	IPs                []string // who may ask; none: everybody
+	Origins            []string // who may ask from a browser; none: everybody
+
+	Clients  []string // netapi_enable_clients
+	RawShell bool     // netapi_allow_raw_shell
+	Timeout  int      // rest_timeout, of runners, in seconds
+}
+
+// taken are the names in rest_cherrypy that are read.
+func taken() []string {
+	return []string{"port", "host", "debug", "log_access_file", "ssl_crt", "ssl_key", "ssl_chain", "disable_ssl",
+		"webhook_disable_auth", "webhook_url", "thread_pool", "socket_queue_size", "queue_size", "max_request_body_size",
+		"stats_disable_auth", "static", "static_path", "enable_sessions", "app", "app_path", "root_prefix", "favicon",
+		"api_acl", "authorized_ips", "cors_origin"}
+}
+
+// without are the names of Salt's that change nothing here, and why.
+func without() map[string]string {
+	return map[string]string{
+		"expire_responses": "answers have their own limits of time",
+		"collect_stats":    "statistics are always there",
+		"log_error_file":   "errors are in api_logfile",
+	}
+}
+
+// Read takes the options from a configuration. The error lists all that is wrong
+// with them.
+func Read(m *conf.Master, log *slog.Logger) (Options, error) {
+	section, ok := m.Raw.Get("rest_cherrypy")
+	raw, isMap := section.(*value.Map)
+	if !ok || !isMap || raw.Len() == 0 {
+		return Options{}, fmt.Errorf("there is no section rest_cherrypy in %s; without it salt-api serves nothing: at least port, and ssl_crt and ssl_key or disable_ssl, are needed", m.Path)
+	}
+	r := reader{m: raw}
+	o := Options{
+		Host: r.text("host", "0.0.0.0"), Port: r.number("port", 0, 65535), RootPrefix: "/" + strings.Trim(r.text("root_prefix", "/"), "/"),
+		Debug: r.truth("debug"), AccessFile: r.path("log_access_file"), Favicon: r.path("favicon"),
+		Static: r.path("static"), StaticPath: "/" + strings.Trim(r.text("static_path", "/static"), "/"),
+		App: r.path("app"), AppPath: "/" + r.part("app_path", "app"), WebhookPath: r.part("webhook_url", "hook"),
+		WebhookOpen: r.truth("webhook_disable_auth"), StatsOpen: r.truth("stats_disable_auth"),
+		Workers: r.number("thread_pool", 100, 200), MaxBody: int64(r.number("max_request_body_size", 1<<20, 64<<20)),
+		ACL: raw.Map("api_acl"), HasACL: value.Truth(raw.Value("api_acl")),
+		IPs: r.texts("authorized_ips"), Origins: r.texts("cors_origin"),
+		Clients: m.Raw.Texts("netapi_enable_clients"), RawShell: value.Truth(m.Raw.Value("netapi_allow_raw_shell")), Timeout: 300,
+	}
+	o.Queue = r.number("socket_queue_size", r.number("queue_size", 30, 10000), 10000)
+	if v, ok := raw.Get("enable_sessions"); ok {
+		o.NoSessions = v == false
+	}
+	if n, ok := m.Raw.Int("rest_timeout"); ok && n > 0 {
+		o.Timeout = int(min(n, 24*3600))
+	}
+	if _, ok := raw.Get("port"); !ok {
+		r.fault("port", "is not there: say which port to listen on, as in port: 8000")
+	}
+	if !r.truth("disable_ssl") {
+		o.Cert, o.Key, o.Chain = r.path("ssl_crt"), r.path("ssl_key"), r.path("ssl_chain")
+		if o.Cert == "" || o.Key == "" {
+			r.fault("ssl_crt", "and ssl_key are needed: name a certificate and its key, or set disable_ssl: True where nobody can listen")
+		}
+	}
+	o.remarks(raw, log)
+	return o, errors.Join(r.faults...)
+}
+
+// remarks logs what is not as its author may think.
+func (o *Options) remarks(raw *value.Map, log *slog.Logger) {
+	for _, k := range raw.Keys() {
+		switch why := without()[k]; {
+		case why != "":
+			log.Info("option of rest_cherrypy changes nothing", "option", k, "because", why)
+		case !slices.Contains(taken(), k):
+			log.Warn("option of rest_cherrypy is not known", "option", k)
+		}
+	}
+	if o.Cert == "" {
+		log.Warn("disable_ssl is on: passwords and tokens pass the network in the clear")
+	}
+	if o.WebhookOpen {
+		log.Warn("webhook_disable_auth is on: anybody fires events below salt/netapi/hook")
+	}
+	if len(o.Clients) == 0 {
+		log.Warn("netapi_enable_clients is empty: no command is carried out")
+	}
+	for _, c := range o.Clients {
+		switch {
+		case c == "ssh":
+			log.Warn("client ssh is not served here: salt-ssh is Python's, and so is the salt-api for it")
+		case !slices.Contains(clientNames(), c):
+			log.Warn("netapi_enable_clients names a client that does not exist", "client", c)
+		}
+	}
+}
+
+// Address is where to listen.
+func (o *Options) Address() string {
+	return net.JoinHostPort(strings.Trim(o.Host, "[]"), strconv.Itoa(o.Port))
+}
+
+// reader takes values out of a map and notes what is wrong with them.
+type reader struct {
+	m      *value.Map
+	faults []error
+}
+
+func (r *reader) fault(name, text string) {
+	r.faults = append(r.faults, fmt.Errorf("rest_cherrypy: %s %s", name, text))
+}
+
+func (r *reader) truth(name string) bool { return value.Truth(r.m.Value(name)) }
+
+func (r *reader) text(name, preset string) string {
+	v, ok := r.m.Get(name)
+	if !ok || v == nil {
+		return preset
+	}
+	s, ok := v.(string)
+	if !ok {
+		r.fault(name, "must be text, not "+value.Repr(v))
+	}
+	return s
+}
+
+func (r *reader) path(name string) string {
+	s := r.text(name, "")
+	if s != "" && !filepath.IsAbs(s) {
+		r.fault(name, "must be a whole path, as /etc/salt/"+filepath.Base(s))
+	}
+	return s
+}
+
+// part is one part of the path of a URL.
+func (r *reader) part(name, preset string) string {
+	s := strings.Trim(r.text(name, preset), "/")
+	if s == "" || strings.Contains(s, "/") {
+		r.fault(name, "must be one part of a path, as /"+preset)
+	}
+	return s
+}
+
+func (r *reader) number(name string, preset, most int) int {
+	v, ok := r.m.Get(name)
+	if !ok || v == nil {
+		return preset
+	}
+	n, ok := v.(int64)
+	if !ok || n < 1 || n > int64(most) {
+		r.fault(name, fmt.Sprintf("must be a number from 1 to %d, not %s", most, value.Repr(v)))
+		return preset
+	}
+	return int(n)
+}
+
+func (r *reader) texts(name string) []string {
+	if s, ok := r.m.Value(name).(string); ok {
+		return []string{s}
+	}
+	l := r.m.Texts(name)
+	if v, ok := r.m.Get(name); ok && v != nil && len(l) == 0 {
+		r.fault(name, "must be a list of texts, not "+value.Repr(v))
+	}
+	return l
+}

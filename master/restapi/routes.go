@@ -1,0 +1,308 @@
+package restapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/value"
+)
+
+// request is one request on its way.
+type request struct {
+	http   *http.Request
+	w      http.ResponseWriter
+	from   netip.Addr
+	args   []string // parts of the path after the endpoint
+	token  string   // that of the session, proven; "" for none
+	data   any      // the body, decoded
+	raw    string   // the body
+	whole  bool     // it was read
+	format string   // content type of the answer
+	code   int      // what was sent; 0: nothing yet
+	sent   int      // bytes
+	status int      // of a good answer; 0: 200
+}
+
+// low is the body as low data: a map is a list of one.
+func (q *request) low() any {
+	if m, ok := q.data.(*value.Map); ok && m.Len() > 0 {
+		return []any{m}
+	}
+	return q.data
+}
+
+// handler answers a request; done says that it has sent the answer itself.
+type handler func(s *Server, ctx context.Context, q *request) (v any, err error)
+
+// endpoint is what a path stands for.
+type endpoint struct {
+	get, post handler
+	// who must be logged in: "all", "post" or "" for nobody. With "read" a token is
+	// taken when there is a good one.
+	auth  string
+	parts int      // parts of the path that may follow, -1 for any number
+	names []string // of the query that may be there with GET
+	raw   bool     // the handlers send their answers themselves
+	stays bool     // answers go on for hours and take no worker
+}
+
+func (e endpoint) allow() string {
+	var a []string
+	if e.get != nil {
+		a = append(a, "GET", "HEAD")
+	}
+	if e.post != nil {
+		a = append(a, "POST")
+	}
+	return strings.Join(a, ", ")
+}
+
+// routes is the table of endpoints. As with Salt, GET of /run, /token and /index
+// tells what GET of / does.
+func routes(o Options) map[string]endpoint {
+	all := map[string]endpoint{
+		"index":   {get: welcome, post: commands, auth: "post"},
+		"login":   {get: askLogin, post: login},
+		"logout":  {post: logout, auth: "all"},
+		"token":   {get: welcome, post: makeToken},
+		"minions": {get: minions, post: startJob, auth: "all", parts: 1, names: []string{"mid"}},
+		"run":     {get: welcome, post: runCommands},
+		"jobs":    {get: showJobs, post: commands, auth: "all", parts: 1, names: []string{"jid", "timeout"}},
+		"keys":    {get: showKeys, post: makeKeys, auth: "read", parts: 1, names: []string{"mid"}, raw: true},
+		"events":  {get: events, raw: true, stays: true},
+		"stats":   {get: stats, auth: "all"},
+	}
+	if o.StatsOpen {
+		all["stats"] = endpoint{get: stats}
+	}
+	if o.NoSessions {
+		for _, name := range []string{"login", "logout", "minions", "jobs"} {
+			delete(all, name)
+		}
+	}
+	hook := endpoint{post: fireHook, auth: "all", parts: -1}
+	if o.WebhookOpen {
+		hook.auth = ""
+	}
+	all[o.WebhookPath] = hook
+	return all
+}
+
+// serve leads a request to its endpoint.
+func (s *Server) serve(q *request) error {
+	r, h := q.http, q.w.Header()
+	path, ok := s.below(r.URL.Path)
+	if !ok {
+		return s.noPath(r)
+	}
+	s.cors(q)
+	if s.opts.App != "" && wantsPage(r) && !under(path, s.opts.AppPath) && !under(path, s.opts.StaticPath) {
+		return s.file(q, s.opts.App)
+	}
+	switch {
+	case s.opts.App != "" && under(path, s.opts.AppPath):
+		return s.file(q, s.opts.App)
+	case s.static != nil && under(path, s.opts.StaticPath):
+		return s.staticFile(q, strings.TrimPrefix(strings.TrimPrefix(path, s.opts.StaticPath), "/"))
+	case s.opts.Favicon != "" && path == "/favicon.ico":
+		return s.file(q, s.opts.Favicon)
+	}
+	name, args := split(path)
+	e, ok := s.routes[name]
+	if !ok {
+		return s.noPath(r)
+	}
+	q.args = args
+	h.Set("Allow", e.allow())
+	if r.Method == http.MethodOptions {
+		s.send(q, http.StatusOK, "")
+		return nil
+	}
+	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, host(r)) {
+		s.quiet.Warn("address is not one of authorized_ips", "peer", q.from)
+		return &failure{http.StatusForbidden, "Bad IP"}
+	}
+	return s.endpoint(q, e)
+}
+
+// endpoint checks who asks and what, and has it answered.
+func (s *Server) endpoint(q *request, e endpoint) error {
+	r := q.http
+	if err := s.loggedIn(q, e); err != nil {
+		return err
+	}
+	do := e.get
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodPost:
+		do = e.post
+	default:
+		do = nil
+	}
+	if do == nil {
+		return &failure{code: http.StatusMethodNotAllowed}
+	}
+	ctx := r.Context()
+	if !e.stays {
+		leave, err := s.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	if err := s.read(q); err != nil {
+		return err
+	}
+	if e.parts >= 0 && len(q.args) > e.parts || r.Method != http.MethodPost && !e.stays && !known(r, e.names) {
+		return &failure{code: http.StatusNotFound}
+	}
+	if !e.raw || r.Method != http.MethodPost && !e.stays {
+		var err error
+		if q.format, err = negotiate(r.Header.Get("Accept")); err != nil {
+			return err
+		}
+	}
+	v, err := do(s, ctx, q)
+	if err != nil || q.code != 0 {
+		return err
+	}
+	s.answer(q, max(q.status, http.StatusOK), v)
+	return nil
+}
+
+// loggedIn proves the token of a request where the endpoint wants one.
+func (s *Server) loggedIn(q *request, e endpoint) error {
+	token := shown(q.http)
+	switch {
+	case e.auth == "read" && q.http.Method == http.MethodGet && isToken(token):
+	case e.auth == "all", e.auth == "post" && q.http.Method == http.MethodPost:
+	default:
+		return nil
+	}
+	if err := s.prove(q.http.Context(), token, q.from); err != nil {
+		return err
+	}
+	q.token = token
+	q.w.Header().Set("Cache-Control", "private")
+	return nil
+}
+
+// enter waits for a worker.
+func (s *Server) enter(ctx context.Context) (leave func(), err error) {
+	busy := func() error {
+		s.count.busy.Add(1)
+		return &failure{code: http.StatusServiceUnavailable}
+	}
+	select {
+	case s.queue <- struct{}{}:
+	default:
+		return nil, busy()
+	}
+	t := time.NewTimer(queueTime)
+	defer t.Stop()
+	select {
+	case s.workers <- struct{}{}:
+		return func() { <-s.workers; <-s.queue }, nil
+	case <-t.C:
+		<-s.queue
+		return nil, busy()
+	case <-ctx.Done():
+		<-s.queue
+		return nil, ctx.Err()
+	}
+}
+
+// below takes root_prefix off a path.
+func (s *Server) below(path string) (string, bool) {
+	prefix := s.opts.RootPrefix
+	if prefix == "/" {
+		return path, true
+	}
+	if !under(path, prefix) {
+		return "", false
+	}
+	return path[len(prefix):], true
+}
+
+// under reports whether path is dir or below it.
+func under(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// split takes a path apart; empty parts do not count.
+func split(path string) (name string, args []string) {
+	for part := range strings.SplitSeq(path, "/") {
+		if part != "" {
+			args = append(args, part)
+		}
+	}
+	if len(args) == 0 {
+		return "index", nil
+	}
+	return args[0], args[1:]
+}
+
+func (s *Server) noPath(r *http.Request) error {
+	return &failure{http.StatusNotFound, fmt.Sprintf("The path '%s' was not found.", r.URL.Path)}
+}
+
+// known reports whether a query has no other names than these.
+func known(r *http.Request, names []string) bool {
+	for k := range r.URL.Query() {
+		if !slices.Contains(names, k) {
+			return false
+		}
+	}
+	return true
+}
+
+// host is the address that a request comes from.
+func host(r *http.Request) string {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return ap.Addr().Unmap().WithZone("").String()
+}
+
+// wantsPage reports whether a browser asks for a page to show.
+func wantsPage(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	if accept == "*/*" {
+		return false
+	}
+	for _, want := range ranges(accept) {
+		if want == "text/html" || want == "text/*" || want == "*/*" {
+			return true
+		}
+	}
+	return accept == ""
+}
+
+// cors sets the headers for scripts of other sites. As Salt's they let any site
+// ask, unless cors_origin names those that may; the session's cookie stays with
+// its own site (SameSite).
+func (s *Server) cors(q *request) {
+	h, origin := q.w.Header(), q.http.Header.Get("Origin")
+	h.Add("Vary", "Origin")
+	if len(s.opts.Origins) > 0 && !slices.Contains(s.opts.Origins, origin) && !slices.Contains(s.opts.Origins, "*") {
+		return
+	}
+	if origin == "" {
+		origin = "*"
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "GET, POST")
+	h.Set("Access-Control-Allow-Credentials", "true")
+	if q.http.Method != http.MethodOptions {
+		return
+	}
+	if m := q.http.Header.Get("Access-Control-Request-Method"); m == http.MethodGet || m == http.MethodPost {
+		h.Set("Access-Control-Allow-Methods", "GET, POST")
+		h.Set("Access-Control-Allow-Headers", "Content-Type, X-Auth-Token, X-Requested-With")
+		h.Set("Access-Control-Max-Age", "1400")
+	}
+}

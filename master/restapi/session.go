@@ -1,0 +1,200 @@
+package restapi
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"saltern/master/client"
+	"saltern/master/value"
+	"saltern/ratelimit"
+)
+
+// A session is a token of the master: what a client gets at /login is what the
+// master gave out, so it is good at every master of a cluster and after a restart
+// of this program, and there is nothing that could be fixed before a log-in.
+// Salt's keeps a table in memory instead.
+
+const (
+	maxKnown   = 65536 // tokens that are remembered; beyond, any one is forgotten
+	trust      = 5 * time.Second
+	maxSources = 65536 // beyond, all further sources share one budget
+)
+
+// attempts is what a source may get wrong.
+func attempts() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
+
+// session is a token that the master knew.
+type session struct{ expires, asked time.Time }
+
+// guard knows tokens that were proven, and who was wrong how often. Its methods
+// may be called concurrently.
+type guard struct {
+	mu      sync.Mutex
+	known   map[string]session
+	sources map[netip.Addr]*ratelimit.Bucket
+	others  ratelimit.Bucket
+}
+
+func newGuard() *guard {
+	return &guard{known: map[string]session{}, sources: map[netip.Addr]*ratelimit.Bucket{}}
+}
+
+// source is who counts as one: an address, or a network of IPv6.
+func source(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	a := ap.Addr().Unmap().WithZone("")
+	if a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			a = p.Addr()
+		}
+	}
+	return a
+}
+
+func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
+	b := g.sources[a]
+	if b != nil {
+		return b
+	}
+	if len(g.sources) >= maxSources {
+		for k, v := range g.sources {
+			if v.Used(now, attempts()) < 1 {
+				delete(g.sources, k)
+			}
+		}
+		if len(g.sources) >= maxSources {
+			return &g.others
+		}
+	}
+	b = &ratelimit.Bucket{}
+	g.sources[a] = b
+	return b
+}
+
+// mayTry reports whether a source may show a token or password that is not known
+// to be right, and counts it as wrong until right is called.
+func (g *guard) mayTry(a netip.Addr, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.bucket(a, now).Take(now, attempts(), 1)
+}
+
+// right gives back what mayTry took.
+func (g *guard) right(a netip.Addr, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bucket(a, now).Charge(now, attempts(), -1)
+}
+
+// look returns what is known of a token: whether it was good, and whether that
+// was a moment ago.
+func (g *guard) look(token string, now time.Time) (good, fresh bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, ok := g.known[token]
+	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trust
+}
+
+func (g *guard) learn(token string, expires, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.known[token]; !ok && len(g.known) >= maxKnown {
+		for k := range g.known {
+			delete(g.known, k)
+			break
+		}
+	}
+	g.known[token] = session{expires, now}
+}
+
+func (g *guard) forget(token string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.known, token)
+}
+
+// isToken reports whether text has the form of a token; nothing else is asked for.
+func isToken(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) >= 16 && len(b) <= 64
+}
+
+// shown is the token that a request shows: the header counts before the cookie.
+func shown(r *http.Request) string {
+	if t := r.Header.Get("X-Auth-Token"); t != "" {
+		return t
+	}
+	if c, err := r.Cookie("session_id"); err == nil {
+		return c.Value
+	}
+	return ""
+}
+
+// prove reports whether a token is good. A token that has not been seen is asked
+// for at the master, as often as its source may err.
+func (s *Server) prove(ctx context.Context, token string, from netip.Addr) error {
+	denied := &failure{code: http.StatusUnauthorized}
+	if !isToken(token) {
+		return denied
+	}
+	now := s.now()
+	good, fresh := s.guard.look(token, now)
+	if good && fresh {
+		return nil
+	}
+	if !good && !s.guard.mayTry(from, now) {
+		return s.tooMany(from)
+	}
+	c := s.client()
+	defer c.Close()
+	v, err := c.Ask(ctx, value.NewMap("cmd", "get_token", "token", token))
+	if err != nil {
+		return err
+	}
+	m, _ := v.(*value.Map)
+	expires, ok := when(m.Value("expire"))
+	if !ok || !now.Before(expires) {
+		s.guard.forget(token)
+		s.count.wrong.Add(1)
+		return denied
+	}
+	if !good {
+		s.guard.right(from, now)
+	}
+	s.guard.learn(token, expires, now)
+	return nil
+}
+
+// tooMany refuses a source that has been wrong too often.
+func (s *Server) tooMany(from netip.Addr) error {
+	s.count.limited.Add(1)
+	s.quiet.Warn("too many wrong log-ins of an address; it is refused for a while", "peer", from)
+	return &failure{http.StatusTooManyRequests, "Too many log-ins of this address were wrong. Try again later."}
+}
+
+func when(v any) (time.Time, bool) {
+	switch v := v.(type) {
+	case float64:
+		return time.UnixMicro(int64(v * 1e6)), true
+	case int64:
+		return time.Unix(v, 0), true
+	}
+	return time.Time{}, false
+}
+
+// client makes a client of the master that has no key of its own.
+func (s *Server) client() *client.Client {
+	m := s.master
+	return client.New(client.Config{
+		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
+		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
+		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, Log: s.log, Now: s.now,
+	})
+}
