@@ -2,8 +2,10 @@ package restapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -171,7 +173,10 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, &failure{code: http.StatusServiceUnavailable}
 	}
 	rc := http.NewResponseController(q.w)
-	r := s.hub.join(func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) })
+	r := s.hub.join(func() {
+		_ = rc.SetWriteDeadline(time.Unix(1, 0))
+		s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
+	})
 	if r == nil {
 		return nil, &failure{code: http.StatusServiceUnavailable}
 	}
@@ -198,7 +203,7 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 		if err == nil {
 			err = rc.Flush()
 		}
-		if err != nil && ctx.Err() == nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			s.count.cut.Add(1)
 		}
 		q.sent += len(text)
@@ -221,7 +226,6 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 			if !ok {
 				if r.slow {
 					s.count.cut.Add(1)
-					s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
 				}
 				return
 			}

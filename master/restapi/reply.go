@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,7 +174,7 @@ func (s *Server) send(q *request, code int, text string) {
 	q.w.WriteHeader(code)
 	q.code, q.sent = code, len(text)
 	if q.http.Method != http.MethodHead {
-		if _, err := q.w.Write([]byte(text)); err != nil {
+		if _, err := q.w.Write([]byte(text)); errors.Is(err, os.ErrDeadlineExceeded) {
 			s.count.cut.Add(1)
 		}
 	}
