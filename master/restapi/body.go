@@ -207,8 +207,8 @@ func (d *jsonReader) mapping(depth int) (any, error) {
 	return m, err
 }
 
-// number is an integer where it is written as one. Those that Salt's wire cannot
-// carry are refused.
+// number is an integer where it is written as one. Of those that Salt's wire cannot
+// carry, job ids become text (salt/utils/args.py condition_input), others are refused.
 func number(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		return strconv.ParseFloat(s, 64)
@@ -218,6 +218,9 @@ func number(s string) (any, error) {
 	}
 	if n, ok := new(big.Int).SetString(s, 10); ok && n.IsUint64() {
 		return n.Uint64(), nil
+	}
+	if len(s) == 20 && s[0] == '2' {
+		return s, nil // a job id
 	}
 	return nil, errBody
 }

@@ -66,11 +66,8 @@ func seconds(n int64) time.Duration { return time.Duration(min(max(n, 0), 24*360
 func condition(arg []any, kwarg *value.Map) []any {
 	out := []any{}
 	for _, a := range arg {
-		switch n := a.(type) {
-		case int64, uint64:
-			if s := value.Str(n); len(s) == 20 {
-				a = s
-			}
+		if n, ok := a.(uint64); ok && n >= 1e19 {
+			a = value.Str(n) // a job id
 		}
 		out = append(out, a)
 	}
