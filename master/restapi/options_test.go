@@ -1,0 +1,191 @@
+package restapi
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/conf"
+	"saltern/master/saltyaml"
+	"saltern/master/value"
+)
+
+func read(t *testing.T, section string) (Options, string, error) {
+	t.Helper()
+	v, err := saltyaml.Decode([]byte("rest_cherrypy: "+section), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	o, err := Read(&conf.Master{Raw: v.(*value.Map), Path: "/etc/salt/master"}, slog.New(slog.NewTextHandler(&log, nil)))
+	return o, log.String(), err
+}
+
+func TestRead(t *testing.T) {
+	for section, want := range map[string]string{
+		"null":                               "no section rest_cherrypy",
+		"{host: x}":                          "port is not there",
+		"{port: 8000}":                       "ssl_crt and ssl_key",
+		"{port: 0, disable_ssl: true}":       "port must be a number",
+		"{port: abc, disable_ssl: true}":     "port must be a number",
+		"{port: 1, ssl_crt: a, ssl_key: /b}": "ssl_crt must be a whole path",
+		"{port: 1, disable_ssl: true, webhook_url: /a/b}":         "one part of a path",
+		"{port: 1, disable_ssl: true, thread_pool: 100000}":       "thread_pool must be",
+		"{port: 1, disable_ssl: true, authorized_ips: 3}":         "authorized_ips must be a list",
+		"{port: 1, disable_ssl: true, max_request_body_size: -1}": "max_request_body_size must be",
+	} {
+		if _, _, err := read(t, section); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", section, err, want)
+		}
+	}
+	o, log, err := read(t, "{port: 8000, disable_ssl: true, root_prefix: api/, enable_sessions: false, socket_queue_size: 5, prot: 1, expire_responses: true}")
+	if err != nil || o.Address() != "0.0.0.0:8000" || o.RootPrefix != "/api" || !o.NoSessions || o.Queue != 5 || o.MaxBody != 1<<20 || o.WebhookPath != "hook" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, want := range []string{"option=prot", "option=expire_responses", "netapi_enable_clients is empty", "in the clear"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %q in the log:\n%s", want, log)
+		}
+	}
+}
+
+// TestReachable: prefix, sessions, addresses and sites of the configuration decide
+// what is there and for whom.
+func TestReachable(t *testing.T) {
+	for _, c := range []struct {
+		section, method, path, origin string
+		code                          int
+		allowed                       string // origin that the answer names
+	}{
+		{"root_prefix: /api", "GET", "/api/", "", 200, "*"},
+		{"root_prefix: /api", "GET", "/api/login", "", 200, "*"},
+		{"root_prefix: /api", "GET", "/login", "", 404, ""},
+		{"root_prefix: /api", "GET", "/apix", "", 404, ""},
+		{"enable_sessions: false", "GET", "/login", "", 404, "*"},
+		{"enable_sessions: false", "POST", "/login", "", 404, "*"},
+		{"authorized_ips: [10.0.0.1]", "GET", "/", "", 403, "*"},
+		{"authorized_ips: [192.0.2.1]", "GET", "/", "", 200, "*"},
+		{"cors_origin: [https://a]", "GET", "/", "https://a", 200, "https://a"},
+		{"cors_origin: [https://a]", "GET", "/", "https://b", 200, ""},
+		{"debug: true", "GET", "/", "https://b", 200, "https://b"},
+		{"webhook_url: /in", "POST", "/hook", "", 404, "*"},
+		{"webhook_url: /in", "POST", "/in", "", 401, "*"},
+		{"stats_disable_auth: true", "GET", "/stats", "", 200, "*"},
+	} {
+		o, _, err := read(t, "{port: 1, disable_ssl: true, "+c.section+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(&conf.Master{Raw: value.NewMap()}, o, slog.New(slog.DiscardHandler), os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, r := httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil) // from 192.0.2.1
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		s.ServeHTTP(w, r)
+		if got := w.Header().Get("Access-Control-Allow-Origin"); w.Code != c.code || got != c.allowed {
+			t.Errorf("%+v: %d, %q", c, w.Code, got)
+		}
+		s.Close()
+	}
+}
+
+func TestMayLogIn(t *testing.T) {
+	for _, c := range []struct {
+		acl, user, from string
+		want            bool
+	}{
+		{"null", "a", "1.1.1.1", true},
+		{"{users: {a: [1.1.1.1], b: ['*'], '*': [2.2.2.2]}}", "a", "1.1.1.1", true},
+		{"{users: {a: [1.1.1.1], b: ['*'], '*': [2.2.2.2]}}", "a", "2.2.2.2", false},
+		{"{users: {a: [1.1.1.1], b: ['*'], '*': [2.2.2.2]}}", "b", "3.3.3.3", true},
+		{"{users: {a: [1.1.1.1], b: ['*'], '*': [2.2.2.2]}}", "c", "2.2.2.2", true},
+		{"{users: {a: [1.1.1.1]}}", "c", "1.1.1.1", false},
+		{"{users: {}}", "a", "1.1.1.1", false},
+		{"{other: 1}", "a", "1.1.1.1", false},
+	} {
+		o, _, err := read(t, "{port: 1, disable_ssl: true, api_acl: "+c.acl+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{opts: o, quiet: slog.New(slog.DiscardHandler)}
+		if got := s.mayLogIn(c.user, c.from); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// TestAttack36OldTLS: nothing older than TLS 1.2 is spoken, and no HTTP without it.
+func TestAttack36OldTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}, &x509.Certificate{}, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	priv, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]*pem.Block{"crt": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "EC PRIVATE KEY", Bytes: priv}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, _, err := read(t, "{port: 1, host: 127.0.0.1, ssl_crt: "+dir+"/crt, ssl_key: "+dir+"/key}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Port = 0
+	s, err := New(&conf.Master{Raw: value.NewMap()}, o, slog.New(slog.DiscardHandler), os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ln, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := s.Serve(ctx, ln); err != nil {
+			t.Error(err)
+		}
+	})
+	defer done.Wait()
+	defer cancel()
+	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+		c, err := tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", tls.VersionName(version), err)
+		}
+		if err == nil {
+			c.Close()
+		}
+	}
+	if res, err := http.Get("http://" + ln.Addr().String() + "/"); err == nil {
+		if res.Body.Close(); res.StatusCode == 200 {
+			t.Error("HTTP without TLS is answered")
+		}
+	}
+}
