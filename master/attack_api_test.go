@@ -97,10 +97,10 @@ func (a *api) token(user string) string {
 	return h.Get("X-Auth-Token")
 }
 
-// TestAttack36NothingWithoutALogin: no command, job, key, event or hook without a
+// TestAttack37NothingWithoutALogin: no command, job, key, event or hook without a
 // token or a password that the master takes, by any client and with any key in the
 // command (CVE-2020-16846, CVE-2020-25592, CVE-2021-25281, CVE-2021-3144).
-func TestAttack36NothingWithoutALogin(t *testing.T) {
+func TestAttack37NothingWithoutALogin(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	key, err := os.ReadFile(a.path("cache", ".root_key"))
@@ -142,9 +142,9 @@ func TestAttack36NothingWithoutALogin(t *testing.T) {
 	}
 }
 
-// TestAttack36RawShell: neither raw_shell nor a client that is not enabled, nor a
+// TestAttack37RawShell: neither raw_shell nor a client that is not enabled, nor a
 // name that is none (CVE-2020-16846, CVE-2021-3197, CVE-2021-25282).
-func TestAttack36RawShell(t *testing.T) {
+func TestAttack37RawShell(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	token := a.token("alice")
@@ -156,9 +156,9 @@ func TestAttack36RawShell(t *testing.T) {
 	}
 }
 
-// TestAttack36Rights: a token does what external_auth grants its owner; a token or
+// TestAttack37Rights: a token does what external_auth grants its owner; a token or
 // a name in the command does not change that.
-func TestAttack36Rights(t *testing.T) {
+func TestAttack37Rights(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	bob, alice := a.token("bob"), a.token("alice")
@@ -172,9 +172,9 @@ func TestAttack36Rights(t *testing.T) {
 	}
 }
 
-// TestAttack36Sessions: a log-in takes no session that the client brings, a log-out
+// TestAttack37Sessions: a log-in takes no session that the client brings, a log-out
 // ends the token at the master, and an address that guesses is refused.
-func TestAttack36Sessions(t *testing.T) {
+func TestAttack37Sessions(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	chosen := strings.Repeat("cd", 32)
@@ -211,9 +211,9 @@ func TestAttack36Sessions(t *testing.T) {
 	}
 }
 
-// TestAttack36Bodies: bodies without end, too large, too deep or with too much in
+// TestAttack37Bodies: bodies without end, too large, too deep or with too much in
 // them are refused, and no stranger's body is read.
-func TestAttack36Bodies(t *testing.T) {
+func TestAttack37Bodies(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "max_request_body_size: 65536\n")
 	token := a.token("alice")
@@ -248,8 +248,8 @@ func TestAttack36Bodies(t *testing.T) {
 	}
 }
 
-// TestAttack36Static: no name and no link leads out of static.
-func TestAttack36Static(t *testing.T) {
+// TestAttack37Static: no name and no link leads out of static.
+func TestAttack37Static(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "static: %DIR%/static\n")
 	if code, _, _ := a.do("GET", "/static/a.txt", ""); code != 404 { // made below
@@ -268,9 +268,9 @@ func TestAttack36Static(t *testing.T) {
 	}
 }
 
-// TestAttack36Lines: line breaks in the path of a hook, in a tag or a header make no
+// TestAttack37Lines: line breaks in the path of a hook, in a tag or a header make no
 // line of their own for readers of events, and nobody reads a token there.
-func TestAttack36Lines(t *testing.T) {
+func TestAttack37Lines(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "webhook_disable_auth: true\n")
 	token := a.token("alice")
@@ -312,9 +312,9 @@ func TestAttack36Lines(t *testing.T) {
 	t.Error("the stream ended before the last event")
 }
 
-// TestAttack36SlowReader: whoever asks for events and does not take them is cut, and
+// TestAttack37SlowReader: whoever asks for events and does not take them is cut, and
 // others get theirs meanwhile.
-func TestAttack36SlowReader(t *testing.T) {
+func TestAttack37SlowReader(t *testing.T) {
 	t.Parallel()
 	a := startAPI(t, "")
 	token := a.token("alice")

@@ -131,8 +131,8 @@ func TestMayLogIn(t *testing.T) {
 	}
 }
 
-// TestAttack36OldTLS: nothing older than TLS 1.2 is spoken, and no HTTP without it.
-func TestAttack36OldTLS(t *testing.T) {
+// TestAttack37OldTLS: nothing older than TLS 1.2 is spoken, and no HTTP without it.
+func TestAttack37OldTLS(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"saltern/test/minion"
 )
 
-// requests are sent by some minions, five a second each, each on a connection of
+// load is requests that are sent by some minions, five a second each, each on a connection of
 // its own, and say how long answers took.
-type requests struct {
+type load struct {
 	sent, failed, acked atomic.Int64
 
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type requests struct {
 	why   map[string]int
 }
 
-func (r *requests) run(ctx context.Context, m *minion.Minion) {
+func (r *load) run(ctx context.Context, m *minion.Minion) {
 	every := time.NewTicker(200 * time.Millisecond)
 	defer every.Stop()
 	for {
@@ -60,7 +60,7 @@ func (r *requests) run(ctx context.Context, m *minion.Minion) {
 }
 
 // look gives what happened since the last look.
-func (r *requests) look() (failed int64, worst time.Duration, why map[string]int) {
+func (r *load) look() (failed int64, worst time.Duration, why map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	failed, worst, why = r.failed.Swap(0), r.worst, maps.Clone(r.why)
@@ -88,7 +88,7 @@ func TestLossUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	r := &requests{why: map[string]int{}}
+	r := &load{why: map[string]int{}}
 	for _, w := range s.minions[:60] {
 		m, err := minion.New(w.Config)
 		if err != nil {
