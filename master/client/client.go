@@ -235,7 +235,7 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 		if ctx.Err() != nil {
 			return nil, c.late(ctx)
 		}
-		return nil, &Error{Kind: General, Message: fmt.Sprintf("the master hung up: %v", err)}
+		return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("the master hung up: %v", err)}
 	}
 	v, err := msgpack.Decode(b, answerLimits)
 	if err != nil {

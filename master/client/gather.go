@@ -87,7 +87,7 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 		if now.Sub(time.Unix(0, down)) < patience {
 			return ws, now.Add(50 * time.Millisecond), nil
 		}
-		return nil, time.Time{}, &Error{Kind: General, Message: "The connection to the master's events was lost. " +
+		return nil, time.Time{}, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost. " +
 			"Returns can be looked up by `salt-run jobs.lookup_jid " + ws[0].jid + "`."}
 	}
 	var wake time.Time

@@ -69,7 +69,7 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-c.events.gaps:
-			return nil, &Error{Kind: General, Message: "The connection to the master's events was lost while runner " + fun +
+			return nil, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost while runner " + fun +
 				" was at work; its job id is " + jid + "."}
 		case e := <-c.events.queue:
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)

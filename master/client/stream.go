@@ -36,7 +36,7 @@ func (c *Client) listen(ctx context.Context) error {
 	defer cancel()
 	l, err := event.DialPub(dialCtx, c.cfg.SockDir)
 	if err != nil {
-		return &Error{Kind: General, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
+		return &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
 	}
 	s := &stream{queue: make(chan event.Event, streamQueue), gaps: make(chan struct{}, 1)}
 	runCtx, stop := context.WithCancel(context.Background())
