@@ -20,8 +20,8 @@ import (
 	"saltern/test/minion"
 )
 
-// load is requests that are sent by some minions, five a second each, each on a connection of
-// its own, and say how long answers took.
+// load is what some minions ask, five times a second each, each on a connection of
+// its own, and how long answers took.
 type load struct {
 	sent, failed, acked atomic.Int64
 
