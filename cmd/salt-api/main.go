@@ -105,7 +105,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitConfig
 	}
 	if o.check {
-		fmt.Fprintln(stdout, "the configuration of salt-api is right")
+		if err := section.CheckCertificate(); err != nil {
+			fmt.Fprintf(stderr, "salt-api: the configuration cannot be used:\n%v\n", err)
+			return exitConfig
+		}
+		fmt.Fprintf(stdout, "the configuration of salt-api is right\nit is served on %s\n", section.URL())
 		return exitOK
 	}
 	if err := serve(ctx, m, section, log, o); err != nil {

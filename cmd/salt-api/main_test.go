@@ -15,7 +15,8 @@ func TestExitStatus(t *testing.T) {
 		code       int
 		out, err   string
 	}{
-		{good, "--check", exitOK, "is right", ""},
+		{good, "--check", exitOK, "is right\nit is served on http://0.0.0.0:8000/\n", ""},
+		{"rest_cherrypy: {port: 8000, ssl_crt: /nothing/crt, ssl_key: /nothing/key}\n", "--check", exitConfig, "", "/nothing/crt"},
 		{good, "--version", exitOK, "salt-api ", ""},
 		{good, "--help", exitOK, "Usage: salt-api", ""},
 		{good, "-d", exitUsage, "", "foreground"},

@@ -1,7 +1,8 @@
 // Package cert is the certificate authority of one storage pool. GlusterFS
 // checks that the other side's certificate is signed by the authority and that
 // its common name is on a list, nothing else; so the authority signs the
-// members of one pool and nothing besides.
+// members of one pool and nothing besides. Another authority, made in the same way,
+// signs what the nodes of a cluster serve by HTTPS.
 package cert
 
 import (
@@ -15,8 +16,10 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"saltern/durable"
@@ -73,6 +76,74 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	return sign(t, parent, key, random)
+}
+
+// Lifetimes of a certificate for HTTPS, of which clients check more.
+const (
+	serverLife     = 397 * 24 * time.Hour
+	serverBackdate = 24 * time.Hour
+)
+
+// IssueServer makes a certificate for a server of HTTPS with these host names and IP
+// addresses.
+func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now time.Time) (Pair, error) {
+	parent, key, err := ca.parse()
+	if err != nil {
+		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", name, err)
+	}
+	t, err := template(name, random, now, serverLife)
+	if err != nil {
+		return Pair{}, err
+	}
+	t.NotBefore = now.Add(-serverBackdate).UTC()
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, h)
+		}
+	}
+	t.KeyUsage, t.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	return sign(t, parent, key, random)
+}
+
+// Serves reports whether a server's certificate is good at a time for all of these
+// host names and IP addresses, for who trusts the authority.
+func Serves(authority, server []byte, hosts []string, at time.Time) error {
+	ca, err := parseCert(authority)
+	if err != nil {
+		return fmt.Errorf("the authority: %w", err)
+	}
+	c, err := parseCert(server)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	if _, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at}); err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		ip := net.ParseIP(h)
+		if ip == nil && !slices.Contains(c.DNSNames, h) || ip != nil && !slices.ContainsFunc(c.IPAddresses, ip.Equal) {
+			return fmt.Errorf("the certificate is not for %s", h)
+		}
+	}
+	return nil
+}
+
+// Join gives certificate and key as one text, and Split takes it apart.
+func (ca Pair) Join() []byte { return slices.Concat(ca.Cert, ca.Key) }
+
+// Split is the counterpart of Join. It reports whether certificate and key belong
+// together.
+func Split(text []byte) (p Pair, ok bool) {
+	b, rest := pem.Decode(text)
+	if b == nil {
+		return Pair{}, false
+	}
+	p = Pair{Cert: pem.EncodeToMemory(b), Key: rest}
+	return p, Matches(p.Cert, p.Key)
 }
 
 func template(name string, random io.Reader, now time.Time, life time.Duration) (*x509.Certificate, error) {

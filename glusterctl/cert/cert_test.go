@@ -104,3 +104,47 @@ func TestHandshake(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestServer: a certificate for HTTPS is good for its hosts, for a year, and for who
+// trusts its authority.
+func TestServer(t *testing.T) {
+	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
+	ca, err := New("Salt API of lab", rand.Reader, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := New("Salt API of lab", rand.Reader, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := ca.IssueServer("n1", []string{"n1", "*.example.org", "192.0.2.1", "2001:db8::1"}, rand.Reader, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		ca    Pair
+		hosts string
+		at    time.Duration
+		good  bool
+	}{
+		{ca, "n1 *.example.org 192.0.2.1 2001:db8::1", 0, true},
+		{ca, "n1", 396 * 24 * time.Hour, true},
+		{ca, "n1", 398 * 24 * time.Hour, false},
+		{ca, "n1", -48 * time.Hour, false},
+		{ca, "n2", 0, false},
+		{ca, "192.0.2.2", 0, false},
+		{other, "n1", 0, false},
+	} {
+		if err := Serves(c.ca.Cert, own.Cert, strings.Fields(c.hosts), now.Add(c.at)); (err == nil) != c.good {
+			t.Errorf("%s, %s: %v", c.hosts, c.at, err)
+		}
+	}
+	if p, ok := Split(own.Join()); !ok || string(p.Cert) != string(own.Cert) || string(p.Key) != string(own.Key) {
+		t.Errorf("taken apart: %t %s", ok, p.Cert)
+	}
+	for _, text := range [][]byte{nil, []byte("x"), own.Cert, own.Key, Pair{Cert: own.Cert, Key: ca.Key}.Join(), own.Join()[:len(own.Join())/2]} {
+		if _, ok := Split(text); ok {
+			t.Errorf("taken: %s", text)
+		}
+	}
+}

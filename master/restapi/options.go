@@ -61,9 +61,12 @@ func without() map[string]string {
 // Read takes the options from a configuration. The error lists all that is wrong
 // with them.
 func Read(m *conf.Master, log *slog.Logger) (Options, error) {
-	section, ok := m.Raw.Get("rest_cherrypy")
+	section, _ := m.Raw.Get("rest_cherrypy")
 	raw, isMap := section.(*value.Map)
-	if !ok || !isMap || raw.Len() == 0 {
+	if isMap || section == nil {
+		raw = complete(raw, m.Raw.Map("saltern_api"))
+	}
+	if raw.Len() == 0 {
 		return Options{}, fmt.Errorf("there is no section rest_cherrypy in %s; without it salt-api serves nothing: at least port, and ssl_crt and ssl_key or disable_ssl, are needed", m.Path)
 	}
 	r := reader{m: raw}
@@ -96,6 +99,42 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	}
 	o.remarks(raw, log)
 	return o, errors.Join(r.faults...)
+}
+
+// complete gives a section with what the appliance has for what it leaves out. A
+// section that says something of TLS says all of it.
+func complete(section, given *value.Map) *value.Map {
+	out := &value.Map{}
+	out.Update(section)
+	own := false
+	for _, k := range []string{"ssl_crt", "ssl_key", "ssl_chain"} {
+		_, said := section.Get(k)
+		own = own || said
+	}
+	own = own || value.Truth(section.Value("disable_ssl"))
+	for _, k := range given.Keys() {
+		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) {
+			out.Set(k, given.Value(k))
+		}
+	}
+	return out
+}
+
+// CheckCertificate reports why the certificate, its chain or its key cannot be used.
+func (o *Options) CheckCertificate() error {
+	if o.Cert == "" {
+		return nil
+	}
+	_, err := certificate(*o)
+	return err
+}
+
+// URL is where it is reached.
+func (o *Options) URL() string {
+	if o.Cert == "" {
+		return "http://" + o.Address() + o.RootPrefix
+	}
+	return "https://" + o.Address() + o.RootPrefix
 }
 
 // remarks logs what is not as its author may think.

@@ -63,6 +63,34 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestGiven: the appliance's options count where the section says nothing, and its
+// certificate only where the section says nothing of TLS.
+func TestGiven(t *testing.T) {
+	const given = "\nsaltern_api: {host: '::', port: 8000, ssl_crt: /a/c, ssl_key: /a/k}"
+	for section, want := range map[string]string{
+		"null":                              "https://[::]:8000/ /a/c /a/k",
+		"{debug: true}":                     "https://[::]:8000/ /a/c /a/k",
+		"{port: 9000, host: 192.0.2.1}":     "https://192.0.2.1:9000/ /a/c /a/k",
+		"{disable_ssl: true}":               "http://[::]:8000/",
+		"{ssl_crt: /b/c, ssl_key: /b/k}":    "https://[::]:8000/ /b/c /b/k",
+		"{ssl_crt: /b/c}":                   "ssl_key are needed",
+		"{ssl_key: /b/k, port: 1}":          "ssl_key are needed",
+		"[port]":                            "no section rest_cherrypy",
+		"{port: x}":                         "port must be a number",
+		"{root_prefix: api, port: 9000}":    "https://[::]:9000/api /a/c /a/k",
+		"{disable_ssl: false, port: 65535}": "https://[::]:65535/ /a/c /a/k",
+	} {
+		o, _, err := read(t, section+given)
+		got := strings.TrimSpace(o.URL() + " " + o.Cert + " " + o.Key)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%s: %q, want %q", section, got, want)
+		}
+	}
+}
+
 // TestReachable: prefix, sessions, addresses and sites of the configuration decide
 // what is there and for whom.
 func TestReachable(t *testing.T) {
