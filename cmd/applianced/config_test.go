@@ -83,6 +83,36 @@ func TestConfigCheckKnowsTheMastersOptions(t *testing.T) {
 	}
 }
 
+// What salt-api would refuse is named as well, where it is to be served.
+func TestConfigCheckKnowsTheAPI(t *testing.T) {
+	for _, c := range []struct{ enabled, section, want string }{
+		{"true", "{}", ""},
+		{"true", "{port: none, thread_pool: -1}", "rest_cherrypy: port must be a number | rest_cherrypy: thread_pool must be"},
+		{"true", "{ssl_crt: /nothing/crt, ssl_key: /nothing/key}", "/nothing/crt"},
+		{"true", "{ssl_crt: /nothing/crt}", "ssl_key are needed"},
+		{"false", "{port: none}", ""},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "appliance.yaml")
+		put(t, path, "node: n1\ndata_dir: "+dir+"/data\nruntime_dir: "+dir+"/run\napi: {enabled: "+c.enabled+"}\n")
+		put(t, filepath.Join(dir, "data/cluster/etc/master.d/a.conf"), "rest_cherrypy: "+c.section+"\n")
+		_, faults := configCheck(t, dir, path)
+		want := strings.Split(c.want, " | ")
+		if c.want == "" {
+			want = nil
+		}
+		if len(faults) != len(want) {
+			t.Errorf("%+v: %q", c, faults)
+			continue
+		}
+		for i, w := range want {
+			if !strings.Contains(faults[i], w) {
+				t.Errorf("%+v: %q, want %q", c, faults[i], w)
+			}
+		}
+	}
+}
+
 // What a hasty hand writes is named, with its line, wherever it is written; for
 // machines as well.
 func TestConfigCheckNamesWrongValues(t *testing.T) {

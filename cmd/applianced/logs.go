@@ -20,6 +20,7 @@ func services() []cobra.Completion {
 	return []cobra.Completion{
 		cobra.CompletionWithDesc("master", "the Salt master"),
 		cobra.CompletionWithDesc("lb", "the load balancer"),
+		cobra.CompletionWithDesc("api", "salt-api, which serves Salt's API over HTTP"),
 		cobra.CompletionWithDesc("vip", "keepalived, which moves the virtual address"),
 	}
 }

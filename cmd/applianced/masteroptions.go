@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"saltern/master/conf"
+	"saltern/master/restapi"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
@@ -85,6 +86,9 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 		all = multierror.Append(all, append(own, others...)...)
 		return notes, all.ErrorOrNil()
 	}
+	if s.API.Enabled {
+		all = multierror.Append(all, checkAPI(cfg, s)...)
+	}
 	var others []conf.Note
 	for _, n := range cfg.Notes {
 		switch {
@@ -97,6 +101,22 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	}
 	slices.SortStableFunc(notes, func(a, b conf.Note) int { return a.Line - b.Line })
 	return append(notes, others...), all.ErrorOrNil()
+}
+
+// checkAPI checks what salt-api will be given, by its own code. A certificate that
+// the node makes itself need not be there yet.
+func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
+	o, err := restapi.Read(cfg, slog.New(slog.DiscardHandler))
+	if err == nil && o.Cert != s.APICert() {
+		err = o.CheckCertificate()
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return many.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 // checkOptions checks the master's options of this node, as far as the caller may

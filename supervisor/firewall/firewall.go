@@ -23,6 +23,7 @@ const (
 	Table = "saltern" // of the family inet
 	set4  = "peers"
 	set6  = "peers6"
+	ports = "api"
 )
 
 // Peers lists the addresses that belong to nodes of the table; those of
@@ -81,6 +82,23 @@ func Apply(ctx context.Context, peers []netip.Addr) error {
 		return fmt.Errorf("firewall: nft: %w", err)
 	}
 	return nil
+}
+
+// Open lets everybody reach the port of Salt's API, and no port of before; 0: none.
+// It needs what Apply needs.
+func Open(ctx context.Context, port uint16) error {
+	if _, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: openScript(port)}, "nft", "-f", "-"); err != nil {
+		return fmt.Errorf("firewall: nft: %w", err)
+	}
+	return nil
+}
+
+func openScript(port uint16) string {
+	script := fmt.Sprintf("flush set inet %s %s\n", Table, ports)
+	if port != 0 {
+		script += fmt.Sprintf("add element inet %s %s { %d }\n", Table, ports, port)
+	}
+	return script
 }
 
 // There reports whether this machine has a firewall of ours.

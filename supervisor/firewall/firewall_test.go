@@ -69,17 +69,20 @@ func TestImageRules(t *testing.T) {
 	if err := os.WriteFile(own+"/peers", []byte(Script(peers)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("unshare", "--net", "sh", "-ec", "nft -f "+own+"/rules; nft -f "+own+"/peers; nft -f "+own+"/peers; nft list ruleset").CombinedOutput()
+	if err := os.WriteFile(own+"/open", []byte(openScript(8001)+openScript(0)+openScript(8000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("unshare", "--net", "sh", "-ec", "nft -f "+own+"/rules; nft -f "+own+"/peers; nft -f "+own+"/peers; nft -f "+own+"/open; nft list ruleset").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	fields := strings.Fields(string(out))
-	for _, want := range []string{"10.0.0.1,", "10.0.0.2", "2001:db8::7", "9100"} {
+	for _, want := range []string{"10.0.0.1,", "10.0.0.2", "2001:db8::7", "9100", "8000"} {
 		if !slices.Contains(fields, want) {
 			t.Errorf("no %s in:\n%s", want, out)
 		}
 	}
-	if strings.Contains(string(out), "10.0.0.9") {
-		t.Errorf("a removed node is let in:\n%s", out)
+	if strings.Contains(string(out), "10.0.0.9") || strings.Contains(string(out), "8001") {
+		t.Errorf("a removed node, or a port of before, is let in:\n%s", out)
 	}
 }

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
@@ -89,6 +90,33 @@ func TestMasterConfig(t *testing.T) {
 	again, _ := MasterConfig(s, "saltern-master", s.UserConfDir())
 	if string(again) != string(b) {
 		t.Error("not the same twice")
+	}
+}
+
+// TestAPI: what salt-api takes where rest_cherrypy says nothing, if it is enabled.
+func TestAPI(t *testing.T) {
+	for front, want := range map[string]string{"[0.0.0.0]": "0.0.0.0", "['::', 0.0.0.0]": "::", "[0.0.0.0, '::']": "::", "[192.0.2.1, 192.0.2.2]": "192.0.2.1"} {
+		for _, on := range []bool{true, false} {
+			s := node(t, fmt.Sprintf("front: {addresses: %s}\napi: {enabled: %t}\n", front, on))
+			b, err := MasterConfig(s, "saltern-master", s.UserConfDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m struct {
+				API struct {
+					Host string
+					Port int
+					Cert string `yaml:"ssl_crt"`
+					Key  string `yaml:"ssl_key"`
+				} `yaml:"saltern_api"`
+			}
+			if err := yaml.Unmarshal(b, &m); err != nil {
+				t.Fatal(err)
+			}
+			if a := m.API; on && (a.Host != want || a.Port != 8000 || a.Cert != s.APICert() || a.Key != a.Cert) || !on && a.Host != "" {
+				t.Errorf("%s %t: %+v", front, on, a)
+			}
+		}
 	}
 }
 

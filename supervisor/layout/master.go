@@ -65,6 +65,9 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	if own.Is6() {
 		managed = append(managed, pair{"ipv6", true})
 	}
+	if s.API.Enabled {
+		managed = append(managed, pair{"saltern_api", map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert()}})
+	}
 	if s.LB.Enabled {
 		managed = append(managed, pair{"saltern_front_publish_port", s.Front.PublishPort})
 	}
@@ -112,6 +115,21 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		b.Write(text)
 	}
 	return b.Bytes(), nil
+}
+
+// defaultAPIPort is that of Salt's API unless rest_cherrypy says another one.
+const defaultAPIPort = 8000
+
+// apiHost is where salt-api listens by default: as the load balancer does, so that
+// the virtual address reaches it.
+func apiHost(s *settings.Settings) string {
+	host := s.Front.Addresses[0]
+	for _, a := range s.Front.Addresses {
+		if ip, err := netip.ParseAddr(a); err == nil && ip.IsUnspecified() && (ip.Is6() || host != "::") {
+			host = ip.String() // the one of IPv6 takes IPv4 as well
+		}
+	}
+	return host
 }
 
 // clientOptions are what tools of users besides root need of the master's

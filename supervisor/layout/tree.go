@@ -30,6 +30,7 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{filepath.Join(s.DataDir, "etc"), 0o755, nil, false},
 		{s.MasterConf(), 0o755, nil, false},
 		{ClientConf(s), 0o755, nil, false},
+		{s.APIDir(), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
 		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false}, // of a volume its copy: the volume's own directories are made once

@@ -99,6 +99,9 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 	return &s, nil
 }
 
+// maxAPINames bounds the names in a certificate.
+const maxAPINames = 16
+
 var (
 	nodeName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 	volumeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
@@ -113,7 +116,7 @@ func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
-		"default_include", "id", "saltern_conditions", "saltern_python_layer", "saltern_front_publish_port", "saltern_proxy_from", "conf_file", "log_file", "transport",
+		"default_include", "id", "saltern_conditions", "saltern_python_layer", "saltern_front_publish_port", "saltern_proxy_from", "saltern_api", "conf_file", "log_file", "transport",
 	}
 }
 
@@ -170,6 +173,14 @@ func (s *Settings) faults() (out []error) {
 		if path != "" && !filepath.IsAbs(path) {
 			bad("%s: %q is not an absolute path", key, path)
 		}
+	}
+	for _, n := range s.API.Names[:min(len(s.API.Names), maxAPINames)] {
+		if !nodeName.MatchString(strings.TrimPrefix(n, "*.")) {
+			bad("api.names: %.70q is not a host name (salt.example.org)", n)
+		}
+	}
+	if len(s.API.Names) > maxAPINames {
+		bad("api.names: more than %d", maxAPINames)
 	}
 	out = append(out, s.limitFaults()...)
 	out = append(out, s.optionFaults()...)

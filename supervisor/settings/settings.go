@@ -47,6 +47,7 @@ type Settings struct {
 	Log           Log      `yaml:"log"`
 	Metrics       Metrics  `yaml:"metrics"`
 	Webhook       Webhook  `yaml:"webhook"`
+	API           API      `yaml:"api"`
 	Console       Console  `yaml:"console"`
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
@@ -72,6 +73,29 @@ type Webhook struct {
 	// SecretFile holds the secret with which calls are signed; default
 	// <storage>/etc/webhook.secret.
 	SecretFile string `yaml:"secret_file"`
+}
+
+// API is Salt's API over HTTP, by the program salt-api. Where it listens and what it
+// does is said by the master's option rest_cherrypy.
+type API struct {
+	// Enabled has this node serve it.
+	Enabled bool `yaml:"enabled"`
+	// Names are host names besides the node's own that its certificate is for.
+	Names []string `yaml:"names"`
+}
+
+// APIDir holds this node's certificate for Salt's API, and that of who signed it.
+func (s *Settings) APIDir() string { return filepath.Join(s.DataDir, "etc", "api") }
+
+// APICert is the certificate with its key.
+func (s *Settings) APICert() string { return filepath.Join(s.APIDir(), "server.pem") }
+
+// APIAuthority is the certificate that programs which use the API trust.
+func (s *Settings) APIAuthority() string { return filepath.Join(s.APIDir(), "ca.pem") }
+
+// SharedAPIAuthority is the cluster's authority with its key, on the storage.
+func (s *Settings) SharedAPIAuthority() string {
+	return filepath.Join(s.SharedNodesDir(), "api-authority.pem")
 }
 
 // WebhookSecret is the path of the file with the secret of web hooks.

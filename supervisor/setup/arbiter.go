@@ -43,6 +43,9 @@ func (c *checker) role() {
 	if slices.ContainsFunc(a.Front, func(s string) bool { ip, err := netip.ParseAddr(s); return err == nil && !ip.IsUnspecified() }) {
 		c.bad("front", "an arbiter serves no minions: leave it out")
 	}
+	if a.API {
+		c.bad("api", "an arbiter has no master to ask: leave it out")
+	}
 	if a.Virtual != "" {
 		c.bad("virtual_address", "an arbiter serves no minions and never has it: leave it out")
 	}

@@ -74,6 +74,11 @@ func Render(a Answers, base Base) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if a.API {
+		if err := sub("api", map[string]any{"enabled": true}); err != nil {
+			return nil, err
+		}
+	}
 	var b bytes.Buffer
 	b.WriteString(renderHead)
 	enc := yaml.NewEncoder(&b)

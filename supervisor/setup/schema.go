@@ -26,6 +26,7 @@ var words = map[string]string{
 	"front": "addresses for minions; default: all", "peers": "nodes to join through", "secret": "of the cluster; 16 to 128 characters that nobody guesses",
 	"join": "join string as printed by applianced join-string", "data_disk": "block device for the copy of the shared volume",
 	"erase_data_disk": "the data disk may hold something; it is erased", "virtual_address": "an address that moves between the nodes",
+	"api":      "this node serves Salt's API over HTTP",
 	"settings": "further keys of appliance.yaml", "admin.ssh_keys": "public keys that may log in as admin", "admin.password": "of the account admin",
 	"network.address": "with prefix length", "storage.tls": "the connections of a new cluster's volume are encrypted; default: yes", "storage.role": "of a machine that joins. data: it serves minions, and keeps a copy if one is needed; arbiter: it keeps no data, serves nobody, and lets two nodes go on when one is lost",
 	"storage.path": "the directory that all nodes share, for kind directory",

@@ -50,7 +50,9 @@ type Answers struct {
 	Storage Storage `yaml:"storage" json:"storage"`
 	// Virtual is an address that moves between the nodes, for minions. The first
 	// node says it; one that joins learns it.
-	Virtual string  `yaml:"virtual_address" json:"virtual_address,omitempty"`
+	Virtual string `yaml:"virtual_address" json:"virtual_address,omitempty"`
+	// API has this node serve Salt's API over HTTP.
+	API     bool    `yaml:"api" json:"api,omitempty"`
 	Network Network `yaml:"network" json:"network"`
 	Admin   Admin   `yaml:"admin" json:"admin"`
 	// Settings are further keys of appliance.yaml, as they stand there.

@@ -208,4 +208,5 @@ const (
 	MasterService   = "master"
 	BalancerService = "lb"
 	VirtualService  = "vip"
+	APIService      = "api"
 )

@@ -71,6 +71,9 @@ func (c *children) accountThere(child, name string, a layout.Account) error {
 func (c *children) asRoot() (names []string) {
 	if c.master.Missing && !c.InImage && !c.Settings.Arbiter {
 		names = append(names, "salt-master")
+		if c.Settings.API.Enabled {
+			names = append(names, "salt-api")
+		}
 	}
 	if c.lb.Missing && !c.InImage && c.Settings.LB.Enabled {
 		names = append(names, "applianced lb")
@@ -125,5 +128,6 @@ func End(ctx context.Context, cfg *settings.Settings) error {
 	lb.Stop()
 	master := service.Process{PIDFile: pidFile(cfg, status.MasterService)}
 	address := vip.Daemon{Dir: filepath.Join(cfg.RuntimeDir, "vip")}
-	return errors.Join(master.KillStale(ctx), address.KillStale(ctx))
+	api := service.Process{PIDFile: pidFile(cfg, status.APIService)}
+	return errors.Join(api.KillStale(ctx), master.KillStale(ctx), address.KillStale(ctx))
 }

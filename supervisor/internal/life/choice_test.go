@@ -150,7 +150,7 @@ func TestOptionsOnTrial(t *testing.T) {
 func TestOptionsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChoosing(t)
-		node := &optionsNode{choice: c.choice, master: &master{children: c.children}, busy: make(chan struct{}, 1)}
+		node := &optionsNode{choice: c.choice, master: &master{children: c.children}, lone: newLone()}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()

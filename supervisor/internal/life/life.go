@@ -58,6 +58,7 @@ type Life struct {
 	rolls     *rolls
 	packages  *packages
 	balancer  *balancer
+	api       *saltAPI
 	volume    *volume        // nil: this node keeps no shared volume
 	member    *member.Member // nil: this node is alone
 	virtual   *virtual       // nil: this node is alone
@@ -91,6 +92,7 @@ func New(cfg Config) (*Life, error) {
 		return n.member.Authority(ctx)
 	})
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
+	n.api = &saltAPI{children: c, master: n.master, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
@@ -105,6 +107,7 @@ func New(cfg Config) (*Life, error) {
 			return nil, err
 		}
 		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
+		n.api.member = n.member
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
 	}
@@ -143,6 +146,9 @@ func (n *Life) specs() []service.Spec {
 	}
 	if n.virtual != nil && !n.Settings.Arbiter {
 		specs = append(specs, n.virtual.spec())
+	}
+	if n.Settings.API.Enabled && !n.Settings.Arbiter {
+		specs = append(specs, n.api.spec(belongs))
 	}
 	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("observe", n.observer.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))

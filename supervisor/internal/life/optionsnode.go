@@ -24,7 +24,8 @@ type optionsNode struct {
 	*choice
 	master  *master
 	refresh func(context.Context) error // looks at the shared volume; nil: there is none
-	busy    chan struct{}               // one at a time reads or checks files, which may hang
+	api     *saltAPI
+	lone    lone // reads or checks files, which may hang
 }
 
 // newOptionsNode gives that of a life, of which the manager need not be there yet.
@@ -40,33 +41,11 @@ func newOptionsNode(n *Life) *optionsNode {
 	}
 	c.restart = func() { _ = n.manager.Restart(status.MasterService) } // it is there
 	c.up = n.balancer.counts
-	o := &optionsNode{choice: c, master: n.master, busy: make(chan struct{}, 1)}
+	o := &optionsNode{choice: c, master: n.master, api: n.api, lone: newLone()}
 	if n.volume != nil && n.Move == nil {
 		o.refresh = n.volume.Refresh
 	}
 	return o
-}
-
-// alone calls f in a goroutine of its own, one at a time: a folder that is shared
-// may hang in the kernel.
-func (o *optionsNode) alone(ctx context.Context, f func()) error {
-	select {
-	case o.busy <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("read the options in %s: %w", o.Settings.UserConfDir(), ctx.Err())
-	}
-	done := make(chan struct{})
-	go func() {
-		defer func() { <-o.busy }()
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("read the options in %s: %w", o.Settings.UserConfDir(), ctx.Err())
-	}
 }
 
 // State implements [options.Node].
@@ -78,7 +57,7 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 	}
 	var now, good layout.Options
 	var held bool
-	if err := o.alone(ctx, func() {
+	if err := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(), func() {
 		s := o.fresh()
 		now, err = layout.UserOptions(s, s.Master.Options)
 		good, _ = layout.GoodOptions(o.Settings)
@@ -101,7 +80,7 @@ func (o *optionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 // Check implements [options.Node]: by the rules of the master, with file and line,
 // and then by the master itself as the account that it runs as.
 func (o *optionsNode) Check(ctx context.Context) (f options.Findings, err error) {
-	if aerr := o.alone(ctx, func() { f, err = o.check(ctx) }); aerr != nil {
+	if aerr := o.lone.do(ctx, "read the options in "+o.Settings.UserConfDir(), func() { f, err = o.check(ctx) }); aerr != nil {
 		return options.Findings{}, aerr
 	}
 	return f, err
@@ -141,6 +120,10 @@ func (o *optionsNode) check(ctx context.Context) (f options.Findings, err error)
 	}
 	if why := o.master.refusal(ctx, dir); why != "" {
 		f.Faults = append(f.Faults, options.Fault{Text: why})
+	} else if o.Settings.API.Enabled {
+		if _, why := o.api.look(ctx, dir); why != "" {
+			f.Faults = append(f.Faults, options.Fault{Text: why})
+		}
 	}
 	return f, nil
 }

@@ -22,8 +22,8 @@ func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *s
 	if b.Setup != nil {
 		b.Setup.Remove()
 	}
-	for _, name := range []string{status.MasterService, status.BalancerService} {
-		_ = manager.Restart(name) // they wait for ever then
+	for _, name := range []string{status.MasterService, status.BalancerService, status.APIService} {
+		_ = manager.Restart(name) // they wait for ever then; one that is not enabled is not there
 	}
 	if !b.Settings.LB.Enabled {
 		return

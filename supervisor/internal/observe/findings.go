@@ -41,6 +41,8 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 			if why := f.unanswered(cfg.Node); why != "" && i.State == service.Running {
 				out = append(out, status.Finding{Code: status.MasterSilent, Cause: "the load balancer gives it nobody: " + why})
 			}
+		case status.APIService:
+			out = append(out, apiFindings(i)...)
 		case status.BalancerService:
 			out = append(out, balancerDown(i, len(f.Blocked[i.Name]) > 0)...)
 		}
@@ -98,6 +100,17 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 		}
 	case service.Failing:
 		return []status.Finding{{Code: status.MasterSilent, Cause: i.Message}}
+	}
+	return nil
+}
+
+// apiFindings are about salt-api, which waits for the master.
+func apiFindings(i service.Info) []status.Finding {
+	switch {
+	case i.State == service.Pausing, i.State == service.Starting && i.Failures > 0:
+		return []status.Finding{{Code: status.APIDown, Cause: "salt-api: " + crash(i)}}
+	case i.State == service.Failing:
+		return []status.Finding{{Code: status.APIDown, Cause: i.Message}}
 	}
 	return nil
 }

@@ -63,6 +63,19 @@ func TestFindings(t *testing.T) {
 		{"crash: port", crashed("bind: address already in use"), "SCA-205 master: bind: address already in use | SCA-201: exit code 1, 3 times in a row; last line: bind: address already in use"},
 		{"crash: key", crashed("open /x/master.pem: permission denied"), "SCA-204 of the master: open /x/master.pem: permission denied | SCA-201: "},
 		{"crash: option", crashed("config /etc/salt/master: timeout: expected a number"), "SCA-202: config /etc/salt/master: timeout: expected a number | SCA-201: "},
+		{"the API crashes", func(f *facts) {
+			f.services = append(f.services, service.Info{Name: status.APIService, State: service.Pausing, Failures: 2, LastExit: "exit code 1", LastLine: "boom"})
+		}, "SCA-220: salt-api: exit code 1, 2 times in a row; last line: boom"},
+		{"the API does not answer", func(f *facts) {
+			f.services = append(f.services, service.Info{Name: status.APIService, State: service.Failing, Message: "it is silent"})
+		}, "SCA-220: it is silent"},
+		{"the API waits", func(f *facts) {
+			f.services = append(f.services, service.Info{Name: status.APIService, State: service.Waiting, Message: "waiting for master"})
+		}, ""},
+		{"the API is not started", func(f *facts) {
+			f.services = append(f.services, service.Info{Name: status.APIService, State: service.Waiting})
+			f.Blocked = map[string][]status.Finding{status.APIService: {{Code: status.APIDown, Cause: "port must be a number"}}}
+		}, "SCA-220: port must be a number"},
 		{"crash: exit code", func(f *facts) {
 			f.services[0] = service.Info{Name: status.MasterService, State: service.Pausing, Failures: 1, LastExit: "exit code 78", LastLine: "/etc/x: nonsense"}
 		}, "SCA-202: /etc/x: nonsense | SCA-201: "},

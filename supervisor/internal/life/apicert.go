@@ -1,0 +1,160 @@
+package life
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/durable"
+	"saltern/glusterctl/cert"
+	"saltern/supervisor/layout"
+)
+
+// The nodes of a cluster have certificates for Salt's API of one authority, which the
+// first of them makes on the shared storage: programs that trust it trust every node,
+// and whichever has the virtual address. Its key is root's. A certificate of the
+// administrator's own (ssl_crt) takes the place of ours.
+const (
+	apiRenewBefore = 120 * 24 * time.Hour
+	apiStorage     = 10 * time.Second // for the shared storage to answer
+	maxAPIPEM      = 16 << 10
+	maxAPIHosts    = 64
+)
+
+// renew makes this node's certificate, unless it has one that is good for its names
+// for a while. Only making one needs the shared storage.
+func (a *saltAPI) renew(ctx context.Context) error {
+	must, all := a.hosts()
+	if a.hasCertificate(must) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiStorage)
+	defer cancel()
+	type result struct {
+		ca  cert.Pair
+		err error
+	}
+	found := make(chan result, 1) // the storage may answer when nobody waits any more
+	if err := a.lone.do(ctx, "read the authority "+a.Settings.SharedAPIAuthority(), func() {
+		ca, err := a.authority()
+		found <- result{ca, err}
+	}); err != nil {
+		return err
+	}
+	r := <-found
+	if r.err != nil {
+		return r.err
+	}
+	own, err := r.ca.IssueServer(a.Settings.Node, all, rand.Reader, a.Now())
+	if err != nil {
+		return err
+	}
+	if _, err := layout.WriteFile(a.Settings.APIAuthority(), r.ca.Cert, 0o644); err != nil {
+		return err
+	}
+	if _, err := layout.WriteSecret(a.Settings.APICert(), own.Join(), a.children.master); err != nil {
+		return err
+	}
+	a.Log.Info("this node has a new certificate for Salt's API", "path", a.Settings.APICert(), "authority", a.Settings.APIAuthority())
+	return nil
+}
+
+func (a *saltAPI) hasCertificate(must []string) bool {
+	ca, err := durable.Read(a.Settings.APIAuthority(), maxAPIPEM)
+	if err != nil {
+		return false
+	}
+	text, err := durable.Read(a.Settings.APICert(), maxAPIPEM)
+	if err != nil {
+		return false
+	}
+	own, ok := cert.Split(text)
+	return ok && cert.Serves(ca, own.Cert, must, a.Now().Add(apiRenewBefore)) == nil
+}
+
+// authority gives the cluster's, and makes it if there is none. Of several nodes that
+// make one at the same moment, all take the one that came first.
+func (a *saltAPI) authority() (cert.Pair, error) {
+	path := a.Settings.SharedAPIAuthority()
+	for range 2 {
+		text, err := durable.Read(path, maxAPIPEM)
+		if err == nil {
+			if ca, ok := cert.Split(text); ok {
+				return ca, nil
+			}
+			return cert.Pair{}, fmt.Errorf("%s does not hold a certificate and its key: remove it to have a new one made, which programs have to be told of", path)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return cert.Pair{}, fmt.Errorf("read the authority of Salt's API: %w", err)
+		}
+		if err := a.makeAuthority(path); err != nil {
+			return cert.Pair{}, fmt.Errorf("make the authority of Salt's API: %w", err)
+		}
+	}
+	return cert.Pair{}, fmt.Errorf("the authority %s was made and is not there", path)
+}
+
+func (a *saltAPI) makeAuthority(path string) error {
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	ca, err := cert.New(("Salt API of " + a.Settings.Cluster)[:min(64, 12+len(a.Settings.Cluster))], rand.Reader, a.Now())
+	if err != nil {
+		return err
+	}
+	own := path + "." + a.Settings.Node
+	if err := durable.Replace(own, ca.Join(), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(own)
+	if err := os.Link(own, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+// hosts are the names and addresses that this node is reached by: those that its
+// certificate must be for, and all that a new one is made for.
+func (a *saltAPI) hosts() (must, all []string) {
+	s := a.Settings
+	add := func(list []string, names ...string) []string {
+		for _, n := range names {
+			if ip, err := netip.ParseAddr(n); err == nil {
+				if ip.IsUnspecified() {
+					continue
+				}
+				n = ip.String()
+			}
+			if n != "" && !slices.Contains(list, n) && len(list) < maxAPIHosts {
+				list = append(list, n)
+			}
+		}
+		return list
+	}
+	must = add([]string{s.Node, "localhost", "127.0.0.1", "::1"}, s.API.Names...)
+	must = add(must, s.Peering.Address)
+	must = add(must, s.Front.Addresses...)
+	if a.member != nil {
+		must = add(must, a.member.Table().Virtual)
+	}
+	var own []string
+	list, _ := net.InterfaceAddrs() // without them it is for the names alone
+	for _, i := range list {
+		if p, err := netip.ParsePrefix(i.String()); err == nil && p.Addr().IsGlobalUnicast() {
+			own = append(own, p.Addr().String())
+		}
+	}
+	all = add(slices.Clone(must), own...)
+	if a.member == nil { // nothing else says which address it has
+		must = all
+	}
+	return must, all
+}

@@ -1,0 +1,98 @@
+package life
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/supervisor/internal/recovery"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/systemd"
+)
+
+// TestAPIService: a node has the service where the settings say so.
+func TestAPIService(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		dir := t.TempDir()
+		cfg := settings.Default("n1")
+		cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "cluster")
+		cfg.API.Enabled = on
+		log := slog.New(slog.DiscardHandler)
+		n, err := New(Config{Settings: &cfg, Board: status.NewBoard(), Log: log, Now: time.Now, Executable: filepath.Join(dir, "applianced"), Notify: systemd.Nobody{}, Recovery: recovery.New(dir, log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if there := slices.ContainsFunc(n.manager.Services(0), func(i service.Info) bool { return i.Name == status.APIService }); there != on {
+			t.Errorf("enabled %t: %+v", on, n.manager.Services(0))
+		}
+		if err := n.manager.Restart(status.APIService); (err == nil) != on {
+			t.Errorf("enabled %t: restart: %v", on, err)
+		}
+		n.Close()
+	}
+}
+
+// TestAPILook: what the program says of the configuration is passed on, within bounds.
+func TestAPILook(t *testing.T) {
+	now := time.Now()
+	a := apiNodes(t, &now, "n1")[0]
+	a.Executable = filepath.Join(t.TempDir(), "applianced")
+	for script, want := range map[string]string{
+		"echo right; echo it is served on https://192.0.2.1:9000/api": "https://192.0.2.1:9000/api",
+		"echo it is served on nowhere":                                "does not say where",
+		"echo it is served on https://192.0.2.1/":                     "does not say where",
+		"exit 0": "does not say where",
+		"echo 'salt-api: the configuration cannot be used:' >&2; echo 'port must be a number' >&2; exit 78": "salt-api: port must be a number",
+		"echo boom >&2; exit 1":              "salt-api: boom",
+		"yes | head -c 1000000 >&2; exit 78": "salt-api: y",
+	} {
+		if err := os.WriteFile(a.program(), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		u, why := a.look(t.Context(), "/nowhere")
+		if u != nil {
+			why = u.String()
+		}
+		if !strings.Contains(why, want) || len(why) > 1000 {
+			t.Errorf("%s: %.300q", script, why)
+		}
+	}
+	_ = os.Remove(a.program())
+	if _, why := a.look(t.Context(), "/nowhere"); !strings.Contains(why, "no such file") {
+		t.Errorf("no program: %s", why)
+	}
+}
+
+// TestAPIAnswers: any answer is one, whoever may ask; none is none.
+func TestAPIAnswers(t *testing.T) {
+	for _, start := range []func(http.Handler) *httptest.Server{httptest.NewServer, httptest.NewTLSServer} {
+		srv := start(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+		u, err := url.Parse(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = "0.0.0.0:" + u.Port()
+		a := &saltAPI{}
+		a.at.Store(u)
+		if err := a.answers(t.Context()); err != nil {
+			t.Error(err)
+		}
+		srv.Close()
+		if err := a.answers(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:"+u.Port()) {
+			t.Errorf("closed: %v", err)
+		}
+		if port(u) == 0 || port(&url.URL{Host: "x"}) != 0 {
+			t.Errorf("ports: %d", port(u))
+		}
+	}
+}
