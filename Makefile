@@ -200,7 +200,7 @@ IMAGE_FLAGS  = --programs bin/image --cache $(SALTERN_CACHE)/image --python=$(if
 image-programs: VERSION := $(IMAGE_VERSION)
 image-programs:
 	@mkdir -p bin/image
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt-api ./cmd/salt
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(STAMP)' -o bin/ ./cmd/saltern-image
 
 .PHONY: image

@@ -33,7 +33,7 @@ type Options struct {
 	Cache string
 	// Mirror and Security are Debian's archives.
 	Mirror, Security string
-	// Programs is the folder with applianced, salt-master and salt.
+	// Programs is the folder with applianced, salt-master, salt-api and salt.
 	Programs string
 	// Version is written into os-release.
 	Version string
@@ -57,7 +57,7 @@ const (
 
 // programs are installed into /usr/bin; the links are names of the last.
 var (
-	programs = []string{"applianced", "salt-master", "salt"}
+	programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 	links    = []string{"salt-key", "salt-run", "salt-cp"}
 )
 

@@ -165,7 +165,7 @@ func TestTreeSettings(t *testing.T) {
 	}
 	chroot("nft", "-c", "-f", "/etc/nftables.conf")
 	chroot("visudo", "-c", "-q")
-	for _, p := range []string{"salt-master", "saltern-lb", "saltern-keepalived"} {
+	for _, p := range []string{"salt-master", "salt-api", "saltern-lb", "saltern-keepalived"} {
 		chroot("apparmor_parser", "--skip-kernel-load", "--skip-cache", "/etc/apparmor.d/"+p)
 	}
 	for _, s := range []string{"kernel.kptr_restrict = 2", "kernel.dmesg_restrict = 1", "kernel.unprivileged_bpf_disabled = 1", "net.ipv4.conf.all.rp_filter = 2"} {
