@@ -75,6 +75,7 @@ func TestFaults(t *testing.T) {
 		"allow_insecure: [everything]":    {`allow_insecure: "everything"`},
 		"log: {level: loud, format: xml}": {"log.level: ", "log.format: "},
 		"lb: {balance: random}":           {"lb.balance: "},
+		"api: {names: [a b, '*.b', -]}":   {`api.names: "a b"`, `api.names: "-"`},
 		"node: a\n---\nnode: b":           {"more than one document"},
 		"node: [":                         {"f: "},
 		"node: a\nnode: b":                {"already defined"},

@@ -73,6 +73,7 @@ func TestFaults(t *testing.T) {
 			a.Storage = Storage{Kind: "directory", Path: "/srv/x", Role: RoleArbiter}
 		}, "storage.role", "no copies to decide between"},
 		"arbiter's front":      {func(a *Answers) { join(a); a.Storage.Role, a.Front = RoleArbiter, []string{"192.0.2.10"} }, "front", "serves no minions"},
+		"arbiter's API":        {func(a *Answers) { join(a); a.Storage.Role, a.API = RoleArbiter, true }, "api", "no master"},
 		"arbiter's virtual":    {func(a *Answers) { join(a); a.Storage.Role, a.Virtual = RoleArbiter, "192.0.2.20" }, "virtual_address", "never has it"},
 		"local for a joiner":   {func(a *Answers) { join(a); a.Storage.Kind = "local" }, "storage.kind", "alone"},
 		"relative path":        {func(a *Answers) { a.Storage = Storage{Kind: "directory", Path: "srv"} }, "storage.path", "absolute"},
@@ -261,3 +262,14 @@ func TestAddressOfThisMachine(t *testing.T) {
 }
 
 func static(address string) Network { return Network{Method: "static", Address: address} }
+
+// TestAPIAnswer: one answer switches Salt's API on, and leaves what Settings says of it.
+func TestAPIAnswer(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		v := Validate(Answers{Mode: Form, Node: "n1", Address: "192.0.2.10", API: on, Settings: map[string]any{"api": map[string]any{"names": []string{"salt.example.org"}}}}, someFacts(), Base{})
+		s, err := (&Preflight{}).settings(v.Answers)
+		if err != nil || len(v.Faults) > 0 || s.API.Enabled != on || len(s.API.Names) != 1 {
+			t.Errorf("%t: %+v %v %v", on, s.API, v.Faults, err)
+		}
+	}
+}
