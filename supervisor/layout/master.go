@@ -66,7 +66,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		managed = append(managed, pair{"ipv6", true})
 	}
 	if s.API.Enabled {
-		managed = append(managed, pair{"saltern_api", map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert()}})
+		managed = append(managed, pair{"saltern_api", apiOptions(s)})
 	}
 	if s.LB.Enabled {
 		managed = append(managed, pair{"saltern_front_publish_port", s.Front.PublishPort})
@@ -84,12 +84,8 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		managed = append(managed, pair{"cluster_id", s.Cluster}, pair{"cluster_peers", peers}, pair{"cluster_pki_dir", s.SharedPKIDir()},
 			pair{"cluster_pool_port", s.Peering.PoolPort}, pair{"include", []string{s.ClusterConf()}}, pair{"saltern_supervisor", s.APISocket()})
 	}
-	level := s.Log.Level
-	if level == "warn" {
-		level = "warning"
-	}
 	defaults := []pair{
-		{"log_level", level},
+		{"log_level", logLevel(s)},
 		{"request_server_ttl", requestTTL},
 		{"log_level_logfile", "quiet"}, // what it prints is kept by the supervisor
 		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
@@ -119,6 +115,19 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 
 // defaultAPIPort is that of Salt's API unless rest_cherrypy says another one.
 const defaultAPIPort = 8000
+
+// apiOptions are what salt-api takes where rest_cherrypy says nothing.
+func apiOptions(s *settings.Settings) map[string]any {
+	return map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert()}
+}
+
+// logLevel is the master's word for ours.
+func logLevel(s *settings.Settings) string {
+	if s.Log.Level == "warn" {
+		return "warning"
+	}
+	return s.Log.Level
+}
 
 // apiHost is where salt-api listens by default: as the load balancer does, so that
 // the virtual address reaches it.

@@ -80,10 +80,8 @@ func TestAPIOfNodes(t *testing.T) {
 		}
 		return err
 	}
-	for _, n := range []*lab.Appliance{n1, n2} { // the token is n2's
-		if err := ping(n); err != nil {
-			t.Errorf("%s: %v", n.Name, err)
-		}
+	for _, n := range []*lab.Appliance{n1, n2} { // the token is n2's; masters tell each other of new ones
+		lab.Eventually(t, 10*time.Second, n.Name+" knows the token of n2", func() error { return ping(n) })
 	}
 	nothingListens(t, n3)
 	if row(t, n1, status.APIService).State != "running" || row(t, n3, status.APIService).Name != "" {

@@ -44,7 +44,12 @@ const (
 	apiOOM = 300
 	// apiMemory is what it may take of the machine's memory, in percent.
 	apiMemory = 25
-	apiLook   = 5 * time.Second // at the options, the certificate and the firewall
+	apiLook   = time.Second     // at the options
+	apiCheck  = 5 * time.Second // whether it answers
+	// apiCerts and apiOpens are how many looks there are between two at the
+	// certificate, and at the firewall, whose rules somebody may have loaded anew.
+	apiCerts = 10
+	apiOpens = 60
 )
 
 // program lies beside our own executable.
@@ -70,7 +75,7 @@ func (a *saltAPI) spec(wait service.Condition) service.Spec {
 			}
 			return a.block(status.APIService, err)
 		},
-		Health: &service.Health{Interval: apiLook, Fall: 3, Check: a.answers},
+		Health: &service.Health{Interval: apiCheck, Fall: 3, Check: a.answers},
 	}
 }
 
@@ -164,30 +169,36 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 	}()
 	last := ""
 	for round := 0; ; round++ {
-		if round%12 == 0 { // somebody may have loaded the rules anew
+		if round%apiOpens == 0 {
 			a.open(ctx, port(a.at.Load()))
 		}
 		if pause.For(ctx, apiLook) != nil {
 			return
 		}
-		err := a.renew(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && err.Error() != last:
-			a.Log.Warn("the certificate of Salt's API is not renewed", "error", err)
-		case a.mark() != began:
-			a.Log.Info("salt-api is restarted to take new options or a new certificate")
-			if err := a.restart(); err != nil {
-				a.Log.Error("restart salt-api", "error", err)
-			}
-			return
+		if round%apiCerts == 0 {
+			last = a.renewed(ctx, last)
 		}
-		last = ""
-		if err != nil {
-			last = err.Error()
+		if a.mark() == began || ctx.Err() != nil {
+			continue
 		}
+		a.Log.Info("salt-api is restarted to take new options or a new certificate")
+		if err := a.restart(); err != nil {
+			a.Log.Error("restart salt-api", "error", err)
+		}
+		return
 	}
+}
+
+// renewed renews the certificate, and logs a fault that is not the last one.
+func (a *saltAPI) renewed(ctx context.Context, last string) (fault string) {
+	err := a.renew(ctx)
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	if err.Error() != last {
+		a.Log.Warn("the certificate of Salt's API is not renewed", "error", err)
+	}
+	return err.Error()
 }
 
 // open has the system's firewall, if it is ours, let a port through; 0: none.
