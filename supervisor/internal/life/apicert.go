@@ -1,6 +1,7 @@
 package life
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -36,28 +37,15 @@ func (a *saltAPI) renew(ctx context.Context) error {
 	if a.hasCertificate(must) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiStorage)
-	defer cancel()
-	type result struct {
-		ca  cert.Pair
-		err error
-	}
-	found := make(chan result, 1) // the storage may answer when nobody waits any more
-	if err := a.lone.do(ctx, "read the authority "+a.Settings.SharedAPIAuthority(), func() {
-		ca, err := a.authority()
-		found <- result{ca, err}
-	}); err != nil {
-		return err
-	}
-	r := <-found
-	if r.err != nil {
-		return r.err
-	}
-	own, err := r.ca.IssueServer(a.Settings.Node, all, rand.Reader, a.Now())
+	ca, err := a.authorityInTime(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := layout.WriteFile(a.Settings.APIAuthority(), r.ca.Cert, 0o644); err != nil {
+	own, err := ca.IssueServer(a.Settings.Node, all, rand.Reader, a.Now())
+	if err != nil {
+		return err
+	}
+	if _, err := layout.WriteFile(a.Settings.APIAuthority(), ca.Cert, 0o644); err != nil {
 		return err
 	}
 	if _, err := layout.WriteSecret(a.Settings.APICert(), own.Join(), a.children.master); err != nil {
@@ -65,6 +53,41 @@ func (a *saltAPI) renew(ctx context.Context) error {
 	}
 	a.Log.Info("this node has a new certificate for Salt's API", "path", a.Settings.APICert(), "authority", a.Settings.APIAuthority())
 	return nil
+}
+
+// rejoin gives up a certificate of another authority than the cluster's: the shared
+// storage may be a new one. While it does not answer, what is there is good enough.
+func (a *saltAPI) rejoin(ctx context.Context) error {
+	own, err := durable.Read(a.Settings.APIAuthority(), maxAPIPEM)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if ca, cerr := a.authorityInTime(ctx); cerr != nil || bytes.Equal(ca.Cert, own) {
+		return nil
+	}
+	if err := os.Remove(a.Settings.APIAuthority()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take the certificate of another authority: %w", err)
+	}
+	return nil
+}
+
+// authorityInTime gives the cluster's authority, unless the storage does not answer.
+func (a *saltAPI) authorityInTime(ctx context.Context) (cert.Pair, error) {
+	type result struct {
+		ca  cert.Pair
+		err error
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiStorage)
+	defer cancel()
+	found := make(chan result, 1) // the storage may answer when nobody waits any more
+	if err := a.lone.do(ctx, "read the authority "+a.Settings.SharedAPIAuthority(), func() {
+		ca, err := a.authority()
+		found <- result{ca, err}
+	}); err != nil {
+		return cert.Pair{}, err
+	}
+	r := <-found
+	return r.ca, r.err
 }
 
 func (a *saltAPI) hasCertificate(must []string) bool {

@@ -100,6 +100,40 @@ func TestAPICertificates(t *testing.T) {
 	}
 }
 
+// TestAPINewStorage: nodes whose shared storage is a new one have one authority again
+// at their next start, and keep what they have while there is none.
+func TestAPINewStorage(t *testing.T) {
+	now := time.Now()
+	nodes := apiNodes(t, &now, "n1", "n2")
+	var before, after []string
+	start := func() (ca []string) {
+		for _, n := range nodes {
+			if err := n.rejoin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ca = append(ca, read(t, n.Settings.APIAuthority()))
+		}
+		return ca
+	}
+	before = start()
+	shared := nodes[0].Settings.SharedAPIAuthority()
+	if err := os.WriteFile(shared, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if after = start(); after[0] != before[0] || after[1] != before[0] {
+		t.Error("given up for a broken one")
+	}
+	if err := os.Remove(shared); err != nil {
+		t.Fatal(err)
+	}
+	if after = start(); after[0] == before[0] || after[0] != after[1] {
+		t.Error("not one authority again")
+	}
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -90,6 +90,9 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 	if found := blockers(programFindings(a.program())); len(found) > 0 {
 		return found
 	}
+	if err := a.rejoin(ctx); err != nil {
+		return err
+	}
 	if err := a.renew(ctx); err != nil {
 		return err
 	}
