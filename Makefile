@@ -32,28 +32,43 @@ build: ## build all programs into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(STAMP)' -o bin/ ./cmd/...
 	@for n in salt-key salt-run salt-cp; do if [ -e bin/salt ]; then ln -sfn salt bin/$$n; fi; done
 
-# Where `make install` puts things; PREFIX=/usr DESTDIR=tree for a package.
-PREFIX  ?= /usr/local
-DESTDIR ?=
+# Where `make install` puts things; PREFIX=/usr DESTDIR=tree for a package. The programs
+# are those in PROGRAMS; bin/applianced, which runs here, writes its manual.
+PREFIX   ?= /usr/local
+BINDIR   ?= $(PREFIX)/bin
+DESTDIR  ?=
+PROGRAMS ?= bin
 UNITS    = applianced.service saltern-master.service saltern-api.service saltern-lb.service saltern-vip.service
 
 .PHONY: install
 install: ## programs, units, accounts, completion and manual pages (as root, after make build; PREFIX=/usr DESTDIR=tree)
 	@test -x bin/applianced || { echo 'nothing is built yet: make build' >&2; exit 1; }
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/applianced bin/salt-master bin/salt-api bin/salt
-	@for n in salt-key salt-run salt-cp; do ln -sfn salt $(DESTDIR)$(PREFIX)/bin/$$n; done
+	install -D -m 0755 -t $(DESTDIR)$(BINDIR) $(addprefix $(PROGRAMS)/,applianced salt-master salt-api salt)
+	@for n in salt-key salt-run salt-cp; do ln -sfn salt $(DESTDIR)$(BINDIR)/$$n; done
 	@for u in $(UNITS); do \
-	  sed 's#/usr/local/bin/#$(PREFIX)/bin/#' packaging/$$u | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
+	  sed 's#/usr/local/bin/#$(BINDIR)/#' packaging/$$u | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
 	install -D -m 0644 packaging/saltern.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/saltern.conf
+	install -D -m 0644 packaging/saltern-master.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/saltern-master.conf
 	@bin/applianced completion bash | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/applianced
 	@bin/applianced man --dir $(DESTDIR)$(PREFIX)/share/man/man8
 	@if [ -z "$(DESTDIR)" ]; then echo 'next: systemd-sysusers && systemctl daemon-reload && systemctl enable --now applianced && applianced setup'; fi
 
 .PHONY: uninstall
 uninstall: ## remove what make install has put in place; before: applianced reset --yes, systemctl disable --now applianced
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,applianced salt-master salt-api salt salt-key salt-run salt-cp)
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS)) $(DESTDIR)$(PREFIX)/lib/sysusers.d/saltern.conf
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,applianced salt-master salt-api salt salt-key salt-run salt-cp)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS)) $(addprefix $(DESTDIR)$(PREFIX)/lib/sysusers.d/,saltern.conf saltern-master.conf)
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/applianced $(DESTDIR)$(PREFIX)/share/man/man8/applianced*.8
+
+# Packages for Debian, Ubuntu and their like, and for those of rpm.
+ARCH ?= $(shell $(GO) env GOARCH)
+
+.PHONY: packages
+packages: build ## deb and rpm into dist/ (VERSION=1.2.3, ARCH=arm64)
+	@mkdir -p bin/packages/$(ARCH)
+	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/packages/$(ARCH)/ ./cmd/applianced ./cmd/salt-master ./cmd/salt ./cmd/salt-api
+	$(GO) build -modfile=packaging/packages/nfpm.mod -o bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+	@scripts/packages '$(VERSION)' $(ARCH) $(PACKAGES_OUT)
+PACKAGES_OUT ?= dist
 
 .PHONY: run
 run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MINION=0: without)
