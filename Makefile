@@ -70,6 +70,13 @@ packages: build ## deb and rpm into dist/ (VERSION=1.2.3, ARCH=arm64)
 	@scripts/packages '$(VERSION)' $(ARCH) $(PACKAGES_OUT)
 PACKAGES_OUT ?= dist
 
+.PHONY: test-packages
+test-packages: deps-salt ## the packages on a plain Debian 12: beside Salt with a real minion, alone, as a node; rpm's (by hand, as root; apt-get install rpm lintian)
+	rm -rf bin/packages/test
+	for v in 1.2.3 1.2.4; do $(MAKE) --no-print-directory packages VERSION=$$v PACKAGES_OUT=bin/packages/test; done
+	$(GO) test -count=1 -v -run 'Package' ./packaging
+	@GO='$(GO)' RUN='$(RUN)' scripts/test-packages
+
 .PHONY: run
 run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MINION=0: without)
 	@scripts/run-one-node

@@ -31,7 +31,7 @@ func able(t testing.TB) {
 	try("network namespaces", `ip netns add able$$; ip netns del able$$`)
 	try("overlays", `mount -t tmpfs t $2; mkdir $2/root $2/up $2/wk; mount -t overlay -o lowerdir=$1,upperdir=$2/up,workdir=$2/wk overlay $2/root`)
 	try("devices", `test -c /dev/fuse`)
-	// A root directory that has nothing but one static program of ours.
-	try("systemd-nspawn", `mkdir -p $2/root/usr $2/root/etc; touch $2/root/etc/os-release; cp $1/usr/bin/salt $2/root/usr/salt
-systemd-nspawn -q -D $2/root -M able$$ --register=no --keep-unit --private-network -- /usr/salt --version`)
+	// A root directory that has nothing but one static program.
+	try("systemd-nspawn", `mkdir -p $2/root/usr $2/root/etc; touch $2/root/etc/os-release; cp $1/usr/sbin/ldconfig $2/root/usr/static
+systemd-nspawn -q -D $2/root -M able$$ --register=no --keep-unit --private-network -- /usr/static --version`)
 }
