@@ -91,7 +91,7 @@ lint: ## gofmt, vet and staticcheck of all files, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
 	$(GO) vet -tags $(TAGS) ./...
 	$(GO) tool staticcheck -tags $(TAGS) ./...
-	@for f in scripts/* .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
+	@for f in scripts/* packaging/packages/*.sh .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
 unit: build ## unit tests

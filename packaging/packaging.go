@@ -1,6 +1,6 @@
 // Package packaging holds what a host needs beside the programs: units of
-// systemd and accounts. `make install` puts them in place; the image has those
-// that are the same there.
+// systemd and accounts. `make install` puts them in place, for packages too; the
+// image has those that are the same there.
 package packaging
 
 import _ "embed"
@@ -10,3 +10,8 @@ import _ "embed"
 //
 //go:embed saltern-vip.service
 var Virtual []byte
+
+// Accounts are those of a node, for systemd-sysusers.
+//
+//go:embed saltern.sysusers
+var Accounts []byte

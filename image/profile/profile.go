@@ -129,7 +129,8 @@ func Overlay() (out []File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
-	out = append(out, File{Path: "usr/lib/systemd/system/saltern-vip.service", Mode: 0o644, Content: packaging.Virtual})
+	out = append(out, File{Path: "usr/lib/systemd/system/saltern-vip.service", Mode: 0o644, Content: packaging.Virtual},
+		File{Path: "usr/lib/sysusers.d/saltern.conf", Mode: 0o644, Content: packaging.Accounts})
 	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil
 }
