@@ -8,7 +8,14 @@ if [ "$1" != triggered ]; then
   for f in $accounts; do systemd-sysusers "$f" || [ ! -d /run/systemd/system ]; done
   for d in $keys; do
     # What is there stays as it is, with its owner.
-    [ -e "$d" ] || { mkdir -p "${d%/*}" && install -d -o salt -g salt -m 0700 "$d"; }
+    [ -e "$d" ] && continue
+    if ! [ -e /etc/salt/master ]; then
+      # A host without Salt: tools that root calls must make files for the master.
+      mkdir -p /etc/salt/master.d
+      printf '# Made with the package %s where there was no Salt.\nuser: salt\n' "$package" >/etc/salt/master.d/saltern.conf
+    fi
+    mkdir -p "${d%/*}"
+    install -d -o salt -g salt -m 0700 "$d"
   done
 fi
 
