@@ -48,7 +48,7 @@ func (m *machine) sh(t *testing.T, line string) string {
 // its configuration and keys with their owners, whether it runs.
 func (m *machine) salts(t *testing.T) string {
 	t.Helper()
-	return m.sh(t, `ls -l --time-style=+ /usr/bin/ | grep salt; find /etc/salt -printf '%M %u %g %p\n' | sort
+	return m.sh(t, `ls -l --time-style=+ /usr/bin/ | grep ' salt'; find /etc/salt -printf '%M %u %g %p\n' | sort
 dpkg --verify salt-master; systemctl is-enabled salt-master; ls /etc/alternatives /var/lib/dpkg/alternatives | grep salt || true`)
 }
 
@@ -65,7 +65,8 @@ func TestPackagesBesideSalt(t *testing.T) {
 	n := newNetwork(t)
 	m := plain(t, n, 1)
 	m.sh(t, "dpkg -i ./salt-master_3008.3_all.deb; systemctl enable --now salt-master")
-	n.minion(t, 50, "web1", m.Address)
+	// Salt's default waits 1 to 11 s, a random time, before it connects again.
+	n.minion(t, 50, "web1", m.Address, "recon_default: 200", "recon_max: 1000")
 	m.wait(t, 180*time.Second, "web1", "salt-key", "-l", "un")
 	m.sh(t, "salt-key -y -a web1")
 	m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
