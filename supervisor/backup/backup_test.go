@@ -53,6 +53,7 @@ func full(t *testing.T) *settings.Settings {
 	write(t, filepath.Join(s.SharedPKIDir(), "cluster.pub"), "public", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "minions", "web1"), "key of web1", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "minions_pre", "web2"), "key of web2", 0o644)
+	write(t, filepath.Join(s.SharedPKIDir(), "minions_denied", "web1"), "another key of web1", 0o644)
 	write(t, filepath.Join(s.SharedPKIDir(), "sessions", "web1"), "made again", 0o600)
 	write(t, filepath.Join(s.SharedPKIDir(), ".saltern_cluster"), "made again", 0o600)
 	write(t, filepath.Join(s.SharedPKIDir(), "peers", "n2.pub"), "made again", 0o600)

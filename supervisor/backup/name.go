@@ -31,6 +31,10 @@ func (l Limits) filled() Limits {
 	return l
 }
 
+// CheckName reports why a name is none that a backup takes: relative, separated by
+// slashes, of ordinary components. The error goes on from the name ("has a name ...").
+func CheckName(name string) error { return checkName(name) }
+
 // checkName accepts relative slash-separated names of ordinary components.
 func checkName(name string) error {
 	switch {

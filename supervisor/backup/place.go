@@ -22,6 +22,22 @@ type placer struct {
 	before string
 }
 
+// Place moves what is staged below stage, named as in an archive ("pki/minions/web1",
+// "srv/salt/top.sls"), to where the node keeps it, with the owners that belong there.
+// What is replaced is moved below before. stage and before are folders in the storage
+// directory that only we can change. After an error a part may be in place; the same
+// can be staged and placed again.
+func Place(ctx context.Context, s *settings.Settings, stage, before string) error {
+	if err := syncFS(stage); err != nil {
+		return err
+	}
+	p := &placer{from: stage, before: before}
+	if err := p.all(ctx, s, false); err != nil {
+		return err
+	}
+	return syncFS(s.StorageDir())
+}
+
 func (p *placer) all(ctx context.Context, s *settings.Settings, jobs bool) error {
 	master, err := layout.FindAccount(s.Users.Master)
 	if err != nil {
@@ -147,9 +163,10 @@ func (p *placer) file(t tree, to folder, rel, staged string, owner layout.Accoun
 }
 
 // otherStates moves a minion's keys in other states aside: it may have come to
-// the fresh node already, where its key waits for a decision.
+// the fresh node already, where its key waits for a decision. A denied key is kept
+// beside the others.
 func (p *placer) otherStates(t tree, rel string) error {
-	states := []string{"minions", "minions_pre", "minions_rejected", "minions_denied"}
+	states := []string{"minions", "minions_pre", "minions_rejected"}
 	state, id, ok := strings.Cut(rel, "/")
 	if !ok || strings.Contains(id, "/") || !slices.Contains(states, state) {
 		return nil
