@@ -47,6 +47,13 @@ type option struct {
 	remark  string
 }
 
+// Use says what becomes of an option: used, python, other, info or warn as the table
+// of options has it, and why; "" when the option is not known.
+func Use(name string) (use, remark string) {
+	o := builtin().options[name]
+	return o.use, o.remark
+}
+
 // ignored reports whether neither this master nor a Python that it starts acts
 // upon the option.
 func (o option) ignored() bool { return o.use != "used" && o.use != "python" }

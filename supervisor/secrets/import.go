@@ -65,6 +65,29 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	return keys, p.put(h)
 }
 
+// Adopt takes the private keys of a keyring into the shared one, as Import does: from
+// is the folder of gpg of another master, which is only read. Without private keys in
+// it nothing is done.
+func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
+	keys, err := fs.Glob(os.DirFS(from), privateKeys+"/*.key")
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	h, err := Place{Shared: from, Run: p.Run}.open(true)
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	out, err := h.gpg(ctx, "", "--pinentry-mode", "error", "--armor", "--export-secret-keys")
+	if err == nil {
+		err = out.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("export the keys of %s: %w", from, err)
+	}
+	return p.Import(ctx, string(out.Stdout))
+}
+
 // Remove takes a key out of the shared keyring, its private part first.
 func (p Place) Remove(ctx context.Context, name string) (Key, error) {
 	if _, err := os.Lstat(p.Shared); errors.Is(err, fs.ErrNotExist) {
