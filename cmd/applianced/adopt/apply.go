@@ -1,0 +1,172 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/supervisor/backup"
+	"saltern/supervisor/layout"
+	"saltern/supervisor/secrets"
+	"saltern/supervisor/settings"
+)
+
+const stagePrefix = ".import-"
+
+// Lock keeps other imports away, from other nodes too, until unlock is called, and
+// removes what an import that was killed has left.
+func Lock(s *settings.Settings) (unlock func(), err error) {
+	if err := storageThere(s); err != nil {
+		return nil, err
+	}
+	storage := s.StorageDir()
+	if err := os.MkdirAll(storage, 0o755); err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(storage, ".import.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.New("import: somebody else imports at this moment, here or on another node; try again when that is done")
+		}
+		return nil, fmt.Errorf("import: lock the storage: %w", err)
+	}
+	entries, _ := os.ReadDir(storage)
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), stagePrefix) {
+			_ = os.RemoveAll(filepath.Join(storage, e.Name()))
+		}
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// Stage makes a folder in the storage directory that only we can change. The lock is
+// held; the caller removes it.
+func Stage(s *settings.Settings, name string) (string, error) {
+	dir := filepath.Join(s.StorageDir(), stagePrefix+name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("import: %w", err)
+	}
+	return dir, nil
+}
+
+// Apply puts everything into place. stamp names the folder in which what it replaces is
+// kept; kept is empty when nothing was. Until all is staged nothing of the node is
+// changed. After an error a part may be in place: the same import finishes it.
+func (p *Plan) Apply(ctx context.Context, stamp string) (kept string, err error) {
+	s := p.q.Settings
+	if p.Refused() {
+		return "", errors.New("import: it is refused")
+	}
+	before := filepath.Join(s.StorageDir(), ".before-import-"+stamp)
+	if len(p.items) > 0 {
+		if err := p.put(ctx, stamp, before); err != nil {
+			return keptIn(before), err
+		}
+	}
+	if p.keyring != "" {
+		p.adoptKeyring(ctx)
+	}
+	return keptIn(before), nil
+}
+
+func keptIn(dir string) string {
+	if _, err := os.Lstat(dir); err != nil {
+		return ""
+	}
+	return dir
+}
+
+func (p *Plan) put(ctx context.Context, stamp, before string) error {
+	s := p.q.Settings
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.StorageDir(), &st); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	if free := int64(st.Bavail) * int64(st.Bsize); free < p.bytes+room {
+		return fmt.Errorf("import: %s has %d MiB free, %d MiB are needed; nothing was changed", s.StorageDir(), free>>20, (p.bytes+room)>>20)
+	}
+	stage, err := Stage(s, stamp)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(stage)
+	master, err := layout.FindAccount(s.Users.Master)
+	if err != nil {
+		return err
+	}
+	for _, it := range p.items {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("import: %w; nothing was changed", err)
+		}
+		if err := p.stage(stage, it, master); err != nil {
+			return fmt.Errorf("import: %w; nothing was changed", err)
+		}
+	}
+	if err := backup.Place(ctx, s, stage, before); err != nil {
+		return fmt.Errorf("import: %w; a part is in place: run the same command again, it finishes; what was there before is in %s", err, before)
+	}
+	return nil
+}
+
+func (p *Plan) stage(stage string, it *item, master layout.Account) error {
+	to := filepath.Join(stage, filepath.FromSlash(it.to))
+	dirs := fs.FileMode(0o755)
+	if strings.HasPrefix(it.to, "pki/") {
+		dirs = 0o700
+	}
+	if err := os.MkdirAll(filepath.Dir(to), dirs); err != nil {
+		return err
+	}
+	in, err := p.content(it)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, io.LimitReader(in, it.size+1))
+	if err == nil && n != it.size {
+		err = fmt.Errorf("%s has changed while it was read", it.from)
+	}
+	if err == nil && it.group && master.Credential != nil {
+		err = out.Chown(os.Geteuid(), master.GID)
+	}
+	if err == nil {
+		err = out.Chmod(it.mode)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// adoptKeyring brings the keys of gpg. A fault is a note: all else is in place.
+func (p *Plan) adoptKeyring(ctx context.Context) {
+	s, c := p.q.Settings, p.count(GPG)
+	at, _, err := p.t.resolve(p.keyring)
+	var master layout.Account
+	if err == nil {
+		master, err = layout.FindAccount(s.Users.Master)
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(s.SharedGPGDir()), 0o755)
+	}
+	if err == nil {
+		place := secrets.Place{Shared: s.SharedGPGDir(), Node: s.GPGDir(), Run: s.RuntimeDir, UID: master.UID, GID: master.GID}
+		_, err = place.Adopt(ctx, filepath.Join(p.t.root.Name(), at))
+	}
+	if err != nil {
+		c.Left, c.New = c.New, 0
+		p.note(Note{File: p.keyring, Text: fmt.Sprintf("the keys of gpg are not imported: %v", err)})
+	}
+}

@@ -1,0 +1,186 @@
+package adopt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"saltern/master/conf"
+	"saltern/master/saltyaml"
+	"saltern/master/value"
+)
+
+// Classes of option files: what a later class says replaces what an earlier one does.
+const (
+	classMain    = iota
+	classDefault // default_include
+	classInclude
+)
+
+// confFile is one file of options of the other master.
+type confFile struct {
+	path  string // there
+	class int
+	text  []byte
+	opts  *value.Map
+	lines map[string]int
+}
+
+// confs are all of them, in the order in which a master reads them.
+type confs struct {
+	files []*confFile
+	all   *value.Map // of all files together, as far as this package asks
+}
+
+// readConfs reads <dir>/master with what it includes, by Salt's rules
+// (salt/config/__init__.py include_config).
+func readConfs(t *Tree, dir string) (*confs, error) {
+	c := &confs{all: &value.Map{}}
+	main := path.Join(dir, "master")
+	m, err := c.read(t, main, classMain)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	include, also := any("master.d/*.conf"), any(nil)
+	if m != nil {
+		if v, ok := m.opts.Get("default_include"); ok {
+			include = v
+		}
+		also, _ = m.opts.Get("include")
+	}
+	if err := c.include(t, include, dir, classDefault); err != nil {
+		return nil, err
+	}
+	if err := c.include(t, also, dir, classInclude); err != nil {
+		return nil, err
+	}
+	if len(c.files) == 0 {
+		return nil, fmt.Errorf("there is no %s and nothing in %s.d; give the folder in which etc/salt lies (/ or a copy of it), or --config-dir", main, main)
+	}
+	for _, f := range c.files {
+		c.all.Update(f.opts)
+	}
+	return c, nil
+}
+
+func (c *confs) read(t *Tree, name string, class int) (*confFile, error) {
+	if slices.ContainsFunc(c.files, func(f *confFile) bool { return f.path == name }) {
+		return nil, nil
+	}
+	if len(c.files) >= maxConfs {
+		return nil, fmt.Errorf("read the options: more than %d files", maxConfs)
+	}
+	text, err := t.read(name, maxOptions)
+	if err != nil {
+		return nil, fmt.Errorf("read the options in %s: %w", name, err)
+	}
+	v, err := saltyaml.Decode(text, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the options: %w; mend it there, as Salt's master has to read it too", err)
+	}
+	f := &confFile{path: name, class: class, text: text, opts: &value.Map{}, lines: saltyaml.Lines(text)}
+	if m, ok := v.(*value.Map); ok {
+		f.opts = m
+	} else if value.Truth(v) {
+		return nil, fmt.Errorf("read the options: %s:1: it is no list of options, name: value", name)
+	}
+	c.files = append(c.files, f)
+	return f, nil
+}
+
+func (c *confs) include(t *Tree, v any, dir string, class int) error {
+	var patterns []string
+	switch v := v.(type) {
+	case string:
+		patterns = []string{v}
+	case []any:
+		for _, p := range v {
+			if s, ok := p.(string); ok {
+				patterns = append(patterns, s)
+			}
+		}
+	}
+	for _, p := range patterns {
+		if p == "" {
+			continue
+		}
+		if !path.IsAbs(p) {
+			p = path.Join(dir, p)
+		}
+		for _, name := range t.glob(p) {
+			if _, fi, err := t.resolve(name); err != nil || !fi.Mode().IsRegular() {
+				continue
+			}
+			f, err := c.read(t, name, class)
+			if err != nil {
+				return err
+			}
+			if f == nil {
+				continue
+			}
+			if more, ok := f.opts.Get("include"); ok {
+				if err := c.include(t, more, path.Dir(name), class); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// text is the value of an option that is a text, and its default.
+func (c *confs) text(option, preset string) string {
+	if s := c.all.Str(option); s != "" {
+		return s
+	}
+	return preset
+}
+
+// path is that of an option whose value is a path: below root_dir, as Salt puts it.
+func (c *confs) path(option, preset string) string {
+	p := c.text(option, preset)
+	if root := c.text("root_dir", "/"); p != "" && root != "/" && !strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/") {
+		p = path.Join(root, p)
+	}
+	return p
+}
+
+// line is where an option stands that counts.
+func (c *confs) line(option string) (file string, line int) {
+	for _, f := range slices.Backward(c.files) {
+		if _, ok := f.opts.Get(option); ok {
+			return f.path, f.lines[option]
+		}
+	}
+	return "", 0
+}
+
+// note makes a note about an option where it stands.
+func (c *confs) note(option, format string, args ...any) Note {
+	file, line := c.line(option)
+	return Note{File: file, Line: line, Option: option, Text: fmt.Sprintf(format, args...)}
+}
+
+// later finds an option in a file of a later class.
+func (c *confs) later(f *confFile, option string) (file string, line int, ok bool) {
+	for _, g := range c.files {
+		if g.class > f.class {
+			if _, there := g.opts.Get(option); there {
+				return g.path, g.lines[option], true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// target is the name of the file among the administrator's options on the appliance.
+func (f *confFile) target() string {
+	base := strings.TrimSuffix(path.Base(f.path), ".conf")
+	return fmt.Sprintf("import-%d-%s.conf", f.class, base)
+}
+
+// use is that of the table of options.
+func use(option string) (string, string) { return conf.Use(option) }

@@ -1,0 +1,185 @@
+package adopt
+
+import (
+	"bytes"
+	"context"
+	"crypto/rsa"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"saltern/master/crypt"
+	"saltern/master/keys"
+)
+
+// minionKey is the key of one minion.
+type minionKey struct {
+	state keys.State
+	pem   string // normalised
+	text  []byte
+	from  string
+}
+
+// states are those of a minion's key, the one that counts first, as Salt looks for it.
+func states() []keys.State { return []keys.State{keys.Rejected, keys.Pending, keys.Accepted} }
+
+func kindOf(s keys.State) Kind {
+	return map[keys.State]Kind{keys.Accepted: Accepted, keys.Pending: Pending, keys.Rejected: Rejected, keys.Denied: Denied}[s]
+}
+
+// keyring are the keys of minions below one pki_dir.
+type keyring struct {
+	known  map[string]*minionKey // accepted, pending or rejected
+	denied map[string]*minionKey
+	notes  []Note
+	left   map[Kind]int
+}
+
+// readKeys reads the keys of minions in all states. Those that no minion can use are
+// left out: with strict off without a word, as they are none of the import's.
+func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
+	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, left: map[Kind]int{}}
+	n := 0
+	for _, state := range append(states(), keys.Denied) {
+		dir := path.Join(pki, state.Dir())
+		names, err := t.list(dir)
+		if err != nil {
+			return nil, fmt.Errorf("read the keys of minions: %w", err)
+		}
+		for _, id := range names {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if n++; n > maxKeys {
+				return nil, fmt.Errorf("read the keys of minions: more than %d", maxKeys)
+			}
+			r.take(t, state, dir, id)
+		}
+	}
+	return r, nil
+}
+
+func (r *keyring) skip(state keys.State, file, why string) {
+	r.left[kindOf(state)]++
+	r.notes = append(r.notes, Note{File: file, Text: "left out: " + why})
+}
+
+func (r *keyring) take(t *Tree, state keys.State, dir, id string) {
+	if id[0] == '.' { // Salt's own
+		return
+	}
+	if err := keys.ValidID(id); err != nil {
+		r.skip(state, dir, "a file in it is no minion's: "+err.Error())
+		return
+	}
+	file := path.Join(dir, id)
+	text, err := t.read(file, maxKeyFile)
+	if err == nil {
+		_, err = crypt.ParsePublic(text)
+	}
+	if err != nil {
+		r.skip(state, file, "it is no key that a minion can use: "+err.Error())
+		return
+	}
+	k := &minionKey{state: state, pem: crypt.NormalizePEM(string(text)), text: text, from: file}
+	if state == keys.Denied {
+		r.denied[id] = k
+		return
+	}
+	if first := r.known[id]; first != nil {
+		r.notes = append(r.notes, Note{File: file, Text: "left out: the key in " + first.from + " counts", Info: true})
+		return
+	}
+	r.known[id] = k
+}
+
+// pair is a key pair of a master.
+type pair struct {
+	key    *rsa.PrivateKey
+	public []byte // text of the public half, as minions have seen it
+	text   []byte // of the private one, in clear
+	from   string
+	opened bool // it had a passphrase
+}
+
+// readPair reads <dir>/<name>.pem and .pub. The error is [fs.ErrNotExist] when there is
+// no such pair.
+func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
+	p := &pair{from: path.Join(dir, name+".pem")}
+	text, err := t.read(p.from, maxPrivate)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the master: %w", err)
+	}
+	if p.key, err = crypt.ParsePrivate(text, passphrase); err != nil {
+		return nil, fmt.Errorf("read the key of the master %s: %w", p.from, err)
+	}
+	p.text = text
+	block, _ := pem.Decode(text)
+	p.opened = block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != ""
+	if p.opened {
+		if p.text, err = crypt.PrivatePEM(p.key, ""); err != nil {
+			return nil, err
+		}
+	}
+	own := crypt.Bounds{Min: 1, Max: 1 << 16}
+	if pub, err := t.read(path.Join(dir, name+".pub"), maxKeyFile); err == nil {
+		if k, err := own.ParsePublic(pub); err == nil && k.Equal(&p.key.PublicKey) {
+			p.public = pub
+			return p, nil
+		}
+	}
+	public, err := crypt.PublicPEM(&p.key.PublicKey)
+	p.public = []byte(public + "\n")
+	return p, err
+}
+
+// identity reads the key by which minions know a master: the cluster's, or its own.
+func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
+	if c.text("cluster_id", "") != "" {
+		p, err := readPair(t, c.path("cluster_pki_dir", c.path("pki_dir", defaultPKI)), "cluster", c.text("cluster_key_pass", ""))
+		return p, true, err
+	}
+	for _, name := range []string{"master", path.Base(c.text("id", "master"))} {
+		p, err = readPair(t, c.path("pki_dir", defaultPKI), name, c.text("key_pass", ""))
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return p, false, err
+}
+
+const defaultPKI = "/etc/salt/pki/master"
+
+// minionsOf is where the keys of minions are.
+func minionsOf(c *confs) string {
+	pki := c.path("pki_dir", defaultPKI)
+	if c.text("cluster_id", "") != "" {
+		return c.path("cluster_pki_dir", pki)
+	}
+	return pki
+}
+
+// fingerprint is that of a public key, as minions have it in master_finger.
+func fingerprint(public []byte) string {
+	f, err := keys.Fingerprint(string(bytes.TrimSpace(public)), "sha256")
+	if err != nil {
+		return ""
+	}
+	return f
+}
+
+// strangers gives the minions that are accepted here and not by an equal key of the
+// import: they know this node's key and would not know another.
+func strangers(here, there *keyring) (out []string) {
+	for id, k := range here.known {
+		o := there.known[id]
+		if k.state == keys.Accepted && (o == nil || o.pem != k.pem || o.state != keys.Accepted) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

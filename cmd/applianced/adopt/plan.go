@@ -1,0 +1,264 @@
+package adopt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/settings"
+)
+
+// Request says what is imported, and where to.
+type Request struct {
+	Settings *settings.Settings
+	// Source names the tree for people.
+	Source string
+	// ConfigDir is the folder of the master's configuration in the tree; empty: /etc/salt.
+	ConfigDir string
+	// Force takes what is imported where the node has something else.
+	Force bool
+	// WithoutKey leaves the node its own key: minions do not know it.
+	WithoutKey bool
+	// Others is not nil when other nodes use the cluster's key, which therefore cannot
+	// become another.
+	Others error
+}
+
+// item is one file to be put into place.
+type item struct {
+	kind Kind
+	to   string // below the storage, slashes
+	from string // in the tree; empty: text
+	text []byte
+	size int64
+	mode fs.FileMode
+	// group lets the master's group read it.
+	group bool
+}
+
+// Plan is what an import would do.
+type Plan struct {
+	q      Request
+	t      *Tree
+	node   *Tree // the storage of this node; nil when there is none yet
+	items  []*item
+	counts map[Kind]*Count
+	bytes  int64
+	// keyring is the folder of gpg in the tree; empty: none.
+	keyring string
+
+	// Rekeyed says that the key that minions know becomes another here.
+	Rekeyed bool
+	// Fingerprint is that of the key which is imported.
+	Fingerprint string
+	// Conflicts are what the node has with another content. They refuse an import
+	// without Force.
+	Conflicts []Note
+	// Refusals are reasons for which nothing is imported even with Force.
+	Refusals []string
+	Notes    []Note
+}
+
+// Refused reports whether nothing may be imported.
+func (p *Plan) Refused() bool { return len(p.Refusals) > 0 || len(p.Conflicts) > 0 && !p.q.Force }
+
+// Counts gives the numbers of the kinds of which there is something.
+func (p *Plan) Counts() (out []Count) {
+	for _, k := range kinds() {
+		if c := p.counts[k]; c != nil {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// Bytes is how much is written.
+func (p *Plan) Bytes() int64 { return p.bytes }
+
+// Look reads the tree and compares it with the node. It writes nothing.
+func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
+	p := &Plan{q: q, t: t, counts: map[Kind]*Count{}}
+	dir := q.ConfigDir
+	if dir == "" {
+		dir = "/etc/salt"
+	}
+	c, err := readConfs(t, dir)
+	if err != nil {
+		return nil, err
+	}
+	node, err := Open(q.Settings.StorageDir())
+	switch {
+	case err == nil:
+		p.node = node
+		defer func() { node.Close(); p.node = nil }()
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	for _, step := range []func(context.Context, *confs) error{p.keys, p.options, p.gpg} {
+		if err := step(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *Plan) count(k Kind) *Count {
+	if p.counts[k] == nil {
+		p.counts[k] = &Count{Kind: k}
+	}
+	return p.counts[k]
+}
+
+func (p *Plan) note(list ...Note) { p.Notes = append(p.Notes, list...) }
+
+// add compares an item with what the node has in its place.
+func (p *Plan) add(it *item) error {
+	if it.from == "" {
+		it.size = int64(len(it.text))
+	}
+	c := p.count(it.kind)
+	same, there, err := p.compare(it)
+	switch {
+	case err != nil:
+		return fmt.Errorf("compare with what is here: %w", err)
+	case same:
+		c.Same++
+		return nil
+	case there:
+		c.Other++
+		p.conflict(it, "has another content here")
+	default:
+		c.New++
+	}
+	p.place(it)
+	return nil
+}
+
+func (p *Plan) conflict(it *item, format string, args ...any) {
+	p.Conflicts = append(p.Conflicts, Note{File: it.to, Text: fmt.Sprintf(format, args...)})
+}
+
+func (p *Plan) place(it *item) {
+	p.bytes += it.size
+	p.items = append(p.items, it)
+}
+
+// compare reports whether the node has a file in the place of the item, and whether it
+// is the same.
+func (p *Plan) compare(it *item) (same, there bool, err error) {
+	if p.node == nil {
+		return false, false, nil
+	}
+	f, fi, err := p.node.open(it.to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, p.node.there(it.to), nil
+	}
+	if err != nil {
+		return false, true, err
+	}
+	defer f.Close()
+	if fi.Size() != it.size {
+		return false, true, nil
+	}
+	content, err := p.content(it)
+	if err != nil {
+		return false, true, err
+	}
+	defer content.Close()
+	same, err = equal(f, content)
+	return same, true, err
+}
+
+// content opens what the item holds.
+func (p *Plan) content(it *item) (io.ReadCloser, error) {
+	if it.from == "" {
+		return io.NopCloser(bytes.NewReader(it.text)), nil
+	}
+	f, _, err := p.t.open(it.from)
+	return f, err
+}
+
+func equal(a, b io.Reader) (bool, error) {
+	x, y := make([]byte, 64<<10), make([]byte, 64<<10)
+	for {
+		n, err := io.ReadFull(a, x)
+		m, err2 := io.ReadFull(b, y)
+		if !bytes.Equal(x[:n], y[:m]) {
+			return false, nil
+		}
+		end, end2 := ended(err), ended(err2)
+		switch {
+		case end && end2:
+			return true, nil
+		case end || end2:
+			return false, nil
+		case err != nil || err2 != nil:
+			return false, errors.Join(err, err2)
+		}
+	}
+}
+
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// gpg finds the keyring.
+func (p *Plan) gpg(_ context.Context, c *confs) error {
+	dir := c.path("gpg_keydir", "/etc/salt/gpgkeys")
+	names, err := p.t.list(path.Join(dir, "private-keys-v1.d"))
+	if err != nil {
+		return fmt.Errorf("look for keys of gpg: %w", err)
+	}
+	n := 0
+	for _, name := range names {
+		switch {
+		case !strings.HasSuffix(name, ".key"):
+			continue
+		case p.node != nil && p.node.there(path.Join("etc/gpgkeys/private-keys-v1.d", name)):
+			p.count(GPG).Same++
+		default:
+			p.count(GPG).New++
+			p.keyring = dir
+		}
+		n++
+	}
+	if p.t.there(path.Join(dir, "secring.gpg")) && n == 0 {
+		p.count(GPG).Left++
+		p.note(Note{File: path.Join(dir, "secring.gpg"), Text: "left out: it is of GnuPG 1; export the keys there (gpg --export-secret-keys) and give them to applianced secrets import"})
+	}
+	return nil
+}
+
+// Listed gives the notes to show, those that say what is missing first, and how many
+// more there are.
+func Listed(notes []Note) ([]Note, int) {
+	sorted := slices.Clone(notes)
+	slices.SortStableFunc(sorted, func(a, b Note) int {
+		switch {
+		case a.Info == b.Info:
+			return 0
+		case a.Info:
+			return 1
+		}
+		return -1
+	})
+	return sorted[:min(len(sorted), maxListed)], max(0, len(sorted)-maxListed)
+}
+
+// storageThere reports why nothing can be put on the storage.
+func storageThere(s *settings.Settings) error {
+	if !s.OnVolume() && !s.Peering.Enabled {
+		return nil
+	}
+	if _, err := os.Stat(s.SharedPKIDir()); err != nil {
+		return fmt.Errorf("the shared storage is not there (%s); next: applianced status", s.StorageDir())
+	}
+	return nil
+}

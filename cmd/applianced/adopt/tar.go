@@ -1,0 +1,175 @@
+package adopt
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"saltern/supervisor/backup"
+)
+
+// Limits bound what is taken of an archive. Zero values stand for the defaults.
+type Limits struct {
+	Bytes   int64 // of all files
+	Entries int
+}
+
+// passed over are folders of which nothing is imported: jobs and caches, which can be
+// large, and what no disk holds.
+func passedOver(name string) bool {
+	for _, dir := range []string{"var/cache/salt", "var/log", "proc", "sys", "dev", "run"} {
+		if rest, ok := strings.CutPrefix(name, dir); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// Unpack reads a tar archive, compressed with gzip or not, below root, where nothing
+// is yet. Files, folders and links are made, no devices; links may lead anywhere, and
+// are followed by a [Tree] alone. A name that leads elsewhere, a file that comes twice,
+// and more than the limits end it. The notes name what is left out.
+func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, error) {
+	if l.Bytes <= 0 {
+		l.Bytes = maxBytes
+	}
+	if l.Entries <= 0 {
+		l.Entries = 2 * maxEntries
+	}
+	b := bufio.NewReader(r)
+	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, fmt.Errorf("read the archive: %w", err)
+		}
+		r = z
+	} else {
+		r = b
+	}
+	u := &unpacker{root: root, left: l.Bytes}
+	end := &ending{r: r}
+	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // headers and padding too
+	for n, t := 0, tar.NewReader(in); ; n++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		h, err := t.Next()
+		switch {
+		case in.N <= 0:
+			return nil, fmt.Errorf("read the archive: it holds more than %d bytes", l.Bytes)
+		case errors.Is(err, io.EOF) && !end.reached:
+			if _, err := io.Copy(io.Discard, in); err != nil {
+				return nil, fmt.Errorf("read the archive: it is damaged at its end: %w", err)
+			}
+			return u.notes, nil
+		case err != nil:
+			return nil, fmt.Errorf("read the archive: it is no tar archive, plain or with gzip, or is cut: %w", err)
+		case n >= l.Entries:
+			return nil, fmt.Errorf("read the archive: it holds more than %d files", l.Entries)
+		}
+		if err := u.take(h, t); err != nil {
+			return nil, fmt.Errorf("read the archive: %w", err)
+		}
+	}
+}
+
+// ending tells an archive that ends with its mark from one that is cut between two
+// files, which the package tar does not.
+type ending struct {
+	r       io.Reader
+	reached bool // the end, without the mark
+}
+
+func (e *ending) Read(b []byte) (int, error) {
+	n, err := e.r.Read(b)
+	e.reached = e.reached || n == 0 && errors.Is(err, io.EOF)
+	return n, err
+}
+
+type unpacker struct {
+	root  *os.Root
+	left  int64
+	notes []Note
+}
+
+func (u *unpacker) skip(name, why string) {
+	if len(u.notes) < maxListed {
+		u.notes = append(u.notes, Note{File: "/" + name, Text: "left out: " + why})
+	}
+}
+
+// plain is a name of the archive without what makes it absolute.
+func plain(name string) (string, error) {
+	name = strings.TrimLeft(strings.TrimPrefix(name, "./"), "/")
+	name = strings.TrimSuffix(name, "/")
+	if name != "" && !fs.ValidPath(name) {
+		return "", fmt.Errorf("it has a name that is not plain: %q", name)
+	}
+	return name, nil
+}
+
+func (u *unpacker) take(h *tar.Header, r io.Reader) error {
+	name, err := plain(h.Name)
+	if err != nil || name == "" || name == "." || passedOver(name) {
+		return err
+	}
+	if err := backup.CheckName(name); err != nil {
+		u.skip(path.Dir(name), "something in it "+err.Error())
+		return nil
+	}
+	if h.Typeflag == tar.TypeDir {
+		return u.root.MkdirAll(name, 0o700)
+	}
+	if err := u.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+		err = u.file(name, h, r)
+	case tar.TypeSymlink:
+		if h.Linkname == "" || len(h.Linkname) > 4096 || strings.Contains(h.Linkname, "\x00") {
+			return fmt.Errorf("the link %q leads nowhere", name)
+		}
+		err = u.root.Symlink(h.Linkname, name)
+	case tar.TypeLink:
+		to, perr := plain(h.Linkname)
+		if perr != nil {
+			return perr
+		}
+		if err = u.root.Link(to, name); errors.Is(err, fs.ErrNotExist) {
+			u.skip(name, "it is another name of a file that is not in the archive")
+			err = nil
+		}
+	default:
+		u.skip(name, "it is neither a file nor a folder nor a link")
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("it holds %q twice", name)
+	}
+	return err
+}
+
+func (u *unpacker) file(name string, h *tar.Header, r io.Reader) error {
+	if h.Size < 0 || h.Size > maxFile || h.Size > u.left {
+		return fmt.Errorf("%q is too large: %d bytes", name, h.Size)
+	}
+	u.left -= h.Size
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	if err == nil {
+		err = f.Chmod(fs.FileMode(h.Mode)&0o755 | 0o600)
+	}
+	return errors.Join(err, f.Close())
+}
