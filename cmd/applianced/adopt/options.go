@@ -173,10 +173,18 @@ func (p *paths) text(s string) string {
 			return r.served + rest
 		}
 	}
-	if p.o.t.there(s) && !slices.Contains(p.lost, s) {
+	if (p.o.t.there(s) || plainPath(s)) && s != "/" && !slices.Contains(p.lost, s) {
 		p.lost = append(p.lost, s)
 	}
 	return s
+}
+
+// plainPath reports whether a text can hardly be anything but the path of a file: of an
+// archive not everything that options name is in the tree.
+func plainPath(s string) bool {
+	return strings.Count(s, "/") > 1 && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+@", r))
+	})
 }
 
 // write makes the text: that of the other master without what is left out, or, where

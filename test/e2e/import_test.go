@@ -1,0 +1,139 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// oldSite is a master of Salt's with a minion that has a pillar and a state, stopped.
+func oldSite(t *testing.T) (s *lab.Site, m *lab.Minion, out string) {
+	t.Helper()
+	s = lab.NewSites(t, 1)[0]
+	out = lab.Dir(t)
+	lab.WriteTree(t, s.Dir, map[string]string{
+		"srv/salt/web.sls":    "conf:\n  file.managed:\n    - name: " + out + "/{{ grains['id'] }}\n    - contents_pillar: word\n",
+		"srv/pillar/top.sls":  "base:\n  '*':\n    - word\n",
+		"srv/pillar/word.sls": "word: of {{ grains['id'] }}\n",
+	})
+	s.Python = true
+	s.Options = map[string]any{"nodegroups": map[string]any{"web": "one"}, "open_mode": false, "zmq_monitor": true, "event_return": "mysql"}
+	s.Launch(t)
+	m = lab.SiteMinion(t, "one", lab.Newest, []*lab.Site{s}, map[string]any{"master_alive_interval": 15})
+	s.WaitKey(t, 4*time.Minute, "minions_pre", m.ID)
+	if r := s.Key(t, "-y", "-a", m.ID); r.Code != 0 {
+		t.Fatalf("salt-key -a: %+v", r)
+	}
+	s.Ping(t, 4*time.Minute, m.ID)
+	stop(t, s)
+	return s, m, out
+}
+
+// TestImport: a master of Salt's is taken over by a node on its address: first only
+// looked at, then imported, then once more. The minion is not touched.
+func TestImport(t *testing.T) {
+	t.Parallel()
+	s, m, out := oldSite(t)
+	n := lab.StartNode(t, lab.NodeConfig{Addr: s.Addr})
+	conf := filepath.Join(s.Dir, "etc")
+	key := func() string {
+		b, err := os.ReadFile(filepath.Join(n.Settings.PKIDir(), "master.pub"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := key()
+	r := n.Applianced(t, "import", "--dry-run", "--config-dir", conf, "/")
+	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") || !strings.Contains(r.Out, "/master:") || !strings.Contains(r.Out, "option event_return: option is not used by this master") {
+		t.Fatalf("import --dry-run: %+v", r)
+	}
+	if key() != before {
+		t.Fatal("a dry run has changed the key")
+	}
+
+	archive := filepath.Join(n.Dir, "old.tar.gz")
+	if r := lab.Run(t, 30*time.Second, "/bin/tar", "czf", archive, "-C", "/", strings.TrimPrefix(s.Dir, "/")); r.Code != 0 {
+		t.Fatalf("tar: %+v", r)
+	}
+	if r := n.Applianced(t, "import", "--config-dir", conf, archive); r.Code != 2 || !strings.Contains(r.Out, "imported:") {
+		t.Fatalf("import: %+v", r)
+	}
+	if key() == before {
+		t.Error("the node still has its own key")
+	}
+	n.Ping(t, 4*time.Minute, m.ID)
+	lab.Eventually(t, 60*time.Second, "state and pillar", func() error {
+		v, err := n.JSON(t, "-t", "60", "-N", "web", "state.apply", "web")
+		if ret, _ := v[m.ID].(map[string]any); err != nil || len(ret) != 1 || !strings.Contains(fmt.Sprint(ret), "result:true") {
+			return fmt.Errorf("state.apply: %v, %w", v, err)
+		}
+		return nil
+	})
+	if b, err := os.ReadFile(filepath.Join(out, m.ID)); err != nil || !strings.Contains(string(b), "of one") {
+		t.Errorf("the state has made %q, %v", b, err)
+	}
+	if !m.Running() {
+		t.Error("the minion has ended")
+	}
+	if r := n.Applianced(t, "import", "--config-dir", conf, archive); r.Code != 2 || strings.Contains(r.Out, "conflict") || !strings.Contains(r.Out, "0 B written") {
+		t.Errorf("the same import again: %+v", r)
+	}
+}
+
+// TestImportToCluster: the same onto a cluster of one node, whose key becomes that of
+// the old master; a second node joins after it, and the minion answers from both.
+func TestImportToCluster(t *testing.T) {
+	t.Parallel()
+	s, m, _ := oldSite(t)
+	net := lab.NewNetwork(t, "imp", "10.82")
+	shared := lab.Dir(t)
+	n1 := lab.NewAppliance(t, net, 1, shared, map[string]any{"mode": "form"})
+	n1.Launch(t)
+	n1.WaitReady(t, 1)
+	conf := filepath.Join(s.Dir, "etc")
+	if r := n1.Applianced(t, "import", "--config-dir", conf, "/"); r.Code != 2 || !strings.Contains(r.Out, "imported:") {
+		t.Fatalf("import: %+v", r)
+	}
+	for _, half := range []string{".pem", ".pub"} {
+		old, err1 := os.ReadFile(filepath.Join(s.Dir, "pki", "master"+half))
+		now, err2 := os.ReadFile(filepath.Join(shared, "pki", "cluster"+half))
+		if err1 != nil || err2 != nil || string(old) != string(now) {
+			t.Errorf("the cluster's key is another than the old master's: %v %v", err1, err2)
+		}
+	}
+	n1.WaitReady(t, 1)
+
+	// What a changed name in DNS does: the minion finds the node at another address.
+	if err := m.Stop(60 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(m.Dir, "etc/minion")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), s.Addr, n1.Addr)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.Launch(t)
+	n1.Ping(t, 120*time.Second, m.ID)
+	r := n1.Applianced(t, "join-string")
+	if r.Code != 0 {
+		t.Fatalf("join-string: %+v", r)
+	}
+	n2 := lab.NewAppliance(t, net, 2, shared, map[string]any{"join": strings.TrimSpace(r.Out)})
+	n2.Launch(t)
+	n2.WaitReady(t, 2)
+	n2.Ping(t, 90*time.Second, m.ID)
+	if r := n2.Applianced(t, "import", "--config-dir", conf, "/"); r.Code != 2 || !strings.Contains(r.Out, "applianced config apply") {
+		t.Errorf("the same import on the other node: %+v", r)
+	}
+}
