@@ -58,7 +58,10 @@ files in file_roots and pillar_roots, lists of autosign, and keys of gpg. Minion
 need no change as long as they reach the node by the address they know.
 
 TREE is a folder in which etc/salt and the roots lie as on that master (/ for this
-machine), a tar archive of one, plain or with gzip, or - for one on standard input.
+machine), a tar archive of one, plain or with gzip, or - for one on standard input:
+
+  ssh old sudo tar cz -C / etc/salt srv | applianced import -
+
 Stop the old master first, at the latest for the last import.
 
 All of it is read and checked before anything is written. What the node has with
@@ -74,7 +77,7 @@ line says what is missing, 2 imported, and something was left out that you shoul
 look at.`,
 		Example: `  applianced import --dry-run /mnt/oldmaster
   applianced import /mnt/oldmaster
-  ssh old sudo tar cz -C / etc/salt srv | applianced import -`,
+  applianced import - < oldmaster.tar.gz`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().BoolVar(&m.dry, "dry-run", false, "say what would be done, and change nothing")

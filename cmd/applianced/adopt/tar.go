@@ -76,7 +76,11 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 		case n >= l.Entries:
 			return nil, fmt.Errorf("read the archive: it holds more than %d files", l.Entries)
 		}
-		if err := u.take(h, t); err != nil {
+		err = u.take(h, t)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("it is cut")
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read the archive: %w", err)
 		}
 	}
