@@ -16,7 +16,7 @@ import (
 
 // terminalCommands are the verbs with a page of their own.
 func terminalCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f), restoreCommand(f), importCommand(f), manualCommand()}
+	return []*cobra.Command{setupCommand(f), consoleCommand(f), supportCommand(f), backupCommand(f), restoreCommand(f), importCommand(f), exportCommand(f), manualCommand()}
 }
 
 func setupCommand(f *flags) *cobra.Command {

@@ -37,7 +37,8 @@ func oldSite(t *testing.T) (s *lab.Site, m *lab.Minion, out string) {
 }
 
 // TestImport: a master of Salt's is taken over by a node on its address: first only
-// looked at, then imported, then once more. The minion is not touched.
+// looked at, then imported, then once more; then exported for Salt's master, which takes
+// the place back. The minion is not touched.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	s, m, out := oldSite(t)
@@ -85,6 +86,31 @@ func TestImport(t *testing.T) {
 	}
 	if r := n.Applianced(t, "import", "--config-dir", conf, archive); r.Code != 2 || strings.Contains(r.Out, "conflict") || !strings.Contains(r.Out, "0 B written") {
 		t.Errorf("the same import again: %+v", r)
+	}
+
+	// And back: Salt's master starts on what is exported.
+	tree := filepath.Join(n.Dir, "exported")
+	if r := n.Applianced(t, "export", tree); r.Code != 0 {
+		t.Fatalf("export: %+v", r)
+	}
+	if err := n.Stop(60 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(out, m.ID)); err != nil {
+		t.Fatal(err)
+	}
+	s.Options = map[string]any{"pki_dir": tree + "/etc/salt/pki/master", "default_include": tree + "/etc/salt/master.d/*.conf",
+		"file_roots": map[string][]string{"base": {tree + "/srv/salt"}}, "pillar_roots": map[string][]string{"base": {tree + "/srv/pillar"}}}
+	s.Launch(t)
+	s.Ping(t, 4*time.Minute, m.ID)
+	if v, err := s.JSON(t, "-t", "60", "-N", "web", "state.apply", "web"); err != nil || !strings.Contains(fmt.Sprint(v), "result:true") {
+		t.Errorf("state.apply from Salt's master: %v, %v", v, err)
+	}
+	if _, err := os.Stat(filepath.Join(out, m.ID)); err != nil {
+		t.Error(err)
+	}
+	if !m.Running() {
+		t.Error("the minion has ended")
 	}
 }
 

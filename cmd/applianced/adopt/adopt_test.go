@@ -487,3 +487,50 @@ func TestPassphrase(t *testing.T) {
 		t.Errorf("the passphrase is brought: %s", k)
 	}
 }
+
+// What was imported and exported can be imported again and is the same.
+func TestExport(t *testing.T) {
+	old, s := oldMaster(t), freshNode(t)
+	s.Master.Options = map[string]any{"timeout": 9, "saltern_renderer_python": "/x/y"}
+	apply(t, look(t, old, Request{Settings: s}), "one")
+	dir := filepath.Join(t.TempDir(), "tree")
+	sum, err := Export(t.Context(), s, dir)
+	if err != nil || sum.Files == 0 || sum.Fingerprint == "" {
+		t.Fatalf("%+v %v", sum, err)
+	}
+	if _, err := Export(t.Context(), s, dir); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over one that is there: %v", err)
+	}
+	for name, want := range map[string]string{
+		"etc/salt/pki/master/master.pem": private(t, 0, ""), "etc/salt/pki/master/minions/web1": public(t, 1), "etc/salt/pki/master/minions_denied/web2": public(t, 4),
+		"srv/salt/top.sls": "base: {'*': [a]}\n", "srv/pillar/top.sls": "base: {'*': [p]}\n", "etc/salt/master.d/import-autosign.list": "*.example.com\n",
+	} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); string(b) != want {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+	}
+	all := ""
+	for _, n := range names(t, filepath.Join(dir, "etc/salt")) {
+		if n == "master" || strings.HasSuffix(n, ".conf") {
+			b, err := os.ReadFile(filepath.Join(dir, "etc/salt", n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += string(b)
+		}
+	}
+	for _, want := range []string{"timeout: 9\n", "/srv/salt/reactor/start.sls", "/srv/salt/_env/dev", "autosign_file: /etc/salt/master.d/import-autosign.list"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in:\n%s", want, all)
+		}
+	}
+	if strings.Contains(all, s.Storage.Path) || strings.Contains(all, "/x/y") {
+		t.Errorf("too much:\n%s", all)
+	}
+	q := look(t, dir, Request{Settings: s, Force: true})
+	for k, c := range counts(q) {
+		if k != Options && k != Lists && k != States && c[0]+c[2] > 0 {
+			t.Errorf("%s: %v", k, c)
+		}
+	}
+}
