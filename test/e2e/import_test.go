@@ -24,7 +24,7 @@ func oldSite(t *testing.T) (s *lab.Site, m *lab.Minion, out string) {
 		"srv/pillar/word.sls": "word: of {{ grains['id'] }}\n",
 	})
 	s.Python = true
-	s.Options = map[string]any{"nodegroups": map[string]any{"web": "one"}, "open_mode": false, "zmq_monitor": true, "event_return": "mysql"}
+	s.Options = map[string]any{"nodegroups": map[string]any{"web": "L@one"}, "open_mode": false, "zmq_monitor": true, "event_return": "mysql"}
 	s.Launch(t)
 	m = lab.SiteMinion(t, "one", lab.Newest, []*lab.Site{s}, map[string]any{"master_alive_interval": 15})
 	s.WaitKey(t, 4*time.Minute, "minions_pre", m.ID)
