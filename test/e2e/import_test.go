@@ -24,7 +24,7 @@ func oldSite(t *testing.T) (s *lab.Site, m *lab.Minion, out string) {
 		"srv/pillar/word.sls": "word: of {{ grains['id'] }}\n",
 	})
 	s.Python = true
-	s.Options = map[string]any{"nodegroups": map[string]any{"web": "L@one"}, "open_mode": false, "zmq_monitor": true, "event_return": "mysql"}
+	s.Options = map[string]any{"nodegroups": map[string]any{"web": "L@one"}, "open_mode": false, "log_granular_levels": map[string]any{"salt": "info"}}
 	s.Launch(t)
 	m = lab.SiteMinion(t, "one", lab.Newest, []*lab.Site{s}, map[string]any{"master_alive_interval": 15})
 	s.WaitKey(t, 4*time.Minute, "minions_pre", m.ID)
@@ -53,7 +53,7 @@ func TestImport(t *testing.T) {
 	}
 	before := key()
 	r := n.Applianced(t, "import", "--dry-run", "--config-dir", conf, "/")
-	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") || !strings.Contains(r.Out, "/master:") || !strings.Contains(r.Out, "option event_return: option is not used by this master") {
+	if r.Code != 2 || !strings.Contains(r.Out, "nothing was changed") || !strings.Contains(r.Out, "/master:") || !strings.Contains(r.Out, "option log_granular_levels: option is not used by this master") {
 		t.Fatalf("import --dry-run: %+v", r)
 	}
 	if key() != before {
