@@ -103,7 +103,7 @@ func (m *importer) run(ctx context.Context, source string) error {
 	}
 	defer unlock()
 	m.stamp = time.Now().UTC().Format("20060102T150405Z")
-	m.request.Settings, m.request.Source = s, source
+	m.request.Settings = s
 	m.request.Others = aloneInCluster(s)
 	m.report = importReport{Schema: 1, Source: source, DryRun: m.dry}
 	tree, notes, err := m.tree(ctx, source)

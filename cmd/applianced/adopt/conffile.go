@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/conf"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
@@ -181,6 +180,3 @@ func (f *confFile) target() string {
 	base := strings.TrimSuffix(path.Base(f.path), ".conf")
 	return fmt.Sprintf("import-%d-%s.conf", f.class, base)
 }
-
-// use is that of the table of options.
-func use(option string) (string, string) { return conf.Use(option) }

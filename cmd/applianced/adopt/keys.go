@@ -39,7 +39,7 @@ type keyring struct {
 }
 
 // readKeys reads the keys of minions in all states. Those that no minion can use are
-// left out: with strict off without a word, as they are none of the import's.
+// left out, with a note.
 func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, left: map[Kind]int{}}
 	n := 0

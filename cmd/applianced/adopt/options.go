@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/master/conf"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 	"saltern/supervisor/settings"
@@ -121,7 +122,7 @@ func (o *sorter) keep(f *confFile, out *optionFile, name string, v any) {
 	for _, p := range moved.lost {
 		o.note(f, name, false, "it names %s, which is not imported: bring it to the nodes, or below a root, and change the option", p)
 	}
-	switch kind, why := use(name); kind {
+	switch kind, why := conf.Use(name); kind {
 	case "":
 		o.note(f, name, true, "it is not known: kept for templates and modules of your own")
 	case "python":

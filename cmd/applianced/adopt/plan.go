@@ -18,8 +18,6 @@ import (
 // Request says what is imported, and where to.
 type Request struct {
 	Settings *settings.Settings
-	// Source names the tree for people.
-	Source string
 	// ConfigDir is the folder of the master's configuration in the tree; empty: /etc/salt.
 	ConfigDir string
 	// Force takes what is imported where the node has something else.
