@@ -229,12 +229,19 @@ func (s *Store) Lookup(id string) (Entry, bool) {
 	return Entry{State: st, PEM: f.pem, Gen: f.gen, file: f}, true
 }
 
-// effective is the key that counts for an id; mu is held.
+// effective is the key that counts for an id; mu is held. A pending file beside an
+// accepted one with the same key is no news: a volume whose copies are being made
+// equal may bring back what a rename has taken away. Salt has its minion wait then.
 func (s *Store) effective(id string) (State, *keyFile) {
 	for _, st := range lookupOrder {
-		if f := s.files[st][id]; f != nil {
-			return st, f
+		f := s.files[st][id]
+		if f == nil {
+			continue
 		}
+		if a := s.files[Accepted][id]; st == Pending && a != nil && a.pem == f.pem {
+			return Accepted, a
+		}
+		return st, f
 	}
 	return None, nil
 }

@@ -129,12 +129,14 @@ func TestAttack16StrangeFiles(t *testing.T) {
 	}
 }
 
-// When a key is in two folders the worse news count, as in Salt.
+// When an id is in two folders the worse news count, as in Salt; the same key,
+// accepted and pending, is accepted.
 func TestTwoFolders(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
-	for _, d := range []string{"minions", "minions_pre", "minions_rejected"} {
-		must(t, os.WriteFile(filepath.Join(dir, d, "m"), []byte(pem(t, 1)), 0o600))
+	for i, d := range []string{"minions", "minions_pre", "minions_rejected"} {
+		must(t, os.WriteFile(filepath.Join(dir, d, "m"), []byte(pem(t, 1+i)), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, d, "again"), []byte(pem(t, 1)), 0o600))
 	}
 	must(t, s.Rescan())
 	for _, want := range []keys.State{keys.Rejected, keys.Pending, keys.Accepted} {
@@ -149,6 +151,17 @@ func TestTwoFolders(t *testing.T) {
 	}
 	if state(s, "m") != keys.None {
 		t.Error("still there")
+	}
+	must(t, s.Delete("again", keys.Rejected))
+	pre := filepath.Join(dir, "minions_pre", "again")
+	must(t, os.WriteFile(pre, []byte(pem(t, 1)), 0o600))
+	s.Refresh("again")
+	if got := state(s, "again"); got != keys.Accepted {
+		t.Errorf("the same key is %s", got)
+	}
+	must(t, s.Move("again", keys.Accepted)) // as salt-key -A does
+	if _, err := os.Stat(pre); !os.IsNotExist(err) || state(s, "again") != keys.Accepted {
+		t.Errorf("%v, %s", err, state(s, "again"))
 	}
 }
 
