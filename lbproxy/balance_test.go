@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/ratelimit"
 )
 
 // pool is a frontend with members of the given weights, all up.
@@ -199,7 +201,7 @@ func TestSourcesRate(t *testing.T) {
 	if n != 2 {
 		t.Errorf("%d let in a second later, want 2", n)
 	}
-	if sourceKey(netip.MustParseAddr("::ffff:10.0.0.1")) != netip.MustParseAddr("10.0.0.1") {
+	if ratelimit.Source(netip.MustParseAddr("::ffff:10.0.0.1")) != netip.MustParseAddr("10.0.0.1") {
 		t.Error("mapped IPv4 is not IPv4")
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"saltern/ratelimit"
 )
 
 // knownFor is how long a source stays known after a master last answered one
@@ -39,14 +41,14 @@ func newKnown() *known { return &known{at: map[netip.Addr]int64{}, limit: maxSou
 func (k *known) has(a netip.Addr, now int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, ok := k.at[sourceKey(a)]
+	at, ok := k.at[ratelimit.Source(a)]
 	return ok && now-at < int64(knownFor)
 }
 
 // add notes a proof. A full table gives up the entry that comes first in an
 // order that nobody can choose.
 func (k *known) add(a netip.Addr, at int64) {
-	a = sourceKey(a)
+	a = ratelimit.Source(a)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, ok := k.at[a]; !ok && len(k.at) >= k.limit {

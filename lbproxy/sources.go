@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"saltern/ratelimit"
 )
 
 // maxSources bounds the table of sources. When it is full and nothing in it
@@ -76,19 +78,6 @@ func newSources(f *Frontend, salt bool) *sources {
 	return s
 }
 
-// sourceKey is the unit that limits count: an IPv4 address or an IPv6 /64.
-func sourceKey(a netip.Addr) netip.Addr {
-	a = a.Unmap().WithZone("")
-	if a.Is4() {
-		return a
-	}
-	p, err := a.Prefix(64)
-	if err != nil {
-		return a
-	}
-	return p.Addr()
-}
-
 // standing is what is known of a source when it connects.
 type standing struct {
 	known bool  // see [known]
@@ -104,7 +93,7 @@ func (s *sources) open(a netip.Addr, now int64, st standing) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entry(sourceKey(a), now)
+	e := s.entry(ratelimit.Source(a), now)
 	if !s.fits(e, now, st) {
 		e.refused++
 		e.last = now
@@ -161,7 +150,7 @@ func (s *sources) done(a netip.Addr) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.table[sourceKey(a)]; e != nil && e.open > 0 {
+	if e := s.table[ratelimit.Source(a)]; e != nil && e.open > 0 {
 		e.open--
 	} else if s.overflow.open > 0 {
 		s.overflow.open--

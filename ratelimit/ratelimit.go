@@ -2,7 +2,10 @@
 // much a second in the long run.
 package ratelimit
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Rate is what a [Bucket] gives: Burst at once, PerSecond after that.
 type Rate struct{ Burst, PerSecond float64 }
@@ -37,3 +40,26 @@ func (b *Bucket) Charge(now time.Time, r Rate, n float64) { b.used, b.at = b.Use
 
 // Last is when something was last taken or asked for.
 func (b *Bucket) Last() time.Time { return b.at }
+
+// Source is what counts as one source of connections and requests: an IPv4 address,
+// or the network of an IPv6 one, since a host has all of a /64. An address that is
+// not valid stays so.
+func Source(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return a
+}
+
+// SourceOf is the Source of a remote address with its port, as net and net/http give
+// it. The zero Addr stands for all that are no such address.
+func SourceOf(remote string) netip.Addr {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return Source(ap.Addr())
+}

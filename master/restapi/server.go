@@ -22,6 +22,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/internal/ratelog"
 	"saltern/printable"
+	"saltern/ratelimit"
 )
 
 const (
@@ -170,7 +171,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 // connState counts connections of an address and closes those that are too many.
 func (s *Server) connState(c net.Conn, state http.ConnState) {
-	a := source(&http.Request{RemoteAddr: c.RemoteAddr().String()})
+	a := ratelimit.SourceOf(c.RemoteAddr().String())
 	switch state {
 	case http.StateNew:
 		if !s.conns.add(a, maxOfOne) {
@@ -227,7 +228,7 @@ func (s *Server) masterIsUp() bool {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.count.requests.Add(1)
-	q := &request{w: w, http: r, from: source(r)}
+	q := &request{w: w, http: r, from: ratelimit.SourceOf(r.RemoteAddr)}
 	defer s.logAccess(q)
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))

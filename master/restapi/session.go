@@ -43,21 +43,6 @@ func newGuard() *guard {
 	return &guard{known: map[string]session{}, sources: map[netip.Addr]*ratelimit.Bucket{}}
 }
 
-// source is who counts as one: an address, or a network of IPv6.
-func source(r *http.Request) netip.Addr {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	a := ap.Addr().Unmap().WithZone("")
-	if a.Is6() {
-		if p, err := a.Prefix(64); err == nil {
-			a = p.Addr()
-		}
-	}
-	return a
-}
-
 func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
 	b := g.sources[a]
 	if b != nil {

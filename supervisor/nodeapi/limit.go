@@ -20,7 +20,7 @@ type limiter struct {
 	member func(netip.Addr) bool // it is the address of a node of the table
 
 	mu      sync.Mutex
-	sources map[netip.Prefix]*source
+	sources map[netip.Addr]*source
 	conns   map[net.Conn]*held
 	total   [2]int           // connections of strangers and of members
 	all     ratelimit.Bucket // hellos
@@ -29,7 +29,7 @@ type limiter struct {
 
 // held is an open connection.
 type held struct {
-	source netip.Prefix
+	source netip.Addr
 	member int         // index of total
 	end    *time.Timer // of a stranger that proves nothing
 }
@@ -57,7 +57,7 @@ const (
 )
 
 func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
-	return &limiter{now: now, member: member, sources: map[netip.Prefix]*source{}, conns: map[net.Conn]*held{}}
+	return &limiter{now: now, member: member, sources: map[netip.Addr]*source{}, conns: map[net.Conn]*held{}}
 }
 
 // What strangers may do: each, and all together.
@@ -68,28 +68,14 @@ var (
 	allFailures = ratelimit.Rate{Burst: maxFailures, PerSecond: maxFailures / 60.0}
 )
 
-func sourceOf(remote string) netip.Prefix {
-	ap, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	a := ap.Addr().Unmap()
-	bits := 32
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	return p
-}
-
-func (l *limiter) source(p netip.Prefix, now time.Time) *source {
-	s := l.sources[p]
+func (l *limiter) source(a netip.Addr, now time.Time) *source {
+	s := l.sources[a]
 	if s == nil {
 		if len(l.sources) >= maxSources {
 			l.forget(now)
 		}
 		s = &source{}
-		l.sources[p] = s
+		l.sources[a] = s
 	}
 	return s
 }
@@ -97,13 +83,13 @@ func (l *limiter) source(p netip.Prefix, now time.Time) *source {
 // forget drops those that have been quiet; when there are none, everybody
 // without a connection: the common bucket still holds.
 func (l *limiter) forget(now time.Time) {
-	maps.DeleteFunc(l.sources, func(_ netip.Prefix, s *source) bool {
+	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool {
 		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute && now.Sub(s.failures.Last()) > 2*time.Minute
 	})
 	if len(l.sources) < maxSources {
 		return
 	}
-	maps.DeleteFunc(l.sources, func(_ netip.Prefix, s *source) bool { return s.conns == [2]int{} })
+	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool { return s.conns == [2]int{} })
 }
 
 // hello reports whether a stranger may ask who is there.
@@ -111,7 +97,7 @@ func (l *limiter) hello(remote string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	s := l.source(sourceOf(remote), now)
+	s := l.source(ratelimit.SourceOf(remote), now)
 	if !s.failures.Has(now, failures, 1) || !l.wrong.Has(now, allFailures, 1) {
 		return false
 	}
@@ -123,7 +109,7 @@ func (l *limiter) failed(remote string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	l.source(sourceOf(remote), now).failures.Take(now, failures, 1)
+	l.source(ratelimit.SourceOf(remote), now).failures.Take(now, failures, 1)
 	l.wrong.Take(now, allFailures, 1)
 }
 
@@ -141,7 +127,7 @@ func (l *limiter) conn(c net.Conn, st http.ConnState) {
 
 // take counts a connection and reports whether there is room for it.
 func (l *limiter) take(c net.Conn) bool {
-	h := &held{source: sourceOf(c.RemoteAddr().String())}
+	h := &held{source: ratelimit.SourceOf(c.RemoteAddr().String())}
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.member(ap.Addr().Unmap()) {
 		h.member = 1
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/control/toolrun"
+	"saltern/ratelimit"
 	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
@@ -96,7 +97,7 @@ const (
 )
 
 func (s *Server) warn(r *http.Request, msg string, args ...any) {
-	key := msg + " " + sourceOf(r.RemoteAddr).String()
+	key := msg + " " + ratelimit.SourceOf(r.RemoteAddr).String()
 	now := s.now()
 	s.mu.Lock()
 	last, ok := s.told[key]

@@ -65,7 +65,7 @@ type hook struct {
 	pushes chan []string // names of a repository, any of which may be configured
 
 	mu    sync.Mutex
-	calls map[netip.Prefix]*ratelimit.Bucket // of sources whose calls were not proven
+	calls map[netip.Addr]*ratelimit.Bucket // of sources whose calls were not proven
 }
 
 // strange is how many calls of a source that are not proven are looked at.
@@ -94,7 +94,7 @@ func Serve(ctx context.Context, cfg Config) {
 }
 
 func newHook(cfg Config) *hook {
-	return &hook{Config: cfg, pushes: make(chan []string, maxWait), calls: map[netip.Prefix]*ratelimit.Bucket{}}
+	return &hook{Config: cfg, pushes: make(chan []string, maxWait), calls: map[netip.Addr]*ratelimit.Bucket{}}
 }
 
 // run fetches what was pushed, one after the other, until ctx ends.
@@ -147,7 +147,7 @@ func (h *hook) handler() http.Handler {
 
 // take looks at a call.
 func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text string) {
-	peer := sourceOf(r)
+	peer := ratelimit.SourceOf(r.RemoteAddr)
 	if !h.charge(peer, 0) {
 		return http.StatusTooManyRequests, "too many calls that were not proven"
 	}
@@ -189,29 +189,14 @@ func (h *hook) take(w http.ResponseWriter, r *http.Request) (code int, text stri
 	}
 }
 
-// sourceOf is where a call comes from: an IPv4 address, or the /64 of IPv6.
-func sourceOf(r *http.Request) netip.Prefix {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	a := at.Addr().Unmap().WithZone("")
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits) // the length is right
-	return p
-}
-
 // charge takes n of what a source may ask without a proof, and reports whether it
 // may ask once more.
-func (h *hook) charge(from netip.Prefix, n float64) bool {
+func (h *hook) charge(from netip.Addr, n float64) bool {
 	now := h.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls[from] == nil && len(h.calls) >= maxSources {
-		maps.DeleteFunc(h.calls, func(_ netip.Prefix, b *ratelimit.Bucket) bool { return b.Used(now, strange()) == 0 })
+		maps.DeleteFunc(h.calls, func(_ netip.Addr, b *ratelimit.Bucket) bool { return b.Used(now, strange()) == 0 })
 		if len(h.calls) >= maxSources {
 			clear(h.calls) // a guess of so long a secret is worth nothing; others must not wait
 		}
