@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/httpserver"
 	"saltern/localsock"
 	"saltern/master/client"
 	"saltern/master/conf"
@@ -149,24 +149,8 @@ const stopTime = 10 * time.Second
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ConnState: s.connState, ErrorLog: slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo)}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		s.hub.end() // they would never finish
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-		defer cancel()
-		if srv.Shutdown(short) != nil {
-			_ = srv.Close()
-		}
-	})
-	err := srv.Serve(ln)
-	if !stop() {
-		<-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	srv.RegisterOnShutdown(s.hub.end) // readers of events would never finish
+	return httpserver.Serve(ctx, srv, ln, stopTime)
 }
 
 // connState counts connections of an address and closes those that are too many.

@@ -40,8 +40,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/httpserver"
 	"saltern/localsock"
-	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 )

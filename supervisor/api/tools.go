@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"saltern/control/toolrun"
-	"saltern/supervisor/internal/httpserver"
+	"saltern/httpserver"
 )
 
 // Tools is what the route for Salt's tools serves, when this node's master does not

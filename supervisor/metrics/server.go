@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"saltern/supervisor/internal/httpserver"
+	"saltern/httpserver"
 	"saltern/supervisor/status"
 )
 

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"saltern/control/toolrun"
+	"saltern/httpserver"
 	"saltern/ratelimit"
-	"saltern/supervisor/internal/httpserver"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"saltern/control/toolrun"
-	"saltern/supervisor/internal/httpserver"
+	"saltern/httpserver"
 	"saltern/supervisor/nodes"
 )
 

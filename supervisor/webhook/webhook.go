@@ -28,10 +28,10 @@ import (
 	"time"
 
 	"saltern/durable"
+	"saltern/httpserver"
 	"saltern/localsock"
 	"saltern/printable"
 	"saltern/ratelimit"
-	"saltern/supervisor/internal/httpserver"
 )
 
 // Bounds.

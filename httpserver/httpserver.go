@@ -1,5 +1,5 @@
 // Package httpserver serves HTTP for as long as a context lasts: the local
-// API, the API between nodes, the metrics and the web hook.
+// API, the API between nodes, the metrics, the web hook and Salt's API.
 package httpserver
 
 import (
