@@ -49,6 +49,7 @@ type facts struct {
 	Tops     map[string]bool   `json:"tops"`     // what it can import itself → not a namespace
 	Tags     []string          `json:"tags"`
 	Faults   []string          `json:"faults"` // of the packages that were asked about
+	Lacks    []string          `json:"lacks"`  // those of Faults that say what is not there
 }
 
 // ask asks the first Python that has Salt, about packages too.

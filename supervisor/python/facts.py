@@ -45,7 +45,7 @@ for folder in sys.path:
 
 have = dict(base)
 have.update({p["name"]: p["version"] for p in packages})
-faults = []
+faults, lacks = [], []
 here = platform.python_version()
 for p in packages:
     try:
@@ -63,7 +63,8 @@ for p in packages:
             continue
         got = have.get(canonical(need.name))
         if got is None:
-            faults.append(f"{p['name']} {p['version']} needs {need.name}{need.specifier}, which is not there")
+            lacks.append(f"{p['name']} {p['version']} needs {need.name}{need.specifier}, which is not there")
+            faults.append(lacks[-1])
         elif not need.specifier.contains(got, prereleases=True):
             faults.append(f"{p['name']} {p['version']} needs {need.name}{need.specifier}, and here is {got}")
 
@@ -77,6 +78,7 @@ json.dump(
         "tops": tops,
         "tags": [str(t) for t in sys_tags()],
         "faults": faults[:20],
+        "lacks": lacks[:20],
     },
     sys.stdout,
 )

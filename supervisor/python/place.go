@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/pause"
+	"saltern/supervisor/internal/sharedfolder"
 )
 
 // Place says where the packages are.
@@ -110,21 +110,11 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 		if errors.Is(err, ErrNoSalt) {
 			return packages, nil // it is a way to take out what does not fit
 		}
-		if err == nil {
-			err = lacking(f.Faults)
+		if err == nil && len(f.Lacks) > 0 {
+			err = fmt.Errorf("%s; remove both at once", f.Lacks[0])
 		}
 		return packages, err
 	}
-}
-
-// lacking refuses a removal after which another package lacks something.
-func lacking(faults []string) error {
-	for _, f := range faults {
-		if strings.Contains(f, "which is not there") {
-			return fmt.Errorf("%s; remove both at once", f)
-		}
-	}
-	return nil
 }
 
 // requirementName is the name at the beginning of a requirement (PEP 508).
@@ -146,31 +136,7 @@ func (p Place) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of packages: %w", err)
 	}
-	root, err := os.OpenRoot(p.Shared)
-	if err != nil {
-		return nil, fmt.Errorf("lock the packages: %w", err)
-	}
-	defer root.Close()
-	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the packages: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lockTakes)
-	defer cancel()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock the packages: %w", err)
-		}
-		if pause.For(ctx, 100*time.Millisecond) != nil {
-			f.Close()
-			return nil, errors.New("somebody else changes the packages at this moment; try again")
-		}
-	}
+	return sharedfolder.Lock(ctx, p.Shared, "the packages", lockTakes)
 }
 
 // put writes a list, after the wheels that are new, and then takes away the wheels
@@ -215,27 +181,7 @@ func (p Place) put(packages []Package, fresh []*wheel) error {
 }
 
 func write(root *os.Root, name string, content io.Reader) error {
-	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
-	_ = root.Remove(tmp)
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, io.LimitReader(content, maxWheel))
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = root.Rename(tmp, name)
-	}
-	if err != nil {
-		_ = root.Remove(tmp)
-	}
-	return err
+	return sharedfolder.Write(root, name, io.LimitReader(content, maxWheel), func(f *os.File) error { return f.Chmod(0o644) })
 }
 
 func readText(root *os.Root, name string, most int64) ([]byte, error) {

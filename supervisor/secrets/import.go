@@ -12,11 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"saltern/pause"
+	"saltern/supervisor/internal/sharedfolder"
 )
 
 // Import takes the private keys of an export (gpg --export-secret-keys), in
@@ -194,34 +191,8 @@ func (p Place) make() error {
 // lockTakes is how long an import waits for another one.
 const lockTakes = 2 * gpgTakes
 
-// lock keeps other changes away, those of other nodes too: by the kind of lock that
-// also says who leads on the volume.
 func (p Place) lock(ctx context.Context) (unlock func(), err error) {
-	root, err := os.OpenRoot(p.Shared)
-	if err != nil {
-		return nil, fmt.Errorf("lock the keyring: %w", err)
-	}
-	defer root.Close()
-	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the keyring: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lockTakes)
-	defer cancel()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock the keyring: %w", err)
-		}
-		if pause.For(ctx, 100*time.Millisecond) != nil {
-			f.Close()
-			return nil, errors.New("somebody else changes the keyring at this moment; try again")
-		}
-	}
+	return sharedfolder.Lock(ctx, p.Shared, "the keyring", lockTakes)
 }
 
 // sweep removes what imports on this node that were killed have left; the lock is
@@ -280,25 +251,10 @@ func (p Place) put(h *home) error {
 }
 
 func (p Place) write(root *os.Root, name string, content []byte) error {
-	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
-	_ = root.Remove(tmp)
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil && os.Geteuid() == 0 {
-		err = f.Chown(p.UID, p.GID)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = root.Rename(tmp, name)
-	}
-	if err != nil {
-		_ = root.Remove(tmp)
-	}
-	return err
+	return sharedfolder.Write(root, name, bytes.NewReader(content), func(f *os.File) error {
+		if os.Geteuid() != 0 {
+			return nil
+		}
+		return f.Chown(p.UID, p.GID)
+	})
 }

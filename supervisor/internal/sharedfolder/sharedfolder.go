@@ -1,0 +1,74 @@
+// Package sharedfolder changes a small folder on the shared storage, which several
+// nodes read and any may change: one change at a time, each file whole or as before.
+package sharedfolder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/pause"
+)
+
+// Lock keeps other changes of a folder away, those of other nodes too, until unlock is
+// called: by the kind of lock that also says who leads on the volume. It waits for
+// another change no longer than most. what names the content for people.
+func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock func(), err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", what, err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", what, err)
+		}
+		if pause.For(ctx, 100*time.Millisecond) != nil {
+			f.Close()
+			return nil, fmt.Errorf("somebody else changes %s at this moment; try again", what)
+		}
+	}
+}
+
+// Write replaces a file of a folder; whoever reads meanwhile has one or the other.
+// own gives the new file, which only we can read, its owner and mode.
+func Write(root *os.Root, name string, content io.Reader, own func(*os.File) error) error {
+	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
+	_ = root.Remove(tmp)
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = own(f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
+		_ = root.Remove(tmp)
+	}
+	return err
+}
