@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -160,31 +159,15 @@ func text(flag string, m *conf.Master, option, preset string) string {
 
 // openLog opens the log file and the console, each at its level.
 func openLog(m *conf.Master, o options, stderr io.Writer) (*slog.Logger, func(), error) {
-	level := func(names ...string) (slog.Level, error) {
-		for _, n := range names {
-			if n != "" {
-				return saltlog.ParseLevel(n)
-			}
-		}
-		return slog.LevelWarn, nil
+	path := text(o.logFile, m, "api_logfile", defaultLog)
+	if o.check {
+		path = ""
 	}
-	console, err := level(o.logLevel, m.LogLevel)
-	if err != nil {
-		return nil, nil, err
+	log, f, err := saltlog.Open("salt.api", stderr,
+		saltlog.Output{Levels: []string{o.logLevel, m.LogLevel}, Format: m.LogFmtConsole, DateFmt: m.LogDatefmt}, path,
+		saltlog.Output{Levels: []string{o.logFileLevel, m.LogLevelLogfile, o.logLevel, m.LogLevel}, Format: m.LogFmtLogfile, DateFmt: m.LogDatefmtLogfile})
+	if f == nil {
+		return log, func() {}, err
 	}
-	file, err := level(o.logFileLevel, m.LogLevelLogfile, o.logLevel, m.LogLevel)
-	if err != nil {
-		return nil, nil, err
-	}
-	sinks := []saltlog.Sink{{Writer: stderr, Level: console, Format: m.LogFmtConsole, DateFmt: m.LogDatefmt}}
-	path, closeLog := text(o.logFile, m, "api_logfile", defaultLog), func() {}
-	if filepath.IsAbs(path) && file < saltlog.LevelQuiet && !o.check {
-		f, err := saltlog.OpenFile(path)
-		if err != nil {
-			return nil, nil, err
-		}
-		sinks = append(sinks, saltlog.Sink{Writer: f, Level: file, Format: m.LogFmtLogfile, DateFmt: m.LogDatefmtLogfile})
-		closeLog = func() { _ = f.Close() }
-	}
-	return slog.New(saltlog.New("salt.api", sinks...)), closeLog, nil
+	return log, func() { _ = f.Close() }, nil
 }

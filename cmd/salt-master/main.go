@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
-	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -165,37 +165,13 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 // openLog opens the log file and the console, each at its level. SIGHUP opens
 // the file anew.
 func openLog(cfg *conf.Master, o options, stderr io.Writer) (*slog.Logger, func(), error) {
-	pick := func(names ...string) (slog.Level, error) {
-		for _, n := range names {
-			if n != "" {
-				return saltlog.ParseLevel(n)
-			}
-		}
-		return slog.LevelWarn, nil
+	log, f, err := saltlog.Open("salt.master", stderr,
+		saltlog.Output{Levels: []string{o.logLevel, cfg.LogLevel}, Format: cfg.LogFmtConsole, DateFmt: cfg.LogDatefmt}, cmp.Or(o.logFile, cfg.LogFile),
+		saltlog.Output{Levels: []string{o.logFileLevel, cfg.LogLevelLogfile, o.logLevel, cfg.LogLevel}, Format: cfg.LogFmtLogfile, DateFmt: cfg.LogDatefmtLogfile})
+	if f == nil {
+		return log, func() {}, err
 	}
-	console, err := pick(o.logLevel, cfg.LogLevel)
-	if err != nil {
-		return nil, nil, err
-	}
-	fileLevel, err := pick(o.logFileLevel, cfg.LogLevelLogfile, o.logLevel, cfg.LogLevel)
-	if err != nil {
-		return nil, nil, err
-	}
-	sinks := []saltlog.Sink{{Writer: stderr, Level: console, Format: cfg.LogFmtConsole, DateFmt: cfg.LogDatefmt}}
-	path := cfg.LogFile
-	if o.logFile != "" {
-		path = o.logFile
-	}
-	closeLog := func() {}
-	if filepath.IsAbs(path) && fileLevel < saltlog.LevelQuiet {
-		f, err := saltlog.OpenFile(path)
-		if err != nil {
-			return nil, nil, err
-		}
-		sinks = append(sinks, saltlog.Sink{Writer: f, Level: fileLevel, Format: cfg.LogFmtLogfile, DateFmt: cfg.LogDatefmtLogfile})
-		closeLog = reopenOnHangup(f, stderr)
-	}
-	return slog.New(saltlog.New("salt.master", sinks...)), closeLog, nil
+	return log, reopenOnHangup(f, stderr), nil
 }
 
 func reopenOnHangup(f *saltlog.File, stderr io.Writer) (stop func()) {

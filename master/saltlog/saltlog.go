@@ -260,6 +260,43 @@ func (s sink) line(name string, r slog.Record, message string) string {
 	})
 }
 
+// Output is how lines are written to a place, and which: Levels are names of levels,
+// of which the first that is not "" counts; without one it is warning.
+type Output struct {
+	Levels          []string
+	Format, DateFmt string // as in Sink
+}
+
+func (o Output) level() (slog.Level, error) {
+	for _, n := range o.Levels {
+		if n != "" {
+			return ParseLevel(n)
+		}
+	}
+	return slog.LevelWarn, nil
+}
+
+// Open makes the logger of a program with a console and a file. A path that is not
+// absolute is no file, as one at the level quiet is none: then the File is nil.
+func Open(name string, stderr io.Writer, console Output, path string, file Output) (*slog.Logger, *File, error) {
+	level, err := console.level()
+	if err != nil {
+		return nil, nil, err
+	}
+	sinks := []Sink{{stderr, level, console.Format, console.DateFmt}}
+	if level, err = file.level(); err != nil {
+		return nil, nil, err
+	}
+	var f *File
+	if filepath.IsAbs(path) && level < LevelQuiet {
+		if f, err = OpenFile(path); err != nil {
+			return nil, nil, err
+		}
+		sinks = append(sinks, Sink{f, level, file.Format, file.DateFmt})
+	}
+	return slog.New(New(name, sinks...)), f, nil
+}
+
 // File is a log file that can be opened anew after it was moved away.
 type File struct {
 	path string
