@@ -1,12 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -15,7 +12,6 @@ import (
 	"saltern/printable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/python"
-	"saltern/supervisor/settings"
 )
 
 func pythonCommand(f *flags) *cobra.Command {
@@ -35,12 +31,9 @@ The code of a package runs with the rights of the master: add what you trust.`,
 
 // packages finds the Python packages of the cluster.
 func (f *flags) packages() (python.Place, error) {
-	s, err := settings.Load(f.config, hostname())
+	s, err := f.storage()
 	if err != nil {
 		return python.Place{}, err
-	}
-	if _, err := os.Stat(filepath.Dir(s.SharedPythonDir())); errors.Is(err, fs.ErrNotExist) {
-		return python.Place{}, fmt.Errorf("the shared storage is not there (%s); next: applianced status", s.StorageDir())
 	}
 	return layout.Packages(s), nil
 }

@@ -35,15 +35,24 @@ secrets out of git and from who reads states, not from an administrator of a nod
 
 // keyring finds the keys of the cluster.
 func (f *flags) keyring() (secrets.Place, error) {
-	s, err := settings.Load(f.config, hostname())
+	s, err := f.storage()
 	if err != nil {
 		return secrets.Place{}, err
 	}
-	if _, err := os.Stat(filepath.Dir(s.SharedGPGDir())); errors.Is(err, fs.ErrNotExist) {
-		return secrets.Place{}, fmt.Errorf("the shared storage is not there (%s); next: applianced status", s.StorageDir())
-	}
 	master, err := layout.FindAccount(s.Users.Master)
 	return secrets.Place{Shared: s.SharedGPGDir(), Node: s.GPGDir(), Run: s.RuntimeDir, UID: master.UID, GID: master.GID}, err
+}
+
+// storage reads the settings of a node, whose shared storage must be there.
+func (f *flags) storage() (*settings.Settings, error) {
+	s, err := settings.Load(f.config, hostname())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Dir(s.SharedGPGDir())); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the shared storage is not there (%s); next: applianced status", s.StorageDir())
+	}
+	return s, nil
 }
 
 func secretsImport(f *flags) *cobra.Command {
