@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"saltern/control"
 	"saltern/durable"
 	"saltern/master/conf"
 	"saltern/master/restapi"
@@ -108,7 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "salt-api: the configuration cannot be used:\n%v\n", err)
 			return exitConfig
 		}
-		fmt.Fprintf(stdout, "the configuration of salt-api is right\nit is served on %s\n", section.URL())
+		fmt.Fprintf(stdout, "the configuration of salt-api is right\n%s%s\n", control.APIServedOn, section.URL())
 		return exitOK
 	}
 	if err := serve(ctx, m, section, log, o); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/command"
+	"saltern/control"
 	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/firewall"
@@ -138,7 +139,7 @@ func (a *saltAPI) look(ctx context.Context, dir string) (at *url.URL, why string
 		return nil, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
 	}
 	for line := range strings.Lines(string(out.Stdout)) {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "it is served on "); ok {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), control.APIServedOn); ok {
 			if u, err := url.Parse(text); err == nil && u.Port() != "" {
 				return u, ""
 			}
