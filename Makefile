@@ -62,11 +62,14 @@ uninstall: ## remove what make install has put in place; before: applianced rese
 # Packages for Debian, Ubuntu and their like, and for those of rpm.
 ARCH ?= $(shell $(GO) env GOARCH)
 
-.PHONY: packages
-packages: build ## deb and rpm into dist/ (VERSION=1.2.3, ARCH=arm64)
+.PHONY: packages-parts
+packages-parts: build
 	@mkdir -p bin/packages/$(ARCH)
 	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/packages/$(ARCH)/ ./cmd/applianced ./cmd/salt-master ./cmd/salt ./cmd/salt-api
 	$(GO) build -modfile=packaging/packages/nfpm.mod -o bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+
+.PHONY: packages
+packages: packages-parts ## deb and rpm into dist/ (VERSION=1.2.3, ARCH=arm64)
 	@scripts/packages '$(VERSION)' $(ARCH) $(PACKAGES_OUT)
 PACKAGES_OUT ?= dist
 
@@ -94,7 +97,7 @@ lint: ## gofmt, vet and staticcheck of all files, shell syntax
 	@for f in scripts/* packaging/packages/*.sh .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
-unit: build ## unit tests
+unit: packages-parts ## unit tests
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) ./...
 
 .PHONY: test-index
@@ -104,7 +107,7 @@ test-index: build ## by hand: Python packages from the index that pip is configu
 	SALTERN_TEST_INDEX=1 $(GO) test -tags e2e -count=1 -v -run TestVaultPillar ./test/e2e
 
 .PHONY: unit-rest
-unit-rest: build ## those that race does not run
+unit-rest: packages-parts ## those that race does not run
 	SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
 	  $(GOTEST) $(PLAIN) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
 
