@@ -266,8 +266,8 @@ func (k *Resender) returned(ctx context.Context, jid string) (done map[string]bo
 	var late map[string]bool
 	var lateErr error
 	go func() { // on a disk that hangs nobody waits for it
-		defer k.asking.Store(false)
 		late, lateErr = k.cfg.Returned(ctx, jid)
+		k.asking.Store(false) // before the answer: the next job is asked about at once
 		close(answer)
 	}()
 	select {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -150,6 +151,55 @@ func TestSentAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many is a Resender of jobs for one minion, whose returns are looked for.
+func many(jobs int, returned func() map[string]bool) (k *Resender, sent *int) {
+	sent = new(int)
+	return NewResender(ResenderConfig{
+		Peers: nobody{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Recent: func(time.Time) (out []publish.Recent) {
+			for i := range jobs {
+				out = append(out, publish.Recent{JID: fmt.Sprintf("20261123212926%06d", i), Load: value.NewMap("tgt_type", "list"), Matched: []string{"a"}})
+			}
+			return out
+		},
+		Resend:   func(context.Context, uint64, publish.Recent) error { *sent++; return nil },
+		Returned: func(context.Context, string) (map[string]bool, error) { return returned(), nil },
+	}), sent
+}
+
+// TestManySentAgain: the returns of many jobs are looked for on the disk one right
+// after the other, and none is sent to who has returned it.
+func TestManySentAgain(t *testing.T) {
+	dir := t.TempDir()
+	k, sent := many(1000, func() map[string]bool {
+		_, err := os.ReadDir(dir)
+		return map[string]bool{"a": err == nil}
+	})
+	k.resend(t.Context(), Arrival{At: time.Now()})
+	if *sent > 0 {
+		t.Errorf("%d of 1000 jobs were sent again", *sent)
+	}
+	for range 10000 { // without a pause
+		if _, err := k.returned(t.Context(), "20261123212926088739"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestJobCacheHangs: one that hangs is waited for once, not for each job.
+func TestJobCacheHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		k, sent := many(200, func() map[string]bool { <-answers; return nil })
+		began := time.Now()
+		k.resend(t.Context(), Arrival{At: time.Now()})
+		if took := time.Since(began); *sent != 200 || took != slowDisk {
+			t.Errorf("%d of 200 sent after %v", *sent, took)
+		}
+		close(answers)
+	})
 }
 
 // TestNewcomer: a master that comes while minions are on their way is told how many, and
