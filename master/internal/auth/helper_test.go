@@ -146,6 +146,7 @@ func newMaster(t testing.TB, o options) *master {
 	}
 	m.Service, err = auth.New(o.auth)
 	must(t, err)
+	t.Cleanup(func() { _ = m.Close(context.Background()) }) // before o.dir goes
 	return m
 }
 

@@ -96,7 +96,8 @@ type Service struct {
 	known     *gate // RSA work, everybody passes
 	strangers *gate // passed before known by those without an accepted key, or too often
 	pace      *pace
-	disk      *gate // changes of the key store
+	disk      *gate       // changes of the key store
+	closed    atomic.Bool // disk has been filled by Close
 
 	tokens sync.Map // id → verified
 
@@ -160,8 +161,11 @@ func (s *Service) Warnings() (w []string) {
 
 // Close waits until no change of a key is under way; afterwards no key is
 // stored any more and sign-ins that would need it are told to come back. The
-// error is ctx's.
+// error is ctx's. Closing again does nothing.
 func (s *Service) Close(ctx context.Context) error {
+	if s.closed.Load() {
+		return nil
+	}
 	for i := range cap(s.disk.slots) {
 		select {
 		case s.disk.slots <- struct{}{}:
@@ -172,6 +176,7 @@ func (s *Service) Close(ctx context.Context) error {
 			return fmt.Errorf("wait for key files to be written: %w", ctx.Err())
 		}
 	}
+	s.closed.Store(true)
 	return nil
 }
 
