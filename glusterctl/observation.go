@@ -31,6 +31,10 @@ type Observation struct {
 	// Volume is the configuration of the volume; nil when there is none.
 	Volume      *cli.Volume `json:"volume,omitempty"`
 	VolumeError string      `json:"volumeError,omitempty"`
+	// Elsewhere are members of the pool whose glusterd has the volume while ours
+	// has not. glusterds give each other their volumes when they meet, and now
+	// and then one that meets two others at once keeps nothing (10.3).
+	Elsewhere []string `json:"elsewhere,omitempty"`
 	// Others are the names of other volumes.
 	Others []string `json:"others,omitempty"`
 	// Processes are bricks and self-heal daemons of machines that answer.

@@ -78,6 +78,9 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 			o.Others = append(o.Others, v.Name)
 		}
 	}
+	if o.Volume == nil {
+		c.askForVolume(ctx, d, o)
+	}
 	if more.running && o.Volume != nil && o.Volume.State == cli.Started {
 		c.running(ctx, d, o, more.sizes)
 	}
@@ -154,6 +157,20 @@ func (c *Controller) askOthers(ctx context.Context, d Desired, o *Observation) {
 			o.Disowned = append(o.Disowned, m.Name)
 		} else if !settled {
 			o.Unsure = append(o.Unsure, m.Name)
+		}
+	}
+}
+
+// askForVolume asks the other members of our pool whether they have the volume
+// that we lack.
+func (c *Controller) askForVolume(ctx context.Context, d Desired, o *Observation) {
+	for _, m := range d.others() {
+		if peer, known := o.peer(m.Name, m.Address); !known || peer.State != cli.PeerInCluster || !o.Reachable[m.Address] {
+			continue
+		}
+		vols, err := c.client.VolumesOf(ctx, m.Name)
+		if err == nil && slices.ContainsFunc(vols, func(v cli.Volume) bool { return v.Name == d.Volume }) {
+			o.Elsewhere = append(o.Elsewhere, m.Name)
 		}
 	}
 }

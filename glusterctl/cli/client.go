@@ -89,8 +89,15 @@ func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) 
 
 // Volumes lists the configuration of all volumes. It needs no lock in the
 // pool and answers while peers are away.
-func (c *Client) Volumes(ctx context.Context) ([]Volume, error) {
-	a, err := c.ask(ctx, "volume", "info")
+func (c *Client) Volumes(ctx context.Context) ([]Volume, error) { return c.volumes(ctx, nil) }
+
+// VolumesOf asks the glusterd of another machine; see [Client.PoolListOf].
+func (c *Client) VolumesOf(ctx context.Context, host string) ([]Volume, error) {
+	return c.volumes(ctx, []string{"--remote-host=" + host})
+}
+
+func (c *Client) volumes(ctx context.Context, global []string) ([]Volume, error) {
+	a, err := c.call(ctx, questionTimeout, global, []string{"volume", "info"})
 	if err != nil {
 		return nil, wrap("list volumes", err)
 	}

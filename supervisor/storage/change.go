@@ -95,9 +95,7 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 		if e.Text != "" {
 			text += ": " + e.Text
 		}
-		m.mu.Lock()
-		m.doing = text
-		m.mu.Unlock()
+		m.say(text)
 		if e.State == "done" {
 			m.cfg.Log.Info("storage step done", "step", e.Step.ID)
 		}
@@ -137,13 +135,44 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 	m.mu.Lock()
 	down := m.obs == nil || m.obs.Daemon != ""
 	m.mu.Unlock()
-	if !down {
-		return m.renew(ctx, d)
+	if down {
+		m.say("start glusterd on this node")
+		return m.startDaemon(ctx)
 	}
+	if err := m.takeVolume(ctx); err != nil {
+		return err
+	}
+	return m.renew(ctx, d)
+}
+
+// lackLimit is for how long glusterd may lack the volume that the others of its
+// pool have. It gets it within seconds of meeting them.
+const lackLimit = 20 * time.Second
+
+// takeVolume starts glusterd anew when it lacks the volume for long: it meets
+// the others again then, and they give it the volume. Without it every change
+// of the volume fails on this node, and nothing else mends that.
+func (m *Manager) takeVolume(ctx context.Context) error {
 	m.mu.Lock()
-	m.doing = "start glusterd on this node"
+	since, now := m.lacking, m.cfg.Now()
+	due := !since.IsZero() && now.Sub(since) >= lackLimit
+	if due {
+		m.lacking = now // what a start brings takes a while, too
+	}
 	m.mu.Unlock()
-	return m.startDaemon(ctx)
+	if !due {
+		return nil
+	}
+	m.cfg.Log.Warn("glusterd lacks the volume that the others have; it is started anew", "volume", m.cfg.Volume, "since", since)
+	m.say("start glusterd anew: it lacks the volume that the others have")
+	return m.daemon.start(ctx, true)
+}
+
+// say has the report tell what is being done.
+func (m *Manager) say(doing string) {
+	m.mu.Lock()
+	m.doing = doing
+	m.mu.Unlock()
 }
 
 // FreshBrick names a directory under bricks that has never been a copy of

@@ -177,6 +177,12 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	case m.down.IsZero():
 		m.down = m.cfg.Now()
 	}
+	switch {
+	case len(o.Elsewhere) == 0:
+		m.lacking = time.Time{}
+	case m.lacking.IsZero():
+		m.lacking = m.cfg.Now()
+	}
 	if full {
 		m.full = m.cfg.Now()
 	}

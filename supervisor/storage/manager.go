@@ -81,6 +81,7 @@ type Manager struct {
 	obs      *glusterctl.Observation
 	full     time.Time // of the newest full look in obs
 	down     time.Time // since when the volume takes no writes; zero: it does
+	lacking  time.Time // since when glusterd lacks the volume that others of its pool have; zero: it does not
 	plan     glusterctl.Plan
 	planned  bool // plan is of this table
 	doing    string
