@@ -146,6 +146,13 @@ e2e-lb: build deps-salt ## failures of masters and of the load balancer, five ro
 e2e-cluster: build deps-salt ## what 303 minions tell is the same on all nodes, losses under load, twenty losses of nodes of a cluster while jobs run, holding the times of a quiet machine (by hand, as root)
 	SALTERN_STRICT=1 SALTERN_KILLS=20 $(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(OneTruth|LossUnderLoad|ClusterKills)' -v ./test/e2e/
 
+# How often each of them.
+ROUNDS ?= 10
+.PHONY: e2e-violations
+e2e-violations: build deps-salt ## ten times each: a removal that stops half way, masters that do not hear each other, a minion restarted while its node is lost, a full disk, a frozen leader (by hand, as root, an hour; ROUNDS=10)
+	$(GO) test -tags 'e2e appliance' -count=$(ROUNDS) -timeout 120m -parallel 1 -run '^Test(RemovalStopsHalfWay|LeaveBesideAHungMaster|MastersApart|FaultDiskFull|NoJobTwice)$$' -v ./test/e2e/
+	$(GO) test -tags e2e -count=$(ROUNDS) -timeout 60m -run '^TestLongLeaderFrozen$$' -v ./test/storage/
+
 .PHONY: sim
 sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=10000; a few minutes)
 	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/... ./test/records
@@ -155,8 +162,8 @@ e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten 
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|TwoNodesOnADirectory$$|(Leave|Tools)BesideAHungMaster$$|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/
 
 .PHONY: e2e-volume
-e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, an arbiter, backup and restore (by hand, as root)
-	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^TestApplianceVolume' -v ./test/e2e/
+e2e-volume: build deps-salt ## whole nodes on a real shared volume with real minions: replace, leave, remove, recover, an arbiter, backup and restore, what 303 minions tell (by hand, as root)
+	$(GO) test -tags 'e2e appliance' -count=1 -timeout 80m -parallel 1 -run '^TestApplianceVolume' -v ./test/e2e/
 
 .PHONY: e2e-mixed
 e2e-mixed: build deps-salt ## from a cluster of Salt's masters to ours and back, two masters of both kinds, holding the times of a quiet machine (by hand)

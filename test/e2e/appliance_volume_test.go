@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -585,4 +586,32 @@ func TestApplianceVolumeApply(t *testing.T) {
 		}
 	}
 	h.well(t, 3, jid)
+}
+
+// TestApplianceVolumeTruth is TestOneTruth with its folder on the volume of three
+// nodes, as one of them has it mounted.
+func TestApplianceVolumeTruth(t *testing.T) {
+	h := newMachines(t, 3)
+	h.launch(t, 1, map[string]any{"mode": "form", "secret": lab.ApplianceSecret})
+	h.ready(t, 1, 1)
+	h.joins(t, 2, 1)
+	h.ready(t, 2, 2)
+	h.joins(t, 3, 1)
+	h.ready(t, 3, 3)
+	const folder = "/srv/cluster/truth"
+	must(t, h.run(t, 1, "", "mkdir", folder))
+	self, err := os.Executable()
+	here, err2 := os.Getwd()
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	cmd := h.exec(ctx, 1, "env", "-C", here, self, "-test.run=^TestOneTruth$", "-test.v", "-test.timeout=19m")
+	cmd.Env = append(cmd.Env, sharedFolder+"="+folder)
+	out, err := cmd.CombinedOutput()
+	t.Logf("on the volume:\n%s", out)
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestOneTruth") {
+		t.Fatal(err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -116,11 +117,15 @@ func (w *truth) mines(t *testing.T) {
 	strictly(t, "mine.get", took, 5*time.Second)
 }
 
+// sharedFolder is a variable of the environment: an empty folder on a volume.
+const sharedFolder = "SALTERN_SHARED"
+
 // TestOneTruth: what minions tell one master, all have: at rest, with a node that is
-// apart for a minute, a fourth that joins, and one that is killed.
+// apart for a minute, a fourth that joins, and one that is killed. The folder that
+// they share is sharedFolder's, or one on this disk.
 func TestOneTruth(t *testing.T) {
 	net := lab.NewNetwork(t, "sot", "10.51")
-	c := lab.StartCluster(t, lab.ClusterConfig{Network: net, Options: map[string]any{"auto_accept": true, "log_level": "warning"}})
+	c := lab.StartCluster(t, lab.ClusterConfig{Network: net, Shared: os.Getenv(sharedFolder), Options: map[string]any{"auto_accept": true, "log_level": "warning"}})
 	net.Move(t, c.Members[0].Addr)
 	w := &truth{c: c, s: enroll(t, c, 300)}
 	for _, v := range lab.Versions() {

@@ -39,6 +39,7 @@ type ClusterConfig struct {
 	States  map[string]string // files under the shared file root
 	Pillar  map[string]string // files under the shared pillar root
 	NoLB    bool              // masters only, on the front ports
+	Shared  string            // an empty folder for pki and srv; "": one on this disk
 }
 
 // Cluster is several masters with a load balancer each that share a folder.
@@ -65,7 +66,10 @@ func StartCluster(t testing.TB, cfg ClusterConfig) *Cluster {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
 	}
-	c := &Cluster{Shared: Dir(t), Config: cfg}
+	if cfg.Shared == "" {
+		cfg.Shared = Dir(t)
+	}
+	c := &Cluster{Shared: cfg.Shared, Config: cfg}
 	for _, d := range []string{"pki", "srv/salt", "srv/pillar"} {
 		if err := os.MkdirAll(filepath.Join(c.Shared, d), 0o700); err != nil {
 			t.Fatal(err)
