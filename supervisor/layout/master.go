@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -119,6 +120,16 @@ const defaultAPIPort = 8000
 // apiOptions are what salt-api takes where rest_cherrypy says nothing.
 func apiOptions(s *settings.Settings) map[string]any {
 	return map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert()}
+}
+
+// APIAddress is where salt-api listens by what the settings say. Options on the shared
+// storage may say something else.
+func APIAddress(s *settings.Settings) string {
+	opts := apiOptions(s)
+	if given, ok := s.Master.Options["rest_cherrypy"].(map[string]any); ok {
+		maps.Copy(opts, given)
+	}
+	return net.JoinHostPort(fmt.Sprint(opts["host"]), fmt.Sprint(opts["port"]))
 }
 
 // logLevel is the master's word for ours.

@@ -15,6 +15,7 @@ import (
 
 	"saltern/glusterctl/disk"
 	"saltern/supervisor/internal/probe"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
@@ -170,6 +171,9 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 	if !s.Arbiter {
 		pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
 		listen = append(append(append(listen, s.FrontPublish()...), s.FrontRequest()...), s.MasterPublish(), s.MasterRequest(), pool)
+		if s.API.Enabled {
+			listen = append(listen, layout.APIAddress(s))
+		}
 	}
 	for _, a := range listen {
 		if host, _, _ := net.SplitHostPort(a); p.Ours != nil && p.Ours(a) || !there && host == s.Peering.Address {

@@ -322,4 +322,14 @@ func TestPreflightPort(t *testing.T) {
 	if c.Result != Fail || !strings.Contains(c.Detail, strconv.Itoa(s.Front.RequestPort)) {
 		t.Errorf("%+v", c)
 	}
+	// That of Salt's API counts where it is switched on.
+	taken := s.Front.RequestPort
+	s.Front.RequestPort = 0
+	s.Master.Options = map[string]any{"rest_cherrypy": map[string]any{"port": taken}}
+	for on, want := range map[bool]bool{false: false, true: true} {
+		s.API.Enabled = on
+		if c := (&Preflight{}).ports(&s, true); strings.Contains(c.Detail, strconv.Itoa(taken)) != want {
+			t.Errorf("API %v: %+v", on, c)
+		}
+	}
 }
