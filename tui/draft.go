@@ -40,6 +40,7 @@ type draft struct {
 	noBricks  bool // the system disk holds no copy of a shared volume
 
 	virtual string
+	api     bool
 }
 
 // newDraft starts from what the machine has.
@@ -77,6 +78,7 @@ func (d *draft) answers() setup.Answers {
 	default:
 		a.Cluster, a.Peers, a.Secret = trim(d.cluster), list(d.peers), d.secret
 	}
+	a.API = d.api && !d.arbiter()
 	if d.arbiter() {
 		a.Storage.Role = setup.RoleArbiter
 	}

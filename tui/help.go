@@ -56,6 +56,10 @@ var help = map[string][]string{
 		"An address that no machine has, in the same network as this node. Minions use it as their master; it moves to another node within seconds.",
 		"Leave it empty when minions know the addresses of all nodes, or when a load balancer or DNS of yours points to the nodes. It can be set later: applianced virtual-address.",
 	},
+	"Salt's API": {
+		"salt-api as Salt calls it, rest_cherrypy: programs such as pepper, Jenkins or SaltGUI run jobs by it and hear of events. The certificate is signed by an authority of the cluster's own, unless rest_cherrypy names another one.",
+		"It can be switched on and off later, on each node: api.enabled in appliance.yaml, then applianced reload.",
+	},
 	"Add an SSH key": {
 		"Type or paste the whole line of a public key, or give the https address of a page with nothing but such lines. GitHub has them at https://github.com/NAME.keys, GitLab in the same way.",
 	},

@@ -34,6 +34,8 @@ func pages() []page {
 		&formPage{name: "Shared directory", fields: sharedFields, when: func(w *Wizard) bool { return w.draft.storage == sharedDir && !w.draft.arbiter() }},
 		&formPage{name: "Virtual address", fields: virtualFields, when: func(w *Wizard) bool { return forming(w) && !w.facts.EC2 },
 			intro: "An address that moves to another node when the one that has it is lost. Leave it empty when minions know all nodes, or when a load balancer or DNS of yours points to them."},
+		&formPage{name: "Salt's API", fields: apiFields, when: func(w *Wizard) bool { return !w.draft.arbiter() },
+			intro: "Programs and web pages can use Salt over HTTPS, on port 8000 of this node. Nobody can log in there before external_auth says who may."},
 		&preflightPage{},
 		&reviewPage{},
 		&progressPage{},
@@ -239,4 +241,8 @@ func sharedFields(w *Wizard, f *fieldMaker) []huh.Field {
 
 func virtualFields(w *Wizard, f *fieldMaker) []huh.Field {
 	return []huh.Field{f.input("virtual_address", "Virtual address", "a free IP address of the same network; empty: none", &w.draft.virtual)}
+}
+
+func apiFields(w *Wizard, f *fieldMaker) []huh.Field {
+	return []huh.Field{f.yesNo("api", "Shall this node serve Salt's API (salt-api)?", "", &w.draft.api)}
 }

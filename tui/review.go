@@ -110,6 +110,9 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		row("Addresses for minions", front)
 	}
 	row("Virtual address", a.Virtual)
+	if a.API {
+		row("Salt's API", "is served")
+	}
 	switch {
 	case a.DataDisk != "" && a.EraseDisk:
 		row("Data disk", sized(a.DataDisk, f)+": ALL DATA ON IT IS ERASED")

@@ -58,6 +58,8 @@ func TestFormPages(t *testing.T) {
 		p.keys("enter")
 		p.golden("08-virtual")
 		p.keys("=10.0.0.20", "enter")
+		p.golden("13-api")
+		p.keys("down", "enter")
 		p.golden("09-preflight")
 		p.keys("enter")
 		p.golden("10-review")
@@ -83,7 +85,7 @@ func TestFormPages(t *testing.T) {
 	})
 	a := s.started
 	if a == nil || a.Mode != setup.Form || a.Cluster != "prod-eu" || a.Node != "sca-1" || a.Network.Method != "static" || a.Network.Address != "10.0.0.21/24" ||
-		len(a.Network.DNS) != 2 || len(a.Network.Search) != 1 || len(a.Network.NTP) != 1 || a.DataDisk != "/dev/vdb" || a.Virtual != "10.0.0.20" || a.Admin.Password != "correct horse" || a.Admin.SSHKeys[0] != someKey {
+		len(a.Network.DNS) != 2 || len(a.Network.Search) != 1 || len(a.Network.NTP) != 1 || a.DataDisk != "/dev/vdb" || a.Virtual != "10.0.0.20" || !a.API || a.Admin.Password != "correct horse" || a.Admin.SSHKeys[0] != someKey {
 		t.Errorf("started with %+v", a)
 	}
 	if got := strings.Join(s.networks, " "); got != "try confirm" {
@@ -125,7 +127,7 @@ func TestJoinPages(t *testing.T) {
 		p.has("! /dev/vdc is not empty")
 		p.keys("esc", "up", "enter")
 		p.golden("24-shared")
-		p.keys("=/srv/nfs", "enter", "enter")
+		p.keys("=/srv/nfs", "enter", "enter", "enter")
 		p.golden("25-review-join")
 		if strings.Contains(p.screen(), "geheimer") {
 			t.Error("the secret is shown")
@@ -133,7 +135,7 @@ func TestJoinPages(t *testing.T) {
 		p.keys("s")
 		p.wait(3 * time.Second)
 	})
-	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "zitrone-leuchtturm1" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.DataDisk != "" {
+	if a := s.started; a == nil || a.Mode != setup.Join || len(a.Peers) != 2 || a.Secret != "zitrone-leuchtturm1" || a.JoinString != "" || a.Storage.Path != "/srv/nfs" || a.API || a.DataDisk != "" {
 		t.Errorf("started with %+v", s.started)
 	}
 }
@@ -171,7 +173,7 @@ func TestPreflightStops(t *testing.T) {
 		{Name: "name", What: "evil \x1b[31mname\u2588\n", Result: setup.Pass},
 	}
 	inBubble(t, s, func(p *pump) {
-		p.keys("enter", "="+someKey, "enter", "enter", "enter", "=prod", "enter", "enter", "enter", "enter", "enter", "enter")
+		p.keys("enter", "="+someKey, "enter", "enter", "enter", "=prod", "enter", "enter", "enter", "enter", "enter", "enter", "enter")
 		p.golden("30-preflight-fails")
 		p.keys("enter")
 		p.has("Checks")
@@ -179,7 +181,7 @@ func TestPreflightStops(t *testing.T) {
 		p.keys("r")
 		p.has("All is well enough")
 		p.keys("esc")
-		p.has("Virtual address")
+		p.has("Salt's API")
 		p.keys("enter", "enter")
 		p.has("This will be done")
 		s.set(func(s *scripted) { s.startErr = errors.New("somebody else leads: ttyS0") })
@@ -274,7 +276,7 @@ func TestHelp(t *testing.T) {
 		p.keys("f1")
 		p.has("Help: Administrator", "Ctrl-T shows what you typed")
 		p.keys("ctrl+c")
-		p.has("> a?b", "Administrator (2 of 7)")
+		p.has("> a?b", "Administrator (2 of 8)")
 	})
 	for _, list := range [][]page{pages(), networkPages()} {
 		for _, x := range list {
@@ -296,6 +298,8 @@ func TestNoVirtualAddressOnEC2(t *testing.T) {
 	inBubble(t, s, func(p *pump) {
 		p.keys("enter", "enter", "enter", "enter", "=c", "enter", "enter", "enter", "enter")
 		p.has("Storage")
+		p.keys("enter")
+		p.has("Salt's API")
 		p.keys("enter")
 		p.has("All is well enough to go on")
 	})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"saltern/supervisor/setup"
+	"saltern/supervisor/status"
 	"saltern/test/lab"
 )
 
@@ -101,6 +103,14 @@ func useVirtual(t *testing.T, x lab.Screen, address string) {
 	x.Type(t, address+"\r")
 }
 
+// useAPI answers the page of Salt's API.
+func useAPI(t *testing.T, x lab.Screen, answer string) {
+	t.Helper()
+	x.WaitFor(t, step, "Shall this node serve")
+	choose(t, x, answer)
+	x.Type(t, "\r")
+}
+
 // review goes on from a preflight that passes and starts the set-up.
 func review(t *testing.T, x lab.Screen, texts ...string) {
 	t.Helper()
@@ -135,7 +145,8 @@ func TestWizard(t *testing.T) {
 	x.Type(t, "\x15lab\r\r\x15"+n1.Addr+"\r\r")
 	useShared(t, x, shared)
 	useVirtual(t, x, "")
-	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end")
+	useAPI(t, x, "yes")
+	review(t, x, "lab", "n1", n1.Addr, shared, "is made, and shown at the end", "Salt's API")
 	x.WaitFor(t, 120*time.Second, "This node is ready", "master: "+n1.Addr, "sca1.", "master_finger: ", "The cluster's secret in it: ")
 	if code := second.WaitEnd(t, step); code != 0 || strings.Contains(second.Screen(), "sca1.") {
 		t.Errorf("the terminal that followed ended with %d and shows:\n%s", code, second.Screen())
@@ -159,6 +170,7 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "Ctrl-T hides them", secretOf(t, join))
 	x.Type(t, "\x15"+join+"\r")
 	useShared(t, x, shared)
+	useAPI(t, x, "no")
 	review(t, x, "through", n1.Addr)
 	x.WaitFor(t, 120*time.Second, "This node is ready")
 
@@ -171,6 +183,7 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "one is enough")
 	x.Type(t, "lab\r"+n1.Addr+"\rnot-the-secret-of-it\r")
 	useShared(t, x, shared)
+	useAPI(t, x, "no")
 	x.WaitFor(t, 90*time.Second, "[fail]", "Something must be fixed first", "->")
 	x.Type(t, "\x03")
 	x.WaitFor(t, step, "Nothing has been changed")
@@ -186,11 +199,16 @@ func TestWizard(t *testing.T) {
 	x.WaitFor(t, step, "one is enough")
 	x.Type(t, "lab\r"+n2.Addr+"\r"+secretOf(t, join)+"\r")
 	useShared(t, x, shared)
+	useAPI(t, x, "no")
 	review(t, x, "n3")
 	x.WaitFor(t, 120*time.Second, "This node is ready")
 
 	for _, n := range []*lab.Appliance{n1, n2, n3} {
 		n.WaitReady(t, 3)
+		d, err := n.Status(t)
+		if api := slices.ContainsFunc(d.Services, func(s status.Service) bool { return s.Name == status.APIService }); err != nil || api != (n == n1) {
+			t.Errorf("%s serves Salt's API: %v, %v", n.Name, api, err)
+		}
 	}
 	lab.StartMinionWith(t, "web1", lab.Newest, minionConf(t, n1))
 	lab.Eventually(t, 90*time.Second, "the key of web1 is accepted", func() error {

@@ -49,6 +49,7 @@ func TestWizardInTmux(t *testing.T) {
 	on[0].Type(t, "lab\r\x15n1\r"+nodes[0].Addr+"\r\r")
 	useShared(t, on[0], shared)
 	useVirtual(t, on[0], virtual)
+	useAPI(t, on[0], "no")
 	review(t, on[0], "lab", "n1", nodes[0].Addr, shared)
 	entry := virtual
 	if entry == "" {
@@ -65,6 +66,7 @@ func TestWizardInTmux(t *testing.T) {
 	on[2].Type(t, "lab\r"+nodes[0].Addr+"\r"+secretOf(t, join)+"\r")
 	for _, x := range on[1:] {
 		useShared(t, x, shared)
+		useAPI(t, x, "no")
 	}
 	for i, x := range on[1:] {
 		review(t, x, "through", nodes[0].Addr, fmt.Sprintf("n%d", i+2))
@@ -168,6 +170,7 @@ func wizardStops(t *testing.T, on *lab.Appliance, node, cluster, peer, secret, s
 	x.WaitFor(t, step, "one is enough")
 	x.Type(t, cluster+"\r"+peer+"\r"+secret+"\r")
 	useShared(t, x, shared)
+	useAPI(t, x, "no")
 	x.WaitFor(t, 90*time.Second, append(says, "[fail]", "Something must be fixed first")...)
 	x.Type(t, "\r") // there is no way on
 	x.WaitFor(t, step, "Checks", "[fail]")

@@ -122,6 +122,7 @@ func joinByWizard(t *testing.T, two []*machine, join, peer string) {
 			p.page("one is enough", "blue\r"+peer+"\r"+secret+"\r")
 		}
 		p.page("disk given here is for a copy", "\r")
+		p.page("Shall this node serve", "\r")
 	}
 	for _, m := range two {
 		p := &pages{t: t, x: m, wait: 4 * time.Minute}

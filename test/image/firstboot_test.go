@@ -41,6 +41,7 @@ func TestWizard(t *testing.T) {
 	p.page("Name of the cluster", "green\r\x15vm-2\r\r\r")
 	p.page("> the system disk", "\r") // the data disk is not empty
 	p.page("Virtual address", "\r")
+	p.page("Shall this node serve", "\r")
 	p.page("All is well enough to go on", "\r")
 	p.page("START THE SET-UP", "s")
 	p.page("This node is ready", "\r")
