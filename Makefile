@@ -157,6 +157,11 @@ e2e-violations: build deps-salt ## ten times each: a removal that stops half way
 sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=10000; a few minutes)
 	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/... ./test/records
 
+.PHONY: test-memo
+test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo, and secrets of minions in it (TREES=1000, SEED=1; half an hour)
+	SALTERN_MEMO_TREES=$(or $(TREES),1000) $(if $(SEED),SALTERN_MEMO_SEED=$(SEED)) SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
+		$(GO) test -count=1 -timeout 120m -run 'TestMemo(Faithful|Leaks)' -v ./master/internal/pillar
+
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, power cuts at every step, day two, faults (by hand, as root, 20 minutes)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|TwoNodesOnADirectory$$|(Leave|Tools)BesideAHungMaster$$|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/

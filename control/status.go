@@ -33,12 +33,23 @@ type Status struct {
 	PillarErrors uint64       `json:"pillar_errors"`
 	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles
 	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
+	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
 	EventsLost   uint64       `json:"events_lost"`
 	OldestMillis int64        `json:"oldest_request_ms"`
 	OpenMode     bool         `json:"open_mode"`
 	AutoAccept   bool         `json:"auto_accept"`
 	Problems     []Problem    `json:"problems"`
 	Apart        []Apart      `json:"apart,omitempty"`
+}
+
+// PillarMemo counts, since the master's start, what became of pillar templates.
+type PillarMemo struct {
+	Hits    uint64 `json:"hits"`    // a result was there
+	Misses  uint64 `json:"misses"`  // rendered, for all minions with the same values
+	Alone   uint64 `json:"alone"`   // rendered for one minion only
+	Dropped uint64 `json:"dropped"` // results that made room for others
+	Results int    `json:"results"` // that are kept
+	Bytes   int64  `json:"bytes"`   // that they take
 }
 
 // Apart is another master of the cluster to which this one has no connection of
@@ -139,6 +150,9 @@ func ParseStatus(b []byte) (*Status, error) {
 		e.Minion, e.Text = line(e.Minion), line(e.Text)
 	}
 	s.PillarFaulty = max(s.PillarFaulty, 0)
+	if m := s.PillarMemo; m != nil {
+		m.Results, m.Bytes = max(m.Results, 0), max(m.Bytes, 0)
+	}
 	s.OldestMillis = max(s.OldestMillis, 0)
 	return &s, nil
 }

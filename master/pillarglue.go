@@ -5,6 +5,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/pillar"
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/repos"
 	"saltern/master/pyrunner"
@@ -33,6 +34,10 @@ func (m *Master) openPillar() {
 	m.renderers = renderer.New(renderer.Config{
 		Python: pyrunner.Pythons(m.cfg.RendererPython), ConfigFile: c.Path, Layer: func() string { return pyrunner.Layer(c.PythonLayer) }, Overrides: without, MaxWorkers: c.RendererMax, IdleStop: c.RendererIdle, Log: m.log,
 	})
+	var results *memo.Store
+	if c.PillarMemo {
+		results = memo.New(memo.Config{Now: m.now})
+	}
 	m.compiler = pillar.New(pillar.Config{
 		Roots: c.PillarRoots, RootOrder: c.PillarEnvs, Top: c.StateTop, Renderer: c.Renderer,
 		RestrictedRenderers: len(c.RendererWhitelist)+len(c.RendererBlacklist) > 0,
@@ -41,9 +46,9 @@ func (m *Master) openPillar() {
 		Pillarenv: c.PillarEnv, Saltenv: c.SaltEnv, PillarenvFromEnv: c.PillarenvFromSaltenv, Nodegroups: c.Nodegroups,
 		ExtPillar: c.ExtPillar, ExtPillarFirst: c.ExtPillarFirst, Git: m.repos.Pillars(), GitIncludes: c.GitPillarIncludes, Decrypt: len(c.DecryptPillar) > 0, MasterTops: c.MasterTops.Len() > 0,
 		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: saltVersion,
-		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Log: m.log,
+		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Memo: results, Log: m.log,
 	})
-	sc := pillar.ServiceConfig{Compiler: m.compiler, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache, Now: m.now, Log: m.log}
+	sc := pillar.ServiceConfig{Compiler: m.compiler, Memo: results, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache, Now: m.now, Log: m.log}
 	if !m.cluster.Alone() {
 		sc.Tell = m.fire
 	}

@@ -29,6 +29,8 @@ type compilation struct {
 	rend               *renderer.Session
 	rendErr            error
 	rendered           int
+	apart              bool // the memo is not to be used
+	altered            bool // by a session that ended: what its templates saw was changed
 }
 
 // Compile makes the pillar of a minion. Faults of the pillar's sources are
@@ -50,18 +52,13 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error)
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
 		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
-	defer func() {
-		if n.rend != nil {
-			n.rend.Close()
+	p, err := c.run(n, func(n *compilation) (*value.Map, error) {
+		defer n.leave()
+		if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
+			return n.compileInSalt()
 		}
-	}()
-	var p *value.Map
-	var err error
-	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
-		p, err = n.compileInSalt()
-	} else {
-		p, err = n.run()
-	}
+		return n.run()
+	})
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -258,7 +255,7 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 
 // otherPillars runs a part of the chain in Python.
 func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map {
-	s, err := c.session()
+	s, err := c.session(nil)
 	if err == nil {
 		var out *value.Map
 		var errs []string
@@ -279,7 +276,7 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 }
 
 func (c *compilation) decrypt(pillar *value.Map) *value.Map {
-	s, err := c.session()
+	s, err := c.session(nil)
 	var out *value.Map
 	var errs []string
 	if err == nil {
@@ -318,7 +315,7 @@ func (c *compilation) masterOpts() *value.Map {
 // compileInSalt has Salt's own Pillar class do everything, for merging strategies
 // that need its objects.
 func (c *compilation) compileInSalt() (*value.Map, error) {
-	s, err := c.session()
+	s, err := c.session(nil)
 	if err != nil {
 		c.errors = append(c.errors, c.failed("top", err))
 		p := c.req.Override.Clone()

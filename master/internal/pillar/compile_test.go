@@ -92,6 +92,12 @@ func (c *capture) Write(p []byte) (int, error) {
 	return c.b.Write(p)
 }
 
+func (c *capture) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.b.Reset()
+}
+
 func (c *capture) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

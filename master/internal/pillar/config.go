@@ -11,6 +11,7 @@ import (
 
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/target"
 	"saltern/master/value"
@@ -45,6 +46,7 @@ type Config struct {
 	SaltVersion         string              // for PillarOpts
 	Ignore              *fileserver.Ignore  // file_ignore_regex and file_ignore_glob
 	Renderers           *renderer.Pool      // nil: none. The Compiler does not close it
+	Memo                *memo.Store         // saltern_pillar_memo: results of templates for minions with the same values; nil: none
 	Match               Match               // nil: package target
 	Log                 *slog.Logger        // nil: no log
 	Now                 func() time.Time    // nil: time.Now
@@ -83,6 +85,9 @@ func New(cfg Config) *Compiler {
 	}
 	if cfg.Match == nil {
 		cfg.Match = matchTarget
+	}
+	if cfg.Memo != nil && (cfg.RestrictedRenderers || needsPython(cfg.Strategy, cfg.Renderer)) {
+		cfg.Log.Warn("saltern_pillar_memo does nothing: with renderer_whitelist, renderer_blacklist, the renderer yamlex or the pillar_source_merging_strategy aggregate each pillar is rendered for its minion; remove one or the other option")
 	}
 	for _, env := range slices.Sorted(maps.Keys(cfg.Roots)) {
 		if !slices.Contains(cfg.RootOrder, env) {

@@ -12,6 +12,8 @@
 // minion may name itself (on-demand ext_pillar) are refused. Grains are
 // chosen by the minion, so a top file that matches grains trusts minions.
 //
-// Nothing that was rendered for one minion is kept. What is kept is the
-// parsed form of plain files, by device, inode, size, mtime and ctime.
+// What is kept is the parsed form of plain files, by device, inode, size,
+// mtime and ctime. Nothing that was rendered for one minion is kept, unless
+// there is a memo (package memo, Config.Memo): then the results of templates,
+// for minions for which everything that was read is the same.
 package pillar

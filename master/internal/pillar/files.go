@@ -2,6 +2,7 @@ package pillar
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/fileserver/regular"
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
@@ -41,26 +43,36 @@ type environment struct {
 // parsed is what is known of one version of a file. The value is shared:
 // whoever merges it makes copies of what changes.
 type parsed struct {
-	id    regular.ID
-	plain bool // no template: value and err are the outcome
-	value any
-	err   error
+	id        regular.ID
+	plain     bool // no template: value and err are the outcome
+	value     any
+	err       error
+	shareable bool     // a template whose result the memo may keep
+	sum       memo.Sum // of its text
+}
+
+// hashed is the hash of one version of a file.
+type hashed struct {
+	id  regular.ID
+	sum memo.Sum
 }
 
 // files finds and parses pillar files and remembers what it parsed.
 type files struct {
-	ignore *fileserver.Ignore
-	plain  func(text []byte) bool
-	now    func() time.Time
+	ignore    *fileserver.Ignore
+	plain     func(text []byte) bool
+	shareable func(text []byte) bool
+	now       func() time.Time
 
-	mu    sync.Mutex
-	kept  map[string]parsed
-	size  int64
-	trees map[string]*names
+	mu     sync.Mutex
+	kept   map[string]parsed
+	size   int64
+	hashes map[string]hashed // of files that templates import
+	trees  map[string]*names
 }
 
 func newFiles(c *Config) *files {
-	return &files{ignore: c.Ignore, plain: plainFor(c), now: c.Now, kept: map[string]parsed{}, trees: map[string]*names{}}
+	return &files{ignore: c.Ignore, plain: plainFor(c), shareable: shareableFor(c), now: c.Now, kept: map[string]parsed{}, hashes: map[string]hashed{}, trees: map[string]*names{}}
 }
 
 // find returns the first regular file with this relative name.
@@ -106,32 +118,77 @@ func (f *files) read(path string) (parsed, error) {
 	if there && known && p.id == id {
 		return p, nil
 	}
-	file, fi, err := regular.Open(path)
+	text, id, steady, err := f.load(path)
 	if err != nil {
 		return parsed{}, err
 	}
-	defer file.Close()
-	if fi.Size() > maxSLS {
-		return parsed{}, errTooLarge
-	}
-	text := make([]byte, fi.Size())
-	n, err := file.ReadAt(text, 0)
-	if n < len(text) && err != nil {
-		return parsed{}, err
-	}
-	p = parsed{plain: f.plain(text)}
+	p = parsed{plain: f.plain(text), id: id}
 	if p.plain {
 		p.value, p.err = parse(text, path)
+	} else if p.shareable = f.shareable(text); p.shareable {
+		p.sum = sha256.Sum256(text)
 	}
-	after, err := file.Stat()
-	if err != nil {
-		return parsed{}, err
-	}
-	before, _ := regular.IDOf(fi)
-	if p.id, known = regular.IDOf(after); known && p.id == before && f.now().UnixNano()-p.id.Newest() > int64(settled) {
+	if steady {
 		f.keep(path, p)
 	}
 	return p, nil
+}
+
+// load reads a file, and reports whether it is known by its id: it did not change
+// meanwhile, nor so shortly before that its times may not tell.
+func (f *files) load(path string) (text []byte, id regular.ID, steady bool, err error) {
+	file, fi, err := regular.Open(path)
+	if err != nil {
+		return nil, id, false, err
+	}
+	defer file.Close()
+	if fi.Size() > maxSLS {
+		return nil, id, false, errTooLarge
+	}
+	text = make([]byte, fi.Size())
+	n, err := file.ReadAt(text, 0)
+	if n < len(text) && err != nil {
+		return nil, id, false, err
+	}
+	after, err := file.Stat()
+	if err != nil {
+		return nil, id, false, err
+	}
+	before, _ := regular.IDOf(fi)
+	id, known := regular.IDOf(after)
+	return text, id, known && id == before && f.now().UnixNano()-id.Newest() > int64(settled), nil
+}
+
+// content is a memo.Content.
+func (f *files) content(path string) (sum memo.Sum, there bool, err error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		if regular.Missing(err) {
+			err = nil
+		}
+		return sum, false, err
+	}
+	id, known := regular.IDOf(fi)
+	f.mu.Lock()
+	h, there := f.hashes[path]
+	f.mu.Unlock()
+	if there && known && h.id == id {
+		return h.sum, true, nil
+	}
+	text, id, steady, err := f.load(path)
+	if err != nil {
+		return sum, false, err
+	}
+	h = hashed{id, sha256.Sum256(text)}
+	if steady {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.hashes) >= maxKeptFiles {
+			clear(f.hashes)
+		}
+		f.hashes[path] = h
+	}
+	return h.sum, true, nil
 }
 
 // keep remembers a file. Sources are a fair measure of what a parsed file
@@ -204,15 +261,10 @@ func plainFor(c *Config) func([]byte) bool {
 		if !utf8.Valid(text) || bytes.HasPrefix(text, []byte("\ufeff")) {
 			return false
 		}
-		pipe := c.Renderer
-		if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
-			line, _, _ := bytes.Cut(text[2:], []byte("\n"))
-			pipe = string(bytes.TrimSpace(line))
-		}
-		switch strings.ReplaceAll(pipe, " ", "") {
+		switch pipe(c, text) {
 		case "yaml":
 			return true
-		case "jinja|yaml", "yaml_jinja":
+		case jinjaYAML, yamlJinja:
 		default:
 			return false
 		}
@@ -225,6 +277,31 @@ func plainFor(c *Config) func([]byte) bool {
 			}
 		}
 		return true
+	}
+}
+
+// The renderers of most SLS, in either way of writing.
+const (
+	jinjaYAML = "jinja|yaml"
+	yamlJinja = "yaml_jinja"
+)
+
+// pipe is the renderers of a file, without spaces: those of its first line, or
+// the option renderer.
+func pipe(c *Config, text []byte) string {
+	pipe := c.Renderer
+	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
+		line, _, _ := bytes.Cut(text[2:], []byte("\n"))
+		pipe = string(bytes.TrimSpace(line))
+	}
+	return strings.ReplaceAll(pipe, " ", "")
+}
+
+// shareableFor returns the test whether the memo may have the result of a
+// template: it is Jinja and YAML, of which is known what they do.
+func shareableFor(c *Config) func([]byte) bool {
+	return func(text []byte) bool {
+		return !c.RestrictedRenderers && utf8.Valid(text) && (pipe(c, text) == jinjaYAML || pipe(c, text) == yamlJinja)
 	}
 }
 

@@ -9,12 +9,9 @@ import (
 // gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py
 // ext_pillar): each root by itself, with its own top file.
 func (c *compilation) gitPillar(n int) *value.Map {
-	if c.rend != nil {
-		// Each root has a session of its own. Who waits for a worker must hold none,
-		// or all workers wait for each other.
-		c.rend.Close()
-		c.rend = nil
-	}
+	// Each root has a session of its own. Who waits for a worker must hold none,
+	// or all workers wait for each other.
+	c.leave()
 	out := value.NewMap()
 	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
 	if err != nil {
@@ -36,18 +33,16 @@ func (c *compilation) gitPillar(n int) *value.Map {
 		sub := &compilation{c: c.c, ctx: c.ctx, req: c.req, grains: c.grains, saltenv: root.Env, pillarenv: c.pillarenv,
 			envs: []environment{{root.Env, dirs}}, pillar: value.NewMap(), ignored: map[string][]string{}}
 		sub.req.Override = nil
+		sub.apart = c.apart
 		out = c.merge(out, sub.git())
+		c.altered = c.altered || sub.altered
 	}
 	return out
 }
 
 // git is run without ext_pillar (Pillar.compile_pillar).
 func (c *compilation) git() *value.Map {
-	defer func() {
-		if c.rend != nil {
-			c.rend.Close()
-		}
-	}()
+	defer c.leave()
 	envs, files := c.tops()
 	t, err := c.mergeTops(envs, files)
 	if err != nil {

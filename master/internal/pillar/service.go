@@ -12,6 +12,7 @@ import (
 	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/conf"
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -23,6 +24,7 @@ const Cleared = "master/pillar_cache/clear"
 // ServiceConfig of a Service.
 type ServiceConfig struct {
 	Compiler *Compiler
+	Memo     *memo.Store // of the Compiler, for Stats; nil: none
 	Cache    *cache.Store
 	Keep     bool          // pillar_cache: a compiled pillar is given again
 	TTL      time.Duration // pillar_cache_ttl
@@ -134,12 +136,17 @@ type ServiceStats struct {
 	Pillars, Errors uint64
 	Last            *control.PillarError // nil: every pillar compiles
 	Faulty          int                  // minions whose last pillar had errors
+	Memo            *control.PillarMemo  // nil: templates are rendered for each minion
 }
 
 // Stats returns the counters.
 func (s *Service) Stats() ServiceStats {
 	st := ServiceStats{Pillars: s.pillars.Load(), Errors: s.wrong.Load()}
 	st.Last, st.Faulty = s.faults.last(s.cfg.Now())
+	if s.cfg.Memo != nil {
+		m := s.cfg.Memo.Stats()
+		st.Memo = &control.PillarMemo{Hits: m.Hits, Misses: m.Misses, Alone: m.Alone, Dropped: m.Dropped, Results: m.Results, Bytes: m.Bytes}
+	}
 	return st
 }
 

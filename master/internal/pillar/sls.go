@@ -33,10 +33,21 @@ func (c *compilation) compile(path, env, name string, defaults *value.Map) (any,
 	if p.plain && (p.err == nil || c.c.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
-	s, err := c.session()
+	share := c.share(p, path, env, name, defaults)
+	v, known := share.known()
+	if known {
+		return v, nil
+	}
+	// Who waited for a worker may find that another minion has rendered it meanwhile.
+	s, err := c.session(func() bool {
+		v, known = share.known()
+		return !known
+	})
+	if known {
+		return v, nil
+	}
 	if err == nil {
-		var v any
-		v, err = s.Render(c.ctx, renderer.Template{Path: path, SLS: name, Saltenv: env, Pillar: true, Context: defaults})
+		v, err = c.python(s, renderer.Template{Path: path, SLS: name, Saltenv: env, Pillar: true, Context: defaults}, share)
 		if err == nil {
 			return v, nil
 		}
@@ -48,8 +59,9 @@ func (c *compilation) compile(path, env, name string, defaults *value.Map) (any,
 	return nil, err
 }
 
-// session opens the renderer session of this compilation on first need.
-func (c *compilation) session() (*renderer.Session, error) {
+// session opens the renderer session of this compilation on first need. When
+// there is a worker for it, needed is asked whether it still is; nil: it is.
+func (c *compilation) session(needed func() bool) (*renderer.Session, error) {
 	if c.rend != nil {
 		return c.rend, nil
 	}
@@ -60,11 +72,15 @@ func (c *compilation) session() (*renderer.Session, error) {
 		return nil, c.rendErr
 	}
 	c.rend, c.rendErr = c.c.cfg.Renderers.Session(c.ctx, renderer.Minion{ID: c.req.ID, Grains: c.grains, Saltenv: orNil(c.saltenv), Pillarenv: orNil(c.pillarenv),
-		Pillar: c.pillar, Opts: value.NewMap("pillar_roots", c.roots())})
-	if c.rendErr != nil {
+		Pillar: c.pillar, Opts: value.NewMap("pillar_roots", c.roots()), Watch: c.c.cfg.Memo != nil && !c.apart, Needed: needed})
+	err := c.rendErr
+	if err != nil {
 		c.rend = nil
 	}
-	return c.rend, c.rendErr
+	if errors.Is(err, renderer.ErrNotNeeded) {
+		c.rendErr = nil
+	}
+	return c.rend, err
 }
 
 // roots are the environments of this minion as the option pillar_roots.

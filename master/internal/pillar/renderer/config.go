@@ -15,6 +15,8 @@ var (
 	// ErrNoSalt means that no Python with the Salt library was found. The
 	// text says what was tried.
 	ErrNoSalt = errors.New("no Python with the Salt library")
+	// ErrNotNeeded means that Minion.Needed has said so.
+	ErrNotNeeded = errors.New("the renderer is not needed any more")
 	// errBusy means that too many callers wait for a worker.
 	errBusy = errors.New("all renderers are busy")
 	// errClosed means that the pool is closed.

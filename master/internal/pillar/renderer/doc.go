@@ -8,6 +8,8 @@
 // and options are made anew for it, so that no minion sees what belongs to
 // another.
 //
+// Session.Record also says what a template read, see reads.py and package memo.
+//
 // A worker that dies costs the request that ran in it one retry; one that
 // takes too long is killed. Waiting callers are bounded (Config.MaxWaiting),
 // and so are messages, memory of a worker, and the log lines it may write.

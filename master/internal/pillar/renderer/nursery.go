@@ -28,6 +28,9 @@ import (
 //go:embed worker.py
 var workerScript string
 
+//go:embed reads.py
+var readsScript string
+
 // boot reads the program from its standard input, so that it needs no file.
 const boot = `import struct,os
 def r(n):
@@ -91,8 +94,8 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	// business, and a stuck family can be killed as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
-	input := make([]byte, 0, len(workerScript)+len(settings)+8)
-	for _, part := range []string{workerScript, string(settings)} {
+	input := make([]byte, 0, len(readsScript)+len(workerScript)+len(settings)+8)
+	for _, part := range []string{readsScript + workerScript, string(settings)} {
 		input = binary.BigEndian.AppendUint32(input, uint32(len(part)))
 		input = append(input, part...)
 	}

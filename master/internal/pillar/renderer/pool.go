@@ -32,6 +32,7 @@ type Pool struct {
 	failedAt time.Time
 	closed   bool
 	stats    Stats
+	library  string // version of Salt, of the last nursery that was started
 }
 
 // Stats are counters since the start, for metrics.
@@ -88,6 +89,23 @@ func (p *Pool) SaltVersion() string {
 		return ""
 	}
 	return p.nursery.version
+}
+
+// Library names the packages that templates are rendered with: with others they may
+// give another result. It starts them if it does not know them yet.
+func (p *Pool) Library(ctx context.Context) (string, error) {
+	p.mu.Lock()
+	library := p.library
+	p.mu.Unlock()
+	if library == "" {
+		if err := p.Warm(ctx); err != nil {
+			return "", err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		library = p.library
+	}
+	return p.cfg.Layer() + "\x00" + library, nil
 }
 
 // Stats returns the counters.
@@ -252,7 +270,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved", "error", err)
 		return nil, err
 	}
-	p.nursery, p.failed = n, nil
+	p.nursery, p.failed, p.library = n, nil, n.version
 	p.stats.Starts++
 	p.users.Add(1)
 	go p.janitor(n)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/value"
 )
 
@@ -13,11 +14,13 @@ import (
 type Minion struct {
 	ID        string
 	Grains    *value.Map
-	Saltenv   any        // text or nil
-	Pillarenv any        // text or nil
-	Pillar    *value.Map // what templates see as pillar; nil: empty
-	Opts      *value.Map // options that differ for this session, such as pillar_roots
-	Master    bool       // render as the master itself: reactor, orchestration, tops
+	Saltenv   any         // text or nil
+	Pillarenv any         // text or nil
+	Pillar    *value.Map  // what templates see as pillar; nil: empty
+	Opts      *value.Map  // options that differ for this session, such as pillar_roots
+	Master    bool        // render as the master itself: reactor, orchestration, tops
+	Watch     bool        // for Session.Altered
+	Needed    func() bool // asked when there is a worker: false is ErrNotNeeded; nil: true
 }
 
 // Session is one worker, set up for one minion. It is used by one goroutine
@@ -29,6 +32,8 @@ type Session struct {
 	worker *worker
 	broken bool
 	once   sync.Once
+	// altered is whether something that ran changed what later templates see.
+	altered bool
 }
 
 // Session waits for a worker and prepares it. ctx bounds the waiting.
@@ -38,12 +43,16 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 		kind = "master"
 	}
 	s := &Session{pool: p, begin: value.NewMap("op", "begin", "kind", kind, "id", m.ID, "grains", m.Grains.Clone(), "saltenv", m.Saltenv,
-		"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone())}
+		"pillarenv", m.Pillarenv, "pillar", m.Pillar.Clone(), "opts", m.Opts.Clone(), "watch", m.Watch)}
 	w, err := p.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.worker = w
+	if m.Needed != nil && !m.Needed() {
+		s.once.Do(func() { p.release(w, false) })
+		return nil, ErrNotNeeded
+	}
 	if _, err := s.call(ctx, nil); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("begin a renderer session: %w", err)
@@ -73,6 +82,7 @@ func (s *Session) call(ctx context.Context, req *value.Map) (*value.Map, error) 
 		reply, err := s.attempt(ctx, req, try > 0 || req == nil)
 		var f *Failure
 		if err == nil || errors.As(err, &f) {
+			s.altered = s.altered || f != nil && f.altered || reply.Bool("altered")
 			return reply, err
 		}
 		s.broken = true
@@ -122,19 +132,54 @@ type Template struct {
 // Render compiles a template (salt/template.py compile_template). A template
 // that is wrong is a *Failure.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
+	reply, err := s.call(ctx, t.request())
+	if err != nil {
+		return nil, err
+	}
+	return reply.Value("value"), nil
+}
+
+func (t Template) request() *value.Map {
 	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "renderer", t.Renderer, "pillar_rend", t.Pillar, "context", t.Context.Clone())
 	if t.Path != "" {
 		req.Set("path", t.Path)
 	} else {
 		req.Set("text", t.Text)
 	}
+	return req
+}
+
+// Unshareable is why a result is for one minion only.
+type Unshareable string
+
+// Error returns the reason.
+func (u Unshareable) Error() string {
+	return "the result is for one minion only: the template " + string(u)
+}
+
+// Record is Render of a file, and says what the result depends on. An error
+// that is an Unshareable comes with the result.
+func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
+	req := t.request()
+	req.Set("record", true)
 	reply, err := s.call(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, memo.Trace{}, err
 	}
-	v, _ := reply.Get("value")
-	return v, nil
+	v := reply.Value("value")
+	if why, ok := reply.Get("unshareable"); ok {
+		return v, memo.Trace{}, Unshareable(value.StrMax(why, 200))
+	}
+	trace, err := memo.ReadTrace(reply)
+	if err != nil {
+		return v, memo.Trace{}, Unshareable(err.Error())
+	}
+	return v, trace, nil
 }
+
+// Altered reports whether something that ran in the session changed what later
+// templates see: the grains, the pillar, or options. A nil Session has run nothing.
+func (s *Session) Altered() bool { return s != nil && s.altered }
 
 // SetPillar changes what later templates see as pillar.
 func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {

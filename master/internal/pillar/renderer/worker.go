@@ -55,7 +55,7 @@ func readReply(b []byte) (*value.Map, error) {
 		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
 	}
 	if !m.Bool("ok") {
-		return nil, &Failure{Message: m.Str("error"), Kind: m.Str("kind"), Trace: m.Str("trace")}
+		return nil, &Failure{Message: m.Str("error"), Kind: m.Str("kind"), Trace: m.Str("trace"), altered: m.Bool("altered")}
 	}
 	return m, nil
 }
@@ -87,6 +87,7 @@ func isTimeout(err error) bool {
 // module raised. Message is the exception's text as Salt would show it.
 type Failure struct {
 	Message, Kind, Trace string
+	altered              bool
 }
 
 // Error returns the exception's text.

@@ -53,7 +53,12 @@ def read_frame(read, limit):
 class JSONLines(logging.Handler):
     """One line of JSON per record, short enough for the reader."""
 
+    held = None  # records that wait until it is known whether they count
+
     def emit(self, record):
+        if self.held is not None:
+            self.held.append(record)
+            return
         try:
             text = self.format(record)
             if len(text) > 4000:
@@ -64,6 +69,23 @@ class JSONLines(logging.Handler):
             os.write(2, line.encode() + b"\n")
         except Exception:  # pylint: disable=broad-except
             pass
+
+
+@contextlib.contextmanager
+def held_log():
+    """Logs what is logged meanwhile at the end, and nothing of what fails."""
+    handlers = [h for h in logging.getLogger().handlers if isinstance(h, JSONLines)]
+    for handler in handlers:
+        handler.held = []
+    held = []
+    try:
+        yield
+        held = [(h, record) for h in handlers for record in h.held]
+    finally:
+        for handler in handlers:
+            handler.held = None
+        for handler, record in held:
+            handler.emit(record)
 
 
 def setup_logging(level):
@@ -113,6 +135,7 @@ class Salt:
             opts["gpg_keydir"] = os.path.join(folder, "gpgkeys")
         setup_logging(settings.get("log_level", logging.WARNING))
         self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
+        self.recording = environment()
         self.index_module_files()
         self.quick_truth()
         self.keep_decrypted()
@@ -334,6 +357,7 @@ class Session:
         )
         self._rend = None
         self._salt_pillar = None
+        self.watch, self.altered, self.last_seen = request.get("watch"), False, None
 
     @property
     def rend(self):
@@ -358,10 +382,55 @@ class Session:
                 loader.pack["__pillar__"] = self.pillar
         if "pillar" in self.opts:
             self.opts["pillar"] = self.pillar
-        self._rend = None
+        self._rend = self.last_seen = None
         return {}
 
     def render(self, request):
+        if not request.get("record"):
+            with self.watched():
+                return {"value": self.compiled(request)}
+        try:
+            return self.recorded(request)
+        except Unshareable as exc:
+            why = str(exc)
+        except Exception:  # pylint: disable=broad-except
+            why = "fails when it is recorded"
+        with self.watched():
+            return {"value": self.compiled(request), "unshareable": why}
+
+    def recorded(self, request):
+        """Renders a template and says what it read."""
+        for name in ("jinja", "yaml"):
+            if not owned(self.rend[name], "salt.loaded.int."):
+                raise Unshareable("is rendered by another module than Salt's")
+        recorder = Recorder(self.functions, self.lib.dump)
+        recorder.given = set(request.get("context") or {})
+        with open(request["path"], "rb") as file:
+            raw = file.read()
+        with held_log():
+            value = recorded(self.lib.recording, recorder, lambda: self.compiled(request))
+            return {"value": value, **recorder.trace(raw)}
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Notes whether what templates see was altered. Later ones of the session see it so."""
+        if not self.watch or self.altered:
+            yield
+            return
+        before = self.last_seen or self.visible()
+        try:
+            yield
+        finally:
+            self.last_seen = self.visible()
+            self.altered = not self.last_seen or self.last_seen != before
+
+    def visible(self):
+        try:
+            return pickle.dumps((dict(self.opts), seen(self.rend, self.functions)))
+        except Exception:  # pylint: disable=broad-except
+            return None
+
+    def compiled(self, request):
         compile_template = self.lib.salt.template.compile_template
         kwargs = dict(request.get("context") or {})
         if request.get("pillar_rend"):
@@ -382,7 +451,7 @@ class Session:
         )
         if hasattr(value, "read"):
             value = value.read()
-        return {"value": value}
+        return value
 
     def salt_pillar(self, request):
         """A Pillar object of Salt that was not initialised but filled in."""
@@ -437,7 +506,8 @@ class Session:
         errors = []
         self.set_pillar(request)
         p.opts = dict(self.opts, ext_pillar=request["entries"])
-        pillar, errors = p.ext_pillar(copy.deepcopy(self.pillar), errors)
+        with self.watched():
+            pillar, errors = p.ext_pillar(copy.deepcopy(self.pillar), errors)
         return {"value": pillar, "errors": errors}
 
     def whole(self, request):
@@ -523,6 +593,7 @@ def serve(lib, sock, settings):
         try:
             session, reply = handle(lib, session, lib.load(raw))
             reply["ok"] = True
+            reply["altered"] = session is not None and session.altered
             out = lib.dump(reply)
         except MemoryError:
             session = None
@@ -539,6 +610,7 @@ def serve(lib, sock, settings):
                     "error": str(exc)[:65536],
                     "kind": type(exc).__name__,
                     "trace": trace[-16384:],
+                    "altered": session is not None and session.altered,
                 }
             )
             exc = trace = None

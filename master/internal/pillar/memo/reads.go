@@ -1,0 +1,141 @@
+package memo
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"saltern/master/pyframe"
+	"saltern/master/value"
+)
+
+// Sum is a SHA-256.
+type Sum [sha256.Size]byte
+
+// Read is a value that a template asked for: of the grains, or of the pillar.
+type Read struct {
+	Pillar bool
+	Path   []string
+}
+
+// File is a file that a template imported, or one that it would have imported
+// if it were there.
+type File struct {
+	Path    string
+	Sum     Sum // of its content
+	Missing bool
+}
+
+// Trace is what a rendering depended on.
+type Trace struct {
+	Sum   Sum // of the text of the SLS
+	Reads []Read
+	Files []File
+}
+
+// Minion is what templates see of a minion.
+type Minion struct{ Grains, Pillar *value.Map }
+
+// limits of a trace; the renderer has the same.
+const maxReads = 1000
+
+var errTrace = errors.New("the renderer says in no known form what a template read")
+
+// ReadTrace reads what the renderer says about a rendering.
+func ReadTrace(reply *value.Map) (t Trace, err error) {
+	if t.Sum, err = readSum(reply.Value("sum")); err != nil {
+		return t, err
+	}
+	reads, files := reply.List("reads"), reply.List("files")
+	if len(reads) > maxReads || len(files) > maxReads {
+		return t, errTrace
+	}
+	for _, r := range reads {
+		list, _ := r.([]any)
+		if len(list) < 2 || list[0] != "grains" && list[0] != "pillar" {
+			return t, errTrace
+		}
+		read := Read{Pillar: list[0] == "pillar"}
+		for _, part := range list[1:] {
+			text, ok := part.(string)
+			if !ok {
+				return t, errTrace
+			}
+			read.Path = append(read.Path, text)
+		}
+		t.Reads = append(t.Reads, read)
+	}
+	for _, f := range files {
+		pair, _ := f.([]any)
+		if len(pair) != 2 {
+			return t, errTrace
+		}
+		file := File{Missing: pair[1] == nil}
+		var ok bool
+		if file.Path, ok = pair[0].(string); !ok {
+			return t, errTrace
+		}
+		if !file.Missing {
+			if file.Sum, err = readSum(pair[1]); err != nil {
+				return t, err
+			}
+		}
+		t.Files = append(t.Files, file)
+	}
+	return t, nil
+}
+
+func readSum(v any) (sum Sum, err error) {
+	b, ok := v.([]byte)
+	if !ok || len(b) != len(sum) {
+		return sum, errTrace
+	}
+	return Sum(b), nil
+}
+
+// KeyOf is the hash of what a request gives to a template. Order and types count.
+func KeyOf(parts ...any) (Sum, error) {
+	b, err := pyframe.Pack(parts)
+	if err != nil {
+		return Sum{}, fmt.Errorf("pack what a template is given: %w", err)
+	}
+	return sha256.Sum256(b), nil
+}
+
+// sum is the hash of what is at the paths: how far each leads, and the whole
+// value there, packed as the renderer gets it.
+func (m Minion) sum(reads []Read) (Sum, error) {
+	found := make([]any, 0, len(reads))
+	for _, r := range reads {
+		from := m.Grains
+		if r.Pillar {
+			from = m.Pillar
+		}
+		depth, v, there := walk(from, r.Path)
+		found = append(found, []any{int64(depth), there, v})
+	}
+	b, err := pyframe.Pack(found)
+	if err != nil {
+		return Sum{}, fmt.Errorf("pack what a template read: %w", err)
+	}
+	return sha256.Sum256(b), nil
+}
+
+// walk follows a path through maps. It ends before the path does at a value
+// that is no map, which then is the value, or at a key that is not there.
+func walk(m *value.Map, path []string) (depth int, v any, found bool) {
+	v = m
+	if m == nil {
+		v = value.NewMap()
+	}
+	for i, key := range path {
+		m, ok := v.(*value.Map)
+		if !ok {
+			return i, v, true
+		}
+		if v, ok = m.Get(key); !ok {
+			return i, nil, false
+		}
+	}
+	return len(path), v, true
+}

@@ -1,0 +1,48 @@
+package memo
+
+import "saltern/master/value"
+
+// resultWeight is the memory of a result without its value: the entries in
+// maps and lists, hashes.
+const resultWeight = 640
+
+// weigh estimates the memory of a value in bytes, rather too high.
+func weigh(v any) int64 {
+	switch v := v.(type) {
+	case string:
+		return 32 + int64(len(v))
+	case []byte:
+		return 40 + int64(len(v))
+	case []any:
+		n := 40 + 16*int64(cap(v))
+		for _, x := range v {
+			n += weigh(x)
+		}
+		return n
+	case *value.Map:
+		n := int64(64 + 48*v.Len())
+		if v.Len() >= value.IndexAt {
+			n += 96 * int64(v.Len())
+		}
+		for k, x := range v.All() {
+			n += weigh(k) + weigh(x)
+		}
+		return n
+	}
+	return 16
+}
+
+// traceWeight is the memory of a result without its value.
+func traceWeight(t Trace) int64 {
+	n := int64(resultWeight)
+	for _, r := range t.Reads {
+		n += 48
+		for _, p := range r.Path {
+			n += 16 + int64(len(p))
+		}
+	}
+	for _, f := range t.Files {
+		n += 64 + int64(len(f.Path))
+	}
+	return n
+}

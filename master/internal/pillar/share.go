@@ -1,0 +1,109 @@
+package pillar
+
+import (
+	"errors"
+
+	"saltern/master/internal/pillar/memo"
+	"saltern/master/internal/pillar/renderer"
+	"saltern/master/value"
+)
+
+// share is one template whose result may be that of another minion
+// (saltern_pillar_memo). A nil *share is none.
+type share struct {
+	c   *compilation
+	sum memo.Sum // of the text
+	key memo.Sum // of what the template is given
+}
+
+// share returns what is needed to share a template, and nil when its result is
+// for this minion only.
+func (c *compilation) share(p parsed, path, env, name string, defaults *value.Map) *share {
+	cfg := &c.c.cfg
+	if cfg.Memo == nil || cfg.Renderers == nil || c.apart || !p.shareable || c.rend.Altered() {
+		return nil
+	}
+	library, err := cfg.Renderers.Library(c.ctx)
+	if err != nil {
+		return nil // as it will be told when a worker is needed
+	}
+	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.env(env).dirs), c.roots(), orNil(c.saltenv), orNil(c.pillarenv), defaults.Clone(), library)
+	if err != nil {
+		return nil
+	}
+	return &share{c: c, sum: p.sum, key: key}
+}
+
+func (s *share) minion() memo.Minion { return memo.Minion{Grains: s.c.grains, Pillar: s.c.pillar} }
+
+// known returns the result that the memo has.
+func (s *share) known() (any, bool) {
+	if s == nil {
+		return nil, false
+	}
+	return s.c.c.cfg.Memo.Get(s.key, s.minion(), s.c.c.files.content)
+}
+
+// python has Python render a template, and keeps the result if it can be shared.
+func (c *compilation) python(session *renderer.Session, t renderer.Template, s *share) (any, error) {
+	store := c.c.cfg.Memo
+	if store == nil {
+		return session.Render(c.ctx, t)
+	}
+	if s == nil || store.Alone(s.key) {
+		store.CountAlone()
+		return session.Render(c.ctx, t)
+	}
+	v, trace, err := session.Record(c.ctx, t)
+	var alone renderer.Unshareable
+	switch {
+	case errors.As(err, &alone):
+		c.c.log.Debug("a pillar SLS is rendered for each minion by itself", "path", t.Path, "minion", c.req.ID, "reason", string(alone))
+		store.PutAlone(s.key)
+		store.CountAlone()
+		return v, nil
+	case err != nil:
+		return nil, err
+	case trace.Sum != s.sum: // the file was replaced after it was read here
+		store.CountAlone()
+		return v, nil
+	}
+	store.Put(s.key, s.minion(), trace, v)
+	return v, nil
+}
+
+// run compiles the pillar of a request. If a template, or an ext_pillar, changes
+// the grains, the pillar or options, what the others give depends on which of
+// them run, and, with Salt 3008, on what they read before. Then all of it is
+// made once more without the memo, and for some minutes only so.
+func (c *Compiler) run(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
+	if c.cfg.Memo == nil {
+		return compile(n)
+	}
+	key, err := memo.KeyOf(n.req.ID)
+	if err != nil {
+		return nil, err
+	}
+	again := *n
+	if n.apart = c.cfg.Memo.Alone(key); n.apart {
+		return compile(n)
+	}
+	p, err := compile(n)
+	if !n.altered || err != nil {
+		return p, err
+	}
+	c.log.Debug("a pillar is compiled without the memo: something in it changes grains, the pillar or options", "minion", n.req.ID)
+	c.cfg.Memo.PutAlone(key)
+	again.apart, again.pillar, again.ignored = true, value.NewMap(), map[string][]string{}
+	return compile(&again)
+}
+
+// leave ends the session of a compilation, if it has one.
+func (c *compilation) leave() {
+	if c.rend == nil {
+		return
+	}
+	c.altered = c.altered || c.rend.Altered()
+	c.rend.Close()
+	c.rend = nil
+}
