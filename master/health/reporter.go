@@ -79,7 +79,7 @@ func (r *Reporter) status() Status {
 		Schema: control.Schema, PID: os.Getpid(), ID: r.Options.ID, Started: r.Started, Written: r.Signs.Now(),
 		Accepted: r.Keys.Count(keys.Accepted), Pending: r.Keys.Count(keys.Pending), Rejected: r.Keys.Count(keys.Rejected), Denied: r.Keys.Count(keys.Denied),
 		Subscribers: subscribers, Connected: connected, Requests: req.Requests, Refused: req.Refused, Failed: req.Failed,
-		Returns: r.Minions.Stats().Returns, Jobs: jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty,
+		Returns: r.Minions.Stats().Returns, Jobs: jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty, PillarMemo: pillars.Memo,
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
 	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings()}
 	if r.Cluster != nil {

@@ -116,6 +116,15 @@ func (p *page) minions(d status.Document) {
 	p.Single("saltern_master_jobs_total", "counter", "Jobs published since the master's start.", float64(m.Jobs))
 	p.Single("saltern_master_oldest_request_seconds", "gauge", "How long the longest running request has been at work.", float64(m.OldestRequestMillis)/1000)
 	p.Single("saltern_master_pillar_error_minions", "gauge", "Minions whose last pillar had errors.", float64(m.PillarErrorMinions))
+	if memo := m.PillarMemo; memo != nil {
+		p.Family("saltern_master_pillar_templates_total", "counter", "Pillar templates by what the memo did for them, since the master's start.")
+		p.Sample("saltern_master_pillar_templates_total", float64(memo.Hits), "memo", "hit")
+		p.Sample("saltern_master_pillar_templates_total", float64(memo.Misses), "memo", "miss")
+		p.Sample("saltern_master_pillar_templates_total", float64(memo.Alone), "memo", "alone")
+		p.Single("saltern_master_pillar_memo_dropped_total", "counter", "Results in the memo of pillar templates that made room for others.", float64(memo.Dropped))
+		p.Single("saltern_master_pillar_memo_results", "gauge", "Results in the memo of pillar templates.", float64(memo.Results))
+		p.Single("saltern_master_pillar_memo_bytes", "gauge", "Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
+	}
 }
 
 func (p *page) storage(d status.Document) {

@@ -29,8 +29,9 @@ func document() status.Document {
 		Virtual:  &status.Virtual{Address: "10.0.0.20", Nodes: []string{"sca-1"}},
 		Services: []status.Service{{Name: "master", State: "running"}, {Name: "lb", State: "failed", Restarts: 3}},
 		Minions:  status.Minions{Accepted: 14, Pending: 1, Connected: &connected},
-		Master:   &status.Master{Written: now, Requests: 100, Returns: 50, Jobs: 3, OldestRequestMillis: 1500, PillarErrorMinions: 2},
-		Storage:  status.Storage{Total: 1000, Free: 250, InodesFree: 50}, Clock: status.Clock{Synchronised: &synced},
+		Master: &status.Master{Written: now, Requests: 100, Returns: 50, Jobs: 3, OldestRequestMillis: 1500, PillarErrorMinions: 2,
+			PillarMemo: &status.PillarMemo{Hits: 900, Misses: 20, Alone: 5, Dropped: 1, Results: 19, Bytes: 40000}},
+		Storage: status.Storage{Total: 1000, Free: 250, InodesFree: 50}, Clock: status.Clock{Synchronised: &synced},
 		Problems: []status.Problem{{Code: status.NodeUnreachable, Severity: status.Warning, Subject: "sca-2", Cause: "secret details stay out"},
 			{Code: status.KeyUnreadable, Severity: status.Fatal, Subject: "evil \"name\\\n\x1b\xff"}},
 	}
