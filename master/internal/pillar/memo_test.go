@@ -37,7 +37,7 @@ func number(t testing.TB, name string, usual uint64) uint64 {
 // twoCompilers compile the same tree, without a memo, and with a new one for each call of on.
 func twoCompilers(t testing.TB, root string) (off *Compiler, on func() (*Compiler, *memo.Store)) {
 	t.Helper()
-	pool := renderer.New(renderer.Config{Python: []string{python(t)}, MaxWorkers: 2, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
+	pool := renderer.New(renderer.Config{Python: []string{python(t)}, MaxWorkers: 2, RequestTimeout: time.Hour, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
 		"pillar_roots", value.NewMap("base", []any{root + "/p"}))})
 	t.Cleanup(pool.Close)
 	cfg := Config{Roots: base(root + "/p"), Renderers: pool, ExtPillarFirst: true, ShowRenderErrors: true}
@@ -68,7 +68,7 @@ func TestMemoFaithful(t *testing.T) {
 		if n%100 == 99 {
 			minions = 200
 		}
-		if n%50 == 0 {
+		if n%10 == 0 {
 			t.Logf("tree %d: %+v", n, sum)
 		}
 		on, store := newMemo()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
@@ -54,7 +55,7 @@ func testMemoShares(t *testing.T, program string) {
 		}
 	}
 	writeTree(t, root, files)
-	pool := renderer.New(renderer.Config{Python: []string{program}, MaxWorkers: 1, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
+	pool := renderer.New(renderer.Config{Python: []string{program}, MaxWorkers: 1, RequestTimeout: time.Hour, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
 		"pillar_roots", value.NewMap("base", []any{root + "/p"}))})
 	t.Cleanup(pool.Close)
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -97,7 +98,7 @@ func TestMemoAltered(t *testing.T) {
 	}
 	for _, program := range otherPythons(t) {
 		root := t.TempDir()
-		pool := renderer.New(renderer.Config{Python: []string{program}, MaxWorkers: 1, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
+		pool := renderer.New(renderer.Config{Python: []string{program}, MaxWorkers: 1, RequestTimeout: time.Hour, Overrides: value.NewMap("id", "themaster", "root_dir", root, "cachedir", root+"/cache",
 			"pillar_roots", value.NewMap("base", []any{root + "/p"}))})
 		t.Cleanup(pool.Close)
 		m := &treeMaker{}
