@@ -175,16 +175,24 @@ func archive(files map[string]string) ([]byte, error) {
 }
 
 func logout(s *Server, _ context.Context, q *request) (any, error) {
-	s.guard.forget(q.token)
-	tokens, err := eauth.OpenTokens(s.master.TokenDir)
-	if err == nil {
-		err = tokens.Remove(q.token)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("take the token back: %w", err)
+	if err := s.revoke(q.token); err != nil {
+		return nil, err
 	}
 	http.SetCookie(q.w, s.cookie("", -1, s.now()))
 	return result("Your token has been cleared"), nil
+}
+
+// revoke takes a token back, on all masters of a cluster.
+func (s *Server) revoke(token string) error {
+	s.guard.forget(token)
+	tokens, err := eauth.OpenTokens(s.master.TokenDir)
+	if err == nil {
+		err = tokens.Remove(token)
+	}
+	if err != nil {
+		return fmt.Errorf("take the token back: %w", err)
+	}
+	return nil
 }
 
 // makeToken gives out tokens of the master by the runner auth.mk_token.

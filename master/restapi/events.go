@@ -167,10 +167,16 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 	if err := s.prove(ctx, token, q.from); err != nil {
 		return nil, err
 	}
+	return nil, s.listen(ctx, q, token, func(frame string) string { return frame })
+}
+
+// listen streams events to a reader with a good token. pick gives what is sent of a
+// frame, "" for nothing.
+func (s *Server) listen(ctx context.Context, q *request, token string, pick func(frame string) string) error {
 	defer s.readers.done(q.from)
 	if !s.readers.add(q.from, maxReadersA) || s.readers.all() > maxReaders {
 		s.count.busy.Add(1)
-		return nil, &failure{code: http.StatusServiceUnavailable}
+		return &failure{code: http.StatusServiceUnavailable}
 	}
 	rc := http.NewResponseController(q.w)
 	r := s.hub.join(func() {
@@ -178,7 +184,7 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 		s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
 	})
 	if r == nil {
-		return nil, &failure{code: http.StatusServiceUnavailable}
+		return &failure{code: http.StatusServiceUnavailable}
 	}
 	defer s.hub.leave(r)
 	h := q.w.Header()
@@ -188,14 +194,14 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 	q.w.WriteHeader(http.StatusOK)
 	q.code = http.StatusOK
 	if q.http.Method != http.MethodHead {
-		s.stream(ctx, q, r, token)
+		s.stream(ctx, q, r, token, pick)
 	}
-	return nil, nil
+	return nil
 }
 
 // stream sends what comes for a reader until it leaves, is too slow, or its token
 // is not good any more.
-func (s *Server) stream(ctx context.Context, q *request, r *reading, token string) {
+func (s *Server) stream(ctx context.Context, q *request, r *reading, token string, pick func(string) string) {
 	rc := http.NewResponseController(q.w)
 	write := func(text string) bool {
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
@@ -230,6 +236,9 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 				return
 			}
 			s.hub.taken(r, f)
+			if f = pick(f); f == "" {
+				continue
+			}
 			s.count.events.Add(1)
 			if !write(f) {
 				return

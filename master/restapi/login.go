@@ -36,23 +36,32 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 	if !s.mayLogIn(creds.Value("username"), host(q.http)) {
 		return nil, &failure{code: http.StatusUnauthorized}
 	}
-	token, err := s.mint(ctx, q, creds)
+	token, expires, err := s.logIn(ctx, q, creds)
 	if err != nil {
 		return nil, err
 	}
-	expires, ok := when(token.Value("expire"))
-	if t := token.Str("token"); !ok || t == "" {
-		s.count.wrong.Add(1)
-		return nil, &failure{http.StatusUnauthorized, "Could not authenticate using provided credentials"}
-	}
 	now := s.now()
-	s.guard.right(q.from, now)
-	s.guard.learn(token.Str("token"), expires, now)
 	q.w.Header().Set("X-Auth-Token", token.Str("token"))
 	q.w.Header().Set("Cache-Control", "no-store")
 	http.SetCookie(q.w, s.cookie(token.Str("token"), int(expires.Sub(now)/time.Second), expires))
 	return result([]any{value.NewMap("token", token.Str("token"), "expire", token.Value("expire"), "start", token.Value("start"),
 		"user", token.Value("name"), "eauth", token.Value("eauth"), "perms", s.permissions(token))}), nil
+}
+
+// logIn gets a token for somebody who may log in, and notes it.
+func (s *Server) logIn(ctx context.Context, q *request, creds *value.Map) (token *value.Map, expires time.Time, err error) {
+	if token, err = s.mint(ctx, q, creds); err != nil {
+		return nil, expires, err
+	}
+	expires, ok := when(token.Value("expire"))
+	if t := token.Str("token"); !ok || t == "" {
+		s.count.wrong.Add(1)
+		return nil, expires, &failure{http.StatusUnauthorized, "Could not authenticate using provided credentials"}
+	}
+	now := s.now()
+	s.guard.right(q.from, now)
+	s.guard.learn(token.Str("token"), ownerOf(token), expires, now)
+	return token, expires, nil
 }
 
 // mint asks the master for a token; the answer is empty when it gives none.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"saltern/master/conf"
+	"saltern/master/restapi/console"
 	"saltern/master/value"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	WebhookOpen        bool   // hooks need no log-in
 	StatsOpen          bool
 	NoSessions         bool
+	Console            bool  // pages for people, at /console
+	ConsoleFirst       bool  // and browsers that ask for / get them
 	Workers, Queue     int   // requests that are served at once, and that wait
 	MaxBody            int64 // bytes
 	ACL                *value.Map
@@ -46,7 +49,7 @@ func taken() []string {
 	return []string{"port", "host", "debug", "log_access_file", "ssl_crt", "ssl_key", "ssl_chain", "disable_ssl",
 		"webhook_disable_auth", "webhook_url", "thread_pool", "socket_queue_size", "queue_size", "max_request_body_size",
 		"stats_disable_auth", "static", "static_path", "enable_sessions", "app", "app_path", "root_prefix", "favicon",
-		"api_acl", "authorized_ips", "cors_origin"}
+		"api_acl", "authorized_ips", "cors_origin", "console", "console_redirect"}
 }
 
 // without are the names of Salt's that change nothing here, and why.
@@ -75,6 +78,7 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 		Debug: r.truth("debug"), AccessFile: r.path("log_access_file"), Favicon: r.path("favicon"),
 		Static: r.path("static"), StaticPath: "/" + strings.Trim(r.text("static_path", "/static"), "/"),
 		App: r.path("app"), AppPath: "/" + r.part("app_path", "app"), WebhookPath: r.part("webhook_url", "hook"),
+		Console: r.truth("console"), ConsoleFirst: r.truth("console_redirect"),
 		WebhookOpen: r.truth("webhook_disable_auth"), StatsOpen: r.truth("stats_disable_auth"),
 		Workers: r.number("thread_pool", 100, 200), MaxBody: int64(r.number("max_request_body_size", 1<<20, 64<<20)),
 		ACL: raw.Map("api_acl"), HasACL: value.Truth(raw.Value("api_acl")),
@@ -97,8 +101,39 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 			r.fault("ssl_crt", "and ssl_key are needed: name a certificate and its key, or set disable_ssl: True where nobody can listen")
 		}
 	}
+	own, _ := section.(*value.Map)
+	o.checkConsole(&r, own, log)
 	o.remarks(raw, log)
 	return o, errors.Join(r.faults...)
+}
+
+// checkConsole finds what the console cannot work with. own is the section as somebody
+// wrote it: a console that only the appliance asks for gives way.
+func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
+	if !o.Console {
+		if o.ConsoleFirst {
+			r.fault("console_redirect", "leads to the console, which is off: set console: True, or leave console_redirect out")
+		}
+		return
+	}
+	why := ""
+	for name, path := range map[string]string{"static_path": o.StaticPath, "app_path": o.AppPath, "webhook_url": "/" + o.WebhookPath} {
+		if path == console.Dir {
+			why = name + " is where it would be"
+		}
+	}
+	if o.NoSessions {
+		why = "it takes log-ins, and enable_sessions is off"
+	}
+	_, said := own.Get("console")
+	switch {
+	case why == "":
+	case said || o.ConsoleFirst:
+		r.fault("console", "cannot be: "+why+"; change that, or set console: False")
+	default:
+		o.Console = false
+		log.Warn("there is no console", "because", why)
+	}
 }
 
 // complete gives a section with what the appliance has for what it leaves out. A

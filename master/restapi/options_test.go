@@ -47,6 +47,7 @@ func TestRead(t *testing.T) {
 		"{port: 1, disable_ssl: true, thread_pool: 100000}":       "thread_pool must be",
 		"{port: 1, disable_ssl: true, authorized_ips: 3}":         "authorized_ips must be a list",
 		"{port: 1, disable_ssl: true, max_request_body_size: -1}": "max_request_body_size must be",
+		"{port: 1, disable_ssl: true, console_redirect: true}":    "console_redirect leads to the console, which is off",
 	} {
 		if _, _, err := read(t, section); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", section, err, want)
@@ -91,6 +92,33 @@ func TestGiven(t *testing.T) {
 	}
 }
 
+// TestConsoleOption: the console is where the section or the appliance says so; what
+// only the appliance wants gives way to what somebody wrote.
+func TestConsoleOption(t *testing.T) {
+	const given = "\nsaltern_api: {port: 8000, console: true}"
+	for section, want := range map[string]string{
+		"{disable_ssl: true, port: 1}":                                       "off",
+		"{disable_ssl: true, port: 1, console: true}":                        "on",
+		"{disable_ssl: true}" + given:                                        "on",
+		"{disable_ssl: true, console: false}" + given:                        "off",
+		"{disable_ssl: true, enable_sessions: false}" + given:                "off",
+		"{disable_ssl: true, app_path: console}" + given:                     "off",
+		"{disable_ssl: true, webhook_url: /console}" + given:                 "off",
+		"{disable_ssl: true, static_path: /console, console: true}" + given:  "static_path is where it would be",
+		"{disable_ssl: true, console: true, enable_sessions: false}" + given: "enable_sessions is off",
+		"{disable_ssl: true, console: false, console_redirect: true}":        "which is off",
+	} {
+		o, _, err := read(t, section)
+		got := map[bool]string{true: "on", false: "off"}[o.Console]
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%s: %s, want %s", section, got, want)
+		}
+	}
+}
+
 // TestReachable: prefix, sessions, addresses and sites of the configuration decide
 // what is there and for whom.
 func TestReachable(t *testing.T) {
@@ -113,6 +141,15 @@ func TestReachable(t *testing.T) {
 		{"webhook_url: /in", "POST", "/hook", "", 404, "*"},
 		{"webhook_url: /in", "POST", "/in", "", 401, "*"},
 		{"stats_disable_auth: true", "GET", "/stats", "", 200, "*"},
+		{"debug: true", "GET", "/console/", "", 404, "*"},
+		{"console: true", "GET", "/console/", "https://a", 303, ""},
+		{"console: true", "GET", "/console/login", "", 200, ""},
+		{"console: true", "DELETE", "/console/login", "", 405, ""},
+		{"console: true", "GET", "/consolex", "", 404, "*"},
+		{"console: true", "GET", "/", "", 200, "*"},
+		{"console: true, root_prefix: /api", "GET", "/api/console", "", 303, ""},
+		{"console: true, root_prefix: /api", "GET", "/console", "", 404, ""},
+		{"console: true, authorized_ips: [10.0.0.1]", "GET", "/console/login", "", 403, ""},
 	} {
 		o, _, err := read(t, "{port: 1, disable_ssl: true, "+c.section+"}")
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/restapi/console"
 	"saltern/master/value"
 )
 
@@ -100,6 +101,12 @@ func (s *Server) serve(q *request) error {
 	if !ok {
 		return s.noPath(r)
 	}
+	if s.console != nil && under(path, console.Dir) {
+		return s.serveConsole(q, strings.TrimPrefix(path, console.Dir))
+	}
+	if s.console != nil && s.opts.ConsoleFirst && path == "/" && wantsPage(r) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return s.serveConsole(q, "")
+	}
 	s.cors(q)
 	if s.opts.App != "" && wantsPage(r) && !under(path, s.opts.AppPath) && !under(path, s.opts.StaticPath) {
 		return s.file(q, s.opts.App)
@@ -123,11 +130,19 @@ func (s *Server) serve(q *request) error {
 		s.send(q, http.StatusOK, "")
 		return nil
 	}
-	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, host(r)) {
+	if err := s.mayAsk(q); err != nil {
+		return err
+	}
+	return s.endpoint(q, e)
+}
+
+// mayAsk refuses addresses that are not among authorized_ips.
+func (s *Server) mayAsk(q *request) error {
+	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, host(q.http)) {
 		s.quiet.Warn("address is not one of authorized_ips", "peer", q.from)
 		return &failure{http.StatusForbidden, "Bad IP"}
 	}
-	return s.endpoint(q, e)
+	return nil
 }
 
 // endpoint checks who asks and what, and has it answered.

@@ -21,6 +21,7 @@ import (
 	"saltern/master/client"
 	"saltern/master/conf"
 	"saltern/master/internal/ratelog"
+	"saltern/master/restapi/console"
 	"saltern/printable"
 	"saltern/ratelimit"
 )
@@ -54,6 +55,7 @@ type Server struct {
 	static  *os.Root   // nil: none
 	access  *os.File   // nil: none
 	routes  map[string]endpoint
+	console *console.Console // nil: it is off
 	started time.Time
 	count   counters
 }
@@ -72,6 +74,11 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	s.hub = newHub(m.SockDir, log)
 	s.routes = routes(o)
 	var err error
+	if o.Console {
+		if s.console, err = s.newConsole(); err != nil {
+			return nil, err
+		}
+	}
 	if o.Static != "" {
 		if s.static, err = os.OpenRoot(o.Static); err != nil {
 			return nil, fmt.Errorf("open the folder of rest_cherrypy: static: %w", err)

@@ -28,7 +28,20 @@ const (
 func attempts() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
 // session is a token that the master knew.
-type session struct{ expires, asked time.Time }
+type session struct {
+	expires, asked time.Time
+	owner          owner
+}
+
+// owner is whom a token was given to.
+type owner struct {
+	name, system string
+	groups       []string
+}
+
+func ownerOf(token *value.Map) owner {
+	return owner{token.Str("name"), token.Str("eauth"), token.Texts("groups")}
+}
 
 // guard knows tokens that were proven, and who was wrong how often. Its methods
 // may be called concurrently.
@@ -87,7 +100,7 @@ func (g *guard) look(token string, now time.Time) (good, fresh bool) {
 	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trust
 }
 
-func (g *guard) learn(token string, expires, now time.Time) {
+func (g *guard) learn(token string, who owner, expires, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.known[token]; !ok && len(g.known) >= maxKnown {
@@ -96,7 +109,14 @@ func (g *guard) learn(token string, expires, now time.Time) {
 			break
 		}
 	}
-	g.known[token] = session{expires, now}
+	g.known[token] = session{expires, now, who}
+}
+
+// session is what was learnt of a token; nothing where it was forgotten meanwhile.
+func (g *guard) session(token string) session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known[token]
 }
 
 func (g *guard) forget(token string) {
@@ -153,7 +173,7 @@ func (s *Server) prove(ctx context.Context, token string, from netip.Addr) error
 	if !good {
 		s.guard.right(from, now)
 	}
-	s.guard.learn(token, expires, now)
+	s.guard.learn(token, ownerOf(m), expires, now)
 	return nil
 }
 

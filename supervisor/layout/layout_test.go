@@ -108,12 +108,13 @@ func TestAPI(t *testing.T) {
 					Port int
 					Cert string `yaml:"ssl_crt"`
 					Key  string `yaml:"ssl_key"`
+					Page bool   `yaml:"console"`
 				} `yaml:"saltern_api"`
 			}
 			if err := yaml.Unmarshal(b, &m); err != nil {
 				t.Fatal(err)
 			}
-			if a := m.API; on && (a.Host != want || a.Port != 8000 || a.Cert != s.APICert() || a.Key != a.Cert) || !on && a.Host != "" {
+			if a := m.API; on && (a.Host != want || a.Port != 8000 || a.Cert != s.APICert() || a.Key != a.Cert || !a.Page) || !on && a.Host != "" {
 				t.Errorf("%s %t: %+v", front, on, a)
 			}
 		}

@@ -119,7 +119,7 @@ const defaultAPIPort = 8000
 
 // apiOptions are what salt-api takes where rest_cherrypy says nothing.
 func apiOptions(s *settings.Settings) map[string]any {
-	return map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert()}
+	return map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert(), "console": true}
 }
 
 // APIAddress is where salt-api listens by what the settings say. Options on the shared

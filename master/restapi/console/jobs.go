@@ -1,0 +1,133 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"saltern/master/jobs"
+	"saltern/master/output"
+	"saltern/master/value"
+)
+
+// job is one line of a list of jobs.
+type job struct {
+	JID, Function, Target, Type, User, Start string
+	Args                                     string
+}
+
+// jobOf reads what the jobs runner says of a job.
+func jobOf(jid string, m *value.Map) job {
+	j := job{JID: jid, Function: name(value.StrMax(m.Value("Function"), maxName)), Target: name(targetText(m.Value("Target"), maxName)), Type: name(m.Str("Target-type")),
+		User: name(m.Str("User")), Start: name(m.Str("StartTime"))}
+	for _, a := range m.List("Arguments") {
+		if s, ok := a.(string); ok {
+			j.Args += cut(s, maxName) + " "
+		} else {
+			j.Args += value.StrMax(withoutMark(a), maxName) + " "
+		}
+		if len(j.Args) > maxName {
+			break
+		}
+	}
+	j.Args = name(strings.TrimSpace(j.Args))
+	return j
+}
+
+// withoutMark is a map of named arguments without the mark that it is one.
+func withoutMark(v any) any {
+	m, ok := v.(*value.Map)
+	if !ok || m.Value("__kwarg__") != true {
+		return v
+	}
+	m = m.Clone()
+	m.Delete("__kwarg__")
+	return m
+}
+
+// targetText writes a target as somebody would type it, cut after most bytes or so.
+func targetText(v any, most int) string {
+	l, ok := v.([]any)
+	if !ok {
+		return value.StrMax(v, most)
+	}
+	var ids []string
+	n := 0
+	for _, e := range l {
+		s := value.StrMax(e, maxName)
+		if ids = append(ids, s); n > most {
+			break
+		}
+		n += len(s) + 1
+	}
+	return strings.Join(ids, ",")
+}
+
+// jobList are the newest jobs, the newest first.
+func jobList(ctx context.Context, v *visit, n int) ([]job, error) {
+	got, err := v.do(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n))
+	if err != nil {
+		return nil, err
+	}
+	l, _ := got.([]any)
+	var out []job
+	for i := len(l) - 1; i >= 0; i-- {
+		m, _ := l[i].(*value.Map)
+		if jid := m.Str("JID"); jobs.Valid(jid) {
+			out = append(out, jobOf(jid, m))
+		}
+	}
+	if len(out) > 1 && out[0].JID < out[len(out)-1].JID {
+		for i, k := 0, len(out)-1; i < k; i, k = i+1, k-1 {
+			out[i], out[k] = out[k], out[i]
+		}
+	}
+	return out, nil
+}
+
+// ofMinions leaves out what ran on the master: each page of the console is such a run.
+func ofMinions(all []job) (out []job) {
+	for _, j := range all {
+		if !strings.HasPrefix(j.Function, "runner.") && !strings.HasPrefix(j.Function, "wheel.") {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+type jobsPage struct {
+	Fun, Who string // that are searched for
+	All      bool   // those of the master as well
+	Rows     []job
+	Newest   int // how many were looked at
+	pager
+}
+
+func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	d := jobsPage{Fun: cut(v.query.Get("fun"), maxName), Who: cut(v.query.Get("who"), maxName), All: v.query.Get("all") != "", Newest: maxJobs}
+	all, err := jobList(ctx, v, maxJobs)
+	if err != nil {
+		return Answer{}, err
+	}
+	if !d.All {
+		all = ofMinions(all)
+	}
+	var hit []job
+	for _, j := range all {
+		if strings.Contains(j.Function, d.Fun) && strings.Contains(j.User+" "+j.Target, d.Who) {
+			hit = append(hit, j)
+		}
+	}
+	var lo, hi int
+	lo, hi, d.pager = slice(len(hit), perPage, c.base+"/jobs", v.query)
+	d.Rows = hit[lo:hi]
+	return c.render(v, "jobs", http.StatusOK, page{Title: "Jobs", Data: d})
+}
+
+// plain writes a value as salt does, without its name.
+func plain(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return output.Render("nested", v, output.Options{StripEscapes: true})
+}

@@ -1,0 +1,261 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/keys"
+	"saltern/master/pattern"
+	"saltern/master/value"
+)
+
+// minion is a key and what the master saw of its minion.
+type minion struct {
+	ID, Key, Address, Seen string
+	Connected              bool
+}
+
+// minionsOf are all minions that have a key (the runner presence.minions).
+func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
+	got, err := v.do(ctx, "runner", "presence.minions")
+	if err != nil {
+		return nil, err
+	}
+	m, ok := got.(*value.Map)
+	if !ok {
+		return nil, &Refusal{http.StatusBadGateway, "The master does not know the runner presence.minions: " + name(value.StrMax(got, maxName))}
+	}
+	var out []minion
+	for _, e := range m.List("minions") {
+		x, _ := e.(*value.Map)
+		at := ""
+		if s, ok := x.Value("seen").(float64); ok && s > 0 && s < 1e11 {
+			at = clock(time.UnixMilli(int64(s * 1e3)))
+		}
+		out = append(out, minion{ID: x.Str("id"), Key: x.Str("key"), Address: name(x.Str("address")), Seen: at, Connected: x.Value("connected") == true})
+	}
+	slices.SortFunc(out, func(a, b minion) int {
+		return cmp.Or(cmp.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)), cmp.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+// heardOf is what is known of minions by id; nothing where that may not be seen.
+func heardOf(ctx context.Context, v *visit) map[string]minion {
+	out := map[string]minion{}
+	if !v.may("runner", "presence.minions") {
+		return out
+	}
+	all, err := minionsOf(ctx, v)
+	if err != nil {
+		return out
+	}
+	for _, m := range all {
+		out[m.ID] = m
+	}
+	return out
+}
+
+// targetTypes are the kinds of targets that can be chosen, with words for them.
+type targetType struct{ Name, Word string }
+
+func targetTypes() []targetType {
+	return []targetType{{"glob", "name (glob)"}, {"list", "list of names"}, {"pcre", "name (regular expression)"}, {"grain", "grain"}, {"grain_pcre", "grain (regular expression)"},
+		{"pillar", "pillar"}, {"nodegroup", "node group"}, {"ipcidr", "address or network"}, {"compound", "compound"}}
+}
+
+func knownType(name string) bool {
+	return slices.ContainsFunc(targetTypes(), func(t targetType) bool { return t.Name == name })
+}
+
+// target is a form's target and its type.
+type target struct {
+	Target, Type string
+	Types        []targetType
+}
+
+func targetOf(get func(string) string) target {
+	t := target{strings.TrimSpace(cut(get("tgt"), maxTarget)), cmp.Or(get("type"), "glob"), targetTypes()}
+	if !knownType(t.Type) {
+		t.Type = "glob"
+	}
+	return t
+}
+
+// value is the target as functions take it.
+func (t target) value() any {
+	if t.Type == "list" {
+		return value.List(strings.FieldsFunc(t.Target, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }))
+	}
+	return t.Target
+}
+
+// matched are the ids that a target selects, by what the master knows of all. Names
+// are compared here, all else by the master.
+func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[string]bool, error) {
+	out := map[string]bool{}
+	switch t.Type {
+	case "glob":
+		for _, m := range accepted {
+			if pattern.Glob(cmp.Or(t.Target, "*"), m.ID) {
+				out[m.ID] = true
+			}
+		}
+		return out, nil
+	case "list":
+		for _, id := range t.value().([]any) {
+			out[id.(string)] = true
+		}
+		return out, nil
+	}
+	got, err := v.do(ctx, "runner", "cache.grains", "tgt", t.value(), "tgt_type", t.Type)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := got.(*value.Map)
+	if !ok {
+		return nil, &Refusal{http.StatusBadRequest, "The master cannot read the target: " + name(value.StrMax(got, maxName))}
+	}
+	for _, id := range m.Keys() {
+		out[id] = true
+	}
+	return out, nil
+}
+
+type minionRow struct {
+	minion
+	System, Version, IPs string
+}
+
+type minionsPage struct {
+	target
+	Rows []minionRow
+	// Grains says whether grains may be seen.
+	Grains bool
+	pager
+}
+
+func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	d := minionsPage{target: targetOf(v.query.Get), Grains: v.may("runner", "cache.grains")}
+	all, err := minionsOf(ctx, v)
+	if err != nil {
+		return Answer{}, err
+	}
+	all = slices.DeleteFunc(all, func(m minion) bool { return m.Key != "accepted" })
+	hit, err := d.matched(ctx, v, all)
+	problem := ""
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code != http.StatusServiceUnavailable {
+		problem, err = r.Text, nil
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	all = slices.DeleteFunc(all, func(m minion) bool { return !hit[m.ID] })
+	var lo, hi int
+	lo, hi, d.pager = slice(len(all), perPage, c.base+"/minions", v.query)
+	all = all[lo:hi]
+	grains, err := grainsOf(ctx, v, all)
+	if err != nil {
+		return Answer{}, err
+	}
+	for _, m := range all {
+		g := grains.Map(m.ID)
+		r := minionRow{minion: m, System: name(value.StrMax(or(g.Value("osfinger"), g.Value("os")), maxName)), Version: name(value.StrMax(or(g.Value("saltversion")), maxName))}
+		r.IPs = addresses(g)
+		d.Rows = append(d.Rows, r)
+	}
+	return c.render(v, "minions", http.StatusOK, page{Title: "Minions", Data: d, Problem: problem})
+}
+
+// grainsOf is what the master has cached of minions, where that may be seen.
+func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) {
+	if len(list) == 0 || !v.may("runner", "cache.grains") {
+		return nil, nil
+	}
+	ids := []any{}
+	for _, m := range list {
+		ids = append(ids, m.ID)
+	}
+	got, err := v.do(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list")
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+		return nil, nil // not for him, whatever it looked like
+	}
+	m, _ := got.(*value.Map)
+	return m, err
+}
+
+// or is the first value that says something; "" for none.
+func or(vs ...any) any {
+	for _, v := range vs {
+		if value.Truth(v) {
+			return v
+		}
+	}
+	return ""
+}
+
+// addresses are some of a minion's own addresses.
+func addresses(g *value.Map) string {
+	var out []string
+	for _, e := range append(slices.Clone(g.Texts("ipv4")), g.Texts("ipv6")...) {
+		if e == "127.0.0.1" || e == "::1" {
+			continue
+		}
+		if len(out) == 3 {
+			out = append(out, "…")
+			break
+		}
+		out = append(out, name(cut(e, 60)))
+	}
+	return strings.Join(out, " ")
+}
+
+type grain struct {
+	Name  string
+	Value shown
+}
+
+type minionPage struct {
+	minion
+	Known  bool // it has an accepted key
+	Grains []grain
+	More   int // that are not shown
+}
+
+func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	id := v.query.Get("id")
+	if keys.ValidID(id) != nil {
+		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
+	}
+	all, err := minionsOf(ctx, v)
+	if err != nil {
+		return Answer{}, err
+	}
+	d := minionPage{minion: minion{ID: id}}
+	for _, m := range all {
+		if m.ID == id && (!d.Known || m.Key == "accepted") {
+			d.minion, d.Known = m, true
+		}
+	}
+	if !d.Known {
+		return Answer{}, &Refusal{http.StatusNotFound, "No minion of that name has a key here."}
+	}
+	got, err := grainsOf(ctx, v, []minion{d.minion})
+	if err != nil {
+		return Answer{}, err
+	}
+	b, g := newBudget(), got.Map(id)
+	for _, k := range slices.Sorted(slices.Values(g.Keys())) {
+		if len(d.Grains) == maxGrains {
+			d.More = g.Len() - maxGrains
+			break
+		}
+		d.Grains = append(d.Grains, grain{name(k), b.text(plain(g.Value(k)))})
+	}
+	return c.render(v, "minion", http.StatusOK, page{Title: name(id), Data: d})
+}

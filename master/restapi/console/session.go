@@ -1,0 +1,166 @@
+package console
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// The console's cookies are its own: the API takes none of them, and its cookie is not
+// one of them, so that a page elsewhere has nothing to send along to either.
+const (
+	sessionCookie = "saltern_console" // the token of the master
+	formCookie    = "saltern_form"    // of the log-in form, before there is a session
+	formLife      = 10 * time.Minute
+)
+
+// cookie is one that scripts cannot read, that other sites cannot have sent and that,
+// with TLS, never goes in the clear.
+func (c *Console) cookie(name, text string, age time.Duration) string {
+	k := http.Cookie{Name: c.cookieName(name), Value: text, Path: c.base, MaxAge: int(age / time.Second), HttpOnly: true, Secure: c.cfg.Secure, SameSite: http.SameSiteStrictMode}
+	if age <= 0 {
+		k.MaxAge = -1
+	}
+	return k.String()
+}
+
+// cookieName says with TLS that no page in the clear may have set the cookie.
+func (c *Console) cookieName(name string) string {
+	if c.cfg.Secure {
+		return "__Secure-" + name
+	}
+	return name
+}
+
+func (c *Console) cookieOf(v *visit, name string) string {
+	k, err := v.HTTP.Cookie(c.cookieName(name))
+	if err != nil {
+		return ""
+	}
+	return k.Value
+}
+
+// session proves the token of a request.
+func (c *Console) session(ctx context.Context, v *visit) error {
+	l, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie))
+	if err != nil {
+		return err
+	}
+	v.login = l
+	return nil
+}
+
+// formToken is what forms of a session carry. Only who has the session's token can
+// make it, and it does not tell that token; any node of a cluster takes it.
+func formToken(secret string) string {
+	m := hmac.New(sha256.New, []byte(secret))
+	m.Write([]byte("form of the console"))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+var errForm = &Refusal{http.StatusForbidden, "The form does not belong to this session, and nothing was done. Go back, reload the page and send it again."}
+
+// checkForm reads the form of a request and reports whether it is one of its session.
+func checkForm(v *visit) error { return checkFormOf(v, v.login.Token) }
+
+func checkFormOf(v *visit, secret string) error {
+	form, err := v.Form()
+	if err != nil {
+		return err
+	}
+	if secret == "" || !hmac.Equal([]byte(form.Get("form")), []byte(formToken(secret))) {
+		return errForm
+	}
+	return nil
+}
+
+// logInPage is what the page of the log-in shows.
+type logInPage struct {
+	Form         string
+	User, System string
+	Systems      []string
+}
+
+func askLogIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	if c.cookieOf(v, sessionCookie) != "" {
+		if _, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie)); err == nil {
+			return c.redirect("/", nil), nil
+		}
+	}
+	return c.logInForm(v, http.StatusOK, "", logInPage{})
+}
+
+// logInForm is the page with the form, and a cookie that goes with it.
+func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (Answer, error) {
+	secret := c.cookieOf(v, formCookie)
+	if b, err := hex.DecodeString(secret); err != nil || len(b) != 32 {
+		fresh := make([]byte, 32)
+		_, _ = rand.Read(fresh) // never fails
+		secret = hex.EncodeToString(fresh)
+	}
+	d.Form, d.Systems = formToken(secret), c.cfg.Systems
+	a, err := c.render(v, "login", code, page{Title: "Log in", Problem: problem, Data: d})
+	if err != nil {
+		return a, err
+	}
+	a.Header.Add("Set-Cookie", c.cookie(formCookie, secret, formLife))
+	return a, nil
+}
+
+// logIn gets a token of the master. What the browser had before is given up.
+func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	form, err := v.Form()
+	if err != nil {
+		return Answer{}, err
+	}
+	d := logInPage{User: cut(form.Get("username"), maxName), System: cut(form.Get("eauth"), maxName)}
+	if err := checkFormOf(v, c.cookieOf(v, formCookie)); err != nil {
+		return c.logInForm(v, http.StatusForbidden, "The form was too old, or your browser takes no cookies of this page. Try again.", d)
+	}
+	system := form.Get("eauth")
+	if system == "" && len(c.cfg.Systems) == 1 {
+		system = c.cfg.Systems[0]
+	}
+	if !slices.Contains(c.cfg.Systems, system) {
+		return c.logInForm(v, http.StatusUnauthorized, "Choose the system that knows your password.", d)
+	}
+	l, err := v.Master.LogIn(ctx, form.Get("username"), form.Get("password"), system)
+	if err != nil {
+		r, ok := errors.AsType[*Refusal](err)
+		if !ok {
+			return Answer{}, err
+		}
+		text := r.Text
+		if r.Code == http.StatusUnauthorized {
+			text = "The name, the password or the system is wrong, or you may not log in from here."
+		}
+		return c.logInForm(v, r.Code, text, d)
+	}
+	if old := c.cookieOf(v, sessionCookie); old != "" {
+		if _, err := v.Master.Session(ctx, old); err == nil {
+			if err := v.Master.LogOut(old); err != nil {
+				c.cfg.Log.Warn("a session that was replaced is not ended", "error", err)
+			}
+		}
+	}
+	a := c.redirect("/", nil)
+	a.Header.Add("Set-Cookie", c.cookie(sessionCookie, l.Token, l.Expires.Sub(c.cfg.Now())))
+	a.Header.Add("Set-Cookie", c.cookie(formCookie, "", 0))
+	return a, nil
+}
+
+// logOut takes the token back, on all masters.
+func logOut(c *Console, _ context.Context, v *visit) (Answer, error) {
+	if err := v.Master.LogOut(v.login.Token); err != nil {
+		return Answer{}, err
+	}
+	a := c.redirect("/login", nil)
+	a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0))
+	return a, nil
+}

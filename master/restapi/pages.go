@@ -1,0 +1,230 @@
+package restapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/control"
+	"saltern/master/internal/acl"
+	"saltern/master/pattern"
+	"saltern/master/restapi/console"
+	"saltern/master/value"
+	"saltern/release"
+)
+
+const (
+	maxForm      = 256 << 10 // bytes of a form of the console
+	maxPageEvent = 64 << 10  // bytes of an event that a page gets whole
+)
+
+func (s *Server) newConsole() (*console.Console, error) {
+	prefix := strings.TrimSuffix(s.opts.RootPrefix, "/")
+	return console.New(console.Config{Prefix: prefix, Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "",
+		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.log, Now: s.now})
+}
+
+// serveConsole answers a request for the console. path is what follows /console.
+func (s *Server) serveConsole(q *request, path string) error {
+	if err := s.mayAsk(q); err != nil {
+		return err
+	}
+	ctx := q.http.Context()
+	if !console.IsStream(path) {
+		leave, err := s.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	a := s.console.Serve(ctx, console.Request{HTTP: q.http, Path: path, Master: &pages{s, q}, Form: func() (url.Values, error) { return s.form(q) }})
+	maps.Copy(q.w.Header(), a.Header)
+	if a.Events != nil {
+		return s.listen(ctx, q, a.Events.Token, func(frame string) string { return pick(frame, a.Events) })
+	}
+	s.send(q, a.Code, a.Body)
+	return nil
+}
+
+// form reads the body of a form, once.
+func (s *Server) form(q *request) (url.Values, error) {
+	if form, ok := q.data.(url.Values); ok {
+		return form, nil
+	}
+	kind, _, err := mime.ParseMediaType(q.http.Header.Get("Content-Type"))
+	if err != nil || kind != "application/x-www-form-urlencoded" {
+		return nil, &console.Refusal{Code: http.StatusUnsupportedMediaType, Text: "That is not a form of the console."}
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(q.w, q.http.Body, maxForm))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		s.count.large.Add(1)
+		return nil, &console.Refusal{Code: http.StatusRequestEntityTooLarge, Text: "The form is too large."}
+	}
+	if err != nil {
+		return nil, &console.Refusal{Code: http.StatusBadRequest, Text: "The form did not arrive whole."}
+	}
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
+	form, err := url.ParseQuery(string(b))
+	if err != nil {
+		return nil, &console.Refusal{Code: http.StatusBadRequest, Text: "The form cannot be read."}
+	}
+	q.whole, q.data = true, form
+	return form, nil
+}
+
+// pages is the API as the console uses it for a request.
+type pages struct {
+	s *Server
+	q *request
+}
+
+// refusal is an error as the console shows it.
+func refusal(err error) error {
+	err = refused(err)
+	if f, ok := errors.AsType[*failure](err); ok {
+		return &console.Refusal{Code: f.code, Text: f.Error()}
+	}
+	return err
+}
+
+// LogIn implements [console.Master].
+func (p *pages) LogIn(ctx context.Context, user, password, system string) (console.Login, error) {
+	s := p.s
+	if !s.masterIsUp() {
+		return console.Login{}, &console.Refusal{Code: http.StatusServiceUnavailable, Text: "Salt Master is not available."}
+	}
+	if !s.mayLogIn(user, host(p.q.http)) {
+		return console.Login{}, &console.Refusal{Code: http.StatusUnauthorized}
+	}
+	token, expires, err := s.logIn(ctx, p.q, value.NewMap("username", user, "password", password, "eauth", system))
+	if err != nil {
+		return console.Login{}, refusal(err)
+	}
+	return s.consoleLogin(token.Str("token"), ownerOf(token), expires), nil
+}
+
+// Session implements [console.Master].
+func (p *pages) Session(ctx context.Context, token string) (console.Login, error) {
+	if err := p.s.prove(ctx, token, p.q.from); err != nil {
+		return console.Login{}, refusal(err)
+	}
+	known := p.s.guard.session(token)
+	if known.expires.IsZero() {
+		return console.Login{}, &console.Refusal{Code: http.StatusUnauthorized}
+	}
+	return p.s.consoleLogin(token, known.owner, known.expires), nil
+}
+
+// LogOut implements [console.Master].
+func (p *pages) LogOut(token string) error { return p.s.revoke(token) }
+
+// Do implements [console.Master].
+func (p *pages) Do(ctx context.Context, token string, low *value.Map) (any, error) {
+	got, err := p.s.execute(ctx, p.q, []any{low}, "", token)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	if len(got) == 0 {
+		return nil, nil
+	}
+	return got[0], nil
+}
+
+// Status implements [console.Master].
+func (p *pages) Status() *control.Status {
+	st, err := control.ReadStatus(filepath.Join(p.s.master.CacheDir, control.StatusFile))
+	if err != nil {
+		return nil // a master of Python's says nothing of itself
+	}
+	return st
+}
+
+// consoleLogin is who has a token, and what external_auth seems to permit him.
+func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
+	perms := acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
+	return console.Login{Token: token, User: who.name, System: who.system, Expires: expires, May: func(client, fun string) bool {
+		if !slices.Contains(s.opts.Clients, client) {
+			return false
+		}
+		if form := strings.TrimSuffix(client, "_async"); form == "runner" || form == "wheel" {
+			return acl.Special(perms, form, fun, nil, nil) || conditional(perms, form, fun)
+		}
+		return slices.ContainsFunc(perms, ofMinions)
+	}}
+}
+
+// conditional reports whether a function of a runner or of wheel is permitted with
+// some arguments.
+func conditional(perms []any, form, fun string) bool {
+	mod, short, _ := strings.Cut(fun, ".")
+	for _, p := range perms {
+		m, _ := p.(*value.Map)
+		for k, v := range m.All() {
+			for _, e := range asList(v) {
+				c, _ := e.(*value.Map)
+				for expr := range c.All() {
+					x, _ := expr.(string)
+					if k == "@"+mod && pattern.Whole(x, short) || (k == "@"+form || k == "@"+form+"s") && pattern.Whole(x, fun) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+func asList(v any) []any {
+	if l, ok := v.([]any); ok {
+		return l
+	}
+	return []any{v}
+}
+
+// ofMinions reports whether a permission is one of jobs for minions.
+func ofMinions(p any) bool {
+	if s, ok := p.(string); ok {
+		return !strings.HasPrefix(s, "@")
+	}
+	m, _ := p.(*value.Map)
+	for k := range m.All() {
+		if s, ok := k.(string); ok && !strings.HasPrefix(s, "@") {
+			return true
+		}
+	}
+	return false
+}
+
+// pick is what a page gets of a frame: nothing of events that it does not want, and
+// of a large one its tag and size.
+func pick(frame string, want *console.Events) string {
+	first, rest, ok := strings.Cut(frame, "\n")
+	tag, isTag := strings.CutPrefix(first, "tag: ")
+	if !ok || !isTag {
+		return ""
+	}
+	if want.JID != "" && !strings.HasPrefix(tag, "salt/job/"+want.JID+"/") {
+		return ""
+	}
+	if want.JID == "" && !pattern.Glob(cmp.Or(want.Tag, "*"), tag) {
+		return ""
+	}
+	if want.JID == "" && len(rest) <= maxPageEvent {
+		return frame
+	}
+	b, err := json.Marshal(map[string]any{"tag": tag, "cut": len(rest)})
+	if err != nil {
+		return ""
+	}
+	return "data: " + string(b) + "\n\n"
+}
