@@ -67,8 +67,8 @@ type apiServer struct {
 }
 
 // startAPI starts a salt-api with the configuration of a node's master and waits
-// until it answers.
-func startAPI(t *testing.T, n *lab.Node, program, name string, port int) *apiServer {
+// until it answers. more are further lines of rest_cherrypy.
+func startAPI(t *testing.T, n *lab.Node, program, name string, port int, more ...string) *apiServer {
 	t.Helper()
 	dir := lab.Dir(t)
 	lab.WriteTree(t, dir, map[string]string{"static/a.txt": "hello\n", "etc/master": fmt.Sprintf(`include: %s/master
@@ -80,7 +80,7 @@ rest_cherrypy:
   port: %[4]d
   disable_ssl: true
   static: %[2]s/static
-`, n.Settings.MasterConf(), dir, n.Addr, port)})
+`, n.Settings.MasterConf(), dir, n.Addr, port) + strings.Join(more, "")})
 	lab.Start(t, "salt-api ("+name+")", filepath.Join(dir, "out"), program, "-c", filepath.Join(dir, "etc"), "-l", "info")
 	a := &apiServer{name: name, base: fmt.Sprintf("http://%s:%d", n.Addr, port)}
 	for _, u := range []struct {

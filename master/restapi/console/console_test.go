@@ -293,3 +293,20 @@ func TestArguments(t *testing.T) {
 		}
 	}
 }
+
+// TestPlace: connections without a name count for the minions that were heard last
+// from their address, and for no more than there are.
+func TestPlace(t *testing.T) {
+	all := []minion{{ID: "a", Key: "accepted", Address: "1", heard: 1}, {ID: "b", Key: "accepted", Address: "1", heard: 3}, {ID: "c", Key: "accepted", Address: "1", heard: 2},
+		{ID: "d", Key: "accepted", Address: "2", heard: 9}, {ID: "e", Key: "pending", Address: "1", heard: 4}, {ID: "f", Key: "accepted", Connected: true}}
+	place(all, value.NewMap("1", int64(2), "3", int64(9)))
+	var there []string
+	for _, m := range all {
+		if m.Connected {
+			there = append(there, m.ID)
+		}
+	}
+	if slices.Sort(there); strings.Join(there, "") != "bcf" {
+		t.Errorf("%v", there)
+	}
+}

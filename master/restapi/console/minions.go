@@ -17,7 +17,8 @@ import (
 // minion is a key and what the master saw of its minion.
 type minion struct {
 	ID, Key, Address, Seen string
-	Connected              bool
+	Connected              bool    // to this master
+	heard                  float64 // Unix time in seconds; 0: never
 }
 
 // minionsOf are all minions that have a key (the runner presence.minions).
@@ -33,16 +34,33 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 	var out []minion
 	for _, e := range m.List("minions") {
 		x, _ := e.(*value.Map)
-		at := ""
+		n := minion{ID: x.Str("id"), Key: x.Str("key"), Address: name(x.Str("address")), Connected: x.Value("connected") == true}
 		if s, ok := x.Value("seen").(float64); ok && s > 0 && s < 1e11 {
-			at = clock(time.UnixMilli(int64(s * 1e3)))
+			n.Seen, n.heard = clock(time.UnixMilli(int64(s*1e3))), s
 		}
-		out = append(out, minion{ID: x.Str("id"), Key: x.Str("key"), Address: name(x.Str("address")), Seen: at, Connected: x.Value("connected") == true})
+		out = append(out, n)
 	}
+	place(out, m.Map("subscriptions"))
 	slices.SortFunc(out, func(a, b minion) int {
 		return cmp.Or(cmp.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
 	return out, nil
+}
+
+// place finds out who holds the subscriptions that say no minion's name: those that
+// were heard last from their address.
+func place(all []minion, subscriptions *value.Map) {
+	slots := map[string]int64{}
+	for _, from := range subscriptions.Keys() {
+		slots[from], _ = subscriptions.Int(from)
+	}
+	slices.SortFunc(all, func(a, b minion) int { return cmp.Compare(b.heard, a.heard) })
+	for i := range all {
+		if m := &all[i]; m.Key == "accepted" && !m.Connected && m.heard > 0 && slots[m.Address] > 0 {
+			slots[m.Address]--
+			m.Connected = true
+		}
+	}
 }
 
 // heardOf is what is known of minions by id; nothing where that may not be seen.
@@ -134,14 +152,14 @@ type minionRow struct {
 
 type minionsPage struct {
 	target
-	Rows []minionRow
-	// Grains says whether grains may be seen.
-	Grains bool
+	Rows    []minionRow
+	Grains  bool // they may be seen
+	Cluster bool // others may be connected to another master
 	pager
 }
 
 func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := minionsPage{target: targetOf(v.query.Get), Grains: v.may("runner", "cache.grains")}
+	d := minionsPage{target: targetOf(v.query.Get), Grains: v.may("runner", "cache.grains"), Cluster: c.cfg.Cluster}
 	all, err := minionsOf(ctx, v)
 	if err != nil {
 		return Answer{}, err
@@ -222,9 +240,10 @@ type grain struct {
 
 type minionPage struct {
 	minion
-	Known  bool // it has an accepted key
-	Grains []grain
-	More   int // that are not shown
+	Known   bool // it has an accepted key
+	Cluster bool // it may be connected to another master
+	Grains  []grain
+	More    int // that are not shown
 }
 
 func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -236,7 +255,7 @@ func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	d := minionPage{minion: minion{ID: id}}
+	d := minionPage{minion: minion{ID: id}, Cluster: c.cfg.Cluster}
 	for _, m := range all {
 		if m.ID == id && (!d.Known || m.Key == "accepted") {
 			d.minion, d.Known = m, true

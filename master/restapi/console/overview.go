@@ -14,6 +14,7 @@ import (
 type overviewPage struct {
 	Keys     *keyCounts // nil: they may not be seen
 	Present  *presence  // nil: it may not be seen
+	Cluster  bool       // of several masters: minions may be connected to another one
 	Master   *masterState
 	Members  []member
 	Jobs     []job
@@ -41,7 +42,7 @@ type member struct{ Name, State, Version string }
 const jobsOfOverview = 8
 
 func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := overviewPage{MayJobs: v.may("runner", "jobs.list_jobs_filter")}
+	d := overviewPage{Cluster: c.cfg.Cluster, MayJobs: v.may("runner", "jobs.list_jobs_filter")}
 	note := func(what string, err error) error {
 		r, ok := errors.AsType[*Refusal](err)
 		if ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusBadRequest) {
