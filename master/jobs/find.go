@@ -18,6 +18,7 @@ type Query struct {
 	Metadata  *value.Map // one of these pairs is in the job's metadata
 	From, To  time.Time  // bounds of the start, inclusive
 	NoFindJob bool       // leave out saltutil.find_job
+	NoRuns    bool       // leave out runners and functions of wheel
 	Last      int        // only so many of the latest
 }
 
@@ -56,6 +57,11 @@ func byID(a, b Job) int { return strings.Compare(a.JID, b.JID) }
 func (q *Query) match(j Job) bool {
 	if q.NoFindJob && j.Load.Str("fun") == "saltutil.find_job" {
 		return false
+	}
+	if q.NoRuns {
+		if fun := j.Load.Str("fun"); strings.HasPrefix(fun, "runner.") || strings.HasPrefix(fun, "wheel.") {
+			return false
+		}
 	}
 	if len(q.Functions) > 0 && !anyGlob(q.Functions, j.Load.Value("fun")) {
 		return false

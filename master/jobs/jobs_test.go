@@ -648,21 +648,24 @@ func TestFind(t *testing.T) {
 	flushed(t, c)
 	d := add(3, "fun", "saltutil.find_job", "tgt", []any{"web1", "db1"}, "arg", []any{value.NewMap("__kwarg__", true, "metadata", value.NewMap("k", 3))})
 	e := add(4, "fun", []any{"test.ping", "test.echo"}, "tgt", "db*")
+	f := add(5, "fun", "runner.jobs.list_jobs", "tgt", "m1_master")
+	g := add(6, "fun", "wheel.key.list_all", "tgt", "m1_master")
 	at := func(sec int) time.Time { return time.Date(2026, 11, 21, 8, 0, sec, 0, time.UTC) }
 	for _, tc := range []struct {
 		name string
 		q    Query
 		want []string
 	}{
-		{"all", Query{}, []string{a, b, d, e}},
-		{"last two", Query{Last: 2}, []string{d, e}},
-		{"last, no find_job", Query{Last: 3, NoFindJob: true}, []string{a, b, e}},
+		{"all", Query{}, []string{a, b, d, e, f, g}},
+		{"last two", Query{Last: 2}, []string{f, g}},
+		{"last, no find_job", Query{Last: 5, NoFindJob: true}, []string{a, b, e, f, g}},
+		{"last, no runs", Query{Last: 2, NoRuns: true}, []string{d, e}},
 		{"function", Query{Functions: []string{"test.*"}}, []string{a, e}},
 		{"functions", Query{Functions: []string{"x", "state.apply"}}, []string{b}},
 		{"target", Query{Targets: []string{"web?"}}, []string{b, d}},
 		{"metadata", Query{Metadata: value.NewMap("k", 2, "x", 1)}, []string{b}},
 		{"metadata in an argument", Query{Metadata: value.NewMap("k", 3)}, []string{d}},
-		{"from", Query{From: at(3)}, []string{d, e}},
+		{"from", Query{From: at(3)}, []string{d, e, f, g}},
 		{"to", Query{To: at(2)}, []string{a, b}},
 		{"both", Query{From: at(2), To: at(3)}, []string{b, d}},
 		{"all conditions", Query{Functions: []string{"*"}, Targets: []string{"db*"}, From: at(4)}, []string{e}},

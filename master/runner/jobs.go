@@ -21,7 +21,7 @@ func jobsDefs() map[string]def {
 		"jobs.list_job":         {"jid ext_source= display_progress=", func(c *call) (any, error) { return c.job(c.text("jid")) }},
 		"jobs.print_job":        {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.text("jid")) }},
 		"jobs.list_jobs":        {"ext_source= outputter= search_metadata= search_function= search_target= start_time= end_time= display_progress=", jobsList},
-		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress=", jobsFilter},
+		"jobs.list_jobs_filter": {"count filter_find_job= ext_source= outputter= display_progress= filter_runs=", jobsFilter},
 		"jobs.exit_success":     {"jid ext_source=", jobsExitSuccess},
 		"jobs.last_run":         {"ext_source= outputter= metadata= function= target= display_progress=", jobsLastRun},
 	}
@@ -220,6 +220,8 @@ func jobsList(c *call) (any, error) {
 	return c.outputter(out), nil
 }
 
+// jobsFilter lists the newest jobs. filter_runs is ours: without it what pages and
+// programs ask by runners soon hides the jobs of minions.
 func jobsFilter(c *call) (any, error) {
 	if err := need("job cache", c.Jobs == nil); err != nil {
 		return nil, err
@@ -230,7 +232,7 @@ func jobsFilter(c *call) (any, error) {
 	if err != nil || n < 1 {
 		return c.outputter(out), err
 	}
-	list, err := jobs.Find(c.ctx, c.Jobs, jobs.Query{Last: int(min(n, 1e6)), NoFindJob: c.flag("filter_find_job", true)})
+	list, err := jobs.Find(c.ctx, c.Jobs, jobs.Query{Last: int(min(n, 1e6)), NoFindJob: c.flag("filter_find_job", true), NoRuns: c.flag("filter_runs", false)})
 	if err != nil {
 		return nil, err
 	}

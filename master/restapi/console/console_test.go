@@ -120,8 +120,6 @@ func theJob() any {
 
 func theAnswers() map[string]any {
 	job := value.NewMap("JID", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web"}, "Target", "*", "Target-type", "glob", "User", says, "StartTime", "2026, Nov 24 15:59:00.000001")
-	run := job.Clone()
-	run.Set("Function", "runner.jobs.list_jobs")
 	return map[string]any{
 		"presence.minions": theMinions("web1", hostile),
 		"key.list_all":     wheel(value.NewMap("minions", []any{"web1", hostile}, "minions_pre", []any{"new1"}, "minions_rejected", []any{}, "minions_denied", []any{}, "local", []any{"m1.pem"})),
@@ -130,7 +128,7 @@ func theAnswers() map[string]any {
 		"cluster.members":  value.NewMap("id", "192.0.2.1", "state", "member", "version", "1.2.3", "peers", value.NewMap("192.0.2.2", value.NewMap("connected", true, "alive", true, "version", "1.2.3"), "192.0.2.3", value.NewMap("connected", false, "alive", false, "error", "connection refused"))),
 		"cache.grains": value.NewMap("web1", value.NewMap("os", "Debian", "osfinger", "Debian-12", "saltversion", "3008.3", "ipv4", []any{"127.0.0.1", "192.0.2.7"}),
 			hostile, value.NewMap("os", says, "saltversion", says, says, value.NewMap(says, []any{says, int64(1), nil}), "homepage", "javascript:alert(1)")),
-		"jobs.list_jobs_filter": []any{run, job},
+		"jobs.list_jobs_filter": []any{job},
 		"jobs.list_job":         theJob(),
 		"sys.doc":               value.NewMap("web1", value.NewMap("test.ping", "Used to make sure the minion is up.\n\nCLI Example: "+says)),
 	}

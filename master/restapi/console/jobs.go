@@ -19,7 +19,7 @@ type job struct {
 // jobOf reads what the jobs runner says of a job.
 func jobOf(jid string, m *value.Map) job {
 	j := job{JID: jid, Function: name(value.StrMax(m.Value("Function"), maxName)), Target: name(targetText(m.Value("Target"), maxName)), Type: name(m.Str("Target-type")),
-		User: name(m.Str("User")), Start: name(m.Str("StartTime"))}
+		User: name(m.Str("User")), Start: name(seconds(m.Str("StartTime")))}
 	for _, a := range m.List("Arguments") {
 		if s, ok := a.(string); ok {
 			j.Args += cut(s, maxName) + " "
@@ -32,6 +32,12 @@ func jobOf(jid string, m *value.Map) job {
 	}
 	j.Args = name(strings.TrimSpace(j.Args))
 	return j
+}
+
+// seconds is a time without the part of a second.
+func seconds(at string) string {
+	at, _, _ = strings.Cut(at, ".")
+	return at
 }
 
 // withoutMark is a map of named arguments without the mark that it is one.
@@ -63,9 +69,10 @@ func targetText(v any, most int) string {
 	return strings.Join(ids, ",")
 }
 
-// jobList are the newest jobs, the newest first.
-func jobList(ctx context.Context, v *visit, n int) ([]job, error) {
-	got, err := v.do(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n))
+// jobList are the newest jobs, the newest first. What ran on the master is left out
+// unless runs: each page of the console is such a run.
+func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
+	got, err := v.do(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs)
 	if err != nil {
 		return nil, err
 	}
@@ -85,16 +92,6 @@ func jobList(ctx context.Context, v *visit, n int) ([]job, error) {
 	return out, nil
 }
 
-// ofMinions leaves out what ran on the master: each page of the console is such a run.
-func ofMinions(all []job) (out []job) {
-	for _, j := range all {
-		if !strings.HasPrefix(j.Function, "runner.") && !strings.HasPrefix(j.Function, "wheel.") {
-			out = append(out, j)
-		}
-	}
-	return out
-}
-
 type jobsPage struct {
 	Fun, Who string // that are searched for
 	All      bool   // those of the master as well
@@ -105,12 +102,9 @@ type jobsPage struct {
 
 func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d := jobsPage{Fun: cut(v.query.Get("fun"), maxName), Who: cut(v.query.Get("who"), maxName), All: v.query.Get("all") != "", Newest: maxJobs}
-	all, err := jobList(ctx, v, maxJobs)
+	all, err := jobList(ctx, v, maxJobs, d.All)
 	if err != nil {
 		return Answer{}, err
-	}
-	if !d.All {
-		all = ofMinions(all)
 	}
 	var hit []job
 	for _, j := range all {

@@ -74,11 +74,10 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Members = members(got)
 	}
 	if d.MayJobs {
-		list, err := jobList(ctx, v, jobsOfOverview*8)
+		list, err := jobList(ctx, v, jobsOfOverview, false)
 		if err = note("Jobs", err); err != nil {
 			return Answer{}, err
 		}
-		list = ofMinions(list)
 		d.Jobs = list[:min(len(list), jobsOfOverview)]
 	}
 	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d})
