@@ -75,7 +75,7 @@ func (p *person) fields(t *testing.T, path string) url.Values {
 	return f
 }
 
-func logIn(t *testing.T, base, name string) *person {
+func atConsole(t *testing.T, base, name string) *person {
 	t.Helper()
 	p := &person{base, map[string]string{}}
 	f := p.fields(t, "/console/login")
@@ -143,7 +143,7 @@ func TestConsole(t *testing.T) {
 	const id = "web<b>1"
 	m := lab.StartMinion(t, n, id, lab.Newest, map[string]any{"grains": map[string]any{"note": "<script>alert(2)</script>"}})
 	a := startAPI(t, n, lab.Bin(t, "salt-api"), "ours", 14001, "  console: true\n")
-	alice, bob := logIn(t, a.base, "alice"), logIn(t, a.base, "bob")
+	alice, bob := atConsole(t, a.base, "alice"), atConsole(t, a.base, "bob")
 	has := func(what, text string, wants ...string) {
 		t.Helper()
 		for _, want := range wants {
