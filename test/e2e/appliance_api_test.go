@@ -83,6 +83,17 @@ func TestAPIOfNodes(t *testing.T) {
 	for _, n := range []*lab.Appliance{n1, n2} { // the token is n2's; masters tell each other of new ones
 		lab.Eventually(t, 10*time.Second, n.Name+" knows the token of n2", func() error { return ping(n) })
 	}
+	var forms []string
+	for _, n := range []*lab.Appliance{n1, n2} { // the console is there without a word about it
+		code, page := consoleOf(t, n1, n, token)
+		if code != 200 || !strings.Contains(page, "Masters of the cluster") || !strings.Contains(page, "connected to this master") {
+			t.Errorf("console of %s: %d %s", n.Name, code, page)
+		}
+		forms = append(forms, hidden.FindString(page))
+	}
+	if forms[0] == "" || forms[0] != forms[1] {
+		t.Errorf("a form of one node is none of the other: %q", forms)
+	}
 	nothingListens(t, n3)
 	if row(t, n1, status.APIService).State != "running" || row(t, n3, status.APIService).Name != "" {
 		t.Errorf("rows: %+v, %+v", row(t, n1, status.APIService), row(t, n3, status.APIService))
@@ -202,13 +213,10 @@ func ask(t *testing.T, of, n *lab.Appliance, token, body string) (code int, answ
 
 func postAPI(t *testing.T, of, n *lab.Appliance, path, token, body string) (*http.Response, error) {
 	t.Helper()
-	ca, err := os.ReadFile(filepath.Join(of.Dir, "data/etc/api/ca.pem"))
+	client, err := trusting(of)
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	req, err := http.NewRequest(http.MethodPost, "https://"+n.Addr+":8000"+path, bytes.NewReader([]byte(body)))
 	if err != nil {
 		return nil, err
@@ -218,6 +226,41 @@ func postAPI(t *testing.T, of, n *lab.Appliance, path, token, body string) (*htt
 		req.Header.Set("X-Auth-Token", token)
 	}
 	return client.Do(req)
+}
+
+// consoleOf asks for the first page of a node's console, with a token as its session.
+func consoleOf(t *testing.T, of, n *lab.Appliance, token string) (code int, page string) {
+	t.Helper()
+	client, err := trusting(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequest(http.MethodGet, "https://"+n.Addr+":8000/console/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.AddCookie(&http.Cookie{Name: "__Secure-saltern_console", Value: token})
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// trusting makes a client that trusts the authority that a node tells of.
+func trusting(of *lab.Appliance) (*http.Client, error) {
+	ca, err := os.ReadFile(filepath.Join(of.Dir, "data/etc/api/ca.pem"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
 }
 
 func logIn(t *testing.T, of, n *lab.Appliance) (token string, err error) {

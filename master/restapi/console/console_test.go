@@ -285,9 +285,8 @@ func TestArguments(t *testing.T) {
 		{}, {"a", int64(1), true, nil, 1.5}, {"1", "true", "a=b", " x ", "two\nlines", "null", ""},
 		{[]any{"a", int64(1)}, value.NewMap("k", "v"), value.NewMap("__kwarg__", true, "test", true, "pillar", value.NewMap("a", []any{int64(1)}))},
 	} {
-		got := parsed(argLines(args))
-		if !value.Equal(got, args) {
-			t.Errorf("%s: %s", value.Repr(args), value.Repr(got))
+		if text, ok := typed(args); !ok {
+			t.Errorf("%s: %q", value.Repr(args), text)
 		}
 	}
 }
@@ -307,4 +306,68 @@ func TestPlace(t *testing.T) {
 	if slices.Sort(there); strings.Join(there, "") != "bcf" {
 		t.Errorf("%v", there)
 	}
+}
+
+// TestLinkElsewhere: a link on another site has nothing asked of minions.
+func TestLinkElsewhere(t *testing.T) {
+	c := newConsole(t, "")
+	for site, want := range map[string]bool{"": true, "same-origin": true, "none": true, "same-site": false, "cross-site": false} {
+		m := &recorded{answers: theAnswers()}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://salt:8000/console/run?tgt=*&doc=1&fun=test.ping", nil)
+		r.AddCookie(&http.Cookie{Name: "__Secure-saltern_console", Value: strings.Repeat("ab", 32)})
+		r.Header.Set("Sec-Fetch-Site", site)
+		a := c.Serve(t.Context(), Request{HTTP: r, Path: "/run", Master: m})
+		if a.Code != http.StatusOK || slices.Contains(m.asked, "local sys.doc") != want {
+			t.Errorf("%q: %d, asked %v", site, a.Code, m.asked)
+		}
+	}
+}
+
+// FuzzArguments: whatever is typed as arguments, the form to run the job again is
+// filled with the same, where they are plain values. For others there may be no form.
+func FuzzArguments(f *testing.F) {
+	for _, s := range []string{"", "a\n1\ntest=true", "a=[1, {b: null}]", "'x\n\"y\"", "2026-11-24", "0x10\n1e3\n.inf\n010", "a: b", "20261124165928179831", "k='two\nlines'", "#x", "k=#x", "- a", "~", "|", "[{0,1}]"} {
+		f.Add(s)
+	}
+	usual := regexp.MustCompile(`^[\w.=/:'"~|\n-]*$`)
+	plainValue := func(v any) bool {
+		switch v.(type) {
+		case nil, bool, string, int64:
+			return true
+		}
+		return false
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		args := parsed(lines(text))
+		all := args
+		if n := len(args); n > 0 {
+			if m, ok := args[n-1].(*value.Map); ok && m.Value("__kwarg__") == true {
+				all = slices.Clone(args[:n-1])
+				for _, v := range m.All() {
+					all = append(all, v)
+				}
+			}
+		}
+		again, ok := typed(args)
+		if !ok && usual.MatchString(text) && !slices.ContainsFunc(all, func(v any) bool { return !plainValue(v) }) {
+			t.Errorf("%q: %s, again %q: %s", text, value.Repr(args), again, value.Repr(parsed(lines(again))))
+		}
+	})
+}
+
+// FuzzState: no tag and no result of a state breaks the page.
+func FuzzState(f *testing.F) {
+	f.Add("file_|-a_|-/etc/a_|-managed", "+x\n-y", "done")
+	f.Add("_|-_|-_|-", "", "")
+	f.Add("a_|-b_|-c_|-d_|-e_|-f", "\xff", "\u202e")
+	f.Fuzz(func(t *testing.T, tag, diff, comment string) {
+		m := value.NewMap(tag, value.NewMap("result", false, "changes", value.NewMap("diff", diff), "comment", comment))
+		if !isHighstate(m) {
+			return
+		}
+		s := statesOf(m, newBudget(), maxStates)
+		if len(s.Rows) != 1 || s.Failed != 1 || len(s.Rows[0].Comment.Text) > 8*maxText {
+			t.Errorf("%q: %+v", tag, s)
+		}
+	})
 }

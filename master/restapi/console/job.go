@@ -120,7 +120,10 @@ func (c *Console) again(m *value.Map) string {
 	if !ok || len(tgt) >= most || len(value.StrMax(args, most)) >= most {
 		return "" // several functions, or too long
 	}
-	text := strings.Join(argLines(args), "\n")
+	text, ok := typed(args)
+	if !ok {
+		return ""
+	}
 	return c.base + "/run?" + url.Values{"tgt": {tgt}, "type": {cmp.Or(m.Str("Target-type"), "glob")}, "fun": {fun}, "arg": {text}}.Encode()
 }
 

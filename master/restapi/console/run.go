@@ -25,7 +25,14 @@ type runPage struct {
 	DocFrom string // minion that gave it
 }
 
-// argLines are the arguments of a job as the form takes them, one a line.
+// typed are the arguments of a job as the form takes them, one a line, and whether they
+// can be typed at all.
+func typed(args []any) (text string, ok bool) {
+	l := argLines(args)
+	text = strings.Join(l, "\n")
+	return text, value.Equal(parsed(lines(text)), append([]any{}, args...))
+}
+
 func argLines(args []any) (out []string) {
 	word := func(v any) string {
 		if s, ok := v.(string); ok && s != "" && s == strings.TrimSpace(s) && client.Yamlify(s) == any(s) && !strings.Contains(s, "\n") {
@@ -70,7 +77,8 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		return err
 	}
-	look, doc := v.query.Get("look") != "", v.query.Get("doc") != ""
+	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site")) // by who is here, not by a link elsewhere
+	look, doc := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != ""
 	if (look || doc) && d.Target != "" {
 		ids, err := c.preview(ctx, v, d.target)
 		if err = tell(err); err != nil {
