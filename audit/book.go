@@ -1,0 +1,172 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what a folder keeps.
+const (
+	// MaxAge is how long a record is kept at most.
+	MaxAge        = 366 * 24 * time.Hour
+	actsSize      = 128 << 20
+	strangersSize = 16 << 20
+	actsPart      = 8 << 20 // of one file, after which another one begins
+	strangersPart = 2 << 20
+)
+
+// lockTakes is how long another program may hold the lock of a file: a moment, unless
+// it was stopped in it.
+const lockTakes = 2 * time.Second
+
+// book is the files of one kind in a folder: NAME.jsonl, to which records are added,
+// and older ones, NAME.TIME.jsonl.
+type book struct {
+	dir, name  string
+	part, size int64
+}
+
+func acts(dir string) book      { return book{dir, "acts", actsPart, actsSize} }
+func strangers(dir string) book { return book{dir, "strangers", strangersPart, strangersSize} }
+
+func (b book) current() string { return filepath.Join(b.dir, b.name+".jsonl") }
+
+// files are the names of all files, the oldest first.
+func (b book) files() ([]string, error) {
+	entries, err := os.ReadDir(b.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if n := e.Name(); strings.HasPrefix(n, b.name+".") && strings.HasSuffix(n, ".jsonl") && n != b.name+".jsonl" {
+			out = append(out, filepath.Join(b.dir, n))
+		}
+	}
+	slices.Sort(out)
+	return append(out, b.current()), nil
+}
+
+// add writes whole lines at the end of the current file, all of them or none, and
+// waits for the disk.
+func (b book) add(text []byte, now time.Time) error {
+	for range 5 { // another program may begin a new file at the same moment
+		f, size, err := b.open()
+		if err != nil {
+			return err
+		}
+		if size > 0 && size+int64(len(text)) > b.part {
+			err = b.begin(now)
+			_ = f.Close()
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		err = write(f, size, text)
+		if err == nil {
+			err = unix.Fdatasync(int(f.Fd()))
+		}
+		return errors.Join(err, f.Close())
+	}
+	return errors.New("another program keeps beginning new files")
+}
+
+// open opens the current file and takes its lock, which closing it gives back.
+func (b book) open() (f *os.File, size int64, err error) {
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return nil, 0, err
+	}
+	until := time.Now().Add(lockTakes)
+	for {
+		f, err := os.OpenFile(b.current(), os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, 0, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			if size, ok := b.isCurrent(f); ok {
+				return f, size, nil
+			}
+		}
+		_ = f.Close()
+		switch {
+		case err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			return nil, 0, fmt.Errorf("lock %s: %w", b.current(), err)
+		case time.Now().After(until):
+			return nil, 0, fmt.Errorf("lock %s: another program holds it", b.current())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// isCurrent reports whether an open file still has its name, and its size.
+func (b book) isCurrent(f *os.File) (int64, bool) {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return 0, false
+	}
+	now, err := os.Lstat(b.current())
+	return st.Size(), err == nil && os.SameFile(st, now)
+}
+
+// begin gives the current file its old name, and removes what is too old or too much.
+// The caller has the lock.
+func (b book) begin(now time.Time) error {
+	old := filepath.Join(b.dir, b.name+"."+now.UTC().Format("20060102T150405.000000000")+".jsonl")
+	if err := os.Rename(b.current(), old); err != nil {
+		return err
+	}
+	return b.prune(now)
+}
+
+// prune removes the oldest files.
+func (b book) prune(now time.Time) error {
+	files, err := b.files()
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, path := range slices.Backward(files) {
+		st, err := os.Lstat(path)
+		if err != nil {
+			continue // the current one is not there yet
+		}
+		size += st.Size()
+		if size > b.size-b.part || now.Sub(st.ModTime()) > MaxAge {
+			err = os.Remove(path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// write adds text to a file of this size. What a power cut has left of a line is
+// ended first; what cannot be written whole is taken back.
+func write(f *os.File, size int64, text []byte) error {
+	var last [1]byte
+	if size > 0 {
+		if _, err := f.ReadAt(last[:], size-1); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if last[0] != '\n' {
+			text = append([]byte{'\n'}, text...)
+		}
+	}
+	if _, err := f.Write(text); err != nil {
+		return errors.Join(err, f.Truncate(size))
+	}
+	return nil
+}
