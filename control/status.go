@@ -74,6 +74,7 @@ type Fault string
 
 // The faults that a master reports.
 const (
+	AuditFault       Fault = "audit record"
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
 	GitPillarFault   Fault = "git pillars"    // this master's copy, or the program git

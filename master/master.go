@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"saltern/audit"
 	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/event"
@@ -94,6 +95,7 @@ type Master struct {
 	sources   *zmtp.Sources
 
 	background *background.Pool
+	audit      *audit.Log
 	problems   *health.Problems
 	signs      health.Signs
 	conditions *health.Conditions
@@ -135,7 +137,7 @@ func newAt(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() t
 		cfg: cfg, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: now, started: time.Now(),
 		jids: jobs.NewIDs(time.Now), background: background.New(maxRunners),
 		problems: health.NewProblems(log, time.Now), conditions: health.NewConditions(cfg.Conditions, log), signs: health.Signs{Dir: cfg.CacheDir, Now: time.Now},
-		sources: zmtp.NewSources(time.Now),
+		sources: zmtp.NewSources(time.Now), audit: audit.Open(cfg.Audit("salt-master")),
 	}
 	for _, open := range []func(context.Context) error{
 		m.openDirs, m.openCluster, m.openSecrets, m.openPublish, m.openKeys, m.openCallers, m.openStores, m.openBus, m.openServices, m.openDoors,
@@ -224,8 +226,8 @@ func (m *Master) openKeys(context.Context) error {
 	m.signin, err = auth.New(auth.Config{
 		Keys: m.keys, Secrets: m.secrets, Autosign: autosign, PublishPort: port, OpenMode: c.OpenMode, MaxMinions: c.MaxMinions,
 		Connected: m.presence.CountWith, NoEvents: !c.AuthEvents, EventGrains: c.AuthEventsAutosignGrains, ClusterEvents: !m.cluster.Alone(), Events: m.fire, Logger: m.quiet,
-		Trouble: m.conditions.Reason,
-		Proven:  func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
+		Trouble: m.conditions.Reason, Decided: local.AutosignRecord(m.audit),
+		Proven: func(id string) (netip.Addr, bool) { a, _, ok := m.presence.Last(id); return a, ok },
 	})
 	return err
 }
@@ -335,7 +337,7 @@ func (m *Master) openServices(context.Context) error {
 	})
 	m.reporter = &health.Reporter{
 		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions,
-		Bus: m.bus, Cluster: m.cluster.Pool, Problems: m.problems, Signs: m.signs, Started: m.started,
+		Bus: m.bus, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
 	}
 	m.keys.OnChange(m.onKeyChange)
 	return nil
@@ -417,5 +419,6 @@ func (m *Master) Close() error {
 		err = m.closeJobs(ctx)
 		m.closeJobs = nil
 	}
+	m.audit.Close()
 	return err
 }

@@ -69,7 +69,7 @@ func (m *Master) openLocal() *local.Service {
 	return local.New(local.Config{
 		Auth: m.auth, Blacklist: acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")},
 		Launch: m.launch, OrderMasters: c.OrderMasters, Runs: m.runs, Wheel: m.wheel, Background: m.background, Look: m.keys.Look,
-		Settle: m.sockets.Settle, Fire: m.fire, Log: m.log, Quiet: m.quiet,
+		Settle: m.sockets.Settle, Fire: m.fire, Audit: m.audit, Interface: c.Interface, Log: m.log, Quiet: m.quiet,
 	})
 }
 
@@ -78,7 +78,7 @@ func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
 		Options: m.cfg, Keys: m.keys, Ring: m.ring, SignIn: m.signin, Bus: m.bus, Jobs: m.jobs, Cache: m.cache, Mine: m.mine, Files: m.files,
 		Pillars: m.pillars, Compiler: m.compiler, Targets: m.targets, Launch: m.launch, Runs: m.runs, Wait: m.background.Wait, Fire: m.fire,
-		Problem: m.problems.Report, Now: m.now, Log: m.log, Quiet: m.quiet,
+		Problem: m.problems.Report, Now: m.now, Audit: m.audit, Log: m.log, Quiet: m.quiet,
 	})
 }
 

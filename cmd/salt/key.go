@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/audit"
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/client"
 	"saltern/master/keys"
@@ -88,6 +89,7 @@ type keyCall struct {
 	store *keys.Store
 	dir   string
 	c     *client.Client
+	actor audit.Actor // who calls, before it becomes the master's user
 }
 
 // keyDirs are the states of keys in the order in which Salt lists them.
@@ -142,6 +144,7 @@ func (k *keyCall) run(ctx context.Context) error {
 	if err := k.check(); err != nil {
 		return err
 	}
+	k.actor = audit.Self(k.getenv)
 	if err := k.becomeUser(k.v.Str("user")); err != nil {
 		return err
 	}

@@ -39,11 +39,15 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	if yes, err := k.confirm(verb); err != nil || !yes {
 		return err
 	}
+	book := k.openBook(ctx, verb, sel)
+	defer book.close()
 	var failed bool
 	for _, st := range keyDirs {
 		for _, id := range sel[st] {
 			answered := k.slow()
+			finger := k.fingerOf(st, id)
 			err := k.changeOne(ctx, verb, st, id)
+			book.note(ctx, id, st, finger, err)
 			answered()
 			if err != nil {
 				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, printable.Line(id), keys.Advise(err))

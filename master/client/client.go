@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/audit"
 	"saltern/durable"
 	"saltern/master/event"
 	"saltern/master/msgpack"
@@ -144,6 +145,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 		load.Set("kwargs", r.Kwargs)
 	}
 	load.Set("user", c.cfg.User)
+	c.sayLogin(load)
 	timeout := r.Timeout
 	if timeout <= 0 {
 		timeout = c.cfg.Timeout
@@ -215,6 +217,9 @@ var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 // send makes one request. It is never repeated on a time-out: the master may
 // have taken it.
 func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
+	if from := audit.FromOf(ctx); from != "" {
+		load.Set(audit.FromField, from)
+	}
 	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
 	if err != nil {
 		return nil, &Error{Kind: General, Message: fmt.Sprintf("arguments cannot be sent: %v", err)}
@@ -262,6 +267,14 @@ func (c *Client) address() string {
 		host = "::1"
 	}
 	return net.JoinHostPort(host, strconv.Itoa(c.cfg.RetPort))
+}
+
+// sayLogin tells the master's audit record who has logged in, where the key of root
+// would only say root.
+func (c *Client) sayLogin(load *value.Map) {
+	if name := audit.LoginName(); name != "" && c.key != "" {
+		load.Set(audit.LoginField, name)
+	}
 }
 
 // Fire puts an event on the master's bus. It takes the rights of root or of

@@ -106,6 +106,7 @@ func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Ma
 func (c *Client) signed(load, cred *value.Map) *value.Map {
 	if cred.Len() == 0 {
 		cred = value.NewMap("key", c.key, "user", c.cfg.User)
+		c.sayLogin(cred)
 	}
 	load.Update(cred)
 	return load

@@ -282,6 +282,8 @@ type Saltern struct {
 	// Supervisor is the socket on which the tools ask for another master of the
 	// cluster when this one does not answer; "" means that there is none.
 	Supervisor string `conf:"saltern_supervisor"`
+	// Node is the name of this machine in the audit record; "" means the id.
+	Node string `conf:"saltern_node"`
 	// EventPrefixes are the only ones that events of minions may have outside of
 	// salt/; none means any.
 	EventPrefixes []string `conf:"saltern_minion_event_prefixes"`

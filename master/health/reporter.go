@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"saltern/audit"
 	"saltern/control"
 	"saltern/master/cluster"
 	"saltern/master/conf"
@@ -45,6 +46,7 @@ type Reporter struct {
 	Bus      *event.Bus
 	Cluster  *cluster.Pool // nil alone
 	Problems *Problems
+	Audit    *audit.Log
 	Signs    Signs
 	Started  time.Time
 
@@ -56,6 +58,7 @@ type Reporter struct {
 func (r *Reporter) Write() {
 	r.Problems.RetryJobCache(filepath.Join(r.Options.CacheDir, "jobs"))
 	r.watchPending()
+	r.Problems.Report(control.AuditFault, r.Audit.Fault())
 	b, err := json.Marshal(r.status())
 	if err == nil {
 		err = writeFile(filepath.Join(r.Options.CacheDir, control.StatusFile), append(b, '\n'))

@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode"
 
+	"saltern/audit"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/keys"
@@ -174,8 +175,8 @@ func archive(files map[string]string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func logout(s *Server, _ context.Context, q *request) (any, error) {
-	if err := s.revoke(q.token); err != nil {
+func logout(s *Server, ctx context.Context, q *request) (any, error) {
+	if err := s.revoke(ctx, q.token); err != nil {
 		return nil, err
 	}
 	http.SetCookie(q.w, s.cookie("", -1, s.now()))
@@ -183,11 +184,14 @@ func logout(s *Server, _ context.Context, q *request) (any, error) {
 }
 
 // revoke takes a token back, on all masters of a cluster.
-func (s *Server) revoke(token string) error {
+func (s *Server) revoke(ctx context.Context, token string) error {
 	s.guard.forget(token)
 	tokens, err := eauth.OpenTokens(s.master.TokenDir)
 	if err == nil {
+		t, _ := tokens.Get(token, s.now()) // it was proven a moment ago
 		err = tokens.Remove(token)
+		r := audit.Record{Actor: audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: audit.FromOf(ctx)}, Action: "token.delete", Object: t.Name}
+		s.audit.Note(r.Ended(err))
 	}
 	if err != nil {
 		return fmt.Errorf("take the token back: %w", err)

@@ -34,6 +34,7 @@ func login(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, errors.New("the body holds no username, password and eauth")
 	}
 	if !s.mayLogIn(creds.Value("username"), host(q.http)) {
+		s.loginRefused(ctx, value.StrMax(creds.Value("username"), 256), "api_acl")
 		return nil, &failure{code: http.StatusUnauthorized}
 	}
 	token, expires, err := s.logIn(ctx, q, creds)

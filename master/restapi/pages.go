@@ -39,7 +39,7 @@ func (s *Server) serveConsole(q *request, path string) error {
 	if err := s.mayAsk(q); err != nil {
 		return err
 	}
-	ctx := q.http.Context()
+	ctx := withFrom(q.http)
 	if !console.IsStream(path) {
 		leave, err := s.enter(ctx)
 		if err != nil {
@@ -104,6 +104,7 @@ func (p *pages) LogIn(ctx context.Context, user, password, system string) (conso
 		return console.Login{}, &console.Refusal{Code: http.StatusServiceUnavailable, Text: "Salt Master is not available."}
 	}
 	if !s.mayLogIn(user, host(p.q.http)) {
+		s.loginRefused(ctx, user, "api_acl")
 		return console.Login{}, &console.Refusal{Code: http.StatusUnauthorized}
 	}
 	token, expires, err := s.logIn(ctx, p.q, value.NewMap("username", user, "password", password, "eauth", system))
@@ -126,7 +127,7 @@ func (p *pages) Session(ctx context.Context, token string) (console.Login, error
 }
 
 // LogOut implements [console.Master].
-func (p *pages) LogOut(token string) error { return p.s.revoke(token) }
+func (p *pages) LogOut(ctx context.Context, token string) error { return p.s.revoke(ctx, token) }
 
 // Do implements [console.Master].
 func (p *pages) Do(ctx context.Context, token string, low *value.Map) (any, error) {

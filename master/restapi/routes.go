@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/audit"
 	"saltern/master/restapi/console"
 	"saltern/master/value"
 )
@@ -162,7 +163,7 @@ func (s *Server) endpoint(q *request, e endpoint) error {
 	if do == nil {
 		return &failure{code: http.StatusMethodNotAllowed}
 	}
-	ctx := r.Context()
+	ctx := withFrom(r)
 	if !e.stays {
 		leave, err := s.enter(ctx)
 		if err != nil {
@@ -199,7 +200,7 @@ func (s *Server) loggedIn(q *request, e endpoint) error {
 	default:
 		return nil
 	}
-	if err := s.prove(q.http.Context(), token, q.from); err != nil {
+	if err := s.prove(withFrom(q.http), token, q.from); err != nil {
 		return err
 	}
 	q.token = token
@@ -281,6 +282,21 @@ func host(r *http.Request) string {
 		return ""
 	}
 	return ap.Addr().Unmap().WithZone("").String()
+}
+
+// withFrom is the context of a request, with the address of the client for the
+// master's audit record.
+func withFrom(r *http.Request) context.Context {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.Context()
+	}
+	return audit.WithFrom(r.Context(), ap.Addr().Unmap().WithZone(""))
+}
+
+// loginRefused notes that somebody was not let in without the master being asked.
+func (s *Server) loginRefused(ctx context.Context, user, why string) {
+	s.audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Unproven, From: audit.FromOf(ctx)}, Action: "login", Result: audit.Refused, Detail: why, Stranger: true})
 }
 
 // wantsPage reports whether a browser asks for a page to show.

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/audit"
 	"saltern/httpserver"
 	"saltern/localsock"
 	"saltern/master/client"
@@ -44,6 +45,7 @@ type Server struct {
 	quiet  *slog.Logger // for lines that strangers can cause
 	now    func() time.Time
 	user   string
+	audit  *audit.Log
 
 	guard   *guard
 	hub     *hub
@@ -73,6 +75,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins)}
 	s.hub = newHub(m.SockDir, log)
 	s.routes = routes(o)
+	s.audit = audit.Open(m.Audit("salt-api"))
 	var err error
 	if o.Console {
 		if s.console, err = s.newConsole(); err != nil {
@@ -81,6 +84,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	}
 	if o.Static != "" {
 		if s.static, err = os.OpenRoot(o.Static); err != nil {
+			s.Close()
 			return nil, fmt.Errorf("open the folder of rest_cherrypy: static: %w", err)
 		}
 	}
@@ -96,6 +100,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 // Close ends what New has begun. Serve must have returned.
 func (s *Server) Close() {
 	s.hub.close()
+	s.audit.Close()
 	if s.static != nil {
 		s.static.Close()
 	}

@@ -168,6 +168,7 @@ func (s *Server) prove(ctx context.Context, token string, from netip.Addr) error
 	if !ok || !now.Before(expires) {
 		s.guard.forget(token)
 		s.count.wrong.Add(1)
+		s.loginRefused(ctx, "UNKNOWN", "no such token")
 		return denied
 	}
 	if !good {

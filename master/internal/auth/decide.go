@@ -182,6 +182,9 @@ func (s *Service) put(ctx context.Context, r request, old keys.Entry, st keys.St
 		return s.failed(r, st, err, from)
 	}
 	s.log.Info(msg, "minion", r.id, "peer", from)
+	if st != keys.Pending && s.cfg.Decided != nil {
+		s.cfg.Decided(r.id, msg, st, from.Addr())
+	}
 	return v
 }
 

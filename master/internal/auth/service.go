@@ -77,6 +77,9 @@ type Config struct {
 	// Trouble says why keys cannot be stored now, "" when nothing is known to be
 	// wrong; nil: never. What it says is told to minions.
 	Trouble func() string
+	// Decided hears of keys that were accepted or rejected without an administrator,
+	// and by which rule; nil: nobody does.
+	Decided func(id, rule string, st keys.State, from netip.Addr)
 }
 
 // Stats are counters since start.

@@ -92,6 +92,8 @@ type Caller struct {
 	Kind string
 	// Name is the proven name.
 	Name string
+	// Eauth is the system of external authentication that proved it; "" for a key.
+	Eauth string
 	// All means that the caller needs no permission: he holds the key of root or
 	// of the master's user.
 	All bool
@@ -144,7 +146,7 @@ func (a *Authenticator) byToken(token string) (Caller, error) {
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err == nil {
 		if section, ok := a.section(t.Eauth); ok {
-			return Caller{Kind: "token", Name: t.Name, Permissions: a.cfg.Permissions(section, t.Name, t.Groups)}, nil
+			return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.cfg.Permissions(section, t.Name, t.Groups)}, nil
 		}
 	}
 	a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
@@ -172,7 +174,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map) (Calle
 		return Caller{}, &Failure{"EauthAuthenticationError",
 			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
 	}
-	return Caller{Kind: "eauth", Name: name, Permissions: a.cfg.Permissions(section, name, v.Groups)}, nil
+	return Caller{Kind: "eauth", Name: name, Eauth: creds.Str("eauth"), Permissions: a.cfg.Permissions(section, name, v.Groups)}, nil
 }
 
 func (a *Authenticator) login(ctx context.Context, system, user, password string) (Verdict, *value.Map, bool) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/audit"
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/internal/acl"
@@ -33,6 +34,8 @@ type Config struct {
 	Look         func() error                      // reads the minion keys anew
 	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
+	Audit        *audit.Log                        // nil: no record is kept
+	Interface    string                            // on which the master listens: requests from there are from this host
 	Log, Quiet   *slog.Logger                      // Quiet is for lines that strangers can cause
 }
 
@@ -51,10 +54,8 @@ func (s *Service) Methods() request.Table {
 		"wheel":                 {Local: true, Do: s.onWheel},
 		"runner":                {Local: true, Do: s.onRunner},
 		"saltern_runner_result": {Local: true, Do: s.onRunnerResult},
-		"mk_token": {Local: true, Do: func(ctx context.Context, c *request.Call) (any, error) {
-			return s.cfg.Auth.MakeToken(ctx, c.Load)
-		}},
-		"get_token": {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil }},
+		"mk_token":              {Local: true, Do: s.onLogin},
+		"get_token":             {Local: true, Do: func(_ context.Context, c *request.Call) (any, error) { return s.cfg.Auth.GetToken(c.Load), nil }},
 	}
 }
 
@@ -100,23 +101,45 @@ func (s *Service) caller(ctx context.Context, load *value.Map) (eauth.Caller, *v
 
 // admit proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
-func (s *Service) admit(ctx context.Context, form string, load *value.Map, args []any, named *value.Map) (user string, refusal *value.Map) {
+func (s *Service) admit(ctx context.Context, o origin, form string, load *value.Map, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
 	fun := load.Str("fun")
-	caller, refusal := s.caller(ctx, load)
+	caller, refusal = s.caller(ctx, load)
 	if refusal != nil {
-		return "", refusal
+		s.loginRefused(o, load, load, form+" "+fun)
+		return caller, refusal
 	}
+	defer func() {
+		if refusal != nil {
+			r := o.callRecord(caller, form, fun)
+			r.Result = audit.Refused
+			s.cfg.Audit.Note(r)
+		}
+	}()
 	if !caller.All {
 		if !acl.Syntax(fun) && len(caller.Permissions) > 0 {
-			return "", (&eauth.Failure{Name: "SaltInvocationError", Message: "A command invocation error occurred: Check syntax."}).Map()
+			return caller, (&eauth.Failure{Name: "SaltInvocationError", Message: "A command invocation error occurred: Check syntax."}).Map()
 		}
 		if !acl.Special(caller.Permissions, form, fun, args, named) {
 			s.cfg.Quiet.Warn("caller may not call this", "user", caller.Name, "kind", caller.Kind, "form", form, "fun", fun)
-			return "", (&eauth.Failure{Name: eauth.ErrorName(caller.Kind),
+			return caller, (&eauth.Failure{Name: eauth.ErrorName(caller.Kind),
 				Message: fmt.Sprintf(`Authentication failure of type "%s" occurred for user %s.`, caller.Kind, caller.Name)}).Map()
 		}
 	}
-	return strings.TrimPrefix(caller.Name, "sudo_"), nil
+	return caller, nil
+}
+
+// onLogin gives out a token for a name and a password.
+func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
+	o := s.originOf(c)
+	system, user := c.Load.Str("eauth"), c.Load.Str("username")
+	v, err := s.cfg.Auth.MakeToken(ctx, c.Load)
+	switch {
+	case v == "":
+		s.loginRefused(o, c.Load, nil, "mk_token")
+	case err == nil:
+		s.cfg.Audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Password, Eauth: system, From: o.from, Via: o.via}, Action: "login", Result: audit.OK})
+	}
+	return v, err
 }
 
 // heard waits until tools that have connected to the event bus hear it; they
@@ -131,18 +154,27 @@ func (s *Service) heard(ctx context.Context) {
 
 // onWheel calls a wheel function and waits for it.
 func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
-	load := c.Load
+	load, o := c.Load, s.originOf(c)
 	args, named := runner.Arguments(load)
-	user, refusal := s.admit(ctx, "wheel", load, args, named)
+	caller, refusal := s.admit(ctx, o, "wheel", load, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
 	s.heard(ctx)
-	fun, jid := load.Str("fun"), s.cfg.Runs.NewJID()
+	user, fun, jid := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun"), s.cfg.Runs.NewJID()
+	record, told := s.wheelRecord(o, caller, fun, args, named)
+	if record.JID = jid; told {
+		asked := record
+		asked.Result = audit.Asked
+		s.cfg.Audit.Write(ctx, asked)
+	}
 	tag := event.Tag("wheel", jid)
 	data := value.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
 	s.cfg.Fire(tag+"/new", data)
 	ret, err := s.cfg.Wheel.Call(ctx, fun, args, named)
+	if told {
+		s.cfg.Audit.Note(record.Ended(err))
+	}
 	data = data.Clone()
 	if err != nil {
 		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
@@ -160,16 +192,20 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 // onRunner starts a runner and answers at once; the result comes as an event
 // (salt/client/mixins.py asynchronous).
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
-	load := c.Load
+	load, o := c.Load, s.originOf(c)
 	args, named := runner.LowArguments(load)
-	user, refusal := s.admit(ctx, "runner", load, args, named)
+	caller, refusal := s.admit(ctx, o, "runner", load, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
 	s.heard(ctx)
 	fun := load.Str("fun")
+	user := strings.TrimPrefix(caller.Name, "sudo_")
 	run := s.cfg.Runs.Announce(fun, user, args, named)
+	record := o.callRecord(caller, "runner", fun)
+	record.JID, record.Result = run.JID, audit.Started
 	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
+	s.cfg.Audit.Note(record)
 	if run.Secret {
 		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"saltern/audit"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
@@ -21,21 +22,24 @@ func authorization() *value.Map {
 
 // onPublish starts a job for a local client (salt/master.py ClearFuncs.publish).
 func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
-	load := c.Load
+	load, o := c.Load, s.originOf(c)
 	funs, ok := launch.Functions(load)
 	if !ok {
 		return value.NewMap("error", value.NewMap("name", "SaltInvocationError", "message", "fun must be a function or a list of functions")), nil
 	}
 	if s.cfg.Blacklist.Refuses(load.Str("user"), funs) {
 		s.cfg.Quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
+		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
 		return authorization(), nil
 	}
 	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"))
 	if err != nil {
+		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
 		// Python's master fires an event with the whole load here. That would
 		// let anyone who reaches the port write on the bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
+	record := o.jobRecord(caller, load, funs)
 	j, err := s.cfg.Launch.New(ctx, load)
 	if err == nil && (len(j.Minions) == 0 || len(j.Missing) > 0) {
 		// Perhaps a key was accepted a moment ago.
@@ -53,6 +57,8 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		switch err := s.cfg.Launch.Permit(nil, j, caller.Permissions, "saltutil.find_job"); {
 		case errors.Is(err, launch.ErrNotPermitted):
 			s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", funs)
+			record.Result = audit.Refused
+			s.cfg.Audit.Note(record)
 			s.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
 			return authorization(), nil
 		case err != nil:
@@ -67,7 +73,11 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return nobody(j.Target), nil
 	}
 	s.heard(ctx)
-	if err := s.cfg.Launch.Start(ctx, j); err != nil {
+	err = s.cfg.Launch.Start(ctx, j)
+	if !technical(funs) {
+		s.cfg.Audit.Note(published(record, j, err))
+	}
+	if err != nil {
 		return nil, err
 	}
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil

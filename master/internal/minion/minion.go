@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/audit"
 	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/conf"
@@ -49,6 +50,7 @@ type Config struct {
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
 	Now     func() time.Time
+	Audit   *audit.Log // for keys that minions revoke; nil: no record is kept
 	// Quiet is for lines that minions can cause at no cost.
 	Log, Quiet *slog.Logger
 }
@@ -131,7 +133,10 @@ func (s *Service) onRevoke(_ context.Context, c *request.Call) (any, error) {
 		return c.Load, nil
 	}
 	sel := admin.Selection{Dict: value.NewMap(keys.Accepted.Dir(), []any{c.ID})}
-	if _, err := s.cfg.Ring.Delete(sel, c.Load.Bool("preserve_minion_cache")); err != nil {
+	_, err := s.cfg.Ring.Delete(sel, c.Load.Bool("preserve_minion_cache"))
+	r := audit.Record{Actor: audit.Actor{User: c.ID, Proof: audit.Minion, From: c.From.Addr().Unmap().String()}, Action: "key.revoke", Object: c.ID, Stranger: true}
+	s.cfg.Audit.Note(r.Ended(err))
+	if err != nil {
 		return nil, err
 	}
 	return true, nil

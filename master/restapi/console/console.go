@@ -75,7 +75,7 @@ func (r *Refusal) Error() string { return r.Text }
 type Master interface {
 	LogIn(ctx context.Context, user, password, system string) (Login, error)
 	Session(ctx context.Context, token string) (Login, error)
-	LogOut(token string) error
+	LogOut(ctx context.Context, token string) error
 	// Do carries out one command as low data.
 	Do(ctx context.Context, token string, low *value.Map) (any, error)
 	// Status is what the master says of itself; nil if it says nothing.

@@ -49,7 +49,7 @@ func (r *recorded) Session(_ context.Context, token string) (Login, error) {
 	return r.login(), nil
 }
 
-func (r *recorded) LogOut(string) error { return nil }
+func (r *recorded) LogOut(context.Context, string) error { return nil }
 
 func (r *recorded) Do(_ context.Context, _ string, low *value.Map) (any, error) {
 	r.asked = append(r.asked, low.Str("client")+" "+low.Str("fun"))

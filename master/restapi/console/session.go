@@ -144,7 +144,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 	if old := c.cookieOf(v, sessionCookie); old != "" {
 		if _, err := v.Master.Session(ctx, old); err == nil {
-			if err := v.Master.LogOut(old); err != nil {
+			if err := v.Master.LogOut(ctx, old); err != nil {
 				c.cfg.Log.Warn("a session that was replaced is not ended", "error", err)
 			}
 		}
@@ -156,8 +156,8 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 }
 
 // logOut takes the token back, on all masters.
-func logOut(c *Console, _ context.Context, v *visit) (Answer, error) {
-	if err := v.Master.LogOut(v.login.Token); err != nil {
+func logOut(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	if err := v.Master.LogOut(ctx, v.login.Token); err != nil {
 		return Answer{}, err
 	}
 	a := c.redirect("/login", nil)

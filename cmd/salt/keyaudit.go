@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"saltern/audit"
+	"saltern/master/keys"
+	"saltern/printable"
+)
+
+// keyBook writes down what a call of salt-key does: first what was asked for, which
+// waits for the disk, then what became of each key.
+type keyBook struct {
+	k      *keyCall
+	log    *audit.Log
+	record audit.Record
+	keys   int
+}
+
+func (k *keyCall) openBook(ctx context.Context, verb string, sel selection) *keyBook {
+	var ids []string
+	for _, st := range keyDirs {
+		ids = append(ids, sel[st]...)
+	}
+	b := &keyBook{k: k, log: audit.Open(k.cfg.Audit("salt-key")),
+		record: audit.Record{Actor: k.actor, Action: "key." + verb, Op: audit.NewOp()}}
+	asked := b.record
+	asked.Object, asked.Result = audit.Names(ids), audit.Asked
+	b.log.Write(ctx, asked)
+	return b
+}
+
+// waitEvery is after how many keys the disk is waited for: there may be more than a log
+// takes at once.
+const waitEvery = 1000
+
+// note writes down what became of the key of id, which was in the state st.
+func (b *keyBook) note(ctx context.Context, id string, st keys.State, finger string, err error) {
+	r := b.record
+	r.Object, r.Detail = id, "was "+st.String()+", "+finger
+	if b.keys++; b.keys%waitEvery == 0 {
+		b.log.Write(ctx, r.Ended(err))
+		return
+	}
+	b.log.Note(r.Ended(err))
+}
+
+// close waits for the disk, for a moment.
+func (b *keyBook) close() {
+	b.log.Close()
+	if err := b.log.Fault(); err != nil {
+		fmt.Fprintf(b.k.stderr, "Not all of this is in the audit record: %s\n", printable.Text(err.Error()))
+	}
+}
+
+// fingerOf is the fingerprint of a key; what cannot be read has none.
+func (k *keyCall) fingerOf(st keys.State, id string) string {
+	pem, err := k.pem(st, id)
+	if err != nil {
+		return "no fingerprint"
+	}
+	f, err := keys.Fingerprint(pem, k.cfg.HashType)
+	if err != nil {
+		return "no fingerprint"
+	}
+	return f
+}
