@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"saltern/audit"
 	"saltern/supervisor/api"
 	"saltern/supervisor/internal/datadisk"
 	"saltern/supervisor/internal/life"
@@ -158,7 +159,10 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return s.serveAPI(ctx, cancel, s.opt.socket(&base), base.Users.Admin, s.parts(), func(ctx context.Context) {
+	parts := s.parts()
+	parts.Record = record(&base)
+	defer parts.Record.Close()
+	return s.serveAPI(ctx, cancel, s.opt.socket(&base), base.Users.Admin, parts, func(ctx context.Context) {
 		s.opt.Notify.Notify("READY=1\n" + systemd.Status(fault.Error()))
 		tick := time.NewTicker(configPoll)
 		defer tick.Stop()
@@ -183,9 +187,12 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *life.Move) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	parts := s.parts()
+	parts.Record = record(cfg)
+	defer parts.Record.Close()
 	n, err := life.New(life.Config{Settings: cfg, Version: s.opt.Version, ConfigPath: s.opt.ConfigPath, Executable: s.opt.Executable, Socket: s.opt.socket(cfg),
 		Started: s.started, Board: s.board, Log: s.opt.Log, Now: s.opt.Now, Notify: s.opt.Notify, OnTrial: s.opt.OnTrial, InImage: s.opt.InImage,
-		Setup: s.setup, Recovery: s.recovery, Move: m, Leave: func() { cancel(life.ErrReload) }})
+		Setup: s.setup, Recovery: s.recovery, Record: parts.Record, Move: m, Leave: func() { cancel(life.ErrReload) }})
 	if err != nil {
 		return err
 	}
@@ -200,7 +207,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *l
 	s.node = n
 	s.mu.Unlock()
 	var stopped error
-	err = s.serveAPI(ctx, cancel, s.opt.socket(cfg), cfg.Users.Admin, n.Parts(s.parts()), func(ctx context.Context) {
+	err = s.serveAPI(ctx, cancel, s.opt.socket(cfg), cfg.Users.Admin, n.Parts(parts), func(ctx context.Context) {
 		var asked sync.WaitGroup
 		asked.Go(func() {
 			select {
@@ -218,6 +225,11 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, m *l
 		return multierror.Append(both, stopped, err).ErrorOrNil()
 	}
 	return err
+}
+
+// record is where what is done through the supervisor of a node is written down.
+func record(cfg *settings.Settings) *audit.Log {
+	return audit.Open(audit.Config{Dir: cfg.AuditDir(), Node: cfg.Node, Program: "applianced"})
 }
 
 // parts are what the local API serves of every machine.

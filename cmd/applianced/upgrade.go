@@ -96,7 +96,7 @@ coming.`,
 			return err
 		}
 		if older {
-			audit(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran", m.Version, m.Created.UTC().Format(time.RFC3339), cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
+			sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran", m.Version, m.Created.UTC().Format(time.RFC3339), cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
 		}
 		if reboot {
 			fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
@@ -126,9 +126,9 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 	return nil
 }
 
-// audit writes a line into the system's log of administration. It is not a
+// sysLog writes a line into the system's log of administration. It is not a
 // reason to stop when there is none.
-func audit(line string) {
+func sysLog(line string) {
 	w, err := syslog.New(syslog.LOG_AUTHPRIV|syslog.LOG_NOTICE, "applianced")
 	if err != nil {
 		return

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"saltern/audit"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
@@ -34,6 +35,9 @@ type Parts struct {
 	Options  Options
 	Git      Git
 	Tools    Tools
+	Audit    Audit
+	// Record is where what callers ask for is written down; nil: nowhere.
+	Record *audit.Log
 }
 
 // filled puts the refusals into the places that are empty.
@@ -42,6 +46,7 @@ func (p Parts) filled() Parts {
 	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
 	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
+	p.Audit = cmp.Or[Audit](p.Audit, absent{})
 	return p
 }
 
@@ -84,6 +89,10 @@ func (absent) RunTool(context.Context, toolrun.Request) (string, io.ReadCloser, 
 }
 func (absent) Minions(context.Context, bool) (status.MinionList, error) {
 	return status.MinionList{}, errNew
+}
+
+func (absent) Audit(context.Context, audit.Query) (audit.List, error) {
+	return audit.List{}, errNew
 }
 
 func (absent) Git(context.Context, bool, string) (status.GitList, error) {

@@ -16,6 +16,7 @@
 //	     /v1/reset                      all that the node has made is removed, see [Reset]
 //	     /v1/options/apply              the master's options of all nodes, see [Options]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
+//	     /v1/audit                      the audit record of all nodes, see [Audit]
 //	     /v1/tool                       Salt's tools by another node's master, see [Tools]
 //
 // Every caller's credentials are checked (SO_PEERCRED): root, the
@@ -40,6 +41,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/audit"
 	"saltern/httpserver"
 	"saltern/localsock"
 	"saltern/supervisor/internal/service"
@@ -168,7 +170,8 @@ func (s *Server) handler() http.Handler {
 	if s.parts.Reset != nil {
 		s.resetRoutes(mux, s.parts.Reset)
 	}
-	return s.guard(mux)
+	s.auditRoutes(mux, s.parts.Audit)
+	return s.guard(s.audited(mux))
 }
 
 func (s *Server) output(w http.ResponseWriter, r *http.Request) {
@@ -239,6 +242,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		p, ok := r.Context().Value(peerKey{}).(peer)
 		if !ok || p.err != nil || !s.allowed(p.cred) {
 			s.log.Warn("local API: caller refused", "peer", fmt.Sprintf("%+v", p.cred), "path", r.URL.Path)
+			s.parts.Record.Note(audit.Record{Actor: audit.PeerProcess(int(p.cred.Pid), int(p.cred.Uid)), Action: "api.call", Object: r.Method + " " + r.URL.Path, Result: audit.Refused, Stranger: true})
 			fail(w, http.StatusForbidden, "not permitted")
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"saltern/audit"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 )
@@ -110,6 +111,7 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 		f.Next = m.next
 		if !m.next {
 			s.warn(r, "a machine does not know the secret")
+			s.joinRefused(r)
 		}
 		refuse(w, f)
 		return
@@ -124,7 +126,10 @@ func (s *Server) prove(w http.ResponseWriter, r *http.Request, q proveRequest) {
 			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
 			return
 		}
-		if t, err = s.host.Admit(r.Context(), n); err != nil {
+		t, err = s.host.Admit(r.Context(), n)
+		joined := audit.Record{Actor: actor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
+		s.host.Record(joined.Ended(err))
+		if err != nil {
 			s.log.Warn("node API: a machine was not admitted", "peer", n.Name, "address", n.Address, "error", err)
 			refuse(w, faultOf(err))
 			return

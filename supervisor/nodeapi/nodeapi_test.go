@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/audit"
 	"saltern/control/toolrun"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
@@ -37,6 +38,7 @@ type clusterNode struct {
 	id      *Identity
 	log     bytes.Buffer
 	options options.Node
+	records []audit.Record
 	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
 }
 
@@ -57,6 +59,18 @@ func (c *clusterNode) Options() options.Node { return c.options }
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
 }
+func (c *clusterNode) Audit(_ context.Context, q audit.Query) (audit.Page, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return audit.Page{Records: c.records}.Newest(max(q.Last, 1)), nil
+}
+
+func (c *clusterNode) Record(r audit.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.records = append(c.records, r)
+}
+
 func (c *clusterNode) Git(_ context.Context, fetch bool, remote string) (status.GitView, error) {
 	return status.GitView{Remotes: []status.GitRemote{{URL: fmt.Sprint("https://h/", fetch, remote), Files: true}}}, nil
 }

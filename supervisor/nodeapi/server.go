@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/audit"
 	"saltern/control/toolrun"
 	"saltern/httpserver"
 	"saltern/ratelimit"
@@ -49,6 +50,10 @@ type Host interface {
 	// Git is the git remotes of our own master; fetch: after those of that URL or name
 	// were fetched. [control.ErrNoSuchRemote] is no error here: the view is empty.
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
+	// Audit is what this node has written down.
+	Audit(ctx context.Context, q audit.Query) (audit.Page, error)
+	// Record writes down what was done through this API.
+	Record(r audit.Record)
 	// Options are those of our own master.
 	Options() options.Node
 	// Tool prepares a run of one of Salt's tools by our own master for another node.
@@ -180,6 +185,7 @@ func (s *Server) handler() http.Handler {
 	}))
 	s.optionsRoutes(mux)
 	s.gitRoutes(mux)
+	s.auditRoutes(mux)
 	s.toolRoute(mux)
 	return mux
 }
@@ -213,6 +219,8 @@ func (s *Server) proven(r *http.Request, member bool) {
 func (s *Server) state(to nodes.State) http.HandlerFunc {
 	return s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		t, err := s.host.SetState(r.Context(), n.Name, to)
+		done := audit.Record{Actor: actor(r, n.Name, audit.Peer), Action: "node." + stateVerb(to), Object: n.Name}
+		s.host.Record(done.Ended(err))
 		if err != nil {
 			refuse(w, faultOf(err))
 			return

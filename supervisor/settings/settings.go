@@ -327,6 +327,10 @@ func (s *Settings) CacheDir() string { return filepath.Join(s.DataDir, "cache") 
 // LogDir holds what the children wrote.
 func (s *Settings) LogDir() string { return filepath.Join(s.DataDir, "log") }
 
+// AuditDir holds what was done through the supervisor and its command line; what was
+// done through the master is in its cachedir.
+func (s *Settings) AuditDir() string { return filepath.Join(s.LogDir(), "audit") }
+
 // MasterSockDir is the master's sock_dir.
 func (s *Settings) MasterSockDir() string { return filepath.Join(s.RuntimeDir, "master") }
 

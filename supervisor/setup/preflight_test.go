@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/audit"
 	"saltern/control/toolrun"
 	"saltern/release"
 	"saltern/supervisor/nodeapi"
@@ -46,8 +47,10 @@ func (p *peer) Admit(_ context.Context, n nodes.Node) (nodes.Table, error) {
 func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, error) {
 	return p.table, nil
 }
-func (p *peer) Options() options.Node                        { return nil }
-func (p *peer) StorageAuthority() (nodeapi.Authority, error) { return nodeapi.Authority{}, nil }
+func (p *peer) Options() options.Node                                  { return nil }
+func (p *peer) StorageAuthority() (nodeapi.Authority, error)           { return nodeapi.Authority{}, nil }
+func (p *peer) Audit(context.Context, audit.Query) (audit.Page, error) { return audit.Page{}, nil }
+func (p *peer) Record(audit.Record)                                    {}
 func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {
 	return status.GitView{}, nil
 }

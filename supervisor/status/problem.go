@@ -59,6 +59,7 @@ const (
 	GitSize           Code = "SCA-218"
 	PythonPackages    Code = "SCA-219"
 	APIDown           Code = "SCA-220"
+	AuditLost         Code = "SCA-221"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -142,8 +143,8 @@ func Kinds() []Kind {
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
 		{PythonPackages, Warning, "Python packages cannot be used on this node", "mend what the cause names: applianced python add brings another version, applianced python remove takes one out; it is tried again by itself", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
-		{APIDown, Warning, "Salt's API is not served by this node", "mend what the cause names, it is tried again by itself; then applianced logs api; applianced restart api",
-			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
+		{APIDown, Warning, "Salt's API is not served by this node", "mend what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
+		{AuditLost, Warning, "what is done on this node is not in its audit record", "mend what the cause names, most often by making room; it is tried again by itself, and the record says how much is missing", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},

@@ -128,6 +128,9 @@ func (b *bundle) collect() {
 	}
 	logs, _ := filepath.Glob(filepath.Join(s.LogDir(), "*"))
 	for _, f := range logs[:min(len(logs), 32)] {
+		if f == s.AuditDir() {
+			continue // who did what is for the administrators of the node
+		}
 		b.file("log/"+filepath.Base(f), f)
 	}
 	for name, dir := range map[string]string{"files/pki.txt": s.PKIDir(), "files/shared-pki.txt": s.SharedPKIDir(), "files/srv.txt": filepath.Dir(s.FileRoot()), "files/data.txt": s.DataDir, "files/run.txt": s.RuntimeDir} {

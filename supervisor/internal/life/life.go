@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/audit"
 	"saltern/lbproxy"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/observe"
@@ -44,8 +45,9 @@ type Config struct {
 	InImage    bool        // a child whose account is missing is not started, instead of run as root
 	Setup      *setup.Machine
 	Recovery   *recovery.Recovery
-	Move       *Move  // what is moved to the shared volume meanwhile; nil: nothing
-	Leave      func() // ends this life, another one follows
+	Record     *audit.Log // of what is done through this node
+	Move       *Move      // what is moved to the shared volume meanwhile; nil: nothing
+	Leave      func()     // ends this life, another one follows
 }
 
 // Life is a node that runs. Its methods are safe for concurrent use.
@@ -57,6 +59,7 @@ type Life struct {
 	options   *optionsNode
 	rolls     *rolls
 	packages  *packages
+	records   *records
 	balancer  *balancer
 	api       *saltAPI
 	volume    *volume        // nil: this node keeps no shared volume
@@ -95,6 +98,7 @@ func New(cfg Config) (*Life, error) {
 	n.api = &saltAPI{children: c, master: n.master, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
+	n.records = &records{settings: s, reading: newLone()}
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
@@ -102,12 +106,14 @@ func New(cfg Config) (*Life, error) {
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
 			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
 			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options,
+			Audit: n.records.own, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
 			return nil, err
 		}
 		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
 		n.api.member = n.member
+		n.records.peers = n.member.Peers
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
 	}
@@ -203,6 +209,9 @@ func (n *Life) known() observe.Node {
 		k.Step = observe.SetupStep(n.Setup.Where())
 	}
 	k.Packages = n.packages.why()
+	if err := n.Record.Fault(); err != nil {
+		k.Audit = err.Error()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)

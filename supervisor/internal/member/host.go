@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"saltern/audit"
 	"saltern/control/toolrun"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
@@ -141,6 +142,14 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 	err := h.m.Change(ctx, func(t *nodes.Table) error { return t.Set(name, s) })
 	return h.Table(), err
 }
+
+// Audit implements nodeapi.Host.
+func (h host) Audit(ctx context.Context, q audit.Query) (audit.Page, error) {
+	return h.m.cfg.Audit(ctx, q)
+}
+
+// Record implements nodeapi.Host.
+func (h host) Record(r audit.Record) { h.m.cfg.Record.Note(r) }
 
 // Git implements nodeapi.Host.
 func (h host) Git(ctx context.Context, fetch bool, remote string) (status.GitView, error) {

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/audit"
 	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/lbproxy"
@@ -51,7 +52,9 @@ type Config struct {
 	Master       Master // this node's
 	Minions      func(ctx context.Context, finger bool) (status.MinionView, error)
 	Git          func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
-	Options      options.Node // of this node's master
+	Options      options.Node                                                 // of this node's master
+	Audit        func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
+	Record       *audit.Log                                                   // where it does
 	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
 	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }

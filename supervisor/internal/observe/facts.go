@@ -15,6 +15,7 @@ type Node struct {
 	Blocked  map[string][]status.Finding // why a service is not started, by service
 	Insecure []string                    // allowed insecure options that are on, with their place
 	LastGood string                      // why the master runs with its last good options; "": it does not
+	Audit    string                      // why what is done is not written down; "": it is
 	Packages string                      // why the Python packages are not in service; "": they are
 	// Unbounded are children without a bound on their memory, and why.
 	Unbounded map[string]string

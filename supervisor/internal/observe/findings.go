@@ -64,6 +64,9 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if f.Packages != "" {
 		out = append(out, status.Finding{Code: status.PythonPackages, Cause: f.Packages})
 	}
+	if f.Audit != "" {
+		out = append(out, status.Finding{Code: status.AuditLost, Cause: "the supervisor: " + f.Audit})
+	}
 	for _, o := range f.Insecure {
 		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})
 	}

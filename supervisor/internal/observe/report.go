@@ -33,6 +33,9 @@ func masterReports(f facts) (out []status.Finding) {
 		switch {
 		case p.What == control.JobCacheFault:
 			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
+		case p.What == control.AuditFault && f.Audit == "":
+			out = append(out, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
+		case p.What == control.AuditFault: // told already
 		case ok:
 			out = append(out, status.Finding{Code: code, Cause: p.Text})
 		default:

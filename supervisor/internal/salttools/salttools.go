@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"saltern/audit"
 	"saltern/command"
 	"saltern/control"
 	"saltern/supervisor/status"
@@ -35,7 +36,7 @@ func (t Tools) do(ctx context.Context, name string, args ...string) ([]byte, err
 	if _, err := os.Stat(path); err != nil { // one program by several names
 		path = filepath.Join(filepath.Dir(t.Master), "salt")
 	}
-	out, err := command.Do(ctx, command.Exec{Path: path, Env: t.Env, MaxOutput: maxToolOutput}, argv...)
+	out, err := command.Do(ctx, command.Exec{Path: path, Env: t.Env, Add: audit.Env(ctx), MaxOutput: maxToolOutput}, argv...)
 	if errors.Is(err, command.ErrOutput) {
 		return nil, fmt.Errorf("%s: it printed more than %d bytes", name, maxToolOutput)
 	}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"saltern/audit"
+	"saltern/printable"
+	"saltern/supervisor/settings"
+)
+
+// auditedVerbs are the verbs that do their work themselves; the others have the
+// supervisor do it, which writes down who asked.
+func auditedVerbs() map[string]string {
+	return map[string]string{
+		"secrets import": "secrets.import", "secrets remove": "secrets.remove", "python add": "python.add", "python remove": "python.remove",
+		"backup": "backup.make", "restore": "backup.restore", "import": "master.import", "export": "master.export",
+		"upgrade": "system.upgrade", "upgrade back": "system.back", "reboot": "system.reboot", "admin add-key": "admin.add-key",
+		"storage apply": "storage.apply", "storage tls": "storage.tls", "support": "support.make",
+		"lb drain": "lb.drain", "lb undrain": "lb.undrain", "lb cut": "lb.cut", "lb weight": "lb.weight",
+	}
+}
+
+// audited has the verbs of that table written down: before they begin, and how they
+// ended. A verb that is not called as root fails by itself, or changes nothing.
+func audited(f *flags, root *cobra.Command) {
+	verbs := auditedVerbs()
+	var each func(*cobra.Command)
+	each = func(cmd *cobra.Command) {
+		if action, ok := verbs[verbOf(cmd)]; ok {
+			run := cmd.RunE
+			cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.recorded(cmd, action, args, run) }
+		}
+		for _, sub := range cmd.Commands() {
+			each(sub)
+		}
+	}
+	each(root)
+}
+
+// verbOf is the name of a verb with those above it.
+func verbOf(cmd *cobra.Command) string {
+	_, verb, _ := strings.Cut(cmd.CommandPath(), " ")
+	return verb
+}
+
+func (f *flags) recorded(cmd *cobra.Command, action string, args []string, run func(*cobra.Command, []string) error) error {
+	if os.Geteuid() != 0 {
+		return run(cmd, args)
+	}
+	s, err := settings.Load(f.config, hostname())
+	if err != nil {
+		base := settings.Default(hostname())
+		s = &base
+	}
+	log := audit.Open(audit.Config{Dir: s.AuditDir(), Node: s.Node, Program: "applianced"})
+	r := audit.Record{Actor: audit.Self(os.Getenv), Action: action, Object: strings.Join(args, " "), Op: audit.NewOp()}
+	asked := r
+	asked.Result = audit.Asked
+	log.Write(cmd.Context(), asked)
+	err = run(cmd, args)
+	log.Note(r.Ended(err))
+	log.Close()
+	if fault := log.Fault(); fault != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "this is not in the audit record: %s\n", printable.Clean(fault.Error()))
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package life
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/audit"
+	"saltern/supervisor/api"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// records are what this node has written down of who did what, and what the others
+// have.
+type records struct {
+	settings *settings.Settings
+	peers    func() map[string]*nodeapi.Client // nil: the node is alone
+	reading  lone                              // the disk may hang
+}
+
+// recordsTake bounds the question to one node.
+const recordsTake = 20 * time.Second
+
+// own reads the files of this node. They are on its own disk.
+func (r *records) own(ctx context.Context, q audit.Query) (p audit.Page, err error) {
+	ctx, cancel := context.WithTimeout(ctx, recordsTake)
+	defer cancel()
+	type answer struct {
+		page audit.Page
+		err  error
+	}
+	got := make(chan answer, 1)
+	err = r.reading.do(ctx, "read the audit record", func() {
+		p, err := audit.Read(ctx, r.settings.Node, q, r.settings.AuditDir(), audit.MasterDir(r.settings.CacheDir()))
+		got <- answer{p, err}
+	})
+	if err != nil {
+		return audit.Page{}, err
+	}
+	a := <-got
+	return a.page, a.err
+}
+
+// Audit implements api.Audit: it asks all nodes at once.
+func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordsTake+time.Second)
+	defer cancel()
+	ask := map[string]func() (audit.Page, error){r.settings.Node: func() (audit.Page, error) { return r.own(ctx, q) }}
+	if r.peers != nil {
+		for name, c := range r.peers() {
+			ask[name] = func() (audit.Page, error) { return c.Audit(ctx, name, q) }
+		}
+	}
+	if q.Node != "" {
+		if ask[q.Node] == nil {
+			return audit.List{}, fmt.Errorf("%w: there is no node %.70q; there are %s; what a node had written down that is gone went with its disk", api.ErrState, q.Node,
+				strings.Join(slices.Sorted(maps.Keys(ask)), ", "))
+		}
+		maps.DeleteFunc(ask, func(name string, _ func() (audit.Page, error)) bool { return name != q.Node })
+	}
+	out := audit.List{Unasked: map[string]string{}}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for name, f := range ask {
+		all.Go(func() {
+			p, err := f()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				out.Unasked[name] = status.Clip(err.Error())
+				return
+			}
+			out.Records, out.More, out.Damaged = append(out.Records, p.Records...), out.More || p.More, out.Damaged+p.Damaged
+		})
+	}
+	all.Wait()
+	if len(out.Unasked) == len(ask) {
+		why := out.Unasked[slices.Min(slices.Collect(maps.Keys(ask)))]
+		return audit.List{}, fmt.Errorf("no node answers: %s; next: applianced status", why)
+	}
+	last := audit.MaxRecords
+	if q.Last > 0 {
+		last = min(last, q.Last)
+	}
+	damaged, more := out.Damaged, out.More
+	out.Page = out.Newest(last)
+	out.Damaged, out.More = damaged, more || out.More
+	return out, nil
+}

@@ -1,0 +1,58 @@
+package nodeapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	"saltern/audit"
+	"saltern/supervisor/nodes"
+)
+
+// auditRoutes are about what this node has written down.
+func (s *Server) auditRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/audit", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		q, err := audit.ParseQuery(r.URL.Query())
+		if err != nil {
+			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
+			return
+		}
+		v, err := s.host.Audit(r.Context(), q)
+		answer(w, v, err)
+	}))
+}
+
+// Audit asks the node of that name what it has written down. What it says of others is
+// taken for its own.
+func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit.Page, err error) {
+	err = c.within(ctx, maxList, http.MethodGet, "/v1/audit?"+q.Values().Encode(), nil, &p)
+	if old, ok := errors.AsType[*httpError](err); ok && old.status == http.StatusNotFound {
+		return audit.Page{}, errors.New("its version keeps no audit record yet; next: applianced upgrade")
+	}
+	if err != nil {
+		return audit.Page{}, err
+	}
+	return p.Bounded(node), nil
+}
+
+// actor is a machine that asks, as what it has proven to be.
+func actor(r *http.Request, name string, proof audit.Proof) audit.Actor {
+	from, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		from = r.RemoteAddr
+	}
+	return audit.Actor{User: name, Proof: proof, From: from}
+}
+
+// joinRefused writes down that a machine does not know the cluster's secret.
+func (s *Server) joinRefused(r *http.Request) {
+	s.host.Record(audit.Record{Actor: actor(r, "UNKNOWN", audit.Unproven), Action: "node.join", Result: audit.Refused, Detail: "wrong secret", Stranger: true})
+}
+
+// stateVerb is what a node does that asks for a state.
+func stateVerb(to nodes.State) string {
+	verb := map[nodes.State]string{nodes.Member: "ready", nodes.Draining: "drain", nodes.Leaving: "leave", nodes.Removed: "gone"}[to]
+	return cmp.Or(verb, string(to))
+}
