@@ -1,11 +1,13 @@
 package audit
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -161,6 +163,77 @@ func TestBounds(t *testing.T) {
 	}
 	if files, _ := b.files(); len(files) > 2 {
 		t.Errorf("left: %v", files)
+	}
+}
+
+// A file of a node that does little ends by age, so that its records can go.
+func TestFilesEndByAge(t *testing.T) {
+	dir := t.TempDir()
+	b := acts(dir)
+	for i, day := range []int{0, 29, 31, 60, 62} {
+		now := at.Add(time.Duration(day) * 24 * time.Hour)
+		line, err := encode(Record{Time: now, Action: "a"})
+		if err == nil {
+			err = b.add(line, now)
+		}
+		files, ferr := b.files()
+		if err := errors.Join(err, ferr); err != nil || len(files) != []int{1, 1, 2, 2, 3}[i] {
+			t.Errorf("day %d: %v %v", day, files, err)
+		}
+	}
+}
+
+// Passwords in addresses are not kept.
+func TestRedacted(t *testing.T) {
+	for in, want := range map[string]string{
+		"https://u:p@h/x": "https://***@h/x", "fetch ssh://git@h:22/x failed": "fetch ssh://***@h:22/x failed", "web*": "web*", "a://b": "a://b",
+		"x://a:b@c y://d:e@f": "x://***@c y://***@f", "https://u:p@ss@h?q": "https://***@h?q", "m@h": "m@h", "://@": "://***@",
+	} {
+		if got := (Record{Object: in}).clean().Object; got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
+// TestKilled: what a program was told to be written is there after SIGKILL, and nothing
+// is torn.
+func TestKilled(t *testing.T) {
+	if dir := os.Getenv("AUDIT_TEST_DIR"); dir != "" {
+		l := Open(Config{Dir: dir, Node: "n1", Program: "test"})
+		for i := 0; ; i++ {
+			l.Note(act("noted"))
+			l.Write(t.Context(), act(fmt.Sprint(i)))
+			fmt.Println("written", i)
+		}
+	}
+	for round := range 5 {
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestKilled$")
+		cmd.Env = append(os.Environ(), "AUDIT_TEST_DIR="+dir)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := -1
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if _, err := fmt.Sscanf(lines.Text(), "written %d", &last); err == nil && last == 20+7*round {
+				_ = cmd.Process.Kill()
+			}
+		}
+		_ = cmd.Wait() // it was killed
+		p := read(t, Query{}, dir)
+		n := 0
+		for _, r := range p.Records {
+			if r.Object == fmt.Sprint(n) {
+				n++
+			}
+		}
+		if last < 20 || n <= last || p.Damaged > 0 {
+			t.Errorf("%d were said to be written, %d are, %d are torn", last+1, n, p.Damaged)
+		}
 	}
 }
 

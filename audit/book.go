@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +18,11 @@ import (
 
 // Bounds of what a folder keeps.
 const (
-	// MaxAge is how long a record is kept at most.
+	// MaxAge is how long a record is kept; one whose file was begun with older ones
+	// goes up to partAge later.
 	MaxAge        = 366 * 24 * time.Hour
+	partAge       = 30 * 24 * time.Hour
+	maxFiles      = 1024 // that are read
 	actsSize      = 128 << 20
 	strangersSize = 16 << 20
 	actsPart      = 8 << 20 // of one file, after which another one begins
@@ -27,7 +31,7 @@ const (
 
 // lockTakes is how long another program may hold the lock of a file: a moment, unless
 // it was stopped in it.
-const lockTakes = 2 * time.Second
+const lockTakes = 5 * time.Second
 
 // book is the files of one kind in a folder: NAME.jsonl, to which records are added,
 // and older ones, NAME.TIME.jsonl.
@@ -54,7 +58,7 @@ func (b book) files() ([]string, error) {
 		}
 	}
 	slices.Sort(out)
-	return append(out, b.current()), nil
+	return append(out[max(0, len(out)-maxFiles):], b.current()), nil
 }
 
 // add writes whole lines at the end of the current file, all of them or none, and
@@ -65,7 +69,7 @@ func (b book) add(text []byte, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if size > 0 && size+int64(len(text)) > b.part {
+		if size > 0 && (size+int64(len(text)) > b.part || now.Sub(begun(f, now)) > partAge) {
 			err = b.begin(now)
 			_ = f.Close()
 			if err != nil {
@@ -74,8 +78,8 @@ func (b book) add(text []byte, now time.Time) error {
 			continue
 		}
 		err = write(f, size, text)
-		if err == nil {
-			err = unix.Fdatasync(int(f.Fd()))
+		if err == nil { // others need not wait for the disk
+			err = errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 		}
 		return errors.Join(err, f.Close())
 	}
@@ -106,7 +110,7 @@ func (b book) open() (f *os.File, size int64, err error) {
 		case time.Now().After(until):
 			return nil, 0, fmt.Errorf("lock %s: another program holds it", b.current())
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(time.Millisecond + rand.N(4*time.Millisecond))
 	}
 }
 
@@ -151,6 +155,20 @@ func (b book) prune(now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// begun is the time of the first record of a file; now when it cannot be told.
+func begun(f *os.File, now time.Time) time.Time {
+	const head = `{"time":"`
+	var first [64]byte
+	n, _ := f.ReadAt(first[:], 0) // of a record that is shorter, all
+	text, ok := strings.CutPrefix(string(first[:n]), head)
+	text, _, ends := strings.Cut(text, `"`)
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if !ok || !ends || err != nil {
+		return now
+	}
+	return t
 }
 
 // write adds text to a file of this size. What a power cut has left of a line is

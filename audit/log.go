@@ -14,9 +14,8 @@ import (
 
 // Bounds of a [Log].
 const (
-	// maxWaiting records wait for the disk, and as many may be on their way to it.
-	// Overflow policy: the newest is lost and counted, and the next one that is
-	// written says so.
+	// maxWaiting records wait for the disk or are on their way to it. Overflow policy:
+	// the newest is lost and counted, and the next one that is written says so.
 	maxWaiting = 8192
 	// retryEvery is between tries while the disk takes nothing.
 	retryEvery = time.Second
@@ -48,6 +47,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	waiting []waiting
+	flying  int    // of those that are being written
 	lost    uint64 // of which no record has told yet
 	missing uint64 // lost since the disk began to take nothing
 	fault   error
@@ -109,7 +109,7 @@ func (l *Log) put(r Record, done chan struct{}) bool {
 		l.lost++ // whatever is written next tells of it
 		return false
 	}
-	if l.ended || len(l.waiting) >= maxWaiting {
+	if l.ended || len(l.waiting)+l.flying >= maxWaiting {
 		l.lost++
 		l.missing++
 		if l.fault == nil {
@@ -233,7 +233,7 @@ func (l *Log) run() {
 func (l *Log) flush() error {
 	l.mu.Lock()
 	list := l.waiting
-	l.waiting, l.writing = nil, l.cfg.Now()
+	l.waiting, l.flying, l.writing = nil, len(list), l.cfg.Now()
 	l.mu.Unlock()
 	var left []waiting
 	var errs []error
@@ -247,7 +247,7 @@ func (l *Log) flush() error {
 	err := errors.Join(errs...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting, l.writing = append(left, l.waiting...), time.Time{}
+	l.waiting, l.flying, l.writing = append(left, l.waiting...), 0, time.Time{}
 	switch {
 	case err != nil:
 		l.fault = fmt.Errorf("write audit records: %w", err)

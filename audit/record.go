@@ -100,10 +100,26 @@ func (r Record) clean() Record {
 		{&r.Node, maxName}, {&r.Program, maxName}, {&r.User, maxName}, {(*string)(&r.Proof), 32}, {&r.As, maxName}, {&r.Eauth, maxName}, {&r.From, maxName},
 		{&r.Via, maxName}, {&r.Action, maxName}, {&r.Object, maxObject}, {&r.Function, maxObject}, {&r.JID, 64}, {(*string)(&r.Result), 32}, {&r.Detail, maxDetail}, {&r.Op, 64},
 	} {
-		*f.text = printable.Brief(clip(*f.text, 4*f.most), f.most)
+		*f.text = printable.Brief(redact(clip(*f.text, 4*f.most)), f.most)
 	}
 	r.Minions = max(r.Minions, 0)
 	return r
+}
+
+// redact takes names and passwords out of addresses, such as those of git remotes.
+func redact(s string) string {
+	at := strings.Index(s, "://")
+	if at < 0 {
+		return s
+	}
+	host := s[at+3:]
+	if end := strings.IndexAny(host, "/ \t\n?#"); end >= 0 {
+		host = host[:end]
+	}
+	if i := strings.LastIndexByte(host, '@'); i >= 0 {
+		return s[:at+3] + "***" + host[i:] + redact(s[at+3+len(host):])
+	}
+	return s[:at+3] + redact(s[at+3:])
 }
 
 // clip bounds the work that a text makes.
