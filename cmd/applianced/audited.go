@@ -20,7 +20,7 @@ func auditedVerbs() map[string]string {
 		"backup": "backup.make", "restore": "backup.restore", "import": "master.import", "export": "master.export",
 		"upgrade": "system.upgrade", "upgrade back": "system.back", "reboot": "system.reboot", "admin add-key": "admin.add-key",
 		"storage apply": "storage.apply", "storage tls": "storage.tls", "support": "support.make",
-		"lb drain": "lb.drain", "lb undrain": "lb.undrain", "lb cut": "lb.cut", "lb weight": "lb.weight",
+		"lb drain": "lb.drain", "lb maint": "lb.maint", "lb undrain": "lb.undrain", "lb cut": "lb.cut", "lb weight": "lb.weight",
 	}
 }
 
@@ -55,6 +55,9 @@ func (f *flags) recorded(cmd *cobra.Command, action string, args []string, run f
 	if err != nil {
 		base := settings.Default(hostname())
 		s = &base
+	}
+	if _, err := os.Stat(s.DataDir); err != nil { // this machine is no node, or none yet
+		return run(cmd, args)
 	}
 	log := audit.Open(audit.Config{Dir: s.AuditDir(), Node: s.Node, Program: "applianced"})
 	r := audit.Record{Actor: audit.Self(os.Getenv), Action: action, Object: strings.Join(args, " "), Op: audit.NewOp()}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/audit"
 	"saltern/master/crypt"
 	"saltern/master/keys"
 	"saltern/test/fakemaster"
@@ -188,5 +189,32 @@ func TestGenKeys(t *testing.T) {
 	}
 	if err := crypt.Verify(&sign.PublicKey, "PKCS1v15-SHA1", []byte(crypt.NormalizePEM(string(pub))), sig); err != nil {
 		t.Error(err)
+	}
+}
+
+// What salt-key does is in the audit record: what was asked for, and what became of each
+// key, with who is behind it.
+func TestSaltKeyIsAudited(t *testing.T) {
+	list := pems(t, 2)
+	h := newHouse(t, nil, "")
+	h.keys(map[string]string{"m1": "minions_pre"}, list[0])
+	h.keys(map[string]string{"m2": "minions_pre"}, list[1])
+	if code := h.run("salt-key", "-y", "-a", "m*"); code != 0 {
+		t.Fatalf("%d %s", code, h.errs)
+	}
+	h.run("salt-key", "-y", "-d", "none")
+	h.run("salt-key", "-L")
+	p, err := audit.Read(t.Context(), "n1", audit.Query{}, audit.MasterDir(filepath.Join(h.dir, "cache")))
+	if err != nil || len(p.Records) != 3 {
+		t.Fatalf("%+v %v", p, err)
+	}
+	for i, want := range []string{"m1, m2 asked", "m1 ok", "m2 ok"} {
+		r := p.Records[i]
+		if r.Object+" "+string(r.Result) != want || r.Action != "key.accept" || r.Op != p.Records[0].Op || r.From != audit.Local || r.UID == nil || r.User == "" {
+			t.Errorf("%+v, want %s", r, want)
+		}
+		if finger, _ := keys.Fingerprint(list[max(i-1, 0)], "sha256"); i > 0 && r.Detail != "was pending, "+finger {
+			t.Errorf("%+v", r)
+		}
 	}
 }
