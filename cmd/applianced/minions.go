@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -96,78 +95,6 @@ func warnUnasked(w io.Writer, list status.MinionList) {
 	for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
 		fmt.Fprintf(w, "%s could not be asked, what it knows is missing: %s\n", printable.Clean(name), printable.Clean(list.Unasked[name]))
 	}
-}
-
-func keysCommand(f *flags) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "keys", Short: "List the minions' keys with their fingerprints and from where they came", Args: cobra.NoArgs,
-		Long: `keys shows the keys of all states: pending keys wait for you, denied ones are
-second keys for a name that has one. The address is from where somebody signed in
-last under that name, as the nodes that are up have seen it; it proves nothing.
-Compare the fingerprint with that of the minion (salt-call --local key.finger)
-before you accept a key. It does the same as salt-key -L and -F.`,
-		Example: `  applianced keys
-  applianced keys accept web1 web2
-  applianced keys --json | jq -r '.minions[] | select(.key == "pending") | .id'`,
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := f.client().Minions(cmd.Context(), true)
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd.OutOrStdout(), list)
-		}
-		warnUnasked(cmd.ErrOrStderr(), list)
-		return writeKeys(cmd.OutOrStdout(), list, time.Now())
-	}
-	for _, v := range [][3]string{
-		{"accept", "Accept keys: their minions are served from now on", "accept takes pending and rejected keys, by their full names."},
-		{"reject", "Reject keys: their minions are refused", "reject takes pending and accepted keys, by their full names."},
-		{"delete", "Delete keys: who signs in under the name is new", "delete takes keys of any state, by their full names."},
-	} {
-		cmd.AddCommand(keyVerb(f, v[0], v[1], v[2]))
-	}
-	return cmd
-}
-
-func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "KEY\tMINION\tADDRESS\tLAST HEARD\tFINGERPRINT")
-	for _, m := range list.Minions {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.Key), printable.Clean(m.ID), cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now), cmp.Or(printable.Clean(m.Finger), "-"))
-	}
-	return tw.Flush()
-}
-
-func keyVerb(f *flags, verb, short, long string) *cobra.Command {
-	from := map[string][]string{"accept": {"pending", "rejected"}, "reject": {"pending", "accepted"}, "delete": {"pending", "accepted", "rejected", "denied"}}
-	cmd := &cobra.Command{
-		Use: verb + " MINION...", Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: f.keysIn(from[verb]...),
-		Long:    long + " A name without a key changes nothing\nat all; for patterns there is salt-key.",
-		Example: "  applianced keys " + verb + " web1",
-	}
-	yes := new(bool)
-	if verb == "delete" {
-		yes = yesFlag(cmd)
-	} else {
-		*yes = true
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		shown := printable.Clean(strings.Join(args, ", "))
-		if err := confirm(cmd, *yes, "Deleted are the keys of: "+shown+". Their minions are strangers afterwards.", "yes"); err != nil {
-			return err
-		}
-		if err := f.client().ChangeKeys(cmd.Context(), verb, args); err != nil {
-			return err
-		}
-		done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[verb]
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, shown)
-		return err
-	}
-	return cmd
 }
 
 // secretCommand is the cluster's secret.

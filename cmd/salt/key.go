@@ -55,6 +55,8 @@ func (e *env) keyParser() *op.Parser {
 			flag("Show all public keys.", "-P", "--print-all"),
 			text("", "Delete the keys that match a name or a shell pattern.", "-d", "--delete"),
 			flag("Delete all keys.", "-D", "--delete-all"),
+			text("", "When deleting, only keys of one kind: acc, pre (or un), rej or den.", "--only-state"),
+			text("", "When accepting, rejecting or deleting, only keys with this fingerprint.", "--only-fingerprint"),
 			text("", "Show the fingerprint of a key.", "-f", "--finger"),
 			flag("Show all fingerprints.", "-F", "--finger-all"),
 		}},
@@ -126,6 +128,9 @@ func (k *keyCall) check() error {
 			return op.Error("'" + l + "' is not a valid argument to '--list'")
 		}
 	}
+	if err := k.checkOnly(); err != nil {
+		return err
+	}
 	if k.v.Bool("delete_all") && len(k.args) > 0 {
 		fmt.Fprintln(k.stderr, "Error: Delete all takes no arguments. Use -d to delete specified keys")
 		return exit(exitUsage)
@@ -195,7 +200,7 @@ func (k *keyCall) action(ctx context.Context) error {
 		return k.change(ctx, "reject", m, selectionOf(keys.Accepted, v.Bool("include_all") || v.Bool("include_accepted"), v.Bool("include_denied")))
 	}
 	if m, ok := pick("delete"); ok {
-		return k.change(ctx, "delete", m, nil)
+		return k.change(ctx, "delete", m, statesOf(v.Str("only_state")))
 	}
 	if m, ok := pick("finger"); ok {
 		return k.finger(m)
@@ -218,10 +223,8 @@ func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
 func (k *keyCall) displayKeys(v any) error { return k.display(v, "key", 0, k.outputOptions()) }
 
 func (k *keyCall) list(kind string) error {
-	states := map[string][]keys.State{"ac": {keys.Accepted}, "pr": {keys.Pending}, "un": {keys.Pending},
-		"re": {keys.Rejected}, "de": {keys.Denied}, "al": keyDirs}[kind[:2]]
 	sel := selection{}
-	for _, st := range states {
+	for _, st := range statesOf(kind) {
 		sel[st] = k.ids(st)
 	}
 	return k.displayKeys(sel.toMap())

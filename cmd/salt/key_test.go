@@ -218,3 +218,41 @@ func TestSaltKeyIsAudited(t *testing.T) {
 		}
 	}
 }
+
+// Options of our own: keys of one state, and with one fingerprint. A name may have
+// several keys.
+func TestSaltKeyOnly(t *testing.T) {
+	list := pems(t, 3)
+	h := newHouse(t, nil, "")
+	h.keys(map[string]string{"m1": "minions"}, list[0])
+	h.keys(map[string]string{"m2": "minions_pre"}, list[1])
+	h.keys(map[string]string{"m1": "minions_denied", "m3": "minions_denied"}, list[2])
+	var fingers []string
+	for _, p := range list {
+		f, err := keys.Fingerprint(p, "sha256")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fingers = append(fingers, f)
+	}
+	there := func(want string) {
+		t.Helper()
+		h.want(h.run("salt-key"), 0, want, "")
+	}
+	usage := func(what string) string { return "Usage: salt-key [options]\n\nsalt-key: error: " + what + "\n" }
+	h.want(h.run("salt-key", "-L", "--only-state", "den"), 64, "", usage("--only-state goes with --delete or --delete-all"))
+	h.want(h.run("salt-key", "-d", "x", "--only-state", "all"), 64, "", usage("'all' is not a valid argument to '--only-state'"))
+	h.want(h.run("salt-key", "-L", "--only-fingerprint", "x"), 64, "", usage("--only-fingerprint goes with --accept, --reject or --delete"))
+	h.want(h.run("salt-key", "-y", "-a", "m2", "--only-fingerprint", fingers[0]), 1, "The key glob 'm2' does not match any unaccepted keys.\n", "")
+	if code := h.run("salt-key", "-y", "-d", "m1,m2", "--only-state", "denied"); code != 0 {
+		t.Fatalf("%d %s", code, h.errs)
+	}
+	there("Accepted Keys:\nm1\nDenied Keys:\nm3\nUnaccepted Keys:\nm2\nRejected Keys:\n")
+	if code := h.run("salt-key", "-y", "-a", "m*", "--only-fingerprint", strings.ToUpper(fingers[1])); code != 0 {
+		t.Fatalf("%d %s", code, h.errs)
+	}
+	if code := h.run("salt-key", "-y", "-D", "--only-fingerprint", fingers[2]); code != 0 {
+		t.Fatalf("%d %s", code, h.errs)
+	}
+	there("Accepted Keys:\nm1\nm2\nDenied Keys:\nUnaccepted Keys:\nRejected Keys:\n")
+}

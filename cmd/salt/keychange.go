@@ -24,12 +24,16 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	if from != nil {
 		maps.DeleteFunc(sel, func(st keys.State, _ []string) bool { return !slices.Contains(from, st) })
 	}
+	k.onlyFingerprint(sel)
 	if len(sel) == 0 {
 		if verb == "accept" && k.isEmpty(pattern) {
 			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(pattern))
 			return nil
 		}
 		k.noMatch(pattern, from)
+		if k.v.Str("only_state")+k.v.Str("only_fingerprint") != "" {
+			return exit(exitGeneric) // not what the caller has seen
+		}
 		return nil
 	}
 	k.println("The following keys are going to be " + past(verb) + ":")

@@ -36,7 +36,7 @@ type keysOf struct {
 	env []string
 }
 
-func (k *keysOf) ChangeKeys(ctx context.Context, _ string, _ []string) error {
+func (k *keysOf) ChangeKeys(ctx context.Context, _ KeyChange) error {
 	k.env = audit.Env(ctx)
 	return nil
 }
@@ -63,7 +63,7 @@ func TestAudited(t *testing.T) {
 	_, err = c.Status(t.Context())
 	large := strings.Repeat("# \n", 100_000) // passes as it is
 	err = errors.Join(err, c.Restart(t.Context(), "lb"), c.Drain(t.Context(), "n2", false), c.Drain(t.Context(), "n2", true), c.SetConfig(t.Context(), []byte(large)),
-		c.CheckConfig(t.Context(), []byte("x")), c.ChangeKeys(t.Context(), "accept", []string{"web1"}))
+		c.CheckConfig(t.Context(), []byte("x")), c.ChangeKeys(t.Context(), KeyChange{Verb: "accept", IDs: []string{"web1"}}))
 	if _, jerr := c.JoinString(t.Context()); err != nil || jerr != nil || n.set != large {
 		t.Fatalf("%v %v", err, jerr)
 	}

@@ -11,16 +11,23 @@ import (
 // Minions is what the routes of minions and their keys serve:
 //
 //	GET  /v1/minions[?finger=1]   what all nodes know of them (status.MinionList)
-//	POST /v1/keys                 {verb, ids}: accept, reject or delete keys
+//	POST /v1/keys                 KeyChange: accept, reject or delete keys
 type Minions interface {
 	Minions(ctx context.Context, finger bool) (status.MinionList, error)
-	ChangeKeys(ctx context.Context, verb string, ids []string) error
+	ChangeKeys(ctx context.Context, c KeyChange) error
 }
 
-type keysRequest struct {
-	Verb string   `json:"verb"`
+// KeyChange is a change of keys, by their full names.
+type KeyChange struct {
+	Verb string   `json:"verb"` // accept, reject or delete
 	IDs  []string `json:"ids"`
+	// State and Finger leave all other keys of these names alone; empty: any.
+	State  string `json:"state,omitempty"` // with delete: accepted, pending, rejected or denied
+	Finger string `json:"finger,omitempty"`
 }
+
+// MaxKeys bounds the keys of one change.
+const MaxKeys = 1000
 
 // keysTake bounds the answer to a question about all minions, or a change of
 // many keys.
@@ -37,10 +44,10 @@ func (s *Server) minionRoutes(mux *http.ServeMux, n Minions) {
 		list, err := n.Minions(ctx, r.URL.Query().Get("finger") != "")
 		s.answer(w, list, err)
 	})
-	mux.HandleFunc("POST /v1/keys", withBody(func(w http.ResponseWriter, r *http.Request, q keysRequest) {
+	mux.HandleFunc("POST /v1/keys", withBody(func(w http.ResponseWriter, r *http.Request, q KeyChange) {
 		ctx, cancel := within(w, r)
 		defer cancel()
-		s.answer(w, struct{}{}, n.ChangeKeys(ctx, q.Verb, q.IDs))
+		s.answer(w, struct{}{}, n.ChangeKeys(ctx, q))
 	}))
 }
 
@@ -58,9 +65,9 @@ func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionList, e
 	return list, err
 }
 
-// ChangeKeys accepts, rejects or deletes keys by their full names.
-func (c *Client) ChangeKeys(ctx context.Context, verb string, ids []string) error {
+// ChangeKeys accepts, rejects or deletes at most [MaxKeys] keys.
+func (c *Client) ChangeKeys(ctx context.Context, q KeyChange) error {
 	ctx, cancel := context.WithTimeout(ctx, keysTake+5*time.Second)
 	defer cancel()
-	return c.post(ctx, "/v1/keys", keysRequest{Verb: verb, IDs: ids}, nil)
+	return c.post(ctx, "/v1/keys", q, nil)
 }

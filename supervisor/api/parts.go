@@ -80,7 +80,7 @@ func (absent) TakeTurn(context.Context, bool) error                 { return err
 func (absent) Apply(context.Context, ApplyRequest) error            { return errNew }
 func (absent) Applying() options.Progress                           { return options.Progress{Schema: options.Schema} }
 func (absent) EndTurn(context.Context) error                        { return errAlone }
-func (absent) ChangeKeys(context.Context, string, []string) error   { return errNew }
+func (absent) ChangeKeys(context.Context, KeyChange) error          { return errNew }
 func (absent) Storage() (storage.State, bool)                       { return storage.State{}, false }
 func (absent) Ping(context.Context, string) ([]setup.Check, error)  { return nil, errAlone }
 func (absent) RotateSecret(context.Context, bool) ([]string, error) { return nil, errAlone }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/supervisor/status"
 	"saltern/test/lab"
 )
 
@@ -54,7 +55,14 @@ func TestAuditOnThreeNodes(t *testing.T) {
 		}
 		return nil
 	})
-	for _, r := range []lab.Result{n1.Tool(t, "salt-key", "-y", "-a", "web1"), n3.Applianced(t, "keys", "accept", "web2")} {
+	finger := fingerOf(t, n3, "web2")
+	if r := n3.Applianced(t, "keys", "accept", "--fingerprint", "00"+finger[2:]); r.Code != 1 || !strings.Contains(r.Err, "nothing was changed") {
+		t.Errorf("another fingerprint: %+v", r)
+	}
+	if r := n3.Applianced(t, "keys", "delete", "--state", "pending", "--dry-run"); r.Code != 0 || !strings.Contains(r.Out, "web1") || !strings.Contains(r.Out, finger) {
+		t.Errorf("%+v", r)
+	}
+	for _, r := range []lab.Result{n1.Tool(t, "salt-key", "-y", "-a", "web1"), n3.Applianced(t, "keys", "accept", "--fingerprint", finger)} {
 		if r.Code != 0 {
 			t.Fatalf("%+v", r)
 		}
@@ -104,6 +112,7 @@ func TestAuditOnThreeNodes(t *testing.T) {
 		t.Errorf("%+v", joins)
 	}
 	// The table for people, and where nothing is.
+	t.Logf("%s", n2.Applianced(t, "audit", "-n", "40").Out)
 	if r := n3.Applianced(t, "audit", "--since", "1h", "--node", "n1", "--action", "key.accept"); r.Code != 0 || strings.Count(r.Out, "\n") != 2 || !strings.Contains(r.Out, "web1") {
 		t.Errorf("%+v", r)
 	}
@@ -127,12 +136,39 @@ func TestAuditOnThreeNodes(t *testing.T) {
 		}
 		return nil
 	})
+	// Keys of one state and fingerprint, from another node.
+	for args, code := range map[string]int{"--state rejected --yes": 1, "--state denied --fingerprint " + finger + " --yes": 1, "--state accepted --fingerprint " + finger: 64} {
+		if r := n2.Applianced(t, append([]string{"keys", "delete"}, strings.Fields(args)...)...); r.Code != code {
+			t.Errorf("keys delete %s: %+v", args, r)
+		}
+	}
+	if r := n2.Applianced(t, "keys", "delete", "--state", "accepted", "--fingerprint", finger, "--yes"); r.Code != 0 {
+		t.Errorf("%+v", r)
+	}
+	if list, r := audited(t, n1, "--action", "key.delete", "--node", "n2"); len(list) != 2 || list[1].Object != "web2" || !strings.Contains(list[1].Detail, finger) {
+		t.Errorf("%+v %+v", list, r)
+	}
 	// No secret is in any file.
 	for _, n := range nodes {
 		if found := lab.Grep(t, filepath.Join(n.Dir, "data/cache/audit"), "right"); len(found) > 0 {
 			t.Errorf("%v", found)
 		}
 	}
+}
+
+// fingerOf is the fingerprint of a key that waits.
+func fingerOf(t *testing.T, n *lab.Appliance, id string) string {
+	t.Helper()
+	var list status.MinionList
+	r := n.Applianced(t, "keys", "list", "--state", "pending", "--json")
+	if err := json.Unmarshal([]byte(r.Out), &list); err != nil {
+		t.Fatalf("%+v %v", r, err)
+	}
+	i := slices.IndexFunc(list.Minions, func(m status.Minion) bool { return m.ID == id })
+	if i < 0 || len(list.Minions) != 2 || len(list.Minions[i].Finger) != 95 {
+		t.Fatalf("%+v", list)
+	}
+	return list.Minions[i].Finger
 }
 
 // token publishes a job on a node by a token of alice's, and fails to log in as eve.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"saltern/control"
+	"saltern/supervisor/api"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
@@ -51,6 +52,6 @@ func (n noMinions) Minions(context.Context, bool) (status.MinionList, error) {
 }
 
 // ChangeKeys implements api.Minions.
-func (n noMinions) ChangeKeys(context.Context, string, []string) error {
+func (n noMinions) ChangeKeys(context.Context, api.KeyChange) error {
 	return member.NoMaster("change keys", n.member.Table())
 }

@@ -145,6 +145,12 @@ func TestFindings(t *testing.T) {
 		{"clock", func(f *facts) { no := false; f.clock = &no }, "SCA-601"},
 		{"clock cannot be told", func(f *facts) { f.clock = nil }, ""},
 		{"locked out", func(f *facts) { f.locked = true }, "SCA-506: the account admin has neither a password nor an SSH key"},
+		{"audit of the supervisor", func(f *facts) { f.Audit = "no space left on device" }, "SCA-221: the supervisor: no space left on device"},
+		{"audit of both", func(f *facts) {
+			said(func(m *control.Status) { m.Problems = []control.Problem{{What: control.AuditFault, Text: "full"}} })(f)
+			f.Audit = "full"
+		}, "SCA-221: the supervisor: full"},
+		{"audit of the master", said(func(m *control.Status) { m.Problems = []control.Problem{{What: control.AuditFault, Text: "full"}} }), "SCA-221: salt-master: full"},
 		{"root", func(f *facts) { f.AsRoot = []string{"salt-master"} }, "SCA-502 salt-master"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

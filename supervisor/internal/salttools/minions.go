@@ -3,17 +3,13 @@ package salttools
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/status"
 )
@@ -126,69 +122,4 @@ func place(out []status.Minion, lists map[string]status.MinionView) {
 			m.Connected, m.Node = true, nodes[m.Address]
 		}
 	}
-}
-
-// keyVerbs are salt-key's options for them.
-var keyVerbs = map[string][]string{"accept": {"-a", "--include-all"}, "reject": {"-r", "--include-all"}, "delete": {"-d"}}
-
-// plainID is a name that means itself to salt-key.
-var plainID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,254}$`)
-
-// maxKeys bounds the keys of one change.
-const maxKeys = 1000
-
-// ChangeKeys implements api.Minions. Each change is made by salt-key, so that
-// events and reactors see the same as when it is called by hand.
-func (c Cluster) ChangeKeys(ctx context.Context, verb string, ids []string) error {
-	options, ok := keyVerbs[verb]
-	if !ok || len(ids) == 0 || len(ids) > maxKeys {
-		return fmt.Errorf("%w: %d keys cannot be changed by %.20q: accept, reject or delete 1 to %d keys", api.ErrState, len(ids), verb, maxKeys)
-	}
-	for _, id := range ids {
-		if !plainID.MatchString(id) {
-			return fmt.Errorf("%w: %.70q is not the name of one key; for patterns: %s", api.ErrState, id, saltKey(c.Own.Config))
-		}
-	}
-	if err := c.Own.haveKeys(ctx, ids); err != nil {
-		return err
-	}
-	var failed []error
-	for _, id := range ids {
-		args := slices.Concat([]string{"-y", "--out", "json", options[0], id}, options[1:])
-		if _, err := c.Own.do(ctx, "salt-key", args...); err != nil {
-			failed = append(failed, fmt.Errorf("%s %s: %w", verb, id, err))
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// haveKeys refuses names that no key has, before anything is changed.
-func (t Tools) haveKeys(ctx context.Context, ids []string) error {
-	list, err := t.Minions(ctx, false)
-	if err != nil {
-		return err
-	}
-	have := map[string]bool{}
-	for _, m := range list.Minions {
-		have[m.ID] = true
-	}
-	var missing []string
-	for _, id := range ids {
-		if !have[id] {
-			missing = append(missing, id)
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("%w: nothing was changed: there is no key of %s; next: applianced keys", api.ErrState, status.Clip(strings.Join(missing, ", ")))
-	}
-	return nil
-}
-
-// saltKey is how salt-key is called on this node: Salt's tools look into
-// /etc/salt by themselves.
-func saltKey(dir string) string {
-	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
-		return "salt-key"
-	}
-	return "salt-key -c " + dir
 }

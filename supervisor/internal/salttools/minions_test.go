@@ -2,13 +2,16 @@ package salttools
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"saltern/control"
 	"saltern/control/controltest"
+	"saltern/supervisor/api"
 	"saltern/supervisor/status"
 )
 
@@ -49,6 +52,30 @@ func TestNamesOfKeys(t *testing.T) {
 	for id, ok := range map[string]bool{"web1": true, "a.b-c_d:1": true, "-a": false, "*": false, "a,b": false, "": false, "a b": false, "a/b": false, "[ab]": false, "a\n": false} {
 		if plainID.MatchString(id) != ok {
 			t.Errorf("%q: %v", id, !ok)
+		}
+	}
+}
+
+// What is asked of salt-key for a change.
+func TestKeyOptions(t *testing.T) {
+	f := strings.TrimSuffix(strings.Repeat("0a:", 32), ":")
+	for _, c := range []struct {
+		q    api.KeyChange
+		want string
+	}{
+		{api.KeyChange{Verb: "accept", IDs: []string{"a"}, Finger: f}, "-a --include-all --only-fingerprint " + f},
+		{api.KeyChange{Verb: "delete", IDs: []string{"a"}, State: "denied"}, "-d --only-state den"},
+		{api.KeyChange{Verb: "delete", IDs: []string{"a"}}, "-d"},
+		{api.KeyChange{Verb: "delete"}, ""},
+		{api.KeyChange{Verb: "delete", IDs: make([]string, api.MaxKeys+1)}, ""},
+		{api.KeyChange{Verb: "print", IDs: []string{"a"}}, ""},
+		{api.KeyChange{Verb: "delete", IDs: []string{"a"}, State: "all"}, ""},
+		{api.KeyChange{Verb: "accept", IDs: []string{"a"}, State: "pending"}, ""},
+		{api.KeyChange{Verb: "accept", IDs: []string{"a"}, Finger: "--help"}, ""},
+	} {
+		got, err := keyOptions(c.q)
+		if strings.Join(got, " ") != c.want || (err == nil) != (c.want != "") || err != nil && !errors.Is(err, api.ErrState) {
+			t.Errorf("%+v: %q %v", c.q, got, err)
 		}
 	}
 }

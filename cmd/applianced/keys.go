@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/audit"
+	"saltern/printable"
+	"saltern/supervisor/api"
+	"saltern/supervisor/status"
+)
+
+func keysCommand(f *flags) *cobra.Command {
+	cmd := keysList(f)
+	cmd.Use, cmd.Short = "keys", "List the minions' keys with their fingerprints and from where they came"
+	cmd.Long = `keys shows the keys of all states: pending keys wait for you, denied ones are
+second keys for a name that has one. The address is from where somebody signed in
+last under that name, as the nodes that are up have seen it; it proves nothing.
+Compare the fingerprint with that of the minion (salt-call --local key.finger)
+before you accept a key. It does the same as salt-key -L and -F.`
+	cmd.Example = `  applianced keys
+  applianced keys accept web1 web2
+  applianced keys delete --state denied --dry-run
+  applianced keys --json | jq -r '.minions[] | select(.key == "pending") | .id'`
+	list := keysList(f)
+	list.Use, list.Short = "list", "List the minions' keys, those of one state or all"
+	list.Long = "list does what applianced keys does without a verb."
+	list.Example = "  applianced keys list --state pending"
+	cmd.AddCommand(list)
+	for _, v := range [][3]string{
+		{"accept", "Accept keys: their minions are served from now on", "accept takes pending and rejected keys, by their full names or by a fingerprint."},
+		{"reject", "Reject keys: their minions are refused", "reject takes pending and accepted keys, by their full names or by a fingerprint."},
+		{"delete", "Delete keys: who signs in under the name is new", "delete takes keys of any state, by their full names, or all of a state. With\n--state it leaves keys of other states alone that have the same name."},
+	} {
+		cmd.AddCommand(keyVerb(f, v[0], v[1], v[2]))
+	}
+	return cmd
+}
+
+// keyStates are the states of keys.
+func keyStates() []string { return []string{"accepted", "pending", "rejected", "denied"} }
+
+// stateFlag adds --state.
+func stateFlag(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "state", "", "only keys of this state: "+strings.Join(keyStates(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(keyStates(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// knownState refuses words that are no state.
+func knownState(state string) error {
+	if state != "" && !slices.Contains(keyStates(), state) {
+		return misused("--state: %.20q is none of %s", state, strings.Join(keyStates(), ", "))
+	}
+	return nil
+}
+
+func keysList(f *flags) *cobra.Command {
+	var asJSON bool
+	var state string
+	cmd := &cobra.Command{Args: cobra.NoArgs}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the list for machines")
+	stateFlag(cmd, &state)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := knownState(state); err != nil {
+			return err
+		}
+		list, err := f.client().Minions(cmd.Context(), true)
+		if err != nil {
+			return err
+		}
+		list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool { return state != "" && m.Key != state })
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), list)
+		}
+		warnUnasked(cmd.ErrOrStderr(), list)
+		return writeKeys(cmd.OutOrStdout(), list, time.Now())
+	}
+	return cmd
+}
+
+func writeKeys(w io.Writer, list status.MinionList, now time.Time) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "KEY\tMINION\tADDRESS\tLAST HEARD\tFINGERPRINT")
+	for _, m := range list.Minions {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable.Clean(m.Key), printable.Clean(m.ID), cmp.Or(printable.Clean(m.Address), "-"), ago(m.Seen, now), cmp.Or(printable.Clean(m.Finger), "-"))
+	}
+	return tw.Flush()
+}
+
+// keyChoice says which keys a verb is for.
+type keyChoice struct {
+	verb, state, finger string
+	names               []string
+	dry                 bool
+}
+
+// from are the states that a verb takes keys from.
+func from(verb string) []string {
+	return map[string][]string{"accept": {"pending", "rejected"}, "reject": {"pending", "accepted"}, "delete": keyStates()}[verb]
+}
+
+// chosen leaves the keys in the list that are meant. With names, each must be there.
+func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
+	list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
+		return !slices.Contains(from(k.verb), m.Key) || k.state != "" && m.Key != k.state || k.finger != "" && !strings.EqualFold(m.Finger, k.finger) ||
+			len(k.names) > 0 && !slices.Contains(k.names, m.ID)
+	})
+	for _, name := range k.names {
+		if !slices.ContainsFunc(list.Minions, func(m status.Minion) bool { return m.ID == name }) {
+			return list, fmt.Errorf("nothing was changed: no such key of %.70q; next: applianced keys", name)
+		}
+	}
+	if len(list.Minions) == 0 {
+		return list, fmt.Errorf("nothing was changed: there is no such key; next: applianced keys")
+	}
+	return list, nil
+}
+
+func keyVerb(f *flags, verb, short, long string) *cobra.Command {
+	k := keyChoice{verb: verb}
+	cmd := &cobra.Command{
+		Use: verb + " [MINION...]", Short: short, ValidArgsFunction: f.keysIn(from(verb)...),
+		Long: long + ` A name without a key
+changes nothing at all; for patterns there is salt-key. --dry-run shows the keys
+that are meant and changes nothing.`,
+		Example: "  applianced keys " + verb + " web1\n  applianced keys " + verb + " --fingerprint 3f:81:...",
+	}
+	cmd.Flags().StringVar(&k.finger, "fingerprint", "", "only keys with this fingerprint")
+	cmd.Flags().BoolVar(&k.dry, "dry-run", false, "show which keys are meant, no more")
+	yes := new(bool)
+	if *yes = verb != "delete"; !*yes {
+		cmd.Example += "\n  applianced keys delete --state denied --dry-run"
+		stateFlag(cmd, &k.state)
+		yes = yesFlag(cmd)
+	}
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 && k.state == "" && k.finger == "" {
+			return fmt.Errorf("it takes names of minions, --fingerprint, or to delete keys --state")
+		}
+		return knownState(k.state)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		k.names = args
+		return k.run(cmd, f.client(), *yes)
+	}
+	return cmd
+}
+
+func (k keyChoice) run(cmd *cobra.Command, c *api.Client, yes bool) error {
+	ids, effect := k.names, ""
+	if k.dry || k.state != "" || k.finger != "" {
+		list, err := c.Minions(cmd.Context(), true)
+		if err == nil {
+			list, err = k.chosen(list)
+		}
+		if err != nil {
+			return err
+		}
+		if k.dry {
+			return writeKeys(cmd.OutOrStdout(), list, time.Now())
+		}
+		ids = nil
+		for _, m := range list.Minions {
+			ids = append(ids, m.ID)
+		}
+		slices.Sort(ids)
+		ids = slices.Compact(ids) // several keys may have one name
+		effect = fmt.Sprintf("%d ", len(list.Minions))
+	}
+	shown := printable.Clean(audit.Names(ids))
+	effect = "Deleted are the " + effect + "keys of: " + shown + ". Minions whose accepted key goes are strangers afterwards."
+	if err := confirm(cmd, yes, effect, "yes"); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(ids, api.MaxKeys) {
+		if err := c.ChangeKeys(cmd.Context(), api.KeyChange{Verb: k.verb, IDs: some, State: k.state, Finger: k.finger}); err != nil {
+			return err
+		}
+	}
+	done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[k.verb]
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, shown)
+	return err
+}

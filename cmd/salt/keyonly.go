@@ -1,0 +1,51 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	op "saltern/cmd/salt/optparse"
+	"saltern/master/keys"
+)
+
+// Options of our own that narrow down which keys are changed. Salt's salt-key has only
+// names, which several keys may have: an accepted one and those that were denied.
+
+// statesOf are the states that a word for them means; none for no word.
+func statesOf(kind string) []keys.State {
+	if len(kind) < 2 {
+		return nil
+	}
+	return map[string][]keys.State{"ac": {keys.Accepted}, "pr": {keys.Pending}, "un": {keys.Pending},
+		"re": {keys.Rejected}, "de": {keys.Denied}, "al": keyDirs}[kind[:2]]
+}
+
+// checkOnly refuses these options where they would do nothing.
+func (k *keyCall) checkOnly() error {
+	asked := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return k.v.Str(n) != "" || k.v.Bool(n+"_all") })
+	}
+	state := k.v.Str("only_state")
+	switch {
+	case state != "" && !asked("delete"):
+		return op.Error("--only-state goes with --delete or --delete-all")
+	case state != "" && len(statesOf(state)) != 1:
+		return op.Error("'" + state + "' is not a valid argument to '--only-state'")
+	case k.v.Str("only_fingerprint") != "" && !asked("accept", "reject", "delete"):
+		return op.Error("--only-fingerprint goes with --accept, --reject or --delete")
+	}
+	return nil
+}
+
+// onlyFingerprint leaves the keys in sel that have the fingerprint that was given.
+func (k *keyCall) onlyFingerprint(sel selection) {
+	want := k.v.Str("only_fingerprint")
+	if want == "" {
+		return
+	}
+	for st, ids := range sel {
+		sel[st] = slices.DeleteFunc(ids, func(id string) bool { return !strings.EqualFold(k.fingerOf(st, id), want) })
+	}
+	maps.DeleteFunc(sel, func(_ keys.State, ids []string) bool { return len(ids) == 0 })
+}

@@ -1,0 +1,109 @@
+package salttools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/status"
+)
+
+// keyVerbs are salt-key's options for them.
+var keyVerbs = map[string][]string{"accept": {"-a", "--include-all"}, "reject": {"-r", "--include-all"}, "delete": {"-d"}}
+
+// keyStates are salt-key's words for them.
+var keyStates = map[string]string{"accepted": "acc", "pending": "pre", "rejected": "rej", "denied": "den"}
+
+var (
+	// plainID is a name that means itself to salt-key.
+	plainID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,254}$`)
+	finger  = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){15,63}$`)
+)
+
+// atOnce is how many names one call of salt-key gets; together they are an argument of
+// at most 64 KiB.
+const atOnce = 250
+
+// ChangeKeys implements api.Minions. Changes are made by salt-key, so that
+// events and reactors see the same as when it is called by hand.
+func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
+	options, err := keyOptions(q)
+	if err != nil {
+		return err
+	}
+	for _, id := range q.IDs {
+		if !plainID.MatchString(id) {
+			return fmt.Errorf("%w: %.70q is not the name of one key; for patterns: %s", api.ErrState, id, saltKey(c.Own.Config))
+		}
+	}
+	if err := c.Own.haveKeys(ctx, q.IDs); err != nil {
+		return err
+	}
+	var failed []error
+	for ids := range slices.Chunk(q.IDs, atOnce) {
+		args := slices.Concat([]string{"-y", "--out", "json", options[0], strings.Join(ids, ",")}, options[1:])
+		if _, err := c.Own.do(ctx, "salt-key", args...); err != nil {
+			failed = append(failed, fmt.Errorf("%s %s: %w", q.Verb, status.Clip(strings.Join(ids, ", ")), err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// keyOptions are salt-key's options for a change, the one with the names first.
+func keyOptions(q api.KeyChange) ([]string, error) {
+	options, ok := keyVerbs[q.Verb]
+	if !ok || len(q.IDs) == 0 || len(q.IDs) > api.MaxKeys {
+		return nil, fmt.Errorf("%w: %d keys cannot be changed by %.20q: accept, reject or delete 1 to %d keys", api.ErrState, len(q.IDs), q.Verb, api.MaxKeys)
+	}
+	options = slices.Clone(options)
+	if q.State != "" {
+		state := keyStates[q.State]
+		if state == "" || q.Verb != "delete" {
+			return nil, fmt.Errorf("%w: keys are deleted by state only, which is accepted, pending, rejected or denied, not %.20q", api.ErrState, q.State)
+		}
+		options = append(options, "--only-state", state)
+	}
+	if q.Finger != "" {
+		if !finger.MatchString(q.Finger) {
+			return nil, fmt.Errorf("%w: %.70q is no fingerprint; applianced keys shows them", api.ErrState, q.Finger)
+		}
+		options = append(options, "--only-fingerprint", q.Finger)
+	}
+	return options, nil
+}
+
+// haveKeys refuses names that no key has, before anything is changed.
+func (t Tools) haveKeys(ctx context.Context, ids []string) error {
+	list, err := t.Minions(ctx, false)
+	if err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	for _, m := range list.Minions {
+		have[m.ID] = true
+	}
+	var missing []string
+	for _, id := range ids {
+		if !have[id] {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: nothing was changed: there is no key of %s; next: applianced keys", api.ErrState, status.Clip(strings.Join(missing, ", ")))
+	}
+	return nil
+}
+
+// saltKey is how salt-key is called on this node: Salt's tools look into
+// /etc/salt by themselves.
+func saltKey(dir string) string {
+	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
+		return "salt-key"
+	}
+	return "salt-key -c " + dir
+}
