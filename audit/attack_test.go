@@ -31,6 +31,19 @@ func TestAttack45ForeignText(t *testing.T) {
 	}
 }
 
+// The longest record is one that is read.
+func TestAttack45LongestRecord(t *testing.T) {
+	for _, c := range []string{`"`, `\`, "<", "&", "é", "\u2028", "\t", "\x00", "\xff", "😀"} {
+		dir := t.TempDir()
+		s := strings.Repeat(c, 5000)
+		open(t, dir, nil).Write(t.Context(), Record{Actor: Actor{User: s, Proof: Proof(s), As: s, Eauth: s, From: s, Via: s},
+			Action: "a" + s, Object: s, Function: s, JID: s, Result: Result(s), Detail: s, Op: s})
+		if p := read(t, Query{}, dir); len(p.Records) != 1 || p.Damaged != 0 {
+			t.Errorf("%q: %d records, %d damaged", c, len(p.Records), p.Damaged)
+		}
+	}
+}
+
 // Strangers fill their own file, at a rate, and no act goes for it.
 func TestAttack45Flood(t *testing.T) {
 	dir := t.TempDir()

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,11 +166,13 @@ func (l *Log) mayNote(from string, now time.Time) bool {
 func encode(r Record) ([]byte, error) {
 	r = r.clean()
 	r.Time = r.Time.UTC()
-	line, err := json.Marshal(r)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // else a character may take six, and a line be too long to read
+	if err := enc.Encode(r); err != nil {
 		return nil, fmt.Errorf("encode an audit record: %w", err)
 	}
-	return append(line, '\n'), nil
+	return b.Bytes(), nil
 }
 
 // Fault says why records are not written; nil: they are.

@@ -98,6 +98,7 @@ func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
 
 func writeRecords(w io.Writer, list []audit.Record) error {
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
 	for _, r := range list {
 		if err := enc.Encode(r); err != nil {
 			return err
