@@ -1,0 +1,163 @@
+package ldap
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// maxServers bounds the servers of auth.ldap.uri.
+const maxServers = 16
+
+// server is one of a directory.
+type server struct {
+	name             string // as it was written
+	network, address string
+	host             string // that its certificate must name
+	tls              bool   // from the first byte
+}
+
+// servers reads auth.ldap.uri, where blanks and commas stand between several, as
+// libldap does.
+func servers(uris string) ([]server, error) {
+	var out []server
+	for _, u := range strings.FieldsFunc(uris, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }) {
+		s, err := serverOf(u)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 || len(out) > maxServers {
+		return nil, fmt.Errorf("auth.ldap.uri names %d servers; 1 to %d are possible", len(out), maxServers)
+	}
+	return out, nil
+}
+
+func serverOf(uri string) (server, error) {
+	wrong := fmt.Errorf("auth.ldap.uri: %.200q is not of the form ldap://HOST:PORT, ldaps://HOST:PORT or ldapi://%%2Fpath", uri)
+	scheme, rest, _ := strings.Cut(uri, "://")
+	scheme = strings.ToLower(scheme)
+	if scheme == "ldapi" {
+		path, err := url.PathUnescape(strings.TrimSuffix(rest, "/"))
+		if err != nil || !strings.HasPrefix(path, "/") {
+			return server{}, wrong
+		}
+		return server{name: uri, network: "unix", address: path}, nil
+	}
+	port := map[string]string{"ldap": "389", "ldaps": "636"}[scheme]
+	u, err := url.Parse(uri)
+	if err != nil || port == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return server{}, wrong
+	}
+	if p := u.Port(); p != "" {
+		port = p
+	}
+	return server{name: uri, network: "tcp", address: net.JoinHostPort(u.Hostname(), port), host: u.Hostname(), tls: scheme == "ldaps"}, nil
+}
+
+// dial begins a session with the first server that answers. It begins with the one
+// that answered last.
+func (d *Directory) dial(ctx context.Context) (*session, error) {
+	first := int(d.preferred.Load())
+	var errs []error
+	for i := range d.servers {
+		n := (first + i) % len(d.servers)
+		s, err := d.connect(ctx, d.servers[n])
+		if err == nil {
+			d.preferred.Store(int32(n))
+			return s, nil
+		}
+		errs = append(errs, fmt.Errorf("connect to the directory %s: %w", d.servers[n].name, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
+	short, cancel := context.WithTimeout(ctx, d.connects)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(short, srv.network, srv.address)
+	if err != nil {
+		return nil, err
+	}
+	secure := srv.tls
+	if d.opts.StartTLS && !secure {
+		if err := startTLS(short, c, srv.name); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		secure = true
+	}
+	if secure {
+		conf, err := d.tlsConfig(srv.host)
+		if err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		t := tls.Client(c, conf)
+		if err := t.HandshakeContext(short); err != nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("agree on TLS: %w", err)
+		}
+		c = t
+	}
+	return newSession(ctx, c, srv.name), nil
+}
+
+// startTLS asks for TLS on a connection (RFC 4511, 4.14). Nothing beyond the answer is
+// read: what somebody slipped in before TLS began does not count as said under it.
+func startTLS(ctx context.Context, c net.Conn, name string) error {
+	s := newSession(ctx, c, name)
+	defer func() {
+		s.stop()
+		_ = c.SetDeadline(time.Time{})
+	}()
+	s.r = bufio.NewReaderSize(oneByte{c}, 16)
+	err := s.send(func(b *cryptobyte.Builder) {
+		b.AddASN1(extendedRequest, func(b *cryptobyte.Builder) {
+			b.AddASN1(contextZero, func(b *cryptobyte.Builder) { b.AddBytes([]byte("1.3.6.1.4.1.1466.20037")) })
+		})
+	}, nil)
+	if err != nil {
+		return err
+	}
+	m, err := s.receive()
+	if err != nil {
+		return err
+	}
+	if m.op != extendedAnswer {
+		return s.broken(errWire)
+	}
+	if err := result(m.body); err != nil {
+		return fmt.Errorf("ask %s for TLS: %w", name, err)
+	}
+	return nil
+}
+
+// oneByte reads one byte at a time, so that no buffer takes more than was asked for.
+type oneByte struct{ net.Conn }
+
+func (o oneByte) Read(b []byte) (int, error) { return o.Conn.Read(b[:min(1, len(b))]) }
+
+// tlsConfig is what a server must prove: a certificate for its name, of an authority of
+// the system or of saltern_ldap_ca.
+func (d *Directory) tlsConfig(host string) (*tls.Config, error) {
+	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: d.opts.NoVerify}
+	if d.opts.CA == "" || d.opts.NoVerify {
+		return c, nil
+	}
+	pool, err := readCA(d.opts.CA)
+	c.RootCAs = pool
+	return c, err
+}

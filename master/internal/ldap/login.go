@@ -1,0 +1,147 @@
+package ldap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	ldapv3 "github.com/go-ldap/ldap/v3"
+)
+
+// How long things may take.
+const (
+	connectTime = 3 * time.Second  // until a session with one server begins
+	loginTime   = 15 * time.Second // a log-in, or a search, with all it asks for
+)
+
+// Bounds of what somebody types.
+const (
+	maxName     = 256  // bytes
+	maxPassword = 1024 // bytes
+)
+
+// Directory asks the servers of one directory. It is safe for concurrent use.
+type Directory struct {
+	opts      Options
+	plan      plan
+	servers   []server
+	log       *slog.Logger
+	now       func() time.Time
+	preferred atomic.Int32 // index of the server that answered last
+	connects  time.Duration
+	lasts     time.Duration
+	computers computers
+}
+
+// New makes a Directory. The error says which option is wrong. log is for lines that
+// strangers can cause.
+func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) {
+	o = o.withDefaults()
+	p, err := o.read()
+	if err != nil {
+		return nil, err
+	}
+	d := &Directory{opts: o, plan: p, log: log, now: now, connects: connectTime, lasts: loginTime, computers: newComputers()}
+	if d.servers, err = servers(o.URI); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Check reports what is wrong with options.
+func Check(o Options) error {
+	_, err := New(o, slog.New(slog.DiscardHandler), time.Now)
+	return err
+}
+
+// Login proves a user by his password, and reads the names of his groups. ok is false
+// when the directory does not know him or refuses his password; an error says that it
+// could not be asked, which says nothing about the password.
+func (d *Directory) Login(ctx context.Context, user, password string) (ok bool, groups []string, err error) {
+	if password == "" || len(password) > maxPassword || !plausible(user) {
+		return false, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.lasts)
+	defer cancel()
+	s, err := d.dial(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	defer s.close()
+	dn := d.plan.bind.renderName(user)
+	if d.plan.way == bySearch {
+		if dn, err = d.find(s, user); dn == "" || err != nil {
+			return false, nil, err
+		}
+	}
+	if err := s.bind(dn, password); err != nil {
+		return false, nil, d.refusal(err, user, dn)
+	}
+	if d.plan.way == bySearch {
+		if err := d.bindService(s); err != nil {
+			return false, nil, err
+		}
+	}
+	groups, err = d.groups(s, user)
+	return err == nil, groups, err
+}
+
+// plausible reports whether text can be the name of a user.
+func plausible(user string) bool {
+	return user != "" && len(user) <= maxName && utf8.ValidString(user) && !strings.ContainsFunc(user, unicode.IsControl)
+}
+
+// refusal tells a wrong password from a directory that cannot say.
+func (d *Directory) refusal(err error, user, dn string) error {
+	r, ok := errors.AsType[*resultError](err)
+	if !ok {
+		return err
+	}
+	switch r.code {
+	case invalidCredentials, inappropriateAuth, unwillingToPerform, constraintViolation, noSuchObject, invalidDNSyntax, insufficientAccessRights:
+		d.log.Info("the directory refuses a log-in", "user", user, "dn", dn, "error", r)
+		return nil
+	}
+	return fmt.Errorf("log in to the directory as %.200q: %w", dn, err)
+}
+
+// bindService proves the service account; without one the session becomes nobody's.
+func (d *Directory) bindService(s *session) error {
+	if d.opts.BindPassword == "" {
+		return s.unbind()
+	}
+	if err := s.bind(d.opts.BindDN, d.opts.BindPassword); err != nil {
+		return fmt.Errorf("log in to the directory as the service account %.200q (auth.ldap.binddn, auth.ldap.bindpw): %w", d.opts.BindDN, err)
+	}
+	return nil
+}
+
+// find returns the name of a user's entry, "" when there is none.
+func (d *Directory) find(s *session, user string) (string, error) {
+	if d.opts.BindPassword != "" {
+		if err := d.bindService(s); err != nil {
+			return "", err
+		}
+	}
+	filter := d.plan.filter.render(user, ldapv3.EscapeFilter)
+	found, err := s.search(query{base: d.opts.BaseDN, scope: d.plan.scope, filter: filter, attrs: []string{noAttributes}, most: 1})
+	switch {
+	case errors.Is(err, errMore):
+		return "", fmt.Errorf("several entries of the directory are %.200q: make auth.ldap.filter narrower", user)
+	case err != nil:
+		return "", fmt.Errorf("look for a user below auth.ldap.basedn %.200q: %w", d.opts.BaseDN, err)
+	case len(found) == 0:
+		d.log.Info("the directory does not know a user", "user", user)
+		return "", nil
+	}
+	return found[0].dn, nil
+}
+
+// noAttributes asks for the names of entries alone (RFC 4511, 4.5.1.8).
+const noAttributes = "1.1"

@@ -1,0 +1,174 @@
+package ldap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/master/value"
+)
+
+// Bounds of what is remembered of ldap(…) targets. Their number is that of the options.
+const (
+	maxComputers = 20_000           // of one target
+	pageSize     = 500              // entries; servers give 500 to 1,000 at once
+	keepFor      = time.Minute      // what was found
+	keepFault    = 10 * time.Second // that nothing could be found
+)
+
+// prefix begins a target that names an entry of the directory.
+const prefix = "ldap("
+
+// IsTarget reports whether a target of external_auth names an entry of a directory.
+func IsTarget(target string) bool { return strings.HasPrefix(target, prefix) }
+
+// computers remembers what ldap(…) targets are. One search at a time has the turn; who
+// waits for it gives up with his context.
+type computers struct {
+	turn chan struct{}
+	mu   sync.Mutex
+	of   map[string]lookup
+}
+
+type lookup struct {
+	ids   []string
+	until time.Time
+}
+
+func newComputers() computers {
+	return computers{turn: make(chan struct{}, 1), of: map[string]lookup{}}
+}
+
+func (c *computers) get(base string, now time.Time) ([]string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, ok := c.of[base]
+	return l.ids, ok && now.Before(l.until)
+}
+
+func (c *computers) put(base string, l lookup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[base] = l
+}
+
+// Expand puts minions in the place of ldap(…) targets among permissions, as
+// salt/auth/ldap.py process_acl does: those whose id, in lower case and without
+// auth.ldap.minion_stripdomains, is the cn of a computer below the entry. They are one
+// target, so that a job may go to several of them. A target that cannot be resolved
+// grants nothing, with a warning.
+func (d *Directory) Expand(ctx context.Context, grants []any) []any {
+	if !slices.ContainsFunc(grants, named) {
+		return grants
+	}
+	var out []any
+	for _, g := range grants {
+		if !named(g) {
+			out = append(out, g)
+			continue
+		}
+		for k, functions := range g.(*value.Map).All() {
+			target, _ := k.(string)
+			if !IsTarget(target) {
+				out = append(out, value.NewMap(k, functions))
+				continue
+			}
+			base := strings.TrimSuffix(strings.TrimPrefix(target, prefix), ")")
+			if ids := d.minions(ctx, base); len(ids) > 0 {
+				out = append(out, value.NewMap("L@"+strings.Join(ids, ","), functions))
+			}
+		}
+	}
+	return out
+}
+
+// named reports whether a grant has an ldap(…) target.
+func named(grant any) bool {
+	m, ok := grant.(*value.Map)
+	if !ok {
+		return false
+	}
+	for k := range m.All() {
+		if t, ok := k.(string); ok && IsTarget(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Directory) minions(ctx context.Context, base string) []string {
+	if ids, ok := d.computers.get(base, d.now()); ok {
+		return ids
+	}
+	select {
+	case d.computers.turn <- struct{}{}:
+		defer func() { <-d.computers.turn }()
+	case <-ctx.Done():
+		return nil
+	}
+	if ids, ok := d.computers.get(base, d.now()); ok {
+		return ids
+	}
+	ids, err := d.search(ctx, base)
+	keep := keepFor
+	if err != nil {
+		d.log.Warn("an ldap() target of external_auth cannot be looked up; it grants nothing for now", "target", base, "error", err)
+		keep = keepFault
+	}
+	d.computers.put(base, lookup{ids, d.now().Add(keep)})
+	return ids
+}
+
+// search asks for the computers below an entry.
+func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
+	if d.opts.BindPassword == "" || d.opts.BindDN == "" {
+		return nil, errors.New("ldap() targets need a service account: set auth.ldap.binddn and auth.ldap.bindpw")
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.lasts)
+	defer cancel()
+	s, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := d.bindService(s); err != nil {
+		return nil, err
+	}
+	found, err := s.search(query{base: base, scope: 2, filter: "(objectClass=computer)", attrs: []string{"cn"}, most: maxComputers, page: pageSize})
+	if err != nil {
+		return nil, fmt.Errorf("look for computers: %w", err)
+	}
+	var ids []string
+	for _, e := range found {
+		for _, cn := range first(e.values("cn")) {
+			if id := d.minionOf(cn); plainID(id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// minionOf is the id of the minion on a computer.
+func (d *Directory) minionOf(cn string) string {
+	id := strings.ToLower(cn)
+	for _, domain := range d.opts.StripDomains {
+		if short, ok := strings.CutSuffix(id, domain); ok && domain != "" {
+			return short
+		}
+	}
+	return id
+}
+
+// plainID reports whether an id stands for itself in a compound target: the directory
+// chooses names of minions, not expressions.
+func plainID(id string) bool {
+	return id != "" && len(id) <= maxName && !strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))
+	})
+}

@@ -1,0 +1,146 @@
+package ldap
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"saltern/durable"
+)
+
+// Options are auth.ldap.* of Salt, with Salt's defaults where a field is not set.
+type Options struct {
+	URI                  string // one or more; in place of Server, Port and TLS
+	Server, Port         string
+	TLS, StartTLS        bool
+	NoVerify             bool
+	CA                   string // saltern_ldap_ca: a file of certificates, in place of the system's authorities
+	BaseDN               string
+	BindDN, BindPassword string // a name that may hold {{ username }} without a password, or a service account
+	Anonymous            bool   // search without a service account
+	Filter               string // that finds a user
+	Scope                *int   // of Filter; nil: all below BaseDN
+	GroupOU              *string
+	GroupClass           string
+	GroupAttribute       string
+	GroupBaseDN          string
+	GroupFilter          string
+	AccountAttribute     string
+	PersonType           string
+	ActiveDirectory      bool
+	FreeIPA              bool
+	StripDomains         []string
+}
+
+// way is how a user is proved.
+type way int
+
+const (
+	byTemplate way = iota // his name in binddn
+	bySearch              // a service account, or nobody, looks for him
+)
+
+// plan is what the options come to.
+type plan struct {
+	way         way
+	bind        template
+	filter      template
+	groupFilter template
+	scope       int
+	groupBase   string
+}
+
+// or gives the default of an option that is not set.
+func or(s, preset string) string {
+	if s == "" {
+		return preset
+	}
+	return s
+}
+
+// withDefaults sets what salt/auth/ldap.py does in __defopts__.
+func (o Options) withDefaults() Options {
+	o.Server, o.Port = or(o.Server, "localhost"), or(o.Port, "389")
+	o.GroupClass, o.GroupAttribute = or(o.GroupClass, "posixGroup"), or(o.GroupAttribute, "memberOf")
+	o.AccountAttribute, o.PersonType = or(o.AccountAttribute, "memberUid"), or(o.PersonType, "person")
+	if o.URI == "" {
+		scheme := "ldap"
+		if o.TLS {
+			scheme = "ldaps"
+		}
+		host := o.Server
+		if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
+			host = "[" + host + "]"
+		}
+		o.URI = scheme + "://" + host + ":" + o.Port
+	}
+	return o
+}
+
+// read makes a plan of the options. Errors say what to write instead.
+func (o Options) read() (plan, error) {
+	p := plan{scope: 2}
+	if o.StartTLS && o.TLS {
+		return p, errors.New("auth.ldap.tls and auth.ldap.starttls exclude each other: choose one")
+	}
+	if o.Scope != nil {
+		p.scope = *o.Scope
+	}
+	if p.scope < 0 || p.scope > 2 {
+		return p, fmt.Errorf("auth.ldap.scope is %d: use 0, 1 or 2", p.scope)
+	}
+	var err error
+	if p.bind, err = parseTemplate("auth.ldap.binddn", o.BindDN); err != nil {
+		return p, err
+	}
+	if p.filter, err = parseFilter("auth.ldap.filter", o.Filter); err != nil {
+		return p, err
+	}
+	if p.groupFilter, err = parseFilter("auth.ldap.group_filter", o.GroupFilter); err != nil {
+		return p, err
+	}
+	switch {
+	case o.BindDN != "" && o.BindPassword == "" && o.Anonymous && !p.bind.variable(), o.BindDN == "" && o.Anonymous:
+		p.way = bySearch
+	case o.BindDN == "":
+		return p, errors.New("auth.ldap.binddn is not set: write the name of a user with {{ username }} in it, or that of a service account with auth.ldap.bindpw and auth.ldap.filter")
+	case o.BindPassword == "" && !p.bind.variable():
+		return p, errors.New("auth.ldap.binddn has no {{ username }} and no auth.ldap.bindpw: its password would let everybody in under any name")
+	case o.BindPassword == "":
+		p.way = byTemplate
+	case o.Anonymous:
+		return p, errors.New("auth.ldap.anonymous and a service account (auth.ldap.binddn with auth.ldap.bindpw) exclude each other: remove one")
+	default:
+		p.way = bySearch
+	}
+	if p.way == bySearch && o.Filter == "" {
+		return p, errors.New("auth.ldap.filter is not set: write how a user is found, for example (uid={{ username }})")
+	}
+	if o.FreeIPA && !o.ActiveDirectory && (o.GroupFilter == "" || o.GroupBaseDN == "") {
+		return p, errors.New("auth.ldap.freeipa needs auth.ldap.group_basedn and auth.ldap.group_filter: without them nobody is in a group")
+	}
+	p.groupBase = o.BaseDN
+	switch {
+	case o.GroupOU == nil:
+		p.groupBase = "ou=Groups," + o.BaseDN
+	case *o.GroupOU != "":
+		p.groupBase = "ou=" + *o.GroupOU + "," + o.BaseDN
+	}
+	return p, nil
+}
+
+// maxCA bounds the file of certificates.
+const maxCA = 4 << 20
+
+func readCA(path string) (*x509.CertPool, error) {
+	b, err := durable.Read(path, maxCA)
+	if err != nil {
+		return nil, fmt.Errorf("read saltern_ldap_ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("read saltern_ldap_ca: %s holds no certificate in PEM", path)
+	}
+	return pool, nil
+}

@@ -1,0 +1,253 @@
+package ldap
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	ldapv3 "github.com/go-ldap/ldap/v3"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// session is a connection to a directory. It is for one goroutine.
+type session struct {
+	net.Conn
+	name string // of the server, for messages
+	r    *bufio.Reader
+	id   int
+	left int // bytes that may still come
+	stop func() bool
+}
+
+// newSession makes a session of a connection; it ends with ctx.
+func newSession(ctx context.Context, c net.Conn, name string) *session {
+	if d, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(d)
+	}
+	s := &session{Conn: c, name: name, r: bufio.NewReader(c), left: maxSession}
+	s.stop = context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	return s
+}
+
+// close says good-bye and closes the connection.
+func (s *session) close() {
+	s.stop()
+	_ = s.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = s.send(func(b *cryptobyte.Builder) { b.AddASN1(unbindRequest, func(*cryptobyte.Builder) {}) }, nil)
+	_ = s.Conn.Close()
+}
+
+// send sends a request.
+func (s *session) send(op, controls func(*cryptobyte.Builder)) error {
+	s.id++
+	b, err := build(s.id, op, controls)
+	if err != nil {
+		return fmt.Errorf("make a request to the directory: %w", err)
+	}
+	if _, err := s.Write(b); err != nil {
+		return s.broken(err)
+	}
+	return nil
+}
+
+// broken says which server does not answer.
+func (s *session) broken(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errors.New("it does not answer in time")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("it closed the connection")
+	}
+	return fmt.Errorf("ask the directory %s: %w", s.name, err)
+}
+
+// receive reads the next answer to the last request.
+func (s *session) receive() (message, error) {
+	for {
+		m, n, err := readMessage(s.r, min(maxMessage, s.left))
+		if err != nil {
+			return m, s.broken(err)
+		}
+		s.left -= n
+		switch {
+		case m.op == intermediate && m.id == s.id:
+		case m.id == 0 && m.op == extendedAnswer: // notice of disconnection
+			return m, s.broken(fmt.Errorf("it ends the connection: %w", result(m.body)))
+		case m.id < s.id: // of a search that was left
+		case m.id > s.id:
+			return m, s.broken(errWire)
+		default:
+			return m, nil
+		}
+	}
+}
+
+// bind proves a name with its password; a refusal of the directory is a
+// *resultError. It never sends an empty password, to which many servers answer with
+// success and no rights (RFC 4513, 5.1.2).
+func (s *session) bind(dn, password string) error {
+	if password == "" {
+		return &resultError{invalidCredentials, "the password is empty"}
+	}
+	if err := s.sendBind(dn, password); err != nil {
+		return err
+	}
+	return s.bound()
+}
+
+func (s *session) sendBind(dn, password string) error {
+	return s.send(func(b *cryptobyte.Builder) {
+		b.AddASN1(bindRequest, func(b *cryptobyte.Builder) {
+			b.AddASN1Int64(3)
+			text(b, dn)
+			b.AddASN1(contextZero, func(b *cryptobyte.Builder) { b.AddBytes([]byte(password)) })
+		})
+	}, nil)
+}
+
+// bound waits for the answer to a bind.
+func (s *session) bound() error {
+	m, err := s.receive()
+	if err != nil {
+		return err
+	}
+	if m.op != bindResponse {
+		return s.broken(errWire)
+	}
+	return result(m.body)
+}
+
+// query is a search.
+type query struct {
+	base   string
+	scope  int // 0 the entry itself, 1 those just below, 2 all
+	filter string
+	attrs  []string
+	most   int // entries; further ones are not read
+	page   int // entries of a page; 0: all at once
+}
+
+// errMore says that a search finds more entries than were asked for.
+var errMore = errors.New("the directory finds more entries than are accepted")
+
+// search returns what a query finds. With errMore, and when the server's own bound was
+// reached, the entries so far are good. References to other servers are not followed.
+func (s *session) search(q query) ([]entry, error) {
+	filter, err := compileFilter(q.filter)
+	if err != nil {
+		return nil, err
+	}
+	var found []entry
+	var cookie []byte
+	for {
+		if err := s.send(func(b *cryptobyte.Builder) { q.add(b, filter) }, q.pages(cookie)); err != nil {
+			return nil, err
+		}
+		var done message
+		for done.op == 0 {
+			m, err := s.receive()
+			if err != nil {
+				return nil, err
+			}
+			switch m.op {
+			case searchEntry:
+				e, err := parseEntry(m.body)
+				if err != nil {
+					return nil, s.broken(err)
+				}
+				if len(found) >= q.most {
+					return found, errMore
+				}
+				found = append(found, e)
+			case searchReference:
+			case searchDone:
+				done = m
+			default:
+				return nil, s.broken(errWire)
+			}
+		}
+		if err := result(done.body); err != nil {
+			if r, ok := errors.AsType[*resultError](err); ok && r.code == sizeLimitExceeded {
+				return found, errMore
+			}
+			return found, err
+		}
+		if q.page == 0 {
+			return found, nil
+		}
+		if cookie, err = nextPage(done.controls); err != nil {
+			return nil, s.broken(err)
+		}
+		if len(cookie) == 0 {
+			return found, nil
+		}
+	}
+}
+
+// add appends the request; filter is packed.
+func (q query) add(b *cryptobyte.Builder, filter []byte) {
+	limit := int64(q.most) + 1
+	if q.page > 0 {
+		limit = 0
+	}
+	b.AddASN1(searchRequest, func(b *cryptobyte.Builder) {
+		text(b, q.base)
+		b.AddASN1Enum(int64(q.scope))
+		b.AddASN1Enum(0) // aliases are not followed, as in Salt
+		b.AddASN1Int64(limit)
+		b.AddASN1Int64(0)
+		b.AddASN1Boolean(false)
+		b.AddBytes(filter)
+		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			for _, a := range q.attrs {
+				text(b, a)
+			}
+		})
+	})
+}
+
+// pages appends the control that asks for a page.
+func (q query) pages(cookie []byte) func(*cryptobyte.Builder) {
+	if q.page == 0 {
+		return nil
+	}
+	return func(b *cryptobyte.Builder) {
+		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			text(b, pagedResults)
+			b.AddASN1(asn1.OCTET_STRING, func(b *cryptobyte.Builder) {
+				b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+					b.AddASN1Int64(int64(q.page))
+					b.AddASN1OctetString(cookie)
+				})
+			})
+		})
+	}
+}
+
+// compileFilter packs a filter. As libldap does, it takes one without parentheses
+// around it.
+func compileFilter(filter string) ([]byte, error) {
+	if !strings.HasPrefix(filter, "(") {
+		filter = "(" + filter + ")"
+	}
+	p, err := ldapv3.CompileFilter(filter)
+	if err != nil {
+		return nil, fmt.Errorf("read the filter %.200q: %w", filter, err)
+	}
+	return p.Bytes(), nil
+}
+
+// unbind makes the session nobody's again, by an anonymous bind (RFC 4513, 5.1.1).
+func (s *session) unbind() error {
+	if err := s.sendBind("", ""); err != nil {
+		return err
+	}
+	return s.bound()
+}

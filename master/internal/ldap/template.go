@@ -1,0 +1,93 @@
+package ldap
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	ldapv3 "github.com/go-ldap/ldap/v3"
+)
+
+// template is text with places for the name of a user: {{ username }}, which may be
+// followed by |lower or |upper. Salt takes all of Jinja.
+type template struct {
+	parts []string // parts[0] name parts[1] name …
+	cases []string // of each name: "", "lower" or "upper"
+}
+
+var (
+	namePlace  = regexp.MustCompile(`\{\{-?\s*username\s*(?:\|\s*(lower|upper)\s*)?-?\}\}`)
+	jinjaMark  = regexp.MustCompile(`\{\{|\{%|\{#`)
+	afterGroup = regexp.MustCompile(`\)\s+`)
+	afterMark  = regexp.MustCompile(`\(\s*([&|!])\s+`)
+)
+
+func parseTemplate(option, s string) (template, error) {
+	var t template
+	for {
+		at := namePlace.FindStringSubmatchIndex(s)
+		if at == nil {
+			break
+		}
+		name := ""
+		if at[2] >= 0 {
+			name = s[at[2]:at[3]]
+		}
+		t.parts, t.cases = append(t.parts, s[:at[0]]), append(t.cases, name)
+		s = s[at[1]:]
+	}
+	t.parts = append(t.parts, s)
+	for _, p := range t.parts {
+		if jinjaMark.MatchString(p) {
+			return t, fmt.Errorf("%s: of Jinja only {{ username }}, {{ username|lower }} and {{ username|upper }} are possible here", option)
+		}
+	}
+	return t, nil
+}
+
+// parseFilter reads the template of a filter. Blanks between its parts are left out, as
+// libldap does.
+func parseFilter(option, s string) (template, error) {
+	s = strings.TrimSpace(s)
+	s = afterMark.ReplaceAllString(afterGroup.ReplaceAllString(s, ")"), "($1")
+	t, err := parseTemplate(option, s)
+	if err != nil || s == "" {
+		return t, err
+	}
+	if _, err := compileFilter(t.render("x", ldapv3.EscapeFilter)); err != nil {
+		return t, fmt.Errorf("%s: %w", option, err)
+	}
+	return t, nil
+}
+
+// variable reports whether there is a place for a name.
+func (t template) variable() bool { return len(t.cases) > 0 }
+
+// render puts a name into its places, each time through escape.
+func (t template) render(name string, escape func(string) string) string {
+	var b strings.Builder
+	for i, p := range t.parts {
+		if i > 0 {
+			n := name
+			switch t.cases[i-1] {
+			case "lower":
+				n = strings.ToLower(n)
+			case "upper":
+				n = strings.ToUpper(n)
+			}
+			b.WriteString(escape(n))
+		}
+		b.WriteString(p)
+	}
+	return b.String()
+}
+
+// renderName puts a name into a template for a bind: a distinguished name, in which it
+// is one value whatever it holds, or a name as Active Directory takes it too
+// (NAME@domain, DOMAIN\NAME).
+func (t template) renderName(name string) string {
+	if strings.Contains(t.parts[0], "=") {
+		return t.render(name, ldapv3.EscapeDN)
+	}
+	return t.render(name, func(s string) string { return s })
+}
