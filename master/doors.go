@@ -65,7 +65,7 @@ func (m *Master) openPublish(ctx context.Context) error {
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
 		Secrets: m.secrets, Bus: m.bus, Fire: m.fire, Launch: m.launch, Publish: m.publisher.Publish,
-		KeepReturns: m.cfg.JobCache && m.cfg.ExtJobCache == "", Pillars: m.pillars, Repos: m.repos, Cache: m.cache, Keys: m.keys, Nonces: m.nonces,
+		KeepReturns: m.cfg.JobCache && m.cfg.ExtJobCache == "", Pillars: m.pillars, Repos: m.repos, Cache: m.cache, Keys: m.keys, Nonces: m.nonces, Lockout: m.callers.Lockout,
 		Problem: m.problems.Report, Log: m.log,
 	}); err != nil {
 		return err

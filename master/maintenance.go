@@ -104,7 +104,7 @@ func (m *Master) clean(ctx context.Context) {
 	} else if n > 0 {
 		m.log.Debug("old jobs removed", "jobs", n)
 	}
-	if err := m.tokens.Clean(m.now()); err != nil {
+	if err := m.callers.Tokens.Clean(m.now()); err != nil {
 		m.log.Warn("cleaning tokens", "error", err)
 	}
 	m.minions.ForgetOwners(m.now().Add(-m.cfg.KeepJobs))

@@ -17,11 +17,9 @@ import (
 	"saltern/master/cache"
 	"saltern/master/event"
 	"saltern/master/health"
-	"saltern/master/internal/acl"
 	"saltern/master/internal/auth"
 	"saltern/master/internal/background"
 	"saltern/master/internal/batch"
-	"saltern/master/internal/eauth"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/local"
@@ -41,7 +39,6 @@ import (
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/keys/admin"
-	"saltern/master/pyrunner"
 	"saltern/master/runner"
 	"saltern/master/value"
 	"saltern/master/zmtp"
@@ -63,8 +60,7 @@ type Master struct {
 	signin      *auth.Service
 	keys        *keys.Store
 	ring        *admin.Ring
-	auth        *eauth.Authenticator
-	tokens      *eauth.Tokens
+	callers     local.Callers
 	bus         *event.Bus
 	sockets     *event.Server
 	control     *control.Server
@@ -233,30 +229,9 @@ func (m *Master) openKeys(context.Context) error {
 }
 
 func (m *Master) openCallers(context.Context) error {
-	c := m.cfg
-	users := append([]string{c.User, local.CurrentUser()}, c.PublisherACL.Keys()...)
-	known, err := local.UserKeys(c.CacheDir, users, c.ClientACLVerify, m.log)
-	if err != nil {
-		return err
-	}
-	if m.tokens, err = eauth.OpenTokens(c.TokenDir); err != nil {
-		return err
-	}
-	if _, ok := c.ExternalAuth.Get("auto"); ok {
-		m.log.Warn("external_auth auto lets everybody in; it is for tests only")
-	}
-	m.auth = eauth.New(eauth.Config{
-		External:     c.ExternalAuth,
-		Backends:     map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
-		Other:        eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer),
-		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: local.CurrentUser(),
-		Permissions: func(s *value.Map, user string, groups []string) []any {
-			return acl.FillAuthList(s, user, groups, c.PermissiveACL)
-		},
-		UserKeys: known, Tokens: m.tokens, TokenExpire: c.TokenExpire, ExpireOverride: c.TokenExpireUserOverride,
-		Log: m.quiet, Now: time.Now, FailDelay: time.Second,
-	})
-	return nil
+	var err error
+	m.callers, err = local.OpenCallers(m.cfg, m.fire, m.log, m.quiet)
+	return err
 }
 
 func (m *Master) openStores(ctx context.Context) error {
@@ -333,10 +308,10 @@ func (m *Master) openServices(context.Context) error {
 	m.requests = request.New(request.Config{
 		Nonces: m.nonces, Share: m.cluster.ShareNonce,
 		Auth: presence.Noting{Auth: m.signin, View: m.presence}, Saw: m.presence.Heard, Methods: table, Ready: m.cluster.Serving, MinVersion: version, TTL: m.cfg.RequestServerTTL, Timeout: requestTimeout,
-		Known: m.auth.Knows, Now: time.Now, Log: m.quiet,
+		Known: m.callers.Auth.Knows, Now: time.Now, Log: m.quiet,
 	})
 	m.reporter = &health.Reporter{
-		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions,
+		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Auth: m.callers.Auth,
 		Bus: m.bus, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
 	}
 	m.keys.OnChange(m.onKeyChange)

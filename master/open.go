@@ -67,7 +67,7 @@ func (m *Master) openWheel(pythons []string) {
 func (m *Master) openLocal() *local.Service {
 	c := m.cfg
 	return local.New(local.Config{
-		Auth: m.auth, Blacklist: acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")},
+		Auth: m.callers.Auth, Blacklist: acl.Blacklist{Users: c.PublisherACLBlacklist.Texts("users"), Modules: c.PublisherACLBlacklist.Texts("modules")},
 		Launch: m.launch, OrderMasters: c.OrderMasters, Runs: m.runs, Wheel: m.wheel, Background: m.background, Look: m.keys.Look,
 		Settle: m.sockets.Settle, Fire: m.fire, Audit: m.audit, Interface: c.Interface, Log: m.log, Quiet: m.quiet,
 	})

@@ -92,18 +92,23 @@ func (c *Client) readKey() string {
 	if c.cfg.NoKey {
 		return ""
 	}
-	name := KeyUser(c.cfg.User, c.cfg.MasterUser)
+	key, err := ReadKey(c.cfg.CacheDir, c.cfg.User, c.cfg.MasterUser)
+	if err != nil {
+		c.cfg.Log.Debug("no key file of this user", "error", err)
+	}
+	return key
+}
+
+// ReadKey reads the key by which a user of this host proves himself to the master.
+func ReadKey(cacheDir, user, masterUser string) (string, error) {
+	name := KeyUser(user, masterUser)
 	if strings.ContainsAny(name, "/\x00") {
-		return ""
+		return "", errors.New("the user's name is none of a file")
 	}
 	// The folder is the master's: what lies there must not make root send it
 	// another file.
-	b, err := durable.Read(filepath.Join(c.cfg.CacheDir, "."+name+"_key"), maxKeyFile)
-	if err != nil {
-		c.cfg.Log.Debug("no key file of this user", "error", err)
-		return ""
-	}
-	return string(b)
+	b, err := durable.Read(filepath.Join(cacheDir, "."+name+"_key"), maxKeyFile)
+	return string(b), err
 }
 
 // Request is a job to publish.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"saltern/master/internal/acl"
+	"saltern/master/internal/ldap"
 	"saltern/master/target"
 	"saltern/master/value"
 )
@@ -15,6 +16,9 @@ func (a *assembly) expressions(m *Master) {
 		return // tools of this host permit nothing
 	}
 	f := acl.Faults{Target: func(t string) error {
+		if ldap.IsTarget(t) {
+			return nil // see salt/auth/ldap.py process_acl
+		}
 		_, err := target.Compile(t, "compound", target.Env{Nodegroups: m.Nodegroups})
 		return err
 	}}

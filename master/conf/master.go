@@ -38,6 +38,7 @@ type Master struct {
 	GitPillar
 	States
 	Access
+	LDAP
 	Cluster
 	Saltern
 }
@@ -242,6 +243,37 @@ type Access struct {
 	TokenExpire             time.Duration `conf:"token_expire"`
 	TokenExpireUserOverride any           `conf:"token_expire_user_override"`
 	PermissiveACL           bool          `conf:"permissive_acl"`
+	// LoginFailures is after how many wrong passwords a user is locked out at an
+	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
+	LoginFailures int           `conf:"saltern_login_failures"`
+	LoginLock     time.Duration `conf:"saltern_login_lock"`
+}
+
+// LDAP is how log-ins are proved to a directory, see [Master.LDAPOptions].
+type LDAP struct {
+	LDAPURI              string   `conf:"auth.ldap.uri"`
+	LDAPServer           string   `conf:"auth.ldap.server"`
+	LDAPPort             string   `conf:"auth.ldap.port"`
+	LDAPTLS              bool     `conf:"auth.ldap.tls"`
+	LDAPStartTLS         bool     `conf:"auth.ldap.starttls"`
+	LDAPNoVerify         bool     `conf:"auth.ldap.no_verify"`
+	LDAPCA               string   `conf:"saltern_ldap_ca"`
+	LDAPBaseDN           string   `conf:"auth.ldap.basedn"`
+	LDAPBindDN           string   `conf:"auth.ldap.binddn"`
+	LDAPBindPassword     string   `conf:"auth.ldap.bindpw"`
+	LDAPFilter           string   `conf:"auth.ldap.filter"`
+	LDAPScope            any      `conf:"auth.ldap.scope"`
+	LDAPAnonymous        bool     `conf:"auth.ldap.anonymous"`
+	LDAPAccountAttribute string   `conf:"auth.ldap.accountattributename"`
+	LDAPGroupClass       string   `conf:"auth.ldap.groupclass"`
+	LDAPGroupOU          any      `conf:"auth.ldap.groupou"`
+	LDAPGroupAttribute   string   `conf:"auth.ldap.groupattribute"`
+	LDAPPersonType       string   `conf:"auth.ldap.persontype"`
+	LDAPActiveDirectory  bool     `conf:"auth.ldap.activedirectory"`
+	LDAPFreeIPA          bool     `conf:"auth.ldap.freeipa"`
+	LDAPGroupBaseDN      string   `conf:"auth.ldap.group_basedn"`
+	LDAPGroupFilter      string   `conf:"auth.ldap.group_filter"`
+	LDAPStripDomains     []string `conf:"auth.ldap.minion_stripdomains"`
 }
 
 // Cluster is the pool of masters that share keys; ID "" means alone.

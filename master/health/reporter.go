@@ -14,6 +14,7 @@ import (
 	"saltern/master/cluster"
 	"saltern/master/conf"
 	"saltern/master/event"
+	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/minion"
 	"saltern/master/internal/pillar"
@@ -30,6 +31,8 @@ type Status struct {
 	NewKeys keys.IncomingStats `json:"new_keys"`
 	// PendingKeys tells of sources that offer too many keys.
 	PendingKeys keys.PendingStats `json:"pending_keys"`
+	// Logins are log-ins by name and password.
+	Logins eauth.Stats `json:"logins"`
 	// Cluster is what this master sees of its peers; nil alone.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
@@ -43,6 +46,7 @@ type Reporter struct {
 	Presence *presence.View
 	Launch   *launch.Launcher
 	Minions  *minion.Service
+	Auth     *eauth.Authenticator
 	Bus      *event.Bus
 	Cluster  *cluster.Pool // nil alone
 	Problems *Problems
@@ -84,7 +88,7 @@ func (r *Reporter) status() Status {
 		Subscribers: subscribers, Connected: connected, Requests: req.Requests, Refused: req.Refused, Failed: req.Failed,
 		Returns: r.Minions.Stats().Returns, Jobs: jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty, PillarMemo: pillars.Memo,
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
-	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings()}
+	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats()}
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
 		s.Cluster = &c

@@ -82,6 +82,7 @@ func (s *Server) mint(ctx context.Context, q *request, creds *value.Map) (*value
 		load.Delete(k)
 	}
 	load.Set("cmd", "mk_token")
+	s.setSource(load, q.from)
 	c := s.client()
 	defer c.Close()
 	v, err := c.Ask(ctx, load)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/master/internal/eauth"
 	"saltern/master/value"
 )
 
@@ -69,6 +70,7 @@ func (s *Server) run(ctx context.Context, c call, proven bool) ([]any, error) {
 	if !s.masterIsUp() {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
+	c.low.Delete(eauth.SourceField)
 	name, err := s.allowed(c.low)
 	if err != nil {
 		return nil, err
@@ -81,6 +83,7 @@ func (s *Server) run(ctx context.Context, c call, proven bool) ([]any, error) {
 	if !s.guard.mayTry(c.from, now) {
 		return nil, s.tooMany(c.from)
 	}
+	s.setSource(c.low, c.from)
 	out, err := s.dispatch(ctx, name, c)
 	if f, ok := errors.AsType[*failure](refused(err)); ok && f.code == http.StatusUnauthorized {
 		s.count.wrong.Add(1)
@@ -101,9 +104,9 @@ func (s *Server) allowed(low *value.Map) (string, error) {
 		return "", &failure{http.StatusBadRequest, "Client disabled: '" + name + "'. Add to 'netapi_enable_clients' master config option to enable."}
 	}
 	_, token := low.Get("token")
-	_, eauth := low.Get("eauth")
+	_, system := low.Get("eauth")
 	switch {
-	case !token && !eauth:
+	case !token && !system:
 		return "", &failure{http.StatusUnauthorized, "No authentication credentials given"}
 	case value.Truth(low.Value("raw_shell")) && !s.opts.RawShell:
 		return "", &failure{http.StatusUnauthorized, "Raw shell option not allowed."}
@@ -142,7 +145,7 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 // credentials are those of a command; there are some, see allowed.
 func credentials(low *value.Map) *value.Map {
 	m := value.NewMap()
-	for _, k := range []string{"token", "username", "password", "eauth"} {
+	for _, k := range []string{"token", "username", "password", "eauth", eauth.SourceField} {
 		if v, ok := low.Get(k); ok {
 			m.Set(k, v)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/internal/eauth"
 	"saltern/master/value"
 )
 
@@ -20,7 +21,7 @@ const maxRunner = 24 * time.Hour
 func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
-	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client", "user", "key") {
+	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client", "user", "key", eauth.SourceField) {
 		rest.Delete(k)
 	}
 	args, named := []any{}, value.NewMap()

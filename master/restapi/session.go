@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/internal/eauth"
 	"saltern/master/value"
 	"saltern/ratelimit"
 )
@@ -193,6 +194,17 @@ func when(v any) (time.Time, bool) {
 		return time.Unix(v, 0), true
 	}
 	return time.Time{}, false
+}
+
+// setSource says in a load with a password whose address it is about, so that the
+// master can lock a user out at that address alone. Without the key, which the account
+// of the master can read, the master locks nobody out here.
+func (s *Server) setSource(load *value.Map, from netip.Addr) {
+	key, err := client.ReadKey(s.master.CacheDir, s.user, s.master.User)
+	if err != nil {
+		s.quiet.Warn("the key of this account cannot be read: the master locks nobody out for wrong passwords here", "error", err)
+	}
+	eauth.SetSource(load, key, from)
 }
 
 // client makes a client of the master that has no key of its own.

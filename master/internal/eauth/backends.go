@@ -3,7 +3,17 @@ package eauth
 import (
 	"context"
 	"crypto/subtle"
+
+	"saltern/master/internal/ldap"
 )
+
+// LDAP asks a directory.
+func LDAP(d *ldap.Directory) Backend {
+	return func(ctx context.Context, user, password string) (Verdict, error) {
+		ok, groups, err := d.Login(ctx, user, password)
+		return Verdict{OK: ok, Groups: groups}, err
+	}
+}
 
 // Auto approves everybody, as Salt's "auto" does. It is for tests; a config
 // that enables it is reported loudly by the master.

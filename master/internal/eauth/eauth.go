@@ -10,11 +10,10 @@ package eauth
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
-	"math/big"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -50,6 +49,8 @@ type Config struct {
 	// Permissions collects what user and groups are granted in the section
 	// of a system (acl.FillAuthList).
 	Permissions func(section *value.Map, user string, groups []string) []any
+	// Expand changes what was collected, by name of the system.
+	Expand map[string]func(ctx context.Context, grants []any) []any
 	// UserKeys are the contents of the key files by system user.
 	UserKeys map[string]string
 	Tokens   *Tokens
@@ -61,6 +62,10 @@ type Config struct {
 	Now            func() time.Time
 	// FailDelay is the least time a failed login takes, against guessing.
 	FailDelay time.Duration
+	// Lockout refuses after too many wrong passwords; nil never does. Here reports
+	// whether an address is one of this host; nil is [Here].
+	Lockout *Lockout
+	Here    func(netip.Addr) bool
 }
 
 // Authenticator checks callers. It is safe for concurrent use.
@@ -68,21 +73,16 @@ type Authenticator struct {
 	cfg   Config
 	slots chan struct{} // external systems are slow: bound them
 	queue chan struct{} // those at work and those that wait
+	count loginCounters
 	mu    sync.Mutex
 	worst time.Duration
 }
 
-// maxLogins bounds the logins that are checked at once; further ones wait for
-// their turn. Each holds a worker of the request port, and refusals are slow
-// on purpose: no more than maxQueued may be under way, or strangers could take
-// all workers from the minions. Overflow policy: the newest is refused at once.
-const (
-	maxLogins = 16
-	maxQueued = 64
-)
-
 // New makes an Authenticator.
 func New(cfg Config) *Authenticator {
+	if cfg.Here == nil {
+		cfg.Here = Here
+	}
 	return &Authenticator{cfg: cfg, slots: make(chan struct{}, maxLogins), queue: make(chan struct{}, maxQueued), worst: cfg.FailDelay}
 }
 
@@ -122,35 +122,46 @@ func ErrorName(kind string) string {
 	return "UserAuthenticationError"
 }
 
-// Check proves the caller of a clear command. Token and password are looked
-// for in creds (the load itself, or its kwargs for publish), the key of a
-// system user in load. Both maps lose what is secret in them.
-func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map) (Caller, error) {
+// Check proves the caller of a clear command that came from an address. Token and
+// password are looked for in creds (the load itself, or its kwargs for publish), the
+// key of a system user in load. Both maps lose what is secret in them.
+func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from netip.Addr) (Caller, error) {
 	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
+		creds.Delete(SourceField)
 		for _, k := range []string{"token", "password", "key"} {
 			creds.Delete(k)
 			load.Delete(k)
 		}
 	}()
 	if _, ok := creds.Get("token"); ok {
-		return a.byToken(creds.Str("token"))
+		return a.byToken(ctx, creds.Str("token"))
 	}
 	if _, ok := creds.Get("eauth"); ok {
-		return a.byPassword(ctx, creds)
+		return a.byPassword(ctx, creds, a.source(creds, from))
 	}
 	return a.byKey(load)
 }
 
-func (a *Authenticator) byToken(token string) (Caller, error) {
+func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, error) {
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err == nil {
 		if section, ok := a.section(t.Eauth); ok {
-			return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.cfg.Permissions(section, t.Name, t.Groups)}, nil
+			return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.permissions(ctx, t.Eauth, section, t.Name, t.Groups)}, nil
 		}
 	}
 	a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
 	return Caller{}, &Failure{"TokenAuthenticationError", `Authentication failure of type "token" occurred.`}
+}
+
+// permissions are what external_auth grants. Salt expands them for passwords only, so
+// that ldap() targets never count with a token.
+func (a *Authenticator) permissions(ctx context.Context, system string, section *value.Map, name string, groups []string) []any {
+	grants := a.cfg.Permissions(section, name, groups)
+	if expand := a.cfg.Expand[system]; expand != nil {
+		grants = expand(ctx, grants)
+	}
+	return grants
 }
 
 // section is the part of external_auth for one system.
@@ -163,81 +174,19 @@ func (a *Authenticator) section(system string) (*value.Map, bool) {
 	return m, true
 }
 
-func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map) (Caller, error) {
+func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from netip.Addr) (Caller, error) {
+	system := creds.Str("eauth")
 	name, shown := creds.Str("username"), "UNKNOWN"
 	if name != "" {
 		shown = name
 	}
-	v, section, ok := a.login(ctx, creds.Str("eauth"), name, creds.Str("password"))
+	v, section, ok := a.login(ctx, attempt{system, name, creds.Str("password"), from})
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", shown)
 		return Caller{}, &Failure{"EauthAuthenticationError",
 			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
 	}
-	return Caller{Kind: "eauth", Name: name, Eauth: creds.Str("eauth"), Permissions: a.cfg.Permissions(section, name, v.Groups)}, nil
-}
-
-func (a *Authenticator) login(ctx context.Context, system, user, password string) (Verdict, *value.Map, bool) {
-	section, ok := a.section(system)
-	if !ok {
-		a.cfg.Log.Warn("external authentication system is not enabled", "eauth", system)
-		return Verdict{}, nil, false
-	}
-	select {
-	case a.queue <- struct{}{}:
-		defer func() { <-a.queue }()
-	default:
-		a.cfg.Log.Warn("too many logins at once; one is refused", "eauth", system)
-		return Verdict{}, nil, false
-	}
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-ctx.Done():
-		return Verdict{}, nil, false
-	}
-	start := a.cfg.Now()
-	v, err := a.ask(ctx, system, user, password)
-	if err != nil {
-		a.cfg.Log.Warn("external authentication failed to answer", "eauth", system, "error", err)
-	}
-	if err != nil || !v.OK {
-		a.delay(ctx, a.cfg.Now().Sub(start))
-		return Verdict{}, nil, false
-	}
-	return v, section, true
-}
-
-func (a *Authenticator) ask(ctx context.Context, system, user, password string) (Verdict, error) {
-	if b, ok := a.cfg.Backends[system]; ok {
-		return b(ctx, user, password)
-	}
-	if a.cfg.Other != nil {
-		return a.cfg.Other(ctx, system, user, password)
-	}
-	return Verdict{}, fmt.Errorf("no backend for external_auth %q", system)
-}
-
-// delay makes all refusals take about the same time, whatever was wrong
-// (salt/auth/__init__.py time_auth).
-func (a *Authenticator) delay(ctx context.Context, took time.Duration) {
-	a.mu.Lock()
-	a.worst = max(a.worst, took)
-	worst := a.worst
-	a.mu.Unlock()
-	if worst <= 0 {
-		return
-	}
-	n, err := rand.Int(rand.Reader, big.NewInt(int64(worst/2)+1))
-	if err != nil {
-		return
-	}
-	t := time.NewTimer(worst*3/4 + time.Duration(n.Int64()) - took)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	return Caller{Kind: "eauth", Name: name, Eauth: system, Permissions: a.permissions(ctx, system, section, name, v.Groups)}, nil
 }
 
 // byKey follows authenticate_key, with a difference: who holds a key is who he
@@ -335,9 +284,9 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 
 // MakeToken logs a caller in and gives out a token; the empty text is Salt's
 // refusal (salt/master.py mk_token).
-func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map) (any, error) {
+func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	v, _, ok := a.login(ctx, system, user, load.Str("password"))
+	v, _, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.source(load, from)})
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
 		return "", nil

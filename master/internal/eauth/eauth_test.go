@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,7 +70,7 @@ func TestAttack02KeysAndPasswords(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := a.Check(context.Background(), tt.load, tt.creds)
+			c, err := a.Check(context.Background(), tt.load, tt.creds, netip.Addr{})
 			if (err == nil) != (tt.want != "") || c.Name != tt.want || c.All != tt.all || len(c.Permissions) != tt.perms {
 				t.Errorf("got %+v, %v", c, err)
 			}
@@ -95,23 +96,23 @@ func TestFinding05OwnKeys(t *testing.T) {
 			} {
 				load.Set("key", key)
 				as, given := load.Get("user")
-				if c, err := a.Check(t.Context(), load, nil); err == nil {
+				if c, err := a.Check(t.Context(), load, nil, netip.Addr{}); err == nil {
 					t.Errorf("sudo_acl %v: %s as %v (given: %v) is %+v", sudoACL, key, as, given, c)
 				}
 			}
 		}
 		for _, key := range []string{"rootkey", "saltkey"} { // what Salt's own tools send
 			for _, user := range []any{"root", "salt", "ann"} {
-				if c, err := a.Check(t.Context(), value.NewMap("user", user, "key", key), nil); err != nil || !c.All || c.Name != user {
+				if c, err := a.Check(t.Context(), value.NewMap("user", user, "key", key), nil, netip.Addr{}); err != nil || !c.All || c.Name != user {
 					t.Errorf("%s as %v: %+v, %v", key, user, c, err)
 				}
 			}
-			c, err := a.Check(t.Context(), value.NewMap("user", "sudo_bob", "key", key), nil)
+			c, err := a.Check(t.Context(), value.NewMap("user", "sudo_bob", "key", key), nil, netip.Addr{})
 			if err != nil || c.All == sudoACL || sudoACL && (c.Name != "bob" || len(c.Permissions) != 1) {
 				t.Errorf("sudo_acl %v: %s as sudo_bob: %+v, %v", sudoACL, key, c, err)
 			}
 		}
-		if c, err := a.Check(t.Context(), value.NewMap("user", "bob", "key", "bobkey"), nil); err != nil || c.All || len(c.Permissions) != 1 {
+		if c, err := a.Check(t.Context(), value.NewMap("user", "bob", "key", "bobkey"), nil, netip.Addr{}); err != nil || c.All || len(c.Permissions) != 1 {
 			t.Errorf("bob himself: %+v, %v", c, err)
 		}
 	}
@@ -120,7 +121,7 @@ func TestFinding05OwnKeys(t *testing.T) {
 func TestAttack29ExpiredToken(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a := newTest(t, &now)
-	v, err := a.MakeToken(context.Background(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"))
+	v, err := a.MakeToken(context.Background(), value.NewMap("eauth", "auto", "username", "ann", "password", "x"), netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestAttack29ExpiredToken(t *testing.T) {
 		t.Fatalf("token %q", tok)
 	}
 	use := func() error {
-		_, err := a.Check(context.Background(), value.NewMap(), value.NewMap("token", tok))
+		_, err := a.Check(context.Background(), value.NewMap(), value.NewMap("token", tok), netip.Addr{})
 		return err
 	}
 	if err := use(); err != nil {

@@ -2,6 +2,7 @@ package eauth
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestAttack23LoginFlood(t *testing.T) {
 		return Verdict{OK: true}, nil
 	}
 	login := func(ctx context.Context) error {
-		_, err := a.Check(ctx, value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"))
+		_, err := a.Check(ctx, value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "x"), netip.Addr{})
 		return err
 	}
 	var wg sync.WaitGroup

@@ -87,9 +87,9 @@ func pong(load *value.Map) *value.Map {
 	return load
 }
 
-// caller proves who sent a load; the answer is nil when he is who he says.
-func (s *Service) caller(ctx context.Context, load *value.Map) (eauth.Caller, *value.Map) {
-	caller, err := s.cfg.Auth.Check(ctx, load, load)
+// caller proves who sent a command; the answer is nil when he is who he says.
+func (s *Service) caller(ctx context.Context, c *request.Call) (eauth.Caller, *value.Map) {
+	caller, err := s.cfg.Auth.Check(ctx, c.Load, c.Load, c.From.Addr())
 	if f, ok := errors.AsType[*eauth.Failure](err); ok {
 		return eauth.Caller{}, f.Map()
 	}
@@ -101,9 +101,9 @@ func (s *Service) caller(ctx context.Context, load *value.Map) (eauth.Caller, *v
 
 // admit proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
-func (s *Service) admit(ctx context.Context, o origin, form string, load *value.Map, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
-	fun := load.Str("fun")
-	caller, refusal = s.caller(ctx, load)
+func (s *Service) admit(ctx context.Context, o origin, form string, c *request.Call, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
+	load, fun := c.Load, c.Load.Str("fun")
+	caller, refusal = s.caller(ctx, c)
 	if refusal != nil {
 		s.loginRefused(o, load, load, form+" "+fun)
 		return caller, refusal
@@ -132,7 +132,7 @@ func (s *Service) admit(ctx context.Context, o origin, form string, load *value.
 func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	o := s.originOf(c)
 	system, user := c.Load.Str("eauth"), c.Load.Str("username")
-	v, err := s.cfg.Auth.MakeToken(ctx, c.Load)
+	v, err := s.cfg.Auth.MakeToken(ctx, c.Load, c.From.Addr())
 	switch {
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token")
@@ -156,7 +156,7 @@ func (s *Service) heard(ctx context.Context) {
 func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.Arguments(load)
-	caller, refusal := s.admit(ctx, o, "wheel", load, args, named)
+	caller, refusal := s.admit(ctx, o, "wheel", c, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
@@ -194,7 +194,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.LowArguments(load)
-	caller, refusal := s.admit(ctx, o, "runner", load, args, named)
+	caller, refusal := s.admit(ctx, o, "runner", c, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
@@ -221,7 +221,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 // has no "return" when the result is not kept, or is somebody else's.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
-	caller, refusal := s.caller(ctx, c.Load)
+	caller, refusal := s.caller(ctx, c)
 	if refusal != nil {
 		return refusal, nil
 	}

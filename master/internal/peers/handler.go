@@ -16,6 +16,7 @@ import (
 	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/internal/auth"
+	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
@@ -42,6 +43,7 @@ type Config struct {
 	Cache       *cache.Store // of minion data, which all masters have
 	Keys        *keys.Store
 	Nonces      *request.Nonces
+	Lockout     *eauth.Lockout
 	Missed      *presence.Resender
 	// Problem reports a lasting fault; nil ends it.
 	Problem func(what control.Fault, err error)
@@ -102,6 +104,8 @@ func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) 
 	switch tag {
 	case pillar.Cleared:
 		h.cfg.Pillars.Drop(data.Str("id"))
+	case eauth.LockTag:
+		h.cfg.Lockout.Adopt(data, time.Now())
 	case repos.Fetch, repos.Serving, repos.Reload:
 		h.cfg.Repos.Peer(peer, tag, data)
 	}

@@ -1,0 +1,40 @@
+package conf
+
+import (
+	"saltern/master/internal/ldap"
+	"saltern/master/value"
+)
+
+// LDAPOptions are the options of external_auth's system ldap. asks reports whether that
+// system is asked at all.
+func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
+	_, asks = m.ExternalAuth.Get("ldap")
+	o = ldap.Options{
+		URI: m.LDAPURI, Server: m.LDAPServer, Port: m.LDAPPort, TLS: m.LDAPTLS, StartTLS: m.LDAPStartTLS, NoVerify: m.LDAPNoVerify, CA: m.LDAPCA,
+		BaseDN: m.LDAPBaseDN, BindDN: m.LDAPBindDN, BindPassword: m.LDAPBindPassword, Anonymous: m.LDAPAnonymous, Filter: m.LDAPFilter,
+		GroupClass: m.LDAPGroupClass, GroupAttribute: m.LDAPGroupAttribute, GroupBaseDN: m.LDAPGroupBaseDN, GroupFilter: m.LDAPGroupFilter,
+		AccountAttribute: m.LDAPAccountAttribute, PersonType: m.LDAPPersonType, ActiveDirectory: m.LDAPActiveDirectory, FreeIPA: m.LDAPFreeIPA,
+		StripDomains: m.LDAPStripDomains,
+	}
+	if n, ok := m.LDAPScope.(int64); ok {
+		scope := int(min(max(n, -1), 3))
+		o.Scope = &scope
+	}
+	if m.LDAPGroupOU != nil {
+		ou := ""
+		if value.Truth(m.LDAPGroupOU) {
+			ou = value.Str(m.LDAPGroupOU)
+		}
+		o.GroupOU = &ou
+	}
+	return o, asks
+}
+
+// ldap refuses options with which nobody could log in.
+func (a *assembly) ldap(m *Master) {
+	if o, asks := m.LDAPOptions(); asks && !a.loader.Tool {
+		if err := ldap.Check(o); err != nil {
+			a.bad("external_auth", err)
+		}
+	}
+}

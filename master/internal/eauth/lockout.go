@@ -1,0 +1,234 @@
+package eauth
+
+import (
+	"container/list"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"saltern/master/value"
+	"saltern/ratelimit"
+)
+
+// Lockout refuses log-ins of a user from an address after too many wrong passwords of
+// him from there, whatever the password. Other addresses are not concerned, so that
+// nobody can lock an administrator out from elsewhere; nor are other users of the
+// address. Its methods may be called concurrently.
+type Lockout struct {
+	most int           // wrong passwords; 0: any number
+	lock time.Duration // how long the refusal takes, and how long a wrong password counts
+	tell func(Locked)  // of a new lock; may be nil
+
+	mu      sync.Mutex
+	entries map[culprit]*list.Element
+	order   *list.List // of *attempts, the latest in front
+
+	stats lockoutCounters
+}
+
+// maxCulprits bounds what is remembered; beyond it the pair that failed longest ago is
+// forgotten, of those that are not locked if there is one among the oldest.
+const maxCulprits = 65536
+
+// maxUser bounds the bytes of a name that tell users apart.
+const maxUser = 256
+
+// Defaults of saltern_login_failures and saltern_login_lock.
+const (
+	DefaultFailures = 10
+	DefaultLock     = 5 * time.Minute
+)
+
+// culprit is a user of an external system at an address.
+type culprit struct {
+	system, user string
+	from         netip.Addr
+}
+
+type attempts struct {
+	who    culprit
+	wrong  int
+	last   time.Time
+	locked time.Time // until then; zero: not
+}
+
+// Locked says who is locked out, where and until when.
+type Locked struct {
+	System, User string
+	From         netip.Addr // a source: an IPv4 address, or the network of an IPv6 one
+	Wrong        int
+	Until        time.Time
+}
+
+// LockTag is the tag of the event that tells of a lock, to people and to the other
+// masters of a cluster.
+const LockTag = "master/login/locked"
+
+// Map is the data of the event.
+func (k Locked) Map() *value.Map {
+	return value.NewMap("eauth", k.System, "user", k.User, "address", k.From.String(), "wrong", int64(k.Wrong), "until", k.Until.Unix())
+}
+
+// lockedOf reads the data of the event; an address that cannot be read is not valid.
+func lockedOf(m *value.Map) Locked {
+	k := Locked{System: m.Str("eauth"), User: m.Str("user")}
+	k.From, _ = netip.ParseAddr(m.Str("address"))
+	if t, ok := m.Int("until"); ok {
+		k.Until = time.Unix(t, 0)
+	}
+	return k
+}
+
+type lockoutCounters struct{ locks, refused, evicted atomic.Uint64 }
+
+// LockoutStats are counted since the start.
+type LockoutStats struct {
+	Locks   uint64 `json:"locks"`   // users locked out at an address
+	Refused uint64 `json:"refused"` // log-ins refused for that
+	Evicted uint64 `json:"evicted"` // pairs of user and address forgotten for lack of room
+	Locked  int    `json:"locked"`  // at the moment
+}
+
+// NewLockout makes a Lockout after most wrong passwords, for the time lock. most 0 and
+// lock 0 are the defaults, a negative most turns it off. tell is called, outside of any
+// lock, for each new lock.
+func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
+	if most == 0 {
+		most = DefaultFailures
+	}
+	if lock <= 0 {
+		lock = DefaultLock
+	}
+	return &Lockout{most: max(most, 0), lock: lock, tell: tell, entries: map[culprit]*list.Element{}, order: list.New()}
+}
+
+// who names a pair. Directories compare names without regard to case, width, accents
+// and blanks: other spellings of a name are the same user.
+func who(system, user string, from netip.Addr) culprit {
+	user = strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(user[:min(len(user), maxUser)])))
+	return culprit{system, user, ratelimit.Source(from)}
+}
+
+// Refuses reports whether a log-in must be refused without a look at the password. An
+// address that is not valid is nobody's: such log-ins are never refused nor counted.
+func (l *Lockout) Refuses(system, user string, from netip.Addr, now time.Time) bool {
+	if l == nil || l.most == 0 || !from.IsValid() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[who(system, user, from)]
+	if e == nil || !now.Before(e.Value.(*attempts).locked) {
+		return false
+	}
+	l.stats.refused.Add(1)
+	return true
+}
+
+// Wrong counts a wrong password.
+func (l *Lockout) Wrong(system, user string, from netip.Addr, now time.Time) {
+	if l == nil || l.most == 0 || !from.IsValid() {
+		return
+	}
+	if locked, ok := l.count(who(system, user, from), now); ok && l.tell != nil {
+		locked.User = user
+		l.tell(locked)
+	}
+}
+
+func (l *Lockout) count(c culprit, now time.Time) (Locked, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.entry(c)
+	if now.Sub(a.last) >= l.lock {
+		a.wrong, a.locked = 0, time.Time{}
+	}
+	a.wrong, a.last = a.wrong+1, now
+	if a.wrong < l.most || now.Before(a.locked) {
+		return Locked{}, false
+	}
+	a.locked = now.Add(l.lock)
+	l.stats.locks.Add(1)
+	return Locked{c.system, c.user, c.from, a.wrong, a.locked}, true
+}
+
+// Right forgets what a user got wrong at an address.
+func (l *Lockout) Right(system, user string, from netip.Addr) {
+	if l == nil || l.most == 0 || !from.IsValid() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := who(system, user, from); l.entries[c] != nil {
+		l.order.Remove(l.entries[c])
+		delete(l.entries, c)
+	}
+}
+
+// Adopt takes over a lock that another master of the cluster tells of, as the data of
+// its event. It lasts no longer than one of this master.
+func (l *Lockout) Adopt(event *value.Map, now time.Time) {
+	k := lockedOf(event)
+	if l == nil || l.most == 0 || !k.From.IsValid() || !now.Before(k.Until) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.entry(who(k.System, k.User, k.From))
+	a.wrong, a.last = max(a.wrong, l.most), now
+	if until := now.Add(l.lock); k.Until.After(until) {
+		k.Until = until
+	}
+	a.locked = k.Until
+}
+
+// entry returns what is known of a pair, and makes room for it. The caller holds mu.
+func (l *Lockout) entry(c culprit) *attempts {
+	if e := l.entries[c]; e != nil {
+		l.order.MoveToFront(e)
+		return e.Value.(*attempts)
+	}
+	if len(l.entries) >= maxCulprits {
+		l.evict()
+	}
+	a := &attempts{who: c}
+	l.entries[c] = l.order.PushFront(a)
+	return a
+}
+
+// evict forgets one pair. The caller holds mu.
+func (l *Lockout) evict() {
+	gone := l.order.Back()
+	for e, n := gone, 0; e != nil && n < 64; e, n = e.Prev(), n+1 {
+		if e.Value.(*attempts).locked.IsZero() {
+			gone = e
+			break
+		}
+	}
+	l.order.Remove(gone)
+	delete(l.entries, gone.Value.(*attempts).who)
+	l.stats.evicted.Add(1)
+}
+
+// Stats counts.
+func (l *Lockout) Stats(now time.Time) LockoutStats {
+	s := LockoutStats{Locks: l.stats.locks.Load(), Refused: l.stats.refused.Load(), Evicted: l.stats.evicted.Load()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if now.Before(e.Value.(*attempts).locked) {
+			s.Locked++
+		}
+	}
+	return s
+}
