@@ -2,6 +2,7 @@ package ldap
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -149,7 +150,8 @@ func TestAttack38Injection(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+// TestAttack38TLS: a server proves by its certificate who it is before anything is said.
+func TestAttack38TLS(t *testing.T) {
 	s := slapd.Start(t, slapd.People())
 	with := func(change func(o *Options)) Options {
 		o := service(s)
@@ -266,6 +268,51 @@ func TestAttack38HostileServer(t *testing.T) {
 			}
 			_ = ln.Close()
 			<-done
+		})
+	}
+}
+
+// TestAttack38StartTLS: who takes TLS out of the way hears no password, neither the
+// user's nor that of the service account.
+func TestAttack38StartTLS(t *testing.T) {
+	for name, answer := range map[string]string{
+		"refused":               "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x02\x04\x00\x04\x00",
+		"another answer":        "\x30\x0c\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+		"success without TLS":   "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00" + "\x30\x0c\x02\x01\x02\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+		"success to a bind":     "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00\x15\x03\x03\x00\x02\x02\x28",
+		"an end of connections": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			heard := make(chan []byte, 1)
+			go func() {
+				defer close(heard)
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				b := make([]byte, 1024)
+				n, _ := c.Read(b)
+				_, _ = c.Write([]byte(answer))
+				if answer != "" {
+					_ = c.SetReadDeadline(time.Now().Add(time.Second))
+					rest, _ := io.ReadAll(c)
+					heard <- append(b[:n], rest...)
+				}
+			}()
+			d := open(t, Options{URI: "ldap://" + ln.Addr().String(), StartTLS: true, BindDN: "cn=reader", BindPassword: "reader secret", Filter: "uid={{ username }}"})
+			d.connects = 300 * time.Millisecond
+			if ok, _, err := d.Login(t.Context(), "ann", "ann secret"); ok || err == nil {
+				t.Errorf("%v, %v", ok, err)
+			}
+			_ = ln.Close()
+			if b := <-heard; strings.Contains(string(b), "secret") || strings.Contains(string(b), "reader") {
+				t.Errorf("heard %q", b)
+			}
 		})
 	}
 }
