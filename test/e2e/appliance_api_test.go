@@ -213,7 +213,12 @@ func ask(t *testing.T, of, n *lab.Appliance, token, body string) (code int, answ
 
 func postAPI(t *testing.T, of, n *lab.Appliance, path, token, body string) (*http.Response, error) {
 	t.Helper()
-	client, err := trusting(of)
+	return postAPIFrom(t, &net.Dialer{}, of, n, path, token, body)
+}
+
+func postAPIFrom(t *testing.T, from *net.Dialer, of, n *lab.Appliance, path, token, body string) (*http.Response, error) {
+	t.Helper()
+	client, err := trusting(of, from)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +236,7 @@ func postAPI(t *testing.T, of, n *lab.Appliance, path, token, body string) (*htt
 // consoleOf asks for the first page of a node's console, with a token as its session.
 func consoleOf(t *testing.T, of, n *lab.Appliance, token string) (code int, page string) {
 	t.Helper()
-	client, err := trusting(of)
+	client, err := trusting(of, &net.Dialer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,14 +258,14 @@ func consoleOf(t *testing.T, of, n *lab.Appliance, token string) (code int, page
 }
 
 // trusting makes a client that trusts the authority that a node tells of.
-func trusting(of *lab.Appliance) (*http.Client, error) {
+func trusting(of *lab.Appliance, from *net.Dialer) (*http.Client, error) {
 	ca, err := os.ReadFile(filepath.Join(of.Dir, "data/etc/api/ca.pem"))
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
 }
 
 func logIn(t *testing.T, of, n *lab.Appliance) (token string, err error) {

@@ -86,6 +86,14 @@ func (n *Network) Host(t testing.TB, number int) string {
 // of the hosts, such as minions.
 func (n *Network) Outside() string { return n.net + "254" }
 
+// Elsewhere is a second address of the test process, from which it has to dial by name.
+func (n *Network) Elsewhere(t testing.TB) string {
+	t.Helper()
+	addr := n.net + "253"
+	n.must(t, "addr", "add", addr+"/24", "dev", n.bridge)
+	return addr
+}
+
 func (n *Network) link(addr string) string {
 	return n.prefix + "v" + addr[strings.LastIndex(addr, ".")+1:]
 }

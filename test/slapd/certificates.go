@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// certificates makes an authority and a certificate of it for 127.0.0.1.
-func (s *Server) certificates() {
+// certificates makes an authority and a certificate of it for an address.
+func (s *Server) certificates(address string) {
 	s.t.Helper()
-	ca, caKey := s.certificate("test authority", nil, nil)
-	cert, key := s.certificate("slapd", ca, caKey)
+	ca, caKey := s.certificate("test authority", "", nil, nil)
+	cert, key := s.certificate("slapd", address, ca, caKey)
 	der, err := x509.MarshalECPrivateKey(key)
 	s.must(err)
 	s.write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}))
@@ -31,13 +31,13 @@ func (s *Server) certificates() {
 func OtherCA(t testing.TB) string {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir()}
-	ca, _ := s.certificate("another authority", nil, nil)
+	ca, _ := s.certificate("another authority", "", nil, nil)
 	path := filepath.Join(s.dir, "other.pem")
 	s.must(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), 0o600))
 	return path
 }
 
-func (s *Server) certificate(name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+func (s *Server) certificate(name, address string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	s.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	s.must(err)
@@ -47,7 +47,7 @@ func (s *Server) certificate(name string, parent *x509.Certificate, parentKey *e
 		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
 		parent, parentKey = c, key
 	} else {
-		c.IPAddresses, c.ExtKeyUsage = []net.IP{net.IPv4(127, 0, 0, 1)}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		c.IPAddresses, c.ExtKeyUsage = []net.IP{net.ParseIP(address)}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
 	s.must(err)

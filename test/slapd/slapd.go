@@ -1,5 +1,5 @@
-// Package slapd runs OpenLDAP's server for tests, as a process of the test on the
-// loopback interface with a configuration of its own; the system's is not touched.
+// Package slapd runs OpenLDAP's server for tests, as a process of the test with a
+// configuration of its own; the system's is not touched.
 package slapd
 
 import (
@@ -65,8 +65,15 @@ access to * by * read
 overlay memberof
 `
 
-// Start runs a server with the entries of an LDIF. The test is skipped without slapd.
+// Start runs a server with the entries of an LDIF on the loopback interface. The test is
+// skipped without slapd.
 func Start(t testing.TB, ldif string) *Server {
+	t.Helper()
+	return StartAt(t, "127.0.0.1", ldif)
+}
+
+// StartAt is Start for an address of this host.
+func StartAt(t testing.TB, address, ldif string) *Server {
 	t.Helper()
 	program, err := exec.LookPath("slapd")
 	if err != nil {
@@ -79,8 +86,8 @@ func Start(t testing.TB, ldif string) *Server {
 	s := &Server{t: t, dir: dir, conf: filepath.Join(dir, "slapd.conf"), CA: filepath.Join(dir, "ca.pem")}
 	s.must(os.Mkdir(filepath.Join(dir, "db"), 0o700))
 	s.write("slapd.conf", fmt.Appendf(nil, config, dir))
-	s.certificates()
-	plain, secure := freePort(t), freePort(t)
+	s.certificates(address)
+	plain, secure := freePort(t, address), freePort(t, address)
 	s.URI, s.SecureURI = "ldap://"+plain, "ldaps://"+secure
 	s.args = []string{program, "-d", "none", "-f", s.conf, "-h", s.URI + "/ " + s.SecureURI + "/"}
 	s.Resume()
@@ -156,9 +163,9 @@ func (s *Server) must(err error) {
 	}
 }
 
-func freePort(t testing.TB) string {
+func freePort(t testing.TB, address string) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
