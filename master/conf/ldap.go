@@ -1,14 +1,23 @@
 package conf
 
 import (
+	"os"
+	"path/filepath"
+
 	"saltern/master/internal/ldap"
 	"saltern/master/value"
 )
 
-// LDAPOptions are the options of external_auth's system ldap. asks reports whether that
-// system is asked at all.
+// LDAPOptions are the options of external_auth's system ldap. asks reports whether this
+// master asks a directory: not without that system, and not when a module of the
+// administrator takes the place of Salt's (auth_dirs, extension_modules).
 func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	_, asks = m.ExternalAuth.Get("ldap")
+	for _, dir := range append([]string{filepath.Join(m.ExtensionModules, "auth")}, m.AuthDirs...) {
+		if _, err := os.Stat(filepath.Join(dir, "ldap.py")); err == nil {
+			asks = false
+		}
+	}
 	o = ldap.Options{
 		URI: m.LDAPURI, Server: m.LDAPServer, Port: m.LDAPPort, TLS: m.LDAPTLS, StartTLS: m.LDAPStartTLS, NoVerify: m.LDAPNoVerify, CA: m.LDAPCA,
 		BaseDN: m.LDAPBaseDN, BindDN: m.LDAPBindDN, BindPassword: m.LDAPBindPassword, Anonymous: m.LDAPAnonymous, Filter: m.LDAPFilter,

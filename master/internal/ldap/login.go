@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -51,7 +52,26 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) 
 	if d.servers, err = servers(o.URI); err != nil {
 		return nil, err
 	}
+	d.warn()
 	return d, nil
+}
+
+// warn says what is possible and should not stay so.
+func (d *Directory) warn() {
+	if d.opts.NoVerify {
+		d.log.Warn("log-ins by ldap trust any certificate (auth.ldap.no_verify): whoever is on the way reads passwords")
+	}
+	if d.opts.CA != "" {
+		if _, err := readCA(d.opts.CA); err != nil {
+			d.log.Warn("log-ins by ldap fail until this is mended", "error", err)
+		}
+	}
+	for _, s := range d.servers {
+		ip, err := netip.ParseAddr(s.host)
+		if near := s.network == "unix" || s.host == "localhost" || err == nil && ip.IsLoopback(); !near && !s.tls && !d.opts.StartTLS {
+			d.log.Warn("log-ins by ldap send passwords in the clear: write ldaps:// or set auth.ldap.starttls", "server", s.name)
+		}
+	}
 }
 
 // Check reports what is wrong with options.

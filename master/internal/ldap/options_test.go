@@ -1,6 +1,8 @@
 package ldap
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +54,32 @@ func TestOptions(t *testing.T) {
 		err := Check(c.o)
 		if c.fault == "" && err != nil || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) {
 			t.Errorf("%s: %v, want %q", name, err, c.fault)
+		}
+	}
+}
+
+// What is possible and should not stay so is said at the start.
+func TestWarnings(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"in the clear":      {Options{URI: "ldaps://a ldap://b.example"}, "server=ldap://b.example"},
+		"by default":        {Options{Server: "b.example"}, "in the clear"},
+		"any certificate":   {Options{URI: "ldaps://a", NoVerify: true}, "trust any certificate"},
+		"no authorities":    {Options{URI: "ldaps://a", CA: "/nowhere.pem"}, "fail until this is mended"},
+		"TLS":               {Options{URI: "ldaps://a"}, ""},
+		"starttls":          {Options{URI: "ldap://a", StartTLS: true}, ""},
+		"this host":         {Options{URI: "ldap://127.0.0.1 ldap://[::1] ldapi://%2fx"}, ""},
+		"this host, unsaid": {Options{}, ""},
+	} {
+		c.o.BindDN = "{{ username }}"
+		var log bytes.Buffer
+		if _, err := New(c.o, slog.New(slog.NewTextHandler(&log, nil)), time.Now); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := log.String(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
