@@ -141,7 +141,7 @@ func (l *Lockout) Wrong(system, user string, from netip.Addr, now time.Time) {
 		return
 	}
 	if locked, ok := l.count(who(system, user, from), now); ok && l.tell != nil {
-		locked.User = user
+		locked.User = strings.ToValidUTF8(user[:min(len(user), maxUser)], "")
 		l.tell(locked)
 	}
 }

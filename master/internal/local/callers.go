@@ -47,7 +47,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		backends["ldap"], expand["ldap"] = eauth.LDAP(directory), directory.Expand
 	}
 	lockout := eauth.NewLockout(c.LoginFailures, c.LoginLock, func(k eauth.Locked) {
-		log.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System, "user", k.User, "peer", k.From, "until", k.Until)
+		quiet.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System, "user", k.User, "peer", k.From, "until", k.Until)
 		fire(eauth.LockTag, k.Map())
 	})
 	return Callers{Tokens: tokens, Lockout: lockout, Auth: eauth.New(eauth.Config{
