@@ -21,7 +21,7 @@ func backupCommand(f *flags) *cobra.Command {
 	var jobs bool
 	cmd := &cobra.Command{
 		Use:   "backup --output FILE",
-		Short: "Write an encrypted backup: keys, options, states and pillars",
+		Short: "Write an encrypted backup: keys, options, states and pillars; show the scheduled ones",
 		Long: `backup writes what cannot be made again: the keys of the cluster and of its
 minions, the administrator's options, states and pillars, and with --jobs the job
 cache. One backup of any node is enough for the cluster.
@@ -31,7 +31,10 @@ public keys are not secret, or with a passphrase, which is asked for. Whoever ha
 the passphrase or the key of a recipient has the keys of your minions' master.
 
 It is signed by the cluster's key. Write down the key's fingerprint that is
-printed: a fresh machine restores a backup for recipients only if it is told it.`,
+printed: a fresh machine restores a backup for recipients only if it is told it.
+
+Nodes make backups by themselves when appliance.yaml says so (backup); "applianced
+backup status" shows how those are.`,
 		Example: `  applianced backup -o /mnt/backup/prod.age
   applianced backup -o - --recipient age1... | ssh store 'cat > prod.age'`,
 		Args: cobra.NoArgs,
@@ -75,6 +78,7 @@ printed: a fresh machine restores a backup for recipients only if it is told it.
 		}
 		return nil
 	}
+	cmd.AddCommand(backupPlanCommands(f)...)
 	return cmd
 }
 

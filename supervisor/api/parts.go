@@ -33,6 +33,7 @@ type Parts struct {
 	Minions  Minions
 	Storage  StorageNode
 	Options  Options
+	Backups  Backups
 	Git      Git
 	Tools    Tools
 	Audit    Audit
@@ -45,14 +46,16 @@ func (p Parts) filled() Parts {
 	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
 	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
+	p.Backups = cmp.Or[Backups](p.Backups, absent{})
 	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
 	p.Audit = cmp.Or[Audit](p.Audit, absent{})
 	return p
 }
 
 var (
-	errAlone = fmt.Errorf("%w: this node is not part of a cluster", ErrState)
-	errNew   = fmt.Errorf("%w: this node is not set up; next: applianced setup", ErrState)
+	errAlone     = fmt.Errorf("%w: this node is not part of a cluster", ErrState)
+	errNoBackups = fmt.Errorf("%w: this node makes no backups by itself: backup.every is not set in its appliance.yaml", ErrState)
+	errNew       = fmt.Errorf("%w: this node is not set up; next: applianced setup", ErrState)
 )
 
 // errNoService refuses a service of a machine that has none yet.
@@ -94,6 +97,9 @@ func (absent) Minions(context.Context, bool) (status.MinionList, error) {
 func (absent) Audit(context.Context, audit.Query) (audit.List, error) {
 	return audit.List{}, errNew
 }
+
+func (absent) Backups() (status.BackupList, error) { return status.BackupList{}, errNoBackups }
+func (absent) MakeBackup() error                   { return errNoBackups }
 
 func (absent) Git(context.Context, bool, string) (status.GitList, error) {
 	return status.GitList{}, errNew

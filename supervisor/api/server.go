@@ -15,6 +15,7 @@
 //	     /v1/fit, /v1/cluster/virtual   the virtual address, see [Virtual]
 //	     /v1/reset                      all that the node has made is removed, see [Reset]
 //	     /v1/options/apply              the master's options of all nodes, see [Options]
+//	     /v1/backup                     scheduled backups, see [Backups]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
 //	     /v1/audit                      the audit record of all nodes, see [Audit]
 //	     /v1/tool                       Salt's tools by another node's master, see [Tools]
@@ -161,6 +162,7 @@ func (s *Server) handler() http.Handler {
 	s.virtualRoutes(mux, s.parts.Virtual)
 	s.turnRoutes(mux, s.parts.Turns)
 	s.optionsRoutes(mux, s.parts.Options)
+	s.backupRoutes(mux, s.parts.Backups)
 	s.minionRoutes(mux, s.parts.Minions)
 	s.gitRoutes(mux, s.parts.Git)
 	s.toolRoutes(mux, s.parts.Tools)

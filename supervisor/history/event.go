@@ -33,6 +33,7 @@ const (
 	Node    Kind = "node"    // another node changed
 	Service Kind = "service" // one of this node's services changed
 	Virtual Kind = "virtual" // the virtual address moved
+	Backup  Kind = "backup"  // a scheduled backup was made, by any node
 )
 
 // compare gives what happened between two statuses of a node; old is nil at the
@@ -65,6 +66,9 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 	compareNodes(old.Nodes, now.Nodes, add)
 	if a, b := holders(old.Virtual), holders(now.Virtual); a != b {
 		add(Virtual, "", "", "the virtual address is on %s (was on %s)", b, a)
+	}
+	if b := now.Backup; b != nil && b.Last != nil && old.Backup != nil && (old.Backup.Last == nil || old.Backup.Last.Name != b.Last.Name) {
+		add(Backup, "", b.Last.Node, "a backup was made: %s in %s, %s", b.Last.Name, b.Last.To, status.Size(uint64(max(b.Last.Bytes, 0))))
 	}
 	for _, s := range now.Services {
 		out = append(out, serviceEvents(old, s)...)

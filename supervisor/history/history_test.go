@@ -31,12 +31,14 @@ func TestCompare(t *testing.T) {
 	back := away
 	back.Time, back.Health, back.Problems = at.Add(7*time.Minute), status.Healthy, nil
 	back.Nodes = []status.Node{{Name: "n1", This: true, State: "ready"}, {Name: "n3", State: "ready", Version: "1.1.0"}, {Name: "n4", State: "joining"}}
+	back.Backup = &status.Backup{}
 	gone := back
 	gone.Nodes = back.Nodes[:2]
+	gone.Backup = &status.Backup{Last: &status.BackupFile{Name: "b.age", Node: "n3", To: "/mnt/nas", Bytes: 3 << 20}}
 
 	var got []string
 	var old *status.Document
-	for _, d := range []status.Document{first, first, away, away, back, gone} {
+	for _, d := range []status.Document{first, first, away, away, back, gone, gone} {
 		for _, e := range compare(old, d) {
 			got = append(got, fmt.Sprintf("%s %s %s %s %s", e.Time.Format("15:04:05"), e.Kind, e.Code, e.Subject, e.Text))
 		}
@@ -56,6 +58,7 @@ func TestCompare(t *testing.T) {
 		"22:51:00 node  n3 version 1.1.0 (was 1.0.0)",
 		"22:51:00 node  n4 belongs to the cluster: joining",
 		"22:51:00 node  n4 belongs to the cluster no more",
+		"22:51:00 backup  n3 a backup was made: b.age in /mnt/nas, 3.0 MiB",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -44,6 +44,7 @@ func write(w io.Writer, d status.Document) error {
 		p.minions(d)
 	}
 	p.storage(d)
+	p.backup(d.Backup)
 	_, err := w.Write(p.Bytes())
 	return err
 }
@@ -136,6 +137,19 @@ func (p *page) storage(d status.Document) {
 	if s := d.Clock.Synchronised; s != nil {
 		p.Single("saltern_clock_synchronised", "gauge", "1 while the kernel's clock is disciplined.", truth(*s))
 	}
+}
+
+func (p *page) backup(b *status.Backup) {
+	if b == nil {
+		return
+	}
+	last := 0.0
+	if b.Last != nil {
+		last = seconds(b.Last.Time)
+		p.Single("saltern_backup_size_bytes", "gauge", "Size of the newest scheduled backup.", float64(b.Last.Bytes))
+	}
+	p.Single("saltern_backup_last_time_seconds", "gauge", "When the newest scheduled backup was begun, by any node; 0: there is none.", last)
+	p.Single("saltern_backup_failed", "gauge", "1 while the last try came to nothing.", truth(b.Failure != nil))
 }
 
 // page is text under way.

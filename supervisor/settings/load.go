@@ -184,6 +184,7 @@ func (s *Settings) faults() (out []error) {
 	}
 	out = append(out, s.limitFaults()...)
 	out = append(out, s.optionFaults()...)
+	out = append(out, s.backupFaults()...)
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
 		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
 	}

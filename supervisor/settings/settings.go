@@ -48,6 +48,7 @@ type Settings struct {
 	Metrics       Metrics  `yaml:"metrics"`
 	Webhook       Webhook  `yaml:"webhook"`
 	API           API      `yaml:"api"`
+	Backup        Backup   `yaml:"backup"`
 	Console       Console  `yaml:"console"`
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
@@ -82,6 +83,14 @@ type API struct {
 	Enabled bool `yaml:"enabled"`
 	// Names are host names besides the node's own that its certificate is for.
 	Names []string `yaml:"names"`
+}
+
+// BackupRecord is what the nodes know together of their scheduled backups.
+func (s *Settings) BackupRecord() string {
+	if s.Peering.Enabled {
+		return filepath.Join(s.SharedNodesDir(), "backup.json")
+	}
+	return filepath.Join(s.DataDir, "backup.json")
 }
 
 // APIDir holds this node's certificate for Salt's API, and that of who signed it.
@@ -230,6 +239,7 @@ func Default(hostname string) Settings {
 		Limits:     Limits{DiskLowPercent: 10, DiskFullPercent: 2, StopTimeout: 20 * time.Second, MasterMemory: 75, LBMemory: 40},
 		Log:        Log{Level: "info", Format: "text"},
 		Metrics:    Metrics{Listen: "127.0.0.1:4522"},
+		Backup:     Backup{Keep: 14},
 	}
 }
 

@@ -86,6 +86,7 @@ type Document struct {
 	Minions      Minions    `json:"minions"`
 	Master       *Master    `json:"master,omitempty"` // nil: it does not say
 	Storage      Storage    `json:"storage"`
+	Backup       *Backup    `json:"backup,omitempty"` // nil: this node makes none, or has not looked yet
 	Clock        Clock      `json:"clock"`
 	Problems     []Problem  `json:"problems"`
 	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's

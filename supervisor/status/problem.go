@@ -60,6 +60,7 @@ const (
 	PythonPackages    Code = "SCA-219"
 	APIDown           Code = "SCA-220"
 	AuditLost         Code = "SCA-221"
+	BackupLate        Code = "SCA-223"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -109,7 +110,7 @@ type Kind struct {
 
 // Kinds gives the table, ordered by code.
 func Kinds() []Kind {
-	all := append(gitKinds(), []Kind{
+	all := append(slices.Concat(gitKinds(), upkeepKinds()), []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
@@ -187,6 +188,14 @@ func Kinds() []Kind {
 	}...)
 	slices.SortFunc(all, func(a, b Kind) int { return cmp.Compare(a.Code, b.Code) })
 	return all
+}
+
+// upkeepKinds are those of what is done now and then.
+func upkeepKinds() []Kind {
+	return []Kind{
+		{BackupLate, Warning, "the scheduled backup is not made", "mend what the cause names; it is tried again by itself, at once with: applianced backup now; applianced backup status shows all of it",
+			[]Code{NodeRemoved, SetupStopped, StorageUnusable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, time.Minute},
+	}
 }
 
 // gitKinds are those of git repositories.

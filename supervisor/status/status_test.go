@@ -219,3 +219,18 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+func TestBackupLine(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	last := &BackupFile{Node: "n2", Time: now.Add(-9 * time.Hour), Bytes: 3 << 20}
+	for want, b := range map[string]Backup{
+		"none yet; the next one is due":                 {Next: now},
+		"9h old, made by n2, 3.0 MiB; next in 15h":      {Last: last, Next: now.Add(15 * time.Hour)},
+		"9h old, made by n2, 3.0 MiB; n1 makes one now": {Last: last, Next: now, Making: &BackupMaker{Node: "n1"}},
+		"0s old, made by n2, 0 B; the next one is due":  {Last: &BackupFile{Node: "n2", Time: now.Add(time.Hour), Bytes: -1}},
+	} {
+		if got := b.line(now); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

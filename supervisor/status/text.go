@@ -184,6 +184,9 @@ func writeKeys(b *strings.Builder, d Document) {
 	if d.Storage.Total > 0 {
 		fmt.Fprintf(b, "Storage  %s: %s free of %s (%.0f %%)\n", d.Storage.Path, Size(d.Storage.Free), Size(d.Storage.Total), d.Storage.FreePercent)
 	}
+	if d.Backup != nil {
+		fmt.Fprintf(b, "Backup   %s\n", d.Backup.line(d.Time))
+	}
 }
 
 func writeProblems(b *strings.Builder, d Document) {

@@ -62,6 +62,7 @@ type Life struct {
 	records   *records
 	balancer  *balancer
 	api       *saltAPI
+	backups   *backups       // nil: this node makes none by itself
 	volume    *volume        // nil: this node keeps no shared volume
 	member    *member.Member // nil: this node is alone
 	virtual   *virtual       // nil: this node is alone
@@ -117,6 +118,9 @@ func New(cfg Config) (*Life, error) {
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
 	}
+	if n.backups, err = newBackups(c, n.observer.Document); err != nil {
+		return nil, err
+	}
 	n.recoverer = recovery.Worker{Recovery: cfg.Recovery, Settings: s, Serving: n.observer.Serving, Ready: func() bool { return n.volume.State().Ready }}
 	if n.member != nil {
 		n.recoverer.Member = n.member
@@ -160,6 +164,9 @@ func (n *Life) specs() []service.Spec {
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
+	}
+	if n.backups != nil {
+		specs = append(specs, service.Loop("backups", n.backups.Run))
 	}
 	if n.volume != nil {
 		specs = append(specs, service.Loop("volume", n.volume.keep))
@@ -212,6 +219,7 @@ func (n *Life) known() observe.Node {
 	if err := n.Record.Fault(); err != nil {
 		k.Audit = err.Error()
 	}
+	k.Backup, k.Own = n.backups.facts()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)

@@ -27,6 +27,9 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
 	p.Minions, p.Git = minions, minions
+	if n.backups != nil {
+		p.Backups = n.backups
+	}
 	if n.Settings.Arbiter {
 		p.Minions = noMinions{n.member}
 	}

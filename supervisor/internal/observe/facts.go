@@ -29,6 +29,8 @@ type Node struct {
 	Setup     status.Setup      // where the set-up stands; empty: it has nothing to do with this node
 	Step      *status.SetupStep // that is under way; nil: none
 	Virtual   *Virtual          // nil: there is no virtual address
+	Backup    *status.Backup    // nil: this node makes none, or has not looked yet
+	Own       []status.Finding  // what other parts of the node have found
 }
 
 // facts are what one round of observation saw. All of it is plain data, so

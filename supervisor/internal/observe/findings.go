@@ -53,6 +53,7 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 		out = append(out, f.Volume.Problems...)
 	}
 	out = append(out, f.Cluster...)
+	out = append(out, f.Own...)
 	if cfg.Arbiter && f.front != nil && (f.Setup == "" || f.Setup == status.SetupReady) {
 		out = append(out, status.Finding{Code: status.ArbiterUnwell, Subject: cfg.Node, Cause: f.front.Error()})
 	}

@@ -1,0 +1,136 @@
+package backupplan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/pause"
+	"saltern/supervisor/backup"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// seen is what a look at the storage and the directory gives. The record is printed
+// first, alone: the directory may hang.
+type seen struct {
+	Record *record             `json:"record,omitempty"`
+	Files  []status.BackupFile `json:"files,omitempty"`
+	Unread string              `json:"unread,omitempty"` // why Files could not be had
+	Error  string              `json:"error,omitempty"`  // why nothing could
+}
+
+// step is a line of a child that makes a backup.
+type step struct {
+	Bytes   int64    `json:"bytes"`
+	Outcome *Outcome `json:"outcome,omitempty"` // the last line
+}
+
+// progressEvery is how often a child says that it moves on.
+const progressEvery = 5 * time.Second
+
+// errHangs means that a child before this one has not ended: it is in a call that does
+// not end, or its supervisor was killed a moment ago.
+var errHangs = errors.New("the storage, or the directory for backups, does not answer: a try of before is still at it")
+
+// Main is the child's side. args is "look" or "make", in holds a [Spec]; what it
+// prints is for [Keeper]. It gives the exit status.
+func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	var s Spec
+	if err := json.NewDecoder(io.LimitReader(in, 4<<20)).Decode(&s); err != nil || s.Settings == nil || len(args) != 1 {
+		fmt.Fprintln(errOut, "usage: look | make, with a spec on standard input")
+		return 2
+	}
+	say := json.NewEncoder(out)
+	switch args[0] {
+	case "look":
+		unlock, err := alone(s.Settings, "look")
+		if err != nil {
+			_ = say.Encode(seen{Error: brief(err)}) // nobody hears it, else
+			return 0
+		}
+		defer unlock()
+		look(s.Settings, say.Encode)
+	case "make":
+		unlock, err := alone(s.Settings, "make")
+		if err != nil {
+			o := Outcome{Failed, brief(err)}
+			if errors.Is(err, errHangs) {
+				o.Kind = Held
+			}
+			_ = say.Encode(step{Outcome: &o})
+			return 0
+		}
+		defer unlock()
+		runMake(ctx, s, say)
+	default:
+		fmt.Fprintln(errOut, "usage: look | make")
+		return 2
+	}
+	return 0
+}
+
+// runMake makes a backup and says how far it is.
+func runMake(ctx context.Context, s Spec, say *json.Encoder) {
+	m := newMaker(s, time.Now)
+	own, stop := context.WithCancel(ctx)
+	var saying sync.WaitGroup
+	saying.Go(func() {
+		for told := int64(-1); pause.For(own, progressEvery) == nil; {
+			if n := m.moved.Load(); n != told {
+				told = n
+				_ = say.Encode(step{Bytes: n})
+			}
+		}
+	})
+	o := m.make(ctx)
+	stop()
+	saying.Wait()
+	_ = say.Encode(step{Bytes: m.moved.Load(), Outcome: &o})
+}
+
+// look says what there is.
+func look(s *settings.Settings, say func(any) error) {
+	r, err := readRecord(s)
+	if err != nil {
+		_ = say(seen{Error: brief(err)})
+		return
+	}
+	_ = say(seen{Record: &r})
+	var c catalogue
+	signer, err := backup.Signer(s)
+	f := newFolder(s.Backup.To, s.Cluster, signer)
+	if err == nil {
+		c, _, err = f.read()
+	}
+	if err != nil {
+		_ = say(seen{Record: &r, Unread: brief(err)})
+		return
+	}
+	_ = say(seen{Record: &r, Files: f.shown(c)})
+}
+
+// alone keeps other children of this node, for the same purpose, from running; those
+// of a supervisor before this one as well. The lock ends with the process.
+func alone(s *settings.Settings, purpose string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the backups: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errHangs
+		}
+		return nil, fmt.Errorf("lock the backups: %w", err)
+	}
+	return func() { f.Close() }, nil
+}

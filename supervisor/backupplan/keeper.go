@@ -1,0 +1,179 @@
+package backupplan
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+const (
+	lookEvery = 30 * time.Second
+	// rankPause is how long a node leaves to each that comes before it.
+	rankPause = time.Minute
+)
+
+// ErrRunning means that this node makes a backup at this moment.
+var ErrRunning = errors.New("this node makes a backup already")
+
+// Config is what a [Keeper] needs of its node.
+type Config struct {
+	Settings   *settings.Settings
+	ConfigPath string // of appliance.yaml
+	Version    string
+	Executable string // of a program that calls [Main] for the words "backup helper"
+	Log        *slog.Logger
+	Now        func() time.Time
+	// Rank is this node's place among the nodes that serve, from 0, and how many they
+	// are; ready: it is one of them.
+	Rank func() (place, of int, ready bool)
+}
+
+// child looks and makes; it returns soon after ctx ends.
+type child interface {
+	look(ctx context.Context) (seen, error)
+	make(ctx context.Context, now bool) Outcome
+}
+
+// Keeper has backups made while it runs. Its methods are safe for concurrent use.
+type Keeper struct {
+	cfg      Config
+	schedule settings.Schedule
+	child    child
+	asked    chan struct{}
+	began    time.Time
+
+	mu     sync.Mutex
+	view   seen
+	looked bool   // the record was read once
+	fault  string // why the last look failed
+	tries  int
+	busy   bool
+	since  time.Time             // of busy
+	last   Outcome               // of the last try of this node
+	failed *status.BackupFailure // of this node, if it is newer than the record
+}
+
+// New gives a keeper for settings with backup.every.
+func New(cfg Config) (*Keeper, error) {
+	schedule, err := cfg.Settings.Backup.Schedule()
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{cfg: cfg, schedule: schedule, child: process{cfg}, asked: make(chan struct{}, 1), began: cfg.Now()}, nil
+}
+
+// Run has backups made until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	var making sync.WaitGroup
+	defer making.Wait()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for now := false; ; {
+		k.look(ctx)
+		if ctx.Err() == nil && k.begin(now) {
+			forced := now
+			making.Go(func() { k.make(ctx, forced) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.asked:
+			now = true
+		case <-tick.C:
+			now = false
+		}
+	}
+}
+
+// Start has this node make a backup now.
+func (k *Keeper) Start() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.busy {
+		return ErrRunning
+	}
+	select {
+	case k.asked <- struct{}{}:
+	default: // asked for already
+	}
+	return nil
+}
+
+func (k *Keeper) look(ctx context.Context) {
+	s, err := k.child.look(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.fault
+	k.fault = s.Error
+	if err != nil {
+		k.fault = brief(err)
+	}
+	if s.Record != nil {
+		k.view, k.looked = s, true
+		if l := s.Record.Last; l != nil && k.failed != nil && !l.Time.Before(k.failed.Time) {
+			k.failed = nil
+		}
+	}
+	if k.fault != "" && k.fault != before {
+		k.cfg.Log.Warn("how the backups are cannot be seen", "error", k.fault)
+	}
+}
+
+// begin reports whether a backup is to be made here now, and notes that it is.
+func (k *Keeper) begin(forced bool) bool {
+	place, of, ready := k.cfg.Rank()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.busy, !forced && (!ready || k.view.Record == nil || k.fault != ""):
+		return false
+	case !forced:
+		now := k.cfg.Now()
+		r := *k.view.Record
+		r.Failure = k.failure() // which may not be in the record
+		at := r.next(k.schedule, now)
+		if at.IsZero() {
+			at = k.began
+		}
+		if r.Failure != nil && r.Failure.Node == k.cfg.Settings.Node {
+			place += of // the others may be able to
+		}
+		if now.Before(at.Add(time.Duration(place)*rankPause)) || r.holder(k.cfg.Settings.Node, now) != nil {
+			return false
+		}
+	}
+	k.busy, k.since = true, k.cfg.Now()
+	return true
+}
+
+func (k *Keeper) make(ctx context.Context, forced bool) {
+	k.cfg.Log.Info("a backup is made", "path", k.cfg.Settings.Backup.To)
+	out := k.child.make(ctx, forced)
+	if ctx.Err() == nil {
+		k.look(ctx)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.busy = false
+	k.tries++
+	k.last = out
+	switch {
+	case ctx.Err() != nil: // this life ends; the next one begins anew
+	case out.Kind == Failed:
+		k.failed = &status.BackupFailure{Node: k.cfg.Settings.Node, Time: k.cfg.Now(), Cause: out.Text}
+		k.cfg.Log.Warn("no backup was made", "path", k.cfg.Settings.Backup.To, "error", out.Text)
+	case out.Kind == Made:
+		k.failed = nil
+		k.cfg.Log.Info("a backup was made", "path", k.cfg.Settings.Backup.To, "note", out.Text)
+	default:
+		k.cfg.Log.Info("no backup was to be made", "result", string(out.Kind), "note", out.Text)
+	}
+}

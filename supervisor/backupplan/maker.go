@@ -1,0 +1,275 @@
+package backupplan
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/durable"
+	"saltern/pause"
+	"saltern/printable"
+	"saltern/supervisor/backup"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+)
+
+// Spec is what a child needs to know.
+type Spec struct {
+	Settings   *settings.Settings
+	ConfigPath string // of appliance.yaml
+	Version    string // of the program
+	// Now makes a backup although none is due.
+	Now bool
+}
+
+// Outcome is what came of a try.
+type Outcome struct {
+	// Kind says whether there is a backup.
+	Kind Kind
+	// Text is why not; of [Made], what is wrong beside.
+	Text string
+}
+
+// Kind is the kind of an outcome.
+type Kind string
+
+// The kinds.
+const (
+	Made   Kind = "made"
+	Early  Kind = "early"  // none is due: another node has made it
+	Held   Kind = "held"   // another node makes one, or a child of before has not ended
+	Failed Kind = "failed" // it is in the record, if that takes writes
+)
+
+const maxCause = 500
+
+var errLost = errors.New("another node makes the backup: this one was held up for too long")
+
+// maker makes one backup.
+type maker struct {
+	Spec
+	now   func() time.Time
+	life  string
+	moved atomic.Int64 // bytes that were written
+}
+
+func newMaker(s Spec, now func() time.Time) *maker {
+	return &maker{Spec: s, now: now, life: rand.Text()}
+}
+
+// make makes a backup if one is due, and this node may. No other make runs on this
+// node.
+func (m *maker) make(ctx context.Context) Outcome {
+	out := m.claim()
+	if out.Kind != Made {
+		return out
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { m.renewing(ctx, cancel) })
+	file, err := m.write(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	renewing.Wait()
+	if errors.Is(err, errLost) {
+		return Outcome{Failed, err.Error()}
+	}
+	return m.note(file, err)
+}
+
+// claim takes the right to make a backup; [Made] says that it was had.
+func (m *maker) claim() Outcome {
+	b := m.Settings.Backup
+	schedule, err := b.Schedule()
+	if err != nil {
+		return Outcome{Failed, err.Error()}
+	}
+	out := Outcome{Kind: Made}
+	stop := errors.New("no claim")
+	err = changeRecord(m.Settings, func(r *record) error {
+		now := m.now().UTC().Truncate(time.Second)
+		if c := r.holder(m.Settings.Node, now); c != nil {
+			out = Outcome{Held, fmt.Sprintf("%s makes a backup since %s", c.Node, c.Since.UTC().Format("15:04:05 UTC"))}
+			return stop
+		}
+		if !m.Now && now.Before(r.next(schedule, now)) {
+			out = Outcome{Kind: Early}
+			return stop
+		}
+		r.Claim = &claim{status.BackupMaker{Node: m.Settings.Node, Since: now}, m.life, now.Add(claimFor)}
+		return nil
+	})
+	if err != nil && !errors.Is(err, stop) {
+		return Outcome{Failed, brief(err)}
+	}
+	return out
+}
+
+// renew takes the claim again; the error is errLost when another node has it.
+func (m *maker) renew() error {
+	return changeRecord(m.Settings, func(r *record) error {
+		if r.Claim == nil || r.Claim.Life != m.life {
+			return errLost
+		}
+		r.Claim.Until = m.now().UTC().Truncate(time.Second).Add(claimFor)
+		return nil
+	})
+}
+
+// renewing keeps the claim until ctx ends. A storage that takes no writes for a while
+// is not the end of it: another node cannot take the claim then.
+func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
+	for pause.For(ctx, renewEvery) == nil {
+		if err := m.renew(); errors.Is(err, errLost) {
+			lost(errLost)
+			return
+		}
+	}
+}
+
+// write writes the backup and puts it in place. An error beside a file is about what
+// else was to be done.
+func (m *maker) write(ctx context.Context) (*status.BackupFile, error) {
+	b := m.Settings.Backup
+	signer, err := backup.Signer(m.Settings)
+	if err != nil {
+		return nil, err
+	}
+	f := newFolder(b.To, m.Settings.Cluster, signer)
+	c, err := m.open(f)
+	if err != nil {
+		return nil, err
+	}
+	f.sweep(m.Settings.Node)
+	f.settle(&c)
+	if _, err := f.prune(&c, b.Keep); err != nil { // room that a smaller keep gives
+		return nil, err
+	}
+	tmp, file, err := m.archive(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("write the backup to %s: %w", b.To, err)
+	}
+	defer os.Remove(tmp) // it is gone, if all is well
+	if err := m.renew(); err != nil {
+		return nil, err
+	}
+	// Named before it is there: whoever stops here leaves no file that nobody removes.
+	c.Files = append(c.Files, entry{*file, true})
+	if err := f.write(c); err != nil {
+		return nil, err
+	}
+	err = os.Rename(tmp, filepath.Join(f.dir, file.Name))
+	if err == nil {
+		err = durable.SyncDir(f.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("put the backup in place: %w", err)
+	}
+	f.settle(&c)
+	_, err = f.prune(&c, b.Keep)
+	return file, errors.Join(f.write(c), err)
+}
+
+// open reads the catalogue and sees that it is that of before.
+func (m *maker) open(f folder) (catalogue, error) {
+	r, err := readRecord(m.Settings)
+	if err != nil {
+		return catalogue{}, err
+	}
+	c, fresh, err := f.read()
+	if err != nil {
+		return c, err
+	}
+	if fresh && r.Targets[m.Settings.Node] == f.dir {
+		return c, fmt.Errorf("%s is not there, and was when the last backup was written: is something mounted at %s no more? If it is another directory on purpose: touch %s",
+			f.list(), f.dir, f.list())
+	}
+	return c, nil
+}
+
+// archive writes the backup to a file of another name.
+func (m *maker) archive(ctx context.Context, f folder) (tmp string, file *status.BackupFile, err error) {
+	keys, err := m.Settings.Backup.Keys()
+	if err != nil {
+		return "", nil, err
+	}
+	began := m.now().UTC().Truncate(time.Second)
+	name, err := f.free(began)
+	if err != nil {
+		return "", nil, err
+	}
+	w, err := os.CreateTemp(f.dir, f.partial(m.Settings.Node)+"*") // mode 0600
+	if err != nil {
+		return "", nil, err
+	}
+	digest := sha256.New()
+	sum, err := backup.Write(ctx, io.MultiWriter(&counter{w, &m.moved}, digest),
+		backup.Options{Settings: m.Settings, ConfigPath: m.ConfigPath, Version: m.Version, Now: began}, keys...)
+	if err == nil {
+		err = w.Sync()
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		_ = os.Remove(w.Name()) // else the next time
+		return "", nil, err
+	}
+	return w.Name(), &status.BackupFile{Name: name, Node: m.Settings.Node, To: f.dir, Time: began, Bytes: m.moved.Load(), Files: sum.Files,
+		SHA256: hex.EncodeToString(digest.Sum(nil)), Signer: sum.Signer}, nil
+}
+
+// note writes down what came of it, and gives the claim back.
+func (m *maker) note(file *status.BackupFile, err error) Outcome {
+	out := Outcome{Kind: Made}
+	if err != nil {
+		out.Text = brief(err)
+	}
+	if file == nil {
+		out.Kind = Failed
+	}
+	werr := changeRecord(m.Settings, func(r *record) error {
+		if r.Claim == nil || r.Claim.Life != m.life {
+			return errLost
+		}
+		r.Claim = nil
+		if file != nil {
+			r.Last, r.Failure = file, nil
+			if r.Targets == nil {
+				r.Targets = map[string]string{}
+			}
+			r.Targets[m.Settings.Node] = file.To
+		}
+		if out.Text != "" {
+			r.Failure = &status.BackupFailure{Node: m.Settings.Node, Time: m.now().UTC().Truncate(time.Second), Cause: out.Text}
+		}
+		return nil
+	})
+	if werr != nil && out.Text == "" {
+		out.Text = brief(werr)
+	}
+	return out
+}
+
+func brief(err error) string { return printable.Brief(err.Error(), maxCause) }
+
+// counter counts what passes.
+type counter struct {
+	w io.Writer
+	n *atomic.Int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n.Add(int64(n))
+	return n, err
+}

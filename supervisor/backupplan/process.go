@@ -1,0 +1,119 @@
+package backupplan
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"saltern/command"
+)
+
+const (
+	lookTakes = 15 * time.Second
+	// makeIdle is how long a child may make no progress, makeTakes how long it may
+	// take in all.
+	makeIdle  = 5 * time.Minute
+	makeTakes = 12 * time.Hour
+)
+
+// process is a child of this program; see [Main].
+type process struct{ cfg Config }
+
+func (p process) spec(now bool) (string, error) {
+	own := *p.cfg.Settings
+	own.Master.Options = nil // the master's alone, and YAML may have keys that JSON has not
+	b, err := json.Marshal(Spec{Settings: &own, ConfigPath: p.cfg.ConfigPath, Version: p.cfg.Version, Now: now})
+	if err != nil {
+		return "", fmt.Errorf("start a helper for backups: %w", err)
+	}
+	return string(b), nil
+}
+
+func (p process) argv(verb string) []string {
+	return []string{p.cfg.Executable, "backup", "helper", verb}
+}
+
+// look implements child.
+func (p process) look(ctx context.Context) (s seen, err error) {
+	spec, err := p.spec(false)
+	if err != nil {
+		return s, err
+	}
+	out, err := command.Exec{Limit: lookTakes, Stdin: spec, MaxOutput: 2 << 20}.Run(ctx, p.argv("look"))
+	if err == nil {
+		err = out.Err()
+	}
+	for line := range bytes.Lines(out.Stdout) { // the last that is whole
+		var l seen
+		if json.Unmarshal(line, &l) == nil {
+			s = l
+		}
+	}
+	if err != nil && s.Record != nil { // the directory hangs
+		s.Unread = fmt.Sprintf("%s does not answer within %s", p.cfg.Settings.Backup.To, lookTakes)
+		return s, nil
+	}
+	if err == nil && s.Record == nil && s.Error == "" {
+		err = errors.New("it says nothing")
+	}
+	if errors.Is(err, command.ErrTimeout) {
+		err = fmt.Errorf("the storage does not answer within %s", lookTakes)
+	}
+	if err != nil {
+		err = fmt.Errorf("look at the backups: %w", err)
+	}
+	return s, err
+}
+
+// make implements child.
+func (p process) make(ctx context.Context, now bool) Outcome {
+	spec, err := p.spec(now)
+	if err != nil {
+		return Outcome{Failed, brief(err)}
+	}
+	return p.run(ctx, spec, makeIdle)
+}
+
+func (p process) run(ctx context.Context, spec string, idle time.Duration) Outcome {
+	stuck := errors.New("stuck")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(idle, func() { cancel(stuck) })
+	defer timer.Stop()
+	out, err := command.Exec{Limit: makeTakes, Stdin: spec, Tee: awake{timer, idle}}.Run(ctx, p.argv("make"))
+	switch {
+	case errors.Is(context.Cause(ctx), stuck):
+		return Outcome{Failed, fmt.Sprintf("it made no progress for %s and was given up: the storage, or %s, does not answer", idle, p.cfg.Settings.Backup.To)}
+	case err == nil:
+		err = out.Err()
+	}
+	var last step
+	for line := range bytes.Lines(out.Stdout) {
+		var s step
+		if json.Unmarshal(line, &s) == nil {
+			last = s
+		}
+	}
+	if last.Outcome != nil {
+		return *last.Outcome
+	}
+	if err == nil {
+		err = errors.New("it says nothing")
+	}
+	return Outcome{Failed, brief(fmt.Errorf("make a backup: %w", err))}
+}
+
+// awake puts a timer off whenever something is written.
+type awake struct {
+	timer *time.Timer
+	idle  time.Duration
+}
+
+// Write implements io.Writer.
+func (a awake) Write(b []byte) (int, error) {
+	a.timer.Reset(a.idle)
+	return len(b), nil
+}

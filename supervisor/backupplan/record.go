@@ -1,0 +1,131 @@
+package backupplan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/versioned"
+)
+
+const (
+	maxRecord = 64 << 10
+	// claimFor is for how long a claim is good after it was taken; it is taken again
+	// every renewEvery.
+	claimFor   = 10 * time.Minute
+	renewEvery = 2 * time.Minute
+	// retryAfter is the pause after a try that failed.
+	retryAfter = 15 * time.Minute
+	// clockSlack is how far ahead a time of another node may lie. What lies further
+	// ahead was written by a clock that was wrong, and counts as never.
+	clockSlack = time.Hour
+)
+
+// record is what the nodes of a cluster know together of their backups.
+type record struct {
+	Version uint64                `json:"version"`
+	Claim   *claim                `json:"claim,omitempty"`
+	Last    *status.BackupFile    `json:"last,omitempty"`
+	Failure *status.BackupFailure `json:"failure,omitempty"` // newer than Last
+	// Targets are the directories to which nodes have written last, by node.
+	Targets map[string]string `json:"targets,omitempty"`
+}
+
+// claim is the right to make a backup.
+type claim struct {
+	status.BackupMaker
+	Life  string    `json:"life"` // tells one try from another
+	Until time.Time `json:"until"`
+}
+
+// holder gives the claim, if another node than this one has it now. A claim of this
+// node is that of a child that has ended.
+func (r record) holder(node string, now time.Time) *claim {
+	c := r.Claim
+	if c == nil || c.Node == node || !now.Before(c.Until) || c.Until.Sub(now) > claimFor+clockSlack {
+		return nil
+	}
+	return c
+}
+
+// base is from when on the next backup is counted; zero: at once.
+func (r record) base(now time.Time) time.Time {
+	if r.Last == nil || r.Last.Time.Sub(now) > clockSlack {
+		return time.Time{}
+	}
+	return r.Last.Time
+}
+
+// due is when the next backup is to be made, had none failed; zero: at once.
+func (r record) due(s settings.Schedule, now time.Time) time.Time {
+	base := r.base(now)
+	if base.IsZero() {
+		return base
+	}
+	return s.After(base)
+}
+
+// next is due, and not at once after a failure.
+func (r record) next(s settings.Schedule, now time.Time) time.Time {
+	at := r.due(s, now)
+	if f := r.Failure; f != nil && f.Time.Sub(now) <= clockSlack {
+		if again := f.Time.Add(retryAfter); again.After(at) {
+			return again
+		}
+	}
+	return at
+}
+
+// recordFile is the record on the storage of a node with these settings.
+func recordFile(s *settings.Settings) versioned.File {
+	return versioned.File{Path: s.BackupRecord(), Mode: 0o600, Limit: maxRecord, Version: func(b []byte) (uint64, error) {
+		var r record
+		err := json.Unmarshal(b, &r)
+		return r.Version, err
+	}}
+}
+
+// readRecord gives the newest record; its version is 0 when there is none.
+func readRecord(s *settings.Settings) (r record, err error) {
+	b, _, err := recordFile(s).Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("read the record of backups: %w", err)
+	}
+	return r, nil
+}
+
+// changeRecord changes it on top of the newest one. change is called again when
+// another node was faster; what it refuses with is given back.
+func changeRecord(s *settings.Settings, change func(*record) error) error {
+	for {
+		r, err := readRecord(s)
+		if err != nil {
+			return err
+		}
+		expect := r.Version
+		if err := change(&r); err != nil {
+			return err
+		}
+		r.Version++
+		b, err := json.MarshalIndent(r, "", " ")
+		if err != nil {
+			return fmt.Errorf("write the record of backups: %w", err)
+		}
+		if err = recordFile(s).Write(expect, append(b, '\n')); err == nil {
+			return nil
+		}
+		if !errors.Is(err, versioned.ErrConflict) {
+			return fmt.Errorf("write the record of backups: %w", err)
+		}
+	}
+}

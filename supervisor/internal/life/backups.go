@@ -1,0 +1,59 @@
+package life
+
+import (
+	"errors"
+	"fmt"
+
+	"saltern/supervisor/api"
+	"saltern/supervisor/backupplan"
+	"saltern/supervisor/status"
+)
+
+// backups has backups made by this node. It implements api.Backups.
+type backups struct{ *backupplan.Keeper }
+
+// newBackups gives the backups of a node with these settings; nil: it makes none.
+func newBackups(c *children, document func() status.Document) (*backups, error) {
+	if !c.Settings.Backup.On() {
+		return nil, nil
+	}
+	k, err := backupplan.New(backupplan.Config{Settings: c.Settings, ConfigPath: c.ConfigPath, Version: c.Version, Executable: c.Executable, Log: c.Log, Now: c.Now,
+		Rank: func() (place, of int, ready bool) { return rank(document()) }})
+	return &backups{k}, err
+}
+
+// rank is the place of this node among those that serve, in order of their names.
+func rank(d status.Document) (place, of int, ready bool) {
+	for _, n := range d.Nodes {
+		if n.State != "ready" {
+			continue
+		}
+		of++
+		if n.This {
+			ready = true
+		} else if n.Name < d.Node {
+			place++
+		}
+	}
+	return place, of, ready
+}
+
+// facts are what the status tells of backups.
+func (b *backups) facts() (*status.Backup, []status.Finding) {
+	if b == nil {
+		return nil, nil
+	}
+	return b.State(), b.Findings()
+}
+
+// Backups implements api.Backups.
+func (b *backups) Backups() (status.BackupList, error) { return b.List(), nil }
+
+// MakeBackup implements api.Backups.
+func (b *backups) MakeBackup() error {
+	err := b.Start()
+	if errors.Is(err, backupplan.ErrRunning) {
+		return fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	return err
+}
