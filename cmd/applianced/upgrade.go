@@ -20,10 +20,6 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// Where keys lie whose signature on a new version counts: the image's own, and
-// the administrator's.
-var upgradeKeys = []string{"/usr/lib/saltern/upgrade-keys", "/etc/saltern/upgrade-keys"}
-
 // When a new version counts as good.
 const (
 	confirmLook   = 5 * time.Second
@@ -35,8 +31,11 @@ const (
 const maxBundle = 8 << 30
 
 func upgradeCommand(f *flags) *cobra.Command {
-	var reboot, force, older, plain bool
+	var all bool
+	var sys upgrade.System
+	u := upgradeAll{look: upgradeLook}
 	r := newRestart()
+	one := upgradeOne{sys: &sys, restart: r}
 	cmd := &cobra.Command{
 		Use:   "upgrade FILE|URL",
 		Short: "Put a new version of the whole system on this machine",
@@ -51,6 +50,14 @@ that may be called on all nodes at once; they are upgraded one after another, ea
 after the one before serves with its new version. A node that is not well is not
 upgraded, unless --force says so.
 
+With --all every machine of the cluster takes the version from FILE: each checks the
+signature and writes it, then one after another restarts, this one last; the next one
+is not before the one before serves with the new version and its copy of the data is
+whole. It stops at the first that does not, says where each node stands, and goes on
+when it is run again. It goes on without this terminal, and asks first, unless --yes
+is given. Exit codes: 0 all nodes have the version, or this one restarts as the last,
+1 not.
+
 A version older than the one that runs is refused, although its signature is
 good: --allow-downgrade takes it, and the system's log says so. It is not fetched
 over http:// unless --allow-http is given: the signature shows that nobody changed
@@ -58,56 +65,85 @@ it, not that it is the newest, and whoever sits on the way could keep old ones
 coming.`,
 		Example: `  applianced upgrade saltern-cloud.upgrade --reboot
   applianced upgrade https://example.net/saltern-cloud.upgrade --reboot --wait 2h
+  applianced upgrade --all saltern-cloud.upgrade
+  applianced upgrade --all --dry-run saltern-cloud.upgrade
   applianced upgrade status
   applianced upgrade back`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&reboot, "reboot", false, "boot the new version at once")
-	cmd.Flags().BoolVar(&force, "force", false, "even if the node or its cluster is not well")
-	cmd.Flags().BoolVar(&older, "allow-downgrade", false, "also a version older than the one that runs")
-	cmd.Flags().BoolVar(&plain, "allow-http", false, "also from an address without encryption")
+	cmd.Flags().BoolVar(&one.reboot, "reboot", false, "boot the new version at once")
+	cmd.Flags().BoolVar(&one.force, "force", false, "even if the node or its cluster is not well")
+	cmd.Flags().BoolVar(&one.older, "allow-downgrade", false, "also a version older than the one that runs")
+	cmd.Flags().BoolVar(&one.plain, "allow-http", false, "also from an address without encryption")
+	cmd.Flags().BoolVar(&all, "all", false, "all machines of the cluster, one after another")
+	cmd.Flags().BoolVar(&u.dry, "dry-run", false, "with --all: say what would be done, no more")
+	cmd.Flags().BoolVar(&u.yes, "yes", false, "with --all: do not ask (needed where there is no terminal)")
+	cmd.Flags().BoolVar(&u.asJSON, "json", false, "with --all: print the result (schema 1) for machines")
 	r.flags(cmd)
-	var sys upgrade.System
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if _, err := sys.Status(); err != nil {
-			return err
-		}
-		if !force {
-			if err := mayUpgrade(cmd.Context(), f.client()); err != nil {
-				return err
+		if all {
+			for _, alone := range []string{"reboot", "force", "allow-downgrade", "allow-http", "wait", "drain"} {
+				if cmd.Flags().Changed(alone) {
+					return misused("upgrade: --%s is not for --all: the nodes restart in their turn, and a node that should be left out or forced is upgraded on itself", alone)
+				}
 			}
+			u.path = args[0]
+			return u.run(cmd, f.client())
 		}
-		keys, err := bundle.Keys(upgradeKeys...)
-		if err != nil {
-			return err
+		if u.dry || u.yes || u.asJSON {
+			return misused("upgrade: --dry-run, --yes and --json are for --all")
 		}
-		in, err := open(cmd.Context(), args[0], plain)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		sys.Older = older
-		before, err := sys.Status()
-		if err != nil {
-			return err
-		}
-		m, err := sys.Install(cmd.Context(), in, keys, func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) })
-		if err != nil {
-			return err
-		}
-		if older {
-			sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran", m.Version, m.Created.UTC().Format(time.RFC3339), cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
-		}
-		if reboot {
-			fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
-			r.out, r.force = cmd.OutOrStdout(), force
-			return r.run(cmd.Context(), f.client())
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot; to boot: applianced reboot\n", m.Version)
-		return err
+		return one.run(cmd, args[0], f.client())
 	}
 	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeBackCommand(&sys), upgradeConfirmCommand(f, &sys))
 	return cmd
+}
+
+// upgradeOne puts a version on this machine.
+type upgradeOne struct {
+	reboot, force, older, plain bool
+
+	sys     *upgrade.System
+	restart *restart
+}
+
+func (o *upgradeOne) run(cmd *cobra.Command, from string, c *api.Client) error {
+	if _, err := o.sys.Status(); err != nil {
+		return err
+	}
+	if !o.force {
+		if err := mayUpgrade(cmd.Context(), c); err != nil {
+			return err
+		}
+	}
+	keys, err := bundle.Keys(upgrade.KeyDirs()...)
+	if err != nil {
+		return err
+	}
+	in, err := open(cmd.Context(), from, o.plain)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	o.sys.Older = o.older
+	before, err := o.sys.Status()
+	if err != nil {
+		return err
+	}
+	m, err := o.sys.Install(cmd.Context(), in, keys, func(s string) { fmt.Fprintln(cmd.OutOrStdout(), s) })
+	if err != nil {
+		return err
+	}
+	if o.older {
+		sysLog(fmt.Sprintf("upgrade: version %s, built %s, was installed with --allow-downgrade by uid %s; version %s ran", m.Version, m.Created.UTC().Format(time.RFC3339), cmp.Or(os.Getenv("SUDO_UID"), fmt.Sprint(os.Getuid())), before.Version))
+	}
+	if o.reboot {
+		fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot\n", m.Version)
+		o.restart.out, o.restart.force = cmd.OutOrStdout(), o.force
+		return o.restart.run(cmd.Context(), c)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s is tried at the next boot; to boot: applianced reboot\n", m.Version)
+	return err
 }
 
 // mayUpgrade refuses while this node is not well. Writing the new version
@@ -207,7 +243,7 @@ func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "slot %s  %-20s %s\n", slot, v, strings.Join(notes, ", "))
 			}
-			return tellKeys(cmd.OutOrStdout(), upgradeKeys)
+			return tellKeys(cmd.OutOrStdout(), upgrade.KeyDirs())
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 // Parts are what the API serves, each given by its owner. What a node does not
@@ -34,6 +35,7 @@ type Parts struct {
 	Storage  StorageNode
 	Options  Options
 	Backups  Backups
+	Upgrades Upgrades
 	Git      Git
 	Tools    Tools
 	Audit    Audit
@@ -46,7 +48,7 @@ func (p Parts) filled() Parts {
 	p.Services, p.Logs, p.Events = cmp.Or[Services](p.Services, absent{}), cmp.Or[Logs](p.Logs, absent{}), cmp.Or[Events](p.Events, absent{})
 	p.Cluster, p.Recovery, p.Turns = cmp.Or[Cluster](p.Cluster, absent{}), cmp.Or[Recovery](p.Recovery, absent{}), cmp.Or[Turns](p.Turns, absent{})
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
-	p.Backups = cmp.Or[Backups](p.Backups, absent{})
+	p.Backups, p.Upgrades = cmp.Or[Backups](p.Backups, absent{}), cmp.Or[Upgrades](p.Upgrades, absent{})
 	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
 	p.Audit = cmp.Or[Audit](p.Audit, absent{})
 	return p
@@ -98,8 +100,10 @@ func (absent) Audit(context.Context, audit.Query) (audit.List, error) {
 	return audit.List{}, errNew
 }
 
-func (absent) Backups() (status.BackupList, error) { return status.BackupList{}, errNoBackups }
-func (absent) MakeBackup() error                   { return errNoBackups }
+func (absent) Backups() (status.BackupList, error)           { return status.BackupList{}, errNoBackups }
+func (absent) Upgrade(context.Context, UpgradeRequest) error { return errNew }
+func (absent) Upgrading() rollout.Progress                   { return rollout.Progress{Schema: rollout.Schema} }
+func (absent) MakeBackup() error                             { return errNoBackups }
 
 func (absent) Git(context.Context, bool, string) (status.GitList, error) {
 	return status.GitList{}, errNew

@@ -16,6 +16,7 @@
 //	     /v1/reset                      all that the node has made is removed, see [Reset]
 //	     /v1/options/apply              the master's options of all nodes, see [Options]
 //	     /v1/backup                     scheduled backups, see [Backups]
+//	     /v1/upgrade                    the system of all nodes, see [Upgrades]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
 //	     /v1/audit                      the audit record of all nodes, see [Audit]
 //	     /v1/tool                       Salt's tools by another node's master, see [Tools]
@@ -163,6 +164,7 @@ func (s *Server) handler() http.Handler {
 	s.turnRoutes(mux, s.parts.Turns)
 	s.optionsRoutes(mux, s.parts.Options)
 	s.backupRoutes(mux, s.parts.Backups)
+	s.upgradeRoutes(mux, s.parts.Upgrades)
 	s.minionRoutes(mux, s.parts.Minions)
 	s.gitRoutes(mux, s.parts.Git)
 	s.toolRoutes(mux, s.parts.Tools)

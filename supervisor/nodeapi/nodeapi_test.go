@@ -22,6 +22,7 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
 	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 const goodSecret = "correct-horse-battery-staple"
@@ -39,6 +40,7 @@ type clusterNode struct {
 	log     bytes.Buffer
 	options options.Node
 	records []audit.Record
+	system  rollout.Node
 	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
 }
 
@@ -56,6 +58,7 @@ func (c *clusterNode) Secrets() ([]string, error) {
 	return []string{c.secret, c.next}, nil
 }
 func (c *clusterNode) Options() options.Node { return c.options }
+func (c *clusterNode) System() rollout.Node  { return c.system }
 func (c *clusterNode) StorageAuthority() (Authority, error) {
 	return Authority{Cert: []byte("certificate"), Key: []byte("key")}, c.keyErr
 }

@@ -118,10 +118,16 @@ func (o optionsClient) Keep(ctx context.Context, mark string) error {
 // do asks. A node that has no such route says so in words of package http.
 func (o optionsClient) do(ctx context.Context, method, path string, in, into any) error {
 	err := o.c.do(ctx, method, path, in, into)
-	if http404, ok := errors.AsType[*httpError](err); ok && http404.status == http.StatusNotFound {
+	if notThere(err) {
 		return options.ErrOld
 	}
 	return err
+}
+
+// notThere reports whether a node has no such route.
+func notThere(err error) bool {
+	http404, ok := errors.AsType[*httpError](err)
+	return ok && http404.status == http.StatusNotFound
 }
 
 // httpError is an answer that is none of the node API.

@@ -23,6 +23,7 @@ import (
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
 	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 // Host is the node behind the API. All methods may be called at the same time.
@@ -56,6 +57,8 @@ type Host interface {
 	Record(r audit.Record)
 	// Options are those of our own master.
 	Options() options.Node
+	// System is this machine's system, for an upgrade.
+	System() rollout.Node
 	// Tool prepares a run of one of Salt's tools by our own master for another node.
 	// Without an error run is called once; it writes frames until the tool has ended,
 	// or ctx.
@@ -184,6 +187,7 @@ func (s *Server) handler() http.Handler {
 		reply(w, list)
 	}))
 	s.optionsRoutes(mux)
+	s.systemRoutes(mux)
 	s.gitRoutes(mux)
 	s.auditRoutes(mux)
 	s.toolRoute(mux)

@@ -23,6 +23,7 @@ import (
 	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 // peer is a node of a cluster as a machine that joins meets it.
@@ -51,6 +52,7 @@ func (p *peer) Options() options.Node                                  { return 
 func (p *peer) StorageAuthority() (nodeapi.Authority, error)           { return nodeapi.Authority{}, nil }
 func (p *peer) Audit(context.Context, audit.Query) (audit.Page, error) { return audit.Page{}, nil }
 func (p *peer) Record(audit.Record)                                    {}
+func (p *peer) System() rollout.Node                                   { return nil }
 func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {
 	return status.GitView{}, nil
 }

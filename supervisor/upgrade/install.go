@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +46,7 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 	if err := s.change(map[string]string{"next": "", "tries": ""}); err != nil {
 		return m, err
 	}
-	if err := errors.Join(remove(filepath.Join(dir, "version")), remove(filepath.Join(dir, "initrd"))); err != nil {
+	if err := errors.Join(remove(filepath.Join(dir, "version")), remove(filepath.Join(dir, "created")), remove(filepath.Join(dir, "initrd"))); err != nil {
 		return m, err
 	}
 	for {
@@ -69,8 +70,10 @@ func (s *System) Install(ctx context.Context, r io.Reader, keys []ed25519.Public
 			return m, err
 		}
 	}
-	if err := write(ctx, filepath.Join(dir, "version"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, strings.NewReader(m.Version+"\n")); err != nil {
-		return m, fmt.Errorf("upgrade: %w", err)
+	for _, f := range []struct{ name, text string }{{"created", m.Created.UTC().Format(time.RFC3339Nano)}, {"version", m.Version}} { // the version last: it says that all is there
+		if err := write(ctx, filepath.Join(dir, f.name), os.O_CREATE|os.O_TRUNC|os.O_RDWR, strings.NewReader(f.text+"\n")); err != nil {
+			return m, fmt.Errorf("upgrade: %w", err)
+		}
 	}
 	return m, s.Try(slot)
 }

@@ -50,20 +50,27 @@ func or(s, usual string) string {
 
 // Status is where the machine stands.
 type Status struct {
-	Running  string            // slot: a or b
-	Trying   bool              // the boot loader tries it, and it is not known to be good yet
-	Good     string            // slot
-	Next     string            // slot that is tried at the next boot; empty: none
-	Versions map[string]string // by slot; a slot that was never filled is missing
-	Flavour  string            // of the kernel: cloud or generic
-	Version  string            // of what runs
-	Created  time.Time         // of what runs; zero: not known, the version was built before this was noted
+	Running  string               // slot: a or b
+	Trying   bool                 // the boot loader tries it, and it is not known to be good yet
+	Good     string               // slot
+	Next     string               // slot that is tried at the next boot; empty: none
+	Versions map[string]string    // by slot; a slot that was never filled is missing
+	Built    map[string]time.Time // by slot, of those that an upgrade has filled
+	Flavour  string               // of the kernel: cloud or generic
+	Version  string               // of what runs
+	Created  time.Time            // of what runs; zero: not known, the version was built before this was noted
 }
 
-// errNoSlots means that this machine was not made from the image.
-var errNoSlots = errors.New("upgrade: this machine does not run from the appliance's image; upgrade its programs as they were installed")
+// ErrNoSlots means that this machine was not made from the image.
+var ErrNoSlots = errors.New("upgrade: this machine does not run from the appliance's image; its packages are upgraded by the package manager (apt or dnf), programs of make install by make install")
 
 var slotOption = regexp.MustCompile(`(?:^|\s)saltern\.slot=([ab])(?:\s|$)`)
+
+// KeyDirs are where keys lie whose signature on a new version counts: the image's own,
+// and the administrator's.
+func KeyDirs() []string {
+	return []string{"/usr/lib/saltern/upgrade-keys", "/etc/saltern/upgrade-keys"}
+}
 
 // Other gives the other slot.
 func Other(slot string) string {
@@ -81,16 +88,21 @@ func (s *System) Status() (Status, error) {
 	}
 	m := slotOption.FindStringSubmatch(line)
 	if m == nil {
-		return Status{}, errNoSlots
+		return Status{}, ErrNoSlots
 	}
 	env, err := grubenv.Load(s.env())
 	if err != nil {
 		return Status{}, fmt.Errorf("upgrade: %w", err)
 	}
-	st := Status{Running: m[1], Trying: hasWord(line, "saltern.try") && env["slot"] != m[1], Good: env["slot"], Next: env["next"], Versions: map[string]string{}}
+	st := Status{Running: m[1], Trying: hasWord(line, "saltern.try") && env["slot"] != m[1], Good: env["slot"], Next: env["next"], Versions: map[string]string{}, Built: map[string]time.Time{}}
 	for _, slot := range []string{"a", "b"} {
 		if v, err := small(filepath.Join(s.esp(), slot, "version")); err == nil {
 			st.Versions[slot] = strings.TrimSpace(v)
+		}
+		if text, err := small(filepath.Join(s.esp(), slot, "created")); err == nil {
+			if t, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(text)); err == nil {
+				st.Built[slot] = t
+			}
 		}
 	}
 	if release, err := small(or(s.Release, "/etc/os-release")); err == nil {

@@ -87,7 +87,7 @@ func TestInstallThenGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := s.Status()
-	if err != nil || !st.Trying || st.Running != "b" || st.Versions["b"] != "2" || st.Flavour != "cloud" {
+	if err != nil || !st.Trying || st.Running != "b" || st.Versions["b"] != "2" || !st.Built["b"].Equal(m.Created) || !st.Built["a"].IsZero() || st.Flavour != "cloud" {
 		t.Errorf("%+v %v", st, err)
 	}
 	if _, err := s.Install(t.Context(), bytes.NewReader(b), []ed25519.PublicKey{key}, func(string) {}); err == nil {
@@ -129,7 +129,7 @@ func TestInstallStops(t *testing.T) {
 		}
 	}
 	s := machine(t, "root=/dev/sda1", grubenv.Env{"slot": "a"})
-	if _, err := s.Status(); !errors.Is(err, errNoSlots) {
+	if _, err := s.Status(); !errors.Is(err, ErrNoSlots) {
 		t.Errorf("another machine: %v", err)
 	}
 }

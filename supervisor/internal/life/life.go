@@ -58,6 +58,8 @@ type Life struct {
 	master    *master
 	options   *optionsNode
 	rolls     *rolls
+	system    *system
+	upgrades  *upgrades
 	packages  *packages
 	records   *records
 	balancer  *balancer
@@ -100,13 +102,15 @@ func New(cfg Config) (*Life, error) {
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
 	n.records = &records{settings: s, reading: newLone()}
+	n.system = newSystem(c, n.observer.Document)
+	n.upgrades = &upgrades{children: c, system: n.system, asked: make(chan upgradeRequest)}
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
 		n.member, err = member.New(member.Config{Settings: s, Version: cfg.Version, Account: c.master, Log: cfg.Log, Now: cfg.Now, OnTrial: cfg.OnTrial, Balancer: n.balancer.admin,
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
 			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
-			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options,
+			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
 			Audit: n.records.own, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
@@ -115,6 +119,7 @@ func New(cfg Config) (*Life, error) {
 		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
 		n.api.member = n.member
 		n.records.peers = n.member.Peers
+		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
 			restart: func() error { return n.manager.Restart(status.VirtualService) }}
 	}
@@ -160,7 +165,7 @@ func (n *Life) specs() []service.Spec {
 	if n.Settings.API.Enabled && !n.Settings.Arbiter {
 		specs = append(specs, n.api.spec(belongs))
 	}
-	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("observe", n.observer.Run),
+	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))

@@ -16,7 +16,7 @@ import (
 // Parts adds what this life serves by the local API to p.
 func (n *Life) Parts(p api.Parts) api.Parts {
 	p.Services, p.Logs, p.Events, p.Recovery = services{n.manager, n.master.choice}, logs{n.manager, n.children.logs}, n.observer, n.recoverer
-	p.Options, p.Audit = n.rolls, n.records
+	p.Options, p.Audit, p.Upgrades = n.rolls, n.records, n.upgrades
 	minions := mastersOf(n)
 	if n.volume != nil {
 		p.Storage = n.volume

@@ -31,6 +31,7 @@ import (
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
+	"saltern/supervisor/upgrade/rollout"
 )
 
 // Config is what a [Member] needs of its node.
@@ -55,6 +56,7 @@ type Config struct {
 	Options      options.Node                                                 // of this node's master
 	Audit        func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
 	Record       *audit.Log                                                   // where it does
+	System       rollout.Node                                                 // this machine's
 	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
 	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"saltern/pause"
+	"saltern/printable"
+	"saltern/supervisor/api"
+	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade/rollout"
+)
+
+// upgradeLook is how often it is asked how far the nodes are.
+const upgradeLook = time.Second
+
+// upgradeAll has all nodes take a version.
+type upgradeAll struct {
+	path   string
+	yes    bool
+	dry    bool
+	asJSON bool
+	look   time.Duration
+	out    io.Writer
+	errOut io.Writer
+}
+
+// run asks what would be done and whether to do it, and does it.
+func (u *upgradeAll) run(cmd *cobra.Command, c *api.Client) error {
+	if strings.Contains(u.path, "://") {
+		return misused("upgrade --all takes a file, not an address: fetch it first, it is handed to the other nodes")
+	}
+	path, err := filepath.Abs(u.path)
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	u.path, u.out, u.errOut = path, cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if u.dry || !u.yes {
+		p, err := u.follow(cmd.Context(), c, true)
+		if err != nil || u.dry || p.Result == nil || !p.Result.Code.Good() {
+			return u.end(p, err)
+		}
+		var names []string
+		for _, n := range p.Result.Nodes {
+			if n.Where == rollout.Before || n.Where == rollout.Written {
+				names = append(names, printable.Clean(n.Name))
+			}
+		}
+		if len(names) > 0 {
+			effect := fmt.Sprintf("Version %s is written on %s; then these machines restart, one after the other, this one last.", printable.Clean(p.Version), strings.Join(names, ", "))
+			if err := confirm(cmd, false, effect, "upgrade"); err != nil {
+				return err
+			}
+		}
+	}
+	return u.end(u.follow(cmd.Context(), c, false))
+}
+
+// follow begins and follows it to its end.
+func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rollout.Progress, err error) {
+	if err := c.Upgrade(ctx, api.UpgradeRequest{Path: u.path, Dry: dry}); err != nil {
+		return p, fmt.Errorf("upgrade: %w", err)
+	}
+	for told := 0; ; {
+		now, err := c.Upgrading(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return p, errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE says which nodes have the version")
+		case errors.Is(err, api.ErrNotRunning) && p.Running:
+			// The restart of this node is the last step; it takes this program along, too.
+			return p, fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version", err)
+		case err != nil:
+			return p, fmt.Errorf("follow the upgrade: %w; it may go on: applianced upgrade --all --dry-run FILE", err)
+		}
+		p = now
+		for ; told < len(p.Lines); told++ {
+			fmt.Fprintln(u.steps(), printable.Clean(p.Lines[told]))
+		}
+		if !p.Running {
+			return p, nil
+		}
+		if pause.For(ctx, u.look) != nil {
+			continue // and is told above
+		}
+	}
+}
+
+// steps is where the steps are told: not between the lines of a document.
+func (u *upgradeAll) steps() io.Writer {
+	if u.asJSON {
+		return u.errOut
+	}
+	return u.out
+}
+
+// end prints what came of it.
+func (u *upgradeAll) end(p rollout.Progress, err error) error {
+	if err != nil {
+		return err
+	}
+	if p.Result == nil {
+		return errors.New("upgrade: the node does not say what came of it; run it again")
+	}
+	if u.asJSON {
+		enc := json.NewEncoder(u.out)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(p); err != nil {
+			return err
+		}
+		if !p.Result.Code.Good() {
+			return exitError(status.ExitUnknown)
+		}
+		return nil
+	}
+	printUpgrade(u.out, p)
+	if !p.Result.Code.Good() {
+		return fmt.Errorf("upgrade: %s%s", printable.Clean(p.Result.Cause), upgradeNext(p.Result.Code))
+	}
+	return nil
+}
+
+// upgradeNext is what to do about a result.
+func upgradeNext(c rollout.Code) string {
+	switch c {
+	case rollout.Refused, rollout.Away:
+		return "; nothing is changed: mend it and run it again"
+	case rollout.Busy:
+		return "; nothing is changed: try again when that is done"
+	case rollout.Unwritten:
+		return "; mend it and run it again, it goes on"
+	case rollout.Stopped:
+		return ". The nodes stand as listed: look at that node (applianced status, applianced upgrade status there), then run it again, it goes on"
+	}
+	return ""
+}
+
+// printUpgrade prints where each node stands.
+func printUpgrade(w io.Writer, p rollout.Progress) {
+	for _, n := range p.Result.Nodes {
+		runs := ""
+		if n.Version != "" {
+			runs = " (runs " + printable.Clean(n.Version) + ")"
+		}
+		line := map[rollout.Where]string{
+			rollout.New: "has the new version", rollout.Same: "has this version already", rollout.Before: "has the version of before" + runs,
+			rollout.Written: "has the version of before, and tries the new one at its next boot" + runs, rollout.Restart: "restarts, or tries the new version",
+			rollout.Back: "went back to the version of before" + runs, rollout.Host: "is left out", rollout.Unknown: "is not known",
+		}[n.Where]
+		if p.Result.Code == rollout.Checked && (n.Where == rollout.Before || n.Where == rollout.Written) {
+			line = "takes version " + printable.Clean(p.Version) + runs
+		}
+		if n.Cause != "" {
+			line += ": " + printable.Clean(n.Cause)
+		}
+		fmt.Fprintf(w, "%s %s\n", printable.Clean(n.Name), line)
+	}
+	if p.Result.Code == rollout.Last {
+		fmt.Fprintln(w, "This machine restarts now, as the last one; when it is back: applianced upgrade --all --dry-run FILE")
+	}
+}

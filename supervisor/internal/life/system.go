@@ -1,0 +1,187 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/command"
+	"saltern/image/bundle"
+	"saltern/pause"
+	"saltern/printable"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade"
+	"saltern/supervisor/upgrade/rollout"
+)
+
+const (
+	// turnWait is how long a node waits for the cluster's turn to restart.
+	turnWait = 45 * time.Minute
+	// bootTakes is for a machine to go down.
+	bootTakes = 10 * time.Minute
+	// bootIDs is where the kernel says which start of the machine this is.
+	bootIDs = "/proc/sys/kernel/random/boot_id"
+	maxWord = 500
+)
+
+// system is this machine's system, as one of an upgrade of all nodes. It implements
+// rollout.Node.
+type system struct {
+	*children
+	sys      upgrade.System
+	keyDirs  []string
+	boot     string // file with the identity of this start
+	document func() status.Document
+	member   *member.Verbs // nil: this node is alone
+	// reboot restarts the machine when its cluster can spare it, and tells what it waits
+	// for; it returns when that has begun, or why not.
+	reboot  func(ctx context.Context, tell io.Writer) error
+	asked   chan string // versions to restart for
+	writing sync.Mutex  // held while a version is written
+
+	mu     sync.Mutex
+	busy   string
+	fault  string
+	drives string
+}
+
+func newSystem(c *children, document func() status.Document) *system {
+	s := &system{children: c, keyDirs: upgrade.KeyDirs(), boot: bootIDs, document: document, asked: make(chan string)}
+	s.reboot = func(ctx context.Context, tell io.Writer) error {
+		_, err := command.Do(ctx, command.Exec{Tee: tell, Cut: true}, c.Executable, "--config", c.ConfigPath, "--socket", c.Socket, "reboot", "--wait", turnWait.String())
+		return err
+	}
+	return s
+}
+
+// State implements rollout.Node.
+func (s *system) State(context.Context) (rollout.State, error) {
+	st, err := s.sys.Status()
+	if err != nil && !errors.Is(err, upgrade.ErrNoSlots) {
+		return rollout.State{}, err
+	}
+	d := s.document()
+	out := rollout.State{Serving: d.ServingSince != nil}
+	if d.Minions.Connected != nil {
+		out.Minions = *d.Minions.Connected
+	}
+	if id, err := os.ReadFile(s.boot); err == nil {
+		out.Boot = strings.TrimSpace(string(id))
+	}
+	if s.member != nil {
+		t := s.member.Table()
+		now, ok := t.HasTurn(s.Now())
+		out.Turn = ok && now.Node == s.Settings.Node && !now.Options
+	}
+	s.mu.Lock()
+	out.Busy, out.Fault, out.Drives = s.busy, s.fault, s.drives
+	s.mu.Unlock()
+	if err != nil {
+		return out, nil
+	}
+	keys, err := bundle.Keys(s.keyDirs...)
+	if err != nil {
+		return out, err
+	}
+	out.Image, out.Version, out.Created, out.Flavour, out.Trying, out.Keys = true, st.Version, st.Created, st.Flavour, st.Trying, len(keys)
+	if st.Next != "" && st.Next != st.Running {
+		out.Next, out.NextCreated = st.Versions[st.Next], st.Built[st.Next]
+	}
+	return out, nil
+}
+
+// Install implements rollout.Node.
+func (s *system) Install(ctx context.Context, r io.Reader) error {
+	if !s.writing.TryLock() {
+		return fmt.Errorf("this node %w: it writes a version", rollout.ErrBusy)
+	}
+	defer s.writing.Unlock()
+	s.say("writes a version since "+s.Now().UTC().Format("15:04:05 UTC"), "")
+	defer s.say("", "")
+	keys, err := bundle.Keys(s.keyDirs...)
+	if err != nil {
+		return err
+	}
+	m, err := s.sys.Install(ctx, r, keys, func(string) {})
+	if err != nil {
+		return err
+	}
+	s.Log.Info("a version of the system was written and is tried at the next boot", "version", m.Version)
+	return nil
+}
+
+// Restart implements rollout.Node.
+func (s *system) Restart(ctx context.Context, version string) error {
+	st, err := s.State(ctx)
+	switch {
+	case err != nil:
+		return err
+	case st.Next != version:
+		return fmt.Errorf("the next boot of this node does not try version %s: %w", printable.Brief(version, 64), errNotNext)
+	}
+	s.mu.Lock()
+	busy := s.busy
+	if busy == "" {
+		s.busy, s.fault = "restarts", ""
+	}
+	s.mu.Unlock()
+	if busy != "" {
+		return fmt.Errorf("this node %w: it %s", rollout.ErrBusy, busy)
+	}
+	select {
+	case s.asked <- version:
+		return nil
+	case <-ctx.Done():
+		s.say("", "")
+		return fmt.Errorf("restart for an upgrade: %w", ctx.Err())
+	}
+}
+
+var errNotNext = errors.New("somebody has written another one, or gone back")
+
+// run restarts the machine when it is asked for, until ctx ends.
+func (s *system) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case version := <-s.asked:
+			since := "restarts for version " + version + ", since " + s.Now().UTC().Format("15:04:05 UTC")
+			s.say(since, "")
+			s.Log.Info("this machine restarts for an upgrade when its cluster can spare it", "version", version)
+			err := s.reboot(ctx, &lastLine{func(line string) { s.say(since+": "+line, "") }})
+			if err == nil { // it goes down at any moment, and says so until then
+				err = pause.For(ctx, bootTakes)
+				if err == nil {
+					err = fmt.Errorf("the machine has not gone down within %s", bootTakes)
+				}
+			}
+			if ctx.Err() == nil {
+				s.Log.Error("this machine does not restart for an upgrade", "error", err)
+				s.say("", printable.Brief(err.Error(), maxWord))
+			}
+		}
+	}
+}
+
+func (s *system) say(busy, fault string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy, s.fault = printable.Brief(busy, maxWord), fault
+}
+
+// lastLine tells the last line of what is written to it.
+type lastLine struct{ tell func(string) }
+
+// Write implements io.Writer.
+func (l *lastLine) Write(b []byte) (int, error) {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	l.tell(lines[len(lines)-1])
+	return len(b), nil
+}

@@ -1,0 +1,217 @@
+package life
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/image/bundle"
+	"saltern/image/grubenv"
+	"saltern/supervisor/api"
+	"saltern/supervisor/settings"
+	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade"
+	"saltern/supervisor/upgrade/rollout"
+	"saltern/test/await"
+)
+
+// machine is a node with two slots of plain files. Its restart does what the boot
+// loader and the trial do.
+type machine struct {
+	*system
+	dir string
+	mu  sync.Mutex
+	d   status.Document
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newMachine(t *testing.T, name, keys string) *machine {
+	t.Helper()
+	m := &machine{dir: t.TempDir()}
+	m.d.ServingSince = new(time.Time)
+	env, err := grubenv.Env{"slot": "a"}.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{"esp/grub/grubenv": string(env), "esp/a/version": "1\n", "esp/b/.keep": "", "dev/root-a": strings.Repeat("\x00", 1<<20), "dev/root-b": strings.Repeat("\x00", 1<<20),
+		"cmdline": "quiet saltern.slot=a\n", "os-release": "VARIANT_ID=cloud\nIMAGE_VERSION=1\nIMAGE_CREATED=2025-01-01T00:00:00Z\n", "boot_id": "first\n"} {
+		put(t, filepath.Join(m.dir, path), text)
+	}
+	s := settings.Default(name)
+	c := &children{Config: Config{Settings: &s, Log: slog.New(slog.DiscardHandler), Now: time.Now}}
+	m.system = newSystem(c, func() status.Document {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.d
+	})
+	m.sys = upgrade.System{ESP: m.dir + "/esp", Devices: m.dir + "/dev", Cmdline: m.dir + "/cmdline", Release: m.dir + "/os-release"}
+	m.keyDirs, m.system.boot = []string{keys}, m.dir+"/boot_id"
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { m.system.run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+	})
+	return m
+}
+
+// boots restarts into the slot that is to be tried, and keeps what it finds there.
+func (m *machine) boots(created string) func(context.Context, io.Writer) error {
+	return func(_ context.Context, tell io.Writer) error {
+		st, err := m.sys.Status()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(tell, "waiting: another node has the turn\nrestarting; 0 minions are moved by that")
+		err = errors.Join(os.WriteFile(m.sys.Cmdline, []byte("saltern.slot="+st.Next+" saltern.try"), 0o600),
+			os.WriteFile(m.sys.Release, []byte("VARIANT_ID=cloud\nIMAGE_VERSION="+st.Versions[st.Next]+"\nIMAGE_CREATED="+created+"\n"), 0o600),
+			os.WriteFile(m.system.boot, []byte("second\n"), 0o600))
+		m.say("", "")
+		return errors.Join(err, m.sys.Good())
+	}
+}
+
+// signed makes a bundle and a folder with the key that it counts by.
+func signed(t *testing.T) (path, keys, created string) {
+	t.Helper()
+	private, public, err := bundle.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := bundle.PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "keys", "own.pem"), string(public))
+	var files []string
+	for _, p := range bundle.Parts {
+		files = append(files, filepath.Join(dir, p))
+		put(t, filepath.Join(dir, p), strings.Repeat(p, 5000))
+	}
+	var b bytes.Buffer
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	if err := bundle.Create(&b, bundle.Manifest{Version: "2", Flavour: "cloud", Created: at}, files, ed25519.PrivateKey(key)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "v.upgrade"), b.String())
+	return filepath.Join(dir, "v.upgrade"), filepath.Join(dir, "keys"), at.Format(time.RFC3339)
+}
+
+// Three machines take a version: each proves and writes it as on its own, and restarts.
+// What is not signed, and a machine that is none, is refused before anything is done.
+func TestUpgradeOfAll(t *testing.T) {
+	path, keys, created := signed(t)
+	var all []*machine
+	var targets []rollout.Target
+	for _, name := range []string{"n1", "n2"} {
+		m := newMachine(t, name, keys)
+		m.reboot = m.boots(created)
+		all = append(all, m)
+		targets = append(targets, rollout.Target{Name: name, Node: m})
+	}
+	open := func() (io.ReadCloser, error) { return os.Open(path) }
+	u := &upgrades{children: all[1].children, system: all[1].system, asked: make(chan upgradeRequest)}
+	m, err := u.proven(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	r := rollout.Roll{Targets: targets, Manifest: m, Open: open, Tell: func(l string) { lines = append(lines, l) }}
+	if got := r.Run(t.Context()); got.Code != rollout.Upgraded {
+		t.Fatalf("%+v\n%s", got, strings.Join(lines, "\n"))
+	}
+	for _, m := range all {
+		st, err := m.State(t.Context())
+		if err != nil || st.Version != "2" || st.Trying || st.Next != "" || st.Boot != "second" {
+			t.Errorf("%+v %v", st, err)
+		}
+	}
+	if got := r.Run(t.Context()); got.Code != rollout.Unchanged {
+		t.Errorf("again: %+v", got)
+	}
+
+	if err := u.Upgrade(t.Context(), api.UpgradeRequest{Path: "v.upgrade"}); !errors.Is(err, api.ErrState) {
+		t.Errorf("a relative path: %v", err)
+	}
+	unsigned := filepath.Join(t.TempDir(), "v.upgrade")
+	put(t, unsigned, "nothing")
+	if err := u.Upgrade(t.Context(), api.UpgradeRequest{Path: unsigned}); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "no bundle") {
+		t.Errorf("unsigned: %v", err)
+	}
+	put(t, all[1].sys.Cmdline, "root=/dev/sda1")
+	if err := u.Upgrade(t.Context(), api.UpgradeRequest{Path: path}); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "package manager") {
+		t.Errorf("a host: %v", err)
+	}
+	if st, err := all[1].State(t.Context()); err != nil || st.Image || !st.Serving {
+		t.Errorf("a host: %+v %v", st, err)
+	}
+}
+
+// A second administrator is told what is under way, on this node and at each machine.
+func TestSecondUpgrade(t *testing.T) {
+	path, keys, _ := signed(t)
+	m := newMachine(t, "n1", keys)
+	held := make(chan struct{})
+	m.reboot = func(ctx context.Context, tell io.Writer) error {
+		fmt.Fprintln(tell, "waiting: node n2 is unreachable")
+		select {
+		case <-held:
+			return errors.New("restart: waited for 45m: node n2 is unreachable")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	u := &upgrades{children: m.children, system: m.system, asked: make(chan upgradeRequest)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var loop sync.WaitGroup
+	loop.Go(func() { u.run(ctx) })
+	defer loop.Wait()
+	defer cancel()
+	q := api.UpgradeRequest{Path: path}
+	if err := u.Upgrade(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	busy := func() string {
+		st, err := m.State(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		return st.Busy
+	}
+	await.That(t, "the node waits for its turn", func() bool { return strings.Contains(busy(), "waiting: node n2 is unreachable") })
+	if err := u.Upgrade(t.Context(), q); !errors.Is(err, api.ErrState) || !strings.Contains(err.Error(), "upgrades all nodes to version 2 since") {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := m.Restart(t.Context(), "2"); !errors.Is(err, rollout.ErrBusy) {
+		t.Errorf("a second restart: %v", err)
+	}
+	close(held)
+	await.That(t, "it ends with the reason", func() bool {
+		p := u.Upgrading()
+		return !p.Running && p.Result != nil && p.Result.Code == rollout.Stopped && strings.Contains(p.Result.Cause, "node n2 is unreachable")
+	})
+	if err := m.Restart(t.Context(), "3"); !errors.Is(err, errNotNext) {
+		t.Errorf("another version: %v", err)
+	}
+}

@@ -1,0 +1,140 @@
+package life
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/durable"
+	"saltern/image/bundle"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/member"
+	"saltern/supervisor/upgrade/rollout"
+)
+
+// upgrades brings a version of the system to all nodes, one upgrade at a time. It
+// implements api.Upgrades. An upgrade goes on when whoever asked for it is gone; it ends
+// with this life, and may then be begun anew.
+type upgrades struct {
+	*children
+	system *system
+	member *member.Verbs // nil: this node is alone
+	asked  chan upgradeRequest
+
+	mu   sync.Mutex
+	last rollout.Progress
+}
+
+type upgradeRequest struct {
+	*rollout.Roll
+	taken chan struct{}
+}
+
+// Upgrade implements api.Upgrades.
+func (u *upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
+	if !filepath.IsAbs(q.Path) {
+		return fmt.Errorf("%w: the path of the file is not absolute", api.ErrState)
+	}
+	st, err := u.system.State(ctx)
+	if err != nil {
+		return err
+	}
+	if !st.Image {
+		return fmt.Errorf("%w: this machine %s; run it on a node that was made from the image", api.ErrState, rollout.Hosts)
+	}
+	open := func() (io.ReadCloser, error) {
+		f, _, err := durable.Open(q.Path, durable.Follow)
+		return f, err
+	}
+	m, err := u.proven(open)
+	if err != nil {
+		return fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	roll := &rollout.Roll{Manifest: m, Open: open, Dry: q.Dry, Tell: u.tell}
+	if u.member != nil {
+		roll.Targets = u.member.Systems()
+	}
+	roll.Targets = append(roll.Targets, rollout.Target{Name: u.Settings.Node, Node: u.system})
+	ask := upgradeRequest{roll, make(chan struct{})}
+	select {
+	case u.asked <- ask:
+		<-ask.taken
+		return nil
+	case <-ctx.Done():
+	case <-time.After(time.Second): // the loop may be between two of them
+	}
+	st, err = u.system.State(ctx)
+	if err == nil {
+		err = fmt.Errorf("%w: this node %s; it goes on: try again when it is done", api.ErrState, st.Drives)
+	}
+	return err
+}
+
+// proven reads the manifest of a bundle whose signature this node trusts.
+func (u *upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, error) {
+	keys, err := bundle.Keys(u.system.keyDirs...)
+	if err != nil {
+		return bundle.Manifest{}, err
+	}
+	in, err := open()
+	if err != nil {
+		return bundle.Manifest{}, err
+	}
+	defer in.Close()
+	b, err := bundle.Open(in, keys)
+	if err != nil {
+		return bundle.Manifest{}, err
+	}
+	return b.Manifest, nil
+}
+
+// Upgrading implements api.Upgrades.
+func (u *upgrades) Upgrading() rollout.Progress {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p := u.last
+	p.Schema = rollout.Schema
+	p.Lines = append([]string{}, p.Lines...)
+	return p
+}
+
+func (u *upgrades) tell(line string) {
+	u.Log.Info("upgrade all nodes", "step", line)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.last.Lines) < maxSteps {
+		u.last.Lines = append(u.last.Lines, line)
+	}
+}
+
+// run makes the upgrades that are asked for until ctx ends.
+func (u *upgrades) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-u.asked:
+			u.mu.Lock()
+			u.last = rollout.Progress{Running: true, Version: q.Manifest.Version}
+			u.mu.Unlock()
+			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " + u.Now().UTC().Format("15:04:05 UTC"))
+			close(q.taken)
+			out := q.Run(ctx)
+			u.drive("")
+			u.Log.Info("the upgrade of all nodes has ended", "result", string(out.Code), "reason", out.Cause)
+			u.mu.Lock()
+			u.last.Running, u.last.Result = false, &out
+			u.mu.Unlock()
+		}
+	}
+}
+
+// drive says to other nodes what is under way here.
+func (u *upgrades) drive(what string) {
+	u.system.mu.Lock()
+	defer u.system.mu.Unlock()
+	u.system.drives = what
+}

@@ -1,0 +1,133 @@
+package nodeapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/upgrade/rollout"
+)
+
+const (
+	// maxBundle bounds a version of the system, maxSystem what is said of one.
+	maxBundle = 8 << 30
+	maxSystem = 64 << 10
+	// bundleStall is how long the sender of a bundle may be silent, bundleWritten how
+	// long a node may take for it after the last byte.
+	bundleStall   = time.Minute
+	bundleWritten = 20 * time.Minute
+)
+
+// systemRequest asks for a restart with a version.
+type systemRequest struct {
+	Version string `json:"version"`
+}
+
+// systemRoutes are those of [rollout.Node]. What a member hands over counts by its
+// signature only, and the node restarts in the cluster's turn.
+func (s *Server) systemRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/system", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		st, err := s.host.System().State(r.Context())
+		answer(w, st, err)
+	}))
+	mux.HandleFunc("PUT /v1/system/version", s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		s.log.Info("a node hands over a version of the system", "peer", n.Name)
+		c := http.NewResponseController(w)
+		_ = c.SetWriteDeadline(time.Now().Add(time.Hour)) // the connection has deadlines
+		err := s.host.System().Install(r.Context(), &paced{http.MaxBytesReader(w, r.Body, maxBundle), c})
+		answer(w, struct{}{}, err)
+	}))
+	mux.HandleFunc("POST /v1/system/restart", s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		take(maxHello, func(w http.ResponseWriter, r *http.Request, q systemRequest) {
+			err := s.host.System().Restart(r.Context(), q.Version)
+			if err == nil {
+				s.log.Info("a node has this one restart for an upgrade", "peer", n.Name, "version", q.Version)
+			}
+			answer(w, struct{}{}, err)
+		})(w, r)
+	}))
+}
+
+// paced is a body whose sender may not be silent for long.
+type paced struct {
+	io.Reader
+	c *http.ResponseController
+}
+
+// Read implements io.Reader.
+func (p *paced) Read(b []byte) (int, error) {
+	_ = p.c.SetReadDeadline(time.Now().Add(bundleStall))
+	return p.Reader.Read(b)
+}
+
+// System is the node as a machine of an upgrade.
+func (c *Client) System() rollout.Node { return systemClient{c} }
+
+type systemClient struct{ c *Client }
+
+// State implements rollout.Node.
+func (s systemClient) State(ctx context.Context) (st rollout.State, err error) {
+	err = old(s.c.within(ctx, maxSystem, http.MethodGet, "/v1/system", nil, &st))
+	for _, text := range []*string{&st.Version, &st.Next, &st.Flavour, &st.Boot, &st.Busy, &st.Fault, &st.Drives} {
+		*text = clip(*text)
+	}
+	return st, err
+}
+
+// Restart implements rollout.Node.
+func (s systemClient) Restart(ctx context.Context, version string) error {
+	return old(s.c.do(ctx, http.MethodPost, "/v1/system/restart", systemRequest{version}, nil))
+}
+
+// Install implements rollout.Node.
+func (s systemClient) Install(ctx context.Context, r io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(bundleStall+bundleWritten, cancel)
+	defer late.Stop()
+	body := &moving{r, late}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://node/v1/system/version", body)
+	if err != nil {
+		return err
+	}
+	long := *s.c.http
+	long.Timeout = 0
+	resp, err := long.Do(req)
+	if err != nil {
+		return short(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxHello))
+	var f fault
+	if err != nil || json.Unmarshal(b, &f) != nil || f.Error == "" {
+		return old(&httpError{resp.StatusCode, resp.Status})
+	}
+	return errors.New(clip(f.Error))
+}
+
+// moving puts a timer off whenever something is taken.
+type moving struct {
+	io.Reader
+	late *time.Timer
+}
+
+// Read implements io.Reader.
+func (m *moving) Read(b []byte) (int, error) {
+	m.late.Reset(bundleStall + bundleWritten)
+	return m.Reader.Read(b)
+}
+
+// old says of a node that has no such route that its version is older.
+func old(err error) error {
+	if notThere(err) {
+		return rollout.ErrOld
+	}
+	return err
+}

@@ -1,0 +1,285 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/image/bundle"
+	"saltern/pause"
+	"saltern/printable"
+)
+
+// Times of a roll.
+const (
+	stateTakes   = 10 * time.Second
+	installTakes = time.Hour
+	lookEvery    = 2 * time.Second
+	// RestartTakes is for a node to get the turn, to restart, and to be well: boots that
+	// fail, and the trial of ten minutes, included.
+	RestartTakes = 90 * time.Minute
+	maxText      = 500
+)
+
+// Target is a node of a roll.
+type Target struct {
+	Name string
+	Node Node
+}
+
+// Roll upgrades nodes one after the other. It is for one call of Run.
+type Roll struct {
+	// Targets are the nodes, the one that drives last.
+	Targets  []Target
+	Manifest bundle.Manifest // proven
+	// Open gives the bundle from its begin.
+	Open func() (io.ReadCloser, error)
+	Dry  bool // only look
+	// Tell is told each step as it is made; by one goroutine.
+	Tell func(line string)
+}
+
+// node is a target in the course of a roll.
+type node struct {
+	Target
+	state State
+	line  NodeResult
+	last  bool
+}
+
+func (n *node) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTakes)
+	defer cancel()
+	st, err := n.Node.State(ctx)
+	if err == nil {
+		n.state, n.line.Version = st, st.Version
+	}
+	return err
+}
+
+type run struct {
+	*Roll
+	nodes []*node
+}
+
+// Run makes the roll and says what came of it.
+func (r *Roll) Run(ctx context.Context) Result {
+	if r.Tell == nil {
+		r.Tell = func(string) {}
+	}
+	u := &run{Roll: r}
+	for i, t := range r.Targets {
+		u.nodes = append(u.nodes, &node{Target: t, line: NodeResult{Name: t.Name, Where: Unknown}, last: i == len(r.Targets)-1})
+	}
+	code, cause := u.do(ctx)
+	if ctx.Err() != nil && !code.Good() {
+		code, cause = Interrupted, "who drove it was stopped; run it again, it goes on with the nodes that are left"
+	}
+	out := Result{Code: code, Cause: printable.Brief(cause, 4*maxText)}
+	for _, n := range u.nodes {
+		n.line.Cause = printable.Brief(n.line.Cause, maxText)
+		out.Nodes = append(out.Nodes, n.line)
+	}
+	return out
+}
+
+func (u *run) do(ctx context.Context) (Code, string) {
+	if code, cause := u.look(ctx); code != "" {
+		return code, cause
+	}
+	var todo []*node
+	for _, n := range u.nodes {
+		switch {
+		case n.line.Where == Host:
+		case n.state.has(u.Manifest) && !n.state.Trying && !n.state.Turn:
+			n.line.Where = Same
+		default:
+			n.line.Where = Before
+			if n.state.takes(u.Manifest) {
+				n.line.Where = Written
+			}
+			todo = append(todo, n)
+		}
+	}
+	switch {
+	case u.Dry:
+		return Checked, ""
+	case len(todo) == 0:
+		return Unchanged, ""
+	}
+	for _, n := range todo {
+		if code, cause := u.write(ctx, n); code != "" {
+			return code, cause
+		}
+	}
+	for _, n := range todo {
+		if code, cause := u.restart(ctx, n); code != "" {
+			return code, cause
+		}
+	}
+	return Upgraded, ""
+}
+
+// look asks all nodes. A code ends the roll before anything was done.
+func (u *run) look(ctx context.Context) (Code, string) {
+	errs := make([]error, len(u.nodes))
+	var all sync.WaitGroup
+	for i, n := range u.nodes {
+		all.Go(func() { errs[i] = n.look(ctx) })
+	}
+	all.Wait()
+	why := map[Code][]string{}
+	add := func(n *node, code Code, text string) {
+		n.line.Cause = text
+		why[code] = append(why[code], n.Name+" "+text)
+	}
+	images := 0
+	for i, n := range u.nodes {
+		s := n.state
+		if errs[i] == nil {
+			n.line.Where = Before
+		}
+		switch {
+		case errs[i] != nil:
+			add(n, Away, "cannot be asked: "+errs[i].Error())
+		case !s.Image:
+			n.line.Where, n.line.Cause = Host, Hosts
+			continue
+		case s.Drives != "" && !n.last:
+			add(n, Busy, s.Drives)
+		case s.Busy != "":
+			add(n, Busy, s.Busy)
+		case s.has(u.Manifest):
+		case refuses(s, u.Manifest) != "":
+			add(n, Refused, refuses(s, u.Manifest))
+		case s.Trying:
+			add(n, Busy, "has version "+s.Version+" on trial; applianced upgrade status there")
+		case !s.Serving:
+			add(n, Away, "does not serve: applianced status there")
+		}
+		images++
+	}
+	for _, code := range []Code{Busy, Refused, Away} {
+		if len(why[code]) > 0 {
+			return code, strings.Join(why[code], "; ")
+		}
+	}
+	if images == 0 {
+		return Refused, "no node of this cluster runs from the appliance's image: packages are upgraded by the package manager (apt or dnf), node by node"
+	}
+	return "", ""
+}
+
+// write has a node write the version, unless it has it.
+func (u *run) write(ctx context.Context, n *node) (Code, string) {
+	if n.state.takes(u.Manifest) || n.state.has(u.Manifest) {
+		return "", ""
+	}
+	u.Tell(fmt.Sprintf("%s: writes version %s beside %s", n.Name, u.Manifest.Version, n.state.Version))
+	err := u.hand(ctx, n)
+	if err == nil {
+		err = n.look(ctx)
+	}
+	if err == nil && !n.state.takes(u.Manifest) {
+		err = errors.New("it does not say that it has it")
+	}
+	if err != nil {
+		n.line.Cause = err.Error()
+		return Unwritten, fmt.Sprintf("%s did not take the version, and no node was restarted: %v", n.Name, err)
+	}
+	n.line.Where = Written
+	return "", ""
+}
+
+func (u *run) hand(ctx context.Context, n *node) error {
+	ctx, cancel := context.WithTimeout(ctx, installTakes)
+	defer cancel()
+	in, err := u.Open()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return n.Node.Install(ctx, in)
+}
+
+// restart has a node restart, and waits until it serves with the version and the next
+// one may.
+func (u *run) restart(ctx context.Context, n *node) (Code, string) {
+	for _, o := range u.nodes {
+		if err := o.look(ctx); err != nil || o != n && o.line.Where != Host && !o.state.Serving {
+			o.line.Cause = "does not serve"
+			if err != nil {
+				o.line.Cause = err.Error()
+			}
+			return Stopped, fmt.Sprintf("%s serves no more (%s); no further node is restarted before it does", o.Name, o.line.Cause)
+		}
+	}
+	before := n.state.Boot
+	if !n.state.has(u.Manifest) { // else it is on trial, since a roll before this one
+		ask, cancel := context.WithTimeout(ctx, stateTakes)
+		err := n.Node.Restart(ask, u.Manifest.Version)
+		cancel()
+		if err != nil {
+			n.line.Cause = err.Error()
+			return Stopped, fmt.Sprintf("%s does not restart: %v", n.Name, err)
+		}
+		u.Tell(n.Name + ": restarts when its minions have moved")
+	}
+	n.line.Where = Restart
+	err := u.serves(ctx, n, before)
+	switch {
+	case n.last && ctx.Err() != nil:
+		return Last, ""
+	case err != nil:
+		n.line.Cause = err.Error()
+		return Stopped, fmt.Sprintf("%s %v; no further node is restarted", n.Name, err)
+	}
+	n.line.Where = New
+	u.Tell(fmt.Sprintf("%s: serves with version %s, %d minions are connected to it", n.Name, u.Manifest.Version, n.state.Minions))
+	return "", ""
+}
+
+// serves waits until a node does its work with the version.
+func (u *run) serves(ctx context.Context, n *node, before string) error {
+	ctx, cancel := context.WithTimeout(ctx, RestartTakes)
+	defer cancel()
+	var last error
+	told := ""
+	for {
+		err := n.look(ctx)
+		s := n.state
+		says := ""
+		switch {
+		case err != nil:
+			last, says = err, "is away"
+		case s.Boot == before && !s.has(u.Manifest):
+			if s.Fault != "" {
+				return fmt.Errorf("did not restart: %s", s.Fault)
+			}
+			if s.Busy == "" {
+				return errors.New("did not restart: its supervisor was started anew meanwhile")
+			}
+			last, says = errors.New("it has not restarted: "+s.Busy), s.Busy
+		case !s.has(u.Manifest):
+			n.line.Where = Back
+			return fmt.Errorf("went back to version %s: with version %s it did not start, or was not well within ten minutes", s.Version, u.Manifest.Version)
+		case s.Trying:
+			last, says = errors.New("it is on trial"), "runs version "+s.Version+", on trial until it has been well for two minutes"
+		case !s.Serving || s.Turn:
+			last, says = errors.New("it does not do all its work"), "runs version "+s.Version+", and its copy of the data becomes whole"
+		default:
+			return nil
+		}
+		if says != "" && says != told {
+			told = says
+			u.Tell(n.Name + ": " + printable.Brief(says, maxText))
+		}
+		if pause.For(ctx, lookEvery) != nil {
+			return fmt.Errorf("does not serve with version %s after %s: %w", u.Manifest.Version, RestartTakes, last)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/image/bundle"
+)
+
+var (
+	built   = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	version = bundle.Manifest{Version: "2", Flavour: "cloud", Created: built}
+)
+
+// fake is a machine.
+type fake struct {
+	State
+	name string
+	log  *[]string
+
+	awayFor    error  // it cannot be asked
+	installErr string // why it does not take the version
+	turnErr    string // why it does not restart
+	forgets    bool   // its supervisor is started anew before it restarts
+	bad        bool   // the version does not become well here
+	boots      time.Duration
+	dies       func() // what its restart ends beside, on the node that drives
+	downUntil  time.Time
+	trialUntil time.Time
+	turnUntil  time.Time
+}
+
+func (f *fake) note(what string) { *f.log = append(*f.log, f.name+" "+what) }
+
+// fakeNode is a fake as a Node: it embeds a State.
+type fakeNode struct{ f *fake }
+
+func (n fakeNode) State(context.Context) (State, error) {
+	f, now := n.f, time.Now()
+	if f.awayFor != nil {
+		return State{}, f.awayFor
+	}
+	if now.Before(f.downUntil) {
+		return State{}, errors.New("no route to host")
+	}
+	f.Serving = !f.downUntil.IsZero() || f.Serving
+	f.Trying, f.Turn = now.Before(f.trialUntil), now.Before(f.turnUntil)
+	return f.State, nil
+}
+
+func (n fakeNode) Install(_ context.Context, r io.Reader) error {
+	f := n.f
+	f.note("write")
+	if b, err := io.ReadAll(r); err != nil || string(b) != "bundle" {
+		return fmt.Errorf("%q %w", b, err)
+	}
+	if f.installErr != "" {
+		return errors.New(f.installErr)
+	}
+	f.Next, f.NextCreated = version.Version, version.Created
+	return nil
+}
+
+func (n fakeNode) Restart(_ context.Context, v string) error {
+	f, now := n.f, time.Now()
+	f.note("restart " + v)
+	if f.turnErr != "" || f.forgets {
+		f.Fault = f.turnErr
+		return nil
+	}
+	f.Boot, f.Next = f.Boot+"'", ""
+	f.downUntil = now.Add(f.boots)
+	if !f.bad {
+		f.Version, f.Created = version.Version, version.Created
+		f.trialUntil = f.downUntil.Add(2 * time.Minute)
+		f.turnUntil = f.trialUntil.Add(20 * time.Second)
+	}
+	if f.dies != nil {
+		f.dies()
+	}
+	return nil
+}
+
+// three machines, the last is the one that drives.
+func three(change func(n map[string]*fake)) (list []Target, log *[]string) {
+	log = new([]string)
+	all := map[string]*fake{}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		all[name] = &fake{name: name, log: log, boots: time.Minute,
+			State: State{Image: true, Version: "1", Created: built.AddDate(0, -1, 0), Flavour: "cloud", Keys: 1, Boot: name, Serving: true, Minions: 7}}
+		list = append(list, Target{name, fakeNode{all[name]}})
+	}
+	change(all)
+	return list, log
+}
+
+func places(r Result) string {
+	var out []string
+	for _, n := range r.Nodes {
+		out = append(out, string(n.Where))
+	}
+	return strings.Join(out, ", ")
+}
+
+func open() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("bundle")), nil }
+
+func TestRoll(t *testing.T) {
+	has := func(f *fake) { f.Version, f.Created = version.Version, version.Created }
+	all := "n1 write, n2 write, n3 write, n1 restart 2, n2 restart 2, n3 restart 2"
+	for name, c := range map[string]struct {
+		change func(n map[string]*fake)
+		dry    bool
+		code   Code
+		places string
+		log    string
+		cause  string
+	}{
+		"all take it":   {code: Upgraded, places: "new, new, new", log: all},
+		"a dry run":     {dry: true, code: Checked, places: "before, before, before"},
+		"nothing to do": {change: func(n map[string]*fake) { has(n["n1"]); has(n["n2"]); has(n["n3"]) }, code: Unchanged, places: "same, same, same"},
+		"goes on after one": {change: func(n map[string]*fake) { has(n["n1"]) }, code: Upgraded, places: "same, new, new",
+			log: "n2 write, n3 write, n2 restart 2, n3 restart 2"},
+		"goes on with what was written": {change: func(n map[string]*fake) { has(n["n1"]); n["n2"].Next, n["n2"].NextCreated = "2", built },
+			code: Upgraded, places: "same, new, new", log: "n3 write, n2 restart 2, n3 restart 2"},
+		"another build of that number is written anew": {change: func(n map[string]*fake) { n["n2"].Next, n["n2"].NextCreated = "2", built.AddDate(0, 0, -1) },
+			code: Upgraded, places: "new, new, new", log: all},
+		"goes on while one is on trial": {change: func(n map[string]*fake) { has(n["n1"]); n["n1"].trialUntil = time.Now().Add(time.Minute) },
+			code: Upgraded, places: "new, new, new", log: "n2 write, n3 write, n2 restart 2, n3 restart 2"},
+		"one cannot write it": {change: func(n map[string]*fake) { n["n2"].installErr = "no space left" }, code: Unwritten, places: "written, before, before",
+			log: "n1 write, n2 write", cause: "n2 did not take the version, and no node was restarted: no space left"},
+		"the first goes back": {change: func(n map[string]*fake) { n["n1"].bad = true }, code: Stopped, places: "back, written, written",
+			log: "n1 write, n2 write, n3 write, n1 restart 2", cause: "n1 went back to version 1"},
+		"the second goes back": {change: func(n map[string]*fake) { n["n2"].bad = true }, code: Stopped, places: "new, back, written",
+			cause: "n2 went back to version 1"},
+		"one is never back": {change: func(n map[string]*fake) { n["n2"].boots = 24 * time.Hour }, code: Stopped, places: "new, restart, written",
+			cause: "n2 does not serve with version 2 after 1h30m0s: no route to host"},
+		"one does not get the turn": {change: func(n map[string]*fake) { n["n2"].turnErr = "n9 has the turn" }, code: Stopped, places: "new, restart, written",
+			cause: "n2 did not restart: n9 has the turn"},
+		"one forgets it":     {change: func(n map[string]*fake) { n["n2"].forgets = true }, code: Stopped, cause: "n2 did not restart: its supervisor was started anew meanwhile"},
+		"one is away":        {change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") }, code: Away, cause: "n2 cannot be asked: no route"},
+		"one does not serve": {change: func(n map[string]*fake) { n["n2"].Serving = false }, code: Away, cause: "n2 does not serve"},
+		"one is of a version that knows nothing of it": {change: func(n map[string]*fake) { n["n2"].awayFor = ErrOld }, code: Away, cause: "upgrade it on itself first"},
+		"one trusts no key":                            {change: func(n map[string]*fake) { n["n1"].Keys = 0 }, code: Refused, cause: "n1 trusts no key for upgrades: put"},
+		"one has another kernel":                       {change: func(n map[string]*fake) { n["n1"].Flavour = "generic" }, code: Refused, cause: "n1 has the kernel generic"},
+		"one runs a newer one":                         {change: func(n map[string]*fake) { n["n1"].Created = built.AddDate(0, 0, 1) }, code: Refused, cause: "n1 runs version 1, built 2026-11-02T00:00:00Z, after this one"},
+		"one tries another one":                        {change: func(n map[string]*fake) { n["n1"].trialUntil = time.Now().Add(time.Hour) }, code: Busy, cause: "n1 has version 1 on trial"},
+		"another node drives one":                      {change: func(n map[string]*fake) { n["n1"].Drives = "upgrades all nodes to version 3 since 10:00:00 UTC" }, code: Busy, cause: "n1 upgrades all nodes to version 3 since 10:00:00 UTC"},
+		"this node drives it":                          {change: func(n map[string]*fake) { n["n3"].Drives = "upgrades all" }, code: Upgraded},
+		"one writes a version":                         {change: func(n map[string]*fake) { n["n1"].Busy = "writes a version" }, code: Busy, cause: "n1 writes a version"},
+		"a host among them":                            {change: func(n map[string]*fake) { n["n1"].State = State{Serving: true} }, code: Upgraded, places: "host, new, new", log: "n2 write, n3 write, n2 restart 2, n3 restart 2"},
+		"hosts only": {change: func(n map[string]*fake) {
+			n["n1"].Image, n["n2"].Image, n["n3"].Image = false, false, false
+		}, code: Refused, places: "host, host, host", cause: "package manager"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if c.change == nil {
+					c.change = func(map[string]*fake) {}
+				}
+				targets, log := three(c.change)
+				r := Roll{Targets: targets, Manifest: version, Open: open, Dry: c.dry}
+				got := r.Run(t.Context())
+				if got.Code != c.code || c.places != "" && places(got) != c.places || !strings.Contains(got.Cause, c.cause) {
+					t.Errorf("%s (%s): %s", got.Code, places(got), got.Cause)
+				}
+				l := strings.Join(*log, ", ")
+				if c.log != "" && l != c.log || slices.Contains([]Code{Refused, Busy, Away, Checked, Unchanged}, c.code) && l != "" {
+					t.Errorf("asked: %s", l)
+				}
+			})
+		})
+	}
+}
+
+// The restart of the node that drives is the last step, and ends the roll. What is left
+// is done by the same command, on any node.
+func TestDriverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var last *fake
+		targets, log := three(func(n map[string]*fake) { last = n["n3"]; last.dies = cancel })
+		r := Roll{Targets: targets, Manifest: version, Open: open}
+		if got := r.Run(ctx); got.Code != Last || places(got) != "new, new, restart" {
+			t.Errorf("%+v", got)
+		}
+		*log = nil
+		last.dies = nil
+		time.Sleep(10 * time.Minute)
+		if got := r.Run(t.Context()); got.Code != Unchanged {
+			t.Errorf("afterwards: %+v", got)
+		}
+	})
+}
+
+// Who drives is stopped in the middle; another node goes on while the machine that was
+// restarted is away.
+func TestDriverDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		targets, log := three(func(n map[string]*fake) { n["n1"].dies = cancel })
+		r := Roll{Targets: targets, Manifest: version, Open: open}
+		if got := r.Run(ctx); got.Code != Interrupted || places(got) != "restart, written, written" {
+			t.Errorf("%+v", got)
+		}
+		*log = nil
+		other := Roll{Targets: []Target{targets[0], targets[2], targets[1]}, Manifest: version, Open: open}
+		if got := other.Run(t.Context()); got.Code != Away || len(*log) != 0 {
+			t.Errorf("while it is away: %+v, %q", got, *log)
+		}
+		time.Sleep(70 * time.Second)
+		if got := other.Run(t.Context()); got.Code != Upgraded || strings.Join(*log, ", ") != "n3 restart 2, n2 restart 2" {
+			t.Errorf("%+v, %q", got, *log)
+		}
+	})
+}
