@@ -61,6 +61,8 @@ const (
 	APIDown           Code = "SCA-220"
 	AuditLost         Code = "SCA-221"
 	BackupLate        Code = "SCA-223"
+	SystemOld         Code = "SCA-224"
+	SystemFixed       Code = "SCA-225"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -195,6 +197,8 @@ func upkeepKinds() []Kind {
 	return []Kind{
 		{BackupLate, Warning, "the scheduled backup is not made", "mend what the cause names; it is tried again by itself, at once with: applianced backup now; applianced backup status shows all of it",
 			[]Code{NodeRemoved, SetupStopped, StorageUnusable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, time.Minute},
+		{SystemOld, Notice, "the system of this node is older than three months", "build a newer version of the image and upgrade to it (docs/updates.md): applianced upgrade --all FILE", nil, 0},
+		{SystemFixed, Notice, "this node takes no upgrade", "put the public key of who builds the image into /etc/saltern/upgrade-keys/NAME.pem on each node, or build the image with SIGN= (docs/updates.md)", nil, 0},
 	}
 }
 

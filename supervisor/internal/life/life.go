@@ -165,7 +165,7 @@ func (n *Life) specs() []service.Spec {
 	if n.Settings.API.Enabled && !n.Settings.Arbiter {
 		specs = append(specs, n.api.spec(belongs))
 	}
-	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run),
+	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
@@ -225,6 +225,7 @@ func (n *Life) known() observe.Node {
 		k.Audit = err.Error()
 	}
 	k.Backup, k.Own = n.backups.facts()
+	k.Own = append(k.Own, n.system.findings()...)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)

@@ -28,6 +28,9 @@ const (
 	// bootIDs is where the kernel says which start of the machine this is.
 	bootIDs = "/proc/sys/kernel/random/boot_id"
 	maxWord = 500
+	// oldAfter is when packages of a system are old; it is looked at every ageLook.
+	oldAfter = 90 * 24 * time.Hour
+	ageLook  = time.Hour
 )
 
 // system is this machine's system, as one of an upgrade of all nodes. It implements
@@ -46,6 +49,7 @@ type system struct {
 	writing sync.Mutex  // held while a version is written
 
 	mu     sync.Mutex
+	found  []status.Finding // about its age
 	busy   string
 	fault  string
 	drives string
@@ -168,6 +172,46 @@ func (s *system) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// watch looks how old the system is until ctx ends.
+func (s *system) watch(ctx context.Context) {
+	for {
+		st, err := s.State(ctx)
+		if err != nil {
+			s.Log.Warn("how old the system is cannot be told", "error", err)
+		}
+		found := aged(st, s.Now())
+		s.mu.Lock()
+		s.found = found
+		s.mu.Unlock()
+		if pause.For(ctx, ageLook) != nil {
+			return
+		}
+	}
+}
+
+// aged says what is to be known about a system that runs from the image: it gets no
+// packages but by an upgrade.
+func aged(st rollout.State, now time.Time) (out []status.Finding) {
+	if !st.Image {
+		return nil
+	}
+	if age := now.Sub(st.Created); !st.Created.IsZero() && age > oldAfter {
+		out = append(out, status.Finding{Code: status.SystemOld, Cause: fmt.Sprintf("version %s was built %s, %d days ago: security fixes of since then are missing",
+			st.Version, st.Created.UTC().Format("2006-01-02"), int(age.Hours()/24))})
+	}
+	if st.Keys == 0 {
+		out = append(out, status.Finding{Code: status.SystemFixed, Cause: "it trusts no key: the image was built without one, and none was added"})
+	}
+	return out
+}
+
+// findings say what is wrong with the system.
+func (s *system) findings() []status.Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.found
 }
 
 func (s *system) say(busy, fault string) {

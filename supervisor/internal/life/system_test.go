@@ -215,3 +215,29 @@ func TestSecondUpgrade(t *testing.T) {
 		t.Errorf("another version: %v", err)
 	}
 }
+
+// Packages of an image get old; a host has a package manager for that.
+func TestAged(t *testing.T) {
+	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
+	old := now.AddDate(0, -4, 0)
+	for name, c := range map[string]struct {
+		st   rollout.State
+		want string
+	}{
+		"a host":         {rollout.State{Created: old}, ""},
+		"new":            {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, -89)}, ""},
+		"old":            {rollout.State{Image: true, Keys: 1, Created: old, Version: "1"}, "SCA-224 version 1 was built 2026-07-24, 123 days ago: security fixes of since then are missing;"},
+		"age not known":  {rollout.State{Image: true, Keys: 1}, ""},
+		"without a key":  {rollout.State{Image: true, Created: now}, "SCA-225 it trusts no key: the image was built without one, and none was added;"},
+		"of tomorrow":    {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, 1)}, ""},
+		"a clock at 197": {rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, ""},
+	} {
+		got := ""
+		for _, f := range aged(c.st, now) {
+			got += string(f.Code) + " " + f.Cause + ";"
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
