@@ -21,7 +21,8 @@ func eventsCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Print what happened to this node and its cluster", Args: cobra.NoArgs,
 		Long: `events prints when problems began and ended, nodes went and came back, services
-ended and why, the virtual address moved, and versions changed, as this node saw it.
+ended and why, the virtual address moved, versions changed and backups were made, as this
+node saw it.
 Times are UTC. About the last 5,000 events are kept; they survive restarts and upgrades.`,
 		Example: `  applianced events
   applianced events --since 24h
