@@ -154,7 +154,7 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 	if err != nil {
 		return nil, err
 	}
-	doc, err := sbom.Document("saltern-"+name, o.Version, o.Epoch, list)
+	doc, err := sbom.Document("saltern-"+name, o.Version, "", o.Epoch, list)
 	if err != nil {
 		return nil, err
 	}
@@ -236,8 +236,8 @@ func (b *build) upgrade(out string, m bundle.Manifest, files []string) error {
 
 // common are the flags that say what goes in.
 type common struct {
-	o     tree.Options
-	epoch int64
+	o  tree.Options
+	at epoch
 }
 
 func (c *common) add(cmd *cobra.Command) {
@@ -249,17 +249,26 @@ func (c *common) add(cmd *cobra.Command) {
 	f.StringVar(&c.o.Security, "security-mirror", tree.DebianSecurity, "Debian's archive of security updates")
 	f.StringVar(&c.o.Version, "version", release.Version(), "version of the image")
 	f.BoolVar(&c.o.Python, "python", true, "with Salt's Python library, for templates in pillars")
-	epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
-	if err != nil {
-		epoch = 1750000000
-	}
-	f.Int64Var(&c.epoch, "epoch", epoch, "time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH)")
+	c.at.add(cmd)
 }
+
+// epoch is the time of everything inside, in seconds since 1970.
+type epoch int64
+
+func (e *epoch) add(cmd *cobra.Command) {
+	n, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		n = 1750000000
+	}
+	cmd.Flags().Int64Var((*int64)(e), "epoch", n, "time of everything inside, in seconds since 1970 (default: SOURCE_DATE_EPOCH)")
+}
+
+func (e *epoch) time() time.Time { return time.Unix(int64(*e), 0).UTC() }
 
 // options completes the flags; the function removes a temporary folder.
 func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	o := c.o
-	o.Epoch = time.Unix(c.epoch, 0).UTC()
+	o.Epoch = c.at.time()
 	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	done := func() {}
 	if o.Work == "" {

@@ -6,6 +6,7 @@ package sbom
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
@@ -28,6 +29,7 @@ type Package struct {
 	Version string
 	Arch    string // of deb
 	Source  string // of deb: the source package, if it has another name
+	License string // as declared, an expression of SPDX; empty: not looked for
 }
 
 // purl gives the package URL (github.com/package-url/purl-spec).
@@ -67,10 +69,27 @@ func Scan(tree string, programs []string) ([]Package, error) {
 		}
 		out = append(out, Package{Kind: "pypi", Name: fields[0]["Name"], Version: fields[0]["Version"]})
 	}
-	slices.SortFunc(out, func(a, b Package) int {
+	return sorted(out), nil
+}
+
+// Programs finds the modules of Go programs, each once.
+func Programs(paths []string) ([]Package, error) {
+	var out []Package
+	for _, p := range paths {
+		mods, err := modules(p)
+		if err != nil {
+			return nil, fmt.Errorf("sbom: %w", err)
+		}
+		out = append(out, mods...)
+	}
+	return sorted(out), nil
+}
+
+func sorted(list []Package) []Package {
+	slices.SortFunc(list, func(a, b Package) int {
 		return strings.Compare(a.Kind+"\x00"+a.Name+"\x00"+a.Version, b.Kind+"\x00"+b.Name+"\x00"+b.Version)
 	})
-	return slices.Compact(out), nil
+	return slices.Compact(list)
 }
 
 func debian(status string) ([]Package, error) {
@@ -141,8 +160,9 @@ func modules(program string) ([]Package, error) {
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 
-// Document gives the list as SPDX 2.3 in JSON.
-func Document(name, version string, created time.Time, list []Package) ([]byte, error) {
+// Document gives the list as SPDX 2.3 in JSON; license is the one declared for the
+// whole, or empty.
+func Document(name, version, license string, created time.Time, list []Package) ([]byte, error) {
 	type ref struct {
 		Category string `json:"referenceCategory"`
 		Type     string `json:"referenceType"`
@@ -166,10 +186,11 @@ func Document(name, version string, created time.Time, list []Package) ([]byte, 
 		To   string `json:"relatedSpdxElement"`
 	}
 	const none = "NOASSERTION"
-	root := pkg{ID: "SPDXRef-image", Name: name, Version: version, Location: none, License: none, Declared: none, Copy: none}
+	root := pkg{ID: "SPDXRef-image", Name: name, Version: version, Location: none, License: none, Declared: cmp.Or(license, none), Copy: none}
 	packages := []pkg{root}
 	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", root.ID}}
 	h := sha256.New()
+	fmt.Fprintln(h, name, version, created.Unix()) // no two documents have one namespace
 	for _, p := range list {
 		u := p.purl()
 		fmt.Fprintln(h, u)
@@ -179,7 +200,7 @@ func Document(name, version string, created time.Time, list []Package) ([]byte, 
 		if p.Source != "" {
 			source = "built from source package " + p.Source
 		}
-		packages = append(packages, pkg{ID: id, Name: p.Name, Version: p.Version, Location: none, License: none, Declared: none, Copy: none,
+		packages = append(packages, pkg{ID: id, Name: p.Name, Version: p.Version, Location: none, License: none, Declared: cmp.Or(p.License, none), Copy: none,
 			Source: source, Refs: []ref{{"PACKAGE-MANAGER", "purl", u}}})
 		relations = append(relations, relation{root.ID, "CONTAINS", id})
 	}

@@ -2,9 +2,12 @@ package sbom
 
 import (
 	"encoding/json"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -70,22 +73,65 @@ func TestDocument(t *testing.T) {
 	if slices.ContainsFunc(list, func(p Package) bool { return p.Name == "gone" }) {
 		t.Error("a removed package is listed")
 	}
-	one, err1 := Document("saltern", "1", time.Unix(1750000000, 0), list)
-	two, err2 := Document("saltern", "1", time.Unix(1750000000, 0), list)
+	one, err1 := Document("saltern", "1", "", time.Unix(1750000000, 0), list)
+	two, err2 := Document("saltern", "1", "", time.Unix(1750000000, 0), list)
 	if err1 != nil || err2 != nil || string(one) != string(two) {
 		t.Errorf("not the same twice: %v %v", err1, err2)
 	}
+	valid(t, one, len(list)+1)
+	three, err := Document("saltern", "2", "", time.Unix(1750000000, 0), list)
+	if err != nil || valid(t, one, len(list)+1) == valid(t, three, len(list)+1) {
+		t.Errorf("two documents have one namespace: %v", err)
+	}
+}
+
+// valid fails unless a document has the fields that SPDX 2.3 requires (clauses 6, 7
+// and 11), each identifier once and no relation to a package that is not there; it
+// gives its namespace.
+func valid(t *testing.T, text []byte, packages int) string {
+	t.Helper()
+	type pkg struct{ SPDXID, Name, DownloadLocation, LicenseConcluded, LicenseDeclared, CopyrightText string }
 	var doc struct {
-		Packages []struct{ SPDXID string }
+		SPDXVersion, DataLicense, SPDXID, Name, DocumentNamespace string
+		CreationInfo                                              struct {
+			Created  time.Time
+			Creators []string
+		}
+		Packages      []pkg
+		Relationships []struct{ SPDXElementID, RelationshipType, RelatedSPDXElement string }
 	}
-	if err := json.Unmarshal(one, &doc); err != nil || len(doc.Packages) != len(list)+1 {
-		t.Fatal(err, len(doc.Packages), len(list))
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
 	}
-	seen := map[string]bool{}
+	if doc.SPDXVersion != "SPDX-2.3" || doc.DataLicense != "CC0-1.0" || doc.SPDXID != "SPDXRef-DOCUMENT" || doc.Name == "" || doc.CreationInfo.Created.IsZero() ||
+		len(doc.CreationInfo.Creators) != 1 || !strings.HasPrefix(doc.CreationInfo.Creators[0], "Tool: ") || len(doc.Packages) != packages {
+		t.Errorf("%+v", doc)
+	}
+	if u, err := url.Parse(doc.DocumentNamespace); err != nil || !u.IsAbs() || u.Fragment != "" {
+		t.Errorf("namespace %q: %v", doc.DocumentNamespace, err)
+	}
+	id := regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`)
+	seen := map[string]bool{doc.SPDXID: true}
 	for _, p := range doc.Packages {
-		if seen[p.SPDXID] {
-			t.Errorf("%s is there twice", p.SPDXID)
+		if seen[p.SPDXID] || !id.MatchString(p.SPDXID) {
+			t.Errorf("%s is there twice, or no identifier", p.SPDXID)
 		}
 		seen[p.SPDXID] = true
+		if p.Name == "" || p.DownloadLocation == "" || p.LicenseConcluded == "" || p.LicenseDeclared == "" || p.CopyrightText == "" {
+			t.Errorf("%+v", p)
+		}
 	}
+	describes := 0
+	for _, r := range doc.Relationships {
+		if r.RelationshipType == "DESCRIBES" {
+			describes++
+		}
+		if !seen[r.SPDXElementID] || !seen[r.RelatedSPDXElement] {
+			t.Errorf("%+v", r)
+		}
+	}
+	if describes != 1 || len(doc.Relationships) != packages {
+		t.Errorf("%d relations, %d describe", len(doc.Relationships), describes)
+	}
+	return doc.DocumentNamespace
 }
