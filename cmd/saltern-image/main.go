@@ -1,4 +1,5 @@
-// Command saltern-image makes the appliance's disk images; see docs/image.md.
+// Command saltern-image makes the appliance's disk images, docs/image.md, and the
+// container image, docs/containers.md.
 package main
 
 import (
@@ -26,7 +27,7 @@ const exitUsage = 64
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "saltern-image",
-		Short: "Make disk images of the appliance",
+		Short: "Make disk images of the appliance, and the container image",
 		Example: `  saltern-image build --programs bin --out dist
   saltern-image build --programs bin --out dist --format qcow2 --python=false
   saltern-image tree --programs bin --work /var/tmp/saltern
@@ -34,7 +35,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		Version:      release.Version(),
 		SilenceUsage: true, SilenceErrors: true, // without Args, so that an unknown verb is an error
 	}
-	root.AddCommand(treeCommand(), buildCommand(), keygenCommand(), amiCommand())
+	root.AddCommand(treeCommand(), buildCommand(), ociCommand(), keygenCommand(), amiCommand())
 	root.SetVersionTemplate("saltern-image {{.Version}}\n")
 	started := false // a verb has begun, so its command line was right
 	for _, verb := range root.Commands() {

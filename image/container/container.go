@@ -1,0 +1,153 @@
+// Package container is what the container image holds: the master, its tools and
+// salt-api, which are static programs, the certificates of public authorities, one
+// account, and the folders of Salt. There is no shell in it, no Python and no git;
+// docs/containers.md says what that leaves out.
+package container
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/image/oci"
+)
+
+// account is the user and group that everything in the container runs as. It is a
+// number of the image's own: who mounts folders gives them to it.
+const account = 450
+
+// Options of an image.
+type Options struct {
+	Version string
+	Created time.Time
+	// Programs is a folder with one folder of programs for each of Arch.
+	Programs string
+	// Arch are kinds of machines, as Go names them.
+	Arch []string
+	// Certificates is a folder of PEM files, *.crt: those of a package, not of the
+	// machine, which may trust authorities of its own.
+	Certificates string
+}
+
+// programs lie in /usr/bin; links are names of the last.
+var (
+	programs = []string{"salt-master", "salt-api", "salt"}
+	links    = []string{"salt-key", "salt-run", "salt-cp"}
+)
+
+// Image gives the image. Its layers name the programs' files, which must stay until
+// it is written.
+func Image(o Options) (oci.Image, error) {
+	base, err := o.base()
+	if err != nil {
+		return oci.Image{}, err
+	}
+	img := oci.Image{Ref: o.Version, Created: o.Created,
+		Labels: map[string]string{
+			"org.opencontainers.image.title":       "Saltern",
+			"org.opencontainers.image.description": "Salt master for minions 3006, 3007 and 3008, with salt-api and Salt's tools",
+			"org.opencontainers.image.version":     o.Version,
+			"org.opencontainers.image.created":     o.Created.UTC().Format(time.RFC3339),
+			"org.opencontainers.image.licenses":    "Apache-2.0",
+		},
+		// No entry point, so that the first word of a command line is a program. The
+		// log is the console's: a file in a container grows until it is full.
+		Config: oci.Config{
+			User: fmt.Sprintf("%d:%d", account, account), Env: []string{"PATH=/usr/bin"}, WorkingDir: "/",
+			Cmd:          []string{"salt-master", "--log-file-level", "quiet", "--pid-file", "/run/salt/salt-master.pid"},
+			ExposedPorts: map[string]struct{}{"4505/tcp": {}, "4506/tcp": {}}, StopSignal: "SIGTERM",
+		}}
+	for _, arch := range o.Arch {
+		layer, err := o.programs(arch)
+		if err != nil {
+			return oci.Image{}, err
+		}
+		img.Platforms = append(img.Platforms, oci.Platform{Architecture: arch, Layers: [][]oci.Entry{base, layer}})
+	}
+	return img, nil
+}
+
+// base is the layer that all kinds of machines share.
+func (o Options) base() ([]oci.Entry, error) {
+	certificates, err := bundle(o.Certificates)
+	if err != nil {
+		return nil, err
+	}
+	dir := func(path string, mode fs.FileMode, owner int) oci.Entry {
+		return oci.Entry{Path: path, Mode: fs.ModeDir | mode, Owner: owner}
+	}
+	file := func(path, text string) oci.Entry { return oci.Entry{Path: path, Mode: 0o644, Data: []byte(text)} }
+	return []oci.Entry{
+		dir("etc", 0o755, 0), dir("etc/salt", 0o755, 0), dir("etc/salt/master.d", 0o755, 0), dir("etc/ssl", 0o755, 0), dir("etc/ssl/certs", 0o755, 0),
+		dir("etc/salt/pki", 0o700, account), dir("etc/salt/pki/master", 0o700, account),
+		dir("run", 0o755, 0), dir("run/salt", 0o755, account), dir("tmp", fs.ModeSticky|0o777, 0),
+		dir("srv", 0o755, 0), dir("srv/salt", 0o755, 0), dir("srv/pillar", 0o755, 0),
+		dir("var", 0o755, 0), dir("var/cache", 0o755, 0), dir("var/cache/salt", 0o755, account), dir("var/log", 0o755, 0), dir("var/log/salt", 0o755, account),
+		{Path: "var/run", Mode: fs.ModeSymlink | 0o777, Link: "/run"},
+		file("etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/sbin/nologin\nsalt:x:%d:%d:Salt:/var/cache/salt:/sbin/nologin\n", account, account)),
+		file("etc/group", fmt.Sprintf("root:x:0:\nsalt:x:%d:\n", account)),
+		file("etc/salt/master.d/saltern.conf", "# Of the image, where no configuration is mounted over /etc/salt.\nuser: salt\nlog_level: info\n"),
+		file("etc/os-release", fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n", o.Version, o.Version)),
+		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: certificates},
+	}, nil
+}
+
+// programs is the layer of one kind of machine.
+func (o Options) programs(arch string) ([]oci.Entry, error) {
+	out := []oci.Entry{{Path: "usr", Mode: fs.ModeDir | 0o755}, {Path: "usr/bin", Mode: fs.ModeDir | 0o755}}
+	for _, name := range programs {
+		path := filepath.Join(o.Programs, arch, name)
+		if err := static(path, arch); err != nil {
+			return nil, err
+		}
+		out = append(out, oci.Entry{Path: "usr/bin/" + name, Mode: 0o755, Source: path})
+	}
+	for _, name := range links {
+		out = append(out, oci.Entry{Path: "usr/bin/" + name, Mode: fs.ModeSymlink | 0o777, Link: programs[len(programs)-1]})
+	}
+	return out, nil
+}
+
+// static makes sure that a program is for a kind of machine and needs no library.
+func static(path, arch string) error {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("container: %w; make packages-parts ARCH=%s builds the programs", err, arch)
+	}
+	set := map[string]string{}
+	for _, s := range info.Settings {
+		set[s.Key] = s.Value
+	}
+	if set["GOOS"] != "linux" || set["GOARCH"] != arch || set["CGO_ENABLED"] != "0" {
+		return fmt.Errorf("container: %s is for %s/%s with CGO_ENABLED=%s, not a static program for linux/%s", path, set["GOOS"], set["GOARCH"], set["CGO_ENABLED"], arch)
+	}
+	return nil
+}
+
+// bundle joins the certificates of a folder, as Debian's update-ca-certificates does.
+func bundle(dir string) ([]byte, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("container: %w", err)
+	}
+	slices.Sort(files)
+	var out bytes.Buffer
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("container: %w", err)
+		}
+		out.Write(bytes.TrimSpace(b))
+		out.WriteByte('\n')
+	}
+	if out.Len() == 0 {
+		return nil, errors.New("container: no certificates are in " + dir + "; apt-get install ca-certificates")
+	}
+	return out.Bytes(), nil
+}

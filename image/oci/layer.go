@@ -1,0 +1,114 @@
+package oci
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Entry is one file of a layer: a folder, a link or a regular file, by the type in
+// Mode. Folders that nobody names are made by the runtime; name those whose owner or
+// mode matters.
+type Entry struct {
+	Path   string      // in the image, without a slash at its beginning
+	Mode   fs.FileMode // fs.ModeDir, fs.ModeSymlink or neither; permissions and fs.ModeSticky
+	Owner  int         // user and group, by number
+	Link   string      // where a link leads
+	Data   []byte      // what a regular file holds,
+	Source string      // or the file on this machine that it is a copy of
+}
+
+// header gives the head of an entry in a tar archive; size is that of a regular file.
+func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
+	if e.Path == "" || path.Clean("/"+e.Path) != "/"+e.Path {
+		return nil, fmt.Errorf("oci: %q is no path in an image", e.Path)
+	}
+	h := &tar.Header{Name: e.Path, Mode: int64(e.Mode.Perm()), Uid: e.Owner, Gid: e.Owner, ModTime: at, Format: tar.FormatUSTAR}
+	if e.Mode&fs.ModeSticky != 0 {
+		h.Mode |= 0o1000
+	}
+	switch e.Mode.Type() {
+	case fs.ModeDir:
+		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
+	case fs.ModeSymlink:
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Link
+	case 0:
+		h.Typeflag, h.Size = tar.TypeReg, size
+	default:
+		return nil, fmt.Errorf("oci: %s: a layer has no files of type %s here", e.Path, e.Mode.Type())
+	}
+	return h, nil
+}
+
+// open gives what a regular file holds, and how much.
+func (e Entry) open() (io.ReadCloser, int64, error) {
+	if e.Source == "" {
+		return io.NopCloser(bytes.NewReader(e.Data)), int64(len(e.Data)), nil
+	}
+	f, err := os.Open(e.Source)
+	if err != nil {
+		return nil, 0, fmt.Errorf("oci: %w", err)
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("oci: %w", err), f.Close())
+	}
+	return f, fi.Size(), nil
+}
+
+// writeLayer writes entries as a compressed tar archive and returns the digest of
+// the archive before compression, which the image's configuration names (diff_ids).
+func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err error) {
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	sum := sha256.New()
+	z := gzip.NewWriter(w) // no name and no time in its head
+	t := tar.NewWriter(io.MultiWriter(z, sum))
+	for i, e := range entries {
+		if i > 0 && entries[i-1].Path == e.Path {
+			return "", fmt.Errorf("oci: %s is there twice", e.Path)
+		}
+		if err := e.write(t, at); err != nil {
+			return "", err
+		}
+	}
+	if err := errors.Join(t.Close(), z.Close()); err != nil {
+		return "", fmt.Errorf("oci: write a layer: %w", err)
+	}
+	return digest(sum), nil
+}
+
+func (e Entry) write(t *tar.Writer, at time.Time) error {
+	r, size, err := e.open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	h, err := e.header(size, at)
+	if err != nil {
+		return err
+	}
+	if err := t.WriteHeader(h); err != nil {
+		return fmt.Errorf("oci: %s: %w", e.Path, err)
+	}
+	if h.Typeflag != tar.TypeReg {
+		return nil
+	}
+	if _, err := io.Copy(t, r); err != nil {
+		return fmt.Errorf("oci: %s: %w", e.Path, err)
+	}
+	return nil
+}
+
+func digest(h hash.Hash) string { return fmt.Sprintf("sha256:%x", h.Sum(nil)) }
