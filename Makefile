@@ -80,6 +80,38 @@ test-packages: deps-salt ## the packages on a plain Debian 12: beside Salt with 
 	$(GO) test -count=1 -v -run 'Package' ./packaging
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-packages
 
+# A release. SIGN=key.pem signs SHA256SUMS, IMAGES=1 adds disk images in FORMATS (as
+# root), DIRTY=1 makes a trial of a tree with changes.
+RELEASE_OUT ?= dist/release-$(VERSION)
+.PHONY: release
+release: ## all files of a release, with digests, into dist/release-1.2.3/ (VERSION=1.2.3 SIGN=key.pem, IMAGES=1, DIRTY=1 for a trial)
+	@GO='$(GO)' SIGN='$(SIGN)' IMAGES='$(IMAGES)' DIRTY='$(DIRTY)' scripts/release '$(VERSION)' '$(RELEASE_OUT)'
+
+.PHONY: release-repro
+release-repro: ## two releases of the last commit must be the same, byte for byte, without disk images (by hand: VERSION=1.2.3)
+	@GO='$(GO)' scripts/release-repro '$(VERSION)'
+
+# Repositories for apt and dnf, to which the packages of FROM are added.
+REPO ?= dist/repo
+FROM ?= $(RELEASE_OUT)
+.PHONY: repo
+repo: ## repositories for apt and dnf, signed by gpg, into dist/repo/ (FROM=dist/release-1.2.3 KEY=FINGERPRINT)
+	@KEY='$(KEY)' scripts/repo '$(FROM)' '$(REPO)'
+
+.PHONY: test-repo
+test-repo: ## apt and dnf install from the repositories and refuse what was changed, on a plain Debian 12 (by hand, as root; apt-get install apt-utils createrepo-c)
+	@GO='$(GO)' scripts/test-repo
+
+.PHONY: oci
+oci: ## the container image for amd64 and arm64 into dist/oci/, an OCI image layout
+	@for a in amd64 arm64; do $(MAKE) -s --no-print-directory packages-parts ARCH=$$a; done
+	@rm -rf dist/oci
+	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}; bin/saltern-image oci --programs bin/packages --version '$(VERSION)' --out dist/oci
+
+.PHONY: test-oci
+test-oci: oci deps-salt ## the container image, run with a real minion (by hand, as root; apt-get install podman runc skopeo curl)
+	@scripts/test-oci dist/oci '$(VERSION)'
+
 .PHONY: run
 run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MINION=0: without)
 	@scripts/run-one-node

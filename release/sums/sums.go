@@ -1,0 +1,77 @@
+// Package sums writes the digests of a release's files, SHA256SUMS, which sha256sum
+// checks, and signs them with the kind of key that signs upgrades: ed25519 over the
+// bytes of the file, 64 bytes in SHA256SUMS.sig, which openssl verifies.
+package sums
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// The files that Write makes.
+const (
+	Name      = "SHA256SUMS"
+	Signature = Name + ".sig"
+)
+
+// plain are names that sha256sum writes and reads without escapes.
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
+
+// Write writes the digests of all files in a folder, and signs them unless key is nil.
+// Digests that were there before are replaced, with their signature.
+func Write(dir string, key ed25519.PrivateKey) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("sums: %w", err)
+	}
+	var out bytes.Buffer
+	for _, f := range files { // by name
+		switch {
+		case f.Name() == Name || f.Name() == Signature:
+			continue
+		case !f.Type().IsRegular() || !plain.MatchString(f.Name()):
+			return fmt.Errorf("sums: %q in %s is no file of a release", f.Name(), dir)
+		}
+		sum, err := of(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return fmt.Errorf("sums: %w", err)
+		}
+		fmt.Fprintf(&out, "%x  %s\n", sum, f.Name())
+	}
+	if out.Len() == 0 {
+		return errors.New("sums: there are no files in " + dir)
+	}
+	if err := os.Remove(filepath.Join(dir, Signature)); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("sums: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, Name), out.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("sums: %w", err)
+	}
+	if key == nil {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(dir, Signature), ed25519.Sign(key, out.Bytes()), 0o644); err != nil {
+		return fmt.Errorf("sums: %w", err)
+	}
+	return nil
+}
+
+func of(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, err
+	}
+	return h.Sum(nil), nil
+}
