@@ -20,13 +20,13 @@ func ociCommand() *cobra.Command {
 kinds of machines, as an OCI image layout in the folder --out, which must be empty
 or not there. It runs as any user.`,
 		Example: `  saltern-image oci --programs bin/packages --arch amd64,arm64 --out dist/oci
-  podman pull oci:dist/oci:1.2.3`,
+  skopeo copy --all oci:dist/oci:saltern:1.2.3 docker://registry.example.net/saltern:1.2.3`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Programs, "programs", "bin/packages", "folder with a folder of programs for each kind of machine")
 	f.StringSliceVar(&o.Arch, "arch", []string{"amd64", "arm64"}, "kinds of machines")
 	f.StringVar(&o.Certificates, "certificates", "/usr/share/ca-certificates/mozilla", "folder with the certificates of public authorities, *.crt")
-	f.StringVar(&o.Version, "version", release.Version(), "version of the image, and its name in the layout")
+	f.StringVar(&o.Version, "version", release.Version(), "version of the image, which is called saltern:VERSION in the layout")
 	f.StringVar(&out, "out", "dist/oci", "folder of the layout")
 	f.StringVar(&archive, "archive", "", "also write the layout as one file (oci-archive)")
 	at.add(cmd)

@@ -48,7 +48,7 @@ func Image(o Options) (oci.Image, error) {
 	if err != nil {
 		return oci.Image{}, err
 	}
-	img := oci.Image{Ref: o.Version, Created: o.Created,
+	img := oci.Image{Ref: "saltern:" + o.Version, Created: o.Created,
 		Labels: map[string]string{
 			"org.opencontainers.image.title":       "Saltern",
 			"org.opencontainers.image.description": "Salt master for minions 3006, 3007 and 3008, with salt-api and Salt's tools",

@@ -56,7 +56,7 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if img.Ref != "1.2.3" || img.Labels["org.opencontainers.image.version"] != "1.2.3" || img.Config.User != "450:450" {
+	if img.Ref != "saltern:1.2.3" || img.Labels["org.opencontainers.image.version"] != "1.2.3" || img.Config.User != "450:450" {
 		t.Errorf("%+v", img)
 	}
 	entries := map[string]oci.Entry{}
