@@ -36,6 +36,8 @@ func acts() map[string]act {
 		"POST /v1/cluster/turn":            {"turn.take", false},
 		"POST /v1/options/apply":           {"config.apply", true},
 		"POST /v1/reset":                   {"node.reset", true},
+		"POST /v1/upgrade":                 {"cluster.upgrade", true},
+		"POST /v1/backup":                  {"backup.make", true},
 		"POST /v1/git/fetch":               {"git.fetch", false},
 		"POST /v1/tool":                    {"tool.run", false},
 		"POST /v1/setup/start":             {"node.setup", true},
