@@ -80,7 +80,7 @@ var alone = []string{
 	"K: {{ salt.test.echo('x') }}\n", "K: {{ grains | length }}\n", "K: {{ grains | tojson }}\n", "K:\n{% for k, v in grains.items() %}\n  {{ k }}: {{ v | tojson }}\n{% endfor %}\n",
 	"K: {{ salt['grains.items']() | tojson }}\n", "{% set g = grains %}\nK: {{ g.secret }}\n", "{% set s = salt %}\nK: {{ s['grains.get']('secret') }}\n",
 	"{% macro m(g) %}{{ g.secret }}{% endmacro %}\nK: {{ m(grains) }}\n", "K: {{ [grains] | map(attribute='secret') | first }}\n", "K: {{ dict(a=grains).a.secret }}\n",
-	"K: {{ pillar | tojson }}\n", "K: {{ salt['pillar.items']() | tojson }}\n", "K: {{ grains.values() | list | length }}\n", "K: {{ show_full_context().grains.secret }}\n",
+	"K: {{ pillar | tojson }}\n", "K: {{ salt['pillar.raw']() | tojson }}\n", "K: {{ grains.values() | list | length }}\n", "K: {{ show_full_context().grains.secret }}\n",
 	"K: {{ salt['grains.item']('secret') | tojson }}\n", "K: {{ ('%(secret)s' | format(**grains)) }}\n", "K: {{ salt['match.glob'](grains['id']) }}\n",
 	"K: {{ grains.copy().secret }}\n",
 }
