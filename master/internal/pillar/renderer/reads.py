@@ -370,7 +370,8 @@ def seen(rend, functions):
     finally:
         templates.JINJA = kept
     views = [caught["grains"], caught["pillar"]]
-    for loader in (functions, getattr(functions, "_dunder_salt", None)):
+    # Not by getattr: loaders without this attribute load all their modules first.
+    for loader in (functions, vars(functions).get("_dunder_salt")):
         if loader is not None:
             views += [loader.pack.get("__grains__"), loader.pack.get("__pillar__")]
     return plain([bare(view) for view in views])

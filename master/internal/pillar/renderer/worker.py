@@ -376,7 +376,7 @@ class Session:
         new = request.get("pillar") or {}
         self.pillar.clear()
         self.pillar.update(new)
-        inner = getattr(self.functions, "_dunder_salt", None)
+        inner = vars(self.functions).get("_dunder_salt")  # getattr loads all modules before 3008
         for loader in (self.functions, inner):
             if hasattr(loader, "pack"):
                 loader.pack["__pillar__"] = self.pillar
