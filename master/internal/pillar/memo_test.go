@@ -80,8 +80,8 @@ func TestMemoFaithful(t *testing.T) {
 		count(&sum, store.Stats())
 		// Another content of a file counts at once.
 		name := slices.Sorted(maps.Keys(files))[m.IntN(len(files))]
-		if name == "p/top.sls" || strings.HasSuffix(name, ".json") {
-			continue
+		if name == "p/top.sls" || name == "p/mapped.sls" || strings.HasSuffix(name, ".json") {
+			continue // mapped.sls is not at the top of a pillar, where chance is looked for
 		}
 		files[name] += "\n"
 		if strings.HasSuffix(name, ".sls") && !strings.Contains(name, "py") {
