@@ -28,10 +28,7 @@ func TestMigrationSingle(t *testing.T) {
 	s.Python = true
 	s.Launch(t)
 	m := lab.SiteMinion(t, "one", lab.Versions()[1], []*lab.Site{s}, nil)
-	s.WaitKey(t, 4*time.Minute, "minions_pre", m.ID)
-	if r := s.Key(t, "-y", "-a", m.ID); r.Code != 0 {
-		t.Fatalf("salt-key -a: %+v", r)
-	}
+	s.Accept(t, m.ID)
 	s.Ping(t, 4*time.Minute, m.ID)
 	var jid string
 	job := func() {

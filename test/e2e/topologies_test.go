@@ -85,17 +85,6 @@ func (p topology) minions(t *testing.T, prefix string, sites []*lab.Site, option
 	return ms, ids
 }
 
-// acceptOn waits for the minions' keys on a master and accepts them there.
-func acceptOn(t *testing.T, s *lab.Site, ids []string) {
-	t.Helper()
-	for _, id := range ids {
-		s.WaitKey(t, 4*time.Minute, "minions_pre", id)
-	}
-	if r := s.Key(t, "-y", "-A"); r.Code != 0 {
-		t.Fatalf("salt-key -A on %s: %+v", s.Name, r)
-	}
-}
-
 // answeredAll sends a test.ping every few seconds until every minion has
 // answered this master, and gives the time that the last one took. The tries
 // do not wait for each other: one that comes too early says nothing.
@@ -159,10 +148,10 @@ func (p topology) hotLab(t *testing.T) (sites []*lab.Site, ids []string) {
 	for _, m := range ms {
 		m.Launch(t)
 	}
-	acceptOn(t, sites[0], ids)
+	sites[0].Accept(t, ids...)
 	answeredAll(t, "accepted on the first", sites[0], ids)
 	if !p.shared {
-		acceptOn(t, sites[1], ids)
+		sites[1].Accept(t, ids...)
 	}
 	answeredAll(t, "accepted on the second", sites[1], ids)
 	return sites, ids
@@ -238,7 +227,7 @@ func (p topology) failoverLab(t *testing.T) (sites []*lab.Site, ms []*lab.Minion
 		}
 		m.Launch(t)
 	}
-	acceptOn(t, sites[0], ids)
+	sites[0].Accept(t, ids...)
 	answeredAll(t, "accepted on the first", sites[0], ids)
 	return sites, ms, ids
 }
@@ -265,7 +254,7 @@ func (p topology) failover(t *testing.T) {
 	}
 	stop(t, sites[0])
 	if !p.signed {
-		acceptOn(t, sites[1], ids)
+		sites[1].Accept(t, ids...)
 	}
 	answeredAll(t, "accepted on the second", sites[1], ids)
 	sites[0].Launch(t)

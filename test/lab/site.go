@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -145,13 +146,43 @@ func (s *Site) Ping(t testing.TB, limit time.Duration, ids ...string) {
 // WaitKey waits until a minion's key is in a folder: minions, minions_pre.
 func (s *Site) WaitKey(t testing.TB, limit time.Duration, folder, id string) {
 	t.Helper()
+	Eventually(t, limit, "key of "+id+" in "+folder+" of "+s.Addr, func() error {
+		if !s.hasKey(folder, id) {
+			return errors.New("it is not there")
+		}
+		return nil
+	})
+}
+
+func (s *Site) hasKey(folder, id string) bool {
 	dir := s.Dir + "/pki"
 	if d, ok := s.Options["cluster_pki_dir"].(string); ok {
 		dir = d
 	}
-	Eventually(t, limit, "key of "+id+" in "+folder+" of "+s.Addr, func() error {
-		_, err := os.Stat(filepath.Join(dir, folder, id))
-		return err
+	_, err := os.Stat(filepath.Join(dir, folder, id))
+	return err == nil
+}
+
+// Accept accepts the keys of minions that wait here, until they do not any more. Salt's
+// master may write a key to the pending ones that salt-key has just accepted: it had
+// looked before that (salt/channel/server.py _auth).
+func (s *Site) Accept(t testing.TB, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		s.WaitKey(t, 4*time.Minute, "minions_pre", id)
+	}
+	var since time.Time
+	Eventually(t, 2*time.Minute, "keys are accepted on "+s.Addr, func() error {
+		for _, id := range ids {
+			if !s.hasKey("minions", id) || s.hasKey("minions_pre", id) {
+				since = time.Now()
+				return fmt.Errorf("salt-key -a %s: %+v", id, s.Key(t, "-y", "-a", id))
+			}
+		}
+		if time.Since(since) < 2*time.Second {
+			return errors.New("a sign-in may be under way")
+		}
+		return nil
 	})
 }
 
