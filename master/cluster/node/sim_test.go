@@ -45,8 +45,10 @@ type world struct {
 	rec     Record
 	exists  bool
 	history map[uint64]uint64 // version → hash
-	past    []Record
-	down    bool // the shared folder fails
+	// committed is when the record was changed last.
+	committed time.Time
+	past      []Record
+	down      bool // the shared folder fails
 
 	token      uint64 // highest lease token in use by an owner
 	gone       map[string]bool
@@ -314,7 +316,7 @@ func (w *world) commit(h *host, o Store) bool {
 	if o.Record.KeyGen != old.KeyGen && old.KeyGen != 0 && o.Record.KeyGen != old.KeyGen+1 {
 		w.fail("key generation went from %d to %d", old.KeyGen, o.Record.KeyGen)
 	}
-	w.history[o.Record.Version] = hashOf(o.Record)
+	w.history[o.Record.Version], w.committed = hashOf(o.Record), w.now
 	w.tracef("%s commits version %d: members %v owner %v key %d", h.id, o.Record.Version, ids(o.Record), o.Record.Owner, o.Record.KeyGen)
 	return true
 }
@@ -587,6 +589,12 @@ func simulate(seed uint64) (w *world, err error) {
 	}
 	clear(w.announces)
 	w.runUntil(w.now.Add(50 * time.Second))
+	for range 10 { // a lease and a rotation may just have changed the record
+		if w.now.Sub(w.committed) >= 2*time.Second {
+			break
+		}
+		w.runUntil(w.now.Add(time.Second))
+	}
 	w.settled()
 	return w, nil
 }
