@@ -24,7 +24,7 @@ func Self(getenv func(string) string) Actor {
 	uid := os.Getuid()
 	a := whoIs("/proc/self", uid, getenv("SUDO_USER"))
 	if proof, name, ok := strings.Cut(getenv(ActorEnv), ":"); ok && a.Proof != Login && name != "" {
-		a.As, a.User, a.Proof = userName(uid), name, Proof(proof)
+		a.As, a.User, a.Proof = UserName(uid), name, Proof(proof)
 	}
 	return a
 }
@@ -35,7 +35,7 @@ func Self(getenv func(string) string) Actor {
 func PeerProcess(pid, uid int) Actor {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if pid <= 0 || !owned(dir, uid) {
-		return Actor{User: userName(uid), Proof: Process, UID: &uid, From: Local}
+		return Actor{User: UserName(uid), Proof: Process, UID: &uid, From: Local}
 	}
 	return whoIs(dir, uid, sudoUser(dir))
 }
@@ -43,13 +43,13 @@ func PeerProcess(pid, uid int) Actor {
 // whoIs finds who is behind a process of uid; sudo is SUDO_USER of its environment,
 // which counts for a process of root only.
 func whoIs(dir string, uid int, sudo string) Actor {
-	a := Actor{User: userName(uid), Proof: Process, UID: &uid, From: Local}
+	a := Actor{User: UserName(uid), Proof: Process, UID: &uid, From: Local}
 	login, ok := loginUID(dir)
 	switch {
 	case ok && login == uid:
 		a.Proof = Login
 	case ok:
-		a.User, a.Proof, a.As = userName(login), Login, a.User
+		a.User, a.Proof, a.As = UserName(login), Login, a.User
 	case uid == 0 && sudo != "" && sudo != "root":
 		a.User, a.Proof, a.As = sudo, Sudo, a.User
 	}
@@ -97,8 +97,8 @@ func sudoUser(dir string) string {
 	return ""
 }
 
-// name0 is the name of a user, or the number of one without.
-func userName(uid int) string {
+// UserName is the name of a user of this host, or the number of one without.
+func UserName(uid int) string {
 	if uid == 0 {
 		return "root"
 	}
@@ -116,5 +116,5 @@ func LoginName() string {
 	if !ok || login == os.Getuid() {
 		return ""
 	}
-	return userName(login)
+	return UserName(login)
 }

@@ -52,10 +52,10 @@ func TestSelf(t *testing.T) {
 	}
 	a := Self(env)
 	if login, ok := loginUID("/proc/self"); ok {
-		if a.Proof != Login || a.User != userName(login) {
+		if a.Proof != Login || a.User != UserName(login) {
 			t.Errorf("%+v", a)
 		}
-	} else if a.User != "dora" || a.Proof != Login || a.As != userName(os.Getuid()) {
+	} else if a.User != "dora" || a.Proof != Login || a.As != UserName(os.Getuid()) {
 		t.Errorf("%+v", a)
 	}
 }

@@ -2,8 +2,8 @@ package client
 
 import (
 	"os"
-	"os/user"
-	"strconv"
+
+	"saltern/audit"
 )
 
 // CurrentUser is the user on whose behalf jobs are published: the effective
@@ -21,14 +21,4 @@ func CurrentUser(getenv func(string) string) string {
 
 // EffectiveUser is the name of the effective user, or its number when it has
 // no name.
-func EffectiveUser() string {
-	uid := os.Geteuid()
-	if uid == 0 {
-		return "root"
-	}
-	u, err := user.LookupId(strconv.Itoa(uid))
-	if err != nil {
-		return strconv.Itoa(uid)
-	}
-	return u.Username
-}
+func EffectiveUser() string { return audit.UserName(os.Geteuid()) }

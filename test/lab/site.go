@@ -176,7 +176,11 @@ func (s *Site) Accept(t testing.TB, ids ...string) {
 		for _, id := range ids {
 			if !s.hasKey("minions", id) || s.hasKey("minions_pre", id) {
 				since = time.Now()
-				return fmt.Errorf("salt-key -a %s: %+v", id, s.Key(t, "-y", "-a", id))
+				r := s.Key(t, "-y", "-a", id)
+				if r.Code != 0 {
+					t.Fatalf("salt-key -a %s on %s: %+v", id, s.Name, r)
+				}
+				return fmt.Errorf("the key of %s is not accepted yet: %+v", id, r)
 			}
 		}
 		if time.Since(since) < 2*time.Second {
