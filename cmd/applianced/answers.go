@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,9 +101,7 @@ func schemaCommand() *cobra.Command {
 		Use: "schema", Short: "Print the JSON Schema of a file of answers", Args: cobra.NoArgs,
 		Example: "  applianced config schema > answers.schema.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			return enc.Encode(setup.Schema())
+			return writeJSON(cmd.OutOrStdout(), setup.Schema())
 		},
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,9 +42,7 @@ func nodesCommand(f *flags) *cobra.Command {
 			return err
 		}
 		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			err = enc.Encode(d.Nodes)
+			err = writeJSON(cmd.OutOrStdout(), d.Nodes)
 		} else {
 			err = status.WriteNodes(cmd.OutOrStdout(), d)
 		}

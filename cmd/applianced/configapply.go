@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/options"
@@ -90,24 +88,16 @@ func (a *apply) run(ctx context.Context, c *api.Client, dry bool) (p options.Pro
 	if err := c.Apply(ctx, q); err != nil {
 		return p, fmt.Errorf("apply the options: %w", err)
 	}
-	for told := 0; ; {
-		p, err = c.Applying(ctx)
-		if ctx.Err() != nil {
-			return p, errors.New("it goes on without this terminal; applianced config apply --dry-run says which nodes have them")
-		}
-		if err != nil {
-			return p, fmt.Errorf("follow how the options are applied: %w; the masters may go on: run it again", err)
-		}
-		for ; told < len(p.Lines); told++ {
-			fmt.Fprintln(a.steps(), printable.Clean(p.Lines[told]))
-		}
-		if !p.Running {
-			return p, nil
-		}
-		if err := pause.For(ctx, applyLook); err != nil {
-			continue // and is told above
-		}
-	}
+	return follower[options.Progress]{
+		ask: c.Applying, every: applyLook, steps: a.steps(),
+		state: func(p options.Progress) ([]string, bool) { return p.Lines, p.Running },
+		failed: func(_ options.Progress, err error) error {
+			if ctx.Err() != nil {
+				return errors.New("it goes on without this terminal; applianced config apply --dry-run says which nodes have them")
+			}
+			return fmt.Errorf("follow how the options are applied: %w; the masters may go on: run it again", err)
+		},
+	}.run(ctx)
 }
 
 // steps is where the steps are told: not between the lines of a document.
@@ -127,9 +117,7 @@ func (a *apply) end(p options.Progress, err error) error {
 		return errors.New("apply the options: the node does not say what came of it; run it again")
 	}
 	if a.asJSON {
-		enc := json.NewEncoder(a.out)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(p); err != nil {
+		if err := writeJSON(a.out, p); err != nil {
 			return err
 		}
 		if !p.Result.Code.Good() {

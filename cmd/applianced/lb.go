@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -146,9 +145,7 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			err = enc.Encode(st)
+			err = writeJSON(cmd.OutOrStdout(), st)
 		} else {
 			err = writeBalancer(cmd.OutOrStdout(), st, time.Now())
 		}

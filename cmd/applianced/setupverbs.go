@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -76,9 +75,7 @@ with 0 when the node is set up, 2 while the work goes on, 3 when it has failed,
 			return err
 		}
 		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			err = enc.Encode(p)
+			err = writeJSON(cmd.OutOrStdout(), p)
 		} else {
 			err = writeProgress(cmd.OutOrStdout(), p)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
@@ -69,28 +67,20 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 	if err := c.Upgrade(ctx, api.UpgradeRequest{Path: u.path, Dry: dry}); err != nil {
 		return p, fmt.Errorf("upgrade: %w", err)
 	}
-	for told := 0; ; {
-		now, err := c.Upgrading(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return p, errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE says which nodes have the version")
-		case errors.Is(err, api.ErrNotRunning) && p.Running:
-			// The restart of this node is the last step; it takes this program along, too.
-			return p, fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version", err)
-		case err != nil:
-			return p, fmt.Errorf("follow the upgrade: %w; it may go on: applianced upgrade --all --dry-run FILE", err)
-		}
-		p = now
-		for ; told < len(p.Lines); told++ {
-			fmt.Fprintln(u.steps(), printable.Clean(p.Lines[told]))
-		}
-		if !p.Running {
-			return p, nil
-		}
-		if pause.For(ctx, u.look) != nil {
-			continue // and is told above
-		}
-	}
+	return follower[rollout.Progress]{
+		ask: c.Upgrading, every: u.look, steps: u.steps(),
+		state: func(p rollout.Progress) ([]string, bool) { return p.Lines, p.Running },
+		failed: func(last rollout.Progress, err error) error {
+			switch {
+			case ctx.Err() != nil:
+				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE says which nodes have the version")
+			case errors.Is(err, api.ErrNotRunning) && last.Running:
+				// The restart of this node is the last step; it takes this program along, too.
+				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; when it is back, applianced upgrade --all --dry-run FILE says which nodes have the version", err)
+			}
+			return fmt.Errorf("follow the upgrade: %w; it may go on: applianced upgrade --all --dry-run FILE", err)
+		},
+	}.run(ctx)
 }
 
 // steps is where the steps are told: not between the lines of a document.
@@ -110,9 +100,7 @@ func (u *upgradeAll) end(p rollout.Progress, err error) error {
 		return errors.New("upgrade: the node does not say what came of it; run it again")
 	}
 	if u.asJSON {
-		enc := json.NewEncoder(u.out)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(p); err != nil {
+		if err := writeJSON(u.out, p); err != nil {
 			return err
 		}
 		if !p.Result.Code.Good() {
