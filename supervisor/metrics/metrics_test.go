@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/supervisor/status"
 )
 
@@ -30,7 +31,7 @@ func document() status.Document {
 		Services: []status.Service{{Name: "master", State: "running"}, {Name: "lb", State: "failed", Restarts: 3}},
 		Minions:  status.Minions{Accepted: 14, Pending: 1, Connected: &connected},
 		Master: &status.Master{Written: now, Requests: 100, Returns: 50, Jobs: 3, OldestRequestMillis: 1500, PillarErrorMinions: 2,
-			PillarMemo: &status.PillarMemo{Hits: 900, Misses: 20, Alone: 5, Dropped: 1, Results: 19, Bytes: 40000}},
+			PillarMemo: &control.PillarMemo{Hits: 900, Misses: 20, Alone: 5, Dropped: 1, Results: 19, Bytes: 40000}},
 		Storage: status.Storage{Total: 1000, Free: 250, InodesFree: 50}, Clock: status.Clock{Synchronised: &synced},
 		Backup: &status.Backup{Last: &status.BackupFile{Time: now.Add(-time.Hour), Bytes: 4096}, Failure: &status.BackupFailure{Cause: "secret details stay out"}},
 		Problems: []status.Problem{{Code: status.NodeUnreachable, Severity: status.Warning, Subject: "sca-2", Cause: "secret details stay out"},

@@ -7,6 +7,7 @@
 package status
 
 import (
+	"saltern/control"
 	"slices"
 	"time"
 )
@@ -183,17 +184,7 @@ type Master struct {
 	OldestRequestMillis int64     `json:"oldestRequestMillis"` // how long the longest running request has been at work; 0: none is
 	PillarErrorMinions  int       `json:"pillarErrorMinions"`  // minions whose last pillar had errors
 	// PillarMemo counts the templates of pillars; nil: saltern_pillar_memo is off.
-	PillarMemo *PillarMemo `json:"pillarMemo,omitempty"`
-}
-
-// PillarMemo is what became of pillar templates since the master's start.
-type PillarMemo struct {
-	Hits    uint64 `json:"hits"`    // a result was there
-	Misses  uint64 `json:"misses"`  // rendered, for all minions with the same values
-	Alone   uint64 `json:"alone"`   // rendered for one minion only
-	Dropped uint64 `json:"dropped"` // results that made room for others
-	Results int    `json:"results"` // that are kept
-	Bytes   int64  `json:"bytes"`   // that they take
+	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
 }
 
 // Storage is the file system under the keys and files.

@@ -54,7 +54,7 @@ func (o *Observer) compose(f facts) status.Document {
 		// The master's index is newer than the last look at the folders.
 		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = m.Accepted, m.Pending, m.Rejected, m.Denied
 		d.Master = &status.Master{Written: m.Written, Requests: m.Requests, Returns: m.Returns, Jobs: m.Jobs,
-			OldestRequestMillis: m.OldestMillis, PillarErrorMinions: m.PillarFaulty, PillarMemo: (*status.PillarMemo)(m.PillarMemo)}
+			OldestRequestMillis: m.OldestMillis, PillarErrorMinions: m.PillarFaulty, PillarMemo: m.PillarMemo}
 	}
 	if f.balancer != nil {
 		d.Minions.Connected = &f.balancer.sessions
