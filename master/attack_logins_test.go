@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/internal/eauth"
+	"saltern/master/internal/source"
 	"saltern/master/value"
 	"saltern/test/slapd"
 )
@@ -15,7 +16,7 @@ import (
 func (r *running) loginFrom(user, password string, from netip.Addr) string {
 	r.t.Helper()
 	load := value.NewMap("eauth", "sharedsecret", "username", user, "password", password)
-	eauth.SetSource(load, r.key, from)
+	source.Say(load, r.key, from)
 	var fields []any
 	for k, v := range load.All() {
 		fields = append(fields, k, v)
@@ -71,7 +72,7 @@ func TestAttack39FalseSource(t *testing.T) {
 	a := startAPI(t, "")
 	victim := netip.MustParseAddr("192.0.2.1")
 	for range 2 * eauth.DefaultFailures {
-		a.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong", eauth.SourceField, victim.String()+" "+strings.Repeat("0", 64))
+		a.clear("mk_token", "eauth", "sharedsecret", "username", "alice", "password", "wrong", source.Field, victim.String()+" "+strings.Repeat("0", 64))
 		if s := a.m.callers.Auth.Stats(); s.Wrong >= 3 {
 			break // each is slow on purpose
 		}
@@ -84,11 +85,11 @@ func TestAttack39FalseSource(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	code, body, _ := a.do("POST", "/run", `[{"client": "local_async", "tgt": "*", "fun": "test.ping", "username": "alice", "password": "right", "eauth": "sharedsecret", "saltern_source": "192.0.2.1 0"}]`)
-	if code != 200 || strings.Contains(body, eauth.SourceField) {
+	if code != 200 || strings.Contains(body, source.Field) {
 		t.Errorf("the right password: %d %s", code, body)
 	}
 	code, body, _ = a.do("POST", "/run", `[{"client": "wheel", "fun": "key.list_all", "username": "alice", "password": "right", "eauth": "sharedsecret"}]`)
-	if code != 200 || !strings.Contains(body, `"minions"`) || strings.Contains(body, eauth.SourceField) {
+	if code != 200 || !strings.Contains(body, `"minions"`) || strings.Contains(body, source.Field) {
 		t.Errorf("wheel: %d %s", code, body)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"saltern/audit"
+	"saltern/master/internal/source"
 	"saltern/master/value"
 )
 
@@ -118,12 +119,12 @@ func TestAttack45Minions(t *testing.T) {
 	line := "x\n{\"time\":\"2026-11-24T16:00:00Z\",\"action\":\"key.accept\",\"result\":\"ok\"}\n"
 	n.ask("_minion_event", "tag", "salt/key", "data", value.NewMap("act", "accept", "id", line, "result", true), "pretag", nil)
 	for _, cmd := range minionCommands { // the last one revokes its key
-		load := n.load(cmd, append(slices.Clone(plausible(cmd, "min1")), "user", line, audit.LoginField, line, audit.FromField, "192.0.2.1")...)
+		load := n.load(cmd, append(slices.Clone(plausible(cmd, "min1")), "user", line, audit.LoginField, line, source.Field, "192.0.2.1")...)
 		if _, err := n.send(n.payload(load)); err != nil {
 			t.Errorf("%s: %v", cmd, err)
 		}
 	}
-	r.clear("publish", "tgt", line, "fun", line, "user", line, "key", line, audit.FromField, line, audit.LoginField, line)
+	r.clear("publish", "tgt", line, "fun", line, "user", line, "key", line, source.Field, line, audit.LoginField, line)
 	l := r.recorded(1, "login")
 	if l[0].From != "127.0.0.1" || strings.ContainsAny(l[0].User, "\n") || l[0].Result != audit.Refused {
 		t.Errorf("%+v", l[0])

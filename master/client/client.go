@@ -17,6 +17,7 @@ import (
 	"saltern/audit"
 	"saltern/durable"
 	"saltern/master/event"
+	"saltern/master/internal/source"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/master/zmtp"
@@ -43,8 +44,11 @@ type Config struct {
 	// NoKey sends no key of a system user with any request: whoever asks has a
 	// token or a password, or is refused.
 	NoKey bool
-	Log   *slog.Logger
-	Now   func() time.Time // nil is time.Now
+	// SourceKey proves for which address a command is given (package source), which its
+	// context says; "" says nothing.
+	SourceKey string
+	Log       *slog.Logger
+	Now       func() time.Time // nil is time.Now
 }
 
 // Client publishes jobs and gathers returns. It is for one goroutine. Close
@@ -222,8 +226,8 @@ var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 // send makes one request. It is never repeated on a time-out: the master may
 // have taken it.
 func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duration) (any, error) {
-	if from := audit.FromOf(ctx); from != "" {
-		load.Set(audit.FromField, from)
+	if from := source.Of(ctx); from.IsValid() {
+		source.Say(load, c.cfg.SourceKey, from)
 	}
 	payload, err := msgpack.Marshal(value.NewMap("enc", "clear", "load", load, "version", 3), msgpack.Raw)
 	if err != nil {

@@ -190,7 +190,7 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	if err == nil {
 		t, _ := tokens.Get(token, s.now()) // it was proven a moment ago
 		err = tokens.Remove(token)
-		r := audit.Record{Actor: audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: audit.FromOf(ctx)}, Action: "token.delete", Object: t.Name}
+		r := audit.Record{Actor: audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: fromOf(ctx)}, Action: "token.delete", Object: t.Name}
 		s.audit.Note(r.Ended(err))
 	}
 	if err != nil {

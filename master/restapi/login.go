@@ -82,7 +82,6 @@ func (s *Server) mint(ctx context.Context, q *request, creds *value.Map) (*value
 		load.Delete(k)
 	}
 	load.Set("cmd", "mk_token")
-	s.setSource(load, q.from)
 	c := s.client()
 	defer c.Close()
 	v, err := c.Ask(ctx, load)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"saltern/master/internal/eauth"
 	"saltern/master/value"
 )
 
@@ -70,7 +69,6 @@ func (s *Server) run(ctx context.Context, c call, proven bool) ([]any, error) {
 	if !s.masterIsUp() {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
 	}
-	c.low.Delete(eauth.SourceField)
 	name, err := s.allowed(c.low)
 	if err != nil {
 		return nil, err
@@ -83,7 +81,6 @@ func (s *Server) run(ctx context.Context, c call, proven bool) ([]any, error) {
 	if !s.guard.mayTry(c.from, now) {
 		return nil, s.tooMany(c.from)
 	}
-	s.setSource(c.low, c.from)
 	out, err := s.dispatch(ctx, name, c)
 	if f, ok := errors.AsType[*failure](refused(err)); ok && f.code == http.StatusUnauthorized {
 		s.count.wrong.Add(1)
@@ -145,7 +142,7 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 // credentials are those of a command; there are some, see allowed.
 func credentials(low *value.Map) *value.Map {
 	m := value.NewMap()
-	for _, k := range []string{"token", "username", "password", "eauth", eauth.SourceField} {
+	for _, k := range []string{"token", "username", "password", "eauth"} {
 		if v, ok := low.Get(k); ok {
 			m.Set(k, v)
 		}

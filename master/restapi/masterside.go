@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/internal/eauth"
 	"saltern/master/value"
 )
 
@@ -21,7 +20,7 @@ const maxRunner = 24 * time.Hour
 func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
-	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client", "user", "key", eauth.SourceField) {
+	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client", "user", "key") {
 		rest.Delete(k)
 	}
 	args, named := []any{}, value.NewMap()

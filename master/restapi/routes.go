@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/master/internal/source"
 	"saltern/master/restapi/console"
 	"saltern/master/value"
 )
@@ -291,12 +292,20 @@ func withFrom(r *http.Request) context.Context {
 	if err != nil {
 		return r.Context()
 	}
-	return audit.WithFrom(r.Context(), ap.Addr().Unmap().WithZone(""))
+	return source.With(r.Context(), ap.Addr().Unmap().WithZone(""))
+}
+
+// fromOf is that address; "" where it is not known.
+func fromOf(ctx context.Context) string {
+	if a := source.Of(ctx); a.IsValid() {
+		return a.String()
+	}
+	return ""
 }
 
 // loginRefused notes that somebody was not let in without the master being asked.
 func (s *Server) loginRefused(ctx context.Context, user, why string) {
-	s.audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Unproven, From: audit.FromOf(ctx)}, Action: "login", Result: audit.Refused, Detail: why, Stranger: true})
+	s.audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Unproven, From: fromOf(ctx)}, Action: "login", Result: audit.Refused, Detail: why, Stranger: true})
 }
 
 // wantsPage reports whether a browser asks for a page to show.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"saltern/master/client"
-	"saltern/master/internal/eauth"
 	"saltern/master/value"
 	"saltern/ratelimit"
 )
@@ -196,23 +195,18 @@ func when(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// setSource says in a load with a password whose address it is about, so that the
-// master can lock a user out at that address alone. Without the key, which the account
-// of the master can read, the master locks nobody out here.
-func (s *Server) setSource(load *value.Map, from netip.Addr) {
-	key, err := client.ReadKey(s.master.CacheDir, s.user, s.master.User)
+// client makes a client of the master that asks by no key of its own. The key of the
+// account, which it can read as tools of the master do, says for which address: without
+// it the master locks nobody out for wrong passwords here.
+func (s *Server) client() *client.Client {
+	m := s.master
+	key, err := client.ReadKey(m.CacheDir, s.user, m.User)
 	if err != nil {
 		s.quiet.Warn("the key of this account cannot be read: the master locks nobody out for wrong passwords here", "error", err)
 	}
-	eauth.SetSource(load, key, from)
-}
-
-// client makes a client of the master that has no key of its own.
-func (s *Server) client() *client.Client {
-	m := s.master
 	return client.New(client.Config{
 		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
 		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
-		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, Log: s.log, Now: s.now,
+		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Log: s.log, Now: s.now,
 	})
 }

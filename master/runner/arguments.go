@@ -9,7 +9,7 @@ import (
 // envelopeFields are those of a wheel or runner load, which are no arguments.
 var envelopeFields = map[string]bool{
 	"cmd": true, "fun": true, "arg": true, "kwarg": true, "key": true, "user": true, "token": true, "eauth": true, "username": true,
-	"password": true, "saltern_source": true, "client": true, "full_return": true, "print_event": true, "timeout": true, "ts": true, "id": true,
+	"password": true, "client": true, "full_return": true, "print_event": true, "timeout": true, "ts": true, "id": true,
 }
 
 // Arguments collects the arguments of a wheel function from arg, kwarg and the top of the load

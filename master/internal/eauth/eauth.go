@@ -122,13 +122,13 @@ func ErrorName(kind string) string {
 	return "UserAuthenticationError"
 }
 
-// Check proves the caller of a clear command that came from an address. Token and
+// Check proves the caller of a clear command that is given for an address
+// ([Authenticator.Source]). Token and
 // password are looked for in creds (the load itself, or its kwargs for publish), the
 // key of a system user in load. Both maps lose what is secret in them.
 func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from netip.Addr) (Caller, error) {
 	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
-		creds.Delete(SourceField)
 		for _, k := range []string{"token", "password", "key"} {
 			creds.Delete(k)
 			load.Delete(k)
@@ -138,7 +138,7 @@ func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from 
 		return a.byToken(ctx, creds.Str("token"))
 	}
 	if _, ok := creds.Get("eauth"); ok {
-		return a.byPassword(ctx, creds, a.source(creds, from))
+		return a.byPassword(ctx, creds, a.countsAt(from))
 	}
 	return a.byKey(load)
 }
@@ -282,11 +282,11 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 	return all
 }
 
-// MakeToken logs a caller in and gives out a token; the empty text is Salt's
-// refusal (salt/master.py mk_token).
+// MakeToken logs a caller in for an address ([Authenticator.Source]) and gives out a token;
+// the empty text is Salt's refusal (salt/master.py mk_token).
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	v, _, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.source(load, from)})
+	v, _, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from)})
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
 		return "", nil

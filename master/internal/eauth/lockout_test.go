@@ -2,12 +2,16 @@ package eauth
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	"saltern/master/internal/source"
 	"saltern/master/value"
 )
 
@@ -27,6 +31,19 @@ func guesser(t *testing.T, now *time.Time, tell func(Locked)) *Authenticator {
 }
 
 // tries logs in by both ways and reports whether each let him in.
+// addressOf is the address for which a log-in is asked.
+func addressOf(a *Authenticator, load *value.Map, conn netip.Addr) netip.Addr {
+	from, _ := a.Source(load, conn)
+	return from
+}
+
+// vouched is the proof of an address by a key.
+func vouched(key string, from netip.Addr) string {
+	m := hmac.New(sha256.New, []byte(key))
+	m.Write([]byte("saltern source " + from.String()))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
 func tries(t *testing.T, a *Authenticator, user, password string, from netip.Addr) bool {
 	t.Helper()
 	_, err := a.Check(t.Context(), value.NewMap(), value.NewMap("eauth", "sharedsecret", "username", user, "password", password), from)
@@ -112,10 +129,10 @@ func TestAttack39Sources(t *testing.T) {
 	a := guesser(t, &now, nil)
 	for i := range 6 {
 		load := value.NewMap("eauth", "sharedsecret", "username", "ann", "password", "wrong")
-		load.Set(SourceField, []string{far.String(), far.String() + " ", far.String() + " " + vouch("bobkey", far), far.String() + " " + vouch("rootkey", near),
-			"x " + vouch("rootkey", far), far.String() + " " + vouch("", far)}[i])
-		_, _ = a.Check(t.Context(), value.NewMap(), load, near)
-		if _, ok := load.Get(SourceField); ok {
+		load.Set(source.Field, []string{far.String(), far.String() + " ", far.String() + " " + vouched("bobkey", far), far.String() + " " + vouched("rootkey", near),
+			"x " + vouched("rootkey", far), far.String() + " " + vouched("", far)}[i])
+		_, _ = a.Check(t.Context(), value.NewMap(), load, addressOf(a, load, near))
+		if _, ok := load.Get(source.Field); ok {
 			t.Error("the field is still there")
 		}
 	}
@@ -128,8 +145,8 @@ func TestAttack39Sources(t *testing.T) {
 	now = now.Add(time.Hour)
 	as := func(password string) error {
 		load := value.NewMap("eauth", "sharedsecret", "username", "ann", "password", password)
-		SetSource(load, "rootkey", far)
-		_, err := a.Check(t.Context(), value.NewMap(), load, netip.MustParseAddr("127.0.0.1"))
+		source.Say(load, "rootkey", far)
+		_, err := a.Check(t.Context(), value.NewMap(), load, addressOf(a, load, netip.MustParseAddr("127.0.0.1")))
 		return err
 	}
 	for range 3 {
@@ -141,8 +158,8 @@ func TestAttack39Sources(t *testing.T) {
 	if !tries(t, a, "ann", "s3", near) {
 		t.Error("locked out elsewhere")
 	}
-	load := value.NewMap("key", "rootkey", "user", "root", SourceField, "x")
-	if _, err := a.Check(t.Context(), load, nil, near); err != nil {
+	load := value.NewMap("key", "rootkey", "user", "root", source.Field, "x")
+	if _, err := a.Check(t.Context(), load, nil, addressOf(a, load, near)); err != nil {
 		t.Error(err)
 	}
 }

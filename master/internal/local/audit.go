@@ -29,18 +29,18 @@ func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from ne
 // origin is what a load says of its caller besides who he is, and from where it came.
 type origin struct {
 	login     string
-	from, via string
+	addr      netip.Addr
+	from, via string // addr as text; what passed the command on
 }
 
-// originOf takes the fields out of a load that are for the audit record only.
+// originOf takes the fields out of a load that only say more about the caller.
 func (s *Service) originOf(c *request.Call) origin {
-	own := c.From.Addr().Unmap()
-	o := origin{login: c.Load.Str(audit.LoginField), from: own.String()}
-	if a, err := netip.ParseAddr(c.Load.Str(audit.FromField)); err == nil && (own.IsLoopback() || own.String() == s.cfg.Interface) {
-		o.from, o.via = a.Unmap().String(), "salt-api"
+	addr, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
+	o := origin{login: c.Load.Str(audit.LoginField), addr: addr, from: addr.Unmap().String()}
+	if passed {
+		o.via = "salt-api"
 	}
 	c.Load.Delete(audit.LoginField)
-	c.Load.Delete(audit.FromField)
 	return o
 }
 

@@ -35,7 +35,6 @@ type Config struct {
 	Settle       func(ctx context.Context) error   // waits for new readers of the event bus
 	Fire         func(tag string, data *value.Map) // puts an event on the bus
 	Audit        *audit.Log                        // nil: no record is kept
-	Interface    string                            // on which the master listens: requests from there are from this host
 	Log, Quiet   *slog.Logger                      // Quiet is for lines that strangers can cause
 }
 
@@ -88,8 +87,8 @@ func pong(load *value.Map) *value.Map {
 }
 
 // caller proves who sent a command; the answer is nil when he is who he says.
-func (s *Service) caller(ctx context.Context, c *request.Call) (eauth.Caller, *value.Map) {
-	caller, err := s.cfg.Auth.Check(ctx, c.Load, c.Load, c.From.Addr())
+func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.Caller, *value.Map) {
+	caller, err := s.cfg.Auth.Check(ctx, load, load, o.addr)
 	if f, ok := errors.AsType[*eauth.Failure](err); ok {
 		return eauth.Caller{}, f.Map()
 	}
@@ -101,9 +100,9 @@ func (s *Service) caller(ctx context.Context, c *request.Call) (eauth.Caller, *v
 
 // admit proves the caller of a wheel or runner command and checks that he may
 // call it. The answer is nil when he may.
-func (s *Service) admit(ctx context.Context, o origin, form string, c *request.Call, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
-	load, fun := c.Load, c.Load.Str("fun")
-	caller, refusal = s.caller(ctx, c)
+func (s *Service) admit(ctx context.Context, o origin, form string, load *value.Map, args []any, named *value.Map) (caller eauth.Caller, refusal *value.Map) {
+	fun := load.Str("fun")
+	caller, refusal = s.caller(ctx, o, load)
 	if refusal != nil {
 		s.loginRefused(o, load, load, form+" "+fun)
 		return caller, refusal
@@ -132,7 +131,7 @@ func (s *Service) admit(ctx context.Context, o origin, form string, c *request.C
 func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	o := s.originOf(c)
 	system, user := c.Load.Str("eauth"), c.Load.Str("username")
-	v, err := s.cfg.Auth.MakeToken(ctx, c.Load, c.From.Addr())
+	v, err := s.cfg.Auth.MakeToken(ctx, c.Load, o.addr)
 	switch {
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token")
@@ -156,7 +155,7 @@ func (s *Service) heard(ctx context.Context) {
 func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.Arguments(load)
-	caller, refusal := s.admit(ctx, o, "wheel", c, args, named)
+	caller, refusal := s.admit(ctx, o, "wheel", load, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
@@ -194,7 +193,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.LowArguments(load)
-	caller, refusal := s.admit(ctx, o, "runner", c, args, named)
+	caller, refusal := s.admit(ctx, o, "runner", load, args, named)
 	if refusal != nil {
 		return refusal, nil
 	}
@@ -221,7 +220,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 // has no "return" when the result is not kept, or is somebody else's.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
-	caller, refusal := s.caller(ctx, c)
+	caller, refusal := s.caller(ctx, s.originOf(c), c.Load)
 	if refusal != nil {
 		return refusal, nil
 	}

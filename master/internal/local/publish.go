@@ -32,7 +32,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
 		return authorization(), nil
 	}
-	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), c.From.Addr())
+	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), o.addr)
 	if err != nil {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs))
 		// Python's master fires an event with the whole load here. That would
