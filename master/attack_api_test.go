@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -329,11 +330,15 @@ func TestAttack37SlowReader(t *testing.T) {
 	slow, good := dial(), dial()
 	must(t, slow.(*net.TCPConn).SetReadBuffer(4096))
 	seen := make(chan struct{}, 1)
+	var got atomic.Int64
 	go func() {
 		s := bufio.NewScanner(good)
 		s.Buffer(nil, 4<<20)
 		for s.Scan() {
-			if s.Text() == "tag: salt/test/end" {
+			switch s.Text() {
+			case "tag: salt/test/big":
+				got.Add(1)
+			case "tag: salt/test/end":
 				seen <- struct{}{}
 				return
 			}
@@ -350,10 +355,14 @@ func TestAttack37SlowReader(t *testing.T) {
 	big := strings.Repeat("x", 256<<10)
 	sub := a.m.bus.Subscribe("test", 10, event.Prefix("never"))
 	defer sub.Close()
+	fired := int64(0)
 	until(t, "the slow one being cut", func() bool {
 		for range 4 {
 			must(t, a.m.bus.Fire("salt/test/big", value.NewMap("x", big)))
+			fired++
 		}
+		// No faster than the other one takes them: it is not to be cut.
+		until(t, "the other reader having them", func() bool { return got.Load() == fired })
 		return stat("Cut Readers") != "0"
 	})
 	must(t, a.m.bus.Fire("salt/test/end", value.NewMap()))
