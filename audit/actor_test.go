@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,12 +63,28 @@ func TestSelf(t *testing.T) {
 
 // Nothing is believed of a process that has another uid than its socket had.
 func TestPeerProcess(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
+	cmd := exec.Command("cat")
 	cmd.Env = []string{"SUDO_USER=carol"}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	// Start returns while the kernel still loads the program, and its
+	// environment is empty until then. What it copies shows that it runs.
+	if _, err := in.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	uid := os.Getuid()
 	if _, ok := loginUID("/proc/self"); !ok && uid == 0 {
 		if a := PeerProcess(cmd.Process.Pid, 0); a.User != "carol" || a.Proof != Sudo || a.As != "root" {
