@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"saltern/durable"
 	"saltern/master/internal/datafile"
 	"saltern/master/value"
@@ -317,9 +319,10 @@ func (s *Store) IDs(b Bank) ([]string, error) {
 // begin so.
 const newPrefix = ".new-"
 
-// replace writes a file by rename, so that a reader sees the old or the new
-// one. It does not wait for the disk: what is lost with the machine is sent
-// again by the minion. at is when it was changed, in nanoseconds; 0: now.
+// replace writes a file beside the old one, so that a reader sees the old or the
+// new one. It does not wait for the disk: what is lost with the machine, of which
+// an empty file may be left, is sent again by the minion or by another master. at
+// is when it was changed, in nanoseconds; 0: now.
 func replace(path string, data []byte, at int64) error {
 	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
@@ -331,10 +334,20 @@ func replace(path string, data []byte, at int64) error {
 		err = os.Chtimes(f.Name(), time.Unix(0, at), time.Unix(0, at))
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = change(f.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
 	return err
+}
+
+// change puts a new file in the place of another. Where it can, the two change
+// their names and the old one is removed: a rename has ext4 write the new one's data
+// at once, which takes half of the time of all of replace.
+func change(newer, path string) error {
+	if unix.Renameat2(unix.AT_FDCWD, newer, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) == nil {
+		return os.Remove(newer) // the old one
+	}
+	return os.Rename(newer, path) // there is no old one, or the file system cannot
 }

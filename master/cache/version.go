@@ -149,7 +149,9 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 	return nil
 }
 
-// eachFile gives the regular files of a folder and when they were changed.
+// eachFile gives the regular files of a folder and when they were changed. Of those with
+// a suffix, which are entries, it passes over the empty ones, whose data a machine that
+// lost power has not kept: other masters give it again.
 func eachFile(dir, suffix string, f func(id string, at int64)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -160,7 +162,7 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 		if !e.Type().IsRegular() || filepath.Ext(name) != suffix && suffix != "" {
 			continue
 		}
-		if info, err := e.Info(); err == nil {
+		if info, err := e.Info(); err == nil && (suffix == "" || info.Size() > 0) {
 			f(name[:len(name)-len(suffix)], info.ModTime().UnixNano())
 		}
 	}
@@ -239,7 +241,7 @@ func (s *Store) Entry(b Bank, id string) (Entry, bool) {
 	}
 	packed, err := durable.Read(s.path(b, id), maxEntry)
 	e.Packed = packed
-	return e, err == nil && packed != nil
+	return e, err == nil && len(packed) > 0
 }
 
 // Outcome is what became of an entry of another master.

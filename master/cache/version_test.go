@@ -1,8 +1,10 @@
 package cache
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 
@@ -81,6 +83,27 @@ func TestVersions(t *testing.T) {
 	a = share(t, dirA, nil)
 	if m, _ := a.Get(Grains, "min"); m.Str("role") != "db" || a.Sums() != b.Sums() {
 		t.Errorf("after the restart: %q", m.Str("role"))
+	}
+}
+
+// A machine that lost power may have kept the name and the time of a file and not its data.
+func TestVersionsOfEmptyFiles(t *testing.T) {
+	dir := t.TempDir()
+	e := put(t, share(t, dir, nil), Pillar, "m1", value.NewMap("a", 1))
+	path := filepath.Join(dir, string(Pillar), "m1.p")
+	if err := errors.Join(os.Truncate(path, 0), os.Chtimes(path, time.Unix(0, e.At), time.Unix(0, e.At))); err != nil {
+		t.Fatal(err)
+	}
+	s := share(t, dir, nil)
+	if got, ok := s.Entry(Pillar, "m1"); ok {
+		t.Errorf("known: %+v", got)
+	}
+	take(t, s, e, Taken)
+	if got := get(t, s, Pillar, "m1"); !reflect.DeepEqual(got, e) {
+		t.Errorf("%+v, not %+v", got, e)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("left over: %v", left)
 	}
 }
 
