@@ -175,8 +175,8 @@ e2e-lb: build deps-salt ## failures of masters and of the load balancer, five ro
 	SALTERN_STRICT=1 SALTERN_ROUNDS=5 $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestBalancer' -v ./test/e2e/
 
 .PHONY: e2e-cluster
-e2e-cluster: build deps-salt ## what 303 minions tell is the same on all nodes, losses under load, twenty losses of nodes of a cluster while jobs run, holding the times of a quiet machine (by hand, as root)
-	SALTERN_STRICT=1 SALTERN_KILLS=20 $(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(OneTruth|LossUnderLoad|ClusterKills)' -v ./test/e2e/
+e2e-cluster: build deps-salt ## what 303 minions tell is the same on all nodes, losses under load and while options are applied, twenty losses of nodes of a cluster while jobs run, holding the times of a quiet machine (by hand, as root)
+	SALTERN_STRICT=1 SALTERN_KILLS=20 $(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(OneTruth|LossUnderLoad|LossDuringApply|ClusterKills)' -v ./test/e2e/
 
 # How often each of them.
 ROUNDS ?= 10

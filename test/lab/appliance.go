@@ -193,6 +193,16 @@ func (a *Appliance) Ping(t testing.TB, limit time.Duration, ids ...string) {
 	})
 }
 
+// ClusterOf gives nodes of one shared directory as a cluster that is asked by Salt's
+// tools: its members start and stop nothing.
+func ClusterOf(net *Network, nodes ...*Appliance) *Cluster {
+	c := &Cluster{Shared: nodes[0].Shared, Config: ClusterConfig{Nodes: len(nodes), Network: net}}
+	for _, a := range nodes {
+		c.Members = append(c.Members, &Member{Addr: a.Addr, Dir: a.Dir, c: c, conf: a.MasterConf()})
+	}
+	return c
+}
+
 // StartMinion starts a minion that uses this node.
 func (a *Appliance) StartMinion(t testing.TB, id, version string) *Minion {
 	t.Helper()

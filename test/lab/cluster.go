@@ -57,6 +57,7 @@ type Member struct {
 	Master *Proc
 	LB     *Proc
 	c      *Cluster
+	conf   string // the folder for Salt's tools
 }
 
 // StartCluster starts the members one after another and waits until each
@@ -96,6 +97,7 @@ func StartCluster(t testing.TB, cfg ClusterConfig) *Cluster {
 func (c *Cluster) Prepare(t testing.TB) *Member {
 	t.Helper()
 	m := &Member{Dir: Dir(t), c: c}
+	m.conf = filepath.Join(m.Dir, "etc")
 	if c.Config.Network != nil {
 		m.Addr = c.Config.Network.Host(t, len(c.Members)+1)
 	} else {
@@ -297,7 +299,7 @@ func (c *Cluster) WaitWhole(t testing.TB) {
 
 func (m *Member) cli(t testing.TB, name string, args []string) Result {
 	t.Helper()
-	path, argv := m.c.Config.Network.wrap(m.Addr, CLI(t, name), append([]string{"-c", m.Dir + "/etc"}, args...))
+	path, argv := m.c.Config.Network.wrap(m.Addr, CLI(t, name), append([]string{"-c", m.conf}, args...))
 	return Run(t, 90*time.Second, path, argv...)
 }
 
