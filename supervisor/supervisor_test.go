@@ -23,6 +23,7 @@ import (
 
 	"saltern/lbproxy"
 	"saltern/supervisor/api"
+	"saltern/supervisor/history"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/test/await"
@@ -279,7 +280,7 @@ func TestServesRestartsAndStops(t *testing.T) {
 	}
 	var all string
 	if !await.Within(time.Minute, func() bool {
-		events, err := r.client.Events(t.Context(), 100, time.Time{})
+		events, err := r.client.Events(t.Context(), history.Query{Last: 100})
 		all = fmt.Sprintln(err)
 		for _, e := range events {
 			all += fmt.Sprintln(e.Kind, e.Subject, e.Text)

@@ -3,17 +3,19 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
-	"time"
 
 	"saltern/supervisor/history"
 )
 
-// Events knows what has happened.
+// Events is what the routes of the history serve:
+//
+//	GET /v1/events?last=[&since=]    what this node saw
+//	GET /v1/history?last=[&since=]   what all nodes saw (history.List)
 type Events interface {
-	// Events gives the last so many since a time, the oldest first.
-	Events(last int, since time.Time) ([]history.Event, error)
+	// Events gives what this node saw, the oldest first.
+	Events(q history.Query) ([]history.Event, error)
+	// History asks all nodes.
+	History(ctx context.Context, q history.Query) (history.List, error)
 }
 
 type eventList struct {
@@ -21,32 +23,38 @@ type eventList struct {
 }
 
 func (s *Server) eventRoutes(mux *http.ServeMux, n Events) {
-	mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
-		v := r.URL.Query()
-		last, err := strconv.Atoi(v.Get("last"))
-		if err != nil || last < 0 {
-			fail(w, http.StatusBadRequest, "last is not a number of events")
-			return
-		}
-		var since time.Time
-		if t := v.Get("since"); t != "" {
-			if since, err = time.Parse(time.RFC3339Nano, t); err != nil {
-				fail(w, http.StatusBadRequest, "since is not a time of RFC 3339")
-				return
-			}
-		}
-		events, err := n.Events(last, since)
+	mux.HandleFunc("GET /v1/events", eventQuery(func(w http.ResponseWriter, _ *http.Request, q history.Query) {
+		events, err := n.Events(q)
 		s.answer(w, eventList{events}, err)
-	})
+	}))
+	mux.HandleFunc("GET /v1/history", eventQuery(func(w http.ResponseWriter, r *http.Request, q history.Query) {
+		list, err := n.History(r.Context(), q)
+		s.answer(w, list, err)
+	}))
 }
 
-// Events fetches the last events since a time.
-func (c *Client) Events(ctx context.Context, last int, since time.Time) ([]history.Event, error) {
-	v := url.Values{"last": {strconv.Itoa(last)}}
-	if !since.IsZero() {
-		v.Set("since", since.Format(time.RFC3339Nano))
+func eventQuery(next func(http.ResponseWriter, *http.Request, history.Query)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q, err := history.ParseQuery(r.URL.Query())
+		if err != nil {
+			fail(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		next(w, r, q)
 	}
+}
+
+// Events fetches what this node saw.
+func (c *Client) Events(ctx context.Context, q history.Query) ([]history.Event, error) {
 	var list eventList
-	err := c.do(ctx, http.MethodGet, "/v1/events?"+v.Encode(), nil, &list)
+	err := c.do(ctx, http.MethodGet, "/v1/events?"+q.Values().Encode(), nil, &list)
 	return list.Events, err
+}
+
+// History asks all nodes what they saw.
+func (c *Client) History(ctx context.Context, q history.Query) (list history.List, err error) {
+	ctx, cancel := context.WithTimeout(ctx, keysTake)
+	defer cancel()
+	err = c.do(ctx, http.MethodGet, "/v1/history?"+q.Values().Encode(), nil, &list)
+	return list, err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"saltern/audit"
 	"saltern/control/toolrun"
@@ -68,10 +67,13 @@ func errNoService(name string) error {
 // absent stands for the parts that a node does not have.
 type absent struct{}
 
-func (absent) Output(name string, _ int) ([]string, error)          { return nil, errNoService(name) }
-func (absent) Restart(name string) error                            { return errNoService(name) }
-func (absent) Log(name string, _ LogQuery) (LogPage, error)         { return LogPage{}, errNoService(name) }
-func (absent) Events(int, time.Time) ([]history.Event, error)       { return nil, errNew }
+func (absent) Output(name string, _ int) ([]string, error)   { return nil, errNoService(name) }
+func (absent) Restart(name string) error                     { return errNoService(name) }
+func (absent) Log(name string, _ LogQuery) (LogPage, error)  { return LogPage{}, errNoService(name) }
+func (absent) Events(history.Query) ([]history.Event, error) { return nil, errNew }
+func (absent) History(context.Context, history.Query) (history.List, error) {
+	return history.List{}, errNew
+}
 func (absent) JoinString() (string, error)                          { return "", errAlone }
 func (absent) Drain(context.Context, string, bool) error            { return errAlone }
 func (absent) Leave(context.Context) error                          { return errAlone }

@@ -18,6 +18,7 @@
 //	     /v1/backup                     scheduled backups, see [Backups]
 //	     /v1/upgrade                    the system of all nodes, see [Upgrades]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
+//	     /v1/events, /v1/history        what this node, and all nodes, saw; see [Events]
 //	     /v1/audit                      the audit record of all nodes, see [Audit]
 //	     /v1/tool                       Salt's tools by another node's master, see [Tools]
 //

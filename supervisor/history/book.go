@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"time"
 )
 
 // maxFile bounds the file; one older one is kept.
@@ -55,9 +54,9 @@ func (b *Book) Append(events []Event) error {
 	return nil
 }
 
-// Last gives the last n events since a time, the oldest first. Lines that cannot be
-// read, for a power cut, are left out.
-func (b *Book) Last(n int, since time.Time) ([]Event, error) {
+// Last gives the events of a query, the oldest first. Lines that cannot be read, for a
+// power cut, are left out.
+func (b *Book) Last(q Query) ([]Event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	events := []Event{}
@@ -68,10 +67,10 @@ func (b *Book) Last(n int, since time.Time) ([]Event, error) {
 		}
 		for line := range bytes.Lines(text) {
 			var e Event
-			if json.Unmarshal(line, &e) == nil && !e.Time.Before(since) {
+			if json.Unmarshal(line, &e) == nil && !e.Time.Before(q.Since) {
 				events = append(events, e)
 			}
 		}
 	}
-	return events[max(0, len(events)-n):], nil
+	return events[max(0, len(events)-q.Last):], nil
 }

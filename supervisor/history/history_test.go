@@ -68,7 +68,7 @@ func TestCompare(t *testing.T) {
 // TestBook: events survive a restart and a torn line, in bounded space.
 func TestBook(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	if events, err := newBook(path).Last(5, time.Time{}); err != nil || len(events) != 0 {
+	if events, err := newBook(path).Last(Query{Last: 5}); err != nil || len(events) != 0 {
 		t.Fatalf("%v %v", events, err)
 	}
 	for i := range 4000 {
@@ -90,7 +90,7 @@ func TestBook(t *testing.T) {
 		since time.Time
 		want  int
 	}{{3, time.Time{}, 3}, {20, at.Add(3985 * time.Second), 15}, {20, at.Add(time.Hour * 9), 0}} {
-		events, err := newBook(path).Last(c.n, c.since)
+		events, err := newBook(path).Last(Query{c.n, c.since})
 		if err != nil || len(events) != c.want {
 			t.Fatalf("%d events, want %d: %v", len(events), c.want, err)
 		}

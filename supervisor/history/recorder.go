@@ -66,4 +66,4 @@ func (r *Recorder) write() {
 func (r *Recorder) Wait() { r.writes.Wait(2 * time.Second) }
 
 // Last gives the newest events, see [Book.Last].
-func (r *Recorder) Last(last int, since time.Time) ([]Event, error) { return r.book.Last(last, since) }
+func (r *Recorder) Last(q Query) ([]Event, error) { return r.book.Last(q) }

@@ -18,6 +18,7 @@ import (
 
 	"saltern/audit"
 	"saltern/control/toolrun"
+	"saltern/supervisor/history"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -40,6 +41,7 @@ type clusterNode struct {
 	log     bytes.Buffer
 	options options.Node
 	records []audit.Record
+	events  []history.Event
 	system  rollout.Node
 	tool    func(context.Context, toolrun.Request) (func(context.Context, io.Writer), error)
 }
@@ -67,6 +69,8 @@ func (c *clusterNode) Audit(_ context.Context, q audit.Query) (audit.Page, error
 	defer c.mu.Unlock()
 	return audit.Page{Records: c.records}.Newest(max(q.Last, 1)), nil
 }
+
+func (c *clusterNode) Events(q history.Query) ([]history.Event, error) { return c.events, nil }
 
 func (c *clusterNode) Record(r audit.Record) {
 	c.mu.Lock()

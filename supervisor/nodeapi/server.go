@@ -19,6 +19,7 @@ import (
 	"saltern/control/toolrun"
 	"saltern/httpserver"
 	"saltern/ratelimit"
+	"saltern/supervisor/history"
 	"saltern/supervisor/nodeapi/internal/spake2"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -53,6 +54,8 @@ type Host interface {
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	// Audit is what this node has written down.
 	Audit(ctx context.Context, q audit.Query) (audit.Page, error)
+	// Events are what this node saw.
+	Events(q history.Query) ([]history.Event, error)
 	// Record writes down what was done through this API.
 	Record(r audit.Record)
 	// Options are those of our own master.
@@ -190,6 +193,7 @@ func (s *Server) handler() http.Handler {
 	s.systemRoutes(mux)
 	s.gitRoutes(mux)
 	s.auditRoutes(mux)
+	s.eventRoutes(mux)
 	s.toolRoute(mux)
 	return mux
 }

@@ -18,6 +18,7 @@ import (
 	"saltern/audit"
 	"saltern/control/toolrun"
 	"saltern/release"
+	"saltern/supervisor/history"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/options"
@@ -51,6 +52,7 @@ func (p *peer) SetState(context.Context, string, nodes.State) (nodes.Table, erro
 func (p *peer) Options() options.Node                                  { return nil }
 func (p *peer) StorageAuthority() (nodeapi.Authority, error)           { return nodeapi.Authority{}, nil }
 func (p *peer) Audit(context.Context, audit.Query) (audit.Page, error) { return audit.Page{}, nil }
+func (p *peer) Events(history.Query) ([]history.Event, error)          { return nil, nil }
 func (p *peer) Record(audit.Record)                                    {}
 func (p *peer) System() rollout.Node                                   { return nil }
 func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -129,7 +130,20 @@ func TestAuditOnThreeNodes(t *testing.T) {
 	if r.Code != 2 || !strings.Contains(r.Err, "n1 could not be asked") || len(away) != 2 {
 		t.Errorf("%+v %+v", away, r)
 	}
+	lab.Eventually(t, 60*time.Second, "both others have seen that it is away", func() error {
+		r := n2.Applianced(t, "history")
+		if r.Code != 2 || !strings.Contains(r.Err, "n1 could not be asked") || !regexp.MustCompile(`n2,n3 +SCA-104 +n1 `).MatchString(r.Out) {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
 	n1.Launch(t)
+	lab.Eventually(t, 90*time.Second, "its history is told again", func() error {
+		if r := n3.Applianced(t, "history", "-n", "100"); r.Code != 0 || !regexp.MustCompile(`(?m) n1 +start +n1 (.*\n)*.* n1 +start +n1 `).MatchString(r.Out) {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
 	lab.Eventually(t, 90*time.Second, "the first node answers again", func() error {
 		if back, r := audited(t, n2, "--action", "key.delete"); r.Code != 0 || len(back) != 2 || back[1].Object != "web1" || back[1].Result != audit.OK {
 			return fmt.Errorf("%+v %+v", back, r)

@@ -111,7 +111,7 @@ func New(cfg Config) (*Life, error) {
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
 			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
 			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
-			Audit: n.records.own, Record: cfg.Record,
+			Audit: n.records.own, Events: n.observer.Events, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
 			return nil, err

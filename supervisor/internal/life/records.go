@@ -6,14 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"saltern/audit"
 	"saltern/supervisor/api"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
-	"saltern/supervisor/status"
 )
 
 // records are what this node has written down of who did what, and what the others
@@ -64,25 +62,13 @@ func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 		}
 		maps.DeleteFunc(ask, func(name string, _ func() (audit.Page, error)) bool { return name != q.Node })
 	}
-	out := audit.List{Unasked: map[string]string{}}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for name, f := range ask {
-		all.Go(func() {
-			p, err := f()
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				out.Unasked[name] = status.Clip(err.Error())
-				return
-			}
-			out.Records, out.More, out.Damaged = append(out.Records, p.Records...), out.More || p.More, out.Damaged+p.Damaged
-		})
-	}
-	all.Wait()
-	if len(out.Unasked) == len(ask) {
-		why := out.Unasked[slices.Min(slices.Collect(maps.Keys(ask)))]
-		return audit.List{}, fmt.Errorf("no node answers: %s; next: applianced status", why)
+	var out audit.List
+	var err error
+	out.Unasked, err = everyNode(ask, func(_ string, p audit.Page) {
+		out.Records, out.More, out.Damaged = append(out.Records, p.Records...), out.More || p.More, out.Damaged+p.Damaged
+	})
+	if err != nil {
+		return audit.List{}, err
 	}
 	last := audit.MaxRecords
 	if q.Last > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"saltern/audit"
 	"saltern/control/toolrun"
+	"saltern/supervisor/history"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
@@ -147,6 +148,9 @@ func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.T
 func (h host) Audit(ctx context.Context, q audit.Query) (audit.Page, error) {
 	return h.m.cfg.Audit(ctx, q)
 }
+
+// Events implements nodeapi.Host.
+func (h host) Events(q history.Query) ([]history.Event, error) { return h.m.cfg.Events(q) }
 
 // Record implements nodeapi.Host.
 func (h host) Record(r audit.Record) { h.m.cfg.Record.Note(r) }

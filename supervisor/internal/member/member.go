@@ -23,6 +23,7 @@ import (
 	"saltern/lbproxy"
 	"saltern/pause"
 	"saltern/supervisor/firewall"
+	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodeapi"
@@ -55,6 +56,7 @@ type Config struct {
 	Git          func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	Options      options.Node                                                 // of this node's master
 	Audit        func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
+	Events       func(q history.Query) ([]history.Event, error)               // what this node saw
 	Record       *audit.Log                                                   // where it does
 	System       rollout.Node                                                 // this machine's
 	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].

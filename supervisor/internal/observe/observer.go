@@ -69,9 +69,9 @@ func (o *Observer) Document() status.Document { return *o.doc.Load() }
 // Serving reports whether minions are answered.
 func (o *Observer) Serving() bool { return o.doc.Load().ServingSince != nil }
 
-// Events implements api.Events.
-func (o *Observer) Events(last int, since time.Time) ([]history.Event, error) {
-	return o.events.Last(last, since)
+// Events gives what this node saw.
+func (o *Observer) Events(q history.Query) ([]history.Event, error) {
+	return o.events.Last(q)
 }
 
 // MasterSpoke reports whether the master that runs has written its status since

@@ -1,0 +1,72 @@
+package history
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"saltern/supervisor/status"
+)
+
+// MaxEvents bounds what one node gives, and a list of all nodes.
+const MaxEvents = 20_000
+
+// Query says which events are asked for.
+type Query struct {
+	Last  int       // so many, the newest; [MaxEvents] at most
+	Since time.Time // none before; zero: all
+}
+
+// Values is the query in a URL.
+func (q Query) Values() url.Values {
+	v := url.Values{"last": {strconv.Itoa(q.Last)}}
+	if !q.Since.IsZero() {
+		v.Set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	return v
+}
+
+// ParseQuery reads a query from a URL.
+func ParseQuery(v url.Values) (q Query, err error) {
+	if q.Last, err = strconv.Atoi(v.Get("last")); err != nil || q.Last < 0 {
+		return Query{}, errors.New("last is not a number of events")
+	}
+	q.Last = min(q.Last, MaxEvents)
+	if t := v.Get("since"); t != "" {
+		if q.Since, err = time.Parse(time.RFC3339Nano, t); err != nil {
+			return Query{}, errors.New("since is not a time of RFC 3339")
+		}
+	}
+	return q, nil
+}
+
+// Seen is an event, and the node that saw it.
+type Seen struct {
+	By string `json:"node"`
+	Event
+}
+
+// List is what the nodes of a cluster saw, the oldest first.
+type List struct {
+	Events []Seen `json:"events"`
+	// Unasked are the nodes that gave no answer, each with the reason.
+	Unasked map[string]string `json:"unasked,omitempty"`
+}
+
+// Add puts what a node saw into the list. The node may be hostile: of its events the
+// newest so many are taken, with texts of bounded length.
+func (l *List) Add(node string, events []Event) {
+	for _, e := range events[max(0, len(events)-MaxEvents):] {
+		e.Kind, e.Code = Kind(status.Clip(string(e.Kind))), status.Code(status.Clip(string(e.Code)))
+		e.Subject, e.Text = status.Clip(e.Subject), status.Clip(e.Text)
+		l.Events = append(l.Events, Seen{node, e})
+	}
+}
+
+// Newest brings the list into the order of time and leaves the last so many.
+func (l *List) Newest(last int) {
+	slices.SortStableFunc(l.Events, func(a, b Seen) int { return a.Time.Compare(b.Time) })
+	l.Events = l.Events[max(0, len(l.Events)-last):]
+}

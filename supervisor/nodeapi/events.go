@@ -1,0 +1,32 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"saltern/supervisor/history"
+	"saltern/supervisor/nodes"
+)
+
+// eventRoutes are about what this node saw.
+func (s *Server) eventRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/events", s.member(func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
+		q, err := history.ParseQuery(r.URL.Query())
+		if err != nil {
+			refuse(w, newFault(codeRequest, err.Error(), http.StatusBadRequest))
+			return
+		}
+		events, err := s.host.Events(q)
+		answer(w, events, err)
+	}))
+}
+
+// Events asks a node what it saw. Whoever shows it bounds it: [history.List.Add].
+func (c *Client) Events(ctx context.Context, q history.Query) (events []history.Event, err error) {
+	err = c.within(ctx, maxList, http.MethodGet, "/v1/events?"+q.Values().Encode(), nil, &events)
+	if old, ok := errors.AsType[*httpError](err); ok && old.status == http.StatusNotFound {
+		return nil, errors.New("its version does not tell others yet; next: applianced upgrade")
+	}
+	return events, err
+}
