@@ -4,12 +4,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 
 	"saltern/master/conf"
 )
 
-// checked says that a configuration is right, and what in it has no effect or
-// deserves a look. A main file that is missing is no fault at a start, as with
+// exitWarnings is the exit status of a check that has found what deserves a look and
+// with which a master starts.
+const exitWarnings = 2
+
+// checked says that a configuration is right, what in it deserves a look, and what
+// becomes of each option. A main file that is missing is no fault at a start, as with
 // Salt; who asks for a check has named the wrong one.
 func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path {
@@ -21,12 +26,34 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 		files = fmt.Sprintf("%d files", n)
 	}
 	fmt.Fprintf(stdout, "%s is right: %s read, id %s, ports %d and %d\n", cfg.Path, files, cfg.ID, cfg.PublishPort, cfg.RetPort)
+	code := exitOK
 	for _, n := range cfg.Notes {
-		kind := "note"
-		if n.Level >= slog.LevelWarn {
-			kind = "warning"
+		switch {
+		case n.Level < slog.LevelWarn: // the list of options says it
+		case n.Option == "user" && os.Geteuid() == 0: // root may check for the account that the master will have
+			fmt.Fprintf(stdout, "note: %s\n", n)
+		default:
+			fmt.Fprintf(stdout, "warning: %s\n", n)
+			code = exitWarnings
 		}
-		fmt.Fprintf(stdout, "%s: %s\n", kind, n)
 	}
-	return exitOK
+	for _, s := range cfg.Set {
+		fmt.Fprintf(stdout, "%s: %s\n", becomes(s), conf.Note{Option: s.Option, Path: s.Path, Line: s.Line, Text: s.Remark})
+	}
+	return code
+}
+
+// becomes names what is done with an option that a file sets.
+func becomes(s conf.Setting) string {
+	switch s.Use {
+	case "used":
+		return "used"
+	case "python":
+		return "through Python"
+	case "other":
+		return "not by the master"
+	case "":
+		return "not known"
+	}
+	return "not used"
 }

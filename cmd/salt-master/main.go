@@ -50,7 +50,7 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	f.BoolVarP(&o.daemon, "daemon", "d", false, "run in the background")
 	f.StringVar(&o.pidFile, "pid-file", "", "file for the process id, instead of the option pidfile")
 	f.StringVarP(&o.user, "user", "u", "", "refused unless it is the user that runs the program; start it as that user")
-	f.BoolVar(&o.check, "check", false, "check the configuration with all that it includes, name what is wrong and what is not used, start nothing and leave")
+	f.BoolVar(&o.check, "check", false, "check the configuration with all that it includes, say what becomes of each option, start nothing and leave")
 	f.BoolVar(&o.version, "version", false, "print the version and leave")
 	f.BoolVarP(&o.help, "help", "h", false, "print this help and leave")
 	f.Usage = func() {}
@@ -72,7 +72,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case o.help:
 		fmt.Fprintf(stdout, "Usage: salt-master [options]\n\nServes Salt minions. Without options the configuration is read from %s.\n\nOptions:\n%s\n"+
-			"Examples:\n  salt-master --check                 is the configuration right? Exit status 0 or 78\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
+			"Examples:\n  salt-master --check                 is the configuration right? Exit status 0, 2 with warnings, 78 when it is not\n  salt-master -l info                 in the foreground, as a service manager wants it\n  salt-master -c /srv/test/etc -d     in the background, with a configuration of its own\n", conf.DefaultDir, flags.FlagUsages())
 		return exitOK
 	case o.version:
 		fmt.Fprintln(stdout, "salt-master", release.Version())

@@ -48,7 +48,7 @@ func place(path string, line int) string {
 	return fmt.Sprintf("%s:%d: ", path, line)
 }
 
-// inOrder sorts faults and notes: files in the order in which they were read,
+// inOrder lists the settings, and sorts them, faults and notes: files in the order in which they were read,
 // and the lines of each from the top; what no file says comes last. It makes one
 // error of the faults.
 func (r *reader) inOrder() error {
@@ -60,6 +60,16 @@ func (r *reader) inOrder() error {
 		return cmp.Or(cmp.Compare(first[pathA], first[pathB]), cmp.Compare(lineA, lineB))
 	}
 	slices.SortStableFunc(r.notes, func(a, b Note) int { return compare(a.Path, a.Line, b.Path, b.Line) })
+	for name, o := range r.origins {
+		use, remark := Use(name)
+		if use == "" {
+			remark = notKnown
+		}
+		r.settings = append(r.settings, Setting{Option: name, Path: o.path, Line: o.line, Use: use, Remark: remark})
+	}
+	slices.SortFunc(r.settings, func(a, b Setting) int {
+		return cmp.Or(compare(a.Path, a.Line, b.Path, b.Line), cmp.Compare(a.Option, b.Option))
+	})
 	slices.SortStableFunc(r.faults, func(a, b *Fault) int { return compare(a.Path, a.Line, b.Path, b.Line) })
 	var all *multierror.Error
 	for _, f := range r.faults {

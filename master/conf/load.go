@@ -68,9 +68,12 @@ func (l *Loader) Load(path string) (*Master, error) {
 	if err := r.inOrder(); err != nil {
 		return nil, err
 	}
-	m.Notes, m.Sources = r.notes, r.files
+	m.Notes, m.Sources, m.Set = r.notes, r.files, r.settings
 	return m, nil
 }
+
+// notKnown says what becomes of an option that the table does not have.
+const notKnown = "kept for renderers and modules"
 
 // assembly is one configuration on its way.
 type assembly struct {
@@ -112,7 +115,7 @@ func (a *assembly) check() {
 		option, known := a.known[name]
 		switch {
 		case !known:
-			a.remark(slog.LevelDebug, name, "option is not known, kept for renderers and modules")
+			a.remark(slog.LevelDebug, name, "option is not known, %s", notKnown)
 		case v == nil && !option.nullable():
 			if _, has := a.opts.Get(name); has {
 				a.remark(slog.LevelWarn, name, "option has no value, the default is used")

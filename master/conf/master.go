@@ -24,6 +24,9 @@ type Master struct {
 	PillarEnvs []string
 	// Notes are remarks that are no errors, in the order of the files and their lines.
 	Notes []Note
+	// Set are the options that the files set, in the order of the files and their lines;
+	// of one that several set, where it was set last.
+	Set []Setting
 
 	Identity
 	Paths
@@ -43,6 +46,14 @@ type Master struct {
 	Saltern
 }
 
+// Setting is an option that a file sets.
+type Setting struct {
+	Option      string
+	Path        string
+	Line        int    // 0 when not known
+	Use, Remark string // as [Use] gives them
+}
+
 // Note is a remark about the configuration.
 type Note struct {
 	Level  slog.Level
@@ -55,7 +66,10 @@ type Note struct {
 // String gives the note in the form path:line: option name: text.
 func (n Note) String() string {
 	text := n.Text
-	if n.Option != "" {
+	switch {
+	case n.Option != "" && text == "":
+		text = "option " + n.Option
+	case n.Option != "":
 		text = "option " + n.Option + ": " + text
 	}
 	return place(n.Path, n.Line) + text

@@ -29,10 +29,11 @@ type origin struct {
 
 // reader collects the options of all files.
 type reader struct {
-	origins map[string]origin
-	notes   []Note
-	faults  []*Fault
-	files   []string // in the order in which they were read
+	origins  map[string]origin
+	notes    []Note
+	settings []Setting
+	faults   []*Fault
+	files    []string // in the order in which they were read
 }
 
 func (r *reader) note(l slog.Level, path, format string, args ...any) {
