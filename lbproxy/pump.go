@@ -81,6 +81,9 @@ func (l *loop) took(s *session, h *half, d int, b []byte, n int) {
 		l.remember(s, b)
 	}
 	if d == 1 {
+		if h.bytes == uint64(n) {
+			s.fled = false // from one that had said nothing; this one serves it
+		}
 		if s.keep != nil && s.fe.mode == Request && s.pre != nil && !s.outstanding() {
 			l.release(s) // it has its answer
 		}
@@ -105,8 +108,12 @@ func (l *loop) proven(s *session, h *half) {
 
 // dry notes that the source has nothing more for now; from a side that takes
 // nothing any more nothing will come either.
-func (s *session) dry(h *half) {
+func (l *loop) dry(s *session, h *half, d int) {
 	h.readable = false
+	if d == 1 && s.half[0].gone {
+		l.sourceEnd(s, h, d, unix.ECONNRESET)
+		return
+	}
 	h.eof = h.eof || s.broken
 }
 
@@ -241,7 +248,7 @@ func (l *loop) copy(s *session, h *half, d, src, dst int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		s.dry(h)
+		l.dry(s, h, d)
 		return 0
 	case e != 0 || n == 0:
 		l.sourceEnd(s, h, d, e)
@@ -280,7 +287,7 @@ func (l *loop) peek(s *session, h *half, d, src, dst int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		s.dry(h)
+		l.dry(s, h, d)
 		h.slow = false
 		return 0
 	case e != 0 || n == 0:
@@ -330,7 +337,7 @@ func (l *loop) spliceIn(s *session, h *half, d, src int) int {
 	case e == unix.EINTR:
 		return 0
 	case e == unix.EAGAIN:
-		s.dry(h)
+		l.dry(s, h, d)
 		l.drop(h)
 		return 0
 	case e == unix.EINVAL:

@@ -13,9 +13,10 @@ import (
 //
 // The new master is told what the client said at the beginning (its prelude)
 // and the request that has no answer yet. What the master says in greeting was
-// said to the client long ago and is kept from it. This works between two
-// messages to the client only; in the middle of one the session ends, and the
-// client comes back by itself.
+// said to the client long ago and is kept from it. A client that has heard nothing
+// yet begins with the new master instead, with what it has said so far. This works
+// between two messages to the client only; in the middle of one, or of the greeting,
+// the session ends, and the client comes back by itself.
 
 // restFor is how long a session that its master ended stays with the next one before
 // it is moved again because that one ended it as well: they may have their reasons. A
@@ -25,8 +26,10 @@ const restFor = 5 * time.Second
 // movable reports whether another master could go on with the session.
 func (s *session) movable() bool {
 	up, down := &s.half[0], &s.half[1]
-	if s.state != stateOpen || s.pre == nil || s.pre.said == "" || up.eof || up.shut || up.rdhup || down.shut || s.broken ||
-		!down.track.between() || down.track.marks.has(markMinorOther) {
+	if s.state != stateOpen || s.pre == strange || up.eof || up.shut || up.rdhup || down.shut || s.broken {
+		return false
+	}
+	if !s.unheard() && (s.pre == nil || !down.track.between() || down.track.marks.has(markMinorOther)) {
 		return false
 	}
 	k := s.keep
@@ -40,6 +43,9 @@ func (s *session) movable() bool {
 	}
 	return repeatable(k.up)
 }
+
+// unheard reports whether the client has heard nothing of any master yet.
+func (s *session) unheard() bool { return s.half[1].bytes == 0 }
 
 // transfer gives the session to another master, and reports whether there is
 // one that could take it.
@@ -100,7 +106,14 @@ func (l *loop) introduced(s *session) {
 	if s.m.be.proxyV2 {
 		k.out = appendProxy(k.out, s.client.addrPort(), localAddr(int(s.fd[0])))
 	}
-	k.out = append(append(k.out, s.pre.said...), k.up...)
+	if s.pre != nil {
+		k.out = append(k.out, s.pre.said...)
+	}
+	k.out = append(k.out, k.up...)
+	if s.unheard() {
+		l.taken(s)
+		return
+	}
 	l.later(&l.limits, s, int64(l.p.cfg.Connect.Timeout))
 	l.greet(s)
 }

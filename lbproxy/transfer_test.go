@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -24,30 +25,32 @@ type desk struct {
 
 func newDesk(t testing.TB, kind string, act func(d *desk, c net.Conn, body []byte) bool) *desk {
 	d := &desk{act: act}
-	d.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) {
-		r, err := hello(c, kind)
+	d.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) { d.talk(c, kind) })
+	return d
+}
+
+func (d *desk) talk(c net.Conn, kind string) {
+	r, err := hello(c, kind)
+	if err != nil {
+		return
+	}
+	for {
+		body, err := readReply(c, r)
 		if err != nil {
 			return
 		}
-		for {
-			body, err := readReply(c, r)
-			if err != nil {
-				return
-			}
-			d.mu.Lock()
-			if kind == "PUB" {
-				d.subs = append(d.subs, string(body))
-			} else {
-				d.asked = append(d.asked, string(body))
-			}
-			act := d.act
-			d.mu.Unlock()
-			if !act(d, c, body) {
-				return
-			}
+		d.mu.Lock()
+		if kind == "PUB" {
+			d.subs = append(d.subs, string(body))
+		} else {
+			d.asked = append(d.asked, string(body))
 		}
-	})
-	return d
+		act := d.act
+		d.mu.Unlock()
+		if !act(d, c, body) {
+			return
+		}
+	}
 }
 
 func (d *desk) list() string {
@@ -287,6 +290,68 @@ func TestMovesAtOnce(t *testing.T) {
 	if st := p.Status(); st.Given != 2 || a.list() != "\x01one|\x01one" {
 		t.Errorf("%d moved; %q", st.Given, a.list())
 	}
+}
+
+// TestUnheard: a client whose master ends before it has said a word begins with another
+// one, wherever in its own beginning it is.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	whole := appendFrame(greeting(), flagCommand, appendReady(nil, "REQ"))
+	for _, said := range []int{0, 10, 64, 70, len(whole)} {
+		for _, reset := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d bytes said, reset %v", said, reset), func(t *testing.T) {
+				t.Parallel()
+				var mute atomic.Bool
+				a, b := &desk{act: answers}, newDesk(t, "ROUTER", answers)
+				a.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) {
+					if !mute.Load() {
+						a.talk(c, "ROUTER")
+						return
+					}
+					_, _ = io.CopyN(io.Discard, c, int64(said))
+					if reset {
+						_ = c.(*net.TCPConn).SetLinger(0)
+					}
+				})
+				p, addr := two(t, Request, a, b)
+				mute.Store(true)
+				c := dial(t, addr)
+				if _, err := c.Write(whole[:said]); err != nil {
+					t.Fatal(err)
+				}
+				r := bufio.NewReader(c)
+				_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+				if err := readGreeting(r); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Write(append(whole[said:], request(sealed+"1234")...)); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := readFrame(r); err != nil {
+					t.Fatal(err)
+				}
+				gets(t, c, r, "to "+sealed+"1234")
+				// A reset at once may be seen as that of the dial.
+				if st := p.Status(); (st.Given != 1 && said > 0) || len(st.Frontends[0].Ended) != 0 {
+					t.Errorf("%d moved, ended: %v", st.Given, st.Frontends[0].Ended)
+				}
+				// From now on it is a session like any other.
+				mute.Store(false)
+				lastly(t, c, r, p, b)
+			})
+		}
+	}
+}
+
+// lastly has a session whose master ends answered by the other one.
+func lastly(t *testing.T, c net.Conn, r *bufio.Reader, p *Proxy, holder *desk) {
+	t.Helper()
+	upPorts(t, p, 2)
+	holder.stop()
+	if _, err := c.Write(request(sealed + "5678")); err != nil {
+		t.Fatal(err)
+	}
+	gets(t, c, r, "to "+sealed+"5678")
 }
 
 // TestOtherVersion: a client is not carried to a master to which it would have
