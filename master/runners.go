@@ -3,6 +3,7 @@ package master
 import (
 	"saltern/master/conf"
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/local"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
 	"saltern/master/pyrunner"
@@ -24,6 +25,7 @@ func (m *Master) openRunners() {
 		peers.AddRunners(table, m.cluster, m.now)
 	}
 	table.Add("presence.minions", m.presence.List)
+	table.Add("audit.records", local.Records(c.Audit("salt-master"), m.now))
 	m.repos.AddRunners(table)
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),

@@ -1,11 +1,11 @@
 package runner
 
 // OfMaster reports whether each of our masters adds a function to its table:
-// presence.minions, the keys with what this master saw of their minions, and those
-// about git repositories.
+// presence.minions, the keys with what this master saw of their minions,
+// audit.records, and those about git repositories.
 func OfMaster(name string) bool {
 	switch name {
-	case minions, "git.status", "git.fetch", "git.reload", "git_pillar.update", "cache.clear_git_lock":
+	case minions, records, "git.status", "git.fetch", "git.reload", "git_pillar.update", "cache.clear_git_lock":
 		return true
 	}
 	return false

@@ -219,6 +219,11 @@ func TestConsole(t *testing.T) {
 		t.Errorf("bob and cmd.run: %d %s", code, text)
 	}
 	has("bob's ping", bob.ended(t, bob.runs(t, "*", "test.ping", "")), "True")
+	_, text, _ = alice.send(t, "GET", "/console/audit", nil)
+	has("audit", text, "key.accept", "web&lt;b&gt;1", "state.apply", "127.0.0.1 via salt-api", "bob (sharedsecret)", "refused")
+	if code, _, _ := bob.send(t, "GET", "/console/audit", nil); code != 401 {
+		t.Errorf("bob and the audit record: %d", code)
+	}
 	consoleEvents(t, alice, m)
 }
 

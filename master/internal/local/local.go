@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -204,7 +205,9 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	record := o.callRecord(caller, "runner", fun)
 	record.JID, record.Result = run.JID, audit.Started
 	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
-	s.cfg.Audit.Note(record)
+	if !slices.Contains(quietRunners, fun) {
+		s.cfg.Audit.Note(record)
+	}
 	if run.Secret {
 		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
 	}

@@ -172,6 +172,7 @@ func routes() map[string]route {
 		"/job":          {get: showJob, section: "jobs"},
 		"/run":          {get: prepareRun, post: run, section: "run"},
 		"/events":       {get: showEvents, section: "events"},
+		"/audit":        {get: showAudit, section: "audit"},
 		"/stream":       {get: stream},
 	}
 }
@@ -292,14 +293,15 @@ type page struct {
 }
 
 // rights say which parts of the console are of use to somebody.
-type rights struct{ Keys, Minions, Jobs, Run, Events bool }
+type rights struct{ Keys, Minions, Jobs, Run, Events, Audit bool }
 
 func (v *visit) rights() rights {
 	if v.login.Token == "" {
 		return rights{}
 	}
 	return rights{Keys: v.may("wheel", "key.list_all"), Minions: v.may("runner", "presence.minions"),
-		Jobs: v.may("runner", "jobs.list_jobs_filter"), Run: v.may("local_async", ""), Events: true}
+		Jobs: v.may("runner", "jobs.list_jobs_filter"), Run: v.may("local_async", ""), Events: true,
+		Audit: v.may("runner", "audit.records")}
 }
 
 // role is a word for what somebody may do.

@@ -130,7 +130,13 @@ func theAnswers() map[string]any {
 			hostile, value.NewMap("os", says, "saltversion", says, says, value.NewMap(says, []any{says, int64(1), nil}), "homepage", "javascript:alert(1)")),
 		"jobs.list_jobs_filter": []any{job},
 		"jobs.list_job":         theJob(),
-		"sys.doc":               value.NewMap("web1", value.NewMap("test.ping", "Used to make sure the minion is up.\n\nCLI Example: "+says)),
+		"audit.records": value.NewMap("node", "n1"+says, "more", true, "damaged", int64(2), "records", []any{
+			value.NewMap("time", "2026-11-24T15:00:00.5Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "asked", "op", "a"),
+			value.NewMap("time", "2026-11-24T15:00:01Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "ok", "detail", says, "op", "a"),
+			value.NewMap("time", "2026-11-24T15:59:00Z", "user", says, "proof", "token", "eauth", "pam", "from", "192.0.2.7", "via", "salt-api", "action", "job.publish", "function", "state.apply", "object", "*", "minions", int64(4), "result", "started", "jid", "20261124155900000001"),
+			value.NewMap("time", says, "user", "eve", "proof", "none", "from", says, "action", "login", "function", "mk_token", "result", "refused", "lost", int64(3)),
+		}),
+		"sys.doc": value.NewMap("web1", value.NewMap("test.ping", "Used to make sure the minion is up.\n\nCLI Example: "+says)),
 	}
 }
 
@@ -143,7 +149,7 @@ func TestPages(t *testing.T) {
 	for name, path := range map[string]string{
 		"overview": "/", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
 		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id + "&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
-		"events": "/events?tag=" + id, "not-found": "/" + id,
+		"events": "/events?tag=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
 		a := ask(t, newConsole(t, "/api"), m, http.MethodGet, path, nil)
@@ -272,7 +278,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("who is he? %s", a.Body)
 	}
 	nobody := &recorded{may: func(string, string) bool { return false }}
-	for path, code := range map[string]int{"/": http.StatusOK, "/keys": http.StatusUnauthorized, "/minions": http.StatusUnauthorized, "/jobs": http.StatusUnauthorized} {
+	for path, code := range map[string]int{"/": http.StatusOK, "/keys": http.StatusUnauthorized, "/minions": http.StatusUnauthorized, "/jobs": http.StatusUnauthorized, "/audit": http.StatusUnauthorized} {
 		if a := ask(t, c, nobody, http.MethodGet, path, nil); a.Code != code {
 			t.Errorf("%s for somebody without rights: %d", path, a.Code)
 		}

@@ -1,0 +1,115 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/audit"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// maxRecords bounds the answer of audit.records.
+const (
+	maxRecords     = 500
+	defaultRecords = 50
+)
+
+// Records makes the runner audit.records: what this master, its tools and salt-api have
+// written down, the oldest first. Arguments, all by name: since, a duration such as 24h
+// or 7d, or a time of RFC 3339; user; action, a shell pattern; last, a number. One call
+// reads at a time, the others wait their turn: a record may fill 128 MiB.
+func Records(from audit.Config, now func() time.Time) runner.Func {
+	turn := make(chan struct{}, 1)
+	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+		q, err := recordsQuery(args, named, now())
+		if err != nil {
+			return nil, &runner.ArgumentError{Reason: err.Error(), Usage: "salt-run audit.records [since=24h] [user=NAME] [action='key.*'] [last=50]"}
+		}
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait to read the audit records: %w", ctx.Err())
+		}
+		page, err := audit.Read(ctx, from.Node, q, from.Dir)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]any, 0, len(page.Records))
+		for _, r := range page.Records {
+			out = append(out, recordMap(r))
+		}
+		return value.NewMap("node", from.Node, "records", out, "more", page.More, "damaged", int64(page.Damaged)), nil
+	}
+}
+
+func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, error) {
+	q := audit.Query{User: named.Str("user"), Action: named.Str("action"), Last: defaultRecords}
+	if len(args) > 0 {
+		return q, fmt.Errorf("records() takes 0 positional arguments but %d were given", len(args))
+	}
+	for _, k := range named.Keys() {
+		switch k {
+		case "since", "user", "action", "last":
+		default:
+			if !strings.HasPrefix(k, "__") {
+				return q, fmt.Errorf("records() got an unexpected keyword argument '%.40s'", k)
+			}
+		}
+	}
+	if v, ok := named.Get("last"); ok {
+		n, err := strconv.Atoi(value.StrMax(v, 20))
+		if err != nil || n < 1 || n > maxRecords {
+			return q, fmt.Errorf("last is a number from 1 to %d", maxRecords)
+		}
+		q.Last = n
+	}
+	var err error
+	if since := named.Str("since"); since != "" {
+		if q.Since, err = sinceTime(since, now); err != nil {
+			return q, err
+		}
+	}
+	return audit.ParseQuery(q.Values())
+}
+
+// sinceTime reads "90m", "24h", "7d" before now, or a time of RFC 3339.
+func sinceTime(s string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= 3660 {
+			return now.AddDate(0, 0, -n), nil
+		}
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return t, fmt.Errorf("since is a duration such as 24h or 7d, or a time such as 2026-11-24T16:00:00Z, not %.40q", s)
+	}
+	return t, nil
+}
+
+// recordMap is a record as JSON has it, without what is empty.
+func recordMap(r audit.Record) *value.Map {
+	m := value.NewMap("time", r.Time.UTC().Format(time.RFC3339Nano), "node", r.Node, "program", r.Program)
+	for _, f := range []struct{ name, text string }{
+		{"user", r.User}, {"proof", string(r.Proof)}, {"as", r.As}, {"eauth", r.Eauth}, {"from", r.From}, {"via", r.Via}, {"action", r.Action},
+		{"object", r.Object}, {"function", r.Function}, {"jid", r.JID}, {"result", string(r.Result)}, {"detail", r.Detail}, {"op", r.Op},
+	} {
+		if f.text != "" {
+			m.Set(f.name, f.text)
+		}
+	}
+	if r.Minions > 0 {
+		m.Set("minions", int64(r.Minions))
+	}
+	if r.Lost > 0 {
+		m.Set("lost", int64(min(r.Lost, 1<<53)))
+	}
+	return m
+}
