@@ -26,6 +26,8 @@ const apiOptions = `external_auth:
   sharedsecret:
     alice: ['.*', '@runner', '@wheel', '@jobs']
     bob: [test.ping]
+    vera:
+      - '@runner': [presence.minions, cache.grains, 'jobs\.list_.*', 'files\..*', git.status]
 sharedsecret: right
 token_expire: 3600
 netapi_enable_clients: [local, local_async, local_batch, local_subset, runner, runner_async, wheel, wheel_async, ssh]

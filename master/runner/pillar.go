@@ -61,6 +61,7 @@ func pillarShow(c *call) (any, error) {
 			saltenv = text(v)
 		case "pillarenv":
 			pillarenv = text(v)
+		case Alone:
 		default:
 			grains.Set(k, v)
 		}

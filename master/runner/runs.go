@@ -92,7 +92,7 @@ type Run struct {
 
 // Announce gives a run its job id and fires the event of its start.
 func (r *Runs) Announce(fun, user string, args []any, named *value.Map) *Run {
-	run := &Run{JID: r.NewJID(), Secret: secret(fun), runs: r, fun: fun, args: args, named: named}
+	run := &Run{JID: r.NewJID(), Secret: secret(fun, named), runs: r, fun: fun, args: args, named: named}
 	run.Tag = event.Tag("run", run.JID)
 	shown := slices.Clone(args)
 	if named.Len() > 0 {
@@ -119,12 +119,12 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	result, success := Outcome("runner", run.fun, ret, err)
 	data.Set("return", result)
 	data.Set("success", success)
-	r.KeepResult(ctx, run.JID, data)
 	shown := data
 	if run.Secret && success {
 		shown = data.Clone()
 		shown.Set("return", notForAll)
 	}
+	r.KeepResult(ctx, run.JID, shown)
 	r.Fire(run.Tag+"/ret", shown)
 	return data
 }

@@ -140,6 +140,11 @@ func TestConsole(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "motd"), []byte("old\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	for name, text := range map[string]string{"top.sls": "base: {'*': [hush]}\n", "hush.sls": "hush: <script>alert(4)</script>\n"} {
+		if err := os.WriteFile(filepath.Join(n.Settings.PillarRoot(), name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const id = "web<b>1"
 	m := lab.StartMinion(t, n, id, lab.Newest, map[string]any{"grains": map[string]any{"note": "<script>alert(2)</script>"}})
 	a := startAPI(t, n, lab.Bin(t, "salt-api"), "ours", 14001, "  console: true\n")
@@ -219,6 +224,17 @@ func TestConsole(t *testing.T) {
 		t.Errorf("bob and cmd.run: %d %s", code, text)
 	}
 	has("bob's ping", bob.ended(t, bob.runs(t, "*", "test.ping", "")), "True")
+	_, text, _ = alice.send(t, "GET", "/console/files", nil)
+	has("files", text, "broken.sls", "None is configured.")
+	_, text, _ = alice.send(t, "GET", "/console/file?env=base&path=broken.sls", nil)
+	has("file", text, "&lt;script&gt;alert(1)", "file.managed:")
+	_, text, _ = alice.send(t, "GET", "/console/pillar?id="+url.QueryEscape(id), nil)
+	has("pillar", text, "&lt;script&gt;alert(4)")
+	for _, path := range []string{"/console/files", "/console/file?env=base&path=broken.sls", "/console/pillar?id=" + url.QueryEscape(id)} {
+		if code, text, _ := bob.send(t, "GET", path, nil); code != 401 {
+			t.Errorf("bob at %s: %d %s", path, code, text)
+		}
+	}
 	_, text, _ = alice.send(t, "GET", "/console/audit", nil)
 	has("audit", text, "key.accept", "web&lt;b&gt;1", "state.apply", "127.0.0.1 via salt-api", "bob (sharedsecret)", "refused")
 	if code, _, _ := bob.send(t, "GET", "/console/audit", nil); code != 401 {

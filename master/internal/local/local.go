@@ -204,6 +204,9 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	run := s.cfg.Runs.Announce(fun, user, args, named)
 	record := o.callRecord(caller, "runner", fun)
 	record.JID, record.Result = run.JID, audit.Started
+	if fun == "pillar.show_pillar" {
+		record.Object = named.Str("minion")
+	}
 	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
 	if !slices.Contains(quietRunners, fun) {
 		s.cfg.Audit.Note(record)

@@ -172,6 +172,9 @@ func routes() map[string]route {
 		"/job":          {get: showJob, section: "jobs"},
 		"/run":          {get: prepareRun, post: run, section: "run"},
 		"/events":       {get: showEvents, section: "events"},
+		"/files":        {get: showFiles, section: "files"},
+		"/file":         {get: showFile, section: "files"},
+		"/pillar":       {get: showPillar, section: "files"},
 		"/audit":        {get: showAudit, section: "audit"},
 		"/stream":       {get: stream},
 	}
@@ -293,7 +296,7 @@ type page struct {
 }
 
 // rights say which parts of the console are of use to somebody.
-type rights struct{ Keys, Minions, Jobs, Run, Events, Audit bool }
+type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit bool }
 
 func (v *visit) rights() rights {
 	if v.login.Token == "" {
@@ -301,7 +304,7 @@ func (v *visit) rights() rights {
 	}
 	return rights{Keys: v.may("wheel", "key.list_all"), Minions: v.may("runner", "presence.minions"),
 		Jobs: v.may("runner", "jobs.list_jobs_filter"), Run: v.may("local_async", ""), Events: true,
-		Audit: v.may("runner", "audit.records")}
+		Files: v.may("runner", "files.list") || v.may("runner", "git.status"), Audit: v.may("runner", "audit.records")}
 }
 
 // role is a word for what somebody may do.

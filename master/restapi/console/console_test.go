@@ -130,6 +130,12 @@ func theAnswers() map[string]any {
 			hostile, value.NewMap("os", says, "saltversion", says, says, value.NewMap(says, []any{says, int64(1), nil}), "homepage", "javascript:alert(1)")),
 		"jobs.list_jobs_filter": []any{job},
 		"jobs.list_job":         theJob(),
+		"files.list":            value.NewMap("envs", []any{"base", hostile}, "saltenv", "base", "prefix", "", "dirs", []any{"web", hostile}, "files", []any{"top.sls", says}, "of", int64(7)),
+		"files.show":            value.NewMap("path", "web/"+hostile, "saltenv", hostile, "backend", "roots", "size", int64(90_000), "text", "a: "+says+"\n{{ x }}\n", "cut", int64(80_000)),
+		"git.status": value.NewMap("https://git.example/"+says, value.NewMap("state", "x", "refs", value.NewMap("main", "0123456789abcdef0123", says, says), "changed", "2026-11-22T16:00:00Z", "fetched", "2026-11-24T15:59:00Z", "more_refs", int64(3),
+			"other_masters", value.NewMap("m2", value.NewMap("same", true), says, value.NewMap("same", false))),
+			"ssh://git.example/y", value.NewMap("state", nil, "fault", value.NewMap("kind", "x", "text", says, "since", "2026-11-24T15:00:00Z"))),
+		"pillar.show_pillar": value.NewMap("_errors", []any{says}, "role", "web", says, value.NewMap(says, []any{says})),
 		"audit.records": value.NewMap("node", "n1"+says, "more", true, "damaged", int64(2), "records", []any{
 			value.NewMap("time", "2026-11-24T15:00:00.5Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "asked", "op", "a"),
 			value.NewMap("time", "2026-11-24T15:00:01Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "ok", "detail", says, "op", "a"),
@@ -149,7 +155,7 @@ func TestPages(t *testing.T) {
 	for name, path := range map[string]string{
 		"overview": "/", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
 		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id + "&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
-		"events": "/events?tag=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "not-found": "/" + id,
+		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
 		a := ask(t, newConsole(t, "/api"), m, http.MethodGet, path, nil)
@@ -278,7 +284,8 @@ func TestRights(t *testing.T) {
 		t.Errorf("who is he? %s", a.Body)
 	}
 	nobody := &recorded{may: func(string, string) bool { return false }}
-	for path, code := range map[string]int{"/": http.StatusOK, "/keys": http.StatusUnauthorized, "/minions": http.StatusUnauthorized, "/jobs": http.StatusUnauthorized, "/audit": http.StatusUnauthorized} {
+	for path, code := range map[string]int{"/": http.StatusOK, "/keys": http.StatusUnauthorized, "/minions": http.StatusUnauthorized, "/jobs": http.StatusUnauthorized, "/audit": http.StatusUnauthorized,
+		"/files": http.StatusUnauthorized, "/file?path=x": http.StatusUnauthorized, "/pillar?id=web1": http.StatusUnauthorized} {
 		if a := ask(t, c, nobody, http.MethodGet, path, nil); a.Code != code {
 			t.Errorf("%s for somebody without rights: %d", path, a.Code)
 		}

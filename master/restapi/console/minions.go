@@ -243,7 +243,19 @@ type minionPage struct {
 	Known   bool // it has an accepted key
 	Cluster bool // it may be connected to another master
 	Grains  []grain
-	More    int // that are not shown
+	More    int  // that are not shown
+	Pillar  bool // it may be shown
+}
+
+// values are the top of a map from elsewhere, sorted, within the bounds, without some
+// names; more is how many are left out.
+func values(m *value.Map, b *budget, without ...string) (out []grain, more int) {
+	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(without, k) })
+	slices.Sort(names)
+	for _, k := range names[:min(len(names), maxGrains)] {
+		out = append(out, grain{name(k), b.text(plain(m.Value(k)))})
+	}
+	return out, max(0, len(names)-maxGrains)
 }
 
 func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -268,13 +280,7 @@ func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	b, g := newBudget(), got.Map(id)
-	for _, k := range slices.Sorted(slices.Values(g.Keys())) {
-		if len(d.Grains) == maxGrains {
-			d.More = g.Len() - maxGrains
-			break
-		}
-		d.Grains = append(d.Grains, grain{name(k), b.text(plain(g.Value(k)))})
-	}
+	d.Grains, d.More = values(got.Map(id), newBudget())
+	d.Pillar = v.may("runner", "pillar.show_pillar")
 	return c.render(v, "minion", http.StatusOK, page{Title: name(id), Data: d})
 }
