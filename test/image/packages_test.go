@@ -5,6 +5,7 @@ package image
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,15 +87,7 @@ func TestPackagesBesideSalt(t *testing.T) {
 		}
 	}
 
-	m.sh(t, "systemctl stop salt-master")
-	began := time.Now()
-	m.sh(t, "systemctl enable --now saltern-master")
-	m.wait(t, 60*time.Second, "web1: True", "/usr/lib/saltern/bin/salt", "-t", "1", "--out", "txt", "web1", "test.ping")
-	took := time.Since(began)
-	t.Logf("the minion answers %s after Salt's master was stopped", took.Round(100*time.Millisecond))
-	if took > 10*time.Second && os.Getenv("SALTERN_STRICT") == "1" { // of a quiet machine
-		t.Errorf("that is more than 10 s")
-	}
+	switches(t, m)
 	m.wait(t, 30*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping") // Salt's tool, our master
 
 	pid = m.mainPID(t, "saltern-master")
@@ -112,6 +105,31 @@ func TestPackagesBesideSalt(t *testing.T) {
 	}
 	m.sh(t, "systemctl start salt-master")
 	m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
+}
+
+// switches has our master take the place of Salt's several times, and holds how long
+// it is until the minion answers: from the order to stop Salt's. Whether the minion is
+// back is asked of the master: a command that is given before waits for
+// gather_job_timeout, ten seconds, and would measure that.
+func switches(t *testing.T, m *machine) {
+	t.Helper()
+	var took []time.Duration
+	for range 3 {
+		began := time.Now()
+		m.sh(t, "systemctl stop salt-master; systemctl enable --now saltern-master")
+		m.wait(t, 60*time.Second, "web1", "/usr/lib/saltern/bin/salt-run", "manage.present")
+		m.wait(t, 60*time.Second, "web1: True", "/usr/lib/saltern/bin/salt", "--out", "txt", "web1", "test.ping")
+		took = append(took, time.Since(began).Round(100*time.Millisecond))
+		if len(took) < 3 {
+			m.sh(t, "systemctl disable --now saltern-master; systemctl start salt-master")
+			m.wait(t, 120*time.Second, "web1: True", "salt", "--out", "txt", "web1", "test.ping")
+		}
+	}
+	t.Logf("the minion answers our master after %s, from the order to stop Salt's", took)
+	slices.Sort(took)
+	if took[1] > 10*time.Second && os.Getenv("SALTERN_STRICT") == "1" { // of a quiet machine
+		t.Errorf("that is more than 10 s")
+	}
 }
 
 // TestPackagesNames: the names in /usr/bin are ours while Salt's package is not
