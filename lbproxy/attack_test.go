@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/proxyproto"
 	"saltern/test/await"
 )
 
@@ -42,7 +43,7 @@ func TestAttack20ManyStrangers(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	head := func(i int) []byte {
-		return appendProxy(nil, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1), netip.MustParseAddrPort("127.0.0.1:2"))
+		return proxyproto.Append(nil, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1), netip.MustParseAddrPort("127.0.0.1:2"))
 	}
 	hand := appendFrame(greeting(), flagCommand, appendReady(nil, "REQ"))
 	request := func(text string) []byte { return appendFrame(appendFrame(nil, flagMore, nil), 0, []byte(text)) }
@@ -68,7 +69,7 @@ func TestAttack20ManyStrangers(t *testing.T) {
 			}
 			switch kind {
 			case 0: // a PROXY header that never ends
-				c.Write([]byte(proxySig + "\x21\x11\x04\x00")[:14+i%2])
+				c.Write([]byte(proxyproto.Signature + "\x21\x11\x04\x00")[:14+i%2])
 			case 1: // silent
 				c.Write(head(i))
 			case 2: // a byte now and then, of a frame that is said to be endless
@@ -129,7 +130,7 @@ func TestFinding08Proxy(t *testing.T) {
 	mustAsk(t, addr, "198.51.100.7", "sealed")
 	for range strangeBurst + 500 {
 		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Write(appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
+			c.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
 			c.(*net.TCPConn).CloseWrite()
 			io.Copy(io.Discard, c)
 			c.Close()

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"saltern/proxyproto"
 )
 
 // BenchmarkTracker is the cost of looking at what passes: an answer of a master.
@@ -26,7 +28,7 @@ func BenchmarkConnection(b *testing.B) {
 	cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.Frontends[0].MaxPerSource = 1 << 20 // counted, and never reached
 	_, addr := start(b, cfg)
-	head := appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2"))
+	head := proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2"))
 	head = append(head, 'x')
 	buf := make([]byte, 1)
 	for b.Loop() {

@@ -1,6 +1,10 @@
 package lbproxy
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"saltern/proxyproto"
+)
 
 // begin starts a session for an accepted descriptor.
 func (l *loop) begin(s *session) {
@@ -217,7 +221,7 @@ func (l *loop) connected(s *session, side int8) {
 		s.half[0].track.state = trackLost // nobody asks about minions' PONGs
 	}
 	if s.m.be.proxyV2 {
-		l.hold(&s.half[0], appendProxy(make([]byte, 0, 64), s.client.addrPort(), localAddr(int(s.fd[0]))))
+		l.hold(&s.half[0], proxyproto.Append(make([]byte, 0, 64), s.client.addrPort(), localAddr(int(s.fd[0]))))
 	}
 	l.p.sessionLog.opened(s, l)
 	l.move(s)
@@ -226,14 +230,14 @@ func (l *loop) connected(s *session, side int8) {
 // readHeader collects a PROXY v2 header without taking a byte behind it.
 func (l *loop) readHeader(s *session) {
 	if s.hdr == nil {
-		b := make([]byte, 0, proxyFixed)
+		b := make([]byte, 0, proxyproto.Fixed)
 		s.hdr = &b
 	}
 	hdr := s.hdr
 	for {
-		want := proxyFixed
-		if len(*hdr) >= proxyFixed {
-			n, err := proxyBodyLen(*hdr)
+		want := proxyproto.Fixed
+		if len(*hdr) >= proxyproto.Fixed {
+			n, err := proxyproto.BodyLen(*hdr)
 			if err != nil {
 				l.close(s, endHeader)
 				return
@@ -255,7 +259,7 @@ func (l *loop) readHeader(s *session) {
 		}
 		*hdr = append(*hdr, l.buf[:n]...)
 	}
-	ap, err := parseProxy(*hdr)
+	ap, err := proxyproto.Parse(*hdr)
 	if err != nil {
 		l.close(s, endHeader)
 		return

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/proxyproto"
 )
 
 // front is a proxy before a fake master whose clients tell where they are from
@@ -47,9 +49,9 @@ func from(addr, source string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := []byte(proxySig + "\x20\x00\x00\x00")
+	head := []byte(proxyproto.Local)
 	if source != "" {
-		head = appendProxy(nil, netip.AddrPortFrom(netip.MustParseAddr(source), 4711), netip.MustParseAddrPort("127.0.0.1:4506"))
+		head = proxyproto.Append(nil, netip.AddrPortFrom(netip.MustParseAddr(source), 4711), netip.MustParseAddrPort("127.0.0.1:4506"))
 	}
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Write(head); err == nil {
@@ -222,7 +224,7 @@ func TestFinding09NothingProven(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if _, err := silent.Write(appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2"))); err != nil {
+	if _, err := silent.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2"))); err != nil {
 		t.Fatal(err)
 	}
 	for who, c := range map[string]io.Reader{"stranger": stranger, "silent": silent} {
@@ -391,7 +393,7 @@ func TestFinding09QuietSubscriber(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.Write(appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
+	c.Write(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:1"), netip.MustParseAddrPort("127.0.0.1:2")))
 	if _, err := hello(c, "SUB"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/proxyproto"
 	"saltern/test/await"
 )
 
@@ -95,7 +96,7 @@ func TestAttack34Spoof(t *testing.T) {
 			got <- string(buf)
 		}
 	})
-	spoof := string(appendProxy(nil, netip.MustParseAddrPort("203.0.113.9:99"), netip.MustParseAddrPort("127.0.0.1:4506")))
+	spoof := string(proxyproto.Append(nil, netip.MustParseAddrPort("203.0.113.9:99"), netip.MustParseAddrPort("127.0.0.1:4506")))
 	send := func(t *testing.T, addr, text string) {
 		c := dial(t, addr)
 		for i := range text { // byte by byte: headers come in any pieces
@@ -123,7 +124,7 @@ func TestAttack34Spoof(t *testing.T) {
 		if len(s) < 28 {
 			t.Fatalf("backend got %q", s)
 		}
-		ap, err := parseProxy([]byte(s[:28]))
+		ap, err := proxyproto.Parse([]byte(s[:28]))
 		if err != nil || ap.String() != "203.0.113.9:99" || s[28:] != "payload" {
 			t.Errorf("%v %v %q", ap, err, s)
 		}

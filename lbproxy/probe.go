@@ -14,6 +14,7 @@ import (
 
 	"saltern/master/msgpack"
 	"saltern/master/value"
+	"saltern/proxyproto"
 )
 
 // maxProbeFrame bounds a frame that a check reads: READY and the answer to a
@@ -117,7 +118,7 @@ func (pr *prober) anew(ctx context.Context, addr string, mode Mode) error {
 	defer free()
 	if pr.header {
 		// LOCAL: a check has no client (proxy-protocol.txt, 2.2).
-		if _, err := io.WriteString(c, proxySig+"\x20\x00\x00\x00"); err != nil {
+		if _, err := io.WriteString(c, proxyproto.Local); err != nil {
 			return fmt.Errorf("send PROXY header: %w", shut(err))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/proxyproto"
 	"saltern/test/await"
 )
 
@@ -248,7 +249,7 @@ func TestResets(t *testing.T) {
 		cfg.Frontends[0].ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		p, addr := start(t, cfg)
 		c := dial(t, addr)
-		io.WriteString(c, proxySig[:5])
+		io.WriteString(c, proxyproto.Signature[:5])
 		eventually(t, "reading it", func() bool { return p.Status().Sessions == 1 })
 		reset(c)
 		settles(t, p)

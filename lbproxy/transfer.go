@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/proxyproto"
 )
 
 // A session whose master is gone, drained or relieved is given to another one
@@ -104,7 +106,7 @@ func (l *loop) introduced(s *session) {
 	up.writable, down.readable, down.rdhup, down.eof = true, true, false, false
 	k.hello, k.out = k.hello[:0], k.out[:0]
 	if s.m.be.proxyV2 {
-		k.out = appendProxy(k.out, s.client.addrPort(), localAddr(int(s.fd[0])))
+		k.out = proxyproto.Append(k.out, s.client.addrPort(), localAddr(int(s.fd[0])))
 	}
 	if s.pre != nil {
 		k.out = append(k.out, s.pre.said...)

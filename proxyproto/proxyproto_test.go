@@ -1,8 +1,9 @@
-package lbproxy
+package proxyproto
 
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -12,24 +13,28 @@ func TestProxyHeaderRoundTrip(t *testing.T) {
 		{"[2001:db8::1]:65535", "[2001:db8::2]:4506", "[2001:db8::1]:65535"},
 		{"192.0.2.1:1", "[2001:db8::2]:4506", "192.0.2.1:1"},
 	} {
-		b := appendProxy(nil, netip.MustParseAddrPort(c.src), netip.MustParseAddrPort(c.dst))
-		got, err := parseProxy(b)
+		b := Append(nil, netip.MustParseAddrPort(c.src), netip.MustParseAddrPort(c.dst))
+		got, err := Parse(b)
 		if err != nil || got.String() != c.want {
 			t.Errorf("%s: %v, %v", c.src, got, err)
 		}
 	}
+	r := strings.NewReader(string(Append(nil, netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2"))) + "GET /")
+	if got, err := Read(r); err != nil || got.String() != "192.0.2.1:1" || r.Len() != 5 {
+		t.Errorf("read %v, %v, %d left", got, err, r.Len())
+	}
 	// As HAProxy 2.6 sends it for 127.0.0.1:41952 to 127.0.0.1:4506.
 	h := []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x7f\x00\x00\x01\x7f\x00\x00\x01\xa3\xe0\x11\x9a")
-	if got, err := parseProxy(h); err != nil || got.String() != "127.0.0.1:41952" {
+	if got, err := Parse(h); err != nil || got.String() != "127.0.0.1:41952" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if mine := appendProxy(nil, netip.MustParseAddrPort("127.0.0.1:41952"), netip.MustParseAddrPort("127.0.0.1:4506")); !bytes.Equal(mine, h) {
+	if mine := Append(nil, netip.MustParseAddrPort("127.0.0.1:41952"), netip.MustParseAddrPort("127.0.0.1:4506")); !bytes.Equal(mine, h) {
 		t.Errorf("written %q", mine)
 	}
 }
 
 func TestProxyHeaderFaults(t *testing.T) {
-	good := appendProxy(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10"))
+	good := Append(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10"))
 	edit := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(good)) }
 	for name, b := range map[string][]byte{
 		"empty":       {},
@@ -43,30 +48,33 @@ func TestProxyHeaderFaults(t *testing.T) {
 		"short IPv6":  edit(func(b []byte) []byte { b[13] = 0x21; return b }),
 		"bytes after": append(bytes.Clone(good), 0),
 	} {
-		if ap, err := parseProxy(b); err == nil {
+		if ap, err := Parse(b); err == nil {
 			t.Errorf("%s: taken as %v", name, ap)
+		}
+		if ap, err := Read(bytes.NewReader(b)); err == nil && name != "bytes after" {
+			t.Errorf("%s: read as %v", name, ap)
 		}
 	}
 	local := edit(func(b []byte) []byte { b[12] = 0x20; return b })
-	if ap, err := parseProxy(local); err != nil || ap.IsValid() {
+	if ap, err := Parse(local); err != nil || ap.IsValid() {
 		t.Errorf("local: %v, %v", ap, err)
 	}
 }
 
 func FuzzProxyHeader(f *testing.F) {
-	f.Add(appendProxy(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10")))
-	f.Add(appendProxy(nil, netip.MustParseAddrPort("[::1]:5"), netip.MustParseAddrPort("6.7.8.9:10")))
-	f.Add([]byte(proxySig + "\x20\x00\x00\x00"))
+	f.Add(Append(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10")))
+	f.Add(Append(nil, netip.MustParseAddrPort("[::1]:5"), netip.MustParseAddrPort("6.7.8.9:10")))
+	f.Add([]byte(Local))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n, err := proxyBodyLen(b)
-		if err == nil && (n < 0 || n > maxProxyLen) {
+		n, err := BodyLen(b)
+		if err == nil && (n < 0 || n > maxBody) {
 			t.Fatalf("body of %d", n)
 		}
-		ap, err := parseProxy(b)
+		ap, err := Parse(b)
 		if err != nil || !ap.IsValid() {
 			return
 		}
-		again, err := parseProxy(appendProxy(nil, ap, netip.MustParseAddrPort("[::1]:1")))
+		again, err := Parse(Append(nil, ap, netip.MustParseAddrPort("[::1]:1")))
 		if err != nil || again != ap {
 			t.Fatalf("%v became %v, %v", ap, again, err)
 		}

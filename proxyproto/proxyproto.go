@@ -1,0 +1,104 @@
+// Package proxyproto is the header of the PROXY protocol, version 2, with which a
+// balancer tells a server whose connection it passes on (HAProxy's
+// doc/proxy-protocol.txt, section 2.2). It does no I/O but [Read].
+package proxyproto
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+const (
+	// Signature begins a header, Fixed is the length of the part that all have.
+	Signature = "\r\n\r\n\x00\r\nQUIT\n"
+	Fixed     = 16
+	// Local is the header of a connection that the balancer makes for itself, as a
+	// check of health.
+	Local   = Signature + "\x20\x00\x00\x00"
+	maxBody = 1024 // addresses and TLVs; more is refused
+)
+
+var errHeader = errors.New("bad PROXY v2 header")
+
+// BodyLen checks the fixed part and returns the length of the rest.
+func BodyLen(b []byte) (int, error) {
+	if len(b) < Fixed || string(b[:12]) != Signature {
+		return 0, fmt.Errorf("%w: no signature", errHeader)
+	}
+	if b[12]>>4 != 2 || b[12]&0xf > 1 {
+		return 0, fmt.Errorf("%w: version or command %#x", errHeader, b[12])
+	}
+	n := int(binary.BigEndian.Uint16(b[14:]))
+	if n > maxBody {
+		return 0, fmt.Errorf("%w: %d bytes long", errHeader, n)
+	}
+	return n, nil
+}
+
+// Parse reads a whole header (fixed part and body). The address is not
+// valid for LOCAL and for families other than TCP over IP: the connection's
+// own address counts then.
+func Parse(b []byte) (netip.AddrPort, error) {
+	n, err := BodyLen(b)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if len(b) != Fixed+n {
+		return netip.AddrPort{}, fmt.Errorf("%w: %d bytes for %d", errHeader, len(b), Fixed+n)
+	}
+	if b[12]&0xf == 0 {
+		return netip.AddrPort{}, nil
+	}
+	body := b[Fixed:]
+	switch b[13] {
+	case 0x11:
+		if len(body) < 12 {
+			return netip.AddrPort{}, fmt.Errorf("%w: short IPv4 addresses", errHeader)
+		}
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(body[:4])), binary.BigEndian.Uint16(body[8:])), nil
+	case 0x21:
+		if len(body) < 36 {
+			return netip.AddrPort{}, fmt.Errorf("%w: short IPv6 addresses", errHeader)
+		}
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
+	}
+	return netip.AddrPort{}, nil
+}
+
+// Append writes the header for a connection from src to dst. Addresses of
+// two families are both written as IPv6.
+func Append(b []byte, src, dst netip.AddrPort) []byte {
+	b = append(b, Signature...)
+	b = append(b, 0x21)
+	if src.Addr().Is4() && dst.Addr().Is4() {
+		s, d := src.Addr().As4(), dst.Addr().As4()
+		b = append(b, 0x11, 0, 12)
+		b = append(append(b, s[:]...), d[:]...)
+	} else {
+		s, d := src.Addr().As16(), dst.Addr().As16()
+		b = append(b, 0x21, 0, 36)
+		b = append(append(b, s[:]...), d[:]...)
+	}
+	b = binary.BigEndian.AppendUint16(b, src.Port())
+	return binary.BigEndian.AppendUint16(b, dst.Port())
+}
+
+// Read reads a header and nothing behind it. The address is that of [Parse].
+func Read(r io.Reader) (netip.AddrPort, error) {
+	b := make([]byte, Fixed)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("read PROXY header: %w", err)
+	}
+	n, err := BodyLen(b)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	b = append(b, make([]byte, n)...)
+	if _, err := io.ReadFull(r, b[Fixed:]); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("read PROXY header: %w", err)
+	}
+	return Parse(b)
+}
