@@ -13,7 +13,7 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 	if errs := cfg.faults(); len(errs) > 0 {
 		return fmt.Errorf("add backend: %w", errs[0])
 	}
-	b := &backend{name: cfg.Name, cfg: cfg, proxyV2: cfg.ProxyV2}
+	b := &backend{name: cfg.Name, cfg: cfg}
 	b.weight.Store(int32(cfg.Weight))
 	ip := netip.MustParseAddr(cfg.Address).Unmap()
 	p.mu.Lock()
@@ -24,11 +24,8 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 		}
 	}
 	for _, fe := range p.frontends {
-		port := cfg.PublishPort
-		if fe.mode == Request {
-			port = cfg.RequestPort
-		}
-		b.members = append(b.members, &member{fe: fe, be: b, addr: netip.AddrPortFrom(ip, uint16(port)), kick: make(chan passive, 16)})
+		b.members = append(b.members, &member{fe: fe, be: b, addr: netip.AddrPortFrom(ip, uint16(cfg.port(fe.mode))),
+			header: cfg.ProxyV2 || fe.cfg.ProxyV2, seed: seedOf(cfg.Name), kick: make(chan passive, 16)})
 	}
 	for i, m := range b.members {
 		if !m.fe.add(m) {
@@ -63,10 +60,16 @@ func (p *Proxy) watchBackend(b *backend) {
 	for _, m := range b.members {
 		ctx, cancel := context.WithCancel(p.ctx)
 		h := &p.cfg.Health
-		pr := &prober{check: h.Check, send: h.Send, expect: h.Expect, header: b.proxyV2, dial: p.dialer, reuse: reuse{off: h.Inter > holdInter || m.fe.mode != Request}}
+		pr := &prober{check: h.Check, send: h.Send, expect: h.Expect, header: m.header, dial: p.dialer, reuse: reuse{off: h.Inter > holdInter || m.fe.mode != Request}}
 		addr := m.addr.String()
+		probe := func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) }
+		closeProbe := pr.reuse.close
+		if m.fe.mode == API && h.salt() {
+			web := newWebProbe(addr, m.header, p.dialer)
+			probe, closeProbe = web.probe, web.close
+		}
 		c := &checker{m: m, cfg: h, log: p.log, clock: p.clock, v: verdict{rise: h.Rise, fall: h.Fall},
-			probe:   func(ctx context.Context) error { return pr.probe(ctx, addr, m.fe.mode) },
+			probe:   probe,
 			short:   func() bool { return pr.reuse.used },
 			moved:   func(from, to State, g grade, since int64) { p.stateMoved(m, to, g, since) },
 			trouble: func(g grade, since int64) { p.cutFailed(m, g, since) },
@@ -74,7 +77,7 @@ func (p *Proxy) watchBackend(b *backend) {
 		p.checkers[m] = &watch{checker: c, cancel: cancel}
 		p.wg.Go(func() {
 			c.run(ctx)
-			pr.reuse.close()
+			closeProbe()
 		})
 	}
 }

@@ -34,7 +34,7 @@ func TestBalanceByWeight(t *testing.T) {
 	for _, b := range []Balance{leastConn, roundRobin} {
 		f, ms := pool(t, b, 100, 50, 250)
 		for range 800 {
-			if f.pick(0, 0) == nil {
+			if f.pick(0, 0, netip.Addr{}) == nil {
 				t.Fatal("nobody")
 			}
 		}
@@ -52,7 +52,7 @@ func TestLeastConnTakesTurns(t *testing.T) {
 	f, ms := pool(t, leastConn, 100, 100, 100)
 	n := map[*member]int{}
 	for range 300 {
-		m := f.pick(0, 0)
+		m := f.pick(0, 0, netip.Addr{})
 		m.left(0, 0)
 		n[m]++
 	}
@@ -69,7 +69,7 @@ func TestFirstTurnIsLeftToChance(t *testing.T) {
 	first := map[int]int{}
 	for range 300 {
 		f, ms := pool(t, leastConn, 100, 100, 100)
-		first[slices.Index(ms, f.pick(0, 0))]++
+		first[slices.Index(ms, f.pick(0, 0, netip.Addr{}))]++
 	}
 	for i := range 3 {
 		if first[i] < 30 { // of about 100
@@ -81,7 +81,7 @@ func TestFirstTurnIsLeftToChance(t *testing.T) {
 func TestPickTiers(t *testing.T) {
 	f, ms := pool(t, leastConn, 100, 100, 100)
 	pick := func(tried uint64) int {
-		m := f.pick(tried, 0)
+		m := f.pick(tried, 0, netip.Addr{})
 		for i := range ms {
 			if ms[i] == m {
 				m.conns.Add(-1)
@@ -136,7 +136,7 @@ func TestPickWhileStatesChange(t *testing.T) {
 		}
 	})
 	for i := range 200000 {
-		if f.pick(0, 0) == nil {
+		if f.pick(0, 0, netip.Addr{}) == nil {
 			t.Errorf("nobody, pick %d", i)
 			break
 		}
@@ -150,12 +150,12 @@ func TestDealDoesNotPileUp(t *testing.T) {
 	f, ms := pool(t, roundRobin, 100, 100)
 	ms[1].state.Store(int32(Down))
 	for range 10000 {
-		f.pick(0, 0)
+		f.pick(0, 0, netip.Addr{})
 	}
 	ms[1].state.Store(int32(Up))
 	before := ms[1].conns.Load()
 	for range 100 {
-		f.pick(0, 0)
+		f.pick(0, 0, netip.Addr{})
 	}
 	if n := ms[1].conns.Load() - before; n < 45 || n > 60 {
 		t.Errorf("got %d of 100 after its return", n)

@@ -5,24 +5,29 @@ import (
 	"time"
 )
 
-// Mode says which of Salt's two ports a frontend serves.
+// Mode says which of a master's ports a frontend serves.
 type Mode string
 
-// The two modes. Publish connections are held for days and carry published
-// jobs downwards; request connections carry one request at a time.
+// The modes. Publish connections are held for days and carry published jobs
+// downwards; request connections carry one request at a time. API is Salt's API over
+// HTTP, as a rule in TLS, of which the proxy sees bytes only.
 const (
 	Publish Mode = "publish"
 	Request Mode = "request"
+	API     Mode = "api"
 )
 
 // Balance names a way to choose a backend.
 type Balance string
 
 // leastConn takes the backend with the fewest sessions for its weight, round
-// robin among equals. RoundRobin deals connections out in turn by weight.
+// robin among equals. RoundRobin deals connections out in turn by weight. bySource
+// gives a source (an IPv4 address, an IPv6 /64) the same backend as long as that is
+// up; when one goes, only its sources get another.
 const (
 	leastConn  Balance = "leastconn"
 	roundRobin Balance = "roundrobin"
+	bySource   Balance = "source"
 )
 
 // Check names how far a health check goes.
@@ -67,19 +72,20 @@ type Config struct {
 type Frontend struct {
 	// Name is used in logs and metrics; unique, [a-z0-9_-].
 	Name string `yaml:"name" json:"name"`
-	// Mode is "publish" or "request"; it chooses the backend port and the rules.
+	// Mode is "publish", "request" or "api"; it chooses the backend port and the rules.
 	Mode Mode `yaml:"mode" json:"mode"`
 	// Bind is a list of IP:port. IPv6 sockets take IPv6 only, so "0.0.0.0:4505"
 	// and "[::]:4505" go together.
 	Bind []string `yaml:"bind" json:"bind"`
-	// Balance is leastconn (default) or roundrobin.
+	// Balance is leastconn (default), roundrobin or source.
 	Balance Balance `yaml:"balance" json:"balance"`
 	// Idle cuts a request session after this long without a byte while no
 	// request is outstanding (default 1h, -1s for never). Refused in publish
 	// mode: a quiet minion is not a dead one (salt issues 66888, 66978).
 	Idle time.Duration `yaml:"idle" json:"idle"`
 	// Outstanding is the limit of silence while a request is outstanding
-	// (default 15m, -1s for never).
+	// (default 15m, -1s for never). In api mode neither it nor Idle has a default:
+	// the server knows which answers last for hours.
 	Outstanding time.Duration `yaml:"outstanding" json:"outstanding"`
 	// HalfClosed is the limit of silence after one side has ended its stream
 	// (default 5m).
@@ -94,6 +100,9 @@ type Frontend struct {
 	// ProxyFrom lists balancers whose connections begin with a PROXY v2 header.
 	// From all others such a header is not interpreted.
 	ProxyFrom []netip.Prefix `yaml:"proxy_from" json:"proxy_from"`
+	// ProxyV2 begins each connection to a backend with a PROXY v2 header, whatever
+	// the backend's own proxy_v2 says.
+	ProxyV2 bool `yaml:"proxy_v2" json:"proxy_v2"`
 	// MaxSessions limits this frontend (default 0: only the descriptor budget).
 	MaxSessions int `yaml:"max_sessions" json:"max_sessions"`
 	// MaxPerSource limits sessions per IPv4 address or IPv6 /64 (-1 for no limit).
@@ -118,9 +127,10 @@ type Backend struct {
 	Address string `yaml:"address" json:"address"`
 	// Weight is the share of new sessions, 1 to 1000 (default 100).
 	Weight int `yaml:"weight" json:"weight"`
-	// PublishPort and RequestPort default to 4505 and 4506.
+	// PublishPort, RequestPort and APIPort default to 4505, 4506 and 8000.
 	PublishPort int `yaml:"publish_port" json:"publish_port"`
 	RequestPort int `yaml:"request_port" json:"request_port"`
+	APIPort     int `yaml:"api_port" json:"api_port"`
 	// ProxyV2 sends a PROXY v2 header with the client's address first. The
 	// master must be configured to expect it from this proxy's address.
 	ProxyV2 bool `yaml:"proxy_v2" json:"proxy_v2"`
@@ -160,7 +170,8 @@ type Connect struct {
 
 // Health tunes the checks; the words are HAProxy's.
 type Health struct {
-	// Check is tcp, ready, ping (default) or exchange.
+	// Check is tcp, ready, ping (default) or exchange. In api mode ready and ping
+	// ask for /readyz, in TLS if that is spoken.
 	Check Check `yaml:"check" json:"check"`
 	// Inter between checks of a backend that is well (default 1s), FastInter
 	// while it changes (default 250ms), DownInter while it is down (default 1s).

@@ -47,7 +47,7 @@ func (l *loop) armFor(at int64) {
 // place, or the second one if the first is taken.
 func (l *loop) dial(s *session) {
 	for {
-		m := s.fe.pick(s.tried, l.now)
+		m := s.fe.pick(s.tried, l.now, s.client.addr())
 		if m == nil {
 			if s.fd[1] < 0 && s.altFD < 0 {
 				l.close(s, endNoBackend)
@@ -217,10 +217,14 @@ func (l *loop) connected(s *session, side int8) {
 	s.half[0].writable = true
 	s.half[1].writable = true
 	s.half[0].last, s.half[1].last = l.now, l.now
-	if s.fe.mode == Publish {
+	switch s.fe.mode {
+	case Publish:
 		s.half[0].track.state = trackLost // nobody asks about minions' PONGs
+	case API: // no ZMTP, and no other backend could go on with it
+		s.half[0].track.state, s.half[1].track.state = trackLost, trackLost
+		s.pre = strange
 	}
-	if s.m.be.proxyV2 {
+	if s.m.header {
 		l.hold(&s.half[0], proxyproto.Append(make([]byte, 0, 64), s.client.addrPort(), localAddr(int(s.fd[0]))))
 	}
 	l.p.sessionLog.opened(s, l)

@@ -1,7 +1,8 @@
 // Package lbproxy is the TCP proxy in front of the salt-masters of a cluster.
 //
-// It listens on the two ports minions know (publish 4505, request 4506) and
-// joins each connection to one of the masters behind it. It forwards bytes and
+// It listens on the two ports minions know (publish 4505, request 4506), and on that
+// of Salt's API if it is told to, and joins each connection to one of the masters
+// behind it. It forwards bytes and
 // never speaks for a master: a ZeroMQ hop would break Salt's request routing.
 // What makes it aware of Salt is around the byte stream: health checks that ask
 // a master for its own ping, hedged connects, cutting of sessions whose master

@@ -101,9 +101,10 @@ func (f *frontend) tier(m *member) int {
 	}
 	switch m.State() {
 	case Up:
-		// Subscribers are better off where requests are answered too.
+		// Subscribers are better off where requests are answered too, and so is the
+		// API, whose commands go to the master beside it.
 		for _, o := range m.be.members {
-			if st := o.State(); f.mode == Publish && o != m && o.fe.mode == Request && (st == Down || st == Joining) {
+			if st := o.State(); f.mode != Request && o != m && o.fe.mode == Request && (st == Down || st == Joining) {
 				return 1
 			}
 		}
@@ -114,9 +115,9 @@ func (f *frontend) tier(m *member) int {
 	return 3
 }
 
-// pick chooses a member that is not in tried and counts a session on it, or
-// returns nil.
-func (f *frontend) pick(tried uint64, now int64) *member {
+// pick chooses a member that is not in tried for a client and counts a session on
+// it, or returns nil.
+func (f *frontend) pick(tried uint64, now int64, client netip.Addr) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// Each is judged once: a state that changes meanwhile must not leave the
@@ -138,6 +139,10 @@ func (f *frontend) pick(tried uint64, now int64) *member {
 	}
 	best := (*member)(nil)
 	var score, total int64
+	fit, own := 0.0, uint64(0)
+	if f.cfg.Balance == bySource {
+		own = sourceHash(client)
+	}
 	for i, m := range f.members {
 		if m == nil || int(tiers[i]) != level {
 			continue
@@ -149,6 +154,10 @@ func (f *frontend) pick(tried uint64, now int64) *member {
 		case level == 3: // all down: the last known good one
 			if best == nil || m.last.Load() > best.last.Load() {
 				best = m
+			}
+		case f.cfg.Balance == bySource:
+			if v := affinity(own, m.seed, w); best == nil || v > fit {
+				best, fit = m, v
 			}
 		case f.cfg.Balance == roundRobin:
 			if best == nil || m.deal > best.deal {

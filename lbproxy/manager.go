@@ -32,6 +32,7 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 		}
 		p.known.sweep(now)
 		p.dropRemoved()
+		p.listenAgain()
 		// A second loop only for lasting load: two loops from the start cost more
 		// per message than one.
 		any := false
@@ -190,8 +191,12 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 }
 
 // patientFor is how long a hand-over waits for request sessions to be quiet for
-// Rebalance.Quiet; after that any pause will do.
-const patientFor = 30 * time.Second
+// Rebalance.Quiet; after that any pause will do. streamsFor is how long sessions of
+// the API may go on that are never quiet, as those of readers of events.
+const (
+	patientFor = 30 * time.Second
+	streamsFor = 10 * time.Minute
+)
 
 // windDown ends the sessions after the listeners have closed: requests may
 // finish, publish sessions are spread over the time there is. A hand-over has
@@ -234,7 +239,10 @@ func (p *Proxy) windDown(ctx context.Context) {
 			need = min(quiet, int64(step))
 		}
 		_, err := p.cutWhere(endStop, requests, func(s *session, now int64) bool {
-			return s.fe.mode == Request && s.still(now, need) && !s.unread()
+			if s.fe.mode == API && now-began > int64(streamsFor) {
+				return !s.outstanding()
+			}
+			return s.fe.mode != Publish && s.still(now, need) && !s.unread()
 		})
 		if err != nil {
 			return

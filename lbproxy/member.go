@@ -41,9 +41,8 @@ func (s *State) UnmarshalText(b []byte) error {
 
 // backend is one master with its member in each frontend.
 type backend struct {
-	name    string
-	cfg     Backend
-	proxyV2 bool
+	name string
+	cfg  Backend
 
 	weight   atomic.Int32
 	drain    atomic.Bool
@@ -61,6 +60,9 @@ type member struct {
 	be   *backend
 	addr netip.AddrPort
 	idx  uint // in the frontend's set of tried members
+
+	header bool   // its connections begin with a PROXY header
+	seed   uint64 // of its name, for Balance source
 
 	state atomic.Int32
 	upAt  atomic.Int64 // clock when it last came up

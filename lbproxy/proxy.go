@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,7 @@ type Proxy struct {
 	inherit  []int
 	heir     bool // listeners were inherited: the admin sockets are taken over too
 	lns      []*listener
+	missing  []*listener    // of the API, not open yet; the manager's once it runs
 	metrics  net.Listener   // of Admin.Metrics, nil if none
 	wg       sync.WaitGroup // checkers, loops
 	ctx      context.Context
@@ -361,10 +363,16 @@ func (p *Proxy) openListeners() error {
 				fd, err = listenTCP(ap, p.cfg.Limits.Backlog, p.cfg.Keepalive)
 			}
 			if err != nil {
-				errs = errors.Join(errs, fmt.Errorf("frontend %s: %w", fe.cfg.Name, err))
 				if inherited {
 					unix.Close(fd)
 				}
+				err = fmt.Errorf("frontend %s: %w", fe.cfg.Name, err)
+				if fe.mode == API && !inherited { // minions do not wait for it
+					p.log.Warn("the API is not served there yet", "addr", s, "error", err)
+					p.missing = append(p.missing, &listener{fe: fe, addr: ap})
+					continue
+				}
+				errs = errors.Join(errs, err)
 				continue
 			}
 			p.lns = append(p.lns, &listener{fe: fe, fd: fd, addr: localAddr(fd)})
@@ -375,6 +383,28 @@ func (p *Proxy) openListeners() error {
 		unix.Close(fd)
 	}
 	return errs
+}
+
+// listenAgain opens the listeners of the API whose addresses were not free. The
+// manager only.
+func (p *Proxy) listenAgain() {
+	first := p.allLoops()[0]
+	p.missing = slices.DeleteFunc(p.missing, func(ln *listener) bool {
+		fd, err := listenTCP(ln.addr, p.cfg.Limits.Backlog, p.cfg.Keepalive)
+		if err != nil {
+			return false
+		}
+		open := &listener{fe: ln.fe, fd: fd, addr: localAddr(fd)}
+		if !first.call(func() { err = first.listen(open) }) || err != nil {
+			unix.Close(fd)
+			return false
+		}
+		p.mu.Lock()
+		p.lns = append(p.lns, open)
+		p.mu.Unlock()
+		p.log.Info("listening", "frontend", ln.fe.cfg.Name, "addr", open.addr.String())
+		return true
+	})
 }
 
 func (p *Proxy) closeListeners() {

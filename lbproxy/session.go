@@ -263,7 +263,7 @@ func (s *session) still(now, quiet int64) bool {
 			return false
 		}
 	}
-	if s.fe.mode == Request && s.outstanding() {
+	if s.fe.mode != Publish && s.outstanding() {
 		return false
 	}
 	down := &s.half[1]
@@ -271,7 +271,7 @@ func (s *session) still(now, quiet int64) bool {
 		quiet = max(10*quiet, 10e9)
 	}
 	last := max(down.last, s.opened)
-	if s.fe.mode == Request {
+	if s.fe.mode != Publish {
 		last = max(last, s.half[0].last)
 	}
 	return (down.track.between() || !down.track.known()) && now-last >= quiet

@@ -34,7 +34,8 @@ func (l *loop) check(s *session) {
 			return
 		}
 	}
-	if why := l.unproven(s); why != endings {
+	// Who asks the API proves himself to it, which sends away who does not.
+	if why := l.unproven(s); s.fe.mode != API && why != endings {
 		l.close(s, why)
 		return
 	}

@@ -105,7 +105,7 @@ func (l *loop) introduced(s *session) {
 	up, down := &s.half[0], &s.half[1]
 	up.writable, down.readable, down.rdhup, down.eof = true, true, false, false
 	k.hello, k.out = k.hello[:0], k.out[:0]
-	if s.m.be.proxyV2 {
+	if s.m.header {
 		k.out = proxyproto.Append(k.out, s.client.addrPort(), localAddr(int(s.fd[0])))
 	}
 	if s.pre != nil {

@@ -112,7 +112,9 @@ func (c *Config) setDefaults() {
 		if f.Mode == Request {
 			def(&f.Idle, time.Hour)
 		}
-		def(&f.Outstanding, 15*time.Minute)
+		if f.Mode != API {
+			def(&f.Outstanding, 15*time.Minute)
+		}
 		def(&f.HalfClosed, 5*time.Minute)
 		def(&f.Stall, time.Minute)
 		if f.Rate > 0 {
@@ -171,11 +173,11 @@ func (f *Frontend) check(at string, names map[string]bool, binds map[netip.AddrP
 		bad("%s: name %q is used twice", at, f.Name)
 	}
 	names[f.Name] = true
-	if f.Mode != Publish && f.Mode != Request {
-		bad("%s: mode %q is neither publish nor request", at, f.Mode)
+	if f.Mode != Publish && f.Mode != Request && f.Mode != API {
+		bad("%s: mode %q is none of publish, request, api", at, f.Mode)
 	}
-	if f.Balance != leastConn && f.Balance != roundRobin {
-		bad("%s: balance %q is neither leastconn nor roundrobin", at, f.Balance)
+	if f.Balance != leastConn && f.Balance != roundRobin && f.Balance != bySource {
+		bad("%s: balance %q is none of leastconn, roundrobin, source", at, f.Balance)
 	}
 	if len(f.Bind) == 0 {
 		bad("%s: bind: at least one address is needed", at)
@@ -216,6 +218,17 @@ func (b *Backend) setDefaults() {
 	def(&b.Weight, 100)
 	def(&b.PublishPort, 4505)
 	def(&b.RequestPort, 4506)
+	def(&b.APIPort, 8000)
+}
+
+func (b *Backend) port(m Mode) int {
+	switch m {
+	case Publish:
+		return b.PublishPort
+	case Request:
+		return b.RequestPort
+	}
+	return b.APIPort
 }
 
 func (b *Backend) faults() (errs []error) {
@@ -229,8 +242,10 @@ func (b *Backend) faults() (errs []error) {
 	if b.Weight < 1 || b.Weight > 1000 {
 		bad("weight %d is not within 1 to 1000", b.Weight)
 	}
-	if b.PublishPort < 1 || b.PublishPort > 65535 || b.RequestPort < 1 || b.RequestPort > 65535 {
-		bad("a port is not within 1 to 65535")
+	for _, m := range []Mode{Publish, Request, API} {
+		if p := b.port(m); p < 1 || p > 65535 {
+			bad("%s_port %d is not within 1 to 65535", m, p)
+		}
 	}
 	if b.MaxSessions < 0 {
 		bad("max_sessions must not be negative")

@@ -1,0 +1,99 @@
+package lbproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"saltern/proxyproto"
+)
+
+// webProbe asks salt-api whether it is ready: GET /readyz, in TLS if that is what is
+// spoken there. What answers is not proved, as it is not for masters: nothing is told
+// to it, and clients prove it themselves. It belongs to one checker.
+type webProbe struct {
+	addr  string
+	plain bool // TLS is not spoken there
+	asked int  // checks since a connection was made
+	tr    *http.Transport
+}
+
+const (
+	maxReadyz   = 4 << 10
+	readyzStays = 4 // checks that share a connection: that new ones are accepted has to be seen as well
+)
+
+func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {
+	return &webProbe{addr: addr, tr: &http.Transport{MaxIdleConns: 1, IdleConnTimeout: 10 * time.Second, MaxResponseHeaderBytes: maxReadyz,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ClientSessionCache: tls.NewLRUClientSessionCache(1)},
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			c, err := dial(ctx, addr)
+			if err != nil {
+				return nil, connectError{err}
+			}
+			if header {
+				if _, err := io.WriteString(c, proxyproto.Local); err != nil {
+					_ = c.Close()
+					return nil, fmt.Errorf("send PROXY header: %w", shut(err))
+				}
+			}
+			return c, nil
+		}}}
+}
+
+func (w *webProbe) close() { w.tr.CloseIdleConnections() }
+
+func (w *webProbe) probe(ctx context.Context) error {
+	if w.asked++; w.asked >= readyzStays {
+		w.asked = 0
+		w.tr.CloseIdleConnections()
+	}
+	err := w.ask(ctx)
+	if w.mistaken(err) { // somebody has changed disable_ssl
+		w.plain = !w.plain
+		err = w.ask(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
+}
+
+// mistaken reports whether the error may be because of TLS, or the lack of it.
+func (w *webProbe) mistaken(err error) bool {
+	if w.plain {
+		return errors.Is(err, errProtocol)
+	}
+	var other tls.RecordHeaderError
+	return errors.As(err, &other)
+}
+
+func (w *webProbe) ask(ctx context.Context) error {
+	scheme := "https"
+	if w.plain {
+		scheme = "http"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+w.addr+"/readyz", nil)
+	if err != nil {
+		return fmt.Errorf("ask /readyz: %w", err)
+	}
+	res, err := w.tr.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("ask /readyz: %w", shut(err))
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxReadyz))
+	_ = res.Body.Close()
+	switch res.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusServiceUnavailable:
+		return fmt.Errorf("%w: /readyz answers %d", errJoining, res.StatusCode)
+	}
+	return fmt.Errorf("%w: /readyz answers %d", errProtocol, res.StatusCode)
+}
