@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/syslog"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -26,9 +25,6 @@ const (
 	confirmSteady = 2 * time.Minute
 	confirmLimit  = 10 * time.Minute
 )
-
-// maxBundle bounds what is read from the network.
-const maxBundle = 8 << 30
 
 func upgradeCommand(f *flags) *cobra.Command {
 	var all bool
@@ -67,6 +63,7 @@ coming.`,
   applianced upgrade https://example.net/saltern-cloud.upgrade --reboot --wait 2h
   applianced upgrade --all saltern-cloud.upgrade
   applianced upgrade --all --dry-run saltern-cloud.upgrade
+  applianced upgrade check
   applianced upgrade status
   applianced upgrade back`,
 		Args: cobra.ExactArgs(1),
@@ -95,7 +92,7 @@ coming.`,
 		}
 		return one.run(cmd, args[0], f.client())
 	}
-	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeBackCommand(&sys), upgradeConfirmCommand(f, &sys))
+	cmd.AddCommand(upgradeStatusCommand(&sys), upgradeCheckCommand(f, &sys), upgradeBackCommand(&sys), upgradeConfirmCommand(f, &sys))
 	return cmd
 }
 
@@ -183,37 +180,7 @@ func open(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 		}
 		return f, nil
 	}
-	secret := func(u string) error {
-		if strings.HasPrefix(u, "https://") || plain {
-			return nil
-		}
-		return fmt.Errorf("upgrade: %s is not encrypted: whoever sits on the way can offer an old version; take https://, a file, or --allow-http", u)
-	}
-	if err := secret(from); err != nil {
-		return nil, err
-	}
-	client := http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) >= 10 {
-			return errors.New("too many redirections")
-		}
-		return secret(r.URL.String())
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
-	if err != nil {
-		return nil, fmt.Errorf("upgrade: %w", err)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("upgrade: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		res.Body.Close()
-		return nil, fmt.Errorf("upgrade: %s: %s", from, res.Status)
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(res.Body, maxBundle), res.Body}, nil
+	return upgrade.Fetch(ctx, from, plain)
 }
 
 func upgradeStatusCommand(sys *upgrade.System) *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -98,6 +99,9 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 	}
 	return &s, nil
 }
+
+// maxURL bounds an address.
+const maxURL = 2000
 
 // maxAPINames bounds the names in a certificate.
 const maxAPINames = 16
@@ -195,6 +199,9 @@ func (s *Settings) faults() (out []error) {
 	}
 	if l := s.Webhook.Listen; l != "" && l == s.Metrics.Listen {
 		bad("webhook.listen: %q is that of metrics.listen: choose another port (4523)", l)
+	}
+	if u, err := url.Parse(s.Upgrade.URL); s.Upgrade.URL != "" && (err != nil || u.Scheme != "https" || u.Host == "" || len(s.Upgrade.URL) > maxURL) {
+		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an old version coming", s.Upgrade.URL)
 	}
 	if s.Log.Format != "text" && s.Log.Format != "json" {
 		bad("log.format: %q is not known (text, json)", s.Log.Format)

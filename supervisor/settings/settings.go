@@ -49,6 +49,7 @@ type Settings struct {
 	Webhook       Webhook  `yaml:"webhook"`
 	API           API      `yaml:"api"`
 	Backup        Backup   `yaml:"backup"`
+	Upgrade       Upgrade  `yaml:"upgrade"`
 	Console       Console  `yaml:"console"`
 	// Members are the nodes of the cluster, this one among them. They come from
 	// the table of nodes, never from the file.
@@ -65,6 +66,13 @@ type Settings struct {
 type Metrics struct {
 	// Listen is an IP address with port; empty: none.
 	Listen string `yaml:"listen"`
+}
+
+// Upgrade says where this node asks for newer versions of its system.
+type Upgrade struct {
+	// URL is the address of the newest upgrade; in it {flavour} stands for the kernel
+	// of the node. Empty: none is asked.
+	URL string `yaml:"url"`
 }
 
 // Webhook takes the calls of git servers after a push.

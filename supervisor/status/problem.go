@@ -63,6 +63,8 @@ const (
 	BackupLate        Code = "SCA-223"
 	SystemOld         Code = "SCA-224"
 	SystemFixed       Code = "SCA-225"
+	SystemNewer       Code = "SCA-226"
+	SystemUnasked     Code = "SCA-227"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -199,6 +201,8 @@ func upkeepKinds() []Kind {
 			[]Code{NodeRemoved, SetupStopped, StorageUnusable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, time.Minute},
 		{SystemOld, Notice, "the system of this node is older than three months", "build a newer version of the image and upgrade to it (docs/updates.md): applianced upgrade --all FILE", nil, 0},
 		{SystemFixed, Notice, "this node takes no upgrade", "put the public key of who builds the image into /etc/saltern/upgrade-keys/NAME.pem on each node, or build the image with SIGN= (docs/updates.md)", nil, 0},
+		{SystemNewer, Notice, "there is a newer version of the system", "fetch it from upgrade.url, then: applianced upgrade --all FILE", nil, 0},
+		{SystemUnasked, Notice, "whether there is a newer version of the system cannot be told", "applianced upgrade check says why; correct upgrade.url, or the proxy and firewall in front", nil, 0},
 	}
 }
 

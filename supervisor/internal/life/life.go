@@ -60,6 +60,7 @@ type Life struct {
 	rolls     *rolls
 	system    *system
 	upgrades  *upgrades
+	channel   *channel // nil: there is no address to ask
 	packages  *packages
 	records   *records
 	balancer  *balancer
@@ -103,6 +104,9 @@ func New(cfg Config) (*Life, error) {
 	n.packages = &packages{children: c}
 	n.records = &records{settings: s, reading: newLone()}
 	n.system = newSystem(c, n.observer.Document)
+	if s.Upgrade.URL != "" {
+		n.channel = newChannel(c, n.system.sys)
+	}
 	n.upgrades = &upgrades{children: c, system: n.system, asked: make(chan upgradeRequest)}
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
@@ -170,6 +174,9 @@ func (n *Life) specs() []service.Spec {
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))
 	}
+	if n.channel != nil {
+		specs = append(specs, service.Loop("channel", n.channel.run))
+	}
 	if n.backups != nil {
 		specs = append(specs, service.Loop("backups", n.backups.Run))
 	}
@@ -225,7 +232,7 @@ func (n *Life) known() observe.Node {
 		k.Audit = err.Error()
 	}
 	k.Backup, k.Own = n.backups.facts()
-	k.Own = append(k.Own, n.system.findings()...)
+	k.Own = append(append(k.Own, n.system.findings()...), n.channel.findings()...)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)

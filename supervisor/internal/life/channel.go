@@ -1,0 +1,98 @@
+package life
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"saltern/image/bundle"
+	"saltern/pause"
+	"saltern/supervisor/status"
+	"saltern/supervisor/upgrade"
+)
+
+const (
+	// channelFirst is when a node first asks for a newer version after its start,
+	// channelEvery how often then, each a little later so that not all ask at once;
+	// channelAgain is after a question without an answer.
+	channelFirst = time.Minute
+	channelEvery = 24 * time.Hour
+	channelAgain = time.Hour
+	channelApart = 10 * time.Minute
+	// channelSilent is when it is told that there is no answer.
+	channelSilent = 3 * 24 * time.Hour
+)
+
+// channel asks an address whether there is a newer version of the system, and has it
+// shown. It installs nothing.
+type channel struct {
+	*children
+	status  func() (upgrade.Status, error)
+	keyDirs []string
+	offered func(ctx context.Context, st upgrade.Status, keyDirs []string) (bundle.Manifest, error)
+
+	mu    sync.Mutex
+	found []status.Finding
+}
+
+func newChannel(c *children, sys upgrade.System) *channel {
+	return &channel{children: c, status: sys.Status, keyDirs: upgrade.KeyDirs(),
+		offered: func(ctx context.Context, st upgrade.Status, keyDirs []string) (bundle.Manifest, error) {
+			keys, err := bundle.Keys(keyDirs...)
+			if err != nil {
+				return bundle.Manifest{}, err
+			}
+			return st.Offered(ctx, c.Settings.Upgrade.URL, keys)
+		}}
+}
+
+// run asks until ctx ends.
+func (c *channel) run(ctx context.Context) {
+	answered := c.Now() // or begun to ask
+	for wait := channelFirst; pause.For(ctx, wait+rand.N(channelApart)) == nil; {
+		st, err := c.status()
+		if err != nil {
+			return // no image: its packages are those of a distribution
+		}
+		m, err := c.offered(ctx, st, c.keyDirs)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			answered, wait = c.Now(), channelEvery
+			c.say(newer(st, m))
+		default:
+			wait = channelAgain
+			c.Log.Warn("whether there is a newer version of the system cannot be told", "error", err)
+			if c.Now().Sub(answered) > channelSilent {
+				c.say([]status.Finding{{Code: status.SystemUnasked, Cause: fmt.Sprintf("no answer since %s: %s", answered.UTC().Format("2006-01-02"), status.Clip(err.Error()))}})
+			}
+		}
+	}
+}
+
+// newer says what is to be known of an offer.
+func newer(st upgrade.Status, m bundle.Manifest) []status.Finding {
+	if !st.Newer(m) {
+		return nil
+	}
+	return []status.Finding{{Code: status.SystemNewer, Cause: fmt.Sprintf("version %s, built %s, is offered; %s runs here", m.Version, m.Created.UTC().Format("2006-01-02"), status.Clip(st.Version))}}
+}
+
+func (c *channel) say(found []status.Finding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found = found
+}
+
+// findings say what there is; c may be nil.
+func (c *channel) findings() []status.Finding {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found
+}

@@ -1,0 +1,59 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/image/bundle"
+	"saltern/supervisor/upgrade"
+)
+
+// A node asks once a day, sooner after a question without an answer, and tells of a newer
+// version, and of three days without an answer.
+func TestChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		st := upgrade.Status{Version: "1", Created: began.Add(-time.Hour), Flavour: "cloud"}
+		offer, fault, asked := bundle.Manifest{Version: "1", Created: st.Created}, error(nil), 0
+		c := &channel{children: &children{Config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
+			status: func() (upgrade.Status, error) { return st, nil },
+			offered: func(context.Context, upgrade.Status, []string) (bundle.Manifest, error) {
+				asked++
+				return offer, fault
+			}}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.run(ctx)
+		}()
+		expect := func(after time.Duration, least, most int, want string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			got := ""
+			for _, f := range c.findings() {
+				got += string(f.Code) + " " + f.Cause
+			}
+			if asked < least || asked > most || got != want && (want == "" || !strings.HasPrefix(got, want)) {
+				t.Errorf("after %s: asked %d times, %q", time.Since(began), asked, got)
+			}
+		}
+		expect(15*time.Minute, 1, 1, "")
+		offer = bundle.Manifest{Version: "2", Created: began}
+		expect(12*time.Hour, 1, 1, "")
+		expect(13*time.Hour, 2, 2, "SCA-226 version 2, built 2000-01-01, is offered; 1 runs here")
+		fault = errors.New("not found")
+		expect(25*time.Hour, 3, 4, "SCA-226 ") // what was offered still is
+		expect(48*time.Hour, 40, 60, "SCA-227 no answer since 2000-01-0")
+		fault, offer = nil, bundle.Manifest{Version: "1", Created: st.Created}
+		expect(2*time.Hour, 40, 62, "")
+		cancel()
+		<-done
+	})
+}

@@ -1,0 +1,102 @@
+package upgrade
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"saltern/image/bundle"
+)
+
+// Bounds of what is read from the network: a bundle; and what is before its first part,
+// with the headers of the archive.
+const (
+	maxBundle = 8 << 30
+	maxHead   = 256 << 10
+)
+
+// Fetch gives what an address answers; plain: also one without encryption, and one that
+// another address leads to.
+func Fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
+	secret := func(u string) error {
+		if strings.HasPrefix(u, "https://") || plain {
+			return nil
+		}
+		return fmt.Errorf("upgrade: %s is not encrypted: whoever sits on the way can offer an old version; take https://, a file, or --allow-http", redacted(u))
+	}
+	if err := secret(from); err != nil {
+		return nil, err
+	}
+	client := http.Client{CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) >= 10 {
+			return errors.New("too many redirections")
+		}
+		return secret(r.URL.String())
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("upgrade: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, fmt.Errorf("upgrade: %s: %s", req.URL.Redacted(), res.Status)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(res.Body, maxBundle), res.Body}, nil
+}
+
+// redacted is an address without the password in it.
+func redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "the address"
+	}
+	return u.Redacted()
+}
+
+// offerTakes bounds the question what an address offers.
+const offerTakes = time.Minute
+
+// Flavour stands in an address for the kernel of the machine that asks.
+const Flavour = "{flavour}"
+
+// Offered reads what version the bundle at an address is, by its beginning. The manifest
+// is signed by one of the keys, and is for the kernel of st.
+func (st *Status) Offered(ctx context.Context, address string, keys []ed25519.PublicKey) (bundle.Manifest, error) {
+	return st.offered(ctx, address, keys, false)
+}
+
+func (st *Status) offered(ctx context.Context, address string, keys []ed25519.PublicKey, plain bool) (bundle.Manifest, error) {
+	ctx, cancel := context.WithTimeout(ctx, offerTakes)
+	defer cancel()
+	in, err := Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), plain)
+	if err != nil {
+		return bundle.Manifest{}, err
+	}
+	defer in.Close()
+	b, err := bundle.Open(io.LimitReader(in, maxHead), keys)
+	if err != nil {
+		return bundle.Manifest{}, err
+	}
+	if b.Manifest.Flavour != st.Flavour {
+		return bundle.Manifest{}, fmt.Errorf("upgrade: the version there is for the kernel %s, here runs %s: write %s into the address, or name the other file", b.Manifest.Flavour, st.Flavour, Flavour)
+	}
+	return b.Manifest, nil
+}
+
+// Newer reports whether a version is newer than the one that runs.
+func (st *Status) Newer(m bundle.Manifest) bool {
+	return st.mayFollow(&m) == nil && (m.Version != st.Version || m.Created.After(st.Created))
+}
