@@ -32,14 +32,24 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 	}
 }
 
+// packagesFile is the only file of a master that our packages make in Salt's own
+// directory. It does not make that directory one of a master: a node has it, too.
+const packagesFile = "saltern.conf"
+
 // configDir returns where the master's configuration is when nobody says it:
 // in Salt's own directory, or else in that of the node that runs here.
 func configDir(own, node string) string {
 	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
 		return own
 	}
-	if _, err := os.Stat(filepath.Join(own, "master.d")); !errors.Is(err, fs.ErrNotExist) {
+	parts, err := os.ReadDir(filepath.Join(own, "master.d"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return own
+	}
+	for _, p := range parts {
+		if p.Name() != packagesFile && strings.HasSuffix(p.Name(), ".conf") {
+			return own
+		}
 	}
 	if _, err := os.Stat(filepath.Join(node, "master")); err != nil {
 		return own

@@ -197,6 +197,10 @@ func TestPackagesAlone(t *testing.T) {
 	m.put(t, "/root/answers.yaml", "mode: form\ncluster_id: prod\nnode: node3\naddress: "+m.Address+"\nstorage: {kind: local}\n")
 	m.sh(t, "applianced setup start /root/answers.yaml")
 	m.wait(t, 180*time.Second, "HEALTHY", "applianced", "status")
+	// The tools ask the node, not what the packages made for a master alone.
+	if keys := m.sh(t, "salt-key -l acc; ls /etc/salt/master.d"); strings.Contains(keys, "web1") || !strings.Contains(keys, "saltern.conf") {
+		t.Errorf("salt-key of a node says of accepted keys\n%s", keys)
+	}
 	lb := m.sh(t, "pgrep -u saltern-lb; pgrep -u saltern-master salt-master")
 	m.sh(t, "apt-get install -y ./saltern-*_1.2.4-1_*.deb")
 	m.wait(t, 120*time.Second, "1.2.4", "applianced", "status", "--json")
