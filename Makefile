@@ -98,6 +98,11 @@ FROM ?= $(RELEASE_OUT)
 repo: ## repositories for apt and dnf, signed by gpg, into dist/repo/ (FROM=dist/release-1.2.3 KEY=FINGERPRINT)
 	@KEY='$(KEY)' scripts/repo '$(FROM)' '$(REPO)'
 
+.PHONY: test-s3
+test-s3: ## backups to a real S3 service that takes any keys, at S3=URL (by hand; pip install 'moto[server,s3]', then moto_server -p 5555)
+	@test -n "$(S3)" || { echo "needed: S3=http://127.0.0.1:5555, the address of an S3 service that takes any keys, such as moto_server" >&2; exit 1; }
+	SALTERN_S3=$(S3) $(GO) test -count=1 -v -run '^TestBucket$$' ./supervisor/backupplan
+
 .PHONY: test-repo
 test-repo: ## apt and dnf install from the repositories and refuse what was changed, on a plain Debian 12 (by hand, as root; apt-get install apt-utils createrepo-c)
 	@GO='$(GO)' scripts/test-repo

@@ -1,17 +1,16 @@
 package backupplan
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"saltern/durable"
 	"saltern/supervisor/status"
 )
 
@@ -33,19 +32,19 @@ type entry struct {
 	Pending bool `json:"pending,omitempty"`
 }
 
-// folder is a directory for backups, and how those of this cluster are called there.
+// folder is a place for backups, and how those of this cluster are called there.
 type folder struct {
-	dir    string
+	place
 	prefix string // of all names; it holds the cluster's name, and of its key
 }
 
 // newFolder gives the folder of a cluster, by the hash of the key that signs its
-// backups: clusters that are called alike may share a directory.
-func newFolder(dir, cluster, signer string) folder {
-	return folder{dir, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
+// backups: clusters that are called alike may share a place.
+func newFolder(in place, cluster, signer string) folder {
+	return folder{in, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
 }
 
-func (f folder) list() string { return filepath.Join(f.dir, f.prefix+".json") }
+func (f folder) list() string { return f.prefix + ".json" }
 
 // partial begins the names of what a node has not finished.
 func (f folder) partial(node string) string { return "." + f.prefix + "-" + node + ".part-" }
@@ -56,34 +55,29 @@ func (f folder) ours(name string) bool {
 }
 
 // free gives a name for a backup that nobody has.
-func (f folder) free(at time.Time) (string, error) {
+func (f folder) free(ctx context.Context, at time.Time) (string, error) {
 	stem := f.prefix + "-" + at.UTC().Format("20060102T150405Z")
 	for i := 1; i < 100; i++ { // the clock may have been here before
 		name := stem + suffix
 		if i > 1 {
 			name = fmt.Sprintf("%s-%d%s", stem, i, suffix)
 		}
-		if _, err := os.Lstat(filepath.Join(f.dir, name)); errors.Is(err, fs.ErrNotExist) {
-			return name, nil
-		} else if err != nil {
+		if taken, err := f.has(ctx, name); err != nil {
 			return "", err
+		} else if !taken {
+			return name, nil
 		}
 	}
-	return "", fmt.Errorf("%s: too many backups of the same second", filepath.Join(f.dir, stem))
+	return "", fmt.Errorf("%s: too many backups of the same second", f.path(stem))
 }
 
-// read gives the catalogue; it is new when there is none. An empty file is one as
-// well: with it an administrator says that a new directory is meant.
-func (f folder) read() (c catalogue, fresh bool, err error) {
-	switch fi, err := os.Stat(f.dir); {
-	case errors.Is(err, fs.ErrNotExist):
-		return c, false, fmt.Errorf("there is no directory %s: make it, or mount it", f.dir)
-	case err != nil:
-		return c, false, fmt.Errorf("look for the backups: %w", err)
-	case !fi.IsDir():
-		return c, false, fmt.Errorf("%s is not a directory", f.dir)
+// catalogue reads the list; it is new when there is none. An empty file is one as
+// well: with it an administrator says that a new place is meant.
+func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err error) {
+	if err := f.check(ctx); err != nil {
+		return c, false, err
 	}
-	b, err := durable.Read(f.list(), maxCatalogue)
+	b, err := f.read(ctx, f.list(), maxCatalogue)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, fmt.Errorf("read the list of backups: %w", err)
 	}
@@ -91,16 +85,16 @@ func (f folder) read() (c catalogue, fresh bool, err error) {
 		return catalogue{Format: 1}, fresh, nil
 	}
 	if err := json.Unmarshal(b, &c); err != nil || c.Format != 1 {
-		return c, false, fmt.Errorf("%s is not a list of backups: move it away, and the backups that it is about stay for good", f.list())
+		return c, false, fmt.Errorf("%s is not a list of backups: move it away, and the backups that it is about stay for good", f.path(f.list()))
 	}
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return !f.ours(e.Name) })
 	return c, false, nil
 }
 
-func (f folder) write(c catalogue) error {
+func (f folder) write(ctx context.Context, c catalogue) error {
 	b, err := json.MarshalIndent(c, "", " ")
 	if err == nil {
-		err = durable.Replace(f.list(), append(b, '\n'), 0o600)
+		err = f.replace(ctx, f.list(), append(b, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write the list of backups: %w", err)
@@ -108,13 +102,16 @@ func (f folder) write(c catalogue) error {
 	return nil
 }
 
+// gone reports whether a file is not there for certain.
+func (f folder) gone(ctx context.Context, name string) bool {
+	there, err := f.has(ctx, name)
+	return err == nil && !there
+}
+
 // settle finds out about files that were to be put in place when somebody stopped,
 // and forgets those that are gone.
-func (f folder) settle(c *catalogue) {
-	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool {
-		_, err := os.Lstat(filepath.Join(f.dir, e.Name))
-		return errors.Is(err, fs.ErrNotExist)
-	})
+func (f folder) settle(ctx context.Context, c *catalogue) {
+	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool { return f.gone(ctx, e.Name) })
 	for i := range c.Files {
 		c.Files[i].Pending = false
 	}
@@ -122,14 +119,14 @@ func (f folder) settle(c *catalogue) {
 
 // prune removes the oldest backups, by their order in the catalogue, until keep are
 // left. One that cannot be removed stays in it.
-func (f folder) prune(c *catalogue, keep int) (gone int, err error) {
+func (f folder) prune(ctx context.Context, c *catalogue, keep int) (gone int, err error) {
 	over := len(c.Files) - keep
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool {
 		if over <= 0 {
 			return false
 		}
 		over--
-		if rerr := os.Remove(filepath.Join(f.dir, e.Name)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		if rerr := f.remove(ctx, e.Name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = fmt.Errorf("remove an old backup: %w", rerr)
 			return false
 		}
@@ -139,25 +136,11 @@ func (f folder) prune(c *catalogue, keep int) (gone int, err error) {
 	return gone, err
 }
 
-// sweep removes what this node has left unfinished; nobody writes to it any more.
-func (f folder) sweep(node string) {
-	entries, err := os.ReadDir(f.dir)
-	if err != nil {
-		return // writing will tell
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), f.partial(node)) && e.Type().IsRegular() {
-			_ = os.Remove(filepath.Join(f.dir, e.Name())) // the next time, else
-		}
-	}
-}
-
 // shown are the backups for people, with a mark at those that are missing.
-func (f folder) shown(c catalogue) []status.BackupFile {
+func (f folder) shown(ctx context.Context, c catalogue) []status.BackupFile {
 	out := []status.BackupFile{}
 	for _, e := range c.Files {
-		_, err := os.Lstat(filepath.Join(f.dir, e.Name))
-		if e.Missing = errors.Is(err, fs.ErrNotExist); !e.Pending || !e.Missing {
+		if e.Missing = f.gone(ctx, e.Name); !e.Pending || !e.Missing {
 			out = append(out, e.BackupFile)
 		}
 	}

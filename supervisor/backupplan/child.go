@@ -58,7 +58,7 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 			return 0
 		}
 		defer unlock()
-		look(s.Settings, say.Encode)
+		look(ctx, s.Settings, say.Encode)
 	case "make":
 		unlock, err := alone(s.Settings, "make")
 		if err != nil {
@@ -98,7 +98,7 @@ func runMake(ctx context.Context, s Spec, say *json.Encoder) {
 }
 
 // look says what there is.
-func look(s *settings.Settings, say func(any) error) {
+func look(ctx context.Context, s *settings.Settings, say func(any) error) {
 	r, err := readRecord(s)
 	if err != nil {
 		_ = say(seen{Error: brief(err)})
@@ -106,16 +106,20 @@ func look(s *settings.Settings, say func(any) error) {
 	}
 	_ = say(seen{Record: &r})
 	var c catalogue
+	var f folder
 	signer, err := backup.Signer(s)
-	f := newFolder(s.Backup.To, s.Cluster, signer)
 	if err == nil {
-		c, _, err = f.read()
+		var in place
+		if in, err = newPlace(s.Backup); err == nil {
+			f = newFolder(in, s.Cluster, signer)
+			c, _, err = f.catalogue(ctx)
+		}
 	}
 	if err != nil {
 		_ = say(seen{Record: &r, Unread: brief(err)})
 		return
 	}
-	_ = say(seen{Record: &r, Files: f.shown(c)})
+	_ = say(seen{Record: &r, Files: f.shown(ctx, c)})
 }
 
 // alone keeps other children of this node, for the same purpose, from running; those

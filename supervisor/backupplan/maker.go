@@ -8,13 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"saltern/durable"
 	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/backup"
@@ -147,84 +144,84 @@ func (m *maker) write(ctx context.Context) (*status.BackupFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := newFolder(b.To, m.Settings.Cluster, signer)
-	c, err := m.open(f)
+	in, err := newPlace(b)
 	if err != nil {
 		return nil, err
 	}
-	f.sweep(m.Settings.Node)
-	f.settle(&c)
-	if _, err := f.prune(&c, b.Keep); err != nil { // room that a smaller keep gives
+	f := newFolder(in, m.Settings.Cluster, signer)
+	c, err := m.open(ctx, f)
+	if err != nil {
 		return nil, err
 	}
-	tmp, file, err := m.archive(ctx, f)
-	if err != nil {
-		return nil, fmt.Errorf("write the backup to %s: %w", b.To, err)
+	f.sweep(ctx, f.prefix+"-", f.partial(m.Settings.Node))
+	f.settle(ctx, &c)
+	if _, err := f.prune(ctx, &c, b.Keep); err != nil { // room that a smaller keep gives
+		return nil, err
 	}
-	defer os.Remove(tmp) // it is gone, if all is well
+	sent, file, err := m.archive(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("write the backup to %s: %w", f, err)
+	}
+	defer sent.drop()
 	if err := m.renew(); err != nil {
 		return nil, err
 	}
 	// Named before it is there: whoever stops here leaves no file that nobody removes.
 	c.Files = append(c.Files, entry{*file, true})
-	if err := f.write(c); err != nil {
+	if err := f.write(ctx, c); err != nil {
 		return nil, err
 	}
-	err = os.Rename(tmp, filepath.Join(f.dir, file.Name))
-	if err == nil {
-		err = durable.SyncDir(f.dir)
-	}
-	if err != nil {
+	if err := sent.put(); err != nil {
 		return nil, fmt.Errorf("put the backup in place: %w", err)
 	}
-	f.settle(&c)
-	_, err = f.prune(&c, b.Keep)
-	return file, errors.Join(f.write(c), err)
+	f.settle(ctx, &c)
+	_, err = f.prune(ctx, &c, b.Keep)
+	return file, errors.Join(f.write(ctx, c), err)
 }
 
 // open reads the catalogue and sees that it is that of before.
-func (m *maker) open(f folder) (catalogue, error) {
+func (m *maker) open(ctx context.Context, f folder) (catalogue, error) {
 	r, err := readRecord(m.Settings)
 	if err != nil {
 		return catalogue{}, err
 	}
-	c, fresh, err := f.read()
+	c, fresh, err := f.catalogue(ctx)
 	if err != nil {
 		return c, err
 	}
-	if fresh && r.Targets[m.Settings.Node] == f.dir {
-		return c, fmt.Errorf("%s is not there, and was when the last backup was written: is something mounted at %s no more? If it is another directory on purpose: touch %s",
-			f.list(), f.dir, f.list())
+	if fresh && r.Targets[m.Settings.Node] == f.String() {
+		return c, fmt.Errorf("%s is not there, and was when the last backup was written: is something mounted at %s no more? If it is another place on purpose: %s",
+			f.path(f.list()), f, f.anew(f.list()))
 	}
 	return c, nil
 }
 
-// archive writes the backup to a file of another name.
-func (m *maker) archive(ctx context.Context, f folder) (tmp string, file *status.BackupFile, err error) {
+// archive writes the backup; it has no name yet.
+func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFile, error) {
 	keys, err := m.Settings.Backup.Keys()
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	began := m.now().UTC().Truncate(time.Second)
-	name, err := f.free(began)
+	name, err := f.free(ctx, began)
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
-	w, err := os.CreateTemp(f.dir, f.partial(m.Settings.Node)+"*") // mode 0600
+	w, err := f.create(ctx, name, f.partial(m.Settings.Node))
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	digest := sha256.New()
 	sum, err := backup.Write(ctx, io.MultiWriter(&counter{w, &m.moved}, digest),
 		backup.Options{Settings: m.Settings, ConfigPath: m.ConfigPath, Version: m.Version, Now: began}, keys...)
 	if err == nil {
-		err = w.Sync()
+		err = w.finish()
 	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		_ = os.Remove(w.Name()) // else the next time
-		return "", nil, err
+	if err != nil {
+		w.drop()
+		return nil, nil, err
 	}
-	return w.Name(), &status.BackupFile{Name: name, Node: m.Settings.Node, To: f.dir, Time: began, Bytes: m.moved.Load(), Files: sum.Files,
+	return w, &status.BackupFile{Name: name, Node: m.Settings.Node, To: f.String(), Time: began, Bytes: m.moved.Load(), Files: sum.Files,
 		SHA256: hex.EncodeToString(digest.Sum(nil)), Signer: sum.Signer}, nil
 }
 

@@ -262,15 +262,15 @@ func TestDiedInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFolder(s.to, "prod", signer)
-	c, _, err := f.read()
+	f := newFolder(directory(s.to), "prod", signer)
+	c, _, err := f.catalogue(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	there, gone := first, first
 	there.Name, gone.Name = f.prefix+"-there.age", f.prefix+"-gone.age"
 	c.Files = append(c.Files, entry{there, true}, entry{gone, true})
-	if err := f.write(c); err != nil {
+	if err := f.write(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []string{there.Name, f.partial("n1") + "1", f.partial("n2") + "1"} {
@@ -278,7 +278,7 @@ func TestDiedInTheMiddle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if shown := f.shown(c); len(shown) != 2 {
+	if shown := f.shown(t.Context(), c); len(shown) != 2 {
 		t.Errorf("%+v", shown)
 	}
 	s.clock = noon.Add(25 * time.Hour)
@@ -387,9 +387,9 @@ func FuzzCatalogue(f *testing.F) {
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		top := t.TempDir()
-		d := newFolder(filepath.Join(top, "nas"), "prod", "1234567890")
+		d := newFolder(directory(filepath.Join(top, "nas")), "prod", "1234567890")
 		other := filepath.Join(top, "other.age")
-		for _, path := range []string{d.list(), other, filepath.Join(d.dir, "notes.age")} {
+		for _, path := range []string{d.path(d.list()), other, d.path("notes.age")} {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -397,15 +397,15 @@ func FuzzCatalogue(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		c, _, err := d.read()
+		c, _, err := d.catalogue(t.Context())
 		if err != nil {
 			return
 		}
-		d.shown(c)
-		if _, err := d.prune(&c, 0); err != nil {
+		d.shown(t.Context(), c)
+		if _, err := d.prune(t.Context(), &c, 0); err != nil {
 			t.Logf("prune: %v", err)
 		}
-		for _, path := range []string{d.list(), other, filepath.Join(d.dir, "notes.age")} {
+		for _, path := range []string{d.path(d.list()), other, d.path("notes.age")} {
 			if _, err := os.Lstat(path); err != nil {
 				t.Fatal(err)
 			}

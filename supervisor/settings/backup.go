@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,12 +16,35 @@ import (
 type Backup struct {
 	// Every is a duration, or "daily at HH:MM" in UTC; empty: none are made.
 	Every string `yaml:"every"`
-	// To is the directory for them.
+	// To is the directory for them, or s3://BUCKET[/PREFIX].
 	To string `yaml:"to"`
+	// S3 is about the service of a bucket.
+	S3 S3 `yaml:"s3"`
 	// Keep is how many stay there.
 	Keep int `yaml:"keep"`
 	// Recipients are age public keys; a backup is encrypted for all of them.
 	Recipients []string `yaml:"recipients"`
+}
+
+// S3 is a service for buckets that speaks as AWS's does.
+type S3 struct {
+	// Endpoint is its address; empty: AWS.
+	Endpoint string `yaml:"endpoint"`
+	// Region is the bucket's; empty: us-east-1, which other services than AWS take.
+	Region string `yaml:"region"`
+	// Credentials is a file with keys, as the AWS tools have it.
+	Credentials string `yaml:"credentials"`
+	// CA is a file with certificates that are trusted instead of the system's.
+	CA string `yaml:"ca"`
+}
+
+// Bucket reads a To that is a bucket.
+func (b Backup) Bucket() (name, prefix string, ok bool) {
+	rest, ok := strings.CutPrefix(b.To, "s3://")
+	if ok {
+		name, prefix, _ = strings.Cut(rest, "/")
+	}
+	return name, prefix, ok
 }
 
 // On reports whether backups are made.
@@ -102,7 +126,8 @@ func (s *Settings) backupFaults() (out []error) {
 	if len(b.Recipients) > maxRecipients {
 		bad("backup.recipients: more than %d", maxRecipients)
 	}
-	if b.To != "" {
+	out = append(out, b.bucketFaults()...)
+	if _, _, bucket := b.Bucket(); b.To != "" && !bucket {
 		if !filepath.IsAbs(b.To) || filepath.Clean(b.To) == "/" || strings.ContainsAny(b.To, "\n\x00") {
 			bad("backup.to: %q is not an absolute path below /", b.To)
 		}
@@ -122,10 +147,48 @@ func (s *Settings) backupFaults() (out []error) {
 		bad("backup.every: %w", err)
 	}
 	if b.To == "" {
-		bad("backup.to: is needed: the directory for the backups")
+		bad("backup.to: is needed: the directory for the backups, or s3://BUCKET")
 	}
 	if len(b.Recipients) == 0 {
 		bad("backup.recipients: is needed: age public keys, for which the backups are encrypted; age-keygen makes a pair, keep its secret key elsewhere")
+	}
+	return out
+}
+
+var (
+	bucketName   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	bucketPrefix = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]{0,99})(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,9}$`)
+	regionName   = regexp.MustCompile(`^[a-z0-9-]{0,40}$`)
+)
+
+// bucketFaults lists what is wrong with a bucket.
+func (b Backup) bucketFaults() (out []error) {
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+	name, prefix, bucket := b.Bucket()
+	if !bucket {
+		if b.S3 != (S3{}) {
+			bad("backup.s3: is for a backup.to that is s3://BUCKET")
+		}
+		return out
+	}
+	if !bucketName.MatchString(name) || prefix != "" && !bucketPrefix.MatchString(prefix) {
+		bad("backup.to: %.100q is not s3://BUCKET or s3://BUCKET/PREFIX", b.To)
+	}
+	if b.S3.Endpoint != "" {
+		if u, err := url.Parse(b.S3.Endpoint); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || len(b.S3.Endpoint) > maxURL {
+			bad("backup.s3.endpoint: %.70q is not the address of a service (https://s3.example.org)", b.S3.Endpoint)
+		}
+	}
+	if !regionName.MatchString(b.S3.Region) {
+		bad("backup.s3.region: %.70q is not the name of a region", b.S3.Region)
+	}
+	for key, path := range map[string]string{"credentials": b.S3.Credentials, "ca": b.S3.CA} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad("backup.s3.%s: %.100q is not an absolute path", key, path)
+		}
+	}
+	if b.S3.Credentials == "" {
+		bad("backup.s3.credentials: is needed: a file of mode 600 with aws_access_key_id and aws_secret_access_key")
 	}
 	return out
 }

@@ -29,7 +29,14 @@ func TestBackupFaults(t *testing.T) {
 		"backup: {every: 24h, to: /mnt/nas, recipients: [AGE-SECRET-KEY-1]}":                         "backup.recipients: ",
 		"backup: {every: 24h, to: /mnt/nas, recipients: [\"" + someKey + "\\n" + someKey + "\"]}":    "backup.recipients: ",
 		"backup: {every: 24h, to: /mnt/nas, recipients: [" + strings.Repeat(someKey+", ", 17) + "]}": "more than 16",
-		"backup: {every: 24h, s3: x}":                                                                "field s3 not found",
+		"backup: {every: 24h, s4: x}":                                                                "field s4 not found",
+		"backup: {every: 24h, to: /mnt/nas, recipients: [" + someKey + "], s3: {region: x}}":         "backup.s3: is for",
+		"backup: {every: 24h, to: 's3://B_', recipients: [" + someKey + "]}":                         "backup.to: \"s3://B_\" is not s3://BUCKET",
+		"backup: {every: 24h, to: 's3://bucket/../x', recipients: [" + someKey + "]}":                "backup.to: ",
+		"backup: {every: 24h, to: 's3://bucket', recipients: [" + someKey + "]}":                     "backup.s3.credentials: is needed",
+		"backup: {every: 24h, to: 's3://bucket', s3: {credentials: keys}}":                           "backup.s3.credentials: \"keys\" is not an absolute path",
+		"backup: {every: 24h, to: 's3://bucket', s3: {endpoint: 'https://u:p@h'}}":                   "backup.s3.endpoint: ",
+		"backup: {every: 24h, to: 's3://bucket', s3: {endpoint: 's3.example.org'}}":                  "backup.s3.endpoint: ",
 	} {
 		if _, err := Parse([]byte(text), "f", "n"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -1,0 +1,130 @@
+package backupplan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"saltern/durable"
+	"saltern/supervisor/settings"
+)
+
+// place is where backups lie, beside files of others: a directory, or a bucket. What
+// is not there is fs.ErrNotExist.
+type place interface {
+	// String is what people call it, path a file in it.
+	String() string
+	path(name string) string
+	// check reports whether it is there; the error says what to do.
+	check(ctx context.Context) error
+	// anew is what an administrator does to say that a new place is meant, for the
+	// file of that name.
+	anew(name string) string
+	read(ctx context.Context, name string, most int64) ([]byte, error)
+	replace(ctx context.Context, name string, b []byte) error
+	has(ctx context.Context, name string) (bool, error)
+	remove(ctx context.Context, name string) error
+	// create begins a file that has the name when it is put in place. Whoever dies
+	// before leaves something for sweep; partial begins its name where it has one.
+	create(ctx context.Context, name, partial string) (upload, error)
+	// sweep removes what was left unfinished of files whose names begin so.
+	sweep(ctx context.Context, prefix, partial string)
+}
+
+// upload is a file on its way.
+type upload interface {
+	io.Writer
+	finish() error // all is written, and durable
+	put() error    // it has its name
+	drop()         // it is not wanted; nothing after put
+}
+
+// newPlace gives the place that the settings name.
+func newPlace(b settings.Backup) (place, error) {
+	if bucket, prefix, ok := b.Bucket(); ok {
+		return newBucket(b, bucket, prefix)
+	}
+	return directory(b.To), nil
+}
+
+// directory is a directory of this node, often of another machine.
+type directory string
+
+func (d directory) String() string          { return string(d) }
+func (d directory) path(name string) string { return filepath.Join(string(d), name) }
+func (d directory) anew(name string) string { return "touch " + d.path(name) }
+
+func (d directory) check(context.Context) error {
+	switch fi, err := os.Stat(string(d)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no directory %s: make it, or mount it", d)
+	case err != nil:
+		return fmt.Errorf("look for the backups: %w", err)
+	case !fi.IsDir():
+		return fmt.Errorf("%s is not a directory", d)
+	}
+	return nil
+}
+
+func (d directory) read(_ context.Context, name string, most int64) ([]byte, error) {
+	return durable.Read(d.path(name), most)
+}
+
+func (d directory) replace(_ context.Context, name string, b []byte) error {
+	return durable.Replace(d.path(name), b, 0o600)
+}
+
+func (d directory) has(_ context.Context, name string) (bool, error) {
+	_, err := os.Lstat(d.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (d directory) remove(_ context.Context, name string) error { return os.Remove(d.path(name)) }
+
+func (d directory) create(_ context.Context, name, partial string) (upload, error) {
+	f, err := os.CreateTemp(string(d), partial+"*") // mode 0600
+	if err != nil {
+		return nil, err
+	}
+	return &fileUpload{f, d, name}, nil
+}
+
+func (d directory) sweep(_ context.Context, _, partial string) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return // writing will tell
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), partial) && e.Type().IsRegular() {
+			_ = os.Remove(d.path(e.Name())) // the next time, else
+		}
+	}
+}
+
+type fileUpload struct {
+	*os.File
+	dir  directory
+	name string
+}
+
+func (u *fileUpload) finish() error { return errors.Join(u.Sync(), u.Close()) }
+
+func (u *fileUpload) put() error {
+	if err := os.Rename(u.Name(), u.dir.path(u.name)); err != nil {
+		return err
+	}
+	return durable.SyncDir(string(u.dir))
+}
+
+func (u *fileUpload) drop() {
+	_ = u.Close()
+	_ = os.Remove(u.Name()) // it is gone, if all is well; else the next time
+}
