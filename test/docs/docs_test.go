@@ -47,6 +47,7 @@ var (
 	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*?) *$`)
+	port    = regexp.MustCompile(`(?m)dport (\{[^}]*\}|[0-9][0-9-]*)|Port: *([0-9]{4,5})`)
 	target  = regexp.MustCompile("(?m)(?:`|^    |^)make ([a-z][a-z0-9-]*)")
 )
 
@@ -127,5 +128,37 @@ func TestAnchor(t *testing.T) {
 		if got := anchor(text); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestPorts: every port that the image's firewall lets in, and every port that a node
+// has by default, is in the table of docs/network.md.
+func TestPorts(t *testing.T) {
+	read := func(name string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	_, table, found := strings.Cut(read("docs/network.md"), "## Ports")
+	table, _, ended := strings.Cut(table, "\n## ")
+	if !found || !ended {
+		t.Fatal("docs/network.md has no section Ports with one behind it")
+	}
+	n := 0
+	for _, source := range []string{read("image/profile/overlay/etc/nftables.conf"), read("supervisor/settings/settings.go")} {
+		for _, m := range port.FindAllStringSubmatch(source, -1) {
+			for p := range strings.FieldsFuncSeq(m[1]+m[2], func(r rune) bool { return r == ',' || r == ' ' || r == '{' || r == '}' }) {
+				n++
+				if !strings.Contains(table, strings.Replace(p, "-", "–", 1)) {
+					t.Errorf("docs/network.md does not list port %s", p)
+				}
+			}
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d ports found", n)
 	}
 }
