@@ -136,6 +136,9 @@ func (w *Wizard) done() string {
 			lines = append(lines, "    "+clip(clean(l), width-4))
 		}
 	}
+	if d.Console != "" {
+		lines = append(lines, "", paragraph("Browsers use  ", clean(d.Console), width))
+	}
 	if d.JoinString == "" {
 		lines = append(lines, "", paragraph("", "No other node can join: keys and files are on this machine's disk alone.", width))
 	} else {

@@ -110,6 +110,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return exitConfig
 		}
 		fmt.Fprintf(stdout, "the configuration of salt-api is right\n%s%s\n", control.APIServedOn, section.URL())
+		if at := section.ConsoleURL(); at != "" {
+			fmt.Fprintf(stdout, "%s%s\n", control.ConsoleServedOn, at)
+		}
 		return exitOK
 	}
 	if err := serve(ctx, m, section, log, o); err != nil {

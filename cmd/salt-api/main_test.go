@@ -16,6 +16,7 @@ func TestExitStatus(t *testing.T) {
 		out, err   string
 	}{
 		{good, "--check", exitOK, "is right\nit is served on http://0.0.0.0:8000/\n", ""},
+		{"rest_cherrypy: {port: 8000, host: 192.0.2.1, root_prefix: /api, disable_ssl: true, console: true}\n", "--check", exitOK, "its console is at http://192.0.2.1:8000/api/console/\n", ""},
 		{"rest_cherrypy: {port: 8000, ssl_crt: /nothing/crt, ssl_key: /nothing/key}\n", "--check", exitConfig, "", "/nothing/crt"},
 		{good, "--version", exitOK, "salt-api ", ""},
 		{good, "--help", exitOK, "Usage: salt-api", ""},

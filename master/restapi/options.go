@@ -172,6 +172,14 @@ func (o *Options) URL() string {
 	return "https://" + o.Address() + o.RootPrefix
 }
 
+// ConsoleURL is where the console is reached; "" if it is off.
+func (o *Options) ConsoleURL() string {
+	if !o.Console {
+		return ""
+	}
+	return strings.TrimSuffix(o.URL(), "/") + console.Dir + "/"
+}
+
 // remarks logs what is not as its author may think.
 func (o *Options) remarks(raw *value.Map, log *slog.Logger) {
 	for _, k := range raw.Keys() {

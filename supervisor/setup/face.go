@@ -60,7 +60,7 @@ func (m *Machine) Where() Progress {
 // done is what the last page shows.
 func (m *Machine) done() *Done {
 	l := m.cfg.World.Look()
-	d := &Done{Addresses: l.Addresses, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
+	d := &Done{Addresses: l.Addresses, Console: l.Console, BackUp: []string{"everything of the cluster, regularly: applianced backup"}}
 	var fronts []string
 	for _, n := range l.Table.Present() {
 		fronts = append(fronts, n.Front...)

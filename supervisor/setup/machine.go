@@ -48,6 +48,7 @@ type NodeLook struct {
 	ServingWaiting string
 	Table          nodes.Table
 	Addresses      []string // for minions
+	Console        string   // address of the pages for browsers; empty: there are none
 	// Finger is the fingerprint of the masters' key, empty while it is not known.
 	Finger string
 }

@@ -243,10 +243,11 @@ type Failure struct {
 
 // Done is what the last page shows.
 type Done struct {
-	Addresses  []string `json:"addresses"`  // for minions
-	MinionConf string   `json:"minionConf"` // the lines for /etc/salt/minion.d
-	JoinString string   `json:"joinString"` // for the next node; secret. Empty: none can join
-	BackUp     []string `json:"backUp"`     // what to keep elsewhere
+	Addresses  []string `json:"addresses"`         // for minions
+	MinionConf string   `json:"minionConf"`        // the lines for /etc/salt/minion.d
+	JoinString string   `json:"joinString"`        // for the next node; secret. Empty: none can join
+	BackUp     []string `json:"backUp"`            // what to keep elsewhere
+	Console    string   `json:"console,omitempty"` // address of the pages for browsers; empty: there are none
 	// Arbiter: this node serves no minions, so that Addresses and MinionConf are empty.
 	Arbiter bool `json:"arbiter,omitempty"`
 }

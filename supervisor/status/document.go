@@ -82,6 +82,7 @@ type Document struct {
 	ServingSince *time.Time `json:"servingSince,omitempty"` // nil: not serving
 	Front        Front      `json:"front"`
 	Virtual      *Virtual   `json:"virtual,omitempty"` // nil: the cluster has no virtual address
+	Console      string     `json:"console,omitempty"` // address of the pages for browsers; empty: there are none
 	Nodes        []Node     `json:"nodes"`
 	Services     []Service  `json:"services"`
 	Minions      Minions    `json:"minions"`

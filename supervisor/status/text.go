@@ -103,6 +103,9 @@ func writeHead(b *strings.Builder, d Document) {
 	} else if len(d.Front.Addresses) > 0 {
 		fmt.Fprintf(b, "minions use %s (ports %d and %d)\n", strings.Join(d.Front.Addresses, ", "), d.Front.PublishPort, d.Front.RequestPort)
 	}
+	if d.Console != "" {
+		fmt.Fprintf(b, "browsers use %s\n", d.Console)
+	}
 }
 
 func table(b *strings.Builder, rows [][]string) {

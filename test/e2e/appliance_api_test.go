@@ -73,6 +73,12 @@ func TestAPIOfNodes(t *testing.T) {
 			return err
 		})
 	}
+	for _, n := range nodes {
+		d, err := n.Status(t)
+		if want := map[bool]string{true: "https://" + n.Addr + ":8000/console/"}[n != n3]; err != nil || d.Console != want {
+			t.Errorf("%s names the console %q, not %q: %v", n.Name, d.Console, want, err)
+		}
+	}
 	ping := func(n *lab.Appliance) error {
 		code, body, err := ask(t, n1, n, token, `[{"client": "local", "tgt": "m1", "fun": "test.ping"}]`)
 		if err == nil && (code != 200 || body != `{"return": [{"m1": true}]}`) {

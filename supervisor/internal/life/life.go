@@ -219,7 +219,8 @@ func (n *Life) settings() *settings.Settings {
 
 // known is what the node knows of itself, for the status.
 func (n *Life) known() observe.Node {
-	k := observe.Node{Role: status.RoleSingle, Address: n.Settings.Peering.Address, Volume: n.volume.facts(), Virtual: n.virtual.facts(), AsRoot: n.asRoot(), Stopping: n.ending.Load()}
+	k := observe.Node{Role: status.RoleSingle, Address: n.Settings.Peering.Address, Volume: n.volume.facts(), Virtual: n.virtual.facts(), AsRoot: n.asRoot(), Stopping: n.ending.Load(),
+		Console: n.api.console()}
 	if n.member != nil {
 		st := n.member.State()
 		k.Others, k.Cluster, k.Role = st.Others, st.Findings, st.Role

@@ -36,8 +36,14 @@ type saltAPI struct {
 	proc    *service.Process
 	lone    lone // looks at the shared storage
 
-	at    atomic.Pointer[url.URL] // where it is served
-	began string                  // the mark of the options that it has; between Prepare and Run
+	at    atomic.Pointer[served]
+	began string // the mark of the options that it has; between Prepare and Run
+}
+
+// served is where it is served.
+type served struct {
+	at      *url.URL
+	console string // the address of its console; "": there is none
 }
 
 const (
@@ -98,16 +104,16 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 		return err
 	}
 	a.began = a.mark()
-	at, why := a.look(ctx, a.Settings.MasterConf())
+	there, why := a.look(ctx, a.Settings.MasterConf())
 	if why != "" {
 		return errors.New(why)
 	}
-	if _, err := netip.ParseAddrPort(at.Host); err == nil {
-		if found := blockers(portFindings(at.Host)); len(found) > 0 {
+	if _, err := netip.ParseAddrPort(there.at.Host); err == nil {
+		if found := blockers(portFindings(there.at.Host)); len(found) > 0 {
 			return found
 		}
 	}
-	a.at.Store(at)
+	a.at.Store(&there)
 	return nil
 }
 
@@ -122,30 +128,44 @@ func (a *saltAPI) mark() string {
 
 // look asks salt-api what it has against a folder of configuration, as the account
 // that it runs as, and where it would be served.
-func (a *saltAPI) look(ctx context.Context, dir string) (at *url.URL, why string) {
+func (a *saltAPI) look(ctx context.Context, dir string) (there served, why string) {
 	if err := a.renew(ctx); err != nil {
-		return nil, err.Error()
+		return there, err.Error()
 	}
 	run := command.Exec{Limit: checkTakes, MaxOutput: 64 << 10, Cut: true, Env: childEnv(), Credential: a.children.master.Credential}
 	out, err := run.Run(ctx, []string{a.program(), "--check", "-c", dir})
 	if err != nil {
-		return nil, "salt-api --check: " + err.Error()
+		return there, "salt-api --check: " + err.Error()
 	}
 	if out.Exit != 0 {
 		_, text, _ := strings.Cut(string(out.Stderr), "cannot be used:\n")
 		if text == "" {
 			text = string(out.Stderr)
 		}
-		return nil, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
+		return there, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
 	}
 	for line := range strings.Lines(string(out.Stdout)) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), control.APIServedOn); ok {
 			if u, err := url.Parse(text); err == nil && u.Port() != "" {
-				return u, ""
+				there.at = u
 			}
 		}
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), control.ConsoleServedOn); ok {
+			there.console = status.Clip(text)
+		}
 	}
-	return nil, "salt-api --check does not say where it is served"
+	if there.at == nil {
+		return there, "salt-api --check does not say where it is served"
+	}
+	return there, ""
+}
+
+// console is the address of the console, which may be 0.0.0.0 for all; "": there is none.
+func (a *saltAPI) console() string {
+	if there := a.at.Load(); there != nil {
+		return there.console
+	}
+	return ""
 }
 
 // Run implements [service.Runner].
@@ -174,7 +194,7 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 	last := ""
 	for round := 0; ; round++ {
 		if round%apiOpens == 0 {
-			a.open(ctx, port(a.at.Load()))
+			a.open(ctx, port(a.at.Load().at))
 		}
 		if pause.For(ctx, apiLook) != nil {
 			return
@@ -226,7 +246,7 @@ func port(u *url.URL) uint16 {
 // answers reports whether it answers at all: who may ask, and what, is its own
 // business.
 func (a *saltAPI) answers(ctx context.Context) error {
-	u := *a.at.Load()
+	u := *a.at.Load().at
 	if ap, err := netip.ParseAddrPort(u.Host); err == nil && ap.Addr().IsUnspecified() {
 		own := netip.IPv6Loopback()
 		if ap.Addr().Is4() {

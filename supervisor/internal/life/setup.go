@@ -18,7 +18,7 @@ func (n *Life) Look() setup.NodeLook {
 		return setup.NodeLook{}
 	}
 	d, st := n.observer.Document(), n.member.State()
-	l := setup.NodeLook{Running: true, Serving: d.ServingSince != nil, Table: st.Table, Addresses: d.Front.Addresses,
+	l := setup.NodeLook{Running: true, Serving: d.ServingSince != nil, Table: st.Table, Addresses: d.Front.Addresses, Console: d.Console,
 		Storage: st.Waits == "", StorageWaiting: st.Waits, Finger: st.Finger}
 	switch v := n.volume.facts(); {
 	case l.Serving:

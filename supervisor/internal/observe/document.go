@@ -3,6 +3,7 @@ package observe
 import (
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"time"
 
@@ -89,6 +90,7 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Virtual = &status.Virtual{Address: entry, Nodes: holders(d.Nodes)}
 		d.Front.Addresses = slices.DeleteFunc(d.Front.Addresses, func(a string) bool { return a == entry })
 	}
+	d.Console = reached(f.Console, entry)
 	if serving && !o.cfg.Settings.Arbiter && d.Minions.Accepted+d.Minions.Pending == 0 {
 		d.Next = "point minions here: master: " + entry + "; then: applianced keys"
 	} else if serving && d.Minions.Pending > 0 {
@@ -111,6 +113,21 @@ func (o *Observer) hiccup(f facts, now time.Time) bool {
 		return word(f, status.MasterService) == "ok"
 	}
 	return f.balErr == nil && f.balancer != nil && f.balancer.up > 0
+}
+
+// reached is the address of a page, with one of this node's own addresses for the
+// wildcard; "" if it is none.
+func reached(page, own string) string {
+	u, err := url.Parse(page)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(u.Host)
+	ip, ownErr := netip.ParseAddr(own)
+	if err == nil && ownErr == nil && at.Addr().IsUnspecified() {
+		u.Host = netip.AddrPortFrom(ip, at.Port()).String()
+	}
+	return u.String()
 }
 
 func first(list []string) string {

@@ -202,3 +202,15 @@ func (f *facts) asArbiter(v *storage.State) {
 	f.Virtual = &Virtual{Address: "10.0.0.20"}
 	f.Others[0].Virtual = true
 }
+
+func TestConsoleAddress(t *testing.T) {
+	for _, c := range [][3]string{
+		{"https://0.0.0.0:8000/console/", "10.0.0.1", "https://10.0.0.1:8000/console/"}, {"https://[::]:8000/api/console/", "2001:db8::1", "https://[2001:db8::1]:8000/api/console/"},
+		{"http://192.0.2.1:8000/console/", "10.0.0.1", "http://192.0.2.1:8000/console/"}, {"https://salt.example:8000/console/", "10.0.0.1", "https://salt.example:8000/console/"},
+		{"https://0.0.0.0:8000/console/", "this node", "https://0.0.0.0:8000/console/"}, {"", "10.0.0.1", ""}, {"javascript:alert(1)", "10.0.0.1", ""}, {"%", "10.0.0.1", ""},
+	} {
+		if got := reached(c[0], c[1]); got != c[2] {
+			t.Errorf("%s at %s: %s", c[0], c[1], got)
+		}
+	}
+}

@@ -28,6 +28,7 @@ type Node struct {
 	Cluster   []status.Finding
 	Setup     status.Setup      // where the set-up stands; empty: it has nothing to do with this node
 	Step      *status.SetupStep // that is under way; nil: none
+	Console   string            // the address of the console for browsers; "": there is none
 	Virtual   *Virtual          // nil: there is no virtual address
 	Backup    *status.Backup    // nil: this node makes none, or has not looked yet
 	Own       []status.Finding  // what other parts of the node have found
