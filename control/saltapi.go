@@ -6,3 +6,7 @@ const APIServedOn = "it is served on "
 
 // ConsoleServedOn begins the line in which it says the same of its console, if that is on.
 const ConsoleServedOn = "its console is at "
+
+// APIBehind begins the line in which it says on which address and port it serves the
+// load balancers, if it does; only they reach the API then.
+const APIBehind = "the load balancers reach it on "

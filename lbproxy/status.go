@@ -1,6 +1,9 @@
 package lbproxy
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status is what the admin API tells: everything as of one moment, counters
 // since start.
@@ -73,6 +76,11 @@ type PortStatus struct {
 	Refusals  uint64        `json:"connect_errors"`
 	Resets    uint64        `json:"resets"`
 	Cuts      uint64        `json:"cuts"`
+}
+
+// ForAPI reports whether a port is one of Salt's API: minions do not need it.
+func (s *Status) ForAPI(p PortStatus) bool {
+	return slices.ContainsFunc(s.Frontends, func(fe FrontendStatus) bool { return fe.Name == p.Frontend && fe.Mode == API })
 }
 
 // Status gathers the state of the proxy.

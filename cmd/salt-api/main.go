@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -113,6 +114,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if at := section.ConsoleURL(); at != "" {
 			fmt.Fprintf(stdout, "%s%s\n", control.ConsoleServedOn, at)
 		}
+		if section.Behind != "" {
+			fmt.Fprintf(stdout, "%s%s\n", control.APIBehind, section.Behind)
+		}
 		return exitOK
 	}
 	if err := serve(ctx, m, section, log, o); err != nil {
@@ -145,7 +149,7 @@ func serve(ctx context.Context, m *conf.Master, section restapi.Options, log *sl
 			}
 		}()
 	}
-	log.Info("salt-api is ready", "address", section.Address(), "tls", section.Cert != "")
+	log.Info("salt-api is ready", "address", cmp.Or(section.Behind, section.Address()), "tls", section.Cert != "")
 	return s.Serve(ctx, ln)
 }
 

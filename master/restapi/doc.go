@@ -2,7 +2,7 @@
 // (salt/netapi/rest_cherrypy/app.py of 3008.3): log-ins, commands as low data,
 // minions, jobs, keys, hooks and the event bus.
 //
-//	client ── HTTPS ── Server.ServeHTTP ── guard (token, budget of its source) ── read (body)
+//	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── guard (token, budget of its source) ── read (body)
 //	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── client.Client ── 4506 of the master, its event socket
 //	  ├─ /hook ── event.DialPull                                  (the right of the process, after the check)
 //	  └─ /events ── hub ── one reader of the event socket for all

@@ -21,6 +21,7 @@ type Options struct {
 	Host, RootPrefix   string
 	Port               int
 	Cert, Key, Chain   string // PEM files; Cert is "" with disable_ssl
+	Behind, Balancers  string // where the load balancers come, and the file that names them; "" for none
 	Debug              bool   // errors say what went wrong
 	AccessFile         string // "" for none
 	Static, StaticPath string // folder, and where it is; Static is "" for none
@@ -66,8 +67,10 @@ func without() map[string]string {
 func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	section, _ := m.Raw.Get("rest_cherrypy")
 	raw, isMap := section.(*value.Map)
+	given, at := m.Raw.Map("saltern_api"), ""
 	if isMap || section == nil {
-		raw = complete(raw, m.Raw.Map("saltern_api"))
+		at = behind(raw, given)
+		raw = complete(raw, given)
 	}
 	if raw.Len() == 0 {
 		return Options{}, fmt.Errorf("there is no section rest_cherrypy in %s; without it salt-api serves nothing: at least port, and ssl_crt and ssl_key or disable_ssl, are needed", m.Path)
@@ -84,6 +87,9 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 		ACL: raw.Map("api_acl"), HasACL: value.Truth(raw.Value("api_acl")),
 		IPs: r.texts("authorized_ips"), Origins: r.texts("cors_origin"),
 		Clients: m.Raw.Texts("netapi_enable_clients"), RawShell: value.Truth(m.Raw.Value("netapi_allow_raw_shell")), Timeout: 300,
+	}
+	if at != "" {
+		o.Behind, o.Balancers = at, given.Str("balancers")
 	}
 	o.Queue = r.number("socket_queue_size", r.number("queue_size", 30, 10000), 10000)
 	if v, ok := raw.Get("enable_sessions"); ok {
@@ -148,7 +154,7 @@ func complete(section, given *value.Map) *value.Map {
 	}
 	own = own || value.Truth(section.Value("disable_ssl"))
 	for _, k := range given.Keys() {
-		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) {
+		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) && k != "behind" && k != "balancers" {
 			out.Set(k, given.Value(k))
 		}
 	}

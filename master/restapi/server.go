@@ -119,15 +119,25 @@ func (s *Server) Listen() (net.Listener, error) {
 		}
 		secure = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	}
-	ln, err := net.Listen("tcp", s.opts.Address())
+	ln, err := s.open()
 	if err != nil {
-		return nil, fmt.Errorf("listen on rest_cherrypy's host and port: %w", err)
+		return nil, err
 	}
-	ln = localsock.Limit(ln, maxConns, nil)
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
 	return ln, nil
+}
+
+func (s *Server) open() (net.Listener, error) {
+	if s.opts.Behind != "" {
+		return s.listenBehind()
+	}
+	ln, err := net.Listen("tcp", s.opts.Address())
+	if err != nil {
+		return nil, fmt.Errorf("listen on rest_cherrypy's host and port: %w", err)
+	}
+	return localsock.Limit(ln, maxConns, nil), nil
 }
 
 // certificate reads ssl_crt with ssl_chain, and ssl_key.
@@ -223,6 +233,10 @@ func (s *Server) masterIsUp() bool {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == readyPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		s.readyz(w)
+		return
+	}
 	s.count.requests.Add(1)
 	q := &request{w: w, http: r, from: ratelimit.SourceOf(r.RemoteAddr)}
 	defer s.logAccess(q)

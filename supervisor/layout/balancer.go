@@ -11,25 +11,27 @@ import (
 )
 
 // BalancerConfig gives the text of the generated configuration of this node's
-// load balancer: two fronts, an admin socket, and the masters of all nodes.
+// load balancer: its fronts, an admin socket, and the masters of all nodes.
 func BalancerConfig(s *settings.Settings) ([]byte, error) {
 	type front struct {
 		Name    string   `yaml:"name"`
 		Mode    string   `yaml:"mode"`
 		Bind    []string `yaml:"bind"`
 		Balance string   `yaml:"balance,omitempty"`
+		ProxyV2 bool     `yaml:"proxy_v2,omitempty"`
 	}
 	type backend struct {
 		Name        string `yaml:"name"`
 		Address     string `yaml:"address"`
 		PublishPort int    `yaml:"publish_port"`
 		RequestPort int    `yaml:"request_port"`
+		APIPort     int    `yaml:"api_port"`
 		ProxyV2     bool   `yaml:"proxy_v2"`
 	}
-	backends := []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol}}
+	backends := []backend{{s.Node, s.Master.Address, s.Master.PublishPort, s.Master.RequestPort, s.Master.APIPort, s.LB.ProxyProtocol}}
 	for _, m := range s.Members {
 		if m.Name != s.Node {
-			backends = append(backends, backend{m.Name, m.Address, s.Master.PublishPort, s.Master.RequestPort, s.LB.ProxyProtocol})
+			backends = append(backends, backend{m.Name, m.Address, s.Master.PublishPort, s.Master.RequestPort, s.Master.APIPort, s.LB.ProxyProtocol})
 		}
 	}
 	c := struct {
@@ -39,12 +41,15 @@ func BalancerConfig(s *settings.Settings) ([]byte, error) {
 		Admin     map[string]string `yaml:"admin"`
 	}{
 		Frontends: []front{
-			{"publish", "publish", s.FrontPublish(), s.LB.Balance},
-			{"request", "request", s.FrontRequest(), ""},
+			{"publish", "publish", s.FrontPublish(), s.LB.Balance, false},
+			{"request", "request", s.FrontRequest(), "", false},
 		},
 		Backends: backends,
 		Log:      map[string]string{"sessions": "publish"}, // a request is no event
 		Admin:    map[string]string{"socket": s.LBSocket(), "handover": filepath.Join(filepath.Dir(s.LBSocket()), "handover.sock")},
+	}
+	if s.APIBehind() {
+		c.Frontends = append(c.Frontends, front{"api", "api", s.FrontAPI(), "source", true})
 	}
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "# Written by applianced at every start of the load balancer; do not edit.")

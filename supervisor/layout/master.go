@@ -2,6 +2,7 @@ package layout
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -115,22 +116,35 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// defaultAPIPort is that of Salt's API unless rest_cherrypy says another one.
+// defaultAPIPort is that of Salt's API unless rest_cherrypy says another one, where
+// the load balancer does not have it.
 const defaultAPIPort = 8000
 
 // apiOptions are what salt-api takes where rest_cherrypy says nothing.
 func apiOptions(s *settings.Settings) map[string]any {
-	return map[string]any{"host": apiHost(s), "port": defaultAPIPort, "ssl_crt": s.APICert(), "ssl_key": s.APICert(), "console": true}
+	opts := map[string]any{"host": apiHost(s), "port": cmp.Or(s.Front.APIPort, defaultAPIPort), "ssl_crt": s.APICert(), "ssl_key": s.APICert(), "console": true}
+	if s.APIBehind() {
+		opts["behind"], opts["balancers"] = s.MasterAPI(), s.APIBalancers()
+	}
+	return opts
 }
 
-// APIAddress is where salt-api listens by what the settings say. Options on the shared
-// storage may say something else.
-func APIAddress(s *settings.Settings) string {
+// Balancers is the text of the file that names the load balancers to salt-api.
+func Balancers(s *settings.Settings) []byte {
+	return []byte(strings.Join(proxySources(s), "\n") + "\n")
+}
+
+// APIAddresses are where the node listens for Salt's API by what the settings say.
+// Options on the shared storage may say something else.
+func APIAddresses(s *settings.Settings) []string {
 	opts := apiOptions(s)
-	if given, ok := s.Master.Options["rest_cherrypy"].(map[string]any); ok {
-		maps.Copy(opts, given)
+	given, _ := s.Master.Options["rest_cherrypy"].(map[string]any)
+	port, said := given["port"]
+	if s.APIBehind() && given["host"] == nil && (!said || port == opts["port"]) {
+		return append(s.FrontAPI(), s.MasterAPI())
 	}
-	return net.JoinHostPort(fmt.Sprint(opts["host"]), fmt.Sprint(opts["port"]))
+	maps.Copy(opts, given)
+	return []string{net.JoinHostPort(fmt.Sprint(opts["host"]), fmt.Sprint(opts["port"]))}
 }
 
 // logLevel is the master's word for ours.

@@ -252,10 +252,25 @@ func (s *Settings) optionFaults() (out []error) {
 func (s *Settings) addressFaults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 	for key, port := range map[string]int{"front.publish_port": s.Front.PublishPort, "front.request_port": s.Front.RequestPort,
-		"master.publish_port": s.Master.PublishPort, "master.request_port": s.Master.RequestPort,
+		"master.publish_port": s.Master.PublishPort, "master.request_port": s.Master.RequestPort, "master.api_port": s.Master.APIPort,
 		"peering.node_port": s.Peering.NodePort, "peering.pool_port": s.Peering.PoolPort} {
 		if port < 1 || port > 65535 {
 			bad("%s: %d is not a port", key, port)
+		}
+	}
+	if p := s.Front.APIPort; p < 0 || p > 65535 {
+		bad("front.api_port: %d is neither a port nor 0", p)
+	}
+	if s.APIBehind() {
+		for _, p := range []int{s.Front.PublishPort, s.Front.RequestPort} {
+			if p == s.Front.APIPort {
+				bad("front: api_port %d is that of minions as well", p)
+			}
+		}
+		for _, p := range []int{s.Master.PublishPort, s.Master.RequestPort, s.Peering.NodePort, s.Peering.PoolPort} {
+			if p == s.Master.APIPort {
+				bad("master: api_port %d is taken by the node already", p)
+			}
 		}
 	}
 	if p := s.Peering; p.Enabled {
@@ -290,8 +305,12 @@ func (s *Settings) addressFaults() (out []error) {
 		if !s.LB.Enabled || ip != own && !ip.IsUnspecified() {
 			continue
 		}
-		for _, p := range []int{s.Front.PublishPort, s.Front.RequestPort} {
-			if p == s.Master.PublishPort || p == s.Master.RequestPort {
+		ports := []int{s.Front.PublishPort, s.Front.RequestPort}
+		if s.APIBehind() {
+			ports = append(ports, s.Front.APIPort)
+		}
+		for _, p := range ports {
+			if p == s.Master.PublishPort || p == s.Master.RequestPort || s.APIBehind() && p == s.Master.APIPort {
 				bad("front: port %d is the master's as well", p)
 			}
 		}

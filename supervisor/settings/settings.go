@@ -84,8 +84,9 @@ type Webhook struct {
 	SecretFile string `yaml:"secret_file"`
 }
 
-// API is Salt's API over HTTP, by the program salt-api. Where it listens and what it
-// does is said by the master's option rest_cherrypy.
+// API is Salt's API over HTTP, by the program salt-api. The load balancers lead to it
+// from front.api_port, unless the master's option rest_cherrypy, which says what it
+// does, names another host or port.
 type API struct {
 	// Enabled has this node serve it.
 	Enabled bool `yaml:"enabled"`
@@ -131,6 +132,7 @@ type Front struct {
 	Addresses   []string `yaml:"addresses"`    // IP addresses without port
 	PublishPort int      `yaml:"publish_port"` // 4505
 	RequestPort int      `yaml:"request_port"` // 4506
+	APIPort     int      `yaml:"api_port"`     // 8000; 0: salt-api listens there itself
 }
 
 // Master is where this node's master listens, and extra Salt options.
@@ -138,6 +140,7 @@ type Master struct {
 	Address     string         `yaml:"address"`
 	PublishPort int            `yaml:"publish_port"` // 14505
 	RequestPort int            `yaml:"request_port"` // 14506
+	APIPort     int            `yaml:"api_port"`     // 14507, of salt-api behind the load balancers
 	Options     map[string]any `yaml:"options"`      // Salt's master options, written after ours
 }
 
@@ -238,8 +241,8 @@ func Default(hostname string) Settings {
 		Cluster:    "saltern",
 		DataDir:    "/var/lib/saltern",
 		RuntimeDir: "/run/saltern",
-		Front:      Front{Addresses: []string{"0.0.0.0"}, PublishPort: 4505, RequestPort: 4506},
-		Master:     Master{Address: "127.0.0.1", PublishPort: 14505, RequestPort: 14506},
+		Front:      Front{Addresses: []string{"0.0.0.0"}, PublishPort: 4505, RequestPort: 4506, APIPort: 8000},
+		Master:     Master{Address: "127.0.0.1", PublishPort: 14505, RequestPort: 14506, APIPort: 14507},
 		Peering:    Peering{NodePort: 4521, PoolPort: 4520},
 		LB:         LB{Enabled: true, ProxyProtocol: true, Balance: "leastconn"},
 		Storage:    Storage{Kind: LocalStorage, Volume: "cluster"},
@@ -373,6 +376,18 @@ func (s *Settings) FrontRequest() []string { return s.front(s.Front.RequestPort)
 
 // FrontPublish is the counterpart of FrontRequest for subscribers.
 func (s *Settings) FrontPublish() []string { return s.front(s.Front.PublishPort) }
+
+// APIBehind reports whether the load balancers lead to this node's salt-api.
+func (s *Settings) APIBehind() bool { return s.API.Enabled && s.LB.Enabled && s.Front.APIPort != 0 }
+
+// FrontAPI is the counterpart of FrontRequest for Salt's API.
+func (s *Settings) FrontAPI() []string { return s.front(s.Front.APIPort) }
+
+// MasterAPI is the address of this node's salt-api for the load balancers.
+func (s *Settings) MasterAPI() string { return join(s.Master.Address, s.Master.APIPort) }
+
+// APIBalancers is the file with the addresses of the load balancers, for salt-api.
+func (s *Settings) APIBalancers() string { return filepath.Join(s.APIDir(), "balancers") }
 
 func (s *Settings) front(port int) (out []string) {
 	for _, a := range s.Front.Addresses {

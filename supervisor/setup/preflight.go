@@ -172,7 +172,7 @@ func (p *Preflight) ports(s *settings.Settings, there bool) Check {
 		pool := net.JoinHostPort(s.Peering.Address, strconv.Itoa(s.Peering.PoolPort))
 		listen = append(append(append(listen, s.FrontPublish()...), s.FrontRequest()...), s.MasterPublish(), s.MasterRequest(), pool)
 		if s.API.Enabled {
-			listen = append(listen, layout.APIAddress(s))
+			listen = append(listen, layout.APIAddresses(s)...)
 		}
 	}
 	for _, a := range listen {

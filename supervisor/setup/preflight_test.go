@@ -339,4 +339,8 @@ func TestPreflightPort(t *testing.T) {
 			t.Errorf("API %v: %+v", on, c)
 		}
 	}
+	s.Master.Options, s.Front.APIPort = nil, taken
+	if c := (&Preflight{}).ports(&s, true); !strings.Contains(c.Detail, strconv.Itoa(taken)) {
+		t.Errorf("the API's front: %+v", c)
+	}
 }

@@ -113,6 +113,14 @@ type Front struct {
 	Addresses   []string `json:"addresses"` // IP addresses
 	PublishPort int      `json:"publishPort"`
 	RequestPort int      `json:"requestPort"`
+	// API is the front of Salt's API; nil: there is none on this node.
+	API *FrontAPI `json:"api,omitempty"`
+}
+
+// FrontAPI is where programs reach Salt's API by the load balancer.
+type FrontAPI struct {
+	Port  int      `json:"port"`
+	Nodes []string `json:"nodes"` // whose salt-api answers now
 }
 
 // Virtual is the address that moves between the nodes.

@@ -60,6 +60,7 @@ const (
 	PythonPackages    Code = "SCA-219"
 	APIDown           Code = "SCA-220"
 	AuditLost         Code = "SCA-221"
+	APIFront          Code = "SCA-230"
 	BackupLate        Code = "SCA-223"
 	SystemOld         Code = "SCA-224"
 	SystemFixed       Code = "SCA-225"
@@ -112,9 +113,18 @@ type Kind struct {
 	Visible   time.Duration // must have held this long before it is shown, against flapping
 }
 
+// apiKinds are about Salt's API.
+func apiKinds() []Kind {
+	return []Kind{
+		{APIDown, Warning, "Salt's API is not served by this node", "mend what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
+		{APIFront, Warning, "the load balancer of this node does not lead to its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
+			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
+	}
+}
+
 // Kinds gives the table, ordered by code.
 func Kinds() []Kind {
-	all := append(slices.Concat(gitKinds(), upkeepKinds()), []Kind{
+	all := append(slices.Concat(gitKinds(), upkeepKinds(), apiKinds()), []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
 		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
 		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
@@ -148,7 +158,6 @@ func Kinds() []Kind {
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
 		{PythonPackages, Warning, "Python packages cannot be used on this node", "mend what the cause names: applianced python add brings another version, applianced python remove takes one out; it is tried again by itself", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
-		{APIDown, Warning, "Salt's API is not served by this node", "mend what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
 		{AuditLost, Warning, "what is done on this node is not in its audit record", "mend what the cause names, most often by making room; it is tried again by itself, and the record says how much is missing", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",

@@ -26,7 +26,7 @@ func documents() map[string]Document {
 	yes := true
 	b := NewBoard()
 	healthy := Document{Schema: Schema, Time: at, Health: Healthy, Setup: SetupReady, Version: "v1", Cluster: "prod-eu", Node: "sca-1",
-		Started: *ago(time.Hour), ServingSince: ago(12 * 24 * time.Hour), Front: Front{[]string{"10.0.0.1", "10.0.0.2"}, 4505, 4506}, Console: "https://10.0.0.1:8000/console/",
+		Started: *ago(time.Hour), ServingSince: ago(12 * 24 * time.Hour), Front: Front{[]string{"10.0.0.1", "10.0.0.2"}, 4505, 4506, nil}, Console: "https://10.0.0.1:8000/console/",
 		Nodes: []Node{{Name: "sca-1", This: true, Address: "10.0.0.1", Version: "v1", Role: RoleVoter, State: "ready", Master: "ok", Proxy: "ok", Storage: "ok", Minions: num(1204), Clock: "synced"}},
 		Services: []Service{{Name: "master", State: "running", Message: "running", Since: *ago(time.Hour), PID: 12},
 			{Name: "lb", State: "running", Message: "running", Since: *ago(50 * time.Minute), PID: 13, Restarts: 2, LastExit: "exit code 1"}},

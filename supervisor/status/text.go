@@ -103,6 +103,13 @@ func writeHead(b *strings.Builder, d Document) {
 	} else if len(d.Front.Addresses) > 0 {
 		fmt.Fprintf(b, "minions use %s (ports %d and %d)\n", strings.Join(d.Front.Addresses, ", "), d.Front.PublishPort, d.Front.RequestPort)
 	}
+	if a := d.Front.API; a != nil {
+		by := "no node"
+		if len(a.Nodes) > 0 {
+			by = strings.Join(a.Nodes, ", ")
+		}
+		fmt.Fprintf(b, "Salt's API is on port %d there, served by %s\n", a.Port, by)
+	}
 	if d.Console != "" {
 		fmt.Fprintf(b, "browsers use %s\n", d.Console)
 	}

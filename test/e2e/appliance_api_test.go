@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -117,14 +118,15 @@ func TestAPIOfNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	servedBy(t, n1, "n1", "n2")
 	kill(n2, status.MasterService, syscall.SIGKILL)
-	if err := ping(n1); err != nil {
-		t.Errorf("while the other master starts anew: %v", err)
+	for _, n := range []*lab.Appliance{n1, n2} {
+		lab.Eventually(t, 10*time.Second, n.Name+" answers while the master of n2 starts anew", func() error { return ping(n) })
 	}
 	lab.Eventually(t, 60*time.Second, "n2 answers again", func() error { return ping(n2) })
 	kill(n1, status.APIService, syscall.SIGKILL)
-	if err := ping(n2); err != nil {
-		t.Errorf("while the other API starts anew: %v", err)
+	for _, n := range []*lab.Appliance{n1, n2} { // n1's load balancer leads to n2, once the kernel has ended what was killed
+		lab.Eventually(t, time.Second, n.Name+" answers while the API of n1 starts anew", func() error { return ping(n) })
 	}
 	lab.Eventually(t, 60*time.Second, "n1 answers again", func() error { return ping(n1) })
 	before := row(t, n1, status.APIService).PID
@@ -172,10 +174,103 @@ func TestAPIOfNodes(t *testing.T) {
 		}
 		return nil
 	})
-	nothingListens(t, n1)
+	lab.Eventually(t, 30*time.Second, "nothing listens at n1", func() error { return listens(n1) })
 	if err := ping(n2); err != nil {
 		t.Errorf("off at another node: %v", err)
 	}
+}
+
+// TestAPIOfLostNode kills a whole node of two that serve the API: the address of the
+// other one answers at once, and so does each by the other's API. A balancer that is
+// drained is asked by nobody, and the audit record has the client's own address.
+func TestAPIOfLostNode(t *testing.T) {
+	t.Parallel()
+	nodes := threeNodes(t, lab.NewNetwork(t, "nal", "10.88"))
+	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
+	for _, n := range nodes {
+		n.Change(t, "api", true)
+		n.Launch(t)
+	}
+	for _, n := range nodes {
+		n.WaitReady(t, 3)
+	}
+	n3.StartMinion(t, "m1", lab.Newest)
+	n3.Ping(t, 90*time.Second, "m1")
+	conf := filepath.Join(n1.Shared, "etc", "master.d", "api.conf")
+	if err := os.WriteFile(conf, []byte("external_auth: {sharedsecret: {alice: ['.*', '@runner']}}\nsharedsecret: right\nnetapi_enable_clients: [local]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := applied(t, n3); p.Result.Code != options.Applied {
+		t.Fatalf("options: %+v", p.Result)
+	}
+	token := ""
+	for _, n := range nodes {
+		lab.Eventually(t, 60*time.Second, n.Name+" takes a log-in", func() (err error) {
+			token, err = logIn(t, n1, n)
+			return err
+		})
+	}
+	for _, n := range nodes {
+		servedBy(t, n, "n1", "n2", "n3")
+	}
+	ping := func(n *lab.Appliance) error {
+		code, body, err := ask(t, n1, n, token, `[{"client": "local", "tgt": "m1", "fun": "test.ping"}]`)
+		if err == nil && (code != 200 || body != `{"return": [{"m1": true}]}`) {
+			err = fmt.Errorf("%d %s", code, body)
+		}
+		return err
+	}
+	lab.Eventually(t, 30*time.Second, "a job", func() error { return ping(n2) })
+	stop, asked := make(chan struct{}), make(chan error, 1)
+	go func() { // asks n1 all the time; a request that was at the node that dies may fail
+		failed := 0
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				if failed > 2 {
+					asked <- fmt.Errorf("%d of %d requests failed", failed, i)
+				}
+				close(asked)
+				return
+			default:
+			}
+			if ping(n1) != nil {
+				failed++
+			}
+		}
+	}()
+	n2.Kill()
+	lab.Eventually(t, 60*time.Second, "n2 is missed", func() error { return servedByNow(t, n1, "n1", "n3") })
+	for range 5 {
+		if err := ping(n1); err != nil {
+			t.Errorf("n1 without n2: %v", err)
+		}
+		if err := ping(n3); err != nil {
+			t.Errorf("n3 without n2: %v", err)
+		}
+	}
+	close(stop)
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+	must(t, n1.Applianced(t, "lb", "drain", "n1")) // its own API: n3's is left
+	if err := ping(n1); err != nil {
+		t.Errorf("n1 drained: %v", err)
+	}
+}
+
+// servedBy waits until a node says that these serve the API.
+func servedBy(t *testing.T, n *lab.Appliance, nodes ...string) {
+	t.Helper()
+	lab.Eventually(t, 60*time.Second, fmt.Sprintf("%s leads to the API of %v", n.Name, nodes), func() error { return servedByNow(t, n, nodes...) })
+}
+
+func servedByNow(t *testing.T, n *lab.Appliance, nodes ...string) error {
+	d, err := n.Status(t)
+	if err == nil && (d.Front.API == nil || d.Front.API.Port != 8000 || fmt.Sprint(slices.Sorted(slices.Values(d.Front.API.Nodes))) != fmt.Sprint(nodes)) {
+		err = fmt.Errorf("%+v", d.Front.API)
+	}
+	return err
 }
 
 // row is that of a service in the status of a node; empty: there is none.
@@ -195,13 +290,21 @@ func row(t *testing.T, n *lab.Appliance, name string) status.Service {
 
 func nothingListens(t *testing.T, n *lab.Appliance) {
 	t.Helper()
+	if err := listens(n); err != nil {
+		t.Error(err)
+	}
+}
+
+// listens is an error where something listens on the API's port of a node.
+func listens(n *lab.Appliance) error {
 	c, err := net.DialTimeout("tcp", n.Addr+":8000", 5*time.Second)
 	if err == nil {
 		c.Close()
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("%s: %v", n.Name, err)
+		return fmt.Errorf("%s: %w", n.Name, err)
 	}
+	return nil
 }
 
 // ask sends a request to the API of a node, whose certificate has to be one of the

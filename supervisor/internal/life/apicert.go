@@ -17,6 +17,7 @@ import (
 	"saltern/durable"
 	"saltern/glusterctl/cert"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
 )
 
 // The nodes of a cluster have certificates for Salt's API of one authority, which the
@@ -26,8 +27,8 @@ import (
 const (
 	apiRenewBefore = 120 * 24 * time.Hour
 	apiStorage     = 10 * time.Second // for the shared storage to answer
-	maxAPIPEM      = 16 << 10
-	maxAPIHosts    = 64
+	maxAPIPEM      = 64 << 10
+	maxAPIHosts    = 256
 )
 
 // renew makes this node's certificate, unless it has one that is good for its names
@@ -166,7 +167,14 @@ func (a *saltAPI) hosts() (must, all []string) {
 	must = add(must, s.Peering.Address)
 	must = add(must, s.Front.Addresses...)
 	if a.member != nil {
-		must = add(must, a.member.Table().Virtual)
+		// The load balancer of any node leads here.
+		t := a.member.Table()
+		must = add(must, t.Virtual)
+		for _, n := range t.Nodes {
+			if n.State != nodes.Removed {
+				must = add(must, append([]string{n.Name, n.Address}, n.Front...)...)
+			}
+		}
 	}
 	var own []string
 	list, _ := net.InterfaceAddrs() // without them it is for the names alone

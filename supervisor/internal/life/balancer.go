@@ -197,8 +197,12 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 	for _, p := range b.Ports {
 		port := want.PublishPort
 		for _, fe := range st.Frontends {
-			if fe.Name == p.Frontend && fe.Mode == lbproxy.Request {
+			switch {
+			case fe.Name != p.Frontend:
+			case fe.Mode == lbproxy.Request:
 				port = want.RequestPort
+			case fe.Mode == lbproxy.API:
+				port = want.APIPort
 			}
 		}
 		if p.Address != netip.AddrPortFrom(ip.Unmap(), uint16(port)).String() {
@@ -220,5 +224,5 @@ func (b *balancer) counts(ctx context.Context) bool {
 	}
 	i := slices.IndexFunc(st.Backends, func(o lbproxy.BackendStatus) bool { return o.Name == b.Settings.Node })
 	return i >= 0 && len(st.Backends[i].Ports) > 0 &&
-		!slices.ContainsFunc(st.Backends[i].Ports, func(p lbproxy.PortStatus) bool { return p.State != lbproxy.Up })
+		!slices.ContainsFunc(st.Backends[i].Ports, func(p lbproxy.PortStatus) bool { return p.State != lbproxy.Up && !st.ForAPI(p) })
 }

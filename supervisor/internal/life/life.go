@@ -99,7 +99,7 @@ func New(cfg Config) (*Life, error) {
 		return n.member.Authority(ctx)
 	})
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
-	n.api = &saltAPI{children: c, master: n.master, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
+	n.api = &saltAPI{children: c, master: n.master, settings: n.settings, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
 	n.records = &records{settings: s, reading: newLone()}

@@ -1,10 +1,12 @@
 package life
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,10 +20,12 @@ import (
 	"saltern/control"
 	"saltern/pause"
 	"saltern/printable"
+	"saltern/proxyproto"
 	"saltern/supervisor/firewall"
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
 
@@ -36,15 +40,20 @@ type saltAPI struct {
 	proc    *service.Process
 	lone    lone // looks at the shared storage
 
-	at    atomic.Pointer[served]
-	began string // the mark of the options that it has; between Prepare and Run
+	settings func() *settings.Settings // with the members of the cluster
+	at       atomic.Pointer[apiPlace]
+	began    string // the mark of the options that it has; between Prepare and Run
 }
 
-// served is where it is served.
-type served struct {
-	at      *url.URL
-	console string // the address of its console; "": there is none
+// apiPlace is where salt-api is served.
+type apiPlace struct {
+	*url.URL        // for programs
+	behind   string // address and port for the load balancers; "": there are none
+	console  string // the address of its console; "": there is none
 }
+
+// listens are the address and port that salt-api itself has.
+func (p *apiPlace) listens() string { return cmp.Or(p.behind, p.Host) }
 
 const (
 	// apiOOM is above the master's: programs that ask are sent away before minions are.
@@ -103,18 +112,30 @@ func (a *saltAPI) prepare(ctx context.Context) error {
 	if err := a.renew(ctx); err != nil {
 		return err
 	}
+	if err := a.nameBalancers(); err != nil {
+		return err
+	}
 	a.began = a.mark()
-	there, why := a.look(ctx, a.Settings.MasterConf())
+	at, why := a.look(ctx, a.Settings.MasterConf())
 	if why != "" {
 		return errors.New(why)
 	}
-	if _, err := netip.ParseAddrPort(there.at.Host); err == nil {
-		if found := blockers(portFindings(there.at.Host)); len(found) > 0 {
+	if _, err := netip.ParseAddrPort(at.listens()); err == nil {
+		if found := blockers(portFindings(at.listens())); len(found) > 0 {
 			return found
 		}
 	}
-	a.at.Store(&there)
+	a.at.Store(at)
 	return nil
+}
+
+// nameBalancers tells salt-api which load balancers may say for whom they ask.
+func (a *saltAPI) nameBalancers() error {
+	if !a.Settings.APIBehind() {
+		return nil
+	}
+	_, err := layout.WriteFile(a.Settings.APIBalancers(), layout.Balancers(a.settings()), 0o644)
+	return err
 }
 
 // mark stands for the options that the master was last configured with, and for the
@@ -128,42 +149,47 @@ func (a *saltAPI) mark() string {
 
 // look asks salt-api what it has against a folder of configuration, as the account
 // that it runs as, and where it would be served.
-func (a *saltAPI) look(ctx context.Context, dir string) (there served, why string) {
+func (a *saltAPI) look(ctx context.Context, dir string) (at *apiPlace, why string) {
 	if err := a.renew(ctx); err != nil {
-		return there, err.Error()
+		return nil, err.Error()
 	}
 	run := command.Exec{Limit: checkTakes, MaxOutput: 64 << 10, Cut: true, Env: childEnv(), Credential: a.children.master.Credential}
 	out, err := run.Run(ctx, []string{a.program(), "--check", "-c", dir})
 	if err != nil {
-		return there, "salt-api --check: " + err.Error()
+		return nil, "salt-api --check: " + err.Error()
 	}
 	if out.Exit != 0 {
 		_, text, _ := strings.Cut(string(out.Stderr), "cannot be used:\n")
 		if text == "" {
 			text = string(out.Stderr)
 		}
-		return there, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
+		return nil, "salt-api: " + status.Clip(printable.Brief(strings.TrimSpace(text), 500))
 	}
+	at = &apiPlace{}
 	for line := range strings.Lines(string(out.Stdout)) {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(line), control.APIServedOn); ok {
+		line = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(line, control.APIServedOn); ok {
 			if u, err := url.Parse(text); err == nil && u.Port() != "" {
-				there.at = u
+				at.URL = u
 			}
 		}
-		if text, ok := strings.CutPrefix(strings.TrimSpace(line), control.ConsoleServedOn); ok {
-			there.console = status.Clip(text)
+		if text, ok := strings.CutPrefix(line, control.APIBehind); ok {
+			at.behind = text
+		}
+		if text, ok := strings.CutPrefix(line, control.ConsoleServedOn); ok {
+			at.console = status.Clip(text)
 		}
 	}
-	if there.at == nil {
-		return there, "salt-api --check does not say where it is served"
+	if at.URL == nil {
+		return nil, "salt-api --check does not say where it is served"
 	}
-	return there, ""
+	return at, ""
 }
 
 // console is the address of the console, which may be 0.0.0.0 for all; "": there is none.
 func (a *saltAPI) console() string {
-	if there := a.at.Load(); there != nil {
-		return there.console
+	if at := a.at.Load(); at != nil {
+		return at.console
 	}
 	return ""
 }
@@ -194,13 +220,16 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 	last := ""
 	for round := 0; ; round++ {
 		if round%apiOpens == 0 {
-			a.open(ctx, port(a.at.Load().at))
+			a.open(ctx, port(a.at.Load().URL))
 		}
 		if pause.For(ctx, apiLook) != nil {
 			return
 		}
 		if round%apiCerts == 0 {
 			last = a.renewed(ctx, last)
+		}
+		if err := a.nameBalancers(); err != nil && round%apiOpens == 0 {
+			a.Log.Warn("salt-api is not told of the load balancers", "error", err)
 		}
 		if a.mark() == began || ctx.Err() != nil {
 			continue
@@ -246,7 +275,9 @@ func port(u *url.URL) uint16 {
 // answers reports whether it answers at all: who may ask, and what, is its own
 // business.
 func (a *saltAPI) answers(ctx context.Context) error {
-	u := *a.at.Load().at
+	at := a.at.Load()
+	u := *at.URL
+	u.Host = at.listens()
 	if ap, err := netip.ParseAddrPort(u.Host); err == nil && ap.Addr().IsUnspecified() {
 		own := netip.IPv6Loopback()
 		if ap.Addr().Is4() {
@@ -260,9 +291,26 @@ func (a *saltAPI) answers(ctx context.Context) error {
 	}
 	// Its certificate is for others; nothing is told to it, and any answer will do.
 	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	if at.behind != "" {
+		tr.DialContext = dialBehind
+	}
 	res, err := tr.RoundTrip(req)
 	if err != nil {
 		return fmt.Errorf("salt-api to answer on %s: %w", u.Host, err)
 	}
 	return res.Body.Close()
+}
+
+// dialBehind connects as the load balancer of this node does for its checks.
+func dialBehind(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(c, proxyproto.Local); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("send PROXY header: %w", err)
+	}
+	return c, nil
 }

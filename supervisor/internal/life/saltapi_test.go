@@ -47,8 +47,9 @@ func TestAPILook(t *testing.T) {
 	a := apiNodes(t, &now, "n1")[0]
 	a.Executable = filepath.Join(t.TempDir(), "applianced")
 	for script, want := range map[string]string{
-		"echo it is served on http://0.0.0.0:8000/; echo its console is at http://0.0.0.0:8000/console/": "http://0.0.0.0:8000/ http://0.0.0.0:8000/console/",
-		"echo right; echo it is served on https://192.0.2.1:9000/api":                                    "https://192.0.2.1:9000/api",
+		"echo it is served on http://0.0.0.0:8000/; echo its console is at http://0.0.0.0:8000/console/":    "http://0.0.0.0:8000/ http://0.0.0.0:8000/console/",
+		"echo right; echo it is served on https://192.0.2.1:9000/api":                                       "https://192.0.2.1:9000/api",
+		"echo it is served on https://192.0.2.1:9000/; echo the load balancers reach it on 192.0.2.1:14507": "https://192.0.2.1:9000/ 192.0.2.1:14507",
 		"echo it is served on nowhere":            "does not say where",
 		"echo it is served on https://192.0.2.1/": "does not say where",
 		"exit 0": "does not say where",
@@ -59,9 +60,9 @@ func TestAPILook(t *testing.T) {
 		if err := os.WriteFile(a.program(), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		there, why := a.look(t.Context(), "/nowhere")
-		if why == "" {
-			why = strings.TrimSpace(there.at.String() + " " + there.console)
+		u, why := a.look(t.Context(), "/nowhere")
+		if u != nil {
+			why = strings.TrimSpace(u.String() + " " + u.behind + u.console)
 		}
 		if !strings.Contains(why, want) || len(why) > 1000 {
 			t.Errorf("%s: %.300q", script, why)
@@ -84,7 +85,7 @@ func TestAPIAnswers(t *testing.T) {
 		}
 		u.Host = "0.0.0.0:" + u.Port()
 		a := &saltAPI{}
-		a.at.Store(&served{at: u})
+		a.at.Store(&apiPlace{URL: u})
 		if err := a.answers(t.Context()); err != nil {
 			t.Error(err)
 		}

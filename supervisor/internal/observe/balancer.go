@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"saltern/lbproxy"
@@ -22,6 +23,14 @@ type balancerFacts struct {
 	// down are the masters that it gives nobody because they fail its checks, and why.
 	down    map[string]string
 	limited string // the source that was refused most, "" for none
+	api     *apiFront
+}
+
+// apiFront is the front of Salt's API.
+type apiFront struct {
+	listens bool
+	serving []string          // nodes whose salt-api is up
+	down    map[string]string // why the others are not
 }
 
 // askBalancer asks the load balancer how it is.
@@ -41,6 +50,9 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 	for _, b := range st.Backends {
 		up, down := len(b.Ports) > 0, ""
 		for _, p := range b.Ports {
+			if st.ForAPI(p) {
+				continue // minions do without; see apiOf
+			}
 			if p.State == lbproxy.Up {
 				continue
 			}
@@ -78,7 +90,50 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 		f.limited += fmt.Sprintf("; %d more", others-1)
 	}
 	f.why = status.Clip(strings.Join(why, "; "))
+	f.api = apiOf(st)
 	return f
+}
+
+// apiOf picks what concerns Salt's API; nil: there is no front of it.
+func apiOf(st lbproxy.Status) *apiFront {
+	i := slices.IndexFunc(st.Frontends, func(fe lbproxy.FrontendStatus) bool { return fe.Mode == lbproxy.API })
+	if i < 0 {
+		return nil
+	}
+	a := &apiFront{listens: len(st.Frontends[i].Listen) > 0, serving: []string{}, down: map[string]string{}}
+	for _, b := range st.Backends {
+		for _, p := range b.Ports {
+			switch {
+			case !st.ForAPI(p):
+			case p.State == lbproxy.Up:
+				a.serving = append(a.serving, b.Name)
+			default:
+				a.down[b.Name] = fmt.Sprintf("%s is %s: %s", p.Address, p.State, p.LastError)
+			}
+		}
+	}
+	return a
+}
+
+// document is what the status tells of it.
+func (a *apiFront) document(cfg *settings.Settings) *status.FrontAPI {
+	if a == nil {
+		return nil
+	}
+	return &status.FrontAPI{Port: cfg.Front.APIPort, Nodes: a.serving}
+}
+
+// apiFrontFindings are about the front of Salt's API of this node.
+func apiFrontFindings(cfg *settings.Settings, a *apiFront) []status.Finding {
+	switch {
+	case a == nil:
+		return nil
+	case !a.listens:
+		return []status.Finding{{Code: status.APIFront, Cause: fmt.Sprintf("port %d is another program's", cfg.Front.APIPort)}}
+	case a.down[cfg.Node] != "":
+		return []status.Finding{{Code: status.APIFront, Cause: status.Clip(a.down[cfg.Node])}}
+	}
+	return nil
 }
 
 func balancerDown(i service.Info, blocked bool) []status.Finding {
@@ -104,6 +159,9 @@ func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	}
 	if b := f.balancer; b != nil && b.limited != "" {
 		out = append(out, status.Finding{Code: status.SourceLimited, Cause: b.limited})
+	}
+	if f.balancer != nil {
+		out = append(out, apiFrontFindings(cfg, f.balancer.api)...)
 	}
 	switch {
 	case f.balErr != nil:

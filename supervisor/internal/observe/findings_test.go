@@ -100,6 +100,13 @@ func TestFindings(t *testing.T) {
 		{"no master behind it", func(f *facts) { f.balancer.up, f.balancer.why, f.front = 0, "n1 request is down", refused }, "SCA-302: 0 of 1 up; n1 request is down"},
 		{"front does not answer", func(f *facts) { f.front = refused }, "SCA-302: ping through the front: connection refused"},
 		{"descriptors", func(f *facts) { f.balancer.fdFree = 10 }, "SCA-602: 10 of 1000 are free"},
+		{"another program has the API's port", func(f *facts) { f.balancer.api = &apiFront{} }, "SCA-230: port 8000 is another program's"},
+		{"another node has no API", func(f *facts) {
+			f.balancer.api = &apiFront{listens: true, serving: []string{"n1"}, down: map[string]string{"other": "refused"}}
+		}, ""},
+		{"the front does not lead to our API", func(f *facts) {
+			f.balancer.api = &apiFront{listens: true, down: map[string]string{"n1": "127.0.0.1:14507 is down: refused"}}
+		}, "SCA-230: 127.0.0.1:14507 is down: refused"},
 		{"a source is limited", func(f *facts) { f.balancer.limited = "203.0.113.9 has 20000 sessions" }, "SCA-305: 203.0.113.9 has 20000 sessions"},
 		{"disk low", disk(probe.Disk{Total: 1 << 30, Free: 1 << 26, FreePercent: 6, InodesPercent: 90}), "SCA-403 /var/lib/saltern: 64.0 MiB free of 1.0 GiB (6.0 %), 90.0 % of inodes free"},
 		{"disk full", disk(probe.Disk{Total: 1 << 30, FreePercent: 0, InodesPercent: 90}), "SCA-402 /var/lib/saltern: "},
@@ -190,6 +197,22 @@ func TestAttack31InsecureOptionsAreShown(t *testing.T) {
 	problems := status.NewBoard().Update(now, findings(&cfg, f))
 	if len(problems) != 2 || problems[0].Code != status.InsecureOption || status.Worst(problems) != status.Degraded {
 		t.Errorf("%+v", problems)
+	}
+}
+
+// TestFromBalancerAPI: minions do without Salt's API, and its front is told of apart.
+func TestFromBalancerAPI(t *testing.T) {
+	port := func(front string, state lbproxy.State) lbproxy.PortStatus {
+		return lbproxy.PortStatus{Frontend: front, State: state, Address: "192.0.2.1:14507", LastError: "refused"}
+	}
+	got := fromBalancer(lbproxy.Status{
+		Frontends: []lbproxy.FrontendStatus{{Name: "publish", Mode: lbproxy.Publish}, {Name: "api", Mode: lbproxy.API, Listen: []string{"0.0.0.0:8000"}}},
+		Backends: []lbproxy.BackendStatus{{Name: "a", Ports: []lbproxy.PortStatus{port("publish", lbproxy.Up), port("api", lbproxy.Up)}},
+			{Name: "b", Ports: []lbproxy.PortStatus{port("publish", lbproxy.Up), port("api", lbproxy.Down)}}},
+	})
+	want := &apiFront{listens: true, serving: []string{"a"}, down: map[string]string{"b": "192.0.2.1:14507 is down: refused"}}
+	if got.up != 2 || len(got.down) != 0 || got.why != "" || !reflect.DeepEqual(got.api, want) {
+		t.Errorf("%+v %+v", got, got.api)
 	}
 }
 

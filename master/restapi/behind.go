@@ -1,0 +1,208 @@
+package restapi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"saltern/durable"
+	"saltern/localsock"
+	"saltern/master/value"
+	"saltern/proxyproto"
+)
+
+// Behind the load balancers of a cluster a connection begins with a PROXY header,
+// which says whose it is: the limits, api_acl and the audit record go by that. Nobody
+// else may connect there, with a header or without.
+
+const (
+	headerTime   = 3 * time.Second
+	maxBalancers = 16 << 10 // bytes of the file that names them
+)
+
+// behind is where salt-api listens for the load balancers, "" where it listens
+// itself: a section that names another host or port means what it says.
+func behind(section, given *value.Map) string {
+	at := given.Str("behind")
+	if host, said := section.Get("host"); said && host != given.Value("host") {
+		s, _ := host.(string)
+		if ip, err := netip.ParseAddr(strings.Trim(s, "[]")); err != nil || !ip.IsUnspecified() {
+			return ""
+		}
+	}
+	if port, said := section.Get("port"); said && !value.Equal(port, given.Value("port")) {
+		return ""
+	}
+	return at
+}
+
+// balancers knows the load balancers by a file that changes with the cluster. Its
+// methods are called by one goroutine.
+type balancers struct {
+	path string
+	seen fs.FileInfo
+	list []netip.Prefix
+}
+
+// has reports whether a connection comes from one. Without the file there is none.
+func (b *balancers) has(c net.Conn) bool {
+	ap, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(b.path)
+	if err != nil {
+		return false
+	}
+	if b.seen == nil || !os.SameFile(b.seen, info) || !b.seen.ModTime().Equal(info.ModTime()) || b.seen.Size() != info.Size() {
+		b.list, b.seen = readBalancers(b.path), info
+	}
+	a := ap.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(b.list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func readBalancers(path string) (list []netip.Prefix) {
+	text, err := durable.Read(path, maxBalancers)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(line)); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// listenBehind listens for the load balancers.
+func (s *Server) listenBehind() (net.Listener, error) {
+	ln, err := net.Listen("tcp", s.opts.Behind)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the load balancers: %w", err)
+	}
+	known := &balancers{path: s.opts.Balancers}
+	return told(localsock.Limit(ln, maxConns, func(c net.Conn) bool {
+		if known.has(c) {
+			return true
+		}
+		s.count.refused.Add(1)
+		s.quiet.Warn("a connection for load balancers comes from none; clients use the front", "peer", c.RemoteAddr())
+		return false
+	}), func(c net.Conn, err error) {
+		s.count.refused.Add(1)
+		s.quiet.Warn("a load balancer says not whose connection it is", "peer", c.RemoteAddr(), "error", err)
+	}), nil
+}
+
+// tellers is a listener whose connections have said by a PROXY header whose they are.
+type tellers struct {
+	net.Listener
+	bad   func(c net.Conn, err error)
+	ready chan net.Conn
+	ended chan struct{}
+	end   func()
+	wg    sync.WaitGroup
+	err   error // of Accept, when ended is closed
+}
+
+func told(ln net.Listener, bad func(net.Conn, error)) *tellers {
+	t := &tellers{Listener: ln, bad: bad, ready: make(chan net.Conn), ended: make(chan struct{})}
+	t.end = sync.OnceFunc(func() { close(t.ended) })
+	t.wg.Go(t.run)
+	return t
+}
+
+// run accepts until the listener is closed.
+func (t *tellers) run() {
+	for {
+		c, err := t.Listener.Accept()
+		var passing net.Error
+		switch {
+		case err == nil:
+			t.wg.Go(func() { t.introduce(c) })
+		case errors.As(err, &passing) && passing.Timeout():
+		default:
+			t.err = err
+			t.end()
+			return
+		}
+	}
+}
+
+// introduce reads a header and hands the connection on.
+func (t *tellers) introduce(c net.Conn) {
+	_ = c.SetReadDeadline(time.Now().Add(headerTime))
+	client, err := proxyproto.Read(c)
+	if err != nil {
+		t.bad(c, err)
+		_ = c.Close()
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	if client.IsValid() {
+		c = &toldConn{c, net.TCPAddrFromAddrPort(client)}
+	}
+	select {
+	case t.ready <- c:
+	case <-t.ended:
+		_ = c.Close()
+	}
+}
+
+func (t *tellers) Accept() (net.Conn, error) {
+	select {
+	case c := <-t.ready:
+		return c, nil
+	case <-t.ended:
+		if t.err == nil {
+			return nil, net.ErrClosed
+		}
+		return nil, t.err
+	}
+}
+
+// Close closes the listener; headers that are under way have their time.
+func (t *tellers) Close() error {
+	err := t.Listener.Close()
+	t.wg.Wait()
+	return err
+}
+
+// toldConn is a connection of a client behind a load balancer.
+type toldConn struct {
+	net.Conn
+	client net.Addr
+}
+
+func (c *toldConn) RemoteAddr() net.Addr { return c.client }
+
+// CloseWrite is for package http, see [localsock.Limit].
+func (c *toldConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+// readyPath is where load balancers ask; it is none of Salt's.
+const readyPath = "/readyz"
+
+// readyz says if requests can be answered, and nothing else.
+func (s *Server) readyz(w http.ResponseWriter) {
+	code, text := http.StatusOK, "ready\n"
+	if !s.masterIsUp() {
+		code, text = http.StatusServiceUnavailable, "the master does not serve\n"
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text))
+}
