@@ -5,7 +5,7 @@
 //	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── guard (token, budget of its source) ── read (body)
 //	  ├─ endpoint ── execute ── run (netapi_enable_clients, credentials) ── client.Client ── 4506 of the master, its event socket
 //	  ├─ /hook ── event.DialPull                                  (the right of the process, after the check)
-//	  └─ /events ── hub ── one reader of the event socket for all
+//	  └─ /events, /ws ── hub ── one reader of the event socket for all
 //
 // It is a program of its own beside the master and has no right that a caller has
 // not shown: its client sends no key of a system user, so that each command is
@@ -20,6 +20,7 @@
 //	wrong log-ins, tokens  20 of an address at once, then one in 2 s; 429
 //	log-ins at once        32; 503
 //	readers of events      128, 32 of one address; 503; 4,096 events and 8 MiB wait for each; cut
+//	messages by /ws        1 KiB; 20 at once, then one a second; cut
 //	answer                 30 s and a second for each 64 KiB; cut
 //
 // All are counted, see /stats.

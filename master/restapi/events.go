@@ -170,18 +170,38 @@ func events(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, s.listen(ctx, q, token, func(frame string) string { return frame })
 }
 
+// seat takes a place among the readers of events; free gives it back.
+func (s *Server) seat(q *request) (free func(), err error) {
+	if !s.readers.add(q.from, maxReadersA) || s.readers.all() > maxReaders {
+		s.readers.done(q.from)
+		s.count.busy.Add(1)
+		return nil, &failure{code: http.StatusServiceUnavailable}
+	}
+	return func() { s.readers.done(q.from) }, nil
+}
+
+// sending counts an event that is about to be sent.
+func (s *Server) sending(q *request, text string) {
+	s.count.events.Add(1)
+	q.sent += len(text)
+}
+
+func (s *Server) tooSlow(q *request) {
+	s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
+}
+
 // listen streams events to a reader with a good token. pick gives what is sent of a
 // frame, "" for nothing.
 func (s *Server) listen(ctx context.Context, q *request, token string, pick func(frame string) string) error {
-	defer s.readers.done(q.from)
-	if !s.readers.add(q.from, maxReadersA) || s.readers.all() > maxReaders {
-		s.count.busy.Add(1)
-		return &failure{code: http.StatusServiceUnavailable}
+	free, err := s.seat(q)
+	if err != nil {
+		return err
 	}
+	defer free()
 	rc := http.NewResponseController(q.w)
 	r := s.hub.join(func() {
 		_ = rc.SetWriteDeadline(time.Unix(1, 0))
-		s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
+		s.tooSlow(q)
 	})
 	if r == nil {
 		return &failure{code: http.StatusServiceUnavailable}
@@ -199,8 +219,7 @@ func (s *Server) listen(ctx context.Context, q *request, token string, pick func
 	return nil
 }
 
-// stream sends what comes for a reader until it leaves, is too slow, or its token
-// is not good any more.
+// stream sends what comes for a reader as Server-Sent Events.
 func (s *Server) stream(ctx context.Context, q *request, r *reading, token string, pick func(string) string) {
 	rc := http.NewResponseController(q.w)
 	write := func(text string) bool {
@@ -212,12 +231,24 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			s.count.cut.Add(1)
 		}
-		q.sent += len(text)
 		return err == nil
 	}
 	if !write("retry: 400\n") {
 		return
 	}
+	s.pass(ctx, q, r, token, func(frame string) bool {
+		text := pick(frame)
+		if text == "" {
+			return true
+		}
+		s.sending(q, text)
+		return write(text)
+	})
+}
+
+// pass hands a reader what comes for it until it leaves, is too slow, or its token is
+// not good any more.
+func (s *Server) pass(ctx context.Context, q *request, r *reading, token string, send func(frame string) bool) {
 	check := time.NewTicker(trust)
 	defer check.Stop()
 	for {
@@ -236,11 +267,7 @@ func (s *Server) stream(ctx context.Context, q *request, r *reading, token strin
 				return
 			}
 			s.hub.taken(r, f)
-			if f = pick(f); f == "" {
-				continue
-			}
-			s.count.events.Add(1)
-			if !write(f) {
+			if !send(f) {
 				return
 			}
 		}

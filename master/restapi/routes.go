@@ -78,6 +78,7 @@ func routes(o Options) map[string]endpoint {
 		"jobs":    {get: showJobs, post: commands, auth: "all", parts: 1, names: []string{"jid", "timeout"}},
 		"keys":    {get: showKeys, post: makeKeys, auth: "read", parts: 1, names: []string{"mid"}, raw: true},
 		"events":  {get: events, raw: true, stays: true},
+		"ws":      {get: socket, raw: true, stays: true, parts: 1},
 		"stats":   {get: stats, auth: "all"},
 	}
 	if o.StatsOpen {
@@ -127,6 +128,9 @@ func (s *Server) serve(q *request) error {
 		return s.noPath(r)
 	}
 	q.args = args
+	if name == "ws" {
+		withoutToken(r, args)
+	}
 	h.Set("Allow", e.allow())
 	if r.Method == http.MethodOptions {
 		s.send(q, http.StatusOK, "")

@@ -55,7 +55,9 @@ type Server struct {
 	conns   perAddress // connections
 	readers perAddress // of events
 	static  *os.Root   // nil: none
-	access  *os.File   // nil: none
+	sockets sync.WaitGroup
+	ending  chan struct{} // closed when Serve ends
+	access  *os.File      // nil: none
 	routes  map[string]endpoint
 	console *console.Console // nil: it is off
 	started time.Time
@@ -72,7 +74,7 @@ type counters struct {
 func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string) (*Server, error) {
 	s := &Server{master: m, opts: o, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now,
 		user: client.CurrentUser(getenv), guard: newGuard(), started: time.Now(),
-		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins)}
+		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins), ending: make(chan struct{})}
 	s.hub = newHub(m.SockDir, log)
 	s.routes = routes(o)
 	s.audit = audit.Open(m.Audit("salt-api"))
@@ -167,12 +169,19 @@ func certificate(o Options) (tls.Certificate, error) {
 // stopTime is how long running answers may take when the program ends.
 const stopTime = 10 * time.Second
 
-// Serve answers on ln until ctx ends, and closes it.
+// Serve answers on ln until ctx ends, and closes it. It is called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ConnState: s.connState, ErrorLog: slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo)}
-	srv.RegisterOnShutdown(s.hub.end) // readers of events would never finish
-	return httpserver.Serve(ctx, srv, ln, stopTime)
+	end := sync.OnceFunc(func() { // readers of events would never finish
+		s.hub.end()
+		close(s.ending)
+	})
+	srv.RegisterOnShutdown(end)
+	err := httpserver.Serve(ctx, srv, ln, stopTime)
+	end()
+	s.sockets.Wait() // the server of HTTP has forgotten them
+	return err
 }
 
 // connState counts connections of an address and closes those that are too many.

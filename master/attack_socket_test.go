@@ -1,0 +1,201 @@
+package master
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"saltern/master/value"
+)
+
+// socket opens a WebSocket; the code is that of the answer where there is none.
+func (a *api) socket(path string, header ...string) (c *websocket.Conn, code int) {
+	a.t.Helper()
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	c, res, err := websocket.Dial(a.t.Context(), a.base+path, &websocket.DialOptions{HTTPHeader: h})
+	if err != nil {
+		if res == nil {
+			a.t.Fatal(err)
+		}
+		return nil, res.StatusCode
+	}
+	a.t.Cleanup(func() { _ = c.CloseNow() })
+	c.SetReadLimit(4 << 20)
+	return c, res.StatusCode
+}
+
+func says(t *testing.T, c *websocket.Conn, text string) {
+	t.Helper()
+	must(t, c.Write(t.Context(), websocket.MessageText, []byte(text)))
+}
+
+// hears reads messages until one holds a text; it gives the last one.
+func hears(t *testing.T, c *websocket.Conn, text string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		_, b, err := c.Read(ctx)
+		if err != nil {
+			t.Fatalf("waiting for %q: %v", text, err)
+		}
+		if strings.Contains(string(b), text) {
+			return string(b)
+		}
+	}
+}
+
+// ends waits until a connection is closed by the other side.
+func ends(t *testing.T, what string, c *websocket.Conn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		if _, _, err := c.Read(ctx); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: the connection stays", what)
+			}
+			return
+		}
+	}
+}
+
+// TestSocket: events over a WebSocket begin when the client is ready, each of its
+// messages has its answer, and an event is what Salt's salt-api sends
+// (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint).
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	token := a.token("alice")
+	for _, path := range []string{"/ws/" + token, "/ws"} {
+		c, code := a.socket(path, "X-Auth-Token", token, "Origin", a.base)
+		if c == nil {
+			t.Fatalf("%s: %d", path, code)
+		}
+		must(t, a.m.bus.Fire("salt/test/early", value.NewMap()))
+		says(t, c, "hello")
+		if got := hears(t, c, ""); got != "server received message" {
+			t.Errorf("the first answer is %q", got)
+		}
+		says(t, c, "websocket client ready")
+		hears(t, c, "server received message")
+		got := ""
+		until(t, "an event", func() bool {
+			must(t, a.m.bus.Fire("salt/test/now", value.NewMap("x", "y\n")))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, b, err := c.Read(ctx)
+			must(t, err)
+			got = string(b)
+			return strings.Contains(got, "salt/test/now")
+		})
+		if !strings.HasPrefix(got, `data: {"tag": "salt/test/now", "data": {"x": "y\n"`) || !strings.HasSuffix(got, "}\n\n") {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+// TestAttack51WhoMayOpen: no WebSocket without a good token, for a page of another
+// site, with a token in the query, or by another method; no token is logged.
+func TestAttack51WhoMayOpen(t *testing.T) {
+	t.Parallel()
+	log := t.TempDir() + "/access"
+	a := startAPI(t, "cors_origin: [https://named.example]\nlog_access_file: "+log+"\n")
+	token := a.token("alice")
+	wrong := strings.Repeat("ab", 32)
+	for _, c := range []struct {
+		path, token, origin string
+		want                int
+	}{
+		{"/ws", "", "", 401}, {"/ws/" + wrong, "", "", 401}, {"/ws/" + wrong, token, "", 401}, {"/ws", "x", "", 401},
+		{"/ws?token=" + token, "", "", 400}, {"/ws?format_events", token, "", 400}, {"/ws/" + token + "/x", "", "", 404},
+		{"/ws", token, "https://evil.example", 403}, {"/ws/" + token, "", "https://evil.example", 403}, {"/ws", token, "null", 403},
+		{"/ws", token, "http://" + strings.TrimPrefix(a.base, "http://") + ".evil.example", 403},
+		{"/ws", token, a.base, 101}, {"/ws", token, "https://named.example", 101}, {"/ws/" + token, "", "", 101},
+	} {
+		h := []string{"X-Auth-Token", c.token}
+		if c.origin != "" {
+			h = append(h, "Origin", c.origin)
+		}
+		if _, code := a.socket(c.path, h...); code != c.want {
+			t.Errorf("%+v: %d", c, code)
+		}
+	}
+	if code, _, _ := a.do("GET", "/ws", "", "X-Auth-Token", token); code != 400 {
+		t.Errorf("without an upgrade: %d", code)
+	}
+	if code, _, _ := a.do("POST", "/ws", "", "X-Auth-Token", token); code != 405 {
+		t.Errorf("POST: %d", code)
+	}
+	text, err := os.ReadFile(log)
+	must(t, err)
+	if !bytes.Contains(text, []byte("GET /ws/- ")) || bytes.Contains(text, []byte(token)) {
+		t.Errorf("the access log:\n%s", text)
+	}
+}
+
+// TestAttack51Floods: large messages, many of them, and a token that is taken back end
+// a connection; it counts among the readers of events.
+func TestAttack51Floods(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	token := a.token("alice")
+	large, _ := a.socket("/ws/" + token)
+	says(t, large, strings.Repeat("x", 2<<10))
+	ends(t, "a large message", large)
+	many, _ := a.socket("/ws/" + token)
+	for range 100 {
+		if many.Write(t.Context(), websocket.MessageText, []byte("x")) != nil {
+			break
+		}
+	}
+	ends(t, "many messages", many)
+	out, _ := a.socket("/ws/" + token)
+	says(t, out, "websocket client ready")
+	hears(t, out, "server received")
+	if code, _, _ := a.do("POST", "/logout", "", "X-Auth-Token", token); code != 200 {
+		t.Errorf("log-out: %d", code)
+	}
+	ends(t, "a log-out", out)
+	token = a.token("alice")
+	full := 0
+	for range 40 {
+		if _, code := a.socket("/ws/" + token); code == 503 {
+			full++
+		}
+	}
+	if full != 8 {
+		t.Errorf("%d of 40 connections were refused", full)
+	}
+	if code, _, _ := a.do("GET", "/events", "", "X-Auth-Token", token); code != 503 {
+		t.Errorf("one more reader: %d", code)
+	}
+}
+
+// TestAttack51SlowReader: who does not take his events is cut.
+func TestAttack51SlowReader(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	token := a.token("alice")
+	slow, _ := a.socket("/ws/" + token)
+	says(t, slow, "websocket client ready")
+	until(t, "the reader of events", func() bool { return a.m.sockets.Stats().Readers > 0 })
+	big := value.NewMap("x", strings.Repeat("x", 256<<10))
+	until(t, "the slow one being cut", func() bool {
+		for range 4 {
+			must(t, a.m.bus.Fire("salt/test/big", big))
+		}
+		_, body, _ := a.do("GET", "/stats", "", "X-Auth-Token", token)
+		return strings.Contains(body, `"Cut Readers": 1`)
+	})
+}

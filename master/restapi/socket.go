@@ -1,0 +1,162 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"saltern/ratelimit"
+)
+
+// Events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint,
+// tools/websockets.py SynchronizingWebsocket): they begin when the client says that it
+// is ready, and each of its messages is answered by one.
+const (
+	socketReady  = "websocket client ready"
+	socketAnswer = "server received message"
+	maxSaid      = 1 << 10 // bytes of a message of the client
+)
+
+// sayings are the messages that a client may send.
+func sayings() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
+
+// socket streams the master's events to whoever has a good token, in the path or as
+// with /events, over a WebSocket.
+func socket(s *Server, ctx context.Context, q *request) (any, error) {
+	r, token := q.http, shown(q.http)
+	if len(q.args) > 0 {
+		token = q.args[0]
+	}
+	if r.URL.RawQuery != "" {
+		return nil, &failure{http.StatusBadRequest, "The /ws endpoint takes no query parameters: a token is in the path, the header X-Auth-Token or " +
+			"the session cookie, and format_events is not served here."}
+	}
+	if err := s.prove(ctx, token, q.from); err != nil {
+		return nil, err
+	}
+	if !s.ofThisSite(r) {
+		s.quiet.Warn("a page of another site asks for events; cors_origin does not name it", "origin", r.Header.Get("Origin"), "peer", q.from)
+		return nil, &failure{http.StatusForbidden, "Pages of this site may not open a WebSocket here; cors_origin names those that may."}
+	}
+	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return nil, &failure{http.StatusBadRequest, "This endpoint speaks WebSocket only."}
+	}
+	free, err := s.seat(q)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	s.sockets.Add(1)
+	defer s.sockets.Done()
+	c, err := websocket.Accept(q.w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		q.code = http.StatusBadRequest // Accept has answered
+		return nil, nil
+	}
+	q.code = http.StatusSwitchingProtocols
+	c.SetReadLimit(maxSaid)
+	s.converse(context.WithoutCancel(ctx), q, c, token)
+	return nil, nil
+}
+
+// ofThisSite reports whether a request does not come from a page of a site that may
+// not ask. Browsers tell, and hold no answer back from a WebSocket; other programs
+// tell nothing.
+func (s *Server) ofThisSite(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(s.opts.Origins, origin) || slices.Contains(s.opts.Origins, "*") {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// converse serves one connection until either side ends it.
+func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, token string) {
+	ctx, cancel := context.WithCancel(ctx)
+	ready := make(chan struct{}, 1)
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		defer cancel()
+		s.hear(ctx, c, ready)
+	})
+	defer hearing.Wait()
+	defer func() { _ = c.CloseNow() }()
+	defer cancel()
+	check := time.NewTicker(trust)
+	defer check.Stop()
+	for waits := true; waits; {
+		select {
+		case <-ready:
+			waits = false
+		case <-ctx.Done():
+			return
+		case <-s.ending:
+			return
+		case <-check.C:
+			if s.prove(ctx, token, q.from) != nil {
+				return
+			}
+		}
+	}
+	var slow atomic.Bool
+	r := s.hub.join(func() {
+		slow.Store(true)
+		cancel() // ends a write that is stuck
+		s.tooSlow(q)
+	})
+	if r == nil {
+		return
+	}
+	defer s.hub.leave(r)
+	s.pass(ctx, q, r, token, func(frame string) bool {
+		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
+		s.sending(q, data)
+		err := s.tell(ctx, c, data)
+		if err != nil && (slow.Load() || errors.Is(err, context.DeadlineExceeded)) {
+			s.count.cut.Add(1)
+		}
+		return err == nil
+	})
+}
+
+// hear answers what the client says, until it says too much or is gone.
+func (s *Server) hear(ctx context.Context, c *websocket.Conn, ready chan<- struct{}) {
+	var said ratelimit.Bucket
+	for {
+		_, text, err := c.Read(ctx)
+		if err != nil || !said.Take(s.now(), sayings(), 1) {
+			return
+		}
+		if s.tell(ctx, c, socketAnswer) != nil {
+			return
+		}
+		if string(text) == socketReady {
+			select {
+			case ready <- struct{}{}:
+			default: // it has said so before
+			}
+		}
+	}
+}
+
+func (s *Server) tell(ctx context.Context, c *websocket.Conn, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return c.Write(ctx, websocket.MessageText, []byte(text))
+}
+
+// withoutToken takes the token out of the path, which is logged.
+func withoutToken(r *http.Request, args []string) {
+	if len(args) > 0 {
+		r.URL.Path, r.URL.RawPath = "/ws/-", ""
+	}
+}
