@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -89,15 +90,18 @@ func TestSocket(t *testing.T) {
 		}
 		says(t, c, "websocket client ready")
 		hears(t, c, "server received message")
-		got := ""
-		until(t, "an event", func() bool {
+		got, first := "", make(chan string, 1)
+		go func() {
+			_, b, err := c.Read(t.Context())
+			first <- fmt.Sprint(string(b), strings.TrimPrefix(fmt.Sprint(err), "<nil>"))
+		}()
+		until(t, "an event", func() bool { // the reader joins a moment after it is ready
 			must(t, a.m.bus.Fire("salt/test/now", value.NewMap("x", "y\n")))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, b, err := c.Read(ctx)
-			must(t, err)
-			got = string(b)
-			return strings.Contains(got, "salt/test/now")
+			select {
+			case got = <-first:
+			default:
+			}
+			return got != ""
 		})
 		if !strings.HasPrefix(got, `data: {"tag": "salt/test/now", "data": {"x": "y\n"`) || !strings.HasSuffix(got, "}\n\n") {
 			t.Errorf("%q", got)

@@ -19,7 +19,7 @@
 //	requests at work       thread_pool; socket_queue_size wait 30 s at most; 503
 //	wrong log-ins, tokens  20 of an address at once, then one in 2 s; 429
 //	log-ins at once        32; 503
-//	readers of events      128, 32 of one address; 503; 4,096 events and 8 MiB wait for each; cut
+//	readers of events      512, 32 of one address; 503; 4,096 events and 8 MiB wait for each; cut
 //	messages by /ws        1 KiB; 20 at once, then one a second; cut
 //	answer                 30 s and a second for each 64 KiB; cut
 //

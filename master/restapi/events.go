@@ -34,12 +34,16 @@ type hub struct {
 	ended   bool
 }
 
-// reading is what waits for one reader. frames is closed when it is cut.
+// reading is what waits for one reader. Readers share the text of an event, and one for
+// whom nothing waits holds next to nothing.
 type reading struct {
-	frames chan string
-	bytes  int // that wait; of the hub's lock
-	slow   bool
-	cut    func() // ends a write that is stuck
+	wake chan struct{} // something has come, or it is cut
+	cut  func()        // ends a write that is stuck
+
+	// Of the hub's lock.
+	queue         []string // that come next
+	frames, bytes int      // that have not been taken, of the queue and of the last batch
+	gone, slow    bool
 }
 
 func newHub(sockDir string, log *slog.Logger) *hub {
@@ -54,7 +58,7 @@ func (h *hub) join(cut func()) *reading {
 	if h.ended {
 		return nil
 	}
-	r := &reading{frames: make(chan string, maxWaiting), cut: cut}
+	r := &reading{wake: make(chan struct{}, 1), cut: cut}
 	h.readers[r] = struct{}{}
 	if h.cancel == nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -77,14 +81,31 @@ func (h *hub) leave(r *reading) {
 func (h *hub) drop(r *reading) {
 	if _, ok := h.readers[r]; ok {
 		delete(h.readers, r)
-		close(r.frames)
+		r.gone = true
+		r.wakeUp()
 	}
+}
+
+func (r *reading) wakeUp() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// batch gives a reader all that waits for it; ok is false when it is cut, slow says why.
+// It calls taken for each frame.
+func (h *hub) batch(r *reading) (frames []string, ok, slow bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	frames, r.queue = r.queue, nil
+	return frames, !r.gone, r.slow
 }
 
 // taken tells that a reader has got a frame.
 func (h *hub) taken(r *reading, frame string) {
 	h.mu.Lock()
-	r.bytes -= len(frame)
+	r.frames, r.bytes = r.frames-1, r.bytes-len(frame)
 	h.mu.Unlock()
 }
 
@@ -136,12 +157,11 @@ func (h *hub) send(frame string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r := range h.readers {
-		if r.bytes += len(frame); r.bytes <= maxWaitingBytes || r.bytes == len(frame) {
-			select {
-			case r.frames <- frame:
-				continue
-			default:
-			}
+		r.frames, r.bytes = r.frames+1, r.bytes+len(frame)
+		if r.frames <= maxWaiting && (r.bytes <= maxWaitingBytes || r.frames == 1) {
+			r.queue = append(r.queue, frame)
+			r.wakeUp()
+			continue
 		}
 		r.slow = true
 		h.drop(r)
@@ -259,13 +279,16 @@ func (s *Server) pass(ctx context.Context, q *request, r *reading, token string,
 			if s.prove(ctx, token, q.from) != nil {
 				return
 			}
-		case f, ok := <-r.frames:
-			if !ok {
-				if r.slow {
-					s.count.cut.Add(1)
-				}
-				return
+		case <-r.wake:
+		}
+		frames, ok, slow := s.hub.batch(r)
+		if !ok {
+			if slow {
+				s.count.cut.Add(1)
 			}
+			return
+		}
+		for _, f := range frames {
 			s.hub.taken(r, f)
 			if !send(f) {
 				return

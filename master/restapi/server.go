@@ -33,7 +33,7 @@ const (
 	maxHeader   = 32 << 10
 	maxLogins   = 32
 	queueTime   = 30 * time.Second
-	maxReaders  = 128 // of events
+	maxReaders  = 512 // of events
 	maxReadersA = 32  // of one address
 )
 

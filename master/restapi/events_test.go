@@ -1,0 +1,80 @@
+package restapi
+
+import (
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestHub: readers get what comes in its order, one that takes nothing is cut at its
+// bound of events or of bytes, and nobody else.
+func TestHub(t *testing.T) {
+	for name, frame := range map[string]string{"events": "x", "bytes": strings.Repeat("x", 64<<10)} {
+		h := newHub(t.TempDir(), slog.New(slog.DiscardHandler))
+		cut := 0
+		good, slow := h.join(func() { t.Error("the good one is cut") }), h.join(func() { cut++ })
+		sent := 0
+		for ; cut == 0 && sent < 2*maxWaiting; sent++ {
+			h.send(frame)
+			frames, ok, _ := h.batch(good)
+			if len(frames) != 1 || !ok {
+				t.Fatalf("%s: %d frames, %t", name, len(frames), ok)
+			}
+			h.taken(good, frames[0])
+		}
+		if want := min(maxWaiting, maxWaitingBytes/len(frame)) + 1; sent != want {
+			t.Errorf("%s: cut after %d events, want %d", name, sent, want)
+		}
+		if _, ok, why := h.batch(slow); ok || !why {
+			t.Errorf("%s: the slow one reads on: %t %t", name, ok, why)
+		}
+		<-slow.wake
+		h.leave(slow)
+		h.end()
+		if _, ok, why := h.batch(good); ok || why {
+			t.Errorf("%s: after the end: %t %t", name, ok, why)
+		}
+		h.leave(good)
+		h.close()
+	}
+}
+
+// TestHubLarge: one event that is larger than the bound passes where nothing waits.
+func TestHubLarge(t *testing.T) {
+	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer h.close()
+	r := h.join(func() { t.Error("cut") })
+	h.send(strings.Repeat("x", maxWaitingBytes+1))
+	if frames, ok, _ := h.batch(r); len(frames) != 1 || !ok {
+		t.Errorf("%d frames, %t", len(frames), ok)
+	}
+}
+
+// TestHubMemory: a reader for whom nothing waits costs next to nothing, and what waits
+// for many is there once.
+func TestHubMemory(t *testing.T) {
+	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler))
+	defer h.close()
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	var all []*reading
+	for range maxReaders {
+		all = append(all, h.join(func() {}))
+	}
+	if got := heap() - before; got > 1<<20 {
+		t.Errorf("%d idle readers hold %d bytes", maxReaders, got)
+	}
+	for range 16 {
+		h.send(strings.Repeat("x", 256<<10))
+	}
+	if got := heap() - before; got > 8<<20 {
+		t.Errorf("%d readers of the same 4 MiB hold %d bytes", maxReaders, got)
+	}
+	runtime.KeepAlive(all)
+}
