@@ -67,6 +67,10 @@ func TestControlSocket(t *testing.T) {
 			got.Minions[i].Seen = 1764000000.25
 		}
 	}
+	if got.Began() == nil {
+		t.Error("there is no record of who was heard")
+	}
+	got.Since = 1763000000
 	got.Subscriptions["10.0.0.9"] = 2
 	b, err := json.Marshal(got)
 	must(t, err)

@@ -52,6 +52,7 @@ func (m *Master) work(ctx context.Context) error {
 	every(statusEvery, func(context.Context) { m.reporter.Write() })
 	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	every(cleanEvery, m.clean)
+	every(cleanEvery, m.presence.Record)
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}
 		every(loop, func(context.Context) { m.presence.Events(old, m.fire) })

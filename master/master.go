@@ -212,7 +212,7 @@ func (m *Master) openKeys(context.Context) error {
 	if m.keys, err = keys.Open(m.cluster.KeyDir(), keys.Config{Create: true, Permissive: c.PermissivePKIAccess, Incoming: m.cluster.Incoming(), Logger: m.log}); err != nil {
 		return err
 	}
-	m.presence = &presence.View{Tracker: presence.New(), Keys: m.keys, Subs: presence.On(m.pub), HashType: c.HashType, Now: m.now}
+	m.presence = presence.Open(c.CacheDir, presence.View{Keys: m.keys, Subs: presence.On(m.pub), HashType: c.HashType, Now: m.now, Log: m.log})
 	autosign := keys.NewAutosign(keys.AutosignConfig{
 		AutoAccept: c.AutoAccept, AutosignFile: c.AutosignFile, AutorejectFile: c.AutorejectFile, Dir: m.keys.AutosignDir(),
 		Timeout: c.AutosignTimeout, GrainsDir: c.AutosignGrainsDir, Permissive: c.PermissivePKIAccess, Logger: m.log,
@@ -371,6 +371,7 @@ func (m *Master) Close() error {
 		m.cluster.Close()
 	}
 	m.background.Close()
+	m.presence.Record(context.Background())
 	if m.nonces != nil {
 		if err := m.nonces.Close(); err != nil {
 			m.log.Warn("requests of now may not be known after the restart", "error", err)

@@ -35,7 +35,31 @@ func TestListOfMinions(t *testing.T) {
 	}
 	must(t, r.m.keys.Delete("new"))
 	until(t, "what is known of a deleted key is gone", func() bool {
-		_, _, ok := r.m.presence.LastAsked("new")
+		_, _, ok := r.m.presence.LastAsked("new", false)
 		return !ok
 	})
+}
+
+// TestHeardInEarlierLives: a master that starts anew knows when minions were heard
+// before, and tells a denied key that is not offered any more from its namesake that is.
+func TestHeardInEarlierLives(t *testing.T) {
+	r := startMaster(t, "")
+	r.accepted("web1", "min6")
+	r.newMinion("web1", "min7").signIn() // another key: it is denied
+	r.newMinion("new", "min8").signIn()
+	must(t, r.m.keys.Put("never", keys.Accepted, pemOf(t, pair(t, "min7"))))
+	before := r.m.presence.Minions(false)
+	r = r.again("")
+	r.newMinion("web1", "min6").signIn()
+	after := r.m.presence.Minions(false)
+	if len(after.Minions) != 4 || len(before.Minions) != 4 || before.Since == 0 || after.Since != before.Since {
+		t.Fatalf("before %+v\nafter %+v", before, after)
+	}
+	for i, m := range after.Minions {
+		b := before.Minions[i]
+		heard := m.Seen > 0 && m.Seen >= float64(int64(b.Seen))
+		if m.ID != b.ID || m.Key != b.Key || heard != (m.ID != "never") || (m.Address != "") != (m.ID == "web1" && m.Key == "accepted") {
+			t.Errorf("before %+v\nafter %+v", b, m)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -99,6 +100,7 @@ type keyChoice struct {
 	verb, state, finger string
 	names               []string
 	dry                 bool
+	unseen
 }
 
 // from are the states that a verb takes keys from.
@@ -137,10 +139,20 @@ that are meant and changes nothing.`,
 	yes := new(bool)
 	if *yes = verb != "delete"; !*yes {
 		cmd.Example += "\n  applianced keys delete --state denied --dry-run"
+		cmd.Example += "\n  applianced keys delete --state denied --not-seen 30d --dry-run"
+		cmd.Long += ` With --not-seen only keys whose minions
+no node has heard for as long: accepted ones by any request, the others by a
+sign-in with the key. Who is connected stays, and so does a key of whose minion
+nothing is known, unless --never-seen is given. All nodes must answer.`
 		stateFlag(cmd, &k.state)
+		cmd.Flags().Var(ageValue{&k.since}, "not-seen", `only keys whose minions were not heard for so long: "30d", "12h"`)
+		cmd.Flags().BoolVar(&k.never, "never-seen", false, "with --not-seen: those as well that were not heard since the records began")
 		yes = yesFlag(cmd)
 	}
 	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if k.never && k.since == 0 {
+			return fmt.Errorf("--never-seen goes with --not-seen")
+		}
 		if len(args) == 0 && k.state == "" && k.finger == "" {
 			return fmt.Errorf("it takes names of minions, --fingerprint, or to delete keys --state")
 		}
@@ -153,22 +165,48 @@ that are meant and changes nothing.`,
 	return cmd
 }
 
+// find gives the keys that are meant, by what all nodes know.
+func (k keyChoice) find(cmd *cobra.Command, c *api.Client) (status.MinionList, error) {
+	list, err := c.Minions(cmd.Context(), true)
+	if err == nil {
+		list, err = k.chosen(list)
+	}
+	if err != nil || k.since == 0 {
+		return list, err
+	}
+	if err := k.check(list); err != nil {
+		return list, err
+	}
+	meant, unknown := k.left(list.Minions, time.Now())
+	fmt.Fprint(cmd.ErrOrStderr(), k.note(unknown, *list.Since))
+	if list.Minions = meant; len(meant) == 0 {
+		return list, fmt.Errorf("nothing was changed: of these keys there is none whose minion was not seen for that long")
+	}
+	return list, nil
+}
+
 func (k keyChoice) run(cmd *cobra.Command, c *api.Client, yes bool) error {
-	ids, effect := k.names, ""
-	if k.dry || k.state != "" || k.finger != "" {
-		list, err := c.Minions(cmd.Context(), true)
-		if err == nil {
-			list, err = k.chosen(list)
-		}
+	changes, effect := map[string][]string{k.state: k.names}, ""
+	ids := k.names
+	if k.dry || k.state != "" || k.finger != "" || k.since > 0 {
+		list, err := k.find(cmd, c)
 		if err != nil {
 			return err
 		}
 		if k.dry {
-			return writeKeys(cmd.OutOrStdout(), list, time.Now())
+			if err := writeKeys(cmd.OutOrStdout(), list, time.Now()); err != nil || k.since == 0 {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d keys are meant; nothing was changed\n", len(list.Minions))
+			return err
 		}
-		ids = nil
+		changes, ids = map[string][]string{}, nil
 		for _, m := range list.Minions {
-			ids = append(ids, m.ID)
+			state := k.state
+			if k.since > 0 { // a key of the same name in another state may be in use
+				state = m.Key
+			}
+			changes[state], ids = append(changes[state], m.ID), append(ids, m.ID)
 		}
 		slices.Sort(ids)
 		ids = slices.Compact(ids) // several keys may have one name
@@ -179,9 +217,12 @@ func (k keyChoice) run(cmd *cobra.Command, c *api.Client, yes bool) error {
 	if err := confirm(cmd, yes, effect, "yes"); err != nil {
 		return err
 	}
-	for some := range slices.Chunk(ids, api.MaxKeys) {
-		if err := c.ChangeKeys(cmd.Context(), api.KeyChange{Verb: k.verb, IDs: some, State: k.state, Finger: k.finger}); err != nil {
-			return err
+	for _, state := range slices.Sorted(maps.Keys(changes)) {
+		slices.Sort(changes[state])
+		for some := range slices.Chunk(slices.Compact(changes[state]), api.MaxKeys) {
+			if err := c.ChangeKeys(cmd.Context(), api.KeyChange{Verb: k.verb, IDs: some, State: state, Finger: k.finger}); err != nil {
+				return err
+			}
 		}
 	}
 	done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[k.verb]

@@ -48,7 +48,8 @@ func TestChosenKeys(t *testing.T) {
 func TestMisusedKeyVerbs(t *testing.T) {
 	for line, want := range map[string]string{
 		"accept": "it takes names", "delete": "it takes names", "delete --state gone": "is none of", "list --state gone": "is none of",
-		"accept --state pending": "unknown flag", "delete --state denied --yes=x": "invalid argument", "list x": "unknown command",
+		"delete --state denied --never-seen": "goes with --not-seen", "delete --state denied --not-seen 30": "days or hours", "delete --state denied --not-seen -1d": "days or hours",
+		"delete --not-seen 30d": "it takes names", "accept web1 --not-seen 30d": "unknown flag", "accept --state pending": "unknown flag", "delete --state denied --yes=x": "invalid argument", "list x": "unknown command",
 	} {
 		cmd := rootCommand()
 		var out bytes.Buffer

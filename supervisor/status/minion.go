@@ -11,8 +11,8 @@ type Minion struct {
 	Connected bool   `json:"connected"`
 	Node      string `json:"node,omitempty"`
 	// Address is from where it was last heard, Seen when; of a key that is not
-	// accepted, from where it came. Empty when no master has heard it since its
-	// start.
+	// accepted, from where it came. Address is empty when no master has heard it since
+	// its start, Seen when none has since [MinionView.Since].
 	Address string     `json:"address,omitempty"`
 	Seen    *time.Time `json:"seen,omitempty"`
 	// Finger is the fingerprint of the key, when it was asked for.
@@ -25,12 +25,16 @@ type Minion struct {
 type MinionView struct {
 	Minions       []Minion       `json:"minions"`
 	Subscriptions map[string]int `json:"subscriptions"`
+	// Since is from when on Seen is whole; nil: the master keeps no record.
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // MinionList is what all nodes know of all keys.
 type MinionList struct {
 	Schema  int      `json:"schema"`
 	Minions []Minion `json:"minions"` // by key, accepted first, then by id
+	// Since is from when on Seen is whole, by all nodes that were asked; nil: it is not.
+	Since *time.Time `json:"since,omitempty"`
 	// Unasked are nodes that could not be asked, with the reason: what they
 	// know is missing.
 	Unasked map[string]string `json:"unasked,omitempty"`

@@ -30,9 +30,17 @@ type Subscription struct {
 
 // Tracker remembers who asked from where. It is safe for concurrent use.
 type Tracker struct {
-	mu    sync.Mutex
-	seen  map[string]sighting
-	asked map[string]sighting // sign-ins, of keys in any state
+	mu     sync.Mutex
+	seen   map[string]sighting
+	asked  map[asker]sighting // sign-ins, of keys in any state
+	before record             // of earlier lives
+}
+
+// asker is who signs in under a name: with the key that is known by it, or another one,
+// which is denied.
+type asker struct {
+	id     string
+	denied bool
 }
 
 type sighting struct {
@@ -41,7 +49,7 @@ type sighting struct {
 }
 
 // New makes an empty Tracker.
-func New() *Tracker { return &Tracker{seen: map[string]sighting{}, asked: map[string]sighting{}} }
+func New() *Tracker { return &Tracker{seen: map[string]sighting{}, asked: map[asker]sighting{}} }
 
 // Saw notes a proven request of a minion. The number of minions that are
 // remembered is bounded by the number of accepted keys, see Forget.
@@ -56,23 +64,28 @@ func (t *Tracker) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.seen, id)
-	delete(t.asked, id)
+	for _, denied := range []bool{false, true} {
+		delete(t.asked, asker{id, denied})
+	}
+	for _, m := range []map[string]int64{t.before.Heard, t.before.Asked, t.before.Denied} {
+		delete(m, id)
+	}
 }
 
 // Asked notes a sign-in under a name whose key is known, whether it is
-// accepted or not. Nothing is proven by it: it tells an administrator from
+// accepted or not; denied: with another key than that. Nothing is proven by it: it tells an administrator from
 // where a key came. Bounded as Saw is, by the number of keys.
-func (t *Tracker) Asked(id string, from netip.Addr, at time.Time) {
+func (t *Tracker) Asked(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked[id] = sighting{from.Unmap(), at}
+	t.asked[asker{id, denied}] = sighting{from.Unmap(), at}
 }
 
 // LastAsked tells when and from where somebody signed in last under a name.
-func (t *Tracker) LastAsked(id string) (from netip.Addr, at time.Time, ok bool) {
+func (t *Tracker) LastAsked(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, ok := t.asked[id]
+	s, ok := t.asked[asker{id, denied}]
 	return s.from, s.at, ok
 }
 

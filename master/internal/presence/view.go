@@ -3,8 +3,11 @@ package presence
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"saltern/control"
@@ -24,6 +27,32 @@ type View struct {
 	Subs     iter.Seq[Subscription]
 	HashType string // of fingerprints
 	Now      func() time.Time
+	Log      *slog.Logger
+	file     string // of the record
+}
+
+// Open makes a View that goes on with the record of earlier lives in a folder.
+func Open(dir string, v View) *View {
+	v.Tracker, v.file = New(), filepath.Join(dir, "minions-heard.json")
+	if err := v.Load(v.file, v.Now()); err != nil {
+		v.Log.Warn("when minions were heard before is not known", "error", err)
+	}
+	return &v
+}
+
+// Record writes when minions were heard, for later lives. A nil View has nothing to write.
+func (v *View) Record(context.Context) {
+	if v == nil {
+		return
+	}
+	err := v.Save(v.file, func(id string) bool {
+		_, known := v.Keys.Lookup(id)
+		_, denied := v.Keys.Denied(id)
+		return known || denied
+	})
+	if err != nil {
+		v.Log.Warn("after a restart it will not be known when minions were heard", "error", err)
+	}
 }
 
 // On returns the connections on a publish port.
@@ -71,12 +100,18 @@ type Noting struct {
 func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
 	answer := n.Auth.SignIn(ctx, load, version, from)
 	id := load.Str("id")
-	if _, known := n.View.Keys.Lookup(id); known {
-		n.View.Asked(id, from.Addr(), n.View.Now())
-	} else if _, denied := n.View.Keys.Denied(id); denied {
-		n.View.Asked(id, from.Addr(), n.View.Now())
+	known, isKnown := n.View.Keys.Lookup(id)
+	other, isDenied := n.View.Keys.Denied(id)
+	if isKnown || isDenied {
+		denied := isDenied && (!isKnown || !sameKey(load.Str("pub"), known.PEM) && sameKey(load.Str("pub"), other.PEM))
+		n.View.Asked(id, denied, from.Addr(), n.View.Now())
 	}
 	return answer
+}
+
+// sameKey compares keys that may differ in blanks.
+func sameKey(a, b string) bool {
+	return strings.Join(strings.Fields(a), "") == strings.Join(strings.Fields(b), "")
 }
 
 // List is the runner presence.minions: what [control.Minions] says, with
@@ -107,17 +142,22 @@ func (v *View) Minions(finger bool) control.Minions {
 		for _, id := range v.Keys.List(st) {
 			from, at, ok := v.Last(id)
 			if !ok || st != keys.Accepted {
-				from, at, ok = v.LastAsked(id)
+				from, at, ok = v.LastAsked(id, st == keys.Denied)
 			}
 			e := control.Minion{ID: id, Key: st.String(), Connected: st == keys.Accepted && subscribed(id)}
 			if ok {
 				e.Address, e.Seen = from.String(), float64(at.UnixMilli())/float64(time.Second/time.Millisecond)
+			} else if at := v.Before(id, st == keys.Accepted, st == keys.Denied); !at.IsZero() {
+				e.Seen = float64(at.Unix())
 			}
 			if finger {
 				e.Finger = v.fingerOf(id, st)
 			}
 			out.Minions = append(out.Minions, e)
 		}
+	}
+	if at := v.Since(); !at.IsZero() {
+		out.Since = float64(at.Unix())
 	}
 	for a, n := range slots {
 		out.Subscriptions[a.String()] = n

@@ -53,7 +53,23 @@ func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, e
 	if len(unasked) == len(lists) {
 		return status.MinionList{}, fmt.Errorf("no master answers: %s; next: applianced status", unasked[c.Node])
 	}
-	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Unasked: unasked}, nil
+	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Since: whole(lists, unasked), Unasked: unasked}, nil
+}
+
+// whole is from when on all masters that answered know who was heard; nil: one does not.
+func whole(lists map[string]status.MinionView, unasked map[string]string) (since *time.Time) {
+	for name, l := range lists {
+		if _, silent := unasked[name]; silent {
+			continue
+		}
+		if l.Since == nil {
+			return nil
+		}
+		if since == nil || l.Since.After(*since) {
+			since = l.Since
+		}
+	}
+	return since
 }
 
 // keyOrder is the order of the list.

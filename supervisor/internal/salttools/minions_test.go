@@ -97,10 +97,22 @@ func TestViewOfRecordedMinions(t *testing.T) {
 		}
 		v.Minions[i].Finger = ""
 	}
-	at := time.Unix(1764000000, 250e6).UTC()
+	at, began := time.Unix(1764000000, 250e6).UTC(), time.Unix(1763000000, 0).UTC()
 	want := status.MinionView{Minions: []status.Minion{{ID: "web1", Key: "accepted", Address: "127.0.0.1", Seen: &at}, {ID: "web2", Key: "pending"}},
-		Subscriptions: map[string]int{"10.0.0.9": 2}}
+		Subscriptions: map[string]int{"10.0.0.9": 2}, Since: &began}
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got  %+v\nwant %+v", v, want)
+	}
+}
+
+// The record of all nodes is as young as the youngest, and none where one keeps none.
+func TestWholeRecord(t *testing.T) {
+	early, late := time.Unix(1, 0), time.Unix(2, 0)
+	lists := map[string]status.MinionView{"n1": {Since: &early}, "n2": {Since: &late}, "n3": {}}
+	if got := whole(lists, map[string]string{"n3": "silent"}); got == nil || !got.Equal(late) {
+		t.Errorf("%v", got)
+	}
+	if got := whole(lists, nil); got != nil {
+		t.Errorf("%v", got)
 	}
 }

@@ -64,7 +64,7 @@ func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, err
 
 // view is what a master knows as nodes tell it each other.
 func view(list control.Minions) status.MinionView {
-	v := status.MinionView{Subscriptions: list.Subscriptions}
+	v := status.MinionView{Subscriptions: list.Subscriptions, Since: list.Began()}
 	for _, m := range list.Minions[:min(len(list.Minions), status.MaxMinions)] {
 		v.Minions = append(v.Minions, status.Minion{ID: m.ID, Key: m.Key, Address: m.Address, Finger: m.Finger, Connected: m.Connected, Seen: m.Heard()})
 	}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/printable"
+	"saltern/supervisor/status"
+)
+
+// unseen are keys of minions that nobody has heard for a while.
+type unseen struct {
+	since time.Duration // 0: it does not matter
+	never bool          // those of which nothing is known as well
+}
+
+// ageValue is a flag such as 30d or 12h.
+type ageValue struct{ d *time.Duration }
+
+func (v ageValue) String() string {
+	if v.d == nil || *v.d == 0 {
+		return ""
+	}
+	return v.d.String()
+}
+
+func (v ageValue) Type() string { return "age" }
+
+func (v ageValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		d = time.Duration(min(max(n, 0), 36500)) * 24 * time.Hour
+	}
+	if err != nil || d < time.Minute {
+		return fmt.Errorf(`it takes days or hours such as "30d" or "12h"`)
+	}
+	*v.d = d
+	return nil
+}
+
+// check reports why it cannot be said who was not heard.
+func (u unseen) check(list status.MinionList) error {
+	if len(list.Unasked) > 0 {
+		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: applianced status",
+			printable.Clean(strings.Join(slices.Sorted(maps.Keys(list.Unasked)), ", ")))
+	}
+	if list.Since == nil {
+		return fmt.Errorf("nothing was changed: a node keeps no record of when minions were heard; next: upgrade all nodes")
+	}
+	return nil
+}
+
+// left leaves the keys in a list that are meant, and counts those that nothing is known
+// of and that stay for it.
+func (u unseen) left(list []status.Minion, now time.Time) (meant []status.Minion, unknown int) {
+	for _, m := range list {
+		switch {
+		case m.Connected:
+		case m.Seen != nil && now.Sub(*m.Seen) >= u.since, m.Seen == nil && u.never:
+			meant = append(meant, m)
+		case m.Seen == nil:
+			unknown++
+		}
+	}
+	return meant, unknown
+}
+
+// note says what stays for want of knowledge; "" for nothing.
+func (u unseen) note(unknown int, since time.Time) string {
+	if unknown == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d more keys are left alone: no node has heard their minions since the records began, %s; --never-seen takes them as well\n",
+		unknown, since.UTC().Format("2006-01-02 15:04 UTC"))
+}

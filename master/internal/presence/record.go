@@ -1,0 +1,118 @@
+package presence
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"saltern/durable"
+)
+
+// maxRecord bounds the file of a record, in bytes: some 500,000 minions.
+const maxRecord = 64 << 20
+
+// record is when minions were heard, by all lives of this master. It is written every
+// few minutes, and loses as much when the master is killed.
+type record struct {
+	Since  int64            `json:"since"`  // from when on it is whole, Unix time in seconds; 0: it was not read
+	Heard  map[string]int64 `json:"heard"`  // proven requests, by id
+	Asked  map[string]int64 `json:"asked"`  // sign-ins with the key that is known by the name
+	Denied map[string]int64 `json:"denied"` // sign-ins with another one
+}
+
+func newRecord(since time.Time) record {
+	return record{Since: since.Unix(), Heard: map[string]int64{}, Asked: map[string]int64{}, Denied: map[string]int64{}}
+}
+
+// Load reads the record of earlier lives. Without one, or with one that cannot be read,
+// a record begins now; the error says why.
+func (t *Tracker) Load(path string, now time.Time) error {
+	fresh := newRecord(now)
+	got := fresh
+	b, err := durable.Read(path, maxRecord)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	case err == nil:
+		got = newRecord(time.Time{})
+		if err = json.Unmarshal(b, &got); err == nil && (got.Since <= 0 || got.Since > now.Unix() || got.Heard == nil || got.Asked == nil || got.Denied == nil) {
+			err = errors.New("it is no record")
+		}
+	}
+	if err != nil {
+		got, err = fresh, fmt.Errorf("read when minions were heard, from now on it is recorded anew: %s: %w", path, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.before = got
+	return err
+}
+
+// Save writes the record of all lives, without the ids that has does not know.
+func (t *Tracker) Save(path string, has func(id string) bool) error {
+	b, err := json.Marshal(t.recorded(has))
+	if err == nil {
+		err = durable.Replace(path, b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write when minions were heard: %w", err)
+	}
+	return nil
+}
+
+// recorded is the record with what was seen in this life.
+func (t *Tracker) recorded(has func(id string) bool) record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := newRecord(time.Unix(t.before.Since, 0))
+	put := func(into map[string]int64, id string, at int64) {
+		if has(id) {
+			into[id] = max(into[id], at)
+		}
+	}
+	for _, k := range []struct{ from, to map[string]int64 }{{t.before.Heard, out.Heard}, {t.before.Asked, out.Asked}, {t.before.Denied, out.Denied}} {
+		for id, at := range k.from {
+			put(k.to, id, at)
+		}
+	}
+	for id, s := range t.seen {
+		put(out.Heard, id, s.at.Unix())
+	}
+	for k, s := range t.asked {
+		into := out.Asked
+		if k.denied {
+			into = out.Denied
+		}
+		put(into, k.id, s.at.Unix())
+	}
+	return out
+}
+
+// Since is from when on all is known of who was heard; the zero time: it is not.
+func (t *Tracker) Since() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.before.Since == 0 {
+		return time.Time{}
+	}
+	return time.Unix(t.before.Since, 0)
+}
+
+// Before tells when a minion was last heard in earlier lives: by an accepted key if heard,
+// else by a sign-in with the key that is known, or a denied one. The zero time: never.
+func (t *Tracker) Before(id string, heard, denied bool) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.before.Asked[id]
+	if denied {
+		at = t.before.Denied[id]
+	} else if heard {
+		at = max(at, t.before.Heard[id])
+	}
+	if at <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(at, 0)
+}
