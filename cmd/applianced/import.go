@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -14,7 +15,10 @@ import (
 	"saltern/cmd/applianced/adopt"
 	"saltern/printable"
 	"saltern/supervisor/api"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
 	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 )
 
@@ -51,11 +55,11 @@ func importCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import TREE",
 		Short: "Take over a Salt master in Python: keys, options, states and pillars",
-		Long: `import brings what a Salt master in Python has onto this node, or onto the cluster
-whose storage it shares: the key by which minions know their master, the keys of
-minions in all states, the options in /etc/salt/master and what it includes, the
-files in file_roots and pillar_roots, lists of autosign, and keys of gpg. Minions
-need no change as long as they reach the node by the address they know.
+		Long: `import brings what a Salt master in Python has onto this node, or onto its cluster:
+the key by which minions know their master, the keys of minions in all states, the
+options in /etc/salt/master and what it includes, the files in file_roots and
+pillar_roots, lists of autosign, and keys of gpg. Minions need no change as long as
+they reach the node by the address they know.
 
 TREE is a folder in which etc/salt and the roots lie as on that master (/ for this
 machine), a tar archive of one, plain or with gzip, or - for one on standard input:
@@ -68,9 +72,10 @@ All of it is read and checked before anything is written. What the node has with
 another content is a conflict and refuses the import; --force takes what is
 imported and keeps the node's own in a folder .before-import-TIME on the storage.
 What is in place already is left alone: an import that was interrupted is finished
-by the same command. Options that the appliance sets itself, or with which the
-master would not start, are left out, each with its file and line. Jobs, tokens,
-and caches are not imported.
+by the same command. In a cluster of several nodes their masters take the key and
+the options one after the other; a node that is away does so when it starts. Options
+that the appliance sets itself, or with which the master would not start, are left
+out, each with its file and line. Jobs, tokens, and caches are not imported.
 
 Exit codes: 0 all is imported (or would be), 1 nothing was imported, or the last
 line says what is missing, 2 imported, and something was left out that you should
@@ -102,9 +107,11 @@ func (m *importer) run(ctx context.Context, source string) error {
 		return err
 	}
 	defer unlock()
+	if err := m.others(ctx, s); err != nil {
+		return err
+	}
 	m.stamp = time.Now().UTC().Format("20060102T150405Z")
 	m.request.Settings = s
-	m.request.Others = aloneInCluster(s)
 	m.report = importReport{Schema: 1, Source: source, DryRun: m.dry}
 	tree, notes, err := m.tree(ctx, source)
 	if m.treeToClean != "" {
@@ -169,12 +176,63 @@ func (m *importer) tree(ctx context.Context, source string) (*adopt.Tree, []adop
 	return t, notes, err
 }
 
+// others finds out whether the node has others in its cluster, and whether it can have
+// them take what is imported just now.
+func (m *importer) others(ctx context.Context, s *settings.Settings) error {
+	if aloneInCluster(s) == nil {
+		return nil
+	}
+	m.request.Beside = true
+	t, err := m.f.client().Turn(ctx)
+	switch {
+	case m.dry:
+		return nil
+	case err != nil:
+		return fmt.Errorf("import: ask this node whether the others can take it: %w; nothing was changed; next: systemctl start applianced", err)
+	case t.Now != nil && !t.Mine:
+		return fmt.Errorf("import: %w; nothing was changed: try again when it is done", &nodes.HeldError{Turn: *t.Now})
+	}
+	return nil
+}
+
+// roll has the masters of all nodes take what was imported, one after the other.
+func (m *importer) roll(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
+	client := m.f.client()
+	_, err := os.Stat(filepath.Join(s.SharedPKIDir(), setup.NextKey+".pem"))
+	if p.Rekeyed || !m.request.WithoutKey && err == nil {
+		if err := client.TakeKey(ctx, p.KeyHash); err != nil {
+			return fmt.Errorf("import: all is in place, and the cluster keeps its key: %w; run the same command again", err)
+		}
+	}
+	a := &apply{q: api.ApplyRequest{Force: true, Limit: options.UsualTime}, asJSON: true, out: io.Discard, errOut: m.errOut}
+	r, err := a.run(ctx, client, false)
+	switch {
+	case err != nil:
+		return fmt.Errorf("import: all is in place: %w; next: applianced config apply", err)
+	case r.Result == nil || !r.Result.Code.Good():
+		if r.Result != nil {
+			printResult(m.errOut, *r.Result)
+			err = errors.New(printable.Clean(r.Result.Cause))
+		}
+		return fmt.Errorf("import: all is in place, and not all masters have taken it: %w; next: applianced config apply", err)
+	}
+	for _, n := range r.Result.Nodes {
+		if n.State == options.Left {
+			p.Notes = append(p.Notes, adopt.Note{Text: fmt.Sprintf("node %s takes it when it starts: %s", n.Name, n.Cause)})
+		}
+	}
+	return nil
+}
+
 // serve has the master take what was imported.
 func (m *importer) serve(ctx context.Context, s *settings.Settings, p *adopt.Plan) error {
+	if m.request.Beside {
+		return m.roll(ctx, s, p)
+	}
 	client := m.f.client()
 	restart := func() error { return client.Restart(ctx, "master") }
 	if s.Peering.Enabled {
-		if m.request.Others == nil && !m.request.WithoutKey {
+		if !m.request.WithoutKey {
 			if err := rekey(ctx, s); err != nil {
 				return fmt.Errorf("import: keys and files are in place, the table of nodes is not: %w; run the same command again", err)
 			}
@@ -209,6 +267,9 @@ func (m *importer) end(p *adopt.Plan) error {
 	case p.Refused():
 	case r.DryRun:
 		m.next("stop the old master, then the same command without --dry-run")
+		if p.Rekeyed && m.request.Beside {
+			m.next("the masters of all nodes then take the key and the options, one after the other")
+		}
 	default:
 		m.next("give this node the address that the minions know, or change it in DNS")
 		m.next("applianced status            # then: salt '*' test.ping")

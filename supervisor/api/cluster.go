@@ -17,6 +17,7 @@ import (
 //	POST /v1/cluster/ping          {node} → []setup.Check
 //	POST /v1/cluster/recover       {force}: this node becomes a cluster of its own
 //	GET  /v1/cluster/recover       how far that is (Recovering)
+//	POST /v1/cluster/key           {key}: the key of that hash that an import laid beside the cluster's takes its place
 //	POST /v1/cluster/rotate        {force}: the cluster gets a new secret; → {without}
 type Cluster interface {
 	JoinString() (string, error)
@@ -25,6 +26,9 @@ type Cluster interface {
 	Remove(ctx context.Context, node string, force bool) error
 	Ping(ctx context.Context, node string) ([]setup.Check, error)
 	RotateSecret(ctx context.Context, force bool) (without []string, err error)
+	// TakeKey has the key count that lies beside the cluster's, if it has that hash, and
+	// takes the turn to restart the masters for it.
+	TakeKey(ctx context.Context, hash string) error
 }
 
 // Recovery makes a cluster of its own of a node whose other nodes are lost.
@@ -46,6 +50,7 @@ type clusterRequest struct {
 	Node  string `json:"node"`
 	End   bool   `json:"end,omitempty"`
 	Force bool   `json:"force,omitempty"`
+	Key   string `json:"key,omitempty"`
 }
 
 func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
@@ -64,6 +69,9 @@ func (s *Server) clusterRoutes(mux *http.ServeMux, n Cluster) {
 	}))
 	mux.HandleFunc("POST /v1/cluster/ping", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		return n.Ping(ctx, q.Node)
+	}))
+	mux.HandleFunc("POST /v1/cluster/key", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
+		return struct{}{}, n.TakeKey(ctx, q.Key)
 	}))
 	mux.HandleFunc("POST /v1/cluster/rotate", s.change(func(ctx context.Context, q clusterRequest) (any, error) {
 		without, err := n.RotateSecret(ctx, q.Force)
@@ -143,6 +151,12 @@ func (c *Client) RotateSecret(ctx context.Context, force bool) ([]string, error)
 	var r rotateReply
 	err := c.change(ctx, "rotate", clusterRequest{Force: force}, &r)
 	return r.Without, err
+}
+
+// TakeKey has the key of that hash count that an import laid beside the cluster's. The
+// masters take it when they start; it may be called again after an error.
+func (c *Client) TakeKey(ctx context.Context, hash string) error {
+	return c.change(ctx, "key", clusterRequest{Key: hash}, nil)
 }
 
 func (c *Client) change(ctx context.Context, verb string, q clusterRequest, into any) error {

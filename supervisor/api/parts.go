@@ -90,6 +90,7 @@ func (absent) EndTurn(context.Context) error                        { return err
 func (absent) ChangeKeys(context.Context, KeyChange) error          { return errNew }
 func (absent) Storage() (storage.State, bool)                       { return storage.State{}, false }
 func (absent) Ping(context.Context, string) ([]setup.Check, error)  { return nil, errAlone }
+func (absent) TakeKey(context.Context, string) error                { return errAlone }
 func (absent) RotateSecret(context.Context, bool) ([]string, error) { return nil, errAlone }
 func (absent) RunTool(context.Context, toolrun.Request) (string, io.ReadCloser, error) {
 	return "", nil, errAlone

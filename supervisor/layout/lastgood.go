@@ -23,12 +23,16 @@ type Options struct {
 	Dir   string // of *.conf
 	Own   map[string]any
 	Files []options.File
-	Mark  string // stands for all of them
+	Mark  string // stands for all of them, and for Key
+	// Key stands for the cluster's key, with which a master comes that takes the options:
+	// nodes that take the options one after another take a new key so. Empty: none, or
+	// not known.
+	Key string
 }
 
 // UserOptions are the options of now; own are those of appliance.yaml.
 func UserOptions(s *settings.Settings, own map[string]any) (Options, error) {
-	return readOptions(s.UserConfDir(), own)
+	return readOptions(s, s.UserConfDir(), own)
 }
 
 // GoodConfDir holds the administrator's option files as they were when the master
@@ -45,8 +49,8 @@ func heldConfDir(s *settings.Settings) string {
 // ownFile holds the options of appliance.yaml that belong to a folder.
 func ownFile(dir string) string { return dir + ".yaml" }
 
-func readOptions(dir string, own map[string]any) (Options, error) {
-	o := Options{Dir: dir, Own: own}
+func readOptions(s *settings.Settings, dir string, own map[string]any) (Options, error) {
+	o := Options{Dir: dir, Own: own, Key: clusterKey(s)}
 	text, err := yaml.Marshal(own)
 	if err != nil {
 		return o, fmt.Errorf("read the options of the master: %w", err)
@@ -63,8 +67,24 @@ func readOptions(dir string, own map[string]any) (Options, error) {
 	if err != nil {
 		return o, fmt.Errorf("read the options of the master: %w", err)
 	}
+	if o.Key != "" {
+		fmt.Fprintf(all, "key %s\n", o.Key)
+	}
 	o.Mark = hex.EncodeToString(all.Sum(nil))
 	return o, nil
+}
+
+// clusterKey is the digest of the key file of the cluster, which is on its storage.
+func clusterKey(s *settings.Settings) string {
+	if !s.Peering.Enabled || s.Arbiter {
+		return ""
+	}
+	b, err := durable.Read(filepath.Join(s.SharedPKIDir(), "cluster.pem"), maxUserFile)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // eachFile gives the option files of a folder to visit, in order, until one fails. A link
@@ -110,7 +130,7 @@ func kept(dir string, s *settings.Settings) (Options, error) {
 			return Options{}, fmt.Errorf("read %s: %w", ownFile(dir), err)
 		}
 	}
-	return readOptions(dir, own)
+	return readOptions(s, dir, own)
 }
 
 // KeepGood copies options to GoodConfDir, for the master to read.

@@ -98,6 +98,19 @@ func ParseClusterKey(text []byte) (*ClusterKey, error) {
 	return &ClusterKey{key: key, Public: pub, Hash: KeyHash(pub)}, nil
 }
 
+// IsPublic reports whether text is the public half, in whatever form Salt writes it.
+func (k *ClusterKey) IsPublic(text []byte) bool {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return false
+	}
+	if pub, err := x509.ParsePKCS1PublicKey(block.Bytes); err == nil {
+		return k.key.PublicKey.Equal(pub)
+	}
+	pub, err := x509.ParsePKIXPublicKey(block.Bytes)
+	return err == nil && k.key.PublicKey.Equal(pub)
+}
+
 // NewClusterKey makes the key of a new cluster and gives it as PEM text.
 func NewClusterKey() ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048) // Salt's default, minions check a signature of it per job

@@ -92,7 +92,7 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	if t.Version <= k.table.Version {
 		return false, nil
 	}
-	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || t.KeyHash != k.table.KeyHash) {
+	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)", t.Cluster, t.KeyHash, k.table.Cluster, k.table.KeyHash)
 	}
 	if err := write(k.path, t); err != nil {
@@ -124,7 +124,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 			if expect < own.Version { // the first change since the shared storage was made
 				t = own.Clone()
 			}
-			if own.KeyHash != "" && t.KeyHash != own.KeyHash {
+			if own.KeyHash != "" && !t.follows(own.KeyHash) {
 				return fmt.Errorf("the shared storage holds the table of another cluster (%s)", t.Cluster)
 			}
 			if err := change(&t); err != nil {

@@ -60,6 +60,9 @@ type Table struct {
 	// KeyHash is the SHA-256 of the cluster's public key in hexadecimal: the
 	// part of a join string that proves the cluster.
 	KeyHash string `json:"keyHash"`
+	// Former are the hashes of the cluster's keys of before, the first one first. By them
+	// a node that was away while the key became another knows its cluster.
+	Former []string `json:"former,omitempty"`
 	// Virtual is the address that moves between nodes; empty: none.
 	Virtual string `json:"virtual,omitempty"`
 	// StorageTLS tells that connections of the shared volume use TLS; decided

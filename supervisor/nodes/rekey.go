@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,34 @@ func (t *Table) Alone(name string) error {
 		return fmt.Errorf("%w: %s", errNotAlone, strings.Join(others, ", "))
 	}
 	return nil
+}
+
+// SetKey makes the table that of another key of the same cluster: nodes that know one
+// of its keys take the table.
+func (t *Table) SetKey(hash string) error {
+	if t.KeyHash == hash {
+		return nil
+	}
+	if !slices.Contains(t.Former, t.KeyHash) {
+		t.Former = append(t.Former, t.KeyHash)
+	}
+	t.KeyHash = hash
+	return t.Check()
+}
+
+// FirstKey is the hash of the key with which the cluster was formed. It stays when the
+// key becomes another.
+func (t *Table) FirstKey() string {
+	if len(t.Former) > 0 {
+		return t.Former[0]
+	}
+	return t.KeyHash
+}
+
+// follows reports whether the table is of the cluster with that key, which may have
+// another one by now.
+func (t *Table) follows(hash string) bool {
+	return t.KeyHash == hash || slices.Contains(t.Former, hash)
 }
 
 // Rekey makes a table that of another cluster key, on this node's disk and on

@@ -51,3 +51,50 @@ func TestRekey(t *testing.T) {
 		t.Errorf("the other was removed: %v", err)
 	}
 }
+
+// TestSetKey: a table with another key is taken by whoever knows one of the keys of
+// before, also when he was away for several changes, and by nobody else.
+func TestSetKey(t *testing.T) {
+	first, second, third := table(3, "n1", "n2"), strings.Repeat("cd", 32), strings.Repeat("ef", 32)
+	shared := t.TempDir()
+	open := func() *Keeper {
+		k, err := OpenKeeper(t.TempDir(), shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Offer(first); err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	here, away := open(), open()
+	for _, hash := range []string{second, third, third} {
+		if _, err := here.Change(t.Context(), func(t *Table) error { return t.SetKey(hash) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := away.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := away.Table()
+	if got.KeyHash != third || len(got.Former) != 2 || got.FirstKey() != first.KeyHash {
+		t.Errorf("who was away has %+v", got)
+	}
+	if _, err := away.Change(t.Context(), func(t *Table) error { return t.Set("n2", Removed) }); err != nil {
+		t.Errorf("who was away changes the table: %v", err)
+	}
+	stranger := got.Clone()
+	stranger.Version, stranger.KeyHash, stranger.Former = 99, strings.Repeat("11", 32), nil
+	if ok, err := away.Offer(stranger); ok || err == nil {
+		t.Error("a table of another key was taken")
+	}
+	for i := range maxKeys + 2 {
+		err := got.SetKey(strings.Repeat(string("0123456789abcdef"[i%16])+string("0123456789abcdef"[i/16]), 32))
+		if (err == nil) != (i < maxKeys-2) {
+			t.Fatalf("change %d: %v", i, err)
+		}
+	}
+	if err := first.SetKey("no hash"); err == nil {
+		t.Error("a key that is no hash was taken")
+	}
+}

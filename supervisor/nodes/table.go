@@ -17,6 +17,8 @@ const (
 	// MaxTable is the size of a table as JSON.
 	MaxTable = 256 << 10
 	maxGone  = 1024
+	// maxKeys is how often the cluster's key may become another.
+	maxKeys = 64
 )
 
 var (
@@ -48,6 +50,8 @@ func (t *Table) Check() error {
 		return fmt.Errorf("table of nodes: cluster %.70q is not a plain name", t.Cluster)
 	case !hashForm.MatchString(t.KeyHash):
 		return errors.New("table of nodes: keyHash is not a SHA-256")
+	case len(t.Former) > maxKeys || slices.ContainsFunc(t.Former, func(h string) bool { return !hashForm.MatchString(h) }):
+		return fmt.Errorf("table of nodes: the keys of before are more than %d, or no SHA-256", maxKeys)
 	case len(t.Gone) > maxGone:
 		return fmt.Errorf("table of nodes: %d removed ones are remembered, at most %d", len(t.Gone), maxGone)
 	case t.Turn != nil && (!nameForm.MatchString(t.Turn.Node) || len(t.Turn.Life) > 64):
@@ -116,7 +120,7 @@ func (n *Node) Check() error {
 // Clone gives a copy that shares nothing.
 func (t *Table) Clone() Table {
 	c := *t
-	c.Nodes, c.Gone = slices.Clone(t.Nodes), slices.Clone(t.Gone)
+	c.Nodes, c.Gone, c.Former = slices.Clone(t.Nodes), slices.Clone(t.Gone), slices.Clone(t.Former)
 	if t.Turn != nil {
 		turn := *t.Turn
 		c.Turn = &turn

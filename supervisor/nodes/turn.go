@@ -20,6 +20,8 @@ type Turn struct {
 	// Options: the node does not restart, it has the masters of all nodes take new
 	// options, one after another. Nobody is drained for that.
 	Options bool `json:"options,omitempty"`
+	// Key: the options come with another key of the cluster.
+	Key bool `json:"key,omitempty"`
 	// Until is when the turn ends by itself, unless it is taken again; zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
@@ -33,6 +35,9 @@ type HeldError struct{ Turn Turn }
 // Error words it for an administrator.
 func (e *HeldError) Error() string {
 	since := e.Turn.Since.UTC().Format("15:04:05 UTC")
+	if e.Turn.Key {
+		return fmt.Sprintf("%s %v since %s: the masters take another key of the cluster one after another (import)", e.Turn.Node, ErrTurn, since)
+	}
 	if e.Turn.Options {
 		return fmt.Sprintf("%s %v since %s: the masters take new options one after another (config apply)", e.Turn.Node, ErrTurn, since)
 	}

@@ -100,6 +100,9 @@ const (
 	NextSecretFile = "secret.next"
 	// StagedKey is the cluster's key until the shared storage has it.
 	StagedKey = "cluster.pem"
+	// NextKey is, with .pem and .pub, the key on the shared storage that is to take the
+	// place of the cluster's.
+	NextKey = "cluster-next"
 	// joinedStorage is what the cluster said about its storage.
 	joinedStorage = "storage.yaml"
 )

@@ -390,7 +390,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lock(s); err == nil || !strings.Contains(err.Error(), "somebody else imports") {
+	if _, err := Lock(s); err == nil || !strings.Contains(err.Error(), "n1 since ") {
 		t.Errorf("a second import: %v", err)
 	}
 	unlock()
@@ -406,17 +406,25 @@ func TestCluster(t *testing.T) {
 	old, s := oldMaster(t), freshNode(t)
 	s.Peering.Enabled, s.Peering.Address = true, "127.0.0.1"
 	write(t, s.Storage.Path, map[string]string{"pki/cluster.pem": private(t, 3, ""), "pki/cluster.pub": public(t, 3)})
-	if p := look(t, old, Request{Settings: s, Force: true, Others: errors.New("there are others")}); !p.Refused() || len(p.Refusals) != 1 || !strings.Contains(p.Refusals[0], "--without-key") {
-		t.Errorf("with others: %v", p.Refusals)
-	}
-	if p := look(t, old, Request{Settings: s, WithoutKey: true, Others: errors.New("there are others")}); p.Refused() || p.Rekeyed {
+	if p := look(t, old, Request{Settings: s, WithoutKey: true, Beside: true}); p.Refused() || p.Rekeyed {
 		t.Errorf("without the key: %v %v", p.Refusals, p.Conflicts)
+	}
+	// Other nodes use the key: the new one lies beside it until they take it together.
+	kept := apply(t, look(t, old, Request{Settings: s, Beside: true}), "beside")
+	if read(t, s, "pki/cluster.pem") != private(t, 3, "") || read(t, s, "pki/cluster-next.pem") != private(t, 0, "") || read(t, s, "pki/cluster-next.pub") != public(t, 0) {
+		t.Error("the new key does not lie beside the cluster's")
+	}
+	if b, err := os.ReadFile(filepath.Join(kept, "pki/cluster.pem")); err != nil || string(b) != private(t, 3, "") {
+		t.Errorf("the cluster's key of before is not kept: %v", err)
+	}
+	if p := look(t, old, Request{Settings: s, Beside: true}); p.Refused() || !p.Rekeyed || p.Bytes() != 0 {
+		t.Errorf("again: %v, %d bytes", p.Refusals, p.Bytes())
 	}
 	apply(t, look(t, old, Request{Settings: s}), "one")
 	if read(t, s, "pki/cluster.pem") != private(t, 0, "") || read(t, s, "pki/cluster.pub") != public(t, 0) || read(t, s, "pki/n1.pem") != private(t, 3, "") {
 		t.Error("the cluster has another key than the old master, or the node's own is another")
 	}
-	if p := look(t, old, Request{Settings: s, Others: errors.New("there are others")}); p.Refused() {
+	if p := look(t, old, Request{Settings: s, Beside: true}); p.Refused() || p.Rekeyed {
 		t.Errorf("with the same key and others: %v", p.Refusals)
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"saltern/durable"
+	"saltern/printable"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/secrets"
@@ -30,17 +33,19 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := os.MkdirAll(storage, 0o755); err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(storage, ".import.lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(storage, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.New("import: somebody else imports at this moment, here or on another node; try again when that is done")
+			return nil, fmt.Errorf("import: %s imports at this moment; try again when that is done", holder(storage))
 		}
 		return nil, fmt.Errorf("import: lock the storage: %w", err)
 	}
+	_ = f.Truncate(0)
+	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC")) // for who is refused
 	entries, _ := os.ReadDir(storage)
 	for _, e := range entries {
 		if e.IsDir() && strings.HasPrefix(e.Name(), stagePrefix) {
@@ -48,6 +53,17 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 		}
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+const lockFile = ".import.lock"
+
+// holder says which node has the lock, and since when.
+func holder(storage string) string {
+	b, err := durable.Read(filepath.Join(storage, lockFile), 1<<10)
+	if text := printable.Brief(strings.TrimSpace(string(b)), 100); err == nil && text != "" {
+		return text
+	}
+	return "somebody else"
 }
 
 // Stage makes a folder in the storage directory that only we can change. The lock is
@@ -113,8 +129,32 @@ func (p *Plan) put(ctx context.Context, stamp, before string) error {
 			return fmt.Errorf("import: %w; nothing was changed", err)
 		}
 	}
+	if err := p.keepKey(before); err != nil {
+		return fmt.Errorf("import: keep the cluster's key: %w; nothing was changed", err)
+	}
 	if err := backup.Place(ctx, s, stage, before); err != nil {
 		return fmt.Errorf("import: %w; a part is in place: run the same command again, it finishes; what was there before is in %s", err, before)
+	}
+	return nil
+}
+
+// keepKey copies the cluster's key, which the nodes replace, to what is kept.
+func (p *Plan) keepKey(before string) error {
+	if !p.q.Beside || !p.Rekeyed {
+		return nil
+	}
+	to := filepath.Join(before, "pki")
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"cluster.pub", "cluster.pem"} {
+		text, err := durable.Read(filepath.Join(p.q.Settings.SharedPKIDir(), name), maxPrivate)
+		if err == nil {
+			err = durable.Replace(filepath.Join(to, name), text, 0o400)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"saltern/master/keys"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/setup"
 )
 
 // keys looks at the keys of the master and of its minions.
@@ -85,6 +87,11 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 		return fmt.Errorf("%w; if it has a passphrase, the option key_pass has to be in the tree", err)
 	}
 	p.Fingerprint = fingerprint(k.public)
+	named, err := nodeapi.ParseClusterKey(k.text)
+	if err != nil {
+		return err
+	}
+	p.KeyHash = named.Hash
 	if k.opened {
 		p.note(Note{File: k.from, Text: "it had a passphrase; on the appliance it is in clear, for the master and root alone", Info: true})
 	}
@@ -107,6 +114,9 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 			count.New++
 		}
 		p.foreign(here, there, err == nil)
+	}
+	if p.Rekeyed && p.q.Beside {
+		names = []string{setup.NextKey}
 	}
 	for _, n := range names {
 		p.half(n+".pem", k.text, 0o400, p.Rekeyed)
@@ -153,9 +163,6 @@ func (p *Plan) half(name string, text []byte, mode fs.FileMode, rekeyed bool) {
 
 // foreign says what stands against another key here.
 func (p *Plan) foreign(here, there *keyring, has bool) {
-	if p.q.Others != nil {
-		p.Refusals = append(p.Refusals, fmt.Sprintf("the key of the cluster would become another: %v; import onto a node that is alone, and let the others join again after it, or keep the cluster's key: --without-key", p.q.Others))
-	}
 	if known := strangers(here, there); has && len(known) > 0 {
 		p.Conflicts = append(p.Conflicts, Note{File: "pki", Text: fmt.Sprintf("the key of the master would become another, and %d minions here know this one, %q the first", len(known), known[0])})
 	}

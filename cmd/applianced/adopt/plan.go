@@ -24,9 +24,9 @@ type Request struct {
 	Force bool
 	// WithoutKey leaves the node its own key: minions do not know it.
 	WithoutKey bool
-	// Others is not nil when other nodes use the cluster's key, which therefore cannot
-	// become another.
-	Others error
+	// Beside lays another key of the cluster beside the one that it has, as other nodes
+	// use that: they are to take it together.
+	Beside bool
 }
 
 // item is one file to be put into place.
@@ -54,8 +54,8 @@ type Plan struct {
 
 	// Rekeyed says that the key that minions know becomes another here.
 	Rekeyed bool
-	// Fingerprint is that of the key which is imported.
-	Fingerprint string
+	// Fingerprint is that of the key which is imported, KeyHash is how nodes name it.
+	Fingerprint, KeyHash string
 	// Conflicts are what the node has with another content. They refuse an import
 	// without Force.
 	Conflicts []Note

@@ -87,6 +87,15 @@ func (c *choice) now() (o layout.Options, refused string) {
 	return o, ""
 }
 
+// oldKey reports whether the master was started with another key of the cluster than its
+// storage has now.
+func (c *choice) oldKey() bool {
+	o, _ := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return o.Key != "" && c.options.Key != "" && o.Key != c.options.Key
+}
+
 // setRefused remembers which options are refused, over restarts as well; the zero
 // value: none.
 func (c *choice) setRefused(r layout.Refusal) {

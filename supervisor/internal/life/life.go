@@ -113,7 +113,8 @@ func New(cfg Config) (*Life, error) {
 		tools := n.master.tools()
 		n.member, err = member.New(member.Config{Settings: s, Version: cfg.Version, Account: c.master, Log: cfg.Log, Now: cfg.Now, OnTrial: cfg.OnTrial, Balancer: n.balancer.admin,
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
-			Removed:      func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
+			Removed: func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
+			OldKey:  n.master.choice.oldKey, RestartMaster: func() error { return n.manager.Restart(status.MasterService) },
 			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
 			Audit: n.records.own, Events: n.observer.Events, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})

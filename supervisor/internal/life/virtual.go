@@ -163,7 +163,7 @@ func (v *virtual) config(a netip.Addr) (vip.Config, error) {
 	}
 	t := v.member.Table()
 	self, _ := v.member.Self()
-	c.Cluster = t.KeyHash
+	c.Cluster = t.FirstKey()
 	for i, o := range t.Nodes {
 		if o.Certificate == self.Certificate {
 			c.Rank = i

@@ -51,14 +51,18 @@ type Config struct {
 	Removed  func() bool            // the node was told before that it was removed
 	// TableChanged puts a new table of nodes into the load balancer's configuration.
 	TableChanged func() error
-	Master       Master // this node's
-	Minions      func(ctx context.Context, finger bool) (status.MinionView, error)
-	Git          func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
-	Options      options.Node                                                 // of this node's master
-	Audit        func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
-	Events       func(q history.Query) ([]history.Event, error)               // what this node saw
-	Record       *audit.Log                                                   // where it does
-	System       rollout.Node                                                 // this machine's
+	// OldKey reports whether this node's master was started with another key of the cluster
+	// than the storage has; it may hang. RestartMaster restarts it.
+	OldKey        func() bool
+	RestartMaster func() error
+	Master        Master // this node's
+	Minions       func(ctx context.Context, finger bool) (status.MinionView, error)
+	Git           func(ctx context.Context, fetch bool, remote string) (status.GitView, error)
+	Options       options.Node                                                 // of this node's master
+	Audit         func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
+	Events        func(q history.Query) ([]history.Event, error)               // what this node saw
+	Record        *audit.Log                                                   // where it does
+	System        rollout.Node                                                 // this machine's
 	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
 	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
@@ -94,6 +98,7 @@ type Member struct {
 	left   *leftover
 	halves *halves
 	api    *listener
+	keys   *keyFollower
 	// applied is the version of the table that apply has seen; Run's alone.
 	applied uint64
 
@@ -121,6 +126,7 @@ func New(cfg Config) (*Member, error) {
 	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
 	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
+	m.keys = &keyFollower{cfg: cfg, shared: m.shared, turns: m.turns}
 	return m, nil
 }
 
@@ -151,6 +157,7 @@ func (m *Member) Run(ctx context.Context) {
 		}
 		m.announce(ctx)
 		m.turns.reconcile(ctx)
+		m.keys.reconcile(ctx)
 		m.left.reconcile(ctx)
 		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
 		changed := m.keeper.Changed()
@@ -163,6 +170,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.drains.worker.Wait(2 * time.Second)
 			m.turns.returning.Wait(2 * time.Second)
 			m.left.worker.Wait(2 * time.Second)
+			m.keys.worker.Wait(2 * time.Second)
 			m.halves.worker.Wait(2 * time.Second)
 			m.peers.close()
 			return

@@ -45,7 +45,7 @@ func (o optionsTurn) Take(ctx context.Context, until time.Time) error {
 		now := t.cfg.Now().UTC().Truncate(time.Second)
 		to := nodes.Turn{Node: t.cfg.Settings.Node, Life: t.life, Since: now, Options: true, Until: until.UTC().Truncate(time.Second)}
 		if had, ok := table.HasTurn(now); ok && had.Options && had.Node == to.Node && had.Life == to.Life {
-			to.Since = had.Since
+			to.Since, to.Key = had.Since, had.Key
 		}
 		return table.TakeTurn(to, false)
 	})

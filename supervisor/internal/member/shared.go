@@ -1,12 +1,14 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"saltern/durable"
 	"saltern/supervisor/internal/service"
@@ -24,20 +26,20 @@ type shared struct {
 	keeper *nodes.Keeper
 	look   service.Worker // looks at the storage, which may hang
 
-	mu      sync.Mutex
-	key     *nodeapi.ClusterKey // nil: not there yet
-	waits   string              // for what, while key is nil
-	founded bool                // the masters have made their record
-	secrets secretNames         // that are on this node's disk
+	mu    sync.Mutex
+	key   *nodeapi.ClusterKey // nil: not there yet
+	waits string              // for what, while key is nil or one of before
+	// replaced: the key became another in this life, and the master may run with the
+	// one of before.
+	replaced bool
+	founded  bool        // the masters have made their record
+	secrets  secretNames // that are on this node's disk
 }
 
 // place looks for the cluster's key on the shared storage and, on the node that
 // formed the cluster, puts it there.
 func (s *shared) place(ctx context.Context) {
-	s.mu.Lock()
-	have := s.key != nil
-	s.mu.Unlock()
-	if have {
+	if ok, _ := s.ready(); ok {
 		s.look.Start(func() {
 			s.takeSecret(ctx)
 			s.isFounded()
@@ -62,6 +64,7 @@ func (s *shared) place(ctx context.Context) {
 			s.waits = err.Error()
 			return
 		}
+		s.replaced = s.replaced || s.key != nil && s.key.Hash != key.Hash
 		s.key, s.waits = key, ""
 	})
 }
@@ -103,6 +106,12 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 	path := filepath.Join(pki, "cluster.pem")
 	staged := filepath.Join(cfg.NodeDir(), setup.StagedKey)
 	t := s.keeper.Table()
+	if t.Version > 0 { // the key may have become another while this node was away
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_ = s.keeper.Look(ctx)
+		t = s.keeper.Table()
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		own, serr := os.ReadFile(staged)
@@ -112,7 +121,7 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 		if err := s.makeShared(); err != nil {
 			return nil, fmt.Errorf("the shared storage: %w", err)
 		}
-		if err := s.putKey(pki, own); err != nil {
+		if err := s.putKey(pki, own, nil); err != nil {
 			return nil, fmt.Errorf("the shared storage: %w", err)
 		}
 		text, err = own, nil
@@ -125,7 +134,9 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 		return nil, err
 	}
 	if t.KeyHash != "" && key.Hash != t.KeyHash {
-		return nil, fmt.Errorf("%s to hold the key of this cluster: it is that of another one", path)
+		if key, err = s.takeNext(t.KeyHash); err != nil {
+			return nil, fmt.Errorf("%s to hold the key of this cluster: it is that of another one (%w)", path, err)
+		}
 	}
 	if _, err := os.Stat(staged); err == nil {
 		// The table goes to the shared storage before the staged key is given up.
@@ -162,16 +173,20 @@ func (s *shared) makeShared() error {
 }
 
 // putKey writes the cluster's key pair, the public half first: who finds the
-// private one finds both.
-func (s *shared) putKey(pki string, text []byte) error {
+// private one finds both. public is how minions know that half, byte for byte; nil: the
+// usual way.
+func (s *shared) putKey(pki string, text, public []byte) error {
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
 		return err
 	}
+	if !key.IsPublic(public) {
+		public = []byte(key.Public)
+	}
 	for _, f := range []struct {
 		name string
 		text []byte
-	}{{"cluster.pub", []byte(key.Public)}, {"cluster.pem", text}} {
+	}{{"cluster.pub", public}, {"cluster.pem", text}} {
 		if err := putOwned(filepath.Join(pki, f.name), f.text, s.cfg.Account); err != nil {
 			return err
 		}
@@ -198,8 +213,16 @@ func (s *shared) found() (key *nodeapi.ClusterKey, waits string) {
 	return s.key, s.waits
 }
 
-// ready reports whether the shared storage is there, and what is missing.
+// ready reports whether the shared storage is there with the key that the table of nodes
+// names, and what is missing.
 func (s *shared) ready() (bool, string) {
 	key, waits := s.found()
-	return key != nil, waits
+	t := s.keeper.Table()
+	switch {
+	case key == nil:
+		return false, waits
+	case t.KeyHash != "" && t.KeyHash != key.Hash:
+		return false, cmp.Or(waits, "the cluster's new key")
+	}
+	return true, ""
 }

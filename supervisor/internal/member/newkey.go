@@ -1,0 +1,189 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/durable"
+	"saltern/pause"
+	"saltern/supervisor/api"
+	"saltern/supervisor/internal/service"
+	"saltern/supervisor/nodeapi"
+	"saltern/supervisor/nodes"
+	"saltern/supervisor/options"
+	"saltern/supervisor/setup"
+)
+
+// The cluster's key becomes another in three steps, each of which is one change on the
+// shared storage, so that whoever is interrupted goes on from there:
+//
+//  1. An import lays the new key beside the old one, as cluster-next. Nobody uses it.
+//  2. The table of nodes names the new key ([Verbs.TakeKey]); from then on it counts.
+//  3. Whichever node sees that first puts cluster-next in the place of the key
+//     ([shared.lookForKey]). A master that starts waits for that, and has the new key.
+//
+// Masters that run take it by a restart, one after the other: the import has them do so,
+// as config apply does. What that has left undone each node does by itself, when nobody
+// has the turn any more ([keyFollower]).
+
+const (
+	maxKey = 64 << 10 // of a key's file
+	// keyLook is how often a node looks whether its master runs with a key of before.
+	keyLook = 2 * time.Second
+)
+
+// TakeKey implements api.Cluster. It takes the turn to restart masters and keeps it, for
+// the roll that follows. It may be called again after whatever interrupted it.
+func (m Verbs) TakeKey(ctx context.Context, hash string) error {
+	if m.cfg.Settings.Arbiter {
+		return m.peers.noMaster("change the cluster's key")
+	}
+	text, err := durable.Read(m.shared.nextFile(".pem"), maxKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no new key beside the cluster's; the same import lays it there", api.ErrState)
+	}
+	if err != nil {
+		return fmt.Errorf("read the cluster's new key: %w", err)
+	}
+	key, err := nodeapi.ParseClusterKey(text)
+	if err != nil {
+		return err
+	}
+	if key.Hash != hash {
+		return fmt.Errorf("%w: the key beside the cluster's is not the one that was imported", api.ErrState)
+	}
+	_, err = m.peers.change(ctx, func(t *nodes.Table) error {
+		now := m.cfg.Now().UTC().Truncate(time.Second)
+		to := nodes.Turn{Node: m.cfg.Settings.Node, Life: m.turns.life, Since: now, Options: true, Key: true, Until: now.Add(options.Holds(options.UsualTime))}
+		if err := t.TakeTurn(to, false); err != nil {
+			return err
+		}
+		return t.SetKey(key.Hash)
+	})
+	if errors.Is(err, nodes.ErrTurn) {
+		return fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	if err != nil {
+		return fmt.Errorf("name the new key in the table of nodes: %w", err)
+	}
+	m.cfg.Log.Info("the cluster's key becomes another", "key", key.Hash)
+	for {
+		m.shared.place(ctx)
+		if ok, waits := m.shared.ready(); ok {
+			return nil
+		} else if pause.For(ctx, 100*time.Millisecond) != nil {
+			return fmt.Errorf("the table of nodes names the new key, and this node still waits for %s", waits)
+		}
+	}
+}
+
+func (s *shared) nextFile(half string) string {
+	return filepath.Join(s.cfg.Settings.SharedPKIDir(), setup.NextKey+half)
+}
+
+// takeNext puts the key that was laid beside the cluster's in its place, if it is the one
+// with that hash. Several nodes may do so at the same moment.
+func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
+	pki := s.cfg.Settings.SharedPKIDir()
+	text, err := durable.Read(s.nextFile(".pem"), maxKey)
+	if errors.Is(err, fs.ErrNotExist) { // another node was faster
+		if text, err = durable.Read(filepath.Join(pki, "cluster.pem"), maxKey); err == nil {
+			return hasHash(text, hash)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, err := hasHash(text, hash)
+	if err != nil {
+		return nil, err
+	}
+	public, _ := durable.Read(s.nextFile(".pub"), maxKey)
+	if err := s.putKey(pki, text, public); err != nil {
+		return nil, err
+	}
+	for _, half := range []string{".pub", ".pem"} {
+		if err := os.Remove(s.nextFile(half)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return key, nil
+}
+
+// hasHash reads the key with that hash.
+func hasHash(text []byte, hash string) (*nodeapi.ClusterKey, error) {
+	key, err := nodeapi.ParseClusterKey(text)
+	if err == nil && key.Hash != hash {
+		err = errors.New("nor is the one beside it")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+// keyFollower restarts this node's master when it runs with a key of before and nobody has
+// masters restarted: who did so has died, or did not reach this node.
+type keyFollower struct {
+	cfg    Config
+	shared *shared
+	turns  *turns
+	worker service.Worker
+}
+
+// reconcile is called again and again.
+func (k *keyFollower) reconcile(ctx context.Context) {
+	if ok, _ := k.shared.ready(); !ok || !k.shared.wasReplaced() {
+		return
+	}
+	if t := k.shared.keeper.Table(); turnOf(&t, k.cfg.Now()) || t.WasRemoved(k.shared.id.Hash) {
+		return
+	}
+	k.worker.Start(func() {
+		defer func() { _ = pause.For(ctx, keyLook) }()
+		if !k.cfg.OldKey() {
+			k.shared.setReplaced(false)
+			return
+		}
+		turn := optionsTurn{k.turns}
+		if err := turn.Take(ctx, k.cfg.Now().Add(options.Holds(options.UsualTime))); err != nil {
+			return // another node has it now
+		}
+		defer func() {
+			if err := turn.Give(context.WithoutCancel(ctx)); err != nil {
+				k.cfg.Log.Warn("the turn to restart the master is not given back, it ends by itself", "error", err)
+			}
+		}()
+		k.cfg.Log.Info("salt-master is restarted to take the cluster's new key")
+		if err := k.cfg.RestartMaster(); err != nil {
+			k.cfg.Log.Error("restart the master with the cluster's new key", "error", err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, options.UsualTime)
+		defer cancel()
+		for (k.cfg.OldKey() || !k.cfg.Serving()) && pause.For(ctx, keyLook/4) == nil {
+		}
+	})
+}
+
+func turnOf(t *nodes.Table, now time.Time) bool {
+	_, ok := t.HasTurn(now)
+	return ok
+}
+
+func (s *shared) wasReplaced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replaced
+}
+
+func (s *shared) setReplaced(to bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replaced = to
+}
