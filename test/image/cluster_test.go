@@ -66,6 +66,9 @@ func TestCluster(t *testing.T) {
 	}
 	t.Logf("minions are served through all addresses %s after the start", time.Since(began).Round(time.Second))
 
+	t.Run("python package", func(t *testing.T) { givesPackages(t, all, "web1") })
+	t.Run("vault", func(t *testing.T) { givesVault(t, n, all, "web1") })
+
 	// The power of the node with the virtual address is cut; minions of the
 	// others and of that address are answered meanwhile, and the node comes back
 	// by itself.
