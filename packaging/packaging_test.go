@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"saltern/glusterctl/cert"
 )
 
 // installed is what make install puts into a tree.
@@ -97,4 +99,15 @@ func lines(t *testing.T, path string) []string {
 		}
 	}
 	return out
+}
+
+// TestCertificatesCanBeWritten: on a host GlusterFS reads the volume's certificate where
+// the unit's system is otherwise read-only.
+func TestCertificatesCanBeWritten(t *testing.T) {
+	for _, l := range lines(t, "applianced.service") {
+		if value, ok := strings.CutPrefix(l, "ReadWritePaths="); ok && slices.Contains(strings.Fields(value), "-"+cert.Dir) {
+			return
+		}
+	}
+	t.Errorf("applianced.service does not let certificates be written into %s", cert.Dir)
 }
