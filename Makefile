@@ -240,6 +240,12 @@ bench-master: bench-swarm build deps-salt ## compare the master with Python's (B
 	python3 test/bench/master.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH)
 
+# BENCH_API are flags of test/bench/api.py.
+BENCH_API ?= --rounds 3
+.PHONY: bench-api
+bench-api: bench-swarm build deps-salt ## compare salt-api with Salt's rest_cherrypy beside one master (as root, 3 minutes; BENCH_API='--seconds 10')
+	python3 test/bench/api.py --bin bin --venv $(SALTERN_CACHE)/salt-3008.3 --swarm "$(SWARM)" $(BENCH_API)
+
 # See test/bench/lb/run for more settings.
 .PHONY: bench-lb
 bench-lb: build ## compare the load balancer with HAProxy (root; REPS=5 ONLY=speed,fail)
