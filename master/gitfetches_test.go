@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"saltern/test/gitrepo"
 )
@@ -43,9 +46,20 @@ func memoryOf(b *testing.B) (own, children int64) {
 	return of("self"), children
 }
 
+// cpuTime is that of this process, in which the master and the minion are.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // BenchmarkGitFetches has a master fetch from 20 remotes of three branches each, 60
 // environments, 10,000 times, of which one in twenty has something new, while a minion
-// lists files and reads one. It tells what memory has grown by; -benchtime 1x.
+// lists files and reads one. Then files are listed, and twenty of them read, as often as
+// two thousand minions would. It tells what memory has grown by; -benchtime 1x.
 func BenchmarkGitFetches(b *testing.B) {
 	const remotes, fetches = 20, 10_000
 	dir := b.TempDir()
@@ -90,6 +104,23 @@ func BenchmarkGitFetches(b *testing.B) {
 				b.Logf("after %d fetches: master %d MiB, git cat-file %d MiB", (round-remotes)*remotes, o>>20, c>>20)
 			}
 		}
+		// Two thousand minions look for their states, each in one of the sixty environments.
+		files, began := 0, cpuTime(b)
+		for i := range 2000 {
+			env := fmt.Sprintf("e%d-%d", i%remotes, 1+i/remotes%2)
+			if got, _ := n.ask("_file_list", "saltenv", env).([]any); len(got) < 50 {
+				b.Fatalf("%d files of %s", len(got), env)
+			}
+			for f := range 20 {
+				name := fmt.Sprintf("d%d/f%d", i%remotes, f)
+				n.ask("_file_hash", "path", name, "saltenv", env)
+				if got := n.gitFile(name, env); got != fmt.Sprint(i%remotes, 1+i/remotes%2, f) {
+					b.Fatalf("%s of %s: %q", name, env, got)
+				}
+				files++
+			}
+		}
+		b.ReportMetric((cpuTime(b)-began).Seconds()*1e3/float64(files), "CPU-ms/file")
 		o, c := memoryOf(b)
 		b.ReportMetric(float64(own>>20), "MiB-before")
 		b.ReportMetric(float64(o>>20), "MiB-after")

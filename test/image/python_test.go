@@ -33,7 +33,7 @@ func givesVault(t *testing.T, n *network, all []*machine, id string) {
 		t.Skip("NOT TESTED: set SALTERN_TEST_INDEX=1 to use the index that pip is configured for")
 	}
 	wheels := lab.Dir(t)
-	if out, err := exec.Command(filepath.Join(lab.Venv(t, lab.Newest), "python"), "-m", "pip", "download", "-q", "--only-binary", ":all:", "-d", wheels, "saltext.vault").CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(lab.Venv(t, lab.Newest), "python"), "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", wheels, "saltext.vault").CombinedOutput(); err != nil {
 		t.Fatalf("pip download: %v %s", err, out)
 	}
 	list, err := os.ReadDir(wheels)
