@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"saltern/master/conf"
 )
@@ -14,10 +15,11 @@ import (
 const exitWarnings = 2
 
 // checked says that a configuration is right, what in it deserves a look, and what
-// becomes of each option. A main file that is missing is no fault at a start, as with
-// Salt; who asks for a check has named the wrong one.
+// becomes of each option. Files that are missing are no fault at a start, as with Salt;
+// who asks for a check has named the wrong ones. In a folder the file master alone may be
+// missing: the packages make one in master.d.
 func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
-	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path {
+	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path && filepath.Base(cfg.Path) != "master" {
 		fmt.Fprintf(stderr, "salt-master: there is no file %s; name its folder or itself by -c\n", cfg.Path)
 		return exitConfig
 	}
@@ -25,11 +27,12 @@ func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	if n := len(cfg.Sources); n > 1 {
 		files = fmt.Sprintf("%d files", n)
 	}
-	fmt.Fprintf(stdout, "%s is right: %s read, id %s, ports %d and %d\n", cfg.Path, files, cfg.ID, cfg.PublishPort, cfg.RetPort)
+	fmt.Fprintf(stdout, "%s is right: %s read, id %s, ports %d and %d\n", cfg.Sources[0], files, cfg.ID, cfg.PublishPort, cfg.RetPort)
 	code := exitOK
 	for _, n := range cfg.Notes {
 		switch {
 		case n.Level < slog.LevelWarn: // the list of options says it
+		case n.Option == "" && n.Path == cfg.Path && cfg.Sources[0] != cfg.Path: // files in master.d are enough
 		case n.Option == "user" && os.Geteuid() == 0: // root may check for the account that the master will have
 			fmt.Fprintf(stdout, "note: %s\n", n)
 		default:

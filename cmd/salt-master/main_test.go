@@ -59,6 +59,13 @@ func TestCheck(t *testing.T) {
 	if code, out, errs := check(dir); code != exitConfig || out != "" || !strings.Contains(errs, "there is no file DIR/master") {
 		t.Errorf("no file: %d %q %q", code, out, errs)
 	}
+	put("master.d/a.conf", "id: m1\n") // as the packages leave it on a host without Salt
+	if code, out, errs := check(dir); code != exitOK || !strings.HasPrefix(out, "DIR/master.d/a.conf is right: 1 file read, id m1, ports 4505 and 4506\n") || errs != "" {
+		t.Errorf("master.d alone: %d %q %q", code, out, errs)
+	}
+	if code, out, errs := check(dir + "/mastr"); code != exitConfig || out != "" || !strings.Contains(errs, "there is no file DIR/mastr") {
+		t.Errorf("a name that is not there: %d %q %q", code, out, errs)
+	}
 	put("master", "id: m1\nworker_threads: 9\nfile_recv: 1\nkeep_jobs: 48\nroot_dir: "+dir+"/root\n")
 	put("master.d/a.conf", "engines: [slack: {}]\nmy_own: 1\npillar_raise_on_missing: true\nssh_user: root\n")
 	began := time.Now()
