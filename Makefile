@@ -80,6 +80,12 @@ test-packages: deps-salt ## the packages on a plain Debian 12: beside Salt with 
 	$(GO) test -count=1 -v -run 'Package' ./packaging
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-packages
 
+.PHONY: test-tutorials
+test-tutorials: deps-salt ## types README.md and docs/tutorials on plain Debian 12 machines with real minions (by hand, as root; RUN=TestTutorialFailover)
+	rm -rf bin/packages/tutorials
+	$(MAKE) --no-print-directory packages VERSION=1.2.3 PACKAGES_OUT=bin/packages/tutorials
+	@GO='$(GO)' RUN='$(RUN)' scripts/test-tutorials
+
 # A release. SIGN=key.pem signs SHA256SUMS, IMAGES=1 adds disk images in FORMATS (as
 # root), DIRTY=1 makes a trial of a tree with changes.
 RELEASE_OUT ?= dist/release-$(VERSION)
