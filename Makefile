@@ -123,6 +123,10 @@ oci: ## the container image for amd64 and arm64 into dist/oci/, an OCI image lay
 test-oci: oci deps-salt ## the container image, run with a real minion (by hand, as root; apt-get install podman runc skopeo curl)
 	@scripts/test-oci dist/oci '$(VERSION)'
 
+.PHONY: docs
+docs: ## the site of the documentation into dist/docs, its links checked (mkdocs-material from PyPI, by hash)
+	@scripts/docs
+
 .PHONY: run
 run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MINION=0: without)
 	@scripts/run-one-node

@@ -162,3 +162,16 @@ func TestPorts(t *testing.T) {
 		t.Errorf("only %d ports found", n)
 	}
 }
+
+// TestSite: every page has its place in the site's navigation.
+func TestSite(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "mkdocs.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range documents(t) {
+		if !strings.Contains(string(b), ": "+filepath.ToSlash(name)+"\n") {
+			t.Errorf("mkdocs.yml has no place for %s", name)
+		}
+	}
+}
