@@ -273,6 +273,7 @@ func (m *importer) end(p *adopt.Plan) error {
 	default:
 		m.next("give this node the address that the minions know, or change it in DNS")
 		m.next("applianced status            # then: salt '*' test.ping")
+		m.next("salt '*' saltutil.refresh_pillar   # for targets by grains and pillars")
 	}
 	if m.asJSON {
 		if err := writeJSON(m.out, r); err != nil {
