@@ -31,6 +31,7 @@ func newPythonNode(t *testing.T) *secretsNode {
 			t.Fatal(err)
 		}
 	}
+	salt = trimmed(t, dir+"/python", salt)
 	text := fmt.Sprintf("data_dir: %[1]s/data\nruntime_dir: %[1]s/run\nstorage: {path: %[1]s/shared}\nusers: {master: nobody-of-that-name}\nmaster: {options: {saltern_renderer_python: %s}}\n", dir, salt)
 	if err := os.WriteFile(dir+"/appliance.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,6 +42,31 @@ func newPythonNode(t *testing.T) *secretsNode {
 	wheel.Wheel{Name: "saltern-base", Version: "1.0", Files: map[string]string{"saltern_base.py": ""}}.Write(t, dir+"/wheels")
 	wheel.Wheel{Name: "saltern-other", Version: "1.0", Files: map[string]string{"saltern_other.py": ""}}.Write(t, dir+"/wheels")
 	return n
+}
+
+// trimmed makes a Python with Salt out of another, where something that Salt says it needs
+// is not there: the image's leaves out what only salt-cloud and others use.
+func trimmed(t *testing.T, dir, salt string) string {
+	t.Helper()
+	out, err := exec.Command(salt, "-c", "import importlib.metadata as m, salt, sysconfig; print(sysconfig.get_path('purelib')); print(m.version('salt')); print(sysconfig.get_path('purelib', 'venv', {'base': '"+dir+"'}))").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(out))
+	if out, err := exec.Command(salt, "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	info := filepath.Join(f[2], "salt-"+f[1]+".dist-info")
+	if err := os.MkdirAll(info, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{filepath.Join(f[2], "salt.pth"): f[0] + "\n",
+		filepath.Join(info, "METADATA"): "Metadata-Version: 2.1\nName: salt\nVersion: " + f[1] + "\nRequires-Dist: saltern-nowhere>=3.9.1\n", filepath.Join(info, "INSTALLER"): "pip\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "bin/python")
 }
 
 func TestPython(t *testing.T) {
