@@ -3,6 +3,7 @@
 package image
 
 import (
+	_ "embed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 	"saltern/test/lab"
 	"saltern/test/wheel"
 )
+
+//go:embed testdata/vault.py
+var vault string
 
 // givesPackages adds a Python package on one node of a cluster on a volume: its ext_pillar
 // then gives its part at all masters.
@@ -45,7 +49,7 @@ func givesVault(t *testing.T, n *network, all []*machine, id string) {
 	}
 	t.Log(all[0].run(t, "applianced", "python", "add", "--yes", "--from", "/root/wheels", "saltext.vault"))
 	server, address := n.namespace(t, 61)
-	lab.Start(t, "vault", filepath.Join(lab.Dir(t), "out"), "ip", "netns", "exec", server, "python3", "testdata/vault.py", address)
+	lab.Start(t, "vault", filepath.Join(lab.Dir(t), "out"), "ip", "netns", "exec", server, "python3", "-c", vault, address)
 	takes(t, all[0], "  - vault: secret/salt\nvault:\n  server: {url: 'http://"+address+":8200'}\n  auth: {method: token, token: a-token}\n  issue: {type: token, wrap: false}\n")
 	says(t, all, id, "correct horse")
 	says(t, all, id, "from a package")
