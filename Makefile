@@ -104,6 +104,18 @@ FROM ?= $(RELEASE_OUT)
 repo: ## repositories for apt and dnf, signed by gpg, into dist/repo/ (FROM=dist/release-1.2.3 KEY=FINGERPRINT)
 	@KEY='$(KEY)' scripts/repo '$(FROM)' '$(REPO)'
 
+# What looks at pages for people who see, hear or move otherwise.
+AXE     := 4.14.1
+AXE_SUM := e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
+BROWSER  = $(GO) -C test/browser test -count=1 -timeout 10m
+
+.PHONY: test-browser
+test-browser: build deps-salt ## the console in Chromium, with axe-core from npm (by hand, as root; apt-get install chromium npm; SALTERN_PICTURES=FOLDER)
+	@mkdir -p $(SALTERN_CACHE)/axe-core
+	@cd $(SALTERN_CACHE)/axe-core && { [ -e axe-core-$(AXE).tgz ] || npm pack --silent axe-core@$(AXE); } && \
+	  echo "$(AXE_SUM)  axe-core-$(AXE).tgz" | sha256sum --check --quiet && tar xzf axe-core-$(AXE).tgz package/axe.min.js
+	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes)' .
+
 .PHONY: test-s3
 test-s3: ## backups to a real S3 service that takes any keys, at S3=URL (by hand; pip install 'moto[server,s3]', then moto_server -p 5555)
 	@test -n "$(S3)" || { echo "needed: S3=http://127.0.0.1:5555, the address of an S3 service that takes any keys, such as moto_server" >&2; exit 1; }

@@ -1,0 +1,50 @@
+package browser
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+// axe is the text of axe-core, whose file the make target has fetched.
+func axe(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("SALTERN_AXE")
+	if path == "" {
+		t.Fatal("SALTERN_AXE names no axe.min.js; run make test-browser, which fetches it")
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+type violation struct {
+	ID, Impact, Help string
+	Nodes            []struct{ HTML string }
+}
+
+// accessible holds that axe-core finds nothing on the page.
+func (b *tab) accessible(axe, where string) {
+	b.t.Helper()
+	for _, v := range b.violations(axe) {
+		var at []string
+		for _, n := range v.Nodes[:min(len(v.Nodes), 3)] {
+			at = append(at, n.HTML)
+		}
+		b.t.Errorf("%s: %s (%s): %s\n%s", where, v.ID, v.Impact, v.Help, strings.Join(at, "\n"))
+	}
+}
+
+// violations are what axe-core finds on the page.
+func (b *tab) violations(axe string) (found []violation) {
+	b.t.Helper()
+	get[int](b, axe+"; 0")
+	text := get[string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		b.t.Fatal(err)
+	}
+	return found
+}

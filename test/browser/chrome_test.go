@@ -1,0 +1,150 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"saltern/test/lab"
+)
+
+// tab is a page of a browser.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string
+
+	mu     sync.Mutex
+	faults []string // what its console has told of
+	asked  []string // addresses elsewhere
+}
+
+// open starts Chromium with an empty profile.
+func open(t *testing.T, base string, wide, high int64) *tab {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal("there is no chromium: apt-get install chromium")
+	}
+	opts := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun}
+	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "hide-scrollbars"} {
+		opts = append(opts, chromedp.Flag(f, true))
+	}
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...)
+	t.Cleanup(stop)
+	ctx, end := chromedp.NewContext(ctx)
+	b := &tab{t: t, ctx: ctx, base: base}
+	// The first use must not end with a deadline: it starts the browser.
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(wide, high)); err != nil {
+		t.Fatalf("start Chromium: %v", err)
+	}
+	var listeners sync.WaitGroup
+	t.Cleanup(func() { end(); listeners.Wait() })
+	messages, requests := chromedp.Console(ctx), chromedp.Events(ctx, network.RequestWillBeSent)
+	listeners.Go(func() {
+		for m, err := range messages {
+			if err == nil && (m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleWarning || m.IsException()) {
+				b.note(&b.faults, fmt.Sprintf("%s: %s %s", m.Type, m.Text, m.URL))
+			}
+		}
+	})
+	listeners.Go(func() {
+		for e, err := range requests {
+			if err == nil && !strings.HasPrefix(e.Request.URL, base[:strings.LastIndex(base, ":")]) && !strings.HasPrefix(e.Request.URL, "data:") {
+				b.note(&b.asked, e.Request.URL)
+			}
+		}
+	})
+	return b
+}
+
+func (b *tab) note(list *[]string, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*list = append(*list, text)
+}
+
+// clean holds that nothing was complained of, and nobody elsewhere asked.
+func (b *tab) clean(where string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.faults)+len(b.asked) > 0 {
+		b.t.Errorf("%s: the browser's console: %s; asked elsewhere: %s", where, strings.Join(b.faults, "; "), strings.Join(b.asked, " "))
+	}
+	b.faults, b.asked = nil, nil
+}
+
+func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := b.try(time.Minute, actions...); err != nil {
+		b.t.Fatalf("%s: %v\n%s", what, err, get[string](b, `document.location.href + "\n" + document.body.innerText.slice(0, 2000)`))
+	}
+}
+
+func (b *tab) try(limit time.Duration, actions ...chromedp.Action[chromedp.Void]) error {
+	ctx, cancel := context.WithTimeout(b.ctx, lab.Limit(limit))
+	defer cancel()
+	return chromedp.Do(ctx, actions...)
+}
+
+// get is the value of an expression on the page.
+func get[T any](b *tab, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, lab.Limit(time.Minute))
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%.100s: %v", expression, err)
+	}
+	return v
+}
+
+// The actions, by selectors of CSS.
+func there(at string) chromedp.Action[chromedp.Void] { return chromedp.WaitVisible(chromedp.CSS(at)) }
+func click(at string) chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(at)) }
+func typed(at, text string) chromedp.Action[chromedp.Void] {
+	return chromedp.SendKeys(chromedp.CSS(at), text)
+}
+
+// see opens a page and waits until something is on it.
+func (b *tab) see(path, selector string) {
+	b.t.Helper()
+	b.do("see "+path, chromedp.Navigate(b.base+path), there(selector))
+}
+
+// has waits for a text on the page.
+func (b *tab) has(want string) {
+	b.t.Helper()
+	lab.Eventually(b.t, 90*time.Second, fmt.Sprintf("%q on the page", want), func() error {
+		if s := get[string](b, `document.body.innerText`); !strings.Contains(s, want) {
+			return fmt.Errorf("page: %.2000s", s)
+		}
+		return nil
+	})
+}
+
+// picture keeps what is seen, where SALTERN_PICTURES names a folder.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	dir := os.Getenv("SALTERN_PICTURES")
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

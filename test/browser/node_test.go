@@ -1,0 +1,62 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/test/lab"
+)
+
+// site is a node with a minion whose key waits, and its salt-api.
+type site struct {
+	*lab.Node
+	minion *lab.Minion
+	base   string
+}
+
+const broken = `good:
+  test.succeed_with_changes: []
+bad:
+  test.fail_with_changes:
+    - comment: the web server is not there
+`
+
+// start makes a site; section are lines of rest_cherrypy.
+func start(t *testing.T, id, section string) site {
+	t.Helper()
+	n := lab.StartNode(t, lab.NodeConfig{
+		Options: map[string]any{"timeout": 5, "gather_job_timeout": 5, "sharedsecret": "right", "external_auth": map[string]any{"sharedsecret": map[string]any{
+			"alice": []any{".*", "@runner", "@wheel", "@jobs"}}}},
+		States: map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "web/init.sls": "nginx:\n  pkg.installed: []\n"},
+		Pillar: map[string]string{"top.sls": "base: {'*': [web]}\n", "web.sls": "role: web\nusers: [anna, otto]\n"},
+	})
+	dir := lab.Dir(t)
+	lab.WriteTree(t, dir, map[string]string{"etc/master": fmt.Sprintf(`include: %s/master
+api_pidfile: %[2]s/pid
+api_logfile: %[2]s/log
+netapi_enable_clients: [local, local_async, local_batch, local_subset, runner, runner_async, wheel, wheel_async]
+rest_cherrypy:
+  host: %[3]s
+  port: 14001
+  disable_ssl: true
+`, n.Settings.MasterConf(), dir, n.Addr) + section})
+	lab.Start(t, "salt-api", filepath.Join(dir, "out"), lab.Bin(t, "salt-api"), "-c", filepath.Join(dir, "etc"), "-l", "info")
+	s := site{n, lab.StartMinion(t, n, id, lab.Newest, nil), fmt.Sprintf("http://%s:14001", n.Addr)}
+	lab.Eventually(t, time.Minute, "salt-api answers", func() error {
+		res, err := http.Get(s.base + "/")
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	})
+	lab.Eventually(t, time.Minute, "the key waits", func() error {
+		if k := n.Keys(t); len(k["pending"]) != 1 {
+			return fmt.Errorf("%v", k)
+		}
+		return nil
+	})
+	return s
+}
