@@ -136,7 +136,7 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show frontends, masters and sessions", Args: cobra.NoArgs,
 		Example: "  applianced lb status\n  applianced lb status --json",
-		Long:    "status exits with 0 when every frontend has a master, 3 when one has none, 1 when the load balancer does not answer.",
+		Long:    "status exits with 0 when every frontend for minions has a master, 3 when one has none, 1 when the load balancer does not answer.",
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole document for machines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -153,7 +153,7 @@ func (l *lbFlags) statusCommand() *cobra.Command {
 			return err
 		}
 		for _, f := range st.Frontends {
-			if !f.Serving {
+			if !f.Serving && f.Mode != lbproxy.API {
 				return exitError(status.ExitNotServing)
 			}
 		}
