@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +20,18 @@ func TestChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		st := upgrade.Status{Version: "1", Created: began.Add(-time.Hour), Flavour: "cloud"}
+		var mu sync.Mutex // of these three
 		offer, fault, asked := bundle.Manifest{Version: "1", Created: st.Created}, error(nil), 0
+		answer := func(m bundle.Manifest, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			offer, fault = m, err
+		}
 		c := &channel{children: &children{Config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
 			status: func() (upgrade.Status, error) { return st, nil },
 			offered: func(context.Context, upgrade.Status, []string) (bundle.Manifest, error) {
+				mu.Lock()
+				defer mu.Unlock()
 				asked++
 				return offer, fault
 			}}
@@ -36,6 +45,8 @@ func TestChannel(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			got := ""
 			for _, f := range c.findings() {
 				got += string(f.Code) + " " + f.Cause
@@ -45,13 +56,13 @@ func TestChannel(t *testing.T) {
 			}
 		}
 		expect(15*time.Minute, 1, 1, "")
-		offer = bundle.Manifest{Version: "2", Created: began}
+		answer(bundle.Manifest{Version: "2", Created: began}, nil)
 		expect(12*time.Hour, 1, 1, "")
 		expect(13*time.Hour, 2, 2, "SCA-226 version 2, built 2000-01-01, is offered; 1 runs here")
-		fault = errors.New("not found")
-		expect(25*time.Hour, 3, 4, "SCA-226 ") // what was offered still is
+		answer(bundle.Manifest{}, errors.New("not found"))
+		expect(25*time.Hour, 3, 6, "SCA-226 ") // what was offered still is
 		expect(48*time.Hour, 40, 60, "SCA-227 no answer since 2000-01-0")
-		fault, offer = nil, bundle.Manifest{Version: "1", Created: st.Created}
+		answer(bundle.Manifest{Version: "1", Created: st.Created}, nil)
 		expect(2*time.Hour, 40, 62, "")
 		cancel()
 		<-done
