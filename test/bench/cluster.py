@@ -45,6 +45,10 @@ class Side:
         self.ports = (4505, 4506) if name == "python" else (14505, 14506)
         for d in ("pki", "cache", "roots", "pillar"):
             os.makedirs(os.path.join(self.dir, d), mode=0o700)
+        with open(os.path.join(self.dir, "pillar/top.sls"), "w") as f:
+            f.write("base: {'*': [p]}\n")
+        with open(os.path.join(self.dir, "pillar/p.sls"), "w") as f:  # of 8 KB
+            f.writelines("key%d: %s\n" % (i, "x" * 70) for i in range(100))
         for a in self.addrs:
             home = os.path.join(self.dir, a)
             for d in ("etc", "pki", "cache"):
@@ -195,19 +199,31 @@ class Side:
 
     def idle(self, seconds=10):
         """Milliseconds of CPU a second of each master and of the load balancer, while nobody asks for anything."""
-        def used(root):
-            ticks = 0
-            for pid in self.tree(root):
-                try:
-                    with open("/proc/%d/stat" % pid) as f:
-                        ticks += sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
-                except OSError:
-                    pass
-            return ticks * 1000 / os.sysconf("SC_CLK_TCK")
         roots = [self.masters[a].pid for a in self.addrs] + [self.lb.pid]
-        before = [used(r) for r in roots]
+        before = [self.used(r) for r in roots]
         time.sleep(seconds)
-        return [(used(r) - b) / seconds for r, b in zip(roots, before)]
+        return [(self.used(r) - b) / seconds for r, b in zip(roots, before)]
+
+    def used(self, root):
+        """Milliseconds of CPU that a tree of processes has used."""
+        ticks = 0
+        for pid in self.tree(root):
+            try:
+                with open("/proc/%d/stat" % pid) as f:
+                    ticks += sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+            except OSError:
+                pass
+        return ticks * 1000 / os.sysconf("SC_CLK_TCK")
+
+    def pillars(self, n, k, idle):
+        """Milliseconds of CPU for a pillar that the first master compiles: its own, and of each of the others, which get it as well; idle ms/s of each are taken off."""
+        roots = [self.masters[a].pid for a in self.addrs]
+        before, began = [self.used(r) for r in roots], time.time()
+        failed = self.swarm("pillar", "-n", str(n), "-k", str(k), "-c", "8", master=self.addrs[0], ports=self.ports)["failed"]
+        time.sleep(2)  # what is on its way
+        seconds = time.time() - began
+        own, *others = [max(0.0, self.used(r) - b - i * seconds) / (n * k) for r, b, i in zip(roots, before, idle)]
+        return own, others, failed
 
     def events(self, n, k):
         """Events per second that reach all three masters, and how many did."""
@@ -254,6 +270,11 @@ def measure(side, o, out):
             note("missing in a test.ping that was not complete", n - got)
     *masters, lb = side.idle()
     note("idle CPU of a master, ms/s", *masters)
+    own, others, failed = side.pillars(50, o.pillars, masters)
+    note("CPU of a pillar of 8 KB, with sign-ins, at the master that compiles it, ms", own)
+    note("CPU of it at each of the others, ms", *others)
+    if failed:
+        note("pillars without a right answer", failed)
     note("idle CPU of the load balancer, ms/s", lb)
     sizes = [side.pss(side.masters[a].pid) for a in side.addrs]
     note("memory of a master, MiB PSS", *(mib for mib, _ in sizes))
@@ -275,7 +296,7 @@ def main():
     ap = argparse.ArgumentParser()
     for f in ("--bin", "--venv", "--swarm"):
         ap.add_argument(f, required=True)
-    for f, d in (("--minions", 100), ("--pings", 9), ("--kills", 3), ("--events", 20), ("--rounds", 1)):
+    for f, d in (("--minions", 100), ("--pings", 9), ("--kills", 3), ("--events", 20), ("--pillars", 40), ("--rounds", 1)):
         ap.add_argument(f, type=int, default=d)
     ap.add_argument("--net", default="127.0.50")
     ap.add_argument("--only", choices=("go", "python"))
