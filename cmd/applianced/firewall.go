@@ -18,8 +18,9 @@ func firewallCommand(f *flags) *cobra.Command {
 		Use: "firewall", Short: "Let the cluster's nodes through the system's firewall", Args: cobra.NoArgs,
 		Example: "  applianced firewall --dry-run",
 		Long: `firewall puts the addresses of the cluster's nodes into the sets "peers" and
-"peers6" of the table "inet saltern" of nftables, and takes all others out. The
-appliance runs it when the table of nodes changes. It changes no rule.`,
+"peers6" of the table "inet saltern" of nftables, and takes all others out, and the port
+of Salt's API, while this node serves it, into the set "api". The appliance runs it when
+the table of nodes or that port changes. It changes no rule.`,
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what nft would be told")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -45,10 +46,13 @@ appliance runs it when the table of nodes changes. It changes no rule.`,
 			return err
 		}
 		if dry {
-			_, err = cmd.OutOrStdout().Write([]byte(firewall.Script(peers)))
+			_, err = cmd.OutOrStdout().Write([]byte(firewall.Script(peers) + firewall.PortScript(firewall.ReadPort(s.DataDir))))
 			return err
 		}
-		return firewall.Apply(ctx, peers)
+		if err := firewall.Apply(ctx, peers); err != nil {
+			return err
+		}
+		return firewall.Open(ctx, firewall.ReadPort(s.DataDir))
 	}
 	return cmd
 }

@@ -10,11 +10,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"saltern/command"
+	"saltern/durable"
 	"saltern/supervisor/nodes"
 )
 
@@ -87,13 +90,32 @@ func Apply(ctx context.Context, peers []netip.Addr) error {
 // Open lets everybody reach the port of Salt's API, and no port of before; 0: none.
 // It needs what Apply needs.
 func Open(ctx context.Context, port uint16) error {
-	if _, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: openScript(port)}, "nft", "-f", "-"); err != nil {
+	if _, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: PortScript(port)}, "nft", "-f", "-"); err != nil {
 		return fmt.Errorf("firewall: nft: %w", err)
 	}
 	return nil
 }
 
-func openScript(port uint16) string {
+// PortFile is in a node's data directory and says which port Open is to be called with:
+// the supervisor, which has not the right to, writes it, and marks the table of nodes as
+// changed ([nodes.Mark]).
+const PortFile = "nodes.api"
+
+// ReadPort reads PortFile; 0 without one, or with another text.
+func ReadPort(dir string) uint16 {
+	b, err := durable.Read(filepath.Join(dir, PortFile), 16)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
+
+// PortScript gives the commands for Open.
+func PortScript(port uint16) string {
 	script := fmt.Sprintf("flush set inet %s %s\n", Table, ports)
 	if port != 0 {
 		script += fmt.Sprintf("add element inet %s %s { %d }\n", Table, ports, port)

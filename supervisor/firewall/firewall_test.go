@@ -42,6 +42,21 @@ add element inet saltern peers6 { 2001:db8::7 }
 	}
 }
 
+func TestReadPort(t *testing.T) {
+	for text, want := range map[string]uint16{"8000\n": 8000, "0\n": 0, "": 0, "70000": 0, "8000 }; flush": 0, strings.Repeat("8", 100): 0} {
+		dir := t.TempDir()
+		if err := os.WriteFile(dir+"/"+PortFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := ReadPort(dir); got != want {
+			t.Errorf("%q: %d", text, got)
+		}
+	}
+	if got := ReadPort(t.TempDir()); got != 0 {
+		t.Errorf("no file: %d", got)
+	}
+}
+
 // TestImageRules loads the image's rules into a network namespace of their
 // own, fills the sets twice, and reads them back.
 func TestImageRules(t *testing.T) {
@@ -69,7 +84,7 @@ func TestImageRules(t *testing.T) {
 	if err := os.WriteFile(own+"/peers", []byte(Script(peers)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(own+"/open", []byte(openScript(8001)+openScript(0)+openScript(8000)), 0o600); err != nil {
+	if err := os.WriteFile(own+"/open", []byte(PortScript(8001)+PortScript(0)+PortScript(8000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("unshare", "--net", "sh", "-ec", "nft -f "+own+"/rules; nft -f "+own+"/peers; nft -f "+own+"/peers; nft -f "+own+"/open; nft list ruleset").CombinedOutput()

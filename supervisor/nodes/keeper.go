@@ -25,6 +25,12 @@ const File = "nodes.json"
 // that happen while what it started still runs.
 const ChangedFile = "nodes.changed"
 
+// Mark says that something has changed that is followed from outside.
+func Mark(dir string) {
+	// Nothing of the node depends on it.
+	_ = os.WriteFile(filepath.Join(dir, ChangedFile), nil, 0o600)
+}
+
 // Seen takes the mark away; the table is to be read after it.
 func Seen(dir string) error {
 	if err := os.Remove(filepath.Join(dir, ChangedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -228,8 +234,7 @@ func write(path string, t Table) error {
 	if _, err = layout.WriteFile(path, b, 0o600); err != nil {
 		return err
 	}
-	// Nothing of the node depends on it.
-	_ = os.WriteFile(filepath.Join(filepath.Dir(path), ChangedFile), nil, 0o600)
+	Mark(filepath.Dir(path))
 	return nil
 }
 

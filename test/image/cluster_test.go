@@ -68,6 +68,7 @@ func TestCluster(t *testing.T) {
 
 	t.Run("python package", func(t *testing.T) { givesPackages(t, all, "web1") })
 	t.Run("vault", func(t *testing.T) { givesVault(t, n, all, "web1") })
+	t.Run("api", func(t *testing.T) { servesAPI(t, n, all, virtual) })
 
 	// The power of the node with the virtual address is cut; minions of the
 	// others and of that address are answered meanwhile, and the node comes back

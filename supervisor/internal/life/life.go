@@ -169,6 +169,8 @@ func (n *Life) specs() []service.Spec {
 	}
 	if n.Settings.API.Enabled && !n.Settings.Arbiter {
 		specs = append(specs, n.api.spec(belongs))
+	} else {
+		specs = append(specs, service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) })) // of a life in which it was enabled
 	}
 	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))

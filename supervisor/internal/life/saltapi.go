@@ -18,6 +18,7 @@ import (
 
 	"saltern/command"
 	"saltern/control"
+	"saltern/durable"
 	"saltern/pause"
 	"saltern/printable"
 	"saltern/proxyproto"
@@ -25,6 +26,7 @@ import (
 	"saltern/supervisor/internal/member"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
+	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -254,8 +256,15 @@ func (a *saltAPI) renewed(ctx context.Context, last string) (fault string) {
 	return err.Error()
 }
 
-// open has the system's firewall, if it is ours, let a port through; 0: none.
+// open has the system's firewall, if it is ours, let a port through; 0: none. On the
+// image another program does so, which has the right to.
 func (a *saltAPI) open(ctx context.Context, port uint16) {
+	if firewall.ReadPort(a.Settings.DataDir) != port {
+		if err := durable.Replace(filepath.Join(a.Settings.DataDir, firewall.PortFile), fmt.Appendln(nil, port), 0o600); err != nil {
+			a.Log.Warn("firewall: the port of Salt's API", "error", err)
+		}
+		nodes.Mark(a.Settings.DataDir)
+	}
 	if !firewall.There(ctx) {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"saltern/supervisor/firewall"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
@@ -35,8 +36,8 @@ type Plan struct {
 // prefixes is a version or a temporary file of one of them.
 var (
 	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster", "cluster.before-volume", "cluster.recovering",
-		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, "appliance.yaml.restored"}
-	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
+		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, firewall.PortFile, "appliance.yaml.restored"}
+	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile, "." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
 	running  = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid"} // in its runtime directory
 )
 
