@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path"
-	"slices"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -82,10 +78,7 @@ send; 1 it cannot be told.`,
 
 // warnAudit says what is missing, and reports whether it is more than was asked for.
 func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
-	for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
-		fmt.Fprintf(w, "%s could not be asked, what it has written down is missing: %s\n", printable.Clean(name), printable.Clean(list.Unasked[name]))
-		missing = true
-	}
+	missing = notAsked(w, list.Unasked, ", what it has written down is missing")
 	if list.More && all {
 		fmt.Fprintf(w, "there are more; the oldest of them are not shown: narrow it down with --action, --user, --node or a later --since\n")
 		missing = true
@@ -109,19 +102,10 @@ func writeRecords(w io.Writer, list []audit.Record) error {
 
 // writeAudit prints a table. What was asked for is left out when its end is there.
 func writeAudit(w io.Writer, list []audit.Record) error {
-	ended := map[string]bool{}
-	for _, r := range list {
-		if r.Op != "" && r.Result != audit.Asked {
-			ended[r.Op] = true
-		}
-	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "TIME\tNODE\tUSER\tFROM\tACTION\tOBJECT\tRESULT")
-	for _, r := range list {
-		if r.Result == audit.Asked && ended[r.Op] {
-			continue
-		}
-		for _, cell := range []string{r.Time.UTC().Format("2006-01-02 15:04:05"), r.Node, auditUser(r), auditFrom(r), r.Action, auditObject(r)} {
+	for _, r := range audit.Settled(list) {
+		for _, cell := range []string{r.Time.UTC().Format("2006-01-02 15:04:05"), r.Node, r.Who(), r.Whence(), r.Action, r.What()} {
 			fmt.Fprintf(tw, "%s\t", cmp.Or(cellText(cell), "-"))
 		}
 		fmt.Fprintln(tw, cellText(auditResult(r)))
@@ -131,33 +115,6 @@ func writeAudit(w io.Writer, list []audit.Record) error {
 
 // cellText is text for a cell of a table.
 func cellText(s string) string { return printable.Brief(s, 200) }
-
-func auditUser(r audit.Record) string {
-	switch {
-	case r.Proof == audit.Unproven:
-		return r.User + " (unproven)"
-	case r.As != "" && r.As != r.User:
-		return r.User + " as " + r.As
-	case r.Eauth != "":
-		return r.User + " (" + r.Eauth + ")"
-	}
-	return r.User
-}
-
-func auditFrom(r audit.Record) string {
-	if r.Via != "" {
-		return r.From + " via " + r.Via
-	}
-	return r.From
-}
-
-func auditObject(r audit.Record) string {
-	text := strings.TrimSpace(r.Function + " " + r.Object)
-	if r.Minions > 0 {
-		text += " (" + strconv.Itoa(r.Minions) + ")"
-	}
-	return text
-}
 
 func auditResult(r audit.Record) string {
 	text := string(r.Result)

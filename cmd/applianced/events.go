@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -73,10 +72,7 @@ Times are UTC, by each node's own clock. Exit status 2: a node could not be aske
 		} else {
 			err = writeHistory(cmd.OutOrStdout(), list.Events)
 		}
-		for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s could not be asked, what it saw is missing: %s\n", printable.Clean(name), printable.Clean(list.Unasked[name]))
-		}
-		if err == nil && len(list.Unasked) > 0 {
+		if notAsked(cmd.ErrOrStderr(), list.Unasked, ", what it saw is missing") && err == nil {
 			err = exitError(status.ExitDegraded)
 		}
 		return err

@@ -91,9 +91,7 @@ func showGit(cmd *cobra.Command, list status.GitList, err error, asJSON bool) er
 		err = writeJSON(cmd.OutOrStdout(), list)
 	} else {
 		err = writeGit(cmd.OutOrStdout(), blocks, time.Now())
-		for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s could not be asked: %s\n", printable.Clean(name), printable.Clean(list.Unasked[name]))
-		}
+		notAsked(cmd.ErrOrStderr(), list.Unasked, "")
 	}
 	if err != nil {
 		return err

@@ -92,9 +92,16 @@ func ago(t *time.Time, now time.Time) string {
 }
 
 func warnUnasked(w io.Writer, list status.MinionList) {
-	for _, name := range slices.Sorted(maps.Keys(list.Unasked)) {
-		fmt.Fprintf(w, "%s could not be asked, what it knows is missing: %s\n", printable.Clean(name), printable.Clean(list.Unasked[name]))
+	notAsked(w, list.Unasked, ", what it knows is missing")
+}
+
+// notAsked names the nodes that gave no answer, each with the reason, and what is missing
+// for it. It reports whether there are any.
+func notAsked(w io.Writer, unasked map[string]string, missing string) bool {
+	for _, name := range slices.Sorted(maps.Keys(unasked)) {
+		fmt.Fprintf(w, "%s could not be asked%s: %s\n", printable.Clean(name), missing, printable.Clean(unasked[name]))
 	}
+	return len(unasked) > 0
 }
 
 // secretCommand is the cluster's secret.

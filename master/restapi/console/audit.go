@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"saltern/audit"
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
@@ -66,52 +66,42 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d.Node, d.More = name(m.Str("node")), m.Value("more") == true
 	d.Damaged, _ = m.Int("damaged")
 	list := m.List("records")
-	ended := map[string]bool{}
-	for _, e := range list {
+	list = list[max(0, len(list)-maxRecords):]
+	records := make([]audit.Record, len(list))
+	for i, e := range list {
 		r, _ := e.(*value.Map)
-		if op := r.Str("op"); op != "" && r.Str("result") != "asked" {
-			ended[op] = true
-		}
-		if n, ok := r.Int("lost"); ok {
-			d.Lost += n
-		}
+		records[i] = recordOf(r)
+		d.Lost += int64(records[i].Lost)
 	}
-	for _, e := range slices.Backward(list[max(0, len(list)-maxRecords):]) {
-		if r, _ := e.(*value.Map); r.Str("result") != "asked" || !ended[r.Str("op")] {
-			d.Rows = append(d.Rows, auditRowOf(r))
-		}
+	for _, r := range slices.Backward(audit.Settled(records)) {
+		d.Rows = append(d.Rows, auditRowOf(r))
 	}
 	return c.render(v, "audit", http.StatusOK, page{Title: "Audit", Data: d})
 }
 
-// auditRowOf reads a record as the runner audit.records gives it.
-func auditRowOf(r *value.Map) auditRow {
-	row := auditRow{Action: name(r.Str("action")), Proof: name(r.Str("proof")), From: name(r.Str("from")), User: name(r.Str("user"))}
-	if t, err := time.Parse(time.RFC3339Nano, r.Str("time")); err == nil {
-		row.Time = t.UTC().Format("2006-01-02 15:04:05")
+// recordOf reads a record as the runner audit.records gives it.
+func recordOf(m *value.Map) (r audit.Record) {
+	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // without one it is not shown
+	r.User, r.Proof, r.As, r.Eauth, r.From, r.Via = m.Str("user"), audit.Proof(m.Str("proof")), m.Str("as"), m.Str("eauth"), m.Str("from"), m.Str("via")
+	r.Action, r.Object, r.Function, r.JID = m.Str("action"), m.Str("object"), m.Str("function"), m.Str("jid")
+	r.Result, r.Detail, r.Op = audit.Result(m.Str("result")), m.Str("detail"), m.Str("op")
+	minions, _ := m.Int("minions")
+	lost, _ := m.Int("lost")
+	r.Minions, r.Lost = int(minions), uint64(max(lost, 0))
+	return r
+}
+
+func auditRowOf(r audit.Record) auditRow {
+	row := auditRow{Action: name(r.Action), Proof: name(string(r.Proof)), From: name(r.Whence()), User: name(r.Who()), Object: name(r.What()), Result: name(string(r.Result)),
+		Bad: r.Result == audit.Refused || r.Result == audit.Failed}
+	if !r.Time.IsZero() {
+		row.Time = r.Time.UTC().Format("2006-01-02 15:04:05")
 	}
-	switch as, system := r.Str("as"), r.Str("eauth"); {
-	case r.Str("proof") == "none":
-		row.User += " (unproven)"
-	case as != "" && as != r.Str("user"):
-		row.User += " as " + name(as)
-	case system != "":
-		row.User += " (" + name(system) + ")"
+	if jobs.Valid(r.JID) && r.Action == "job.publish" {
+		row.JID = r.JID
 	}
-	if via := r.Str("via"); via != "" {
-		row.From += " via " + name(via)
-	}
-	object := strings.TrimSpace(r.Str("function") + " " + r.Str("object"))
-	if n, ok := r.Int("minions"); ok {
-		object += " (" + strconv.FormatInt(n, 10) + ")"
-	}
-	row.Object, row.Result = name(object), name(r.Str("result"))
-	row.Bad = row.Result == "refused" || row.Result == "failed"
-	if jid := r.Str("jid"); jobs.Valid(jid) && r.Str("action") == "job.publish" {
-		row.JID = jid
-	}
-	if detail := r.Str("detail"); detail != "" {
-		row.Result += ": " + name(detail)
+	if r.Detail != "" {
+		row.Result += ": " + name(r.Detail)
 	}
 	return row
 }
