@@ -2,9 +2,13 @@ package life
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"saltern/supervisor/history"
+	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/internal/observe"
 	"saltern/supervisor/nodeapi"
 )
@@ -20,7 +24,7 @@ type histories struct {
 const historyTakes = 20 * time.Second
 
 // History implements api.Events: it asks all nodes at once.
-func (h histories) History(ctx context.Context, q history.Query) (list history.List, err error) {
+func (h histories) History(ctx context.Context, q history.Query) (list history.List, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTakes)
 	defer cancel()
 	ask := map[string]func() ([]history.Event, error){h.node: func() ([]history.Event, error) { return h.Events(q) }}
@@ -29,9 +33,14 @@ func (h histories) History(ctx context.Context, q history.Query) (list history.L
 			ask[name] = func() ([]history.Event, error) { return c.Events(ctx, q) }
 		}
 	}
-	if list.Unasked, err = everyNode(ask, list.Add); err != nil {
-		return history.List{}, err
+	if list.Unasked = everynode.Ask(ask, list.Add); len(list.Unasked) == len(ask) {
+		return history.List{}, noAnswer(list.Unasked)
 	}
 	list.Newest(q.Last)
 	return list, nil
+}
+
+// noAnswer is the error when all nodes are unasked.
+func noAnswer(unasked map[string]string) error {
+	return fmt.Errorf("no node answers: %s; next: applianced status", unasked[slices.Min(slices.Collect(maps.Keys(unasked)))])
 }

@@ -10,6 +10,7 @@ import (
 
 	"saltern/audit"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
 )
@@ -63,12 +64,11 @@ func (r *records) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 		maps.DeleteFunc(ask, func(name string, _ func() (audit.Page, error)) bool { return name != q.Node })
 	}
 	var out audit.List
-	var err error
-	out.Unasked, err = everyNode(ask, func(_ string, p audit.Page) {
+	out.Unasked = everynode.Ask(ask, func(_ string, p audit.Page) {
 		out.Records, out.More, out.Damaged = append(out.Records, p.Records...), out.More || p.More, out.Damaged+p.Damaged
 	})
-	if err != nil {
-		return audit.List{}, err
+	if len(out.Unasked) == len(ask) {
+		return audit.List{}, noAnswer(out.Unasked)
 	}
 	last := audit.MaxRecords
 	if q.Last > 0 {

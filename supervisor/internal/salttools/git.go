@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"saltern/control"
 	"saltern/supervisor/api"
+	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/status"
 )
 
@@ -31,35 +31,23 @@ func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitVi
 func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()
-	out := status.GitList{Schema: status.Schema, Nodes: map[string][]status.GitRemote{}, Unasked: map[string]string{}}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	ask := func(name string, f func(context.Context, bool, string) (status.GitView, error)) {
-		all.Go(func() {
-			v, err := f(ctx, fetch, remote)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				out.Unasked[name] = status.Clip(err.Error())
-			} else if len(v.Remotes) > 0 {
-				out.Nodes[name] = v.Remotes
-			}
-		})
-	}
-	asked := 0
+	ask := map[string]func() (status.GitView, error){}
 	if !c.Masterless {
-		asked++
-		ask(c.Node, c.Own.Git)
+		ask[c.Node] = func() (status.GitView, error) { return c.Own.Git(ctx, fetch, remote) }
 	}
 	if c.Peers != nil {
 		for name, p := range c.Peers() {
-			asked++
-			ask(name, p.Git)
+			ask[name] = func() (status.GitView, error) { return p.Git(ctx, fetch, remote) }
 		}
 	}
-	all.Wait()
+	out := status.GitList{Schema: status.Schema, Nodes: map[string][]status.GitRemote{}}
+	out.Unasked = everynode.Ask(ask, func(name string, v status.GitView) {
+		if len(v.Remotes) > 0 {
+			out.Nodes[name] = v.Remotes
+		}
+	})
 	switch {
-	case asked > 0 && len(out.Unasked) == asked:
+	case len(ask) > 0 && len(out.Unasked) == len(ask):
 		return status.GitList{}, fmt.Errorf("no master answers: %s; next: applianced status", firstOf(out.Unasked, c.Node))
 	case fetch && len(out.Nodes) == 0 && remote == "":
 		return status.GitList{}, fmt.Errorf("%w: no git remote is configured; see gitfs_remotes and ext_pillar", api.ErrState)

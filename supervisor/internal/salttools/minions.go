@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"saltern/supervisor/internal/everynode"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/status"
 )
@@ -30,38 +30,23 @@ type Cluster struct {
 func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()
-	lists, unasked := map[string]status.MinionView{}, map[string]string{}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	ask := func(name string, f func() (status.MinionView, error)) {
-		all.Go(func() {
-			list, err := f()
-			mu.Lock()
-			defer mu.Unlock()
-			if lists[name] = list; err != nil {
-				unasked[name] = status.Clip(err.Error())
-			}
-		})
-	}
-	ask(c.Node, func() (status.MinionView, error) { return c.Own.Minions(ctx, finger) })
+	ask := map[string]func() (status.MinionView, error){c.Node: func() (status.MinionView, error) { return c.Own.Minions(ctx, finger) }}
 	if c.Peers != nil {
 		for name, p := range c.Peers() {
-			ask(name, func() (status.MinionView, error) { return p.Minions(ctx, finger) })
+			ask[name] = func() (status.MinionView, error) { return p.Minions(ctx, finger) }
 		}
 	}
-	all.Wait()
-	if len(unasked) == len(lists) {
+	lists := map[string]status.MinionView{}
+	unasked := everynode.Ask(ask, func(name string, v status.MinionView) { lists[name] = v })
+	if len(lists) == 0 {
 		return status.MinionList{}, fmt.Errorf("no master answers: %s; next: applianced status", unasked[c.Node])
 	}
-	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Since: whole(lists, unasked), Unasked: unasked}, nil
+	return status.MinionList{Schema: status.Schema, Minions: merge(lists), Since: whole(lists), Unasked: unasked}, nil
 }
 
 // whole is from when on all masters that answered know who was heard; nil: one does not.
-func whole(lists map[string]status.MinionView, unasked map[string]string) (since *time.Time) {
-	for name, l := range lists {
-		if _, silent := unasked[name]; silent {
-			continue
-		}
+func whole(lists map[string]status.MinionView) (since *time.Time) {
+	for _, l := range lists {
 		if l.Since == nil {
 			return nil
 		}
