@@ -77,7 +77,12 @@ const nftTakes = 30 * time.Second
 
 // Apply fills the sets. It needs CAP_NET_ADMIN and the program nft.
 func Apply(ctx context.Context, peers []netip.Addr) error {
-	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: Script(peers)}, "nft", "-f", "-")
+	return run(ctx, Script(peers))
+}
+
+// run has nft carry out commands, as one change.
+func run(ctx context.Context, script string) error {
+	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: script}, "nft", "-f", "-")
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("firewall: %w (install nftables)", err)
 	}
@@ -89,12 +94,7 @@ func Apply(ctx context.Context, peers []netip.Addr) error {
 
 // Open lets everybody reach the port of Salt's API, and no port of before; 0: none.
 // It needs what Apply needs.
-func Open(ctx context.Context, port uint16) error {
-	if _, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: PortScript(port)}, "nft", "-f", "-"); err != nil {
-		return fmt.Errorf("firewall: nft: %w", err)
-	}
-	return nil
-}
+func Open(ctx context.Context, port uint16) error { return run(ctx, PortScript(port)) }
 
 // PortFile is in a node's data directory and says which port Open is to be called with:
 // the supervisor, which has not the right to, writes it, and marks the table of nodes as

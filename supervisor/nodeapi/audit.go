@@ -28,7 +28,7 @@ func (s *Server) auditRoutes(mux *http.ServeMux) {
 // taken for its own.
 func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit.Page, err error) {
 	err = c.within(ctx, maxList, http.MethodGet, "/v1/audit?"+q.Values().Encode(), nil, &p)
-	if old, ok := errors.AsType[*httpError](err); ok && old.status == http.StatusNotFound {
+	if notThere(err) {
 		return audit.Page{}, errors.New("its version keeps no audit record yet; next: applianced upgrade")
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *Server) eventRoutes(mux *http.ServeMux) {
 // Events asks a node what it saw. Whoever shows it bounds it: [history.List.Add].
 func (c *Client) Events(ctx context.Context, q history.Query) (events []history.Event, err error) {
 	err = c.within(ctx, maxList, http.MethodGet, "/v1/events?"+q.Values().Encode(), nil, &events)
-	if old, ok := errors.AsType[*httpError](err); ok && old.status == http.StatusNotFound {
+	if notThere(err) {
 		return nil, errors.New("its version does not tell others yet; next: applianced upgrade")
 	}
 	return events, err

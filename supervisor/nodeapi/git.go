@@ -36,7 +36,7 @@ func (c *Client) Git(ctx context.Context, fetch bool, remote string) (v status.G
 	} else {
 		err = c.within(ctx, maxList, http.MethodGet, "/v1/git", nil, &v)
 	}
-	if old, ok := errors.AsType[*httpError](err); ok && old.status == http.StatusNotFound {
+	if notThere(err) {
 		return status.GitView{}, errors.New("its version does not tell of git remotes yet; next: applianced upgrade")
 	}
 	if err != nil {

@@ -101,10 +101,15 @@ func technical(funs []string) bool {
 	return !slices.ContainsFunc(funs, func(f string) bool { return f != "saltutil.find_job" })
 }
 
-// quietRunners are the runners that only show lists. The console calls some for each of
+// listing reports whether a runner only shows lists. The console calls some for each of
 // its pages, which would bury what somebody did.
-var quietRunners = []string{"presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status",
-	"fileserver.envs", "fileserver.file_list"}
+func listing(fun string) bool {
+	switch fun {
+	case "presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status", "fileserver.envs", "fileserver.file_list":
+		return true
+	}
+	return false
+}
 
 // callRecord is the record of a call of a runner or wheel function without its result.
 func (o origin) callRecord(caller eauth.Caller, form, fun string) audit.Record {

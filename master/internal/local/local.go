@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -208,7 +207,7 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 		record.Object = named.Str("minion")
 	}
 	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
-	if !slices.Contains(quietRunners, fun) {
+	if !listing(fun) {
 		s.cfg.Audit.Note(record)
 	}
 	if run.Secret {

@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"saltern/control"
+	"saltern/master/crypt"
 	"saltern/master/event"
 	"saltern/master/internal/request"
 	"saltern/master/keys"
@@ -103,15 +103,11 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 	known, isKnown := n.View.Keys.Lookup(id)
 	other, isDenied := n.View.Keys.Denied(id)
 	if isKnown || isDenied {
-		denied := isDenied && (!isKnown || !sameKey(load.Str("pub"), known.PEM) && sameKey(load.Str("pub"), other.PEM))
+		pub := crypt.NormalizePEM(load.Str("pub"))
+		denied := isDenied && (!isKnown || pub != known.PEM && pub == other.PEM)
 		n.View.Asked(id, denied, from.Addr(), n.View.Now())
 	}
 	return answer
-}
-
-// sameKey compares keys that may differ in blanks.
-func sameKey(a, b string) bool {
-	return strings.Join(strings.Fields(a), "") == strings.Join(strings.Fields(b), "")
 }
 
 // List is the runner presence.minions: what [control.Minions] says, with

@@ -30,17 +30,16 @@ const (
 type channel struct {
 	*children
 	status  func() (upgrade.Status, error)
-	keyDirs []string
-	offered func(ctx context.Context, st upgrade.Status, keyDirs []string) (bundle.Manifest, error)
+	offered func(ctx context.Context, st upgrade.Status) (bundle.Manifest, error)
 
 	mu    sync.Mutex
 	found []status.Finding
 }
 
 func newChannel(c *children, sys upgrade.System) *channel {
-	return &channel{children: c, status: sys.Status, keyDirs: upgrade.KeyDirs(),
-		offered: func(ctx context.Context, st upgrade.Status, keyDirs []string) (bundle.Manifest, error) {
-			keys, err := bundle.Keys(keyDirs...)
+	return &channel{children: c, status: sys.Status,
+		offered: func(ctx context.Context, st upgrade.Status) (bundle.Manifest, error) {
+			keys, err := bundle.Keys(upgrade.KeyDirs()...)
 			if err != nil {
 				return bundle.Manifest{}, err
 			}
@@ -56,7 +55,7 @@ func (c *channel) run(ctx context.Context) {
 		if err != nil {
 			return // no image: its packages are those of a distribution
 		}
-		m, err := c.offered(ctx, st, c.keyDirs)
+		m, err := c.offered(ctx, st)
 		switch {
 		case ctx.Err() != nil:
 			return

@@ -29,7 +29,7 @@ func TestChannel(t *testing.T) {
 		}
 		c := &channel{children: &children{Config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
 			status: func() (upgrade.Status, error) { return st, nil },
-			offered: func(context.Context, upgrade.Status, []string) (bundle.Manifest, error) {
+			offered: func(context.Context, upgrade.Status) (bundle.Manifest, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				asked++
