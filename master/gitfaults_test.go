@@ -91,7 +91,7 @@ func TestGitFaults(t *testing.T) {
 			t.Log(last)
 		}
 	}()
-	// All is mended at the remotes, and nothing is done here.
+	// All is fixed at the remotes, and nothing is done here.
 	must(t, os.Rename(away.Dir+".off", away.Dir))
 	ref.Git("update-ref", "refs/tags/v9", "refs/heads/master")
 	large.Rewrite("master", "f", "small")

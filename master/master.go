@@ -121,7 +121,7 @@ const (
 )
 
 // New opens everything: keys, secrets, caches, sockets, and the port for requests
-// last. What it opened is closed again when it fails. The error names what to mend.
+// last. What it opened is closed again when it fails. The error names what to fix.
 // In a cluster it waits until this master has joined, or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	return newAt(ctx, cfg, log, time.Now)

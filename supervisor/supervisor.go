@@ -99,7 +99,7 @@ const configPoll = time.Second
 // Run runs the node until ctx ends, then stops its children in reverse order.
 // The error lists what did not stop, or says why nothing could be started
 // (the local API's socket, above all). A missing or wrong configuration is
-// not an error: it is served as status until it is mended.
+// not an error: it is served as status until it is fixed.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
 	stopped := s.reset.anew(ctx) // before the set-up does anything

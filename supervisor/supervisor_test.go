@@ -342,7 +342,7 @@ func TestWrongConfigurationIsServedAndMended(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	r.write(conf)
-	r.until("serves once it is mended", serving)
+	r.until("serves once it is fixed", serving)
 }
 
 func TestPortInUse(t *testing.T) {

@@ -136,10 +136,10 @@ func (a *apply) end(p options.Progress, err error) error {
 var applyNext = map[options.Code]string{
 	options.Wrong:       "; nothing is changed",
 	options.Differs:     "; nothing is changed: try again in a moment, and if it stays so: applianced storage status there",
-	options.Away:        "; nothing is changed: mend it, or leave such nodes out with --force: they take the options when they start",
+	options.Away:        "; nothing is changed: fix it, or leave such nodes out with --force: they take the options when they start",
 	options.Busy:        "; nothing is changed: try again when it is done",
-	options.Stopped:     "; the options of before are in force where the list says so. The files are as you wrote them: mend them and run it again",
-	options.Lost:        "; run it again when that is mended, it goes on with the nodes that are left",
+	options.Stopped:     "; the options of before are in force where the list says so. The files are as you wrote them: fix them and run it again",
+	options.Lost:        "; run it again when that is fixed, it goes on with the nodes that are left",
 	options.Interrupted: "",
 }
 

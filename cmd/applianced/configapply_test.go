@@ -73,7 +73,7 @@ func TestConfigApply(t *testing.T) {
 		"wrong in JSON": {s: &applies{roll: of(options.Wrong, options.Before, options.Fault{Text: "a.conf:3: no"})}, args: "--yes --json",
 			out: []string{`"code": "wrong"`, `"schema": 1`}, fault: "exit 1", dry: []bool{false}},
 		"taken back": {s: &applies{roll: of(options.Stopped, options.LastGood)}, args: "--yes --timeout 10s --force",
-			out: []string{"n1 has its last good options"}, fault: "mend them and run it again", dry: []bool{false}},
+			out: []string{"n1 has its last good options"}, fault: "fix them and run it again", dry: []bool{false}},
 		"under way":  {s: &applies{busy: true}, args: "--yes", fault: "since 10:00:00"},
 		"no timeout": {s: &applies{}, args: "--yes --timeout 1s", fault: "--timeout: from 5s to 10m0s"},
 	} {

@@ -28,7 +28,7 @@ func runCommand(f *flags) *cobra.Command {
 		Short: "Run this node (the service; usually started by systemd)",
 		Long: `run starts the salt-master and the load balancer, watches and restarts them, and
 serves the local API. It stays up without a configuration, or with a wrong one,
-and says so in its status until the file is mended.
+and says so in its status until the file is fixed.
 
 Without a configuration it looks for answers that were given with the machine
 (kernel command line, cidata disk, EC2 user-data, OVF properties, a file) and

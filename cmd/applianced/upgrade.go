@@ -154,7 +154,7 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 		return fmt.Errorf("upgrade: how the node is cannot be told: %w (--force upgrades all the same)", err)
 	}
 	if doc.Exit != status.ExitHealthy && doc.Exit != status.ExitDegraded && doc.Exit != status.ExitUnconfigured {
-		return fmt.Errorf("upgrade: this node is %s; mend it first, see applianced status (--force upgrades all the same)", doc.Health)
+		return fmt.Errorf("upgrade: this node is %s; fix it first, see applianced status (--force upgrades all the same)", doc.Health)
 	}
 	return nil
 }

@@ -119,11 +119,11 @@ func (u *upgradeAll) end(p rollout.Progress, err error) error {
 func upgradeNext(c rollout.Code) string {
 	switch c {
 	case rollout.Refused, rollout.Away:
-		return "; nothing is changed: mend it and run it again"
+		return "; nothing is changed: fix it and run it again"
 	case rollout.Busy:
 		return "; nothing is changed: try again when that is done"
 	case rollout.Unwritten:
-		return "; mend it and run it again, it goes on"
+		return "; fix it and run it again, it goes on"
 	case rollout.Stopped:
 		return ". The nodes stand as listed: look at that node (applianced status, applianced upgrade status there), then run it again, it goes on"
 	}

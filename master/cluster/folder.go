@@ -175,7 +175,7 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 		return nil
 	}
 	if now, exists, err := f.load(); err != nil || !exists || now.Version != r.Version {
-		return err // another master has changed it meanwhile, and mends
+		return err // another master has changed it meanwhile, and repairs
 	}
 	if err := durable.Replace(f.path(keyFile), []byte(r.Key), 0o600); err != nil {
 		return fmt.Errorf("write the cluster's AES key: %w", err)

@@ -114,7 +114,7 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 		return false, errors.Is(err, os.ErrNotExist)
 	}
 	if l.faulty > 0 && l.sig != before {
-		a.cfg.Logger.Error("file has lines that are neither ids nor expressions; mend them. Until then autoreject_file accepts nobody by itself, and such lines of autosign_file count for nothing",
+		a.cfg.Logger.Error("file has lines that are neither ids nor expressions; fix them. Until then autoreject_file accepts nobody by itself, and such lines of autosign_file count for nothing",
 			"path", path, "lines", l.faulty)
 	}
 	named, sure = l.match(id)

@@ -6,8 +6,7 @@
 //	GET  /v1/table        the table of nodes                   members
 //	PUT  /v1/table        a newer table is offered             members
 //	GET  /v1/status       how this node does                   members
-//	POST /v1/ready        the asking node serves from now on   members
-//	POST /v1/leave        the asking node goes                 members
+//	POST /v1/ready, drain, leave, gone   the asking node's state in the table   members
 //	GET  /v1/minions      what its master knows of minions     members
 //	GET  /v1/git          the git remotes of its master        members, git.go
 //	POST /v1/git/fetch    its master fetches now               members

@@ -49,7 +49,7 @@ type Keeper struct {
 	path   string // own copy
 	shared string // directory on the shared storage
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while the own copy is written, so that disk and memory agree
 	table   Table
 	changed chan struct{} // closed at the next change
 
@@ -111,9 +111,8 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 }
 
 // Change changes the table on the shared storage and takes the result. change
-// gets the newest table and may refuse; it is called again when another node was
-// faster, with what that has made of it. When the
-// shared storage does not answer until ctx ends, the error is [ErrShared] and
+// gets the newest table and may refuse; it is called again, with the newer
+// table, when another node changed it first. When the shared storage does not answer until ctx ends, the error is [ErrShared] and
 // the change may or may not happen; the next look tells.
 func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
 	own := k.Table()

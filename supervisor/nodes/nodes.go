@@ -1,8 +1,8 @@
 // Package nodes is the table of a cluster's machines: who they are, how they
 // are reached and proven, and what they bring to the shared volume. Every
 // node keeps a copy on its own disk, so that it knows its peers before the
-// volume is mounted; the node that holds the cluster's lease is the only one
-// that changes it, and a copy is replaced only by one with a higher Version.
+// volume is mounted. Any node changes it, on the shared storage, by compare and
+// swap (package versioned); a copy is replaced only by one with a higher Version.
 //
 // The load balancer's backends, the master's peers, the firewall's sets, the
 // storage's members and the status's list of nodes all come from this table.

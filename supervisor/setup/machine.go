@@ -333,8 +333,8 @@ func (m *Machine) source(ctx context.Context) {
 	m.cfg.Log.Error("answers for the set-up are wrong", "path", from, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.s.Phase == status.SetupNew { // kept in memory: they may be mended before the next boot
-		m.s.Failure = &Failure{Tried: "read the answers in " + from, Cause: settings.OneLine(err), Check: []string{"mend them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
+	if m.s.Phase == status.SetupNew { // kept in memory: they may be fixed before the next boot
+		m.s.Failure = &Failure{Tried: "read the answers in " + from, Cause: settings.OneLine(err), Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
 	}
 }
 

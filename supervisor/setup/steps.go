@@ -119,7 +119,7 @@ func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
 		return nil
 	}
 	if err := m.cfg.Network(ctx, a.Network); err != nil {
-		return hint(err, "look at the interface: networkctl status "+a.Network.Interface, "mend network in the answers, and begin anew: applianced setup back")
+		return hint(err, "look at the interface: networkctl status "+a.Network.Interface, "fix network in the answers, and begin anew: applianced setup back")
 	}
 	return nil
 }

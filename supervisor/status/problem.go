@@ -116,7 +116,7 @@ type Kind struct {
 // apiKinds are about Salt's API.
 func apiKinds() []Kind {
 	return []Kind{
-		{APIDown, Warning, "Salt's API is not served by this node", "mend what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
+		{APIDown, Warning, "Salt's API is not served by this node", "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
 		{APIFront, Warning, "the load balancer of this node does not lead to its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
 			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
 	}
@@ -126,8 +126,8 @@ func apiKinds() []Kind {
 func Kinds() []Kind {
 	all := append(slices.Concat(gitKinds(), upkeepKinds(), apiKinds()), []Kind{
 		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
-		{ConfigWrong, Fatal, "the configuration is wrong", "mend %s, then: applianced config check", nil, 0},
-		{SetupStopped, Fatal, "the set-up of this node has stopped", "mend the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
+		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: applianced config check", nil, 0},
+		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
 		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
 		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
 		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
@@ -144,27 +144,27 @@ func Kinds() []Kind {
 		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
 			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
-		{MasterConfig, Fatal, "salt-master's configuration is wrong", "mend the file named; the master starts by itself then", nil, 0},
+		{MasterConfig, Fatal, "salt-master's configuration is wrong", "fix the file named; the master starts by itself then", nil, 0},
 		{MasterSilent, Fatal, "salt-master does not answer", "applianced logs master; applianced restart master",
 			[]Code{MasterDown, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 0},
 		{KeyUnreadable, Fatal, "key file %s cannot be used", "give it back its owner and mode, or restore it from a backup", nil, 0},
 		{PortInUse, Fatal, "address %s is in use by another program", "stop that program, or choose another port in appliance.yaml", nil, 0},
 		{PillarErrors, Warning, "pillars do not render", "applianced logs master; salt-run pillar.show_pillar MINION", nil, 0},
 		{ProgramMissing, Fatal, "program %s is missing", "install it again, or set programs in appliance.yaml", nil, 0},
-		{ReturnsNotKept, Fatal, "salt-master cannot keep returns", "mend what the cause names; minions send their returns again for a while",
+		{ReturnsNotKept, Fatal, "salt-master cannot keep returns", "fix what the cause names; minions send their returns again for a while",
 			[]Code{MasterDown, DiskFull, StorageUnusable}, 0},
 		{MasterProblem, Warning, "salt-master has trouble: %s", "applianced logs master", []Code{MasterDown, DiskFull, StorageUnusable}, 5 * time.Second},
 		{MasterUnreported, Warning, "salt-master does not report how it is", "applianced logs master; look at its cache directory",
 			[]Code{MasterDown, MasterSilent, DiskFull, StorageUnusable}, 5 * time.Second},
-		{MasterLastGood, Warning, "salt-master runs with its last good options", "mend what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
-		{PythonPackages, Warning, "Python packages cannot be used on this node", "mend what the cause names: applianced python add brings another version, applianced python remove takes one out; it is tried again by itself", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
-		{AuditLost, Warning, "what is done on this node is not in its audit record", "mend what the cause names, most often by making room; it is tried again by itself, and the record says how much is missing", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
+		{MasterLastGood, Warning, "salt-master runs with its last good options", "fix what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
+		{PythonPackages, Warning, "Python packages cannot be used on this node", "fix what the cause names: applianced python add brings another version, applianced python remove takes one out; it is tried again by itself", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
+		{AuditLost, Warning, "what is done on this node is not in its audit record", "fix what the cause names, most often by making room; it is tried again by itself, and the record says how much is missing", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
 		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
 		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
 			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
 		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
 			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing, AccountMissing}, 3 * time.Second},
-		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "mend the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
+		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "fix the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
 		{SourceLimited, Warning, "the load balancer refuses connections of a source", "applianced lb status lists the sources; if it is no site of yours: block it in front of the node", []Code{NodeRemoved, SetupStopped}, 0},
 		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
 		{DiskFull, Fatal, "the file system of %s is full", "make room there or enlarge the disk", nil, 0},
@@ -188,7 +188,7 @@ func Kinds() []Kind {
 		{StorageRejected, Warning, "the storage pool rejects node %s", "if it was removed on purpose: let it join again as a new node", nil, 10 * time.Second},
 		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", []Code{NodeUnreachable}, 10 * time.Second},
 		{ClockSkew, Warning, "the clocks of this node and of %s differ", "applianced ping %s; check the time service on both: timedatectl", nil, 20 * time.Second},
-		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it is mended by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
+		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it recovers by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
 		{SecretWeak, Warning, "the cluster's secret is easy to guess", "applianced secret rotate gives the cluster another one; nothing stops meanwhile", nil, 0},
@@ -206,7 +206,7 @@ func Kinds() []Kind {
 // upkeepKinds are those of what is done now and then.
 func upkeepKinds() []Kind {
 	return []Kind{
-		{BackupLate, Warning, "the scheduled backup is not made", "mend what the cause names; it is tried again by itself, at once with: applianced backup now; applianced backup status shows all of it",
+		{BackupLate, Warning, "the scheduled backup is not made", "fix what the cause names; it is tried again by itself, at once with: applianced backup now; applianced backup status shows all of it",
 			[]Code{NodeRemoved, SetupStopped, StorageUnusable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, time.Minute},
 		{SystemOld, Notice, "the system of this node is older than three months", "build a newer version of the image and upgrade to it (docs/updates.md): applianced upgrade --all FILE", nil, 0},
 		{SystemFixed, Notice, "this node takes no upgrade", "put the public key of who builds the image into /etc/saltern/upgrade-keys/NAME.pem on each node, or build the image with SIGN= (docs/updates.md)", nil, 0},

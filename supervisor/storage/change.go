@@ -151,7 +151,7 @@ const lackLimit = 20 * time.Second
 
 // takeVolume starts glusterd anew when it lacks the volume for long: it meets
 // the others again then, and they give it the volume. Without it every change
-// of the volume fails on this node, and nothing else mends that.
+// of the volume fails on this node, and nothing else repairs that.
 func (m *Manager) takeVolume(ctx context.Context) error {
 	m.mu.Lock()
 	since, now := m.lacking, m.cfg.Now()

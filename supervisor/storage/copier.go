@@ -19,7 +19,7 @@ import (
 // copier makes one directory tree like another, file by file. Each file comes
 // into place in one step, so that a reader sees the old or the new one. What
 // was copied is remembered by content: a file that was only touched is read
-// but not written again, and a copy that somebody changed is mended.
+// but not written again, and a copy that somebody changed is fixed.
 type copier struct {
 	spec  mirrorSpec
 	known map[string]copied      // by path relative to both roots; nil: not loaded

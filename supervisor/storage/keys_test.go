@@ -145,7 +145,7 @@ func TestMasterOpensSecretsWithCopy(t *testing.T) {
 		}
 	}
 	if r := pass(t, c); r.Copied+r.Removed > 0 {
-		t.Errorf("gpg changes its keys, and the mirror mends them each time: %+v", r)
+		t.Errorf("gpg changes its keys, and the mirror repairs them each time: %+v", r)
 	}
 	if after, _ := filepath.Glob(filepath.Join(src, secrets.Dir, "*")); !slices.Equal(before, after) {
 		t.Errorf("on the volume: %v, before %v", after, before)

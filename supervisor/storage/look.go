@@ -38,7 +38,7 @@ func (m *Manager) calm() bool {
 }
 
 // fullAge is how old a full look may be while all is calm: half a minute on the
-// node that makes the changes, since it sees there what to mend, and a minute
+// node that makes the changes, since it sees there what to fix, and a minute
 // elsewhere.
 func (m *Manager) fullAge() time.Duration {
 	if held, _ := m.lease.held(); held {

@@ -155,7 +155,7 @@ func TestAPIOfNodes(t *testing.T) {
 	n1.Ping(t, 30*time.Second, "m1")
 	write(right + "rest_cherrypy: {port: 8000}\n")
 	if p, _ := applied(t, n3); p.Result.Code != options.Applied {
-		t.Fatalf("mended: %+v", p.Result)
+		t.Fatalf("fixed: %+v", p.Result)
 	}
 	lab.Eventually(t, 60*time.Second, "n1 answers with other options", func() error { return ping(n1) })
 	mendedAll(t, n1, status.APIDown)

@@ -99,7 +99,7 @@ func TestConfigApply(t *testing.T) {
 
 	write("file_roots: {v9: [/srv/none]}\n")
 	if p, _ := applied(t, n1); p.Result.Code != options.Applied {
-		t.Errorf("mended: %+v", p)
+		t.Errorf("fixed: %+v", p)
 	}
 	inForce(t, nodes, "v9")
 	for _, n := range nodes {

@@ -85,7 +85,7 @@ func well(t *testing.T, n *lab.Node, limit time.Duration, codes ...status.Code) 
 
 // TestFaultsOfTheMaster: what an administrator can break is named with its
 // place, what is not broken works on, and the node serves by itself once it
-// is mended.
+// is fixed.
 func TestFaultsOfTheMaster(t *testing.T) {
 	if lab.Peer() {
 		t.Skip("the faults are those of our own master")
@@ -106,7 +106,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 			t.Errorf("salt-key meanwhile: %v", k)
 		}
 	}
-	mended := func() {
+	fixed := func() {
 		t.Helper()
 		well(t, n, 60*time.Second, status.MasterConfig, status.MasterLastGood, status.KeyUnreadable, status.PortInUse)
 		n.Ping(t, 60*time.Second, "web1")
@@ -133,7 +133,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 		broken([]byte("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"))
 		says(t, n, 60*time.Second, fault{"NOT SERVING", status.ExitNotServing, status.KeyUnreadable, []string{".pem"}, "backup"})
 		broken(text)
-		mended()
+		fixed()
 	})
 	t.Run("port in use", func(t *testing.T) {
 		// The port is free for a moment while the master is restarted; it is
@@ -152,7 +152,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 			[]string{n.Settings.MasterRequest(), strings.TrimSpace(string(self)), fmt.Sprintf("pid %d", os.Getpid())}, "stop that program"})
 		keysWork()
 		_ = ln.Close()
-		mended()
+		fixed()
 	})
 	t.Run("options", func(t *testing.T) {
 		conf := filepath.Join(n.Settings.UserConfDir(), "mine.conf")
@@ -160,7 +160,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 			t.Fatal(err)
 		}
 		restart()
-		mended()
+		fixed()
 		for _, c := range []struct {
 			name, text string
 			cause      []string
@@ -193,7 +193,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 					t.Fatal(err)
 				}
 				restart()
-				mended()
+				fixed()
 			})
 		}
 		// A node without a cluster takes options by the same command as a cluster.
@@ -225,12 +225,12 @@ func TestFaultsOfTheMaster(t *testing.T) {
 		if r := n.Applianced(t, "config", "apply", "--yes"); r.Code != 0 {
 			t.Errorf("%+v", r)
 		}
-		mended()
+		fixed()
 	})
 }
 
 // TestFaultInAPillar: a template error is told with the minion's name, other
-// SLS files and other minions work on, and it is over when it is mended.
+// SLS files and other minions work on, and it is over when it is fixed.
 func TestFaultInAPillar(t *testing.T) {
 	if lab.Peer() {
 		t.Skip("the faults are those of our own master")
@@ -282,7 +282,7 @@ func TestFaultInAPillar(t *testing.T) {
 	}
 	// One minion whose pillar is well says nothing about the other.
 	says(t, n, 10*time.Second, fault{"DEGRADED", status.ExitDegraded, status.PillarErrors, []string{"minion web1"}, "logs master"})
-	if err := os.WriteFile(site, []byte("site: mended\n"), 0o644); err != nil {
+	if err := os.WriteFile(site, []byte("site: fixed\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if p := items(); p["_errors"] != nil || p["site"] == nil {

@@ -14,7 +14,7 @@ import (
 
 // Next gives the next job that the master publishes; it connects first where
 // needed. After an error it connects anew. A publish that does not open is an
-// error of its own: signing in again mends it.
+// error of its own: signing in again repairs it.
 func (m *Minion) Next(ctx context.Context) (*value.Map, error) {
 	if m.sub == nil {
 		sub, err := zmtp.DialSub(ctx, m.Publish, zmtp.DialConfig{Dialer: m.Dialer}, "")

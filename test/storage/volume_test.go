@@ -57,7 +57,7 @@ func grown(t *testing.T) *hosts {
 
 // A volume is formed, grows to three copies, takes 200 records a second, and
 // three masters on it 200 returns a second, while all of GlusterFS is killed on
-// one node, which mends itself, and while that node loses its cable and its
+// one node, which repairs itself, and while that node loses its cable and its
 // power: nothing acknowledged is lost, no write and no return stalls for more
 // than 8 s, and when the node is back everything heals. While it grows, a client
 // that does not know of the new copy replaces a file. Then its disk is gone and
@@ -109,7 +109,7 @@ func TestVolumeLife(t *testing.T) {
 	end := masters.sending(t, 600)
 	stop := h.writing(t, 1, program, returnsOf(1), 600)
 	before := h.goesOn(t, 1, 2)
-	// Killed: glusterd, bricks, healing and the mount. The node mends itself.
+	// Killed: glusterd, bricks, healing and the mount. The node repairs itself.
 	h.must(t, time.Minute, "kill", "3")
 	h.must(t, time.Minute, "kill-mount", "3")
 	h.goesOn(t, 1, 3)
@@ -191,7 +191,7 @@ func TestVolumeLife(t *testing.T) {
 }
 
 // A volume that hangs does not stop the node: it says so, serves files from its
-// copy, and is mended without a hand.
+// copy, and is fixed without a hand.
 func TestVolumeHangs(t *testing.T) {
 	t.Parallel() // most of it is waiting; it is over before TestVolumeLife writes
 	h := formed(t, 1)

@@ -95,7 +95,7 @@ func (h *hosts) goesOn(t *testing.T, i, more int) int {
 func (h *hosts) working(t *testing.T, limit time.Duration, copies, i int) {
 	t.Helper()
 	start := time.Now()
-	lab.Eventually(t, limit, fmt.Sprintf("node%d has mended itself", i), func() error {
+	lab.Eventually(t, limit, fmt.Sprintf("node%d has fixed itself", i), func() error {
 		s, err := h.storage(i)
 		up := upCopies(s)
 		switch {

@@ -78,7 +78,7 @@ func (c *confs) read(t *Tree, name string, class int) (*confFile, error) {
 	}
 	v, err := saltyaml.Decode(text, name)
 	if err != nil {
-		return nil, fmt.Errorf("read the options: %w; mend it there, as Salt's master has to read it too", err)
+		return nil, fmt.Errorf("read the options: %w; fix it there, as Salt's master has to read it too", err)
 	}
 	f := &confFile{path: name, class: class, text: text, opts: &value.Map{}, lines: saltyaml.Lines(text)}
 	if m, ok := v.(*value.Map); ok {

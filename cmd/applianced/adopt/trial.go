@@ -54,7 +54,7 @@ func (o *sorter) tryOnce() (again bool, err error) {
 		again = true
 	}
 	if rest != nil && !again {
-		return false, fmt.Errorf("the options of this node have faults, mend them first (applianced config check): %w", rest)
+		return false, fmt.Errorf("the options of this node have faults, fix them first (applianced config check): %w", rest)
 	}
 	return again, nil
 }

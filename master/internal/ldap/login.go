@@ -63,7 +63,7 @@ func (d *Directory) warn() {
 	}
 	if d.opts.CA != "" {
 		if _, err := readCA(d.opts.CA); err != nil {
-			d.log.Warn("log-ins by ldap fail until this is mended", "error", err)
+			d.log.Warn("log-ins by ldap fail until this is fixed", "error", err)
 		}
 	}
 	for _, s := range d.servers {

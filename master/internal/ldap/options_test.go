@@ -67,7 +67,7 @@ func TestWarnings(t *testing.T) {
 		"in the clear":      {Options{URI: "ldaps://a ldap://b.example"}, "server=ldap://b.example"},
 		"by default":        {Options{Server: "b.example"}, "in the clear"},
 		"any certificate":   {Options{URI: "ldaps://a", NoVerify: true}, "trust any certificate"},
-		"no authorities":    {Options{URI: "ldaps://a", CA: "/nowhere.pem"}, "fail until this is mended"},
+		"no authorities":    {Options{URI: "ldaps://a", CA: "/nowhere.pem"}, "fail until this is fixed"},
 		"TLS":               {Options{URI: "ldaps://a"}, ""},
 		"starttls":          {Options{URI: "ldap://a", StartTLS: true}, ""},
 		"this host":         {Options{URI: "ldap://127.0.0.1 ldap://[::1] ldapi://%2fx"}, ""},

@@ -13,8 +13,10 @@ import (
 )
 
 // onReturn takes the return of a job (salt/master.py _return, salt/utils/
-// job.py store_job). The minion is answered when the return is durable; when
-// it cannot be made durable the minion gets no answer and sends it again.
+// job.py store_job). The minion is answered when the return is durable. While
+// it cannot be made durable the minion gets no answer and sends it again. What
+// would be refused the next time as well, too large or not asked for, is
+// answered; so is what another cache keeps (job_cache off, ext_job_cache).
 func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	load := c.Load
 	if err := s.checkReturnSignature(c); err != nil {

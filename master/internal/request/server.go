@@ -275,7 +275,7 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 	}
 	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
-		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence) // he sends it again
+		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence) // the minion sends it again
 	}
 	if err != nil {
 		return nil, refuse(badLoad, "decoding the request of %.64q: %v", outer, err)

@@ -14,7 +14,7 @@ const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
 // readyAnyway is how long a node may take to serve before the unit counts as
 // started nevertheless: what is wrong is in the status, and a restart by
-// systemd would mend nothing.
+// systemd would fix nothing.
 const readyAnyway = time.Minute
 
 // notify tells systemd how the node is.

@@ -31,7 +31,7 @@ type Spec struct {
 	Wait Condition
 	// Prepare is called after Wait and before every start, to write
 	// configuration for example. Its error is shown, not counted as a crash,
-	// and it is tried again every two seconds: a person is expected to mend
+	// and it is tried again every two seconds: a person is expected to fix
 	// the cause.
 	Prepare func(context.Context) error
 	Runner  Runner
