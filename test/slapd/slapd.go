@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/test/authority"
 	"saltern/test/await"
 )
 
@@ -50,7 +51,7 @@ modulepath /usr/lib/ldap
 moduleload back_mdb
 moduleload memberof
 allow bind_anon_dn bind_anon_cred
-TLSCACertificateFile %[1]s/ca.pem
+TLSCACertificateFile %[2]s
 TLSCertificateFile %[1]s/cert.pem
 TLSCertificateKeyFile %[1]s/key.pem
 sizelimit 2000
@@ -83,10 +84,11 @@ func StartAt(t testing.TB, address, ldif string) *Server {
 		t.Skip("SKIPPED: slapd is not installed (apt-get install slapd ldap-utils)")
 	}
 	dir := t.TempDir()
-	s := &Server{t: t, dir: dir, conf: filepath.Join(dir, "slapd.conf"), CA: filepath.Join(dir, "ca.pem")}
+	ca := authority.New(t)
+	s := &Server{t: t, dir: dir, conf: filepath.Join(dir, "slapd.conf"), CA: ca.File}
 	s.must(os.Mkdir(filepath.Join(dir, "db"), 0o700))
-	s.write("slapd.conf", fmt.Appendf(nil, config, dir))
-	s.certificates(address)
+	s.write("slapd.conf", fmt.Appendf(nil, config, dir, ca.File))
+	ca.Sign(dir, address, time.Now().Add(24*time.Hour))
 	plain, secure := freePort(t, address), freePort(t, address)
 	s.URI, s.SecureURI = "ldap://"+plain, "ldaps://"+secure
 	s.args = []string{program, "-d", "none", "-f", s.conf, "-h", s.URI + "/ " + s.SecureURI + "/"}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/test/authority"
 	"saltern/test/slapd"
 )
 
@@ -165,8 +166,8 @@ func TestAttack38TLS(t *testing.T) {
 	}{
 		"ldaps":                    {with(func(o *Options) { o.URI = s.SecureURI }), ""},
 		"starttls":                 {with(func(o *Options) { o.StartTLS = true }), ""},
-		"ldaps of another":         {with(func(o *Options) { o.URI, o.CA = s.SecureURI, slapd.OtherCA(t) }), "unknown authority"},
-		"starttls of another":      {with(func(o *Options) { o.StartTLS, o.CA = true, slapd.OtherCA(t) }), "unknown authority"},
+		"ldaps of another":         {with(func(o *Options) { o.URI, o.CA = s.SecureURI, authority.New(t).File }), "unknown authority"},
+		"starttls of another":      {with(func(o *Options) { o.StartTLS, o.CA = true, authority.New(t).File }), "unknown authority"},
 		"the system's authorities": {with(func(o *Options) { o.URI, o.CA = s.SecureURI, "" }), "unknown authority"},
 		"another name":             {with(func(o *Options) { o.URI = strings.Replace(s.SecureURI, "127.0.0.1", "localhost", 1) }), "match localhost"},
 		"not verified":             {with(func(o *Options) { o.URI, o.CA, o.NoVerify = s.SecureURI, "", true }), ""},
