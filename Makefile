@@ -344,6 +344,7 @@ deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt release
 	@scripts/deps packages
 	@scripts/deps salt $(SALT)
 	$(GO) mod download
+	$(GO) -C test/oidcprovider/server mod download
 
 .PHONY: deps-salt
 deps-salt:

@@ -12,12 +12,7 @@ import (
 // master asks a directory: not without that system, and not when a module of the
 // administrator takes the place of Salt's (auth_dirs, extension_modules).
 func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
-	_, asks = m.ExternalAuth.Get("ldap")
-	for _, dir := range append([]string{filepath.Join(m.ExtensionModules, "auth")}, m.AuthDirs...) {
-		if _, err := os.Stat(filepath.Join(dir, "ldap.py")); err == nil {
-			asks = false
-		}
-	}
+	asks = m.proves("ldap")
 	o = ldap.Options{
 		URI: m.LDAPURI, Server: m.LDAPServer, Port: m.LDAPPort, TLS: m.LDAPTLS, StartTLS: m.LDAPStartTLS, NoVerify: m.LDAPNoVerify, CA: m.LDAPCA,
 		BaseDN: m.LDAPBaseDN, BindDN: m.LDAPBindDN, BindPassword: m.LDAPBindPassword, Anonymous: m.LDAPAnonymous, Filter: m.LDAPFilter,
@@ -37,6 +32,18 @@ func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 		o.GroupOU = &ou
 	}
 	return o, asks
+}
+
+// proves reports whether this master itself proves the users of a system of external_auth:
+// it is in use, and no module of the administrator has its name.
+func (m *Master) proves(system string) bool {
+	for _, dir := range append([]string{filepath.Join(m.ExtensionModules, "auth")}, m.AuthDirs...) {
+		if _, err := os.Stat(filepath.Join(dir, system+".py")); err == nil {
+			return false
+		}
+	}
+	_, used := m.ExternalAuth.Get(system)
+	return used
 }
 
 // ldap refuses options with which nobody could log in.

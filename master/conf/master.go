@@ -42,6 +42,7 @@ type Master struct {
 	States
 	Access
 	LDAP
+	OIDC
 	Cluster
 	Saltern
 }
@@ -288,6 +289,19 @@ type LDAP struct {
 	LDAPGroupBaseDN      string   `conf:"auth.ldap.group_basedn"`
 	LDAPGroupFilter      string   `conf:"auth.ldap.group_filter"`
 	LDAPStripDomains     []string `conf:"auth.ldap.minion_stripdomains"`
+}
+
+// OIDC is how log-ins are proved by an OpenID provider, see [Master.OIDCOptions].
+type OIDC struct {
+	OIDCIssuer      string   `conf:"auth.oidc.issuer"`
+	OIDCClientID    string   `conf:"auth.oidc.client_id"`
+	OIDCSecret      string   `conf:"auth.oidc.client_secret"`
+	OIDCSecretFile  string   `conf:"auth.oidc.client_secret_file"`
+	OIDCScopes      []string `conf:"auth.oidc.scopes"`
+	OIDCUserClaim   string   `conf:"auth.oidc.username_claim"`
+	OIDCGroupsClaim string   `conf:"auth.oidc.groups_claim"`
+	OIDCCA          string   `conf:"auth.oidc.ca"`
+	OIDCRedirect    string   `conf:"auth.oidc.redirect"`
 }
 
 // Cluster is the pool of masters that share keys; ID "" means alone.

@@ -82,7 +82,7 @@ func TestFinding11HiddenOptions(t *testing.T) {
 // to be none.
 func TestFinding11SaltsOptions(t *testing.T) {
 	smells := regexp.MustCompile(`(?i)pass|secret|token|cred|pw|priv|bind|_key$|key_|\bkey`)
-	none := strings.Fields(`allow_minion_key_revoke auth.ldap.binddn eauth_tokens eauth_tokens.cache_driver eauth_tokens.cluster_id keep_acl_in_token key_cache key_logfile
+	none := strings.Fields(`allow_minion_key_revoke auth.ldap.binddn auth.oidc.client_secret_file eauth_tokens eauth_tokens.cache_driver eauth_tokens.cluster_id keep_acl_in_token key_cache key_logfile
 		keys.cache_driver keysize master_pubkey_signature master_sign_key_name master_use_pubkey_signature pass_dir pass_gnupghome pass_strict_fetch pass_to_ext_pillars pass_variable_prefix resource_pillar_key
 		rotate_aes_key saltern_cluster_empty_secret ssh_use_home_key token_dir token_expire token_expire_user_override token_file verify_master_pubkey_sign`)
 	found := 0

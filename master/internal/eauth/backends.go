@@ -5,12 +5,21 @@ import (
 	"crypto/subtle"
 
 	"saltern/master/internal/ldap"
+	"saltern/master/internal/oidc"
 )
 
 // LDAP asks a directory.
 func LDAP(d *ldap.Directory) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, groups, err := d.Login(ctx, user, password)
+		return Verdict{OK: ok, Groups: groups}, err
+	}
+}
+
+// OIDC takes an ID token of an OpenID provider as the password.
+func OIDC(p *oidc.Provider) Backend {
+	return func(ctx context.Context, user, token string) (Verdict, error) {
+		ok, groups, err := p.Login(ctx, user, token)
 		return Verdict{OK: ok, Groups: groups}, err
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"saltern/master/internal/acl"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/ldap"
+	"saltern/master/internal/oidc"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 )
@@ -45,6 +46,13 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 			return Callers{}, fmt.Errorf("read the options of external_auth's ldap: %w", err)
 		}
 		backends["ldap"], expand["ldap"] = eauth.LDAP(directory), directory.Expand
+	}
+	if o, asks := c.OIDCOptions(); asks {
+		provider, err := oidc.New(o, quiet, time.Now)
+		if err != nil {
+			return Callers{}, fmt.Errorf("read the options of external_auth's oidc: %w", err)
+		}
+		backends["oidc"] = eauth.OIDC(provider)
 	}
 	lockout := eauth.NewLockout(c.LoginFailures, c.LoginLock, func(k eauth.Locked) {
 		quiet.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System, "user", k.User, "peer", k.From, "until", k.Until)

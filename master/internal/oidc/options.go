@@ -1,0 +1,78 @@
+package oidc
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Options are auth.oidc.*.
+type Options struct {
+	Issuer, ClientID   string
+	Secret, SecretFile string // of the client; none for a public one
+	Scopes             []string
+	UserClaim          string // names the user
+	GroupsClaim        string
+	CA                 string // a file of certificates, in place of the system's authorities
+	Redirect           string // address of the API as browsers see it; "" for none: no sign-in with a browser
+}
+
+// withDefaults sets what is not set.
+func (o Options) withDefaults() Options {
+	if len(o.Scopes) == 0 {
+		o.Scopes = []string{"openid", "profile", "email"}
+	}
+	if !slices.Contains(o.Scopes, "openid") {
+		o.Scopes = append([]string{"openid"}, o.Scopes...)
+	}
+	if o.UserClaim == "" {
+		o.UserClaim = "sub"
+	}
+	if o.GroupsClaim == "" {
+		o.GroupsClaim = "groups"
+	}
+	o.Redirect = strings.TrimSuffix(o.Redirect, "/")
+	return o
+}
+
+// Check reports what is wrong with options, and what to write instead.
+func Check(o Options) error {
+	switch {
+	case o.Issuer == "":
+		return errors.New("auth.oidc.issuer is not set: write the address of the provider, as its /.well-known/openid-configuration gives it")
+	case o.ClientID == "":
+		return errors.New("auth.oidc.client_id is not set: register this master at the provider and write the name it gets there")
+	case o.Secret != "" && o.SecretFile != "":
+		return errors.New("auth.oidc.client_secret and auth.oidc.client_secret_file exclude each other: remove one")
+	}
+	for _, a := range []struct{ name, address string }{{"auth.oidc.issuer", o.Issuer}, {"auth.oidc.redirect", o.Redirect}} {
+		if a.address == "" {
+			continue
+		}
+		err := safe(a.address)
+		if err == nil && strings.Contains(a.address, "?") {
+			err = fmt.Errorf("%.200q has a question mark: write https://HOST/PATH", a.address)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.name, err)
+		}
+	}
+	return nil
+}
+
+// safe refuses addresses by which tokens would pass a network in the clear.
+func safe(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
+		return fmt.Errorf("%.200q is not of the form https://HOST/PATH", address)
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	near := u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+	if u.Scheme != "https" && !(u.Scheme == "http" && near) {
+		return fmt.Errorf("%.200q does not begin with https://", address)
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package oidc
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// How long what a provider said counts.
+const (
+	fresh = 10 * time.Minute // then it is asked again
+	stale = time.Hour        // then it does not count, even if the provider does not answer
+	renew = 30 * time.Second // for a token whose key is not known; not sooner after the last time
+	pause = 5 * time.Second  // after a question that failed
+)
+
+// Provider is an OpenID provider. It is safe for concurrent use.
+type Provider struct {
+	opts Options
+	log  *slog.Logger
+	now  func() time.Time
+
+	turn   chan struct{} // held by who asks, and around what follows
+	last   *view
+	tried  time.Time
+	failed error
+}
+
+// New makes a Provider and asks it nothing. The error says which option is wrong. log is for
+// lines that strangers can cause.
+func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
+	if err := Check(o); err != nil {
+		return nil, err
+	}
+	return &Provider{opts: o.withDefaults(), log: log, now: now, turn: make(chan struct{}, 1)}, nil
+}
+
+// Issuer is the address of the provider.
+func (p *Provider) Issuer() string { return p.opts.Issuer }
+
+// current returns what is known of the provider. lacking is a view that did not have
+// the key of a token; nil for none.
+func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	now, v := p.now(), p.last
+	if v != nil && now.Sub(v.at) < fresh && (v != lacking || now.Sub(v.at) < renew) {
+		return v, nil
+	}
+	if p.failed == nil || now.Sub(p.tried) >= pause {
+		p.tried = now
+		// Who hangs up must not have it fail for those who wait.
+		got, err := p.fetch(context.WithoutCancel(ctx))
+		if p.failed = err; err == nil {
+			p.last = got
+			return got, nil
+		}
+		p.log.Warn("the OpenID provider does not answer as it should", "error", err)
+	}
+	if v != nil && now.Sub(v.at) < stale {
+		return v, nil
+	}
+	return nil, p.failed
+}

@@ -1,0 +1,122 @@
+package oidc
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/oauth2"
+
+	"saltern/durable"
+)
+
+// Callback is where the provider leads browsers back to, below auth.oidc.redirect.
+const Callback = "/console/oidc/done"
+
+// Bounds of what comes from the provider by a browser.
+const (
+	maxCode   = 4 << 10
+	maxSecret = 4 << 10 // bytes of the file with the client's secret
+)
+
+// SignIn is who signed in with a browser, and the ID token that proves it.
+type SignIn struct{ User, Token string }
+
+// derive makes one of the values of a sign-in from the secret that the browser keeps:
+// whoever has it can finish the sign-in, at any node, and nobody else.
+func derive(secret, what string) string {
+	m := hmac.New(sha256.New, []byte(secret))
+	m.Write([]byte("sign-in: " + what))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+// Begin returns the address at the provider where a browser signs in. secret is of
+// this sign-in alone, and nobody but the browser may know it.
+func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
+	v, err := p.current(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	return v.oauth.AuthCodeURL(derive(secret, "state"), oauth2.SetAuthURLParam("nonce", derive(secret, "nonce")), oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
+}
+
+// Refused reports whether an error of Finish says that the browser brought something
+// that is not good; else the provider or a setting is at fault.
+func Refused(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok
+}
+
+// Finish takes what the provider has a browser bring, and gets the ID token for it.
+func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values) (SignIn, error) {
+	code := answer.Get("code")
+	switch iss := answer.Get("iss"); {
+	case secret == "" || !hmac.Equal([]byte(answer.Get("state")), []byte(derive(secret, "state"))):
+		return SignIn{}, refuse("it does not belong to a sign-in that this browser began")
+	case iss != "" && iss != p.opts.Issuer:
+		return SignIn{}, refuse("it is of another provider, %q", iss)
+	case answer.Get("error") != "":
+		return SignIn{}, refuse("the provider says %s: %s", answer.Get("error"), answer.Get("error_description"))
+	case code == "" || len(code) > maxCode:
+		return SignIn{}, refuse("it has no code, or one that is too long")
+	}
+	v, err := p.current(ctx, nil)
+	if err != nil {
+		return SignIn{}, err
+	}
+	token, err := p.exchange(ctx, v.oauth, code, derive(secret, "verifier"))
+	if err != nil {
+		return SignIn{}, err
+	}
+	id, err := p.prove(ctx, token, derive(secret, "nonce"))
+	return SignIn{User: id.user, Token: token}, err
+}
+
+// exchange gets the ID token for a code.
+func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verifier string) (string, error) {
+	const doing = "get the ID token from the provider"
+	c, err := p.client()
+	if err != nil {
+		return "", err
+	}
+	if conf.ClientSecret, err = p.secret(); err != nil {
+		return "", err
+	}
+	if conf.ClientSecret == "" {
+		conf.Endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	got, err := conf.Exchange(context.WithValue(ctx, oauth2.HTTPClient, c), code, oauth2.VerifierOption(verifier))
+	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		said := fmt.Errorf("%s: %s %s", e.Response.Status, e.ErrorCode, e.ErrorDescription)
+		if e.ErrorCode == "invalid_grant" || e.ErrorCode == "" && e.Response.StatusCode == http.StatusBadRequest {
+			return "", refuse("the provider does not take the code: %v", said)
+		}
+		return "", foreign(doing, said)
+	}
+	if err != nil {
+		return "", foreign(doing, err)
+	}
+	token, _ := got.Extra("id_token").(string)
+	if token == "" {
+		return "", errors.New(doing + ": there is none in its answer")
+	}
+	return token, nil
+}
+
+// secret is that of the client.
+func (p *Provider) secret() (string, error) {
+	if p.opts.SecretFile == "" {
+		return p.opts.Secret, nil
+	}
+	b, err := durable.Read(p.opts.SecretFile, maxSecret)
+	if err != nil {
+		return "", fmt.Errorf("read auth.oidc.client_secret_file: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

@@ -1,0 +1,191 @@
+package oidc
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	gooidc "github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+
+	"saltern/printable"
+)
+
+// Bounds of a token.
+const (
+	maxToken  = 16 << 10        // bytes
+	maxName   = 256             // bytes of the name of a user or a group
+	maxGroups = 1024            // further ones do not count
+	maxAge    = time.Hour       // since it was issued, whatever it says
+	leeway    = 5 * time.Minute // by which the clock of the provider may be fast
+)
+
+// refusal says why a token does not count, or an answer of the provider to a browser.
+type refusal struct{ why string }
+
+func (r *refusal) Error() string { return r.why }
+
+func refuse(format string, args ...any) error {
+	return &refusal{printable.Brief(fmt.Sprintf(format, args...), 300)}
+}
+
+// algorithms are those with which a provider may sign: none with a secret that both
+// sides have, and not without.
+func algorithms() []jose.SignatureAlgorithm {
+	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+}
+
+// identity is who a token is of.
+type identity struct {
+	user   string
+	groups []string
+}
+
+// Login proves a user by his ID token. ok is false when it is not good, or of somebody
+// else; an error says that the provider could not be asked.
+func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, groups []string, err error) {
+	id, err := p.prove(ctx, token, "")
+	if err == nil && id.user != user {
+		err = refuse("the token is of %q", id.user)
+	}
+	if _, refused := errors.AsType[*refusal](err); refused {
+		p.log.Info("an ID token is refused", "user", user, "error", err)
+		return false, nil, nil
+	}
+	return err == nil, id.groups, err
+}
+
+// prove reads an ID token (OpenID Connect Core, 3.1.3.7). nonce is that of the sign-in
+// that it is the end of; "" where there was none.
+func (p *Provider) prove(ctx context.Context, token, nonce string) (identity, error) {
+	if len(token) == 0 || len(token) > maxToken {
+		return identity{}, refuse("a token of %d bytes; 1 to %d are possible", len(token), maxToken)
+	}
+	var lacking *view
+	for {
+		v, err := p.current(ctx, lacking)
+		if err != nil {
+			return identity{}, err
+		}
+		keys := keyring{view: v}
+		conf := gooidc.Config{ClientID: p.opts.ClientID, Now: p.now}
+		for _, a := range algorithms() {
+			conf.SupportedSigningAlgs = append(conf.SupportedSigningAlgs, string(a))
+		}
+		t, err := gooidc.NewVerifier(p.opts.Issuer, &keys, &conf).Verify(ctx, token)
+		if err == nil {
+			return p.identity(t, nonce)
+		}
+		if !keys.unknown || lacking == v {
+			return identity{}, refuse("%v", err)
+		}
+		lacking = v // perhaps it has a new one
+	}
+}
+
+// keyring verifies signatures by what is known.
+type keyring struct {
+	view    *view
+	unknown bool // there was no key of this name
+}
+
+// VerifySignature implements [gooidc.KeySet].
+func (k *keyring) VerifySignature(_ context.Context, token string) ([]byte, error) {
+	jws, err := jose.ParseSignedCompact(token, algorithms())
+	if err != nil {
+		return nil, err
+	}
+	head := jws.Signatures[0].Header
+	if kind, ok := head.ExtraHeaders[jose.HeaderType]; ok {
+		if text, _ := kind.(string); !strings.EqualFold(text, "JWT") {
+			return nil, fmt.Errorf("it is of the type %v, no ID token", kind)
+		}
+	}
+	k.unknown = true
+	for _, key := range k.view.keys {
+		if head.KeyID != "" && key.KeyID != head.KeyID || key.Algorithm != "" && key.Algorithm != head.Algorithm {
+			continue
+		}
+		k.unknown = false
+		if payload, err := jws.Verify(&key); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, errors.New("no key of the provider has signed it")
+}
+
+// identity takes from the claims of a proven token who it is of.
+func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
+	var claims map[string]json.RawMessage
+	if err := t.Claims(&claims); err != nil {
+		return identity{}, refuse("read the claims: %v", err)
+	}
+	now := p.now()
+	party, split := claims["azp"]
+	switch {
+	case nonce != "" && subtle.ConstantTimeCompare([]byte(nonce), []byte(t.Nonce)) != 1:
+		return identity{}, refuse("its nonce is that of another sign-in")
+	case split && text(party) != p.opts.ClientID, !split && len(t.Audience) > 1:
+		return identity{}, refuse("it was given to another client (azp %s)", party)
+	case now.Sub(t.IssuedAt) > maxAge:
+		return identity{}, refuse("it was issued at %v, more than %v ago", t.IssuedAt, maxAge)
+	case t.IssuedAt.Sub(now) > leeway:
+		return identity{}, refuse("it will be issued at %v: compare the clocks", t.IssuedAt)
+	case claims["events"] != nil:
+		return identity{}, refuse("it tells of a log-out (events)")
+	}
+	id := identity{user: text(claims[p.opts.UserClaim]), groups: p.groups(claims)}
+	if !plausible(id.user) {
+		return identity{}, refuse("auth.oidc.username_claim: %q is no name: %s", p.opts.UserClaim, claims[p.opts.UserClaim])
+	}
+	if verified, said := claims["email_verified"]; p.opts.UserClaim == "email" && said && string(verified) != "true" && text(verified) != "true" {
+		return identity{}, refuse("the provider has not verified the address %s", id.user)
+	}
+	return id, nil
+}
+
+// groups reads the groups claim: a list of names, or one. What is no name of a group is
+// left out; that can only take rights away.
+func (p *Provider) groups(claims map[string]json.RawMessage) []string {
+	raw := claims[p.opts.GroupsClaim]
+	if raw == nil {
+		var elsewhere map[string]json.RawMessage
+		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // another form names nothing
+		if elsewhere[p.opts.GroupsClaim] != nil {
+			p.log.Warn("the provider leaves the groups of a user out, since they are too many: have it send those of this client alone", "claim", p.opts.GroupsClaim)
+		}
+		return nil
+	}
+	if one := text(raw); one != "" {
+		raw = json.RawMessage(`[` + string(raw) + `]`)
+	}
+	var list []any
+	if err := json.Unmarshal(raw, &list); err != nil {
+		p.log.Warn("the groups of a user cannot be read: the claim is neither text nor a list", "claim", p.opts.GroupsClaim)
+		return nil
+	}
+	var names []string
+	for _, g := range list {
+		if name, _ := g.(string); plausible(name) && len(names) < maxGroups {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// text reads a claim that is text; "" for any other.
+func text(raw json.RawMessage) (s string) {
+	_ = json.Unmarshal(raw, &s) // then it is none
+	return s
+}
+
+// plausible reports whether text can be the name of a user or a group.
+func plausible(name string) bool {
+	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}
