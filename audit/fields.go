@@ -19,9 +19,15 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
+// ActorOf is the actor of WithActor, if there is one.
+func ActorOf(ctx context.Context) (a Actor, ok bool) {
+	a, ok = ctx.Value(actorKey{}).(Actor)
+	return a, ok
+}
+
 // Env is the variable [ActorEnv] for the actor of WithActor; nil without.
 func Env(ctx context.Context) []string {
-	a, ok := ctx.Value(actorKey{}).(Actor)
+	a, ok := ActorOf(ctx)
 	if !ok {
 		return nil
 	}

@@ -16,8 +16,14 @@ import (
 // more minions than a master has.
 const maxAnswer = 64 << 20
 
-// errStranger says that somebody else than the master listens on its socket.
-var errStranger = errors.New("the control socket is not the master's")
+// errStranger says that somebody else listens on a socket than who should.
+var errStranger = errors.New("the socket is another user's")
+
+// Whom a socket is of, as errors name them.
+const (
+	master     = "master"
+	supervisor = "supervisor"
+)
 
 // Client asks a master on its control socket. It is safe for concurrent use; the
 // context of a call bounds it.
@@ -27,7 +33,10 @@ type Client struct {
 
 // NewClient prepares a client for the socket at path, on which the user uid or
 // root must listen. Nothing is opened until a method is called.
-func NewClient(path string, uid int) *Client {
+func NewClient(path string, uid int) *Client { return &Client{newSocket(path, uid, maxAnswer)} }
+
+// newSocket is a client for a socket on which the user uid or root must listen.
+func newSocket(path string, uid int, most int64) localsock.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "unix", path)
@@ -44,7 +53,7 @@ func NewClient(path string, uid int) *Client {
 		}
 		return c, nil
 	}
-	return &Client{localsock.Client{HTTP: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, MaxAnswer: maxAnswer}}
+	return localsock.Client{HTTP: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, MaxAnswer: most}
 }
 
 // Minions returns what the master knows of its minions, with the fingerprints
@@ -77,11 +86,16 @@ func (c *Client) post(ctx context.Context, what string, v verb) error {
 }
 
 func (c *Client) do(ctx context.Context, method, what string, in, out any) error {
+	return ask(ctx, c.socket, master, method, what, in, out)
+}
+
+// ask asks whom a socket is of.
+func ask(ctx context.Context, socket localsock.Client, whom, method, what string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	b, err := c.socket.Do(ctx, method, "master/v1/"+what, nil, body)
+	b, err := socket.Do(ctx, method, whom+"/v1/"+what, nil, body)
 	if no, ok := errors.AsType[*localsock.Refusal](err); ok {
 		refused := Error{Code: CodeFailed, Text: no.Status}
 		_ = json.Unmarshal(no.Body, &refused) // else the status must do
@@ -89,10 +103,10 @@ func (c *Client) do(ctx context.Context, method, what string, in, out any) error
 		return &refused
 	}
 	if err != nil {
-		return fmt.Errorf("ask the master: %w", err)
+		return fmt.Errorf("ask the %s: %w", whom, err)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("the master's answer cannot be read: %w", err)
+		return fmt.Errorf("the %s's answer cannot be read: %w", whom, err)
 	}
 	return nil
 }

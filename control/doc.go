@@ -6,6 +6,8 @@
 //	Status      <cachedir>/status.json, written by the master
 //	Condition   the file of saltern_conditions, written by the supervisor
 //	Record      part of the masters' record of their cluster
+//	Master      what a master does for its supervisor, on its control socket
+//	Supervisor  what a supervisor does for its master's users, at its door
 //
 // Names and types in JSON are those of the files that earlier versions wrote,
 // because an upgrade mixes versions. Whoever reads trusts nobody: sizes and

@@ -14,6 +14,8 @@ const (
 	CodeNotStaged    Code = "not-staged" // the next secret is another one, or there is none
 	CodeNoCluster    Code = "no-cluster" // the master belongs to none
 	CodeNoSuchRemote Code = "no-such-remote"
+	CodeBusy         Code = "busy"  // too much was asked for
+	CodeState        Code = "state" // what is asked for does not fit how the nodes are
 )
 
 // ErrNoSuchMember matches refusals with [CodeNoSuchMember].
@@ -22,7 +24,7 @@ var ErrNoSuchMember error = &Error{Code: CodeNoSuchMember, Text: "no such member
 // ErrNoSuchRemote matches refusals with [CodeNoSuchRemote].
 var ErrNoSuchRemote error = &Error{Code: CodeNoSuchRemote, Text: "no such git remote is configured"}
 
-// Error is a refusal of a master.
+// Error is a refusal of a master, or of a supervisor at its door.
 type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"error"`
@@ -44,7 +46,9 @@ func (e *Error) status() int {
 		return http.StatusBadRequest
 	case CodeNoSuchMember, CodeNoSuchRemote:
 		return http.StatusNotFound
-	case CodeLastMember, CodeNotStaged, CodeNoCluster:
+	case CodeBusy:
+		return http.StatusTooManyRequests
+	case CodeLastMember, CodeNotStaged, CodeNoCluster, CodeState:
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError

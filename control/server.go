@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,38 +57,44 @@ func handler(m Master) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/git", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, m.Git()) })
 	post := func(name string, f func(context.Context, verb) error) {
-		mux.HandleFunc("POST /v1/cluster/"+name, taking(func(ctx context.Context, v verb) (any, error) { return struct{}{}, f(ctx, v) }))
+		mux.HandleFunc("POST /v1/cluster/"+name, taking(maxRequest, verbTakes, func(ctx context.Context, v verb) (any, error) { return struct{}{}, f(ctx, v) }))
 	}
 	post("remove", func(ctx context.Context, v verb) error { return m.RemoveMember(ctx, v.Removal) })
 	post("secret_next", func(ctx context.Context, _ verb) error { return m.StageSecret(ctx) })
 	post("secret_commit", func(ctx context.Context, v verb) error { return m.CommitSecret(ctx, v.Finger) })
-	mux.HandleFunc("POST /v1/git/fetch", taking(func(ctx context.Context, q gitRequest) (any, error) { return m.FetchGit(ctx, q.Remote) }))
+	mux.HandleFunc("POST /v1/git/fetch", taking(maxRequest, verbTakes, func(ctx context.Context, q gitRequest) (any, error) { return m.FetchGit(ctx, q.Remote) }))
 	return mux
 }
 
-// taking reads the body of a request and answers with what f gives.
-func taking[T any](f func(context.Context, T) (any, error)) http.HandlerFunc {
+// taking reads the body of a request, of so many bytes at most, and answers with what f
+// gives, which has so long.
+func taking[T any](most int64, takes time.Duration, f func(context.Context, T) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var v T
 		var out any
-		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&v)
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(&v)
 		if err != nil {
 			err = &Error{Code: CodeBadRequest, Text: "read the request: " + err.Error()}
 		} else {
-			ctx, cancel := context.WithTimeout(r.Context(), verbTakes)
+			ctx, cancel := context.WithTimeout(r.Context(), takes)
 			defer cancel()
 			out, err = f(ctx, v)
 		}
-		if err == nil {
-			reply(w, http.StatusOK, out)
-			return
-		}
-		var refused *Error
-		if !errors.As(err, &refused) {
-			refused = &Error{Code: CodeFailed, Text: err.Error()}
-		}
-		reply(w, refused.status(), refused)
+		conclude(w, out, err)
 	}
+}
+
+// conclude answers with v, or with why not.
+func conclude(w http.ResponseWriter, v any, err error) {
+	if err == nil {
+		reply(w, http.StatusOK, v)
+		return
+	}
+	var refused *Error
+	if !errors.As(err, &refused) {
+		refused = &Error{Code: CodeFailed, Text: err.Error()}
+	}
+	reply(w, refused.status(), refused)
 }
 
 func reply(w http.ResponseWriter, code int, v any) {
@@ -96,7 +103,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client may have gone
 }
 
-// Server serves the control socket of a master.
+// Server serves the control socket of a master, or the door of a supervisor.
 type Server struct {
 	http *http.Server
 	done sync.WaitGroup
@@ -104,12 +111,17 @@ type Server struct {
 
 // Serve answers on ln for root and the user of this process, until Close.
 func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
-	s := &Server{http: &http.Server{Handler: handler(m), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: verbTakes + 20*time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}}
+	return serve(ln, handler(m), maxConns, verbTakes, []int{0, os.Geteuid()}, log)
+}
+
+// serve answers on ln for these users. takes bounds what is done for a request.
+func serve(ln *net.UnixListener, h http.Handler, conns int, takes time.Duration, users []int, log *slog.Logger) *Server {
+	s := &Server{http: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: takes + 20*time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}}
 	s.done.Go(func() {
-		err := s.http.Serve(localsock.Limit(ln, maxConns, func(c net.Conn) bool {
+		err := s.http.Serve(localsock.Limit(ln, conns, func(c net.Conn) bool {
 			uid, err := peerUID(c)
-			ok := err == nil && (uid == 0 || uid == os.Geteuid())
+			ok := err == nil && slices.Contains(users, uid)
 			if !ok {
 				log.Warn("control connection refused", "uid", uid, "error", err)
 			}

@@ -1,7 +1,10 @@
 package master
 
 import (
+	"os"
+
 	"saltern/master/conf"
+	"saltern/master/internal/appliance"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/local"
 	"saltern/master/internal/peers"
@@ -13,6 +16,9 @@ import (
 // saltVersion is the release of Salt whose protocol and formats this master
 // speaks; minions are compared with it (manage.versions).
 const saltVersion = "3008.3"
+
+// machines are those that the master runs on.
+func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door, os.Geteuid()) }
 
 // openRunners makes what calls runner functions, and wheel functions that only
 // Python has.
@@ -27,6 +33,7 @@ func (m *Master) openRunners() {
 	table.Add("presence.minions", m.presence.List)
 	table.Add("audit.records", local.Records(c.Audit("salt-master"), m.now))
 	m.repos.AddRunners(table)
+	machines(c).AddRunners(table)
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{

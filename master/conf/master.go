@@ -342,6 +342,9 @@ type Saltern struct {
 	// Supervisor is the socket on which the tools ask for another master of the
 	// cluster when this one does not answer; "" means that there is none.
 	Supervisor string `conf:"saltern_supervisor"`
+	// Door is the socket on which the supervisor does what users of the master may
+	// ask of the machines; "" means that there is none.
+	Door string `conf:"saltern_door"`
 	// Node is the name of this machine in the audit record; "" means the id.
 	Node string `conf:"saltern_node"`
 	// EventPrefixes are the only ones that events of minions may have outside of

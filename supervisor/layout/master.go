@@ -62,7 +62,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"log_file", filepath.Join(s.CacheDir(), "salt-master.log")},
 		{"default_include", filepath.Join(include, "*.conf")},
 		{"saltern_conditions", s.ConditionsFile()},
-		{"saltern_node", s.Node},
+		{"saltern_node", s.Node}, {"saltern_door", s.DoorSocket()},
 		{"saltern_python_layer", filepath.Join(s.LayersDir(), python.Current)},
 	}
 	if own.Is6() {

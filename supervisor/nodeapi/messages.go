@@ -11,6 +11,9 @@
 //	GET  /v1/git          the git remotes of its master        members, git.go
 //	POST /v1/git/fetch    its master fetches now               members
 //	GET  /v1/audit        what was done through it, by whom    members, audit.go
+//	GET  /v1/events       what it saw                          members, events.go
+//	GET  /v1/course       how it did in the last day           members, course.go
+//	POST /v1/services/restart   one of its services            members
 //	GET  /v1/options      the options of its master            members, options.go
 //	POST /v1/options/check, try, back, keep                    members
 //	POST /v1/tool         one of Salt's tools, by its master   members, tool.go

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/nodeapi/internal/spake2"
@@ -71,6 +72,18 @@ func (c *clusterNode) Audit(_ context.Context, q audit.Query) (audit.Page, error
 }
 
 func (c *clusterNode) Events(q history.Query) ([]history.Event, error) { return c.events, nil }
+
+func (c *clusterNode) Points() []control.Point {
+	n := 3.0
+	return []control.Point{{At: frozen(), Minions: &n}}
+}
+
+func (c *clusterNode) RestartService(name string) error {
+	if name != "lb" {
+		return errors.New("no such service")
+	}
+	return nil
+}
 
 func (c *clusterNode) Record(r audit.Record) {
 	c.mu.Lock()

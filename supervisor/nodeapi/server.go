@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/httpserver"
 	"saltern/ratelimit"
@@ -56,6 +57,10 @@ type Host interface {
 	Audit(ctx context.Context, q audit.Query) (audit.Page, error)
 	// Events are what this node saw.
 	Events(q history.Query) ([]history.Event, error)
+	// Points are how this node did in the last day.
+	Points() []control.Point
+	// RestartService restarts a service of this node, soon after it has returned.
+	RestartService(name string) error
 	// Record writes down what was done through this API.
 	Record(r audit.Record)
 	// Options are those of our own master.
@@ -195,6 +200,7 @@ func (s *Server) handler() http.Handler {
 	s.auditRoutes(mux)
 	s.eventRoutes(mux)
 	s.toolRoute(mux)
+	s.courseRoutes(mux)
 	return mux
 }
 

@@ -120,7 +120,7 @@ func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
-		"default_include", "id", "saltern_conditions", "saltern_node", "saltern_python_layer", "saltern_front_publish_port", "saltern_proxy_from", "saltern_api", "conf_file", "log_file", "transport",
+		"default_include", "id", "saltern_conditions", "saltern_node", "saltern_door", "saltern_python_layer", "saltern_front_publish_port", "saltern_proxy_from", "saltern_api", "conf_file", "log_file", "transport",
 	}
 }
 

@@ -361,6 +361,9 @@ func (s *Settings) ConditionsFile() string { return filepath.Join(s.RuntimeDir, 
 // LBSocket is the load balancer's admin socket.
 func (s *Settings) LBSocket() string { return filepath.Join(s.RuntimeDir, "lb", "admin.sock") }
 
+// DoorSocket is where the master's account may ask the supervisor for a few things.
+func (s *Settings) DoorSocket() string { return filepath.Join(s.RuntimeDir, "door.sock") }
+
 // APISocket is the supervisor's local API.
 func (s *Settings) APISocket() string { return filepath.Join(s.RuntimeDir, "applianced.sock") }
 

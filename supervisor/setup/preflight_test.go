@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/release"
 	"saltern/supervisor/history"
@@ -53,6 +54,8 @@ func (p *peer) Options() options.Node                                  { return 
 func (p *peer) StorageAuthority() (nodeapi.Authority, error)           { return nodeapi.Authority{}, nil }
 func (p *peer) Audit(context.Context, audit.Query) (audit.Page, error) { return audit.Page{}, nil }
 func (p *peer) Events(history.Query) ([]history.Event, error)          { return nil, nil }
+func (p *peer) Points() []control.Point                                { return nil }
+func (p *peer) RestartService(string) error                            { return nil }
 func (p *peer) Record(audit.Record)                                    {}
 func (p *peer) System() rollout.Node                                   { return nil }
 func (p *peer) Git(context.Context, bool, string) (status.GitView, error) {

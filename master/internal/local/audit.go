@@ -105,7 +105,7 @@ func technical(funs []string) bool {
 // its pages, which would bury what somebody did.
 func listing(fun string) bool {
 	switch fun {
-	case "presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status", "fileserver.envs", "fileserver.file_list":
+	case "presence.minions", "cluster.members", "jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job", "git.status", "appliance.status", "appliance.course", "fileserver.envs", "fileserver.file_list":
 		return true
 	}
 	return false
@@ -133,11 +133,11 @@ func (s *Service) wheelRecord(o origin, caller eauth.Caller, fun string, args []
 	r = o.callRecord(caller, "wheel", fun)
 	r.Op = audit.NewOp()
 	module, _, _ := strings.Cut(fun, ".")
-	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots"}, module) {
+	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots", "appliance"}, module) {
 		return r, true // what its arguments are is not known
 	}
 	var object any
-	for _, name := range []string{"match", "id_", "file_name", "path"} {
+	for _, name := range []string{"match", "id_", "file_name", "path", "node"} {
 		if v, given := named.Get(name); given {
 			object = v
 		}

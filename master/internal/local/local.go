@@ -170,7 +170,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	tag := event.Tag("wheel", jid)
 	data := value.NewMap("fun", "wheel."+fun, "jid", jid, "tag", tag, "user", user)
 	s.cfg.Fire(tag+"/new", data)
-	ret, err := s.cfg.Wheel.Call(ctx, fun, args, named)
+	ret, err := s.cfg.Wheel.Call(audit.WithActor(ctx, o.actor(caller)), fun, args, named)
 	if told {
 		s.cfg.Audit.Note(record.Ended(err))
 	}

@@ -24,6 +24,12 @@ type Roots interface {
 	Write(data, path, saltenv string, index int) string
 }
 
+// Machines do what an administrator may ask of them through the master.
+type Machines interface {
+	Drain(ctx context.Context, node string, end bool) error
+	Restart(ctx context.Context, node, service string) error
+}
+
 // Env is what the functions work on.
 type Env struct {
 	Keys *admin.Ring
@@ -39,6 +45,8 @@ type Env struct {
 	Values func() *value.Map
 	// KeySize is the least size of a generated key in bits.
 	KeySize int
+	// Machines are those that the master runs on.
+	Machines Machines
 	// PublicKey is the one that minions know, and the name of the master's file.
 	PublicKey func() (name, pem string)
 }
@@ -61,6 +69,7 @@ func Has(name string) bool { return table()[name].do != nil }
 func table() map[string]function {
 	t := keyFunctions()
 	maps.Copy(t, configFunctions())
+	maps.Copy(t, applianceFunctions())
 	maps.Copy(t, rootsFunctions("file_roots", func(e *Env) Roots { return e.FileRoots }))
 	maps.Copy(t, rootsFunctions("pillar_roots", func(e *Env) Roots { return e.PillarRoots }))
 	t["minions.connected"] = function{do: func(_ context.Context, e *Env, _ args) (any, error) { return e.Connected(), nil }}

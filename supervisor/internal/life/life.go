@@ -64,6 +64,7 @@ type Life struct {
 	packages  *packages
 	records   *records
 	balancer  *balancer
+	door      *door
 	api       *saltAPI
 	backups   *backups       // nil: this node makes none by itself
 	volume    *volume        // nil: this node keeps no shared volume
@@ -100,6 +101,9 @@ func New(cfg Config) (*Life, error) {
 	})
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
 	n.api = &saltAPI{children: c, master: n.master, settings: n.settings, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
+	n.door = &door{children: c, document: n.observer.Document, points: n.observer.Points, soon: make(chan string, maxSoon),
+		exists:  func(name string) error { _, err := n.manager.Output(name, 0); return err },
+		restart: func(name string) error { return n.manager.Restart(name) }}
 	n.options = newOptionsNode(n)
 	n.packages = &packages{children: c}
 	n.records = &records{settings: s, reading: newLone()}
@@ -116,13 +120,13 @@ func New(cfg Config) (*Life, error) {
 			Removed: func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
 			OldKey:  n.master.choice.oldKey, RestartMaster: func() error { return n.manager.Restart(status.MasterService) },
 			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
-			Audit: n.records.own, Events: n.observer.Events, Record: cfg.Record,
+			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, RestartService: n.door.restartSoon, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
 			return nil, err
 		}
 		n.master.member, n.rolls.member = n.member, &member.Verbs{Member: n.member}
-		n.api.member = n.member
+		n.api.member, n.door.member = n.member, n.member
 		n.records.peers = n.member.Peers
 		n.system.member, n.upgrades.member = n.rolls.member, n.rolls.member
 		n.virtual = &virtual{children: c, member: n.member, document: n.observer.Document,
@@ -172,7 +176,7 @@ func (n *Life) specs() []service.Spec {
 	} else {
 		specs = append(specs, service.Loop("no API", func(ctx context.Context) { n.api.open(ctx, 0) })) // of a life in which it was enabled
 	}
-	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run),
+	specs = append(specs, service.Loop("options", n.master.choice.run), service.Loop("roll", n.rolls.run), service.Loop("system", n.system.run), service.Loop("age", n.system.watch), service.Loop("upgrades", n.upgrades.run), service.Loop("observe", n.observer.Run), service.Loop("door", n.door.run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.Leave) }))
 	if n.Settings.Webhook.Listen != "" {
 		specs = append(specs, service.Loop("webhook", func(ctx context.Context) { serveWebhook(ctx, n) }))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/nodeapi"
@@ -151,6 +152,12 @@ func (h host) Audit(ctx context.Context, q audit.Query) (audit.Page, error) {
 
 // Events implements nodeapi.Host.
 func (h host) Events(q history.Query) ([]history.Event, error) { return h.m.cfg.Events(q) }
+
+// Points implements nodeapi.Host.
+func (h host) Points() []control.Point { return h.m.cfg.Points() }
+
+// RestartService implements nodeapi.Host.
+func (h host) RestartService(name string) error { return h.m.cfg.RestartService(name) }
 
 // Record implements nodeapi.Host.
 func (h host) Record(r audit.Record) { h.m.cfg.Record.Note(r) }

@@ -61,8 +61,11 @@ type Config struct {
 	Options       options.Node                                                 // of this node's master
 	Audit         func(ctx context.Context, q audit.Query) (audit.Page, error) // what this node has written down
 	Events        func(q history.Query) ([]history.Event, error)               // what this node saw
-	Record        *audit.Log                                                   // where it does
-	System        rollout.Node                                                 // this machine's
+	Points        func() []control.Point                                       // how it did
+	// RestartService restarts a service of this node, soon after it has returned.
+	RestartService func(name string) error
+	Record         *audit.Log   // where it does
+	System         rollout.Node // this machine's
 	// Tool prepares a run of one of Salt's tools by this node's master; see [nodeapi.Host].
 	Tool func(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }

@@ -41,8 +41,9 @@ type facts struct {
 	now      time.Time
 	name     string // of this node
 	services []service.Info
-	front    error // ping through the front (or of the master, without a load balancer)
-	observed bool  // front was looked at
+	front    error         // ping through the front (or of the master, without a load balancer)
+	observed bool          // front was looked at
+	round    time.Duration // that the ping took
 	balancer *balancerFacts
 	balErr   error
 	slowAnswer

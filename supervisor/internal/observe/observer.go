@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/control"
 	"saltern/lbproxy"
 	"saltern/pause"
 	"saltern/supervisor/history"
@@ -46,6 +47,7 @@ type Observer struct {
 	slow   *slowFacts
 	clock  clock
 	events *history.Recorder
+	course *history.Course
 	doc    atomic.Pointer[status.Document]
 	ready  bool // READY=1 was sent; Run's alone
 
@@ -57,7 +59,8 @@ type Observer struct {
 
 // New gives an observer; nothing is looked at before Run.
 func New(cfg Config) *Observer {
-	o := &Observer{cfg: cfg, slow: newSlowFacts(cfg.Settings), events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log)}
+	o := &Observer{cfg: cfg, slow: newSlowFacts(cfg.Settings), events: history.NewRecorder(filepath.Join(cfg.Settings.LogDir(), "events.jsonl"), cfg.Log),
+		course: history.NewCourse(filepath.Join(cfg.Settings.LogDir(), "course.json"), cfg.Log)}
 	d := o.compose(facts{})
 	o.doc.Store(&d)
 	return o
@@ -73,6 +76,9 @@ func (o *Observer) Serving() bool { return o.doc.Load().ServingSince != nil }
 func (o *Observer) Events(q history.Query) ([]history.Event, error) {
 	return o.events.Last(q)
 }
+
+// Points are how this node did in the last day.
+func (o *Observer) Points() []control.Point { return o.course.Points(o.cfg.Now()) }
 
 // MasterSpoke reports whether the master that runs has written its status since
 // then, or may have.
@@ -92,6 +98,7 @@ func (o *Observer) Run(ctx context.Context) {
 	clock.Go(func() { o.clock.keep(ctx, probe.ClockSynchronised) })
 	defer clock.Wait()
 	defer o.events.Wait()
+	defer o.course.Wait()
 	told := conditions{path: o.cfg.Settings.ConditionsFile()}
 	failed := ""
 	for {
@@ -100,6 +107,7 @@ func (o *Observer) Run(ctx context.Context) {
 		o.doc.Store(&d)
 		o.notify(d)
 		o.events.Note(d)
+		o.course.Note(sample(f, d))
 		text := ""
 		if err := told.keep(o.cfg.Now(), d.Problems); err != nil {
 			text = err.Error()
@@ -126,7 +134,11 @@ func (o *Observer) look(ctx context.Context) facts {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if !cfg.Arbiter {
-		tasks.Go(func() { f.front = pingFront(ctx, cfg) })
+		tasks.Go(func() {
+			began := time.Now()
+			f.front = pingFront(ctx, cfg)
+			f.round = time.Since(began)
+		})
 	}
 	if cfg.LB.Enabled {
 		tasks.Go(func() { f.balancer, f.balErr = askBalancer(ctx, o.cfg.Balancer) })

@@ -1,0 +1,142 @@
+package control
+
+import "time"
+
+// Bounds of what a supervisor tells of its nodes.
+const (
+	maxNodes    = 64
+	maxServices = 16
+	maxFindings = 50
+	// MaxPoints is how many points of a series are kept and told: a day of them.
+	MaxPoints = 288
+	// PointEvery is the time from one point to the next.
+	PointEvery = 5 * time.Minute
+)
+
+// Appliance is what a node's supervisor tells the master of the machines: a part of
+// the node's status, without what only root may know.
+type Appliance struct {
+	Time     time.Time     `json:"time"`
+	Health   string        `json:"health"`
+	Cluster  string        `json:"cluster"`
+	Node     string        `json:"node"` // the one that was asked
+	Address  string        `json:"address,omitempty"`
+	Holders  []string      `json:"holders,omitempty"` // nodes that have Address, the virtual one, now
+	Nodes    []NodeState   `json:"nodes"`
+	Services []Service     `json:"services"` // of Node
+	Storage  Space         `json:"storage"`
+	Findings []NodeProblem `json:"problems"`
+}
+
+// NodeState is how a node is, as the one that was asked sees it.
+type NodeState struct {
+	Name     string    `json:"name"`
+	This     bool      `json:"this,omitempty"`
+	Address  string    `json:"address,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Role     string    `json:"role"`
+	State    string    `json:"state"`
+	Drained  bool      `json:"drained,omitempty"`
+	Master   string    `json:"master"`
+	Proxy    string    `json:"proxy"`
+	Storage  string    `json:"storage"`
+	Minions  *int      `json:"minions"` // nil: not known
+	LastSeen time.Time `json:"lastSeen,omitzero"`
+}
+
+// Service is a program of a node.
+type Service struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"`
+	Message  string    `json:"message"`
+	Since    time.Time `json:"since"`
+	Restarts int       `json:"restarts"`
+}
+
+// Space is the file system under keys and files.
+type Space struct {
+	Kind  string `json:"kind"`
+	Total uint64 `json:"total"`
+	Free  uint64 `json:"free"`
+}
+
+// NodeProblem is a problem that the node's status lists.
+type NodeProblem struct {
+	Code     string    `json:"code"`
+	Severity string    `json:"severity"`
+	Title    string    `json:"title"`
+	Subject  string    `json:"subject,omitempty"`
+	Cause    string    `json:"cause,omitempty"`
+	Next     string    `json:"next,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// Course is how the nodes did in the last day.
+type Course struct {
+	Nodes []Series `json:"nodes"`
+	// Unasked are the nodes that gave no answer, each with the reason.
+	Unasked map[string]string `json:"unasked,omitempty"`
+}
+
+// Series are the points of a node, the oldest first.
+type Series struct {
+	Node   string  `json:"node"`
+	Points []Point `json:"points"`
+}
+
+// Point is how a node was in the [PointEvery] that end at At. What is nil is not known.
+type Point struct {
+	At      time.Time `json:"at"`
+	Minions *float64  `json:"minions,omitempty"` // connected to its front
+	Returns *float64  `json:"returns,omitempty"` // that its master took, a second
+	Latency *float64  `json:"latency,omitempty"` // milliseconds, the slowest ping through its front
+	Memory  *float64  `json:"memory,omitempty"`  // bytes that its programs have
+}
+
+// Clean bounds what the other side says and makes it fit for one line each.
+func (a Appliance) Clean() Appliance {
+	lines(&a.Health, &a.Cluster, &a.Node, &a.Address, &a.Storage.Kind)
+	a.Holders = a.Holders[:min(len(a.Holders), maxNodes)]
+	for i := range a.Holders {
+		lines(&a.Holders[i])
+	}
+	a.Nodes = a.Nodes[:min(len(a.Nodes), maxNodes)]
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
+		lines(&n.Name, &n.Address, &n.Version, &n.Role, &n.State, &n.Master, &n.Proxy, &n.Storage)
+	}
+	a.Services = a.Services[:min(len(a.Services), maxServices)]
+	for i := range a.Services {
+		lines(&a.Services[i].Name, &a.Services[i].State, &a.Services[i].Message)
+	}
+	a.Findings = a.Findings[:min(len(a.Findings), maxFindings)]
+	for i := range a.Findings {
+		p := &a.Findings[i]
+		lines(&p.Code, &p.Severity, &p.Title, &p.Subject, &p.Cause, &p.Next)
+	}
+	return a
+}
+
+// Clean is that of [Appliance] for a course.
+func (c Course) Clean() Course {
+	c.Nodes = c.Nodes[:min(len(c.Nodes), maxNodes)]
+	for i := range c.Nodes {
+		s := &c.Nodes[i]
+		lines(&s.Node)
+		s.Points = s.Points[max(0, len(s.Points)-MaxPoints):]
+	}
+	unasked := map[string]string{}
+	for name, why := range c.Unasked {
+		if len(unasked) < maxNodes {
+			unasked[line(name)] = line(why)
+		}
+	}
+	c.Unasked = unasked
+	return c
+}
+
+func lines(texts ...*string) {
+	for _, t := range texts {
+		*t = line(*t)
+	}
+}

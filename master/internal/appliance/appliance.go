@@ -1,0 +1,129 @@
+// Package appliance lets users of a master ask for the machines that it runs on: how
+// they are, by runners, and a few verbs, by functions of wheel. Who may call them is
+// decided as for all other functions; the supervisor does them, at its door.
+package appliance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"saltern/audit"
+	"saltern/control"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// ErrNone says that no supervisor watches over this master.
+var ErrNone = errors.New("this master has no applianced: it runs on a host of its own")
+
+// Appliance is the supervisor's door. The zero value is of a master without one.
+type Appliance struct{ door *control.Door }
+
+// New gives the appliance whose door is at path, where root or the user own listens;
+// "" is none.
+func New(path string, own int) Appliance {
+	if path == "" {
+		return Appliance{}
+	}
+	return Appliance{control.NewDoor(path, own)}
+}
+
+// AddRunners adds appliance.status and appliance.course.
+func (a Appliance) AddRunners(t *runner.Table) {
+	t.Add("appliance.status", a.plain("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))
+	t.Add("appliance.course", a.plain("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
+}
+
+// plain is a runner without arguments.
+func (a Appliance) plain(name string, ask func(context.Context) (any, error)) runner.Func {
+	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+		given := len(args)
+		for _, k := range named.Keys() {
+			if !strings.HasPrefix(k, "__") {
+				given++
+			}
+		}
+		if given > 0 {
+			return nil, &runner.ArgumentError{Reason: fmt.Sprintf("%s() takes 0 arguments but %d were given", name, given), Usage: "salt-run appliance." + name}
+		}
+		if a.door == nil {
+			return nil, ErrNone
+		}
+		v, err := ask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return salt(v)
+	}
+}
+
+// Drain has a node get no new minions; end, that it gets them again.
+func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
+	if a.door == nil {
+		return ErrNone
+	}
+	return a.door.Drain(ctx, control.Drain{By: by(ctx), Node: node, End: end})
+}
+
+// Restart has a service of a node restarted.
+func (a Appliance) Restart(ctx context.Context, node, service string) error {
+	if a.door == nil {
+		return ErrNone
+	}
+	return a.door.Restart(ctx, control.Restart{By: by(ctx), Node: node, Service: service})
+}
+
+// by is for whom this is called; nobody known is the master itself, for its reactor.
+func by(ctx context.Context) control.By {
+	who, ok := audit.ActorOf(ctx)
+	if !ok {
+		who = audit.Actor{User: "UNKNOWN", Proof: audit.Unproven, From: audit.Local}
+	}
+	return control.By{User: who.User, Proof: string(who.Proof), Eauth: who.Eauth, From: who.From, Via: who.Via}
+}
+
+// salt makes a value of Salt's of what can be JSON.
+func salt(v any) (any, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("write down what applianced says: %w", err)
+	}
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.UseNumber()
+	var plain any
+	if err := d.Decode(&plain); err != nil {
+		return nil, fmt.Errorf("read what applianced says: %w", err)
+	}
+	return ofJSON(plain), nil
+}
+
+func ofJSON(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := value.NewMap()
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			m.Set(k, ofJSON(v[k]))
+		}
+		return m
+	case []any:
+		for i := range v {
+			v[i] = ofJSON(v[i])
+		}
+		return v
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, err := v.Float64()
+		if err != nil {
+			return v.String()
+		}
+		return f
+	}
+	return v
+}

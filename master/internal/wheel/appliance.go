@@ -1,0 +1,51 @@
+package wheel
+
+import (
+	"context"
+	"fmt"
+)
+
+// applianceFunctions are ours; Salt has none of these. They ask the supervisor.
+func applianceFunctions() map[string]function {
+	drain := func(end bool) func(context.Context, *Env, args) (any, error) {
+		return func(ctx context.Context, e *Env, a args) (any, error) {
+			node, err := a.one("node")
+			if err != nil {
+				return nil, err
+			}
+			return true, e.Machines.Drain(ctx, node, end)
+		}
+	}
+	return map[string]function{
+		"appliance.drain":   {[]string{"node"}, 1, drain(false)},
+		"appliance.undrain": {[]string{"node"}, 1, drain(true)},
+		"appliance.restart": {[]string{"node", "service"}, 2, func(ctx context.Context, e *Env, a args) (any, error) {
+			node, err := a.one("node")
+			if err != nil {
+				return nil, err
+			}
+			service, err := a.one("service")
+			if err != nil {
+				return nil, err
+			}
+			return true, e.Machines.Restart(ctx, node, service)
+		}},
+	}
+}
+
+// maxWord bounds the name of a node or a service.
+const maxWord = 64
+
+// one is an argument that is one word.
+func (a args) one(name string) (string, error) {
+	s := a.text(name, "")
+	if s == "" || len(s) > maxWord {
+		return "", fmt.Errorf("%s is a name of 1 to %d characters", name, maxWord)
+	}
+	for _, r := range s {
+		if r <= ' ' || r > '~' {
+			return "", fmt.Errorf("%s is a name without spaces and control characters", name)
+		}
+	}
+	return s, nil
+}

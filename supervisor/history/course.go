@@ -1,0 +1,167 @@
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"saltern/control"
+	"saltern/durable"
+	"saltern/supervisor/internal/service"
+)
+
+// maxCourse bounds the file of a [Course] in bytes.
+const maxCourse = 256 << 10
+
+// Sample is how a node is at one moment. What is nil is not known.
+type Sample struct {
+	At      time.Time
+	Minions *int
+	Returns *uint64        // that its master took, since that started
+	Latency *time.Duration // of a ping through the front
+	Memory  func() uint64  // bytes; it is asked once a point
+}
+
+// Course keeps how a node did in the last day: [control.MaxPoints] points, in memory
+// and in a file of its own disk, written once a point, so that a restart of the
+// supervisor loses five minutes. The disk may hang, so a worker uses it. Its methods
+// are safe for concurrent use.
+type Course struct {
+	path  string
+	log   *slog.Logger
+	files service.Worker
+
+	mu     sync.Mutex
+	read   bool // the file, or there is none
+	points []control.Point
+	now    slot
+	broken bool
+}
+
+// slot gathers a point.
+type slot struct {
+	began       time.Time // zero: nothing yet
+	first, last time.Time // with a count of returns
+	count, more uint64    // the newest count, and what came since first
+	point       control.Point
+	memory      func() uint64
+}
+
+// NewCourse keeps the points in the file path. Nothing is read before the first Note.
+func NewCourse(path string, log *slog.Logger) *Course { return &Course{path: path, log: log} }
+
+// Note takes a sample. It does not block.
+func (c *Course) Note(s Sample) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.read {
+		c.files.Start(c.load)
+	}
+	if began := s.At.Truncate(control.PointEvery); !began.Equal(c.now.began) {
+		if !c.now.began.IsZero() {
+			c.points = append(c.points, c.now.end())
+			c.points = c.points[max(0, len(c.points)-control.MaxPoints):]
+			if c.read {
+				c.files.Start(c.save)
+			}
+		}
+		c.now = slot{began: began}
+	}
+	c.now.add(s)
+}
+
+func (s *slot) add(x Sample) {
+	if x.Minions != nil {
+		n := float64(*x.Minions)
+		s.point.Minions = &n
+	}
+	if x.Latency != nil {
+		ms := float64(x.Latency.Microseconds()) / 1000
+		if s.point.Latency == nil || *s.point.Latency < ms {
+			s.point.Latency = &ms
+		}
+	}
+	if x.Returns != nil {
+		switch n := *x.Returns; {
+		case s.first.IsZero():
+			s.first = x.At
+		case n >= s.count:
+			s.more += n - s.count
+		default: // it began anew
+			s.more += n
+		}
+		s.count, s.last = *x.Returns, x.At
+	}
+	s.memory = x.Memory
+}
+
+// end is the point.
+func (s *slot) end() control.Point {
+	p := s.point
+	p.At = s.began.Add(control.PointEvery).UTC()
+	if d := s.last.Sub(s.first).Seconds(); d > 0 {
+		rate := float64(s.more) / d
+		p.Returns = &rate
+	}
+	if s.memory != nil {
+		if n := float64(s.memory()); n > 0 {
+			p.Memory = &n
+		}
+	}
+	return p
+}
+
+// Points are those of the last day before now, the oldest first.
+func (c *Course) Points(now time.Time) []control.Point {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return since(c.points, now)
+}
+
+func since(points []control.Point, now time.Time) []control.Point {
+	out := []control.Point{}
+	for _, p := range points {
+		if age := now.Sub(p.At); age < 24*time.Hour && age > -control.PointEvery {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// load puts the points of earlier lives before those of this one.
+func (c *Course) load() {
+	var old []control.Point
+	b, err := durable.Read(c.path, maxCourse)
+	if err == nil && json.Unmarshal(b, &old) != nil {
+		old = nil // begun anew
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.log.Warn("what the node did before is not shown: its file cannot be read", "path", c.path, "error", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = true
+	c.points = append(old, c.points...)
+	c.points = c.points[max(0, len(c.points)-control.MaxPoints):]
+}
+
+func (c *Course) save() {
+	c.mu.Lock()
+	b, err := json.Marshal(c.points)
+	c.mu.Unlock()
+	if err == nil {
+		err = durable.Replace(c.path, b, 0o640)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && !c.broken {
+		c.log.Warn("how the node does cannot be written down; it is kept in memory", "path", c.path, "error", err)
+	}
+	c.broken = err != nil
+}
+
+// Wait waits for what is being written, but not for a disk that hangs.
+func (c *Course) Wait() { c.files.Wait(2 * time.Second) }

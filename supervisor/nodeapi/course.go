@@ -1,0 +1,53 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"saltern/audit"
+	"saltern/control"
+	"saltern/supervisor/nodes"
+)
+
+// errOlder says of a node that has no such route what is to be done.
+var errOlder = errors.New("its version does not do that yet; next: applianced upgrade")
+
+// serviceRequest names a service of this node, and for whom it is restarted.
+type serviceRequest struct {
+	Service string     `json:"service"`
+	By      control.By `json:"by"`
+}
+
+// courseRoutes are about how this node does, and restart one of its services.
+func (s *Server) courseRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/course", s.member(func(w http.ResponseWriter, _ *http.Request, _ nodes.Node) { reply(w, s.host.Points()) }))
+	mux.HandleFunc("POST /v1/services/restart", s.member(func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
+		take(maxHello, func(w http.ResponseWriter, r *http.Request, q serviceRequest) {
+			rec := audit.Record{Actor: actor(r, n.Name, audit.Peer), Action: "service.restart", Object: q.Service, Result: audit.Started, Detail: "asked for by " + q.By.User + " (" + q.By.Eauth + ") from " + q.By.From}
+			err := s.host.RestartService(q.Service)
+			if err != nil {
+				rec.Result, rec.Detail = audit.Refused, rec.Detail+": "+err.Error()
+			}
+			s.host.Record(rec)
+			answer(w, struct{}{}, err)
+		})(w, r)
+	}))
+}
+
+// Points asks a node how it did in the last day. Whoever shows it bounds it: [control.Course.Clean].
+func (c *Client) Points(ctx context.Context) (points []control.Point, err error) {
+	return points, orOlder(c.do(ctx, http.MethodGet, "/v1/course", nil, &points))
+}
+
+// RestartService has a node restart one of its services, soon after the answer.
+func (c *Client) RestartService(ctx context.Context, name string, by control.By) error {
+	return orOlder(c.do(ctx, http.MethodPost, "/v1/services/restart", serviceRequest{name, by}, nil))
+}
+
+func orOlder(err error) error {
+	if notThere(err) {
+		return errOlder
+	}
+	return err
+}
