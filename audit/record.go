@@ -34,6 +34,7 @@ const (
 	Token    Proof = "token"    // a token of external authentication
 	Password Proof = "password" // external authentication
 	Autosign Proof = "autosign" // nobody: a rule of the configuration
+	Setting  Proof = "setting"  // nobody: a setting of the node, such as its upgrade window
 	Secret   Proof = "secret"   // the secret of the cluster: a machine that joins
 	Peer     Proof = "node"     // another node of the cluster, by its key
 	Minion   Proof = "minion"   // a minion, by its key: of its own key only

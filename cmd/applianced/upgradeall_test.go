@@ -12,8 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"saltern/supervisor/api"
+	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/upgrade/rollout"
 )
@@ -46,6 +48,30 @@ func (s *rollouts) Upgrading() rollout.Progress {
 		p.Lines, p.Result = nil, &s.check
 	}
 	return p
+}
+
+// upgrade check says when the window takes a version, at the earliest.
+func TestInstalls(t *testing.T) {
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC) // a Wednesday
+	for name, c := range map[string]struct {
+		window string
+		delay  time.Duration
+		want   string
+	}{
+		"none":             {"", 0, ""},
+		"on Sunday":        {"Sun 02:00-04:00", 0, "2026-11-29 02:00"},
+		"now":              {"Wed 11:00-13:00", 0, "2026-11-25 12:00"},
+		"too young now":    {"Wed 11:00-13:00", 48 * time.Hour, "2026-12-02 11:00"},
+		"old enough in it": {"Thu 11:00-13:00", 48 * time.Hour, "2026-11-26 12:00"},
+	} {
+		got := ""
+		if at := installs(settings.Upgrade{Window: c.window, Delay: c.delay}, now.AddDate(0, 0, -1), now); at != nil {
+			got = at.Format("2006-01-02 15:04")
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
 }
 
 func TestUpgradeAll(t *testing.T) {

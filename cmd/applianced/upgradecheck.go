@@ -21,6 +21,26 @@ type offer struct {
 	Created time.Time `json:"created"`
 	Runs    string    `json:"runs"`
 	Newer   bool      `json:"newer"`
+	// Installs is when the upgrade window installs it by itself, at the earliest; nil: never.
+	Installs *time.Time `json:"installs,omitempty"`
+}
+
+// installs says when a window takes a version that was built then, at the earliest; nil:
+// there is none.
+func installs(u settings.Upgrade, created, now time.Time) *time.Time {
+	w, err := u.Opens()
+	if err != nil {
+		return nil
+	}
+	at := now
+	if old := created.Add(u.Delay); old.After(at) {
+		at = old
+	}
+	if open, opens := w.At(at); !open {
+		at = opens
+	}
+	at = at.UTC()
+	return &at
 }
 
 func upgradeCheckCommand(f *flags, sys *upgrade.System) *cobra.Command {
@@ -29,7 +49,8 @@ func upgradeCheckCommand(f *flags, sys *upgrade.System) *cobra.Command {
 		Use: "check [URL]", Short: "Ask whether there is a newer version of the system", Args: cobra.MaximumNArgs(1),
 		Long: `check reads the beginning of the upgrade at URL, or at upgrade.url of
 appliance.yaml, proves its signature with the keys that this machine trusts, and says
-whether it is newer than what runs. Nothing is installed.
+whether it is newer than what runs. Nothing is installed; where upgrade.window is set,
+it says when that will be.
 
 Exit codes: 0 what runs is the newest, 2 there is a newer version, 1 cannot tell.`,
 		Example: `  applianced upgrade check
@@ -62,13 +83,20 @@ Exit codes: 0 what runs is the newest, 2 there is a newer version, 1 cannot tell
 		if err != nil {
 			return err
 		}
-		o := offer{address, m.Version, m.Created, st.Version, st.Newer(m)}
+		o := offer{Address: address, Version: m.Version, Created: m.Created, Runs: st.Version, Newer: st.Newer(m)}
+		if o.Newer && len(args) == 0 {
+			o.Installs = installs(s.Upgrade, m.Created, time.Now())
+		}
 		built := m.Created.UTC().Format("2006-01-02")
 		switch {
 		case asJSON:
 			err = writeJSON(cmd.OutOrStdout(), o)
 		case o.Newer:
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s, built %s, is there; %s runs here\nnext: fetch it, then: applianced upgrade --all FILE\n", m.Version, built, printable.Clean(st.Version))
+			next := "fetch it, then: applianced upgrade --all FILE"
+			if o.Installs != nil {
+				next = "it is installed by itself in the window (" + s.Upgrade.Window + " UTC), not before " + o.Installs.Format("2006-01-02 15:04 UTC") + "; at once: " + next
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %s, built %s, is there; %s runs here\nnext: %s\n", m.Version, built, printable.Clean(st.Version), next)
 		default:
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "there is nothing newer than %s, which runs here: %s was built %s\n", printable.Clean(st.Version), m.Version, built)
 		}

@@ -34,6 +34,7 @@ const (
 	Service Kind = "service" // one of this node's services changed
 	Virtual Kind = "virtual" // the virtual address moved
 	Backup  Kind = "backup"  // a scheduled backup was made, by any node
+	Upgrade Kind = "upgrade" // this node began an upgrade of all nodes in the window, or ended it
 )
 
 // compare gives what happened between two statuses of a node; old is nil at the
@@ -69,6 +70,14 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 	}
 	if b := now.Backup; b != nil && b.Last != nil && old.Backup != nil && (old.Backup.Last == nil || old.Backup.Last.Name != b.Last.Name) {
 		add(Backup, "", b.Last.Node, "a backup was made: %s in %s, %s", b.Last.Name, b.Last.To, status.Size(uint64(max(b.Last.Bytes, 0))))
+	}
+	if u := now.Upgrade; u != nil && old.Upgrade != nil {
+		if u.Doing != "" && u.Doing != old.Upgrade.Doing {
+			add(Upgrade, "", now.Node, "the upgrade window is open: this node %s on all nodes", u.Doing)
+		}
+		if u.Result != "" && u.Result != old.Upgrade.Result {
+			add(Upgrade, "", now.Node, "the upgrade by the window has ended: %s", u.Result)
+		}
 	}
 	for _, s := range now.Services {
 		out = append(out, serviceEvents(old, s)...)

@@ -65,6 +65,25 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// What a node does by itself in the upgrade window is told, once each.
+func TestUpgradeEvents(t *testing.T) {
+	of := func(doing, result string) status.Document {
+		return status.Document{Time: at, Node: "n1", Upgrade: &status.Upgrade{Doing: doing, Result: result}}
+	}
+	var got []string
+	old := of("", "")
+	for _, d := range []status.Document{of("", ""), of("installs version 2", ""), of("installs version 2", ""), of("", "version 2: closed"), of("", "version 2: closed"), {Time: at}} {
+		for _, e := range compare(&old, d) {
+			got = append(got, string(e.Kind)+" "+e.Subject+" "+e.Text)
+		}
+		old = d
+	}
+	want := []string{"upgrade n1 the upgrade window is open: this node installs version 2 on all nodes", "upgrade n1 the upgrade by the window has ended: version 2: closed"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestBook: events survive a restart and a torn line, in bounded space.
 func TestBook(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")

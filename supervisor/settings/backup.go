@@ -70,7 +70,6 @@ func (s Schedule) After(last time.Time) time.Time {
 	if s.Every > 0 {
 		return last.Add(s.Every)
 	}
-	day := 24 * time.Hour
 	at := last.UTC().Truncate(day).Add(s.Daily)
 	if !at.After(last) {
 		at = at.Add(day)

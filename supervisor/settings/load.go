@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -189,6 +188,7 @@ func (s *Settings) faults() (out []error) {
 	out = append(out, s.limitFaults()...)
 	out = append(out, s.optionFaults()...)
 	out = append(out, s.backupFaults()...)
+	out = append(out, s.upgradeFaults()...)
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
 		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
 	}
@@ -199,9 +199,6 @@ func (s *Settings) faults() (out []error) {
 	}
 	if l := s.Webhook.Listen; l != "" && l == s.Metrics.Listen {
 		bad("webhook.listen: %q is that of metrics.listen: choose another port (4523)", l)
-	}
-	if u, err := url.Parse(s.Upgrade.URL); s.Upgrade.URL != "" && (err != nil || u.Scheme != "https" || u.Host == "" || len(s.Upgrade.URL) > maxURL) {
-		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an old version coming", s.Upgrade.URL)
 	}
 	if s.Log.Format != "text" && s.Log.Format != "json" {
 		bad("log.format: %q is not known (text, json)", s.Log.Format)

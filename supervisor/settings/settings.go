@@ -68,13 +68,6 @@ type Metrics struct {
 	Listen string `yaml:"listen"`
 }
 
-// Upgrade says where this node asks for newer versions of its system.
-type Upgrade struct {
-	// URL is the address of the newest upgrade; in it {flavour} stands for the kernel
-	// of the node. Empty: none is asked.
-	URL string `yaml:"url"`
-}
-
 // Webhook takes the calls of git servers after a push.
 type Webhook struct {
 	// Listen is an IP address with port; empty: none.

@@ -88,7 +88,8 @@ type Document struct {
 	Minions      Minions    `json:"minions"`
 	Master       *Master    `json:"master,omitempty"` // nil: it does not say
 	Storage      Storage    `json:"storage"`
-	Backup       *Backup    `json:"backup,omitempty"` // nil: this node makes none, or has not looked yet
+	Backup       *Backup    `json:"backup,omitempty"`  // nil: this node makes none, or has not looked yet
+	Upgrade      *Upgrade   `json:"upgrade,omitempty"` // nil: this node has no upgrade window
 	Clock        Clock      `json:"clock"`
 	Problems     []Problem  `json:"problems"`
 	Next         string     `json:"next,omitempty"` // the next step, when there is one that is not a problem's

@@ -66,6 +66,9 @@ const (
 	SystemFixed       Code = "SCA-225"
 	SystemNewer       Code = "SCA-226"
 	SystemUnasked     Code = "SCA-227"
+	UpgradeStopped    Code = "SCA-240"
+	UpgradeUnmade     Code = "SCA-241"
+	UpgradeUnfinished Code = "SCA-242"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"
@@ -210,8 +213,11 @@ func upkeepKinds() []Kind {
 			[]Code{NodeRemoved, SetupStopped, StorageUnusable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, time.Minute},
 		{SystemOld, Notice, "the system of this node is older than three months", "build a newer version of the image and upgrade to it (docs/updates.md): applianced upgrade --all FILE", nil, 0},
 		{SystemFixed, Notice, "this node takes no upgrade", "put the public key of who builds the image into /etc/saltern/upgrade-keys/NAME.pem on each node, or build the image with SIGN= (docs/updates.md)", nil, 0},
-		{SystemNewer, Notice, "there is a newer version of the system", "fetch it from upgrade.url, then: applianced upgrade --all FILE", nil, 0},
+		{SystemNewer, Notice, "there is a newer version of the system", "upgrade.window installs it by itself, where it is set; else, and at once: fetch it from upgrade.url, then: applianced upgrade --all FILE", nil, 0},
 		{SystemUnasked, Notice, "whether there is a newer version of the system cannot be told", "applianced upgrade check says why; correct upgrade.url, or the proxy and firewall in front", nil, 0},
+		{UpgradeStopped, Warning, "the upgrade to version %s by the window has stopped", "look at the node that the cause names: applianced status, applianced upgrade status there. Version %s is not tried again by itself: mend it and run applianced upgrade --all FILE, or put a newer version at upgrade.url", nil, 0},
+		{UpgradeUnmade, Warning, "the upgrade window cannot install a newer version", "mend what the cause names; it is tried again while the window is open, and in the next one", nil, 0},
+		{UpgradeUnfinished, Notice, "the upgrade window closed before all nodes had version %s", "the next window goes on by itself; at once: applianced upgrade --all FILE. Make upgrade.window longer if this happens again", nil, 0},
 	}
 }
 

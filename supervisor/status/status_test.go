@@ -220,6 +220,26 @@ func TestWords(t *testing.T) {
 	}
 }
 
+func TestUpgradeLine(t *testing.T) {
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for want, u := range map[string]Upgrade{
+		"Sun 02:00-04:00 UTC, opens in 3d":                                        {Until: now.Add(86 * time.Hour)},
+		"Sun 02:00-04:00 UTC, open for another 59m; this node installs version 2": {Open: true, Until: now.Add(59 * time.Minute), Doing: "installs version 2", Result: "version 2: away"},
+		"Sun 02:00-04:00 UTC, open for another 59m; last: version 2: away":        {Open: true, Until: now.Add(59 * time.Minute), Result: "version 2: away"},
+		"Sun 02:00-04:00 UTC, opens in 0s; last: version 2: closed":               {Until: now.Add(-time.Minute), Result: "version 2: closed"},
+	} {
+		u.Window = "Sun 02:00-04:00"
+		if got := u.line(now); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		var b strings.Builder
+		writeKeys(&b, Document{Time: now, Upgrade: &u})
+		if !strings.Contains(b.String(), "Upgrade  "+want+"\n") {
+			t.Errorf("no %q in %q", want, b.String())
+		}
+	}
+}
+
 func TestBackupLine(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	last := &BackupFile{Node: "n2", Time: now.Add(-9 * time.Hour), Bytes: 3 << 20}

@@ -197,6 +197,9 @@ func writeKeys(b *strings.Builder, d Document) {
 	if d.Backup != nil {
 		fmt.Fprintf(b, "Backup   %s\n", d.Backup.line(d.Time))
 	}
+	if d.Upgrade != nil {
+		fmt.Fprintf(b, "Upgrade  %s\n", d.Upgrade.line(d.Time))
+	}
 }
 
 func writeProblems(b *strings.Builder, d Document) {

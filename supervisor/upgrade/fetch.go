@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -21,9 +22,53 @@ const (
 	maxHead   = 256 << 10
 )
 
+// fetchStalls is how long an address may send nothing.
+const fetchStalls = time.Minute
+
 // Fetch gives what an address answers; plain: also one without encryption, and one that
-// another address leads to.
+// another address leads to. Reading fails when nothing comes for a minute.
 func Fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stalled := time.AfterFunc(fetchStalls, func() { cancel(errStalled) })
+	body, err := fetch(ctx, from, plain)
+	stalled.Stop()
+	if err != nil {
+		err = cmp.Or(context.Cause(ctx), err)
+		cancel(nil)
+		return nil, err
+	}
+	return &fetched{body, ctx, cancel, stalled}, nil
+}
+
+var errStalled = fmt.Errorf("upgrade: the address has sent nothing for %s", fetchStalls)
+
+// fetched is the body of an answer, whose sender may not be silent for long.
+type fetched struct {
+	io.ReadCloser
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	stalled *time.Timer
+}
+
+// Read implements io.Reader.
+func (f *fetched) Read(b []byte) (int, error) {
+	f.stalled.Reset(fetchStalls)
+	n, err := f.ReadCloser.Read(b)
+	f.stalled.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = cmp.Or(context.Cause(f.ctx), err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (f *fetched) Close() error {
+	f.stalled.Stop()
+	f.cancel(nil)
+	return f.ReadCloser.Close()
+}
+
+func fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	secret := func(u string) error {
 		if strings.HasPrefix(u, "https://") || plain {
 			return nil
@@ -94,6 +139,11 @@ func (st *Status) offered(ctx context.Context, address string, keys []ed25519.Pu
 		return bundle.Manifest{}, fmt.Errorf("upgrade: the version there is for the kernel %s, here runs %s: write %s into the address, or name the other file", b.Manifest.Flavour, st.Flavour, Flavour)
 	}
 	return b.Manifest, nil
+}
+
+// Fetch gives the bundle at an address of which this machine was offered a version.
+func (st *Status) Fetch(ctx context.Context, address string) (io.ReadCloser, error) {
+	return Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), false)
 }
 
 // Newer reports whether a version is newer than the one that runs.

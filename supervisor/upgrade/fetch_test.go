@@ -3,11 +3,13 @@ package upgrade
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/image/bundle"
@@ -86,4 +88,23 @@ func TestNewer(t *testing.T) {
 			t.Errorf("%s of %s: %v", c.m.Version, c.m.Created, got)
 		}
 	}
+}
+
+// silent is the body of an answer that never goes on.
+type silent struct{ ctx context.Context }
+
+func (s silent) Read([]byte) (int, error) { <-s.ctx.Done(); return 0, s.ctx.Err() }
+func (silent) Close() error               { return nil }
+
+// An address that has begun to answer and is silent then does not hold up an upgrade.
+func TestFetchStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		began := time.Now()
+		f := &fetched{silent{ctx}, ctx, cancel, time.AfterFunc(time.Hour, func() { cancel(errStalled) })}
+		defer f.Close()
+		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, errStalled) || time.Since(began) != fetchStalls {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
 }

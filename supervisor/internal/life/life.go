@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,7 @@ type Life struct {
 	system    *system
 	upgrades  *upgrades
 	channel   *channel // nil: there is no address to ask
+	window    *window  // nil: nothing is installed by itself
 	packages  *packages
 	records   *records
 	balancer  *balancer
@@ -112,6 +114,9 @@ func New(cfg Config) (*Life, error) {
 		n.channel = newChannel(c, n.system.sys)
 	}
 	n.upgrades = &upgrades{children: c, system: n.system, asked: make(chan upgradeRequest)}
+	if n.window, err = newWindow(n); err != nil {
+		return nil, err
+	}
 	n.rolls = &rolls{children: c, options: n.options, asked: make(chan rollRequest)}
 	if s.Peering.Enabled {
 		tools := n.master.tools()
@@ -184,6 +189,9 @@ func (n *Life) specs() []service.Spec {
 	if n.channel != nil {
 		specs = append(specs, service.Loop("channel", n.channel.run))
 	}
+	if n.window != nil {
+		specs = append(specs, service.Loop("window", n.window.run))
+	}
 	if n.backups != nil {
 		specs = append(specs, service.Loop("backups", n.backups.Run))
 	}
@@ -240,7 +248,9 @@ func (n *Life) known() observe.Node {
 		k.Audit = err.Error()
 	}
 	k.Backup, k.Own = n.backups.facts()
-	k.Own = append(append(k.Own, n.system.findings()...), n.channel.findings()...)
+	upgrade, found := n.window.facts()
+	k.Upgrade = upgrade
+	k.Own = slices.Concat(k.Own, n.system.findings(), n.channel.findings(), found)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.Blocked, k.Unbounded = maps.Clone(n.blocked), maps.Clone(n.unbounded)

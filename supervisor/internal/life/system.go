@@ -94,8 +94,12 @@ func (s *system) State(context.Context) (rollout.State, error) {
 		return out, err
 	}
 	out.Image, out.Version, out.Created, out.Flavour, out.Trying, out.Keys = true, st.Version, st.Created, st.Flavour, st.Trying, len(keys)
-	if st.Next != "" && st.Next != st.Running {
-		out.Next, out.NextCreated = st.Versions[st.Next], st.Built[st.Next]
+	out.Window = s.Settings.Upgrade.Window
+	other := upgrade.Other(st.Running)
+	if st.Next == other {
+		out.Next, out.NextCreated = st.Versions[other], st.Built[other]
+	} else {
+		out.Left, out.LeftCreated = st.Versions[other], st.Built[other]
 	}
 	return out, nil
 }
@@ -203,6 +207,9 @@ func aged(st rollout.State, now time.Time) (out []status.Finding) {
 	}
 	if st.Keys == 0 {
 		out = append(out, status.Finding{Code: status.SystemFixed, Cause: "it trusts no key: the image was built without one, and none was added"})
+	}
+	if st.Window != "" && st.WentBack() {
+		out = append(out, status.Finding{Code: status.UpgradeStopped, Subject: st.Left, Cause: fmt.Sprintf("this node went back from version %s to %s", status.Clip(st.Left), status.Clip(st.Version))})
 	}
 	return out
 }

@@ -143,7 +143,7 @@ func TestUpgradeOfAll(t *testing.T) {
 	}
 	for _, m := range all {
 		st, err := m.State(t.Context())
-		if err != nil || st.Version != "2" || st.Trying || st.Next != "" || st.Boot != "second" {
+		if err != nil || st.Version != "2" || st.Trying || st.Next != "" || st.Boot != "second" || st.Left != "1" {
 			t.Errorf("%+v %v", st, err)
 		}
 	}
@@ -224,13 +224,17 @@ func TestAged(t *testing.T) {
 		st   rollout.State
 		want string
 	}{
-		"a host":         {rollout.State{Created: old}, ""},
-		"new":            {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, -89)}, ""},
-		"old":            {rollout.State{Image: true, Keys: 1, Created: old, Version: "1"}, "SCA-224 version 1 was built 2026-07-24, 123 days ago: security fixes of since then are missing;"},
-		"age not known":  {rollout.State{Image: true, Keys: 1}, ""},
-		"without a key":  {rollout.State{Image: true, Created: now}, "SCA-225 it trusts no key: the image was built without one, and none was added;"},
-		"of tomorrow":    {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, 1)}, ""},
-		"a clock at 197": {rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, ""},
+		"a host":        {rollout.State{Created: old}, ""},
+		"new":           {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, -89)}, ""},
+		"old":           {rollout.State{Image: true, Keys: 1, Created: old, Version: "1"}, "SCA-224 version 1 was built 2026-07-24, 123 days ago: security fixes of since then are missing;"},
+		"age not known": {rollout.State{Image: true, Keys: 1}, ""},
+		"without a key": {rollout.State{Image: true, Created: now}, "SCA-225 it trusts no key: the image was built without one, and none was added;"},
+		"of tomorrow":   {rollout.State{Image: true, Keys: 1, Created: now.AddDate(0, 0, 1)}, ""},
+		"went back": {rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)},
+			"SCA-240 this node went back from version 2 to 1;"},
+		"went back, no window": {rollout.State{Image: true, Keys: 1, Version: "1", Created: now.AddDate(0, 0, -9), Left: "2", LeftCreated: now.AddDate(0, 0, -2)}, ""},
+		"the one of before":    {rollout.State{Image: true, Keys: 1, Window: "02:00-04:00", Version: "2", Created: now.AddDate(0, 0, -2), Left: "1", LeftCreated: now.AddDate(0, 0, -9)}, ""},
+		"a clock at 197":       {rollout.State{Image: true, Keys: 1, Created: now.AddDate(50, 0, 1)}, ""},
 	} {
 		got := ""
 		for _, f := range aged(c.st, now) {

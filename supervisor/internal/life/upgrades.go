@@ -31,6 +31,7 @@ type upgrades struct {
 type upgradeRequest struct {
 	*rollout.Roll
 	taken chan struct{}
+	ended chan rollout.Result // takes the result without waiting
 }
 
 // Upgrade implements api.Upgrades.
@@ -53,24 +54,31 @@ func (u *upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
 	}
-	roll := &rollout.Roll{Manifest: m, Open: open, Dry: q.Dry, Tell: u.tell}
+	_, err = u.begin(ctx, &rollout.Roll{Manifest: m, Open: open, Dry: q.Dry})
+	return err
+}
+
+// begin has a roll over all nodes made. It returns when that has begun; the result comes
+// by the channel.
+func (u *upgrades) begin(ctx context.Context, roll *rollout.Roll) (<-chan rollout.Result, error) {
 	if u.member != nil {
 		roll.Targets = u.member.Systems()
 	}
 	roll.Targets = append(roll.Targets, rollout.Target{Name: u.Settings.Node, Node: u.system})
-	ask := upgradeRequest{roll, make(chan struct{})}
+	roll.Tell = u.tell
+	ask := upgradeRequest{roll, make(chan struct{}), make(chan rollout.Result, 1)}
 	select {
 	case u.asked <- ask:
 		<-ask.taken
-		return nil
+		return ask.ended, nil
 	case <-ctx.Done():
 	case <-time.After(time.Second): // the loop may be between two of them
 	}
-	st, err = u.system.State(ctx)
+	st, err := u.system.State(ctx)
 	if err == nil {
 		err = fmt.Errorf("%w: this node %s; it goes on: try again when it is done", api.ErrState, st.Drives)
 	}
-	return err
+	return nil, err
 }
 
 // proven reads the manifest of a bundle whose signature this node trusts.
@@ -120,7 +128,11 @@ func (u *upgrades) run(ctx context.Context) {
 			u.mu.Lock()
 			u.last = rollout.Progress{Running: true, Version: q.Manifest.Version}
 			u.mu.Unlock()
-			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " + u.Now().UTC().Format("15:04:05 UTC"))
+			by := ""
+			if q.Window != "" {
+				by = " (upgrade.window)"
+			}
+			u.drive("upgrades all nodes to version " + q.Manifest.Version + " since " + u.Now().UTC().Format("15:04:05 UTC") + by)
 			close(q.taken)
 			out := q.Run(ctx)
 			u.drive("")
@@ -128,6 +140,7 @@ func (u *upgrades) run(ctx context.Context) {
 			u.mu.Lock()
 			u.last.Running, u.last.Result = false, &out
 			u.mu.Unlock()
+			q.ended <- out
 		}
 	}
 }

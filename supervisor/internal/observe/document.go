@@ -41,7 +41,7 @@ func (o *Observer) compose(f facts) status.Document {
 		Started: o.cfg.Started, ServingSince: o.since, Setup: status.SetupWaiting,
 		Front:    status.Front{Addresses: frontAddresses(o.cfg.Settings.Front.Addresses), PublishPort: o.cfg.Settings.Front.PublishPort, RequestPort: o.cfg.Settings.Front.RequestPort},
 		Services: []status.Service{}, Clock: status.Clock{Synchronised: f.clock},
-		Storage: storageOf(o.cfg.Settings.Storage.Kind, o.cfg.Settings.StorageDir(), f.Volume), Backup: f.Backup,
+		Storage: storageOf(o.cfg.Settings.Storage.Kind, o.cfg.Settings.StorageDir(), f.Volume), Backup: f.Backup, Upgrade: f.Upgrade,
 	}
 	d.Setup, d.SetupStep = setupState(f.Setup, serving, o.served), f.Step
 	if disk, ok := f.disks[o.cfg.Settings.StorageDir()]; ok && disk.err == nil {

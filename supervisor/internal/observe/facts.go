@@ -31,6 +31,7 @@ type Node struct {
 	Console   string            // the address of the console for browsers; "": there is none
 	Virtual   *Virtual          // nil: there is no virtual address
 	Backup    *status.Backup    // nil: this node makes none, or has not looked yet
+	Upgrade   *status.Upgrade   // nil: this node has no upgrade window
 	Own       []status.Finding  // what other parts of the node have found
 }
 

@@ -33,6 +33,12 @@ type State struct {
 	// Next is the version that the next boot tries, and when it was built; empty: none.
 	Next        string    `json:"next,omitempty"`
 	NextCreated time.Time `json:"nextCreated,omitzero"`
+	// Left is the version in the slot that neither runs nor is tried at the next boot:
+	// the one before, or one that the node went back from.
+	Left        string    `json:"left,omitempty"`
+	LeftCreated time.Time `json:"leftCreated,omitzero"`
+	// Window is its upgrade.window; empty: it installs nothing by itself.
+	Window string `json:"window,omitempty"`
 
 	Boot    string `json:"boot"`    // tells one start of the machine from another
 	Serving bool   `json:"serving"` // it does its work
@@ -54,6 +60,16 @@ func (s State) has(m bundle.Manifest) bool {
 // takes reports whether the next boot tries that version.
 func (s State) takes(m bundle.Manifest) bool {
 	return s.Next == m.Version && s.NextCreated.Equal(m.Created)
+}
+
+// left reports whether the node had that version and went back, by itself or by hand.
+func (s State) left(m bundle.Manifest) bool {
+	return s.Left == m.Version && s.LeftCreated.Equal(m.Created)
+}
+
+// WentBack reports whether the node has left a version that is newer than what runs.
+func (s State) WentBack() bool {
+	return s.Image && s.Left != "" && !s.Created.IsZero() && s.LeftCreated.After(s.Created)
 }
 
 // Node is a machine of a roll. Errors of a node that cannot be asked are its own.
@@ -92,6 +108,7 @@ const (
 	Unwritten   Code = "unwritten"   // a node could not write it; no node was restarted
 	Stopped     Code = "stopped"     // a node did not serve with it; no further one was restarted
 	Interrupted Code = "interrupted" // who drove it was stopped
+	Closed      Code = "closed"      // its window closed before all nodes had it
 )
 
 // Good reports whether nothing has to be done any more.

@@ -39,6 +39,12 @@ type Roll struct {
 	// Open gives the bundle from its begin.
 	Open func() (io.ReadCloser, error)
 	Dry  bool // only look
+	// Window is the upgrade.window in which the roll is made by itself, and that each
+	// node must have; empty: a person has asked for the roll.
+	Window string
+	// May reports whether a further node may be touched; nil: always. The one in hand
+	// is always brought to its end.
+	May func() bool
 	// Tell is told each step as it is made; by one goroutine.
 	Tell func(line string)
 }
@@ -70,6 +76,9 @@ type run struct {
 func (r *Roll) Run(ctx context.Context) Result {
 	if r.Tell == nil {
 		r.Tell = func(string) {}
+	}
+	if r.May == nil {
+		r.May = func() bool { return true }
 	}
 	u := &run{Roll: r}
 	for i, t := range r.Targets {
@@ -111,14 +120,14 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	case len(todo) == 0:
 		return Unchanged, ""
 	}
-	for _, n := range todo {
-		if code, cause := u.write(ctx, n); code != "" {
-			return code, cause
-		}
-	}
-	for _, n := range todo {
-		if code, cause := u.restart(ctx, n); code != "" {
-			return code, cause
+	for _, step := range []func(context.Context, *node) (Code, string){u.write, u.restart} {
+		for _, n := range todo {
+			if !u.May() {
+				return Closed, "the window closed before " + n.Name + " had version " + u.Manifest.Version
+			}
+			if code, cause := step(ctx, n); code != "" {
+				return code, cause
+			}
 		}
 	}
 	return Upgraded, ""
@@ -154,6 +163,11 @@ func (u *run) look(ctx context.Context) (Code, string) {
 		case s.Busy != "":
 			add(n, Busy, s.Busy)
 		case s.has(u.Manifest):
+		case u.Window != "" && s.left(u.Manifest):
+			n.line.Where = Back
+			add(n, Stopped, fmt.Sprintf("went back from version %s to %s, and does not try it again by itself", s.Left, s.Version))
+		case u.Window != "" && s.Window != u.Window:
+			add(n, Refused, otherWindow(s.Window, u.Window))
 		case refuses(s, u.Manifest) != "":
 			add(n, Refused, refuses(s, u.Manifest))
 		case s.Trying:
@@ -163,7 +177,7 @@ func (u *run) look(ctx context.Context) (Code, string) {
 		}
 		images++
 	}
-	for _, code := range []Code{Busy, Refused, Away} {
+	for _, code := range []Code{Busy, Stopped, Refused, Away} {
 		if len(why[code]) > 0 {
 			return code, strings.Join(why[code], "; ")
 		}
@@ -172,6 +186,13 @@ func (u *run) look(ctx context.Context) (Code, string) {
 		return Refused, "no node of this cluster runs from the appliance's image: packages are upgraded by the package manager (apt or dnf), node by node"
 	}
 	return "", ""
+}
+
+func otherWindow(has, want string) string {
+	if has == "" {
+		has = "none"
+	}
+	return fmt.Sprintf("has another upgrade.window (%s) than the node that drives (%s): write the same one into appliance.yaml of each node", printable.Brief(has, 64), want)
 }
 
 // write has a node write the version, unless it has it.

@@ -179,6 +179,58 @@ func TestRoll(t *testing.T) {
 	}
 }
 
+// A roll that the window makes wants the same window of each node, leaves a version alone
+// that a node went back from, and begins with no further node when the window has closed.
+func TestRollInWindow(t *testing.T) {
+	const window = "Sun 02:00-04:00"
+	has := func(f *fake) { f.Version, f.Created = version.Version, version.Created }
+	all := "n1 write, n2 write, n3 write, n1 restart 2, n2 restart 2, n3 restart 2"
+	for name, c := range map[string]struct {
+		change     func(n map[string]*fake)
+		open       time.Duration // from the begin of the roll
+		code       Code
+		places     string
+		log, cause string
+	}{
+		"all take it": {open: time.Hour, code: Upgraded, log: all},
+		"it closes while one restarts": {open: 3 * time.Second, code: Closed, places: "new, written, written", log: "n1 write, n2 write, n3 write, n1 restart 2",
+			cause: "the window closed before n2 had version 2"},
+		"it closes at once": {open: -1, code: Closed, places: "before, before, before", cause: "the window closed before n1"},
+		"the next goes on": {open: time.Hour, change: func(n map[string]*fake) { has(n["n1"]); n["n2"].Next, n["n2"].NextCreated = "2", built },
+			code: Upgraded, places: "same, new, new", log: "n3 write, n2 restart 2, n3 restart 2"},
+		"one went back": {open: time.Hour, change: func(n map[string]*fake) { has(n["n1"]); n["n2"].Left, n["n2"].LeftCreated = "2", built },
+			code: Stopped, places: "before, back, before", cause: "n2 went back from version 2 to 1, and does not try it again by itself"},
+		"one went back from another build": {open: time.Hour, change: func(n map[string]*fake) { n["n2"].Left, n["n2"].LeftCreated = "2", built.AddDate(0, 0, -1) }, code: Upgraded},
+		"one has another window": {open: time.Hour, change: func(n map[string]*fake) { n["n2"].Window = "Mon 02:00-04:00" }, code: Refused,
+			cause: "n2 has another upgrade.window (Mon 02:00-04:00) than the node that drives (Sun 02:00-04:00): write the same one"},
+		"one has none":          {open: time.Hour, change: func(n map[string]*fake) { n["n2"].Window = "" }, code: Refused, cause: "n2 has another upgrade.window (none)"},
+		"one upgraded has none": {open: time.Hour, change: func(n map[string]*fake) { has(n["n2"]); n["n2"].Window = "" }, code: Upgraded},
+		"a second driver":       {open: time.Hour, change: func(n map[string]*fake) { n["n1"].Drives = "upgrades all nodes to version 2" }, code: Busy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				targets, log := three(func(n map[string]*fake) {
+					for _, f := range n {
+						f.Window = window
+					}
+					if c.change != nil {
+						c.change(n)
+					}
+				})
+				closes := time.Now().Add(c.open)
+				r := Roll{Targets: targets, Manifest: version, Open: open, Window: window, May: func() bool { return time.Now().Before(closes) }}
+				got := r.Run(t.Context())
+				if got.Code != c.code || c.places != "" && places(got) != c.places || !strings.Contains(got.Cause, c.cause) {
+					t.Errorf("%s (%s): %s", got.Code, places(got), got.Cause)
+				}
+				if l := strings.Join(*log, ", "); c.log != "" && l != c.log || c.log == "" && c.code != Upgraded && l != "" {
+					t.Errorf("asked: %s", l)
+				}
+			})
+		})
+	}
+}
+
 // The restart of the node that drives is the last step, and ends the roll. What is left
 // is done by the same command, on any node.
 func TestDriverRestarts(t *testing.T) {

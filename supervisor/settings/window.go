@@ -1,0 +1,122 @@
+package settings
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Upgrade says where this node asks for newer versions of its system, and when it takes
+// them by itself.
+type Upgrade struct {
+	// URL is the address of the newest upgrade; in it {flavour} stands for the kernel
+	// of the node. Empty: none is asked.
+	URL string `yaml:"url"`
+	// Window is when a newer version is installed by itself, in UTC; empty: never.
+	Window string `yaml:"window"`
+	// Delay is how old a version must be for that, since it was built.
+	Delay time.Duration `yaml:"delay"`
+}
+
+// Bounds of an upgrade window.
+const (
+	minWindow = 30 * time.Minute // a node that restarts last needs some of it
+	maxDelay  = 90 * 24 * time.Hour
+	day       = 24 * time.Hour
+)
+
+// Window is a time of some days of the week, in UTC.
+type Window struct {
+	days   [7]bool       // on which it opens, by [time.Weekday]
+	from   time.Duration // after midnight
+	length time.Duration // at most a day
+}
+
+var (
+	windowText = regexp.MustCompile(`^(?:([A-Za-z.,]+) )?([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$`)
+	weekdays   = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+)
+
+// Opens reads Window.
+func (u Upgrade) Opens() (w Window, err error) {
+	m := windowText.FindStringSubmatch(u.Window)
+	if m == nil {
+		return w, fmt.Errorf(`%.70q is not a window: [DAYS] HH:MM-HH:MM in UTC, such as "Sun 02:00-04:00", "Mon..Fri 22:00-01:00" or "Tue,Thu 03:30-05:00"; without days it opens on each`, u.Window)
+	}
+	at := func(hours, minutes string) time.Duration {
+		h, _ := strconv.Atoi(hours) // digits
+		min, _ := strconv.Atoi(minutes)
+		return time.Duration(h)*time.Hour + time.Duration(min)*time.Minute
+	}
+	w.from = at(m[2], m[3])
+	w.length = (at(m[4], m[5]) - w.from + day) % day
+	if w.length < minWindow {
+		return w, fmt.Errorf("%q is open for %s: the nodes restart one after another, and each takes some minutes; give it %s or more", u.Window, w.length, minWindow)
+	}
+	if m[1] == "" {
+		m[1] = "Mon..Sun"
+	}
+	for part := range strings.SplitSeq(m[1], ",") {
+		first, last, span := strings.Cut(part, "..")
+		if !span {
+			last = first
+		}
+		i, j := slices.Index(weekdays, strings.ToLower(first)), slices.Index(weekdays, strings.ToLower(last))
+		if i < 0 || j < 0 {
+			return w, fmt.Errorf("%.70q: %q is no day, nor days: Mon, Tue, Wed, Thu, Fri, Sat, Sun; Mon..Fri; Sat,Sun", u.Window, part)
+		}
+		for ; ; i = (i + 1) % 7 {
+			w.days[i] = true
+			if i == j {
+				break
+			}
+		}
+	}
+	return w, nil
+}
+
+// At says whether the window is open at a time, and when it closes or opens next. The
+// zero value never opens.
+func (w Window) At(at time.Time) (open bool, until time.Time) {
+	midnight := at.UTC().Truncate(day)
+	for i := range 9 { // from yesterday to this day in a week
+		opens := midnight.AddDate(0, 0, i-1).Add(w.from)
+		switch {
+		case !w.days[opens.Weekday()] || !at.Before(opens.Add(w.length)):
+		case at.Before(opens):
+			return false, opens
+		default:
+			return true, opens.Add(w.length)
+		}
+	}
+	return false, time.Time{}
+}
+
+// upgradeFaults lists what is wrong below upgrade.
+func (s *Settings) upgradeFaults() (out []error) {
+	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+	u := s.Upgrade
+	if a, err := url.Parse(u.URL); u.URL != "" && (err != nil || a.Scheme != "https" || a.Host == "" || len(u.URL) > maxURL) {
+		bad("upgrade.url: %.70q is no address of https://, without which whoever sits on the way could keep an old version coming", u.URL)
+	}
+	if u.Delay < 0 || u.Delay > maxDelay {
+		bad("upgrade.delay: %s is not between 0 and %dh (90 days)", u.Delay, int(maxDelay.Hours()))
+	}
+	if u.Window == "" {
+		if u.Delay != 0 {
+			bad("upgrade.delay: is for an upgrade.window: without one nothing is installed by itself")
+		}
+		return out
+	}
+	if u.URL == "" {
+		bad("upgrade.window: needs upgrade.url, the address that gives the newest upgrade")
+	}
+	if _, err := u.Opens(); err != nil {
+		bad("upgrade.window: %w", err)
+	}
+	return out
+}
