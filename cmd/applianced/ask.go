@@ -18,7 +18,7 @@ import (
 )
 
 func statusCommand(f *flags) *cobra.Command {
-	var asJSON, watch bool
+	var asJSON, watch, serving bool
 	var every, wait time.Duration
 	var until string
 	cmd := &cobra.Command{
@@ -30,21 +30,27 @@ problem with a stable code, its cause and the next step.
 With --wait it waits until the node is healthy, or serves (--until serving), and
 prints the status then, or when the time is over.
 
+With --serving a degraded node that serves minions exits with 0 as well, which is
+what a health check of a container asks.
+
 Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 4 not configured.`,
 		Example: `  applianced status
   applianced status --json | jq .problems
   applianced status --watch
   applianced status --wait 10m && echo well
-  applianced status --wait 10m --until serving`,
+  applianced status --wait 10m --until serving
+  applianced status --serving >/dev/null || echo "no minion is served"`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long at most until the node is well (see --until)")
 	cmd.Flags().StringVar(&until, "until", "healthy", "with --wait: healthy, or serving (which a degraded node is)")
+	cmd.Flags().BoolVar(&serving, "serving", false, "exit with 0 while the node serves minions, degraded or not")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the document (schema 1) for machines")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print it again and again until interrupted (see --interval)")
 	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: how often")
 	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
+	cmd.MarkFlagsMutuallyExclusive("serving", "watch")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c := f.client()
 		if until != "healthy" && until != "serving" {
@@ -54,7 +60,11 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 			awaitHealth(cmd.Context(), c, until, wait)
 		}
 		if !watch {
-			return printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
+			err := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
+			if serving && errors.Is(err, exitError(status.ExitDegraded)) {
+				return nil
+			}
+			return err
 		}
 		var last error
 		for {

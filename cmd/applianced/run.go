@@ -31,8 +31,8 @@ serves the local API. It stays up without a configuration, or with a wrong one,
 and says so in its status until the file is fixed.
 
 Without a configuration it looks for answers that were given with the machine
-(kernel command line, cidata disk, EC2 user-data, OVF properties, a file) and
-sets the node up with them. When there are none it waits for applianced setup.
+(variables SALTERN_… of the environment, kernel command line, cidata disk, EC2
+user-data, OVF properties, a file) and sets the node up with them. When there are none it waits for applianced setup.
 
 SIGTERM stops the children in reverse order; SIGHUP starts anew with the
 configuration as it is then (a wrong one changes nothing), and with the program

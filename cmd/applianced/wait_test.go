@@ -50,6 +50,8 @@ func TestStatusWait(t *testing.T) {
 	}{
 		"healthy":         {[]status.Health{status.NotServing, status.Degraded, status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 0},
 		"serving":         {[]status.Health{status.NotServing, status.Degraded}, "--wait 60s --until serving", 0, status.ExitDegraded, time.Second, 0},
+		"asked by health": {[]status.Health{status.Degraded}, "--wait 60s --until serving --serving", 0, 0, 0, 0},
+		"not serving":     {[]status.Health{status.NotServing}, "--wait 1200ms --serving", 0, status.ExitNotServing, 0, 0},
 		"in vain":         {[]status.Health{status.NotServing}, "--wait 1200ms", 0, status.ExitNotServing, 1200 * time.Millisecond, 0},
 		"late supervisor": {[]status.Health{status.Healthy}, "--wait 60s", 1500 * time.Millisecond, 0, 1500 * time.Millisecond, 0},
 		"set-up goes on":  {[]status.Health{status.Healthy}, "--wait 60s", 0, 0, 2 * time.Second, 2},

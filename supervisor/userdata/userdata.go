@@ -1,6 +1,7 @@
 // Package userdata looks for answers to the set-up that were given with the
 // machine, so that nobody has to sit at its console:
 //
+//	variables of the environment, of a container                    environment.go
 //	saltern.answers= and saltern.join= on the kernel command line   cmdline.go
 //	a disk or directory labelled cidata (NoCloud)                   nocloud.go
 //	user-data of EC2, by IMDSv2 only                                ec2.go
@@ -20,6 +21,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
@@ -43,6 +45,9 @@ type source struct {
 // Places are where the sources look; the zero value of a field leaves its
 // source out.
 type Places struct {
+	// Environment gives a variable of the environment: os.Getenv. It comes first, so
+	// that a container never reads what its host was given.
+	Environment func(name string) string
 	CommandLine string // /proc/cmdline
 	Seeds       []string
 	Devices     string // /dev/disk/by-label
@@ -56,7 +61,7 @@ type Places struct {
 
 // Default gives the places of a real machine.
 func Default(log *slog.Logger) Places {
-	return Places{CommandLine: "/proc/cmdline", Seeds: []string{"/var/lib/cloud/seed/nocloud", "/run/saltern-seed"}, Devices: "/dev/disk/by-label",
+	return Places{Environment: os.Getenv, CommandLine: "/proc/cmdline", Seeds: []string{"/var/lib/cloud/seed/nocloud", "/run/saltern-seed"}, Devices: "/dev/disk/by-label",
 		EC2: "http://169.254.169.254", DMI: "/sys/class/dmi/id", GuestInfo: []string{"vmware-rpctool", "vmtoolsd"},
 		File: "/etc/saltern/answers.yaml", Log: log}
 }
@@ -92,6 +97,7 @@ func (p Places) sources() (out []source) {
 			out = append(out, source{name, get})
 		}
 	}
+	add(p.Environment != nil, "the environment", p.environment)
 	add(p.CommandLine != "", "the kernel command line", p.commandLine)
 	add(len(p.Seeds) > 0 || p.Devices != "", "the cidata disk", p.noCloud)
 	add(p.EC2 != "", "EC2 user-data", p.ec2)
