@@ -342,7 +342,7 @@ func TestPreflightPort(t *testing.T) {
 			t.Errorf("API %v: %+v", on, c)
 		}
 	}
-	s.Master.Options, s.Front.APIPort = nil, taken
+	s.Master.Options, s.Front.APIPort, s.API.Enabled = nil, taken, true
 	if c := (&Preflight{}).ports(&s, true); !strings.Contains(c.Detail, strconv.Itoa(taken)) {
 		t.Errorf("the API's front: %+v", c)
 	}
