@@ -117,9 +117,9 @@ test-browser: build deps-salt ## the console in Chromium, with axe-core from npm
 	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes)' .
 
 .PHONY: test-saltgui
-test-saltgui: build deps-salt ## SaltGUI on salt-api in Chromium (by hand, as root; SALTGUI=DIR, its folder saltgui; apt-get install chromium)
+test-saltgui: build deps-salt ## SaltGUI on salt-api in Chromium (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; apt-get install chromium)
 	@[ -e "$(SALTGUI)/index.html" ] || { echo "SALTGUI=DIR names the folder saltgui of https://github.com/erwindon/SaltGUI; there is no '$(SALTGUI)/index.html'" >&2; exit 1; }
-	SALTERN_SALTGUI="$(abspath $(SALTGUI))" $(BROWSER) -run TestSaltGUI .
+	SALTERN_SALTGUI="$(abspath $(SALTGUI))" SALTERN_MINUTES=$(MINUTES) $(BROWSER) -timeout 100m -v -run TestSaltGUI .
 
 .PHONY: test-s3
 test-s3: ## backups to a real S3 service that takes any keys, at S3=URL (by hand; pip install 'moto[server,s3]', then moto_server -p 5555)

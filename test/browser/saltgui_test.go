@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -40,5 +42,27 @@ func TestSaltGUI(t *testing.T) {
 		}
 		b.picture("saltgui-" + page)
 		b.clean(page)
+	}
+	b.stays(t, s)
+}
+
+// stays holds that the page of events goes on for as many minutes as SALTERN_MINUTES
+// says: longer than sessions of CherryPy last is what people do.
+func (b *tab) stays(t *testing.T, s site) {
+	minutes, _ := strconv.Atoi(os.Getenv("SALTERN_MINUTES"))
+	for i := range minutes {
+		tag := fmt.Sprintf("still/here/%d", i)
+		if r := s.SaltRun(t, "event.send", tag); r.Code != 0 {
+			t.Fatalf("%s: %+v", tag, r)
+		}
+		b.has(tag)
+		b.clean(tag)
+		t.Logf("%d minutes; the page's heap has %d kB", i, int(get[float64](b, "performance.memory.usedJSHeapSize")/1024))
+		time.Sleep(time.Minute)
+	}
+	if minutes > 0 { // and the log-in is still good for what asks anew
+		b.do("keys", chromedp.Navigate(b.base+"/app#keys"), there("#page-keys"))
+		b.has("web1.example.com")
+		b.clean("keys after it")
 	}
 }
