@@ -51,7 +51,12 @@ func startAPI(t *testing.T, section string) *api {
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Mkdir(filepath.Join(dir, "static"), 0o755))
-	r := startMasterIn(t, dir, apiOptions+text)
+	return serveAPI(t, startMasterIn(t, dir, apiOptions+text))
+}
+
+// serveAPI runs the API of a master.
+func serveAPI(t *testing.T, r *running) *api {
+	t.Helper()
 	cfg, err := conf.Load(r.path("master"))
 	must(t, err)
 	log := slog.New(slog.NewTextHandler(r.log, nil))

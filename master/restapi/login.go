@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sort"
 	"strings"
@@ -67,16 +68,11 @@ func (s *Server) logIn(ctx context.Context, q *request, creds *value.Map) (token
 
 // mint asks the master for a token; the answer is empty when it gives none.
 func (s *Server) mint(ctx context.Context, q *request, creds *value.Map) (*value.Map, error) {
-	if !s.guard.mayTry(q.from, s.now()) {
-		return nil, s.tooMany(q.from)
+	leave, err := s.enterLogin(q.from)
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case s.logins <- struct{}{}:
-		defer func() { <-s.logins }()
-	default:
-		s.count.busy.Add(1)
-		return nil, &failure{code: http.StatusServiceUnavailable}
-	}
+	defer leave()
 	load := creds.Clone()
 	for _, k := range []string{"key", "user", "token"} {
 		load.Delete(k)
@@ -90,6 +86,21 @@ func (s *Server) mint(ctx context.Context, q *request, creds *value.Map) (*value
 	}
 	m, _ := v.(*value.Map)
 	return m, nil
+}
+
+// enterLogin takes one of the log-ins that may be under way, and counts it as wrong until
+// it proves right.
+func (s *Server) enterLogin(from netip.Addr) (leave func(), err error) {
+	if !s.guard.mayTry(from, s.now()) {
+		return nil, s.tooMany(from)
+	}
+	select {
+	case s.logins <- struct{}{}:
+		return func() { <-s.logins }, nil
+	default:
+		s.count.busy.Add(1)
+		return nil, &failure{code: http.StatusServiceUnavailable}
+	}
 }
 
 // cookie is the session's: scripts cannot read it, other sites cannot send it, and

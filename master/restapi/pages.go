@@ -29,9 +29,15 @@ const (
 )
 
 func (s *Server) newConsole() (*console.Console, error) {
-	prefix := strings.TrimSuffix(s.opts.RootPrefix, "/")
-	return console.New(console.Config{Prefix: prefix, Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "",
-		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.log, Now: s.now})
+	cfg := console.Config{Prefix: strings.TrimSuffix(s.opts.RootPrefix, "/"), Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "",
+		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.log, Now: s.now}
+	if o, asks := s.master.OIDCOptions(); asks {
+		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" }) // nobody types its passwords
+		if err := s.openOIDC(o, &cfg); err != nil {
+			return nil, err
+		}
+	}
+	return console.New(cfg)
 }
 
 // serveConsole answers a request for the console. path is what follows /console.

@@ -21,6 +21,7 @@ import (
 	"saltern/localsock"
 	"saltern/master/client"
 	"saltern/master/conf"
+	"saltern/master/internal/oidc"
 	"saltern/master/internal/ratelog"
 	"saltern/master/restapi/console"
 	"saltern/printable"
@@ -60,6 +61,7 @@ type Server struct {
 	access  *os.File      // nil: none
 	routes  map[string]endpoint
 	console *console.Console // nil: it is off
+	oidc    *oidc.Provider   // nil: browsers do not sign in with one
 	started time.Time
 	count   counters
 }

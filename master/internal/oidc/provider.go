@@ -3,6 +3,8 @@ package oidc
 import (
 	"context"
 	"log/slog"
+	"net/url"
+	"strings"
 	"time"
 )
 
@@ -35,8 +37,14 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	return &Provider{opts: o.withDefaults(), log: log, now: now, turn: make(chan struct{}, 1)}, nil
 }
 
-// Issuer is the address of the provider.
-func (p *Provider) Issuer() string { return p.opts.Issuer }
+// Place is where sign-ins with a browser are: the host of the provider, and the address at
+// which they begin.
+func (p *Provider) Place() (host, begin string) {
+	if u, err := url.Parse(p.opts.Issuer); err == nil {
+		host = u.Host
+	}
+	return host, p.opts.Redirect + strings.TrimSuffix(Callback, "/done")
+}
 
 // current returns what is known of the provider. lacking is a view that did not have
 // the key of a token; nil for none.

@@ -33,6 +33,7 @@ type Config struct {
 	Version string   // of the program
 	Cluster bool     // the master is one of several
 	Systems []string // names in external_auth, to choose from at the log-in
+	SignIn  SignIn   // beside passwords
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -75,6 +76,10 @@ func (r *Refusal) Error() string { return r.Text }
 type Master interface {
 	LogIn(ctx context.Context, user, password, system string) (Login, error)
 	Session(ctx context.Context, token string) (Login, error)
+	// BeginSignIn is the address at the provider where a browser with this secret signs in,
+	// and SignIn takes what the provider has it bring.
+	BeginSignIn(ctx context.Context, secret string) (string, error)
+	SignIn(ctx context.Context, secret string, answer url.Values) (Login, error)
 	LogOut(ctx context.Context, token string) error
 	// Do carries out one command as low data.
 	Do(ctx context.Context, token string, low *value.Map) (any, error)
@@ -109,6 +114,10 @@ type Events struct {
 func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, base: cfg.Prefix + Dir, pages: map[string]*template.Template{}, static: map[string]asset{},
 		origin: http.NewCrossOriginProtection(), routes: routes()}
+	if cfg.SignIn.Provider != "" {
+		c.routes[signInPath] = route{get: beginSignIn, open: true}
+		c.routes[signInPath+"/done"] = route{get: endSignIn, open: true}
+	}
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("read the console's pages: %w", err)
@@ -290,7 +299,8 @@ type page struct {
 	User, Role          string // "" for nobody
 	Token               string // of forms
 	May                 rights
-	Refresh             int // seconds, for who has no scripts; 0: never
+	Refresh             int    // seconds, for who has no scripts; 0: never
+	Next                string // the page that the browser goes on to by itself; "" for none
 	Notice, Problem     string
 	Data                any
 }

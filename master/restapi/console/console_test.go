@@ -49,6 +49,17 @@ func (r *recorded) Session(_ context.Context, token string) (Login, error) {
 	return r.login(), nil
 }
 
+func (r *recorded) BeginSignIn(context.Context, string) (string, error) {
+	return "https://sso.example.com/auth?state=1", nil
+}
+
+func (r *recorded) SignIn(_ context.Context, secret string, _ url.Values) (Login, error) {
+	if secret == "" {
+		return Login{}, &Refusal{http.StatusUnauthorized, "Try again."}
+	}
+	return r.login(), nil
+}
+
 func (r *recorded) LogOut(context.Context, string) error { return nil }
 
 func (r *recorded) Do(_ context.Context, _ string, low *value.Map) (any, error) {

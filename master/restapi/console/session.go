@@ -17,13 +17,18 @@ import (
 const (
 	sessionCookie = "saltern_console" // the token of the master
 	formCookie    = "saltern_form"    // of the log-in form, before there is a session
+	signInCookie  = "saltern_signin"  // while the browser is at the provider
 	formLife      = 10 * time.Minute
 )
 
 // cookie is one that scripts cannot read, that other sites cannot have sent and that,
-// with TLS, never goes in the clear.
+// with TLS, never goes in the clear. That of a sign-in is sent when the provider leads
+// back, and to that page alone.
 func (c *Console) cookie(name, text string, age time.Duration) string {
 	k := http.Cookie{Name: c.cookieName(name), Value: text, Path: c.base, MaxAge: int(age / time.Second), HttpOnly: true, Secure: c.cfg.Secure, SameSite: http.SameSiteStrictMode}
+	if name == signInCookie {
+		k.Path, k.SameSite = c.base+signInPath, http.SameSiteLaxMode
+	}
 	if age <= 0 {
 		k.MaxAge = -1
 	}
@@ -85,6 +90,7 @@ type logInPage struct {
 	Form         string
 	User, System string
 	Systems      []string
+	SignIn       SignIn
 }
 
 func askLogIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -100,17 +106,22 @@ func askLogIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (Answer, error) {
 	secret := c.cookieOf(v, formCookie)
 	if b, err := hex.DecodeString(secret); err != nil || len(b) != 32 {
-		fresh := make([]byte, 32)
-		_, _ = rand.Read(fresh) // never fails
-		secret = hex.EncodeToString(fresh)
+		secret = newSecret()
 	}
-	d.Form, d.Systems = formToken(secret), c.cfg.Systems
+	d.Form, d.Systems, d.SignIn = formToken(secret), c.cfg.Systems, c.cfg.SignIn
 	a, err := c.render(v, "login", code, page{Title: "Log in", Problem: problem, Data: d})
 	if err != nil {
 		return a, err
 	}
 	a.Header.Add("Set-Cookie", c.cookie(formCookie, secret, formLife))
 	return a, nil
+}
+
+// newSecret is one that nobody else has.
+func newSecret() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
 }
 
 // logIn gets a token of the master. What the browser had before is given up.

@@ -1,0 +1,178 @@
+package master
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"saltern/audit"
+	"saltern/test/oidcprovider"
+)
+
+// signInHome is where the provider leads browsers back to: the address of a balancer, say.
+const signInHome = "https://salt.example.com:8000"
+
+// signInOptions let the users of a real provider log in.
+func signInOptions(t *testing.T) string {
+	t.Helper()
+	return `auth.oidc.issuer: ` + oidcprovider.Start(t, signInHome+"/console/oidc/done") + `
+auth.oidc.client_id: ` + oidcprovider.ClientID + `
+auth.oidc.client_secret: ` + oidcprovider.Secret + `
+auth.oidc.username_claim: preferred_username
+auth.oidc.redirect: ` + signInHome + `/
+external_auth:
+  oidc:
+    ops%: ['.*', '@runner', '@wheel']
+    bob: [test.ping]
+  sharedsecret:
+    alice: ['.*', '@runner', '@wheel', '@jobs']
+sharedsecret: right
+netapi_enable_clients: [local, local_async, runner, wheel]
+rest_cherrypy: {disable_ssl: true, host: 127.0.0.1, port: 1, console: true}
+`
+}
+
+// begin follows the link of the log-in page and returns where the browser is sent.
+func (b *browser) begin() string {
+	b.t.Helper()
+	if _, text := b.get("/login"); !strings.Contains(text, `href="`+signInHome+`/console/oidc"`) {
+		b.t.Fatalf("the page has no link to sign in: %s", text)
+	}
+	code, text, h := b.send("GET", "/oidc?next=//evil.example.com", nil)
+	if code != 303 || strings.Contains(h.Get("Location"), "evil") {
+		b.t.Fatalf("%d %q %s", code, h.Get("Location"), text)
+	}
+	if k := h.Get("Set-Cookie"); !strings.Contains(k, "HttpOnly") || !strings.Contains(k, "SameSite=Lax") || !strings.Contains(k, "Path=/console/oidc;") {
+		b.t.Errorf("cookie of the sign-in: %s", k)
+	}
+	return h.Get("Location")
+}
+
+// back is the path below the console that the provider leads somebody to.
+func back(t *testing.T, begin, user string) string {
+	t.Helper()
+	at := oidcprovider.Answer(t, begin, user)
+	path, ok := strings.CutPrefix(at.String(), signInHome+"/console")
+	if !ok {
+		t.Fatalf("the provider leads to %s", at)
+	}
+	return path
+}
+
+// TestSignInElsewhere: a sign-in that one node began ends at another, and the session is
+// good at both; the ID token logs programs in.
+func TestSignInElsewhere(t *testing.T) {
+	t.Parallel()
+	ms := masters(t, 2, signInOptions(t))
+	joined(t, ms)
+	one, other := serveAPI(t, ms[0]), serveAPI(t, ms[1])
+	b := one.browser()
+	path := back(t, b.begin(), "ann")
+	b.api = other
+	code, text, h := b.send("GET", path, nil)
+	if code != 200 || !strings.Contains(text, `http-equiv="refresh" content="0; url=/console/"`) {
+		t.Fatalf("%d %s", code, text)
+	}
+	for _, k := range h.Values("Set-Cookie") {
+		if strings.HasPrefix(k, "saltern_console=") && (!strings.Contains(k, "SameSite=Strict") || !strings.Contains(k, "HttpOnly")) {
+			t.Errorf("cookie of the session: %s", k)
+		}
+	}
+	if b.cookies["saltern_signin"] != "" {
+		t.Error("the browser keeps the secret of the sign-in")
+	}
+	session := b.cookies["saltern_console"]
+	for name, a := range map[string]*api{"one": one, "other": other} {
+		b.api = a
+		until(t, "the session at master "+name, func() bool {
+			b.cookies["saltern_console"] = session // a master that does not know it yet has the browser forget it
+			code, text := b.get("/")
+			return code == 200 && strings.Contains(text, "ann <small>(admin)</small>")
+		})
+	}
+	if r := other.recorded(1, "login"); r[0].User != "ann" || r[0].Result != audit.OK {
+		t.Errorf("audit record: %+v", r)
+	}
+	b.api = one
+	if code, _, _ := b.send("GET", path, nil); code != 401 {
+		t.Errorf("the same answer again: %d", code)
+	}
+	if code, _, h := b.send("GET", "/oidc", nil); code != 303 || h.Get("Location") != "/console/" {
+		t.Errorf("a sign-in of somebody who is there: %d %s", code, h.Get("Location"))
+	}
+}
+
+// TestAttack70SignIn: a browser that did not begin a sign-in gets no session by its answer,
+// nor does a forged one; no address comes from a request.
+func TestAttack70SignIn(t *testing.T) {
+	t.Parallel()
+	a := serveAPI(t, startMaster(t, signInOptions(t)))
+	victim, attacker := a.browser(), a.browser()
+	victim.begin()
+	path := back(t, attacker.begin(), "bob")
+	answer, err := url.ParseQuery(strings.TrimPrefix(path, "/oidc/done?"))
+	must(t, err)
+	for name, try := range map[string]struct {
+		b    *browser
+		path string
+	}{
+		"the code of somebody, planted": {victim, path},
+		"without a sign-in":             {a.browser(), path},
+		"without a state":               {victim, "/oidc/done?code=" + answer.Get("code")},
+		"another provider":              {attacker, path + "&iss=https%3A%2F%2Fevil.example.com"},
+		"nothing":                       {attacker, "/oidc/done"},
+		"a refusal with a page":         {attacker, "/oidc/done?error=x&error_description=%3Cscript%3E&state=" + answer.Get("state")},
+	} {
+		before := try.b.cookies["saltern_signin"]
+		code, text, h := try.b.send("GET", try.path, nil)
+		if code != http.StatusUnauthorized || try.b.cookies["saltern_console"] != "" || h.Get("Location") != "" || strings.Contains(text, "<script>") {
+			t.Errorf("%s: %d %q %s", name, code, h.Get("Location"), text)
+		}
+		if before != "" && try.b.cookies["saltern_signin"] == "" {
+			try.b.cookies["saltern_signin"] = before // as if it had been planted again
+		}
+	}
+	if code, _, _ := attacker.send("POST", path, nil); code != http.StatusMethodNotAllowed {
+		t.Errorf("as a form: %d", code)
+	}
+	if r := a.recorded(6, "login"); r[0].Result != audit.Refused {
+		t.Errorf("audit record: %+v", r)
+	}
+	if code, _, _ := attacker.send("GET", path, nil); code != 200 {
+		t.Errorf("his own: %d", code)
+	}
+}
+
+// TestAttack74Away: while the provider is away the page says so, and passwords work.
+func TestAttack74Away(t *testing.T) {
+	t.Parallel()
+	options := strings.Replace(signInOptions(t), "auth.oidc.issuer: http://127.0.0.1:", "auth.oidc.issuer: http://127.0.0.1:1/", 1)
+	a := serveAPI(t, startMaster(t, options))
+	b := a.browser()
+	if code, text := b.get("/oidc"); code != 503 || !strings.Contains(text, "cannot be asked") {
+		t.Errorf("%d %s", code, text)
+	}
+	b.logIn("alice")
+	if code, _, _ := a.do("POST", "/login", `{"username": "ann", "password": "x.y.z", "eauth": "oidc"}`); code != 401 {
+		t.Errorf("an ID token: %d", code)
+	}
+	if s := a.m.callers.Auth.Stats(); s.Faults != 1 || s.Wrong != 0 {
+		t.Errorf("counted: %+v", s)
+	}
+}
+
+// TestAttack39Tokens: wrong ID tokens lock their user out at his address.
+func TestAttack39Tokens(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, signInOptions(t)+"saltern_login_failures: 2\n")
+	a := serveAPI(t, r)
+	for range 2 {
+		if code, _, _ := a.do("POST", "/login", `{"username": "ann", "password": "x.y.z", "eauth": "oidc"}`); code != 401 {
+			t.Fatalf("%d", code)
+		}
+	}
+	if s := r.m.callers.Auth.Stats(); s.Wrong != 2 {
+		t.Errorf("counted: %+v", s)
+	}
+}

@@ -1,0 +1,72 @@
+package restapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"saltern/master/internal/oidc"
+	"saltern/master/restapi/console"
+)
+
+// openOIDC makes what a sign-in with a browser needs; without auth.oidc.redirect there
+// is none.
+func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
+	if o.Redirect == "" {
+		return nil
+	}
+	if s.oidc, err = oidc.New(o, s.quiet, s.now); err != nil {
+		return fmt.Errorf("read the options of external_auth's oidc: %w", err)
+	}
+	cfg.SignIn.Provider, cfg.SignIn.Address = s.oidc.Place()
+	return nil
+}
+
+// away is the answer where the provider, or a setting, is at fault.
+func (p *pages) away(err error) error {
+	p.s.quiet.Warn("a sign-in with the OpenID provider failed", "error", err)
+	return &console.Refusal{Code: http.StatusServiceUnavailable, Text: "The provider cannot be asked now; the log of salt-api says why. Other ways to log in are not concerned."}
+}
+
+// BeginSignIn implements [console.Master].
+func (p *pages) BeginSignIn(ctx context.Context, secret string) (string, error) {
+	at, err := p.s.oidc.Begin(ctx, secret)
+	if err != nil {
+		return "", p.away(err)
+	}
+	return at, nil
+}
+
+// SignIn implements [console.Master]. The ID token logs in as a password does: the
+// master decides.
+func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (console.Login, error) {
+	who, err := p.finish(ctx, secret, answer)
+	if err != nil {
+		return console.Login{}, err
+	}
+	return p.LogIn(ctx, who.User, who.Token, "oidc")
+}
+
+// finish gets the ID token. Who brings what is not good is counted as with passwords.
+func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
+	s := p.s
+	leave, err := s.enterLogin(p.q.from)
+	if err != nil {
+		return oidc.SignIn{}, refusal(err)
+	}
+	defer leave()
+	who, err := s.oidc.Finish(ctx, secret, answer)
+	switch {
+	case oidc.Refused(err):
+		s.count.wrong.Add(1)
+		s.quiet.Info("a sign-in with the OpenID provider is refused", "peer", p.q.from, "error", err)
+		s.loginRefused(ctx, "UNKNOWN", "oidc")
+		return who, &console.Refusal{Code: http.StatusUnauthorized, Text: "The provider did not let you in, or the sign-in was too old or not begun in this browser. Try again."}
+	case err != nil:
+		s.guard.right(p.q.from, s.now())
+		return who, p.away(err)
+	}
+	s.guard.right(p.q.from, s.now())
+	return who, nil
+}
