@@ -27,7 +27,7 @@ const apiOptions = `external_auth:
     alice: ['.*', '@runner', '@wheel', '@jobs']
     bob: [test.ping]
     vera:
-      - '@runner': [presence.minions, cache.grains, 'jobs\.list_.*', 'files\..*', git.status]
+      - '@runner': [presence.minions, cache.grains, 'jobs\.list_.*', 'files\..*', git.status, 'appliance\..*']
 sharedsecret: right
 token_expire: 3600
 netapi_enable_clients: [local, local_async, local_batch, local_subset, runner, runner_async, wheel, wheel_async, ssh]
@@ -41,7 +41,10 @@ type api struct {
 }
 
 // startAPI runs a master and the API of it. section are lines of rest_cherrypy.
-func startAPI(t *testing.T, section string) *api {
+func startAPI(t *testing.T, section string) *api { return startAPIWith(t, "", section) }
+
+// startAPIWith is that with more options of the master.
+func startAPIWith(t *testing.T, options, section string) *api {
 	t.Helper()
 	text := "rest_cherrypy:\n  disable_ssl: true\n"
 	for l := range strings.Lines("host: 127.0.0.1\nport: 1\n" + section) {
@@ -51,7 +54,7 @@ func startAPI(t *testing.T, section string) *api {
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Mkdir(filepath.Join(dir, "static"), 0o755))
-	return serveAPI(t, startMasterIn(t, dir, apiOptions+text))
+	return serveAPI(t, startMasterIn(t, dir, apiOptions+options+text))
 }
 
 // serveAPI runs the API of a master.

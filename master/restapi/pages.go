@@ -29,7 +29,7 @@ const (
 )
 
 func (s *Server) newConsole() (*console.Console, error) {
-	cfg := console.Config{Prefix: strings.TrimSuffix(s.opts.RootPrefix, "/"), Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "",
+	cfg := console.Config{Prefix: strings.TrimSuffix(s.opts.RootPrefix, "/"), Secure: s.opts.Cert != "", Version: release.Version(), Cluster: s.master.ClusterID != "", Nodes: s.master.Door != "",
 		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())), Log: s.log, Now: s.now}
 	if o, asks := s.master.OIDCOptions(); asks {
 		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" }) // nobody types its passwords

@@ -32,6 +32,7 @@ type Config struct {
 	Secure  bool     // it is served by TLS
 	Version string   // of the program
 	Cluster bool     // the master is one of several
+	Nodes   bool     // a supervisor watches over it, and can be asked for the nodes
 	Systems []string // names in external_auth, to choose from at the log-in
 	SignIn  SignIn   // beside passwords
 	Log     *slog.Logger
@@ -123,10 +124,10 @@ func New(cfg Config) (*Console, error) {
 		return nil, fmt.Errorf("read the console's pages: %w", err)
 	}
 	for _, n := range names {
-		if n = path.Base(n); n == "layout.html" || n == "parts.html" {
+		if n = path.Base(n); n == "layout.html" || n == "parts.html" || n == "machines.html" {
 			continue
 		}
-		t, err := template.New(n).Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+n)
+		t, err := template.New(n).Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/machines.html", "templates/"+n)
 		if err != nil {
 			return nil, fmt.Errorf("read the console's page %s: %w", n, err)
 		}
@@ -156,8 +157,9 @@ func functions() template.FuncMap {
 		Rows []job
 	}
 	return template.FuncMap{
-		"tab":  func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
-		"rows": func(base string, list []job) rows { return rows{base, list} },
+		"tab":   func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
+		"clock": clock,
+		"rows":  func(base string, list []job) rows { return rows{base, list} },
 	}
 }
 
@@ -170,22 +172,24 @@ type route struct {
 
 func routes() map[string]route {
 	return map[string]route{
-		"/":             {get: overview, section: "overview"},
-		"/login":        {get: askLogIn, post: logIn, open: true},
-		"/logout":       {post: logOut},
-		"/keys":         {get: showKeys, post: changeKeys, section: "keys"},
-		"/keys/confirm": {get: confirmKeys, section: "keys"},
-		"/minions":      {get: showMinions, section: "minions"},
-		"/minion":       {get: showMinion, section: "minions"},
-		"/jobs":         {get: showJobs, section: "jobs"},
-		"/job":          {get: showJob, section: "jobs"},
-		"/run":          {get: prepareRun, post: run, section: "run"},
-		"/events":       {get: showEvents, section: "events"},
-		"/files":        {get: showFiles, section: "files"},
-		"/file":         {get: showFile, section: "files"},
-		"/pillar":       {get: showPillar, section: "files"},
-		"/audit":        {get: showAudit, section: "audit"},
-		"/stream":       {get: stream},
+		"/":              {get: overview, section: "overview"},
+		"/login":         {get: askLogIn, post: logIn, open: true},
+		"/logout":        {post: logOut},
+		"/nodes":         {post: changeNode, section: "overview"},
+		"/nodes/confirm": {get: confirmNode, section: "overview"},
+		"/keys":          {get: showKeys, post: changeKeys, section: "keys"},
+		"/keys/confirm":  {get: confirmKeys, section: "keys"},
+		"/minions":       {get: showMinions, section: "minions"},
+		"/minion":        {get: showMinion, section: "minions"},
+		"/jobs":          {get: showJobs, section: "jobs"},
+		"/job":           {get: showJob, section: "jobs"},
+		"/run":           {get: prepareRun, post: run, section: "run"},
+		"/events":        {get: showEvents, section: "events"},
+		"/files":         {get: showFiles, section: "files"},
+		"/file":          {get: showFile, section: "files"},
+		"/pillar":        {get: showPillar, section: "files"},
+		"/audit":         {get: showAudit, section: "audit"},
+		"/stream":        {get: stream},
 	}
 }
 

@@ -79,7 +79,7 @@ func now() time.Time { return time.Date(2026, 11, 24, 16, 0, 0, 0, time.UTC) }
 
 func newConsole(t testing.TB, prefix string) *Console {
 	t.Helper()
-	c, err := New(Config{Prefix: prefix, Secure: true, Version: "1.2.3", Cluster: true, Systems: []string{"ldap", "pam"}, Log: slog.New(slog.DiscardHandler), Now: now})
+	c, err := New(Config{Prefix: prefix, Secure: true, Version: "1.2.3", Cluster: true, Nodes: true, Systems: []string{"ldap", "pam"}, Log: slog.New(slog.DiscardHandler), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +153,9 @@ func theAnswers() map[string]any {
 			value.NewMap("time", "2026-11-24T15:59:00Z", "user", says, "proof", "token", "eauth", "pam", "from", "192.0.2.7", "via", "salt-api", "action", "job.publish", "function", "state.apply", "object", "*", "minions", int64(4), "result", "started", "jid", "20261124155900000001"),
 			value.NewMap("time", says, "user", "eve", "proof", "none", "from", says, "action", "login", "function", "mk_token", "result", "refused", "lost", int64(3)),
 		}),
+		"appliance.status": theAppliance(),
+		"appliance.course": theCourse(),
+		"appliance.drain":  wheel(true), "appliance.restart": wheel(true), "appliance.undrain": value.NewMap("data", value.NewMap("success", false, "return", "Exception occurred in wheel appliance.undrain: "+says)),
 		"sys.doc": value.NewMap("web1", value.NewMap("test.ping", "Used to make sure the minion is up.\n\nCLI Example: "+says)),
 	}
 }
@@ -164,7 +167,7 @@ var marks = regexp.MustCompile(`\?v=[0-9a-f]{12}`)
 func TestPages(t *testing.T) {
 	id := url.QueryEscape(hostile)
 	for name, path := range map[string]string{
-		"overview": "/", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
+		"overview": "/?done=drain&node=n1", "node": "/nodes/confirm?do=restart&node=n2&service=lb", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
 		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id + "&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
 		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "not-found": "/" + id,
 	} {

@@ -15,6 +15,7 @@ type overviewPage struct {
 	Keys     *keyCounts // nil: they may not be seen
 	Present  *presence  // nil: it may not be seen
 	Cluster  bool       // of several masters: minions may be connected to another one
+	Machines *machines  // nil: there are none, or they may not be seen
 	Master   *masterState
 	Members  []member
 	Jobs     []job
@@ -63,6 +64,17 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	case note("Minions and their presence: external_auth has to permit the runner presence.minions, and netapi_enable_clients runner.", err) != nil:
 		return Answer{}, err
 	}
+	if c.cfg.Nodes {
+		why := "Nodes: external_auth has to permit the runner appliance.status, and netapi_enable_clients runner."
+		if v.may("runner", "appliance.status") {
+			if d.Machines, why, err = c.machines(ctx, v); err != nil {
+				return Answer{}, err
+			}
+		}
+		if why != "" {
+			d.NotShown = append(d.NotShown, why)
+		}
+	}
 	if d.Keys == nil && v.may("wheel", "key.list_all") {
 		keys, err := keyList(ctx, v)
 		if err = note("Keys", err); err != nil {
@@ -84,7 +96,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 		d.Jobs = list[:min(len(list), jobsOfOverview)]
 	}
-	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d})
+	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDone(v.query)})
 }
 
 func tally(all []minion) (*keyCounts, *presence) {
