@@ -336,12 +336,13 @@ test-boot: image-programs ## the disks booted by QEMU, BIOS and UEFI (by hand, a
 	SALTERN_DIST=$(SALTERN_CACHE)/boot $(GO) test -tags boot -count=1 -timeout 120m -v -run '$(or $(RUN),.)' ./test/image/
 
 .PHONY: test-monitoring
-test-monitoring: build ## docs/monitoring with Debian's Prometheus: rules, their tests, a scrape (by hand: apt-get install prometheus)
+test-monitoring: build ## docs/monitoring with Debian's Prometheus: a scrape; the rules are checked by make unit (by hand: apt-get install prometheus)
 	$(GO) test -tags monitoring -count=1 -timeout 10m ./test/monitoring/
 
 .PHONY: deps
 deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt releases
 	@scripts/deps packages
+	@scripts/deps promtool
 	@scripts/deps salt $(SALT)
 	$(GO) mod download
 	$(GO) -C test/oidcprovider/server mod download
