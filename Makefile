@@ -137,8 +137,9 @@ oci: ## the container image for amd64 and arm64 into dist/oci/, an OCI image lay
 	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}; bin/saltern-image oci --programs bin/packages --version '$(VERSION)' --out dist/oci
 
 .PHONY: test-oci
-test-oci: oci deps-salt ## the container image, run with a real minion (by hand, as root; apt-get install podman runc skopeo curl)
-	@scripts/test-oci dist/oci '$(VERSION)'
+test-oci: build oci deps-salt ## the container image and the compose files, run with real minions (by hand, as root; apt-get install podman runc skopeo curl; RUN=TestThree)
+	$(if $(RUN),,@scripts/test-oci dist/oci '$(VERSION)')
+	@SALTERN_OCI=$(CURDIR)/dist SALTERN_OCI_VERSION='$(VERSION)' unshare --net --mount sh -c 'ip link set lo up && mount -t tmpfs tmpfs /run/netns && exec $(GO) -C test/oci test -count=1 -v -timeout 20m -run "$(or $(RUN),Test)" .'
 
 .PHONY: docs
 docs: ## the site of the documentation into dist/docs, its links checked (mkdocs-material from PyPI, by hash)

@@ -1,7 +1,8 @@
-// Package container is what the container image holds: the master, its tools and
-// salt-api, which are static programs, the certificates of public authorities, one
-// account, and the folders of Salt. There is no shell in it, no Python and no git;
-// docs/containers.md says what that leaves out.
+// Package container is what the container image holds: a node's supervisor, the
+// master, its tools and salt-api, which are static programs, the certificates of
+// public authorities, one account, and the folders of Salt and of a node. There is no
+// shell in it, no Python and no git, unless they come as a tree of Debian that lies
+// below all that; docs/containers.md says what is left out.
 package container
 
 import (
@@ -33,11 +34,25 @@ type Options struct {
 	// Certificates is a folder of PEM files, *.crt: those of a package, not of the
 	// machine, which may trust authorities of its own.
 	Certificates string
+	// Below is a folder that the image has below everything else, "" for none; it is
+	// for one kind of machine.
+	Below string
+}
+
+// pythonSuffix ends the name of an image with Python.
+const pythonSuffix = "-python"
+
+// ref is the image's name in its layout.
+func (o Options) ref() string {
+	if o.Below != "" {
+		return "saltern:" + o.Version + pythonSuffix
+	}
+	return "saltern:" + o.Version
 }
 
 // programs lie in /usr/bin; links are names of the last.
 var (
-	programs = []string{"salt-master", "salt-api", "salt"}
+	programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 	links    = []string{"salt-key", "salt-run", "salt-cp"}
 )
 
@@ -48,10 +63,21 @@ func Image(o Options) (oci.Image, error) {
 	if err != nil {
 		return oci.Image{}, err
 	}
-	img := oci.Image{Ref: "saltern:" + o.Version, Created: o.Created,
+	lower := [][]oci.Entry{base}
+	if o.Below != "" {
+		if len(o.Arch) != 1 {
+			return oci.Image{}, fmt.Errorf("container: %s is for one kind of machine, not for %v", o.Below, o.Arch)
+		}
+		below, err := oci.Tree(o.Below)
+		if err != nil {
+			return oci.Image{}, err
+		}
+		lower = [][]oci.Entry{below, base}
+	}
+	img := oci.Image{Ref: o.ref(), Created: o.Created,
 		Labels: map[string]string{
 			"org.opencontainers.image.title":       "Saltern",
-			"org.opencontainers.image.description": "Salt master for minions 3006, 3007 and 3008, with salt-api and Salt's tools",
+			"org.opencontainers.image.description": "Node of a Salt master cluster for minions 3006, 3007 and 3008, with salt-api and Salt's tools",
 			"org.opencontainers.image.version":     o.Version,
 			"org.opencontainers.image.created":     o.Created.UTC().Format(time.RFC3339),
 			"org.opencontainers.image.licenses":    "Apache-2.0",
@@ -68,7 +94,7 @@ func Image(o Options) (oci.Image, error) {
 		if err != nil {
 			return oci.Image{}, err
 		}
-		img.Platforms = append(img.Platforms, oci.Platform{Architecture: arch, Layers: [][]oci.Entry{base, layer}})
+		img.Platforms = append(img.Platforms, oci.Platform{Architecture: arch, Layers: append(slices.Clone(lower), layer)})
 	}
 	return img, nil
 }
@@ -83,19 +109,24 @@ func (o Options) base() ([]oci.Entry, error) {
 		return oci.Entry{Path: path, Mode: fs.ModeDir | mode, Owner: owner}
 	}
 	file := func(path, text string) oci.Entry { return oci.Entry{Path: path, Mode: 0o644, Data: []byte(text)} }
-	return []oci.Entry{
+	out := []oci.Entry{
 		dir("etc", 0o755, 0), dir("etc/salt", 0o755, 0), dir("etc/salt/master.d", 0o755, 0), dir("etc/ssl", 0o755, 0), dir("etc/ssl/certs", 0o755, 0),
 		dir("etc/salt/pki", 0o700, account), dir("etc/salt/pki/master", 0o700, account),
 		dir("run", 0o755, 0), dir("run/salt", 0o755, account), dir("tmp", fs.ModeSticky|0o777, 0),
 		dir("srv", 0o755, 0), dir("srv/salt", 0o755, 0), dir("srv/pillar", 0o755, 0),
 		dir("var", 0o755, 0), dir("var/cache", 0o755, 0), dir("var/cache/salt", 0o755, account), dir("var/log", 0o755, 0), dir("var/log/salt", 0o755, account),
+		dir("etc/saltern", 0o755, account), dir("run/saltern", 0o755, account), dir("srv/cluster", 0o755, account),
+		dir("var/lib", 0o755, 0), dir("var/lib/saltern", 0o750, account),
 		{Path: "var/run", Mode: fs.ModeSymlink | 0o777, Link: "/run"},
 		file("etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/sbin/nologin\nsalt:x:%d:%d:Salt:/var/cache/salt:/sbin/nologin\n", account, account)),
 		file("etc/group", fmt.Sprintf("root:x:0:\nsalt:x:%d:\n", account)),
 		file("etc/salt/master.d/saltern.conf", "# Of the image, where no configuration is mounted over /etc/salt.\nuser: salt\nlog_level: info\n"),
-		file("etc/os-release", fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n", o.Version, o.Version)),
 		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: certificates},
-	}, nil
+	}
+	if o.Below == "" { // Debian says itself what it is: scanners go by that
+		out = append(out, file("etc/os-release", fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n", o.Version, o.Version)))
+	}
+	return out, nil
 }
 
 // programs is the layer of one kind of machine.

@@ -69,7 +69,8 @@ func TestImage(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"etc/salt/pki", "etc/salt/pki/master", "run/salt", "var/cache/salt", "var/log/salt"}; !slices.Equal(writable, want) {
+	slices.Sort(writable)
+	if want := []string{"etc/salt/pki", "etc/salt/pki/master", "etc/saltern", "run/salt", "run/saltern", "srv/cluster", "var/cache/salt", "var/lib/saltern", "var/log/salt"}; !slices.Equal(writable, want) {
 		t.Errorf("%q belong to the account, want %q", writable, want)
 	}
 	for path, want := range map[string]string{
@@ -80,7 +81,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("%s: %q", path, entries[path].Data)
 		}
 	}
-	for _, p := range []string{"salt-master", "salt-api", "salt"} {
+	for _, p := range []string{"applianced", "salt-master", "salt-api", "salt"} {
 		if e := entries["usr/bin/"+p]; e.Source == "" || e.Mode != 0o755 {
 			t.Errorf("%s: %+v", p, e)
 		}
@@ -95,6 +96,33 @@ func TestImage(t *testing.T) {
 	}
 	if err := oci.Write(filepath.Join(t.TempDir(), "oci"), img); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBelow: a tree lies below the image's own layers, whose system says itself what
+// it is, and is for one kind of machine.
+func TestBelow(t *testing.T) {
+	o := options(t)
+	o.Below = t.TempDir()
+	if err := os.WriteFile(filepath.Join(o.Below, "python3"), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	img, err := Image(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers := img.Platforms[0].Layers
+	if img.Ref != "saltern:1.2.3-python" || len(layers) != 3 || len(layers[0]) != 1 || layers[0][0].Path != "python3" {
+		t.Errorf("%s: %d layers, the lowest of %v", img.Ref, len(layers), layers[0])
+	}
+	for _, e := range layers[1] {
+		if e.Path == "etc/os-release" {
+			t.Errorf("%s hides that of the tree", e.Path)
+		}
+	}
+	o.Arch = append(o.Arch, "riscv64")
+	if _, err := Image(o); err == nil || !strings.Contains(err.Error(), "one kind of machine") {
+		t.Errorf("two kinds of machines: %v", err)
 	}
 }
 

@@ -34,7 +34,7 @@ func (e Entry) header(size int64, at time.Time) (*tar.Header, error) {
 	if e.Path == "" || path.Clean("/"+e.Path) != "/"+e.Path {
 		return nil, fmt.Errorf("oci: %q is no path in an image", e.Path)
 	}
-	h := &tar.Header{Name: e.Path, Mode: int64(e.Mode.Perm()), Uid: e.Owner, Gid: e.Owner, ModTime: at, Format: tar.FormatUSTAR}
+	h := &tar.Header{Name: e.Path, Mode: int64(e.Mode.Perm()), Uid: e.Owner, Gid: e.Owner, ModTime: at}
 	if e.Mode&fs.ModeSticky != 0 {
 		h.Mode |= 0o1000
 	}

@@ -82,6 +82,10 @@ func (n *Network) Host(t testing.TB, number int) string {
 	return addr
 }
 
+// Namespace is the path of a host's network namespace, for what is put into it by
+// others, such as containers.
+func (n *Network) Namespace(addr string) string { return "/run/netns/" + n.hosts[addr] }
+
 // Outside is the address of the test process and of what it starts outside
 // of the hosts, such as minions.
 func (n *Network) Outside() string { return n.net + "254" }
