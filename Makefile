@@ -139,7 +139,7 @@ oci: ## the container image for amd64 and arm64 into dist/oci/, an OCI image lay
 .PHONY: test-oci
 test-oci: build oci deps-salt ## the container image and the compose files, run with real minions (by hand, as root; apt-get install podman runc skopeo curl; RUN=TestThree)
 	$(if $(RUN),,@scripts/test-oci dist/oci '$(VERSION)')
-	@SALTERN_OCI=$(CURDIR)/dist SALTERN_OCI_VERSION='$(VERSION)' unshare --net --mount sh -c 'ip link set lo up && mount -t tmpfs tmpfs /run/netns && exec $(GO) -C test/oci test -count=1 -v -timeout 20m -run "$(or $(RUN),Test)" .'
+	@SALTERN_OCI=$(CURDIR)/dist SALTERN_OCI_VERSION='$(VERSION)' unshare --net --mount sh -c 'ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec $(GO) -C test/oci test -count=1 -v -timeout 20m -run "$(or $(RUN),Test)" .'
 
 .PHONY: docs
 docs: ## the site of the documentation into dist/docs, its links checked (mkdocs-material from PyPI, by hash)
@@ -299,7 +299,7 @@ test-gluster: ## real glusterds on pretend machines: form, grow, break, heal, TL
 	$(GO) test -tags gluster -count=1 -timeout 30m -run 'TestLife|TestAttack33' -v ./glusterctl/
 
 # Images. PYTHON=0 leaves Salt's Python library out, FORMATS chooses among raw,
-# qcow2, ova, upgrade, upgrade-ova; SIGN=key.pem signs upgrades; LEVEL is zstd's.
+# qcow2, vhd, box, ova, box-virtualbox, upgrade, upgrade-ova; SIGN=key.pem signs upgrades; LEVEL is zstd's.
 PYTHON      ?= 1
 FORMATS     ?= qcow2,ova$(if $(SIGN),$(comma)upgrade$(comma)upgrade-ova)
 LEVEL       ?= 9

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,17 +17,20 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"saltern/image/box"
 	"saltern/image/bundle"
 	"saltern/image/disk"
 	"saltern/image/ova"
 	"saltern/image/profile"
 	"saltern/image/sbom"
 	"saltern/image/tree"
+	"saltern/image/vhd"
 	"saltern/release"
 )
 
 // formats, and the kernel each has.
-var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "upgrade": "cloud", "ova": "generic", "upgrade-ova": "generic"}
+var formats = map[string]string{"raw": "cloud", "qcow2": "cloud", "vhd": "cloud", "box": "cloud", "upgrade": "cloud",
+	"ova": "generic", "box-virtualbox": "generic", "upgrade-ova": "generic"}
 
 // unsigned is said of an image that trusts nobody.
 const unsigned = "no key (--sign, make image SIGN=): this image will accept no upgrade until a key is put into /etc/saltern/upgrade-keys"
@@ -49,7 +53,10 @@ func buildCommand() *cobra.Command {
 
   saltern-cloud.raw       disk for EC2 (saltern-image ami) and whoever wants one
   saltern-cloud.qcow2     the same for QEMU, libvirt, OpenStack, Proxmox
+  saltern-cloud.vhd       the same for Azure and Hyper-V, of fixed size
+  saltern-libvirt.box     the same for Vagrant with libvirt
   saltern.ova             for VMware and VirtualBox, with the generic kernel
+  saltern-virtualbox.box  the same for Vagrant with VirtualBox
   saltern-cloud.upgrade   new version for machines of the first two (--sign)
   saltern-generic.upgrade the same for those of the OVA
   *.spdx.json             what is inside
@@ -59,7 +66,7 @@ It runs as root, and mounts nothing outside of mount namespaces of its own.`,
 	b.add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&b.out, "out", "dist", "folder of the results")
-	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"}, "raw, qcow2, ova, upgrade, upgrade-ova")
+	f.StringSliceVar(&b.formats, "format", []string{"qcow2", "ova"}, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	f.IntVar(&b.level, "level", 9, "compression of the root file system, zstd 1 to 22")
 	f.IntVar(&b.size, "size", 8, "size of the disk in GiB; the image takes only what is in it")
 	f.StringVar(&b.option, "kernel-option", "", "more options for the kernel")
@@ -72,7 +79,7 @@ func (b *build) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	for _, f := range b.formats {
 		if formats[f] == "" {
-			return fmt.Errorf("build: format %q: there are raw, qcow2, ova, upgrade, upgrade-ova", f)
+			return fmt.Errorf("build: format %q: there are %s", f, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 		}
 		if strings.HasPrefix(f, "upgrade") && b.sign == "" {
 			return errors.New("build: an upgrade needs --sign KEY (saltern-image keygen makes one)")
@@ -186,20 +193,10 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 	}
 	step("disk")
 	for _, f := range want {
-		out := ""
-		switch f {
-		case "qcow2":
-			out = filepath.Join(b.out, "saltern-cloud.qcow2")
-			err = qcow2(ctx, raw, out)
-		case "ova":
-			out = filepath.Join(b.out, "saltern.ova")
-			err = ova.Build(ctx, ova.Options{Out: out, Raw: raw, Name: "saltern", Version: o.Version, CPUs: 2, MemoryMiB: 2048, Epoch: o.Epoch})
-		case "upgrade", "upgrade-ova":
-			out = filepath.Join(b.out, "saltern-"+name+".upgrade")
-			err = b.upgrade(out, bundle.Manifest{Version: o.Version, Flavour: name, Created: o.Epoch}, []string{kernel, initrd, root})
-		default:
+		if f == "raw" {
 			continue
 		}
+		out, err := b.format(ctx, o, f, raw, bundle.Manifest{Version: o.Version, Flavour: name, Created: o.Epoch}, []string{kernel, initrd, root})
 		if err != nil {
 			return nil, err
 		}
@@ -207,6 +204,40 @@ func (b *build) flavour(ctx context.Context, o tree.Options, name string, want [
 		step(f)
 	}
 	return made, nil
+}
+
+// format makes one format of a raw disk, or an upgrade of its parts, and returns its path.
+func (b *build) format(ctx context.Context, o tree.Options, format, raw string, m bundle.Manifest, parts []string) (out string, err error) {
+	between := filepath.Join(o.Work, m.Flavour+"."+format)
+	switch format {
+	case "qcow2":
+		out = filepath.Join(b.out, "saltern-cloud.qcow2")
+		err = qcow2(ctx, raw, out)
+	case "vhd":
+		out = filepath.Join(b.out, "saltern-cloud.vhd")
+		err = vhd.Build(out, raw, "saltern "+o.Version, o.Epoch)
+	case "box":
+		out = filepath.Join(b.out, "saltern-libvirt.box")
+		if err = qcow2(ctx, raw, between); err == nil {
+			err = box.Libvirt(out, between, b.size, o.Epoch)
+		}
+	case "ova":
+		out = filepath.Join(b.out, "saltern.ova")
+		err = ova.Build(ctx, archive(out, raw, o))
+	case "box-virtualbox":
+		out = filepath.Join(b.out, "saltern-virtualbox.box")
+		if err = ova.Build(ctx, archive(between, raw, o)); err == nil {
+			err = box.VirtualBox(out, between, o.Epoch)
+		}
+	default:
+		out = filepath.Join(b.out, "saltern-"+m.Flavour+".upgrade")
+		err = b.upgrade(out, m, parts)
+	}
+	return out, err
+}
+
+func archive(out, raw string, o tree.Options) ova.Options {
+	return ova.Options{Out: out, Raw: raw, Name: "saltern", Version: o.Version, CPUs: 2, MemoryMiB: 2048, Epoch: o.Epoch}
 }
 
 // qcow2 compresses a disk for QEMU from 5.1 on.

@@ -1,0 +1,125 @@
+// Package box packs disks as boxes for Vagrant, a tar archive of a description, a
+// Vagrantfile and the disk: for libvirt a disk for QEMU as box.img, for VirtualBox the
+// descriptor and the disk of an OVA. Facts are those of Vagrant's manual (Boxes, Box
+// File Format) and of vagrant-libvirt (Box Format).
+package box
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+// vagrantfile is what every machine of a box begins with: the account of the set-up,
+// no folder of the host, no key of Vagrant's.
+const vagrantfile = `Vagrant.configure("2") do |config|
+  config.ssh.username = "admin"
+  config.ssh.insert_key = false
+  config.vm.synced_folder ".", "/vagrant", disabled: true
+%send
+`
+
+// maxDescriptor bounds what is read of an OVA before it is packed.
+const maxDescriptor = 1 << 20
+
+// A member is a file of an archive.
+type member struct {
+	name string
+	size int64
+	r    io.Reader
+}
+
+// Libvirt packs a qcow2 disk, whose size in GiB is what a machine gets.
+func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
+	disk, err := os.Open(qcow2)
+	if err != nil {
+		return fmt.Errorf("box: %w", err)
+	}
+	defer disk.Close()
+	fi, err := disk.Stat()
+	if err != nil {
+		return fmt.Errorf("box: %w", err)
+	}
+	files, err := described(map[string]any{"provider": "libvirt", "format": "qcow2", "virtual_size": gib}, "")
+	if err != nil {
+		return err
+	}
+	files = append(files, member{"box.img", fi.Size(), disk})
+	return pack(out, files, epoch)
+}
+
+// mac is the address of the first interface, which VirtualBox's provider asks for.
+const mac = `  config.vm.base_mac = "080027A11CE0"
+`
+
+// VirtualBox packs what is in an OVA: its descriptor as box.ovf, and its disk.
+func VirtualBox(out, ova string, epoch time.Time) error {
+	f, err := os.Open(ova)
+	if err != nil {
+		return fmt.Errorf("box: %w", err)
+	}
+	defer f.Close()
+	files, err := described(map[string]any{"provider": "virtualbox"}, mac)
+	if err != nil {
+		return err
+	}
+	t := tar.NewReader(f)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("box: %s has no disk", ova)
+		}
+		if err != nil {
+			return fmt.Errorf("box: read %s: %w", ova, err)
+		}
+		switch path.Ext(h.Name) {
+		case ".ovf":
+			text, err := io.ReadAll(io.LimitReader(t, maxDescriptor))
+			if err != nil {
+				return fmt.Errorf("box: read %s: %w", ova, err)
+			}
+			files = append(files, member{"box.ovf", int64(len(text)), bytes.NewReader(text)})
+		case ".vmdk": // the last one, which is read as it is packed
+			return pack(out, append(files, member{h.Name, h.Size, t}), epoch)
+		}
+	}
+}
+
+func described(metadata map[string]any, more string) ([]member, error) {
+	text, err := json.Marshal(metadata)
+	if err != nil {
+		return nil, fmt.Errorf("box: %w", err)
+	}
+	ruby := fmt.Sprintf(vagrantfile, more)
+	return []member{{"metadata.json", int64(len(text)), bytes.NewReader(text)}, {"Vagrantfile", int64(len(ruby)), strings.NewReader(ruby)}}, nil
+}
+
+func pack(out string, files []member, epoch time.Time) error {
+	part := out + ".part"
+	f, err := os.Create(part)
+	if err != nil {
+		return fmt.Errorf("box: %w", err)
+	}
+	defer os.Remove(part) // nothing is there after the rename
+	t := tar.NewWriter(f)
+	for _, m := range files {
+		err = errors.Join(err, t.WriteHeader(&tar.Header{Name: m.name, Size: m.size, Mode: 0o644, ModTime: epoch, Format: tar.FormatUSTAR}))
+		if err == nil {
+			_, err = io.Copy(t, m.r)
+		}
+	}
+	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
+		err = os.Rename(part, out)
+	}
+	if err != nil {
+		return fmt.Errorf("box: %w", err)
+	}
+	return nil
+}
