@@ -50,6 +50,9 @@ func TestSaltGUI(t *testing.T) {
 // says: longer than sessions of CherryPy last is what people do.
 func (b *tab) stays(t *testing.T, s site) {
 	minutes, _ := strconv.Atoi(os.Getenv("SALTERN_MINUTES"))
+	if minutes > 0 { // it is paused at first
+		get[bool](b, `[...document.querySelectorAll("#page-events .small-button-for-click")].filter(e => e.innerText.startsWith("\u2bc8")).map(e => e.click()).length > 0`)
+	}
 	for i := range minutes {
 		tag := fmt.Sprintf("still/here/%d", i)
 		if r := s.SaltRun(t, "event.send", tag); r.Code != 0 {
