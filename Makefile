@@ -38,7 +38,7 @@ PREFIX   ?= /usr/local
 BINDIR   ?= $(PREFIX)/bin
 DESTDIR  ?=
 PROGRAMS ?= bin
-UNITS    = applianced.service saltern-master.service saltern-api.service saltern-lb.service saltern-vip.service
+UNITS    = applianced.service saltern-master.service saltern-api.service saltern-lb.service saltern-vip.service saltern-pam.socket saltern-pam@.service
 
 .PHONY: install
 install: ## programs, units, accounts, completion and manual pages (as root, after make build; PREFIX=/usr DESTDIR=tree)

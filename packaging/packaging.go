@@ -3,13 +3,18 @@
 // image has those that are the same there.
 package packaging
 
-import _ "embed"
+import "embed"
 
 // Virtual is the unit saltern-vip.service: keepalived for the virtual address,
 // with rights that applianced does without.
 //
 //go:embed saltern-vip.service
 var Virtual []byte
+
+// PAM are the units of the helper that checks passwords of local accounts, for a host.
+//
+//go:embed saltern-pam.socket saltern-pam@.service
+var PAM embed.FS
 
 // Accounts are those of a node, for systemd-sysusers.
 //

@@ -30,7 +30,7 @@ func installed(t *testing.T) string {
 func TestInstall(t *testing.T) {
 	dir := installed(t)
 	top := filepath.Join(dir, "opt/saltern")
-	for _, f := range []string{"bin/applianced", "bin/salt-master", "bin/salt-api", "bin/salt-key", "lib/systemd/system/saltern-api.service", "lib/systemd/system/applianced.service", "lib/systemd/system/saltern-vip.service",
+	for _, f := range []string{"bin/applianced", "bin/salt-master", "bin/salt-api", "bin/salt-key", "lib/systemd/system/saltern-api.service", "lib/systemd/system/applianced.service", "lib/systemd/system/saltern-vip.service", "lib/systemd/system/saltern-pam.socket", "lib/systemd/system/saltern-pam@.service",
 		"lib/sysusers.d/saltern.conf", "share/bash-completion/completions/applianced", "share/man/man8/applianced.8", "share/man/man8/applianced-reset.8"} {
 		if fi, err := os.Stat(filepath.Join(top, f)); err != nil || fi.Size() == 0 {
 			t.Errorf("%s: %v", f, err)

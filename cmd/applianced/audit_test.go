@@ -21,7 +21,7 @@ func TestVerbsAreAudited(t *testing.T) {
 		"replace", "reset", "restart", "secret rotate", "setup", "setup back", "setup retry", "setup start", "undrain", "backup now", "virtual-address", "console"}
 	looks := []string{"audit", "backup list", "backup status", "config", "config check", "config schema", "events", "git", "history", "keys", "keys list", "lb status", "logs", "man", "minions", "nodes", "ping", "python", "python list", "secret", "secrets",
 		"secrets encrypt", "secrets list", "secrets public", "setup progress", "setup schema", "status", "storage", "storage plan", "storage status", "upgrade check", "upgrade status", "version", "admin"}
-	others := []string{"run", "lb", "backup helper", "storage helper", "upgrade confirm", "firewall"} // for systemd
+	others := []string{"run", "lb", "backup helper", "storage helper", "pam-helper", "upgrade confirm", "firewall"} // for systemd
 	verbs := auditedVerbs()
 	found := map[string]bool{}
 	var each func(*cobra.Command)

@@ -131,6 +131,13 @@ func Overlay() (out []File, err error) {
 	}
 	out = append(out, File{Path: "usr/lib/systemd/system/saltern-vip.service", Mode: 0o644, Content: packaging.Virtual},
 		File{Path: "usr/lib/sysusers.d/saltern.conf", Mode: 0o644, Content: packaging.Accounts})
+	for _, name := range []string{"saltern-pam.socket", "saltern-pam@.service"} {
+		b, err := packaging.PAM.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("profile: %w", err)
+		}
+		out = append(out, File{Path: "usr/lib/systemd/system/" + name, Mode: 0o644, Content: bytes.ReplaceAll(b, []byte("/usr/local/bin/"), []byte("/usr/bin/"))})
+	}
 	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil
 }

@@ -34,6 +34,15 @@ func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	return o, asks
 }
 
+// PAMHelper is the socket of the helper that is asked for users of external_auth's system pam;
+// "" if it is not to be asked.
+func (m *Master) PAMHelper() string {
+	if !m.proves("pam") {
+		return ""
+	}
+	return m.PAMSocket
+}
+
 // proves reports whether this master itself proves the users of a system of external_auth:
 // it is in use, and no module of the administrator has its name.
 func (m *Master) proves(system string) bool {

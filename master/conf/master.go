@@ -262,6 +262,8 @@ type Access struct {
 	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
 	LoginFailures int           `conf:"saltern_login_failures"`
 	LoginLock     time.Duration `conf:"saltern_login_lock"`
+	// PAMSocket is that of root's helper, see [Master.PAMHelper].
+	PAMSocket string `conf:"saltern_pam"`
 }
 
 // LDAP is how log-ins are proved to a directory, see [Master.LDAPOptions].

@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"saltern/control/pam"
 	"saltern/durable"
 	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
@@ -62,7 +63,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"log_file", filepath.Join(s.CacheDir(), "salt-master.log")},
 		{"default_include", filepath.Join(include, "*.conf")},
 		{"saltern_conditions", s.ConditionsFile()},
-		{"saltern_node", s.Node}, {"saltern_door", s.DoorSocket()},
+		{"saltern_node", s.Node}, {"saltern_pam", pam.Socket}, {"saltern_door", s.DoorSocket()},
 		{"saltern_python_layer", filepath.Join(s.LayersDir(), python.Current)},
 	}
 	if own.Is6() {

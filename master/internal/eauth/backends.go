@@ -3,9 +3,15 @@ package eauth
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
 
+	"saltern/control/pam"
 	"saltern/master/internal/ldap"
 	"saltern/master/internal/oidc"
+	"saltern/printable"
 )
 
 // LDAP asks a directory.
@@ -21,6 +27,25 @@ func OIDC(p *oidc.Provider) Backend {
 	return func(ctx context.Context, user, token string) (Verdict, error) {
 		ok, groups, err := p.Login(ctx, user, token)
 		return Verdict{OK: ok, Groups: groups}, err
+	}
+}
+
+// PAM has the helper at socket, which is root, check passwords of accounts of this host.
+// Where there is no helper, otherwise is asked: Salt's module, which must be root itself.
+func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
+	return func(ctx context.Context, user, password string) (Verdict, error) {
+		a, err := pam.Ask(ctx, socket, user, password)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return otherwise(ctx, user, password)
+		case err != nil:
+			return Verdict{}, err
+		case a.Fault:
+			return Verdict{}, fmt.Errorf("ask the helper for passwords of local accounts: %s", printable.Brief(a.Why, 300))
+		case !a.OK:
+			log.Info("a log-in by pam is refused", "user", user, "because", printable.Brief(a.Why, 300))
+		}
+		return Verdict{OK: a.OK, Groups: a.Groups}, nil
 	}
 }
 

@@ -54,13 +54,19 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		}
 		backends["oidc"] = eauth.OIDC(provider)
 	}
+	python := eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer)
+	if socket := c.PAMHelper(); socket != "" {
+		backends["pam"] = eauth.PAM(socket, func(ctx context.Context, user, password string) (eauth.Verdict, error) {
+			return python(ctx, "pam", user, password)
+		}, quiet)
+	}
 	lockout := eauth.NewLockout(c.LoginFailures, c.LoginLock, func(k eauth.Locked) {
 		quiet.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System, "user", k.User, "peer", k.From, "until", k.Until)
 		fire(eauth.LockTag, k.Map())
 	})
 	return Callers{Tokens: tokens, Lockout: lockout, Auth: eauth.New(eauth.Config{
 		External: c.ExternalAuth, Backends: backends, Expand: expand, Lockout: lockout,
-		Other:        eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer),
+		Other:        python,
 		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: CurrentUser(),
 		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)

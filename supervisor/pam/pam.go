@@ -1,0 +1,125 @@
+// Package pam checks passwords of this machine's own accounts, as root, for a master that
+// is not. It does what PAM's module pam_unix does, by the same program, unix_chkpwd: the
+// password and whether it or the account has expired. Other modules of a PAM stack are not
+// asked.
+package pam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/user"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/command"
+	"saltern/control/pam"
+	"saltern/localsock"
+	"saltern/pause"
+)
+
+// chkpwd is the program of Linux-PAM that looks at /etc/shadow.
+const chkpwd = "unix_chkpwd"
+
+// delay is what a refusal takes at least: the master's account must not guess faster.
+const delay = 2 * time.Second
+
+// maxPassword is what unix_chkpwd reads of one.
+const maxPassword = 511
+
+// maxGroups bounds the groups of an account that are told.
+const maxGroups = 1024
+
+// names are those of accounts: nothing that is an option or more than one word.
+var names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
+
+// Serve answers the one request of a connection, if the process at its other end is of
+// account.
+func Serve(ctx context.Context, c net.Conn, account string) error {
+	ctx, cancel := context.WithTimeout(ctx, pam.Time)
+	defer cancel()
+	if err := c.SetDeadline(time.Now().Add(pam.Time)); err != nil {
+		return fmt.Errorf("bound the time of a request: %w", err)
+	}
+	peer, err := localsock.Peer(c)
+	if err != nil {
+		return err
+	}
+	owner, err := user.Lookup(account)
+	if err != nil {
+		return fmt.Errorf("look for the account of the master: %w", err)
+	}
+	if uid := strconv.FormatUint(uint64(peer.Uid), 10); uid != owner.Uid && uid != "0" {
+		return fmt.Errorf("the user %s asks, and only %s may", uid, account)
+	}
+	name, password, err := pam.Receive(c)
+	if err != nil {
+		return err
+	}
+	a := Check(ctx, name, password)
+	if !a.OK {
+		if err := pause.For(ctx, delay); err != nil {
+			return err
+		}
+	}
+	return pam.Reply(c, a)
+}
+
+// Check looks at an account and its password.
+func Check(ctx context.Context, name, password string) pam.Answer {
+	refused := func(why string) pam.Answer { return pam.Answer{Why: why} }
+	fault := func(err error) pam.Answer { return pam.Answer{Why: err.Error(), Fault: true} }
+	switch {
+	case password == "" || len(password) > maxPassword || strings.Contains(password, "\x00"):
+		return refused("no password, or one that no account can have")
+	case !names.MatchString(name):
+		return refused("no name of an account")
+	}
+	u, err := user.Lookup(name)
+	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown {
+		return refused("no such account")
+	}
+	if err != nil {
+		return fault(fmt.Errorf("look for the account: %w", err))
+	}
+	if u.Uid == "0" {
+		return refused("root does not log in here")
+	}
+	runner := command.Exec{Limit: 5 * time.Second, MaxOutput: 4096, Stdin: password + "\x00"}
+	out, err := runner.Run(ctx, []string{chkpwd, name, "nonull"})
+	if err != nil {
+		return fault(err)
+	}
+	if out.Exit != 0 {
+		return refused("the password is wrong, or the account is locked")
+	}
+	if out, err = runner.Run(ctx, []string{chkpwd, name, "chkexpiry"}); err != nil {
+		return fault(err)
+	}
+	if out.Exit != 0 {
+		return refused("the account or its password has expired")
+	}
+	groups, err := groupsOf(u)
+	if err != nil {
+		return fault(err)
+	}
+	return pam.Answer{OK: true, Groups: groups}
+}
+
+// groupsOf are the names of the groups of an account.
+func groupsOf(u *user.User) ([]string, error) {
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("look for the groups of the account: %w", err)
+	}
+	var out []string
+	for _, id := range ids[:min(len(ids), maxGroups)] {
+		if g, err := user.LookupGroupId(id); err == nil { // one without a name is none
+			out = append(out, g.Name)
+		}
+	}
+	return out, nil
+}
