@@ -283,7 +283,7 @@ func TestAttack73Provider(t *testing.T) {
 	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
 		t.Errorf("odd keys beside: %v %v", ok, err)
 	}
-	if n := len(h.last.keys); n > maxKeys {
+	if n := len(h.last.Load().keys); n > maxKeys {
 		t.Errorf("%d keys are kept", n)
 	}
 }
@@ -347,11 +347,13 @@ func TestAttack74FetchStorm(t *testing.T) {
 	}
 }
 
-// TestAttack74Silent: a provider that says nothing holds nobody up for long who gives up.
+// TestAttack74Silent: a provider that says nothing holds up who asks it, and others
+// neither when they give up nor when something is known.
 func TestAttack74Silent(t *testing.T) {
 	t.Parallel()
 	h := newHostile(t)
 	release := make(chan struct{})
+	keys := h.jwks
 	h.jwks = func(http.ResponseWriter) { <-release }
 	done := make(chan error)
 	go func() {
@@ -364,8 +366,33 @@ func TestAttack74Silent(t *testing.T) {
 	if ok, _, err := h.Login(ctx, "ann", h.token(nil)); ok || err == nil {
 		t.Errorf("who gave up: %v %v", ok, err)
 	}
-	close(release)
+	start := time.Now()
+	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); ok || err == nil || time.Since(start) > patience+fetchTime/2 {
+		t.Errorf("who waited: %v %v", ok, err)
+	}
+	release <- struct{}{}
 	if err := <-done; err == nil {
 		t.Error("no error of an empty answer")
+	}
+	silent := h.jwks
+	h.jwks = keys
+	h.elapsed.Add(int64(pause))
+	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
+		t.Fatalf("it answers: %v %v", ok, err)
+	}
+	h.jwks = silent
+	h.elapsed.Add(int64(fresh))
+	h.asked.Store(0)
+	go func() {
+		_, _, err := h.Login(t.Context(), "ann", h.token(nil))
+		done <- err
+	}()
+	await.That(t, "another question to the provider", func() bool { return h.asked.Load() == 2 })
+	if ok, _, err := h.Login(t.Context(), "ann", h.token(nil)); !ok || err != nil {
+		t.Errorf("by what is known: %v %v", ok, err)
+	}
+	release <- struct{}{}
+	if err := <-done; err != nil {
+		t.Errorf("who asked, by what is known: %v", err)
 	}
 }

@@ -2,9 +2,11 @@ package oidc
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +16,8 @@ const (
 	stale = time.Hour        // then it does not count, even if the provider does not answer
 	renew = 30 * time.Second // for a token whose key is not known; not sooner after the last time
 	pause = 5 * time.Second  // after a question that failed
+
+	patience = 2 * time.Second // with somebody else's question
 )
 
 // Provider is an OpenID provider. It is safe for concurrent use.
@@ -22,8 +26,8 @@ type Provider struct {
 	log  *slog.Logger
 	now  func() time.Time
 
+	last   atomic.Pointer[view]
 	turn   chan struct{} // held by who asks, and around what follows
-	last   *view
 	tried  time.Time
 	failed error
 }
@@ -47,16 +51,27 @@ func (p *Provider) Place() (host, begin string) {
 }
 
 // current returns what is known of the provider. lacking is a view that did not have
-// the key of a token; nil for none.
+// the key of a token; nil for none. While somebody asks already, others take what is
+// known, or wait for a moment: each wait holds one of the log-ins that may be under way.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
+	v := p.last.Load()
 	select {
 	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	default:
+		if v != nil && v != lacking && p.now().Sub(v.at) < stale {
+			return v, nil
+		}
+		short, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		select {
+		case p.turn <- struct{}{}:
+		case <-short.Done():
+			return nil, fmt.Errorf("wait for the OpenID provider, which is being asked: %w", short.Err())
+		}
 	}
-	now, v := p.now(), p.last
-	if v != nil && now.Sub(v.at) < fresh && (v != lacking || now.Sub(v.at) < renew) {
+	defer func() { <-p.turn }()
+	now := p.now()
+	if v = p.last.Load(); v != nil && now.Sub(v.at) < fresh && (v != lacking || now.Sub(v.at) < renew) {
 		return v, nil
 	}
 	if p.failed == nil || now.Sub(p.tried) >= pause {
@@ -64,7 +79,7 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 		// Who hangs up must not have it fail for those who wait.
 		got, err := p.fetch(context.WithoutCancel(ctx))
 		if p.failed = err; err == nil {
-			p.last = got
+			p.last.Store(got)
 			return got, nil
 		}
 		p.log.Warn("the OpenID provider does not answer as it should", "error", err)

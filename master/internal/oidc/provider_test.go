@@ -66,8 +66,10 @@ func TestSignIn(t *testing.T) {
 	if _, err := p.Finish(t.Context(), "a secret", answer); !Refused(err) {
 		t.Errorf("a code for the second time: %v", err)
 	}
-	later := *p
-	later.now = func() time.Time { return time.Now().Add(maxAge + time.Minute) }
+	later, err := New(p.opts, p.log, func() time.Time { return time.Now().Add(maxAge + time.Minute) })
+	if err != nil {
+		t.Fatal(err)
+	}
 	if ok, _, err := later.Login(t.Context(), "ann", who.Token); ok || err != nil {
 		t.Errorf("an hour later: %v %v", ok, err)
 	}
