@@ -109,6 +109,52 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// TestFormattedSocket: with format_events there are lists of minions and jobs instead of
+// events; what brings neither sends nothing.
+func TestFormattedSocket(t *testing.T) {
+	t.Parallel()
+	a := startAPI(t, "")
+	token := a.token("alice")
+	c, code := a.socket("/ws/"+token+"?format_events", "Origin", a.base)
+	if c == nil {
+		t.Fatal(code)
+	}
+	says(t, c, "websocket client ready")
+	hears(t, c, "server received message")
+	first := make(chan string, 1)
+	go func() {
+		_, b, err := c.Read(t.Context())
+		first <- fmt.Sprint(string(b), strings.TrimPrefix(fmt.Sprint(err), "<nil>"))
+	}()
+	got := ""
+	until(t, "the minions", func() bool {
+		must(t, a.m.bus.Fire("salt/test/now", value.NewMap("x", "y")))
+		must(t, a.m.bus.Fire("salt/key", value.NewMap("act", "accept", "id", "web1", "result", true)))
+		select {
+		case got = <-first:
+		default:
+		}
+		return got != ""
+	})
+	if got != `{"minions": [{"id": "web1"}]}` {
+		t.Errorf("%q", got)
+	}
+	more := 0
+	for i := range maxFormattedReaders {
+		if c, code := a.socket("/ws/"+token+"?format_events", "Origin", a.base); c == nil && code == 503 {
+			more++
+		} else if c == nil {
+			t.Errorf("%d: %d", i, code)
+		}
+	}
+	if more != 1 {
+		t.Errorf("%d are one too many", more)
+	}
+}
+
+// maxFormattedReaders is how many there may be.
+const maxFormattedReaders = 8
+
 // TestAttack51WhoMayOpen: no WebSocket without a good token, for a page of another
 // site, with a token in the query, or by another method; no token is logged.
 func TestAttack51WhoMayOpen(t *testing.T) {
@@ -122,7 +168,7 @@ func TestAttack51WhoMayOpen(t *testing.T) {
 		want                int
 	}{
 		{"/ws", "", "", 401}, {"/ws/" + wrong, "", "", 401}, {"/ws/" + wrong, token, "", 401}, {"/ws", "x", "", 401},
-		{"/ws?token=" + token, "", "", 400}, {"/ws?format_events", token, "", 400}, {"/ws/" + token + "/x", "", "", 404},
+		{"/ws?token=" + token, "", "", 400}, {"/ws?format_events&token=" + token, token, "", 400}, {"/ws?format_events", "", "", 401}, {"/ws?format_events", token, "https://evil.example", 403}, {"/ws?format_events=1", token, "", 101}, {"/ws/" + token + "/x", "", "", 404},
 		{"/ws", token, "https://evil.example", 403}, {"/ws/" + token, "", "https://evil.example", 403}, {"/ws", token, "null", 403},
 		{"/ws", token, "http://" + strings.TrimPrefix(a.base, "http://") + ".evil.example", 403},
 		{"/ws", token, a.base, 101}, {"/ws", token, "https://named.example", 101}, {"/ws/" + token, "", "", 101},

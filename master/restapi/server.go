@@ -53,9 +53,10 @@ type Server struct {
 	workers chan struct{} // requests at work
 	queue   chan struct{} // those and the ones that wait
 	logins  chan struct{}
-	conns   perAddress // connections
-	readers perAddress // of events
-	static  *os.Root   // nil: none
+	conns   perAddress    // connections
+	readers perAddress    // of events
+	formats chan struct{} // readers of formatted events
+	static  *os.Root      // nil: none
 	sockets sync.WaitGroup
 	ending  chan struct{} // closed when Serve ends
 	access  *os.File      // nil: none
@@ -76,7 +77,7 @@ type counters struct {
 func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string) (*Server, error) {
 	s := &Server{master: m, opts: o, log: log, quiet: slog.New(ratelog.New(log.Handler(), time.Now)), now: time.Now,
 		user: client.CurrentUser(getenv), guard: newGuard(), started: time.Now(),
-		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins), ending: make(chan struct{})}
+		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins), formats: make(chan struct{}, maxFormatted), ending: make(chan struct{})}
 	s.hub = newHub(m.SockDir, log)
 	s.routes = routes(o)
 	s.audit = audit.Open(m.Audit("salt-api"))

@@ -35,9 +35,9 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 	if len(q.args) > 0 {
 		token = q.args[0]
 	}
-	if r.URL.RawQuery != "" {
-		return nil, &failure{http.StatusBadRequest, "The /ws endpoint takes no query parameters: a token is in the path, the header X-Auth-Token or " +
-			"the session cookie, and format_events is not served here."}
+	formats, err := formatEvents(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.prove(ctx, token, q.from); err != nil {
 		return nil, err
@@ -54,6 +54,14 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, err
 	}
 	defer free()
+	var f *formatted
+	if formats {
+		var done func()
+		if f, done, err = s.formattedFor(ctx, q, token); err != nil {
+			return nil, err
+		}
+		defer done()
+	}
 	s.sockets.Add(1)
 	defer s.sockets.Done()
 	c, err := websocket.Accept(q.w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
@@ -63,8 +71,19 @@ func socket(s *Server, ctx context.Context, q *request) (any, error) {
 	}
 	q.code = http.StatusSwitchingProtocols
 	c.SetReadLimit(maxSaid)
-	s.converse(context.WithoutCancel(ctx), q, c, token)
+	s.converse(context.WithoutCancel(ctx), q, c, token, f)
 	return nil, nil
+}
+
+// formatEvents reads the query: format_events, with or without a value, and nothing else.
+func formatEvents(query string) (bool, error) {
+	v, err := url.ParseQuery(query)
+	_, asked := v["format_events"]
+	if err != nil || len(v) > 1 || len(v) == 1 && !asked {
+		return false, &failure{http.StatusBadRequest, "The /ws endpoint takes no query parameter but format_events: a token is in the path, the header X-Auth-Token or " +
+			"the session cookie."}
+	}
+	return asked, nil
 }
 
 // ofThisSite reports whether a request does not come from a page of a site that may
@@ -79,8 +98,9 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// converse serves one connection until either side ends it.
-func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, token string) {
+// converse serves one connection until either side ends it. f is nil for events as they
+// are.
+func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{}, 1)
 	var hearing sync.WaitGroup
@@ -119,12 +139,20 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 	defer s.hub.leave(r)
 	s.pass(ctx, q, r, token, func(frame string) bool {
 		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
-		s.sending(q, data)
-		err := s.tell(ctx, c, data)
-		if err != nil && (slow.Load() || errors.Is(err, context.DeadlineExceeded)) {
-			s.count.cut.Add(1)
+		messages := []string{data}
+		if f != nil {
+			messages = f.take(strings.TrimPrefix(data, "data: "))
 		}
-		return err == nil
+		for _, text := range messages {
+			s.sending(q, text)
+			if err := s.tell(ctx, c, text); err != nil {
+				if slow.Load() || errors.Is(err, context.DeadlineExceeded) {
+					s.count.cut.Add(1)
+				}
+				return false
+			}
+		}
+		return true
 	})
 }
 

@@ -1,0 +1,224 @@
+package restapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/value"
+)
+
+// Bounds of what one reader of formatted events has us remember, and of such readers.
+// Salt's keeps all jobs for as long as the connection lasts.
+const (
+	maxFormatted       = 8         // readers
+	maxFormattedJobs   = 100       // the newest
+	maxFormattedBytes  = 256 << 10 // of their events; the oldest jobs go
+	maxFormattedGrains = 2 << 20   // bytes of grains since they were last asked for; further minions have none
+	maxFormattedIDs    = 20_000    // minions
+	grainsAgain        = 20 * time.Second
+)
+
+// formatted is what a client of /ws?format_events has seen: jobs and minions
+// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). Each event that changes
+// something gives it all of one kind.
+type formatted struct {
+	jobs       *value.Map
+	sizes      map[string]int
+	bytes      int
+	minions    *value.Map
+	grainBytes int       // that came for them
+	asked      time.Time // for grains
+	now        func() time.Time
+	// grains starts grains.items on minions, with the right of the client.
+	grains func(ids []string)
+}
+
+func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
+	return &formatted{jobs: value.NewMap(), sizes: map[string]int{}, minions: value.NewMap(), now: now, grains: grains}
+}
+
+// take gives the messages that an event leads to. text is the event as JSON; one that
+// has not what belongs to its tag leads to none, where Salt's ends the connection.
+func (f *formatted) take(text string) (out []string) {
+	v, err := decodeJSON([]byte(text))
+	m, ok := v.(*value.Map)
+	if err != nil || !ok {
+		return nil
+	}
+	tag, data := strings.Split(m.Str("tag"), "/"), m.Map("data")
+	if len(tag) < 2 {
+		return nil
+	}
+	switch {
+	case tag[1] == "job" && len(tag) == 4 && tag[3] == "new":
+		return f.newJob(data, len(text))
+	case tag[1] == "job" && len(tag) == 5 && tag[3] == "ret":
+		return f.returned(tag[2], tag[4], data, len(text))
+	case tag[1] == "key":
+		return f.key(data)
+	case tag[1] == "presence":
+		return f.present(data)
+	}
+	return nil
+}
+
+func lacks(m *value.Map, keys ...string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool { _, ok := m.Get(k); return !ok })
+}
+
+func (f *formatted) newJob(data *value.Map, size int) []string {
+	if lacks(data, "minions", "jid", "_stamp", "fun", "tgt", "tgt_type") {
+		return nil
+	}
+	minions := value.NewMap()
+	for _, id := range data.Texts("minions") {
+		minions.Set(id, value.NewMap("success", false))
+	}
+	job := value.NewMap("jid", data.Value("jid"), "start_time", data.Value("_stamp"), "minions", minions)
+	for _, k := range []string{"fun", "tgt", "tgt_type"} {
+		job.Set(k, data.Value(k))
+	}
+	job.Set("state", "running")
+	f.keep(data.Str("jid"), job, size)
+	if data.Str("fun") == "grains.items" {
+		f.minions, f.grainBytes = value.NewMap(), 0
+	}
+	return []string{asJSON(value.NewMap("jobs", f.jobs))}
+}
+
+func (f *formatted) returned(jid, id string, data *value.Map, size int) (out []string) {
+	if lacks(data, "return", "retcode", "success") {
+		return nil
+	}
+	job := f.jobs.Map(jid)
+	if job == nil {
+		job = value.NewMap("minions", value.NewMap())
+	}
+	minions := job.Map("minions")
+	m := minions.Map(id)
+	if m == nil {
+		m = value.NewMap()
+		minions.Set(id, m)
+	}
+	for _, k := range []string{"return", "retcode", "success"} {
+		m.Set(k, data.Value(k))
+	}
+	done := true
+	for _, v := range minions.All() {
+		one, _ := v.(*value.Map)
+		done = done && value.Truth(one.Value("success"))
+	}
+	if done {
+		job.Set("state", "complete")
+	}
+	f.keep(jid, job, size)
+	out = append(out, asJSON(value.NewMap("jobs", f.jobs)))
+	if data.Str("fun") == "grains.items" {
+		known := f.minions.Map(id)
+		if known == nil && f.minions.Len() >= maxFormattedIDs {
+			return out
+		}
+		if known == nil {
+			known = value.NewMap()
+			f.minions.Set(id, known)
+		}
+		if f.grainBytes += size; f.grainBytes <= maxFormattedGrains {
+			known.Set("grains", data.Value("return"))
+		}
+		out = append(out, f.all())
+	}
+	return out
+}
+
+// keep remembers a job, for which size more bytes came, and forgets the oldest.
+func (f *formatted) keep(jid string, job *value.Map, size int) {
+	f.jobs.Set(jid, job)
+	f.sizes[jid] += size
+	f.bytes += size
+	for _, old := range f.jobs.Keys() {
+		if f.jobs.Len() <= maxFormattedJobs && f.bytes <= maxFormattedBytes {
+			return
+		}
+		f.jobs.Delete(old)
+		f.bytes -= f.sizes[old]
+		delete(f.sizes, old)
+	}
+}
+
+func (f *formatted) key(data *value.Map) []string {
+	id := data.Str("id")
+	switch data.Str("act") {
+	case "delete":
+		f.minions.Delete(id)
+	case "accept":
+		if f.minions.Map(id) == nil && f.minions.Len() < maxFormattedIDs {
+			f.minions.Set(id, value.NewMap())
+		}
+	}
+	return []string{f.all()}
+}
+
+// present forgets minions that are away, and asks those that are new for their grains.
+// Salt's does so without a pause and for one new minion only, since it names them as a
+// glob.
+func (f *formatted) present(data *value.Map) []string {
+	if lacks(data, "present") {
+		return nil
+	}
+	there := data.Texts("present")
+	here := map[string]bool{}
+	for _, id := range there {
+		here[id] = true
+	}
+	changed := false
+	for _, id := range f.minions.Keys() {
+		if !here[id] {
+			f.minions.Delete(id)
+			changed = true
+		}
+	}
+	fresh := slices.DeleteFunc(there, func(id string) bool { return f.minions.Map(id) != nil })
+	if now := f.now(); len(fresh) > 0 {
+		changed = true
+		if now.Sub(f.asked) >= grainsAgain {
+			f.asked = now
+			f.grains(fresh[:min(len(fresh), maxFormattedIDs)])
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return []string{f.all()}
+}
+
+// all are the minions.
+func (f *formatted) all() string {
+	list := []any{}
+	for id, v := range f.minions.All() {
+		known, _ := v.(*value.Map)
+		m := known.Clone()
+		m.Set("id", id)
+		list = append(list, m)
+	}
+	return asJSON(value.NewMap("minions", list))
+}
+
+// formattedFor is the formatter of a connection with this token; free gives its place
+// back.
+func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f *formatted, free func(), err error) {
+	select {
+	case s.formats <- struct{}{}:
+	default:
+		s.count.busy.Add(1)
+		return nil, nil, &failure{code: http.StatusServiceUnavailable}
+	}
+	return newFormatted(s.now, func(ids []string) {
+		low := value.NewMap("client", "local_async", "tgt", value.List(ids), "tgt_type", "list", "fun", "grains.items")
+		if _, err := s.execute(ctx, q, []any{low}, "", token); err != nil {
+			s.quiet.Info("grains for a reader of formatted events were not asked for", "error", err)
+		}
+	}), func() { <-s.formats }, nil
+}
