@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/durable"
+	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/settings"
 )
 
@@ -29,6 +31,7 @@ const (
 	maxCA     = 1 << 20
 	maxSwept  = 1000 // uploads that are abandoned at a time
 	s3Region  = "us-east-1"
+	keysAnew  = 5 * time.Minute // before those of a role end
 	keyLine   = "aws_access_key_id"
 	keySecret = "aws_secret_access_key"
 )
@@ -40,8 +43,9 @@ type bucket struct {
 	prefix string // "", or with a slash at its end
 }
 
-func newBucket(b settings.Backup, name, prefix string) (place, error) {
-	id, secret, err := readKeys(b.S3.Credentials)
+// newBucket gives a bucket; metadata is the address of EC2's metadata service.
+func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) {
+	keys, err := keysOf(b.S3, metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +62,7 @@ func newBucket(b settings.Backup, name, prefix string) (place, error) {
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
 	o := s3.Options{Region: b.S3.Region, HTTPClient: &http.Client{Transport: transport},
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, nil
-		}),
+		Credentials: aws.NewCredentialsCache(keys, func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = keysAnew }),
 		// Services other than AWS do not know the newer digests; TLS and the backup's own protect it.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired, ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired}
 	if o.Region == "" {
@@ -73,6 +75,24 @@ func newBucket(b settings.Backup, name, prefix string) (place, error) {
 		prefix += "/"
 	}
 	return &bucket{s3.New(o), name, prefix}, nil
+}
+
+// keysOf gives where the keys for a service come from. Those of a role are good for some
+// hours and fetched anew before that.
+func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error) {
+	if s.Role {
+		return func(ctx context.Context) (aws.Credentials, error) {
+			k, err := imds.RoleKeys(ctx, metadata)
+			return aws.Credentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.Token, CanExpire: true, Expires: k.Expiration}, err
+		}, nil
+	}
+	id, secret, err := readKeys(s.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, nil
+	}, nil
 }
 
 // readKeys reads the keys of the section [default] of a file as AWS's tools have it.

@@ -3,6 +3,7 @@ package backupplan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +89,83 @@ func TestHostileService(t *testing.T) {
 	}
 }
 
+// metadata is EC2's metadata service of a machine whose role has a key, good for some time;
+// asked counts how often it was asked for it.
+func metadata(t *testing.T, id string, good time.Duration, asked *atomic.Int32) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + strings.TrimPrefix(r.URL.Path, "/latest/") {
+		case "PUT api/token":
+			_, _ = io.WriteString(w, "secret")
+		case "GET meta-data/iam/security-credentials/":
+			_, _ = io.WriteString(w, "backups")
+		case "GET meta-data/iam/security-credentials/backups":
+			asked.Add(1)
+			fmt.Fprintf(w, `{"AccessKeyId": %q, "SecretAccessKey": "s", "Token": "of the session", "Expiration": %q}`, id, time.Now().Add(good).UTC().Format(time.RFC3339))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// With role the keys are those of the machine's role: asked for once while they are good,
+// sent with their token, and asked for anew before they end. The metadata service is asked
+// by nobody else.
+func TestRole(t *testing.T) {
+	var asked atomic.Int32
+	var mu sync.Mutex
+	var sent []string
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, after, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
+		id, _, _ := strings.Cut(after, "/")
+		sent = append(sent, id+" "+r.Header.Get("X-Amz-Security-Token"))
+	}))
+	defer srv.Close()
+	look := func(s settings.S3, good time.Duration) {
+		t.Helper()
+		s.Endpoint = srv.URL
+		in, err := newBucket(settings.Backup{S3: s}, "salt-backups", "", metadata(t, "ASIAROLE", good, &asked))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := in.check(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		s     settings.S3
+		good  time.Duration
+		asked int32
+		sent  string
+	}{
+		{settings.S3{Role: true}, time.Hour, 1, "ASIAROLE of the session"},
+		{settings.S3{Role: true}, keysAnew - time.Second, 3, "ASIAROLE of the session"},
+		{settings.S3{Credentials: keyFile(t, 0o600, someKeys)}, time.Hour, 0, "AKIAEXAMPLE "},
+	} {
+		asked.Store(0)
+		sent = nil
+		look(c.s, c.good)
+		if asked.Load() != c.asked || !slices.Equal(sent, []string{c.sent, c.sent, c.sent}) {
+			t.Errorf("%+v: asked %d times, sent %q", c.s, asked.Load(), sent)
+		}
+	}
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	defer nobody.Close()
+	in, err := newBucket(settings.Backup{S3: settings.S3{Role: true, Endpoint: srv.URL}}, "salt-backups", "", nobody.URL)
+	if err == nil {
+		err = in.check(t.Context())
+	}
+	if err == nil || !strings.Contains(err.Error(), "ask for the machine's role: the metadata service gives no token (404)") {
+		t.Errorf("%v", err)
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -116,11 +196,18 @@ func TestBucket(t *testing.T) {
 	if o := at("n1").make(ctx); o.Kind != Failed || !strings.Contains(o.Text, "there is no bucket salt-backups") {
 		t.Fatalf("%+v", o)
 	}
+	byRole, err := newBucket(settings.Backup{S3: settings.S3{Endpoint: endpoint, Role: true}}, "salt-backups", "prod", metadata(t, "ASIAROLE", time.Hour, new(atomic.Int32)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := b.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &b.name}); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.replace(ctx, "notes.txt", []byte("mine")); err != nil {
+	if err := byRole.replace(ctx, "notes.txt", []byte("mine")); err != nil {
 		t.Fatal(err)
+	}
+	if got, err := in.read(ctx, "notes.txt", 100); err != nil || string(got) != "mine" {
+		t.Errorf("%q %v", got, err)
 	}
 	names := func() (out []string) {
 		list, err := b.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.name})

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"saltern/durable"
+	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/settings"
 )
 
@@ -47,7 +48,7 @@ type upload interface {
 // newPlace gives the place that the settings name.
 func newPlace(b settings.Backup) (place, error) {
 	if bucket, prefix, ok := b.Bucket(); ok {
-		return newBucket(b, bucket, prefix)
+		return newBucket(b, bucket, prefix, imds.Address)
 	}
 	return directory(b.To), nil
 }

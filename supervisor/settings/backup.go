@@ -34,6 +34,8 @@ type S3 struct {
 	Region string `yaml:"region"`
 	// Credentials is a file with keys, as the AWS tools have it.
 	Credentials string `yaml:"credentials"`
+	// Role takes the keys of the role that the machine has on EC2, instead of a file.
+	Role bool `yaml:"role"`
 	// CA is a file with certificates that are trusted instead of the system's.
 	CA string `yaml:"ca"`
 }
@@ -186,8 +188,11 @@ func (b Backup) bucketFaults() (out []error) {
 			bad("backup.s3.%s: %.100q is not an absolute path", key, path)
 		}
 	}
-	if b.S3.Credentials == "" {
-		bad("backup.s3.credentials: is needed: a file of mode 600 with aws_access_key_id and aws_secret_access_key")
+	switch {
+	case b.S3.Role && b.S3.Credentials != "":
+		bad("backup.s3.role: is instead of backup.s3.credentials; leave one of them out")
+	case !b.S3.Role && b.S3.Credentials == "":
+		bad("backup.s3.credentials: is needed: a file of mode 600 with aws_access_key_id and aws_secret_access_key; on EC2 instead, role: true, with an instance profile")
 	}
 	return out
 }

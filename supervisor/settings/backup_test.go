@@ -15,31 +15,34 @@ func TestBackupFaults(t *testing.T) {
 		t.Fatalf("%+v %v", s, err)
 	}
 	for text, want := range map[string]string{
-		"backup: {to: /mnt/nas}":                                                                     "backup.every: is needed",
-		"backup: {recipients: [" + someKey + "]}":                                                    "backup.every: is needed",
-		"backup: {every: 24h, recipients: [" + someKey + "]}":                                        "backup.to: is needed",
-		"backup: {every: 24h, to: /mnt/nas}":                                                         "backup.recipients: is needed",
-		"backup: {every: 24h, to: nas, recipients: [" + someKey + "]}":                               `backup.to: "nas"`,
-		"backup: {every: 24h, to: /, recipients: [" + someKey + "]}":                                 `backup.to: "/"`,
-		"backup: {every: 24h, to: /var/lib/saltern/cluster/srv, recipients: [" + someKey + "]}":      "lies in storage.path",
-		"backup: {every: 10s, to: /mnt/nas, recipients: [" + someKey + "]}":                          "backup.every: 10s is not between",
-		"backup: {every: daily, to: /mnt/nas, recipients: [" + someKey + "]}":                        `"daily at HH:MM"`,
-		"backup: {every: daily at 24:00, to: /mnt/nas, recipients: [" + someKey + "]}":               `"daily at HH:MM"`,
-		"backup: {every: 24h, to: /mnt/nas, keep: 0, recipients: [" + someKey + "]}":                 "backup.keep: 0",
-		"backup: {every: 24h, to: /mnt/nas, recipients: [AGE-SECRET-KEY-1]}":                         "backup.recipients: ",
-		"backup: {every: 24h, to: /mnt/nas, recipients: [\"" + someKey + "\\n" + someKey + "\"]}":    "backup.recipients: ",
-		"backup: {every: 24h, to: /mnt/nas, recipients: [" + strings.Repeat(someKey+", ", 17) + "]}": "more than 16",
-		"backup: {every: 24h, s4: x}":                                                                "field s4 not found",
-		"backup: {every: 24h, to: /mnt/nas, recipients: [" + someKey + "], s3: {region: x}}":         "backup.s3: is for",
-		"backup: {every: 24h, to: 's3://B_', recipients: [" + someKey + "]}":                         "backup.to: \"s3://B_\" is not s3://BUCKET",
-		"backup: {every: 24h, to: 's3://bucket/../x', recipients: [" + someKey + "]}":                "backup.to: ",
-		"backup: {every: 24h, to: 's3://bucket', recipients: [" + someKey + "]}":                     "backup.s3.credentials: is needed",
-		"backup: {every: 24h, to: 's3://bucket', s3: {credentials: keys}}":                           "backup.s3.credentials: \"keys\" is not an absolute path",
-		"backup: {every: 24h, to: 's3://bucket', s3: {endpoint: 'https://u:p@h'}}":                   "backup.s3.endpoint: ",
-		"backup: {every: 24h, to: 's3://bucket', s3: {endpoint: 's3.example.org'}}":                  "backup.s3.endpoint: ",
+		"backup: {to: /mnt/nas}":                                                                                    "backup.every: is needed",
+		"backup: {recipients: [" + someKey + "]}":                                                                   "backup.every: is needed",
+		"backup: {every: 24h, recipients: [" + someKey + "]}":                                                       "backup.to: is needed",
+		"backup: {every: 24h, to: /mnt/nas}":                                                                        "backup.recipients: is needed",
+		"backup: {every: 24h, to: nas, recipients: [" + someKey + "]}":                                              `backup.to: "nas"`,
+		"backup: {every: 24h, to: /, recipients: [" + someKey + "]}":                                                `backup.to: "/"`,
+		"backup: {every: 24h, to: /var/lib/saltern/cluster/srv, recipients: [" + someKey + "]}":                     "lies in storage.path",
+		"backup: {every: 10s, to: /mnt/nas, recipients: [" + someKey + "]}":                                         "backup.every: 10s is not between",
+		"backup: {every: daily, to: /mnt/nas, recipients: [" + someKey + "]}":                                       `"daily at HH:MM"`,
+		"backup: {every: daily at 24:00, to: /mnt/nas, recipients: [" + someKey + "]}":                              `"daily at HH:MM"`,
+		"backup: {every: 24h, to: /mnt/nas, keep: 0, recipients: [" + someKey + "]}":                                "backup.keep: 0",
+		"backup: {every: 24h, to: /mnt/nas, recipients: [AGE-SECRET-KEY-1]}":                                        "backup.recipients: ",
+		"backup: {every: 24h, to: /mnt/nas, recipients: [\"" + someKey + "\\n" + someKey + "\"]}":                   "backup.recipients: ",
+		"backup: {every: 24h, to: /mnt/nas, recipients: [" + strings.Repeat(someKey+", ", 17) + "]}":                "more than 16",
+		"backup: {every: 24h, s4: x}":                                                                               "field s4 not found",
+		"backup: {every: 24h, to: /mnt/nas, recipients: [" + someKey + "], s3: {region: x}}":                        "backup.s3: is for",
+		"backup: {every: 24h, to: 's3://B_', recipients: [" + someKey + "]}":                                        "backup.to: \"s3://B_\" is not s3://BUCKET",
+		"backup: {every: 24h, to: 's3://bucket/../x', recipients: [" + someKey + "]}":                               "backup.to: ",
+		"backup: {every: 24h, to: 's3://bucket', recipients: [" + someKey + "]}":                                    "backup.s3.credentials: is needed",
+		"backup: {every: 24h, to: 's3://bucket', s3: {role: true, credentials: /k}, recipients: [" + someKey + "]}": "backup.s3.role: is instead of backup.s3.credentials",
+		"backup: {every: 24h, to: 's3://bucket', s3: {role: true}, recipients: [" + someKey + "]}":                  "",
+		"backup: {every: 24h, to: /mnt, s3: {role: true}, recipients: [" + someKey + "]}":                           "backup.s3: is for a backup.to that is s3://BUCKET",
+		"backup: {every: 24h, to: 's3://bucket', s3: {credentials: keys}}":                                          "backup.s3.credentials: \"keys\" is not an absolute path",
+		"backup: {every: 24h, to: 's3://bucket', s3: {endpoint: 'https://u:p@h'}}":                                  "backup.s3.endpoint: ",
+		"backup: {every: 24h, to: 's3://bucket', s3: {endpoint: 's3.example.org'}}":                                 "backup.s3.endpoint: ",
 	} {
-		if _, err := Parse([]byte(text), "f", "n"); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
+		if _, err := Parse([]byte(text), "f", "n"); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }

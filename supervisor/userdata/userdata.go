@@ -28,6 +28,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"saltern/durable"
+	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/setup"
 )
 
@@ -62,7 +63,7 @@ type Places struct {
 // Default gives the places of a real machine.
 func Default(log *slog.Logger) Places {
 	return Places{Environment: os.Getenv, CommandLine: "/proc/cmdline", Seeds: []string{"/var/lib/cloud/seed/nocloud", "/run/saltern-seed"}, Devices: "/dev/disk/by-label",
-		EC2: "http://169.254.169.254", DMI: "/sys/class/dmi/id", GuestInfo: []string{"vmware-rpctool", "vmtoolsd"},
+		EC2: imds.Address, DMI: "/sys/class/dmi/id", GuestInfo: []string{"vmware-rpctool", "vmtoolsd"},
 		File: "/etc/saltern/answers.yaml", Log: log}
 }
 

@@ -184,8 +184,8 @@ func TestSeedDisk(t *testing.T) {
 	}
 }
 
-// imds speaks as Amazon's service does with version 1 switched off.
-func imds(t *testing.T, userData string, code int) (*httptest.Server, *atomic.Int32) {
+// metadataService speaks as Amazon's service does with version 1 switched off.
+func metadataService(t *testing.T, userData string, code int) (*httptest.Server, *atomic.Int32) {
 	var tokens atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -210,7 +210,7 @@ func imds(t *testing.T, userData string, code int) (*httptest.Server, *atomic.In
 func TestEC2(t *testing.T) {
 	dmi := filepath.Dir(file(t, "sys_vendor", "Amazon EC2\n"))
 	ask := func(userData string, code int) (*setup.Answers, int32, error) {
-		srv, tokens := imds(t, userData, code)
+		srv, tokens := metadataService(t, userData, code)
 		a, _, err := Places{EC2: srv.URL, DMI: dmi, Log: quiet()}.Look(t.Context())
 		return a, tokens.Load(), err
 	}
@@ -223,7 +223,7 @@ func TestEC2(t *testing.T) {
 	if a, _, err := ask("#!/bin/sh\n", 200); a != nil || err != nil {
 		t.Errorf("a script: %+v %v", a, err)
 	}
-	srv, tokens := imds(t, "node: x\n", 200)
+	srv, tokens := metadataService(t, "node: x\n", 200)
 	if a, _, err := (Places{EC2: srv.URL, DMI: filepath.Dir(file(t, "sys_vendor", "QEMU\n")), Log: quiet()}).Look(t.Context()); a != nil || err != nil || tokens.Load() != 0 {
 		t.Errorf("on another machine: %v %v, %d tokens", a, err, tokens.Load())
 	}

@@ -1,0 +1,110 @@
+// Package imds asks Amazon's instance metadata service, version 2 only: a token is
+// fetched with PUT first, which a request that somebody else makes us send cannot do
+// (docs.aws.amazon.com, "Use IMDSv2").
+package imds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Address is where a machine on EC2 reaches the service.
+const Address = "http://169.254.169.254"
+
+const (
+	takes    = 5 * time.Second // of one question, with its token
+	tokenTTL = "300"
+	maxToken = 1 << 10
+	maxKeys  = 16 << 10
+)
+
+// Get gives the text at a path, such as user-data, of the service at an address; ok is
+// false when there is none.
+func Get(ctx context.Context, address, path string, most int64) (text []byte, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, takes)
+	defer cancel()
+	c := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	token, code, err := get(ctx, c, http.MethodPut, address+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", tokenTTL, maxToken)
+	if err != nil {
+		return nil, false, err
+	}
+	if code != http.StatusOK || len(token) == 0 {
+		return nil, false, fmt.Errorf("the metadata service gives no token (%d); its hop limit may be too low, or it is switched off", code)
+	}
+	text, code, err = get(ctx, c, http.MethodGet, address+"/latest/"+path, "X-aws-ec2-metadata-token", string(token), most)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case code == http.StatusNotFound:
+		return nil, false, nil
+	case code != http.StatusOK:
+		return nil, false, fmt.Errorf("the metadata service answers %d", code)
+	}
+	return text, true, nil
+}
+
+func get(ctx context.Context, c *http.Client, method, url, header, value string, most int64) ([]byte, int, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	req.Header.Set(header, value)
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = errors.New("the answer of the metadata service is too large")
+	}
+	return b, resp.StatusCode, err
+}
+
+// Keys are those of the role that a machine has, for some hours.
+type Keys struct {
+	AccessKeyID     string `json:"AccessKeyId"`
+	SecretAccessKey string
+	Token           string
+	Expiration      time.Time
+}
+
+// roleName is what IAM takes as one.
+var roleName = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,128}$`)
+
+// RoleKeys gives the keys of the machine's role.
+func RoleKeys(ctx context.Context, address string) (k Keys, err error) {
+	const path = "meta-data/iam/security-credentials/"
+	text, ok, err := Get(ctx, address, path, maxKeys)
+	if err != nil {
+		return k, fmt.Errorf("ask for the machine's role: %w", err)
+	}
+	role, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if !ok || role == "" {
+		return k, errors.New("this machine has no role: give it an instance profile")
+	}
+	if !roleName.MatchString(role) {
+		return k, fmt.Errorf("the metadata service gives %.64q for the machine's role", role)
+	}
+	text, ok, err = Get(ctx, address, path+role, maxKeys)
+	if err == nil && !ok {
+		err = errors.New("there are none")
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	if err == nil && (k.AccessKeyID == "" || k.SecretAccessKey == "" || k.Expiration.IsZero()) {
+		err = errors.New("they are not complete")
+	}
+	if err != nil {
+		return Keys{}, fmt.Errorf("ask for the keys of role %s: %w", role, err)
+	}
+	return k, nil
+}
