@@ -141,6 +141,10 @@ test-oci: build oci deps-salt ## the container image and the compose files, run 
 	$(if $(RUN),,@scripts/test-oci dist/oci '$(VERSION)')
 	@SALTERN_OCI=$(CURDIR)/dist SALTERN_OCI_VERSION='$(VERSION)' unshare --net --mount sh -c 'ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec $(GO) -C test/oci test -count=1 -v -timeout 20m -run "$(or $(RUN),Test)" .'
 
+.PHONY: test-terraform
+test-terraform: ## the Terraform module: names, ports, answers (a few seconds; looks at the form, too, where terraform is installed)
+	$(GO) -C test/terraform test -count=1 -timeout 2m .
+
 .PHONY: docs
 docs: ## the site of the documentation into dist/docs, its links checked (mkdocs-material from PyPI, by hash)
 	@scripts/docs
@@ -150,7 +154,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: lint unit-rest race ## everything CI runs
+test: lint unit-rest race test-terraform ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage fuzz-smoke test-nspawn # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
