@@ -3,8 +3,6 @@ package pam
 import (
 	"context"
 	"net"
-	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -13,71 +11,28 @@ import (
 
 	"saltern/control/pam"
 	"saltern/localsock"
+	"saltern/test/accounts"
 )
 
-// accounts are those of the tests: name, uid, password, and the rest of its line in
-// /etc/shadow.
-var accounts = []struct{ name, uid, password, rest string }{
-	{"root", "0", "secret of root", "20000:0:99999:7:::"},
-	{"toor", "0", "secret of toor", "20000:0:99999:7:::"},
-	{"ann", "1000", "secret of ann", "20000:0:99999:7:::"},
-	{"locked", "1001", "!secret of locked", "20000:0:99999:7:::"},
-	{"gone", "1002", "secret of gone", "20000:0:99999:7::19000:"},
-	{"aged", "1003", "secret of aged", "10000:0:30:7:::"},
-	{"must-change", "1004", "secret of must-change", "0:0:99999:7:::"},
-	{"empty", "1005", "", "20000:0:99999:7:::"},
-	{"none", "1006", "*", "20000:0:99999:7:::"},
-}
-
-// apart runs a test of this package again where /etc has accounts of the tests alone.
-func apart(t *testing.T) (inside bool) {
-	t.Helper()
-	if os.Getenv("SALTERN_TEST_ACCOUNTS") != "" {
-		return true
+// all are the accounts of the test.
+func all() []accounts.Account {
+	return []accounts.Account{
+		{Name: "root", UID: "0", Password: "secret of root", Ages: accounts.Good},
+		{Name: "toor", UID: "0", Password: "secret of toor", Ages: accounts.Good},
+		{Name: "locked", UID: "1001", Password: "!secret of locked", Ages: accounts.Good},
+		{Name: "gone", UID: "1002", Password: "secret of gone", Ages: "20000:0:99999:7::19000:"},
+		{Name: "aged", UID: "1003", Password: "secret of aged", Ages: "10000:0:30:7:::"},
+		{Name: "must-change", UID: "1004", Password: "secret of must-change", Ages: "0:0:99999:7:::"},
+		{Name: "empty", UID: "1005", Password: "", Ages: accounts.Good},
+		{Name: "none", UID: "1006", Password: "*", Ages: accounts.Good},
+		{Name: "ann", UID: "1000", Password: "secret of ann", Ages: accounts.Good},
 	}
-	for _, program := range []string{"unshare", "openssl", chkpwd} {
-		if _, err := exec.LookPath(program); err != nil || os.Getuid() != 0 {
-			t.Skipf("NOT TESTED: needs root and %s", program)
-		}
-	}
-	dir := t.TempDir()
-	var passwd, shadow strings.Builder
-	for _, a := range accounts {
-		hash := a.password
-		if hash != "" && hash != "*" {
-			plain, locked := strings.CutPrefix(a.password, "!")
-			out, err := exec.Command("openssl", "passwd", "-6", plain).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if hash = strings.TrimSpace(string(out)); locked {
-				hash = "!" + hash
-			}
-		}
-		passwd.WriteString(a.name + ":x:" + a.uid + ":" + a.uid + "::/:/bin/sh\n")
-		shadow.WriteString(a.name + ":" + hash + ":" + a.rest + "\n")
-	}
-	files := map[string]string{"passwd": passwd.String(), "shadow": shadow.String(), "group": "root:x:0:\nann:x:1000:\nops:x:2000:x,ann\n"}
-	script := "set -e; "
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		script += "mount --bind " + filepath.Join(dir, name) + " /etc/" + name + "; "
-	}
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", script+`exec "$0" "$@"`, os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), "SALTERN_TEST_ACCOUNTS=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
 }
 
 // TestAttack75Accounts: who has the password of an account that may log in is let in, and
 // nobody else, whatever name or password he brings.
 func TestAttack75Accounts(t *testing.T) {
-	if !apart(t) {
+	if !accounts.Apart(t, all()) {
 		return
 	}
 	check := func(name, password string) pam.Answer {
@@ -86,9 +41,9 @@ func TestAttack75Accounts(t *testing.T) {
 	if a := check("ann", "secret of ann"); !a.OK || !slices.Equal(a.Groups, []string{"ann", "ops"}) {
 		t.Errorf("ann: %+v", a)
 	}
-	for _, a := range accounts {
-		if got := check(a.name, a.password); got.OK != (a.name == "ann") || got.Fault {
-			t.Errorf("%s: %+v", a.name, got)
+	for _, a := range all() {
+		if got := check(a.Name, a.Password); got.OK != (a.Name == "ann") || got.Fault {
+			t.Errorf("%s: %+v", a.Name, got)
 		}
 	}
 	for _, try := range [][2]string{

@@ -13,6 +13,10 @@ import salt.auth
 import salt.config
 
 opts = salt.config.master_config(request["conf"])
+# The module pam starts a Python of its own, which must find Salt as well: one in an
+# environment (venv) would not, nor the system's.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+opts.setdefault("auth.pam.python", sys.executable)
 auth = salt.auth.LoadAuth(opts)
 load = {k: request[k] for k in ("eauth", "username", "password")}
 ok = bool(auth.authenticate_eauth(dict(load)))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 
 	"saltern/control/pam"
+	"saltern/test/accounts"
 )
 
 // helper answers at a socket as root's helper does, for one account.
@@ -40,6 +42,33 @@ func helper(t *testing.T) (socket string) {
 	})
 	t.Cleanup(func() { ln.Close(); done.Wait() })
 	return socket
+}
+
+// TestSaltsPAM: where the master is root and has no helper, Salt's module proves accounts of
+// the host, by the machine's own stack.
+func TestSaltsPAM(t *testing.T) {
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python that has the Salt library to test logins")
+	}
+	if !accounts.Apart(t, []accounts.Account{{Name: "root", UID: "0", Password: "*", Ages: accounts.Good},
+		{Name: "locked", UID: "1001", Password: "!right", Ages: accounts.Good}, {Name: "ann", UID: "1000", Password: "right", Ages: accounts.Good}}) {
+		return
+	}
+	file := filepath.Join(t.TempDir(), "master")
+	if err := os.WriteFile(file, []byte("root_dir: "+t.TempDir()+"\nexternal_auth: {pam: {ann: [test.ping], locked: [test.ping]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := Python([]string{python}, file, "")
+	for _, tt := range []struct {
+		user, password string
+		want           bool
+	}{{"ann", "right", true}, {"ann", "wrong", false}, {"locked", "right", false}} {
+		v, err := ask(t.Context(), "pam", tt.user, tt.password)
+		if v.OK != tt.want || err != nil || v.OK && !slices.Contains(v.Groups, "ops") {
+			t.Errorf("%s with %q: %+v, %v", tt.user, tt.password, v, err)
+		}
+	}
 }
 
 // TestPAM: the helper decides; what it cannot look at is no wrong password; without one
