@@ -114,7 +114,7 @@ test-browser: build deps-salt ## the console in Chromium, with axe-core from npm
 	@mkdir -p $(SALTERN_CACHE)/axe-core
 	@cd $(SALTERN_CACHE)/axe-core && { [ -e axe-core-$(AXE).tgz ] || npm pack --silent axe-core@$(AXE); } && \
 	  echo "$(AXE_SUM)  axe-core-$(AXE).tgz" | sha256sum --check --quiet && tar xzf axe-core-$(AXE).tgz package/axe.min.js
-	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes)' .
+	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestSignIn)' .
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI on salt-api in Chromium (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; apt-get install chromium)

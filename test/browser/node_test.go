@@ -33,6 +33,19 @@ func start(t *testing.T, id, section string) site {
 		States: map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "web/init.sls": "nginx:\n  pkg.installed: []\n"},
 		Pillar: map[string]string{"top.sls": "base: {'*': [web]}\n", "web.sls": "role: web\nusers: [anna, otto]\n"},
 	})
+	s := site{n, lab.StartMinion(t, n, id, lab.Newest, nil), serve(t, n, section)}
+	lab.Eventually(t, time.Minute, "the key waits", func() error {
+		if k := n.Keys(t); len(k["pending"]) != 1 {
+			return fmt.Errorf("%v", k)
+		}
+		return nil
+	})
+	return s
+}
+
+// serve runs the salt-api of a node and returns its address.
+func serve(t *testing.T, n *lab.Node, section string) string {
+	t.Helper()
 	dir := lab.Dir(t)
 	lab.WriteTree(t, dir, map[string]string{"etc/master": fmt.Sprintf(`include: %s/master
 api_pidfile: %[2]s/pid
@@ -44,19 +57,13 @@ rest_cherrypy:
   disable_ssl: true
 `, n.Settings.MasterConf(), dir, n.Addr) + section})
 	lab.Start(t, "salt-api", filepath.Join(dir, "out"), lab.Bin(t, "salt-api"), "-c", filepath.Join(dir, "etc"), "-l", "info")
-	s := site{n, lab.StartMinion(t, n, id, lab.Newest, nil), fmt.Sprintf("http://%s:14001", n.Addr)}
+	base := fmt.Sprintf("http://%s:14001", n.Addr)
 	lab.Eventually(t, time.Minute, "salt-api answers", func() error {
-		res, err := http.Get(s.base + "/")
+		res, err := http.Get(base + "/")
 		if err != nil {
 			return err
 		}
 		return res.Body.Close()
 	})
-	lab.Eventually(t, time.Minute, "the key waits", func() error {
-		if k := n.Keys(t); len(k["pending"]) != 1 {
-			return fmt.Errorf("%v", k)
-		}
-		return nil
-	})
-	return s
+	return base
 }
