@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,7 +14,7 @@ import (
 const (
 	doorConns   = 8
 	doorRequest = 8 << 10
-	doorAnswer  = 8 << 20
+	doorAnswer  = 16 << 20
 	// DoorTakes bounds what a door does for one request.
 	DoorTakes = 60 * time.Second
 )
@@ -23,6 +24,8 @@ const (
 type Supervisor interface {
 	Appliance(ctx context.Context) (Appliance, error)
 	Course(ctx context.Context) (Course, error)
+	// Records gives what all nodes have written down, as JSON of package audit.
+	Records(ctx context.Context, q Question) (json.RawMessage, error)
 	Drain(ctx context.Context, d Drain) error
 	Restart(ctx context.Context, r Restart) error
 }
@@ -50,12 +53,27 @@ type Restart struct {
 	Service string `json:"service"`
 }
 
-// doorHandler is the protocol: GET /v1/appliance and /v1/course, POST /v1/drain and
-// /v1/restart.
+// Question asks for records of who did what; see package audit.
+type Question struct {
+	Since  time.Time `json:"since,omitzero"`
+	User   string    `json:"user,omitempty"`
+	Action string    `json:"action,omitempty"`
+	Last   int       `json:"last"` // [MaxRecords] at most
+}
+
+// MaxRecords bounds what is told of them at the door.
+const MaxRecords = 500
+
+// doorHandler is the protocol: GET /v1/appliance and /v1/course, POST /v1/records,
+// /v1/drain and /v1/restart.
 func doorHandler(s Supervisor) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/appliance", giving(s.Appliance))
 	mux.HandleFunc("GET /v1/course", giving(s.Course))
+	mux.HandleFunc("POST /v1/records", taking(doorRequest, DoorTakes, func(ctx context.Context, q Question) (any, error) {
+		q.Last = min(max(q.Last, 1), MaxRecords)
+		return s.Records(ctx, q)
+	}))
 	mux.HandleFunc("POST /v1/drain", taking(doorRequest, DoorTakes, func(ctx context.Context, d Drain) (any, error) { return struct{}{}, s.Drain(ctx, d) }))
 	mux.HandleFunc("POST /v1/restart", taking(doorRequest, DoorTakes, func(ctx context.Context, r Restart) (any, error) { return struct{}{}, s.Restart(ctx, r) }))
 	return mux
@@ -95,6 +113,11 @@ func (d *Door) Course(ctx context.Context) (Course, error) {
 	var c Course
 	err := ask(ctx, d.socket, supervisor, http.MethodGet, "course", nil, &c)
 	return c.Clean(), err
+}
+
+// Records returns what all nodes have written down of who did what.
+func (d *Door) Records(ctx context.Context, q Question) (list json.RawMessage, err error) {
+	return list, ask(ctx, d.socket, supervisor, http.MethodPost, "records", q, &list)
 }
 
 // Drain gives a node no new minions, or again.

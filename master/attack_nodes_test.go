@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/url"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/audit"
 	"saltern/control"
 	"saltern/localsock"
 	"saltern/master/event"
@@ -36,6 +38,11 @@ func (s *supervised) Appliance(context.Context) (control.Appliance, error) {
 func (s *supervised) Course(context.Context) (control.Course, error) {
 	n := 5.0
 	return control.Course{Nodes: []control.Series{{Node: hostile, Points: []control.Point{{At: time.Now(), Minions: &n}}}}, Unasked: map[string]string{hostile: hostile}}, nil
+}
+
+func (s *supervised) Records(context.Context, control.Question) (json.RawMessage, error) {
+	r := audit.Record{Time: time.Now(), Node: hostile, Program: "applianced", Actor: audit.Actor{User: "alice", Proof: audit.Login, From: audit.Local}, Action: "node.drain", Object: "n3", Result: audit.OK}
+	return json.Marshal(audit.List{Page: audit.Page{Records: []audit.Record{r}}, Unasked: map[string]string{"n3": hostile}})
 }
 
 func (s *supervised) Drain(_ context.Context, q control.Drain) error {
@@ -212,8 +219,14 @@ func TestAttack84NodesScripts(t *testing.T) {
 	if csp := h.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
 		t.Error(csp)
 	}
+	if code, text := alice.get("/audit"); code != 200 || scripts(text) || !strings.Contains(text, "node.drain") || !strings.Contains(text, "Without n3") {
+		t.Errorf("audit: %d %s", code, text)
+	}
+	if code, text := a.browser().logIn("vera").get("/audit"); code != 401 || strings.Contains(text, "node.drain") {
+		t.Errorf("vera reads the record of all nodes: %d", code)
+	}
 	for len(heard.C) > 0 {
-		if e := <-heard.C; strings.Contains(value.Repr(e.Data), "alert(1)") {
+		if e := <-heard.C; strings.Contains(value.Repr(e.Data), "alert(1)") || strings.Contains(value.Repr(e.Data), "node.drain") {
 			t.Errorf("%s is for all: %s", e.Tag, value.Repr(e.Data))
 		}
 	}

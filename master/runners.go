@@ -34,6 +34,7 @@ func (m *Master) openRunners() {
 	table.Add("audit.records", local.Records(c.Audit("salt-master"), m.now))
 	m.repos.AddRunners(table)
 	machines(c).AddRunners(table)
+	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table, Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Git: m.repos.ForPython, Log: m.log}),
 		Env: &runner.Env{

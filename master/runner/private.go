@@ -25,7 +25,7 @@ func Private(fun string) bool {
 // else: others may read the events on this host.
 func secret(fun string, named *value.Map) bool {
 	switch fun {
-	case "cluster.remove", "cluster.secret", records, "files.list", "files.show", "appliance.status", "appliance.course":
+	case "cluster.remove", "cluster.secret", records, "audit.all", "files.list", "files.show", "appliance.status", "appliance.course":
 		return true
 	case "pillar.show_pillar":
 		return named.Bool(Alone)

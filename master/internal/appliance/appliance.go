@@ -62,6 +62,21 @@ func (a Appliance) plain(name string, ask func(context.Context) (any, error)) ru
 	}
 }
 
+// Records are what all nodes have written down of who did what.
+func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List, err error) {
+	if a.door == nil {
+		return list, ErrNone
+	}
+	text, err := a.door.Records(ctx, control.Question{Since: q.Since, User: q.User, Action: q.Action, Last: q.Last})
+	if err != nil {
+		return list, err
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return list, fmt.Errorf("read the records of the nodes: %w", err)
+	}
+	return list, nil
+}
+
 // Drain has a node get no new minions; end, that it gets them again.
 func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {

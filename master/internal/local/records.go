@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,11 +25,38 @@ const (
 // or 7d, or a time of RFC 3339; user; action, a shell pattern; last, a number. One call
 // reads at a time, the others wait their turn: a record may fill 128 MiB.
 func Records(from audit.Config, now func() time.Time) runner.Func {
+	return records("audit.records", now, func(ctx context.Context, q audit.Query) (*value.Map, error) {
+		page, err := audit.Read(ctx, from.Node, q, from.Dir)
+		if err != nil {
+			return nil, err
+		}
+		return pageMap(page, "node", from.Node), nil
+	})
+}
+
+// AllRecords makes the runner audit.all: what all nodes have written down, the
+// supervisors as well. It takes the arguments of audit.records.
+func AllRecords(ask func(context.Context, audit.Query) (audit.List, error), now func() time.Time) runner.Func {
+	return records("audit.all", now, func(ctx context.Context, q audit.Query) (*value.Map, error) {
+		list, err := ask(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		unasked := value.NewMap()
+		for _, node := range slices.Sorted(maps.Keys(list.Unasked)) {
+			unasked.Set(node, list.Unasked[node])
+		}
+		return pageMap(list.Page, "unasked", unasked), nil
+	})
+}
+
+// records is a runner of that name that reads records, one call at a time.
+func records(name string, now func() time.Time, read func(context.Context, audit.Query) (*value.Map, error)) runner.Func {
 	turn := make(chan struct{}, 1)
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		q, err := recordsQuery(args, named, now())
 		if err != nil {
-			return nil, &runner.ArgumentError{Reason: err.Error(), Usage: "salt-run audit.records [since=24h] [user=NAME] [action='key.*'] [last=50]"}
+			return nil, &runner.ArgumentError{Reason: err.Error(), Usage: "salt-run " + name + " [since=24h] [user=NAME] [action='key.*'] [last=50]"}
 		}
 		select {
 		case turn <- struct{}{}:
@@ -35,16 +64,17 @@ func Records(from audit.Config, now func() time.Time) runner.Func {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait to read the audit records: %w", ctx.Err())
 		}
-		page, err := audit.Read(ctx, from.Node, q, from.Dir)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]any, 0, len(page.Records))
-		for _, r := range page.Records {
-			out = append(out, recordMap(r))
-		}
-		return value.NewMap("node", from.Node, "records", out, "more", page.More, "damaged", int64(page.Damaged)), nil
+		return read(ctx, q)
 	}
+}
+
+// pageMap is a page with whose it is.
+func pageMap(p audit.Page, whose string, v any) *value.Map {
+	out := make([]any, 0, len(p.Records))
+	for _, r := range p.Records {
+		out = append(out, recordMap(r))
+	}
+	return value.NewMap(whose, v, "records", out, "more", p.More, "damaged", int64(p.Damaged))
 }
 
 func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, error) {

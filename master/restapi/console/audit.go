@@ -35,8 +35,8 @@ func chosenOf(list []option, got, otherwise string) string {
 
 // auditRow is one record.
 type auditRow struct {
-	Time, User, Proof, From, Action, Object, Result, JID string
-	Bad                                                  bool // refused or failed
+	Node, Time, User, Proof, From, Action, Object, Result, JID string
+	Bad                                                        bool // refused or failed
 }
 
 type auditPage struct {
@@ -44,6 +44,8 @@ type auditPage struct {
 	Spans, Kinds      []option
 	Rows              []auditRow
 	Node              string // whose records these are
+	All               bool   // of all nodes, but for Unasked
+	Unasked           []string
 	More              bool
 	Damaged, Lost     int64
 	Cluster           bool
@@ -55,7 +57,11 @@ const maxRecords = 200
 func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d := auditPage{Spans: auditSpans(), Kinds: auditKinds(), User: cut(strings.TrimSpace(v.query.Get("user")), maxName), Cluster: c.cfg.Cluster}
 	d.Since, d.Kind = chosenOf(d.Spans, v.query.Get("since"), "7d"), chosenOf(d.Kinds, v.query.Get("kind"), "")
-	got, err := v.do(ctx, "runner", "audit.records", "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
+	fun := "audit.records"
+	if c.cfg.Nodes && v.may("runner", "audit.all") {
+		fun, d.All = "audit.all", true
+	}
+	got, err := v.do(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -65,6 +71,12 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 	d.Node, d.More = name(m.Str("node")), m.Value("more") == true
 	d.Damaged, _ = m.Int("damaged")
+	for node, why := range m.Map("unasked").All() {
+		d.Unasked = append(d.Unasked, name(value.Str(node)+": "+value.Str(why)))
+		if len(d.Unasked) == perPage {
+			break
+		}
+	}
 	list := m.List("records")
 	list = list[max(0, len(list)-maxRecords):]
 	records := make([]audit.Record, len(list))
@@ -82,6 +94,7 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 // recordOf reads a record as the runner audit.records gives it.
 func recordOf(m *value.Map) (r audit.Record) {
 	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // without one it is not shown
+	r.Node = m.Str("node")
 	r.User, r.Proof, r.As, r.Eauth, r.From, r.Via = m.Str("user"), audit.Proof(m.Str("proof")), m.Str("as"), m.Str("eauth"), m.Str("from"), m.Str("via")
 	r.Action, r.Object, r.Function, r.JID = m.Str("action"), m.Str("object"), m.Str("function"), m.Str("jid")
 	r.Result, r.Detail, r.Op = audit.Result(m.Str("result")), m.Str("detail"), m.Str("op")
@@ -92,7 +105,7 @@ func recordOf(m *value.Map) (r audit.Record) {
 }
 
 func auditRowOf(r audit.Record) auditRow {
-	row := auditRow{Action: name(r.Action), Proof: name(string(r.Proof)), From: name(r.Whence()), User: name(r.Who()), Object: name(r.What()), Result: name(string(r.Result)),
+	row := auditRow{Node: name(r.Node), Action: name(r.Action), Proof: name(string(r.Proof)), From: name(r.Whence()), User: name(r.Who()), Object: name(r.What()), Result: name(string(r.Result)),
 		Bad: r.Result == audit.Refused || r.Result == audit.Failed}
 	if !r.Time.IsZero() {
 		row.Time = r.Time.UTC().Format("2006-01-02 15:04:05")

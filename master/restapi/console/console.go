@@ -318,7 +318,7 @@ func (v *visit) rights() rights {
 	}
 	return rights{Keys: v.may("wheel", "key.list_all"), Minions: v.may("runner", "presence.minions"),
 		Jobs: v.may("runner", "jobs.list_jobs_filter"), Run: v.may("local_async", ""), Events: true,
-		Files: v.may("runner", "files.list") || v.may("runner", "git.status"), Audit: v.may("runner", "audit.records")}
+		Files: v.may("runner", "files.list") || v.may("runner", "git.status"), Audit: v.may("runner", "audit.records") || v.may("runner", "audit.all")}
 }
 
 // role is a word for what somebody may do.

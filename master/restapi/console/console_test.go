@@ -147,6 +147,8 @@ func theAnswers() map[string]any {
 			"other_masters", value.NewMap("m2", value.NewMap("same", true), says, value.NewMap("same", false))),
 			"ssh://git.example/y", value.NewMap("state", nil, "fault", value.NewMap("kind", "x", "text", says, "since", "2026-11-24T15:00:00Z"))),
 		"pillar.show_pillar": value.NewMap("_errors", []any{says}, "role", "web", says, value.NewMap(says, []any{says})),
+		"audit.all": value.NewMap("unasked", value.NewMap("n3", says), "more", false, "damaged", int64(0), "records", []any{
+			value.NewMap("time", "2026-11-24T15:00:00.5Z", "node", "n2"+says, "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "node.drain", "object", "n3", "result", "ok")}),
 		"audit.records": value.NewMap("node", "n1"+says, "more", true, "damaged", int64(2), "records", []any{
 			value.NewMap("time", "2026-11-24T15:00:00.5Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "asked", "op", "a"),
 			value.NewMap("time", "2026-11-24T15:00:01Z", "user", "alice", "as", "root", "proof", "login", "from", "local", "action", "key.accept", "object", hostile, "result", "ok", "detail", says, "op", "a"),
@@ -169,10 +171,12 @@ func TestPages(t *testing.T) {
 	for name, path := range map[string]string{
 		"overview": "/?done=drain&node=n1", "node": "/nodes/confirm?do=restart&node=n2&service=lb", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
 		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id + "&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
-		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "not-found": "/" + id,
+		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "audit-all": "/audit", "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
-		a := ask(t, newConsole(t, "/api"), m, http.MethodGet, path, nil)
+		c := newConsole(t, "/api")
+		c.cfg.Nodes = name != "audit"
+		a := ask(t, c, m, http.MethodGet, path, nil)
 		if (a.Code != http.StatusOK) != (name == "not-found") {
 			t.Errorf("%s: %d", path, a.Code)
 		}

@@ -3,6 +3,7 @@ package life
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,13 +34,15 @@ type door struct {
 	points   func() []control.Point
 	exists   func(service string) error
 	restart  func(service string) error
-	member   *member.Member // nil: this node is alone
-	soon     chan string    // services to restart
+	records  func(ctx context.Context, q audit.Query) (audit.List, error) // of all nodes
+	member   *member.Member                                               // nil: this node is alone
+	soon     chan string                                                  // services to restart
 
 	mu          sync.Mutex
 	read, acted ratelimit.Bucket
-	course      control.Course // a moment ago
-	asked       time.Time      // when
+	asks        ratelimit.Bucket // for records
+	course      control.Course   // a moment ago
+	asked       time.Time        // when
 }
 
 const (
@@ -52,8 +55,9 @@ const (
 	maxSoon = 4
 )
 
-func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
-func actRate() ratelimit.Rate  { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
+func readRate() ratelimit.Rate   { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
+func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} } // each node reads files of 128 MiB
+func actRate() ratelimit.Rate    { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
 
 var errDoorBusy = &control.Error{Code: control.CodeBusy, Text: "too much was asked of applianced: try again in half a minute"}
 
@@ -190,6 +194,22 @@ func (d *door) Course(ctx context.Context) (control.Course, error) {
 	defer d.mu.Unlock()
 	d.course, d.asked = c, d.Now()
 	return c, nil
+}
+
+// Records implements [control.Supervisor].
+func (d *door) Records(ctx context.Context, q control.Question) (json.RawMessage, error) {
+	if err := d.may(&d.asks, recordRate()); err != nil {
+		return nil, err
+	}
+	query, err := audit.ParseQuery(audit.Query{Since: q.Since, User: q.User, Action: q.Action, Last: q.Last}.Values())
+	if err != nil {
+		return nil, &control.Error{Code: control.CodeBadRequest, Text: err.Error()}
+	}
+	list, err := d.records(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(list)
 }
 
 // actor is for whom the master says that it asks. It is the master's word: the account

@@ -40,6 +40,9 @@ func startDoor(t *testing.T, now func() time.Time) (*door, *control.Door, chan s
 			return status.Document{Node: "n1", Health: status.Degraded, Nodes: []status.Node{{Name: "n1", This: true, State: "ready\x1b[2J", Minions: &minions}},
 				Problems: []status.Problem{{Code: status.APIDown, Title: "t", Cause: strings.Repeat("x", 5000), Next: "do it"}}, Virtual: &status.Virtual{Address: "10.0.0.9", Nodes: []string{"n1"}}}
 		},
+		records: func(_ context.Context, q audit.Query) (audit.List, error) {
+			return audit.List{Page: audit.Page{Records: []audit.Record{{Node: "n2", Action: q.Action, Object: fmt.Sprint(q.Last)}}}}, nil
+		},
 		points: func() []control.Point { return []control.Point{{At: now()}} },
 		exists: func(name string) error {
 			if name == status.APIService {
@@ -85,6 +88,12 @@ func TestDoor(t *testing.T) {
 	if got, err := c.Course(t.Context()); err != nil || len(got.Nodes) != 1 || len(got.Nodes[0].Points) != 1 || got.Nodes[0].Node != "n1" {
 		t.Errorf("%+v %v", got, err)
 	}
+	if got, err := c.Records(t.Context(), control.Question{Action: "node.*", Last: 1e9}); err != nil || !strings.Contains(string(got), `"node":"n2"`) || !strings.Contains(string(got), `"object":"500"`) {
+		t.Errorf("%s %v", got, err)
+	}
+	if _, err := c.Records(t.Context(), control.Question{Action: "["}); err == nil {
+		t.Error("a pattern that is none")
+	}
 	by := control.By{User: "alice", Proof: "token", Eauth: "pam", From: "10.0.0.7", Via: "salt-api"}
 	if err := c.Restart(t.Context(), control.Restart{By: by, Node: "n1", Service: status.BalancerService}); err != nil {
 		t.Fatal(err)
@@ -120,6 +129,11 @@ func TestAttack80Door(t *testing.T) {
 	}
 	if err := c.Drain(t.Context(), control.Drain{By: control.By{User: strings.Repeat("u", 10000)}, Node: "n1"}); err == nil || !strings.Contains(err.Error(), "read the request") {
 		t.Errorf("a long request: %v", err)
+	}
+	for i := range 20 {
+		if _, err := c.Records(t.Context(), control.Question{}); (err != nil) != (i >= 10) {
+			t.Errorf("records for the %d. time: %v", i+1, err)
+		}
 	}
 	refused := 0
 	for range 30 {

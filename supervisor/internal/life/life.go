@@ -103,7 +103,7 @@ func New(cfg Config) (*Life, error) {
 	})
 	n.master = &master{children: c, settings: n.settings, choice: newChoice(c)}
 	n.api = &saltAPI{children: c, master: n.master, settings: n.settings, lone: newLone(), restart: func() error { return n.manager.Restart(status.APIService) }}
-	n.door = &door{children: c, document: n.observer.Document, points: n.observer.Points, soon: make(chan string, maxSoon),
+	n.door = &door{children: c, document: n.observer.Document, points: n.observer.Points, soon: make(chan string, maxSoon), records: func(ctx context.Context, q audit.Query) (audit.List, error) { return n.records.Audit(ctx, q) },
 		exists:  func(name string) error { _, err := n.manager.Output(name, 0); return err },
 		restart: func(name string) error { return n.manager.Restart(name) }}
 	n.options = newOptionsNode(n)
