@@ -1,11 +1,18 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +43,7 @@ func open(t *testing.T, base string, wide, high int64) *tab {
 		t.Fatal("there is no chromium: apt-get install chromium")
 	}
 	opts := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun}
-	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "hide-scrollbars"} {
+	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "hide-scrollbars", "ignore-certificate-errors"} {
 		opts = append(opts, chromedp.Flag(f, true))
 	}
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...)
@@ -140,11 +147,34 @@ func (b *tab) picture(name string) {
 	if dir == "" {
 		return
 	}
-	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	text, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644)
+		text, err = small(text)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), text, 0o644)
 	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// small makes a picture smaller: with the 256 colours that are in it most often.
+func small(text []byte) ([]byte, error) {
+	p, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	box, often := p.Bounds(), map[color.Color]int{}
+	for y := box.Min.Y; y < box.Max.Y; y++ {
+		for x := box.Min.X; x < box.Max.X; x++ {
+			often[p.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] })
+	out := image.NewPaletted(box, colours[:min(len(colours), 256)])
+	draw.Draw(out, box, p, box.Min, draw.Src)
+	var b bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, out)
+	return b.Bytes(), err
 }

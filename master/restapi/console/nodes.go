@@ -52,7 +52,9 @@ func wordOf(list []option, of string) string {
 // appliance asks how the nodes are.
 func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 	err = typedAnswer(ctx, v, "appliance.status", &a)
-	return a.Clean(), err
+	a = a.Clean()
+	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) }) // each node lists itself first
+	return a, err
 }
 
 // typedAnswer calls a runner without arguments whose answer has a type of package control.
