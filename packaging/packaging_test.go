@@ -37,19 +37,22 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	units, _ := filepath.Glob(filepath.Join(top, "lib/systemd/system/*"))
-	for _, u := range units {
+	beside := t.TempDir() // of each other: a socket names its service
+	for i, u := range units {
 		b, err := os.ReadFile(u)
 		if err != nil || strings.Contains(string(b), "/usr/local/") {
 			t.Errorf("%s: %v, or the prefix is not in it", u, err)
 		}
 		// Verified with the programs where the units look for them.
-		there := filepath.Join(t.TempDir(), filepath.Base(u))
+		units[i] = filepath.Join(beside, filepath.Base(u))
 		b = bytes.ReplaceAll(b, []byte("/opt/saltern/bin/"), []byte(top+"/bin/"))
 		b = bytes.ReplaceAll(b, []byte("/usr/sbin/keepalived"), []byte("/bin/true"))
-		if err := os.WriteFile(there, b, 0o644); err != nil {
+		if err := os.WriteFile(units[i], b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		verify(t, there)
+	}
+	for _, u := range units {
+		verify(t, u)
 	}
 	if out, err := exec.Command("make", "-s", "-C", "..", "uninstall", "DESTDIR="+dir, "PREFIX=/opt/saltern").CombinedOutput(); err != nil {
 		t.Fatalf("make uninstall: %v\n%s", err, out)
