@@ -349,6 +349,7 @@ deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt release
 	@scripts/deps packages
 	@scripts/deps promtool
 	@scripts/deps salt $(SALT)
+	@scripts/deps pygit2
 	$(GO) mod download
 	$(GO) -C test/oidcprovider/server mod download
 

@@ -41,7 +41,7 @@ func TestParity(t *testing.T) {
 	var calls [][]any
 	for _, env := range []any{"base", "dev", "qa", "nosuch", "__env__", nil, 3} {
 		for _, p := range []string{"a.sls", "d/b", "d", "only", "in", "d/up", "dl/b", "out", "outd/o", "dangling", "x.bak", ".svn/c", "sub/.svn/c", "we ird?n", "|we ird?n", "||pipe", "|pipe", "ünï", "[b]", "nosuch", "../outside", "a.sls?saltenv=dev", "only?saltenv=base",
-			"a.sls?index=1", "a.sls?index=9", "a.sls?x", "./a.sls", "d//b", "d/../a.sls", "/etc/passwd", "", ".", "..", "z"} {
+			"a.sls?index=1", "a.sls?index=9", "a.sls?x", "./a.sls", "d//b", "d/../a.sls", "a.sls/", "/etc/passwd", "", ".", "..", "z"} {
 			for _, cmd := range []string{"_file_find", "_file_hash", "_serve_file", "_file_hash_and_stat"} {
 				calls = append(calls, []any{cmd, map[string]any{"path": p, "saltenv": env, "loc": 0}})
 			}

@@ -84,6 +84,8 @@ func TestSnapshots(t *testing.T) {
 	up.Commit("dev/x", "top.sls", "dev")
 	up.Git("tag", "-a", "-m", "x", "v1", "master")
 	up.Git("tag", "v2", "v1") // of a tag
+	up.Git("tag", "file", "master:top.sls")
+	up.Git("tag", "tree", "master^{tree}")
 	url, _ := gitrepo.Daemon(t, dir)
 	for _, depth := range []int{0, 1} {
 		s := open(t, t.TempDir(), Limits{})

@@ -140,7 +140,8 @@ func settings(a, b, sha string) []setting {
 	}
 }
 
-// TestParity asks Salt's own gitfs, with GitPython, and this one the same.
+// TestParity asks Salt's own gitfs and this one the same, with pygit2, and some with
+// GitPython, which is slow.
 func TestParity(t *testing.T) {
 	python := os.Getenv("SALTERN_PYTHON")
 	if python == "" {
@@ -149,7 +150,7 @@ func TestParity(t *testing.T) {
 	dir := t.TempDir()
 	a, b, sha := upstream(t, dir)
 	a.Git("config", "uploadpack.allowReachableSHA1InWant", "true")
-	// All questions for the first setting; GitPython is slow.
+	// All questions for the first setting.
 	few := []string{"top.sls", "d/f.sls", "link", "init.sls", "b.sls", "m/n/top.sls", "m/f.sls", "dd/top.sls", "f.sls"}
 	var calls, short [][]any
 	for _, env := range []string{"base", "dev", "feature/x", "v1", "v1.1", "qa", "prod", "nosuch", "master", "renamed", "deadbeef1", sha, sha[:10]} {
@@ -175,37 +176,44 @@ func TestParity(t *testing.T) {
 	}
 	calls = append(calls, []any{"_file_envs", map[string]any{}}, []any{"_file_envs", map[string]any{"sources": true}})
 	short = append(short, []any{"_file_envs", map[string]any{}})
-	of := func(i int) [][]any {
-		if i == 0 {
-			return calls
+	for provider, calls := range map[string][][][]any{"pygit2": {calls, short}, "gitpython": {short, short}} {
+		of := func(i int) [][]any { return calls[min(i, 1)] }
+		all := settings(a.URL(), b.URL(), sha)
+		if provider == "gitpython" {
+			all = all[:2]
 		}
-		return short
-	}
-	all := settings(a.URL(), b.URL(), sha)
-	var in []any
-	for i, c := range all {
-		opts := map[string]any{"id": "m", "root_dir": dir, "cachedir": fmt.Sprintf("%s/cache%d", dir, i), "fileserver_backend": []string{"gitfs"}, "gitfs_provider": "gitpython", "gitfs_remotes": c.remotes, "extension_modules": dir + "/ext"}
-		for k, v := range c.opts {
-			opts["gitfs_"+k] = v
+		var in []any
+		for i, c := range all {
+			in = append(in, map[string]any{"opts": c.salt(dir, fmt.Sprintf("%s/%s%d", dir, provider, i), provider), "calls": of(i)})
 		}
-		in = append(in, map[string]any{"opts": opts, "calls": of(i)})
-	}
-	want := ask(t, python, in)
-	for i, c := range all {
-		s, backend := serve(t, c, t.TempDir())
-		if _, err := backend.Update(t.Context()); err != nil && git.KindOf(err) != git.RefGone {
-			t.Fatalf("%s: %v", c.name, err)
+		want := ask(t, python, in)
+		for i, c := range all {
+			s, backend := serve(t, c, t.TempDir())
+			if _, err := backend.Update(t.Context()); err != nil && git.KindOf(err) != git.RefGone {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			compare(t, c.name, s, of(i), want[i])
 		}
-		compare(t, c.name, s, of(i), want[i])
 	}
 }
 
+// salt is the setting as options of Salt.
+func (c *setting) salt(dir, cache, provider string) map[string]any {
+	opts := map[string]any{"id": "m", "root_dir": dir, "cachedir": cache, "fileserver_backend": []string{"gitfs"}, "gitfs_provider": provider, "gitfs_remotes": c.remotes, "extension_modules": dir + "/ext"}
+	for k, v := range c.opts {
+		opts["gitfs_"+k] = v
+	}
+	return opts
+}
+
 func ask(t *testing.T, python string, in any) (want [][]map[string]any) {
+	t.Helper()
 	b, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(python, "../fileserver/testdata/oracle.py")
+	cmd.Env = append(os.Environ(), gitrepo.Pygit2(t, python))
 	cmd.Stdin = bytes.NewReader(b)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -220,7 +228,16 @@ func ask(t *testing.T, python string, in any) (want [][]map[string]any) {
 }
 
 func compare(t *testing.T, name string, s *fileserver.Server, calls [][]any, want []map[string]any) {
-	differ := 0
+	t.Helper()
+	differ, _ := differences(t, s, calls, want)
+	for _, d := range differ[:min(len(differ), 10)] {
+		t.Errorf("%s: %s", name, d)
+	}
+}
+
+// differences compares answers with those of Salt, and tells in which calls that fails.
+func differences(t *testing.T, s *fileserver.Server, calls [][]any, want []map[string]any) (differ []string, failed [][]any) {
+	t.Helper()
 	for i, c := range calls {
 		load := value.NewMap()
 		for k, v := range c[1].(map[string]any) {
@@ -228,10 +245,11 @@ func compare(t *testing.T, name string, s *fileserver.Server, calls [][]any, wan
 		}
 		got, err := s.Call(t.Context(), c[0].(string), "m", load)
 		if err != nil {
-			t.Fatalf("%s: %v: %v", name, c, err)
+			t.Fatalf("%v: %v", c, err)
 		}
-		if _, failed := want[i]["error"]; failed {
-			continue // what crashes Salt
+		if why, ok := want[i]["error"]; ok {
+			failed = append(failed, append(c, why))
+			continue
 		}
 		if c[0] != "_file_find" && strings.Contains(fmt.Sprint(c[1]), "?saltenv=") {
 			continue // Salt keeps the hash under the other environment, and sends the file as empty
@@ -240,11 +258,11 @@ func compare(t *testing.T, name string, s *fileserver.Server, calls [][]any, wan
 			slices.SortFunc(envs, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
 		}
 		g, w := norm(t, got), norm(t, want[i]["value"])
-		if !reflect.DeepEqual(g, w) && differ < 10 {
-			differ++
-			t.Errorf("%s: %v\n got %v\nwant %v", name, c, g, w)
+		if !reflect.DeepEqual(g, w) {
+			differ = append(differ, fmt.Sprintf("%v\n got %.500v\nwant %.500v", c, g, w))
 		}
 	}
+	return differ, failed
 }
 
 // norm brings a result to JSON's types, without the place of a file on disk.
@@ -308,7 +326,7 @@ func TestParityLarge(t *testing.T) {
 		calls = append(calls, []any{"_file_list", map[string]any{"saltenv": env}}, []any{"_dir_list", map[string]any{"saltenv": env}}, []any{"_file_hash", map[string]any{"saltenv": env, "path": "d1/s1/f1.sls"}})
 	}
 	c := setting{name: "large", remotes: []any{up.URL()}}
-	opts := map[string]any{"id": "m", "root_dir": dir, "cachedir": dir + "/cache", "fileserver_backend": []string{"gitfs"}, "gitfs_provider": "gitpython", "gitfs_remotes": c.remotes, "extension_modules": dir + "/ext"}
+	opts := c.salt(dir, dir+"/cache", "gitpython")
 	begun := time.Now()
 	want := ask(t, python, []any{map[string]any{"opts": opts, "calls": calls}})
 	salt := time.Since(begun)
