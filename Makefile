@@ -127,7 +127,8 @@ test-s3: ## backups to a real S3 service that takes any keys, at S3=URL (by hand
 	SALTERN_S3=$(S3) $(GO) test -count=1 -v -run '^TestBucket$$' ./supervisor/backupplan
 
 .PHONY: test-repo
-test-repo: ## apt and dnf install from the repositories and refuse what was changed, on a plain Debian 12 (by hand, as root; apt-get install apt-utils createrepo-c)
+test-repo: ## apt and dnf install from the repositories and refuse what was changed, on a plain Debian 12 (by hand, as root)
+	@scripts/deps repo
 	@GO='$(GO)' scripts/test-repo
 
 .PHONY: oci
