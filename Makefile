@@ -142,6 +142,11 @@ test-oci: build oci deps-salt ## the container image and the compose files, run 
 	$(if $(RUN),,@scripts/test-oci dist/oci '$(VERSION)')
 	@SALTERN_OCI=$(CURDIR)/dist SALTERN_OCI_VERSION='$(VERSION)' unshare --net --mount sh -c 'ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec $(GO) -C test/oci test -count=1 -v -timeout 20m -run "$(or $(RUN),Test)" .'
 
+.PHONY: test-arm64
+test-arm64: deps-salt ## the programs for arm64 as a node with real minions, under qemu-user (by hand, some minutes; apt-get install qemu-user-static)
+	@$(MAKE) -s --no-print-directory packages-parts ARCH=arm64
+	@GO='$(GO)' scripts/test-arm64
+
 .PHONY: test-terraform
 test-terraform: ## the Terraform module: names, ports, answers (a few seconds; looks at the form, too, where terraform is installed)
 	$(GO) -C test/terraform test -count=1 -timeout 2m .
