@@ -137,8 +137,13 @@ oci: ## the container image for amd64 and arm64 into dist/oci/, an OCI image lay
 	@rm -rf dist/oci
 	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}; bin/saltern-image oci --programs bin/packages --version '$(VERSION)' --out dist/oci
 
+.PHONY: oci-python
+oci-python: packages-parts ## the container image with Python for this kind of machine into dist/oci-python/ (as root, on Debian 12)
+	@rm -rf dist/oci-python
+	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}; bin/saltern-image oci --python --cache $(SALTERN_CACHE)/image --programs bin/packages --version '$(VERSION)' --out dist/oci-python
+
 .PHONY: test-oci
-test-oci: build oci deps-salt ## the container image and the compose files, run with real minions (by hand, as root; apt-get install podman runc skopeo curl; RUN=TestThree)
+test-oci: build oci oci-python deps-salt ## the container images and the compose files, run with real minions (by hand, as root; apt-get install podman runc skopeo curl; RUN=TestThree)
 	$(if $(RUN),,@scripts/test-oci dist/oci '$(VERSION)')
 	@SALTERN_OCI=$(CURDIR)/dist SALTERN_OCI_VERSION='$(VERSION)' unshare --net --mount sh -c 'ip link set lo up && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec $(GO) -C test/oci test -count=1 -v -timeout 20m -run "$(or $(RUN),Test)" .'
 

@@ -19,7 +19,7 @@ import (
 	"saltern/packaging"
 )
 
-//go:embed packages.list flavours.yaml requirements.txt all:overlay
+//go:embed packages.list container.list flavours.yaml requirements.txt all:overlay
 var files embed.FS
 
 // Suite is the Debian release that images are made of.
@@ -45,16 +45,21 @@ type File struct {
 
 var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 
-// Packages lists the Debian packages, sorted.
-func Packages() ([]string, error) {
-	b, err := files.ReadFile("packages.list")
+// Packages lists the Debian packages of the appliance, sorted.
+func Packages() ([]string, error) { return packages("packages.list") }
+
+// ContainerPackages lists those of the container image with Python.
+func ContainerPackages() ([]string, error) { return packages("container.list") }
+
+func packages(name string) ([]string, error) {
+	b, err := files.ReadFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
-	return parsePackages(b)
+	return parsePackages(name, b)
 }
 
-func parsePackages(b []byte) (out []string, err error) {
+func parsePackages(name string, b []byte) (out []string, err error) {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	for n := 1; sc.Scan(); n++ {
 		line, _, _ := strings.Cut(sc.Text(), "#")
@@ -62,10 +67,10 @@ func parsePackages(b []byte) (out []string, err error) {
 			continue
 		}
 		if !packageName.MatchString(line) {
-			return nil, fmt.Errorf("packages.list:%d: %q is no package name", n, line)
+			return nil, fmt.Errorf("%s:%d: %q is no package name", name, n, line)
 		}
 		if slices.Contains(out, line) {
-			return nil, fmt.Errorf("packages.list:%d: %s is there twice", n, line)
+			return nil, fmt.Errorf("%s:%d: %s is there twice", name, n, line)
 		}
 		out = append(out, line)
 	}

@@ -44,12 +44,12 @@ func TestProfile(t *testing.T) {
 }
 
 func TestParsePackages(t *testing.T) {
-	got, err := parsePackages([]byte("# a list\nbash # a shell\n\napt\n"))
+	got, err := parsePackages("packages.list", []byte("# a list\nbash # a shell\n\napt\n"))
 	if err != nil || !slices.Equal(got, []string{"apt", "bash"}) {
 		t.Errorf("%q %v", got, err)
 	}
 	for _, bad := range []string{"bash\nbash", "two words", "-o", "UPPER", "a;b"} {
-		if got, err := parsePackages([]byte(bad)); err == nil {
+		if got, err := parsePackages("packages.list", []byte(bad)); err == nil {
 			t.Errorf("%q became %q", bad, got)
 		}
 	}

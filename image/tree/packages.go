@@ -35,6 +35,10 @@ var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share
 // store gives the folder of the packages, which is named by the hash of its
 // recipe. Without kernels it is one with them, if there is one already.
 func (b *builder) store() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
+	if b.container {
+		list, err = profile.ContainerPackages()
+		return b.storeOf(list, nil), list, nil, err
+	}
 	if list, err = profile.Packages(); err != nil {
 		return "", nil, nil, err
 	}
@@ -110,7 +114,11 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(part, 0o755)); err != nil {
 		return err
 	}
-	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--include=" + strings.Join(list, ","),
+	variant := "minbase"
+	if b.container {
+		variant = "essential" // nobody installs anything in a container
+	}
+	args := []string{"--mode=root", "--variant=" + variant, "--format=tar", "--include=" + strings.Join(list, ","),
 		"--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\""}
 	for _, o := range leftOut {
 		args = append(args, "--dpkgopt="+o)

@@ -63,7 +63,8 @@ var (
 
 type builder struct {
 	Options
-	dir string
+	dir       string
+	container bool // the tree is that of a container image
 }
 
 type step struct {
@@ -82,6 +83,18 @@ func Build(ctx context.Context, o Options) (string, error) {
 		{"packages", b.packages}, {"files", b.overlay}, {"programs", b.programs}, {"python", b.python},
 		{"identity", b.identity}, {"units", b.units}, {"clean", b.clean},
 	})
+}
+
+// Container makes what the container image with Python has below our programs in
+// Work/container, and gives its path; what was there before is removed.
+func Container(ctx context.Context, o Options) (string, error) {
+	o.Python, o.NoKernels = true, true
+	b, err := newBuilder(o, "container")
+	if err != nil {
+		return "", err
+	}
+	b.container = true
+	return b.dir, b.steps(ctx, []step{{"packages", b.packages}, {"python", b.python}, {"clean", b.clean}})
 }
 
 // WithKernel copies the tree that Build made and adds a kernel; it gives the
