@@ -144,19 +144,15 @@ func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield fu
 		return true
 	case <-c.events.gaps:
 		return c.catchUp(ws, yield)
-	case e := <-c.events.queue:
+	case <-c.events.wake:
+	}
+	for { // whatever is there already
+		e, ok := c.events.next()
+		if !ok {
+			return true
+		}
 		if !c.take(ws, e, yield) {
 			return false
-		}
-	}
-	for { // and whatever is there already
-		select {
-		case e := <-c.events.queue:
-			if !c.take(ws, e, yield) {
-				return false
-			}
-		default:
-			return true
 		}
 	}
 }

@@ -71,7 +71,8 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 		case <-c.events.gaps:
 			return nil, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost while runner " + fun +
 				" was at work; its job id is " + jid + "."}
-		case e := <-c.events.queue:
+		case <-c.events.wake:
+			e, _ := c.events.next() // none has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":

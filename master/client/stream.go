@@ -19,11 +19,15 @@ const streamQueue = 8192
 // stream reads the events of jobs, batches and runners from the master's bus in a goroutine of
 // its own, until it is closed.
 type stream struct {
-	queue  chan event.Event
+	wake   chan struct{} // one token: events may wait, see next
+	room   chan struct{} // one token: there may be room for more
 	gaps   chan struct{} // one token: events may have been missed
 	down   atomic.Int64  // since when the bus is gone, in ns of Unix time; 0 when it is there
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting []event.Event // [streamQueue] at most; it grows with need, since most jobs are small
 }
 
 // listen connects the client to the event bus. It must be called before a
@@ -38,7 +42,7 @@ func (c *Client) listen(ctx context.Context) error {
 	if err != nil {
 		return &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
 	}
-	s := &stream{queue: make(chan event.Event, streamQueue), gaps: make(chan struct{}, 1)}
+	s := &stream{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
 	runCtx, stop := context.WithCancel(context.Background())
 	s.cancel = stop
 	s.done.Go(func() { s.run(runCtx, l, c.cfg.SockDir) })
@@ -62,10 +66,7 @@ func (s *stream) run(ctx context.Context, l *event.Listener, sockDir string) {
 			}
 			l, _ = event.DialPub(ctx, sockDir)
 		}
-		select {
-		case s.gaps <- struct{}{}:
-		default:
-		}
+		signal(s.gaps)
 		s.down.Store(0)
 	}
 	if l != nil {
@@ -83,11 +84,48 @@ func (s *stream) pump(ctx context.Context, l *event.Listener) {
 		if !wanted(e.Tag) {
 			continue
 		}
-		select {
-		case s.queue <- e:
-		case <-ctx.Done():
-			return
+		for !s.add(e) {
+			select {
+			case <-s.room:
+			case <-ctx.Done():
+				return
+			}
 		}
+	}
+}
+
+// add puts an event behind the others, if there is room.
+func (s *stream) add(e event.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) >= streamQueue {
+		return false
+	}
+	s.waiting = append(s.waiting, e)
+	signal(s.wake)
+	return true
+}
+
+// next takes the event that has waited longest, if there is one.
+func (s *stream) next() (e event.Event, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return e, false
+	}
+	e, s.waiting[0] = s.waiting[0], event.Event{}
+	if s.waiting = s.waiting[1:]; len(s.waiting) > 0 {
+		signal(s.wake) // for who takes one at a time
+	}
+	signal(s.room)
+	return e, true
+}
+
+// signal leaves a token, unless there is one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
