@@ -109,12 +109,15 @@ AXE     := 4.14.1
 AXE_SUM := e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
 BROWSER  = $(GO) -C test/browser test -count=1 -timeout 10m
 
-.PHONY: test-browser
-test-browser: build deps-salt ## the console in Chromium, with axe-core from npm (by hand, as root; apt-get install chromium npm; SALTERN_PICTURES=FOLDER)
+.PHONY: deps-axe
+deps-axe:
 	@mkdir -p $(SALTERN_CACHE)/axe-core
 	@cd $(SALTERN_CACHE)/axe-core && { [ -e axe-core-$(AXE).tgz ] || npm pack --silent axe-core@$(AXE); } && \
 	  echo "$(AXE_SUM)  axe-core-$(AXE).tgz" | sha256sum --check --quiet && tar xzf axe-core-$(AXE).tgz package/axe.min.js
-	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestSignIn)' .
+
+.PHONY: test-browser
+test-browser: build deps-salt deps-axe ## the console in Chromium, with axe-core (by hand, as root; apt-get install chromium npm; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
+	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestSignIn|TestThreeNodes)' .
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI on salt-api in Chromium (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; apt-get install chromium)

@@ -164,7 +164,8 @@ func TestThreeNodes(t *testing.T) {
 
 	t.Log("4: a node is lost; what to do stands there")
 	n3.Kill()
-	b.until("/", "#nodes", "Next:")
+	b.until("/", "#nodes", "node n3 is unreachable")
+	b.has("Next: applianced ping n3")
 	lab.Eventually(t, time.Minute, "n3 is lost", func() error {
 		b.see("/", "#nodes")
 		if r := b.row("n3"); !strings.Contains(r, "unreachable") {
