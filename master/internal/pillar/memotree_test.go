@@ -12,7 +12,8 @@ import (
 // should not.
 type treeMaker struct {
 	*rand.Rand
-	key int
+	key   int
+	small bool // one or two SLS, and seldom anything else
 }
 
 // pieces of SLS; K is a key of its own, G a grain, P a path of the pillar.
@@ -145,20 +146,23 @@ func (m *treeMaker) files() map[string]string {
 		"p/inc.sls": "include:\n  - mapped:\n      key: from:mapped\n      defaults: {mine_: {{ grains.site }}, dflt: 5}\n  - s0\ninc: {{ grains.role }}\n", "p/mapped.sls": "md: {{ mine_ }}\nme: {{ dflt }}{{ grains.os }}\n",
 		"p/py.sls": "#!py\ndef run():\n    return {'py': __grains__['id'], 'py2': __salt__['grains.get']('secret')}\n",
 	}
-	n := 2 + m.IntN(4)
+	n, seldom := 2+m.IntN(4), 4
+	if m.small {
+		n, seldom = 1+m.IntN(2), 12
+	}
 	var names []string
 	for i := range n {
 		f[fmt.Sprintf("p/s%d.sls", i)] = m.sls()
 		names = append(names, fmt.Sprintf("s%d", i))
 	}
 	for _, extra := range []string{"rel", "inc", "plain", "py"} {
-		if m.IntN(4) == 0 {
+		if m.IntN(seldom) == 0 {
 			names = append(names, extra)
 		}
 	}
 	m.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	f["p/top.sls"] = "base:\n  '*': [" + strings.Join(names, ", ") + "]\n"
-	if m.IntN(2) == 0 {
+	if m.IntN(seldom) < 2 {
 		f["p/top.sls"] += "{% if grains['os'] == 'Debian' %}\n  'role:{{ grains.role }}':\n    - match: grain\n    - rel\n{% endif %}\n"
 	}
 	return f
