@@ -347,6 +347,11 @@ image-repro: image-programs ## two builds must be the same, byte for byte (by ha
 test-nspawn: image-programs deps-salt ## the image's tree: its files, and booted by systemd in containers, one node and three (as root; RUN=TestNode)
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-nspawn $(IMAGE_FLAGS)
 
+.PHONY: test-upgrade
+test-upgrade: image-programs deps-salt ## three machines in containers get a version while real minions work: upgrade --all, and the upgrade window (by hand, as root; half an hour; RUN=TestUpgradeMachines)
+	@scripts/deps image
+	@GO='$(GO)' RUN='$(or $(RUN),^TestUpgrade)' SKIP='^$$' TIMEOUT=60m scripts/test-nspawn $(IMAGE_FLAGS)
+
 .PHONY: test-boot
 test-boot: image-programs ## the disks booted by QEMU, BIOS and UEFI (by hand, as root; slow without KVM)
 	@scripts/deps image

@@ -73,7 +73,8 @@ type machine struct {
 	namespace     string
 	root, state   string // its file system and /var/lib/saltern, seen from outside
 	enter         string // shell commands that enter its control groups
-	pid           int    // its first process, seen from outside; 0: off
+	options       []string
+	pid           int // its first process, seen from outside; 0: off
 	cmd           *exec.Cmd
 	tty           *os.File
 	ended         chan struct{} // closed when it has ended
@@ -84,6 +85,26 @@ type machine struct {
 
 // boot starts machine number with files put into its root before.
 func boot(t testing.TB, n *network, number int, files map[string]string) *machine {
+	t.Helper()
+	m := prepare(t, n, number)
+	m.mount(t, tree(t))
+	lab.WriteTree(t, m.root, files)
+	m.launch(t)
+	return m
+}
+
+// mount puts what is on the machine's disk over folders that are only read.
+func (m *machine) mount(t testing.TB, lower string) {
+	t.Helper()
+	dir := filepath.Dir(m.root)
+	opt := fmt.Sprintf("lowerdir=%s,upperdir=%s/up,workdir=%s/wk", lower, dir, dir)
+	if out, err := exec.Command("mount", "-t", "overlay", "-o", opt, "overlay", m.root).CombinedOutput(); err != nil {
+		t.Fatalf("mount overlay: %v: %s", err, out)
+	}
+}
+
+// prepare makes machine number; it has no root yet, and is off.
+func prepare(t testing.TB, n *network, number int) *machine {
 	t.Helper()
 	m := &machine{Name: fmt.Sprintf("node%d", number)}
 	m.namespace, m.Address = n.namespace(t, number)
@@ -98,12 +119,7 @@ func boot(t testing.TB, n *network, number int, files map[string]string) *machin
 			t.Fatal(err)
 		}
 	}
-	opt := fmt.Sprintf("lowerdir=%s,upperdir=%s/up,workdir=%s/wk", tree(t), dir, dir)
-	if out, err := exec.Command("mount", "-t", "overlay", "-o", opt, "overlay", m.root).CombinedOutput(); err != nil {
-		t.Fatalf("mount overlay: %v: %s", err, out)
-	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", m.root).Run() })
-	lab.WriteTree(t, m.root, files)
 
 	// An own control group in each hierarchy: with --keep-unit all machines would
 	// share the caller's, and systemd could not kill what it started.
@@ -135,7 +151,6 @@ applianced status; nft list set inet saltern peers; gluster peer status; gluster
 			t.Logf("%s at the end:\n%s", m.Name, out)
 		}
 	})
-	m.launch(t)
 	return m
 }
 
@@ -144,6 +159,7 @@ func (m *machine) launch(t testing.TB) {
 	t.Helper()
 	m.cmd = exec.Command("sh", "-c", m.enter+`exec "$@"`, "sh", "systemd-nspawn", "-q", "-bD", m.root, "-M", m.namespace, "--register=no", "--keep-unit",
 		"--network-namespace-path=/run/netns/"+m.namespace, "--capability=CAP_NET_ADMIN", "--bind=/dev/fuse", "--bind="+m.state+":/var/lib/saltern", "--hostname="+m.Name)
+	m.cmd.Args = append(m.cmd.Args, m.options...)
 	m.read, m.vt = make(chan struct{}), vt10x.New(vt10x.WithSize(80, 24))
 	var err error
 	m.ended, err = startChild(m.cmd, func() (err error) {
