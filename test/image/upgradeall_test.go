@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -387,16 +388,17 @@ func (s *stream) settle(t *testing.T) {
 			}
 			ran[id] = string(b)
 		}
+		var all []error
 		for i, jid := range s.jobs {
 			if there, looked := missing[jid]; looked && !there {
 				continue
 			}
 			out, err := lack(i, jid)
 			if missing[jid] = err != nil || len(out) > 0; missing[jid] {
-				return fmt.Errorf("%v %v", err, out)
+				all = append(all, fmt.Errorf("job id %s: %v %v", jid, out, err))
 			}
 		}
-		return nil
+		return errors.Join(all...)
 	})
 	var runs, twice int
 	for _, id := range s.minions {
