@@ -1,7 +1,10 @@
 package master
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/master/crypt"
+	"saltern/master/keys"
 	"saltern/test/gitrepo"
 )
 
@@ -56,14 +61,48 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkGitFetches has a master fetch from 20 remotes of three branches each, 60
-// environments, 10,000 times, of which one in twenty has something new, while a minion
-// lists files and reads one. Then files are listed, and twenty of them read, as often as
-// two thousand minions would. It tells what memory has grown by; -benchtime 1x.
+// manyMinions are accepted minions with keys of their own that have signed in. A key is
+// two of some primes, since making thousands of primes takes minutes.
+func (r *running) manyMinions(b *testing.B, count int) (out []*scriptedMinion) {
+	b.Helper()
+	var primes []*big.Int
+	for i := 0; len(out) < count; i++ {
+		p, err := rand.Prime(rand.Reader, 1024)
+		must(b, err)
+		if new(big.Int).Mod(p, big.NewInt(65537)).Cmp(big.NewInt(1)) == 0 {
+			continue // no such exponent
+		}
+		for _, q := range primes[:min(len(primes), count-len(out))] {
+			one := big.NewInt(1)
+			phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
+			key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537}, D: new(big.Int).ModInverse(big.NewInt(65537), phi), Primes: []*big.Int{p, q}}
+			key.Precompute()
+			must(b, key.Validate())
+			n := &scriptedMinion{r: r, id: fmt.Sprint("m", len(out)), key: key}
+			n.tok, err = crypt.X931Sign(key, []byte("salt"))
+			must(b, err)
+			must(b, r.m.keys.Put(n.id, keys.Accepted, pemOf(b, key)))
+			if s := n.signIn(); s.Str("enc") != "pub" {
+				b.Fatalf("%s is not accepted: %v", n.id, s)
+			}
+			b.Cleanup(n.hangUp)
+			out = append(out, n)
+		}
+		primes = append(primes, p)
+	}
+	return out
+}
+
+// BenchmarkGitFetches has 2,000 minions, each with a key and a connection of its own,
+// list files and read twenty of 4 KiB, in the 60 environments of 20 remotes. Then the
+// master fetches from these 10,000 times, of which one in twenty has something new, while
+// the minions in turn list files and read one that is new. It tells by what the fetches
+// made memory grow; -benchtime 1x.
 func BenchmarkGitFetches(b *testing.B) {
-	const remotes, fetches = 20, 10_000
+	const remotes, fetches, minions = 20, 10_000, 2000
 	dir := b.TempDir()
 	url, _ := gitrepo.Daemon(b, dir)
+	content := func(parts ...any) string { return fmt.Sprintf("%-4096s", fmt.Sprint(parts...)) }
 	var ups []*gitrepo.Repo
 	var list []string
 	for i := range remotes {
@@ -71,56 +110,66 @@ func BenchmarkGitFetches(b *testing.B) {
 		for k := range 3 {
 			var files []string
 			for f := range 50 {
-				files = append(files, fmt.Sprintf("d%d/f%d", i, f), fmt.Sprint(i, k, f))
+				files = append(files, fmt.Sprintf("d%d/f%d", i, f), content(i, " ", k, " ", f))
 			}
 			up.Commit(fmt.Sprintf("e%d-%d", i, k), files...)
 		}
 		ups, list = append(ups, up), append(list, "'"+url+up.Dir[len(dir)+1:]+"'")
 	}
 	r := startMaster(b, "fileserver_backend: [gitfs]\ngitfs_update_interval: 86400\ngitfs_remotes: ["+strings.Join(list, ", ")+"]\n")
-	n := r.accepted("min1", "min6")
+	all := r.manyMinions(b, minions)
 	fetch := func(round int) {
 		i := round % remotes
-		ups[i].Commit(fmt.Sprintf("e%d-0", i), fmt.Sprintf("d%d/f0", i), fmt.Sprint("round ", round))
+		ups[i].Commit(fmt.Sprintf("e%d-0", i), fmt.Sprintf("d%d/f0", i), content("round ", round))
 		if _, err := r.m.repos.FetchGit(b.Context(), ""); err != nil {
 			b.Fatal(err)
 		}
 		env := fmt.Sprintf("e%d-0", i)
-		if got := n.gitFile(fmt.Sprintf("d%d/f0", i), env); got != fmt.Sprint("round ", round) {
-			b.Fatalf("round %d: served %q", round, got)
+		for k := range 4 { // each minion once in all
+			n := all[(4*round+k)%minions]
+			if got := n.gitFile(fmt.Sprintf("d%d/f0", i), env); got != content("round ", round) {
+				b.Fatalf("round %d: served %.40q", round, got)
+			}
+			n.ask("_file_list", "saltenv", fmt.Sprintf("e%d-1", i))
 		}
-		n.ask("_file_list", "saltenv", fmt.Sprintf("e%d-1", i))
+	}
+	read := func(i int) (files int) {
+		branch, n := i/remotes%3, all[i]
+		env := fmt.Sprintf("e%d-%d", i%remotes, branch)
+		if got, _ := n.ask("_file_list", "saltenv", env).([]any); len(got) < 50 {
+			b.Fatalf("%d files of %s", len(got), env)
+		}
+		for f := 1; f <= 20; f++ {
+			name := fmt.Sprintf("d%d/f%d", i%remotes, f)
+			n.ask("_file_hash", "path", name, "saltenv", env)
+			if got := n.gitFile(name, env); got != content(i%remotes, " ", branch, " ", f) {
+				b.Fatalf("%s of %s: %.40q", name, env, got)
+			}
+			files++
+		}
+		return files
 	}
 	for b.Loop() {
 		round := 0
 		for ; round < remotes; round++ { // each has been served
 			fetch(round)
 		}
+		// All minions look for their states, each in one of the sixty environments.
+		files, began := 0, cpuTime(b)
+		for i := range all {
+			files += read(i)
+		}
+		perFile := (cpuTime(b) - began).Seconds() * 1e3 / float64(files)
 		own, children := memoryOf(b)
+		b.Logf("%.3f ms of CPU per file; master and minions %d MiB, git cat-file %d MiB", perFile, own>>20, children>>20)
 		for ; round < remotes+fetches/remotes; round++ {
 			fetch(round)
 			if round%100 == 0 {
 				o, c := memoryOf(b)
-				b.Logf("after %d fetches: master %d MiB, git cat-file %d MiB", (round-remotes)*remotes, o>>20, c>>20)
+				b.Logf("after %d fetches: master and minions %d MiB, git cat-file %d MiB", (round-remotes)*remotes, o>>20, c>>20)
 			}
 		}
-		// Two thousand minions look for their states, each in one of the sixty environments.
-		files, began := 0, cpuTime(b)
-		for i := range 2000 {
-			env := fmt.Sprintf("e%d-%d", i%remotes, 1+i/remotes%2)
-			if got, _ := n.ask("_file_list", "saltenv", env).([]any); len(got) < 50 {
-				b.Fatalf("%d files of %s", len(got), env)
-			}
-			for f := range 20 {
-				name := fmt.Sprintf("d%d/f%d", i%remotes, f)
-				n.ask("_file_hash", "path", name, "saltenv", env)
-				if got := n.gitFile(name, env); got != fmt.Sprint(i%remotes, 1+i/remotes%2, f) {
-					b.Fatalf("%s of %s: %q", name, env, got)
-				}
-				files++
-			}
-		}
-		b.ReportMetric((cpuTime(b)-began).Seconds()*1e3/float64(files), "CPU-ms/file")
+		b.ReportMetric(perFile, "CPU-ms/file")
 		o, c := memoryOf(b)
 		b.ReportMetric(float64(own>>20), "MiB-before")
 		b.ReportMetric(float64(o>>20), "MiB-after")
