@@ -4,11 +4,13 @@ import (
 	"log/slog"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"saltern/master/internal/git"
 	"saltern/master/internal/gitpillar"
 	"saltern/master/internal/gitremote"
+	"saltern/test/gitrepo"
 )
 
 // gitTree makes two repositories with branches, one of them with a slash, and
@@ -59,9 +61,15 @@ func gitSource(t *testing.T, store *git.Store, opts map[string]any) *gitpillar.S
 	return s
 }
 
+// withPygit2 lets Salt have pygit2.
+func withPygit2(t *testing.T) {
+	name, path, _ := strings.Cut(gitrepo.Pygit2(t, python(t)), "=")
+	t.Setenv(name, path)
+}
+
 // TestGitParity compiles git pillars with Salt's own Pillar class and here.
 func TestGitParity(t *testing.T) {
-	python(t)
+	withPygit2(t)
 	root := t.TempDir()
 	cmd := exec.Command("sh", "-ec", gitTree, "sh", root)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -122,7 +130,7 @@ func TestGitParity(t *testing.T) {
 				if env.name != "none" && (first || !slices.Contains(everywhere, c.name)) {
 					continue
 				}
-				opts := map[string]any{"git_pillar_provider": "gitpython", "ext_pillar": []any{map[string]any{"git": c.remotes}}, "ext_pillar_first": first}
+				opts := map[string]any{"git_pillar_provider": "pygit2", "ext_pillar": []any{map[string]any{"git": c.remotes}}, "ext_pillar_first": first}
 				for k, v := range c.opts {
 					opts[k] = v
 				}

@@ -79,6 +79,7 @@ type parityCase struct {
 	name               string
 	roots              map[string][]string
 	order              []string
+	fetch              bool // Salt fetches before
 	change             func(*Config)
 	opts               map[string]any
 	grains             map[string]any
@@ -204,7 +205,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 			roots = append(roots, fmt.Sprintf("%q:%s", e, jsonText(t, c.roots[e])))
 		}
 		o["pillar_roots"] = json.RawMessage("{" + strings.Join(roots, ",") + "}")
-		w := map[string]any{"opts": o, "id": c.id, "grains": c.grains, "override": c.override, "extra": c.extra}
+		w := map[string]any{"opts": o, "id": c.id, "grains": c.grains, "override": c.override, "extra": c.extra, "fetch": c.fetch}
 		if c.grains == nil {
 			w["grains"] = map[string]any{}
 		}

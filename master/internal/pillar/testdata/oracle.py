@@ -13,6 +13,8 @@ logging.disable(logging.CRITICAL)
 
 import salt.config
 import salt.pillar
+import salt.pillar.git_pillar
+import salt.utils.gitfs
 import salt.version
 
 
@@ -26,12 +28,29 @@ def plain(value):
     return value
 
 
+
+def fetch(opts):
+    """Fetches git pillars, as the runner git_pillar.update does."""
+    conf = salt.pillar.git_pillar
+    for entry in opts["ext_pillar"]:
+        remotes = salt.utils.gitfs.GitPillar(
+            opts,
+            entry["git"],
+            per_remote_overrides=conf.PER_REMOTE_OVERRIDES,
+            per_remote_only=conf.PER_REMOTE_ONLY,
+            global_only=conf.GLOBAL_ONLY,
+        )
+        remotes.fetch_remotes()
+
+
 out = []
 for case in json.load(sys.stdin):
     opts = salt.config.apply_master_config(case["opts"])
     opts["__role"] = "master"
     opts["file_client"] = "local"
     opts["__fs_update"] = True
+    if case.get("fetch"):
+        fetch(dict(opts, pillarenv=case.get("pillarenv"), saltenv=case.get("saltenv")))
     grains = dict(case["grains"], id=case["id"])
     try:
         pillar = salt.pillar.Pillar(
