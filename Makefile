@@ -245,6 +245,11 @@ test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo
 	SALTERN_MEMO_TREES=$(or $(TREES),1000) SALTERN_MEMO_MINIONS=$(or $(MINIONS),200) SALTERN_MEMO_SEED=$(or $(SEED),$$(date +%s%N)) SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
 		$(GO) test -count=1 -timeout 120m -run 'TestMemo(Faithful|Leaks)' -v ./master/internal/pillar
 
+.PHONY: test-git-twelve
+test-git-twelve: deps-salt ## pillars from twelve kinds of git repositories as Salt with pygit2 compiles them (by hand, some minutes)
+	@scripts/deps pygit2
+	SALTERN_TWELVE=1 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GO) test -count=1 -timeout 30m -run TestGitTwelve -v ./master/internal/pillar
+
 .PHONY: e2e-appliance
 e2e-appliance: build deps-salt ## three machines from nothing to a cluster, ten times, power cuts at every step, day two, faults (by hand, as root, 20 minutes)
 	$(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -parallel 1 -run '^Test(Appliance(TenTimes|PowerCuts)|DayTwo$$|TwoNodesOnADirectory$$|(Leave|Tools)BesideAHungMaster$$|FaultsOf(ACluster|AHungMaster|ClocksAndVersions)$$)' -v ./test/e2e/
