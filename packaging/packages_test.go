@@ -175,7 +175,7 @@ func verifyTree(t *testing.T, tree string) {
 		}
 	}
 	units, _ := filepath.Glob(filepath.Join(tree, "usr/lib/systemd/system/*.service"))
-	if len(units) != 5 {
+	if len(units) != 6 {
 		t.Errorf("units: %v", units)
 	}
 	for _, u := range units {
