@@ -266,6 +266,26 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// Files that are begun at the same time, or before others, take nobody's place.
+func TestSameTime(t *testing.T) {
+	b := book{t.TempDir(), "acts", 300, 1 << 20}
+	const each = 50
+	for i, now := range []time.Time{at, at, at.Add(-time.Hour), at.Add(time.Nanosecond)} {
+		for k := range each {
+			line, err := encode(Record{Time: at, Action: "a", Object: fmt.Sprintf("%d %02d", i, k)})
+			if err == nil {
+				err = b.add(line, now)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := objects(read(t, Query{}, b.dir)); len(got) != 4*each || !slices.IsSorted(got) {
+		t.Errorf("%d records: %v", len(got), got)
+	}
+}
+
 // A power cut leaves half a line; what is written next is whole.
 func TestTornLine(t *testing.T) {
 	dir := t.TempDir()

@@ -124,11 +124,25 @@ func (b book) isCurrent(f *os.File) (int64, bool) {
 	return st.Size(), err == nil && os.SameFile(st, now)
 }
 
+// stamp is the time in the name of an older file.
+const stamp = "20060102T150405.000000000"
+
 // begin gives the current file its old name, and removes what is too old or too much.
-// The caller has the lock.
+// The caller has the lock. The name comes after those of all other files, also where the
+// clock was put back, or somebody who waited for the lock brings the time of before.
 func (b book) begin(now time.Time) error {
-	old := filepath.Join(b.dir, b.name+"."+now.UTC().Format("20060102T150405.000000000")+".jsonl")
-	if err := os.Rename(b.current(), old); err != nil {
+	files, err := b.files()
+	if err != nil {
+		return err
+	}
+	at := now.UTC()
+	if len(files) > 1 { // the last one is the current
+		text, _ := strings.CutPrefix(filepath.Base(files[len(files)-2]), b.name+".")
+		if last, err := time.Parse(stamp, strings.TrimSuffix(text, ".jsonl")); err == nil && !at.After(last) {
+			at = last.Add(1)
+		}
+	}
+	if err := os.Rename(b.current(), filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl")); err != nil {
 		return err
 	}
 	return b.prune(now)
