@@ -3,6 +3,7 @@
 package image
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -257,7 +258,12 @@ func (m *machine) cut(t testing.TB) {
 
 // try runs a command inside.
 func (m *machine) try(args ...string) (string, error) {
-	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
+	// A machine that goes down stops its processes first, and nsenter itself with them: it
+	// would never go on, nor end by the timeout inside.
+	ctx, cancel := context.WithTimeout(context.Background(), 65*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
+	cmd.WaitDelay = 2 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
