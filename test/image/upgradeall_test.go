@@ -378,6 +378,12 @@ func (s *stream) settle(t *testing.T) {
 				out = append(out, fmt.Sprintf("job %d of %s: no return; it was run: %v", i, id, slices.Contains(strings.Fields(ran[id]), fmt.Sprint(i))))
 			}
 		}
+		for _, m := range s.all { // who has what, and when the others were away
+			if len(out) > 0 {
+				has, _ := m.try("sh", "-c", "salt-run --out txt jobs.list_job "+jid+"; journalctl -b --no-pager -o short-iso | head -1; grep -rl "+jid+" /var/lib/saltern/cache /srv/cluster/cluster 2>/dev/null")
+				out = append(out, m.Name+": "+has)
+			}
+		}
 		return out, err
 	}
 	lab.Eventually(t, 120*time.Second, "all returns are there", func() error {
