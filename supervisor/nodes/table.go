@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+
+	"saltern/control"
 )
 
 // Bounds of a table.
@@ -21,10 +23,7 @@ const (
 	maxKeys = 64
 )
 
-var (
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-	hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
+var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Parse reads a table and checks it. Nothing of it is used before.
 func Parse(b []byte) (t Table, err error) {
@@ -46,7 +45,7 @@ func (t *Table) Check() error {
 	switch {
 	case t.Version == 0:
 		return errors.New("table of nodes: it has no version")
-	case !nameForm.MatchString(t.Cluster):
+	case !control.PlainName(t.Cluster):
 		return fmt.Errorf("table of nodes: cluster %.70q is not a plain name", t.Cluster)
 	case !hashForm.MatchString(t.KeyHash):
 		return errors.New("table of nodes: keyHash is not a SHA-256")
@@ -54,7 +53,7 @@ func (t *Table) Check() error {
 		return fmt.Errorf("table of nodes: the keys of before are more than %d, or no SHA-256", maxKeys)
 	case len(t.Gone) > maxGone:
 		return fmt.Errorf("table of nodes: %d removed ones are remembered, at most %d", len(t.Gone), maxGone)
-	case t.Turn != nil && (!nameForm.MatchString(t.Turn.Node) || len(t.Turn.Life) > 64):
+	case t.Turn != nil && (!control.PlainName(t.Turn.Node) || len(t.Turn.Life) > 64):
 		return errors.New("table of nodes: the turn belongs to no name")
 	case len(t.Nodes) == 0 || len(t.Nodes) > MaxNodes:
 		return fmt.Errorf("table of nodes: %d nodes, 1 to %d are possible", len(t.Nodes), MaxNodes)
@@ -94,7 +93,7 @@ func (t *Table) checkVirtual(taken map[string]bool) error {
 
 // Check tells what is wrong with a node.
 func (n *Node) Check() error {
-	if !nameForm.MatchString(n.Name) {
+	if !control.PlainName(n.Name) {
 		return fmt.Errorf("node %.70q: the name is not a host name", n.Name)
 	}
 	if a, err := netip.ParseAddr(n.Address); err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.String() != n.Address {

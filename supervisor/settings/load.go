@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/control"
 	"saltern/durable"
 
 	"github.com/hashicorp/go-multierror"
@@ -106,7 +107,6 @@ const maxURL = 2000
 const maxAPINames = 16
 
 var (
-	nodeName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 	volumeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 	userName   = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 )
@@ -140,10 +140,10 @@ func (s *Settings) ManagedHere() []string {
 func (s *Settings) faults() (out []error) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
 
-	if !nodeName.MatchString(s.Node) || strings.Contains(s.Node, "..") {
+	if !control.PlainName(s.Node) || strings.Contains(s.Node, "..") {
 		bad("node: %q is not a host name (letters, digits, dot, dash, at most 63)", s.Node)
 	}
-	if !nodeName.MatchString(s.Cluster) {
+	if !control.PlainName(s.Cluster) {
 		bad("cluster: %q is not a plain name (letters, digits, dot, dash, at most 63)", s.Cluster)
 	}
 	for key, path := range map[string]string{"data_dir": s.DataDir, "runtime_dir": s.RuntimeDir, "storage.path": s.Storage.Path, "storage.bricks": s.Storage.Bricks} {
@@ -178,7 +178,7 @@ func (s *Settings) faults() (out []error) {
 		}
 	}
 	for _, n := range s.API.Names[:min(len(s.API.Names), maxAPINames)] {
-		if !nodeName.MatchString(strings.TrimPrefix(n, "*.")) {
+		if !control.PlainName(strings.TrimPrefix(n, "*.")) {
 			bad("api.names: %.70q is not a host name (salt.example.org)", n)
 		}
 	}

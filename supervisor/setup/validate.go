@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
 
+	"saltern/control"
 	"saltern/supervisor/settings"
 )
 
@@ -61,9 +61,7 @@ func (c *checker) bad(field, format string, args ...any) {
 	c.faults = append(c.faults, Fault{field, fmt.Sprintf(format, args...)})
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-
-func plainName(s string) bool { return nameForm.MatchString(s) && !strings.Contains(s, "..") }
+func plainName(s string) bool { return control.PlainName(s) && !strings.Contains(s, "..") }
 
 func (c *checker) mode() {
 	a := &c.a

@@ -8,16 +8,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"saltern/control"
 	"saltern/master/value"
 )
-
-// nodeName is what settings of the appliance take for one.
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // machines is how the nodes are, for the first page.
 type machines struct {
@@ -143,7 +139,7 @@ func nodeChoice(ctx context.Context, v *visit, q url.Values) (p nodePage, err er
 	switch {
 	case fun == "":
 		return p, &Refusal{http.StatusBadRequest, "There is no such thing to do with a node."}
-	case !nodeName.MatchString(q.Get("node")):
+	case !control.PlainName(q.Get("node")):
 		return p, &Refusal{http.StatusBadRequest, "That is not the name of a node."}
 	case !v.may("wheel", fun):
 		return p, &Refusal{http.StatusForbidden, "You may not do that: external_auth does not permit wheel " + fun + " to you."}
@@ -201,7 +197,7 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 // nodeDone says what was just done; its words are ours.
 func nodeDone(q url.Values) string {
 	node := q.Get("node")
-	if !nodeName.MatchString(node) {
+	if !control.PlainName(node) {
 		return ""
 	}
 	switch q.Get("done") {
