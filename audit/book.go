@@ -142,23 +142,21 @@ func (b book) begin(now time.Time) error {
 			at = last.Add(1)
 		}
 	}
-	if err := os.Rename(b.current(), filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl")); err != nil {
+	old := filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl")
+	if err := os.Rename(b.current(), old); err != nil {
 		return err
 	}
-	return b.prune(now)
+	files[len(files)-1] = old
+	return b.prune(files, now)
 }
 
-// prune removes the oldest files.
-func (b book) prune(now time.Time) error {
-	files, err := b.files()
-	if err != nil {
-		return err
-	}
+// prune removes the oldest of some files, of which the last is the newest.
+func (b book) prune(files []string, now time.Time) error {
 	var size int64
 	for _, path := range slices.Backward(files) {
 		st, err := os.Lstat(path)
 		if err != nil {
-			continue // the current one is not there yet
+			continue // somebody else has removed it
 		}
 		size += st.Size()
 		if size > b.size-b.part || now.Sub(st.ModTime()) > MaxAge {
