@@ -15,6 +15,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/test/address"
 )
 
 // masters starts masters that share a folder of keys; each of them but the
@@ -27,7 +28,7 @@ func masters(t *testing.T, n int, more ...string) []*running {
 	must(t, crypt.SavePublic(filepath.Join(shared, "cluster.pub"), &pair(t, "masterA").PublicKey))
 	must(t, os.Mkdir(filepath.Join(shared, "peers"), 0o700))
 	net := fmt.Sprintf("127.%d.%d.", 1+mathrand.IntN(250), mathrand.IntN(250))
-	port := freePort(t, net+"1")
+	port := int(address.Free(t, net+"1").Port())
 	var out []*running
 	for i := range n {
 		out = append(out, startMember(t, shared, fmt.Sprint(net, i+1), net, port, i, more...))

@@ -23,6 +23,7 @@ import (
 	"saltern/master/msgpack"
 	"saltern/master/value"
 	"saltern/master/zmtp"
+	"saltern/test/address"
 	"saltern/test/await"
 )
 
@@ -131,13 +132,6 @@ func startMasterWith(t testing.TB, with running, options string) *running {
 	return nil
 }
 
-func freePort(t testing.TB, host string) int {
-	ln, err := net.Listen("tcp4", host+":0")
-	must(t, err)
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
-}
-
 func (r *running) path(parts ...string) string {
 	return filepath.Join(append([]string{r.dir}, parts...)...)
 }
@@ -150,7 +144,7 @@ func (r *running) start(options string) error {
 		must(t, crypt.SavePrivate(r.path("pki", "m1.pem"), pair(t, "masterA"), ""))
 		must(t, crypt.SavePublic(r.path("pki", "m1.pub"), &pair(t, "masterA").PublicKey))
 	}
-	pubPort, retPort := freePort(t, r.host), freePort(t, r.host)
+	pubPort, retPort := int(address.Free(t, r.host).Port()), int(address.Free(t, r.host).Port())
 	id := "id: m1\n"
 	if strings.HasPrefix(options, "id: ") {
 		id = ""

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/test/address"
 )
 
 // Repo is a bare repository. Its methods fail the test.
@@ -129,12 +131,7 @@ func run(t testing.TB, dir string, argv ...string) string {
 // stop is called, and gives the beginning of their URLs.
 func Daemon(t testing.TB, dir string) (url string, stop func()) {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	ln.Close()
+	port := address.Free(t, "127.0.0.1").Port()
 	cmd := exec.Command(filepath.Join(run(t, "/", "git", "--exec-path"), "git-daemon"), "--listen=127.0.0.1", fmt.Sprintf("--port=%d", port), "--base-path="+dir, "--export-all", "--reuseaddr")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/test/address"
 	"saltern/test/await"
 )
 
@@ -69,9 +70,9 @@ func NGINX(t testing.TB, dir, user, password string, certs ...string) (urls []st
 	}
 	exec := run(t, "/", "git", "--exec-path")
 	for _, c := range certs {
-		address := freeAddress(t)
-		conf += fmt.Sprintf(site, address, c, own, exec, dir)
-		urls = append(urls, "https://"+address+"/")
+		at := address.Free(t, "127.0.0.1").String()
+		conf += fmt.Sprintf(site, at, c, own, exec, dir)
+		urls = append(urls, "https://"+at+"/")
 	}
 	sum := sha1.Sum([]byte(password))
 	for name, text := range map[string]string{"nginx.conf": conf + "}\n", "users": user + ":{SHA}" + base64.StdEncoding.EncodeToString(sum[:]) + "\n"} {
@@ -105,16 +106,6 @@ func process(t testing.TB, argv ...string) {
 			t.Logf("%s said: %s", argv[0], &said)
 		}
 	})
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 func dials(network, address string) bool {

@@ -256,16 +256,24 @@ func (m *machine) cut(t testing.TB) {
 	m.cmd, m.pid = nil, 0
 }
 
-// try runs a command inside.
-func (m *machine) try(args ...string) (string, error) {
-	// A machine that goes down stops its processes first, and nsenter itself with them: it
-	// would never go on, nor end by the timeout inside.
+// inside runs a command in the machine; in is what it reads, "" for nothing. A machine that goes down
+// stops its processes first, and nsenter itself with them: it would never go on, nor end
+// by the timeout inside.
+func (m *machine) inside(in string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 65*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(m.pid), "-a", "timeout", "60"}, args...)...)
 	cmd.WaitDelay = 2 * time.Second
+	if in != "" {
+		cmd.Stdin = strings.NewReader(in)
+	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// try runs a command inside.
+func (m *machine) try(args ...string) (string, error) {
+	return m.inside("", append([]string{"env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}, args...)...)
 }
 
 func (m *machine) run(t testing.TB, args ...string) string {
@@ -280,9 +288,7 @@ func (m *machine) run(t testing.TB, args ...string) string {
 // put writes a file inside.
 func (m *machine) put(t testing.TB, path, text string) {
 	t.Helper()
-	cmd := exec.Command("nsenter", "-t", strconv.Itoa(m.pid), "-a", "timeout", "60", "sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1" && chmod 0644 "$1"`, "sh", path)
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := m.inside(text, "sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1" && chmod 0644 "$1"`, "sh", path); err != nil {
 		t.Fatalf("%s: write %s: %v: %s", m.Name, path, err, out)
 	}
 }

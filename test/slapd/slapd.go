@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/test/address"
 	"saltern/test/authority"
 	"saltern/test/await"
 )
@@ -74,7 +75,7 @@ func Start(t testing.TB, ldif string) *Server {
 }
 
 // StartAt is Start for an address of this host.
-func StartAt(t testing.TB, address, ldif string) *Server {
+func StartAt(t testing.TB, host, ldif string) *Server {
 	t.Helper()
 	program, err := exec.LookPath("slapd")
 	if err != nil {
@@ -88,8 +89,8 @@ func StartAt(t testing.TB, address, ldif string) *Server {
 	s := &Server{t: t, dir: dir, conf: filepath.Join(dir, "slapd.conf"), CA: ca.File}
 	s.must(os.Mkdir(filepath.Join(dir, "db"), 0o700))
 	s.write("slapd.conf", fmt.Appendf(nil, config, dir, ca.File))
-	ca.Sign(dir, address, time.Now().Add(24*time.Hour))
-	plain, secure := freePort(t, address), freePort(t, address)
+	ca.Sign(dir, host, time.Now().Add(24*time.Hour))
+	plain, secure := address.Free(t, host).String(), address.Free(t, host).String()
 	s.URI, s.SecureURI = "ldap://"+plain, "ldaps://"+secure
 	s.args = []string{program, "-d", "none", "-f", s.conf, "-h", s.URI + "/ " + s.SecureURI + "/"}
 	s.Resume()
@@ -163,14 +164,4 @@ func (s *Server) must(err error) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-func freePort(t testing.TB, address string) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }

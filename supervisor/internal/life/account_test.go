@@ -3,7 +3,6 @@ package life
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 	"saltern/supervisor/systemd"
+	"saltern/test/address"
 	"saltern/test/await"
 )
 
@@ -36,7 +36,7 @@ func TestFinding18MissingAccount(t *testing.T) {
 		cfg := settings.Default("n1")
 		cfg.DataDir, cfg.RuntimeDir, cfg.Storage.Path = filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "cluster")
 		cfg.Programs.Master, cfg.Users.Master, cfg.Users.LB = program, "no-such-account-here", "nor-this-one"
-		cfg.Master.Address, cfg.Master.PublishPort, cfg.Master.RequestPort = "127.0.0.1", freePort(t), freePort(t)
+		cfg.Master.Address, cfg.Master.PublishPort, cfg.Master.RequestPort = "127.0.0.1", int(address.Free(t, "127.0.0.1").Port()), int(address.Free(t, "127.0.0.1").Port())
 		cfg.LB.Enabled = false
 		n, err := New(Config{Settings: &cfg, Board: status.NewBoard(), Log: slog.New(slog.DiscardHandler), Now: time.Now, Executable: program, InImage: image, Notify: systemd.Nobody{}, Recovery: recovery.New(program, slog.New(slog.DiscardHandler))})
 		if err != nil {
@@ -89,15 +89,4 @@ func TestInImage(t *testing.T) {
 	if layout.InImage(filepath.Join(t.TempDir(), "none")) {
 		t.Error("a machine without os-release")
 	}
-}
-
-// freePort gives a port of the loopback that is free now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

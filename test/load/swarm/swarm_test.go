@@ -18,6 +18,7 @@ import (
 	"saltern/master"
 	"saltern/master/conf"
 	"saltern/master/crypt"
+	"saltern/test/address"
 )
 
 // running is a master of ours in this process.
@@ -34,7 +35,7 @@ func startMaster(t *testing.T) *running {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	requests, publishes := freePort(t), freePort(t)
+	requests, publishes := int(address.Free(t, "127.0.0.1").Port()), int(address.Free(t, "127.0.0.1").Port())
 	r := &running{dir: dir, args: []string{"-master", "127.0.0.1", "-ret-port", fmt.Sprint(requests), "-pub-port", fmt.Sprint(publishes),
 		"-keys", filepath.Join(dir, "keys"), "-nkeys", "2", "-timeout", "30s", "-json"}}
 	r.write(t, "master", fmt.Sprintf("id: m1\nroot_dir: %s\nuser: root\ninterface: 127.0.0.1\npublish_port: %d\nret_port: %d\nauto_accept: True\n"+
@@ -59,16 +60,6 @@ func startMaster(t *testing.T) *running {
 		_ = m.Close()
 	})
 	return r
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
 }
 
 func (r *running) write(t *testing.T, name, text string) {
@@ -270,7 +261,7 @@ func TestWrongMaster(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	r := startMaster(t)
-	rep, code := r.swarm(t, "auth", "-n", "1", "-ret-port", fmt.Sprint(freePort(t)))
+	rep, code := r.swarm(t, "auth", "-n", "1", "-ret-port", fmt.Sprint(address.Free(t, "127.0.0.1").Port()))
 	if code != exitFailed || rep.Failed != 1 || rep.Requests != 0 {
 		t.Errorf("status %d, %+v", code, rep)
 	}
