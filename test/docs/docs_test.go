@@ -101,6 +101,55 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestWhere: the functions that docs/flows.md names are in the files that it names.
+func TestWhere(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "docs/flows.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, m := range regexp.MustCompile("`(\\w+)` in \\[([^]]+)\\]").FindAllStringSubmatch(string(b), -1) {
+		n++
+		code, err := os.ReadFile(filepath.Join(root, m[2]))
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + m[1] + `\(`).Match(code) {
+			t.Errorf("%s has no function %s", m[2], m[1])
+		}
+	}
+	if n < 10 {
+		t.Errorf("only %d functions found", n)
+	}
+}
+
+// TestParts: no part of the tree is described twice, or not there.
+func TestParts(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, parts, found := strings.Cut(string(b), "## Where things live")
+	parts, _, end := strings.Cut(parts, "\n## ")
+	if !found || !end {
+		t.Fatal("docs/architecture.md has no section of where things live")
+	}
+	seen := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`.*?`"+`) \|`).FindAllStringSubmatch(parts, -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if seen[m[1]] {
+				t.Errorf("%s has two rows", m[1])
+			}
+			seen[m[1]] = true
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d parts found", len(seen))
+	}
+}
+
 func TestMakeTargets(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
