@@ -261,8 +261,9 @@ func TestGitForPython(t *testing.T) {
 		"react.sls", "{% from 'orch/map.jinja' import word %}\nx:\n  runner.event.send:\n    - tag: reacted/{{ word }}\n")
 	up.Commit("dev", "orch/x.sls", "hello:\n  test.succeed_with_changes:\n    - name: of-dev\n")
 	pillars := gitrepo.New(t, dir, "p")
-	pillars.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: {{ 6 * 7 }}\n")
-	r := startMaster(t, "saltern_renderer_python: "+python+"\nfileserver_backend: [gitfs, roots]\ngitfs_remotes: ['"+up.URL()+"']\next_pillar: [{git: ['master "+pillars.URL()+"']}]\nreactor: [{my/event: ['salt://react.sls']}]\n")
+	// Branches of one tree are one directory.
+	pillars.Branch("dev", pillars.Commit("master", "top.sls", "base:\n  '*': [x]\n", "x.sls", "from_git: {{ 6 * 7 }}\n"))
+	r := startMaster(t, "saltern_renderer_python: "+python+"\nfileserver_backend: [gitfs, roots]\ngitfs_remotes: ['"+up.URL()+"']\next_pillar: [{git: ['master "+pillars.URL()+"', 'dev "+pillars.URL()+"']}]\nreactor: [{my/event: ['salt://react.sls']}]\n")
 	n := r.accepted("min1", "min6")
 	until(t, "the first fetch", func() bool { return n.gitFile("react.sls", "base") != "" })
 	for env, want := range map[string]string{"base": "imported-42", "dev": "of-dev"} {

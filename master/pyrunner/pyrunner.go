@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"saltern/command"
+	"saltern/master/internal/gitpillar"
 	"saltern/master/pyframe"
 	"saltern/master/value"
 	"saltern/printable"
@@ -200,7 +201,7 @@ func (c *Caller) run(ctx context.Context, python, fun string, request []byte, li
 		listed()
 	}}
 	out, err := command.Exec{Stdin: string(request), MaxOutput: maxOutput, Limit: maxTime, Env: command.PythonEnviron(), Add: []string{"LC_ALL=C.UTF-8"}, Tee: answers}.
-		Run(ctx, append([]string{python}, Arguments(shim, Layer(c.cfg.Layer))...))
+		Run(ctx, append([]string{python}, Arguments(gitpillar.Python+shim, Layer(c.cfg.Layer))...))
 	if len(out.Stderr) > 0 {
 		c.cfg.Log.Debug("a runner of Python wrote", "fun", fun, "text", string(out.Stderr[max(0, len(out.Stderr)-4096):]))
 	}

@@ -35,33 +35,6 @@ def answer(packed):
         data = data[os.write(answers, data) :]
 
 
-def git_pillars(opts, entries):
-    """
-    Lets ext_pillar: git read what the master has fetched and checked out: for each
-    entry a list of environment, directory, and whether it is mounted.
-    """
-    if not entries:
-        return
-    import salt.utils.gitfs
-
-    configured = [e["git"] for e in opts.get("ext_pillar") or [] if isinstance(e, dict) and "git" in e]
-
-    class GitPillar:
-        def __init__(self, opts, remotes=None, **kwargs):
-            self.entry = []
-            if remotes in configured and len(configured) == len(entries):
-                self.entry = entries[configured.index(remotes)]
-
-        def checkout(self, fetch_on_fail=True):
-            self.pillar_dirs = {path: env for env, path, _ in self.entry}
-            self.pillar_linked_dirs = [path for _, path, mounted in self.entry if mounted]
-
-        def fetch_remotes(self, remotes=None):
-            return False
-
-    salt.utils.gitfs.GitPillar = GitPillar
-
-
 def main():
     request = salt.utils.msgpack.unpackb(raw, raw=False, strict_map_key=False)
     fun, args, kwargs = request["fun"], request["args"], request["kwargs"]
@@ -69,7 +42,8 @@ def main():
     if not salt.utils.verify.check_user(opts["user"]):
         return {"error": f"this process cannot become the user {opts['user']}"}
     opts.update(request["options"])
-    git_pillars(opts, request["git_pillars"])
+    if request["git_pillars"]:
+        git_pillars(opts, request["git_pillars"])
     jid = salt.utils.jid.gen_jid(opts)
     opts["fun"], opts["arg"] = fun, list(args)
     wheel = request["wheel"]

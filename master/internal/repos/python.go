@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"saltern/master/internal/gitpillar"
 	"saltern/master/value"
 )
 
@@ -55,7 +56,7 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 }
 
 // PillarRoots are the directories of each git entry in ext_pillar, for Salt's own
-// Pillar class: lists of environment, directory, and whether it is mounted.
+// Pillar class, see [gitpillar.ForPython].
 func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []any {
 	out := []any{}
 	if s.pillars == nil {
@@ -66,11 +67,7 @@ func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []
 		if err != nil {
 			s.cfg.Log.Error("git pillars are missing for Python", "error", err)
 		}
-		entry := []any{}
-		for _, r := range roots {
-			entry = append(entry, []any{r.Env, r.Dir, r.Mounted})
-		}
-		out = append(out, entry)
+		out = append(out, gitpillar.ForPython(roots))
 	}
 	return out
 }

@@ -1,0 +1,19 @@
+package gitpillar
+
+import _ "embed"
+
+// Python is the text of a function git_pillars(opts, entries), after which Salt's own
+// git_pillar reads the directories of [ForPython] and fetches nothing.
+//
+//go:embed stub.py
+var Python string
+
+// ForPython is the directories of one git entry in ext_pillar as Python's git_pillars
+// takes them.
+func ForPython(roots []Root) []any {
+	out := []any{}
+	for _, r := range roots {
+		out = append(out, []any{r.Env, r.Dir, r.Mounted})
+	}
+	return out
+}
