@@ -229,7 +229,6 @@ func TestGitWrongOptions(t *testing.T) {
 		"fileserver_backend: [gitfs]\ngitfs_remotes: ['ext::sh -c id']\n":                             "not the URL",
 		"fileserver_backend: [gitfs]\ngitfs_remotes: [{'https://u:TOPSECRET@h/x': [{nosuch: 1}]}]\n":  "there is no option",
 		"ext_pillar: [{git: [{'master https://h/x': [{root: ../x}]}]}]\n":                             "leads out",
-		"ext_pillar: [{git: ['master https://h/x']}]\npillar_source_merging_strategy: aggregate\n":    "aggregate",
 		"ext_pillar: [{git: ['master https://u:TOPSECRET@h/x', 'master https://u:TOPSECRET@h/x']}]\n": "two remotes of one name",
 	} {
 		dir, err := os.MkdirTemp("", "saltern")

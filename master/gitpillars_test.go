@@ -98,6 +98,22 @@ func TestGitPillarFetches(t *testing.T) {
 	}
 }
 
+// Values that are aggregated come from two repositories, and follow a commit.
+func TestGitPillarAggregate(t *testing.T) {
+	a, b := newRepository(t), newRepository(t)
+	for name, repo := range map[string]repository{"a": a, "b": b} {
+		repo.commit("top.sls", "base:\n  '*': ["+name+"]\n", name+".sls", "#!jinja|yamlex\nlist: !aggregate ["+name+"]\nof: {{ grains['id'] }}\n")
+	}
+	r := gitPillarMaster(t, "pillar_source_merging_strategy: aggregate\next_pillar:\n  - git:\n    - master file://"+a.dir+"\n    - master file://"+b.dir+"\n")
+	n := r.accepted("min1", "min6")
+	has := func(want string) bool { return fmt.Sprint(n.pillar().List("list")) == want }
+	if p := n.pillar(); !has("[a b]") || p.Str("of") != "min1" || len(p.List("_errors")) != 0 {
+		t.Errorf("pillar %v", plainValue(p))
+	}
+	b.commit("b.sls", "#!yamlex\nlist: !aggregate [b, more]\n")
+	until(t, "a commit is seen", func() bool { return has("[a b more]") })
+}
+
 // A branch that a minion's environment chooses is fetched as well.
 func TestGitPillarFetchesEnvironments(t *testing.T) {
 	repo := newRepository(t)

@@ -275,6 +275,18 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 	return pillar
 }
 
+// addErrors puts more errors behind those that a pillar has.
+func addErrors(pillar *value.Map, errs []string) {
+	if len(errs) == 0 {
+		return
+	}
+	list := slices.Clone(pillar.List("_errors"))
+	for _, e := range errs {
+		list = append(list, e)
+	}
+	pillar.Set("_errors", list)
+}
+
 func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	s, err := c.session(nil)
 	var out *value.Map
@@ -286,13 +298,7 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 		c.c.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.told(err)...)...)
 		out, errs = pillar, []string{"Failed to decrypt the pillar. Please see master log for details."}
 	}
-	if len(errs) > 0 {
-		list := slices.Clone(out.List("_errors"))
-		for _, e := range errs {
-			list = append(list, e)
-		}
-		out.Set("_errors", list)
-	}
+	addErrors(out, errs)
 	return out
 }
 
@@ -313,8 +319,9 @@ func (c *compilation) masterOpts() *value.Map {
 }
 
 // compileInSalt has Salt's own Pillar class do everything, for merging strategies
-// that need its objects.
+// that need its objects. It is given what git pillars have, and fetches nothing.
 func (c *compilation) compileInSalt() (*value.Map, error) {
+	git := c.gitForPython() // before there is a worker: it may wait for a first fetch
 	s, err := c.session(nil)
 	if err != nil {
 		c.errors = append(c.errors, c.failed("top", err))
@@ -322,7 +329,10 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 		c.setErrors(p)
 		return p, nil
 	}
-	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra)
+	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra, git)
+	if err == nil {
+		addErrors(p, c.errors)
+	}
 	if err == nil && c.c.cfg.PillarOpts {
 		p = p.Clone()
 		p.Set("master", c.masterOpts())

@@ -3,6 +3,7 @@ package pillar
 import (
 	"strings"
 
+	"saltern/master/internal/gitpillar"
 	"saltern/master/value"
 )
 
@@ -13,13 +14,7 @@ func (c *compilation) gitPillar(n int) *value.Map {
 	// or all workers wait for each other.
 	c.leave()
 	out := value.NewMap()
-	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
-	if err != nil {
-		c.c.log.Error("a git pillar is missing", "minion", c.req.ID, "error", err)
-		for line := range strings.Lines(err.Error()) {
-			c.errors = append(c.errors, "Failed to load ext_pillar git: "+strings.TrimSpace(line))
-		}
-	}
+	roots := c.gitRoots(n)
 	for i, root := range roots {
 		if c.pillarenv != "" && root.Env != c.pillarenv || root.Mounted {
 			continue
@@ -36,6 +31,30 @@ func (c *compilation) gitPillar(n int) *value.Map {
 		sub.apart = c.apart
 		out = c.merge(out, sub.git())
 		c.altered = c.altered || sub.altered
+	}
+	return out
+}
+
+// gitRoots are the directories of one git entry. What is missing becomes an error of
+// the pillar.
+func (c *compilation) gitRoots(n int) []gitpillar.Root {
+	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
+	if err != nil {
+		c.c.log.Error("a git pillar is missing", "minion", c.req.ID, "error", err)
+		for line := range strings.Lines(err.Error()) {
+			c.errors = append(c.errors, "Failed to load ext_pillar git: "+strings.TrimSpace(line))
+		}
+	}
+	return roots
+}
+
+// gitForPython are the directories of all git entries.
+func (c *compilation) gitForPython() []any {
+	out := []any{}
+	if c.c.cfg.Git != nil {
+		for n := range c.c.cfg.Git.Len() {
+			out = append(out, gitpillar.ForPython(c.gitRoots(n)))
+		}
 	}
 	return out
 }

@@ -23,9 +23,6 @@ func Check(c *conf.Master) error {
 	if len(entries) == 0 || !c.GitPillarVerifyConfig {
 		return errors.Join(errs...)
 	}
-	if err := strategy(c); err != nil {
-		errs = append(errs, err)
-	}
 	defaults := pillarDefaults(c)
 	for _, e := range entries {
 		list, ok := e.([]any)
@@ -39,14 +36,6 @@ func Check(c *conf.Master) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// strategy refuses the one that only Salt's own objects have.
-func strategy(c *conf.Master) error {
-	if c.PillarMergeStrategy == "aggregate" {
-		return errors.New("option pillar_source_merging_strategy: aggregate does not go with git pillars: choose another strategy")
-	}
-	return nil
 }
 
 // fileRemotes are the remotes of gitfs, and what environments have in all of them.

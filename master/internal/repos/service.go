@@ -98,10 +98,8 @@ func (s *Service) build(ctx context.Context, batch *git.Batch, c *conf.Master) (
 	if len(gitpillar.Entries(c.ExtPillar)) == 0 {
 		return files, nil, nil
 	}
-	if err = strategy(c); err == nil {
-		if pillars, err = gitpillar.New(ctx, batch, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
-			err = fmt.Errorf("option ext_pillar: %w", err)
-		}
+	if pillars, err = gitpillar.New(ctx, batch, c.ExtPillar, pillarDefaults(c), s.cfg.Log); err != nil {
+		err = fmt.Errorf("option ext_pillar: %w", err)
 	}
 	if err != nil && !c.GitPillarVerifyConfig {
 		s.cfg.Log.Error("git pillars are left out: their options are wrong", "error", err)

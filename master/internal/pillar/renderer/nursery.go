@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/master/internal/gitpillar"
 	"saltern/master/pyframe"
 	"saltern/master/value"
 )
@@ -94,8 +95,9 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	// business, and a stuck family can be killed as a whole.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
-	input := make([]byte, 0, len(readsScript)+len(workerScript)+len(settings)+8)
-	for _, part := range []string{readsScript + workerScript, string(settings)} {
+	program := readsScript + gitpillar.Python + workerScript
+	input := make([]byte, 0, len(program)+len(settings)+8)
+	for _, part := range []string{program, string(settings)} {
 		input = binary.BigEndian.AppendUint32(input, uint32(len(part)))
 		input = append(input, part...)
 	}

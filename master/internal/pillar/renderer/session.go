@@ -195,9 +195,10 @@ func (s *Session) ExtPillar(ctx context.Context, pillar *value.Map, entries []an
 	return s.mapResult(ctx, value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
-// Whole has Salt's Pillar class compile everything, top files included.
-func (s *Session) Whole(ctx context.Context, override, extra *value.Map) (*value.Map, error) {
-	m, _, err := s.mapResult(ctx, value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone()))
+// Whole has Salt's Pillar class compile everything, top files included. What git
+// entries in ext_pillar have is given for each of them, see [gitpillar.ForPython].
+func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
+	m, _, err := s.mapResult(ctx, value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))
 	return m, err
 }
 

@@ -514,6 +514,8 @@ class Session:
         opts = self.lib.master_opts()
         opts["file_client"] = "local"
         opts["pillar_opts"] = False  # the master adds them, without secrets
+        if any(isinstance(e, dict) and "git" in e for e in opts.get("ext_pillar") or []):
+            git_pillars(opts, request["git_pillars"])
         pillar = self.lib.salt.pillar.Pillar(
             opts,
             self.opts["grains"],
