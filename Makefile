@@ -241,8 +241,8 @@ sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=1000
 	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/... ./test/records
 
 .PHONY: test-memo
-test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo, and secrets of minions in it (TREES=1000 for MINIONS=200 each, SEED: random; about half an hour)
-	SALTERN_MEMO_TREES=$(or $(TREES),1000) SALTERN_MEMO_MINIONS=$(or $(MINIONS),200) SALTERN_MEMO_SEED=$(or $(SEED),$$(date +%s%N)) SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
+test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo, and secrets of minions in it (TREES=1000 for MINIONS=200 each, SEED: random, FIRST=0; an hour of a quiet machine)
+	SALTERN_MEMO_TREES=$(or $(TREES),1000) SALTERN_MEMO_FIRST=$(or $(FIRST),0) SALTERN_MEMO_MINIONS=$(or $(MINIONS),200) SALTERN_MEMO_SEED=$(or $(SEED),$$(date +%s%N)) SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
 		$(GO) test -count=1 -timeout 120m -run 'TestMemo(Faithful|Leaks)' -v ./master/internal/pillar
 
 .PHONY: test-git-twelve
