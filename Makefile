@@ -116,8 +116,8 @@ deps-axe:
 	  echo "$(AXE_SUM)  axe-core-$(AXE).tgz" | sha256sum --check --quiet && tar xzf axe-core-$(AXE).tgz package/axe.min.js
 
 .PHONY: test-browser
-test-browser: build deps-salt deps-axe ## the console in Chromium, with axe-core (by hand, as root; apt-get install chromium npm; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
-	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestSignIn|TestThreeNodes)' .
+test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures (by hand, as root; apt-get install chromium fonts-dejavu-core npm; UPDATE=1 writes the pictures anew; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
+	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI on salt-api in Chromium (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; apt-get install chromium)

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"image"
@@ -42,8 +43,9 @@ func open(t *testing.T, base string, wide, high int64) *tab {
 	if err != nil {
 		t.Fatal("there is no chromium: apt-get install chromium")
 	}
-	opts := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun}
-	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "hide-scrollbars", "ignore-certificate-errors"} {
+	opts := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.Env("FONTCONFIG_FILE=" + fonts(t)), chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-US")}
+	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-lcd-text", "hide-scrollbars", "ignore-certificate-errors"} {
 		opts = append(opts, chromedp.Flag(f, true))
 	}
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...)
@@ -149,7 +151,7 @@ func (b *tab) picture(name string) {
 	}
 	text, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
-		text, err = small(text)
+		text, err = small(decode(b.t, text))
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".png"), text, 0o644)
@@ -160,21 +162,24 @@ func (b *tab) picture(name string) {
 }
 
 // small makes a picture smaller: with the 256 colours that are in it most often.
-func small(text []byte) ([]byte, error) {
-	p, err := png.Decode(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	box, often := p.Bounds(), map[color.Color]int{}
-	for y := box.Min.Y; y < box.Max.Y; y++ {
-		for x := box.Min.X; x < box.Max.X; x++ {
-			often[p.At(x, y)]++
+func small(all *image.RGBA) ([]byte, error) {
+	often := map[color.RGBA]int{}
+	for y := all.Rect.Min.Y; y < all.Rect.Max.Y; y++ {
+		for x := all.Rect.Min.X; x < all.Rect.Max.X; x++ {
+			often[all.RGBAAt(x, y)]++
 		}
 	}
-	colours := slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] })
-	out := image.NewPaletted(box, colours[:min(len(colours), 256)])
-	draw.Draw(out, box, p, box.Min, draw.Src)
+	// In one order, so that the same picture is the same file.
+	colours := slices.SortedFunc(maps.Keys(often), func(a, b color.RGBA) int {
+		return cmp.Or(often[b]-often[a], cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
+	})
+	var palette color.Palette
+	for _, c := range colours[:min(len(colours), 256)] {
+		palette = append(palette, c)
+	}
+	out := image.NewPaletted(all.Rect, palette)
+	draw.Draw(out, all.Rect, all, all.Rect.Min, draw.Src)
 	var b bytes.Buffer
-	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, out)
+	err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, out)
 	return b.Bytes(), err
 }

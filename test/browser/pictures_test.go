@@ -1,0 +1,220 @@
+package browser
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+var update = flag.Bool("update", false, "write the pictures in testdata anew")
+
+const (
+	// tolerance is the share of a picture's pixels that may differ: another release of
+	// Chromium may draw the edges of letters otherwise.
+	tolerance = 0.0005
+	// step is how far one of a pixel's colours, of 255 and rounded, may be away before the pixel
+	// differs: one step of those that rounded leaves.
+	step = 17
+	// tallest is what is looked at of a long page, in pixels.
+	tallest = 4000
+)
+
+// still keeps what is moving from the pictures.
+const still = `* { caret-color: transparent !important; animation: none !important; transition: none !important; }`
+
+// pages serves the pages that the console's own tests hold its templates to, whose data and times
+// are fixed, with its style and script. altered is added to the style.
+func pages(t *testing.T, altered string) string {
+	t.Helper()
+	const console = "../../master/restapi/console"
+	mux := http.NewServeMux()
+	mux.Handle("/api/console/", http.StripPrefix("/api/console/", http.FileServer(http.Dir(filepath.Join(console, "static")))))
+	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(console, "testdata"))))
+	if altered != "" {
+		style, err := os.ReadFile(filepath.Join(console, "static/console.css"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux.HandleFunc("/api/console/console.css", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/css")
+			_, _ = w.Write(append(style, altered...))
+		})
+	}
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestPictures holds what Chromium makes of the console's pages against the pictures in
+// testdata, wide, narrow and dark. -update writes those anew.
+func TestPictures(t *testing.T) {
+	names, err := filepath.Glob("../../master/restapi/console/testdata/*.html")
+	if err != nil || len(names) < 15 {
+		t.Fatalf("%d pages: %v", len(names), err)
+	}
+	base := pages(t, "")
+	b := open(t, base, 1280, 800)
+	for _, wide := range []int64{1280, 390} {
+		for _, name := range names {
+			name = strings.TrimSuffix(filepath.Base(name), ".html")
+			if name == "events" { // without events to listen to it is another page: see TestConsole
+				continue
+			}
+			b.see("/"+name+".html", "main")
+			b.golden(name, wide)
+		}
+	}
+	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, dark); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"overview", "job"} {
+		b.see("/"+name+".html", "main")
+		b.golden(name+"-dark", 1280)
+	}
+}
+
+// TestPicturesDiffer holds that a change of the style is seen, and that none is not.
+func TestPicturesDiffer(t *testing.T) {
+	for _, c := range []struct {
+		name, style string
+		differs     bool
+	}{
+		{"as it is", "", false},
+		{"a paler text", ":root { --text: #5c6468; }", true},
+		{"a line lower", "th, td { padding-bottom: .45rem; }", true},
+		{"another font", "html { font-family: monospace; }", true},
+		{"the mark of the page narrower", "nav li a { border-radius: 0; padding: .35rem .5rem; }", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := open(t, pages(t, c.style), 1280, 800)
+			b.see("/keys.html", "main")
+			got := rounded(decode(t, b.shot(1280)))
+			want, err := os.ReadFile(golden("keys", 1280))
+			if err != nil {
+				t.Fatal(err)
+			}
+			share, _ := differs(decode(t, want), got)
+			if t.Logf("%.3f %% differ", 100*share); share > tolerance != c.differs {
+				t.Errorf("the tolerance is %.3f %%", 100*tolerance)
+			}
+		})
+	}
+}
+
+func golden(name string, wide int64) string {
+	return filepath.Join("testdata", fmt.Sprintf("%s-%d.png", name, wide))
+}
+
+// golden holds the page against its picture. Where they differ it leaves NAME.got.png, what
+// Chromium shows, and NAME.differs.png, with the pixels that differ in red.
+func (b *tab) golden(name string, wide int64) {
+	b.t.Helper()
+	file := golden(name, wide)
+	shot := b.shot(wide)
+	write := func(file string, text []byte) {
+		b.t.Helper()
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	gotFile, differsFile := strings.TrimSuffix(file, ".png")+".got.png", strings.TrimSuffix(file, ".png")+".differs.png"
+	_, _ = os.Remove(gotFile), os.Remove(differsFile) // of an earlier run
+	if *update {
+		text, err := small(rounded(decode(b.t, shot)))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		write(file, text)
+		return
+	}
+	was, err := os.ReadFile(file)
+	if err != nil {
+		b.t.Fatalf("there is no picture yet: make test-browser UPDATE=1 writes it: %v", err)
+	}
+	share, seen := differs(decode(b.t, was), rounded(decode(b.t, shot)))
+	if share <= tolerance {
+		return
+	}
+	var red bytes.Buffer
+	if err := png.Encode(&red, seen); err != nil {
+		b.t.Fatal(err)
+	}
+	write(gotFile, shot)
+	write(differsFile, red.Bytes())
+	b.t.Errorf("%s: %.3f %% of the pixels differ, %.3f %% may; look at %s and %s; make test-browser UPDATE=1 writes it anew", file, 100*share, 100*tolerance, gotFile, differsFile)
+}
+
+// shot is a picture of the whole page at a width.
+func (b *tab) shot(wide int64) []byte {
+	b.t.Helper()
+	b.do("set the width", chromedp.EmulateViewport(wide, 800))
+	get[bool](b, fmt.Sprintf(`document.fonts.ready.then(() => { const s = document.createElement("style"); s.textContent = %q; document.head.append(s); scrollTo(0, 0); return true; })`, still))
+	high := get[int64](b, `document.documentElement.scrollHeight`)
+	b.do("show all of it", chromedp.EmulateViewport(wide, min(max(high, 200), tallest)))
+	text, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return text
+}
+
+// decode gives a picture with four bytes a pixel.
+func decode(t *testing.T, text []byte) *image.RGBA {
+	t.Helper()
+	p, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain(p)
+}
+
+// rounded has 16 steps of each colour, so that a picture needs few of them: the files are small.
+func rounded(p *image.RGBA) *image.RGBA {
+	for i, v := range p.Pix {
+		p.Pix[i] = v&^15 | v>>4
+	}
+	return p
+}
+
+func plain(p image.Image) *image.RGBA {
+	out := image.NewRGBA(p.Bounds())
+	draw.Draw(out, p.Bounds(), p, p.Bounds().Min, draw.Src)
+	return out
+}
+
+// differs is the share of pixels in which two pictures differ, and a picture of those.
+// What only one of them has differs.
+func differs(want, got *image.RGBA) (share float64, seen *image.RGBA) {
+	box := want.Bounds().Union(got.Bounds())
+	seen = image.NewRGBA(box)
+	n := 0
+	for y := box.Min.Y; y < box.Max.Y; y++ {
+		for x := box.Min.X; x < box.Max.X; x++ {
+			p := image.Pt(x, y)
+			a, b := want.RGBAAt(x, y), got.RGBAAt(x, y)
+			if p.In(want.Rect) != p.In(got.Rect) || far(a.R, b.R) || far(a.G, b.G) || far(a.B, b.B) {
+				n++
+				seen.SetRGBA(x, y, color.RGBA{R: 255, A: 255})
+			} else { // pale, so that the red is seen
+				seen.SetRGBA(x, y, color.RGBA{R: 170 + a.R/3, G: 170 + a.G/3, B: 170 + a.B/3, A: 255})
+			}
+		}
+	}
+	return float64(n) / float64(box.Dx()*box.Dy()), seen
+}
+
+func far(a, b uint8) bool { return max(a, b)-min(a, b) > step }
