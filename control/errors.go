@@ -14,6 +14,7 @@ const (
 	CodeNotStaged    Code = "not-staged" // the next secret is another one, or there is none
 	CodeNoCluster    Code = "no-cluster" // the master belongs to none
 	CodeNoSuchRemote Code = "no-such-remote"
+	CodeNoSuchToken  Code = "no-such-token"
 	CodeBusy         Code = "busy"  // too much was asked for
 	CodeState        Code = "state" // what is asked for does not fit how the nodes are
 )
@@ -44,7 +45,7 @@ func (e *Error) status() int {
 	switch e.Code {
 	case CodeBadRequest:
 		return http.StatusBadRequest
-	case CodeNoSuchMember, CodeNoSuchRemote:
+	case CodeNoSuchMember, CodeNoSuchRemote, CodeNoSuchToken:
 		return http.StatusNotFound
 	case CodeBusy:
 		return http.StatusTooManyRequests

@@ -65,6 +65,16 @@ func (f *fakeMaster) FetchGit(_ context.Context, remote string) (Git, error) {
 	return g, f.err
 }
 
+func (f *fakeMaster) LogIns() (Tokens, error) {
+	at := time.Unix(1764000000, 0).UTC()
+	return Tokens{Tokens: []Token{{Name: TokenName("ab"), User: "ann", Eauth: "pam", From: "10.0.0.7", Node: "n1\x1b[2J", Start: at, Until: at}}, More: -1}, f.err
+}
+
+func (f *fakeMaster) EndLogIns(r Revocation) (Revoked, error) {
+	f.asked = append(f.asked, "end "+r.Name+r.User+" "+r.Eauth)
+	return Revoked{2}, f.err
+}
+
 func serveFake(t *testing.T) (*fakeMaster, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ctl") // short: the path of a socket
@@ -114,6 +124,23 @@ func TestClientAndServer(t *testing.T) {
 	var refused *Error
 	if err := c.StageSecret(t.Context()); !errors.As(err, &refused) || refused.Code != CodeFailed || errors.Is(err, ErrNoSuchMember) {
 		t.Errorf("a text is no code: %v", err)
+	}
+}
+
+// What is told of log-ins is fit for a terminal; what names none is refused with a code.
+func TestTokensOfAMaster(t *testing.T) {
+	f, path := serveFake(t)
+	c := NewClient(path, os.Geteuid())
+	got, err := c.Tokens(t.Context())
+	if err != nil || got.More != 0 || len(got.Tokens) != 1 || got.Tokens[0].Name != TokenName("ab") || strings.Contains(got.Tokens[0].Node, "\x1b") || got.Tokens[0].Start.Unix() != 1764000000 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if n, err := c.RevokeTokens(t.Context(), Revocation{User: "ann", Eauth: "pam"}); err != nil || n.Count != 2 || len(f.asked) != 1 || f.asked[0] != "end ann pam" {
+		t.Errorf("%+v %v %q", n, err, f.asked)
+	}
+	f.err = ErrNoSuchToken
+	if _, err := c.RevokeTokens(t.Context(), Revocation{User: "ann"}); !errors.Is(err, ErrNoSuchToken) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -55,7 +55,7 @@ func (m *Master) openWheel(pythons []string) {
 		Env: &wheel.Env{
 			Keys: m.ring, FileRoots: fileserver.Tree{Roots: c.FileRoots}, PillarRoots: fileserver.Tree{Roots: c.PillarRoots}, Connected: m.presence.IDs,
 			ConfigDir: filepath.Dir(c.Path), DefaultInclude: c.DefaultInclude,
-			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize, Machines: machines(c),
+			Values: func() *value.Map { return conf.WithoutSecrets(c.Raw) }, KeySize: c.KeySize, Machines: machines(c), Tokens: m.callers.Tokens,
 			PublicKey: func() (string, string) { return strings.TrimSuffix(c.ID, "_master") + ".pub", m.identity.Public },
 		},
 		Python: pyrunner.New(pyrunner.Config{Pythons: pythons, ConfigFile: c.Path, Layer: c.PythonLayer, Wheel: true, Log: m.log}),

@@ -15,7 +15,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"See how it is:", []string{"status", "nodes", "events", "history", "audit", "ping", "logs", "support", "version"}},
-		{"Minions and keys:", []string{"minions", "keys"}},
+		{"Minions, keys and log-ins:", []string{"minions", "keys", "tokens"}},
 		{"Nodes of the cluster:", []string{"setup", "join-string", "join", "drain", "undrain", "leave", "remove", "replace", "recover", "secret", "virtual-address", "storage"}},
 		{"This node and its machine:", []string{"config", "git", "secrets", "python", "reload", "restart", "reboot", "upgrade", "backup", "restore", "import", "export", "reset", "admin", "firewall", "console"}},
 		{"Programs and their documentation:", []string{"run", "lb", "man"}},

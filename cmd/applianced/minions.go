@@ -15,9 +15,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// minionCommands are the verbs about minions and their keys.
+// minionCommands are the verbs about minions, their keys and log-ins.
 func minionCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{minionsCommand(f), keysCommand(f)}
+	return []*cobra.Command{minionsCommand(f), keysCommand(f), tokensCommand(f)}
 }
 
 func minionsCommand(f *flags) *cobra.Command {

@@ -186,7 +186,7 @@ func logout(s *Server, ctx context.Context, q *request) (any, error) {
 // revoke takes a token back, on all masters of a cluster.
 func (s *Server) revoke(ctx context.Context, token string) error {
 	s.guard.forget(token)
-	tokens, err := eauth.OpenTokens(s.master.TokenDir)
+	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
 	if err == nil {
 		t, _ := tokens.Get(token, s.now()) // it was proven a moment ago
 		err = tokens.Remove(token)

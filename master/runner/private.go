@@ -33,5 +33,5 @@ func secret(fun string, named *value.Map) bool {
 	return false
 }
 
-// notForAll stands where a secret return was.
-const notForAll = "not shown: it is for the caller alone"
+// NotForAll stands in events and in the job cache where a return for the caller alone was.
+const NotForAll = "not shown: it is for the caller alone"

@@ -122,7 +122,7 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	shown := data
 	if run.Secret && success {
 		shown = data.Clone()
-		shown.Set("return", notForAll)
+		shown.Set("return", NotForAll)
 	}
 	r.KeepResult(ctx, run.JID, shown)
 	r.Fire(run.Tag+"/ret", shown)
@@ -154,7 +154,7 @@ func (r *Runs) KeepResult(ctx context.Context, jid string, data *value.Map) {
 	}
 	if Private(data.Str("fun")) {
 		data = data.Clone()
-		data.Set("return", notForAll)
+		data.Set("return", NotForAll)
 	}
 	load := value.NewMap("id", r.ID, "tgt", r.ID, "jid", jid, "return", data, "fun", data.Str("fun"), "user", data.Str("user"))
 	if _, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {

@@ -40,6 +40,7 @@ func acts() map[string]act {
 		"POST /v1/upgrade":                 {"cluster.upgrade", true},
 		"POST /v1/backup":                  {"backup.make", true},
 		"POST /v1/git/fetch":               {"git.fetch", false},
+		"POST /v1/tokens/revoke":           {"token.revoke", false},
 		"POST /v1/tool":                    {"tool.run", false},
 		"POST /v1/setup/start":             {"node.setup", true},
 		"POST /v1/setup/back":              {"setup.back", false},
@@ -51,6 +52,7 @@ func acts() map[string]act {
 // there are secrets in some.
 type subject struct {
 	Node, Remote, Address, Action string
+	User, Name                    string // of log-ins
 	End, Force, Dry               bool
 }
 
@@ -87,6 +89,8 @@ func recordOf(r *http.Request, pattern string, who audit.Actor) (rec audit.Recor
 		rec.Action = "node.undrain"
 	case a.action == "turn.take" && s.End:
 		rec.Action = "turn.give"
+	case a.action == "token.revoke":
+		rec.Object = s.User + s.Name
 	case a.action == "setup.network":
 		rec.Object = s.Action
 	case a.action == "service.restart":

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/setup"
 	"saltern/test/await"
@@ -33,7 +34,13 @@ func (fakeCluster) Ping(context.Context, string) ([]setup.Check, error) { return
 // keysOf sees for whom keys are changed.
 type keysOf struct {
 	absent
-	env []string
+	env   []string
+	ended []control.Revocation
+}
+
+func (k *keysOf) RevokeTokens(_ context.Context, r control.Revocation) (control.Revoked, error) {
+	k.ended = append(k.ended, r)
+	return control.Revoked{Count: 2}, nil
 }
 
 func (k *keysOf) ChangeKeys(ctx context.Context, _ KeyChange) error {
@@ -49,7 +56,7 @@ func TestAudited(t *testing.T) {
 	t.Cleanup(log.Close)
 	n, k := &fakeNode{}, &keysOf{}
 	path := filepath.Join(t.TempDir(), "a.sock")
-	s := NewServer(Parts{Node: n, Services: n, Cluster: fakeCluster{}, Minions: k, Record: log}, "", quiet())
+	s := NewServer(Parts{Node: n, Services: n, Cluster: fakeCluster{}, Minions: k, LogIns: k, Record: log}, "", quiet())
 	ln, err := s.Listen(path)
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +80,9 @@ func TestAudited(t *testing.T) {
 	if err := c.Reload(t.Context()); err == nil {
 		t.Error("it was reloaded")
 	}
+	if n, err := c.RevokeTokens(t.Context(), control.Revocation{User: "anna"}); err != nil || n.Count != 2 {
+		t.Errorf("%+v %v", n, err)
+	}
 	var got []string
 	await.That(t, "all is written down", func() bool {
 		p, err := audit.Read(t.Context(), "n1", audit.Query{}, dir)
@@ -86,13 +96,16 @@ func TestAudited(t *testing.T) {
 			}
 			got = append(got, strings.TrimSpace(r.Action+" "+r.Object+" "+string(r.Result)+" "+strings.ReplaceAll(r.Detail, "\n", " ")))
 		}
-		return len(got) >= 14
+		return len(got) >= 16
 	})
 	want := []string{"service.restart lb asked", "service.restart lb started", "node.drain n2 asked", "node.drain n2 ok", "node.undrain n2 asked", "node.undrain n2 ok",
 		"config.set  asked", "config.set  started", "secret.show  asked", "secret.show  ok", "node.drain n9 asked", "node.drain n9 refused " + ErrState.Error() + " there is no node n9",
-		"node.reload  asked", "node.reload  failed disk is gone"}
+		"node.reload  asked", "node.reload  failed disk is gone", "token.revoke anna asked", "token.revoke anna ok"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(k.ended) != 1 || k.ended[0].User != "anna" {
+		t.Errorf("%+v", k.ended)
 	}
 	if len(k.env) != 1 || !strings.HasPrefix(k.env[0], audit.ActorEnv+"=") {
 		t.Errorf("salt-key is told %q", k.env)

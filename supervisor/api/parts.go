@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"saltern/audit"
+	"saltern/control"
 	"saltern/control/toolrun"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
@@ -31,6 +32,7 @@ type Parts struct {
 	Turns    Turns
 	Reset    Reset
 	Minions  Minions
+	LogIns   LogIns
 	Storage  StorageNode
 	Options  Options
 	Backups  Backups
@@ -49,7 +51,7 @@ func (p Parts) filled() Parts {
 	p.Virtual, p.Minions, p.Storage = cmp.Or[Virtual](p.Virtual, absent{}), cmp.Or[Minions](p.Minions, absent{}), cmp.Or[StorageNode](p.Storage, absent{})
 	p.Backups, p.Upgrades = cmp.Or[Backups](p.Backups, absent{}), cmp.Or[Upgrades](p.Upgrades, absent{})
 	p.Options, p.Git, p.Tools = cmp.Or[Options](p.Options, absent{}), cmp.Or[Git](p.Git, absent{}), cmp.Or[Tools](p.Tools, absent{})
-	p.Audit = cmp.Or[Audit](p.Audit, absent{})
+	p.Audit, p.LogIns = cmp.Or[Audit](p.Audit, absent{}), cmp.Or[LogIns](p.LogIns, absent{})
 	return p
 }
 
@@ -97,6 +99,11 @@ func (absent) RunTool(context.Context, toolrun.Request) (string, io.ReadCloser, 
 }
 func (absent) Minions(context.Context, bool) (status.MinionList, error) {
 	return status.MinionList{}, errNew
+}
+
+func (absent) Tokens(context.Context) (control.Tokens, error) { return control.Tokens{}, errNew }
+func (absent) RevokeTokens(context.Context, control.Revocation) (control.Revoked, error) {
+	return control.Revoked{}, errNew
 }
 
 func (absent) Audit(context.Context, audit.Query) (audit.List, error) {

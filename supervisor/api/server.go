@@ -18,6 +18,7 @@
 //	     /v1/backup                     scheduled backups, see [Backups]
 //	     /v1/upgrade                    the system of all nodes, see [Upgrades]
 //	     /v1/minions, /v1/keys          minions and their keys, see [Minions]
+//	     /v1/tokens                     who is logged in to the API, see [LogIns]
 //	     /v1/events, /v1/history        what this node, and all nodes, saw; see [Events]
 //	     /v1/audit                      the audit record of all nodes, see [Audit]
 //	     /v1/tool                       Salt's tools by another node's master, see [Tools]
@@ -168,6 +169,7 @@ func (s *Server) handler() http.Handler {
 	s.upgradeRoutes(mux, s.parts.Upgrades)
 	s.minionRoutes(mux, s.parts.Minions)
 	s.gitRoutes(mux, s.parts.Git)
+	s.tokenRoutes(mux, s.parts.LogIns)
 	s.toolRoutes(mux, s.parts.Tools)
 	if s.parts.Setup != nil {
 		s.setupRoutes(mux, s.parts.Setup)

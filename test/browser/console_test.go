@@ -53,7 +53,7 @@ func TestConsole(t *testing.T) {
 	b.clean("up to the highstate")
 
 	pages := map[string]string{"/": "main h1", "/keys": ".tabs", "/minions": "table", "/minion?id=web1.example.com": "table", "/jobs": "table", "/run": "#fun", "/events": "#events", "/files": ".files",
-		"/file?env=base&path=web/init.sls": "pre.file", "/pillar?id=web1.example.com": "table", "/audit": "table"}
+		"/file?env=base&path=web/init.sls": "pre.file", "/pillar?id=web1.example.com": "table", "/audit": "table", "/tokens": "table", "/tokens/confirm?user=alice": "form.login"}
 	for path, wait := range pages {
 		b.see(path, wait)
 		b.accessible(axe, path)

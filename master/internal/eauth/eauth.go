@@ -295,11 +295,19 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.mayChooseExpire(system, user) {
 		life = time.Duration(secs) * time.Second
 	}
-	t, err := a.cfg.Tokens.Make(user, system, v.Groups, life, a.cfg.Now())
+	t, err := a.cfg.Tokens.Make(Token{Name: user, Eauth: system, Groups: v.Groups, From: shownAddr(from)}, life, a.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
 	return t.Map(), nil
+}
+
+// shownAddr is an address as the list of tokens shows it.
+func shownAddr(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.Unmap().String()
 }
 
 // GetToken describes a token; the empty map is Salt's answer for one that is

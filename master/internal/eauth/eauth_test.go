@@ -15,7 +15,7 @@ import (
 
 func newTest(t *testing.T, now *time.Time) *Authenticator {
 	t.Helper()
-	tokens, err := OpenTokens(filepath.Join(t.TempDir(), "tokens"))
+	tokens, err := OpenTokens(filepath.Join(t.TempDir(), "tokens"), "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestTokenFiles(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a := newTest(t, &now)
 	dir := a.cfg.Tokens.dir
-	tok, err := a.cfg.Tokens.Make("ann", "auto", []string{"wheel"}, time.Minute, now)
+	tok, err := a.cfg.Tokens.Make(Token{Name: "ann", Eauth: "auto", Groups: []string{"wheel"}}, time.Minute, now)
 	if err != nil {
 		t.Fatal(err)
 	}

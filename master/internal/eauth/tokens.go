@@ -20,6 +20,8 @@ type Token struct {
 	Token, Name, Eauth string
 	Start, Expire      time.Time
 	Groups             []string
+	// From is the address of the log-in; "" where it is not known.
+	From string
 }
 
 // Map is the token as clients see it (salt/auth/__init__.py mk_token).
@@ -36,7 +38,11 @@ func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // Tokens keeps tokens as one file each, mode 0600, in the form that Salt's
 // localfs cache gives them: {"data": …, "_expires": …}.
-type Tokens struct{ dir string }
+// Beside the data stands whence and on which node the log-in was.
+type Tokens struct {
+	dir, node string
+	now       func() time.Time
+}
 
 // errNoToken means that a token is unknown, malformed or expired.
 var errNoToken = errors.New("no such token")
@@ -44,12 +50,13 @@ var errNoToken = errors.New("no such token")
 // tokenFile is what the file of a token may hold.
 var tokenFile = datafile.Bound{Bytes: 64 << 10, Nodes: 4096}
 
-// OpenTokens makes the directory when it is not there.
-func OpenTokens(dir string) (*Tokens, error) {
+// OpenTokens makes the directory when it is not there. The tokens that are made are
+// this node's.
+func OpenTokens(dir, node string) (*Tokens, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory for tokens: %w", err)
 	}
-	return &Tokens{dir}, nil
+	return &Tokens{dir, node, time.Now}, nil
 }
 
 // path refuses whatever is not the hex digest that Make gives out.
@@ -60,19 +67,20 @@ func (t *Tokens) path(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make gives out a token for life.
-func (t *Tokens) Make(name, system string, groups []string, life time.Duration, now time.Time) (Token, error) {
+// Make gives out a token for life to the user, system, groups and address in who.
+func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
 		return Token{}, fmt.Errorf("make a token: %w", err)
 	}
 	sum := sha256.Sum256(seed)
-	tok := Token{Token: hex.EncodeToString(sum[:]), Name: name, Eauth: system, Start: now, Expire: now.Add(life), Groups: groups}
+	tok := who
+	tok.Token, tok.Start, tok.Expire = hex.EncodeToString(sum[:]), now, now.Add(life)
 	p, err := t.path(tok.Token)
 	if err != nil {
 		return Token{}, err
 	}
-	if err := tokenFile.Write(p, value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire)), true); err != nil {
+	if err := tokenFile.Write(p, value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire), fromKey, tok.From, nodeKey, t.node), true); err != nil {
 		return Token{}, fmt.Errorf("keep a token: %w", err)
 	}
 	return tok, nil
@@ -130,16 +138,29 @@ func (t *Tokens) Clean(now time.Time) error {
 	return nil
 }
 
+// fromKey and nodeKey stand beside the data, where Salt looks at nothing.
+const (
+	fromKey = "saltern_from"
+	nodeKey = "saltern_node"
+)
+
 func read(path string) (Token, error) {
+	tok, _, err := readWhere(path)
+	return tok, err
+}
+
+// readWhere reads a token, and on which node it was made.
+func readWhere(path string) (Token, string, error) {
 	m, err := tokenFile.ReadMap(path)
 	if err != nil {
-		return Token{}, err
+		return Token{}, "", err
 	}
+	from, node := m.Str(fromKey), m.Str(nodeKey)
 	if d := m.Map("data"); d != nil {
 		m = d
 	}
-	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups")}
-	return tok, nil
+	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups"), From: from}
+	return tok, node, nil
 }
 
 func unix(m *value.Map, key string) time.Time {

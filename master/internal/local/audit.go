@@ -133,11 +133,11 @@ func (s *Service) wheelRecord(o origin, caller eauth.Caller, fun string, args []
 	r = o.callRecord(caller, "wheel", fun)
 	r.Op = audit.NewOp()
 	module, _, _ := strings.Cut(fun, ".")
-	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots", "appliance"}, module) {
+	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots", "appliance", "token"}, module) {
 		return r, true // what its arguments are is not known
 	}
 	var object any
-	for _, name := range []string{"match", "id_", "file_name", "path", "node"} {
+	for _, name := range []string{"match", "id_", "file_name", "path", "node", "owner", "name"} {
 		if v, given := named.Get(name); given {
 			object = v
 		}
@@ -148,6 +148,9 @@ func (s *Service) wheelRecord(o origin, caller eauth.Caller, fun string, args []
 	r.Object = value.StrMax(object, maxShown)
 	if object == nil {
 		r.Object = ""
+	}
+	if fun == "token.revoke" {
+		r.Action = fun
 	}
 	if action := keyActions[fun]; action != "" {
 		r.Action = action

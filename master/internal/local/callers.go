@@ -31,7 +31,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	if err != nil {
 		return Callers{}, err
 	}
-	tokens, err := eauth.OpenTokens(c.TokenDir)
+	tokens, err := eauth.OpenTokens(c.TokenDir, c.Audit("salt-master").Node)
 	if err != nil {
 		return Callers{}, err
 	}

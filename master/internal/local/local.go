@@ -183,6 +183,9 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	data.Set("success", success)
 	shown := data.Clone()
 	shown.Set("return", conf.ShownKeys(ret)) // whom it is for has it in the answer
+	if wheel.Private(fun) && success {
+		shown.Set("return", runner.NotForAll)
+	}
 	s.cfg.Runs.KeepResult(ctx, jid, shown)
 	s.cfg.Fire(tag+"/ret", shown)
 	return value.NewMap("tag", tag, "data", data), nil

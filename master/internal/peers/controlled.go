@@ -7,6 +7,7 @@ import (
 	"saltern/control"
 	"saltern/master/cluster"
 	"saltern/master/cluster/node"
+	"saltern/master/internal/eauth"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
 )
@@ -17,6 +18,7 @@ type Controlled struct {
 	Pool  *cluster.Pool // nil: alone
 	View  *presence.View
 	Repos *repos.Service
+	*eauth.Tokens
 }
 
 // Minions implements control.Master.

@@ -47,6 +47,8 @@ type Env struct {
 	KeySize int
 	// Machines are those that the master runs on.
 	Machines Machines
+	// Tokens are the log-ins.
+	Tokens Tokens
 	// PublicKey is the one that minions know, and the name of the master's file.
 	PublicKey func() (name, pem string)
 }
@@ -70,6 +72,7 @@ func table() map[string]function {
 	t := keyFunctions()
 	maps.Copy(t, configFunctions())
 	maps.Copy(t, applianceFunctions())
+	maps.Copy(t, tokenFunctions())
 	maps.Copy(t, rootsFunctions("file_roots", func(e *Env) Roots { return e.FileRoots }))
 	maps.Copy(t, rootsFunctions("pillar_roots", func(e *Env) Roots { return e.PillarRoots }))
 	t["minions.connected"] = function{do: func(_ context.Context, e *Env, _ args) (any, error) { return e.Connected(), nil }}

@@ -172,24 +172,26 @@ type route struct {
 
 func routes() map[string]route {
 	return map[string]route{
-		"/":              {get: overview, section: "overview"},
-		"/login":         {get: askLogIn, post: logIn, open: true},
-		"/logout":        {post: logOut},
-		"/nodes":         {post: changeNode, section: "overview"},
-		"/nodes/confirm": {get: confirmNode, section: "overview"},
-		"/keys":          {get: showKeys, post: changeKeys, section: "keys"},
-		"/keys/confirm":  {get: confirmKeys, section: "keys"},
-		"/minions":       {get: showMinions, section: "minions"},
-		"/minion":        {get: showMinion, section: "minions"},
-		"/jobs":          {get: showJobs, section: "jobs"},
-		"/job":           {get: showJob, section: "jobs"},
-		"/run":           {get: prepareRun, post: run, section: "run"},
-		"/events":        {get: showEvents, section: "events"},
-		"/files":         {get: showFiles, section: "files"},
-		"/file":          {get: showFile, section: "files"},
-		"/pillar":        {get: showPillar, section: "files"},
-		"/audit":         {get: showAudit, section: "audit"},
-		"/stream":        {get: stream},
+		"/":               {get: overview, section: "overview"},
+		"/login":          {get: askLogIn, post: logIn, open: true},
+		"/logout":         {post: logOut},
+		"/nodes":          {post: changeNode, section: "overview"},
+		"/nodes/confirm":  {get: confirmNode, section: "overview"},
+		"/keys":           {get: showKeys, post: changeKeys, section: "keys"},
+		"/keys/confirm":   {get: confirmKeys, section: "keys"},
+		"/minions":        {get: showMinions, section: "minions"},
+		"/minion":         {get: showMinion, section: "minions"},
+		"/jobs":           {get: showJobs, section: "jobs"},
+		"/job":            {get: showJob, section: "jobs"},
+		"/run":            {get: prepareRun, post: run, section: "run"},
+		"/events":         {get: showEvents, section: "events"},
+		"/files":          {get: showFiles, section: "files"},
+		"/file":           {get: showFile, section: "files"},
+		"/pillar":         {get: showPillar, section: "files"},
+		"/audit":          {get: showAudit, section: "audit"},
+		"/tokens":         {get: showTokens, post: endTokens, section: "tokens"},
+		"/tokens/confirm": {get: confirmTokens, section: "tokens"},
+		"/stream":         {get: stream},
 	}
 }
 
@@ -310,7 +312,7 @@ type page struct {
 }
 
 // rights say which parts of the console are of use to somebody.
-type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit bool }
+type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
 
 func (v *visit) rights() rights {
 	if v.login.Token == "" {
@@ -318,7 +320,8 @@ func (v *visit) rights() rights {
 	}
 	return rights{Keys: v.may("wheel", "key.list_all"), Minions: v.may("runner", "presence.minions"),
 		Jobs: v.may("runner", "jobs.list_jobs_filter"), Run: v.may("local_async", ""), Events: true,
-		Files: v.may("runner", "files.list") || v.may("runner", "git.status"), Audit: v.may("runner", "audit.records") || v.may("runner", "audit.all")}
+		Files: v.may("runner", "files.list") || v.may("runner", "git.status"), Audit: v.may("runner", "audit.records") || v.may("runner", "audit.all"),
+		Tokens: v.may("wheel", "token.list")}
 }
 
 // role is a word for what somebody may do.

@@ -155,6 +155,10 @@ func theAnswers() map[string]any {
 			value.NewMap("time", "2026-11-24T15:59:00Z", "user", says, "proof", "token", "eauth", "pam", "from", "192.0.2.7", "via", "salt-api", "action", "job.publish", "function", "state.apply", "object", "*", "minions", int64(4), "result", "started", "jid", "20261124155900000001"),
 			value.NewMap("time", says, "user", "eve", "proof", "none", "from", says, "action", "login", "function", "mk_token", "result", "refused", "lost", int64(3)),
 		}),
+		"token.list": wheel(value.NewMap("more", int64(2), "tokens", []any{
+			value.NewMap("name", control.TokenName(strings.Repeat("ab", 32)), "user", "alice", "eauth", "pam", "from", "192.0.2.7", "node", "n1", "start", "2026-11-24T15:00:00Z", "until", "2026-11-25T03:00:00Z"),
+			value.NewMap("name", "0123456789abcdef", "user", says, "eauth", says, "from", says, "node", says, "start", "2026-11-24T14:00:00Z", "until", "2026-11-25T02:00:00Z")})),
+		"token.revoke":     wheel(int64(1)),
 		"appliance.status": theAppliance(),
 		"appliance.course": theCourse(),
 		"appliance.drain":  wheel(true), "appliance.restart": wheel(true), "appliance.undrain": value.NewMap("data", value.NewMap("success", false, "return", "Exception occurred in wheel appliance.undrain: "+says)),
@@ -171,7 +175,7 @@ func TestPages(t *testing.T) {
 	for name, path := range map[string]string{
 		"overview": "/?done=drain&node=n1", "node": "/nodes/confirm?do=restart&node=n2&service=lb", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
 		"jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id + "&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
-		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "audit-all": "/audit", "not-found": "/" + id,
+		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" + id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" + id, "audit": "/audit?kind=" + id + "&user=" + id, "audit-all": "/audit", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
 		c := newConsole(t, "/api")

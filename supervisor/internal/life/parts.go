@@ -26,7 +26,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Turns, p.Virtual, p.Tools = verbs, n.virtual, verbs
 		p.Cluster = clusterVerbs{verbs, n.Setup.JoinString}
 	}
-	p.Minions, p.Git = minions, minions
+	p.Minions, p.LogIns, p.Git = minions, minions, minions
 	if n.backups != nil {
 		p.Backups = n.backups
 	}

@@ -1,0 +1,36 @@
+package salttools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"saltern/control"
+	"saltern/supervisor/api"
+)
+
+// Tokens implements api.LogIns. The masters of a cluster share their tokens, so that
+// one master knows all.
+func (c Cluster) Tokens(ctx context.Context) (control.Tokens, error) {
+	if c.Masterless {
+		return control.Tokens{}, errMasterless
+	}
+	return c.Own.Control.Tokens(ctx)
+}
+
+// RevokeTokens implements api.LogIns.
+func (c Cluster) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
+	if c.Masterless {
+		return control.Revoked{}, errMasterless
+	}
+	if err := r.Check(); err != nil {
+		return control.Revoked{}, fmt.Errorf("%w: %w", api.ErrState, err)
+	}
+	out, err := c.Own.Control.RevokeTokens(ctx, r)
+	if errors.Is(err, control.ErrNoSuchToken) {
+		return out, fmt.Errorf("%w: nothing was done: there is no such log-in; next: applianced tokens", api.ErrState)
+	}
+	return out, err
+}
+
+var errMasterless = fmt.Errorf("%w: this node runs no master; ask on another node", api.ErrState)
