@@ -312,6 +312,13 @@ SOAK ?= -duration 30m
 soak-lb: build ## load, abuse and faults on the load balancer for half an hour; nothing may be left behind (SOAK='-duration 4h')
 	$(GO) run ./test/soak -program bin/applianced $(SOAK)
 
+# SOAK_API are flags of test/soak/api.
+SOAK_API ?=
+.PHONY: soak-api
+soak-api: bench-swarm build ## a million requests of all kinds to salt-api; memory and descriptors stay as they are (20 minutes on two quiet cores; SOAK_API='-n 50000')
+	$(GO) build -o bin/soak-api ./test/soak/api
+	bin/soak-api -swarm "$(SWARM)" $(SOAK_API)
+
 .PHONY: bench-cluster
 bench-cluster: bench-swarm build deps-salt ## three masters and lb against three of Python's and HAProxy (BENCH_CLUSTER=options; needs haproxy and a quiet machine)
 	python3 test/bench/cluster.py --bin bin --venv $(SALTERN_CACHE)/salt-3008.3 --swarm "$(SWARM)" $(BENCH_CLUSTER)
