@@ -81,7 +81,8 @@ test-packages: deps-salt ## the packages on a plain Debian 12: beside Salt with 
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-packages
 
 .PHONY: test-tutorials
-test-tutorials: deps-salt ## types README.md and docs/tutorials on plain Debian 12 machines with real minions (by hand, as root; RUN=TestTutorialFailover)
+test-tutorials: build deps-salt ## types README.md and docs/tutorials on plain Debian 12 machines with real minions (by hand, as root; RUN=TestTutorialFailover)
+	@scripts/deps tutorials
 	rm -rf bin/packages/tutorials
 	$(MAKE) --no-print-directory packages VERSION=1.2.3 PACKAGES_OUT=bin/packages/tutorials
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-tutorials
