@@ -142,8 +142,8 @@ func (m *machine) serves(t *testing.T, n *network) (storage string) {
 }
 
 // minion starts a real one on machine number of the network; it knows one
-// address. More are lines of its configuration.
-func (n *network) minion(t *testing.T, number int, id, master string, more ...string) {
+// address. More are lines of its configuration; log is the path of its log.
+func (n *network) minion(t *testing.T, number int, id, master string, more ...string) (log string) {
 	t.Helper()
 	ns, _ := n.namespace(t, number)
 	dir := lab.Dir(t)
@@ -152,6 +152,7 @@ func (n *network) minion(t *testing.T, number int, id, master string, more ...st
 		"id: %s\nmaster: %s\nroot_dir: %[3]s\npki_dir: %[3]s/pki\ncachedir: %[3]s/cache\nsock_dir: %[3]s/sock\nlog_file: %[3]s/log\npidfile: %[3]s/pid\nuser: root\nacceptance_wait_time: 1\nacceptance_wait_time_max: 1\nrandom_startup_delay: 0\nenable_fqdns_grains: False\n%[4]s\n",
 		id, master, dir, strings.Join(more, "\n"))})
 	lab.Start(t, "salt-minion", filepath.Join(dir, "out"), "ip", "netns", "exec", ns, filepath.Join(venv, "salt-minion"), "-c", filepath.Join(dir, "etc"))
+	return filepath.Join(dir, "log")
 }
 
 // TestNewAddress: a machine whose answers name a fixed address gets it before
