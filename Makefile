@@ -10,7 +10,7 @@ SALT        := 3006.28 3007.15 3008.3
 # Where the Salt releases for tests are kept; shared by all checkouts.
 export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
 # Seconds for each fuzz target in `make fuzz-smoke`.
-FUZZTIME    ?= 2s
+FUZZTIME    ?= 1s
 # Packages with goroutines of their own, tested with the race detector.
 RACE        ?= ./supervisor/... ./lbproxy/... ./master/... ./glusterctl/mount ./command
 # Of those, the ones with tests that the race detector would falsify.
@@ -205,7 +205,7 @@ race: ## unit tests with the race detector (RACEP=4: so many packages at a time,
 	GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) -race $(if $(RACEP),-p $(RACEP)) $(RACE)
 
 .PHONY: fuzz-smoke
-fuzz-smoke: ## each fuzz target for a few seconds (FUZZTIME=2s)
+fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for more)
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' scripts/fuzz-smoke
 
 .PHONY: e2e
