@@ -121,9 +121,9 @@ test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pic
 	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
 
 .PHONY: test-saltgui
-test-saltgui: build deps-salt ## SaltGUI on salt-api in Chromium (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; apt-get install chromium)
+test-saltgui: build deps-salt ## SaltGUI in Chromium: all its pages on one node, and on three of which each kind is lost (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; RUN=TestSaltGUIThreeNodes; apt-get install chromium fonts-dejavu-core keepalived)
 	@[ -e "$(SALTGUI)/index.html" ] || { echo "SALTGUI=DIR names the folder saltgui of https://github.com/erwindon/SaltGUI; there is no '$(SALTGUI)/index.html'" >&2; exit 1; }
-	SALTERN_SALTGUI="$(abspath $(SALTGUI))" SALTERN_MINUTES=$(MINUTES) $(BROWSER) -timeout 100m -v -run TestSaltGUI .
+	SALTERN_SALTGUI="$(abspath $(SALTGUI))" SALTERN_MINUTES=$(MINUTES) $(BROWSER) -timeout 100m -v -run '$(or $(RUN),TestSaltGUI)' .
 
 .PHONY: test-s3
 test-s3: ## backups to a real S3 service that takes any keys, at S3=URL (by hand; pip install 'moto[server,s3]', then moto_server -p 5555)

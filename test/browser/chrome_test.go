@@ -36,15 +36,20 @@ type tab struct {
 	asked  []string // addresses elsewhere
 }
 
-// open starts Chromium with an empty profile.
+// open starts Chromium with an empty profile, and with fonts that are the same on each machine.
 func open(t *testing.T, base string, wide, high int64) *tab {
+	t.Helper()
+	return browse(t, base, wide, high, chromedp.Env("FONTCONFIG_FILE="+fonts(t)), chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-US"))
+}
+
+// browse starts Chromium with an empty profile.
+func browse(t *testing.T, base string, wide, high int64, more ...chromedp.ExecAllocatorOption) *tab {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatal("there is no chromium: apt-get install chromium")
 	}
-	opts := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
-		chromedp.Env("FONTCONFIG_FILE=" + fonts(t)), chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-US")}
+	opts := append(more, chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun)
 	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-lcd-text", "hide-scrollbars", "ignore-certificate-errors"} {
 		opts = append(opts, chromedp.Flag(f, true))
 	}

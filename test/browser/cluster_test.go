@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"path/filepath"
@@ -19,21 +20,30 @@ import (
 	"saltern/test/lab"
 )
 
-// cluster makes three nodes with the API, a minion at the first and one at the second.
-func cluster(t *testing.T) []*lab.Appliance {
+// three is what differs from the cluster of the console's test.
+type three struct {
+	tree    map[string]string // of files for minions
+	options map[string]any    // of the masters
+	answers map[string]any    // for the set-up of each node
+}
+
+// cluster makes three nodes with the API.
+func cluster(t *testing.T, net *lab.Network, with three) []*lab.Appliance {
 	t.Helper()
-	net, shared := lab.NewNetwork(t, "brw", "10.91"), lab.Dir(t)
-	lab.WriteTree(t, filepath.Join(shared, "srv/salt"), map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "hello.sls": "hello:\n  test.succeed_with_changes: []\n"})
+	shared := lab.Dir(t)
+	lab.WriteTree(t, filepath.Join(shared, "srv/salt"), with.tree)
 	options := map[string]any{"timeout": 5, "gather_job_timeout": 5, "sharedsecret": "right", "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3"),
 		"external_auth":         map[string]any{"sharedsecret": map[string]any{"alice": []any{".*", "@runner", "@wheel", "@jobs"}, "vera": []any{map[string]any{"@runner": []any{"presence.minions", "appliance.*"}}}}},
 		"netapi_enable_clients": []string{"local", "local_async", "runner", "wheel"}, "nodegroups": map[string]any{"front": "web*"}}
+	maps.Copy(options, with.options)
 	var nodes []*lab.Appliance
 	for i := 1; i <= 3; i++ {
-		answers := map[string]any{"secret": lab.ApplianceSecret, "api": true, "settings": map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}, "master": map[string]any{"options": options}}}
-		if answers["mode"] = "form"; i > 1 {
-			answers["mode"], answers["peers"] = "join", []string{nodes[0].Addr}
+		all := map[string]any{"secret": lab.ApplianceSecret, "api": true, "settings": map[string]any{"limits": map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1}, "master": map[string]any{"options": options}}}
+		if all["mode"] = "form"; i > 1 {
+			all["mode"], all["peers"] = "join", []string{nodes[0].Addr}
 		}
-		nodes = append(nodes, lab.NewAppliance(t, net, i, shared, answers))
+		maps.Copy(all, with.answers)
+		nodes = append(nodes, lab.NewAppliance(t, net, i, shared, all))
 	}
 	for i, n := range nodes {
 		lab.WriteTree(t, filepath.Join(n.Dir, "data/log"), map[string]string{"course.json": day(t, i)})
@@ -120,7 +130,7 @@ func (b *tab) act(label, service, says string) {
 // one is lost on the way, and comes back.
 func TestThreeNodes(t *testing.T) {
 	axe := axe(t)
-	nodes := cluster(t)
+	nodes := cluster(t, lab.NewNetwork(t, "brw", "10.91"), three{tree: map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "hello.sls": "hello:\n  test.succeed_with_changes: []\n"}})
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
 	n1.StartMinion(t, "web1", lab.Newest)
 	n2.StartMinion(t, "db1", lab.Newest)

@@ -17,10 +17,11 @@ import (
 // console, nothing from elsewhere, every page as axe-core wants it, wide and narrow.
 func TestConsole(t *testing.T) {
 	axe := axe(t)
-	s := start(t, "web1.example.com", "  console: true\n")
+	s := start(t, "web1.example.com", "  console: true\n", map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "web/init.sls": "nginx:\n  pkg.installed: []\n"})
 	b := open(t, s.base+"/console", 1280, 800)
 	b.see("/", "#username")
 	b.accessible(axe, "log-in")
+	b.real("node-login", "/", "#username", 1280)
 	b.do("log in", typed("#username", "alice"), typed("#password", "right"), click(`form.login button[type=submit]`), there(`nav[aria-label="Pages"]`))
 	b.has("alice (admin)")
 
@@ -64,6 +65,7 @@ func TestConsole(t *testing.T) {
 	b.has("alice (sharedsecret)")
 	b.see("/files", ".files")
 	b.picture("files-1280")
+	b.reals(1280)
 	b.see("/events?tag=my/*", "#events")
 	b.has("Listening.")
 	lab.Eventually(t, time.Minute, "an event, live", func() error {
@@ -73,6 +75,25 @@ func TestConsole(t *testing.T) {
 	b.accessible(axe, "events that came")
 	b.clean("events")
 	narrow(t, axe, s, pages)
+}
+
+// real holds pages of the node itself against their pictures: those on which nothing but the
+// version at the foot depends on the day, the address or the build.
+func (b *tab) real(name, path, wait string, wide int64) {
+	b.t.Helper()
+	b.see(path, wait)
+	if name == "node-events" {
+		b.has("Listening.")
+	}
+	get[string](b, `document.querySelector("footer").style.visibility = "hidden"`)
+	b.golden(name, wide)
+}
+
+// reals are such pages, but for the log-in.
+func (b *tab) reals(wide int64) {
+	b.t.Helper()
+	b.real("node-file", "/file?env=base&path=web/init.sls", "pre.file", wide)
+	b.real("node-events", "/events?tag=my/*", "#events", wide)
 }
 
 // finger is the fingerprint of the minion's own key.
@@ -86,6 +107,8 @@ func (s site) finger(t *testing.T) string {
 // and holds that no page is wider than the screen.
 func narrow(t *testing.T, axe string, s site, pages map[string]string) {
 	b := open(t, s.base+"/console", 390, 844)
+	b.see("/", "#username")
+	b.real("node-login", "/", "#username", 390)
 	b.see("/", "#username")
 	b.do("log in by keyboard", chromedp.KeyEvent("alice"+kb.Tab+"right"+kb.Enter), there(`nav[aria-label="Pages"]`))
 	b.press("Run")
@@ -106,6 +129,7 @@ func narrow(t *testing.T, axe string, s site, pages map[string]string) {
 		}
 		b.clean(path + " at 390 pixels")
 	}
+	b.reals(390)
 	for path, name := range map[string]string{"/audit": "audit-390", "/": "overview-390", "/files": "files-390", "/pillar?id=web1.example.com": "pillar-390"} {
 		b.see(path, pages[path])
 		b.picture(name)

@@ -24,13 +24,13 @@ bad:
     - comment: the web server is not there
 `
 
-// start makes a site; section are lines of rest_cherrypy.
-func start(t *testing.T, id, section string) site {
+// start makes a site; section are lines of rest_cherrypy, tree the files for minions.
+func start(t *testing.T, id, section string, tree map[string]string) site {
 	t.Helper()
 	n := lab.StartNode(t, lab.NodeConfig{
 		Options: map[string]any{"timeout": 5, "gather_job_timeout": 5, "sharedsecret": "right", "external_auth": map[string]any{"sharedsecret": map[string]any{
-			"alice": []any{".*", "@runner", "@wheel", "@jobs"}}}},
-		States: map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "web/init.sls": "nginx:\n  pkg.installed: []\n"},
+			"alice": []any{".*", "@runner", "@wheel", "@jobs"}}}, "saltgui_templates": map[string]any{}},
+		States: tree,
 		Pillar: map[string]string{"top.sls": "base: {'*': [web]}\n", "web.sls": "role: web\nusers: [anna, otto]\n"},
 	})
 	s := site{n, lab.StartMinion(t, n, id, lab.Newest, nil), serve(t, n, section)}

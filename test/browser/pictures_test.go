@@ -162,7 +162,7 @@ func (b *tab) golden(name string, wide int64) {
 func (b *tab) shot(wide int64) []byte {
 	b.t.Helper()
 	b.do("set the width", chromedp.EmulateViewport(wide, 800))
-	get[bool](b, fmt.Sprintf(`document.fonts.ready.then(() => { const s = document.createElement("style"); s.textContent = %q; document.head.append(s); scrollTo(0, 0); return true; })`, still))
+	get[bool](b, fmt.Sprintf(`document.fonts.ready.then(() => { const s = new CSSStyleSheet(); s.replaceSync(%q); document.adoptedStyleSheets = [s]; scrollTo(0, 0); return true; })`, still))
 	high := get[int64](b, `document.documentElement.scrollHeight`)
 	b.do("show all of it", chromedp.EmulateViewport(wide, min(max(high, 200), tallest)))
 	text, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
