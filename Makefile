@@ -112,13 +112,11 @@ BROWSER  = $(GO) -C test/browser test -count=1 -timeout 10m
 
 .PHONY: deps-axe
 deps-axe:
-	@mkdir -p $(SALTERN_CACHE)/axe-core
-	@cd $(SALTERN_CACHE)/axe-core && { [ -e axe-core-$(AXE).tgz ] || npm pack --silent axe-core@$(AXE); } && \
-	  echo "$(AXE_SUM)  axe-core-$(AXE).tgz" | sha256sum --check --quiet && tar xzf axe-core-$(AXE).tgz package/axe.min.js
+	@scripts/deps axe $(AXE) $(AXE_SUM)
 
 .PHONY: test-browser
-test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures (by hand, as root; apt-get install chromium fonts-dejavu-core npm; UPDATE=1 writes the pictures anew; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
-	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/package/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
+test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (by hand, as root; apt-get install chromium fonts-dejavu-core; UPDATE=1 writes the pictures anew; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
+	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI in Chromium: all its pages on one node, and on three of which each kind is lost (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; RUN=TestSaltGUIThreeNodes; apt-get install chromium fonts-dejavu-core keepalived)
