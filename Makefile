@@ -114,9 +114,11 @@ BROWSER  = $(GO) -C test/browser test -count=1 -timeout 10m
 deps-axe:
 	@scripts/deps axe $(AXE) $(AXE_SUM)
 
+# Says at the end which tests were skipped, and why: without root those of three nodes.
 .PHONY: test-browser
 test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (by hand, as root; apt-get install chromium fonts-dejavu-core; UPDATE=1 writes the pictures anew; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
-	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/axe.min.js $(BROWSER) -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
+	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/axe.min.js $(GO) tool gotestsum --format pkgname --no-color --raw-command -- \
+	  $(GO) -C test/browser test -json -count=1 -parallel 3 -timeout 10m -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI in Chromium: all its pages on one node, and on three of which each kind is lost (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; RUN=TestSaltGUIThreeNodes; apt-get install chromium fonts-dejavu-core keepalived)

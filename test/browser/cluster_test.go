@@ -129,6 +129,7 @@ func (b *tab) act(label, service, says string) {
 // TestThreeNodes has an administrator do ten tasks on a cluster of three nodes, of which
 // one is lost on the way, and comes back.
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	axe := axe(t)
 	nodes := cluster(t, lab.NewNetwork(t, "brw", "10.91"), three{tree: map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "hello.sls": "hello:\n  test.succeed_with_changes: []\n"}})
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]

@@ -16,6 +16,7 @@ import (
 // TestConsole has somebody do a day's work at the console, in a browser: nothing on its
 // console, nothing from elsewhere, every page as axe-core wants it, wide and narrow.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	axe := axe(t)
 	s := start(t, "web1.example.com", "  console: true\n", map[string]string{"top.sls": "base: {'*': [broken]}\n", "broken.sls": broken, "web/init.sls": "nginx:\n  pkg.installed: []\n"})
 	b := open(t, s.base+"/console", 1280, 800)
@@ -157,6 +158,7 @@ func (b *tab) press(link string) {
 
 // TestNotes holds that what the tests look for is found where it is.
 func TestNotes(t *testing.T) {
+	t.Parallel()
 	axe := axe(t)
 	b := open(t, "http://127.0.0.1:1", 1280, 800)
 	b.do("open a page", chromedp.Navigate(`data:text/html,<title>x</title><img src="x"><script>console.error("wrong"); fetch("http://127.0.0.2:1/").catch(() => 0); throw new Error("thrown")</script>`))

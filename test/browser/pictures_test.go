@@ -61,6 +61,7 @@ func pages(t *testing.T, altered string) string {
 // TestPictures holds what Chromium makes of the console's pages against the pictures in
 // testdata, wide, narrow and dark. -update writes those anew.
 func TestPictures(t *testing.T) {
+	t.Parallel()
 	names, err := filepath.Glob("../../master/restapi/console/testdata/*.html")
 	if err != nil || len(names) < 15 {
 		t.Fatalf("%d pages: %v", len(names), err)
@@ -89,6 +90,12 @@ func TestPictures(t *testing.T) {
 
 // TestPicturesDiffer holds that a change of the style is seen, and that none is not.
 func TestPicturesDiffer(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile(golden("keys", 1280))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, pages(t, ""), 1280, 800)
 	for _, c := range []struct {
 		name, style string
 		differs     bool
@@ -100,13 +107,8 @@ func TestPicturesDiffer(t *testing.T) {
 		{"the mark of the page narrower", "nav li a { border-radius: 0; padding: .35rem .5rem; }", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := open(t, pages(t, c.style), 1280, 800)
-			b.see("/keys.html", "main")
+			b.do("see it", chromedp.Navigate(pages(t, c.style)+"/keys.html"), there("main"))
 			got := rounded(decode(t, b.shot(1280)))
-			want, err := os.ReadFile(golden("keys", 1280))
-			if err != nil {
-				t.Fatal(err)
-			}
 			share, _ := differs(decode(t, want), got)
 			if t.Logf("%.3f %% differ", 100*share); share > tolerance != c.differs {
 				t.Errorf("the tolerance is %.3f %%", 100*tolerance)

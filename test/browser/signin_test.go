@@ -10,6 +10,7 @@ import (
 // TestSignIn: somebody signs in at an OpenID provider, which is another site, and is at the
 // overview without a further click; after he has logged out the same browser is let in again.
 func TestSignIn(t *testing.T) {
+	t.Parallel()
 	const addr = "127.88.1.9"
 	const base = "http://" + addr + ":14001"
 	issuer := oidcprovider.Start(t, base+"/console/oidc/done")
