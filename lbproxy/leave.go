@@ -16,7 +16,8 @@ import (
 )
 
 // settleFor is how long an address has to be gone until its sessions are cut:
-// programs that configure networks take addresses away and give them back.
+// programs that configure networks take addresses away and give them back. Masters send
+// again what was published meanwhile (master/internal/presence, cutMargin).
 const settleFor = time.Second
 
 // watchAddresses starts to watch this machine's addresses: the sessions to one

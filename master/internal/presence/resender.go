@@ -25,9 +25,14 @@ const (
 	// may have been lost on the way.
 	lossMargin = 2 * time.Second
 	// cutMargin is how long before its master saw a subscription cut the last publishes
-	// may have been lost: a load balancer that cuts throws away what it has not passed on.
-	cutMargin   = 500 * time.Millisecond
-	toldWithin  = 2 * time.Second // of a cut, to the peers
+	// may have been lost: a load balancer that cuts throws away what it has not passed on,
+	// and it waits for a second, or a little more, before it cuts the sessions to a virtual
+	// address that has gone elsewhere (lbproxy, settleFor): nothing of them gets through.
+	cutMargin = 3 * time.Second
+	// deathMargin is the same where a load balancer has died, which is taken from the end of
+	// all its sessions. It is short: a job that restarts all minions looks alike.
+	deathMargin = 500 * time.Millisecond
+	toldWithin  = cutMargin + 500*time.Millisecond // of a cut, to the peers
 	maxComeBack = 1 << 16
 )
 
@@ -360,7 +365,7 @@ func (k *Resender) balancers() {
 	k.ended = rest
 	k.mu.Unlock()
 	for from, at := range cut {
-		k.came(from, k.match.Cut(from, n[from], at, cutMargin, now)...)
+		k.came(from, k.match.Cut(from, n[from], at, deathMargin, now)...)
 	}
 }
 

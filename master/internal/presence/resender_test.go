@@ -106,6 +106,59 @@ func TestWhoWasCut(t *testing.T) {
 	}
 }
 
+// TestCutLate: a load balancer cuts the sessions to a virtual address a second after it has
+// gone; what was published since is sent again, here and by the peers. When all minions of a
+// load balancer end, it may be by a job that restarts them, and they must not get that again.
+func TestCutLate(t *testing.T) {
+	var told cuts
+	now := time.Unix(1_700_000_000, 0)
+	k := NewResender(ResenderConfig{Peers: &told, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	lb, minion := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.1.0.1")
+	id := uint64(0)
+	come := func() zmtp.Peer {
+		id++
+		p := zmtp.Peer{ID: id, Remote: netip.AddrPortFrom(minion, 1), Via: lb}
+		k.OnSubscribe(p, "")
+		return p
+	}
+	back := func() Arrival {
+		t.Helper()
+		select {
+		case a := <-k.resent:
+			return a
+		default:
+			t.Fatal("nothing is sent again")
+			return Arrival{}
+		}
+	}
+	p := come()
+	published := now
+	now = now.Add(1700 * time.Millisecond)
+	k.OnDisconnect(p, syscall.ECONNRESET)
+	now = now.Add(7 * time.Second)
+	come()
+	if a := back(); a.Since.After(published) {
+		t.Errorf("sent again is what was published %s after the address had gone", a.Since.Sub(published))
+	}
+	k.PeerCut(cluster.Subs{minion: 1}, toldWithin)
+	if a, ok := k.match.Arrive(minion, 100, now); !ok || a.Since.After(now.Add(-cutMargin)) {
+		t.Errorf("by a peer: %+v %v", a, ok)
+	}
+	p, q := come(), come()
+	published = now
+	now = now.Add(time.Second)
+	for i := range id {
+		k.OnDisconnect(zmtp.Peer{ID: i}, nil)
+	}
+	k.OnDisconnect(p, nil)
+	k.OnDisconnect(q, nil)
+	k.balancers()
+	come()
+	if a := back(); !a.Since.After(published) {
+		t.Error("what may have restarted the minions is sent to them again")
+	}
+}
+
 // TestSentAgain: what is sent again is for those that have not returned, if ids say who
 // that is.
 func TestSentAgain(t *testing.T) {
