@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,7 @@ type machines struct {
 	runs        map[int]*exec.Cmd
 	minions     int // where they are
 	tls         bool
+	options     map[string]any // of the masters, beside those of launch
 }
 
 func newMachines(t *testing.T, n int) *machines {
@@ -124,9 +126,8 @@ func (h *machines) launch(t *testing.T, i int, answers map[string]any) {
 			"limits":  map[string]any{"disk_low_percent": 0.2, "disk_full_percent": 0.1},
 			"storage": map[string]any{"kind": "volume", "bricks": "/data/brick", "tls": h.tls && answers["mode"] == "form"},
 			"master":  map[string]any{"options": map[string]any{"auto_accept": true, "gather_job_timeout": 30, "saltern_renderer_python": filepath.Join(lab.Venv(t, lab.Newest), "python3")}}}}
-	for k, v := range answers {
-		all[k] = v
-	}
+	maps.Copy(all["settings"].(map[string]any)["master"].(map[string]any)["options"].(map[string]any), h.options)
+	maps.Copy(all, answers)
 	h.answers[i] = all
 	text, err := yaml.Marshal(all)
 	if err == nil && answers != nil {
@@ -221,17 +222,20 @@ func (h *machines) ready(t *testing.T, i, nodes int) {
 	t.Logf("node%d is ready as one of %d after %.0f s", i, nodes, time.Since(began).Seconds())
 }
 
-// minion starts a minion that knows the address of all three nodes and uses
-// one after another. One that is lost costs it auth_tries times auth_timeout.
-func (h *machines) minion(t *testing.T, id, version string) {
+// minion starts a minion that knows these addresses, or that of all three nodes, and
+// uses one after another. One that is lost costs it auth_tries times auth_timeout.
+func (h *machines) minion(t *testing.T, id, version string, masters ...string) *exec.Cmd {
 	t.Helper()
+	if len(masters) == 0 {
+		masters = []string{h.addr(1), h.addr(2), h.addr(3)}
+	}
 	dir := filepath.Join(h.dir, id)
 	for _, d := range []string{"pki", "cache", "sock", "etc"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	conf, err := yaml.Marshal(map[string]any{"id": id, "master": []string{h.addr(1), h.addr(2), h.addr(3)}, "master_type": "failover", "master_alive_interval": 10,
+	conf, err := yaml.Marshal(map[string]any{"id": id, "master": masters, "master_type": "failover", "master_alive_interval": 10,
 		"retry_dns": 0, "master_tries": -1, "auth_timeout": 10, "auth_tries": 2, "acceptance_wait_time": 3, "random_reauth_delay": 3, "recon_max": 3000, "pki_dir": dir + "/pki", "cachedir": dir + "/cache",
 		"sock_dir": dir + "/sock", "log_file": dir + "/log", "pidfile": dir + "/pid", "user": "root", "enable_fqdns_grains": false, "enable_gpu_grains": false,
 		"conf_file": dir + "/etc/minion", "grains": map[string]any{"lab": true}})
@@ -249,6 +253,7 @@ func (h *machines) minion(t *testing.T, id, version string) {
 			t.Logf("minion %s:\n%s", id, lab.Tail(dir+"/out", 20))
 		}
 	})
+	return cmd
 }
 
 // salt runs one of Salt's tools on node i.
