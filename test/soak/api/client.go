@@ -15,7 +15,7 @@ import (
 )
 
 // patience is for an answer.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // client is one that sends a request at a time, from an address of its own.
 type client struct {

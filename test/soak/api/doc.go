@@ -11,6 +11,7 @@
 //
 // After each twentieth of the requests all pause, and memory, threads and descriptors of
 // both programs are noted: the least that they held within two seconds, since the
-// collector of garbage comes and goes. Exit code 1 when something differs. It needs no
+// collector of garbage comes and goes. Exit code 1 when something differs.
+// After SIGINT or SIGTERM it tells what it has seen until then. It needs no
 // root. See `make soak-api`.
 package main

@@ -29,13 +29,14 @@ func kinds() []kind {
 		return plain(name, share, want, func(c *client) (string, string, string, string) { return "POST", path, c.token, body })
 	}
 	return []kind{
-		get("/", 2000, 200), get("/stats", 4700, 200), get("/keys", 150, 200), get("/minions/m0", 100, 200), get("/minions", 20, 200), get("/jobs", 1, 200),
+		get("/", 2000, 200), get("/stats", 4700, 200), get("/keys", 150, 200), get("/minions/m0", 100, 200), get("/minions", 20, 200),
 		get("/nowhere", 300, 404),
 		plain("GET /jobs/JID", 100, 200, func(c *client) (string, string, string, string) { return "GET", "/jobs/" + c.job, c.token, "" }),
 		plain("without a token", 500, 401, func(*client) (string, string, string, string) { return "GET", "/stats", "", "" }),
 		post("POST /hook", "/hook/soak", `{"x": [1, 2, 3]}`, 300, 200),
 		post("broken body", "/", `[{"client": "local", `, 400, 400),
 		post("no such client", "/", `[{"client": "nobody", "fun": "test.ping"}]`, 300, 400),
+		{"GET /jobs", 1, 200, listJobs},
 		{"local test.ping", 300, 200, func(ctx context.Context, c *client) error {
 			return c.checked(ctx, "local test.ping", "/", c.token, "["+ping+"}]", answered)
 		}},
@@ -110,6 +111,19 @@ func (c *client) checked(ctx context.Context, name, path, token, low, want strin
 		return fmt.Errorf("the answer is %.200s", body)
 	}
 	return nil
+}
+
+// listJobs asks for the list of all jobs one time of five: it is long, since the master
+// removes old jobs in the course of minutes only.
+func listJobs(ctx context.Context, c *client) error {
+	if c.rand.IntN(5) > 0 {
+		return nil
+	}
+	code, _, err := c.ask(ctx, "GET", "/jobs", c.token, "")
+	if err == nil {
+		c.f.count.add("GET /jobs", code)
+	}
+	return err
 }
 
 func startJob(ctx context.Context, c *client) error {

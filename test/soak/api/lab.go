@@ -18,8 +18,8 @@ type lab struct {
 	master, api, minion *exec.Cmd
 }
 
-// masterConf: jobs are kept for a minute, so that the lists of them stay as long as they
-// are with a day's jobs elsewhere.
+// masterConf: jobs are kept for a minute, so that the lists of them do not grow for as
+// long as it takes.
 const masterConf = `root_dir: %[1]s
 user: root
 interface: 127.0.0.1

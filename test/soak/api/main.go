@@ -63,8 +63,13 @@ func soak(ctx context.Context, o options) (err error) {
 	const parts = 20
 	for i := int64(1); i <= parts; i++ {
 		began, had := time.Now(), f.sent.Load()
-		if err := f.round(ctx, o.requests*i/parts); err != nil {
+		err := f.round(ctx, o.requests*i/parts)
+		cut := ctx.Err() != nil // what was done until then is told
+		if err != nil && !cut {
 			return err
+		}
+		if cut {
+			ctx, i = context.WithoutCancel(ctx), parts
 		}
 		r := row{requests: f.sent.Load()}
 		r.rate = float64(r.requests-had) / time.Since(began).Seconds()

@@ -44,6 +44,9 @@ func least(ctx context.Context, pid int) (proctree.Usage, error) {
 // verdict compares the last quarter with the second, by their medians.
 func verdict(o options, rows []row) error {
 	quarter := len(rows) / 4
+	if quarter == 0 {
+		return fmt.Errorf("%d readings are too few to compare", len(rows))
+	}
 	second, last := rows[quarter:2*quarter], rows[len(rows)-quarter:]
 	var errs []error
 	for name, of := range map[string]func(row) proctree.Usage{
