@@ -76,7 +76,7 @@ func TestVirtualAddress(t *testing.T) {
 		n.WaitReady(t, 3)
 	}
 	first := holder(t, nodes)
-	lab.StartMinionAt(t, "m1", lab.Newest, virtual)
+	lab.StartMinionWith(t, "m1", lab.Newest, map[string]any{"master": virtual, "master_alive_interval": 15})
 	answers := func(from *lab.Appliance) { t.Helper(); from.Ping(t, 150*time.Second, "m1") }
 	answers(first)
 	if r := first.Applianced(t, "virtual-address"); r.Code != 0 || !strings.Contains(r.Out, virtual+", now on "+first.Name) {
@@ -105,7 +105,9 @@ func TestVirtualAddress(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
 		must(t, others(h)[0].Applianced(t, "drain", h.Name))
+		jobs := published(t, others(h)[0], h.Name, "m1")
 		moved(t, h, began)
+		returned(t, others(h)[0], jobs, "m1")
 		must(t, h.Applianced(t, "undrain", h.Name))
 		h.WaitReady(t, 3)
 	})
@@ -198,6 +200,54 @@ func TestVirtualAddress(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// published starts jobs for a minion, one after the other, from the moment at which a node
+// still has the virtual address until some seconds after it has gone elsewhere.
+func published(t *testing.T, by *lab.Appliance, from, minion string) (jobs []string) {
+	t.Helper()
+	var gone time.Time
+	for limit := time.Now().Add(time.Minute); gone.IsZero() || time.Since(gone) < 5*time.Second; {
+		if time.Now().After(limit) {
+			t.Fatal("the virtual address stays where it is")
+		}
+		r := by.Tool(t, "salt", "--async", minion, "test.arg", fmt.Sprint(len(jobs)))
+		_, jid, ok := strings.Cut(strings.TrimSpace(r.Out), "job ID: ")
+		if r.Code != 0 || !ok {
+			t.Fatalf("job %d: %+v", len(jobs), r)
+		}
+		jobs = append(jobs, jid)
+		time.Sleep(400 * time.Millisecond) // a minion starts a process for each
+		if d, err := by.Status(t); gone.IsZero() && err == nil && d.Virtual != nil && len(d.Virtual.Nodes) > 0 && !slices.Contains(d.Virtual.Nodes, from) {
+			gone = time.Now()
+		}
+	}
+	return jobs
+}
+
+// returned waits for the returns of jobs.
+func returned(t *testing.T, n *lab.Appliance, jobs []string, minion string) {
+	t.Helper()
+	began := time.Now()
+	missing := slices.Clone(jobs)
+	lab.Eventually(t, 4*time.Minute, "all jobs are returned", func() error { // a minion may wait a minute for an answer that went with the address
+		missing = slices.DeleteFunc(missing, func(jid string) bool {
+			r := n.Tool(t, "salt-run", "--out", "txt", "jobs.lookup_jid", jid)
+			return r.Code == 0 && strings.Contains(r.Out, minion)
+		})
+		if len(missing) > 0 {
+			return fmt.Errorf("of %d jobs %d are not returned: the jobs with the numbers %v", len(jobs), len(missing), positions(jobs, missing))
+		}
+		return nil
+	})
+	t.Logf("%d jobs, the last returned after %.1f s", len(jobs), time.Since(began).Seconds())
+}
+
+func positions(all, some []string) (at []int) {
+	for _, s := range some {
+		at = append(at, slices.Index(all, s))
+	}
+	return at
 }
 
 // serviceOf is the process of a service of a node.
