@@ -22,13 +22,20 @@ type Query struct {
 	Last      int        // only so many of the latest
 }
 
-// Find lists the jobs that satisfy a query by job id. With Last it holds only
-// so many loads in memory.
-func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
-	err = c.Each(ctx, func(j Job) error {
+// Visit calls visit for the jobs that satisfy a query, in no order; Last does not count.
+func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
+	return c.Each(ctx, func(j Job) error {
 		if !q.match(j) {
 			return nil
 		}
+		return visit(j)
+	})
+}
+
+// Find lists the jobs that satisfy a query by job id. With Last it holds only
+// so many loads in memory; without it those of all, see [Visit].
+func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
+	err = Visit(ctx, c, q, func(j Job) error {
 		if q.Last <= 0 {
 			out = append(out, j)
 			return nil

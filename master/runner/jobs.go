@@ -205,17 +205,21 @@ func jobsList(c *call) (any, error) {
 	if err != nil || !any {
 		return c.outputter(out), err
 	}
-	list, err := jobs.Find(c.ctx, c.Jobs, q)
+	found := map[string]*value.Map{} // without the rest of their loads, which may be large
+	err = jobs.Visit(c.ctx, c.Jobs, q, func(j jobs.Job) error {
+		found[j.JID] = describe(j.Load)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, j := range list {
-		d := describe(j.Load)
-		d.Set("StartTime", jobs.StartTime(j.JID))
-		if err := c.endtime(j.JID, d); err != nil {
+	for _, jid := range slices.Sorted(maps.Keys(found)) {
+		d := found[jid]
+		d.Set("StartTime", jobs.StartTime(jid))
+		if err := c.endtime(jid, d); err != nil {
 			return nil, err
 		}
-		out.Set(j.JID, d)
+		out.Set(jid, d)
 	}
 	return c.outputter(out), nil
 }
