@@ -16,10 +16,11 @@ import (
 	"saltern/test/lab"
 )
 
-// engine is a podman with storage of its own.
+// engine is a podman, or a docker, with storage of its own.
 type engine struct {
-	root  string
-	image string
+	root    string
+	image   string
+	program []string // with the options that all its commands have
 }
 
 // newEngine loads the image of a layout. SALTERN_OCI is the folder that has the
@@ -34,7 +35,7 @@ func newEngine(t *testing.T, layout, suffix string) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{root: root}
+	e := &engine{root: root, program: []string{"podman", "--root", root + "/storage", "--runroot", root + "/run", "--runtime", "runc"}}
 	t.Cleanup(func() {
 		e.try(t, "rm", "-f", "-a", "-t", "5")
 		e.try(t, "volume", "rm", "-a", "-f")
@@ -47,14 +48,14 @@ func newEngine(t *testing.T, layout, suffix string) *engine {
 }
 
 func (e *engine) try(t *testing.T, args ...string) lab.Result {
-	return lab.Run(t, 3*time.Minute, "podman", append([]string{"--root", e.root + "/storage", "--runroot", e.root + "/run", "--runtime", "runc"}, args...)...)
+	return lab.Run(t, 3*time.Minute, e.program[0], slices.Concat(e.program[1:], args)...)
 }
 
 func (e *engine) must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := e.try(t, args...)
 	if r.Code != 0 {
-		t.Fatalf("podman %s: %d\n%s%s", strings.Join(args, " "), r.Code, r.Out, r.Err)
+		t.Fatalf("%s %s: %d\n%s%s", e.program[0], strings.Join(args, " "), r.Code, r.Out, r.Err)
 	}
 	return r.Out
 }
