@@ -116,9 +116,9 @@ deps-axe:
 
 # Says at the end which tests were skipped, and why: without root those of three nodes.
 .PHONY: test-browser
-test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (by hand, as root; apt-get install chromium fonts-dejavu-core; UPDATE=1 writes the pictures anew; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
+test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (as root; UPDATE=1 writes the pictures anew, PICTURES=0 compares none; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
 	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/axe.min.js $(GO) tool gotestsum --format pkgname --no-color --raw-command -- \
-	  $(GO) -C test/browser test -json -count=1 -parallel 3 -timeout 10m -run '$(or $(RUN),TestConsole|TestNotes|TestPictures|TestSignIn|TestThreeNodes)' . $(if $(UPDATE),-update)
+	  $(GO) -C test/browser test -json -count=1 -parallel 3 -timeout 10m -run '$(or $(RUN),TestConsole|TestNotes|TestSignIn|TestThreeNodes$(if $(filter 0,$(PICTURES)),,|TestPictures))' . -args $(if $(UPDATE),-update) $(if $(filter 0,$(PICTURES)),-compare=false)
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI in Chromium: all its pages on one node, and on three of which each kind is lost (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; RUN=TestSaltGUIThreeNodes; apt-get install chromium fonts-dejavu-core keepalived)
@@ -170,7 +170,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 
 .PHONY: test
 test: lint unit-rest race test-terraform ## everything CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage fuzz-smoke test-nspawn # they mostly wait
+	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage fuzz-smoke test-browser test-nspawn PICTURES=0 # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
 .PHONY: lint
@@ -384,6 +384,8 @@ deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt release
 	@scripts/deps pygit2
 	$(GO) mod download
 	$(GO) -C test/oidcprovider/server mod download
+	@$(MAKE) --no-print-directory deps-axe
+	$(GO) -C test/browser mod download
 
 .PHONY: deps-salt
 deps-salt:
