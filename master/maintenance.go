@@ -51,7 +51,7 @@ func (m *Master) work(ctx context.Context) error {
 	every(rotateEvery, m.rotate)
 	every(statusEvery, func(context.Context) { m.reporter.Write() })
 	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
-	every(cleanEvery, m.clean)
+	every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	every(cleanEvery, m.presence.Record)
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}
@@ -75,6 +75,15 @@ func (m *Master) work(ctx context.Context) error {
 	case err := <-failed:
 		return err
 	}
+}
+
+// cleanInterval is how often old jobs are removed. Salt does it every loop_interval
+// (salt/master.py Maintenance); where jobs are kept for hours it is not worth that many walks.
+func cleanInterval(keep, loop time.Duration) time.Duration {
+	if keep <= 0 {
+		return cleanEvery
+	}
+	return min(cleanEvery, max(loop, keep/4))
 }
 
 // rotate replaces the publish key when it is old or somebody asked for it

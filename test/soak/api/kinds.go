@@ -113,8 +113,7 @@ func (c *client) checked(ctx context.Context, name, path, token, low, want strin
 	return nil
 }
 
-// listJobs asks for the list of all jobs one time of five: it is long, since the master
-// removes old jobs in the course of minutes only.
+// listJobs asks for the list of all jobs one time of five: it is long, with thousands of jobs.
 func listJobs(ctx context.Context, c *client) error {
 	if c.rand.IntN(5) > 0 {
 		return nil

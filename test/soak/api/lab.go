@@ -18,7 +18,7 @@ type lab struct {
 	master, api, minion *exec.Cmd
 }
 
-// masterConf: jobs are kept for a minute, so that the lists of them do not grow for as
+// masterConf: jobs are kept for some seconds, so that the lists of them do not grow for as
 // long as it takes.
 const masterConf = `root_dir: %[1]s
 user: root
@@ -32,7 +32,8 @@ sock_dir: sock
 log_file: log
 pidfile: pid
 timeout: 5
-keep_jobs_seconds: 60
+keep_jobs_seconds: 20
+loop_interval: 5
 external_auth: {sharedsecret: {ann: ['.*', '@runner', '@wheel', '@jobs']}}
 sharedsecret: right
 netapi_enable_clients: [local, local_async, runner, wheel]

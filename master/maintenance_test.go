@@ -1,0 +1,18 @@
+package master
+
+import (
+	"testing"
+	"time"
+)
+
+// Jobs that are kept for a short time do not stay for several times as long.
+func TestCleanInterval(t *testing.T) {
+	for _, c := range []struct{ keep, loop, want time.Duration }{
+		{24 * time.Hour, time.Minute, cleanEvery}, {0, time.Minute, cleanEvery}, {10 * time.Minute, time.Minute, 150 * time.Second},
+		{time.Minute, time.Minute, time.Minute}, {20 * time.Second, 5 * time.Second, 5 * time.Second}, {time.Hour, 10 * time.Minute, cleanEvery},
+	} {
+		if got := cleanInterval(c.keep, c.loop); got != c.want {
+			t.Errorf("kept for %s, loop_interval %s: every %s, want %s", c.keep, c.loop, got, c.want)
+		}
+	}
+}
