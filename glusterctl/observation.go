@@ -87,6 +87,16 @@ func (o *Observation) HealState() (s HealState) {
 	return s
 }
 
+// Hidden reports whether a brick runs and no client finds it: glusterd says that it is
+// online, and who asks glusterd where it is does not get to it. That lasts when glusterd
+// has started the brick twice at the same time, as it does when it meets two others at
+// once (seen with 10.3): it keeps no port of the one that runs. Glusterd started anew
+// learns the port from the brick.
+func (o *Observation) Hidden(brick string) bool {
+	up, known := o.brickState(cli.Brick{Name: brick})
+	return up && known && slices.Contains(o.HealState().Away, brick)
+}
+
 // complete gives the bricks that were recorded as complete.
 func (o *Observation) complete() []string {
 	if o.Volume == nil || o.Volume.Options[completeOption] == "" {

@@ -139,33 +139,52 @@ func (m *Manager) ownParts(ctx context.Context, d glusterctl.Desired) error {
 		m.say("start glusterd on this node")
 		return m.startDaemon(ctx)
 	}
-	if err := m.takeVolume(ctx); err != nil {
+	if err := m.remindDaemon(ctx); err != nil {
 		return err
 	}
 	return m.renew(ctx, d)
 }
 
-// lackLimit is for how long glusterd may lack the volume that the others of its
-// pool have. It gets it within seconds of meeting them.
-const lackLimit = 20 * time.Second
+const (
+	// lackLimit is for how long glusterd may lack the volume that the others of its
+	// pool have. It gets it within seconds of meeting them.
+	lackLimit = 20 * time.Second
+	// hiddenLimit is for how long the brick of this node may run and not be found. After
+	// a start clients find it within seconds.
+	hiddenLimit = time.Minute
+	// startedFor is how long glusterd is left alone after a start for such a reason.
+	startedFor = 5 * time.Minute
+)
 
-// takeVolume starts glusterd anew when it lacks the volume for long: it meets
-// the others again then, and they give it the volume. Without it every change
-// of the volume fails on this node, and nothing else repairs that.
-func (m *Manager) takeVolume(ctx context.Context) error {
+// remindDaemon starts glusterd anew when it has forgotten for long what nothing else
+// reminds it of: the volume, which it gets from the others when it meets them, and without
+// which every change of the volume fails on this node; or where the brick of this node
+// listens, without which nothing heals to it.
+func (m *Manager) remindDaemon(ctx context.Context) error {
 	m.mu.Lock()
-	since, now := m.lacking, m.cfg.Now()
-	due := !since.IsZero() && now.Sub(since) >= lackLimit
-	if due {
-		m.lacking = now // what a start brings takes a while, too
-	}
+	why := m.forgotten()
 	m.mu.Unlock()
-	if !due {
+	if why == "" {
 		return nil
 	}
-	m.cfg.Log.Warn("glusterd lacks the volume that the others have; it is started anew", "volume", m.cfg.Volume, "since", since)
-	m.say("start glusterd anew: it lacks the volume that the others have")
+	m.cfg.Log.Warn("glusterd is started anew: "+why, "volume", m.cfg.Volume)
+	m.say("start glusterd anew: " + why)
 	return m.daemon.start(ctx, true)
+}
+
+// forgotten is what glusterd has forgotten for too long; "": nothing. It counts on a start
+// for that. mu is held.
+func (m *Manager) forgotten() string {
+	now := m.cfg.Now()
+	switch {
+	case !m.lacking.IsZero() && now.Sub(m.lacking) >= lackLimit:
+		m.lacking = now // what a start brings takes a while, too
+		return "it lacks the volume that the others have"
+	case !m.hidden.IsZero() && now.Sub(m.hidden) >= hiddenLimit:
+		m.hidden = now.Add(startedFor)
+		return "the copy of this node runs, and it does not tell clients where"
+	}
+	return ""
 }
 
 // say has the report tell what is being done.

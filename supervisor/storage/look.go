@@ -183,6 +183,14 @@ func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	case m.lacking.IsZero():
 		m.lacking = m.cfg.Now()
 	}
+	switch {
+	case !slices.ContainsFunc(m.desired().Members, func(x glusterctl.Member) bool {
+		return x.Name == m.cfg.Self && x.Brick != "" && o.Hidden(x.BrickName())
+	}):
+		m.hidden = time.Time{}
+	case m.hidden.IsZero():
+		m.hidden = m.cfg.Now()
+	}
 	if full {
 		m.full = m.cfg.Now()
 	}

@@ -82,6 +82,7 @@ type Manager struct {
 	full     time.Time // of the newest full look in obs
 	down     time.Time // since when the volume takes no writes; zero: it does
 	lacking  time.Time // since when glusterd lacks the volume that others of its pool have; zero: it does not
+	hidden   time.Time // since when this node's brick runs and is not found; zero: it is found
 	plan     glusterctl.Plan
 	planned  bool // plan is of this table
 	doing    string
