@@ -61,6 +61,8 @@ func TestUpgradeWindowMachines(t *testing.T) {
 		m.run(t, "sh", "-c", fmt.Sprintf(`printf 'upgrade: {url: "https://%s/saltern-{flavour}.upgrade", window: "%s-%s"}\n' >>/etc/saltern/appliance.yaml && applianced reload`,
 			address, now.Format("15:04"), now.Add(2*time.Hour).Format("15:04")))
 	}
+	// With the settings all masters were started anew.
+	c.all[0].wait(t, 180*time.Second, "answers=3", "sh", "-c", `salt --out txt '*' test.ping | grep -c ": True" | sed s/^/answers=/`)
 	c.until(t, version)
 	record := c.all[0].wait(t, 10*time.Second, "upgrade.window", "applianced", "audit", "--action", "cluster.upgrade")
 	if !strings.Contains(record, version) {
