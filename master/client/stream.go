@@ -2,33 +2,32 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"saltern/master/event"
+	"saltern/pause"
 )
 
 // streamQueue is the number of events that wait for the gathering loop.
-// Overflow policy: a feed of one stream reads no more, the master then cuts it off, and
-// it connects again; of one that is shared the event is dropped. What was missed is looked
-// up in the job cache either way.
+// Overflow policy: reading stops, the master then cuts us off, and the stream
+// connects again; what was missed is looked up in the job cache.
 const streamQueue = 8192
 
-// stream is the events of jobs, batches and runners for one caller.
+// stream reads the events of jobs, batches and runners from the master's bus in a goroutine of
+// its own, until it is closed.
 type stream struct {
-	feed *feed
-	wake chan struct{} // one token: events may wait, see next
-	room chan struct{} // one token: there may be room for more
-	gaps chan struct{} // one token: events may have been missed
-	down atomic.Int64  // since when the bus is gone, in ns of Unix time; 0 when it is there
+	wake   chan struct{} // one token: events may wait, see next
+	room   chan struct{} // one token: there may be room for more
+	gaps   chan struct{} // one token: events may have been missed
+	down   atomic.Int64  // since when the bus is gone, in ns of Unix time; 0 when it is there
+	cancel context.CancelFunc
+	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	of      []string       // prefixes of the tags that are wanted, nil: all
-	waiting []event.Packed // [streamQueue] at most; it grows with need, since most jobs are small
-}
-
-func newStream(f *feed) *stream {
-	return &stream{feed: f, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
+	waiting []event.Event // [streamQueue] at most; it grows with need, since most jobs are small
 }
 
 // listen connects the client to the event bus. It must be called before a
@@ -37,36 +36,68 @@ func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
 		return nil
 	}
-	f := &feed{dir: c.cfg.SockDir}
-	if c.cfg.Shared != nil {
-		f = c.cfg.Shared.feed
-	}
-	s, err := f.join(ctx)
+	dialCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	l, err := event.DialPub(dialCtx, c.cfg.SockDir)
 	if err != nil {
-		return err
+		return &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
 	}
+	s := &stream{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
+	runCtx, stop := context.WithCancel(context.Background())
+	s.cancel = stop
+	s.done.Go(func() { s.run(runCtx, l, c.cfg.SockDir) })
 	c.events = s
 	return nil
 }
 
-func (s *stream) close() { s.feed.leave(s) }
+func (s *stream) close() {
+	s.cancel()
+	s.done.Wait()
+}
 
-// only leaves out all events but those whose tags begin so, from now on; none: all come.
-// It gives what held before.
-func (s *stream) only(prefixes ...string) (before []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before, s.of = s.of, prefixes
-	return before
+func (s *stream) run(ctx context.Context, l *event.Listener, sockDir string) {
+	for ctx.Err() == nil {
+		s.pump(ctx, l)
+		s.down.Store(time.Now().UnixNano())
+		l.Close()
+		for l = nil; l == nil; {
+			if pause.For(ctx, 200*time.Millisecond) != nil {
+				return
+			}
+			l, _ = event.DialPub(ctx, sockDir)
+		}
+		signal(s.gaps)
+		s.down.Store(0)
+	}
+	if l != nil {
+		l.Close()
+	}
+}
+
+// pump reads until the connection ends.
+func (s *stream) pump(ctx context.Context, l *event.Listener) {
+	for {
+		e, err := l.Next(ctx)
+		if err != nil {
+			return
+		}
+		if !wanted(e.Tag) {
+			continue
+		}
+		for !s.add(e) {
+			select {
+			case <-s.room:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // add puts an event behind the others, if there is room.
-func (s *stream) add(e event.Packed) bool {
+func (s *stream) add(e event.Event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.of) > 0 && !event.Prefix(s.of...)(e.Tag) {
-		return true
-	}
 	if len(s.waiting) >= streamQueue {
 		return false
 	}
@@ -75,33 +106,19 @@ func (s *stream) add(e event.Packed) bool {
 	return true
 }
 
-// next takes the event that has waited longest, if there is one. One that is not wanted
-// after all, or is none, has no tag.
-func (s *stream) next(wanted func(tag string) bool) (event.Event, bool) {
-	p, ok := s.take()
-	if !ok || !wanted(p.Tag) {
-		return event.Event{}, ok
-	}
-	e, err := p.Event()
-	if err != nil { // as if it had not come
-		signal(s.gaps)
-		return event.Event{}, true
-	}
-	return e, true
-}
-
-func (s *stream) take() (p event.Packed, ok bool) {
+// next takes the event that has waited longest, if there is one.
+func (s *stream) next() (e event.Event, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
-		return p, false
+		return e, false
 	}
-	p, s.waiting[0] = s.waiting[0], event.Packed{}
+	e, s.waiting[0] = s.waiting[0], event.Event{}
 	if s.waiting = s.waiting[1:]; len(s.waiting) > 0 {
 		signal(s.wake) // for who takes one at a time
 	}
 	signal(s.room)
-	return p, true
+	return e, true
 }
 
 // signal leaves a token, unless there is one.
@@ -111,3 +128,6 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
+
+// wanted are the events of jobs, batches and runners.
+var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/")
