@@ -47,8 +47,10 @@ type Config struct {
 	// SourceKey proves for which address a command is given (package source), which its
 	// context says; "" says nothing.
 	SourceKey string
-	Log       *slog.Logger
-	Now       func() time.Time // nil is time.Now
+	// Shared is what this client shares with others; nil: it has its own connections.
+	Shared *Shared
+	Log    *slog.Logger
+	Now    func() time.Time // nil is time.Now
 }
 
 // Client publishes jobs and gathers returns. It is for one goroutine. Close
@@ -235,7 +237,7 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(3*timeout, c.cfg.Publish))
 	defer cancel()
-	req, err := zmtp.DialReq(ctx, c.address(), zmtp.DialConfig{})
+	req, err := c.cfg.Shared.take(ctx, c.address())
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, c.late(ctx)
@@ -243,14 +245,15 @@ func (c *Client) send(ctx context.Context, load *value.Map, timeout time.Duratio
 		c.cfg.Log.Error("cannot connect to the master", "error", err)
 		return nil, errContact()
 	}
-	defer req.Close()
 	b, err := req.Do(ctx, payload)
 	if err != nil {
+		req.Close()
 		if ctx.Err() != nil {
 			return nil, c.late(ctx)
 		}
 		return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("the master hung up: %v", err)}
 	}
+	c.cfg.Shared.keep(req)
 	v, err := msgpack.Decode(b, answerLimits)
 	if err != nil {
 		return nil, &Error{Kind: General, Message: fmt.Sprintf("answer of the master: %v", err)}

@@ -350,13 +350,38 @@ func TestRunner(t *testing.T) {
 		return value.NewMap("tag", "salt/run/"+jid, "jid", jid)
 	}
 	var seen []string
-	d, err := connect(t, m, nil).Runner(t.Context(), "jobs.active", []any{}, value.NewMap(), nil, func(s string, _ *value.Map) { seen = append(seen, s) })
+	c := connect(t, m, nil)
+	d, err := c.Runner(t.Context(), "jobs.active", []any{}, value.NewMap(), nil, func(s string, _ *value.Map) { seen = append(seen, s) })
 	if err != nil || d.Str("return") != "done" || !slices.Equal(seen, []string{"progress"}) {
 		t.Errorf("got %v, %v, %v", d, seen, err)
 	}
+	got, err := run(t, c, request("a", "test.ping"))
+	expect(t, got, err, "a=True")
 	_, err = connect(t, m, nil).Runner(t.Context(), "refused.me", []any{}, value.NewMap(), nil, nil)
 	var refused *client.RunnerError
 	if !errors.As(err, &refused) || refused.Error() != "no" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestOneClient: what one client has listened for hides nothing of what it does next, even
+// what is told before the master has answered.
+func TestOneClient(t *testing.T) {
+	m := fakemaster.New(t, "a", "b")
+	m.Uncached = true
+	c := connect(t, m, func(c *client.Config) { c.Timeout = time.Second })
+	for range 2 {
+		got, err := run(t, c, request("*", "test.ping"))
+		expect(t, got, err, "a=True", "b=True")
+		var back, silent []string
+		q := client.BatchRequest{Request: request("*", "test.ret"), Size: "1", Gather: time.Second, JID: "20261121000000999999"}
+		n, err := c.Batch(t.Context(), q, client.BatchOutput{
+			Returned: func(r client.Return) { back = append(back, r.ID) },
+			TimedOut: func(id string) { silent = append(silent, id) },
+		})
+		slices.Sort(back)
+		if err != nil || n != 2 || !slices.Equal(back, []string{"a", "b"}) || silent != nil {
+			t.Errorf("batch of %d: %v, silent %v, %v", n, back, silent, err)
+		}
 	}
 }

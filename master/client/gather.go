@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"saltern/master/event"
@@ -25,6 +26,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	}
 	w := newWatch(job.JID, job.Minions, c.timeout(r), c.gather(r), c.cfg.Now())
 	w.miss(job.Missing) // the event that says so may be lost
+	c.events.only(w.tags()...)
 	stopped := false
 	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
 		stopped = !yield(ret)
@@ -112,15 +114,20 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 
 // ask publishes the question whether a job still runs.
 func (c *Client) ask(ctx context.Context, w *watch, ids []string, r Request) error {
+	before := c.events.only() // the answers may come first
 	job, err := c.Publish(ctx, Request{Target: value.List(ids), TargetType: "list", Fun: "saltutil.find_job", Arg: []any{w.jid},
 		Kwargs: askKwargs(r.Kwargs), Timeout: w.gather})
 	switch err {
 	case nil:
 		w.asked(job.JID)
+		if before != nil {
+			before = w.tags()
+		}
 	case ErrNoMinions, ErrNoJob: // their keys are gone
 	default:
 		return err
 	}
+	c.events.only(before...)
 	return nil
 }
 
@@ -147,7 +154,9 @@ func (c *Client) wait(ctx context.Context, ws []*watch, wake time.Time, yield fu
 	case <-c.events.wake:
 	}
 	for { // whatever is there already
-		e, ok := c.events.next()
+		e, ok := c.events.next(func(tag string) bool {
+			return slices.ContainsFunc(ws, func(w *watch) bool { return w.wants(tag) })
+		})
 		if !ok {
 			return true
 		}

@@ -64,6 +64,7 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 		return data, err
 	}
 	prefix := "salt/run/" + jid + "/"
+	c.events.only(prefix)
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,7 +73,7 @@ func (c *Client) Runner(ctx context.Context, fun string, arg []any, kwarg, cred 
 			return nil, &Error{Kind: Unavailable, Message: "The connection to the master's events was lost while runner " + fun +
 				" was at work; its job id is " + jid + "."}
 		case <-c.events.wake:
-			e, _ := c.events.next() // none has no tag
+			e, _ := c.events.next(event.Prefix(prefix)) // none has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":

@@ -2,102 +2,72 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"saltern/master/event"
-	"saltern/pause"
 )
 
 // streamQueue is the number of events that wait for the gathering loop.
-// Overflow policy: reading stops, the master then cuts us off, and the stream
-// connects again; what was missed is looked up in the job cache.
+// Overflow policy: a feed of one stream reads no more, the master then cuts it off, and
+// it connects again; of one that is shared the event is dropped. What was missed is looked
+// up in the job cache either way.
 const streamQueue = 8192
 
-// stream reads the events of jobs, batches and runners from the master's bus in a goroutine of
-// its own, until it is closed.
+// stream is the events of jobs, batches and runners for one caller.
 type stream struct {
-	wake   chan struct{} // one token: events may wait, see next
-	room   chan struct{} // one token: there may be room for more
-	gaps   chan struct{} // one token: events may have been missed
-	down   atomic.Int64  // since when the bus is gone, in ns of Unix time; 0 when it is there
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	feed *feed
+	wake chan struct{} // one token: events may wait, see next
+	room chan struct{} // one token: there may be room for more
+	gaps chan struct{} // one token: events may have been missed
+	down atomic.Int64  // since when the bus is gone, in ns of Unix time; 0 when it is there
 
 	mu      sync.Mutex
-	waiting []event.Event // [streamQueue] at most; it grows with need, since most jobs are small
+	of      []string       // prefixes of the tags that are wanted, nil: all
+	waiting []event.Packed // [streamQueue] at most; it grows with need, since most jobs are small
 }
 
-// listen connects the client to the event bus. It must be called before a
-// job is published whose returns are wanted.
+func newStream(f *feed) *stream {
+	return &stream{feed: f, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
+}
+
+// listen connects the client to the event bus, and hears all of it even if it listened for
+// one job before. It must be called before a job is published whose returns are wanted.
 func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
+		c.events.only()
 		return nil
 	}
-	dialCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	l, err := event.DialPub(dialCtx, c.cfg.SockDir)
-	if err != nil {
-		return &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
+	f := &feed{dir: c.cfg.SockDir}
+	if c.cfg.Shared != nil {
+		f = c.cfg.Shared.feed
 	}
-	s := &stream{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
-	runCtx, stop := context.WithCancel(context.Background())
-	s.cancel = stop
-	s.done.Go(func() { s.run(runCtx, l, c.cfg.SockDir) })
+	s, err := f.join(ctx)
+	if err != nil {
+		return err
+	}
 	c.events = s
 	return nil
 }
 
-func (s *stream) close() {
-	s.cancel()
-	s.done.Wait()
-}
+func (s *stream) close() { s.feed.leave(s) }
 
-func (s *stream) run(ctx context.Context, l *event.Listener, sockDir string) {
-	for ctx.Err() == nil {
-		s.pump(ctx, l)
-		s.down.Store(time.Now().UnixNano())
-		l.Close()
-		for l = nil; l == nil; {
-			if pause.For(ctx, 200*time.Millisecond) != nil {
-				return
-			}
-			l, _ = event.DialPub(ctx, sockDir)
-		}
-		signal(s.gaps)
-		s.down.Store(0)
-	}
-	if l != nil {
-		l.Close()
-	}
-}
-
-// pump reads until the connection ends.
-func (s *stream) pump(ctx context.Context, l *event.Listener) {
-	for {
-		e, err := l.Next(ctx)
-		if err != nil {
-			return
-		}
-		if !wanted(e.Tag) {
-			continue
-		}
-		for !s.add(e) {
-			select {
-			case <-s.room:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
+// only leaves out all events but those whose tags begin so, from now on; none: all come.
+// It gives what held before.
+func (s *stream) only(prefixes ...string) (before []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.of = s.of, prefixes
+	return before
 }
 
 // add puts an event behind the others, if there is room.
-func (s *stream) add(e event.Event) bool {
+func (s *stream) add(e event.Packed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.of) > 0 && !event.Prefix(s.of...)(e.Tag) {
+		return true
+	}
 	if len(s.waiting) >= streamQueue {
 		return false
 	}
@@ -106,19 +76,33 @@ func (s *stream) add(e event.Event) bool {
 	return true
 }
 
-// next takes the event that has waited longest, if there is one.
-func (s *stream) next() (e event.Event, ok bool) {
+// next takes the event that has waited longest, if there is one. One that is not wanted
+// after all, or is none, has no tag.
+func (s *stream) next(wanted func(tag string) bool) (event.Event, bool) {
+	p, ok := s.take()
+	if !ok || !wanted(p.Tag) {
+		return event.Event{}, ok
+	}
+	e, err := p.Event()
+	if err != nil { // as if it had not come
+		signal(s.gaps)
+		return event.Event{}, true
+	}
+	return e, true
+}
+
+func (s *stream) take() (p event.Packed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
-		return e, false
+		return p, false
 	}
-	e, s.waiting[0] = s.waiting[0], event.Event{}
+	p, s.waiting[0] = s.waiting[0], event.Packed{}
 	if s.waiting = s.waiting[1:]; len(s.waiting) > 0 {
 		signal(s.wake) // for who takes one at a time
 	}
 	signal(s.room)
-	return e, true
+	return p, true
 }
 
 // signal leaves a token, unless there is one.
@@ -128,6 +112,3 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
-
-// wanted are the events of jobs, batches and runners.
-var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/")

@@ -10,32 +10,32 @@ import (
 // Events wait in their order, within a bound; who takes one at a time is told that more
 // wait, and who was refused that there is room again.
 func TestStream(t *testing.T) {
-	s := &stream{wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
-	if _, ok := s.next(); ok {
+	s := newStream(nil)
+	if _, ok := s.take(); ok {
 		t.Error("something waits")
 	}
 	for i := range streamQueue + 1 {
-		if ok := s.add(event.Event{Tag: strconv.Itoa(i)}); ok != (i < streamQueue) {
+		if ok := s.add(event.Packed{Tag: strconv.Itoa(i)}); ok != (i < streamQueue) {
 			t.Fatalf("event %d: %v", i, ok)
 		}
 	}
 	for i := range streamQueue {
 		<-s.wake
-		e, ok := s.next()
+		e, ok := s.take()
 		if !ok || e.Tag != strconv.Itoa(i) {
 			t.Fatalf("%d: %q %v", i, e.Tag, ok)
 		}
 		if i == 0 {
 			<-s.room
-			if !s.add(event.Event{Tag: strconv.Itoa(streamQueue)}) {
+			if !s.add(event.Packed{Tag: strconv.Itoa(streamQueue)}) {
 				t.Error("there is no room")
 			}
 		}
 	}
-	if e, ok := s.next(); !ok || e.Tag != strconv.Itoa(streamQueue) {
+	if e, ok := s.take(); !ok || e.Tag != strconv.Itoa(streamQueue) {
 		t.Errorf("the last: %q %v", e.Tag, ok)
 	}
-	if _, ok := s.next(); ok || len(s.wake) > 1 {
+	if _, ok := s.take(); ok || len(s.wake) > 1 {
 		t.Error("more wait than came")
 	}
 }

@@ -89,6 +89,24 @@ func newWatch(jid string, minions []string, timeout, gather time.Duration, now t
 	return w
 }
 
+// tags are how the tags of all events begin that it takes in.
+func (w *watch) tags() []string {
+	out := []string{"salt/job/" + w.jid + "/"}
+	for jid := range w.asks {
+		out = append(out, "salt/job/"+jid+"/")
+	}
+	return out
+}
+
+// wants reports whether it takes in an event.
+func (w *watch) wants(tag string) bool {
+	if w.onHalt != nil {
+		return strings.HasPrefix(tag, "salt/batch/")
+	}
+	jid, _, ok := cutTag(tag)
+	return ok && (jid == w.jid || w.asks[jid])
+}
+
 // event takes in one event of the bus. A return of the job comes out once.
 func (w *watch) event(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {

@@ -58,6 +58,15 @@ func (l *Listener) Close() error { return l.conn.Close() }
 // first (the Listener stays usable), io.EOF when the master has hung up, and
 // ErrFrame when what came is no event.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
+	p, err := l.NextPacked(ctx)
+	if err != nil {
+		return Event{}, err
+	}
+	return p.Event()
+}
+
+// NextPacked is Next for who wants few of the events.
+func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
 		if !stop() {
@@ -66,24 +75,51 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	}()
 	for {
 		if err := ctx.Err(); err != nil {
-			return Event{}, err
+			return Packed{}, err
 		}
-		v, ok, err := l.frame()
+		body, ok, err := l.body()
 		if err != nil {
-			return Event{}, err
+			return Packed{}, err
 		}
 		if ok {
-			e, _, err := eventOf(v)
-			e.Origin = Socket
-			return e, err
+			return packedOf(body)
 		}
 		if err := l.more(); err != nil {
 			if ctx.Err() != nil {
-				return Event{}, ctx.Err()
+				return Packed{}, ctx.Err()
 			}
-			return Event{}, fmt.Errorf("read event socket: %w", err)
+			return Packed{}, fmt.Errorf("read event socket: %w", err)
 		}
 	}
+}
+
+// body takes the body of one whole frame from the buffer, if there is one. It holds
+// until more is read.
+func (l *Listener) body() ([]byte, bool, error) {
+	if from, n, ok := plainBody(l.buf); ok { // a frame without a length prefix
+		if n > maxClientFrame {
+			return nil, false, fmt.Errorf("%w: claims %d bytes", errFrame, n)
+		}
+		if len(l.buf) < from+n {
+			return nil, false, nil
+		}
+		b := l.buf[from : from+n]
+		l.buf = l.buf[from+n:]
+		return b, true, nil
+	}
+	v, ok, err := l.frame()
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	m, ok := v.(*value.Map)
+	if !ok {
+		return nil, false, fmt.Errorf("%w: not a map", errFrame)
+	}
+	b, ok := m.Bytes("body")
+	if !ok {
+		return nil, false, fmt.Errorf("%w: no body", errFrame)
+	}
+	return b, true, nil
 }
 
 // frame takes one whole frame from the buffer, if there is one. A frame

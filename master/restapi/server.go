@@ -50,8 +50,9 @@ type Server struct {
 
 	guard   *guard
 	hub     *hub
-	workers chan struct{} // requests at work
-	queue   chan struct{} // those and the ones that wait
+	shared  *client.Shared // of all commands
+	workers chan struct{}  // requests at work
+	queue   chan struct{}  // those and the ones that wait
 	logins  chan struct{}
 	conns   perAddress    // connections
 	readers perAddress    // of events
@@ -79,6 +80,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 		user: client.CurrentUser(getenv), guard: newGuard(), started: time.Now(),
 		workers: make(chan struct{}, o.Workers), queue: make(chan struct{}, o.Workers+o.Queue), logins: make(chan struct{}, maxLogins), formats: make(chan struct{}, maxFormatted), ending: make(chan struct{})}
 	s.hub = newHub(m.SockDir, log)
+	s.shared = client.NewShared(m.SockDir)
 	s.routes = routes(o)
 	s.audit = audit.Open(m.Audit("salt-api"))
 	var err error
@@ -105,6 +107,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 // Close ends what New has begun. Serve must have returned.
 func (s *Server) Close() {
 	s.hub.close()
+	s.shared.Close()
 	s.audit.Close()
 	if s.static != nil {
 		s.static.Close()

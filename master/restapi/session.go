@@ -207,6 +207,6 @@ func (s *Server) client() *client.Client {
 	return client.New(client.Config{
 		Interface: m.Interface, RetPort: m.RetPort, SockDir: m.SockDir, CacheDir: m.CacheDir, MasterUser: m.User,
 		Timeout: m.Timeout, Gather: m.GatherJobTimeout, Publish: m.PublishTimeout, HashType: m.HashType, ExtCache: m.ExtJobCache,
-		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Log: s.log, Now: s.now,
+		Nodegroups: m.Nodegroups, ConfFile: m.Path, User: s.user, NoKey: true, SourceKey: key, Shared: s.shared, Log: s.log, Now: s.now,
 	})
 }

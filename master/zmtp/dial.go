@@ -191,6 +191,16 @@ func (r *Req) read() {
 	}
 }
 
+// Alive reports whether the connection has not ended yet.
+func (r *Req) Alive() bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+		return true
+	}
+}
+
 // Close ends the connection; a running Do returns an error.
 func (r *Req) Close() { r.end() }
 

@@ -1,0 +1,202 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"saltern/master/event"
+	"saltern/pause"
+)
+
+// linger is how long a shared feed stays connected after its last stream has left.
+const linger = 2 * time.Second
+
+// feed reads the events of jobs, batches and runners from the master's bus in a
+// goroutine of its own, for one stream or, shared, for all of a [Shared].
+type feed struct {
+	dir    string
+	shared bool
+	joins  sync.Mutex // one at a time, since it may have to connect
+	pump   sync.WaitGroup
+
+	mu      sync.Mutex
+	down    bool // the connection is lost
+	streams map[*stream]struct{}
+	cancel  context.CancelFunc // of the pump; nil: it does not run
+	idle    *time.Timer
+}
+
+// wanted are the events of jobs, batches and runners.
+var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/")
+
+// join adds a stream, which hears all that is fired from now on.
+func (f *feed) join(ctx context.Context) (*stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	f.joins.Lock()
+	defer f.joins.Unlock()
+	s := newStream(f)
+	for {
+		if f.add(s) {
+			return s, nil
+		}
+		l, err := event.DialPub(ctx, f.dir)
+		if err != nil {
+			return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
+		}
+		if f.begin(s, l) {
+			return s, nil
+		}
+		l.Close() // the pump connects by itself, in a moment
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
+			return nil, &Error{Kind: Unavailable, Message: fmt.Sprintf("cannot listen to the master's events: %v", err)}
+		}
+	}
+}
+
+// add adds a stream if the pump runs and is connected.
+func (f *feed) add(s *stream) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cancel == nil || f.down {
+		return false
+	}
+	f.streams[s] = struct{}{}
+	return true
+}
+
+// begin starts the pump for a first stream, if it does not run.
+func (f *feed) begin(s *stream, l *event.Listener) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cancel != nil {
+		return false
+	}
+	f.streams = map[*stream]struct{}{s: {}}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	f.down = false
+	f.pump.Go(func() { f.run(ctx, l) })
+	return true
+}
+
+func (f *feed) leave(s *stream) {
+	f.mu.Lock()
+	delete(f.streams, s)
+	last := len(f.streams) == 0 && f.cancel != nil
+	if last && f.shared {
+		if f.idle == nil {
+			f.idle = time.AfterFunc(linger, f.rest)
+		}
+		f.idle.Reset(linger)
+	}
+	f.mu.Unlock()
+	if last && !f.shared {
+		f.close()
+	}
+}
+
+// rest hangs up while there is no stream.
+func (f *feed) rest() {
+	f.joins.Lock()
+	defer f.joins.Unlock()
+	f.mu.Lock()
+	empty := len(f.streams) == 0
+	f.mu.Unlock()
+	if empty {
+		f.close()
+	}
+}
+
+// close hangs up and waits. There may be no streams any more.
+func (f *feed) close() {
+	f.mu.Lock()
+	if f.cancel != nil {
+		f.cancel()
+	}
+	f.mu.Unlock()
+	f.pump.Wait()
+	f.mu.Lock()
+	f.cancel = nil
+	f.mu.Unlock()
+}
+
+// run reads until ctx ends; when the master hangs up it connects anew.
+func (f *feed) run(ctx context.Context, l *event.Listener) {
+	for ctx.Err() == nil {
+		f.read(ctx, l)
+		f.lost()
+		l.Close()
+		for l = nil; l == nil; {
+			if pause.For(ctx, 200*time.Millisecond) != nil {
+				return
+			}
+			l, _ = event.DialPub(ctx, f.dir)
+		}
+		f.back()
+	}
+	if l != nil {
+		l.Close()
+	}
+}
+
+// lost tells all streams that the connection is lost.
+func (f *feed) lost() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now().UnixNano()
+	f.down = true
+	for s := range f.streams {
+		s.down.CompareAndSwap(0, now)
+	}
+}
+
+// back tells all streams that it is there again, and that they may have missed something.
+func (f *feed) back() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = false
+	for s := range f.streams {
+		signal(s.gaps)
+		s.down.Store(0)
+	}
+}
+
+// read reads until the connection ends.
+func (f *feed) read(ctx context.Context, l *event.Listener) {
+	for {
+		e, err := l.NextPacked(ctx)
+		if err != nil {
+			return
+		}
+		if !wanted(e.Tag) {
+			continue
+		}
+		for full := f.give(e); full != nil; full = f.give(e) {
+			select {
+			case <-full.room:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// give hands an event to all streams. It gives the stream that has no room for it, if
+// that is the only one.
+func (f *feed) give(e event.Packed) (full *stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.streams {
+		if s.add(e) {
+			continue
+		}
+		if !f.shared {
+			return s
+		}
+		signal(s.gaps)
+	}
+	return nil
+}

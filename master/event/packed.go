@@ -1,0 +1,59 @@
+package event
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"saltern/master/msgpack"
+	"saltern/master/value"
+)
+
+// Packed is an event whose data nobody has looked at.
+type Packed struct {
+	Tag  string
+	data []byte // of msgpack
+}
+
+// Event unpacks the data. It may be called concurrently.
+func (p Packed) Event() (Event, error) {
+	v, err := msgpack.Decode(p.data, limits)
+	if err != nil {
+		return Event{}, fmt.Errorf("%w: %w", errFrame, err)
+	}
+	data, ok := v.(*value.Map)
+	if !ok {
+		return Event{}, fmt.Errorf("%w: data is not a map", errFrame)
+	}
+	return Event{Tag: p.Tag, Data: data, Origin: Socket}, nil
+}
+
+// packedOf reads the travelling form of an event as far as the tag. The event does not
+// keep body.
+func packedOf(body []byte) (Packed, error) {
+	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
+	if !ok {
+		return Packed{}, fmt.Errorf("%w: no separator", errFrame)
+	}
+	p := Packed{string(tag), bytes.Clone(rest)}
+	return p, CheckTag(p.Tag)
+}
+
+// plainBody finds the body in a frame as our masters write it, which may not be there
+// whole. ok is false for a frame that has to be unpacked.
+func plainBody(b []byte) (from, size int, ok bool) {
+	rest, ok := bytes.CutPrefix(b, []byte(frameHead))
+	if !ok || len(rest) < binHead {
+		return 0, 0, false
+	}
+	from = len(frameHead)
+	switch rest[0] {
+	case 0xc4:
+		return from + 2, int(rest[1]), true
+	case 0xc5:
+		return from + 3, int(binary.BigEndian.Uint16(rest[1:])), true
+	case 0xc6:
+		return from + 5, int(binary.BigEndian.Uint32(rest[1:])), true
+	}
+	return 0, 0, false
+}
