@@ -381,6 +381,7 @@ func (m *Master) Close() error {
 	if m.renderers != nil {
 		m.renderers.Close()
 	}
+	m.callers.Close()
 	m.repos.Close()
 	if m.sockets != nil {
 		m.sockets.Close()

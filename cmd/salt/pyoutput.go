@@ -1,22 +1,15 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	_ "embed"
 	"errors"
-	"fmt"
-	"io"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
-	"saltern/command"
 	"saltern/master/output"
-	"saltern/master/pyframe"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 	"saltern/printable"
@@ -26,9 +19,8 @@ import (
 var outputterScript string
 
 const (
-	maxOutputter = time.Minute // for the start of Python, and for one value
+	maxOutputter = time.Minute // for one value
 	maxShown     = 64 << 20    // bytes of one answer
-	exitNoSalt   = 3           // how the script ends without Salt
 )
 
 var outputterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
@@ -48,8 +40,7 @@ func (t *tool) ownOutputter(name string) bool {
 // false when there is no such outputter, or it cannot be asked, which is logged.
 func (t *tool) showByPython(name string, v any, o output.Options) (string, bool) {
 	if t.python == nil {
-		t.python = &pythonOutput{layer: pyrunner.Layer(t.cfg.PythonLayer)}
-		t.python.err = t.python.start(t.pythons())
+		t.python = startOutput(t.pythons(), pyrunner.Layer(t.cfg.PythonLayer))
 	}
 	if o.Terminal && o.StripEscapes {
 		v = safe(v)
@@ -142,47 +133,15 @@ func (t *tool) pythons() []string {
 // pythonOutput is a Python that shows values. One serves all of a call. It is
 // used by one goroutine.
 type pythonOutput struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-	err error // why it cannot be asked
-	// layer has more packages, "" for none.
-	layer string
+	kept *pyrunner.Kept
+	err  error // why it cannot be asked
 }
 
-// start starts the first of the Pythons that has Salt.
-func (p *pythonOutput) start(pythons []string) error {
-	for _, name := range pythons {
-		path, err := exec.LookPath(name)
-		if err == nil {
-			path, err = filepath.Abs(path) // it runs in another directory
-		}
-		if err != nil {
-			continue
-		}
-		cmd := exec.Command(path, pyrunner.Arguments(outputterScript, p.layer)...)
-		cmd.Dir, cmd.Env = "/", append(command.PythonEnviron(), "LC_ALL=C.UTF-8")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			return err
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return err
-		}
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		*p = pythonOutput{layer: p.layer, cmd: cmd, in: in, out: bufio.NewReader(out)}
-		if _, err = p.read(); err == nil {
-			return nil
-		}
-		if code := p.end(); code != exitNoSalt {
-			return fmt.Errorf("start %s: %w", path, err)
-		}
-	}
-	return fmt.Errorf("%w (tried %s)", pyrunner.ErrNoSalt, strings.Join(pythons, ", "))
+// startOutput starts the first of the Pythons that has Salt. layer has more packages,
+// "" for none.
+func startOutput(pythons []string, layer string) *pythonOutput {
+	kept, err := pyrunner.Keep(context.Background(), pyrunner.KeptConfig{Pythons: pythons, Program: outputterScript, Layer: layer})
+	return &pythonOutput{kept, err}
 }
 
 // ask sends a request and waits for its answer.
@@ -190,52 +149,18 @@ func (p *pythonOutput) ask(m *value.Map) (*value.Map, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	frame, err := pyframe.Append(nil, m)
-	if err != nil {
-		return nil, fmt.Errorf("pack the value: %w", err)
-	}
-	late := p.killAfter(maxOutputter)
-	_, err = p.in.Write(frame)
-	late.Stop()
-	var reply *value.Map
-	if err == nil {
-		reply, err = p.read()
-	}
+	reply, err := p.kept.Ask(context.Background(), m, maxShown, maxOutputter)
 	if err != nil {
 		p.end()
-		p.err = fmt.Errorf("ask Python: %w", err)
-		return nil, p.err
+		p.err = err
 	}
-	return reply, nil
+	return reply, err
 }
 
-// read reads an answer.
-func (p *pythonOutput) read() (*value.Map, error) {
-	late := p.killAfter(maxOutputter)
-	defer late.Stop()
-	packed, err := pyframe.Read(p.out, maxShown)
-	if err != nil {
-		return nil, err
+// end ends the Python. It may be called on none.
+func (p *pythonOutput) end() {
+	if p != nil && p.kept != nil {
+		p.kept.Close()
+		p.kept = nil
 	}
-	return pyframe.Map(packed)
-}
-
-// killAfter kills the Python when it takes longer, unless it is stopped before.
-func (p *pythonOutput) killAfter(d time.Duration) *time.Timer {
-	process := p.cmd.Process
-	return time.AfterFunc(d, func() { _ = process.Kill() })
-}
-
-// end ends the Python and gives its exit code. It may be called on none.
-func (p *pythonOutput) end() int {
-	if p == nil || p.cmd == nil {
-		return 0
-	}
-	_ = p.in.Close()
-	late := p.killAfter(5 * time.Second)
-	defer late.Stop()
-	_ = p.cmd.Wait()
-	code := p.cmd.ProcessState.ExitCode()
-	p.cmd = nil
-	return code
 }

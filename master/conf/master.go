@@ -258,6 +258,8 @@ type Access struct {
 	TokenExpire             time.Duration `conf:"token_expire"`
 	TokenExpireUserOverride any           `conf:"token_expire_user_override"`
 	PermissiveACL           bool          `conf:"permissive_acl"`
+	KeepACLInToken          bool          `conf:"keep_acl_in_token"`
+	EauthACLModule          string        `conf:"eauth_acl_module"`
 	// LoginFailures is after how many wrong passwords a user is locked out at an
 	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
 	LoginFailures int           `conf:"saltern_login_failures"`

@@ -1,15 +1,11 @@
 package restapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
-	"math/big"
 	"mime"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,13 +17,8 @@ import (
 // bodyTime is how long the body of a request may take.
 const bodyTime = 30 * time.Second
 
-// Bounds of what a body decodes to.
-const (
-	maxDepth  = 64
-	maxValues = 200_000
-)
-
-var errBody = errors.New("body cannot be read as that")
+// maxValues bounds what a form decodes to.
+const maxValues = 200_000
 
 // read takes the body of a request in: q.data is what was decoded, q.raw the text
 // (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt reads bodies without a
@@ -71,7 +62,7 @@ func decoders() map[string]func([]byte) (any, error) {
 	}
 	return map[string]func([]byte) (any, error){
 		"application/json": func(b []byte) (any, error) {
-			v, err := decodeJSON(b)
+			v, err := value.ParseJSON(b)
 			if err != nil {
 				return nil, &failure{http.StatusBadRequest, "Invalid JSON document"}
 			}
@@ -80,7 +71,7 @@ func decoders() map[string]func([]byte) (any, error) {
 		"application/x-yaml": yaml,
 		"text/yaml":          yaml,
 		"text/plain": func(b []byte) (any, error) {
-			v, err := decodeJSON(b)
+			v, err := value.ParseJSON(b)
 			if err != nil {
 				return string(b), nil
 			}
@@ -135,92 +126,4 @@ func unescape(s string) string {
 		return u
 	}
 	return s
-}
-
-// decodeJSON reads one document. Maps keep their order; of a name that comes twice
-// the last value counts.
-func decodeJSON(b []byte) (any, error) {
-	d := jsonReader{Decoder: json.NewDecoder(bytes.NewReader(b))}
-	d.UseNumber()
-	v, err := d.value(0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errBody
-	}
-	return v, nil
-}
-
-type jsonReader struct {
-	*json.Decoder
-	values int
-}
-
-func (d *jsonReader) value(depth int) (any, error) {
-	if d.values++; d.values > maxValues || depth > maxDepth {
-		return nil, errBody
-	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := t.(type) {
-	case json.Delim:
-		if t == '[' {
-			return d.list(depth)
-		}
-		return d.mapping(depth)
-	case json.Number:
-		return number(t.String())
-	}
-	return t, nil // nil, bool, string
-}
-
-func (d *jsonReader) list(depth int) (any, error) {
-	l := []any{}
-	for d.More() {
-		v, err := d.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		l = append(l, v)
-	}
-	_, err := d.Token()
-	return l, err
-}
-
-func (d *jsonReader) mapping(depth int) (any, error) {
-	m := value.NewMap()
-	for d.More() {
-		k, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		v, err := d.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		m.Set(k, v)
-	}
-	_, err := d.Token()
-	return m, err
-}
-
-// number is an integer where it is written as one. Of those that Salt's wire cannot
-// carry, job ids become text (salt/utils/args.py condition_input), others are refused.
-func number(s string) (any, error) {
-	if strings.ContainsAny(s, ".eE") {
-		return strconv.ParseFloat(s, 64)
-	}
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return n, nil
-	}
-	if n, ok := new(big.Int).SetString(s, 10); ok && n.IsUint64() {
-		return n.Uint64(), nil
-	}
-	if len(s) == 20 && s[0] == '2' {
-		return s, nil // a job id
-	}
-	return nil, errBody
 }

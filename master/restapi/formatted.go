@@ -43,7 +43,7 @@ func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
 // take gives the messages that an event leads to. text is the event as JSON; one that
 // has not what belongs to its tag leads to none, where Salt's ends the connection.
 func (f *formatted) take(text string) (out []string) {
-	v, err := decodeJSON([]byte(text))
+	v, err := value.ParseJSON([]byte(text))
 	m, ok := v.(*value.Map)
 	if err != nil || !ok {
 		return nil

@@ -131,8 +131,12 @@ func (s *Server) mayLogIn(user any, from string) bool {
 }
 
 // permissions are what external_auth grants the owner of a token
-// (salt/netapi/__init__.py sum_permissions), sorted and once each.
+// (salt/netapi/__init__.py sum_permissions), sorted and once each, or what the token holds
+// of the systems that say it themselves (salt/netapi/rest_cherrypy/app.py Login.POST).
 func (s *Server) permissions(token *value.Map) any {
+	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
+		return kept
+	}
 	section := s.master.ExternalAuth.Map(token.Str("eauth"))
 	all := slices.Concat(section.List(token.Str("name")), section.List("*"))
 	for _, g := range token.Texts("groups") {

@@ -158,7 +158,10 @@ func (p *pages) Status() *control.Status {
 
 // consoleLogin is who has a token, and what external_auth seems to permit him.
 func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
-	perms := acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
+	perms := who.permissions
+	if perms == nil {
+		perms = acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
+	}
 	return console.Login{Token: token, User: who.name, System: who.system, Expires: expires, May: func(client, fun string) bool {
 		if !slices.Contains(s.opts.Clients, client) {
 			return false

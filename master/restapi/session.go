@@ -37,10 +37,11 @@ type session struct {
 type owner struct {
 	name, system string
 	groups       []string
+	permissions  []any // nil: those of external_auth
 }
 
 func ownerOf(token *value.Map) owner {
-	return owner{token.Str("name"), token.Str("eauth"), token.Texts("groups")}
+	return owner{token.Str("name"), token.Str("eauth"), token.Texts("groups"), token.List("auth_list")}
 }
 
 // guard knows tokens that were proven, and who was wrong how often. Its methods

@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,9 +32,21 @@ func TestAPI(t *testing.T) {
 		t.Skip("compares the two itself")
 	}
 	t.Parallel()
+	says := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.PostFormValue("username") != "fred" || r.PostFormValue("password") != "right" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `["test.arg", {"web*": ["test.ping"]}]`)
+	}))
+	t.Cleanup(says.Close)
+	users := filepath.Join(lab.Dir(t), "users")
+	lab.WriteTree(t, filepath.Dir(users), map[string]string{"users": "dean:$apr1$r31.....$HqJZimcKQFAMYayBlzkrA/\n"})
 	n := lab.StartNode(t, lab.NodeConfig{Options: map[string]any{
 		"external_auth": map[string]any{"sharedsecret": map[string]any{
-			"alice": []any{".*", "@runner", "@wheel", "@jobs"}, "bob": []any{"test.*", map[string]any{"web*": []any{"grains.items"}}}, "*": []any{"sys.doc"}}},
+			"alice": []any{".*", "@runner", "@wheel", "@jobs"}, "bob": []any{"test.*", map[string]any{"web*": []any{"grains.items"}}}, "*": []any{"sys.doc"}},
+			"rest": map[string]any{"^url": says.URL, "fred": []any{"@jobs"}},
+			"file": map[string]any{"^filename": users, "^filetype": "htpasswd", "dean": []any{"test.echo"}}},
 		"sharedsecret": "right", "timeout": 5, "gather_job_timeout": 5}})
 	accepted(t, n, "web1", lab.Newest)
 	salt := startAPI(t, n, filepath.Join(lab.Venv(t, lab.Newest), "salt-api"), "python", 14001)

@@ -10,7 +10,9 @@ import (
 
 	"saltern/control/pam"
 	"saltern/master/internal/ldap"
+	"saltern/master/internal/loginurl"
 	"saltern/master/internal/oidc"
+	"saltern/master/internal/userfile"
 	"saltern/printable"
 )
 
@@ -27,6 +29,26 @@ func OIDC(p *oidc.Provider) Backend {
 	return func(ctx context.Context, user, token string) (Verdict, error) {
 		ok, groups, err := p.Login(ctx, user, token)
 		return Verdict{OK: ok, Groups: groups}, err
+	}
+}
+
+// File looks users up in a file. otherwise is asked about a password in a form that is not
+// known here.
+func File(f *userfile.File, otherwise Backend) Backend {
+	return func(ctx context.Context, user, password string) (Verdict, error) {
+		ok, err := f.Login(user, password)
+		if errors.Is(err, userfile.ErrUnknown) {
+			return otherwise(ctx, user, password)
+		}
+		return Verdict{OK: ok}, err
+	}
+}
+
+// REST asks an address, which also says what a user may do.
+func REST(u *loginurl.URL) Backend {
+	return func(ctx context.Context, user, password string) (Verdict, error) {
+		ok, permissions, err := u.Login(ctx, user, password)
+		return Verdict{OK: ok, Permissions: permissions}, err
 	}
 }
 

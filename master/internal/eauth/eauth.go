@@ -27,6 +27,8 @@ import (
 type Verdict struct {
 	OK     bool
 	Groups []string
+	// Permissions are in the place of what external_auth grants; nil: nothing is said.
+	Permissions []any
 }
 
 // Backend checks a user name and password. It may block; the context bounds
@@ -41,6 +43,11 @@ type Config struct {
 	// none of their own; nil refuses them.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
+	// Module gives the permissions of somebody whose password is proven, in the place of
+	// those of external_auth; nil: nothing is said (eauth_acl_module). It may be nil.
+	Module func(ctx context.Context, system, user, password string) ([]any, error)
+	// KeepACL puts into a token what its owner may do (keep_acl_in_token).
+	KeepACL bool
 	// PublisherACL is publisher_acl, SudoACL sudo_acl, User the master's user,
 	// Running the one as whom it runs, if that is another.
 	PublisherACL  *value.Map
@@ -147,17 +154,24 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err == nil {
 		if section, ok := a.section(t.Eauth); ok {
-			return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.permissions(ctx, t.Eauth, section, t.Name, t.Groups)}, nil
+			c := Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth}
+			if c.Permissions = t.Permissions; c.Permissions == nil || !a.cfg.KeepACL {
+				c.Permissions = a.permissions(ctx, t.Eauth, section, t.Name, Verdict{Groups: t.Groups})
+			}
+			return c, nil
 		}
 	}
 	a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)
 	return Caller{}, &Failure{"TokenAuthenticationError", `Authentication failure of type "token" occurred.`}
 }
 
-// permissions are what external_auth grants. Salt expands them for passwords only, so
-// that ldap() targets never count with a token.
-func (a *Authenticator) permissions(ctx context.Context, system string, section *value.Map, name string, groups []string) []any {
-	grants := a.cfg.Permissions(section, name, groups)
+// permissions are what the verdict says, else what external_auth grants. Salt expands them
+// for passwords only, so that ldap() targets never count with a token.
+func (a *Authenticator) permissions(ctx context.Context, system string, section *value.Map, name string, v Verdict) []any {
+	if v.Permissions != nil {
+		return v.Permissions
+	}
+	grants := a.cfg.Permissions(section, name, v.Groups)
 	if expand := a.cfg.Expand[system]; expand != nil {
 		grants = expand(ctx, grants)
 	}
@@ -186,7 +200,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 		return Caller{}, &Failure{"EauthAuthenticationError",
 			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
 	}
-	return Caller{Kind: "eauth", Name: name, Eauth: system, Permissions: a.permissions(ctx, system, section, name, v.Groups)}, nil
+	return Caller{Kind: "eauth", Name: name, Eauth: system, Permissions: a.permissions(ctx, system, section, name, v)}, nil
 }
 
 // byKey follows authenticate_key, with a difference: who holds a key is who he
@@ -286,7 +300,7 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 // the empty text is Salt's refusal (salt/master.py mk_token).
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	v, _, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from)})
+	v, section, ok := a.login(ctx, attempt{system, user, load.Str("password"), a.countsAt(from)})
 	if !ok {
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
 		return "", nil
@@ -295,7 +309,11 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.mayChooseExpire(system, user) {
 		life = time.Duration(secs) * time.Second
 	}
-	t, err := a.cfg.Tokens.Make(Token{Name: user, Eauth: system, Groups: v.Groups, From: shownAddr(from)}, life, a.cfg.Now())
+	who := Token{Name: user, Eauth: system, Groups: v.Groups, From: shownAddr(from)}
+	if a.cfg.KeepACL {
+		who.Permissions = append([]any{}, a.permissions(ctx, system, section, user, v)...)
+	}
+	t, err := a.cfg.Tokens.Make(who, life, a.cfg.Now())
 	if err != nil {
 		return nil, err
 	}

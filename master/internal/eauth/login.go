@@ -83,6 +83,7 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (Verdict, *value.M
 	case v.OK:
 		a.count.right.Add(1)
 		a.cfg.Lockout.Right(t.system, t.user, t.from)
+		v.Permissions = a.ofModule(ctx, t, v.Permissions)
 		return v, section, true
 	default:
 		a.count.wrong.Add(1)
@@ -90,6 +91,19 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (Verdict, *value.M
 	}
 	a.delay(ctx, a.cfg.Now().Sub(start), err == nil)
 	return Verdict{}, nil, false
+}
+
+// ofModule asks the module in eauth_acl_module, which then counts in the place of the
+// system's own. One that fails says nothing, as in Salt (LoadAuth.__get_acl).
+func (a *Authenticator) ofModule(ctx context.Context, t attempt, own []any) []any {
+	if a.cfg.Module == nil {
+		return own
+	}
+	permissions, err := a.cfg.Module(ctx, t.system, t.user, t.password)
+	if err != nil {
+		a.cfg.Log.Warn("eauth_acl_module does not say what somebody may do; external_auth counts", "user", t.user, "error", err)
+	}
+	return permissions
 }
 
 func (a *Authenticator) lockedOut(t attempt) bool {

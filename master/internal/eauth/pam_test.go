@@ -59,12 +59,13 @@ func TestSaltsPAM(t *testing.T) {
 	if err := os.WriteFile(file, []byte("root_dir: "+t.TempDir()+"\nexternal_auth: {pam: {ann: [test.ping], locked: [test.ping]}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ask := Python([]string{python}, file, "")
+	ask := NewPython([]string{python}, file, "")
+	defer ask.Close()
 	for _, tt := range []struct {
 		user, password string
 		want           bool
 	}{{"ann", "right", true}, {"ann", "wrong", false}, {"locked", "right", false}} {
-		v, err := ask(t.Context(), "pam", tt.user, tt.password)
+		v, err := ask.Login(t.Context(), "pam", tt.user, tt.password)
 		if v.OK != tt.want || err != nil || v.OK && !slices.Contains(v.Groups, "ops") {
 			t.Errorf("%s with %q: %+v, %v", tt.user, tt.password, v, err)
 		}

@@ -1,80 +1,176 @@
 package eauth
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"sync"
 	"time"
 
-	"saltern/command"
 	"saltern/master/pyrunner"
+	"saltern/master/value"
 )
 
-// maxVerdict bounds the answer of a login, mostly the names of groups.
-const maxVerdict = 1 << 20
+const (
+	// maxVerdict bounds the answer of a login, mostly the names of groups.
+	maxVerdict = 1 << 20
+	// maxAsked bounds how long a module may take for one log-in.
+	maxAsked = time.Minute
+	// idleTime is how long a Python is kept that nobody needs.
+	idleTime = 5 * time.Minute
+	// maxServed is how many log-ins one Python serves: modules may leak.
+	maxServed = 1000
+)
 
 //go:embed login.py
 var loginScript string
 
-// Python makes a backend for all systems that Salt's library knows, by one
-// short-lived Python process per login. pythons are tried in order; none
-// means the usual places. layer, if any, is a folder of packages (pyrunner.Layer). Names and password go through a pipe; Python runs
-// isolated (-I), in the root directory.
-func Python(pythons []string, configFile, layer string) func(ctx context.Context, system, user, password string) (Verdict, error) {
+// Python proves log-ins by the modules that Salt's library and the administrator have, in
+// Pythons that are kept for the next log-in: one for each that is under way at the same
+// time ([Authenticator] bounds how many). Names and passwords go through a pipe; Python
+// runs isolated (-I), in the root directory. Its methods may be called concurrently.
+// Close must be called.
+type Python struct {
+	cfg     pyrunner.KeptConfig
+	conf    string // the master's configuration file
+	layer   string // link to the folder of packages
+	mu      sync.Mutex
+	idle    []worker // the one that was used last is the last
+	closed  bool
+	cleaner *time.Timer
+}
+
+// worker is a Python that is kept.
+type worker struct {
+	kept   *pyrunner.Kept
+	layer  string
+	served int
+	used   time.Time
+}
+
+// NewPython prepares to ask Python. pythons are tried in order; none means the usual
+// places. layer, if any, is a folder of packages ([pyrunner.Layer]). No Python starts
+// before the first log-in.
+func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	}
-	return func(ctx context.Context, system, user, password string) (Verdict, error) {
-		in, err := json.Marshal(map[string]string{"conf": configFile, "eauth": system, "username": user, "password": password})
-		if err != nil {
-			return Verdict{}, fmt.Errorf("ask external_auth %q: %w", system, err)
+	p := &Python{cfg: pyrunner.KeptConfig{Pythons: pythons, Program: loginScript, Env: os.Environ()}, conf: configFile, layer: layer}
+	p.cleaner = time.AfterFunc(idleTime, func() { p.drop(time.Now().Add(-idleTime)) })
+	return p
+}
+
+// Login proves a name and a password. The permissions are those of the module, if it has
+// any of its own ("acl"), or of the module in eauth_acl_module.
+func (p *Python) Login(ctx context.Context, system, user, password string) (Verdict, error) {
+	m, err := p.ask(ctx, "login", system, user, password)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("ask external_auth %q: %w", system, err)
+	}
+	return Verdict{OK: m.Bool("ok"), Groups: m.Texts("groups"), Permissions: m.List("acl")}, nil
+}
+
+// Permissions are what the module in eauth_acl_module permits somebody whose password was
+// proven elsewhere; nil if it says nothing of him.
+func (p *Python) Permissions(ctx context.Context, system, user, password string) ([]any, error) {
+	m, err := p.ask(ctx, "acl", system, user, password)
+	return m.List("acl"), err
+}
+
+// ask has one Python answer.
+func (p *Python) ask(ctx context.Context, what, system, user, password string) (*value.Map, error) {
+	w, err := p.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := w.kept.Ask(ctx, value.NewMap("what", what, "conf", p.conf, "eauth", system, "username", user, "password", password), maxVerdict, maxAsked)
+	if err != nil {
+		w.kept.Close()
+		return nil, err
+	}
+	w.served++
+	p.put(w)
+	if text := m.Str("error"); text != "" {
+		return nil, errors.New(text)
+	}
+	return m, nil
+}
+
+// take gives the Python that was used last, or a new one.
+func (p *Python) take(ctx context.Context) (worker, error) {
+	layer := pyrunner.Layer(p.layer)
+	for {
+		w, ok := p.pop()
+		if !ok {
+			break
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Minute) // for all of them
-		defer cancel()
-		for _, py := range pythons {
-			var path string
-			if path, err = exec.LookPath(py); err == nil {
-				path, err = filepath.Abs(path)
-			}
-			if err != nil {
-				continue
-			}
-			var v Verdict
-			if v, err = runLogin(ctx, path, pyrunner.Layer(layer), system, in); !errors.Is(err, errNoSalt) {
-				return v, err
-			}
+		if w.kept.Alive() && w.layer == layer && w.served < maxServed {
+			return w, nil
 		}
-		return Verdict{}, fmt.Errorf("external_auth %q needs a Python with Salt's library, and none was found: install it or set saltern_renderer_python: %w", system, err)
+		w.kept.Close()
+	}
+	cfg := p.cfg
+	cfg.Layer = layer
+	k, err := pyrunner.Keep(ctx, cfg)
+	if errors.Is(err, pyrunner.ErrNoSalt) {
+		err = fmt.Errorf("%w: install it or set saltern_renderer_python", err)
+	}
+	return worker{kept: k, layer: layer}, err
+}
+
+func (p *Python) pop() (w worker, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.idle)
+	if n == 0 {
+		return w, false
+	}
+	w, p.idle = p.idle[n-1], p.idle[:n-1]
+	return w, true
+}
+
+// put keeps a Python for the next log-in.
+func (p *Python) put(w worker) {
+	w.used = time.Now()
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.idle = append(p.idle, w)
+		p.cleaner.Reset(idleTime)
+	}
+	p.mu.Unlock()
+	if closed {
+		w.kept.Close()
 	}
 }
 
-// errNoSalt means that a Python does not have Salt's library.
-var errNoSalt = errors.New("no module named salt")
-
-func runLogin(ctx context.Context, python, layer, system string, in []byte) (Verdict, error) {
-	run := command.Exec{MaxOutput: maxVerdict, Env: os.Environ(), Stdin: string(in)}
-	out, err := run.Run(ctx, append([]string{python}, pyrunner.Arguments(loginScript, layer)...))
-	if err == nil && out.Exit != 0 {
-		if bytes.Contains(out.Stderr, []byte("No module named 'salt'")) {
-			return Verdict{}, fmt.Errorf("%s: %w", python, errNoSalt)
+// drop ends those that were not used since.
+func (p *Python) drop(since time.Time) {
+	p.mu.Lock()
+	var old, young []worker
+	for _, w := range p.idle {
+		if w.used.After(since) {
+			young = append(young, w)
+		} else {
+			old = append(old, w)
 		}
-		err = fmt.Errorf("exit status %d", out.Exit)
 	}
-	if err != nil {
-		return Verdict{}, fmt.Errorf("ask external_auth %q: %w: %.300s", system, err, out.Stderr[max(0, len(out.Stderr)-300):])
+	if p.idle = young; len(young) > 0 {
+		p.cleaner.Reset(idleTime)
 	}
-	var v struct {
-		OK     bool     `json:"ok"`
-		Groups []string `json:"groups"`
+	p.mu.Unlock()
+	for _, w := range old {
+		w.kept.Close()
 	}
-	if err := json.Unmarshal(out.Stdout, &v); err != nil {
-		return Verdict{}, fmt.Errorf("ask external_auth %q: read the answer: %w", system, err)
-	}
-	return Verdict{OK: v.OK, Groups: v.Groups}, nil
+}
+
+// Close ends all Pythons; one that is at work ends when it has answered.
+func (p *Python) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cleaner.Stop()
+	p.drop(time.Now().Add(time.Hour))
 }

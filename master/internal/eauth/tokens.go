@@ -20,6 +20,8 @@ type Token struct {
 	Token, Name, Eauth string
 	Start, Expire      time.Time
 	Groups             []string
+	// Permissions are what the owner may do, where the token says it; else nil.
+	Permissions []any
 	// From is the address of the log-in; "" where it is not known.
 	From string
 }
@@ -27,6 +29,9 @@ type Token struct {
 // Map is the token as clients see it (salt/auth/__init__.py mk_token).
 func (t Token) Map() *value.Map {
 	m := value.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
+	if t.Permissions != nil {
+		m.Set("auth_list", t.Permissions)
+	}
 	if len(t.Groups) > 0 {
 		m.Set("groups", t.Groups)
 	}
@@ -48,7 +53,7 @@ type Tokens struct {
 var errNoToken = errors.New("no such token")
 
 // tokenFile is what the file of a token may hold.
-var tokenFile = datafile.Bound{Bytes: 64 << 10, Nodes: 4096}
+var tokenFile = datafile.Bound{Bytes: 128 << 10, Nodes: 16384}
 
 // OpenTokens makes the directory when it is not there. The tokens that are made are
 // this node's.
@@ -159,7 +164,7 @@ func readWhere(path string) (Token, string, error) {
 	if d := m.Map("data"); d != nil {
 		m = d
 	}
-	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups"), From: from}
+	tok := Token{Name: m.Str("name"), Eauth: m.Str("eauth"), Start: unix(m, "start"), Expire: unix(m, "expire"), Groups: m.Texts("groups"), Permissions: m.List("auth_list"), From: from}
 	return tok, node, nil
 }
 

@@ -10,7 +10,9 @@ import (
 	"saltern/master/internal/acl"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/ldap"
+	"saltern/master/internal/loginurl"
 	"saltern/master/internal/oidc"
+	"saltern/master/internal/userfile"
 	"saltern/master/pyrunner"
 	"saltern/master/value"
 )
@@ -20,6 +22,14 @@ type Callers struct {
 	Auth    *eauth.Authenticator
 	Tokens  *eauth.Tokens
 	Lockout *eauth.Lockout
+	python  *eauth.Python
+}
+
+// Close ends the programs that proved log-ins.
+func (c Callers) Close() {
+	if c.python != nil {
+		c.python.Close()
+	}
 }
 
 // OpenCallers makes the keys of the users of this host and opens what log-ins need.
@@ -54,19 +64,46 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 		}
 		backends["oidc"] = eauth.OIDC(provider)
 	}
-	python := eauth.Python(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer)
+	python := eauth.NewPython(pyrunner.Pythons(c.RendererPython), c.Path, c.PythonLayer)
+	salts := func(system string) eauth.Backend {
+		return func(ctx context.Context, user, password string) (eauth.Verdict, error) {
+			return python.Login(ctx, system, user, password)
+		}
+	}
 	if socket := c.PAMHelper(); socket != "" {
-		backends["pam"] = eauth.PAM(socket, func(ctx context.Context, user, password string) (eauth.Verdict, error) {
-			return python(ctx, "pam", user, password)
-		}, quiet)
+		backends["pam"] = eauth.PAM(socket, salts("pam"), quiet)
+	}
+	if section, asks := c.UserFile(); asks {
+		file, err := userfile.New(section)
+		if err != nil {
+			return Callers{}, fmt.Errorf("read the options of external_auth's file: %w", err)
+		}
+		backends["file"] = eauth.File(file, salts("file"))
+	}
+	if section, asks := c.LoginURL(); asks {
+		address, err := loginurl.New(section)
+		if err != nil {
+			return Callers{}, fmt.Errorf("read the options of external_auth's rest: %w", err)
+		}
+		backends[loginurl.System] = eauth.REST(address)
+	}
+	var module func(ctx context.Context, system, user, password string) ([]any, error)
+	if c.EauthACLModule != "" {
+		module = python.Permissions
+	}
+	if rest, asks := backends[loginurl.System]; asks && c.EauthACLModule == loginurl.System {
+		module = func(ctx context.Context, _, user, password string) ([]any, error) {
+			v, err := rest(ctx, user, password)
+			return v.Permissions, err
+		}
 	}
 	lockout := eauth.NewLockout(c.LoginFailures, c.LoginLock, func(k eauth.Locked) {
 		quiet.Warn("a user is locked out at an address after too many wrong passwords", "eauth", k.System, "user", k.User, "peer", k.From, "until", k.Until)
 		fire(eauth.LockTag, k.Map())
 	})
-	return Callers{Tokens: tokens, Lockout: lockout, Auth: eauth.New(eauth.Config{
+	return Callers{Tokens: tokens, Lockout: lockout, python: python, Auth: eauth.New(eauth.Config{
 		External: c.ExternalAuth, Backends: backends, Expand: expand, Lockout: lockout,
-		Other:        python,
+		Other: python.Login, Module: module, KeepACL: c.KeepACLInToken,
 		PublisherACL: c.PublisherACL, SudoACL: c.SudoACL, User: c.User, Running: CurrentUser(),
 		Permissions: func(s *value.Map, user string, groups []string) []any {
 			return acl.FillAuthList(s, user, groups, c.PermissiveACL)

@@ -18,6 +18,7 @@ type options struct {
 	requests   int64
 	clients    int
 	readers    int
+	warm       time.Duration
 	grow       float64
 	bound      float64
 	fds        int
@@ -31,6 +32,7 @@ func main() {
 	flag.Int64Var(&o.requests, "n", 1_000_000, "requests")
 	flag.IntVar(&o.clients, "clients", 32, "connections that are kept")
 	flag.IntVar(&o.readers, "readers", 6, "readers of events that come and go")
+	flag.DurationVar(&o.warm, "warm", 11*time.Minute, "load before the first reading: the master remembers answers to minions for ten minutes")
 	flag.Float64Var(&o.grow, "grow", 10, "percent by which the memory in the last quarter may exceed that in the second")
 	flag.Float64Var(&o.bound, "slack", 2, "MiB that it may exceed it by besides")
 	flag.IntVar(&o.fds, "fds", 4, "descriptors that may be more in the last quarter than in the second")
@@ -58,12 +60,18 @@ func soak(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	for end := time.Now().Add(o.warm); time.Now().Before(end) && ctx.Err() == nil; {
+		if err := f.round(ctx, f.sent.Load()+o.requests/100); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	warmed := f.sent.Load()
 	fmt.Println("| requests | a second | salt-api MiB PSS | threads | descriptors | salt-master MiB PSS | threads | descriptors |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
 	var rows []row
 	const parts = 20
 	for i := int64(1); i <= parts; i++ {
 		began, had := time.Now(), f.sent.Load()
-		err := f.round(ctx, o.requests*i/parts)
+		err := f.round(ctx, warmed+o.requests*i/parts)
 		cut := ctx.Err() != nil // what was done until then is told
 		if err != nil && !cut {
 			return err

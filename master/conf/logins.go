@@ -1,0 +1,36 @@
+package conf
+
+import (
+	"saltern/master/internal/loginurl"
+	"saltern/master/internal/userfile"
+	"saltern/master/value"
+)
+
+// UserFile is the section of external_auth for its system file. asks reports whether this
+// master reads the file itself, as with [Master.LDAPOptions].
+func (m *Master) UserFile() (section *value.Map, asks bool) {
+	return m.ExternalAuth.Map("file"), m.proves("file")
+}
+
+// LoginURL is the section of external_auth for its system rest. asks reports whether this
+// master asks the address itself, as with [Master.LDAPOptions].
+func (m *Master) LoginURL() (section *value.Map, asks bool) {
+	return m.ExternalAuth.Map(loginurl.System), m.proves(loginurl.System)
+}
+
+// logins refuses sections of external_auth with which nobody could log in.
+func (a *assembly) logins(m *Master) {
+	if a.loader.Tool {
+		return
+	}
+	if section, asks := m.UserFile(); asks {
+		if _, err := userfile.New(section); err != nil {
+			a.bad("external_auth", err)
+		}
+	}
+	if section, asks := m.LoginURL(); asks {
+		if _, err := loginurl.New(section); err != nil {
+			a.bad("external_auth", err)
+		}
+	}
+}
