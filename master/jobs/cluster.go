@@ -132,7 +132,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache.
+// SaveReturn implements Cache. Without an error the return is safe, as [Cluster] says: a peer has
+// it too, or the folder, or, with no peer connected, this disk.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if ret.Load == nil || ret.ID == c.cfg.ID { // of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)

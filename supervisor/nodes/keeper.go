@@ -112,8 +112,9 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 
 // Change changes the table on the shared storage and takes the result. change
 // gets the newest table and may refuse; it is called again, with the newer
-// table, when another node changed it first. When the shared storage does not answer until ctx ends, the error is [ErrShared] and
-// the change may or may not happen; the next look tells.
+// table, when another node changed it first. When the shared storage does not answer
+// until ctx ends, the error is [ErrShared] and the change may or may not happen; the
+// next look tells.
 func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
 	own := k.Table()
 	var next Table
