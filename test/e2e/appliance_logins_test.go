@@ -3,13 +3,16 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"saltern/control"
 	"saltern/supervisor/options"
 	"saltern/test/lab"
 	"saltern/test/slapd"
@@ -18,7 +21,7 @@ import (
 // TestLoginsOfNodes has three nodes ask a real directory, by TLS with an authority of its
 // own. Who guesses at the API of one node is locked out at all, from his address; from
 // another address the user logs in everywhere, runs a job, and goes on by his token while
-// the directory is away.
+// the directory is away. The third node knows of all log-ins, and ends them.
 func TestLoginsOfNodes(t *testing.T) {
 	t.Parallel()
 	network := lab.NewNetwork(t, "nlg", "10.87")
@@ -61,7 +64,8 @@ rest_cherrypy: {port: 8000}
 		t.Fatalf("options: %+v", p.Result)
 	}
 	guesser := &net.Dialer{}
-	home := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(network.Elsewhere(t))}}
+	elsewhere := network.Elsewhere(t)
+	home := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(elsewhere)}}
 	as := func(from *net.Dialer, n *lab.Appliance, password string) (int, string) {
 		t.Helper()
 		res, err := postAPIFrom(t, from, n1, n, "/login", "", `{"username": "ann", "password": "`+password+`", "eauth": "ldap"}`)
@@ -110,5 +114,59 @@ rest_cherrypy: {port: 8000}
 	})
 	if code, _ := as(home, n2, "secret of ann"); code != 401 {
 		t.Errorf("without the directory: %d", code)
+	}
+
+	// On the node where nobody has logged in the log-ins of the others are there, and end.
+	logIns := func(n *lab.Appliance) (out []control.Token) {
+		t.Helper()
+		var all control.Tokens
+		r := n.Applianced(t, "tokens", "--json", "--user", "ann")
+		if err := json.Unmarshal([]byte(r.Out), &all); err != nil {
+			t.Fatalf("tokens of %s: %v\n%s%s", n.Name, err, r.Out, r.Err)
+		}
+		return all.Tokens
+	}
+	want := logIns(n1)
+	for _, n := range nodes {
+		if got := logIns(n); !slices.Equal(got, want) {
+			t.Errorf("log-ins that %s tells of: %+v, %s %+v", n.Name, got, n1.Name, want)
+		}
+	}
+	for _, l := range want { // the load balancers choose the node
+		if l.From != elsewhere || l.Eauth != "ldap" || l.Node != n1.Name && l.Node != n2.Name {
+			t.Errorf("a log-in: %+v", l)
+		}
+	}
+	if len(want) < 4 {
+		t.Errorf("log-ins: %+v", want)
+	}
+	refused := func(n *lab.Appliance) {
+		t.Helper()
+		lab.Eventually(t, 10*time.Second, n.Name+" refuses a token that was revoked elsewhere", func() error {
+			if code, body, err := ask(t, n1, n, token, `[{"client": "local", "tgt": "m1", "fun": "test.ping"}]`); err != nil || code != 401 {
+				return fmt.Errorf("%d %s %v", code, body, err)
+			}
+			return nil
+		})
+	}
+	if r := n3.Applianced(t, "tokens", "revoke", control.TokenName(token), "--yes"); r.Code != 0 {
+		t.Errorf("revoke: %d %s%s", r.Code, r.Out, r.Err)
+	}
+	refused(n1)
+	refused(n2)
+	if got := logIns(n2); len(got) != len(want)-1 {
+		t.Errorf("%d log-ins are left of %d", len(got), len(want))
+	}
+	if r := n3.Applianced(t, "tokens", "revoke", "--user", "ann", "--yes"); r.Code != 0 {
+		t.Errorf("revoke all: %d %s%s", r.Code, r.Out, r.Err)
+	}
+	lab.Eventually(t, 10*time.Second, "no log-in is left on "+n1.Name, func() error {
+		if l := logIns(n1); len(l) > 0 {
+			return fmt.Errorf("%+v", l)
+		}
+		return nil
+	})
+	if r := n1.Applianced(t, "tokens", "revoke", "--user", "ann", "--yes"); r.Code != 1 {
+		t.Errorf("revoke none: %d %s%s", r.Code, r.Out, r.Err)
 	}
 }
