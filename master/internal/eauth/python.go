@@ -14,6 +14,9 @@ import (
 )
 
 const (
+	// maxPythons bounds how many there are; each takes some 60 MiB. Overflow policy:
+	// further log-ins wait for their turn.
+	maxPythons = 4
 	// maxVerdict bounds the answer of a login, mostly the names of groups.
 	maxVerdict = 1 << 20
 	// maxAsked bounds how long a module may take for one log-in.
@@ -29,13 +32,14 @@ var loginScript string
 
 // Python proves log-ins by the modules that Salt's library and the administrator have, in
 // Pythons that are kept for the next log-in: one for each that is under way at the same
-// time ([Authenticator] bounds how many). Names and passwords go through a pipe; Python
+// time, [maxPythons] at most. Names and passwords go through a pipe; Python
 // runs isolated (-I), in the root directory. Its methods may be called concurrently.
 // Close must be called.
 type Python struct {
 	cfg     pyrunner.KeptConfig
 	conf    string // the master's configuration file
 	layer   string // link to the folder of packages
+	turns   chan struct{}
 	mu      sync.Mutex
 	idle    []worker // the one that was used last is the last
 	closed  bool
@@ -57,7 +61,8 @@ func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	}
-	p := &Python{cfg: pyrunner.KeptConfig{Pythons: pythons, Program: loginScript, Env: os.Environ()}, conf: configFile, layer: layer}
+	p := &Python{cfg: pyrunner.KeptConfig{Pythons: pythons, Program: loginScript, Env: os.Environ()}, conf: configFile, layer: layer,
+		turns: make(chan struct{}, maxPythons)}
 	p.cleaner = time.AfterFunc(idleTime, func() { p.drop(time.Now().Add(-idleTime)) })
 	return p
 }
@@ -81,6 +86,12 @@ func (p *Python) Permissions(ctx context.Context, system, user, password string)
 
 // ask has one Python answer.
 func (p *Python) ask(ctx context.Context, what, system, user, password string) (*value.Map, error) {
+	select {
+	case p.turns <- struct{}{}:
+		defer func() { <-p.turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	w, err := p.take(ctx)
 	if err != nil {
 		return nil, err
