@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -76,7 +78,7 @@ func TestVirtualAddress(t *testing.T) {
 		n.WaitReady(t, 3)
 	}
 	first := holder(t, nodes)
-	lab.StartMinionWith(t, "m1", lab.Newest, map[string]any{"master": virtual, "master_alive_interval": 15})
+	m1 := lab.StartMinionWith(t, "m1", lab.Newest, map[string]any{"master": virtual, "master_alive_interval": 15})
 	answers := func(from *lab.Appliance) { t.Helper(); from.Ping(t, 150*time.Second, "m1") }
 	answers(first)
 	if r := first.Applianced(t, "virtual-address"); r.Code != 0 || !strings.Contains(r.Out, virtual+", now on "+first.Name) {
@@ -104,12 +106,14 @@ func TestVirtualAddress(t *testing.T) {
 	t.Run("drained", func(t *testing.T) {
 		h := holder(t, nodes)
 		began := time.Now()
+		t.Cleanup(func() { // what comes next needs it, whatever was found
+			must(all, h.Applianced(all, "undrain", h.Name))
+			h.WaitReady(all, 3)
+		})
 		must(t, others(h)[0].Applianced(t, "drain", h.Name))
 		jobs := published(t, others(h)[0], h.Name, "m1")
 		moved(t, h, began)
-		returned(t, others(h)[0], jobs, "m1")
-		must(t, h.Applianced(t, "undrain", h.Name))
-		h.WaitReady(t, 3)
+		returned(t, others(h)[0], jobs, m1)
 	})
 	t.Run("power cut", func(t *testing.T) {
 		h := holder(t, nodes)
@@ -225,21 +229,35 @@ func published(t *testing.T, by *lab.Appliance, from, minion string) (jobs []str
 	return jobs
 }
 
-// returned waits for the returns of jobs.
-func returned(t *testing.T, n *lab.Appliance, jobs []string, minion string) {
+// returned waits for the returns of jobs. A minion of 3008 that opens its connections anew drops
+// what it was about to send then (salt/minion.py handle_event: "RequestClient is closed") and
+// says so a minute later: no master gets that return, and it is not waited for.
+func returned(t *testing.T, n *lab.Appliance, jobs []string, m *lab.Minion) {
 	t.Helper()
 	began := time.Now()
-	missing := slices.Clone(jobs)
+	missing, dropped := slices.Clone(jobs), 0
 	lab.Eventually(t, 4*time.Minute, "all jobs are returned", func() error { // a minion may wait a minute for an answer that went with the address
 		missing = slices.DeleteFunc(missing, func(jid string) bool {
 			r := n.Tool(t, "salt-run", "--out", "txt", "jobs.lookup_jid", jid)
-			return r.Code == 0 && strings.Contains(r.Out, minion)
+			if r.Code == 0 && strings.Contains(r.Out, m.ID) {
+				return true
+			}
+			log, err := os.ReadFile(m.Log)
+			if err != nil || !bytes.Contains(log, []byte("The minion failed to return the job information for job "+jid)) || !bytes.Contains(log, []byte("RequestClient is closed")) {
+				return false
+			}
+			dropped++
+			t.Logf("the minion has dropped the return of job %d itself", slices.Index(jobs, jid))
+			return true
 		})
 		if len(missing) > 0 {
 			return fmt.Errorf("of %d jobs %d are not returned: the jobs with the numbers %v", len(jobs), len(missing), positions(jobs, missing))
 		}
 		return nil
 	})
+	if dropped > 1 { // it can be in the middle of one
+		t.Errorf("%d returns were dropped", dropped)
+	}
 	t.Logf("%d jobs, the last returned after %.1f s", len(jobs), time.Since(began).Seconds())
 }
 
