@@ -64,6 +64,9 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 		if err == nil {
 			return k, nil
 		}
+		if !errors.Is(err, io.EOF) { // it does not end by itself
+			k.kill()
+		}
 		if code := k.Close(); code != exitNoSalt {
 			return nil, fmt.Errorf("start %s: it ended with status %d before it had imported Salt: %w", path, code, err)
 		}
