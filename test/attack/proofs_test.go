@@ -75,6 +75,15 @@ func (a *arena) listen(t *testing.T) bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
+	// A connection may wait to be accepted. A wheel function begins when all that were made
+	// before hear the master.
+	key, err := os.ReadFile(filepath.Join(a.node.Settings.CacheDir(), ".root_key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := a.plain(t, "cmd", "wheel", "fun", "key.list_all", "key", strings.TrimSpace(string(key)), "user", "root"); r.Map("data") == nil {
+		t.Fatalf("wheel as root: %v", r)
+	}
 	return bus{l, t}
 }
 
