@@ -2,6 +2,7 @@ package pyrunner
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,9 @@ import (
 	"saltern/master/pyframe"
 	"saltern/master/value"
 )
+
+//go:embed kept.py
+var keptScript string
 
 // maxKeptStart bounds how long a Python that is kept takes to import Salt.
 const maxKeptStart = time.Minute
@@ -32,9 +36,8 @@ type Kept struct {
 // KeptConfig of a Kept.
 type KeptConfig struct {
 	Pythons []string // to try, in this order: paths or names in PATH
-	// Program reads requests from its standard input and answers them on its standard
-	// output, both as frames ([pyframe]). Its first answer, before any request, says that
-	// Salt is there; where it cannot be imported it exits with status 3.
+	// Program defines a function that makes a reply of a request, both maps, and hands it
+	// to serve, of kept.py, which it follows: frames ([pyframe]) come and go there.
 	Program string
 	Layer   string   // folder of packages, as [Layer] gives it
 	Env     []string // nil: [command.PythonEnviron]
@@ -54,7 +57,7 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 		if err != nil {
 			continue
 		}
-		k, err := startKept(path, Arguments(cfg.Program, cfg.Layer), append(env[:len(env):len(env)], "LC_ALL=C.UTF-8"))
+		k, err := startKept(path, Arguments(keptScript+cfg.Program, cfg.Layer), append(env[:len(env):len(env)], "LC_ALL=C.UTF-8"))
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", path, err)
 		}

@@ -154,11 +154,11 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err == nil {
 		if section, ok := a.section(t.Eauth); ok {
-			c := Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth}
-			if c.Permissions = t.Permissions; c.Permissions == nil || !a.cfg.KeepACL {
-				c.Permissions = a.permissions(ctx, t.Eauth, section, t.Name, Verdict{Groups: t.Groups})
+			v := Verdict{Groups: t.Groups}
+			if a.cfg.KeepACL {
+				v.Permissions = t.Permissions
 			}
-			return c, nil
+			return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.permissions(ctx, t.Eauth, section, t.Name, v)}, nil
 		}
 	}
 	a.cfg.Log.Warn(`Authentication failure of type "token" occurred.`)

@@ -1,35 +1,12 @@
-# Proves log-ins with Salt's own modules and the administrator's. Requests come on standard
-# input, answers go to what was standard output: a 32 bit length and a MessagePack map
-# each. The first answer, an empty map, says that Salt is there. What a module itself
-# prints goes to standard error.
-import os
-import struct
-import sys
+# Proves log-ins with Salt's own modules and the administrator's; it follows
+# master/pyrunner/kept.py.
+import functools
 
-sys.path.extend(sys.argv[1:])
-
-answers = os.dup(1)  # not inherited by programs
-os.dup2(2, 1)
-requests = os.fdopen(os.dup(0), "rb")
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-try:
-    import salt.auth
-    import salt.config
-    import salt.utils.msgpack
-except ModuleNotFoundError as exc:
-    if exc.name in ("salt", "msgpack"):
-        sys.exit(3)
-    raise
+import salt.auth
+import salt.config
 
 
-def answer(reply):
-    packed = salt.utils.msgpack.packb(reply, use_bin_type=True)
-    data = struct.pack(">I", len(packed)) + packed
-    while data:
-        data = data[os.write(answers, data) :]
-
-
+@functools.cache
 def load_modules(conf):
     opts = salt.config.master_config(conf)
     # The module pam starts a Python of its own, which must find Salt as well: one in an
@@ -39,7 +16,8 @@ def load_modules(conf):
     return salt.auth.LoadAuth(opts)
 
 
-def prove(auth, request):
+def prove(request):
+    auth = load_modules(request["conf"])
     load = {k: request[k] for k in ("eauth", "username", "password")}
     # Not time_auth, which sleeps after a refusal: the master delays it.
     if request["what"] == "login" and not auth._LoadAuth__auth_call(dict(load)):
@@ -55,17 +33,4 @@ def prove(auth, request):
     return reply
 
 
-answer({})
-modules = None
-while True:
-    head = requests.read(4)
-    if len(head) < 4:
-        break
-    asked = salt.utils.msgpack.unpackb(requests.read(struct.unpack(">I", head)[0]), raw=False, strict_map_key=False)
-    try:
-        if modules is None:
-            modules = load_modules(asked["conf"])
-        said = prove(modules, asked)
-    except Exception as exc:  # pylint: disable=broad-except
-        said = {"error": f"{type(exc).__name__}: {str(exc)[:500]}"}
-    answer(said)
+serve(prove)

@@ -112,8 +112,9 @@ func (f *File) proves(text, user, password string) (bool, error) {
 		if line == "" {
 			continue
 		}
-		switch fields := strings.Split(line, f.separator); {
+		switch {
 		case f.kind == "text":
+			fields := strings.Split(line, f.separator)
 			if max(f.user, f.password) >= len(fields) {
 				return false, fmt.Errorf("a line of %s has no field %d", f.name, 1+max(f.user, f.password))
 			}
