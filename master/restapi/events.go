@@ -21,6 +21,10 @@ const (
 	maxWaitingBytes = 8 << 20
 )
 
+// firstLook is how long a reader waits for the master's bus before it is answered all the
+// same: when the master is back, it gets what comes then.
+const firstLook = time.Second
+
 // hub reads the master's event bus once for all who want it, and not at all while
 // there is nobody.
 type hub struct {
@@ -31,14 +35,16 @@ type hub struct {
 	mu      sync.Mutex
 	readers map[*reading]struct{}
 	cancel  context.CancelFunc // of the goroutine that reads
+	reads   chan struct{}      // closed when that one has reached the bus
 	ended   bool
 }
 
 // reading is what waits for one reader. Readers share the text of an event, and one for
 // whom nothing waits holds next to nothing.
 type reading struct {
-	wake chan struct{} // something has come, or it is cut
-	cut  func()        // ends a write that is stuck
+	wake  chan struct{}   // something has come, or it is cut
+	cut   func()          // ends a write that is stuck
+	reads <-chan struct{} // closed when the hub has reached the bus
 
 	// Of the hub's lock.
 	queue         []string // that come next
@@ -58,14 +64,27 @@ func (h *hub) join(cut func()) *reading {
 	if h.ended {
 		return nil
 	}
-	r := &reading{wake: make(chan struct{}, 1), cut: cut}
-	h.readers[r] = struct{}{}
 	if h.cancel == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		h.cancel = cancel
-		h.wg.Go(func() { h.run(ctx) })
+		reads := make(chan struct{})
+		h.cancel, h.reads = cancel, reads
+		h.wg.Go(func() { h.run(ctx, sync.OnceFunc(func() { close(reads) })) })
 	}
+	r := &reading{wake: make(chan struct{}, 1), cut: cut, reads: h.reads}
+	h.readers[r] = struct{}{}
 	return r
+}
+
+// begun waits until the hub reads the bus, so that who is answered then misses nothing
+// of what he starts next; firstLook bounds it.
+func (r *reading) begun(ctx context.Context) {
+	late := time.NewTimer(firstLook)
+	defer late.Stop()
+	select {
+	case <-r.reads:
+	case <-late.C:
+	case <-ctx.Done():
+	}
 }
 
 func (h *hub) leave(r *reading) {
@@ -129,12 +148,15 @@ func (h *hub) close() {
 	h.wg.Wait()
 }
 
-// run reads events until ctx ends; when the master hangs up it connects anew.
-func (h *hub) run(ctx context.Context) {
+// run reads events until ctx ends; when the master hangs up it connects anew. It calls
+// reads when it is connected.
+func (h *hub) run(ctx context.Context, reads func()) {
 	for ctx.Err() == nil {
 		l, err := event.DialPub(ctx, h.dir)
 		if err != nil {
 			h.log.Debug("the master's events cannot be read", "error", err)
+		} else {
+			reads()
 		}
 		for err == nil {
 			var e event.Event
@@ -227,6 +249,7 @@ func (s *Server) listen(ctx context.Context, q *request, token string, pick func
 		return &failure{code: http.StatusServiceUnavailable}
 	}
 	defer s.hub.leave(r)
+	r.begun(ctx)
 	h := q.w.Header()
 	h.Set("Content-Type", "text/event-stream;charset=utf-8")
 	h.Set("Cache-Control", "no-cache")

@@ -2,9 +2,14 @@ package restapi
 
 import (
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestHub: readers get what comes in its order, one that takes nothing is cut at its
@@ -37,6 +42,40 @@ func TestHub(t *testing.T) {
 		}
 		h.leave(good)
 		h.close()
+	}
+}
+
+// TestHubBegun: a reader is answered when the master's bus has been reached, and after a
+// bounded time where there is none.
+func TestHubBegun(t *testing.T) {
+	dir, err := os.MkdirTemp("", "saltern") // sockets want a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(dir, slog.New(slog.DiscardHandler))
+		defer h.close()
+		r, began := h.join(func() { t.Error("cut") }), time.Now()
+		if r.begun(t.Context()); time.Since(began) != firstLook {
+			t.Errorf("answered after %s, where nobody listens", time.Since(began))
+		}
+	})
+	bus, err := net.Listen("unix", filepath.Join(dir, "master_event_pub.ipc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bus.Close()
+	h := newHub(dir, slog.New(slog.DiscardHandler))
+	defer h.close()
+	for range 2 {
+		r := h.join(func() { t.Error("cut") })
+		r.begun(t.Context())
+		select {
+		case <-r.reads:
+		default:
+			t.Error("answered before the bus is reached")
+		}
 	}
 }
 
