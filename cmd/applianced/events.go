@@ -89,7 +89,7 @@ type asksEvents struct {
 
 func (a *asksEvents) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVarP(&a.last, "lines", "n", 30, "how many")
-	cmd.Flags().StringVar(&a.since, "since", "", `print all from a time on: a duration ("30m", "24h"), or a local time ("2026-11-21 22:40")`)
+	cmd.Flags().StringVar(&a.since, "since", "", `print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
 	cmd.Flags().BoolVar(&a.json, "json", false, "print the list for machines")
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
 }

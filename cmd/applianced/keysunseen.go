@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"saltern/past"
 	"saltern/printable"
 	"saltern/supervisor/status"
 )
@@ -31,12 +31,7 @@ func (v ageValue) String() string {
 func (v ageValue) Type() string { return "age" }
 
 func (v ageValue) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		d = time.Duration(min(max(n, 0), 36500)) * 24 * time.Hour
-	}
+	d, err := past.Duration(text)
 	if err != nil || d < time.Minute {
 		return fmt.Errorf(`it takes days or hours such as "30d" or "12h"`)
 	}

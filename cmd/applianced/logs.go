@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/past"
 	"saltern/pause"
 	"saltern/printable"
 	"saltern/supervisor/api"
@@ -78,7 +79,7 @@ journal: journalctl -u applianced.`,
 	}
 	cmd.Flags().IntVarP(&lines, "lines", "n", 50, "how many")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what it writes from now on, until interrupted")
-	cmd.Flags().StringVar(&since, "since", "", `print all from a time on: a duration ("30m", "2h"), or a local time ("2026-11-21 22:40")`)
+	cmd.Flags().StringVar(&since, "since", "", `print all from a time on: a duration ("30m", "7d"), or a local time ("2026-11-21 22:40")`)
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, out := f.client(), cmd.OutOrStdout()
@@ -99,23 +100,13 @@ journal: journalctl -u applianced.`,
 	return cmd
 }
 
-// parseSince reads a time of the past as people write it.
+// parseSince reads the flag --since.
 func parseSince(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
+	t, err := past.Time(text, now)
+	if err != nil {
+		return t, misused("--since: %v", err)
 	}
-	for _, form := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
-		if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			return t, nil
-		}
-	}
-	for _, form := range []string{"15:04:05", "15:04"} {
-		if t, err := time.ParseInLocation(form, text, now.Location()); err == nil {
-			y, m, d := now.Date()
-			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
-		}
-	}
-	return time.Time{}, misused(`--since: %.40q is neither a duration such as "30m" nor a time such as "2026-11-21 22:40"`, text)
+	return t, nil
 }
 
 // followEvery is how often logs --follow asks for more.

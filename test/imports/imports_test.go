@@ -56,7 +56,7 @@ func violation(from, to string) string {
 	if slices.Contains([]string{"master/crypt", "versioned"}, from) && to == "durable" || from == "command" && to == "printable" {
 		return ""
 	}
-	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "prometheus", "proxyproto", "ratelimit", "versioned", "printable", "master/internal/background"}, from) {
+	if slices.Contains(leaves, from) || slices.Contains([]string{"command", "durable", "localsock", "prometheus", "proxyproto", "ratelimit", "versioned", "past", "printable", "master/internal/background"}, from) {
 		return from + " imports nothing of ours"
 	}
 	if from == "master/msgpack" && to != "master/value" {

@@ -12,6 +12,7 @@ import (
 	"saltern/audit"
 	"saltern/master/runner"
 	"saltern/master/value"
+	"saltern/past"
 )
 
 // maxRecords bounds the answer of audit.records.
@@ -100,28 +101,11 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 	}
 	var err error
 	if since := named.Str("since"); since != "" {
-		if q.Since, err = sinceTime(since, now); err != nil {
-			return q, err
+		if q.Since, err = past.Time(since, now); err != nil {
+			return q, fmt.Errorf("since: %w", err)
 		}
 	}
 	return audit.ParseQuery(q.Values())
-}
-
-// sinceTime reads "90m", "24h", "7d" before now, or a time of RFC 3339.
-func sinceTime(s string, now time.Time) (time.Time, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= 3660 {
-			return now.AddDate(0, 0, -n), nil
-		}
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return t, fmt.Errorf("since is a duration such as 24h or 7d, or a time such as 2026-11-24T16:00:00Z, not %.40q", s)
-	}
-	return t, nil
 }
 
 // recordMap is a record as JSON has it, without what is empty.
