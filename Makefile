@@ -169,7 +169,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: lint unit-rest race test-terraform ## everything CI runs
+test: deps lint unit-rest race test-terraform ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage fuzz-smoke test-browser test-nspawn PICTURES=0 # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 

@@ -116,35 +116,9 @@ type Kind struct {
 	Visible   time.Duration // must have held this long before it is shown, against flapping
 }
 
-// apiKinds are about Salt's API.
-func apiKinds() []Kind {
+// masterKinds are about the master itself.
+func masterKinds() []Kind {
 	return []Kind{
-		{APIDown, Warning, "Salt's API is not served by this node", "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
-		{APIFront, Warning, "the load balancer of this node does not lead to its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
-			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
-	}
-}
-
-// Kinds gives the table, ordered by code.
-func Kinds() []Kind {
-	all := append(slices.Concat(gitKinds(), upkeepKinds(), apiKinds()), []Kind{
-		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
-		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: applianced config check", nil, 0},
-		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
-		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
-		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
-		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
-		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
-		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
-		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
-		{NodeAPIDown, Warning, "other nodes cannot speak with this one: %s is not ours", "stop the program that has the port: ss -ltnp", nil, 3 * time.Second},
-		{VirtualNobody, Warning, "no node has the virtual address %s", "applianced status on each node says why it does not take it",
-			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
-		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
-		{MastersApart, Warning, "the masters of this node and of %s do not reach each other", "let the port that the cause names through between the two nodes, both ways; applianced ping %s tries it", nil, 10 * time.Second},
-		{ArbiterUnwell, Warning, "the arbiter %s does not decide between the copies", "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
-			[]Code{NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected}, 10 * time.Second},
-		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
 		{MasterDown, Fatal, "salt-master is not running", "applianced logs master",
 			[]Code{NodeRemoved, SetupStopped, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing, VolumeAbsent, VolumeStopped, VolumeNoQuorum}, 0},
 		{MasterConfig, Fatal, "salt-master's configuration is wrong", "fix the file named; the master starts by itself then", nil, 0},
@@ -162,13 +136,12 @@ func Kinds() []Kind {
 		{MasterLastGood, Warning, "salt-master runs with its last good options", "fix what the cause names; then: applianced config apply", []Code{MasterDown}, 0},
 		{PythonPackages, Warning, "Python packages cannot be used on this node", "fix what the cause names: applianced python add brings another version, applianced python remove takes one out; it is tried again by itself", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
 		{AuditLost, Warning, "what is done on this node is not in its audit record", "fix what the cause names, most often by making room; it is tried again by itself, and the record says how much is missing", []Code{DiskFull, StorageUnusable}, 15 * time.Second},
-		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
-		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
-			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
-		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
-			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing, AccountMissing}, 3 * time.Second},
-		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "fix the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
-		{SourceLimited, Warning, "the load balancer refuses connections of a source", "applianced lb status lists the sources; if it is no site of yours: block it in front of the node", []Code{NodeRemoved, SetupStopped}, 0},
+	}
+}
+
+// storageKinds are about the shared storage, disks and the volume.
+func storageKinds() []Kind {
+	return []Kind{
 		{StorageUnusable, Fatal, "storage %s cannot be used", "check that the file system is mounted and writable", nil, 0},
 		{DiskFull, Fatal, "the file system of %s is full", "make room there or enlarge the disk", nil, 0},
 		{DiskLow, Warning, "the file system of %s is nearly full", "make room or enlarge the disk", []Code{DiskFull}, 0},
@@ -190,8 +163,47 @@ func Kinds() []Kind {
 		{StorageOpen, Warning, "the shared volume is open to other machines", "applianced storage plan", nil, 30 * time.Second},
 		{StorageRejected, Warning, "the storage pool rejects node %s", "if it was removed on purpose: let it join again as a new node", nil, 10 * time.Second},
 		{StoragePeerAway, Warning, "the storage of node %s is away", "bring it back, or remove it: applianced remove %s", []Code{NodeUnreachable}, 10 * time.Second},
-		{ClockSkew, Warning, "the clocks of this node and of %s differ", "applianced ping %s; check the time service on both: timedatectl", nil, 20 * time.Second},
 		{MirrorBehind, Warning, "this node serves files for minions that may be old", "it recovers by itself when the shared volume answers again", []Code{VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum}, 10 * time.Second},
+	}
+}
+
+// apiKinds are about Salt's API.
+func apiKinds() []Kind {
+	return []Kind{
+		{APIDown, Warning, "Salt's API is not served by this node", "fix what the cause names, it is tried again by itself; then applianced logs api; applianced restart api", []Code{NodeRemoved, SetupStopped, MasterDown, MasterConfig, DiskFull, StorageUnusable, AccountMissing}, 5 * time.Second},
+		{APIFront, Warning, "the load balancer of this node does not lead to its salt-api", "stop the program that has the port (ss -ltnp), or say the same port in front.api_port and rest_cherrypy; 0 in front.api_port leaves the API to salt-api alone",
+			[]Code{NodeRemoved, SetupStopped, APIDown, MasterDown, MasterSilent, MasterConfig, BalancerDown, BalancerSilent, DiskFull, StorageUnusable, AccountMissing}, 30 * time.Second},
+	}
+}
+
+// Kinds gives the table, ordered by code.
+func Kinds() []Kind {
+	all := append(slices.Concat(masterKinds(), gitKinds(), storageKinds(), upkeepKinds(), apiKinds()), []Kind{
+		{NotConfigured, Fatal, "this node has not been set up", "applianced setup asks, or shows how it goes; or write %s", nil, 0},
+		{ConfigWrong, Fatal, "the configuration is wrong", "fix %s, then: applianced config check", nil, 0},
+		{SetupStopped, Fatal, "the set-up of this node has stopped", "fix the cause, then: applianced setup retry; applianced setup shows all of it", nil, 0},
+		{ResetStopped, Fatal, "the reset of this node has stopped; it serves no more", "correct the cause, then: applianced reset --yes", nil, 0},
+		{NodeRemoved, Fatal, "this node was removed from the cluster", "applianced reset makes it a new machine; then it may join again", nil, 0},
+		{NodeMasterDown, Warning, "the master of node %s does not serve", "applianced status on %s", []Code{NodeUnreachable, NodeNotServing}, 10 * time.Second},
+		{SecretStaged, Notice, "the cluster's secret is being changed, and not every node has the new one", "applianced secret rotate goes on with it", nil, 2 * time.Minute},
+		{NodeUnreachable, Warning, "node %s is unreachable", "applianced ping %s; if it is gone for good: applianced remove %s", nil, 10 * time.Second},
+		{NodeNotServing, Warning, "node %s does not serve minions", "applianced status on %s", []Code{NodeUnreachable}, 10 * time.Second},
+		{NodeAPIDown, Warning, "other nodes cannot speak with this one: %s is not ours", "stop the program that has the port: ss -ltnp", nil, 3 * time.Second},
+		{VirtualNobody, Warning, "no node has the virtual address %s", "applianced status on each node says why it does not take it",
+			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, NoBackend, VirtualUnable}, 15 * time.Second},
+		{VirtualTwice, Warning, "more than one node has the virtual address %s", "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest", nil, 15 * time.Second},
+		{MastersApart, Warning, "the masters of this node and of %s do not reach each other", "let the port that the cause names through between the two nodes, both ways; applianced ping %s tries it", nil, 10 * time.Second},
+		{ArbiterUnwell, Warning, "the arbiter %s does not decide between the copies", "applianced status and applianced storage status on %s; until then the loss of a copy may stop the volume",
+			[]Code{NodeRemoved, SetupStopped, NodeUnreachable, VolumeAbsent, VolumeHangs, VolumeStopped, VolumeNoQuorum, StorageDaemon, StorageRejected}, 10 * time.Second},
+		{RemovalHalf, Warning, "the removal of node %s has stopped half way", "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; if it stays, the cause says why; all of it: journalctl -u applianced", nil, 3 * time.Second},
+		{BalancerDown, Fatal, "the load balancer is not running", "applianced logs lb", []Code{NodeRemoved, SetupStopped, PortInUse, ProgramMissing, AccountMissing}, 0},
+		{NoBackend, Fatal, "the load balancer has no master to send minions to", "applianced lb status",
+			[]Code{NodeRemoved, SetupStopped, MasterDown, MasterSilent, BalancerDown, BalancerSilent, MasterConfig, KeyUnreadable, PortInUse, StorageUnusable, DiskFull, ProgramMissing, AccountMissing}, 3 * time.Second},
+		{BalancerSilent, Warning, "the load balancer does not answer on its admin socket", "applianced logs lb; applianced restart lb",
+			[]Code{NodeRemoved, SetupStopped, BalancerDown, PortInUse, ProgramMissing, AccountMissing}, 3 * time.Second},
+		{VirtualUnable, Warning, "this node cannot take the virtual address %s", "fix the cause; it is tried again by itself. Another address: applianced virtual-address ADDRESS", []Code{NodeRemoved, SetupStopped}, 5 * time.Second},
+		{SourceLimited, Warning, "the load balancer refuses connections of a source", "applianced lb status lists the sources; if it is no site of yours: block it in front of the node", []Code{NodeRemoved, SetupStopped}, 0},
+		{ClockSkew, Warning, "the clocks of this node and of %s differ", "applianced ping %s; check the time service on both: timedatectl", nil, 20 * time.Second},
 		{InsecureOption, Warning, "option %s is on: any minion can sign in", "switch it off when the roll-out is done", nil, 0},
 		{ChildrenAsRoot, Notice, "%s runs as root", "create the account named under users in appliance.yaml", nil, 0},
 		{SecretWeak, Warning, "the cluster's secret is easy to guess", "applianced secret rotate gives the cluster another one; nothing stops meanwhile", nil, 0},
