@@ -170,7 +170,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 
 .PHONY: test
 test: deps lint unit-rest race test-terraform ## everything CI runs
-	@$(MAKE) --no-print-directory -j3 --output-sync=target e2e test-nspawn e2e-storage fuzz-smoke test-browser PICTURES=0 # they mostly wait
+	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e test-nspawn e2e-storage fuzz-smoke test-browser PICTURES=0 # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
 .PHONY: lint
@@ -210,7 +210,7 @@ fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for
 
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
-	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 5 ./test/e2e/...
+	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 4 ./test/e2e/...
 
 .PHONY: attack-short
 attack-short: build deps-salt ## a node under attack in every way that the audit found, a few seconds each (as root; SALTERN_ATTACK_ONLY=2,7,proofs)
