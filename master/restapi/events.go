@@ -78,11 +78,10 @@ func (h *hub) join(cut func()) *reading {
 // begun waits until the hub reads the bus, so that who is answered then misses nothing
 // of what he starts next; firstLook bounds it.
 func (r *reading) begun(ctx context.Context) {
-	late := time.NewTimer(firstLook)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	defer cancel()
 	select {
 	case <-r.reads:
-	case <-late.C:
 	case <-ctx.Done():
 	}
 }
