@@ -47,6 +47,8 @@ type Cluster struct {
 	Members []*Member
 	Shared  string // pki, srv
 	Config  ClusterConfig
+
+	minions []*Minion // those that were started for it
 }
 
 // Member is one node of a cluster: a master and, before it, a load balancer
@@ -351,7 +353,24 @@ func (c *Cluster) StartMinion(t testing.TB, id, version, address string, options
 	maps.Copy(conf, options)
 	m.prepare(t, conf)
 	m.Launch(t)
+	c.minions = append(c.minions, m)
 	return m
+}
+
+// Untangle restarts the cluster's minions that Salt's own fault has made deaf.
+func (m *Member) Untangle(t testing.TB) {
+	t.Helper()
+	for _, minion := range m.c.minions {
+		minion.Untangle(t)
+	}
+}
+
+// Reliable leaves out the minions that were restarted for Salt's own fault: what they
+// owed a job then is lost.
+func (m *Member) Reliable(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		return slices.ContainsFunc(m.c.minions, func(m *Minion) bool { return m.ID == id && m.tangles > 0 })
+	})
 }
 
 // Grep names the files under dir that hold a text.

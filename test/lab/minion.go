@@ -50,24 +50,28 @@ func StartMinionOn(t testing.TB, net *Network, host string, n *Node, id, version
 // acts upon what it gets. Only a restart helps.
 const tangled = "exception=InvalidStateError('invalid state')"
 
-// untangle restarts a minion of the node that Salt's own fault has made deaf, so that
-// tests of the node do not fail for it.
-func (n *Node) untangle(t testing.TB, id string) {
+// Untangle restarts a minion that Salt's own fault has made deaf, so that tests do not
+// fail for it, and reports whether it was. What it owed a job is lost with it.
+func (m *Minion) Untangle(t testing.TB) bool {
 	t.Helper()
-	v, ok := n.minions.Load(id)
-	if !ok {
-		return
-	}
-	m := v.(*Minion)
 	b, err := os.ReadFile(m.Log)
 	met := strings.Count(string(b), tangled)
 	if err != nil || met == m.tangles {
-		return
+		return false
 	}
 	m.tangles = met
-	t.Logf("NOTE: minion %s met a fault of Salt's sign-in and is restarted", id)
+	t.Logf("NOTE: minion %s met a fault of Salt's sign-in and is restarted", m.ID)
 	m.Kill()
 	m.Launch(t)
+	return true
+}
+
+// untangle does so for a minion of the node.
+func (n *Node) untangle(t testing.TB, id string) {
+	t.Helper()
+	if m, ok := n.minions.Load(id); ok {
+		m.(*Minion).Untangle(t)
+	}
 }
 
 // prepare makes the folders and the configuration; options say where the
