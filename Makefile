@@ -205,8 +205,8 @@ race: ## unit tests with the race detector (RACEP=4: so many packages at a time,
 	GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) -race $(if $(RACEP),-p $(RACEP)) $(RACE)
 
 .PHONY: fuzz-smoke
-fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for more)
-	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' nice scripts/fuzz-smoke # others hold times beside it
+fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for more, FUZZ=changed: of packages that changed)
+	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' FUZZ='$(FUZZ)' nice scripts/fuzz-smoke # others hold times beside it
 
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
