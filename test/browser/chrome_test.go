@@ -101,7 +101,7 @@ func (b *tab) clean(where string) {
 func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := b.try(time.Minute, actions...); err != nil {
-		b.t.Fatalf("%s: %v\n%s", what, err, get[string](b, `document.location.href + "\n" + document.body.innerText.slice(0, 2000)`))
+		b.t.Fatalf("%s: %v\n%s", what, err, get[string](b, `document.location.href + "\n" + `+shown+`.slice(0, 2000)`))
 	}
 }
 
@@ -123,8 +123,25 @@ func get[T any](b *tab, expression string) T {
 	return v
 }
 
-// The actions, by selectors of CSS.
-func there(at string) chromedp.Action[chromedp.Void] { return chromedp.WaitVisible(chromedp.CSS(at)) }
+// shown is the text of a page; one that is just being loaded has none.
+const shown = `(document.body?.innerText ?? "")`
+
+// there waits until what a selector of CSS names is seen. Chromium drops what it was
+// asked about a page that it leaves for the next one: it is asked again.
+func there(at string) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+		for {
+			if v, err = chromedp.WaitVisible(chromedp.CSS(at))(ctx, t); err == nil || ctx.Err() != nil {
+				return v, err
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
 func click(at string) chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(at)) }
 func typed(at, text string) chromedp.Action[chromedp.Void] {
 	return chromedp.SendKeys(chromedp.CSS(at), text)
@@ -140,7 +157,7 @@ func (b *tab) see(path, selector string) {
 func (b *tab) has(want string) {
 	b.t.Helper()
 	lab.Eventually(b.t, 90*time.Second, fmt.Sprintf("%q on the page", want), func() error {
-		if s := get[string](b, `document.body.innerText`); !strings.Contains(s, want) {
+		if s := get[string](b, shown); !strings.Contains(s, want) {
 			return fmt.Errorf("page: %.2000s", s)
 		}
 		return nil

@@ -101,7 +101,7 @@ func (b *tab) until(path, selector, want string) {
 		if err := b.try(10*time.Second, chromedp.Navigate(b.base+path), there(selector)); err != nil {
 			return err
 		}
-		if s := get[string](b, `document.body.innerText`); !strings.Contains(s, want) {
+		if s := get[string](b, shown); !strings.Contains(s, want) {
 			return fmt.Errorf("page: %.1500s", s)
 		}
 		return nil
