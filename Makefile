@@ -170,7 +170,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 
 .PHONY: test
 test: deps lint unit-rest race test-terraform ## everything CI runs
-	@$(MAKE) --no-print-directory -j3 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed # they mostly wait
+	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
 .PHONY: lint
