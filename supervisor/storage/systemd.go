@@ -34,6 +34,8 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 				return 0, err
 			}
 		}
+		// Debian's unit may be started six times an hour. A fault means that it is not loaded.
+		_ = c.ResetFailedUnitContext(ctx, daemonUnit)
 		if restart {
 			return c.RestartUnitContext(ctx, daemonUnit, "replace", r)
 		}
