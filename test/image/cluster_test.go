@@ -90,6 +90,7 @@ func TestCluster(t *testing.T) {
 func (m *machine) restartsDaemon(t *testing.T) {
 	t.Helper()
 	const twice = `systemctl restart --no-block glusterd; sleep "$0"; systemctl restart glusterd; echo $? $(systemctl is-active glusterd) $(pgrep -cx glusterd) $(pgrep -x glusterfsd)`
+	m.wait(t, time.Minute, "a brick", "sh", "-c", "pgrep -x glusterfsd >/dev/null && echo a brick")
 	want := "0 active 1 " + strings.TrimSpace(m.run(t, "pgrep", "-x", "glusterfsd"))
 	for _, pause := range []string{"0.02", "0.03", "0.05", "0.08", "0.12"} {
 		m.run(t, "systemctl", "reset-failed", "glusterd") // it may be started six times an hour
