@@ -93,6 +93,7 @@ func TestNode(t *testing.T) {
 		wizard.page("The network is as it was before", "\x1b")
 		console.has(t, true, m.Address+"/24", "")
 	})
+	t.Run("glusterd", m.restartsDaemon)
 	t.Run("watchdog", func(t *testing.T) {
 		main := func() string { return strings.TrimSpace(m.run(t, "systemctl", "show", "-P", "MainPID", "applianced")) }
 		before := main()
