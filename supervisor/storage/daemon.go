@@ -46,6 +46,10 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 	if err := os.MkdirAll(glusterctl.DaemonState, 0o755); err != nil {
 		return fmt.Errorf("configure glusterd: %w", err)
 	}
+	// Not cut short by a new table of nodes, or the end of this life: one that is just
+	// starting cannot be stopped in good order, and would be started anew at once.
+	ctx, cancel := outlive(ctx, jobLimit, startGrace)
+	defer cancel()
 	if systemdRuns() {
 		return d.startUnit(ctx, changed)
 	}
@@ -58,13 +62,28 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 			return err
 		}
 	}
-	// Not cut short: one that is just starting has no PID file to be stopped by.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobLimit)
-	defer cancel()
 	if _, err := command.Do(ctx, d.runner, "glusterd", "-p", daemonPID); err != nil {
 		return fmt.Errorf("start glusterd: %w", err)
 	}
 	return nil
+}
+
+// startGrace is how long a start goes on that nobody waits for any more. It takes a second
+// or two; without the other nodes it may take minutes.
+const startGrace = 30 * time.Second
+
+// outlive is a context that ends after a limit, or some time after ctx, or when it is
+// cancelled.
+func outlive(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(grace):
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
 }
 
 // stop ends glusterd, not its bricks.
