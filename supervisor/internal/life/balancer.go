@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -130,6 +131,15 @@ func (b *balancer) write() error {
 	b.backends.Store(&c.Backends)
 	_, err = layout.WriteFile(b.Settings.LBConf(), text, 0o644)
 	return err
+}
+
+// tableChanged writes it for a new table of nodes. The first table of a node may come
+// before its directories are made: prepare writes it then.
+func (b *balancer) tableChanged() error {
+	if err := b.write(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // tag stands for the program and all of its configuration that cannot be

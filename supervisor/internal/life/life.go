@@ -124,7 +124,7 @@ func New(cfg Config) (*Life, error) {
 			Volume: n.volume.manager, Document: n.observer.Document, Serving: n.observer.Serving,
 			Removed: func() bool { return cfg.Setup != nil && cfg.Setup.Where().State == status.SetupRemoved },
 			OldKey:  n.master.choice.oldKey, RestartMaster: func() error { return n.manager.Restart(status.MasterService) },
-			TableChanged: n.balancer.write, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
+			TableChanged: n.balancer.tableChanged, Master: tools.Control, Minions: tools.Minions, Git: tools.Git, Options: n.options, System: n.system,
 			Audit: n.records.own, Events: n.observer.Events, Points: n.observer.Points, RestartService: n.door.restartSoon, Record: cfg.Record,
 			Tool: salttools.NewGuest(tools, c.master.Credential, s.MasterRequest()).Prepare})
 		if err != nil {
