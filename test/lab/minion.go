@@ -50,27 +50,26 @@ func StartMinionOn(t testing.TB, net *Network, host string, n *Node, id, version
 // acts upon what it gets. Only a restart helps.
 const tangled = "exception=InvalidStateError('invalid state')"
 
-// Untangle restarts a minion that Salt's own fault has made deaf, so that tests do not
-// fail for it, and reports whether it was. What it owed a job is lost with it.
-func (m *Minion) Untangle(t testing.TB) bool {
+// untangle restarts a minion that Salt's own fault has made deaf, so that tests do not
+// fail for it. What it owed a job is lost with it.
+func (m *Minion) untangle(t testing.TB) {
 	t.Helper()
 	b, err := os.ReadFile(m.Log)
 	met := strings.Count(string(b), tangled)
 	if err != nil || met == m.tangles {
-		return false
+		return
 	}
 	m.tangles = met
 	t.Logf("NOTE: minion %s met a fault of Salt's sign-in and is restarted", m.ID)
 	m.Kill()
 	m.Launch(t)
-	return true
 }
 
 // untangle does so for a minion of the node.
 func (n *Node) untangle(t testing.TB, id string) {
 	t.Helper()
 	if m, ok := n.minions.Load(id); ok {
-		m.(*Minion).Untangle(t)
+		m.(*Minion).untangle(t)
 	}
 }
 
