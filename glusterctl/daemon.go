@@ -46,13 +46,14 @@ end-volume
 // network-online.target, so nothing here may come after that.
 func UnitDropIn(brickMount string) string {
 	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount + "\n\n" +
-		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\nExecStartPre=-/bin/sh -c '" + endLeftOver + "'\n"
+		"[Service]\nKillMode=process\nRestart=on-failure\nRestartSec=2\nTimeoutStartSec=180\nExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
 // endLeftOver is for the shell of a unit. Since the unit kills the process alone that
 // systemd knows, a glusterd that is stopped while it starts, or takes too long to, is left
-// over: it holds the port, and every later start fails. It is ended, for ten seconds at
-// most; those outside this unit, of containers, are let be.
+// over: it holds the port, every later start fails, and what it works on may be removed
+// under it. It is ended, for ten seconds at most; those outside this unit, of containers,
+// are let be.
 const endLeftOver = `for i in $$(seq 100); do ` +
 	`l=; for p in $$(pgrep -x glusterd); do if cmp -s /proc/$$p/cgroup /proc/self/cgroup; then l="$$l $$p"; fi; done; ` +
 	`[ "$$l" ] || exit 0; kill $$l; sleep 0.1; done`

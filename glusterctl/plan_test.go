@@ -133,7 +133,7 @@ func TestDaemonFiles(t *testing.T) {
 			t.Errorf("no %q", part)
 		}
 	}
-	for _, part := range []string{"KillMode=process", "RequiresMountsFor=/data/brick", "ExecStartPre=-/bin/sh -c '"} {
+	for _, part := range []string{"KillMode=process", "RequiresMountsFor=/data/brick", "ExecStopPost=-/bin/sh -c '"} {
 		if !strings.Contains(glusterctl.UnitDropIn("/data/brick"), part) {
 			t.Errorf("no %q", part)
 		}
