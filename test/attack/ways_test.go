@@ -124,6 +124,12 @@ func (a *arena) attacked(t *testing.T, d time.Duration, during func(ctx context.
 		t.Errorf("sign-in before: %v", err)
 		return p
 	}
+	// The first template after a start of the master waits for Python, with or
+	// without an attack.
+	if _, err := stay.Pillar(c); err != nil {
+		t.Errorf("pillar before: %v", err)
+		return p
+	}
 	if during != nil {
 		during(ctx, p)
 	}
