@@ -172,3 +172,31 @@ func TestDaemonFiles(t *testing.T) {
 		t.Errorf("%v %v", has, err)
 	}
 }
+
+// A copy that was added is complete only when that was recorded, and that needs to
+// know which bricks run: until then nothing is done.
+func TestPlanWithoutStatus(t *testing.T) {
+	r, d := form(t, 3), want("node1", "1", "2", "3")
+	obs, err := r.Observe(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obs.Processes, obs.StatusError = nil, "another transaction is in progress"
+	if p := r.Plan(obs, d); !p.Done() {
+		t.Errorf("recorded, and not done: %+v", p)
+	}
+	const complete = "user.glusterctl-complete"
+	names := strings.Split(obs.Volume.Options[complete], ",")
+	if len(names) != 3 {
+		t.Fatalf("recorded is %v", names)
+	}
+	obs.Volume.Options[complete] = strings.Join(names[:2], ",")
+	p := r.Plan(obs, d)
+	if p.Done() || len(p.Steps) != 0 || len(p.Refused) != 0 {
+		t.Errorf("the third is not recorded: %+v", p)
+	}
+	var b strings.Builder
+	if err := p.Text(&b); err != nil || !strings.Contains(b.String(), "not known yet which bricks run") || strings.Contains(b.String(), "nothing to do") {
+		t.Errorf("%v, %s", err, b.String())
+	}
+}

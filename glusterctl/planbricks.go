@@ -274,11 +274,15 @@ func (p *planner) needAllUp(what string) bool {
 // record plans remembering that all copies are complete, see proof.go. A single
 // copy needs that only when it is about to get company.
 func (p *planner) record(growing bool) {
-	if p.vol.Replica == 1 && !growing || !p.upOK || len(p.down) > 0 {
+	if p.vol.Replica == 1 && !growing || len(p.down) > 0 {
 		return
 	}
 	now := slices.Sorted(slices.Values(brickNames(p.vol.Bricks)))
 	if value := strings.Join(now, ","); p.vol.Options[completeOption] != value {
+		if !p.upOK {
+			p.plan.Incomplete = true
+			return
+		}
 		p.waitHealed("only then is it known that every copy is complete")
 		if !p.healed {
 			return

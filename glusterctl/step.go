@@ -67,19 +67,23 @@ type Plan struct {
 	// plan; what depends on them is not in Steps.
 	Refused  []Finding `json:"refused,omitempty"`
 	Warnings []Finding `json:"warnings,omitempty"`
-	// Incomplete: what comes after the last step can be said only then.
+	// Incomplete: what comes after the last step can be said only then; without a
+	// step, only when it is known which bricks run.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 // Done reports whether everything is as desired.
-func (p Plan) Done() bool { return len(p.Steps) == 0 && len(p.Refused) == 0 }
+func (p Plan) Done() bool { return len(p.Steps) == 0 && len(p.Refused) == 0 && !p.Incomplete }
 
 // Text prints the plan for people.
 func (p Plan) Text(w io.Writer) error {
 	var b strings.Builder
-	if p.Done() {
+	switch {
+	case p.Done():
 		fmt.Fprintf(&b, "Volume %s is as it should be: nothing to do.\n", p.Desired.Volume)
-	} else {
+	case p.Incomplete && len(p.Steps) == 0:
+		fmt.Fprintf(&b, "Volume %s: it is not known yet which bricks run, and so not whether every copy is complete.\n", p.Desired.Volume)
+	default:
 		fmt.Fprintf(&b, "Volume %s: %d step(s).\n", p.Desired.Volume, len(p.Steps))
 	}
 	for i, s := range p.Steps {
@@ -95,7 +99,7 @@ func (p Plan) Text(w io.Writer) error {
 			fmt.Fprintf(&b, "     run:  gluster %s\n", strings.Join(s.Command, " "))
 		}
 	}
-	if p.Incomplete {
+	if p.Incomplete && len(p.Steps) > 0 {
 		b.WriteString("     …    more will be known then\n")
 	}
 	for _, l := range []struct {

@@ -108,9 +108,6 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 	}
 	if o, oerr := m.ctl.Observe(ctx, d); oerr == nil {
 		m.take(o, true)
-		m.mu.Lock()
-		m.plan = m.ctl.Plan(o, d)
-		m.mu.Unlock()
 	}
 	return err
 }

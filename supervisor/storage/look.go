@@ -170,7 +170,7 @@ func (m *Manager) isFormed() bool {
 func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	m.mu.Lock()
 	first := m.obs == nil
-	m.obs = o
+	m.obs, m.plan, m.planned = o, m.ctl.Plan(o, m.desired()), true
 	switch {
 	case !stopped(o):
 		m.down = time.Time{}

@@ -84,7 +84,7 @@ type Manager struct {
 	lacking  time.Time // since when glusterd lacks the volume that others of its pool have; zero: it does not
 	hidden   time.Time // since when this node's brick runs and is not found; zero: it is found
 	plan     glusterctl.Plan
-	planned  bool // plan is of this table
+	planned  bool // plan is of this table and of obs
 	doing    string
 	fault    string // of the last change or local step
 	stuck    []glusterctl.Stuck

@@ -264,3 +264,14 @@ func TestHosts(t *testing.T) {
 		}
 	}
 }
+
+// What is said to be done is what the newest look shows, not the plan before it.
+func TestDoneFollowsTheLook(t *testing.T) {
+	m := good(t)
+	o := *m.obs
+	m.plan, m.planned = glusterctl.Plan{}, true // nothing to do for two nodes
+	m.take(&o, false)                           // three, whose options are not set
+	if s := m.State(); s.Done || !strings.Contains(s.Plan, "they are not set") {
+		t.Errorf("done is %v, plan %q", s.Done, s.Plan)
+	}
+}
