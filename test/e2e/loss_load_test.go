@@ -136,12 +136,14 @@ func TestLossUnderLoad(t *testing.T) {
 		}
 		up(m)
 	}
+	var alone time.Duration // the slowest answer beside a job, at the pace of this machine
 	for _, k := range []struct {
 		name       string
 		victim     int // the one before it has no sessions yet
 		lose, back func(*lab.Member)
 		held       bool // no connection may be closed, of those in the middle of a message either
 	}{
+		{"nothing", 0, func(*lab.Member) {}, func(*lab.Member) {}, true},
 		{"SIGKILL", 1, end(syscall.SIGKILL), again, false},
 		{"SIGTERM", 2, end(syscall.SIGTERM), again, true},
 		{"drain", 0, drain, undrain, true},
@@ -167,13 +169,16 @@ func TestLossUnderLoad(t *testing.T) {
 		cut := s.cuts.Load() - cuts
 		t.Logf("%s: %d sessions moved, %d of 2000 subscriptions and %d requests cut, the slowest answer %.2f s, a job complete %.1f s after it %v",
 			k.name, after.Given-before.Given, cut, failed, worst.Seconds(), whole.Seconds(), why)
-		if after.Given == before.Given {
+		if alone > 0 && after.Given == before.Given {
 			t.Errorf("%s: no session was moved", k.name)
 		}
 		if cut+failed > 0 && k.held || cut+failed > 20 {
 			t.Errorf("%s: %d subscriptions and %d requests were cut", k.name, cut, failed)
 		}
-		strictly(t, "the slowest answer at "+k.name, worst, time.Second)
+		if alone == 0 {
+			alone = worst
+		}
+		strictly(t, "the slowest answer at "+k.name, worst, alone+time.Second)
 		k.back(c.Members[k.victim])
 	}
 	cancel()
