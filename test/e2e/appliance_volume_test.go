@@ -285,7 +285,14 @@ func (h *machines) answer(t *testing.T, i int, ids ...string) {
 // joinByHand takes a fresh machine into the cluster with a join string.
 func (h *machines) joinByHand(t *testing.T, i, through, nodes int) {
 	t.Helper()
-	line := must(t, h.verb(t, through, "", "join-string"))
+	var line string
+	lab.Eventually(t, 60*time.Second, "a join string", func() error { // a volume whose bricks change may be away for seconds
+		r := h.verb(t, through, "", "join-string")
+		if line = r.Out; r.Code != 0 {
+			return fmt.Errorf("%s", r.Err)
+		}
+		return nil
+	})
 	h.launch(t, i, nil)
 	lab.Eventually(t, 60*time.Second, "applianced asks for answers", func() error {
 		if r := h.verb(t, i, "", "status"); r.Code != status.ExitUnconfigured {

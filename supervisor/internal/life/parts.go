@@ -67,6 +67,8 @@ type clusterVerbs struct {
 // JoinString implements api.Cluster. Another node may just have changed the
 // cluster's secret, and this one not have looked since.
 func (v clusterVerbs) JoinString() (string, error) {
-	v.LookForSecret()
+	if err := v.LookForSecret(); err != nil {
+		return "", fmt.Errorf("%w: %w", api.ErrState, err)
+	}
 	return v.joinString()
 }

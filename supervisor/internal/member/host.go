@@ -28,7 +28,7 @@ func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 // Secrets implements nodeapi.Host. They are those of this moment: a join string of
 // before a removal is void on all nodes when the removal is done.
 func (h host) Secrets() ([]string, error) {
-	Verbs{h.m}.LookForSecret()
+	_ = Verbs{h.m}.LookForSecret() // without the storage nobody can join anyway
 	dir := h.m.cfg.Settings.NodeDir()
 	own, err := setup.ReadSecret(dir)
 	if err != nil {

@@ -31,7 +31,9 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 	if m.cfg.Settings.Arbiter {
 		return nil, m.peers.noMaster("change the secret")
 	}
-	m.LookForSecret()
+	if err := m.LookForSecret(); err != nil {
+		return nil, fmt.Errorf("read the present secret: %w", err)
+	}
 	before := m.shared.names().own
 	if err := m.cfg.Master.StageSecret(ctx); err != nil {
 		return nil, fmt.Errorf("make the next secret: %w; the present one holds", err)
@@ -40,7 +42,7 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 	if err != nil {
 		return nil, err
 	}
-	replaced := func() bool { m.LookForSecret(); return m.shared.names().own == next }
+	replaced := func() bool { _ = m.LookForSecret(); return m.shared.names().own == next }
 	if err := m.cfg.Master.CommitSecret(ctx, next); err != nil && !replaced() {
 		return nil, fmt.Errorf("put the next secret in its place: %w; the present one holds; try again: applianced secret rotate", err)
 	}

@@ -2,6 +2,8 @@ package member
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"time"
 
@@ -17,23 +19,39 @@ import (
 func (s *shared) takeSecret(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	at := s.cfg.Now()
 	r, err := control.ReadRecord(s.cfg.Settings.ClusterRecord())
 	_ = s.keeper.Look(ctx)
-	if t := s.keeper.Table(); err != nil || t.WasRemoved(s.id.Hash) {
-		return
+	if t := s.keeper.Table(); err == nil && !t.WasRemoved(s.id.Hash) {
+		if err = s.keepSecrets(r.Secrets); err != nil {
+			s.cfg.Log.Error("the cluster's new secret", "error", err)
+		}
 	}
-	if err := s.keepSecrets(r.Secrets); err != nil {
-		s.cfg.Log.Error("the cluster's new secret", "error", err)
+	if err == nil || errors.Is(err, fs.ErrNotExist) && !s.hasRecord() {
+		s.mu.Lock()
+		s.looked = at
+		s.mu.Unlock()
 	}
 }
 
-// LookForSecret takes the cluster's secret of this moment. It gives up after a
-// few seconds when the storage does not answer.
-func (m Verbs) LookForSecret() {
+// errUnread means that the cluster's secret may be another than this node's.
+var errUnread = errors.New("the shared storage does not answer, and the cluster may have another secret by now: try again, or on another node")
+
+// LookForSecret takes the cluster's secret of this moment. It fails after a few
+// seconds when the storage does not answer.
+func (m Verbs) LookForSecret() error {
 	const limit = 2 * time.Second
-	m.shared.look.Wait(limit) // what runs may have read before the secret changed
-	m.shared.look.Start(func() { m.shared.takeSecret(context.Background()) })
-	m.shared.look.Wait(limit)
+	s := m.shared
+	s.look.Wait(limit) // what runs may have read before the secret changed
+	began := m.cfg.Now()
+	s.look.Start(func() { s.takeSecret(context.Background()) })
+	s.look.Wait(limit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looked.Before(began) {
+		return errUnread
+	}
+	return nil
 }
 
 // keepSecrets brings this node's files in line with the record: first the secret,

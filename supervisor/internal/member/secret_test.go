@@ -3,6 +3,7 @@ package member
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -209,8 +210,33 @@ func TestLookForSecretSeesTheNewest(t *testing.T) {
 	})
 	<-looks
 	close(change)
-	Verbs{m}.LookForSecret()
+	if err := (Verbs{m}).LookForSecret(); err != nil {
+		t.Error(err)
+	}
 	if got, err := setup.ReadSecret(cfg.NodeDir()); err != nil || got != "the-secret-of-after" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// While the storage is away a join string of before may be void; before there is a
+// record nothing can have changed.
+func TestLookForSecretWithoutStorage(t *testing.T) {
+	cfg, start := secretNode(t)
+	m := start()
+	if err := (Verbs{m}).LookForSecret(); err != nil {
+		t.Errorf("there is no record yet: %v", err)
+	}
+	if err := os.WriteFile(cfg.ClusterRecord(), []byte(`{"seed": "seed", "secret": "the-secret-of-before"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.shared.isFounded()
+	if err := (Verbs{m}).LookForSecret(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(cfg.ClusterRecord()); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Verbs{m}).LookForSecret(); !errors.Is(err, errUnread) {
+		t.Errorf("the record cannot be read: %v", err)
 	}
 }

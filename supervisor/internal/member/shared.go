@@ -34,6 +34,7 @@ type shared struct {
 	replaced bool
 	founded  bool        // the masters have made their record
 	secrets  secretNames // that are on this node's disk
+	looked   time.Time   // when the newest look began that took what the record says, or found none yet
 }
 
 // place looks for the cluster's key on the shared storage and, on the node that
@@ -75,6 +76,13 @@ func (s *shared) isFounded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.founded = s.founded || err == nil
+	return s.founded
+}
+
+// hasRecord reports whether the masters' record has been seen on the shared storage.
+func (s *shared) hasRecord() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.founded
 }
 
