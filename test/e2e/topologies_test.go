@@ -87,8 +87,9 @@ func (p topology) minions(t *testing.T, prefix string, sites []*lab.Site, option
 
 // answeredAll sends a test.ping every few seconds until every minion has
 // answered this master, and gives the time that the last one took. The tries
-// do not wait for each other: one that comes too early says nothing.
-func answeredAll(t *testing.T, what string, s *lab.Site, ids []string) time.Duration {
+// do not wait for each other: one that comes too early says nothing. Before each,
+// what is given beside is done.
+func answeredAll(t *testing.T, what string, s *lab.Site, ids []string, beside ...func()) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit(4*time.Minute))
 	lines, tries := make(chan string), sync.WaitGroup{}
@@ -121,6 +122,9 @@ func answeredAll(t *testing.T, what string, s *lab.Site, ids []string) time.Dura
 		case <-next.C:
 			if !s.Running() {
 				t.Fatalf("%s has ended:\n%s", s.Name, lab.Tail(s.Log, 5))
+			}
+			for _, do := range beside {
+				do()
 			}
 			try()
 			next.Reset(pause)

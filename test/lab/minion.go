@@ -2,6 +2,8 @@ package lab
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -61,7 +63,17 @@ func (m *Minion) untangle(t testing.TB) {
 	}
 	m.tangles = met
 	t.Logf("NOTE: minion %s met a fault of Salt's sign-in and is restarted", m.ID)
+	m.Restart(t)
+}
+
+// Restart kills the minion and starts it again. For Salt a minion of before runs as
+// long as nobody has waited for its dead process.
+func (m *Minion) Restart(t testing.TB) {
+	t.Helper()
 	m.Kill()
+	if err := os.Remove(filepath.Join(m.Dir, "process_responsibility_minion.pid")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
 	m.Launch(t)
 }
 
