@@ -136,7 +136,8 @@ func TestLossUnderLoad(t *testing.T) {
 		}
 		up(m)
 	}
-	var alone time.Duration // the slowest answer beside a job, at the pace of this machine
+	settled(t, 3*time.Second) // the requests have their connections
+	var alone time.Duration   // the slowest answer beside a job, at the pace of this machine
 	for _, k := range []struct {
 		name       string
 		victim     int // the one before it has no sessions yet
