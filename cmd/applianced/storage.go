@@ -249,7 +249,7 @@ func follow(ctx context.Context, out io.Writer, ask func(context.Context) (stora
 		case s.Waiting != "":
 			text = "waiting for " + s.Waiting
 		case !s.Done && s.Leads:
-			text = "something cannot be done; applianced storage plan shows it"
+			text = "something is left to do; applianced storage plan shows what"
 		case !s.Done:
 			text = "waiting for " + cmp.Or(s.Leader, "another node") + " to make the changes"
 		}
