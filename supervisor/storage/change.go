@@ -68,16 +68,9 @@ func (m *Manager) change(ctx context.Context, leaving bool) error {
 		return err
 	}
 	m.mu.Lock()
-	obs := m.obs
+	plan, looked := m.plan, m.obs != nil
 	m.mu.Unlock()
-	if obs == nil {
-		return nil // it is looked at just now
-	}
-	plan := m.ctl.Plan(obs, d)
-	m.mu.Lock()
-	m.plan, m.planned = plan, true
-	m.mu.Unlock()
-	if leaving || plan.Done() {
+	if !looked || leaving || plan.Done() {
 		return nil
 	}
 	ok, fenced, _ := m.leads()

@@ -33,7 +33,7 @@ func (m *Manager) keepLooking(ctx context.Context) {
 func (m *Manager) calm() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.obs != nil && m.planned && m.plan.Done() && m.doing == "" && m.fault == "" && !unsettled(m.obs) &&
+	return m.obs != nil && m.plan.Done() && m.doing == "" && m.fault == "" && !unsettled(m.obs) &&
 		m.obs.Mount != nil && m.obs.Mount.State == mount.OK
 }
 
@@ -167,10 +167,19 @@ func (m *Manager) isFormed() bool {
 	return m.formed
 }
 
+// replan makes the plan of what was seen and what the table wants; it comes after each
+// change of either. mu is held.
+func (m *Manager) replan() {
+	if m.obs != nil {
+		m.plan = m.ctl.Plan(m.obs, m.desired())
+	}
+}
+
 func (m *Manager) take(o *glusterctl.Observation, full bool) {
 	m.mu.Lock()
 	first := m.obs == nil
-	m.obs, m.plan, m.planned = o, m.ctl.Plan(o, m.desired()), true
+	m.obs = o
+	m.replan()
 	switch {
 	case !stopped(o):
 		m.down = time.Time{}

@@ -79,12 +79,11 @@ type Manager struct {
 	stop     context.CancelFunc // ends the change under way
 	stopLook context.CancelFunc // ends the full look under way
 	obs      *glusterctl.Observation
-	full     time.Time // of the newest full look in obs
-	down     time.Time // since when the volume takes no writes; zero: it does
-	lacking  time.Time // since when glusterd lacks the volume that others of its pool have; zero: it does not
-	hidden   time.Time // since when this node's brick runs and is not found; zero: it is found
-	plan     glusterctl.Plan
-	planned  bool // plan is of this table and of obs
+	full     time.Time       // of the newest full look in obs
+	down     time.Time       // since when the volume takes no writes; zero: it does
+	lacking  time.Time       // since when glusterd lacks the volume that others of its pool have; zero: it does not
+	hidden   time.Time       // since when this node's brick runs and is not found; zero: it is found
+	plan     glusterctl.Plan // of table and obs; empty without obs
 	doing    string
 	fault    string // of the last change or local step
 	stuck    []glusterctl.Stuck
@@ -147,7 +146,8 @@ func (m *Manager) SetTable(t nodes.Table) {
 		m.mu.Unlock()
 		return
 	}
-	m.table, m.planned = t, false
+	m.table = t
+	m.replan()
 	if m.stop != nil {
 		m.stop()
 	}

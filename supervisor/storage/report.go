@@ -25,7 +25,7 @@ func (m *Manager) State() State {
 	if held || leads {
 		s.Leader = m.cfg.Self
 	}
-	if m.planned {
+	if m.obs != nil {
 		s.Done = m.plan.Done()
 		if !s.Done || len(m.plan.Warnings) > 0 {
 			s.Plan = planText(m.plan)
@@ -91,7 +91,7 @@ func (m *Manager) waiting(h mount.Health, why string, mirrorAt time.Time, mirror
 			s += " (" + m.doing + ")"
 		case m.fault != "":
 			s += " (" + m.fault + ")"
-		case m.planned && len(m.plan.Refused) > 0:
+		case len(m.plan.Refused) > 0:
 			s += " (" + m.plan.Refused[0].What + ")"
 		case why != "":
 			s += " (" + why + ")"
@@ -179,7 +179,7 @@ func (m *Manager) findings(h mount.Health, d glusterctl.Desired, mirrorAt time.T
 	}
 	if m.fault != "" {
 		add(status.StorageBlocked, "", m.fault)
-	} else if m.planned {
+	} else {
 		for _, f := range m.plan.Refused {
 			if f.Code != "storage.no_quorum" && m.formed {
 				add(status.StorageBlocked, f.Code, f.What+"; next: "+f.Next)

@@ -74,7 +74,7 @@ func TestFindings(t *testing.T) {
 		}, "SCA-422", "/srv/x"},
 		{"a step failed", func(m *Manager) { m.fault = "add node3: refused" }, "SCA-423", "refused"},
 		{"a step is not safe", func(m *Manager) {
-			m.planned, m.plan.Refused = true, []glusterctl.Finding{{Code: "storage.unsafe_removal", What: "it is the last", Next: "wait"}}
+			m.plan.Refused = []glusterctl.Finding{{Code: "storage.unsafe_removal", What: "it is the last", Next: "wait"}}
 		}, "SCA-423 storage.unsafe_removal", "it is the last; next: wait"},
 		{"open", func(m *Manager) { m.obs.Volume.Options["auth.allow"] = "*" }, "SCA-424", "any machine"},
 		{"disowned", func(m *Manager) { m.obs.Disowned = []string{"node2", "node3"} }, "SCA-425 node1", "no longer count"},
@@ -265,13 +265,30 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// What is said to be done is what the newest look shows, not the plan before it.
-func TestDoneFollowsTheLook(t *testing.T) {
-	m := good(t)
-	o := *m.obs
-	m.plan, m.planned = glusterctl.Plan{}, true // nothing to do for two nodes
-	m.take(&o, false)                           // three, whose options are not set
-	if s := m.State(); s.Done || !strings.Contains(s.Plan, "they are not set") {
-		t.Errorf("done is %v, plan %q", s.Done, s.Plan)
+// What is said to be done is of the newest look and of the newest table, not of the plan
+// before them.
+func TestDoneFollows(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Manager, *glusterctl.Observation)
+		plan   string
+	}{
+		{"the look", func(m *Manager, o *glusterctl.Observation) { m.take(o, false) }, "they are not set"},
+		{"the table", func(m *Manager, _ *glusterctl.Observation) {
+			t := m.table
+			t.Nodes = append(slices.Clone(t.Nodes), nodes.Node{Name: "node4", Address: "10.0.0.4", State: nodes.Member, Storage: "data", Brick: "/b/cluster-1"})
+			m.SetTable(t)
+		}, "node4"},
+	} {
+		m := good(t)
+		o := *m.obs
+		m.plan = glusterctl.Plan{} // nothing to do for what was before
+		if !m.State().Done {
+			t.Fatalf("%s: not done before", c.name)
+		}
+		c.change(m, &o)
+		if s := m.State(); s.Done || !strings.Contains(s.Plan, c.plan) {
+			t.Errorf("%s: done is %v, plan %q", c.name, s.Done, s.Plan)
+		}
 	}
 }
