@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -176,10 +177,9 @@ func TestLossUnderLoad(t *testing.T) {
 		if cut+failed > 0 && k.held || cut+failed > 20 {
 			t.Errorf("%s: %d subscriptions and %d requests were cut", k.name, cut, failed)
 		}
-		if alone == 0 {
-			alone = worst
-		}
-		strictly(t, "the slowest answer at "+k.name, worst, alone+time.Second)
+		// A loss may cost a second more than the same job without one, and that job two.
+		strictly(t, "the slowest answer at "+k.name, worst, cmp.Or(alone, time.Second)+time.Second)
+		alone = cmp.Or(alone, worst)
 		k.back(c.Members[k.victim])
 	}
 	cancel()

@@ -4,9 +4,7 @@ package e2e
 
 import (
 	"net"
-	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,26 +44,16 @@ func (p topology) shuffled(t *testing.T) {
 // and never look for another (salt/minion.py, Minion.eval_master and handle_event).
 func takeForGood(t *testing.T, ms []*lab.Minion, dead *lab.Site) func() {
 	t.Helper()
-	word := "Re-initialising subsystems for new master " + dead.Addr
-	met := func(m *lab.Minion) int {
-		b, err := os.ReadFile(m.Log)
-		if err != nil {
-			t.Error(err)
-		}
-		return strings.Count(string(b), word)
-	}
-	before := map[*lab.Minion]int{}
+	took := "Re-initialising subsystems for new master " + dead.Addr
 	for _, m := range ms {
-		before[m] = met(m)
+		_ = m.SaidAgain(t, took) // while it lived
 	}
 	return func() {
 		for _, m := range ms {
-			if met(m) == before[m] {
-				continue
+			if m.SaidAgain(t, took) {
+				t.Logf("NOTE: minion %s (%s) takes a dead master for a good one and is restarted", m.ID, m.Version)
+				m.Restart(t)
 			}
-			t.Logf("NOTE: minion %s (%s) takes a dead master for a good one and is restarted", m.ID, m.Version)
-			m.Restart(t)
-			before[m] = met(m)
 		}
 	}
 }

@@ -369,7 +369,7 @@ func (m *Member) Untangle(t testing.TB) {
 // owed a job then is lost.
 func (m *Member) Reliable(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		return slices.ContainsFunc(m.c.minions, func(m *Minion) bool { return m.ID == id && m.tangles > 0 })
+		return slices.ContainsFunc(m.c.minions, func(m *Minion) bool { return m.ID == id && m.said[tangled] > 0 })
 	})
 }
 

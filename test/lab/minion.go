@@ -22,7 +22,7 @@ type Minion struct {
 	bin         string
 	net         *Network // nil: it runs here
 	host        string
-	tangles     int // how often it was restarted for Salt's fault
+	said        map[string]int // how often it had printed what [Minion.SaidAgain] was asked for
 }
 
 // StartMinion starts a minion of a version that uses the node. options are
@@ -56,14 +56,25 @@ const tangled = "exception=InvalidStateError('invalid state')"
 // fail for it. What it owed a job is lost with it.
 func (m *Minion) untangle(t testing.TB) {
 	t.Helper()
-	b, err := os.ReadFile(m.Log)
-	met := strings.Count(string(b), tangled)
-	if err != nil || met == m.tangles {
-		return
+	if m.SaidAgain(t, tangled) {
+		t.Logf("NOTE: minion %s met a fault of Salt's sign-in and is restarted", m.ID)
+		m.Restart(t)
 	}
-	m.tangles = met
-	t.Logf("NOTE: minion %s met a fault of Salt's sign-in and is restarted", m.ID)
-	m.Restart(t)
+}
+
+// SaidAgain reports whether the minion has printed a text since it was last asked for it.
+func (m *Minion) SaidAgain(t testing.TB, text string) bool {
+	t.Helper()
+	b, err := os.ReadFile(m.Log)
+	if err != nil {
+		t.Error(err)
+	}
+	before := m.said[text]
+	if m.said == nil {
+		m.said = map[string]int{}
+	}
+	m.said[text] = strings.Count(string(b), text)
+	return m.said[text] > before
 }
 
 // Restart kills the minion and starts it again. For Salt a minion of before runs as
