@@ -301,9 +301,10 @@ func FuzzParse(f *testing.F) {
 	f.Add(sum(kindSum, [cache.Buckets]uint64{1, 2}))
 	f.Add(ask(kindList, []byte{1, 2}))
 	f.Add(ask(kindDone, nil))
+	f.Add(sum(kindMeet, [cache.Buckets]uint64{1, 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parse(b)
-		if err == nil && (m.kind < kindHave || m.kind > kindDone || len(m.buckets) > 8*cache.Buckets) {
+		if err == nil && (m.kind < kindHave || m.kind > kindMeet || len(m.buckets) > 8*cache.Buckets) {
 			t.Errorf("%+v", m)
 		}
 	})
