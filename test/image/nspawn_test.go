@@ -205,26 +205,41 @@ func TestNewNodesDiffer(t *testing.T) {
 }
 
 // followsTable changes the table of nodes many times, also while the firewall
-// is being changed; in the end it lets in whom the last table names.
+// is being changed, and once when it cannot be; in the end it lets in whom the last table
+// names.
 func (m *machine) followsTable(t *testing.T) {
 	k, err := nodes.OpenKeeper(m.state, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	table := nodes.Table{Cluster: "c", KeyHash: strings.Repeat("ab", 32)}
-	for round := range 5 {
-		for i := range 10 {
-			n := round*10 + i + 1
-			table.Version = uint64(n)
-			table.Nodes = append(table.Nodes, nodes.Node{Name: fmt.Sprintf("n%d", n), Address: fmt.Sprintf("10.91.0.%d", n), State: nodes.Member,
-				Certificate: fmt.Sprintf("%064x", n), Storage: "data"})
-			if _, err := k.Offer(table); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond) // so that they come while it works
+	more := func() {
+		t.Helper()
+		n := len(table.Nodes) + 1
+		table.Version = uint64(n)
+		table.Nodes = append(table.Nodes, nodes.Node{Name: fmt.Sprintf("n%d", n), Address: fmt.Sprintf("10.91.0.%d", n), State: nodes.Member,
+			Certificate: fmt.Sprintf("%064x", n), Storage: "data"})
+		if _, err := k.Offer(table); err != nil {
+			t.Fatal(err)
 		}
+	}
+	lets := func() {
+		t.Helper()
 		m.wait(t, 30*time.Second, fmt.Sprintf("10.91.0.%d", len(table.Nodes)), "nft", "list", "set", "inet", "saltern", "peers")
 	}
+	for range 5 {
+		for range 10 {
+			more()
+			time.Sleep(10 * time.Millisecond) // so that they come while it works
+		}
+		lets()
+	}
+	// What could not be changed is changed later, without another table.
+	m.run(t, "nft", "delete", "table", "inet", "saltern")
+	more()
+	m.wait(t, 30*time.Second, "exit-code", "systemctl", "show", "-P", "Result", "saltern-firewall.service")
+	m.run(t, "nft", "-f", "/etc/nftables.conf")
+	lets()
 }
 
 // scan tries the ports that the documents name and those around them from

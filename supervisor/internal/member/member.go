@@ -22,7 +22,6 @@ import (
 	"saltern/control/toolrun"
 	"saltern/lbproxy"
 	"saltern/pause"
-	"saltern/supervisor/firewall"
 	"saltern/supervisor/history"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/layout"
@@ -100,6 +99,7 @@ type Member struct {
 	drains *drains
 	left   *leftover
 	halves *halves
+	wall   *wall
 	api    *listener
 	keys   *keyFollower
 	// applied is the version of the table that apply has seen; Run's alone.
@@ -127,6 +127,7 @@ func New(cfg Config) (*Member, error) {
 	m.peers = &peers{cfg: cfg, id: id, keeper: k, told: m.setRemoved, views: map[string]*peerView{}}
 	m.left = &leftover{cfg: cfg, peers: m.peers}
 	m.halves = &halves{cfg: cfg, keeper: k, change: m.Change}
+	m.wall = &wall{cfg: cfg, keeper: k}
 	m.turns = &turns{cfg: cfg, peers: m.peers, life: rand.Text()}
 	m.shared = &shared{cfg: cfg, id: id, keeper: k, waits: "the shared storage"}
 	m.keys = &keyFollower{cfg: cfg, shared: m.shared, turns: m.turns}
@@ -164,7 +165,8 @@ func (m *Member) Run(ctx context.Context) {
 		m.left.reconcile(ctx)
 		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
 		changed := m.keeper.Changed()
-		m.apply(ctx)
+		m.apply()
+		m.wall.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			all.Wait()
@@ -175,6 +177,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.left.worker.Wait(2 * time.Second)
 			m.keys.worker.Wait(2 * time.Second)
 			m.halves.worker.Wait(2 * time.Second)
+			m.wall.worker.Wait(2 * time.Second)
 			m.peers.close()
 			return
 		case <-changed:
@@ -274,11 +277,10 @@ func (m *Member) setRemoved(by string) {
 	m.removed = by
 }
 
-// apply brings what depends on the table in line with it: the masters of the
-// load balancer, and whom the firewall lets through. Our master learns of its
-// peers by itself; what its configuration says about them counts at its next
-// start.
-func (m *Member) apply(ctx context.Context) {
+// apply brings the masters of the load balancer in line with the table. Our master
+// learns of its peers by itself; what its configuration says about them counts at its
+// next start.
+func (m *Member) apply() {
 	t := m.keeper.Table()
 	if t.Version == m.applied {
 		return
@@ -288,19 +290,5 @@ func (m *Member) apply(ctx context.Context) {
 		if err := m.cfg.TableChanged(); err != nil {
 			m.cfg.Log.Error("load balancer configuration", "error", err)
 		}
-	}
-	if peers, err := firewall.Peers(t); err != nil {
-		m.cfg.Log.Error("firewall", "error", err)
-	} else {
-		m.peers.side.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-			defer cancel()
-			if !firewall.There(ctx) {
-				return
-			}
-			if err := firewall.Apply(ctx, peers); err != nil {
-				m.cfg.Log.Error("firewall: other nodes may be shut out", "error", err)
-			}
-		})
 	}
 }
