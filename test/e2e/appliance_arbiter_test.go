@@ -108,6 +108,11 @@ func TestApplianceVolumeArbiter(t *testing.T) {
 		t.Errorf("copies: %q", got)
 	}
 	h.plain(t)
+	for _, args := range [][]string{{"minions"}, {"keys", "accept", "m3008"}, {"tokens"}} {
+		if r := h.verb(t, 3, "", args...); r.Code == 0 || !strings.Contains(r.Err, "runs no salt-master; do it on node1 or node2") {
+			t.Errorf("%q on the arbiter: %+v", args, r)
+		}
+	}
 
 	h.minion(t, "m3008", lab.Newest)
 	h.accepts(t, 2, "m3008")

@@ -43,7 +43,7 @@ func noTools(s *settings.Settings) error {
 	return err
 }
 
-// noMinions refuses what an arbiter cannot do. It implements api.Minions.
+// noMinions refuses what an arbiter cannot do. It implements api.Minions and api.LogIns.
 type noMinions struct{ member *member.Member }
 
 // Minions implements api.Minions.
@@ -54,4 +54,14 @@ func (n noMinions) Minions(context.Context, bool) (status.MinionList, error) {
 // ChangeKeys implements api.Minions.
 func (n noMinions) ChangeKeys(context.Context, api.KeyChange) error {
 	return member.NoMaster("change keys", n.member.Table())
+}
+
+// Tokens implements api.LogIns.
+func (n noMinions) Tokens(context.Context) (control.Tokens, error) {
+	return control.Tokens{}, member.NoMaster("list log-ins", n.member.Table())
+}
+
+// RevokeTokens implements api.LogIns.
+func (n noMinions) RevokeTokens(context.Context, control.Revocation) (control.Revoked, error) {
+	return control.Revoked{}, member.NoMaster("end log-ins", n.member.Table())
 }

@@ -31,7 +31,7 @@ func (n *Life) Parts(p api.Parts) api.Parts {
 		p.Backups = n.backups
 	}
 	if n.Settings.Arbiter {
-		p.Minions = noMinions{n.member}
+		p.Minions, p.LogIns = noMinions{n.member}, noMinions{n.member}
 	}
 	return p
 }

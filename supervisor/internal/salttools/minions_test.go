@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/control/controltest"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
+	"saltern/test/controltest"
 )
 
 // What several masters know of a minion becomes one line: there if it
@@ -82,7 +82,7 @@ func TestKeyOptions(t *testing.T) {
 
 // The minions of the file that the master's test has written.
 func TestViewOfRecordedMinions(t *testing.T) {
-	b, err := os.ReadFile(controltest.Path("minions.json"))
+	b, err := os.ReadFile(controltest.Path(t, "minions.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

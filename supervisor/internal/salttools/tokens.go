@@ -12,17 +12,11 @@ import (
 // Tokens implements api.LogIns. The masters of a cluster share their tokens, so that
 // one master knows all.
 func (c Cluster) Tokens(ctx context.Context) (control.Tokens, error) {
-	if c.Masterless {
-		return control.Tokens{}, errMasterless
-	}
 	return c.Own.Control.Tokens(ctx)
 }
 
 // RevokeTokens implements api.LogIns.
 func (c Cluster) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
-	if c.Masterless {
-		return control.Revoked{}, errMasterless
-	}
 	if err := r.Check(); err != nil {
 		return control.Revoked{}, fmt.Errorf("%w: %w", api.ErrState, err)
 	}
@@ -32,5 +26,3 @@ func (c Cluster) RevokeTokens(ctx context.Context, r control.Revocation) (contro
 	}
 	return out, err
 }
-
-var errMasterless = fmt.Errorf("%w: this node runs no master; ask on another node", api.ErrState)
