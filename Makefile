@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO          ?= go
+# All but the race detector compile in the same way, so that nothing is compiled twice.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(GOFLAGS) -trimpath
 # Says at the end which tests were skipped, and why.
 GOTEST      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color --
 SALT        := 3006.28 3007.15 3008.3
@@ -29,7 +32,7 @@ STAMP    = -X saltern/release.version=$(VERSION)
 .PHONY: build
 build: ## build all programs into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(STAMP)' -o bin/ ./cmd/...
+	$(GO) build -ldflags='$(STAMP)' -o bin/ ./cmd/...
 	@for n in salt-key salt-run salt-cp; do if [ -e bin/salt ]; then ln -sfn salt bin/$$n; fi; done
 
 # Where `make install` puts things; PREFIX=/usr DESTDIR=tree for a package. The programs
@@ -65,7 +68,7 @@ ARCH ?= $(shell $(GO) env GOARCH)
 .PHONY: packages-parts
 packages-parts: build
 	@mkdir -p bin/packages/$(ARCH)
-	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/packages/$(ARCH)/ ./cmd/applianced ./cmd/salt-master ./cmd/salt ./cmd/salt-api
+	GOARCH=$(ARCH) $(GO) build -ldflags='-s -w -buildid= $(STAMP)' -o bin/packages/$(ARCH)/ ./cmd/applianced ./cmd/salt-master ./cmd/salt ./cmd/salt-api
 	$(GO) build -modfile=packaging/packages/nfpm.mod -o bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 
 .PHONY: packages
@@ -169,15 +172,17 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: deps lint unit-rest race test-terraform ## everything CI runs
+test: deps ## everything CI runs
+	@$(MAKE) --no-print-directory -j2 --output-sync=line race lint LINT=nice # which fills what the tests leave idle
+	@$(MAKE) --no-print-directory unit-rest test-terraform
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed # they mostly wait
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck of all files, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
-	$(GO) vet -tags $(TAGS) ./...
-	$(GO) tool staticcheck -tags $(TAGS) ./...
+	$(LINT) $(GO) vet -tags $(TAGS) ./...
+	$(LINT) $(GO) tool staticcheck -tags $(TAGS) ./...
 	@for f in scripts/* packaging/packages/*.sh .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
@@ -202,7 +207,7 @@ check: ## lint and unit tests of what was changed since BASE, a minute (BASE=mai
 .PHONY: race
 race: ## unit tests with the race detector (RACEP=4: so many packages at a time, for they mostly wait)
 	@# Without GORACE each process of a test sleeps a second at its end.
-	GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) -race $(if $(RACEP),-p $(RACEP)) $(RACE)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(GOTEST) -race $(if $(RACEP),-p $(RACEP)) $(RACE)
 
 .PHONY: fuzz-smoke
 fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for more, FUZZ=changed: of packages that changed)
@@ -210,6 +215,7 @@ fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for
 
 .PHONY: e2e
 e2e: build deps-salt ## real minions of three Salt releases against a real node
+	@# Parallel tests start with those of the last file: there the longest one lies.
 	$(GOTEST) -tags e2e -count=1 -timeout 20m -parallel 4 ./test/e2e/...
 
 .PHONY: attack-short
@@ -343,8 +349,8 @@ IMAGE_FLAGS  = --programs bin/image --cache $(SALTERN_CACHE)/image --python=$(if
 image-programs: VERSION := $(IMAGE_VERSION)
 image-programs:
 	@mkdir -p bin/image
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -buildid= $(STAMP)' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt-api ./cmd/salt
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(STAMP)' -o bin/ ./cmd/saltern-image
+	$(GO) build -ldflags='-s -w -buildid= $(STAMP)' -o bin/image/ ./cmd/applianced ./cmd/salt-master ./cmd/salt-api ./cmd/salt
+	$(GO) build -ldflags='$(STAMP)' -o bin/ ./cmd/saltern-image
 
 .PHONY: image
 image: image-programs ## disk images into dist/ (as root; PYTHON=0, FORMATS=raw,qcow2,ova, LEVEL=15, SIGN=key.pem)

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"saltern/control"
-	"saltern/control/controltest"
 	"saltern/master/keys"
+	"saltern/test/controltest"
 )
 
 var update = flag.Bool("update", false, "rewrite the recorded files of package control")
@@ -38,7 +38,7 @@ func TestRecordedStatus(t *testing.T) {
 
 // The faults of the storage, as the supervisor's test has written them.
 func TestRecordedConditions(t *testing.T) {
-	path := controltest.Path("conditions.json")
+	path := controltest.Path(t, "conditions.json")
 	file, err := os.Stat(path)
 	must(t, err)
 	list, err := control.ReadConditions(path, file.ModTime())

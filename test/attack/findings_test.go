@@ -11,12 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"saltern/test/lab"
+	"saltern/test/source"
 )
 
 // findings are the numbers of the audit.
@@ -25,9 +25,8 @@ const findings = 28
 // findingTests runs the tests that are called after findings, of all packages,
 // and prints a line for each finding.
 func findingTests(t *testing.T) {
-	_, self, _, _ := runtime.Caller(0)
 	cmd := exec.Command("go", "test", "-json", "-count=1", "-run", "^TestFinding", "./...")
-	cmd.Dir = filepath.Join(filepath.Dir(self), "..", "..")
+	cmd.Dir = source.Root(t)
 	cmd.Env = append(os.Environ(), "SALTERN_PYTHON="+filepath.Join(lab.Venv(t, lab.Newest), "python"))
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -5,9 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+
+	"saltern/test/source"
 )
 
 // Alteration replaces a text in a file of source, for Altered.
@@ -27,8 +28,7 @@ func ClockAhead(seconds string) Alteration {
 // another version. It takes a minute or two when it was not done before.
 func Altered(t testing.TB, changes ...Alteration) string {
 	t.Helper()
-	_, self, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(self), "..", "..")
+	module := source.Root(t)
 	dir, replaced := Dir(t), map[string]string{}
 	for i, c := range changes {
 		path := filepath.Join(module, c.File)

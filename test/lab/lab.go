@@ -31,6 +31,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"saltern/test/source"
 )
 
 // Versions are the releases of Salt whose minions must work, oldest first.
@@ -66,8 +68,7 @@ func Bin(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv("SALTERN_BIN")
 	if dir == "" {
-		_, self, _, _ := runtime.Caller(0)
-		dir = filepath.Join(filepath.Dir(self), "..", "..", "bin")
+		dir = filepath.Join(source.Root(t), "bin")
 	}
 	path, err := filepath.Abs(filepath.Join(dir, name))
 	if err == nil {

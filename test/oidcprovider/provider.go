@@ -11,9 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+
+	"saltern/test/source"
 )
 
 // ClientID and Secret are those of the only client.
@@ -28,10 +29,9 @@ const (
 // "secret of NAME".
 func Start(t testing.TB, redirects ...string) (issuer string) {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
 	program := filepath.Join(t.TempDir(), "provider")
-	build := exec.Command("go", "build", "-C", filepath.Join(filepath.Dir(here), "server"), "-o", program, ".")
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly")
+	build := exec.Command("go", "build", "-C", filepath.Join(source.Root(t), "test/oidcprovider/server"), "-o", program, ".")
+	build.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the provider: %v\n%s", err, out)
 	}

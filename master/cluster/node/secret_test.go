@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/control/controltest"
+	"saltern/test/controltest"
 )
 
 var update = flag.Bool("update", false, "rewrite the recorded files of package control")

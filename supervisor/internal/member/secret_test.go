@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/control/controltest"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
 	"saltern/supervisor/status"
 	"saltern/supervisor/storage"
+	"saltern/test/controltest"
 )
 
 // secretNode is a node of a cluster with a shared folder, which may be started
@@ -174,7 +174,7 @@ func TestSecretsOfARecordedRecord(t *testing.T) {
 	if err := setup.WriteSecret(cfg.NodeDir(), "the-secret-before-the-first"); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(controltest.Path("record.json"))
+	b, err := os.ReadFile(controltest.Path(t, "record.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"saltern/control"
-	"saltern/control/controltest"
 	"saltern/supervisor/status"
+	"saltern/test/controltest"
 )
 
 func TestConditionsOfTheStorage(t *testing.T) {

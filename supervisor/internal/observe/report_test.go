@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"saltern/control"
-	"saltern/control/controltest"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
+	"saltern/test/controltest"
 )
 
 // The findings of the file that the master's test has written.
 func TestMasterReportsRecorded(t *testing.T) {
-	s, err := control.ReadStatus(controltest.Path("status.json"))
+	s, err := control.ReadStatus(controltest.Path(t, "status.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,15 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
+
+	"saltern/test/source"
 )
 
 // Path returns where a recorded file is.
-func Path(name string) string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "..", "testdata", name)
+func Path(t testing.TB, name string) string {
+	t.Helper()
+	return filepath.Join(source.Root(t), "control/testdata", name)
 }
 
 // Recorded fails the test if got is not what the file holds. With update it
@@ -21,11 +22,11 @@ func Path(name string) string {
 func Recorded(t testing.TB, name string, got []byte, update bool) {
 	t.Helper()
 	if update {
-		if err := os.WriteFile(Path(name), got, 0o644); err != nil {
+		if err := os.WriteFile(Path(t, name), got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(Path(name))
+	want, err := os.ReadFile(Path(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
