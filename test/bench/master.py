@@ -8,6 +8,9 @@ master's process tree per operation; wall times are shown for what they are
 worth. The load generator plays real minions and checks every reply.
 
     master.py --go bin/salt-master --python VENV/bin/salt-master --swarm SWARM [--rounds 3] [--quick] [--out FILE]
+
+--python may be a salt-master of ours as well, built before a change: then the columns
+called Python are that one's.
 """
 import argparse, json, os, shutil, signal, statistics, subprocess, sys, tempfile, time
 
@@ -213,7 +216,7 @@ def main():
     o = ap.parse_args()
     work = tempfile.mkdtemp(prefix="saltern-bench-")
     extra = "saltern_renderer_python: %s\n" % o.renderer_python if o.renderer_python else ""
-    masters = [Master("go", os.path.abspath(o.go), work, 27505, extra, o), Master("python", os.path.abspath(o.python), work, 27605, "", o)]
+    masters = [Master("go", os.path.abspath(o.go), work, 27505, extra, o), Master("python", os.path.abspath(o.python), work, 27605, extra, o)]
     lines, times = [], {}
 
     def row(name, unit, values, notes):
