@@ -64,6 +64,7 @@ func list(t *testing.T, args ...string) map[string]listed {
 	t.Helper()
 	var stderr bytes.Buffer
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,Imports"}, args...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // else all is compiled once more
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
