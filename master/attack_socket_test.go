@@ -95,7 +95,7 @@ func TestSocket(t *testing.T) {
 			_, b, err := c.Read(t.Context())
 			first <- fmt.Sprint(string(b), strings.TrimPrefix(fmt.Sprint(err), "<nil>"))
 		}()
-		until(t, "an event", func() bool { // the reader joins a moment after it is ready
+		until(t, "an event", func() bool { // the bus takes in its reader a moment after it has connected
 			must(t, a.m.bus.Fire("salt/test/now", value.NewMap("x", "y\n")))
 			select {
 			case got = <-first:

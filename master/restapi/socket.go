@@ -102,7 +102,7 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 // are.
 func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
-	ready := make(chan struct{}, 1)
+	ready := make(chan struct{})
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
 		defer cancel()
@@ -137,6 +137,10 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 		return
 	}
 	defer s.hub.leave(r)
+	r.begun(ctx)
+	if s.tell(ctx, c, socketAnswer) != nil {
+		return
+	}
 	s.pass(ctx, q, r, token, func(frame string) bool {
 		_, data, _ := strings.Cut(frame, "\n") // without the line of the tag
 		messages := []string{data}
@@ -156,7 +160,8 @@ func (s *Server) converse(ctx context.Context, q *request, c *websocket.Conn, to
 	})
 }
 
-// hear answers what the client says, until it says too much or is gone.
+// hear answers what the client says, until it says too much or is gone. That it is ready
+// is answered when events are read.
 func (s *Server) hear(ctx context.Context, c *websocket.Conn, ready chan<- struct{}) {
 	var said ratelimit.Bucket
 	for {
@@ -164,14 +169,13 @@ func (s *Server) hear(ctx context.Context, c *websocket.Conn, ready chan<- struc
 		if err != nil || !said.Take(s.now(), sayings(), 1) {
 			return
 		}
+		if ready != nil && string(text) == socketReady {
+			close(ready)
+			ready = nil
+			continue
+		}
 		if s.tell(ctx, c, socketAnswer) != nil {
 			return
-		}
-		if string(text) == socketReady {
-			select {
-			case ready <- struct{}{}:
-			default: // it has said so before
-			}
 		}
 	}
 }
