@@ -175,16 +175,8 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 test: deps ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 race lint LINT=nice # which fills what the tests leave idle
 	@$(MAKE) --no-print-directory unit-rest test-terraform
-	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke ORDERED=1 PICTURES=0 FUZZ=changed # they mostly wait
+	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed # fuzzing, which needs no build, comes first and takes what e2e leaves idle
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
-
-# Make would begin with what needs no build, which is fuzzing, and keep what takes long for
-# the end.
-ifdef ORDERED
-test-nspawn: | e2e-storage
-test-browser: | test-nspawn
-fuzz-smoke: | test-browser
-endif
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck of all files, shell syntax
