@@ -6,7 +6,7 @@ SHELL := /bin/bash
 GO          ?= go
 # All but the race detector compile in the same way, so that nothing is compiled twice.
 export CGO_ENABLED := 0
-export GOFLAGS     := $(GOFLAGS) -trimpath
+export GOFLAGS     := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 # Says at the end which tests were skipped, and why.
 GOTEST      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color --
 SALT        := 3006.28 3007.15 3008.3
