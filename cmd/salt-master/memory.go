@@ -44,11 +44,12 @@ func (m memoryState) percent() int {
 }
 
 // wasteful reports whether memory should go back to the system: nothing much
-// has happened since the state before, but a lot since the last time. (How
-// much is in use cannot be told: the figure of a collection amid a burst
-// counts all that was under way then.)
+// has happened since the state before, but a lot since the last time, or the start
+// of the master, which is a burst of its own. (How much is in use cannot be told:
+// the figure of a collection amid a burst counts all that was under way then.)
 func (m memoryState) wasteful(before memoryState) bool {
-	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && m.allocs-m.returned > burstAllocs
+	started := m.returned == 0 && before.allocs > 0
+	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && (started || m.allocs-m.returned > burstAllocs)
 }
 
 // share is the part of a limit for our own memory: the renderers are in the same
