@@ -4,6 +4,7 @@ package confine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -33,7 +34,7 @@ const limit = 3 * time.Second
 // Child gives a child that was just started its own readiness to be killed and,
 // if systemd runs us as a service, a scope of its own with a bound on its memory
 // in percent of the machine's (0: none). A child is never kept from running by
-// that: what was not possible is logged, and that there is no bound is returned.
+// that: why there is no bound is returned. It may be called again for the same child.
 func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.Logger) error {
 	if err := raiseOOM(pid, oom); err != nil {
 		log.Warn("a child keeps our readiness to be killed when memory is short", "service", child, "error", err)
@@ -41,11 +42,7 @@ func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.L
 	if percent == 0 || !asService() {
 		return nil
 	}
-	err := scope(ctx, child, pid, percent)
-	if err != nil {
-		log.Warn("a child has no bound on its memory", "service", child, "error", err)
-	}
-	return err
+	return scope(ctx, child, pid, percent)
 }
 
 // asService reports whether systemd started us as a service and may be asked.
@@ -80,10 +77,18 @@ func scope(ctx context.Context, child string, pid, percent int) error {
 		return err
 	}
 	name := fmt.Sprintf("saltern-%s-%d.scope", child, pid)
-	return systemd.Job(ctx, limit, "bound the memory of "+child, func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
+	err = systemd.Job(ctx, limit, "bound the memory of "+child, func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
 		return c.StartTransientUnitContext(ctx, name, "replace", scopeProperties(child, pid, percent, total), done)
 	})
+	if e, ok := errors.AsType[godbus.Error](err); ok && e.Name == unitExists {
+		return nil
+	}
+	return err
 }
+
+// unitExists is systemd's answer when the child has its scope: an earlier life made it,
+// or a try that did not wait for its end.
+const unitExists = "org.freedesktop.systemd1.UnitExists"
 
 // scopeProperties are what the unit applianced.service has for its processes
 // by control group, and the bounds on memory: from MemoryHigh on a child is

@@ -38,11 +38,13 @@ func superviseSleeper(t *testing.T) {
 	if own, err := oomScore("self"); err != nil || own != -500 {
 		t.Fatalf("%d %v", own, err)
 	}
-	bounded := func(child string, oom, percent int) func(context.Context, int) {
-		return func(ctx context.Context, pid int) {
-			if err := Child(ctx, child, pid, oom, percent, slog.New(slog.DiscardHandler)); err != nil {
+	bounded := func(child string, oom, percent int) func(context.Context, int) error {
+		return func(ctx context.Context, pid int) error {
+			err := Child(ctx, child, pid, oom, percent, slog.New(slog.DiscardHandler))
+			if err != nil {
 				t.Errorf("outside of a service nothing is bounded, and nothing is missing: %v", err)
 			}
+			return err
 		}
 	}
 	for score, p := range map[int]*service.Process{

@@ -57,8 +57,8 @@ func (b *balancer) process(out *service.Lines) *service.Lasting {
 	p := &service.Lasting{Path: b.program(), Args: b.args(), Env: childEnv(), Dir: "/", PIDFile: pidFile(b.Settings, status.BalancerService),
 		Pipe: filepath.Join(b.Settings.RuntimeDir, status.BalancerService+".out"), Credential: b.lb.Credential, StopTimeout: b.Settings.Limits.StopTimeout,
 		Tag: b.tag, Answers: b.answers, Leave: func(cause error) bool { return errors.Is(cause, ErrReload) },
-		Confine: func(ctx context.Context, pid int) {
-			b.confine(ctx, status.BalancerService, pid, confine.BalancerOOM, b.Settings.Limits.LBMemory)
+		Confine: func(ctx context.Context, pid int) error {
+			return b.confine(ctx, status.BalancerService, pid, confine.BalancerOOM, b.Settings.Limits.LBMemory)
 		}}
 	if out != nil {
 		p.Log = out

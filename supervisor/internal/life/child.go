@@ -113,13 +113,18 @@ func (c *children) block(name string, err error) error {
 }
 
 // confine bounds a child that was just started; what was not possible is shown.
-func (c *children) confine(ctx context.Context, child string, pid, oom, percent int) {
+func (c *children) confine(ctx context.Context, child string, pid, oom, percent int) error {
 	err := confine.Child(ctx, child, pid, oom, percent, c.Log)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := c.unbounded[child]
 	if delete(c.unbounded, child); err != nil {
 		c.unbounded[child] = err.Error()
 	}
+	if err != nil && before != err.Error() {
+		c.Log.Warn("a child has no bound on its memory", "service", child, "error", err)
+	}
+	return err
 }
 
 // End ends what an earlier life has left behind.

@@ -55,8 +55,8 @@ func (m *master) spec(wait service.Condition, spoke func(time.Time) bool) servic
 	out := m.output(status.MasterService)
 	proc := &service.Process{Path: m.program(), Args: []string{"-c", m.Settings.MasterConf()}, Env: childEnv(), Dir: "/",
 		PIDFile: pidFile(m.Settings, status.MasterService), Credential: m.master.Credential, StopTimeout: m.Settings.Limits.StopTimeout, Log: out,
-		Confine: func(ctx context.Context, pid int) {
-			m.confine(ctx, status.MasterService, pid, confine.MasterOOM, m.Settings.Limits.MasterMemory)
+		Confine: func(ctx context.Context, pid int) error {
+			return m.confine(ctx, status.MasterService, pid, confine.MasterOOM, m.Settings.Limits.MasterMemory)
 		}}
 	return service.Spec{
 		Name:   status.MasterService,

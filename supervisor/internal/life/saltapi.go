@@ -79,7 +79,9 @@ func (a *saltAPI) spec(wait service.Condition) service.Spec {
 	a.proc = &service.Process{Path: a.program(), Env: childEnv(), Dir: "/",
 		Args:    []string{"-c", a.Settings.MasterConf(), "--log-file-level", "quiet", "--pid-file", filepath.Join(a.Settings.MasterSockDir(), "salt-api.pid")},
 		PIDFile: pidFile(a.Settings, status.APIService), Credential: a.children.master.Credential, StopTimeout: a.Settings.Limits.StopTimeout, Log: out,
-		Confine: func(ctx context.Context, pid int) { a.confine(ctx, status.APIService, pid, apiOOM, apiMemory) }}
+		Confine: func(ctx context.Context, pid int) error {
+			return a.confine(ctx, status.APIService, pid, apiOOM, apiMemory)
+		}}
 	return service.Spec{
 		Name:   status.APIService,
 		After:  []string{status.MasterService},

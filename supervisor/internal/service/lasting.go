@@ -37,8 +37,9 @@ type Lasting struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each process right after its start; nil: nothing.
-	Confine func(ctx context.Context, pid int)
+	// Confine is called with each process that is started or adopted, and then every
+	// half minute as long as it fails; nil: nothing.
+	Confine func(ctx context.Context, pid int) error
 	// PIDFile remembers the processes, Pipe is the named pipe. Their directory
 	// must not be writable by others.
 	PIDFile, Pipe string
@@ -77,6 +78,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	if err != nil {
 		return err
 	}
+	defer keepConfined(ctx, l.Confine, p.pid)()
 	started(p.pid)
 	select {
 	case <-p.gone:
@@ -146,11 +148,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 			l.end(syscall.SIGKILL, 0)
 		}
 	}
-	p, err := l.start(tag)
-	if err == nil && l.Confine != nil {
-		l.Confine(ctx, p.pid)
-	}
-	return p, err
+	return l.start(tag)
 }
 
 // ask asks until the process answers, ends, or patience does.

@@ -33,8 +33,9 @@ type Process struct {
 	Credential  *syscall.Credential // nil: run as ourselves
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each child right after its start; nil: nothing.
-	Confine func(ctx context.Context, pid int)
+	// Confine is called with each child right after its start, and then every half
+	// minute as long as it fails; nil: nothing.
+	Confine func(ctx context.Context, pid int) error
 	// PIDFile remembers the child across our own death, for KillStale. Empty:
 	// no such file. Its directory must not be writable by others.
 	PIDFile string
@@ -81,9 +82,7 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	}
 	pid := cmd.Process.Pid
 	p.remember(pid)
-	if p.Confine != nil {
-		p.Confine(ctx, pid)
-	}
+	defer keepConfined(ctx, p.Confine, pid)()
 	defer p.forget()
 	started(pid)
 

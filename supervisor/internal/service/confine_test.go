@@ -1,0 +1,38 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestKeepConfined(t *testing.T) {
+	for name, c := range map[string]struct{ failures, lives, tries int }{
+		"at once":            {0, 300, 1},
+		"at the third try":   {2, 300, 3},
+		"ends before it was": {100, 100, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				end := keepConfined(t.Context(), func(_ context.Context, pid int) error {
+					if tries++; pid != 42 {
+						t.Errorf("process %d", pid)
+					}
+					if tries <= c.failures {
+						return errors.New("systemd is busy")
+					}
+					return nil
+				}, 42)
+				time.Sleep(time.Duration(c.lives) * time.Second)
+				end()
+				time.Sleep(time.Hour)
+				if tries != c.tries {
+					t.Errorf("tried %d times, want %d", tries, c.tries)
+				}
+			})
+		})
+	}
+}
