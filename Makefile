@@ -7,8 +7,9 @@ GO          ?= go
 # All but the race detector compile in the same way, so that nothing is compiled twice.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
-# Says at the end which tests were skipped, and why.
-GOTEST      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color --
+# Says at the end which tests were skipped, and why. `make lint` vets all packages, and
+# nobody debugs the programs of the tests.
+GOTEST      = $(GO) tool gotestsum --format pkgname --format-hide-empty-pkg --no-color -- -vet=off -ldflags=-w
 SALT        := 3006.28 3007.15 3008.3
 # Where the Salt releases for tests are kept; shared by all checkouts.
 export SALTERN_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/saltern
