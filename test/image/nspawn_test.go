@@ -110,6 +110,33 @@ func TestNode(t *testing.T) {
 			t.Errorf("the load balancer was replaced too: %s then %s", lb, now)
 		}
 	})
+	t.Run("bound", m.boundsBalancer)
+}
+
+// boundsBalancer: the load balancer has a bound on its memory, also after the supervisor
+// was replaced, and gets one as soon as systemd answers when it did not at its start.
+func (m *machine) boundsBalancer(t *testing.T) {
+	bounded := func() {
+		t.Helper()
+		scope := "saltern-lb-" + strings.TrimSpace(m.run(t, "pgrep", "-n", "-u", "saltern-lb")) + ".scope"
+		lab.Eventually(t, 90*time.Second, "a bound on the memory of "+scope, func() error {
+			if out, _ := m.try("systemctl", "show", "-P", "MemoryMax", scope); !regexp.MustCompile(`^\d+\s*$`).MatchString(out) {
+				return errors.New(out)
+			}
+			if out, _ := m.try("applianced", "status"); strings.Contains(out, "SCA-505") {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	bounded()
+	const bus = "/run/dbus/system_bus_socket"
+	m.run(t, "mv", bus, bus+".away")
+	t.Cleanup(func() { _, _ = m.try("mv", bus+".away", bus) })
+	m.run(t, "applianced", "restart", "lb")
+	m.wait(t, 30*time.Second, "SCA-505 lb has no bound", "applianced", "status")
+	m.run(t, "mv", bus+".away", bus)
+	bounded()
 }
 
 func exitCode(err error) int {
