@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -324,7 +325,7 @@ func TestUnheard(t *testing.T) {
 				if err := readGreeting(r); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.Write(append(whole[said:], request(sealed+"1234")...)); err != nil {
+				if _, err := c.Write(slices.Concat(whole[said:], request(sealed+"1234"))); err != nil {
 					t.Fatal(err)
 				}
 				if _, _, err := readFrame(r); err != nil {
