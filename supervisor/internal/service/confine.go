@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"saltern/pause"
@@ -12,20 +13,20 @@ import (
 const confineAgain = 30 * time.Second
 
 // keepConfined confines a process; what fails is tried again until it is done or the
-// function that is returned is called, which waits for the try under way.
+// function that is returned is called, which waits for the try under way. When ctx has
+// ended already nothing is tried: whoever comes next does it.
 func keepConfined(ctx context.Context, confine func(context.Context, int) error, pid int) (end func()) {
-	if confine == nil || confine(ctx, pid) == nil {
+	if confine == nil || ctx.Err() != nil || confine(ctx, pid) == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var tries sync.WaitGroup
+	tries.Go(func() {
 		for pause.For(ctx, confineAgain) == nil && confine(ctx, pid) != nil {
 		}
-	}()
+	})
 	return func() {
 		cancel()
-		<-done
+		tries.Wait()
 	}
 }

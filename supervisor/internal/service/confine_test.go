@@ -36,3 +36,12 @@ func TestKeepConfined(t *testing.T) {
 		})
 	}
 }
+
+func TestKeepConfinedTooLate(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	keepConfined(ctx, func(context.Context, int) error {
+		t.Error("a process is confined although its service is to end")
+		return nil
+	}, 42)()
+}
