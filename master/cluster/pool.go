@@ -65,6 +65,7 @@ type Pool struct {
 	subs    atomic.Pointer[subsMsg]
 	changed chan struct{} // the view is another one
 	handler atomic.Pointer[Handler]
+	news    newsDesk
 	served  chan struct{} // closed when there is a handler
 	state   chan struct{} // closed and replaced at each change of phase, under mu
 
@@ -228,7 +229,13 @@ func (p *Pool) join(ctx context.Context) error {
 
 // Serve hands the pool its handler, once. Until then messages for it wait.
 func (p *Pool) Serve(h Handler) error {
-	if !p.handler.CompareAndSwap(nil, &h) {
+	p.news.mu.Lock()
+	first := p.handler.CompareAndSwap(nil, &h)
+	if first {
+		p.news.serve(h, p.cfg.Now())
+	}
+	p.news.mu.Unlock()
+	if !first {
 		return errors.New("the cluster is served already")
 	}
 	v := p.view.Load()

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -513,6 +514,60 @@ func TestData(t *testing.T) {
 	}
 	if buf, err := l.packData(nil); err != nil || len(buf) <= maxData || l.data.bytes != 0 || !l.putData([]byte{1}) {
 		t.Errorf("%d bytes, %d left, %v", len(buf), l.data.bytes, err)
+	}
+}
+
+// TestSubscriptionsAreToldEarly: what peers tell a master that does not serve yet waits for
+// it, also that one of them is lost.
+func TestSubscriptionsAreToldEarly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 2)
+	a, err := start(t, within(t), ids[0], port, 0, dir, nil)
+	must(t, err)
+	addr := netip.MustParseAddr("10.0.0.1")
+	a.Subscribed(Subs{addr: 2})
+	b := &member{t: t, log: &lines{}, data: map[string]*value.Map{}}
+	b.Pool, err = Open(within(t), Config{ID: ids[1], Address: ids[1], Port: port, Dir: dir, Key: testKeys()[1], Secret: "secret of the test",
+		Peers: ids[:1], Logger: slog.New(slog.NewTextHandler(b.log, nil))})
+	must(t, err)
+	t.Cleanup(sync.OnceFunc(b.Pool.Close))
+	waits := func(kind string) func() bool {
+		return func() bool {
+			b.news.mu.Lock()
+			defer b.news.mu.Unlock()
+			return slices.ContainsFunc(b.news.waiting, func(n news) bool { return n.msg.kind == kind })
+		}
+	}
+	until(t, "the first report", waits(ownSubs))
+	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.here[a.cfg.ID] })
+	a.CutOff(Subs{addr: 1}, time.Minute)
+	until(t, "a cut", waits(ownCut))
+	a.Subscribed(Subs{addr: 9})
+	until(t, "the last report", func() bool {
+		b.news.mu.Lock()
+		defer b.news.mu.Unlock()
+		return b.news.waiting[len(b.news.waiting)-1].msg.subs[addr] == 9
+	})
+	a.Close()
+	until(t, "the loss", waits(""))
+	if b.count(&b.told) != 0 {
+		t.Errorf("told before it serves: %v", b.told)
+	}
+	must(t, b.Serve(hears{b}))
+	id := ids[0]
+	if len(b.told) != 3 || !strings.HasPrefix(b.told[0], "cut 1m0.") || b.told[1] != "subs "+id+" 9" || b.told[2] != "lost "+id+" 0" {
+		t.Errorf("told %v", b.told)
+	}
+
+	var d newsDesk // the bound
+	p := &Pool{}
+	for i := range 2 * maxNews {
+		d.give(p, news{peer: id, msg: subsMsg{kind: ownCut}})
+		d.give(p, news{peer: id, msg: subsMsg{kind: ownSubs, subs: Subs{addr: i}}})
+	}
+	if last := d.waiting[len(d.waiting)-1]; len(d.waiting) > maxNews+1 || last.msg.subs[addr] != 2*maxNews-1 {
+		t.Errorf("%d wait, the last is %+v", len(d.waiting), last)
 	}
 }
 

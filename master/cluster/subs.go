@@ -3,6 +3,8 @@ package cluster
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"saltern/master/value"
@@ -109,20 +111,66 @@ func (p *Pool) told(peer string, from netip.Addr, kind string, data []byte) erro
 	if err != nil {
 		return err
 	}
-	h := p.handler.Load()
-	switch {
-	case h == nil: // the next report is soon
-	case kind == ownSubs:
-		if a, err := netip.ParseAddr(peer); err == nil {
-			from = a.Unmap() // it may have come through another master
-		}
-		(*h).Subscribed(peer, from, s)
-	case kind == ownBack:
-		(*h).Back(peer, s)
-	default:
-		(*h).CutOff(peer, s, age)
+	if a, err := netip.ParseAddr(peer); err == nil {
+		from = a.Unmap() // it may have come through another master
 	}
+	p.news.give(p, news{peer: peer, from: from, at: p.cfg.Now(), msg: subsMsg{kind, s, age}})
 	return nil
+}
+
+// news is what is known of the subscriptions of a peer: a message of it, or that it was lost.
+type news struct {
+	peer string
+	from netip.Addr
+	at   time.Time // of a peer that was lost: when it was last heard
+	msg  subsMsg   // without a kind: it was lost
+}
+
+func (n *news) tell(h Handler) {
+	switch n.msg.kind {
+	case ownSubs:
+		h.Subscribed(n.peer, n.from, n.msg.subs)
+	case ownCut:
+		h.CutOff(n.peer, n.msg.subs, n.msg.age)
+	case ownBack:
+		h.Back(n.peer, n.msg.subs)
+	default:
+		h.Lost(n.peer, n.at)
+	}
+}
+
+// newsDesk hands news to the handler in their order, and keeps them until there is one:
+// a peer that has nothing new does not repeat its report. Overflow policy: of
+// each peer the last report is kept, and maxNews of all else, the newest of which is refused.
+type newsDesk struct {
+	mu      sync.Mutex
+	waiting []news
+}
+
+const maxNews = 256
+
+func (d *newsDesk) give(p *Pool, n news) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := p.handler.Load(); h != nil {
+		n.tell(*h)
+		return
+	}
+	if n.msg.kind == ownSubs {
+		d.waiting = slices.DeleteFunc(d.waiting, func(o news) bool { return o.peer == n.peer && o.msg.kind == ownSubs })
+	} else if len(d.waiting) >= maxNews {
+		return
+	}
+	d.waiting = append(d.waiting, n)
+}
+
+// serve hands over what waits. From here on nothing does.
+func (d *newsDesk) serve(h Handler, now time.Time) {
+	for _, n := range d.waiting {
+		n.msg.age += now.Sub(n.at)
+		n.tell(h)
+	}
+	d.waiting = nil
 }
 
 // watch finds members that have gone since the last look, lost or removed, and returns
@@ -153,11 +201,7 @@ func (p *Pool) watch(now time.Time) (gone map[string]time.Time) {
 
 // lost hands over what watch has found, in order.
 func (p *Pool) lost(gone map[string]time.Time) {
-	h := p.handler.Load()
-	if h == nil {
-		return
-	}
 	for id, heard := range gone {
-		(*h).Lost(id, heard)
+		p.news.give(p, news{peer: id, at: heard})
 	}
 }
