@@ -140,7 +140,7 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, err error) {
 		delete(k.via, l.via)
 	}
 	k.dirty = true
-	wasCut := errors.Is(err, syscall.ECONNRESET) && l.via.IsValid()
+	wasCut := isReset(err) && l.via.IsValid()
 	if wasCut {
 		k.addCut(l.from)
 	} else if err == nil && l.via.IsValid() && len(k.ended) < maxComeBack {
@@ -150,6 +150,12 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, err error) {
 	if wasCut {
 		k.came(l.from, k.match.Cut(l.from, 1, now, cutMargin, now)...)
 	}
+}
+
+// isReset reports whether the other end has reset a connection: which of the two errors it is
+// depends on whether it was being read or written.
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // addCut has the peers told of a subscription that was cut here; mu is held.
@@ -418,10 +424,19 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 	there := report.subs
 	delete(k.peers, peer)
 	here := cluster.Subs{}
-	for _, l := range k.here {
-		if report.from.IsValid() && l.via == report.from {
-			here[l.from]++
+	if report.from.IsValid() {
+		for _, l := range k.here {
+			if l.via == report.from {
+				here[l.from]++
+			}
 		}
+		k.ended = slices.DeleteFunc(k.ended, func(e ending) bool { // with it, not by the minion
+			if e.via != report.from {
+				return false
+			}
+			here[e.from]++
+			return true
+		})
 	}
 	k.mu.Unlock()
 	all := 0

@@ -96,6 +96,22 @@ func TestWhoWasCut(t *testing.T) {
 	if told.age < 5*time.Second+lossMargin || told.subs[from(6)] != 1 {
 		t.Errorf("the peers were told %+v", told)
 	}
+	// The one minion that came by way of its load balancer ended with that, not by itself.
+	third := netip.MustParseAddr("10.0.0.3")
+	k.OnDisconnect(come(8, third), nil)
+	k.PeerHas("c", third, nil)
+	k.PeerLost("c", time.Now().Add(-time.Second))
+	come(8, lb)
+	if due() != 5 || told.subs[from(8)] != 1 {
+		t.Errorf("the last one of a load balancer: %d due, told %+v", due(), told)
+	}
+	<-k.resent
+	k.OnDisconnect(come(9, lb), fmt.Errorf("write: %w", syscall.EPIPE)) // in the middle of a publish
+	come(9, lb)
+	if due() != 5 || k.cut[from(9)] != 1 {
+		t.Errorf("cut while it was written to: %d due, told %v", due(), k.cut)
+	}
+	<-k.resent
 	// With zmq_filtering a connection has several topics, and counts once.
 	k.PeerCut(cluster.Subs{from(7): 2}, time.Second)
 	p = come(7, lb)
