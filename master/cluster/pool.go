@@ -229,13 +229,7 @@ func (p *Pool) join(ctx context.Context) error {
 
 // Serve hands the pool its handler, once. Until then messages for it wait.
 func (p *Pool) Serve(h Handler) error {
-	p.news.mu.Lock()
-	first := p.handler.CompareAndSwap(nil, &h)
-	if first {
-		p.news.serve(h, p.cfg.Now())
-	}
-	p.news.mu.Unlock()
-	if !first {
+	if !p.news.serve(p, h) {
 		return errors.New("the cluster is served already")
 	}
 	v := p.view.Load()

@@ -207,7 +207,17 @@ func until(t testing.TB, what string, f func() bool) {
 	await.That(t, what, f)
 }
 
+// start opens the pool of a master and serves.
 func start(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
+	t.Helper()
+	m, err := open(t, ctx, id, port, key, dir, change)
+	if err == nil {
+		must(t, m.Serve(hears{m}))
+	}
+	return m, err
+}
+
+func open(t testing.TB, ctx context.Context, id string, port, key int, dir string, change func(*Config)) (*member, error) {
 	t.Helper()
 	m := &member{t: t, log: &lines{}, data: map[string]*value.Map{}}
 	cfg := Config{ID: id, Address: id, Port: port, Dir: dir, Key: testKeys()[key], Secret: "secret of the test",
@@ -221,7 +231,6 @@ func start(t testing.TB, ctx context.Context, id string, port, key int, dir stri
 	}
 	m.Pool = p
 	t.Cleanup(sync.OnceFunc(p.Close))
-	must(t, p.Serve(hears{m}))
 	return m, nil
 }
 
@@ -527,11 +536,8 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	must(t, err)
 	addr := netip.MustParseAddr("10.0.0.1")
 	a.Subscribed(Subs{addr: 2})
-	b := &member{t: t, log: &lines{}, data: map[string]*value.Map{}}
-	b.Pool, err = Open(within(t), Config{ID: ids[1], Address: ids[1], Port: port, Dir: dir, Key: testKeys()[1], Secret: "secret of the test",
-		Peers: ids[:1], Logger: slog.New(slog.NewTextHandler(b.log, nil))})
+	b, err := open(t, within(t), ids[1], port, 1, dir, func(c *Config) { c.Peers = ids[:1] })
 	must(t, err)
-	t.Cleanup(sync.OnceFunc(b.Pool.Close))
 	waits := func(kind string) func() bool {
 		return func() bool {
 			b.news.mu.Lock()
@@ -541,6 +547,7 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	}
 	until(t, "the first report", waits(ownSubs))
 	until(t, "a look at a", func() bool { b.Pool.mu.Lock(); defer b.Pool.mu.Unlock(); return b.here[a.cfg.ID] })
+	cut := time.Now()
 	a.CutOff(Subs{addr: 1}, time.Minute)
 	until(t, "a cut", waits(ownCut))
 	a.Subscribed(Subs{addr: 9})
@@ -556,8 +563,12 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	}
 	must(t, b.Serve(hears{b}))
 	id := ids[0]
-	if len(b.told) != 3 || !strings.HasPrefix(b.told[0], "cut 1m0.") || b.told[1] != "subs "+id+" 9" || b.told[2] != "lost "+id+" 0" {
-		t.Errorf("told %v", b.told)
+	if len(b.told) != 3 || b.told[1] != "subs "+id+" 9" || b.told[2] != "lost "+id+" 0" {
+		t.Fatalf("told %v", b.told)
+	}
+	f := strings.Fields(b.told[0]) // cut, its age, by whom, how many
+	if age, err := time.ParseDuration(f[1]); err != nil || age <= time.Minute || age > time.Minute+time.Since(cut) || f[0] != "cut" || f[2] != id || f[3] != "1" {
+		t.Errorf("told %q, %s after the cut", b.told[0], time.Since(cut))
 	}
 
 	var d newsDesk // the bound

@@ -164,13 +164,20 @@ func (d *newsDesk) give(p *Pool, n news) {
 	d.waiting = append(d.waiting, n)
 }
 
-// serve hands over what waits. From here on nothing does.
-func (d *newsDesk) serve(h Handler, now time.Time) {
+// serve makes h the handler and hands it what waits. It reports whether there was none before.
+func (d *newsDesk) serve(p *Pool, h Handler) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !p.handler.CompareAndSwap(nil, &h) {
+		return false
+	}
+	now := p.cfg.Now()
 	for _, n := range d.waiting {
 		n.msg.age += now.Sub(n.at)
 		n.tell(h)
 	}
 	d.waiting = nil
+	return true
 }
 
 // watch finds members that have gone since the last look, lost or removed, and returns
