@@ -225,7 +225,7 @@ func (l *loop) connected(s *session, side int8) {
 		s.pre = strange
 	}
 	if s.m.header {
-		l.hold(&s.half[0], proxyproto.Append(make([]byte, 0, 64), s.client.addrPort(), localAddr(int(s.fd[0]))))
+		l.hold(&s.half[0], s.header(make([]byte, 0, 64), 0))
 	}
 	l.p.sessionLog.opened(s, l)
 	l.move(s)

@@ -106,7 +106,7 @@ func (l *loop) introduced(s *session) {
 	up.writable, down.readable, down.rdhup, down.eof = true, true, false, false
 	k.hello, k.out = k.hello[:0], k.out[:0]
 	if s.m.header {
-		k.out = proxyproto.Append(k.out, s.client.addrPort(), localAddr(int(s.fd[0])))
+		k.out = s.header(k.out, time.Duration(l.now-down.last))
 	}
 	if s.pre != nil {
 		k.out = append(k.out, s.pre.said...)
@@ -118,6 +118,16 @@ func (l *loop) introduced(s *session) {
 	}
 	l.later(&l.limits, s, int64(l.p.cfg.Connect.Timeout))
 	l.greet(s)
+}
+
+// header appends the PROXY header, by which a master of ours knows that a minion may not have
+// got what the last one has published since it was heard.
+func (s *session) header(b []byte, silent time.Duration) []byte {
+	client, here := s.client.addrPort(), localAddr(int(s.fd[0]))
+	if s.unheard() {
+		return proxyproto.Append(b, client, here) // it begins
+	}
+	return proxyproto.AppendMoved(b, client, here, silent)
 }
 
 // greet says what the client has said, and takes the master's greeting. It

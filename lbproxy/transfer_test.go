@@ -13,6 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"saltern/proxyproto"
+	"saltern/test/await"
 )
 
 // desk is a master that notes what it is asked and said, and does what a test says.
@@ -261,6 +264,53 @@ func TestSubscriberMoves(t *testing.T) {
 				t.Errorf("%d moved, ended: %v", st.Given, st.Frontends[0].Ended)
 			}
 		})
+	}
+}
+
+// TestMovedIsTold: the next master is told for how long the last one had said nothing, a master
+// with which a session begins nothing of the kind.
+func TestMovedIsTold(t *testing.T) {
+	t.Parallel()
+	const silent = 300 * time.Millisecond
+	told := make(chan string, 8)
+	behind := func() *desk {
+		d := &desk{act: says}
+		d.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) {
+			b := make([]byte, proxyproto.Fixed)
+			if _, err := io.ReadFull(c, b); err != nil {
+				return
+			}
+			n, err := proxyproto.BodyLen(b)
+			b = append(b, make([]byte, n)...)
+			if _, rerr := io.ReadFull(c, b[proxyproto.Fixed:]); err != nil || rerr != nil {
+				return
+			}
+			if src, err := proxyproto.Parse(b); err == nil && src.IsValid() {
+				age, moved := proxyproto.Moved(b)
+				told <- fmt.Sprintf("moved %t, silent %t", moved, age >= silent && age < silent+20*time.Second)
+			}
+			d.talk(c, "PUB")
+		})
+		return d
+	}
+	a, b := behind(), behind()
+	_, addr := two(t, Publish, a, b, func(c *Config) { c.Frontends[0].ProxyV2 = true })
+	c := dial(t, addr)
+	r, err := hello(c, "SUB")
+	if err == nil {
+		_, err = c.Write(appendFrame(nil, 0, []byte("\x01one")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gets(t, c, r, "job for \x01one")
+	await.Holds(t, silent, "no word of the move", func() bool { return len(told) == 1 })
+	a.stop()
+	gets(t, c, r, "job for \x01one")
+	for _, want := range []string{"moved false, silent false", "moved true, silent true"} {
+		if got := <-told; got != want {
+			t.Errorf("told %q, not %q", got, want)
+		}
 	}
 }
 

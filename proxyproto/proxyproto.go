@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
+	"time"
 )
 
 const (
@@ -18,7 +20,12 @@ const (
 	// Local is the header of a connection that the balancer makes for itself, as a
 	// check of health.
 	Local   = Signature + "\x20\x00\x00\x00"
-	maxBody = 1024 // addresses and TLVs; more is refused
+	maxBody = 2048 // addresses and TLVs; more is refused
+
+	// movedType is a type that section 2.2.5 leaves to applications. The value begins with
+	// movedName, since others use the type for things of theirs.
+	movedType = 0xe5
+	movedName = "saltern moved"
 )
 
 var errHeader = errors.New("bad PROXY v2 header")
@@ -66,6 +73,39 @@ func Parse(b []byte) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
 	}
 	return netip.AddrPort{}, nil
+}
+
+// Moved looks into a whole header, which [Parse] takes, whether the connection goes on with
+// what another server began, and for how long that one had said nothing to the client: what
+// it sent within this time may not have come. Our own balancer says so, see [AppendMoved].
+func Moved(b []byte) (silent time.Duration, ok bool) {
+	addresses := map[byte]int{0x11: 12, 0x21: 36}[b[13]]
+	if b[12]&0xf == 0 || addresses == 0 {
+		return 0, false
+	}
+	for rest := b[Fixed+addresses:]; len(rest) >= 3; {
+		n := int(binary.BigEndian.Uint16(rest[1:]))
+		if n > len(rest)-3 {
+			break
+		}
+		if v := rest[3 : 3+n]; rest[0] == movedType && n == len(movedName)+4 && string(v[:len(movedName)]) == movedName {
+			return time.Duration(binary.BigEndian.Uint32(v[len(movedName):])) * time.Millisecond, true
+		}
+		rest = rest[3+n:]
+	}
+	return 0, false
+}
+
+// AppendMoved is [Append] for a connection that [Moved] is to be known of. Other servers
+// skip that part, as they do what they do not know.
+func AppendMoved(b []byte, src, dst netip.AddrPort, silent time.Duration) []byte {
+	at := len(b)
+	b = Append(b, src, dst)
+	b = append(b, movedType, 0, byte(len(movedName)+4))
+	b = append(b, movedName...)
+	b = binary.BigEndian.AppendUint32(b, uint32(min(max(silent.Milliseconds(), 0), math.MaxUint32)))
+	binary.BigEndian.PutUint16(b[at+14:], uint16(len(b)-at-Fixed))
+	return b
 }
 
 // Append writes the header for a connection from src to dst. Addresses of

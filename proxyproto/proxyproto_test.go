@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestProxyHeaderRoundTrip(t *testing.T) {
@@ -31,6 +32,47 @@ func TestProxyHeaderRoundTrip(t *testing.T) {
 	if mine := Append(nil, netip.MustParseAddrPort("127.0.0.1:41952"), netip.MustParseAddrPort("127.0.0.1:4506")); !bytes.Equal(mine, h) {
 		t.Errorf("written %q", mine)
 	}
+}
+
+// TestMoved: the mark stands behind whatever others put into a header, and others read the
+// header as if it were not there.
+func TestMoved(t *testing.T) {
+	src, v4, v6 := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2"), netip.MustParseAddrPort("[2001:db8::2]:2")
+	for _, c := range []struct {
+		dst          netip.AddrPort
+		silent, want time.Duration
+	}{{v4, 1500 * time.Millisecond, 1500 * time.Millisecond}, {v6, 0, 0}, {v4, -time.Second, 0}, {v4, 1 << 62, (1<<32 - 1) * time.Millisecond}} {
+		b := AppendMoved([]byte("before"), src, c.dst, c.silent)[len("before"):]
+		if got, err := Parse(b); err != nil || got != src {
+			t.Errorf("%v: read %v, %v", c, got, err)
+		}
+		if got, ok := Moved(b); !ok || got != c.want {
+			t.Errorf("%v: %v %v", c, got, ok)
+		}
+	}
+	moved := AppendMoved(nil, src, v4, time.Second)
+	mark := string(moved[Fixed+12:])
+	for name, tlvs := range map[string]string{
+		"none": "", "another's": "\xe5\x00\x02hi", "cut": mark[:len(mark)-1], "short": "\xe5\x00", "of no length": "\xe5\x00\x00",
+		"longer than what is left": "\x04\xff\xff" + mark,
+	} {
+		if d, ok := Moved(with(src, v4, tlvs)); ok {
+			t.Errorf("%s: moved after %v", name, d)
+		}
+	}
+	if d, ok := Moved(with(src, v4, "\x04\x00\x03abc\xe5\x00\x02hi"+mark)); !ok || d != time.Second {
+		t.Errorf("behind others: %v %v", d, ok)
+	}
+	if _, ok := Moved([]byte(Local)); ok {
+		t.Error("a check was moved")
+	}
+}
+
+// with is a header with TLVs as another balancer writes them.
+func with(src, dst netip.AddrPort, tlvs string) []byte {
+	b := Append(nil, src, dst)
+	b[15] += byte(len(tlvs))
+	return append(b, tlvs...)
 }
 
 func TestProxyHeaderFaults(t *testing.T) {
@@ -65,6 +107,7 @@ func FuzzProxyHeader(f *testing.F) {
 	f.Add(Append(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10")))
 	f.Add(Append(nil, netip.MustParseAddrPort("[::1]:5"), netip.MustParseAddrPort("6.7.8.9:10")))
 	f.Add([]byte(Local))
+	f.Add(AppendMoved(nil, netip.MustParseAddrPort("1.2.3.4:5"), netip.MustParseAddrPort("6.7.8.9:10"), time.Second))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := BodyLen(b)
 		if err == nil && (n < 0 || n > maxBody) {
@@ -74,7 +117,12 @@ func FuzzProxyHeader(f *testing.F) {
 		if err != nil || !ap.IsValid() {
 			return
 		}
-		again, err := Parse(Append(nil, ap, netip.MustParseAddrPort("[::1]:1")))
+		silent, _ := Moved(b)
+		moved := AppendMoved(nil, ap, netip.MustParseAddrPort("[::1]:1"), silent)
+		if got, ok := Moved(moved); !ok || got != silent {
+			t.Fatalf("%v became %v, %v", silent, got, ok)
+		}
+		again, err := Parse(moved)
 		if err != nil || again != ap {
 			t.Fatalf("%v became %v, %v", ap, again, err)
 		}

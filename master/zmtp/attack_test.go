@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"saltern/proxyproto"
 )
 
 func longHeader(flags byte, size uint64) []byte {
@@ -35,7 +37,7 @@ func TestAttack20HostileBytes(t *testing.T) {
 		"http":                    []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 		"tls hello":               {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3},
 		"proxy v1":                []byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n"),
-		"proxy v2 not allowed":    []byte(proxySignature + "\x21\x11\x00\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"),
+		"proxy v2 not allowed":    []byte(proxyproto.Signature + "\x21\x11\x00\x0c\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"),
 		"zmtp 2":                  version(1),
 		"zmtp 1":                  append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7e}, make([]byte, 54)...),
 		"unknown mechanism":       mechanism("FOO"),

@@ -48,9 +48,6 @@ func FuzzParse(f *testing.F) {
 		if m, err := parseMetadata(b); err == nil && len(m.socketType)+len(m.identity) > len(b) {
 			t.Fatal("metadata grew")
 		}
-		if command, family, size, err := parseProxyHead(b); err == nil && len(b) >= proxyFixed+size {
-			_, _, _ = parseProxyBody(command, family, b[proxyFixed:proxyFixed+size])
-		}
 	})
 }
 

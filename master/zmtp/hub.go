@@ -230,13 +230,13 @@ func (h *hub) shake(m *member) (counted bool, err error) {
 	trusted := h.trusted(m)
 	proxied := false
 	if trusted {
-		src, ok, err := readProxy(m.in)
+		src, missing, err := readProxy(m.in)
 		if err != nil {
 			return false, err
 		}
-		if ok {
+		if proxied = src.IsValid(); proxied {
 			m.peer.Via = m.peer.Remote.Addr()
-			m.peer.Remote, proxied = src, true
+			m.peer.Remote, m.peer.Missing = src, missing
 		}
 	}
 	if !h.place(m, proxied) {

@@ -101,6 +101,10 @@ type Peer struct {
 	// Via is the address of the proxy that gave Remote in a PROXY header, the
 	// zero value without one.
 	Via netip.Addr
+	// Missing is, of a connection that a proxy of ours has moved here from another master,
+	// when that one was last heard: what it sent since then may not have come. It is the
+	// zero value for all others.
+	Missing time.Time
 	// SocketType is what the peer calls itself: REQ, DEALER, SUB, …
 	SocketType string
 	// Identity is the routing id that the peer asked for. It is not verified

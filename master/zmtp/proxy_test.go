@@ -10,11 +10,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"saltern/proxyproto"
 )
 
 // proxyHeader builds a version 2 header.
 func proxyHeader(command, family byte, body []byte) []byte {
-	b := append([]byte(proxySignature), 0x20|command, family)
+	b := append([]byte(proxyproto.Signature), 0x20|command, family)
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(body))), body...)
 }
 
@@ -40,6 +42,7 @@ func TestProxyHeader(t *testing.T) {
 	}{
 		"v4":          {good, proxyV4.String()},
 		"v4 with tlv": {proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "\x04\x00\x02xx")), proxyV4.String()},
+		"moved":       {proxyproto.AppendMoved(nil, proxyV4, proxyTo4, 5*time.Second), proxyV4.String()},
 		"v6":          {proxyHeader(1, 0x21, proxyAddrs(proxyV6, proxyTo6, "")), proxyV6.String()},
 		"v4 in v6":    {proxyHeader(1, 0x21, proxyAddrs(mapped, proxyTo6, "")), "192.0.2.9:1"},
 		"local":       {proxyHeader(0, 0, nil), ""},
@@ -50,7 +53,7 @@ func TestProxyHeader(t *testing.T) {
 		"none":        {nil, ""},
 		"short":       {proxyHeader(1, 0x11, make([]byte, 11)), "-"},
 		"command 2":   {proxyHeader(2, 0x11, proxyAddrs(proxyV4, proxyTo4, "")), "-"},
-		"too long":    {proxyHeader(1, 0x11, make([]byte, maxProxyBody+1)), "-"},
+		"too long":    {proxyHeader(1, 0x11, make([]byte, 2049)), "-"},
 		"version 1":   {[]byte("PROXY TCP4 192.0.2.7 192.0.2.1 4711 4506\r\n"), "-"},
 		"signature":   {[]byte("\r\n\r\n\x00\r\nQUIT\r\x21\x11\x00\x00"), "-"},
 		"twice":       {append(bytes.Clone(good), good...), "-"},
@@ -73,6 +76,9 @@ func TestProxyHeader(t *testing.T) {
 			case q := <-peers:
 				if q.Remote.String() != want {
 					t.Errorf("peer is %v, want %s", q.Remote, want)
+				}
+				if away := time.Since(q.Missing); q.Missing.IsZero() != (name != "moved") || name == "moved" && (away < 5*time.Second || away > 5*time.Second+patience) {
+					t.Errorf("may miss what was said since %v", q.Missing)
 				}
 			case <-time.After(patience):
 				t.Fatal("no connection")

@@ -27,7 +27,9 @@ const (
 // anew, and must not be given a job a second time.
 //
 // A subscription bears no minion's name, so minions behind one address are
-// counted: as many new subscriptions match as were cut. Overflow policy: what
+// counted: as many new subscriptions match as were cut. One that a load balancer
+// has moved here says so itself, and is counted only so that no other matches in its
+// place. Overflow policy: what
 // has no room is forgotten, and that minion misses what it misses.
 type Missed struct {
 	mu       sync.Mutex
@@ -47,6 +49,7 @@ type Arrival struct {
 	ID    uint64    // of the connection
 	At    time.Time // when it came
 	Since time.Time // what was published from then on may be missing
+	Moved bool      // it said so itself
 }
 
 // newMissed makes an empty Missed.
@@ -55,14 +58,16 @@ func newMissed() *Missed {
 }
 
 // Arrive tells of a new subscription, and whether it takes the place of one
-// that was cut.
-func (m *Missed) Arrive(from netip.Addr, id uint64, now time.Time) (Arrival, bool) {
+// that was cut. since is the zero value but of one that was moved here.
+func (m *Missed) Arrive(from netip.Addr, id uint64, since, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pruneCuts(from, now)
-	a := Arrival{ID: id, At: now}
+	a := Arrival{ID: id, At: now, Since: since, Moved: !since.IsZero()}
 	if list := m.cuts[from]; len(list) > 0 {
-		a.Since = list[0].since
+		if !a.Moved || list[0].since.Before(since) {
+			a.Since = list[0].since
+		}
 		if list[0].n--; list[0].n == 0 {
 			m.setCuts(from, list[1:])
 		}

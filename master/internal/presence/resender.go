@@ -120,8 +120,16 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if again {
 		return
 	}
-	if a, ok := k.match.Arrive(l.from, p.ID, k.cfg.Now()); ok {
-		k.came(l.from, a)
+	var since time.Time
+	if !p.Missing.IsZero() {
+		since = p.Missing.Add(-lossMargin)
+	}
+	a, ok := k.match.Arrive(l.from, p.ID, since, k.cfg.Now())
+	if ok || a.Moved {
+		k.again(a)
+	}
+	if ok {
+		k.isBack(l.from, 1)
 	}
 }
 
@@ -176,20 +184,32 @@ func (k *Resender) poke() {
 	}
 }
 
-// came has subscriptions given what they missed, and tells the peers that they
-// are back. Overflow policy: they miss it.
+// came has subscriptions that were here before it was known why given what they missed, but
+// for those that were moved, which have been given it.
 func (k *Resender) came(from netip.Addr, back ...Arrival) {
 	if len(back) == 0 {
 		return
 	}
-	k.mu.Lock()
-	k.add(&k.back, from, len(back))
-	k.mu.Unlock()
+	k.isBack(from, len(back))
 	for _, a := range back {
-		select {
-		case k.resent <- a:
-		default:
+		if !a.Moved {
+			k.again(a)
 		}
+	}
+}
+
+// isBack has the peers told that n subscriptions that were cut are here.
+func (k *Resender) isBack(from netip.Addr, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.add(&k.back, from, n)
+}
+
+// again has a subscription given what it missed. Overflow policy: it misses it.
+func (k *Resender) again(a Arrival) {
+	select {
+	case k.resent <- a:
+	default:
 	}
 }
 

@@ -122,6 +122,37 @@ func TestWhoWasCut(t *testing.T) {
 	}
 }
 
+// TestMovedHere: a subscription that a load balancer has moved here is given what it missed
+// once, whether it is counted or not and whichever is known first; only when it has been
+// counted do the peers hear that it is back.
+func TestMovedHere(t *testing.T) {
+	from, peer := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.0.0.2")
+	now := time.Unix(1_700_000_000, 0)
+	heard := now.Add(-4 * time.Second)
+	for name, c := range map[string]struct {
+		lost []bool // the peer is known to be lost, before and after
+		back int
+	}{"never counted": {[]bool{false, false}, 0}, "lost before": {[]bool{true, false}, 1}, "lost after": {[]bool{false, true}, 1}} {
+		k := NewResender(ResenderConfig{Peers: &cuts{}, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+		k.PeerHas("b", peer, cluster.Subs{from: 1})
+		for i, lost := range c.lost {
+			if lost {
+				k.PeerLost("b", now.Add(-time.Second))
+			}
+			if i == 0 {
+				k.OnSubscribe(zmtp.Peer{ID: 1, Remote: netip.AddrPortFrom(from, 1), Via: netip.MustParseAddr("10.0.0.1"), Missing: heard}, "")
+			}
+		}
+		if len(k.resent) != 1 || k.back[from] != c.back {
+			t.Errorf("%s: %d due, %d are back", name, len(k.resent), k.back[from])
+			continue
+		}
+		if a := <-k.resent; a.Since.After(heard.Add(-lossMargin)) {
+			t.Errorf("%s: what was published %s after it was last heard", name, a.Since.Sub(heard))
+		}
+	}
+}
+
 // TestCutLate: a load balancer cuts the sessions to a virtual address a second after it has
 // gone; what was published since is sent again, here and by the peers. When all minions of a
 // load balancer end, it may be by a job that restarts them, and they must not get that again.
@@ -157,7 +188,7 @@ func TestCutLate(t *testing.T) {
 		t.Errorf("sent again is what was published %s after the address had gone", a.Since.Sub(published))
 	}
 	k.PeerCut(cluster.Subs{minion: 1}, toldWithin)
-	if a, ok := k.match.Arrive(minion, 100, now); !ok || a.Since.After(now.Add(-cutMargin)) {
+	if a, ok := k.match.Arrive(minion, 100, time.Time{}, now); !ok || a.Since.After(now.Add(-cutMargin)) {
 		t.Errorf("by a peer: %+v %v", a, ok)
 	}
 	p, q := come(), come()
