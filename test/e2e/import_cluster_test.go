@@ -30,7 +30,7 @@ func oldAt(t *testing.T, address string) (s *lab.Site, minions []*lab.Minion, id
 	s.Options = map[string]any{"nodegroups": map[string]any{"all": "L@old0,old1,old2"}}
 	s.Launch(t)
 	for i, v := range lab.Versions() {
-		m := lab.SiteMinion(t, fmt.Sprintf("old%d", i), v, []*lab.Site{s}, map[string]any{"master_alive_interval": 5})
+		m := lab.SiteMinion(t, fmt.Sprintf("old%d", i), v, []*lab.Site{s}, nil)
 		minions, ids = append(minions, m), append(ids, m.ID)
 	}
 	s.Accept(t, ids...)

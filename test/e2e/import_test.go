@@ -26,7 +26,7 @@ func oldSite(t *testing.T) (s *lab.Site, m *lab.Minion, out string) {
 	s.Python = true
 	s.Options = map[string]any{"nodegroups": map[string]any{"web": "L@one"}, "open_mode": false, "log_granular_levels": map[string]any{"salt": "info"}}
 	s.Launch(t)
-	m = lab.SiteMinion(t, "one", lab.Newest, []*lab.Site{s}, map[string]any{"master_alive_interval": 15})
+	m = lab.SiteMinion(t, "one", lab.Newest, []*lab.Site{s}, nil)
 	s.Accept(t, m.ID)
 	s.Ping(t, 4*time.Minute, m.ID)
 	stop(t, s)
