@@ -174,7 +174,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 
 .PHONY: test
 test: deps ## everything CI runs
-	@$(MAKE) --no-print-directory -j2 race lint LINT=nice # which fills what the tests leave idle
+	@$(MAKE) --no-print-directory -j2 race lint QUIETLY=nice # which fills what the tests leave idle
 	@$(MAKE) --no-print-directory unit-rest test-terraform
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed # fuzzing, which needs no build, comes first and takes what e2e leaves idle
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
@@ -182,8 +182,8 @@ test: deps ## everything CI runs
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck of all files, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
-	$(LINT) $(GO) vet -tags $(TAGS) ./...
-	$(LINT) $(GO) tool staticcheck -tags $(TAGS) ./...
+	$(QUIETLY) $(GO) vet -tags $(TAGS) ./...
+	$(QUIETLY) $(GO) tool staticcheck -tags $(TAGS) ./...
 	@for f in scripts/* packaging/packages/*.sh .ci/run test/gluster/lab; do if [ -f "$$f" ]; then bash -n "$$f"; fi; done
 
 .PHONY: unit
