@@ -95,6 +95,21 @@ func asking(t testing.TB, addr string) (*net.TCPConn, *bufio.Reader) {
 	return c, r
 }
 
+// subscribed is a client of the publish port that a desk which says has given a job.
+func subscribed(t testing.TB, addr string) (*net.TCPConn, *bufio.Reader) {
+	t.Helper()
+	c := dial(t, addr)
+	r, err := hello(c, "SUB")
+	if err == nil {
+		_, err = c.Write(appendFrame(nil, 0, []byte("\x01one")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gets(t, c, r, "job for \x01one")
+	return c, r
+}
+
 func gets(t testing.TB, c net.Conn, r *bufio.Reader, want string) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -276,17 +291,13 @@ func TestMovedIsTold(t *testing.T) {
 	behind := func() *desk {
 		d := &desk{act: says}
 		d.fake = newFake(t, "127.0.0.1:0", func(c net.Conn) {
-			b := make([]byte, proxyproto.Fixed)
-			if _, err := io.ReadFull(c, b); err != nil {
+			var b bytes.Buffer
+			src, err := proxyproto.Read(io.TeeReader(c, &b))
+			if err != nil {
 				return
 			}
-			n, err := proxyproto.BodyLen(b)
-			b = append(b, make([]byte, n)...)
-			if _, rerr := io.ReadFull(c, b[proxyproto.Fixed:]); err != nil || rerr != nil {
-				return
-			}
-			if src, err := proxyproto.Parse(b); err == nil && src.IsValid() {
-				age, moved := proxyproto.Moved(b)
+			if src.IsValid() {
+				age, moved := proxyproto.Moved(b.Bytes())
 				told <- fmt.Sprintf("moved %t, silent %t", moved, age >= silent && age < silent+20*time.Second)
 			}
 			d.talk(c, "PUB")
@@ -295,15 +306,7 @@ func TestMovedIsTold(t *testing.T) {
 	}
 	a, b := behind(), behind()
 	_, addr := two(t, Publish, a, b, func(c *Config) { c.Frontends[0].ProxyV2 = true })
-	c := dial(t, addr)
-	r, err := hello(c, "SUB")
-	if err == nil {
-		_, err = c.Write(appendFrame(nil, 0, []byte("\x01one")))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	gets(t, c, r, "job for \x01one")
+	c, r := subscribed(t, addr)
 	await.Holds(t, silent, "no word of the move", func() bool { return len(told) == 1 })
 	a.stop()
 	gets(t, c, r, "job for \x01one")
@@ -320,15 +323,7 @@ func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	a, b := newDesk(t, "PUB", says), newDesk(t, "PUB", says)
 	p, addr := two(t, Publish, a, b, func(c *Config) { c.Rebalance = Rebalance{Off: true, Rate: 1, Quiet: 20 * time.Millisecond} })
-	c := dial(t, addr)
-	r, err := hello(c, "SUB")
-	if err == nil {
-		_, err = c.Write(appendFrame(nil, 0, []byte("\x01one")))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	gets(t, c, r, "job for \x01one")
+	c, r := subscribed(t, addr)
 	if err := p.Drain("b0"); err != nil {
 		t.Fatal(err)
 	}

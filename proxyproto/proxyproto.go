@@ -56,18 +56,15 @@ func Parse(b []byte) (netip.AddrPort, error) {
 	if len(b) != Fixed+n {
 		return netip.AddrPort{}, fmt.Errorf("%w: %d bytes for %d", errHeader, len(b), Fixed+n)
 	}
-	if b[12]&0xf == 0 {
-		return netip.AddrPort{}, nil
-	}
 	body := b[Fixed:]
-	switch b[13] {
-	case 0x11:
-		if len(body) < 12 {
+	switch addresses(b) {
+	case addresses4:
+		if len(body) < addresses4 {
 			return netip.AddrPort{}, fmt.Errorf("%w: short IPv4 addresses", errHeader)
 		}
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(body[:4])), binary.BigEndian.Uint16(body[8:])), nil
-	case 0x21:
-		if len(body) < 36 {
+	case addresses6:
+		if len(body) < addresses6 {
 			return netip.AddrPort{}, fmt.Errorf("%w: short IPv6 addresses", errHeader)
 		}
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
@@ -75,15 +72,35 @@ func Parse(b []byte) (netip.AddrPort, error) {
 	return netip.AddrPort{}, nil
 }
 
+// the bytes of two addresses with their ports.
+const (
+	addresses4 = 4 + 4 + 2 + 2
+	addresses6 = 16 + 16 + 2 + 2
+)
+
+// addresses is how many bytes of addresses the fixed part announces; 0 for LOCAL and families
+// other than TCP over IP, with which the connection's own address counts.
+func addresses(b []byte) int {
+	switch {
+	case b[12]&0xf == 0:
+		return 0
+	case b[13] == 0x11:
+		return addresses4
+	case b[13] == 0x21:
+		return addresses6
+	}
+	return 0
+}
+
 // Moved looks into a whole header, which [Parse] takes, whether the connection goes on with
 // what another server began, and for how long that one had said nothing to the client: what
 // it sent within this time may not have come. Our own balancer says so, see [AppendMoved].
 func Moved(b []byte) (silent time.Duration, ok bool) {
-	addresses := map[byte]int{0x11: 12, 0x21: 36}[b[13]]
-	if b[12]&0xf == 0 || addresses == 0 {
+	told := addresses(b)
+	if told == 0 {
 		return 0, false
 	}
-	for rest := b[Fixed+addresses:]; len(rest) >= 3; {
+	for rest := b[Fixed+told:]; len(rest) >= 3; {
 		n := int(binary.BigEndian.Uint16(rest[1:]))
 		if n > len(rest)-3 {
 			break
