@@ -83,8 +83,11 @@ func (m *Manager) Wants(tag string) bool {
 		return strings.HasPrefix(tag, "salt/batch/")
 	}
 	ids := *m.wanted.Load()
+	if len(ids) == 0 {
+		return false
+	}
 	t := returnTag.FindStringSubmatch(tag)
-	return len(ids) > 0 && t != nil && ids[t[1]]
+	return t != nil && ids[t[1]]
 }
 
 // Run adopts the batches that were under way and drives batches until ctx ends.
