@@ -19,8 +19,11 @@ import (
 // back, and another is restarted in turn: without KVM that overtakes two cores,
 // and is seen in containers, TestCluster. They start one after the other: a start
 // takes a processor, and what nodes that join at once do is seen there as well.
+// Without KVM their volume is not encrypted either: three emulated machines were healthy
+// after 2,050 s with TLS, and after 792 s without it. TestCluster's is encrypted.
 func TestThreeMachines(t *testing.T) {
 	segment := newSegment(t)
+	tls := os.Getenv("SALTERN_KVM") != ""
 	began := time.Now()
 	seen := func(what string) { t.Helper(); t.Logf("%4d s: %s", int(time.Since(began).Seconds()), what) }
 	var all []*vm
@@ -36,8 +39,8 @@ func TestThreeMachines(t *testing.T) {
 		seen("healthy: " + strings.Join(names, " "))
 	}
 	for i := 1; i <= 3; i++ {
-		answers := fmt.Sprintf("node: vm-%[1]d\naddress: 10.90.1.%[1]d\nsecret: a-secret-for-three-machines-012345\nstorage: {kind: volume}\ndata_disk: /dev/vdb\n"+
-			"network: {interface: ens17, method: static, address: 10.90.1.%[1]d/24}\n", i)
+		answers := fmt.Sprintf("node: vm-%[1]d\naddress: 10.90.1.%[1]d\nsecret: a-secret-for-three-machines-012345\nstorage: {kind: volume, tls: %[2]t}\ndata_disk: /dev/vdb\n"+
+			"network: {interface: ens17, method: static, address: 10.90.1.%[1]d/24}\n", i, tls)
 		if i == 1 {
 			answers += "mode: form\ncluster_id: blue\n"
 		} else {
