@@ -35,9 +35,10 @@ func clocksChild(args []string, in io.Reader, out io.Writer) int {
 		return 2
 	}
 	root, self := args[0], args[1]
+	volume := mountRoot{path: root}
 	seen := map[string]time.Time{}
 	return serve(in, out, func([]byte) (any, error) {
-		if err := onVolume(root); err != nil {
+		if err := volume.check(); err != nil {
 			return nil, err
 		}
 		info, err := layout.Read(root)

@@ -21,9 +21,11 @@ import (
 // was copied is remembered by content: a file that was only touched is read
 // but not written again, and a copy that somebody changed is fixed.
 type copier struct {
-	spec  mirrorSpec
-	known map[string]copied      // by path relative to both roots; nil: not loaded
-	skip  func(path string) bool // what is left out; nil: nothing
+	spec   mirrorSpec
+	source mountRoot
+	known  map[string]copied      // by path relative to both roots; nil: not loaded
+	empty  map[string]emptied     // directories of the source without an entry
+	skip   func(path string) bool // what is left out; nil: nothing
 }
 
 // copied is what is known about one file.
@@ -44,12 +46,22 @@ func (s mirrorSpec) index() string {
 	return filepath.Join(s.Dest, indexFile)
 }
 
-func newCopier(spec mirrorSpec) *copier { return &copier{spec: spec} }
+func newCopier(spec mirrorSpec) *copier {
+	return &copier{spec: spec, source: mountRoot{path: spec.Source}, empty: map[string]emptied{}}
+}
+
+// mounted refuses a source that is no volume, unless any is allowed.
+func (c *copier) mounted() error {
+	if c.spec.Any {
+		return nil
+	}
+	return c.source.check()
+}
 
 // pass makes the trees equal once. What it could not read stays as it was, and
 // the pass fails; nothing is removed unless the whole listing was complete.
 func (c *copier) pass() (r mirrorReport, err error) {
-	if err := c.spec.check(); err != nil {
+	if err := errors.Join(c.spec.check(), c.mounted()); err != nil {
 		return r, err
 	}
 	if err := c.load(); err != nil {
@@ -69,7 +81,7 @@ func (c *copier) pass() (r mirrorReport, err error) {
 			return r, err
 		}
 	}
-	if err := c.spec.check(); err != nil { // it may have gone meanwhile: then nothing may be removed
+	if err := c.mounted(); err != nil { // it may have gone meanwhile: then nothing may be removed
 		return r, err
 	}
 	for _, t := range c.spec.Trees {

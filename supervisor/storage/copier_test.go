@@ -170,3 +170,40 @@ func TestCopyOnlyOwn(t *testing.T) {
 		t.Errorf("a file of somebody else: %q", got)
 	}
 }
+
+// A directory that is empty is listed again when its times say so, when it has
+// changed of late, and now and then.
+func TestCopyOfEmptyDirectories(t *testing.T) {
+	c, src, dst := testCopier(t)
+	pillar := filepath.Join(src, "srv/pillar")
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(pillar, old, old); err != nil {
+		t.Fatal(err)
+	}
+	pass(t, c)
+	fi, err := os.Lstat(pillar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := walk{copier: c}
+	if !w.stillEmpty("srv/pillar", fi) {
+		t.Error("an empty directory of old times is listed")
+	}
+	if fresh, err := os.Lstat(filepath.Join(src, "srv/salt")); err != nil || w.stillEmpty("srv/salt", fresh) {
+		t.Errorf("%v: a directory that has just changed is not listed", err)
+	}
+	e := c.empty["srv/pillar"]
+	e.listed = e.listed.Add(-emptyAnyway)
+	c.empty["srv/pillar"] = e
+	if w.stillEmpty("srv/pillar", fi) {
+		t.Error("an empty directory is never listed again")
+	}
+	pass(t, c)
+	put(t, filepath.Join(pillar, "p.sls"), "a: 1")
+	if err := os.Chtimes(pillar, old, old); err != nil { // its time of change stays another
+		t.Fatal(err)
+	}
+	if r := pass(t, c); r.Copied != 1 || content(filepath.Join(dst, "srv/pillar/p.sls")) != "a: 1" {
+		t.Errorf("%+v: the new file was not copied", r)
+	}
+}

@@ -36,13 +36,29 @@ func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.He
 	return h, err
 }
 
-// probesChild looks at the mount at args[0] for each question, and writes in the
-// directory args[1] below it.
+// wholeProbe is how many looks at a mount that works go to one that writes as well.
+const wholeProbe = 3
+
+// probesChild looks at the mount at args[0] for each question, and now and then
+// writes in the directory args[1] below it: that is some twenty requests to each
+// brick, and without a quorum of bricks reading fails as well.
 func probesChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
-	return serve(in, out, func([]byte) (any, error) { return mount.Check(args[0], args[1]), nil })
+	var whole mount.Health // the newest
+	n := 0
+	return serve(in, out, func([]byte) (any, error) {
+		if n++; n%wholeProbe != 1 && whole.State == mount.OK && whole.Writable {
+			h := mount.Check(args[0], "")
+			if h.State == mount.OK {
+				h.Writable, h.Latency = true, whole.Latency
+			}
+			return h, nil
+		}
+		whole = mount.Check(args[0], args[1])
+		return whole, nil
+	})
 }
 
 // keepMount starts the keeper of the mount when the volume is there.

@@ -26,7 +26,7 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
 	}
-	h := leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
+	root, h := mountRoot{path: args[0]}, leaseHolder{path: filepath.Join(args[0], leaseFile), self: args[1], now: time.Now, lock: flock}
 	signal.Ignore(syscall.SIGPIPE) // a parent that was killed while it is answered
 	defer h.end()
 	return serve(in, out, func(line []byte) (any, error) {
@@ -34,7 +34,7 @@ func leaseChild(args []string, in io.Reader, out io.Writer) int {
 		if err := json.Unmarshal(line, &q); err != nil {
 			return nil, err
 		}
-		if err := onVolume(args[0]); err != nil {
+		if err := root.check(); err != nil {
 			h.drop()
 			return nil, err
 		}
@@ -252,17 +252,4 @@ func retryIntr(f func() error) error {
 			return err
 		}
 	}
-}
-
-// onVolume refuses a path that is not the root of a mounted volume: what is
-// written there would land on the local disk.
-func onVolume(path string) error {
-	var st unix.Statfs_t
-	if err := retryIntr(func() error { return unix.Statfs(path, &st) }); err != nil {
-		return fmt.Errorf("look at %s: %w", path, err)
-	}
-	if st.Type != unix.FUSE_SUPER_MAGIC {
-		return fmt.Errorf("no volume is mounted at %s", path)
-	}
-	return nil
 }

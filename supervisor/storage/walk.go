@@ -35,12 +35,20 @@ func (w *walk) dir(rel string, depth int) error {
 	if err := w.makeDir(rel, fi); err != nil {
 		return err
 	}
+	if w.names == nil {
+		w.names = map[string][]string{}
+	}
+	if w.stillEmpty(rel, fi) {
+		w.names[rel] = nil
+		return nil
+	}
+	listed := time.Now()
 	entries, err := readDir(src)
 	if err != nil {
 		return err
 	}
-	if w.names == nil {
-		w.names = map[string][]string{}
+	if len(entries) == 0 {
+		w.empty[rel] = emptied{fi.ModTime().UnixNano(), ctime(fi), listed}
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -71,6 +79,35 @@ func (w *walk) dir(rel string, depth int) error {
 	}
 	w.names[rel] = names
 	return nil
+}
+
+// emptied is a directory of the source that had no entry.
+type emptied struct {
+	mtime, ctime int64     // ns
+	listed       time.Time // when
+}
+
+// The times of a directory tell of a new entry, but for one that comes at once after
+// another change, or from a node whose clock is behind: the volume never puts them
+// back. So what has changed of late is listed in each pass, and all now and then.
+// Listing asks all bricks several times.
+const (
+	emptySettled = time.Minute
+	emptyAnyway  = 30 * time.Second
+)
+
+// stillEmpty reports whether a directory that was empty has not changed since.
+func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
+	e, ok := w.empty[rel]
+	if !ok {
+		return false
+	}
+	now := time.Now()
+	if fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime && now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway {
+		return true
+	}
+	delete(w.empty, rel)
+	return false
 }
 
 // readDir lists a directory. GlusterFS sometimes says ESTALE for one that was

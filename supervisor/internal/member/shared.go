@@ -72,6 +72,9 @@ func (s *shared) place(ctx context.Context) {
 
 // isFounded looks for the masters' record on the shared storage.
 func (s *shared) isFounded() bool {
+	if s.hasRecord() {
+		return true
+	}
 	_, err := os.Stat(s.cfg.Settings.ClusterRecord())
 	s.mu.Lock()
 	defer s.mu.Unlock()
