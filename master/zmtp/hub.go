@@ -40,8 +40,12 @@ type Listen struct {
 }
 
 // slots is the number of groups of connections. Each heartbeat tick serves
-// one of them, so that the load is even.
-const slots = 16
+// one of them, so that the load is even. With few connections one tick an interval
+// serves all: to wake up costs more than to serve them.
+const (
+	slots    = 16
+	fewConns = 64
+)
 
 // hub accepts connections and owns them.
 type hub struct {
@@ -356,28 +360,47 @@ func (h *hub) report(m *member, err error) {
 
 // heartbeat visits every connection once per interval.
 func (h *hub) heartbeat() {
-	t := time.NewTicker(h.cfg.Heartbeat.Interval / slots)
+	step := h.cfg.Heartbeat.Interval / slots
+	t := time.NewTimer(step)
 	defer t.Stop()
 	ping := pingFrame(h.cfg.Heartbeat.TTL)
 	var batch []*member
-	for i := 0; ; i = (i + 1) % slots {
+	rested := false // for a whole interval
+	for i := 0; ; {
 		select {
 		case <-h.closing:
 			return
 		case <-t.C:
 		}
-		now := time.Now()
-		batch = h.slots[i].copy(batch[:0])
-		for _, m := range batch {
-			if m.ready.Load() {
-				if h.overdue(m, now) {
-					m.fail(errUnproven)
-					continue
-				}
-				m.beat(now, h.cfg.Heartbeat.Timeout, ping)
-			}
+		few := h.count.conns.Load() <= fewConns
+		visits := 1
+		if few || rested {
+			visits = slots
 		}
-		clear(batch)
+		if rested = few; few {
+			t.Reset(h.cfg.Heartbeat.Interval)
+		} else {
+			t.Reset(step)
+		}
+		for now := time.Now(); visits > 0; visits-- {
+			batch = h.slots[i].copy(batch[:0])
+			for _, m := range batch {
+				h.tend(m, now, ping)
+			}
+			clear(batch)
+			i = (i + 1) % slots
+		}
+	}
+}
+
+// tend gives a connection its heartbeat, or ends it.
+func (h *hub) tend(m *member, now time.Time, ping []byte) {
+	switch {
+	case !m.ready.Load():
+	case h.overdue(m, now):
+		m.fail(errUnproven)
+	default:
+		m.beat(now, h.cfg.Heartbeat.Timeout, ping)
 	}
 }
 
