@@ -27,6 +27,8 @@ type choice struct {
 	restart func()
 	up      func(context.Context) bool
 
+	stir chan struct{} // capacity 1: there is something to decide
+
 	mu      sync.Mutex
 	refused layout.Refusal // also on disk
 	options layout.Options // with which the master was configured; no Mark: not known
@@ -51,7 +53,7 @@ func newChoice(c *children) *choice {
 	if err != nil { // they are tried then
 		c.Log.Warn("it is not known which options are refused", "error", err)
 	}
-	return &choice{children: c, refused: r}
+	return &choice{children: c, stir: make(chan struct{}, 1), refused: r}
 }
 
 // fresh gives this node's settings with the master's options as appliance.yaml has
@@ -117,6 +119,15 @@ func (c *choice) begin(o layout.Options, trial bool) {
 	if c.asked != o.Mark {
 		c.asked = ""
 	}
+	c.decide()
+}
+
+// decide has run look at what has been noted.
+func (c *choice) decide() {
+	select {
+	case c.stir <- struct{}{}:
+	default:
+	}
 }
 
 // verdict is what is to be done about a trial.
@@ -154,12 +165,19 @@ func (c *choice) judge(now time.Time, serves bool, message string) (v verdict, w
 
 // run decides about trials until ctx ends.
 func (c *choice) run(ctx context.Context) {
-	for pause.For(ctx, trialLook) == nil {
+	for {
 		c.mu.Lock()
 		idle := !c.waits && c.asked == ""
 		c.mu.Unlock()
 		if idle {
-			continue
+			select {
+			case <-c.stir:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if pause.For(ctx, trialLook) != nil {
+			return
 		}
 		info := c.info()
 		switch v, why := c.judge(c.Now(), c.serves(ctx, info), info.Message); v {

@@ -161,6 +161,7 @@ func (o *optionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 	}
 	again := o.asked == mark
 	o.asked, o.limit, o.end = mark, limit, o.Now().Add(limit)
+	o.decide()
 	o.mu.Unlock()
 	if again {
 		return nil
