@@ -32,13 +32,24 @@ func (t Terminal) Name() string {
 	return clean(strings.TrimPrefix(name, "/dev/"))
 }
 
+// Frames a second: the program wakes up for each, whether there is something to draw
+// or not. The page of the console runs for ever, and is used by single keys.
+const (
+	frames        = 10
+	consoleFrames = 4
+)
+
 // Run draws the model until it quits or ctx ends. It gives the last model.
 func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if err := t.guardSize(); err != nil {
 		return m, err
 	}
+	fps := frames
+	if _, forEver := m.(*Console); forEver {
+		fps = consoleFrames
+	}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(&line{File: t.Out}), tea.WithEnvironment(t.env()),
-		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(10), tea.WithoutSignalHandler())
+		tea.WithColorProfile(colorprofile.Ascii), tea.WithFPS(fps), tea.WithoutSignalHandler())
 	last, err := p.Run()
 	switch {
 	case ctx.Err() != nil:
