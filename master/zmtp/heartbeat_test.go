@@ -373,3 +373,53 @@ func TestPingAfterReply(t *testing.T) {
 		_ = c.Close()
 	})
 }
+
+// However many connections there are, and while they become many or few again, no
+// one waits longer than an interval for its PING.
+func TestHeartbeatOfFewAndMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		p := ListenPub(context.Background(), ln, PubConfig{})
+		var readers sync.WaitGroup
+		defer readers.Wait()
+		defer p.Close()
+		var mu sync.Mutex
+		var longest time.Duration
+		pings := 0
+		shake := appendReady(greeting(), "SUB", "")
+		dial := func() net.Conn {
+			c, frames := ln.dial(shake)
+			last := time.Now()
+			readers.Go(func() {
+				for f := range frames {
+					if f != pingSeen {
+						continue
+					}
+					mu.Lock()
+					longest = max(longest, time.Since(last))
+					pings++
+					mu.Unlock()
+					last = time.Now()
+					_, _ = c.Write(appendCommand(nil, "PONG", nil))
+				}
+			})
+			return c
+		}
+		var conns []net.Conn
+		for i := range 2 * fewConns { // one a second: few, then many
+			conns = append(conns, dial())
+			time.Sleep(time.Second + time.Duration(i)*time.Millisecond)
+		}
+		for _, c := range conns[:fewConns+fewConns/2] { // and few again
+			_ = c.Close()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if interval := (Heartbeat{}).withDefaults().Interval; longest > interval || pings < 10*fewConns {
+			t.Errorf("%d PINGs, one after %s, with an interval of %s", pings, longest, interval)
+		}
+	})
+}

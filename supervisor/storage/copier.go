@@ -24,7 +24,7 @@ type copier struct {
 	spec   mirrorSpec
 	source mountRoot
 	known  map[string]copied      // by path relative to both roots; nil: not loaded
-	empty  map[string]emptied     // directories of the source without an entry
+	empty  map[string]emptied     // directories of the source without an entry, in the pass before
 	skip   func(path string) bool // what is left out; nil: nothing
 }
 
@@ -47,7 +47,7 @@ func (s mirrorSpec) index() string {
 }
 
 func newCopier(spec mirrorSpec) *copier {
-	return &copier{spec: spec, source: mountRoot{path: spec.Source}, empty: map[string]emptied{}}
+	return &copier{spec: spec, source: mountRoot{path: spec.Source}}
 }
 
 // mounted refuses a source that is no volume, unless any is allowed.
@@ -75,7 +75,7 @@ func (c *copier) pass() (r mirrorReport, err error) {
 		return r, err
 	}
 	defer dest.Close()
-	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}}
+	w := &walk{copier: c, dest: dest, r: &r, next: map[string]copied{}, vacant: map[string]emptied{}}
 	for _, t := range c.spec.Trees {
 		if err := w.dir(t, 0); err != nil && !(younger(t) && errors.Is(err, fs.ErrNotExist)) {
 			return r, err
@@ -89,7 +89,7 @@ func (c *copier) pass() (r mirrorReport, err error) {
 			return r, err
 		}
 	}
-	c.known = w.next
+	c.known, c.empty = w.next, w.vacant
 	if r.Copied+r.Removed > 0 || w.touched {
 		return r, c.save()
 	}
@@ -104,6 +104,7 @@ type walk struct {
 	dest    *os.Root
 	r       *mirrorReport
 	next    map[string]copied
+	vacant  map[string]emptied  // what empty is for the next pass
 	touched bool                // the index changed although no file did
 	names   map[string][]string // of each directory of the source
 }

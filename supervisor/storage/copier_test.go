@@ -185,7 +185,7 @@ func TestCopyOfEmptyDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := walk{copier: c}
+	w := walk{copier: c, vacant: map[string]emptied{}}
 	if !w.stillEmpty("srv/pillar", fi) {
 		t.Error("an empty directory of old times is listed")
 	}

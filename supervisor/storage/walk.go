@@ -48,7 +48,7 @@ func (w *walk) dir(rel string, depth int) error {
 		return err
 	}
 	if len(entries) == 0 {
-		w.empty[rel] = emptied{fi.ModTime().UnixNano(), ctime(fi), listed}
+		w.vacant[rel] = emptied{fi.ModTime().UnixNano(), ctime(fi), listed}
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -99,15 +99,12 @@ const (
 // stillEmpty reports whether a directory that was empty has not changed since.
 func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
 	e, ok := w.empty[rel]
-	if !ok {
-		return false
-	}
 	now := time.Now()
-	if fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime && now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway {
-		return true
+	ok = ok && fi.ModTime().UnixNano() == e.mtime && ctime(fi) == e.ctime && now.Sub(fi.ModTime()) > emptySettled && now.Sub(e.listed) < emptyAnyway
+	if ok {
+		w.vacant[rel] = e
 	}
-	delete(w.empty, rel)
-	return false
+	return ok
 }
 
 // readDir lists a directory. GlusterFS sometimes says ESTALE for one that was
