@@ -23,7 +23,7 @@ func (m *Manager) keepLooking(ctx context.Context) {
 		if m.calm() {
 			every = calmEvery
 		}
-		if pause.For(ctx, every) != nil {
+		if pause.About(ctx, every) != nil {
 			return
 		}
 	}

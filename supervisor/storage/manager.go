@@ -276,7 +276,7 @@ func (m *Manager) startDaemon(ctx context.Context) error {
 // keepClocks compares clocks with the other nodes.
 func (m *Manager) keepClocks(ctx context.Context) {
 	defer m.clocks.close()
-	for pause.For(ctx, clocksEvery) == nil {
+	for pause.About(ctx, clocksEvery) == nil {
 		if !m.mountWorks() {
 			continue
 		}

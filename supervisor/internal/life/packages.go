@@ -51,7 +51,7 @@ func (p *packages) run(ctx context.Context) {
 			}
 			p.note(err)
 		}
-		if pause.For(ctx, packagesLook) != nil {
+		if pause.About(ctx, packagesLook) != nil {
 			return
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // that this holds after a restart.
 func (b *balancer) whenRemoved(ctx context.Context, m *member.Member, manager *service.Manager) {
 	for m.Removed() == "" {
-		if pause.For(ctx, time.Second) != nil {
+		if pause.About(ctx, time.Second) != nil {
 			return
 		}
 	}

@@ -226,7 +226,7 @@ func (a *saltAPI) follow(ctx context.Context, began string) {
 		if round%apiOpens == 0 {
 			a.open(ctx, port(a.at.Load().URL))
 		}
-		if pause.For(ctx, apiLook) != nil {
+		if pause.About(ctx, apiLook) != nil {
 			return
 		}
 		if round%apiCerts == 0 {

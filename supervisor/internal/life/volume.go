@@ -63,7 +63,7 @@ func (v *volume) feed(ctx context.Context) {
 			}
 			seen = now
 		}
-		if pause.For(ctx, tablePoll) != nil {
+		if pause.About(ctx, tablePoll) != nil {
 			return
 		}
 	}

@@ -34,6 +34,6 @@ func (c *clock) keep(ctx context.Context, ask func(context.Context) (bool, error
 		default:
 			c.Store(&yes)
 		}
-		_ = pause.For(ctx, wait)
+		_ = pause.About(ctx, wait)
 	}
 }

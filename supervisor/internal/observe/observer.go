@@ -120,7 +120,7 @@ func (o *Observer) Run(ctx context.Context) {
 		if d.ServingSince != nil && f.front == nil {
 			wait = observeServing
 		}
-		if pause.For(ctx, wait) != nil {
+		if pause.About(ctx, wait) != nil {
 			return
 		}
 	}

@@ -208,7 +208,7 @@ func (w Worker) Run(ctx context.Context, leave func()) {
 		if err != nil {
 			w.failed(err)
 		}
-		if pause.For(ctx, every) != nil {
+		if pause.About(ctx, every) != nil {
 			return
 		}
 	}

@@ -50,7 +50,7 @@ func (p *poll) Wait(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if pause.For(ctx, p.interval) != nil {
+		if pause.About(ctx, p.interval) != nil {
 			return context.Cause(ctx)
 		}
 	}

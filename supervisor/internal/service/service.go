@@ -325,7 +325,7 @@ func (s *Service) watch(ctx context.Context, end context.CancelCauseFunc) {
 				return
 			}
 		}
-		_ = pause.For(ctx, interval)
+		_ = pause.About(ctx, interval)
 	}
 }
 
