@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -326,6 +327,71 @@ func TestPingAfterPublish(t *testing.T) {
 		}
 		_ = c.Close()
 	})
+}
+
+// The PING is in one write with the message: a host that vanishes between two
+// leaves a subscriber that waits for as long as its kernel keeps the connection.
+func TestPingInOneWrite(t *testing.T) {
+	ln, err := net.Listen("unixpacket", filepath.Join(t.TempDir(), "pub")) // a write is a packet
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ListenPub(context.Background(), ln, PubConfig{Shards: 1, Listen: Listen{Heartbeat: Heartbeat{Interval: hour, Timeout: 3 * hour, TTL: 12 * time.Second}}})
+	t.Cleanup(p.Close)
+	ping := string(pingFrame(12 * time.Second))
+	old := greeting()
+	old[11] = 0 // knows no PING
+	for _, tc := range []struct {
+		name, topic string
+		greeting    []byte
+		want        []string
+	}{
+		{"everything", "", greeting(), []string{"\x01\x05first\x00\x01a\x01\x06second\x00\x01b" + ping, "\x00\x05third" + ping, "\x00\x06fourth" + ping}},
+		{"a topic", "t", greeting(), []string{"\x00\x05third" + ping, "\x00\x06fourth" + ping}},
+		{"version 3.0", "t", old, []string{"\x00\x05third", "\x00\x06fourth"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := net.Dial("unixpacket", ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			b := appendReady(tc.greeting, "SUB", "")
+			if _, err := c.Write(append(b, appendMessage(nil, []byte("\x01"+tc.topic))...)); err != nil {
+				t.Fatal(err)
+			}
+			subscribed(t, p, 1)
+			// The shard stands still, so that the first two are one burst.
+			stand, stands := make(chan struct{}), make(chan struct{})
+			if err := p.hand(withTimeout(t), &publication{do: func(*shard) { close(stands); <-stand }}, p.shards); err != nil {
+				t.Fatal(err)
+			}
+			<-stands
+			publish(t, p, "first", "a")
+			publish(t, p, "second", "b")
+			close(stand)
+			if err := p.Flush(withTimeout(t)); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, p, "third")
+			if ok := p.SendTo(withTimeout(t), p.Subscribers()[0].ID, []byte("fourth")); !ok {
+				t.Fatal("not sent")
+			}
+			_ = c.SetReadDeadline(time.Now().Add(patience))
+			buf := make([]byte, 1<<10)
+			if _, err := c.Read(buf); err != nil { // greeting and READY
+				t.Fatal(err)
+			}
+			for _, want := range tc.want {
+				n, err := c.Read(buf)
+				if err != nil || string(buf[:n]) != want {
+					t.Fatalf("write %q, %v; want %q", buf[:n], err, want)
+				}
+			}
+			_ = c.Close()
+			eventually(t, "the end", func() bool { return len(p.Subscribers()) == 0 })
+		})
+	}
 }
 
 // The same with replies, small and big ones.

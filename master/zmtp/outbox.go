@@ -269,12 +269,12 @@ func freeAll(ps []packet) {
 	}
 }
 
-// publish writes or queues the messages, in order. whole are their bytes in
-// one piece, or nil. Those that find no room are dropped; sent and size tell
-// what was taken.
-func (o *outbox) publish(ms []*publication, whole []byte) (sent, size int, err error) {
+// publish writes or queues the messages, in order, and ping behind them, which may be
+// empty. whole are all their bytes in one piece. Messages that find no room are
+// dropped; sent and size tell what was taken of them.
+func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int, err error) {
 	o.mu.Lock()
-	sent, size, broken, err := o.putAll(ms, whole)
+	sent, size, broken, err := o.putAll(ms, whole, ping)
 	o.mu.Unlock()
 	if broken {
 		o.fail(err)
@@ -282,35 +282,33 @@ func (o *outbox) publish(ms []*publication, whole []byte) (sent, size int, err e
 	return sent, size, err
 }
 
-func (o *outbox) putAll(ms []*publication, whole []byte) (sent, size int, broken bool, err error) {
+func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, broken bool, err error) {
 	if o.dead {
 		return 0, 0, false, errClosed
 	}
-	first := 0 // bytes of ms[0] that are written
-	if o.idle == nil && o.raw != nil && whole != nil {
-		n, err := o.now(whole)
+	n := 0 // bytes that are written of what is left
+	if o.idle == nil && o.raw != nil {
+		n, err = o.now(whole)
 		if err != nil {
 			o.die()
 			return 0, 0, true, err
 		}
-		for n > 0 && n >= len(ms[0].wire) {
-			n -= len(ms[0].wire)
-			sent, size, ms = sent+1, size+len(ms[0].wire), ms[1:]
-			if len(ms) == 0 {
-				return sent, size, false, nil
-			}
-		}
-		first = n
 	}
-	for i, m := range ms {
-		b := m.wire
-		if i == 0 {
-			b = b[first:]
-		}
-		if broken, err = o.put([]packet{{b: b}}); err != nil {
-			return sent, size, broken, err
-		}
-		sent, size = sent+1, size+len(m.wire)
+	for ; len(ms) > 0 && n >= len(ms[0].wire); ms = ms[1:] {
+		n -= len(ms[0].wire)
+		sent, size = sent+1, size+len(ms[0].wire)
 	}
-	return sent, size, false, nil
+	for _, m := range ms {
+		if broken, err = o.put([]packet{{b: m.wire[n:]}}); err != nil {
+			break
+		}
+		n, sent, size = 0, sent+1, size+len(m.wire)
+	}
+	if n < len(ping) && !broken {
+		// Without room for it others wait there already.
+		if over, why := o.put([]packet{{b: ping[n:], control: true}}); over {
+			return sent, size, true, why
+		}
+	}
+	return sent, size, broken, err
 }

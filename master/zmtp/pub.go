@@ -42,6 +42,7 @@ type PubConfig struct {
 type Pub struct {
 	hub    *hub
 	cfg    PubConfig
+	ping   []byte // follows every message; nil without a TTL
 	shards []*shard
 
 	mu     sync.Mutex // one publisher at a time: all see the same order
@@ -50,8 +51,9 @@ type Pub struct {
 
 // publication is a framed message, shared by all who get it.
 type publication struct {
-	topic []byte // first frame
-	wire  []byte
+	topic  []byte // first frame
+	wire   []byte
+	pinged []byte // wire with the PING behind it
 	// do marks a barrier: nothing is sent, but do is called by each shard's
 	// goroutine when all before it is done.
 	do func(*shard)
@@ -67,12 +69,11 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	p.hub = newHub(ctx, ln, "PUB", cfg.Listen, 4096,
 		outLimits{items: cfg.MaxQueue, bytes: cfg.MaxQueueBytes, stall: cfg.WriteStall})
 	p.hub.serve = p.serve
-	var ping []byte
 	if ttl := cfg.Heartbeat.TTL; ttl > 0 {
-		ping = pingFrame(ttl)
+		p.ping = pingFrame(ttl)
 	}
 	for range cfg.Shards {
-		s := &shard{count: &p.hub.count, ping: ping, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
+		s := &shard{count: &p.hub.count, ping: p.ping, queue: make(chan *publication, shardQueue), drained: make(chan struct{})}
 		p.shards = append(p.shards, s)
 		p.hub.loops.Go(s.run)
 	}
@@ -162,11 +163,12 @@ func (p *Pub) Addr() net.Addr { return p.hub.ln.Addr() }
 // is for processor time), never for a subscriber. The error is ctx's, or says
 // that the Pub is closed.
 func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
-	size := 0
+	size := len(p.ping)
 	for _, f := range frames {
 		size += maxHeader + len(f)
 	}
-	m := &publication{wire: appendMessage(make([]byte, 0, size), frames...)}
+	wire := appendMessage(make([]byte, 0, size), frames...)
+	m := &publication{wire: wire, pinged: append(wire, p.ping...)}
 	if len(frames) > 0 {
 		m.topic = append([]byte(nil), frames[0][:min(len(frames[0]), maxTopic)]...)
 	}

@@ -25,7 +25,8 @@ type subscriber struct {
 type shard struct {
 	count *counters
 	// ping follows every message when it has a TTL: libzmq forgets the TTL of
-	// the PING before at each message.
+	// the PING before at each message. It goes out in one write with the message,
+	// so that a host that vanishes leaves nobody with the message alone.
 	ping    []byte
 	queue   chan *publication
 	drained chan struct{} // closed when run is over
@@ -94,7 +95,7 @@ func (s *shard) fan(burst []*publication) {
 	if len(burst) == 0 {
 		return
 	}
-	whole := wires(burst)
+	whole := wires(burst, s.ping)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
@@ -104,7 +105,7 @@ func (s *shard) fan(burst []*publication) {
 		}
 		s.some = sub.topics.matches(s.some[:0], burst)
 		if len(s.some) > 0 {
-			s.send(sub, s.some, nil)
+			s.send(sub, s.some, wires(s.some, s.ping))
 		}
 	}
 	clear(s.some)
@@ -116,20 +117,18 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
 		if sub.m.peer.ID == id {
-			ok := sub.m.out.send(packet{b: b}) == nil
-			s.remind(sub)
-			return ok
+			return sub.m.out.send(packet{b: append(b, s.pingOf(sub)...)}) == nil
 		}
 	}
 	return false
 }
 
-// wires joins the bytes of a burst.
-func wires(ms []*publication) []byte {
+// wires joins the bytes of a burst and the PING behind it.
+func wires(ms []*publication, ping []byte) []byte {
 	if len(ms) == 1 {
-		return ms[0].wire
+		return ms[0].pinged
 	}
-	size := 0
+	size := len(ping)
 	for _, m := range ms {
 		size += len(m.wire)
 	}
@@ -137,21 +136,23 @@ func wires(ms []*publication) []byte {
 	for _, m := range ms {
 		b = append(b, m.wire...)
 	}
-	return b
+	return append(b, ping...)
 }
 
-// remind sends a PING to a subscriber that understands it.
-func (s *shard) remind(sub *subscriber) {
-	if s.ping != nil && sub.m.minor > 0 {
-		_ = sub.m.out.send(packet{b: s.ping, control: true})
+// pingOf is the PING for a subscriber that understands it, nil for any other.
+func (s *shard) pingOf(sub *subscriber) []byte {
+	if sub.m.minor > 0 {
+		return s.ping
 	}
+	return nil
 }
 
-// send gives messages to one subscriber; whole is their joined bytes, nil when
-// nobody else gets exactly these.
+// send gives messages to one subscriber; whole is their joined bytes and those of the
+// PING.
 func (s *shard) send(sub *subscriber, ms []*publication, whole []byte) {
-	sent, size, err := sub.m.out.publish(ms, whole)
-	s.remind(sub)
+	ping := s.pingOf(sub)
+	whole = whole[:len(whole)-len(s.ping)+len(ping)]
+	sent, size, err := sub.m.out.publish(ms, whole, ping)
 	s.count.sent.Add(uint64(sent))
 	s.count.bytes.Add(uint64(size))
 	if errors.Is(err, errDropped) {
