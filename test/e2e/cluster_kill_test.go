@@ -280,6 +280,7 @@ func gather(t *testing.T, c *lab.Cluster, to *lab.Member, all int) {
 		}
 	}
 	lab.Eventually(t, 60*time.Second, "all listen at "+to.Addr, func() error {
+		to.Untangle(t)
 		_, subscribers, err := to.View()
 		if err != nil {
 			return err

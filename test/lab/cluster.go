@@ -357,7 +357,7 @@ func (c *Cluster) StartMinion(t testing.TB, id, version, address string, options
 	return m
 }
 
-// Untangle restarts the cluster's minions that Salt's own fault has made deaf.
+// Untangle restarts the cluster's minions that Salt's own fault has made deaf or ended.
 func (m *Member) Untangle(t testing.TB) {
 	t.Helper()
 	for _, minion := range m.c.minions {
@@ -369,7 +369,7 @@ func (m *Member) Untangle(t testing.TB) {
 // owed a job then is lost.
 func (m *Member) Reliable(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		return slices.ContainsFunc(m.c.minions, func(m *Minion) bool { return m.ID == id && m.said[tangled] > 0 })
+		return slices.ContainsFunc(m.c.minions, func(m *Minion) bool { return m.ID == id && m.faults > 0 })
 	})
 }
 
