@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"saltern/master/cache"
+	"saltern/master/internal/launch"
 	"saltern/master/internal/local"
 	"saltern/master/keys"
 	"saltern/master/value"
@@ -232,7 +233,7 @@ func TestFinding03Targets(t *testing.T) {
 	for i, x := range hostileTargets(10000) {
 		load := value.NewMap("fun", "cmd.run", "arg", []any{}, "tgt", x.tgt, "tgt_type", x.typ, "ret", "", "jid", "20261123011500123456")
 		j, err := r.m.launch.New(t.Context(), load)
-		if err != nil || len(j.Minions) == 0 || r.m.launch.Permit(nil, j, perms[i%len(perms)]) != nil {
+		if err != nil || len(j.Minions) == 0 || r.m.launch.Permit(nil, j, launch.Caller{Permissions: perms[i%len(perms)]}) != nil {
 			continue
 		}
 		pub := r.m.launch.Publication(j)

@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"saltern/master/cache"
@@ -25,13 +26,19 @@ import (
 // openLaunch makes what starts jobs.
 func (m *Master) openLaunch() {
 	c := m.cfg
+	for _, name := range c.UserFields {
+		if !slices.Contains(launch.PermittableFields(), name) {
+			m.log.Warn("saltern_user_publish_fields names a field that cannot be permitted; it counts for nothing", "field", name, "known", launch.PermittableFields())
+		}
+	}
 	m.targets = &launch.Targets{Accepted: m.keys.Accepted, Nodegroups: c.Nodegroups, Cache: m.cache}
 	m.launch = launch.New(launch.Config{
 		Targets: m.targets, Jobs: m.jobs, Bus: m.bus, Fire: m.fire, Problem: m.problems.Report,
 		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
 			return m.publisher.Publish(ctx, load, minions)
 		},
-		User: c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
+		Limits: launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
+		User:   c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
 		Started: m.started, Log: m.log, Quiet: m.quiet,
 	})
 	m.mine = &mine.Service{

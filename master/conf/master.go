@@ -264,6 +264,10 @@ type Access struct {
 	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
 	LoginFailures int           `conf:"saltern_login_failures"`
 	LoginLock     time.Duration `conf:"saltern_login_lock"`
+	// UserFields and UserReturners are what callers without all rights may send of a job
+	// beside its function, arguments and target.
+	UserFields    []string `conf:"saltern_user_publish_fields"`
+	UserReturners []string `conf:"saltern_user_returners"`
 	// PAMSocket is that of root's helper, see [Master.PAMHelper].
 	PAMSocket string `conf:"saltern_pam"`
 }

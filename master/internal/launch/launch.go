@@ -14,7 +14,6 @@ import (
 
 	"saltern/control"
 	"saltern/master/event"
-	"saltern/master/internal/acl"
 	"saltern/master/internal/request"
 	"saltern/master/jobs"
 	"saltern/master/target"
@@ -28,6 +27,8 @@ type Config struct {
 	Bus     *event.Bus
 	// Fire puts an event on the bus.
 	Fire func(tag string, data *value.Map)
+	// Limits bound what callers without all rights may send.
+	Limits Limits
 	// Publish sends a load to its minions.
 	Publish func(ctx context.Context, load *value.Map, minions []string) error
 	// Problem reports a lasting fault; nil ends it.
@@ -91,32 +92,6 @@ func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 		return nil, fmt.Errorf("resolve the target %.100q: %w", fmt.Sprint(tgt), err)
 	}
 	return &Job{Load: load, Target: tgt, Minions: minions, Missing: missing}, nil
-}
-
-// ErrNotPermitted means that a caller may not start a job.
-var ErrNotPermitted = errors.New("not permitted")
-
-// Permit checks that a caller with these permissions may start a job, of which
-// always are functions that everybody may call, and makes the job go to exactly the
-// minions for which it is permitted: other readers of its target may find others. e
-// bounds the work; nil: that of one target.
-//
-// A job that is permitted on all minions keeps the target * as it is, since a list
-// of thousands of names would go to each of them; and any target with
-// order_masters, since lower masters have minions that are not known here.
-func (l *Launcher) Permit(e *target.Effort, j *Job, perms []any, always ...string) error {
-	funs, _ := Functions(j.Load)
-	r := acl.Request{Funs: funs, Args: arguments(j.Load, len(funs)), Minions: j.Minions}
-	if !acl.Publish(perms, r, l.cfg.Targets.compound(e), always...) {
-		return ErrNotPermitted
-	}
-	r.Minions = nil
-	nowhere := func(string) ([]string, error) { return nil, nil }
-	everybody := j.Target == "*" && TargetType(j.Load) == "glob"
-	if (l.cfg.OrderMasters || everybody) && acl.Publish(perms, r, nowhere, always...) {
-		return nil
-	}
-	return j.Restrict()
 }
 
 // StartOwn starts a job of the master itself on the minions of its target, and

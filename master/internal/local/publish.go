@@ -20,12 +20,30 @@ func authorization() *value.Map {
 	return (&eauth.Failure{Name: "AuthorizationError", Message: "Authorization error occurred."}).Map()
 }
 
+// invocation is the answer to who asks for something in a way that is not possible.
+func invocation(message string) *value.Map {
+	return (&eauth.Failure{Name: "SaltInvocationError", Message: message}).Map()
+}
+
+// limited is a caller without all rights as somebody who starts a job.
+func limited(caller eauth.Caller, load *value.Map) launch.Caller {
+	c := launch.Caller{
+		User:        caller.Name,
+		Permissions: caller.Permissions,
+		Always:      []string{"saltutil.find_job"},
+	}
+	if caller.Kind == "user" {
+		c.User = load.Str("user") // sudo_NAME, who acts as NAME
+	}
+	return c
+}
+
 // onPublish starts a job for a local client (salt/master.py ClearFuncs.publish).
 func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	funs, ok := launch.Functions(load)
 	if !ok {
-		return value.NewMap("error", value.NewMap("name", "SaltInvocationError", "message", "fun must be a function or a list of functions")), nil
+		return invocation("fun must be a function or a list of functions"), nil
 	}
 	if s.cfg.Blacklist.Refuses(load.Str("user"), funs) {
 		s.cfg.Quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
@@ -40,38 +58,11 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
 	record := o.jobRecord(caller, load, funs)
-	j, err := s.cfg.Launch.New(ctx, load)
-	if err == nil && (len(j.Minions) == 0 || len(j.Missing) > 0) {
-		// Perhaps a key was accepted a moment ago.
-		if lerr := s.cfg.Look(); lerr != nil {
-			s.cfg.Log.Warn("reading minion keys", "error", lerr)
-		}
-		j, err = s.cfg.Launch.New(ctx, load)
+	j, answer := s.prepare(ctx, caller, load, record)
+	if answer != nil {
+		return answer, nil
 	}
-	if err != nil {
-		// As with Salt, a target that cannot be read selects nobody.
-		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
-		return nobody(load.Value("tgt")), nil
-	}
-	if !caller.All {
-		switch err := s.cfg.Launch.Permit(nil, j, caller.Permissions, "saltutil.find_job"); {
-		case errors.Is(err, launch.ErrNotPermitted):
-			s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", funs)
-			record.Result = audit.Refused
-			s.cfg.Audit.Note(record)
-			s.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
-			return authorization(), nil
-		case err != nil:
-			s.cfg.Log.Error("job refused", "user", caller.Name, "error", err)
-			return nobody(j.Target), nil
-		}
-		if caller.Kind != "user" {
-			load.Set("user", caller.Name)
-		}
-	}
-	if len(j.Minions) == 0 && (j.Only() || !s.cfg.OrderMasters) {
-		return nobody(j.Target), nil
-	}
+
 	s.heard(ctx)
 	err = s.cfg.Launch.Start(ctx, j)
 	if !technical(funs) {
@@ -81,6 +72,65 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		return nil, err
 	}
 	return value.NewMap("enc", "clear", "load", value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
+}
+
+// prepare makes the job that a proven caller asks for, if he may start it and it is for
+// somebody; otherwise it returns the answer to him, and notes a refusal in the record.
+func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.Map, record audit.Record) (j *launch.Job, answer *value.Map) {
+	var by launch.Caller
+	var err error
+	if !caller.All {
+		by = limited(caller, load)
+		if err := s.cfg.Launch.MayTarget(by, load); err != nil {
+			return nil, s.refused(caller, load, record, err)
+		}
+	}
+
+	if j, err = s.find(ctx, load); err != nil {
+		// As with Salt, a target that cannot be read selects nobody.
+		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
+		return nil, nobody(load.Value("tgt"))
+	}
+	if !caller.All {
+		if err := s.cfg.Launch.Permit(nil, j, by); err != nil {
+			return nil, s.refused(caller, load, record, err)
+		}
+	}
+	if len(j.Minions) == 0 && (j.Only() || !s.cfg.OrderMasters) {
+		return nil, nobody(j.Target)
+	}
+	return j, nil
+}
+
+// find finds the minions of a load.
+func (s *Service) find(ctx context.Context, load *value.Map) (*launch.Job, error) {
+	j, err := s.cfg.Launch.New(ctx, load)
+	if err != nil || len(j.Minions) > 0 && len(j.Missing) == 0 {
+		return j, err
+	}
+	// Perhaps a key was accepted a moment ago.
+	if err := s.cfg.Look(); err != nil {
+		s.cfg.Log.Warn("reading minion keys", "error", err)
+	}
+	return s.cfg.Launch.New(ctx, load)
+}
+
+// refused is the answer to a caller whose job is not permitted, which it notes.
+func (s *Service) refused(caller eauth.Caller, load *value.Map, record audit.Record, err error) *value.Map {
+	refusal, spoken := errors.AsType[*launch.Refusal](err)
+	if !spoken && !errors.Is(err, launch.ErrNotPermitted) {
+		s.cfg.Log.Error("job refused", "user", caller.Name, "error", err)
+		return nobody(load.Value("tgt"))
+	}
+
+	s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun", load.Value("fun"), "error", err)
+	record.Result = audit.Refused
+	s.cfg.Audit.Note(record)
+	if spoken {
+		return invocation(refusal.Text)
+	}
+	s.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
+	return authorization()
 }
 
 // nobody is the answer when a target selects no minion.

@@ -53,24 +53,29 @@ func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call
 		}
 		r.tgtType = "compound"
 	}
-	out := value.NewMap("fun", fun, "arg", arg, "tgt", r.tgt, "tgt_type", r.tgtType, "ret", r.ret,
-		"jid", "", "user", s.cfg.Options.User, "kwargs", value.NewMap("id", c.ID))
+	out := value.NewMap("fun", fun, "arg", arg, "tgt", r.tgt, "tgt_type", r.tgtType, "ret", r.ret)
+	by := launch.Caller{
+		User:        s.cfg.Options.User,
+		Minion:      c.ID,
+		Permissions: perms,
+	}
+	if s.refused(c.ID, s.cfg.Launch.MayTarget(by, out)) {
+		return nil
+	}
 	j, err := s.cfg.Launch.NewWithin(e, out)
 	if err != nil {
 		s.cfg.Quiet.Info("target of a minion's job cannot be resolved", "minion", c.ID, "error", err)
-		return nil
-	}
-	if !s.exactly(e, out, j) {
-		s.cfg.Quiet.Warn("minion's job refused: its target would reveal pillar values", "minion", c.ID)
 		return nil
 	}
 	funs, _ := launch.Functions(out)
 	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
 		return nil // jobs that start jobs would not end
 	}
-	switch err := s.cfg.Launch.Permit(e, j, perms); {
+	switch err := s.cfg.Launch.Permit(e, j, by); {
 	case errors.Is(err, launch.ErrNotPermitted):
 		s.cfg.Quiet.Info("minion may not publish this", "minion", c.ID, "fun", r.fun)
+		return nil
+	case s.refused(c.ID, err):
 		return nil
 	case err != nil:
 		s.cfg.Log.Warn("minion's job refused", "minion", c.ID, "error", err)
@@ -83,27 +88,14 @@ func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call
 	return j
 }
 
-// exactly refuses targets that match more minions by pillar patterns than by
-// exact pillar values, which would let a minion guess at pillars.
-func (s *Service) exactly(e *target.Effort, load *value.Map, j *launch.Job) bool {
-	var exact string
-	switch strings.ToLower(launch.TargetType(load)) {
-	case "pillar", "pillar_pcre":
-		exact = "pillar_exact"
-	case "compound":
-		exact = "compound_pillar_exact"
-	default:
-		return true
+// refused reports whether a minion's job is refused with a reason, and logs it: Salt's
+// answer to the minion has no place for one.
+func (s *Service) refused(id string, err error) bool {
+	_, ok := errors.AsType[*launch.Refusal](err)
+	if ok {
+		s.cfg.Quiet.Warn("minion's job refused", "minion", id, "error", err)
 	}
-	ids, _, err := s.cfg.Targets.Resolve(e, j.Target, exact, launch.Delimiter(load))
-	if err != nil {
-		return false
-	}
-	known := map[string]bool{}
-	for _, id := range ids {
-		known[id] = true
-	}
-	return !slices.ContainsFunc(j.Minions, func(id string) bool { return !known[id] })
+	return ok
 }
 
 // onMinionPub starts a job for a minion and remembers whose it is.

@@ -1,0 +1,216 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/value"
+)
+
+// Limits says what callers without all rights may send of a job beside its function, its
+// arguments and its target. The zero Limits permits what changes nothing but the answer.
+type Limits struct {
+	// Fields are those that the site permits by name (saltern_user_publish_fields), of
+	// [PermittableFields].
+	Fields []string
+	// Returners may be named in ret (saltern_user_returners); "*" stands for any.
+	Returners []string
+	// ExtJobCache is the returner that Salt's clients add to each job (ext_job_cache,
+	// salt/client/__init__.py _prep_pub): the administrator has chosen it for all jobs.
+	ExtJobCache string
+}
+
+// Refusal is an error whose text is for the caller: what is not done, and what helps.
+type Refusal struct{ Text string }
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Text }
+
+func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format, a...)} }
+
+// right is what a caller without all rights needs for a field.
+type right uint8
+
+const (
+	free        right = iota // minions do nothing by it that the function could not
+	permittable              // the site permits it by name
+	reserved                 // for callers with all rights alone, such as a syndic
+)
+
+// field is something that clients say of a job. What has no row here is neither kept nor
+// sent for a caller without all rights: a field that nobody has thought of gives no right.
+type field struct {
+	name  string
+	kwarg bool // stands in kwargs of the load
+	right right
+	fits  func(v any) bool
+	form  string // what fits, for people
+}
+
+// fields are those that salt/master.py _prep_pub sends to minions, and those that change
+// what the master does. What minions make of them: salt/minion.py _thread_return, the same
+// in 3006, 3007 and 3008. Of metadata they make nothing: it goes back with the return, as
+// the arguments do.
+var fields = []field{
+	{name: "fun", right: free, fits: isFunction, form: "a function or a list of functions"},
+	{name: "arg", right: free, fits: is[[]any], form: "a list"},
+	{name: "tgt", right: free, fits: isTarget, form: "text or a list of text"},
+	{name: "tgt_type", right: free, fits: is[string], form: "text"},
+	{name: "jid", right: free, fits: is[string], form: "text"},
+	{name: "to", right: free, fits: isNumber, form: "a number of seconds"},
+	{name: "delimiter", kwarg: true, right: free, fits: is[string], form: "text"},
+	{name: "metadata", kwarg: true, right: free, fits: is[*value.Map], form: "a map"},
+	{name: "start_event", kwarg: true, right: free, fits: is[bool], form: "true or false"},
+
+	// A returner may write files as root, and these say where.
+	{name: "ret_config", kwarg: true, right: permittable, fits: is[string], form: "text"},
+	{name: "ret_kwargs", kwarg: true, right: permittable, fits: is[*value.Map], form: "a map"},
+	// An executor runs the function in its own way: as another user, in a container.
+	{name: "module_executors", kwarg: true, right: permittable, fits: anything},
+	{name: "executor_opts", kwarg: true, right: permittable, fits: anything},
+	// The job leaves no returns in the job cache.
+	{name: "nocache", kwarg: true, right: permittable, fits: is[bool], form: "true or false"},
+
+	// Whose job it is: a syndic says so for the master above it.
+	{name: "master_id", kwarg: true, right: reserved},
+	{name: "id", kwarg: true, right: reserved},
+	{name: "auth_list", kwarg: true, right: reserved},
+}
+
+// PermittableFields are the fields that a site may permit to callers without all rights.
+func PermittableFields() (names []string) {
+	for _, f := range fields {
+		if f.right == permittable {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// limit makes the load of a caller without all rights out of what he has sent: the fields
+// that he may set, and nothing else. What he may not set is refused, unless it is empty as
+// the clients' defaults are: a field that is accepted must be obeyed.
+func (l Limits) limit(c Caller, sent *value.Map) (*value.Map, error) {
+	load, kwargs := value.NewMap(), value.NewMap()
+	for _, f := range fields {
+		from, to := sent, load
+		if f.kwarg {
+			from, to = sent.Map("kwargs"), kwargs
+		}
+		v, given := from.Get(f.name)
+		if !given || v == nil {
+			continue
+		}
+		switch err := l.mayHave(f, v); {
+		case err != nil && !value.Truth(v):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		to.Set(f.name, v)
+	}
+
+	ret, err := l.returners(sent.Value("ret"))
+	if err != nil {
+		return nil, err
+	}
+	if name, found := posesAsField(load.Value("arg")); found && c.Minion == "" {
+		return nil, refuse("the argument %.100q is one that minions make of the fields of a job: leave it out", name)
+	}
+	load.Set("ret", ret)
+	load.Set("user", c.User)
+	if _, ok := load.Get("arg"); !ok {
+		load.Set("arg", []any{})
+	}
+	if c.Minion != "" {
+		kwargs.Set("id", c.Minion)
+	}
+	if kwargs.Len() > 0 {
+		load.Set("kwargs", kwargs)
+	}
+	return load, nil
+}
+
+func (l Limits) mayHave(f field, v any) error {
+	switch {
+	case f.right == reserved:
+		return refuse("%s is for callers with all rights only: leave it out", f.name)
+	case f.right == permittable && !slices.Contains(l.Fields, f.name):
+		return refuse("%s is for callers with all rights: leave it out, or let an administrator permit it in saltern_user_publish_fields", f.name)
+	case !f.fits(v):
+		return refuse("%s must be %s", f.name, f.form)
+	}
+	return nil
+}
+
+// returners reads ret: names separated by commas.
+func (l Limits) returners(ret any) (string, error) {
+	if !value.Truth(ret) {
+		return "", nil
+	}
+	text, ok := ret.(string)
+	if !ok {
+		return "", refuse("ret must be text")
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		may := name == "" || name == l.ExtJobCache || slices.Contains(l.Returners, name) || slices.Contains(l.Returners, "*")
+		if !may {
+			return "", refuse("the returner %.100q is for callers with all rights: leave it out, or let an administrator permit it in saltern_user_returners", name)
+		}
+	}
+	return text, nil
+}
+
+// fieldPrefix begins the names of the arguments by which minions give functions the fields of
+// a job (salt/minion.py load_args_and_kwargs).
+const fieldPrefix = "__pub_"
+
+// posesAsField returns the first argument that a function takes for a field of the job:
+// x509.sign_remote_certificate asks __pub_id whose certificate it may sign. One whose field
+// is sent is replaced by that, as of a minion's job its id. Arguments by name stand in a
+// map, or are text (KWARG_REGEX of salt/utils/args.py); those of a compound job in lists.
+func posesAsField(arg any) (name string, found bool) {
+	switch arg := arg.(type) {
+	case string:
+		name, _, found = strings.Cut(arg, "=")
+		return name, found && strings.HasPrefix(name, fieldPrefix)
+	case []byte:
+		return posesAsField(string(arg))
+	case []any:
+		for _, a := range arg {
+			if name, found := posesAsField(a); found {
+				return name, true
+			}
+		}
+	case *value.Map:
+		if _, named := arg.Get("__kwarg__"); !named {
+			return "", false
+		}
+		for k := range arg.All() {
+			if name := value.Str(k); strings.HasPrefix(name, fieldPrefix) {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
+func is[T any](v any) bool {
+	_, ok := v.(T)
+	return ok
+}
+
+func anything(any) bool { return true }
+
+func isFunction(v any) bool {
+	_, ok := Functions(value.NewMap("fun", v))
+	return ok
+}
+
+func isTarget(v any) bool {
+	list, ok := v.([]any)
+	return is[string](v) || ok && !slices.ContainsFunc(list, func(e any) bool { return !is[string](e) })
+}
+
+func isNumber(v any) bool { return is[int64](v) || is[float64](v) }

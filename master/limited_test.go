@@ -1,0 +1,253 @@
+package master
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"saltern/master/cache"
+	"saltern/master/value"
+)
+
+// These are tests of what callers without all rights may send and use up: publisher_acl,
+// external_auth, tokens, peer.
+
+// answer publishes for a user of the external system and returns the whole answer.
+func (r *running) answer(user string, kwargs *value.Map, more ...any) *value.Map {
+	r.t.Helper()
+	kwargs = kwargs.Clone()
+	if _, loggedIn := kwargs.Get("token"); !loggedIn {
+		kwargs.Update(value.NewMap("eauth", "sharedsecret", "username", user, "password", "right"))
+	}
+	load := value.NewMap("tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", "nobody", "kwargs", kwargs)
+	load.Update(value.NewMap(more...))
+	fields := []any{}
+	for k, v := range load.All() {
+		fields = append(fields, k, v)
+	}
+	v, _ := r.clear("publish", fields...).(*value.Map)
+	return v
+}
+
+// started is the job id of an answer, "" when there is none.
+func started(answer *value.Map) string { return answer.Map("load").Str("jid") }
+
+// sentence is the text of a refusal for people.
+func sentence(answer *value.Map) string { return answer.Map("error").Str("message") }
+
+// TestFieldsOfLimitedCallers: a caller without all rights sends the function, its
+// arguments and its target, and what changes nothing beyond them. By ret with ret_kwargs
+// and metadata a grant of test.ping was root on the minion (finding 2 of the second audit).
+func TestFieldsOfLimitedCallers(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser)
+	web := r.accepted("web1", "min8")
+	sub := r.subscribe()
+	meta := value.NewMap("x", "$(id >/tmp/owned)")
+
+	for name, c := range map[string]struct {
+		kwargs *value.Map
+		more   []any
+		names  string // in the refusal
+	}{
+		"a returner":            {value.NewMap(), []any{"ret", "rawfile_json"}, "saltern_user_returners"},
+		"several returners":     {value.NewMap(), []any{"ret", ",rawfile_json,"}, "rawfile_json"},
+		"a returner as a list":  {value.NewMap(), []any{"ret", []any{"rawfile_json"}}, "ret"},
+		"the audit's proof":     {value.NewMap("ret_kwargs", value.NewMap("filename", "/etc/profile.d/x.sh"), "metadata", meta), []any{"ret", "rawfile_json"}, "ret_kwargs"},
+		"ret_config":            {value.NewMap("ret_config", "alternative"), nil, "saltern_user_publish_fields"},
+		"ret_kwargs":            {value.NewMap("ret_kwargs", value.NewMap("filename", "/x")), nil, "ret_kwargs"},
+		"executors":             {value.NewMap("module_executors", []any{"sudo"}), nil, "module_executors"},
+		"options of executors":  {value.NewMap("executor_opts", value.NewMap("user", "root")), nil, "executor_opts"},
+		"no record":             {value.NewMap("nocache", true), nil, "nocache"},
+		"another's id":          {value.NewMap("id", "web2"), nil, "id"},
+		"another master":        {value.NewMap("master_id", "m2"), nil, "master_id"},
+		"permissions":           {value.NewMap("auth_list", []any{".*"}), nil, "auth_list"},
+		"metadata that is text": {value.NewMap("metadata", "x"), nil, "metadata"},
+		"a target type":         {value.NewMap(), []any{"tgt_type", []any{"glob"}}, "tgt_type"},
+		"a time-out of text":    {value.NewMap(), []any{"to", "x"}, "to"},
+		"arguments by name":     {value.NewMap(), []any{"arg", value.NewMap("a", 1)}, "arg"},
+		"an argument's id":      {value.NewMap(), []any{"arg", []any{"x", value.NewMap("__kwarg__", true, "__pub_id", "web2")}}, "__pub_id"},
+		"an argument of text":   {value.NewMap(), []any{"arg", []any{"__pub_id=web2"}}, "__pub_id"},
+		"of a compound job":     {value.NewMap(), []any{"fun", []any{"test.ping"}, "arg", []any{[]any{value.NewMap("__kwarg__", true, "__pub_id", "web2")}}}, "__pub_id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := r.answer("alice", c.kwargs, c.more...)
+			if out := sub.published(); started(a) != "" || len(out) > 0 {
+				t.Fatalf("published: %v", a)
+			}
+			if e := a.Map("error"); e.Str("name") != "SaltInvocationError" || !strings.Contains(e.Str("message"), c.names) {
+				t.Errorf("the refusal says %v", a)
+			}
+		})
+	}
+
+	// What clients always send, empty as it is by default, is no reason to refuse.
+	a := r.answer("alice", value.NewMap("ret_config", "", "ret_kwargs", value.NewMap(), "module_executors", nil, "executor_opts", nil, "metadata", meta,
+		"start_event", true, "show_timeout", true, "show_jid", false, "timeout", 5, "verbose", true, "gather_job_timeout", 10, "nosuch", meta), "to", 5)
+	out := sub.published()
+	if started(a) == "" || len(out) != 1 {
+		t.Fatalf("what clients send is refused: %v", a)
+	}
+	pub := web.openPublish(out[0])
+	if m := pub.Map("metadata"); m.Str("x") != meta.Str("x") || !pub.Bool("start_event") {
+		t.Errorf("metadata and start_event are lost: %v", plainMap(pub))
+	}
+	kept, err := r.m.jobs.Load(within(t), started(a))
+	must(t, err)
+	if v := kept.Map("kwargs"); v.Map("metadata").Str("x") != meta.Str("x") || v.Value("nosuch") != nil || kept.Str("user") != "alice" {
+		t.Errorf("kept as %v", plainMap(kept))
+	}
+	// Root may send all of it.
+	r.job("web1", "test.ping", "ret", "rawfile_json", "kwargs", value.NewMap("ret_kwargs", meta, "module_executors", []any{"sudo"}))
+	if pub := web.openPublish(sub.published()[0]); pub.Str("ret") != "rawfile_json" || pub.Value("ret_kwargs") == nil || pub.Value("module_executors") == nil {
+		t.Errorf("of root's fields are left: %v", plainMap(pub))
+	}
+}
+
+// TestFieldsThatASitePermits: an option names what may be sent after all, and the returner
+// of all jobs is everybody's.
+func TestFieldsThatASitePermits(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser+"saltern_user_publish_fields: [ret_kwargs, nosuch]\nsaltern_user_returners: [mysql]\next_job_cache: redis\n")
+	web := r.accepted("web1", "min8")
+	sub := r.subscribe()
+	for ret, may := range map[string]bool{"mysql": true, "redis": true, "mysql,redis": true, "": true, "mysql,rawfile_json": false, "MySQL": false, "*": false} {
+		a := r.answer("alice", value.NewMap("ret_kwargs", value.NewMap("a", "b")), "ret", ret)
+		if out := sub.published(); may && (len(out) != 1 || web.openPublish(out[0]).Str("ret") != ret) || !may && len(out) > 0 {
+			t.Errorf("%q: %v, %d published", ret, a, len(out))
+		}
+	}
+	if a := r.answer("alice", value.NewMap("executor_opts", value.NewMap("a", "b"))); started(a) != "" {
+		t.Error("one field permits another")
+	}
+	if !strings.Contains(r.log.String(), "field=nosuch") {
+		t.Error("a field that cannot be permitted is not named")
+	}
+}
+
+// TestRandomLoadsOfLimitedCallers: whatever a caller without all rights puts into a load,
+// what is published has the fields of a plain job only.
+func TestRandomLoadsOfLimitedCallers(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser)
+	web := r.accepted("web1", "min8")
+	sub := r.subscribe()
+	rng := rand.New(rand.NewPCG(2, 2026))
+	names := []string{"ret", "ret_config", "ret_kwargs", "metadata", "module_executors", "executor_opts", "nocache", "start_event", "id", "master_id", "auth_list", "to",
+		"delimiter", "key", "user", "token", "jid", "tgt_type", "arg", "only_minions", "account", "chosen_jid", "Minions", "return", "__ignore_process_count_max", "_job_queue_file",
+		"resource_target", "resource_job", "resource_targets", "minion_is_target", "schedule", "fun_args", "enc", "serial", "sig_algo", "cmd_run", "é", ""}
+	var odd func(depth int) any
+	odd = func(depth int) any {
+		switch n := rng.IntN(11); {
+		case n == 0:
+			return nil
+		case n == 1:
+			return rng.IntN(2) == 0
+		case n == 2:
+			return rng.Int64() - rng.Int64()
+		case n == 3:
+			return rng.NormFloat64()
+		case n == 4:
+			return []byte{0xff, byte(rng.IntN(256))}
+		case n < 7 && depth > 0:
+			return []any{odd(depth - 1), odd(depth - 1)}
+		case n < 9 && depth > 0:
+			return value.NewMap(names[rng.IntN(len(names))], odd(depth-1), "__kwarg__", odd(0))
+		}
+		return []string{"", "rawfile_json", "x", "20261123011500123456", "*", "sudo", ":"}[rng.IntN(7)]
+	}
+	plain := []any{"fun", "arg", "tgt", "jid", "ret", "tgt_type", "to", "delimiter", "metadata", "start_event", "user", "_stamp", "serial"}
+	published := 0
+	for i := range 150 {
+		kwargs, more := value.NewMap(), []any{}
+		for range rng.IntN(5) {
+			kwargs.Set(names[rng.IntN(len(names))], odd(3))
+		}
+		for range rng.IntN(4) {
+			if n := names[rng.IntN(len(names))]; n != "token" && n != "key" && n != "" {
+				more = append(more, n, odd(3))
+			}
+		}
+		kwargs.Delete("token") // then it is another log-in
+		a := r.answer("alice", kwargs, more...)
+		out := sub.published()
+		if len(out) == 0 {
+			continue
+		}
+		published++
+		pub := web.openPublish(out[0])
+		for k := range pub.All() {
+			if !slices.Contains(plain, k) {
+				t.Errorf("%d: %v is sent: %v", i, k, plainMap(pub))
+			}
+		}
+		metadata, given := pub.Get("metadata")
+		if _, isMap := metadata.(*value.Map); given && !isMap || pub.Str("ret") != "" || pub.Str("user") != "alice" || pub.Str("tgt_type") != "list" || len(pub.List("tgt")) != 1 {
+			t.Errorf("%d: %v was sent as %v", i, a, plainMap(pub))
+		}
+		kept, err := r.m.jobs.Load(within(t), pub.Str("jid"))
+		must(t, err)
+		for k := range kept.All() {
+			if !slices.Contains(append(plain, "kwargs", "only_minions", "Minions"), k) {
+				t.Errorf("%d: %v is kept", i, k)
+			}
+		}
+	}
+	if published < 15 {
+		t.Errorf("only %d were published", published)
+	}
+}
+
+// TestPeerNamesNoReturner: what holds for users holds for minions that may publish.
+func TestPeerNamesNoReturner(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, "peer:\n  web1: [test.ping]\n")
+	web := r.accepted("web1", "min8")
+	sub := r.subscribe()
+	for ret, may := range map[string]bool{"": true, "rawfile_json": false} {
+		v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{}, "tgt", "*", "tgt_type", "glob", "ret", ret).(*value.Map)
+		if out := sub.published(); (v.Str("jid") != "") != may || (len(out) == 1) != may {
+			t.Errorf("%q: %v, %d published", ret, v, len(out))
+		} else if may && web.openPublish(out[0]).Str("id") != "web1" {
+			t.Error("the job does not say whose it is")
+		}
+	}
+}
+
+// TestPillarTargetsAreExact: a caller without all rights learns of a pillar's value by a
+// target whether it is what he wrote out, and nothing by patterns (finding 15 of the second
+// audit: a secret letter by letter).
+func TestPillarTargetsAreExact(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser+"nodegroups:\n  webs: I@role:web* and not J@role:w.*x\n")
+	r.accepted("web1", "min8")
+	ask := func(secret string, tgt, typ string) string {
+		_, err := r.m.cache.Set(cache.Pillar, "web1", value.NewMap("secret", secret, "role", "web"))
+		must(t, err)
+		a := r.answer("alice", value.NewMap("delimiter", ":"), "tgt", tgt, "tgt_type", typ)
+		return value.Repr(a.Value("error")) + value.Repr(a.Map("load").Value("minions")) + value.Repr(a.Map("load").Value("error"))
+	}
+	for _, c := range []struct{ tgt, typ string }{
+		{"secret:h*", "pillar"}, {"secret:hunter?", "pillar"}, {"secret:[a-m]*", "pillar"}, {"secret:h", "pillar_pcre"}, {"h", "pillar_pcre"}, {"*:hunter2*", "pillar"},
+		{"web1 and I@secret:h*", "compound"}, {"web1 and not I@secret:h*", "compound"}, {"web1 or I@secret:h*", "compound"}, {"I|@secret|h*", "compound"},
+		{"J@secret:h.*", "compound"}, {"J|@secret|h.*", "compound"}, {"( not ( J@secret:h ) ) and web1", "compound"}, {"web1 and I@role:web* and not I@secret:h*", "compound"},
+		{"web1\x1cand\x1cI@secret:h*", "compound"}, {"I@secret:h*", "compound_pillar_exact"}, {"secret:*", "pillar_exact"},
+	} {
+		yes, no := ask("hunter2", c.tgt, c.typ), ask("swordfish", c.tgt, c.typ)
+		if yes != no {
+			t.Errorf("%s %s tells of the secret: %s, or %s", c.typ, c.tgt, yes, no)
+		}
+		if !strings.Contains(yes, "is a pattern for values of pillars") {
+			t.Errorf("%s %s: %s", c.typ, c.tgt, yes)
+		}
+	}
+	for _, c := range []struct{ tgt, typ string }{
+		{"secret:hunter2", "pillar"}, {"web1 and I@secret:hunter2", "compound"},
+		{"I@role:web* and not J@role:w.*x", "compound"}, {"web1 and I@role:web*", "compound"}, {"role:web*", "pillar"}, {"N@webs", "compound"},
+	} {
+		if got := ask("hunter2", c.tgt, c.typ); !strings.Contains(got, "'web1'") {
+			t.Errorf("%s %s: %s", c.typ, c.tgt, got)
+		}
+	}
+}
