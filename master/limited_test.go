@@ -1,12 +1,16 @@
 package master
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"saltern/master/cache"
+	"saltern/master/event"
+	"saltern/master/keys"
 	"saltern/master/value"
 )
 
@@ -189,7 +193,7 @@ func TestRandomLoadsOfLimitedCallers(t *testing.T) {
 		kept, err := r.m.jobs.Load(within(t), pub.Str("jid"))
 		must(t, err)
 		for k := range kept.All() {
-			if !slices.Contains(append(plain, "kwargs", "only_minions", "Minions"), k) {
+			if !slices.Contains(append(plain, "kwargs", "only_minions", "account", "chosen_jid", "Minions"), k) {
 				t.Errorf("%d: %v is kept", i, k)
 			}
 		}
@@ -212,6 +216,164 @@ func TestPeerNamesNoReturner(t *testing.T) {
 		} else if may && web.openPublish(out[0]).Str("id") != "web1" {
 			t.Error("the job does not say whose it is")
 		}
+	}
+}
+
+// ofRoot publishes to all minions with the key of root and returns the whole answer.
+func (r *running) ofRoot(jid, fun string, arg ...any) *value.Map {
+	r.t.Helper()
+	v, _ := r.clear("publish", "tgt", "*", "fun", fun, "arg", arg, "tgt_type", "glob", "ret", "", "jid", jid, "kwargs", value.NewMap(), "user", "root", "key", r.key).(*value.Map)
+	return v
+}
+
+// functionOf is the function by which a job is known.
+func (r *running) functionOf(jid string) string {
+	r.t.Helper()
+	kept, err := r.m.jobs.Load(within(r.t), jid)
+	must(r.t, err)
+	return kept.Str("fun") + " of " + kept.Str("user")
+}
+
+// TestJobIDIsNotTaken: a job id that is somebody's job is refused, also to callers with all
+// rights, and the record stays as it is; the same caller's batch goes on under its id
+// (finding 10 of the second audit).
+func TestJobIDIsNotTaken(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser)
+	r.accepted("web1", "min8")
+	web2 := "web2"
+	must(t, r.m.keys.Put(web2, keys.Accepted, pemOf(t, pair(t, "min7"))))
+	sub := r.subscribe()
+	root := r.job("*", "cmd.run", "arg", []any{"id"}).Str("jid")
+	before := r.functionOf(root)
+	sub.published()
+	refused := func(what, jid string, a *value.Map) {
+		t.Helper()
+		if out := sub.published(); started(a) != "" || len(out) > 0 || !strings.Contains(sentence(a), "is that of another job") {
+			t.Errorf("%s: %v, %d published", what, a, len(out))
+		}
+		if now := r.functionOf(jid); jid == root && now != before {
+			t.Errorf("%s: the record is %s", what, now)
+		}
+	}
+	refused("a limited caller", root, r.answer("alice", value.NewMap(), "jid", root))
+	heard := r.m.bus.Subscribe("test", 100, event.Prefix("salt/job/"+root+"/error"))
+	defer heard.Close()
+	if a := r.answer("bob", value.NewMap(), "jid", root, "fun", "cmd.run", "minions", []any{"nosuch"}); a.Map("error").Str("name") != "AuthorizationError" || len(heard.C) > 0 {
+		t.Errorf("who waits for root's job hears of bob's: %v, %d events", a, len(heard.C))
+	}
+	refused("the same function of another caller", root, r.answer("alice", value.NewMap(), "jid", root, "fun", "cmd.run", "arg", []any{"id"}))
+	refused("another function of root", root, r.ofRoot(root, "test.ping"))
+	refused("other arguments of root", root, r.ofRoot(root, "cmd.run", "whoami"))
+
+	batch := "20261123011500123456"
+	for _, id := range []string{"web1", web2} {
+		if a := r.answer("alice", value.NewMap(), "jid", batch, "tgt", []any{id}, "tgt_type", "list", "fun", "cmd.run", "arg", []any{"id", value.NewMap("__kwarg__", true, "cwd", "/")}); started(a) != batch {
+			t.Fatalf("a part of a batch is refused: %v", a)
+		}
+	}
+	sub.published()
+	if kept, err := r.m.jobs.Load(within(t), batch); err != nil || len(kept.List("Minions")) != 2 {
+		t.Errorf("the batch is kept as %v, %v", kept, err)
+	}
+	refused("another caller's batch", batch, r.answer("bob", value.NewMap(), "jid", batch))
+	refused("another function of the batch", batch, r.answer("alice", value.NewMap(), "jid", batch))
+	refused("root under alice's batch", batch, r.ofRoot(batch, "test.ping"))
+
+	// A return alone has made this one: of a job that a minion has started by itself.
+	own := "20261123011500123457"
+	web := r.accepted("web3", "min6")
+	web.ask("_return", "jid", own, "fun", "state.apply", "fun_args", []any{}, "return", true, "retcode", 0, "user", "root")
+	refused("a minion's own job", own, r.answer("alice", value.NewMap(), "jid", own))
+
+	r = r.again(limitedUser)
+	sub = r.subscribe()
+	refused("after a restart", root, r.answer("alice", value.NewMap(), "jid", root))
+	if a := r.answer("alice", value.NewMap(), "jid", batch, "tgt", []any{"web1"}, "tgt_type", "list", "fun", "cmd.run", "arg", []any{"id", value.NewMap("__kwarg__", true, "cwd", "/")}); started(a) != batch {
+		t.Errorf("after a restart a batch cannot go on: %v", a)
+	}
+	if n := r.m.launch.Stats().Taken; n != 1 {
+		t.Errorf("%d counted", n)
+	}
+}
+
+// TestJobIDOfTwoAtOnce: of callers who choose the same id in the same moment one has it.
+func TestJobIDOfTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser)
+	r.accepted("web1", "min8")
+	for round := range 5 {
+		jid := fmt.Sprintf("2026112301150012345%d", round)
+		var wg sync.WaitGroup
+		answers := make([]*value.Map, 16)
+		for i := range answers {
+			wg.Go(func() {
+				user := []string{"alice", "bob"}[i%2]
+				answers[i] = r.answer(user, value.NewMap(), "jid", jid)
+			})
+		}
+		wg.Wait()
+		kept, err := r.m.jobs.Load(within(t), jid)
+		must(t, err)
+		for i, a := range answers {
+			if user := []string{"alice", "bob"}[i%2]; (started(a) == jid) != (user == kept.Str("user")) {
+				t.Errorf("%s got %v, and the job is %s's", user, a, kept.Str("user"))
+			}
+		}
+	}
+}
+
+// TestJobIDOfARunner: the id of a runner that is at work is no job's.
+func TestJobIDOfARunner(t *testing.T) {
+	t.Parallel()
+	r := startMaster(t, limitedUser)
+	r.accepted("web1", "min8")
+	v, _ := r.clear("runner", "fun", "test.sleep", "arg", []any{"3"}, "user", "root", "key", r.key).(*value.Map)
+	jid := v.Str("jid")
+	if jid == "" {
+		t.Skipf("no runner that takes time: %v", v)
+	}
+	until(t, "the runner at work", func() bool { return r.m.runs.At(jid) })
+	if a := r.answer("alice", value.NewMap(), "jid", jid); started(a) != "" {
+		t.Errorf("the id of a runner is taken: %v", a)
+	}
+}
+
+// TestJobIDAtOtherMasters: the id of a job that another master has started is refused, and
+// where two masters start jobs under one id before they hear of each other, all of them
+// keep the same one.
+func TestJobIDAtOtherMasters(t *testing.T) {
+	t.Parallel()
+	ms := masters(t, 2, limitedUser)
+	joined(t, ms)
+	a, b := ms[0], ms[1]
+	a.accepted("web1", "min8")
+	until(t, "web1 at b", func() bool { return len(b.m.keys.Accepted()) == 1 })
+	root := a.job("*", "cmd.run").Str("jid")
+	known := func(r *running, jid string) func() bool {
+		return func() bool { kept, err := r.m.jobs.Load(within(t), jid); return err == nil && kept != nil }
+	}
+	until(t, "the job at b", known(b, root))
+	if x := b.answer("alice", value.NewMap(), "jid", root); started(x) != "" || b.functionOf(root) != a.functionOf(root) {
+		t.Errorf("alice took %s: %v, now %s", root, x, b.functionOf(root))
+	}
+
+	// Both at once, at one master each: a caller with all rights, whose job outranks the
+	// other's, unless that is known when he comes.
+	for i := range 5 {
+		jid := fmt.Sprintf("2026112301150012345%d", i)
+		var wg sync.WaitGroup
+		var root *value.Map
+		wg.Go(func() { root = a.ofRoot(jid, "cmd.run") })
+		wg.Go(func() { b.answer("alice", value.NewMap(), "jid", jid) })
+		wg.Wait()
+		want := "test.ping of alice"
+		if started(root) == jid {
+			want = "cmd.run of root"
+		}
+		until(t, want+" at both masters", func() bool {
+			return known(a, jid)() && known(b, jid)() && a.functionOf(jid) == want && b.functionOf(jid) == want
+		})
 	}
 }
 

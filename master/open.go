@@ -37,8 +37,9 @@ func (m *Master) openLaunch() {
 		Publish: func(ctx context.Context, load *value.Map, minions []string) error {
 			return m.publisher.Publish(ctx, load, minions)
 		},
-		Limits: launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
-		User:   c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
+		Running: func(jid string) bool { return m.runs.At(jid) },
+		Limits:  launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
+		User:    c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
 		Started: m.started, Log: m.log, Quiet: m.quiet,
 	})
 	m.mine = &mine.Service{

@@ -33,6 +33,8 @@ type Status struct {
 	PendingKeys keys.PendingStats `json:"pending_keys"`
 	// Logins are log-ins by name and password.
 	Logins eauth.Stats `json:"logins"`
+	// Starts are jobs that were started or refused.
+	Starts launch.Stats `json:"starts"`
 	// Cluster is what this master sees of its peers; nil alone.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
@@ -81,14 +83,14 @@ func (r *Reporter) status() Status {
 		r.Problems.Set(control.MinionClockFault, errors.New(req.UntimelyWhy))
 	}
 	subscribers, connected := r.Presence.Count(r.Presence.Subs)
-	jobs, _ := r.Launch.Stats()
+	starts := r.Launch.Stats()
 	s := Status{Status: control.Status{
 		Schema: control.Schema, PID: os.Getpid(), ID: r.Options.ID, Started: r.Started, Written: r.Signs.Now(),
 		Accepted: r.Keys.Count(keys.Accepted), Pending: r.Keys.Count(keys.Pending), Rejected: r.Keys.Count(keys.Rejected), Denied: r.Keys.Count(keys.Denied),
 		Subscribers: subscribers, Connected: connected, Requests: req.Requests, Refused: req.Refused, Failed: req.Failed,
-		Returns: r.Minions.Stats().Returns, Jobs: jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty, PillarMemo: pillars.Memo,
+		Returns: r.Minions.Stats().Returns, Jobs: starts.Jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty, PillarMemo: pillars.Memo,
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
-	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats()}
+	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats(), Starts: starts}
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
 		s.Cluster = &c

@@ -360,12 +360,24 @@ func (c *Cluster) take1(ctx context.Context, r *record) error {
 		if err != nil {
 			return err
 		}
-		if _, fromReturn := load.Get("return"); load != nil && !fromReturn && (r.kind == kindLoad || contained(r.a, load.List("Minions"))) {
+		_, fromReturn := load.Get("return")
+		known := load != nil && !fromReturn
+		if known && (r.kind == kindLoad && !outranks(r.a, load) || r.kind == kindMinions && contained(r.a, load.List("Minions"))) {
 			return nil
 		}
 		return c.submitAndWait(ctx, r)
 	}
 	return nil
+}
+
+// outranks reports whether a packed load takes the place of the one that is kept.
+func outranks(packed []byte, kept *value.Map) bool {
+	if !kept.Bool(ChosenField) {
+		return false // as of most jobs: there is no need to look
+	}
+	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	load, ok := v.(*value.Map)
+	return err == nil && ok && !Continues(load, kept) && Outranks(load, kept)
 }
 
 // contained reports whether all texts of a packed list are in another.

@@ -79,6 +79,14 @@ func (r *Runs) Running() []*value.Map {
 	return out
 }
 
+// At reports whether a run with this job id is at work.
+func (r *Runs) At(jid string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.running[jid]
+	return ok
+}
+
 // Run is a call of a runner that the bus is told of.
 type Run struct {
 	JID, Tag string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -67,6 +68,15 @@ func (e *expected) put(jid string, only bool, minions []string) {
 		delete(e.jobs, oldest)
 		e.evicted = max(e.evicted, oldest)
 	}
+}
+
+// forget drops what is known of a job.
+func (e *expected) forget(jid string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids -= len(e.jobs[jid])
+	delete(e.jobs, jid)
+	e.order = slices.DeleteFunc(e.order, func(known string) bool { return known == jid })
 }
 
 // get reports whether a minion may return for a job, as far as that is known.

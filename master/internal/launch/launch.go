@@ -27,6 +27,8 @@ type Config struct {
 	Bus     *event.Bus
 	// Fire puts an event on the bus.
 	Fire func(tag string, data *value.Map)
+	// Running reports whether a runner of this master has a job id. It may be nil: none has.
+	Running func(jid string) bool
 	// Limits bound what callers without all rights may send.
 	Limits Limits
 	// Publish sends a load to its minions.
@@ -49,16 +51,39 @@ type Launcher struct {
 	cfg            Config
 	started        string // id of a job that started with this master
 	expected       *expected
+	claims         *claims
 	jobs, unlisted atomic.Uint64
+	refused        struct{ taken atomic.Uint64 }
 }
 
 // New makes a Launcher.
 func New(cfg Config) *Launcher {
-	return &Launcher{cfg: cfg, started: jobs.FromTime(cfg.Started), expected: newExpected()}
+	if cfg.Running == nil {
+		cfg.Running = func(string) bool { return false }
+	}
+	return &Launcher{
+		cfg:      cfg,
+		started:  jobs.FromTime(cfg.Started),
+		expected: newExpected(),
+		claims:   newClaims(),
+	}
 }
 
-// Stats returns how many jobs were published, and how many returns refused.
-func (l *Launcher) Stats() (jobs, unlisted uint64) { return l.jobs.Load(), l.unlisted.Load() }
+// Stats are counted since the start of the master.
+type Stats struct {
+	Jobs     uint64 `json:"jobs"`     // published
+	Unlisted uint64 `json:"unlisted"` // returns refused: their minion has not got the job
+	Taken    uint64 `json:"taken"`    // jobs refused: their id is that of another one
+}
+
+// Stats counts.
+func (l *Launcher) Stats() Stats {
+	return Stats{
+		Jobs:     l.jobs.Load(),
+		Unlisted: l.unlisted.Load(),
+		Taken:    l.refused.taken.Load(),
+	}
+}
 
 // Job is a job on its way out.
 type Job struct {
@@ -66,7 +91,9 @@ type Job struct {
 	Target           any
 	JID              string // given by Start
 	Minions, Missing []string
-	only             bool // goes to Minions, and to nobody else
+	only             bool   // goes to Minions, and to nobody else
+	account          string // of a caller without all rights
+	slice            bool   // is the next part of a batch that this master drives
 }
 
 // Only reports whether a job goes to its Minions and to nobody else.
@@ -117,6 +144,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	if len(j.Minions) == 0 {
 		return errNobody
 	}
+	j.slice = true
 	if !l.cfg.OrderMasters { // lower masters find theirs by the target
 		if err := j.Restrict(); err != nil {
 			return err
@@ -126,30 +154,28 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 }
 
 // Start assigns the job its id, makes it known, keeps it and publishes it. It
-// returns when the job is durable; the minions have it by then.
+// returns when the job is durable; the minions have it by then. A [Refusal] has a text for
+// the caller.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
-	nocache := j.Load.Map("kwargs").Bool("nocache")
-	asked := j.Load.Str("jid")
-	if asked != "" && !jobs.Valid(asked) {
-		return fmt.Errorf("start a job: %w: %.40q", jobs.ErrJID, asked)
+	for _, own := range []string{"cmd", onlyField, jobs.AccountField, jobs.ChosenField} {
+		j.Load.Delete(own)
 	}
-	var err error
-	if asked != "" && !nocache {
-		j.JID = asked // Stage declares it
-	} else if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
-		l.cfg.Problem(control.JobCacheFault, err)
-		return fmt.Errorf("start a job: %w", err)
+	leave, err := l.identify(ctx, j)
+	if err != nil {
+		return err
 	}
+	defer leave()
+
 	load := j.Load
 	load.Set("jid", j.JID)
-	load.Delete("cmd")
-	load.Delete(onlyField)
-	if j.only && asked != "" {
-		l.listed(ctx, asked, "") // a job of that id may be open to all already
-	}
 	l.expected.put(j.JID, j.only, j.Minions)
 	started := value.NewMap("jid", j.JID, "tgt_type", TargetType(load), "tgt", j.Target,
 		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing)
+	for _, own := range []string{jobs.AccountField, jobs.ChosenField} {
+		if v, ok := load.Get(own); ok {
+			started.Set(own, v)
+		}
+	}
 	kept := load.Clone()
 	if j.only {
 		started.Set(onlyField, true)
@@ -161,6 +187,8 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 		l.cfg.Problem(control.JobCacheFault, err)
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
+	leave() // whoever asks for the job finds it now
+
 	pub := l.Publication(j)
 	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub)
 	l.jobs.Add(1)
@@ -174,6 +202,39 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	}
 	l.cfg.Problem(control.JobCacheFault, nil)
 	return nil
+}
+
+// identify gives a job its id, the one that the caller has chosen if that is no other
+// job's. leave is called when the job is in the job cache.
+func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
+	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
+	if asked != "" && !jobs.Valid(asked) {
+		return nil, fmt.Errorf("start a job: %w: %.40q", jobs.ErrJID, asked)
+	}
+	if j.account != "" {
+		j.Load.Set(jobs.AccountField, j.account)
+	}
+
+	leave = func() {}
+	if asked != "" && !j.slice {
+		j.Load.Set(jobs.ChosenField, true)
+		if leave, err = l.claim(ctx, asked, j.Load); err != nil {
+			return nil, err
+		}
+	}
+
+	j.JID = asked // Stage declares it
+	if asked == "" || nocache {
+		if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
+			leave()
+			l.cfg.Problem(control.JobCacheFault, err)
+			return nil, fmt.Errorf("start a job: %w", err)
+		}
+	}
+	if j.only && asked != "" {
+		l.listed(ctx, asked, "") // a job of that id may be open to all already
+	}
+	return leave, nil
 }
 
 // Publication is the load that minions get, in Salt's order (salt/master.py

@@ -13,7 +13,9 @@ var ErrNotPermitted = errors.New("not permitted")
 
 // Caller is somebody without all rights who starts a job.
 type Caller struct {
-	User        string // as whom the job is kept
+	User string // as whom the job is kept
+	// Account tells users of one name apart: ldap/alice, minion/web1.
+	Account     string
 	Minion      string // the id of a minion; "" of people and programs
 	Permissions []any
 	Always      []string // functions that need no permission
@@ -43,7 +45,7 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	if err != nil {
 		return err
 	}
-	j.Load = load
+	j.Load, j.account = load, c.Account
 
 	r.Minions = nil
 	nowhere := func(string) ([]string, error) { return nil, nil }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -89,8 +90,13 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 
 // published is the record of a job that was started, or could not be.
 func published(r audit.Record, j *launch.Job, err error) audit.Record {
-	if r = r.Ended(err); err == nil {
+	r = r.Ended(err)
+	_, refused := errors.AsType[*launch.Refusal](err)
+	switch {
+	case err == nil:
 		r.Result, r.JID, r.Minions = audit.Started, j.JID, len(j.Minions)
+	case refused:
+		r.Result = audit.Refused
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ func invocation(message string) *value.Map {
 func limited(caller eauth.Caller, load *value.Map) launch.Caller {
 	c := launch.Caller{
 		User:        caller.Name,
+		Account:     cmp.Or(caller.Eauth, "host") + "/" + caller.Name,
 		Permissions: caller.Permissions,
 		Always:      []string{"saltutil.find_job"},
 	}
@@ -68,6 +70,9 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	if !technical(funs) {
 		s.cfg.Audit.Note(published(record, j, err))
 	}
+	if refusal, refused := errors.AsType[*launch.Refusal](err); refused {
+		return invocation(refusal.Text), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +87,7 @@ func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.
 	if !caller.All {
 		by = limited(caller, load)
 		if err := s.cfg.Launch.MayTarget(by, load); err != nil {
-			return nil, s.refused(caller, load, record, err)
+			return nil, s.refused(ctx, caller, load, record, err)
 		}
 	}
 
@@ -93,7 +98,7 @@ func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.
 	}
 	if !caller.All {
 		if err := s.cfg.Launch.Permit(nil, j, by); err != nil {
-			return nil, s.refused(caller, load, record, err)
+			return nil, s.refused(ctx, caller, load, record, err)
 		}
 	}
 	if len(j.Minions) == 0 && (j.Only() || !s.cfg.OrderMasters) {
@@ -116,7 +121,7 @@ func (s *Service) find(ctx context.Context, load *value.Map) (*launch.Job, error
 }
 
 // refused is the answer to a caller whose job is not permitted, which it notes.
-func (s *Service) refused(caller eauth.Caller, load *value.Map, record audit.Record, err error) *value.Map {
+func (s *Service) refused(ctx context.Context, caller eauth.Caller, load *value.Map, record audit.Record, err error) *value.Map {
 	refusal, spoken := errors.AsType[*launch.Refusal](err)
 	if !spoken && !errors.Is(err, launch.ErrNotPermitted) {
 		s.cfg.Log.Error("job refused", "user", caller.Name, "error", err)
@@ -129,7 +134,7 @@ func (s *Service) refused(caller eauth.Caller, load *value.Map, record audit.Rec
 	if spoken {
 		return invocation(refusal.Text)
 	}
-	s.fireJobError(load, "AuthorizationError", "Authorization error occurred.")
+	s.fireJobError(ctx, load, "AuthorizationError", "Authorization error occurred.")
 	return authorization()
 }
 
@@ -139,12 +144,22 @@ func nobody(tgt any) *value.Map {
 		"error", fmt.Sprintf("Master could not resolve minions for target %s", shown(tgt))))
 }
 
-func (s *Service) fireJobError(load *value.Map, name, message string) {
-	if jid := load.Str("jid"); jobs.Valid(jid) {
-		ev := load.Clone()
-		ev.Set("error", value.NewMap("name", name, "message", message))
-		s.cfg.Fire(event.Tag("job", jid, "error"), ev)
+// fireJobError tells the tool that has chosen a job id that there will be no job. Whoever
+// waits for another job is not to hear of it: tools take such an event for one of theirs,
+// and "minions" in it for theirs (salt/client/__init__.py get_iter_returns).
+func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
+	jid := load.Str("jid")
+	if !jobs.Valid(jid) || !s.cfg.Launch.Free(ctx, jid) {
+		return
 	}
+	ev := value.NewMap()
+	for _, k := range []string{"jid", "fun", "arg", "tgt", "tgt_type", "ret", "user"} {
+		if v, ok := load.Get(k); ok {
+			ev.Set(k, v)
+		}
+	}
+	ev.Set("error", value.NewMap("name", name, "message", message))
+	s.cfg.Fire(event.Tag("job", jid, "error"), ev)
 }
 
 // shown writes a target as Python would.

@@ -56,6 +56,7 @@ func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call
 	out := value.NewMap("fun", fun, "arg", arg, "tgt", r.tgt, "tgt_type", r.tgtType, "ret", r.ret)
 	by := launch.Caller{
 		User:        s.cfg.Options.User,
+		Account:     "minion/" + c.ID,
 		Minion:      c.ID,
 		Permissions: perms,
 	}
@@ -104,7 +105,11 @@ func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.
 	if j == nil {
 		return value.NewMap(), nil
 	}
-	if err := s.cfg.Launch.Start(ctx, j); err != nil {
+	err := s.cfg.Launch.Start(ctx, j)
+	if s.refused(c.ID, err) {
+		return value.NewMap(), nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.rememberOwner(j.JID, c.ID); err != nil {
@@ -196,7 +201,11 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 	}
 	defer leave()
 	wait := min(cmp.Or(r.wait, s.cfg.Options.Timeout), maxPeerWait)
-	if err := s.cfg.Launch.StartAndWait(ctx, j, wait); err != nil {
+	err := s.cfg.Launch.StartAndWait(ctx, j, wait)
+	if s.refused(c.ID, err) {
+		return value.NewMap(), nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	rets, err := s.cachedReturns(context.WithoutCancel(ctx), j.JID)

@@ -90,13 +90,16 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 // here as well.
 func (h *Handler) Event(ctx context.Context, peer, tag string, data *value.Map) error {
 	if jid := data.Str("jid"); jobs.Valid(jid) && tag == event.Tag("job", jid, "new") {
-		h.cfg.Launch.Expect(jid, data)
 		load := data.Clone()
 		for _, k := range []string{"_stamp", clusterwire.PeerField, "minions", "missing"} {
 			load.Delete(k)
 		}
 		// Not waited for: the job itself comes next and must not be late.
-		if _, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, data.Texts("minions")); err != nil {
+		err := h.cfg.Launch.Learn(ctx, jid, data, func() error {
+			_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, data.Texts("minions"))
+			return err
+		})
+		if err != nil {
 			h.cfg.Problem(control.JobCacheFault, err)
 			h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 		}

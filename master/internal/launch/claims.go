@@ -1,0 +1,144 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// claims are the job ids of jobs that are being started and are not in the job cache yet.
+// Of two callers who choose the same id at the same time one gets it. There is an entry for
+// each request at work, so that the bound on these is that of claims. It is safe for
+// concurrent use.
+type claims struct {
+	mu   sync.Mutex
+	open map[string]*claim
+}
+
+type claim struct {
+	load    *value.Map
+	holders int
+	ended   chan struct{}
+}
+
+func newClaims() *claims { return &claims{open: map[string]*claim{}} }
+
+// wait claims an id for a load until leave is called. Parts of one job have it together;
+// another job waits until that one is in the job cache, or refused: what a claim will come
+// to is not known, and a batch must not be refused for the claim of who may not have its id.
+func (c *claims) wait(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
+	for {
+		leave, ended := c.enter(jid, load)
+		if ended == nil {
+			return leave, nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another job with the id %s: %w", jid, ctx.Err())
+		}
+	}
+}
+
+// enter claims an id for a load. ended is nil when the load has it; otherwise it is closed
+// when the other load has it no more.
+func (c *claims) enter(jid string, load *value.Map) (leave func(), ended <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	held := c.open[jid]
+	switch {
+	case held == nil:
+		held = &claim{load: load, ended: make(chan struct{})}
+		c.open[jid] = held
+	case !jobs.Continues(load, held.load):
+		return nil, held.ended
+	}
+
+	held.holders++
+	return sync.OnceFunc(func() { c.leave(jid, held) }), nil
+}
+
+func (c *claims) leave(jid string, held *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if held.holders--; held.holders == 0 {
+		delete(c.open, jid)
+		close(held.ended)
+	}
+}
+
+// errTaken is the answer to a caller whose job id is another job's. Salt replaces what is
+// kept of that one (salt/returners/local_cache.py prep_jid, save_load).
+func errTaken(jid string) error {
+	return refuse("the job id %s is that of another job: choose another one, or leave it out and the master makes one", jid)
+}
+
+// claim makes sure that the id that a caller has chosen is that of no other job, until
+// leave is called: when the job is in the job cache.
+func (l *Launcher) claim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
+	// First without a claim, so that nobody waits for those who ask for somebody's id.
+	if err := l.look(ctx, jid, load); err != nil {
+		return nil, err
+	}
+	if leave, err = l.claims.wait(ctx, jid, load); err != nil {
+		return nil, err
+	}
+	if err := l.look(ctx, jid, load); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+// look finds out whether an id is that of another job, which is an error.
+func (l *Launcher) look(ctx context.Context, jid string, load *value.Map) error {
+	kept, err := l.cfg.Jobs.Load(ctx, jid)
+	if err != nil {
+		return fmt.Errorf("look whether job %s is known: %w", jid, err)
+	}
+	if l.cfg.Running(jid) || kept != nil && !jobs.Continues(load, kept) {
+		l.refused.taken.Add(1)
+		l.cfg.Quiet.Warn("job refused: its id is that of another job", "jid", jid, "user", load.Str("user"))
+		return errTaken(jid)
+	}
+	return nil
+}
+
+// Free reports whether a job id is that of no job which is known here.
+func (l *Launcher) Free(ctx context.Context, jid string) bool {
+	kept, err := l.cfg.Jobs.Load(ctx, jid)
+	return err == nil && kept == nil && !l.cfg.Running(jid)
+}
+
+// Learn makes the job of a peer known: who may return for it, and by stage what is kept of
+// it. started is the event of its start. Where a job of another caller is known by its id,
+// that of the higher rank stays ([jobs.Outranks]), as at all other masters.
+func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
+	leave, err := l.claims.wait(ctx, jid, started)
+	if err != nil {
+		return err
+	}
+	defer leave()
+
+	if started.Bool(jobs.ChosenField) {
+		kept, err := l.cfg.Jobs.Load(ctx, jid)
+		if err != nil {
+			return fmt.Errorf("look whether job %s of a peer is known: %w", jid, err)
+		}
+		other := kept != nil && !jobs.Continues(started, kept)
+		if l.cfg.Running(jid) || other && !jobs.Outranks(started, kept) {
+			l.refused.taken.Add(1)
+			l.cfg.Quiet.Warn("job of a peer is not kept: its id is that of another job", "jid", jid, "user", started.Str("user"))
+			return nil
+		}
+		if other {
+			l.expected.forget(jid)
+		}
+	}
+	l.Expect(jid, started)
+	return stage()
+}
