@@ -34,6 +34,16 @@ func (r *running) answer(user string, kwargs *value.Map, more ...any) *value.Map
 	return v
 }
 
+// logIn returns a token of a user of the external system.
+func (r *running) logIn(user string) string {
+	r.t.Helper()
+	v, _ := r.clear("mk_token", "eauth", "sharedsecret", "username", user, "password", "right").(*value.Map)
+	if v.Str("token") == "" {
+		r.t.Fatalf("no token for %s", user)
+	}
+	return v.Str("token")
+}
+
 // started is the job id of an answer, "" when there is none.
 func started(answer *value.Map) string { return answer.Map("load").Str("jid") }
 
@@ -411,5 +421,55 @@ func TestPillarTargetsAreExact(t *testing.T) {
 		if got := ask("hunter2", c.tgt, c.typ); !strings.Contains(got, "'web1'") {
 			t.Errorf("%s %s: %s", c.typ, c.tgt, got)
 		}
+	}
+}
+
+// TestJobsOfAUserAreBounded: a user without all rights puts so much into the job cache and
+// no more, others are not concerned, he can follow the jobs that he has, and a restart
+// changes nothing (finding 14 of the second audit).
+func TestJobsOfAUserAreBounded(t *testing.T) {
+	t.Parallel()
+	options := limitedUser + "saltern_user_job_quota: 1\nkeep_jobs_seconds: 360000\npeer:\n  web1: [test.ping]\n"
+	r := startMaster(t, options)
+	web := r.accepted("web1", "min8")
+	big, session := strings.Repeat("x", 200<<10), value.NewMap("token", r.logIn("alice")) // large loads need one
+	jobs := 0
+	for range 10 {
+		a := r.answer("alice", session, "fun", "cmd.run", "arg", []any{big})
+		if started(a) != "" {
+			jobs++
+			continue
+		}
+		if text := sentence(a); !strings.Contains(text, "saltern_user_job_quota") || !strings.Contains(text, "wait") {
+			t.Errorf("the refusal says %q", text)
+		}
+	}
+	if jobs != 4 {
+		t.Fatalf("%d jobs of 200 KiB in a quota of 1 MiB", jobs)
+	}
+	if a := r.answer("alice", value.NewMap(), "fun", "saltutil.find_job", "arg", []any{"20261123011500123456"}); started(a) == "" {
+		t.Errorf("she cannot follow her jobs: %v", a)
+	}
+	if a := r.answer("alice", session, "fun", "saltutil.find_job", "arg", []any{big}); started(a) != "" {
+		t.Error("find_job takes any argument")
+	}
+	if a := r.answer("bob", value.NewMap()); started(a) == "" {
+		t.Errorf("bob is refused: %v", a)
+	}
+	r.job("*", "cmd.run", "arg", []any{big, big, big, big, big})
+	for _, c := range []struct {
+		arg string
+		may bool
+	}{{"x", true}, {strings.Repeat(big, 6), false}} {
+		if v, _ := web.ask("minion_pub", "fun", "test.ping", "arg", []any{c.arg}, "no_parse", []any{"arg"}, "tgt", "*", "tgt_type", "glob", "ret", "").(*value.Map); (v.Len() > 0) != c.may {
+			t.Errorf("a job of a minion with %d bytes: %v", len(c.arg), v)
+		}
+	}
+	if n := r.m.launch.Stats().OverQuota; n != 8 {
+		t.Errorf("%d counted", n)
+	}
+	r = r.again(options)
+	if a := r.answer("alice", session, "fun", "cmd.run", "arg", []any{big}); started(a) != "" {
+		t.Error("a restart gives the quota back")
 	}
 }

@@ -16,6 +16,7 @@ const (
 	rotateEvery = time.Second
 	statusEvery = 2 * time.Second
 	cleanEvery  = 5 * time.Minute
+	quotaEvery  = 10 * time.Second // of which a crash forgets what users have put into the job cache
 )
 
 // work runs everything that goes on beside requests, until ctx ends.
@@ -53,6 +54,7 @@ func (m *Master) work(ctx context.Context) error {
 	every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	every(cleanEvery, m.presence.Record)
+	every(quotaEvery, m.launch.SaveQuota)
 	if m.cfg.PresenceEvents {
 		old := map[string]bool{}
 		every(loop, func(context.Context) { m.presence.Events(old, m.fire) })

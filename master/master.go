@@ -372,6 +372,7 @@ func (m *Master) Close() error {
 	}
 	m.background.Close()
 	m.presence.Record(context.Background())
+	m.launch.SaveQuota(context.Background())
 	if m.nonces != nil {
 		if err := m.nonces.Close(); err != nil {
 			m.log.Warn("requests of now may not be known after the restart", "error", err)

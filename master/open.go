@@ -39,7 +39,8 @@ func (m *Master) openLaunch() {
 		},
 		Running: func(jid string) bool { return m.runs.At(jid) },
 		Limits:  launch.Limits{Fields: c.UserFields, Returners: c.UserReturners, ExtJobCache: c.ExtJobCache},
-		User:    c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
+		Quota:   c.UserJobQuota, Keep: c.KeepJobs, QuotaFile: filepath.Join(c.CacheDir, "user-quotas.json"), Now: m.now,
+		User: c.User, MasterID: c.MasterID, OrderMasters: c.OrderMasters, Timeout: c.Timeout, GatherTimeout: c.GatherJobTimeout,
 		Started: m.started, Log: m.log, Quiet: m.quiet,
 	})
 	m.mine = &mine.Service{

@@ -344,6 +344,9 @@ type Saltern struct {
 	// JobCacheQuota is how many MiB of returns each minion may put into the
 	// job cache per keep_jobs; 0 is the default, negative none.
 	JobCacheQuota int `conf:"saltern_job_cache_quota"`
+	// UserJobQuota is how many MiB of jobs each caller without all rights may put into the
+	// job cache per keep_jobs; 0 is the default, negative none.
+	UserJobQuota int `conf:"saltern_user_job_quota"`
 	// Conditions is a file that says what is wrong with the storage, written by
 	// the program that watches over the machine; "" means none.
 	Conditions string `conf:"saltern_conditions"`

@@ -78,34 +78,36 @@ func errTaken(jid string) error {
 }
 
 // claim makes sure that the id that a caller has chosen is that of no other job, until
-// leave is called: when the job is in the job cache.
-func (l *Launcher) claim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
+// leave is called: when the job is in the job cache. again says that the job is known
+// already and load is one more part of it.
+func (l *Launcher) claim(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
 	// First without a claim, so that nobody waits for those who ask for somebody's id.
-	if err := l.look(ctx, jid, load); err != nil {
-		return nil, err
+	if _, err := l.looked(ctx, jid, load); err != nil {
+		return nil, false, err
 	}
 	if leave, err = l.claims.wait(ctx, jid, load); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if err := l.look(ctx, jid, load); err != nil {
+	if again, err = l.looked(ctx, jid, load); err != nil {
 		leave()
-		return nil, err
+		return nil, false, err
 	}
-	return leave, nil
+	return leave, again, nil
 }
 
-// look finds out whether an id is that of another job, which is an error.
-func (l *Launcher) look(ctx context.Context, jid string, load *value.Map) error {
+// looked reports whether a job is known of which a load is one more part. That it is of
+// another one is an error.
+func (l *Launcher) looked(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
 	kept, err := l.cfg.Jobs.Load(ctx, jid)
 	if err != nil {
-		return fmt.Errorf("look whether job %s is known: %w", jid, err)
+		return false, fmt.Errorf("look whether job %s is known: %w", jid, err)
 	}
 	if l.cfg.Running(jid) || kept != nil && !jobs.Continues(load, kept) {
 		l.refused.taken.Add(1)
 		l.cfg.Quiet.Warn("job refused: its id is that of another job", "jid", jid, "user", load.Str("user"))
-		return errTaken(jid)
+		return false, errTaken(jid)
 	}
-	return nil
+	return kept != nil, nil
 }
 
 // Free reports whether a job id is that of no job which is known here.
@@ -139,6 +141,7 @@ func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, st
 			l.expected.forget(jid)
 		}
 	}
+	l.quota.charge(started.Str(jobs.AccountField), cost(started), l.cfg.Now())
 	l.Expect(jid, started)
 	return stage()
 }

@@ -27,13 +27,15 @@ func launcher(t *testing.T) *Launcher {
 		must(t, cache.Close(ctx))
 	})
 	return New(Config{
-		Targets: &Targets{Accepted: func() []string { return []string{"web1"} }},
-		Jobs:    cache,
-		Fire:    func(string, *value.Map) {},
-		Publish: func(context.Context, *value.Map, []string) error { return nil },
-		Problem: func(control.Fault, error) {},
-		Log:     log,
-		Quiet:   log,
+		Targets:   &Targets{Accepted: func() []string { return []string{"web1"} }},
+		Jobs:      cache,
+		Fire:      func(string, *value.Map) {},
+		Publish:   func(context.Context, *value.Map, []string) error { return nil },
+		Problem:   func(control.Fault, error) {},
+		QuotaFile: filepath.Join(t.TempDir(), "quotas.json"),
+		Now:       time.Now,
+		Log:       log,
+		Quiet:     log,
 	})
 }
 
@@ -167,12 +169,5 @@ func TestNoCacheOfAnothersJob(t *testing.T) {
 	}
 	if stored, err := l.cfg.Jobs.SaveReturn(t.Context(), jobs.Return{JID: aJID, ID: "web1", Data: value.NewMap("return", true)}); !stored || err != nil {
 		t.Errorf("a return of root's job is not kept: %v, %v", stored, err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -29,8 +29,13 @@ type Config struct {
 	Fire func(tag string, data *value.Map)
 	// Running reports whether a runner of this master has a job id. It may be nil: none has.
 	Running func(jid string) bool
-	// Limits bound what callers without all rights may send.
-	Limits Limits
+	// Limits and Quota, in MiB per Keep, bound callers without all rights; 0 is the default
+	// quota, negative none. QuotaFile keeps what they have used from one life to the next.
+	Limits    Limits
+	Quota     int
+	Keep      time.Duration
+	QuotaFile string
+	Now       func() time.Time
 	// Publish sends a load to its minions.
 	Publish func(ctx context.Context, load *value.Map, minions []string) error
 	// Problem reports a lasting fault; nil ends it.
@@ -52,8 +57,9 @@ type Launcher struct {
 	started        string // id of a job that started with this master
 	expected       *expected
 	claims         *claims
+	quota          *quota
 	jobs, unlisted atomic.Uint64
-	refused        struct{ taken atomic.Uint64 }
+	refused        struct{ taken, overQuota atomic.Uint64 }
 }
 
 // New makes a Launcher.
@@ -61,27 +67,45 @@ func New(cfg Config) *Launcher {
 	if cfg.Running == nil {
 		cfg.Running = func(string) bool { return false }
 	}
-	return &Launcher{
+	l := &Launcher{
 		cfg:      cfg,
 		started:  jobs.FromTime(cfg.Started),
 		expected: newExpected(),
 		claims:   newClaims(),
+		quota:    newQuota(cfg.Quota, cfg.Keep),
+	}
+	if err := l.quota.load(cfg.QuotaFile, cfg.Now()); err != nil {
+		cfg.Log.Warn("the quotas of users begin anew", "path", cfg.QuotaFile, "error", err)
+	}
+	return l
+}
+
+// SaveQuota writes what callers without all rights have used of the job cache. A master that
+// dies forgets what they have used since the last time. A nil Launcher has nothing to write.
+func (l *Launcher) SaveQuota(context.Context) {
+	if l == nil {
+		return
+	}
+	if err := l.quota.save(l.cfg.QuotaFile, l.cfg.Now()); err != nil {
+		l.cfg.Log.Warn("after a restart the quotas of users begin with an older count", "path", l.cfg.QuotaFile, "error", err)
 	}
 }
 
 // Stats are counted since the start of the master.
 type Stats struct {
-	Jobs     uint64 `json:"jobs"`     // published
-	Unlisted uint64 `json:"unlisted"` // returns refused: their minion has not got the job
-	Taken    uint64 `json:"taken"`    // jobs refused: their id is that of another one
+	Jobs      uint64 `json:"jobs"`       // published
+	Unlisted  uint64 `json:"unlisted"`   // returns refused: their minion has not got the job
+	Taken     uint64 `json:"taken"`      // jobs refused: their id is that of another one
+	OverQuota uint64 `json:"over_quota"` // jobs refused: their caller has used up his part of the job cache
 }
 
 // Stats counts.
 func (l *Launcher) Stats() Stats {
 	return Stats{
-		Jobs:     l.jobs.Load(),
-		Unlisted: l.unlisted.Load(),
-		Taken:    l.refused.taken.Load(),
+		Jobs:      l.jobs.Load(),
+		Unlisted:  l.unlisted.Load(),
+		Taken:     l.refused.taken.Load(),
+		OverQuota: l.refused.overQuota.Load(),
 	}
 }
 
@@ -92,7 +116,7 @@ type Job struct {
 	JID              string // given by Start
 	Minions, Missing []string
 	only             bool   // goes to Minions, and to nobody else
-	account          string // of a caller without all rights
+	account          string // whose part of the job cache it takes; "": nobody's
 	slice            bool   // is the next part of a batch that this master drives
 }
 
@@ -205,7 +229,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 }
 
 // identify gives a job its id, the one that the caller has chosen if that is no other
-// job's. leave is called when the job is in the job cache.
+// job's, and charges it to his account. leave is called when the job is in the job cache.
 func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
 	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
 	if asked != "" && !jobs.Valid(asked) {
@@ -215,12 +239,16 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 		j.Load.Set(jobs.AccountField, j.account)
 	}
 
-	leave = func() {}
+	leave, again := func() {}, false
 	if asked != "" && !j.slice {
 		j.Load.Set(jobs.ChosenField, true)
-		if leave, err = l.claim(ctx, asked, j.Load); err != nil {
+		if leave, again, err = l.claim(ctx, asked, j.Load); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.charge(j, again); err != nil {
+		leave()
+		return nil, err
 	}
 
 	j.JID = asked // Stage declares it
@@ -235,6 +263,20 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 		l.listed(ctx, asked, "") // a job of that id may be open to all already
 	}
 	return leave, nil
+}
+
+// charge takes a job from the quota of its account; again: its files are there already.
+func (l *Launcher) charge(j *Job, again bool) error {
+	bytes := cost(j.Load)
+	if again {
+		bytes -= jobFiles
+	}
+	err := l.quota.take(j.account, bytes, l.cfg.Now())
+	if err != nil {
+		l.refused.overQuota.Add(1)
+		l.cfg.Quiet.Warn("job refused: its caller has used up his part of the job cache", "account", j.account)
+	}
+	return err
 }
 
 // Publication is the load that minions get, in Salt's order (salt/master.py

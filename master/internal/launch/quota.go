@@ -1,0 +1,200 @@
+package launch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"saltern/durable"
+	"saltern/master/event"
+	"saltern/master/value"
+	"saltern/ratelimit"
+)
+
+const (
+	// defaultUserQuota is that of saltern_user_job_quota, in bytes: 50,000 jobs a day with
+	// short arguments take 0.8 GiB of it.
+	defaultUserQuota = 2 << 30
+	// defaultWindow is in which a quota comes back where jobs are kept for ever.
+	defaultWindow = 24 * time.Hour
+	// jobFiles is about what the files of a job take on a disk besides its load: the folder
+	// and three small files.
+	jobFiles = 16 << 10
+	// maxAccounts bounds the accounts that are remembered. Overflow policy: one that has
+	// nothing to give back is forgotten, else the one with the least.
+	maxAccounts = 65536
+	// maxQuotaFile bounds the file that is read at the start, in bytes.
+	maxQuotaFile = 16 << 20
+)
+
+// quota bounds what each caller without all rights puts into the job cache: bytes per
+// keep_jobs. What was used comes back evenly over that time, so that at most twice the quota
+// of one account is on the disk. It is safe for concurrent use.
+type quota struct {
+	rate   ratelimit.Rate // Burst 0: there is no bound
+	window time.Duration
+
+	mu      sync.Mutex
+	of      map[string]*ratelimit.Bucket // by account
+	changed bool                         // since it was saved
+}
+
+// newQuota makes the quota of an option in MiB: 0 is the default, negative none.
+func newQuota(mib int, window time.Duration) *quota {
+	bytes := float64(defaultUserQuota)
+	if mib != 0 {
+		bytes = max(0, float64(mib)*(1<<20))
+	}
+	if window <= 0 {
+		window = defaultWindow
+	}
+	return &quota{
+		rate:   ratelimit.Rate{Burst: bytes, PerSecond: bytes / window.Seconds()},
+		window: window,
+		of:     map[string]*ratelimit.Bucket{},
+	}
+}
+
+// cost is about what a job takes on a disk, in bytes. Of the list of minions each has its
+// own return, which is charged to it.
+func cost(load *value.Map) int {
+	sent := load.Clone()
+	sent.Delete("minions")
+	sent.Delete("missing")
+	return event.Weight(sent) + jobFiles
+}
+
+// take charges an account for a job, or refuses it. No account is never refused.
+func (q *quota) take(account string, bytes int, now time.Time) error {
+	if account == "" || q.rate.Burst == 0 {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	bucket, need := q.bucket(account, now), float64(bytes)
+	if bucket.Take(now, q.rate, need) {
+		q.changed = true
+		return nil
+	}
+	used := bucket.Used(now, q.rate)
+	most := mebibytes(q.rate.Burst)
+	if need > q.rate.Burst {
+		return refuse("this job takes %s of the job cache, more than a user may have there (%s, saltern_user_job_quota): send less", mebibytes(need), most)
+	}
+	wait := time.Duration((used + need - q.rate.Burst) / q.rate.PerSecond * float64(time.Second)).Round(time.Second)
+	return refuse("you have %s of jobs in the job cache, and a user may have %s within %v (saltern_user_job_quota): wait %v, or send less", mebibytes(used), most, q.window, max(wait, time.Second))
+}
+
+// charge takes what another master of the cluster has let an account have.
+func (q *quota) charge(account string, bytes int, now time.Time) {
+	if account == "" || q.rate.Burst == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bucket(account, now).Charge(now, q.rate, float64(bytes))
+	q.changed = true
+}
+
+func mebibytes(n float64) string { return fmt.Sprintf("%.1f MiB", n/(1<<20)) }
+
+// bucket returns that of an account. The caller holds mu.
+func (q *quota) bucket(account string, now time.Time) *ratelimit.Bucket {
+	b := q.of[account]
+	if b != nil {
+		return b
+	}
+	if len(q.of) >= maxAccounts {
+		q.evict(now)
+	}
+	b = &ratelimit.Bucket{}
+	q.of[account] = b
+	return b
+}
+
+// evict forgets the account that has used the least. The caller holds mu.
+func (q *quota) evict(now time.Time) {
+	least, of := "", -1.0
+	for account, b := range q.of {
+		if used := b.Used(now, q.rate); of < 0 || used < of {
+			least, of = account, used
+		}
+		if of == 0 {
+			break
+		}
+	}
+	delete(q.of, least)
+}
+
+// savedQuota is the file: what each account has used, at that time.
+type savedQuota struct {
+	At   int64            `json:"at"` // in Unix seconds
+	Used map[string]int64 `json:"used"`
+}
+
+// load reads what an earlier life has saved. What it has not is not charged: the error says
+// why.
+func (q *quota) load(path string, now time.Time) error {
+	b, err := durable.Read(path, maxQuotaFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var saved savedQuota
+	if err == nil {
+		err = json.Unmarshal(b, &saved)
+	}
+	if err != nil {
+		return fmt.Errorf("read what users have used of the job cache, from now on it is counted anew: %w", err)
+	}
+
+	at := time.Unix(saved.At, 0)
+	if at.After(now) {
+		at = now // the clock went back
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for account, used := range saved.Used {
+		if len(q.of) >= maxAccounts {
+			break
+		}
+		b := &ratelimit.Bucket{}
+		b.Charge(at, q.rate, float64(max(used, 0)))
+		q.of[account] = b
+	}
+	return nil
+}
+
+// save writes what was used, when it has changed, for the next life.
+func (q *quota) save(path string, now time.Time) error {
+	q.mu.Lock()
+	saved := savedQuota{At: now.Unix(), Used: map[string]int64{}}
+	for account, b := range q.of {
+		if used := int64(b.Used(now, q.rate)); used > 0 {
+			saved.Used[account] = used
+		} else {
+			delete(q.of, account)
+		}
+	}
+	changed := q.changed
+	q.changed = false
+	q.mu.Unlock()
+
+	if !changed {
+		return nil
+	}
+	b, err := json.Marshal(saved)
+	if err == nil {
+		err = durable.Replace(path, b, 0o600)
+	}
+	if err != nil {
+		q.mu.Lock()
+		q.changed = true // the next time again
+		q.mu.Unlock()
+		return fmt.Errorf("write what users have used of the job cache: %w", err)
+	}
+	return nil
+}

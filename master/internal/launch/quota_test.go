@@ -1,0 +1,132 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
+
+// TestQuotaOfABuildServer: 50,000 jobs a day with arguments of a kilobyte, for three days,
+// are not refused, evenly or all in the working hours.
+func TestQuotaOfABuildServer(t *testing.T) {
+	for name, busy := range map[string]time.Duration{"all day": 24 * time.Hour, "in an hour": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuota(0, 24*time.Hour)
+			for day := range 3 {
+				for i := range 50_000 {
+					now := start.Add(time.Duration(day)*24*time.Hour + busy*time.Duration(i)/50_000)
+					if err := q.take("ldap/ci", jobFiles+1<<10, now); err != nil {
+						t.Fatalf("day %d, job %d: %v", day, i, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestQuotaComesBack(t *testing.T) {
+	q := newQuota(1, time.Hour)
+	took := func(account string, bytes int, after time.Duration) string {
+		err := q.take(account, bytes, start.Add(after))
+		if err == nil {
+			return ""
+		}
+		refusal, ok := errors.AsType[*Refusal](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		return refusal.Text
+	}
+	for _, c := range []struct {
+		account string
+		bytes   int
+		after   time.Duration
+		says    string // of the refusal
+	}{
+		{"a", 1 << 20, 0, ""},
+		{"a", 512 << 10, 0, "wait 30m0s"},
+		{"b", 1 << 20, 0, ""},
+		{"", 1 << 30, 0, ""}, // nobody's
+		{"a", 2 << 20, 0, "send less"},
+		{"a", 512 << 10, 29 * time.Minute, "wait 1m0s"},
+		{"a", 512 << 10, 30 * time.Minute, ""},
+		{"a", 1, -time.Hour, "wait"}, // the clock was set back
+		{"a", 1 << 20, 2 * time.Hour, ""},
+	} {
+		got := took(c.account, c.bytes, c.after)
+		if (got == "") != (c.says == "") || !strings.Contains(got, c.says) || got != "" && !strings.Contains(got, "saltern_user_job_quota") {
+			t.Errorf("%s %d after %v: %q, want %q", c.account, c.bytes, c.after, got, c.says)
+		}
+	}
+	none := newQuota(-1, time.Hour)
+	if none.take("a", 1<<40, start) != nil {
+		t.Error("no quota refuses")
+	}
+	if q := newQuota(0, 0); q.rate.Burst != defaultUserQuota || q.window != defaultWindow {
+		t.Errorf("the defaults are %+v", q)
+	}
+}
+
+// TestQuotaOfEarlierLives: what was used counts after a restart, less what has come back;
+// a file that cannot be read begins anew and says so.
+func TestQuotaOfEarlierLives(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "quotas.json")
+	q := newQuota(1, time.Hour)
+	q.charge("a", 3<<20, start) // what another master has let it have
+	must(t, q.take("b", 1000, start))
+	must(t, q.save(path, start))
+	again := func(after time.Duration) *quota {
+		t.Helper()
+		q := newQuota(1, time.Hour)
+		must(t, q.load(path, start.Add(after)))
+		return q
+	}
+	for after, may := range map[time.Duration]bool{0: false, time.Hour: false, 2*time.Hour + time.Minute: true, -time.Hour: false} {
+		if err := again(after).take("a", 1, start.Add(after)); (err == nil) != may {
+			t.Errorf("%v later: %v", after, err)
+		}
+	}
+	if again(0).take("b", 1<<20, start) == nil || again(0).take("c", 1<<20, start) != nil {
+		t.Error("another account")
+	}
+	must(t, os.Remove(path))
+	must(t, q.save(path, start))
+	if _, err := os.Stat(path); err == nil {
+		t.Error("it is written without a change")
+	}
+	must(t, again(0).take("a", 1, start)) // no file: nothing was used
+	for _, bad := range []string{"", "{", `{"used": {"a": "x"}}`, strings.Repeat(" ", maxQuotaFile+1)} {
+		must(t, os.WriteFile(path, []byte(bad), 0o600))
+		if err := newQuota(1, time.Hour).load(path, start); err == nil {
+			t.Errorf("%.20q is read", bad)
+		}
+	}
+}
+
+// TestQuotaForgetsWhoHasUsedLeast: what is remembered is bounded.
+func TestQuotaForgetsWhoHasUsedLeast(t *testing.T) {
+	q := newQuota(1, time.Hour)
+	q.charge("full", 1<<20, start)
+	for i := range maxAccounts + 100 {
+		q.charge(fmt.Sprint(i), 0, start)
+	}
+	if len(q.of) != maxAccounts {
+		t.Errorf("%d are remembered", len(q.of))
+	}
+	if q.take("full", 1, start) == nil {
+		t.Error("who has used up his quota was forgotten")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
