@@ -3,10 +3,12 @@ package master
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"saltern/master/cache"
 	"saltern/master/event"
@@ -471,5 +473,41 @@ func TestJobsOfAUserAreBounded(t *testing.T) {
 	r = r.again(options)
 	if a := r.answer("alice", session, "fun", "cmd.run", "arg", []any{big}); started(a) != "" {
 		t.Error("a restart gives the quota back")
+	}
+}
+
+// TestTokensOfAUserAreBounded: of more than saltern_user_sessions the oldest end, and nobody
+// else's (finding 13 of the second audit).
+func TestTokensOfAUserAreBounded(t *testing.T) {
+	t.Parallel()
+	options := limitedUser + "saltern_user_sessions: 20\n"
+	r := startMaster(t, options)
+	good := func(token string) bool {
+		v, _ := r.clear("get_token", "token", token).(*value.Map)
+		return v.Str("name") != ""
+	}
+	bob := r.logIn("bob")
+	var tokens []string
+	many := func() {
+		for range 60 {
+			tokens = append(tokens, r.logIn("alice"))
+		}
+		files, err := filepath.Glob(r.path("cache", "tokens", "*.p"))
+		must(t, err)
+		if len(files) > 23 {
+			t.Errorf("%d files of two users", len(files))
+		}
+		for i, token := range tokens {
+			if newest := i >= len(tokens)-20; newest && !good(token) || i < len(tokens)-22 && good(token) {
+				t.Errorf("token %d of %d: good %v", i, len(tokens), !newest)
+			}
+		}
+	}
+	many()
+	r = r.again(options)
+	must(t, r.m.callers.Tokens.Clean(time.Now())) // as it is done at the start, and then every few minutes
+	many()
+	if !good(bob) {
+		t.Error("bob is logged out")
 	}
 }

@@ -111,13 +111,13 @@ func (m *Master) rotate(ctx context.Context) {
 
 // clean removes what is too old to keep.
 func (m *Master) clean(ctx context.Context) {
+	if err := m.callers.Tokens.Clean(m.now()); err != nil { // first: until then those of an earlier life are not counted
+		m.log.Warn("cleaning tokens", "error", err)
+	}
 	if n, err := m.jobs.Clean(ctx, m.cfg.KeepJobs); err != nil && ctx.Err() == nil {
 		m.log.Warn("cleaning the job cache", "error", err)
 	} else if n > 0 {
 		m.log.Debug("old jobs removed", "jobs", n)
-	}
-	if err := m.callers.Tokens.Clean(m.now()); err != nil {
-		m.log.Warn("cleaning tokens", "error", err)
 	}
 	m.minions.ForgetOwners(m.now().Add(-m.cfg.KeepJobs))
 }

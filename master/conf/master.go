@@ -264,6 +264,9 @@ type Access struct {
 	// address, for LoginLock; 0 are the defaults, negative failures turn it off.
 	LoginFailures int           `conf:"saltern_login_failures"`
 	LoginLock     time.Duration `conf:"saltern_login_lock"`
+	// UserSessions is how many tokens each user has at once; 0 is the default, negative
+	// any number.
+	UserSessions int `conf:"saltern_user_sessions"`
 	// UserFields and UserReturners are what callers without all rights may send of a job
 	// beside its function, arguments and target.
 	UserFields    []string `conf:"saltern_user_publish_fields"`

@@ -37,11 +37,16 @@ type Stats struct {
 	Faults  uint64       `json:"faults"`  // the system could not be asked
 	Busy    uint64       `json:"busy"`    // refused since too many were under way
 	Lockout LockoutStats `json:"lockout"` // see Lockout
+	// EndedTokens are those that ended since their user had too many newer ones.
+	EndedTokens uint64 `json:"ended_tokens"`
 }
 
 // Stats counts.
 func (a *Authenticator) Stats() Stats {
 	s := Stats{Right: a.count.right.Load(), Wrong: a.count.wrong.Load(), Faults: a.count.faults.Load(), Busy: a.count.busy.Load()}
+	if a.cfg.Tokens != nil {
+		s.EndedTokens = a.cfg.Tokens.limit.ended.Load()
+	}
 	if a.cfg.Lockout != nil {
 		s.Lockout = a.cfg.Lockout.Stats(a.cfg.Now())
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"saltern/master/internal/datafile"
@@ -47,6 +48,7 @@ func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 type Tokens struct {
 	dir, node string
 	now       func() time.Time
+	limit     tokenLimit
 }
 
 // errNoToken means that a token is unknown, malformed or expired.
@@ -61,7 +63,7 @@ func OpenTokens(dir, node string) (*Tokens, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory for tokens: %w", err)
 	}
-	return &Tokens{dir, node, time.Now}, nil
+	return &Tokens{dir: dir, node: node, now: time.Now}, nil
 }
 
 // path refuses whatever is not the hex digest that Make gives out.
@@ -72,7 +74,8 @@ func (t *Tokens) path(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make gives out a token for life to the user, system, groups and address in who.
+// Make gives out a token for life to the user, system, groups and address in who. When he
+// has too many, his oldest end ([Tokens.Limit]).
 func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
@@ -87,6 +90,11 @@ func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, erro
 	}
 	if err := tokenFile.Write(p, value.NewMap("data", tok.Map(), "_expires", seconds(tok.Expire), fromKey, tok.From, nodeKey, t.node), true); err != nil {
 		return Token{}, fmt.Errorf("keep a token: %w", err)
+	}
+	ending := t.limit.add(owner{tok.Eauth, tok.Name}, given{tok.Token, tok.Start}, t.gone)
+	if err := t.end(ending); err != nil {
+		_ = t.Remove(tok.Token)
+		return Token{}, fmt.Errorf("end the oldest tokens of a user: %w", err)
 	}
 	return tok, nil
 }
@@ -125,8 +133,10 @@ func (t *Tokens) Remove(token string) error {
 	return nil
 }
 
-// Clean removes expired tokens and files that cannot be read as tokens.
+// Clean removes expired tokens, files that cannot be read as tokens, and of users who have
+// too many their oldest ones.
 func (t *Tokens) Clean(now time.Time) error {
+	found := map[owner][]given{}
 	entries, err := os.ReadDir(t.dir)
 	if err != nil {
 		return fmt.Errorf("list tokens: %w", err)
@@ -136,9 +146,16 @@ func (t *Tokens) Clean(now time.Time) error {
 		if !e.Type().IsRegular() || filepath.Ext(p) != ".p" {
 			continue
 		}
-		if tok, err := read(p); err != nil || !now.Before(tok.Expire) {
+		tok, err := read(p)
+		if err != nil || !now.Before(tok.Expire) {
 			_ = os.Remove(p)
+			continue
 		}
+		who := owner{tok.Eauth, tok.Name}
+		found[who] = append(found[who], given{strings.TrimSuffix(e.Name(), ".p"), tok.Start})
+	}
+	if err := t.end(t.limit.replace(found, now)); err != nil {
+		return fmt.Errorf("end the oldest tokens of users: %w", err)
 	}
 	return nil
 }

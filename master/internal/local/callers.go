@@ -45,6 +45,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	if err != nil {
 		return Callers{}, err
 	}
+	tokens.Limit(c.UserSessions)
 	if _, ok := c.ExternalAuth.Get("auto"); ok {
 		log.Warn("external_auth auto lets everybody in; it is for tests only")
 	}

@@ -1,0 +1,118 @@
+package eauth
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// defaultUserTokens is that of saltern_user_sessions.
+const defaultUserTokens = 1000
+
+// tokenLimit bounds the tokens that each user has at once, of a program that logs in for
+// each command and never out. Overflow policy: his oldest end. It knows the tokens that this
+// master has made, and those of the other masters and of earlier lives since [Tokens.Clean]
+// last looked; until the next look there may be as many more of theirs. It is safe for
+// concurrent use.
+type tokenLimit struct {
+	most  int // 0: any number
+	ended atomic.Uint64
+
+	mu sync.Mutex
+	of map[owner][]given // the oldest first
+}
+
+// owner is a user of an external system.
+type owner struct{ eauth, name string }
+
+// given is a token that was given out.
+type given struct {
+	token string
+	start time.Time
+}
+
+// Limit sets how many tokens each user has at once: 0 is the default, negative any number.
+// It is called before the first token is made.
+func (t *Tokens) Limit(most int) {
+	if most == 0 {
+		most = defaultUserTokens
+	}
+	t.limit.most = max(most, 0)
+}
+
+// add notes a token that was made, and returns those that end by it. gone reports whether a
+// token has ended by itself. It is asked about all tokens of the user once for each tenth of
+// the bound, so that a log-in looks at few files; until then he has a tenth more.
+func (l *tokenLimit) add(who owner, g given, gone func(token string) bool) (ending []given) {
+	if l.most == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[owner][]given{}
+	}
+	l.of[who] = append(l.of[who], g)
+	if len(l.of[who]) <= l.most+l.most/10 {
+		return nil
+	}
+	l.of[who] = slices.DeleteFunc(l.of[who], func(g given) bool { return gone(g.token) })
+	return l.cut(who)
+}
+
+// replace takes what the folder held at since in the place of what was known of older
+// tokens, and returns those that end.
+func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending []given) {
+	if l.most == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for who, list := range l.of {
+		for _, g := range list {
+			known := slices.ContainsFunc(found[who], func(f given) bool { return f.token == g.token })
+			if !g.start.Before(since) && !known { // made while the folder was read
+				found[who] = append(found[who], g)
+			}
+		}
+	}
+	l.of = found
+	for who, list := range l.of {
+		slices.SortFunc(list, func(a, b given) int { return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.token, b.token)) })
+		ending = append(ending, l.cut(who)...)
+	}
+	return ending
+}
+
+// cut takes a user's oldest tokens out, beyond the bound. The caller holds mu.
+func (l *tokenLimit) cut(who owner) (ending []given) {
+	list := l.of[who]
+	n := max(0, len(list)-l.most)
+	l.of[who] = slices.Clone(list[n:])
+	return list[:n]
+}
+
+// end removes tokens that have gone over the bound.
+func (t *Tokens) end(list []given) error {
+	var errs []error
+	for _, g := range list {
+		errs = append(errs, t.Remove(g.token))
+		t.limit.ended.Add(1)
+	}
+	return errors.Join(errs...)
+}
+
+// gone reports whether a token has been taken back or has expired and was removed.
+func (t *Tokens) gone(token string) bool {
+	path, err := t.path(token)
+	if err != nil {
+		return true
+	}
+	_, err = os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
