@@ -3,6 +3,7 @@ package master
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/test/slapd"
 )
 
 // These are tests of what callers without all rights may send and use up: publisher_acl,
@@ -510,4 +512,59 @@ func TestTokensOfAUserAreBounded(t *testing.T) {
 	if !good(bob) {
 		t.Error("bob is logged out")
 	}
+}
+
+// TestNameOfTheDirectory: a user of a directory is one and the same to all lists, to jobs and
+// to the audit record, however he writes his name (finding 22 of the second audit).
+func TestNameOfTheDirectory(t *testing.T) {
+	t.Parallel()
+	s := slapd.Start(t, slapd.People())
+	r := startMaster(t, `auth.ldap.uri: `+s.URI+`
+auth.ldap.basedn: `+slapd.Suffix+`
+auth.ldap.binddn: uid={{ username }},ou=People,`+slapd.Suffix+`
+publisher_acl_blacklist: {users: [bob]}
+token_expire_user_override: {ldap: [ann]}
+external_auth:
+  ldap: {ann: [test.ping], bob: [test.ping]}
+`)
+	r.accepted("web1", "min8")
+	for _, wrote := range []string{"ann", "ANN", "Ann"} {
+		m, _ := r.clear("mk_token", "eauth", "ldap", "username", wrote, "password", "secret of ann", "token_expire", 7).(*value.Map)
+		start, _ := m.Value("start").(float64)
+		expire, _ := m.Value("expire").(float64)
+		if m.Str("name") != "ann" || expire-start != 7 {
+			t.Errorf("the token of %s: %v", wrote, plainMap(m))
+		}
+		for how, kwargs := range map[string]*value.Map{"a token": value.NewMap("token", m.Str("token")), "a password": value.NewMap("eauth", "ldap", "username", wrote, "password", "secret of ann")} {
+			jid := r.publishedBy(kwargs)
+			if jid == "" || r.functionOf(jid) != "test.ping of ann" {
+				t.Errorf("%s by %s started %q", wrote, how, jid)
+			}
+		}
+	}
+	for _, wrote := range []string{"bob", "BOB", "bOb"} {
+		m, _ := r.clear("mk_token", "eauth", "ldap", "username", wrote, "password", "secret of bob").(*value.Map)
+		for _, kwargs := range []*value.Map{value.NewMap("token", m.Str("token")), value.NewMap("eauth", "ldap", "username", wrote, "password", "secret of bob")} {
+			if jid := r.publishedBy(kwargs); jid != "" {
+				t.Errorf("%s is on the blacklist and started %s", wrote, jid)
+			}
+		}
+	}
+	r.m.audit.Close()
+	records, err := os.ReadDir(r.path("cache", "audit"))
+	must(t, err)
+	for _, f := range records {
+		b, err := os.ReadFile(r.path("cache", "audit", f.Name()))
+		must(t, err)
+		if strings.Contains(string(b), `"ANN"`) || strings.Contains(string(b), `"BOB"`) {
+			t.Errorf("the audit record knows two users: %s", b)
+		}
+	}
+}
+
+// publishedBy is the job id of a test.ping on web1 with these credentials, "" when there is none.
+func (r *running) publishedBy(kwargs *value.Map) string {
+	r.t.Helper()
+	v, _ := r.clear("publish", "tgt", "web1", "fun", "test.ping", "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "", "user", "nobody", "kwargs", kwargs).(*value.Map)
+	return started(v)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/internal/acl"
+	"saltern/master/internal/username"
 	"saltern/master/value"
 )
 
@@ -118,30 +120,44 @@ func (s *Server) mayLogIn(user any, from string) bool {
 	}
 	users := s.opts.ACL.Map("users")
 	name, _ := user.(string)
-	ips, ok := users.Get(name)
-	if !ok {
-		ips, ok = users.Get("*")
+	may := false
+	for _, ips := range entriesOf(users, name) {
+		l, _ := ips.([]any)
+		may = may || slices.Contains(l, any(from)) || slices.Contains(l, any("*"))
 	}
-	l, _ := ips.([]any)
-	may := ok && (slices.Contains(l, any(from)) || slices.Contains(l, any("*")))
 	if !may {
 		s.quiet.Warn("api_acl lets the user not log in from there", "user", name, "peer", from)
 	}
 	return may
 }
 
-// permissions are what external_auth grants the owner of a token
-// (salt/netapi/__init__.py sum_permissions), sorted and once each, or what the token holds
-// of the systems that say it themselves (salt/netapi/rest_cherrypy/app.py Login.POST).
+// entriesOf are the entries of a user in api_acl: by his name, by other spellings of it,
+// which a directory takes for the same user, or for everybody else.
+func entriesOf(users *value.Map, name string) (entries []any) {
+	if ips, ok := users.Get(name); ok {
+		return []any{ips}
+	}
+	for k, ips := range users.All() {
+		if key, _ := k.(string); key != "*" && username.Same(key, name) {
+			entries = append(entries, ips)
+		}
+	}
+	if ips, ok := users.Get("*"); ok && len(entries) == 0 {
+		entries = append(entries, ips)
+	}
+	return entries
+}
+
+// permissions are what external_auth grants the owner of a token, sorted and once each, or
+// what the token holds of the systems that say it themselves (salt/netapi/rest_cherrypy/app.py
+// Login.POST). They are what the master goes by: Salt's sum_permissions shows those of "*" also
+// to a user with an entry of his own, for whom they do not count.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept
 	}
 	section := s.master.ExternalAuth.Map(token.Str("eauth"))
-	all := slices.Concat(section.List(token.Str("name")), section.List("*"))
-	for _, g := range token.Texts("groups") {
-		all = append(all, section.List(g+"%")...)
-	}
+	all := acl.FillAuthList(section, token.Str("name"), token.Texts("groups"), s.master.PermissiveACL)
 	var texts []string
 	var others []any
 	for _, p := range all {

@@ -184,6 +184,13 @@ func TestMayLogIn(t *testing.T) {
 		{"{users: {a: [1.1.1.1]}}", "c", "1.1.1.1", false},
 		{"{users: {}}", "a", "1.1.1.1", false},
 		{"{other: 1}", "a", "1.1.1.1", false},
+		// Finding 22 of the second audit: other spellings, which a directory takes for the user.
+		{"{users: {a: [1.1.1.1], '*': ['*']}}", "A", "1.1.1.1", true},
+		{"{users: {a: [1.1.1.1], '*': ['*']}}", "A", "2.2.2.2", false},
+		{"{users: {a: [1.1.1.1], '*': ['*']}}", " a", "2.2.2.2", false},
+		{"{users: {straße: [1.1.1.1], '*': ['*']}}", "STRASSE", "2.2.2.2", false},
+		{"{users: {a: [1.1.1.1], A: [2.2.2.2]}}", "A", "1.1.1.1", false},
+		{"{users: {a: [1.1.1.1], '*': ['*']}}", "b", "2.2.2.2", true},
 	} {
 		o, _, err := read(t, "{port: 1, disable_ssl: true, api_acl: "+c.acl+"}")
 		if err != nil {
@@ -251,6 +258,27 @@ func TestAttack37OldTLS(t *testing.T) {
 	if res, err := http.Get("http://" + ln.Addr().String() + "/"); err == nil {
 		if res.Body.Close(); res.StatusCode == 200 {
 			t.Error("HTTP without TLS is answered")
+		}
+	}
+}
+
+// TestPermissionsOfOddNames: a log-in shows what the master will let its user do, whatever
+// his name is (finding 20 of the second audit).
+func TestPermissionsOfOddNames(t *testing.T) {
+	section := value.NewMap("admins%", []any{".*", "@runner"}, "ann", []any{"test.ping"}, "*", []any{"sys.doc"})
+	s := &Server{master: &conf.Master{}}
+	s.master.ExternalAuth = value.NewMap("ldap", section)
+	for _, c := range []struct {
+		name   string
+		groups []any
+		want   string
+	}{
+		{"ann", nil, "['test.ping']"}, {"ann", []any{"admins"}, "['.*', '@runner', 'test.ping']"}, {"bob", nil, "['sys.doc']"},
+		{"admins%", nil, "['sys.doc']"}, {"admins", nil, "['sys.doc']"}, {"*", nil, "['sys.doc']"}, {"bob", []any{"admins%"}, "['sys.doc']"},
+	} {
+		got := s.permissions(value.NewMap("eauth", "ldap", "name", c.name, "groups", c.groups))
+		if value.Repr(got) != c.want {
+			t.Errorf("%s in %v: %s, want %s", c.name, c.groups, value.Repr(got), c.want)
 		}
 	}
 }

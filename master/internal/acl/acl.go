@@ -51,6 +51,15 @@ func FillAuthList(section *value.Map, name string, groups []string, permissive b
 	return out
 }
 
+// Named collects what a section of external_auth grants a user by an entry of his own, and
+// not by those of groups, of everybody and of options, whatever his name is.
+func Named(section *value.Map, name string) []any {
+	if name == "*" || strings.HasSuffix(name, "%") || strings.HasPrefix(name, "^") {
+		return nil
+	}
+	return section.List(name)
+}
+
 // Blacklist is publisher_acl_blacklist.
 type Blacklist struct{ Users, Modules []string }
 

@@ -19,8 +19,8 @@ import (
 // LDAP asks a directory.
 func LDAP(d *ldap.Directory) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
-		ok, groups, err := d.Login(ctx, user, password)
-		return Verdict{OK: ok, Groups: groups}, err
+		name, groups, err := d.Login(ctx, user, password)
+		return Verdict{OK: name != "", Name: name, Groups: groups}, err
 	}
 }
 

@@ -25,7 +25,10 @@ import (
 
 // Verdict of a backend.
 type Verdict struct {
-	OK     bool
+	OK bool
+	// Name is the user as the system has him, where that differs from what he wrote: ALICE
+	// may be alice. All lists go by it. "": as he wrote.
+	Name   string
 	Groups []string
 	// Permissions are in the place of what external_auth grants; nil: nothing is said.
 	Permissions []any
@@ -200,7 +203,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 		return Caller{}, &Failure{"EauthAuthenticationError",
 			fmt.Sprintf(`Authentication failure of type "eauth" occurred for user %s.`, shown)}
 	}
-	return Caller{Kind: "eauth", Name: name, Eauth: system, Permissions: a.permissions(ctx, system, section, name, v)}, nil
+	return Caller{Kind: "eauth", Name: v.Name, Eauth: system, Permissions: a.permissions(ctx, system, section, v.Name, v)}, nil
 }
 
 // byKey follows authenticate_key, with a difference: who holds a key is who he
@@ -305,6 +308,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 		a.cfg.Log.Warn(`Authentication failure of type "eauth" occurred.`, "user", user)
 		return "", nil
 	}
+	user = v.Name
 	life := a.cfg.TokenExpire
 	if secs, ok := load.Int("token_expire"); ok && secs > 0 && a.mayChooseExpire(system, user) {
 		life = time.Duration(secs) * time.Second

@@ -7,10 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
 
-	"golang.org/x/text/unicode/norm"
-
+	"saltern/master/internal/username"
 	"saltern/master/value"
 	"saltern/ratelimit"
 )
@@ -35,7 +33,7 @@ type Lockout struct {
 // forgotten, of those that are not locked if there is one among the oldest.
 const maxCulprits = 65536
 
-// maxUser bounds the bytes of a name that tell users apart.
+// maxUser bounds the bytes of a name in the event of a lock.
 const maxUser = 256
 
 // Defaults of saltern_login_failures and saltern_login_lock.
@@ -107,16 +105,10 @@ func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	return &Lockout{most: max(most, 0), lock: lock, tell: tell, entries: map[culprit]*list.Element{}, order: list.New()}
 }
 
-// who names a pair. Directories compare names without regard to case, width, accents
-// and blanks: other spellings of a name are the same user.
+// who names a pair. Other spellings of a name, which a directory takes for the same user,
+// are the same user.
 func who(system, user string, from netip.Addr) culprit {
-	user = strings.ToLower(strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
-			return -1
-		}
-		return r
-	}, norm.NFKD.String(user[:min(len(user), maxUser)])))
-	return culprit{system, user, ratelimit.Source(from)}
+	return culprit{system, username.Fold(user), ratelimit.Source(from)}
 }
 
 // Refuses reports whether a log-in must be refused without a look at the password. An

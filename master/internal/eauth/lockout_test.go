@@ -265,3 +265,34 @@ func TestAttack39Flood(t *testing.T) {
 		t.Errorf("%d remembered, %+v", len(l.entries), l.Stats(now))
 	}
 }
+
+// TestSpellingsAreOneUser: whatever spelling of a name a directory takes for the same user
+// counts as him, for wrong passwords and for the lock (finding 25 of the second audit: straße
+// and STRASSE had guesses of their own).
+func TestSpellingsAreOneUser(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, spellings := range [][]string{
+		{"straße", "STRASSE", "strasse", "StraSSe", "stra\u017fse", "STRAẞE"},
+		{"finn", "ﬁnn", "FINN", "Ｆｉｎｎ", "f\u00adinn"},
+		{"Müller", "MU\u0308LLER", "müller ", "m\u200büller"},
+		{"Σίσυφος", "ΣΊΣΥΦΟΣ", "σισυφοσ"},
+		{"ŉame", "ʼname", "ʼNAME"},
+		{"ǰohn", "J\u030cOHN", "J̌ohn"},
+	} {
+		l := NewLockout(len(spellings), time.Minute, nil)
+		for _, name := range spellings {
+			if l.Refuses("ldap", name, near, now) {
+				t.Errorf("%s is locked out too early", name)
+			}
+			l.Wrong("ldap", name, near, now)
+		}
+		for _, name := range spellings {
+			if !l.Refuses("ldap", name, near, now) {
+				t.Errorf("after %d wrong passwords of %q one more is tried as %s", len(spellings), spellings, name)
+			}
+		}
+		if l.Refuses("ldap", spellings[0]+"x", near, now) {
+			t.Errorf("another user than %s is locked out", spellings[0])
+		}
+	}
+}

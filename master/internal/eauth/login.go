@@ -1,6 +1,7 @@
 package eauth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -88,6 +89,8 @@ func (a *Authenticator) login(ctx context.Context, t attempt) (Verdict, *value.M
 	case v.OK:
 		a.count.right.Add(1)
 		a.cfg.Lockout.Right(t.system, t.user, t.from)
+		v.Name = cmp.Or(v.Name, t.user)
+		t.user = v.Name
 		v.Permissions = a.ofModule(ctx, t, v.Permissions)
 		return v, section, true
 	default:

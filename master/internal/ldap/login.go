@@ -80,36 +80,44 @@ func Check(o Options) error {
 	return err
 }
 
-// Login proves a user by his password, and reads the names of his groups. ok is false
-// when the directory does not know him or refuses his password; an error says that it
-// could not be asked, which says nothing about the password.
-func (d *Directory) Login(ctx context.Context, user, password string) (ok bool, groups []string, err error) {
+// Login proves a user by his password, and reads his name as the directory has it, and the
+// names of his groups. name is "" when the directory does not know him or refuses his
+// password; an error says that it could not be asked, which says nothing about the password.
+func (d *Directory) Login(ctx context.Context, user, password string) (name string, groups []string, err error) {
 	if password == "" || len(password) > maxPassword || !plausible(user) {
-		return false, nil, nil
+		return "", nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.lasts)
 	defer cancel()
 	s, err := d.dial(ctx)
 	if err != nil {
-		return false, nil, err
+		return "", nil, err
 	}
 	defer s.close()
-	dn := d.plan.bind.renderName(user)
+
+	own := entry{dn: d.plan.bind.renderName(user)}
 	if d.plan.way == bySearch {
-		if dn, err = d.find(s, user); dn == "" || err != nil {
-			return false, nil, err
+		if own, err = d.find(s, user); own.dn == "" || err != nil {
+			return "", nil, err
 		}
 	}
-	if err := s.bind(dn, password); err != nil {
-		return false, nil, d.refusal(err, user, dn)
+	if err := s.bind(own.dn, password); err != nil {
+		return "", nil, d.refusal(err, user, own.dn)
 	}
 	if d.plan.way == bySearch {
-		if err := d.bindService(s); err != nil {
-			return false, nil, err
-		}
+		err = d.bindService(s)
+	} else {
+		own, err = d.read(s, own.dn, user)
 	}
-	groups, err = d.groups(s, user)
-	return err == nil, groups, err
+	if err != nil {
+		return "", nil, err
+	}
+
+	name = d.nameIn(own, user)
+	if groups, err = d.groups(s, name); err != nil {
+		return "", nil, err
+	}
+	return name, groups, nil
 }
 
 // plausible reports whether text can be the name of a user.
@@ -142,25 +150,25 @@ func (d *Directory) bindService(s *session) error {
 	return nil
 }
 
-// find returns the name of a user's entry, "" when there is none.
-func (d *Directory) find(s *session, user string) (string, error) {
+// find returns a user's entry with his names, the zero entry when there is none.
+func (d *Directory) find(s *session, user string) (entry, error) {
 	if d.opts.BindPassword != "" {
 		if err := d.bindService(s); err != nil {
-			return "", err
+			return entry{}, err
 		}
 	}
 	filter := d.plan.filter.render(user, ldapv3.EscapeFilter)
-	found, err := s.search(query{base: d.opts.BaseDN, scope: d.plan.scope, filter: filter, attrs: []string{noAttributes}, most: 1})
+	found, err := s.search(query{base: d.opts.BaseDN, scope: d.plan.scope, filter: filter, attrs: d.nameAttributes(), most: 1})
 	switch {
 	case errors.Is(err, errMore):
-		return "", fmt.Errorf("several entries of the directory are %.200q: make auth.ldap.filter narrower", user)
+		return entry{}, fmt.Errorf("several entries of the directory are %.200q: make auth.ldap.filter narrower", user)
 	case err != nil:
-		return "", fmt.Errorf("look for a user below auth.ldap.basedn %.200q: %w", d.opts.BaseDN, err)
+		return entry{}, fmt.Errorf("look for a user below auth.ldap.basedn %.200q: %w", d.opts.BaseDN, err)
 	case len(found) == 0:
 		d.log.Info("the directory does not know a user", "user", user)
-		return "", nil
+		return entry{}, nil
 	}
-	return found[0].dn, nil
+	return found[0], nil
 }
 
 // noAttributes asks for the names of entries alone (RFC 4511, 4.5.1.8).

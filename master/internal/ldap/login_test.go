@@ -72,7 +72,8 @@ func TestLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, c.o)
 			for _, u := range slapd.Users() {
-				ok, groups, err := d.Login(t.Context(), u, "secret of "+u)
+				name, groups, err := d.Login(t.Context(), u, "secret of "+u)
+				ok := name != ""
 				if u == "twice" && d.plan.way == bySearch {
 					if ok || err == nil || !strings.Contains(err.Error(), "auth.ldap.filter narrower") {
 						t.Errorf("a user who is two entries: %v, %v", ok, err)
@@ -87,14 +88,14 @@ func TestLogin(t *testing.T) {
 					t.Errorf("%s: %v, %q, %v; want groups %q", u, ok, got, err, want)
 				}
 				for _, wrong := range []string{"wrong", "secret of nobody", "secret of " + u + " ", strings.Repeat("x", maxPassword+1)} {
-					if ok, groups, err := d.Login(t.Context(), u, wrong); ok || groups != nil || err != nil {
+					if name, groups, err := d.Login(t.Context(), u, wrong); name != "" || groups != nil || err != nil {
 						t.Errorf("%s with %.30q: %v, %v, %v", u, wrong, ok, groups, err)
 					}
 				}
 			}
 			for _, u := range []string{"nobody", "", "\x00", "ann\n", strings.Repeat("a", maxName+1), "\xff"} {
-				if ok, _, err := d.Login(t.Context(), u, "secret of "+u); ok || err != nil {
-					t.Errorf("%.20q: %v, %v", u, ok, err)
+				if name, _, err := d.Login(t.Context(), u, "secret of "+u); name != "" || err != nil {
+					t.Errorf("%.20q: %v, %v", u, name, err)
 				}
 			}
 		})
@@ -107,8 +108,8 @@ func TestAttack38EmptyPassword(t *testing.T) {
 	s := slapd.Start(t, slapd.People())
 	for name, o := range map[string]Options{"template": template1(s), "search": service(s), "nobody": anonymous(service(s))} {
 		d := open(t, o)
-		if ok, groups, err := d.Login(t.Context(), "ann", ""); ok || groups != nil || err != nil {
-			t.Errorf("%s: %v, %v, %v", name, ok, groups, err)
+		if user, groups, err := d.Login(t.Context(), "ann", ""); user != "" || groups != nil || err != nil {
+			t.Errorf("%s: %v, %v, %v", name, user, groups, err)
 		}
 		session, err := d.dial(t.Context())
 		if err != nil {
@@ -140,12 +141,12 @@ func TestAttack38Injection(t *testing.T) {
 		for _, groups := range []func(Options) Options{func(o Options) Options { return o }, activeDirectory, freeIPA, listsOfUsers} {
 			d := open(t, groups(o))
 			for _, n := range names {
-				if ok, groups, err := d.Login(t.Context(), n, password); ok || groups != nil || err != nil {
-					t.Errorf("%s: %q: %v, %v, %v", kind, n, ok, groups, err)
+				if name, groups, err := d.Login(t.Context(), n, password); name != "" || groups != nil || err != nil {
+					t.Errorf("%s: %q: %v, %v, %v", kind, n, name, groups, err)
 				}
 			}
-			if ok, groups, err := d.Login(t.Context(), "mallory", password); !ok || err != nil || slices.Contains(groups, "admins") {
-				t.Errorf("%s: mallory herself: %v, %v, %v", kind, ok, groups, err)
+			if name, groups, err := d.Login(t.Context(), "mallory", password); name == "" || err != nil || slices.Contains(groups, "admins") {
+				t.Errorf("%s: mallory herself: %v, %v, %v", kind, name, groups, err)
 			}
 		}
 	}
@@ -175,7 +176,8 @@ func TestAttack38TLS(t *testing.T) {
 		"TLS to a port without":    {with(func(o *Options) { o.URI = strings.Replace(s.URI, "ldap:", "ldaps:", 1) }), "TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ok, _, err := open(t, c.o).Login(t.Context(), "ann", "secret of ann")
+			name, _, err := open(t, c.o).Login(t.Context(), "ann", "secret of ann")
+			ok := name != ""
 			if c.fault == "" && (!ok || err != nil) || c.fault != "" && (ok || err == nil || !strings.Contains(err.Error(), c.fault)) {
 				t.Errorf("%v, %v; want %q", ok, err, c.fault)
 			}
@@ -195,25 +197,26 @@ func TestServers(t *testing.T) {
 	o := service(s)
 	o.URI = "ldap://127.0.0.1:1 " + o.URI + ",ldap://" + silent.Addr().String()
 	d := open(t, o)
-	if ok, _, err := d.Login(t.Context(), "ann", "secret of ann"); !ok || err != nil || d.preferred.Load() != 1 {
-		t.Errorf("the first is away: %v, %v, then %d first", ok, err, d.preferred.Load())
+	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name == "" || err != nil || d.preferred.Load() != 1 {
+		t.Errorf("the first is away: %v, %v, then %d first", name, err, d.preferred.Load())
 	}
 	s.Stop()
 	d.lasts = 300 * time.Millisecond
-	ok, _, err := d.Login(t.Context(), "ann", "secret of ann")
+	name, _, err := d.Login(t.Context(), "ann", "secret of ann")
+	ok := name != ""
 	if ok || err == nil || !strings.Contains(err.Error(), "it does not answer in time") {
 		t.Errorf("all are away or silent: %v, %v", ok, err)
 	}
 	s.Resume()
 	d.preferred.Store(1)
 	d.lasts = loginTime
-	if ok, _, err := d.Login(t.Context(), "ann", "secret of ann"); !ok || err != nil {
+	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name == "" || err != nil {
 		t.Errorf("after the server is back: %v, %v", ok, err)
 	}
 	s.Freeze()
 	d.lasts = 300 * time.Millisecond
 	began := time.Now()
-	if ok, _, err := d.Login(t.Context(), "ann", "secret of ann"); ok || err == nil {
+	if name, _, err := d.Login(t.Context(), "ann", "secret of ann"); name != "" || err == nil {
 		t.Errorf("it hangs: %v, %v", ok, err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -222,7 +225,7 @@ func TestServers(t *testing.T) {
 	s.Thaw()
 	o.BindPassword = "wrong"
 	o.URI = s.URI
-	if ok, _, err := open(t, o).Login(t.Context(), "ann", "secret of ann"); ok || err == nil || !strings.Contains(err.Error(), "service account") {
+	if name, _, err := open(t, o).Login(t.Context(), "ann", "secret of ann"); name != "" || err == nil || !strings.Contains(err.Error(), "service account") {
 		t.Errorf("the service account is refused: %v, %v", ok, err)
 	}
 }
@@ -263,7 +266,8 @@ func TestAttack38HostileServer(t *testing.T) {
 			}()
 			d := open(t, Options{URI: "ldap://" + ln.Addr().String(), BindDN: "uid={{ username }}"})
 			d.lasts = 5 * time.Second
-			ok, _, err := d.Login(t.Context(), "ann", "x")
+			name, _, err := d.Login(t.Context(), "ann", "x")
+			ok := name != ""
 			if ok || err == nil || errors.Is(err, errMore) {
 				t.Errorf("%v, %v", ok, err)
 			}
@@ -307,8 +311,8 @@ func TestAttack38StartTLS(t *testing.T) {
 			}()
 			d := open(t, Options{URI: "ldap://" + ln.Addr().String(), StartTLS: true, BindDN: "cn=reader", BindPassword: "reader secret", Filter: "uid={{ username }}"})
 			d.connects = 300 * time.Millisecond
-			if ok, _, err := d.Login(t.Context(), "ann", "ann secret"); ok || err == nil {
-				t.Errorf("%v, %v", ok, err)
+			if name, _, err := d.Login(t.Context(), "ann", "ann secret"); name != "" || err == nil {
+				t.Errorf("%v, %v", name, err)
 			}
 			_ = ln.Close()
 			if b := <-heard; strings.Contains(string(b), "secret") || strings.Contains(string(b), "reader") {
@@ -329,8 +333,8 @@ func BenchmarkLogin(b *testing.B) {
 			d := open(b, o)
 			began := processor(b)
 			for b.Loop() {
-				if ok, _, err := d.Login(b.Context(), "ann", "secret of ann"); !ok || err != nil {
-					b.Fatal(ok, err)
+				if name, _, err := d.Login(b.Context(), "ann", "secret of ann"); name == "" || err != nil {
+					b.Fatal(name, err)
 				}
 			}
 			b.ReportMetric(float64(processor(b)-began)/float64(b.N)/1e6, "cpu-ms/op")

@@ -136,6 +136,9 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token")
 	case err == nil:
+		if t, ok := v.(*value.Map); ok {
+			user = t.Str("name") // as the system has him
+		}
 		s.cfg.Audit.Note(audit.Record{Actor: audit.Actor{User: user, Proof: audit.Password, Eauth: system, From: o.from, Via: o.via}, Action: "login", Result: audit.OK})
 	}
 	return v, err

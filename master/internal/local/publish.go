@@ -12,6 +12,7 @@ import (
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
+	"saltern/master/internal/username"
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
@@ -24,6 +25,14 @@ func authorization() *value.Map {
 // invocation is the answer to who asks for something in a way that is not possible.
 func invocation(message string) *value.Map {
 	return (&eauth.Failure{Name: "SaltInvocationError", Message: message}).Map()
+}
+
+// blacklisted reports whether publisher_acl_blacklist names a proven user. Salt looks at the
+// account of the program alone. A directory that hides the entry of a user takes him by any
+// spelling of his name.
+func (s *Service) blacklisted(caller eauth.Caller) bool {
+	return s.cfg.Blacklist.Refuses(caller.Name, nil) ||
+		caller.Eauth == "ldap" && s.cfg.Blacklist.Refuses(username.Fold(caller.Name), nil)
 }
 
 // limited is a caller without all rights as somebody who starts a job.
@@ -86,7 +95,12 @@ func (s *Service) prepare(ctx context.Context, caller eauth.Caller, load *value.
 	var err error
 	if !caller.All {
 		by = limited(caller, load)
-		if err := s.cfg.Launch.MayTarget(by, load); err != nil {
+		err = s.cfg.Launch.MayTarget(by, load)
+		if s.blacklisted(caller) {
+			s.cfg.Quiet.Error("user is on publisher_acl_blacklist", "user", caller.Name, "kind", caller.Kind)
+			err = launch.ErrNotPermitted
+		}
+		if err != nil {
 			return nil, s.refused(ctx, caller, load, record, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/internal/acl"
 	"saltern/master/value"
 )
 
@@ -53,7 +54,7 @@ func New(section *value.Map) (*URL, error) {
 // name. Without any of both, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
 	said, ok, err := u.ask(ctx, user, password)
-	own := u.section.List(user)
+	own := acl.Named(u.section, user)
 	if err != nil || !ok || len(own)+len(said) == 0 {
 		return ok, nil, err
 	}

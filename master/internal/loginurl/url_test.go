@@ -119,3 +119,25 @@ func TestAttack87Answers(t *testing.T) {
 		t.Errorf("an address with a secret: %v", err)
 	}
 }
+
+// TestNamesThatAreNone: who has the name of a group's entry, of everybody's or of an option
+// in external_auth gets nothing by it (finding 20 of the second audit: a user named admins%
+// had the rights of the group).
+func TestNamesThatAreNone(t *testing.T) {
+	of := map[string]http.HandlerFunc{}
+	names := []string{"admins%", "*", "^url", "%", "admins%%", "^other"}
+	for _, name := range names {
+		of[name] = says(200, `["test.ping"]`)
+	}
+	section := value.NewMap("admins%", []any{".*", "@runner"}, "admins%%", []any{".*"}, "%", []any{".*"}, "*", []any{"sys.doc"}, "^url", answers(t, of), "^other", []any{".*"})
+	u, err := New(section)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		ok, permissions, err := u.Login(t.Context(), name, "a&b=c é")
+		if err != nil || !ok || value.Repr(permissions) != "['test.ping']" {
+			t.Errorf("%s: %v, %s, %v", name, ok, value.Repr(permissions), err)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package ldap
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	ldapv3 "github.com/go-ldap/ldap/v3"
+
+	"saltern/master/internal/username"
+)
+
+// A directory takes ALICE for alice. What lists of users say of alice would not hold for
+// ALICE: so a user has the name from here on that his entry has.
+
+// namePart is the end of a template's text in front of the name of a user: the attribute
+// that the name is held against, in a filter or in the name of an entry.
+var namePart = regexp.MustCompile(`(?:^|[(,+])\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*$`)
+
+// nameAttributes are the attributes of an entry that the options hold the name of a user
+// against; [noAttributes] when there is none.
+func (d *Directory) nameAttributes() []string {
+	t := d.plan.filter
+	if d.plan.way == byTemplate {
+		t = d.plan.bind
+	}
+	var names []string
+	for i := range t.cases {
+		after := t.parts[i+1]
+		whole := after == "" || strings.ContainsAny(after[:1], "),+")
+		if m := namePart.FindStringSubmatch(t.parts[i]); m != nil && whole {
+			names = append(names, m[1])
+		}
+	}
+	if d.plan.way == byTemplate && d.opts.ActiveDirectory {
+		names = append(names, d.opts.AccountAttribute) // its users log in as NAME@DOMAIN as well
+	}
+	if len(names) == 0 {
+		return []string{noAttributes}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// read reads the entry of a user who has logged in by a template, with his names. What the
+// directory does not show him of himself is not there.
+func (d *Directory) read(s *session, dn, user string) (entry, error) {
+	if d.nameAttributes()[0] == noAttributes {
+		return entry{dn: dn}, nil
+	}
+	q := query{base: dn, scope: 0, filter: "(objectClass=*)", attrs: d.nameAttributes(), most: 1}
+	if _, err := ldapv3.ParseDN(dn); err != nil && d.opts.ActiveDirectory {
+		q.base, q.scope = d.opts.BaseDN, 2
+		q.filter = fmt.Sprintf("(&(%s=%s)(objectClass=%s))", d.opts.AccountAttribute, ldapv3.EscapeFilter(user), ldapv3.EscapeFilter(d.opts.PersonType))
+	}
+	found, err := s.search(q)
+	_, refused := errors.AsType[*resultError](err)
+	switch {
+	case refused, errors.Is(err, errMore), err == nil && len(found) == 0:
+		return entry{dn: dn}, nil
+	case err != nil:
+		return entry{}, fmt.Errorf("read the entry of %.200q: %w", user, err)
+	}
+	return found[0], nil
+}
+
+// nameIn is the name of a user as his entry has it: the value that the directory has taken
+// for what he wrote. Of an entry that does not show it he has the name that he wrote.
+func (d *Directory) nameIn(e entry, wrote string) string {
+	for _, attribute := range d.nameAttributes() {
+		for _, v := range e.values(attribute) {
+			if username.Same(v, wrote) {
+				return v
+			}
+		}
+	}
+	if v := nameOf(e.dn); username.Same(v, wrote) {
+		return v
+	}
+	return wrote
+}

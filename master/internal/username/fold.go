@@ -1,0 +1,47 @@
+// Package username compares names of users the way directories do: without regard to case,
+// width, accents and blanks.
+package username
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+)
+
+// maxBytes bounds what is folded of a name. Directories are asked for no longer one.
+const maxBytes = 256
+
+// maxRounds bounds how often a name is folded until it stays as it is. Two are enough for
+// all characters; a test tries them.
+const maxRounds = 4
+
+// Fold brings the spellings of a name that a directory takes for one user to one form: full
+// case folding (straße is strasse) and compatibility forms (ﬁ is fi) as RFC 4518 has them,
+// and without accents, blanks and what is not seen, as Active Directory and others compare.
+// Two names that are one user to a directory have one form; names of one form may be several
+// users to a directory that is stricter. It looks at the first 256 bytes.
+func Fold(name string) string {
+	name = name[:min(len(name), maxBytes)]
+	for range maxRounds {
+		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name))) // pairs that folding does not have, such as ı and i
+		folded = strings.Map(base, norm.NFKD.String(cases.Fold().String(folded)))
+		if folded == name {
+			break
+		}
+		name = folded
+	}
+	return name
+}
+
+// base leaves out what is no character of its own.
+func base(r rune) rune {
+	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
+		return -1
+	}
+	return r
+}
+
+// Same reports whether two names have one form.
+func Same(a, b string) bool { return Fold(a) == Fold(b) }
