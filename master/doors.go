@@ -89,7 +89,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 		return answer, answer != nil
 	}
 	m.router, err = zmtp.ListenRouter(context.WithoutCancel(ctx), ln, zmtp.RouterConfig{
-		Listen: l, BusyReply: request.Busy(), Concurrency: maxRequests, Strangers: maxStrangers, Handler: handle, Free: m.requests.Recycle,
+		Listen: l, Busy: request.Busy, Concurrency: maxRequests, Strangers: maxStrangers, Handler: handle, Free: m.requests.Recycle,
 	})
 	if err != nil {
 		return err

@@ -53,6 +53,8 @@ type Account struct {
 	source netip.Addr // see source; the zero value on Unix sockets
 	proven atomic.Bool
 	held   [2]int64 // of the request at work, for strangers and for others
+	// workers has the worker of the request at work; nil outside of a handler.
+	workers *workers
 }
 
 // trusted reports whether the connection, or a request from its source, was proven,
@@ -91,6 +93,26 @@ func (a *Account) Take(n int64) bool {
 	}
 	a.held[i] += n
 	return true
+}
+
+// Park gives back the worker and the memory of the request at work, for a handler
+// that is about to wait for long. Its goroutine, its connection and its payload
+// stay. resume takes a worker again, and waits until one is free. The handler must
+// call it before it goes on; it takes no memory back.
+func (a *Account) Park() (resume func()) {
+	if a == nil || a.workers == nil {
+		return func() {}
+	}
+	a.release()
+	a.hub.count.working.Add(-1)
+	a.hub.count.parked.Add(1)
+	a.workers.leave()
+
+	return func() {
+		a.workers.enter()
+		a.hub.count.parked.Add(-1)
+		a.hub.count.working.Add(1)
+	}
 }
 
 func (a *Account) pool() (*pool, int) {

@@ -31,9 +31,10 @@ type RouterConfig struct {
 	Strangers int
 	// QueueWait is how long a request waits for a free worker. Default 10 s.
 	QueueWait time.Duration
-	// BusyReply is the answer to a request that waited for too long. When it
-	// is nil the connection is closed instead.
-	BusyReply []byte
+	// Busy returns the answer to a request that waited for too long; nil closes the
+	// connection, and the peer asks again when its own time is over. Busy may be nil:
+	// all are closed.
+	Busy func(payload []byte) []byte
 	// Free is called with a reply of Handler when its bytes are not needed any
 	// more. Replies are then never part of their request. May be nil.
 	Free func(reply []byte)
@@ -165,6 +166,7 @@ func (c *asker) one() error {
 	if c.m.account.trusted() {
 		workers = c.r.workers
 	}
+	c.m.account.workers = workers
 	err := workers.do(c.ctx, func() {
 		c.handle(req)
 		c.finish(done)
@@ -177,8 +179,10 @@ func (c *asker) one() error {
 		c.r.hub.count.busy.Add(1)
 		c.r.hub.noise.warn(c.r.hub.cfg.Log, "request refused: all workers busy",
 			"peer", c.m.peer.Remote, "wait", c.r.cfg.QueueWait)
-		if c.r.cfg.BusyReply != nil {
-			return c.reply(req, c.r.cfg.BusyReply, nil)
+		if c.r.cfg.Busy != nil {
+			if answer := c.r.cfg.Busy(req.payload); answer != nil {
+				return c.reply(req, answer, nil)
+			}
 		}
 	}
 	req.free()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,7 +211,7 @@ func TestRouterBusy(t *testing.T) {
 					return []byte("done"), true
 				}}
 			if busy != "" {
-				cfg.BusyReply = []byte(busy)
+				cfg.Busy = func([]byte) []byte { return []byte(busy) }
 			}
 			r := router(t, cfg)
 			var g sync.WaitGroup
@@ -234,6 +235,52 @@ func TestRouterBusy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests that wait leave their workers to others, however many they are, and come
+// back when they go on. One whose peer hangs up is ended.
+func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
+	const parked = 50
+	hold := make(chan struct{})
+	var waiting, left atomic.Int64
+	r := router(t, RouterConfig{Concurrency: 2, QueueWait: patience, Handler: func(ctx context.Context, p Peer, b []byte) ([]byte, bool) {
+		if string(b) != "wait" {
+			return bytes.Clone(b), true
+		}
+		if !p.Account.Take(1000) {
+			t.Error("no room")
+		}
+		resume := p.Account.Park()
+		waiting.Add(1)
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			left.Add(1)
+		}
+		resume()
+		return []byte("done"), true
+	}})
+	var g sync.WaitGroup
+	for range parked {
+		req := dialReq(t, r.Addr())
+		g.Go(func() {
+			if b, err := req.Do(withTimeout(t), []byte("wait")); err != nil || string(b) != "done" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+	gone := shake(t, r.Addr(), "REQ")
+	gone.send(appendMessage(nil, nil, []byte("wait")))
+	eventually(t, "all wait", func() bool { return waiting.Load() == parked+1 })
+	wantEcho(t, dialReq(t, r.Addr()), "another")
+	if s := r.Stats(); s.Parked != parked+1 || s.Working != 0 || r.hub.memory.inUse() != 0 {
+		t.Errorf("while they wait: %+v, %d bytes", s, r.hub.memory.inUse())
+	}
+	gone.Close()
+	eventually(t, "the end of who has hung up", func() bool { return left.Load() == 1 })
+	close(hold)
+	g.Wait()
+	eventually(t, "nothing left", func() bool { s := r.Stats(); return s.Parked == 0 && s.Working == 0 && s.Busy == 0 })
 }
 
 // Close lets a running request finish within the linger time.

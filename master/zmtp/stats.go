@@ -28,6 +28,7 @@ type Stats struct {
 	Busy     uint64 // not handled because no worker came free in time
 	Panics   uint64 // handler panics
 	Working  int64  // handlers running
+	Parked   int64  // handlers that wait without a worker, see Account.Park
 
 	// Pub only.
 	Published uint64 // messages given to Publish
@@ -43,7 +44,7 @@ type counters struct {
 	accepted, refused, badPeers, lateShakes, silent, stalled   atomic.Uint64
 	acceptFails, requests, busy, panics, published, sent, drop atomic.Uint64
 	bytes, noRoom, unproven                                    atomic.Uint64
-	working                                                    atomic.Int64
+	working, parked                                            atomic.Int64
 }
 
 func (c *counters) snapshot() Stats {
@@ -55,7 +56,7 @@ func (c *counters) snapshot() Stats {
 		Silent: c.silent.Load(), Stalled: c.stalled.Load(),
 		AcceptFails: c.acceptFails.Load(), NoRoom: c.noRoom.Load(), Unproven: c.unproven.Load(),
 		Requests: c.requests.Load(), Busy: c.busy.Load(),
-		Panics: c.panics.Load(), Working: c.working.Load(),
+		Panics: c.panics.Load(), Working: c.working.Load(), Parked: c.parked.Load(),
 		Published: c.published.Load(), Sent: c.sent.Load(),
 		Dropped: c.drop.Load(), Bytes: c.bytes.Load(),
 	}

@@ -14,7 +14,8 @@ var errBusy = errors.New("zmtp: no worker came free in time")
 // small ones.
 //
 // Overflow policy: a task waits for a worker up to a deadline, in its caller's
-// goroutine, and is refused after it.
+// goroutine, and is refused after it. A task that waits for something else itself
+// leaves its place meanwhile, see Account.Park.
 type workers struct {
 	wait  time.Duration
 	slots chan struct{} // one token per running worker
@@ -60,21 +61,34 @@ func (w *workers) do(ctx context.Context, task func()) error {
 	}
 }
 
+// leave gives the place of a task that waits to another one. So many goroutines as wait
+// are there besides.
+func (w *workers) leave() { <-w.slots }
+
+// enter takes a place again before the task goes on, that of an idle worker if need be.
+func (w *workers) enter() {
+	select {
+	case w.slots <- struct{}{}:
+	case w.tasks <- nil:
+	}
+}
+
 func (w *workers) run(task func()) {
-	defer func() { <-w.slots }()
 	t := time.NewTimer(workerIdle)
 	defer t.Stop()
-	for {
+	for task != nil {
 		task()
 		t.Reset(workerIdle)
 		select {
 		case task = <-w.tasks:
+			continue
 		case <-t.C:
-			return
 		case <-w.stop:
-			return
 		}
+		<-w.slots
+		return
 	}
+	// The place went to whoever gave no task.
 }
 
 // close ends idle workers at once, busy ones after their task, and waits.

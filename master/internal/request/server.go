@@ -136,6 +136,9 @@ func notExposed(cmd any) error {
 // answer of any kind would be taken for success (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
+// ErrLeft is an ErrSilence for a sender who has hung up: nothing is wrong.
+var ErrLeft = fmt.Errorf("the sender has hung up: %w", ErrSilence)
+
 // Handle answers one payload. The answer is nil only when a method failed
 // with ErrSilence; the connection should be closed then.
 // account may be nil, which bounds nothing. A sealed payload is opened in place:
@@ -143,18 +146,22 @@ var ErrSilence = errors.New("request is left unanswered")
 func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
-	tok := s.oldest.start(now)
-	defer s.oldest.end(tok)
+	var c Call
+	c.token = s.oldest.start(now)
+	defer func() { s.oldest.end(c.token) }()
 	if s.cfg.Timeout > 0 {
 		d := &deadline{Context: ctx, at: time.Now().Add(s.cfg.Timeout)}
 		defer d.end()
 		ctx = d
 	}
-	answer, err := s.handle(ctx, from, payload, account, now)
+	answer, err := s.handle(ctx, &c, from, payload, account, now)
 	if r, ok := errors.AsType[*refusal](err); ok {
 		s.stats.refused.Add(1)
 		s.cfg.Log.Log(ctx, r.level, "request refused: "+r.why, "from", from)
 		answer = r.answer
+	} else if errors.Is(err, ErrLeft) {
+		s.cfg.Log.Debug("request needs no answer", "from", from, "error", err)
+		return nil
 	} else if err != nil {
 		s.stats.failed.Add(1)
 		s.cfg.Log.Error("request failed", "from", from, "error", err)
@@ -179,7 +186,8 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 // cannot read (salt/master.py RequestRouter).
 func routingError() *value.Map { return value.NewMap("error", "Routing error") }
 
-func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account, now time.Time) (any, error) {
+// handle answers a payload; c has only its token.
+func (s *Server) handle(ctx context.Context, c *Call, from netip.AddrPort, payload []byte, account Account, now time.Time) (any, error) {
 	e, err := s.open(payload, now)
 	if err != nil {
 		return nil, err
@@ -202,7 +210,7 @@ func (s *Server) handle(ctx context.Context, from netip.AddrPort, payload []byte
 		}
 		return s.clear(ctx, from, load, version)
 	case "aes":
-		return s.encrypted(ctx, from, e, version, account, now)
+		return s.encrypted(ctx, c, from, e, version, account, now)
 	}
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
 }
@@ -257,7 +265,7 @@ func (s *Server) clear(ctx context.Context, from netip.AddrPort, raw any, versio
 	return s.call(ctx, name, m, &Call{Load: load, From: from})
 }
 
-func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope, version int64, account Account, now time.Time) (any, error) {
+func (s *Server) encrypted(ctx context.Context, c *Call, from netip.AddrPort, e envelope, version int64, account Account, now time.Time) (any, error) {
 	if !s.ready() {
 		return retryLater(), nil
 	}
@@ -287,10 +295,10 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 	if err := checkID(load); err != nil {
 		return nil, err
 	}
-	c, err := s.prove(outer, load, version, now)
-	if err != nil {
+	if err := s.prove(c, outer, load, version, now); err != nil {
 		return nil, err
 	}
+	s.parkable(c, body, account)
 	if account != nil {
 		// A request that was captured and is sent again proves nothing.
 		account.Prove(func() bool {
@@ -320,29 +328,32 @@ func (s *Server) encrypted(ctx context.Context, from netip.AddrPort, e envelope,
 	return s.seal(key, c.Nonce, answer)
 }
 
-// prove checks age, id and token of an opened load and takes nonce and token
-// out of it.
-func (s *Server) prove(outer string, load *value.Map, version int64, now time.Time) (*Call, error) {
+// prove checks age, id and token of an opened load, takes nonce and token out of it,
+// and fills in the call.
+func (s *Server) prove(c *Call, outer string, load *value.Map, version int64, now time.Time) error {
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
 		if age := now.Sub(time.Unix(ts, 0)); !ok || age > s.cfg.TTL || age < -s.cfg.TTL {
-			return nil, s.wrongTime(outer, ok, age)
+			return s.wrongTime(outer, ok, age)
 		}
 	}
 	if load.Str("id") != outer {
-		return nil, refuse(badLoad, "request sealed by %.64q names %.64q", outer, load.Str("id"))
+		return refuse(badLoad, "request sealed by %.64q names %.64q", outer, load.Str("id"))
 	}
 	tok, ok := load.Bytes("tok")
 	if !ok || !s.cfg.Auth.VerifyToken(outer, tok) {
-		return nil, refuse(badLoad, "token of %.64q is missing or wrong", outer)
+		return refuse(badLoad, "token of %.64q is missing or wrong", outer)
 	}
 	nonce := load.Str("nonce")
 	if len(nonce) != nonceLen && version >= 2 {
-		return nil, refuse(badLoad, "request of %.64q has no nonce", outer)
+		return refuse(badLoad, "request of %.64q has no nonce", outer)
 	}
 	load.Delete("nonce")
 	load.Delete("tok")
-	return &Call{ID: outer, Load: load, Nonce: nonce}, nil
+	c.ID = outer
+	c.Load = load
+	c.Nonce = nonce
+	return nil
 }
 
 // wrongTime refuses a request for its age. A minion whose clock is wrong reads
@@ -380,14 +391,13 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		return s.callMinion(ctx, name, m, c)
 	}
 	entry, first := s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
-	if !first {
+	for !first {
 		s.stats.replayed.Add(1)
-		select {
-		case <-entry.done:
-			return entry.value, entry.err
-		case <-ctx.Done():
-			return "", nil
+		v, err := s.shared(ctx, c, entry)
+		if !errors.Is(err, errUndone) {
+			return v, err
 		}
+		entry, first = s.replays.begin(c.ID, c.Nonce, s.cfg.Now())
 	}
 	defer close(entry.done)
 	key, err := s.once(c)
@@ -403,6 +413,34 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 		if s.cfg.Nonces != nil {
 			s.cfg.Nonces.forget(key)
 		}
+	}
+	return entry.value, entry.err
+}
+
+// errUndone means that the first who asked hung up before it was his turn.
+var errUndone = errors.New("the request was not begun")
+
+// shared waits for the answer to a request that is at work, or was, for the sender who
+// repeats it. With errUndone it is his to do.
+func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, error) {
+	select {
+	case <-entry.done:
+	default:
+		err := c.Park(ctx, func(asked context.Context) error {
+			select {
+			case <-entry.done:
+				return nil
+			case <-asked.Done():
+				return ErrLeft
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+
+	if errors.Is(entry.err, ErrLeft) {
+		return nil, errUndone
 	}
 	return entry.value, entry.err
 }
@@ -428,12 +466,15 @@ func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call)
 	return v, err
 }
 
-// attempt runs a method; its failure becomes an empty text, or ErrSilence.
+// attempt runs a method; its failure becomes an empty text, or ErrSilence: what could
+// not be done now may be done when it is asked for again.
 func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
 	v, err = s.call(ctx, name, m, c)
 	switch {
 	case errors.Is(err, ErrSilence):
 		return nil, true, fmt.Errorf("%s of %s: %w", name, c.ID, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return nil, true, fmt.Errorf("%s of %s: %w: %w", name, c.ID, err, ErrSilence)
 	case err != nil:
 		return s.failed(name, c, err), true, nil
 	}
@@ -458,9 +499,26 @@ func (s *Server) call(ctx context.Context, name string, m Method, c *Call) (v an
 	return m.Do(ctx, c)
 }
 
-// Busy returns the reply to a request that nobody has time for: it makes a minion sign
-// in and try again.
-func Busy() []byte {
-	b, _ := msgpack.Marshal("bad load", msgpack.Raw) // a text always packs
+// Busy returns the answer to a request that nobody has time for. Who signs in comes
+// back by himself in some seconds, and a tool tells its user. A sealed request is not
+// answered: "bad load" would make its minion sign in and ask once more at once, and
+// then fail (salt/channel/client.py _crypted_transfer); without an answer it asks
+// again after its own timeout.
+func Busy(payload []byte) []byte {
+	fields, err := msgpack.Fields(payload, strangeLimits, maxFields)
+	if err != nil {
+		return packed(badLoad)
+	}
+	for _, f := range fields {
+		enc, _ := msgpack.Contents(f.Value)
+		if string(f.Key) == "enc" && string(enc) == "aes" {
+			return nil
+		}
+	}
+	return packed(badLoad)
+}
+
+func packed(text string) []byte {
+	b, _ := msgpack.Marshal(text, msgpack.Raw) // a text always packs
 	return b
 }

@@ -20,14 +20,22 @@ type Call struct {
 	From netip.AddrPort
 	// EncAlgo and SigAlgo are the algorithms wanted in a private reply.
 	EncAlgo, SigAlgo string
-	// Nonce is the request's nonce, which a private reply must repeat.
+	// Nonce is the request's nonce, which a private reply must repeat. A minion that
+	// repeats a question for its pillar repeats the nonce (salt/channel/client.py
+	// crypted_transfer_decode_dictentry); with all others it is new each time.
 	Nonce string
+
+	// For Park; the zero values mean that it cannot be.
+	park  func() (resume func())
+	body  []byte // the packed load, a part of the payload
+	token uint64 // among the requests at work
 }
 
 // Func is a method. The result is packed as it is: for minions it is sealed
 // with their session key, unless it is Plain; for local methods it is the
 // whole payload. Only minions' methods may return a Packer. An error is logged and answered by an empty text, which is
-// what Salt sends for an exception in a handler.
+// what Salt sends for an exception in a handler. One with ErrSilence, or whose cause is
+// that the time or the master has ended, is not answered.
 type Func func(ctx context.Context, c *Call) (any, error)
 
 // Plain is a complete payload that goes out without the session key: the
