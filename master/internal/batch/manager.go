@@ -17,9 +17,15 @@ import (
 	"saltern/master/value"
 )
 
-// maxActive bounds the batches that are driven at once. Overflow policy: a new
-// one is halted.
-const maxActive = 256
+const (
+	// maxActive bounds the batches that are driven at once. Overflow policy: a new one
+	// waits until one of them ends. Its first minions have the job; what they return
+	// meanwhile is in the job cache.
+	maxActive = 256
+	// maxWaiting bounds those that wait. Overflow policy: a new one is halted, and its
+	// event says so.
+	maxWaiting = 10_000
+)
 
 // every is how often time-outs are looked at.
 const every = 2 * time.Second
@@ -48,6 +54,7 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	batches map[string]*driven
+	waiting []string                        // jids, in order
 	wanted  atomic.Pointer[map[string]bool] // the keys of batches
 }
 
@@ -116,6 +123,16 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 		case <-tick.C:
 			m.late(ctx)
 		}
+		m.adoptWaiting(ctx)
+	}
+}
+
+// adoptWaiting drives batches that have waited, as long as there is room.
+func (m *Manager) adoptWaiting(ctx context.Context) {
+	for len(m.waiting) > 0 && len(m.batches) < maxActive {
+		jid := m.waiting[0]
+		m.waiting = m.waiting[1:]
+		m.adopt(ctx, jid, true)
 	}
 }
 
@@ -188,7 +205,10 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	}
 	b := &driven{s, kept}
 	if s.Halted == "" && len(m.batches) >= maxActive {
-		s.Halted = fmt.Sprintf("the master drives %d batches already", len(m.batches))
+		if m.wait(jid) {
+			return
+		}
+		s.Halted = fmt.Sprintf("the master drives %d batches already, and %d wait", len(m.batches), len(m.waiting))
 	}
 	if again {
 		for id := range s.Active {
@@ -203,6 +223,24 @@ func (m *Manager) adopt(ctx context.Context, jid string, again bool) {
 	m.cfg.Log.Info("batch is driven by this master", "jid", jid, "user", kept.Str("user"), "pending", len(s.Pending))
 	m.reconcile(ctx, jid, b)
 	m.advance(ctx, jid, b)
+}
+
+// wait has a batch wait for its turn, and reports whether it can. The list of batches
+// on the disk has it meanwhile.
+func (m *Manager) wait(jid string) bool {
+	if slices.Contains(m.waiting, jid) {
+		return true
+	}
+	if len(m.waiting) >= maxWaiting {
+		return false
+	}
+
+	m.waiting = append(m.waiting, jid)
+	if err := m.list(jid, true); err != nil {
+		m.cfg.Log.Warn("a batch that waits is not continued after a restart of the master", "jid", jid, "error", err)
+	}
+	m.cfg.Log.Info("batch waits for others to end", "jid", jid, "driven", len(m.batches), "waiting", len(m.waiting))
+	return true
 }
 
 // reconcile takes in returns whose events did not come here: those of minions
@@ -339,6 +377,7 @@ func (m *Manager) halt(ctx context.Context, jid, reason string) {
 // forget ends the work on a batch.
 func (m *Manager) forget(jid string) {
 	delete(m.batches, jid)
+	m.waiting = slices.DeleteFunc(m.waiting, func(w string) bool { return w == jid })
 	m.want()
 	if err := m.list(jid, false); err != nil {
 		m.cfg.Log.Warn("the list of batches cannot be written", "jid", jid, "error", err)

@@ -224,15 +224,64 @@ func TestManagerHalts(t *testing.T) {
 		w.ret("a", 0)
 		w.want("", "halted")
 	})
-	t.Run("too many", func(t *testing.T) {
+	t.Run("more than may wait", func(t *testing.T) {
 		w := newWorld(t)
-		for i := range maxActive {
-			w.m.batches[fmt.Sprint(i)] = &driven{New(nil, 1), value.NewMap()}
-		}
+		w.crowd()
+		w.m.waiting = make([]string, maxWaiting)
 		w.handOver()
 		w.want("", "halted")
-		if got := w.kept(); !strings.Contains(got, "drives 256 batches already") {
+		if got := w.kept(); !strings.Contains(got, "drives 256 batches already, and 10000 wait") {
 			t.Errorf("kept %s", got)
+		}
+	})
+}
+
+// crowd has the manager drive as many batches as it may.
+func (w *world) crowd() {
+	for i := range maxActive {
+		w.m.batches[fmt.Sprint(i)] = &driven{New(nil, 1), value.NewMap()}
+	}
+}
+
+// Finding F2: a batch that finds no place waits for one, also when the master dies
+// meanwhile, and what its minions returned counts.
+func TestBatchWaitsForItsTurn(t *testing.T) {
+	for name, dies := range map[string]bool{"waits": false, "the master dies": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.crowd()
+			w.handOver()
+			w.event("salt/batch/"+jid+"/new", value.NewMap("jid", jid))
+			w.want("", "")
+			if len(w.m.waiting) != 1 || !w.listed() {
+				t.Fatalf("waiting %v, listed %v", w.m.waiting, w.listed())
+			}
+			w.returns.Set("a", value.NewMap("return", true, "retcode", 0)) // its event goes by
+			w.now = w.now.Add(time.Hour)
+			if dies {
+				w.again()
+				w.crowd()
+				w.m.adopt(t.Context(), jid, true)
+			}
+			w.m.adoptWaiting(t.Context())
+			w.want("", "")
+			w.m.forget("0")
+			w.m.adoptWaiting(t.Context())
+			w.want("c", "progress")
+			w.ret("b", 0)
+			w.want("d", "progress") // b is not late: its time began with its turn
+		})
+	}
+	t.Run("stopped", func(t *testing.T) {
+		w := newWorld(t)
+		w.crowd()
+		w.handOver()
+		w.event("salt/batch/"+jid+"/stop", value.NewMap())
+		w.m.forget("0")
+		w.m.adoptWaiting(t.Context())
+		w.want("", "halted")
+		if w.listed() || len(w.m.waiting) > 0 {
+			t.Error("a batch that was stopped waits on")
 		}
 	})
 }
