@@ -95,8 +95,8 @@ func (m *Master) openMinions() *minion.Service {
 func (m *Master) openReactor() {
 	c := m.cfg
 	m.reactor = reactor.NewEngine(reactor.Config{
-		Rules: c.Reactor, Depth: c.ReactorWorkerHWM, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
-		Background: m.background, Locate: m.files.Locate,
+		Rules: c.Reactor, Depth: c.ReactorWorkerHWM, Threads: c.ReactorThreads, ID: c.ID, Bus: m.bus, Fire: m.fire, Launch: m.launch, Wheel: m.wheel, Runs: m.runs,
+		Locate: m.files.Locate,
 		Render: func(ctx context.Context, path string, vars *value.Map) (*value.Map, error) {
 			return m.renderers.RenderFile(ctx, c.ID, c.Renderer, path, vars, m.repos.FileOptions(ctx, ""))
 		},

@@ -191,6 +191,7 @@ type Jobs struct {
 	EnforceMineCache bool          `conf:"enforce_mine_cache"`
 	Reactor          []any         `conf:"reactor"`
 	ReactorWorkerHWM int           `conf:"reactor_worker_hwm"`
+	ReactorThreads   int           `conf:"reactor_worker_threads"`
 	Schedule         *value.Map    `conf:"schedule"`
 }
 

@@ -181,6 +181,9 @@ func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	return s
 }
 
+// Waiting is the number of events that nobody has taken from C yet.
+func (s *Subscription) Waiting() int { return len(s.c) }
+
 // Dropped is the number of events lost so far.
 func (s *Subscription) Dropped() uint64 { return s.lost.Load() }
 

@@ -1,5 +1,5 @@
 // Package background owns the goroutines that outlive the request that started
-// them, and bounds the requests that wait for the work of others.
+// them, and the work that waits to be done by the master itself.
 package background
 
 import (
@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Pool runs what outlives its request: runners of local clients, reactions to
-// events. Overflow policy: when all slots are taken, Go refuses and the caller
-// says so. It is safe for concurrent use.
+// Pool runs runners of local clients, which outlive their request. Overflow policy:
+// when all slots are taken, Go refuses, and whoever asked reads so. It is safe for
+// concurrent use.
 type Pool struct {
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -26,10 +26,9 @@ func New(slots int) *Pool {
 	return &Pool{ctx: ctx, stop: stop, slots: make(chan struct{}, slots), waits: make(chan struct{}, MaxWaits)}
 }
 
-// MaxWaits bounds the requests of minions that wait for the work of others:
-// for the returns of a job, for a runner. Each holds a worker of the request
-// port, of which there are more than these; returns and sign-ins need the
-// rest. Overflow policy: the newest is refused at once.
+// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each
+// holds a worker of the request port. Overflow policy: the newest is refused at once,
+// and its user reads so.
 const MaxWaits = 64
 
 // Wait takes a place among those that wait; leave gives it back.
@@ -41,6 +40,12 @@ func (p *Pool) Wait() (leave func(), ok bool) {
 		return nil, false
 	}
 }
+
+// Ending is a context that ends when the master begins to stop.
+func (p *Pool) Ending() context.Context { return p.ctx }
+
+// End cancels what runs, and Ending. Close does it as well.
+func (p *Pool) End() { p.stop() }
 
 // Go runs f unless all slots are taken or Close was called.
 func (p *Pool) Go(f func(ctx context.Context)) bool {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"saltern/master/event"
 	"saltern/master/internal/background"
@@ -20,32 +21,54 @@ import (
 // Config of an Engine.
 type Config struct {
 	Rules []any // the option reactor
-	Depth int   // of the queue (reactor_worker_hwm); 0: 10,000
-	ID    string
-	Bus   *event.Bus
-	Fire  func(tag string, data *value.Map)
+	Depth int   // of the queues (reactor_worker_hwm); 0: 10,000
+	// Threads is how many runners and wheel functions of Python are at work at once
+	// (reactor_worker_threads); 0: 10.
+	Threads int
+	ID      string
+	Bus     *event.Bus
+	Fire    func(tag string, data *value.Map)
 	// Render renders the file of a reaction.
 	Render func(ctx context.Context, path string, vars *value.Map) (*value.Map, error)
 	// Locate finds a file of the file server.
-	Locate     func(ctx context.Context, ref string) (path string, ok bool, err error)
-	Launch     *launch.Launcher
-	Wheel      *wheel.Service
-	Runs       *runner.Runs
-	Background *background.Pool
+	Locate func(ctx context.Context, ref string) (path string, ok bool, err error)
+	Launch *launch.Launcher
+	Wheel  *wheel.Service
+	Runs   *runner.Runs
 	// UserKey reads the key of the master's user, who may change the rules.
 	UserKey func() (string, error)
 	Log     *slog.Logger
 }
 
-// Engine executes what events ask for (salt/utils/reactor.py). Events wait in a
-// bounded queue; when it overflows the newest are lost, counted and logged, as with
-// a full reactor_worker_hwm.
+// Engine executes what events ask for (salt/utils/reactor.py). Events wait in a bounded
+// queue, and runners in a second one behind it, whose tasks begin in the order of their
+// events. Overflow policy: when the second queue is full the first one fills, and when
+// that is full, too, the newest events are lost, counted and logged.
 type Engine struct {
-	cfg   Config
-	rules atomic.Pointer[Map]
+	cfg     Config
+	rules   atomic.Pointer[Map]
+	backlog *background.Backlog
 	// idle is set by reactor.set_leader False: events do not react.
 	idle atomic.Bool
 	sub  *event.Subscription
+}
+
+// Salt's defaults (salt/config/__init__.py).
+const (
+	defaultDepth   = 10000
+	defaultThreads = 10
+)
+
+// Stats are counters since the start.
+type Stats struct {
+	background.BacklogStats        // of runners and wheel functions of Python
+	Events                  int    // that wait
+	Lost                    uint64 // events that found no room
+}
+
+// Stats returns the counters.
+func (r *Engine) Stats() Stats {
+	return Stats{BacklogStats: r.backlog.Stats(), Events: r.sub.Waiting(), Lost: r.sub.Dropped()}
 }
 
 // NewEngine makes an Engine. It hears events from now on: the master's own start
@@ -56,9 +79,13 @@ func NewEngine(cfg Config) *Engine {
 		cfg.Log.Error("entry of the option reactor is passed over", "error", err)
 	}
 	if cfg.Depth <= 0 {
-		cfg.Depth = 10000
+		cfg.Depth = defaultDepth
+	}
+	if cfg.Threads <= 0 {
+		cfg.Threads = defaultThreads
 	}
 	r := &Engine{cfg: cfg}
+	r.backlog = background.NewBacklog(background.BacklogConfig{Workers: cfg.Threads, Depth: cfg.Depth, Now: time.Now})
 	r.rules.Store(&rules)
 	r.sub = cfg.Bus.Subscribe("reactor", cfg.Depth, func(tag string) bool {
 		return manages(tag) || !r.idle.Load() && len(r.rules.Load().Files(tag)) > 0
@@ -69,9 +96,16 @@ func NewEngine(cfg Config) *Engine {
 // Rules lists the rules in force, in the form of the option.
 func (r *Engine) Rules() []any { return r.rules.Load().All() }
 
-// Run reacts until ctx ends.
+// Run reacts until ctx ends. What waits then is lost, as in Salt, and the log says how
+// much.
 func (r *Engine) Run(ctx context.Context) {
-	defer r.sub.Close()
+	defer func() {
+		events := r.sub.Waiting()
+		r.sub.Close()
+		if left := r.backlog.Close(); left+events > 0 {
+			r.cfg.Log.Warn("reactions that waited are lost, since the master stops", "runners", left, "events", events)
+		}
+	}()
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,24 +199,18 @@ func (r *Engine) execute(ctx context.Context, x Reaction) error {
 			_, err := r.cfg.Wheel.Call(ctx, x.Fun, x.Args, x.Kwargs)
 			return err
 		}
-		if !r.cfg.Background.Go(func(ctx context.Context) { // Python takes its time
+		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time
 			if _, err := r.cfg.Wheel.Call(ctx, x.Fun, x.Args, x.Kwargs); err != nil {
 				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute wheel '%s'", x.ID, x.Fun), "error", err)
 			}
-		}) {
-			return fmt.Errorf("too many runners are at work")
-		}
-		return nil
+		})
 	case Runner:
-		run := r.cfg.Runs.Announce(x.Fun, user, x.Args, x.Kwargs)
-		if !r.cfg.Background.Go(func(ctx context.Context) {
+		return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
+			run := r.cfg.Runs.Announce(x.Fun, user, x.Args, x.Kwargs)
 			run.Do(ctx, func(err error) {
 				r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute runner '%s'", x.ID, x.Fun), "error", err)
 			})
-		}) {
-			return fmt.Errorf("too many runners are at work")
-		}
-		return nil
+		})
 	}
 	return fmt.Errorf("%s reactions run on a minion and are not executed by this master; use local.%s", x.Kind, x.Fun)
 }

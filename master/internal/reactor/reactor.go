@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/master/event"
 	"saltern/master/pattern"
 	"saltern/master/value"
 )
@@ -135,6 +136,11 @@ type Reaction struct {
 	Ret        string
 	Args       []any
 	Kwargs     *value.Map
+}
+
+// weight is about how many bytes a reaction holds while it waits.
+func (x *Reaction) weight() int {
+	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
 }
 
 // internal keys of a reaction, which are no arguments of its function.

@@ -2,12 +2,16 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"saltern/master/event"
+	"saltern/master/internal/background"
 	"saltern/master/value"
 )
 
@@ -16,6 +20,8 @@ type Config struct {
 	Entries *value.Map // the option schedule
 	// Call calls a runner.
 	Call func(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
+	// Workers is how many runs are at work at once; 0: 10, as reactor_worker_threads.
+	Workers int
 	// MayAct reports whether this master does what only one of a cluster may do.
 	MayAct func() bool
 	Log    *slog.Logger
@@ -23,10 +29,21 @@ type Config struct {
 
 // Schedule runs entries with seconds, minutes, hours or days. Entries with
 // cron, when or once are reported as not supported.
+//
+// Overflow policy: a run that finds all workers busy waits for one. One that is due while
+// as many runs of its entry as it allows wait or are at work (maxrunning, 1;
+// salt/utils/schedule.py _check_max_running) begins when one of them has ended; of
+// several only one does, and the log says how many were left out.
 type Schedule struct {
 	cfg     Config
-	entries []entry
+	entries []*entry
+	backlog *background.Backlog
 }
+
+const (
+	defaultWorkers = 10
+	maxWaiting     = 10_000 // runs
+)
 
 type entry struct {
 	name   string
@@ -35,11 +52,16 @@ type entry struct {
 	args   []any
 	kwargs *value.Map
 	start  bool
+	most   int64 // runs at once
+
+	running atomic.Int64  // that wait or are at work
+	missed  atomic.Uint64 // that were due while it was so
 }
 
 // New reads the entries.
 func New(cfg Config) *Schedule {
 	s := &Schedule{cfg: cfg}
+	s.backlog = background.NewBacklog(background.BacklogConfig{Workers: cmp.Or(cfg.Workers, defaultWorkers), Depth: maxWaiting, Now: time.Now})
 	for k, v := range cfg.Entries.All() {
 		name := fmt.Sprint(k)
 		e, ok := v.(*value.Map)
@@ -56,7 +78,19 @@ func New(cfg Config) *Schedule {
 			continue
 		}
 		run, set := e.Get("run_on_start")
-		s.entries = append(s.entries, entry{name, e.Str("function"), every, e.List("args"), e.Map("kwargs"), !set || run != false})
+		most, several := e.Int("maxrunning")
+		if !several || most < 1 {
+			most = 1
+		}
+		s.entries = append(s.entries, &entry{
+			name:   name,
+			fun:    e.Str("function"),
+			every:  every,
+			args:   e.List("args"),
+			kwargs: e.Map("kwargs"),
+			start:  !set || run != false,
+			most:   most,
+		})
 	}
 	return s
 }
@@ -72,29 +106,59 @@ func span(m *value.Map, key string, unit time.Duration) time.Duration {
 	return 0
 }
 
-// Run calls each entry in its turn until ctx ends. An entry that is still at
-// work is not started again.
+// Stats returns the counters of runs.
+func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
+
+// Run calls each entry in its turn until ctx ends. What is at work then is cancelled.
 func (s *Schedule) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, e := range s.entries {
 		wg.Go(func() { s.loop(ctx, e) })
 	}
 	wg.Wait()
+	if left := s.backlog.Close(); left > 0 {
+		s.cfg.Log.Warn("scheduled runners that waited are lost, since the master stops", "runners", left)
+	}
 }
 
-func (s *Schedule) loop(ctx context.Context, e entry) {
+func (s *Schedule) loop(ctx context.Context, e *entry) {
 	t := time.NewTicker(e.every)
 	defer t.Stop()
 	for first := true; ; first = false {
 		if (!first || e.start) && s.cfg.MayAct() {
-			if _, err := s.cfg.Call(ctx, e.fun, e.args, e.kwargs); err != nil && ctx.Err() == nil {
-				s.cfg.Log.Error("scheduled runner failed", "name", e.name, "fun", e.fun, "error", err)
-			}
+			s.begin(ctx, e)
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// begin has an entry run as soon as there is a worker.
+func (s *Schedule) begin(ctx context.Context, e *entry) {
+	if e.running.Load() >= e.most {
+		e.missed.Add(1)
+		return
+	}
+
+	e.running.Add(1)
+	err := s.backlog.Put(ctx, event.Weight(value.NewMap("args", e.args, "kwargs", e.kwargs)), func(ctx context.Context) {
+		if _, err := s.cfg.Call(ctx, e.fun, e.args, e.kwargs); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Error("scheduled runner failed", "name", e.name, "fun", e.fun, "error", err)
+		}
+		e.running.Add(-1)
+
+		missed := e.missed.Swap(0)
+		if missed > 1 {
+			s.cfg.Log.Warn("scheduled runner took longer than its interval; runs were left out", "name", e.name, "fun", e.fun, "runs", missed-1)
+		}
+		if missed > 0 && ctx.Err() == nil && s.cfg.MayAct() {
+			s.begin(ctx, e)
+		}
+	})
+	if err != nil {
+		e.running.Add(-1) // the master stops
 	}
 }

@@ -82,3 +82,57 @@ func TestSchedule(t *testing.T) {
 		}
 	})
 }
+
+// Finding F2: runs that find all workers busy wait for one, and none is left out without
+// a word; maxrunning allows several of an entry.
+func TestScheduledRunsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var out bytes.Buffer
+		running, most := map[string]int{}, map[string]int{}
+		ran := map[string]int{}
+		entries := value.NewMap("twice", value.NewMap("function", "a.twice", "seconds", int64(20), "maxrunning", int64(2)))
+		for i := range 30 {
+			entries.Set(fmt.Sprint("once", i), value.NewMap("function", "a.once", "hours", int64(1)))
+		}
+		s := New(Config{
+			Entries: entries,
+			Workers: 3,
+			Call: func(ctx context.Context, fun string, _ []any, _ *value.Map) (any, error) {
+				mu.Lock()
+				for _, name := range []string{fun, "all"} {
+					running[name]++
+					most[name] = max(most[name], running[name])
+					ran[name]++
+				}
+				mu.Unlock()
+				time.Sleep(50 * time.Second)
+				mu.Lock()
+				running[fun]--
+				running["all"]--
+				mu.Unlock()
+				return nil, nil
+			},
+			MayAct: func() bool { return true },
+			Log:    slog.New(slog.NewTextHandler(&out, nil)),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.Run(ctx); close(ended) }()
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		if ran["a.once"] != 30 || most["all"] != 3 || most["a.twice"] != 2 || ran["a.twice"] < 40 {
+			t.Errorf("ran %v, at once %v", ran, most)
+		}
+		mu.Unlock()
+		if stats := s.Stats(); stats.Waited == 0 || stats.Done < 70 || stats.Waiting > 1 {
+			t.Errorf("%+v", stats)
+		}
+		if text := out.String(); !strings.Contains(text, "runs were left out") || !strings.Contains(text, "name=twice") || strings.Contains(text, "name=once") {
+			t.Errorf("log:\n%s", text)
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -1,0 +1,141 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Backlog does tasks that nobody will ask for again, in the order in which they come,
+// so many at once.
+//
+// Overflow policy: Put waits until there is room, in tasks and in bytes. It is safe for
+// concurrent use.
+type Backlog struct {
+	cfg  BacklogConfig
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	room *semaphore.Weighted
+
+	mu      sync.Mutex
+	waiting []task
+	closed  bool
+	stats   BacklogStats
+	workers sync.WaitGroup
+}
+
+// BacklogConfig of a Backlog. All fields are required.
+type BacklogConfig struct {
+	Workers int // tasks at work at once
+	Depth   int // tasks that wait
+	Now     func() time.Time
+}
+
+// backlogBytes bounds what the tasks of one Backlog that wait hold.
+const backlogBytes = 64 << 20
+
+type task struct {
+	since time.Time
+	bytes int64
+	do    func(ctx context.Context)
+}
+
+// BacklogStats are counters since the start; Waiting, Running and Oldest are of now.
+type BacklogStats struct {
+	Waiting, Running int
+	Oldest           time.Duration // how long the task in front has waited
+	Done             uint64
+	Waited           time.Duration // by all that were begun
+}
+
+// errClosed is what Put returns after Close.
+var errClosed = errors.New("the master stops")
+
+// NewBacklog makes a Backlog.
+func NewBacklog(cfg BacklogConfig) *Backlog {
+	b := &Backlog{cfg: cfg, room: semaphore.NewWeighted(backlogBytes)}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// Put adds a task that holds about so many bytes while it waits. An error means that it
+// will not be done: ctx or the master has ended.
+func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Context)) error {
+	least := int64(backlogBytes / max(b.cfg.Depth, 1))
+	t := task{bytes: min(max(int64(bytes), least, 1), backlogBytes), do: do}
+	if err := b.room.Acquire(ctx, t.bytes); err != nil {
+		return err
+	}
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		b.room.Release(t.bytes)
+		return errClosed
+	}
+	t.since = b.cfg.Now()
+	b.waiting = append(b.waiting, t)
+	if b.stats.Running < b.cfg.Workers {
+		b.stats.Running++
+		b.workers.Go(b.work)
+	}
+	return nil
+}
+
+// work does tasks as long as there are any.
+func (b *Backlog) work() {
+	for {
+		t, ok := b.next()
+		if !ok {
+			return
+		}
+		t.do(b.ctx)
+		b.mu.Lock()
+		b.stats.Done++
+		b.mu.Unlock()
+	}
+}
+
+// next takes the task in front. Without one, the worker is over.
+func (b *Backlog) next() (task, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || len(b.waiting) == 0 {
+		b.stats.Running--
+		return task{}, false
+	}
+
+	t := b.waiting[0]
+	b.waiting[0] = task{}
+	b.waiting = b.waiting[1:]
+	b.stats.Waited += b.cfg.Now().Sub(t.since)
+	b.room.Release(t.bytes)
+	return t, true
+}
+
+// Stats returns the counters.
+func (b *Backlog) Stats() BacklogStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stats
+	s.Waiting = len(b.waiting)
+	if s.Waiting > 0 {
+		s.Oldest = b.cfg.Now().Sub(b.waiting[0].since)
+	}
+	return s
+}
+
+// Close cancels what is at work, waits for it, and returns how many tasks were not
+// begun.
+func (b *Backlog) Close() (left int) {
+	b.mu.Lock()
+	b.closed = true
+	left = len(b.waiting)
+	b.mu.Unlock()
+	b.stop()
+	b.workers.Wait()
+	return left
+}

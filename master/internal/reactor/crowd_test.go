@@ -1,0 +1,146 @@
+package reactor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/runner"
+	"saltern/master/value"
+	"saltern/test/await"
+)
+
+// reacting is an Engine whose rule calls the runner own.note with the number of the
+// event.
+type reacting struct {
+	*Engine
+	bus  *event.Bus
+	log  bytes.Buffer
+	note func(ctx context.Context, n int64) // what the runner does
+	end  func()
+}
+
+func newReacting(t *testing.T, depth, threads int) *reacting {
+	t.Helper()
+	r := &reacting{bus: event.NewBus(time.Now, 1<<20)}
+	table := runner.New()
+	table.Add("own.note", func(ctx context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
+		n, _ := named.Int("n")
+		r.note(ctx, n)
+		return true, nil
+	})
+	log := slog.New(slog.NewTextHandler(&r.log, nil))
+	var jids atomic.Int64
+	runs := runner.NewRuns(runner.RunsConfig{
+		Table:  table,
+		Env:    &runner.Env{},
+		Fire:   func(string, *value.Map) {},
+		NewJID: func() string { return fmt.Sprintf("2026112800000%07d", jids.Add(1)) },
+		Now:    time.Now,
+		Log:    log,
+	})
+	r.Engine = NewEngine(Config{
+		Rules:   []any{value.NewMap("my/event", []any{"/dev/null"})},
+		Depth:   depth,
+		Threads: threads,
+		Bus:     r.bus,
+		Runs:    runs,
+		Render: func(_ context.Context, _ string, vars *value.Map) (*value.Map, error) {
+			n := vars.Map("data").Value("n")
+			return value.NewMap("r", value.NewMap("runner.own.note", []any{value.NewMap("args", []any{value.NewMap("n", n)})})), nil
+		},
+		Log: log,
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		r.Run(ctx)
+		close(ended)
+	}()
+	r.end = sync.OnceFunc(func() {
+		stop()
+		<-ended
+		r.bus.Close()
+	})
+	t.Cleanup(r.end)
+	return r
+}
+
+func (r *reacting) fire(t *testing.T, n int) {
+	t.Helper()
+	if err := r.bus.Fire("my/event", value.NewMap("n", int64(n))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Finding F2: 10,000 events at once whose runner takes its time all react, so many at
+// once, begun in the order of the events.
+func TestBurstOfReactions(t *testing.T) {
+	const events, threads = 10_000, 10
+	r := newReacting(t, events, threads)
+	var mu sync.Mutex
+	var begun []int64
+	running, most := 0, 0
+	r.note = func(_ context.Context, n int64) {
+		mu.Lock()
+		begun = append(begun, n)
+		running++
+		most = max(most, running)
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		running--
+		mu.Unlock()
+	}
+	for n := range events {
+		r.fire(t, n)
+	}
+	await.That(t, "all reactions", func() bool { return r.Stats().Done == events })
+	for i, n := range begun {
+		if n < int64(i-2*threads) || n > int64(i+2*threads) {
+			t.Fatalf("event %d was reacted to as number %d", n, i)
+		}
+	}
+	if s := r.Stats(); len(begun) != events || most > threads || s.Lost != 0 || s.Waiting != 0 || s.Events != 0 || s.Waited == 0 {
+		t.Errorf("%d begun, %d at once, %+v", len(begun), most, s)
+	}
+}
+
+// When there is no room any more the newest events are lost, and counted; what waits
+// when the master stops is counted in the log.
+func TestReactionsWithoutRoom(t *testing.T) {
+	const depth, events = 50, 500
+	r := newReacting(t, depth, 1)
+	hold := make(chan struct{})
+	r.note = func(ctx context.Context, _ int64) {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+	}
+	for n := range events {
+		r.fire(t, n)
+		if n <= depth { // the second queue fills first
+			await.That(t, "a reaction", func() bool { s := r.Stats(); return s.Waiting+s.Running == n+1 })
+		}
+	}
+	await.That(t, "full queues", func() bool { return r.Stats().Events >= depth })
+	s := r.Stats()
+	// One more is at work, and one waits for a place in the second queue.
+	if kept := s.Waiting + s.Running + s.Events + 1; s.Lost == 0 || int(s.Lost)+kept != events {
+		t.Errorf("%d kept, %+v", kept, s)
+	}
+	r.end()
+	want := fmt.Sprintf("reactions that waited are lost, since the master stops\" runners=%d events=%d", s.Waiting, s.Events)
+	if !strings.Contains(r.log.String(), want) {
+		t.Errorf("the log lacks %q:\n%s", want, &r.log)
+	}
+	close(hold)
+}
