@@ -34,12 +34,33 @@ type Status struct {
 	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles
 	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
 	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
+	PillarUnable uint64       `json:"pillars_unanswered"`          // questions for pillars that this master could not make
+	Waiting      Waiting      `json:"waiting"`
 	EventsLost   uint64       `json:"events_lost"`
 	OldestMillis int64        `json:"oldest_request_ms"`
 	OpenMode     bool         `json:"open_mode"`
 	AutoAccept   bool         `json:"auto_accept"`
 	Problems     []Problem    `json:"problems"`
 	Apart        []Apart      `json:"apart,omitempty"`
+}
+
+// Waiting tells of the work that waits for its turn.
+type Waiting struct {
+	Pillars   Queue `json:"pillars"`   // questions of minions that need a renderer
+	Runners   Queue `json:"runners"`   // runners that minions call
+	Reactions Queue `json:"reactions"` // events that react, and their runners
+	Scheduled Queue `json:"scheduled"` // runs of the option schedule
+}
+
+// Queue is work of one kind. The counters begin at the master's start.
+type Queue struct {
+	Waiting      int     `json:"waiting"`
+	Working      int     `json:"working"`
+	OldestMillis int64   `json:"oldest_ms"`      // how long the first has waited
+	Begun        uint64  `json:"begun"`          // of reactions and runs: done
+	Waited       float64 `json:"waited_seconds"` // by all that were begun
+	Lost         uint64  `json:"lost"`           // that found no room; who asked for a pillar or a runner asks again
+	Left         uint64  `json:"left"`           // whose minion hung up before its turn
 }
 
 // PillarMemo counts, since the master's start, what became of pillar templates.
@@ -89,6 +110,8 @@ const (
 	MinionCacheFault Fault = "minion cache"
 	MinionClockFault Fault = "minion clocks"
 	NewKeysFault     Fault = "new keys" // a source offers too many
+	PillarFault      Fault = "pillars"  // this master could not make one
+	ReactionFault    Fault = "reactions were lost"
 )
 
 // PillarError is a pillar that could not be compiled whole: the latest try of
@@ -155,6 +178,12 @@ func ParseStatus(b []byte) (*Status, error) {
 		m.Results, m.Bytes = max(m.Results, 0), max(m.Bytes, 0)
 	}
 	s.OldestMillis = max(s.OldestMillis, 0)
+	for _, q := range []*Queue{&s.Waiting.Pillars, &s.Waiting.Runners, &s.Waiting.Reactions, &s.Waiting.Scheduled} {
+		q.Waiting = max(q.Waiting, 0)
+		q.Working = max(q.Working, 0)
+		q.OldestMillis = max(q.OldestMillis, 0)
+		q.Waited = max(q.Waited, 0)
+	}
 	return &s, nil
 }
 

@@ -8,8 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// TestFinding12Mine: many long queries of one minion cost little, are refused
-// after a while, and do not hold up another.
+// TestFinding12Mine: many long queries of one minion cost little, are left unanswered
+// after a while, so that nobody takes an empty mine for the truth, and do not hold up
+// another.
 func TestFinding12Mine(t *testing.T) {
 	t.Parallel()
 	began := time.Now() // and no debt is paid back
@@ -29,14 +30,15 @@ func TestFinding12Mine(t *testing.T) {
 		if i > 60 {
 			t.Fatal("never refused")
 		}
-		evil.ask("_mine_get", "tgt", names, "tgt_type", "list", "fun", "ip")
+		_, _ = evil.send(evil.payload(evil.load("_mine_get", "tgt", names, "tgt_type", "list", "fun", "ip")))
 	}
-	if v := get(evil); v != "" {
-		t.Errorf("answered with %q in spite of the debt", v)
-	}
-	for cmd, fields := range map[string][]any{"minion_pub": {"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", ""}, "minion_runner": {"fun", "manage.up", "arg", []any{}}} {
-		if m, _ := evil.ask(cmd, fields...).(*value.Map); m.Len() > 0 {
-			t.Errorf("%s: %v", cmd, m)
+	for cmd, fields := range map[string][]any{
+		"_mine_get":     {"tgt", "web1", "fun", "ip"},
+		"minion_pub":    {"fun", "test.ping", "arg", []any{}, "tgt", "*", "ret", ""},
+		"minion_runner": {"fun", "manage.up", "arg", []any{}},
+	} {
+		if !evil.silence(cmd, fields...) {
+			t.Errorf("%s is answered in spite of the debt", cmd)
 		}
 	}
 	if v := get(web); v != "10.0.0.1" {
@@ -46,7 +48,7 @@ func TestFinding12Mine(t *testing.T) {
 	for i := range 101 {
 		funs = append(funs, fmt.Sprint("f", i))
 	}
-	if m, _ := web.ask("_mine_get", "tgt", "*", "fun", append(funs, "ip")).(*value.Map); m.Len() > 0 {
-		t.Errorf("102 functions at once: %v", m)
+	if !web.silence("_mine_get", "tgt", "*", "fun", append(funs, "ip")) {
+		t.Error("102 functions at once are answered")
 	}
 }

@@ -106,8 +106,9 @@ type Master struct {
 const (
 	cacheMemory    = 64 << 20 // bytes of minion data kept in memory
 	requestTimeout = 2 * time.Minute
-	// maxRequests are at work at once. It is far above the number of pillars
-	// that may wait for a renderer, so that these never keep returns waiting.
+	// maxRequests are at work at once. Those that wait for a renderer, a runner or the
+	// returns of others are parked and not among them, so that they never keep returns
+	// waiting.
 	maxRequests = 2048
 	// maxStrangers of them are of senders who have proved nothing lately: sign-ins,
 	// for the most part.
@@ -357,6 +358,7 @@ func (m *Master) Run(ctx context.Context) error {
 // Close stops everything, in the order against the flow: doors first, stores
 // last. It may be called on a master that was opened in part.
 func (m *Master) Close() error {
+	m.background.End() // who waits for a runner or a pillar is not answered
 	if m.control != nil {
 		m.control.Close()
 		_ = os.Remove(filepath.Join(m.cfg.SockDir, control.Socket))

@@ -184,6 +184,13 @@ func (n *scriptedMinion) askLoad(load *value.Map) any {
 	return v
 }
 
+// silence reports whether a request is left without an answer.
+func (n *scriptedMinion) silence(cmd string, fields ...any) bool {
+	n.r.t.Helper()
+	b, err := n.send(n.payload(n.load(cmd, fields...)))
+	return err != nil && b == nil
+}
+
 // refused demands the answer upon which a real minion signs in again.
 func (n *scriptedMinion) refused(what string, payload []byte) {
 	n.r.t.Helper()

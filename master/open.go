@@ -86,7 +86,7 @@ func (m *Master) openLocal() *local.Service {
 func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
 		Options: m.cfg, Keys: m.keys, Ring: m.ring, SignIn: m.signin, Bus: m.bus, Jobs: m.jobs, Cache: m.cache, Mine: m.mine, Files: m.files,
-		Pillars: m.pillars, Compiler: m.compiler, Targets: m.targets, Launch: m.launch, Runs: m.runs, Wait: m.background.Wait, Fire: m.fire,
+		Pillars: m.pillars, Compiler: m.compiler, Targets: m.targets, Launch: m.launch, Runs: m.runs, Ending: m.background.Ending(), Fire: m.fire,
 		Problem: m.problems.Report, Now: m.now, Audit: m.audit, Log: m.log, Quiet: m.quiet,
 	})
 }

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/internal/fileserver"
@@ -48,7 +49,11 @@ func (m *Master) openPillar() {
 		PillarOpts: c.PillarOpts, Opts: conf.WithoutSecrets(c.Raw), SaltVersion: saltVersion,
 		Ignore: fileserver.NewIgnore(c.FileIgnoreRegex, c.FileIgnoreGlob, m.log), Renderers: m.renderers, Memo: results, Log: m.log,
 	})
-	sc := pillar.ServiceConfig{Compiler: m.compiler, Memo: results, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache, Now: m.now, Log: m.log}
+	sc := pillar.ServiceConfig{
+		Compiler: m.compiler, Memo: results, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache,
+		Turns: m.renderers.Workers(), QueueBytes: int64(c.PillarQueue) << 20, Ending: m.background.Ending(),
+		Unable: func(err error) { m.problems.Set(control.PillarFault, err) }, Now: m.now, Log: m.log,
+	}
 	if !m.cluster.Alone() {
 		sc.Tell = m.fire
 	}

@@ -378,6 +378,9 @@ type Saltern struct {
 	// RendererIdle is after how long an idle renderer is stopped; 0 lets the
 	// master choose.
 	RendererIdle time.Duration `conf:"saltern_renderer_idle"`
+	// PillarQueue is how many MiB of questions for pillars may wait; 0 lets the master
+	// choose.
+	PillarQueue int `conf:"saltern_pillar_queue"`
 	// PillarMemo is whether a pillar template is rendered once for all minions
 	// with the same values of what it reads.
 	PillarMemo bool `conf:"saltern_pillar_memo"`

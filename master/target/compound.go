@@ -108,7 +108,7 @@ func expand(words []string, env Env) (out []string, err error) {
 			out = append(out, w)
 		}
 		if len(out) > maxWords {
-			return nil, fmt.Errorf("%w: more than %d words", errInvalid, maxWords)
+			return nil, fmt.Errorf("%w: more than %d words", ErrTooLarge, maxWords)
 		}
 	}
 	return out, nil
@@ -191,7 +191,7 @@ func (p *parser) operand(negated bool) (node, error) {
 		return glob(word), nil
 	case "list":
 		if strings.Count(expr, ",") >= maxNames {
-			return nil, fmt.Errorf("%w: a list of more than %d names", errInvalid, maxNames)
+			return nil, fmt.Errorf("%w: a list of more than %d names", ErrTooLarge, maxNames)
 		}
 		l := slices.DeleteFunc(strings.Split(expr, ","), func(s string) bool { return s == "" })
 		if !negated {

@@ -36,6 +36,13 @@ func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
 	return &Effort{ctx: ctx, until: time.Now().Add(limit)}
 }
 
+// Restart gives the rest of the work a whole limit of time, after the request has
+// waited. It must not be called while the Effort is used.
+func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) }
+
+// Spent returns an error when the work was given up: its outcome is no answer.
+func (e *Effort) Spent() error { return e.err() }
+
 // Steps is what was done so far: one step is a name that was looked at.
 func (e *Effort) Steps() int64 {
 	if e == nil {

@@ -37,7 +37,7 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 		return nil, false, err
 	}
 	if g.words += len(def); g.words > maxWords {
-		return nil, false, fmt.Errorf("%w: nodegroups of more than %d words", errInvalid, maxWords)
+		return nil, false, fmt.Errorf("%w: nodegroups of more than %d words", ErrTooLarge, maxWords)
 	}
 	g.open = append(g.open, name)
 	defer func() { g.open = g.open[:len(g.open)-1] }()

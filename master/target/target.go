@@ -32,6 +32,8 @@ var (
 	errInvalid = errors.New("invalid target")
 	// errUnsupported means a kind of target that this master does not serve.
 	errUnsupported = errors.New("target type is not supported")
+	// ErrTooLarge means that a target has more names, words or bytes than one may have.
+	ErrTooLarge = fmt.Errorf("%w: it is too large", errInvalid)
 )
 
 const (
@@ -109,7 +111,7 @@ func Compile(tgt any, typ string, env Env) (Matcher, error) {
 		return Matcher{}, fmt.Errorf("%w: a %s target is text, not %T", errInvalid, shown(typ), tgt)
 	}
 	if len(s) > maxTarget {
-		return Matcher{}, fmt.Errorf("%w: %d bytes", errInvalid, len(s))
+		return Matcher{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
 	}
 	switch typ {
 	case "glob", "":
@@ -224,10 +226,10 @@ func (s set) match(id string) bool { _, ok := s[id]; return ok }
 func names(tgt any) ([]string, error) {
 	if s, ok := text(tgt); ok {
 		if len(s) > maxTarget {
-			return nil, fmt.Errorf("%w: %d bytes", errInvalid, len(s))
+			return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
 		}
 		if strings.Count(s, ",") >= maxNames {
-			return nil, fmt.Errorf("%w: a list of more than %d names", errInvalid, maxNames)
+			return nil, fmt.Errorf("%w: a list of more than %d names", ErrTooLarge, maxNames)
 		}
 		return slices.DeleteFunc(strings.Split(s, ","), func(s string) bool { return s == "" }), nil
 	}
@@ -243,7 +245,7 @@ func fields(s string) []string {
 func compoundWords(tgt any) ([]string, error) {
 	if s, ok := text(tgt); ok {
 		if len(s) > maxTarget {
-			return nil, fmt.Errorf("%w: %d bytes", errInvalid, len(s))
+			return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(s))
 		}
 		return fields(s), nil
 	}
@@ -254,12 +256,12 @@ func textList(tgt any, typ string) ([]string, error) {
 	switch l := tgt.(type) {
 	case []string:
 		if len(l) > maxNames {
-			return nil, fmt.Errorf("%w: a list of %d names, at most %d", errInvalid, len(l), maxNames)
+			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrTooLarge, len(l), maxNames)
 		}
 		return slices.Clone(l), nil
 	case []any:
 		if len(l) > maxNames {
-			return nil, fmt.Errorf("%w: a list of %d names, at most %d", errInvalid, len(l), maxNames)
+			return nil, fmt.Errorf("%w: a list of %d names, at most %d", ErrTooLarge, len(l), maxNames)
 		}
 		out := make([]string, 0, len(l))
 		for _, v := range l {

@@ -3,6 +3,7 @@ package git
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -232,7 +233,7 @@ func TestAttack35Checkouts(t *testing.T) {
 	}
 	refused := 0
 	for i := range 30 {
-		if _, err := out(i); KindOf(err) == TooLarge {
+		if _, err := out(i); errors.Is(err, ErrNoRoom) {
 			refused++
 		}
 	}

@@ -62,7 +62,7 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 			return nil, nil
 		}
 		if !c.room() {
-			return nil, tooLarge(fmt.Sprintf("trees of %d MiB are in use at once", c.limits.Work>>20))
+			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
 		}
 		// Others may wait for it, so it does not end with ctx.
 		size, err := c.fill(context.WithoutCancel(ctx), r, root, dir)

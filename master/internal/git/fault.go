@@ -33,6 +33,10 @@ func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 // errTooLarge is in the chain of faults of limits.
 func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
+// ErrNoRoom means that this master has no room for a tree now. It has later, when some
+// are not in use any more.
+var ErrNoRoom = errors.New("no room for one more tree of files")
+
 // KindOf is the kind of a fault in the chain of err; empty: another error.
 func KindOf(err error) Kind {
 	var f *Fault

@@ -235,6 +235,16 @@ func (r *remote) tree(ctx context.Context, s *git.Snapshot, target string) (stri
 	return "", false, nil
 }
 
+// errUnfetched means that the first fetch goes on.
+var errUnfetched = errors.New("it has not been fetched yet")
+
+// Unable reports whether an error of Roots says that this master could not give them
+// now, rather than what is wrong with a repository.
+func Unable(err error) bool {
+	return errors.Is(err, errUnfetched) || errors.Is(err, git.ErrNoRoom) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // Roots gives the directories of the git entry number n in ext_pillar for a minion
 // with these environments. A remote without the branch is left out, as in Salt; one
 // that was never fetched is an error, since a pillar without it is not whole.
@@ -243,11 +253,11 @@ func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (o
 	for _, r := range (*s.entries.Load())[n] {
 		snap := s.snapshot(ctx, r.repo)
 		if snap == nil {
-			text := "it has not been fetched yet"
+			why := error(errUnfetched)
 			if f := r.repo.Status().Fault; f != nil {
-				text = f.Error()
+				why = errors.New(f.Error())
 			}
-			errs = append(errs, fmt.Errorf("git pillar %s: %s", r.repo.URL(), text))
+			errs = append(errs, fmt.Errorf("git pillar %s: %w", r.repo.URL(), why))
 			continue
 		}
 		root, ok, err := r.checkout(ctx, snap, r.target(pillarenv, saltenv))

@@ -7,6 +7,7 @@ package mine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +25,9 @@ const (
 	maxFunName = 1024
 	maxFuns    = 100 // functions of one query
 )
+
+// ErrTooLarge means that a query asks for more than one may.
+var ErrTooLarge = errors.New("mine query is too large")
 
 // Service answers mine queries. It is safe for concurrent use when its
 // functions are.
@@ -48,7 +52,7 @@ type Service struct {
 func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map, error) {
 	funs, several := functions(load)
 	if len(funs) > maxFuns {
-		return nil, fmt.Errorf("mine query for %d functions, at most %d", len(funs), maxFuns)
+		return nil, fmt.Errorf("%w: %d functions, at most %d", ErrTooLarge, len(funs), maxFuns)
 	}
 	if s.Restricted {
 		funs = s.permitted(id, funs)

@@ -2,10 +2,13 @@ package minion
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
 
+	"saltern/master/internal/mine"
 	"saltern/master/internal/request"
 	"saltern/master/target"
 	"saltern/master/value"
@@ -62,32 +65,42 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 	d.Charge(now, steps, float64(n))
 }
 
-// metered makes a method whose work is charged to its minion. It gets an
-// Effort that ends when the minion leaves. A minion in debt is answered by
-// refusal.
-func (s *Service) metered(refusal any, do func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
+// metered makes a method whose work is charged to its minion. It gets an Effort that
+// ends when the minion leaves. A minion in debt is not answered: it would take an empty
+// answer for the truth, and asks again when its debt is paid.
+func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		if !s.allowance.has(c.ID, s.cfg.Now()) {
 			s.overdrawn.Add(1)
-			s.cfg.Quiet.Warn("request refused: the minion asks for too much work", "minion", c.ID, "cmd", c.Load.Str("cmd"))
-			return refusal, nil
+			return nil, fmt.Errorf("%w: the minion asks for too much work", request.ErrSilence)
 		}
+
 		work, stop := request.WhileAsked(ctx)
 		defer stop()
 		e := target.NewEffortFor(work, minionEffort)
 		defer func() { s.allowance.charge(c.ID, e.Steps(), s.cfg.Now()) }()
-		return do(ctx, e, c)
+
+		answer, err := do(ctx, e, c)
+		if spent := e.Spent(); spent != nil {
+			return nil, unanswered(spent)
+		}
+		return answer, err
 	}
 }
 
 // onMineGet answers from the mines of other minions.
 func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	leave, ok := s.turns.enter(ctx, c.ID)
-	if !ok {
-		return value.NewMap(), nil
+	leave, err := s.turns.enter(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	defer leave()
+	e.Restart(minionEffort)
+
 	v, err := s.cfg.Mine.Get(e, c.ID, c.Load)
+	if errors.Is(err, mine.ErrTooLarge) || errors.Is(err, target.ErrTooLarge) {
+		return nil, unanswered(err) // nothing at all would be taken for what the mine has
+	}
 	if err != nil {
 		s.cfg.Quiet.Info("mine cannot be asked", "minion", c.ID, "error", err)
 		return value.NewMap(), nil

@@ -2,10 +2,14 @@ package minion
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"saltern/control"
 	"saltern/master/cache"
 	"saltern/master/internal/auth"
+	"saltern/master/internal/pillar"
+	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
 	"saltern/master/value"
 )
@@ -19,16 +23,24 @@ func (s *Service) onFile(cmd string) request.Func {
 	}
 }
 
-// onPillar compiles the caller's own pillar and keeps its grains. A failure
-// travels inside the pillar (_errors), as minions expect.
+// onPillar compiles the caller's own pillar and keeps its grains. What is wrong with
+// the sources of the pillar travels inside it (_errors), as minions expect. A pillar
+// that cannot be made now is not answered: the minion keeps the one it has, and asks
+// again (salt/channel/client.py crypted_transfer_decode_dictentry).
 func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	r, ok := pillarRequest(c.ID, c.Load)
 	if !ok {
 		return false, nil
 	}
-	data, err := s.cfg.Pillars.Serve(ctx, r, c.Load.Bool("clean_cache"))
+	q := s.question(ctx, c, func(load *value.Map) pillar.Request {
+		r, _ = pillarRequest(c.ID, load)
+		return r
+	})
+	q.Request = r
+	q.Clean = c.Load.Bool("clean_cache")
+	data, err := s.cfg.Pillars.Serve(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, unanswered(err)
 	}
 	if s.cfg.Options.MinionDataCache {
 		_, err := s.cfg.Cache.Set(cache.Grains, c.ID, r.Grains)
@@ -40,11 +52,36 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 			s.cfg.Fire("minion/refresh/"+c.ID, value.NewMap("Minion data cache refresh", c.ID))
 		}
 	}
+
 	private, err := s.cfg.SignIn.Private(c.ID, auth.Algorithms{Encryption: c.EncAlgo, Signing: c.SigAlgo}, c.Nonce, data)
 	if err != nil {
 		return nil, err
 	}
 	return request.Plain{Payload: private}, nil
+}
+
+// question is a call that waits for a renderer. read reads its load again when it has
+// waited.
+func (s *Service) question(ctx context.Context, c *request.Call, read func(load *value.Map) pillar.Request) pillar.Question {
+	return pillar.Question{
+		Request: pillar.Request{ID: c.ID},
+		Nonce:   c.Nonce,
+		Bytes:   c.Size(),
+		Park: func(wait func(context.Context) error) (pillar.Request, error) {
+			if err := c.Park(ctx, wait); err != nil {
+				return pillar.Request{}, err
+			}
+			return read(c.Load), nil
+		},
+	}
+}
+
+// unanswered leaves a request without an answer for the reason in err.
+func unanswered(err error) error {
+	if errors.Is(err, queue.ErrLeft) {
+		return fmt.Errorf("%w: %w", request.ErrLeft, err)
+	}
+	return fmt.Errorf("%w: %w", request.ErrSilence, err)
 }
 
 func (s *Service) onMasterOpts(ctx context.Context, c *request.Call) (any, error) {
@@ -74,10 +111,20 @@ func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error
 	if s.cfg.Options.MasterTops.Len() == 0 {
 		return value.NewMap(), nil
 	}
+	q := s.question(ctx, c, func(*value.Map) pillar.Request { return pillar.Request{ID: c.ID} })
+	tops, err := s.cfg.Pillars.Tops(ctx, q, func() *value.Map { return topsOpts(c) })
+	if err != nil {
+		return nil, unanswered(err)
+	}
+	return tops, nil
+}
+
+// topsOpts are the options that a minion sends with its question for master_tops.
+func topsOpts(c *request.Call) *value.Map {
 	opts := c.Load.Map("opts").Clone()
 	opts.Set("id", c.ID)
 	if g := opts.Map("grains"); g != nil {
 		g.Set("id", c.ID)
 	}
-	return s.cfg.Compiler.Tops(ctx, opts)
+	return opts
 }

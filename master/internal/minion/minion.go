@@ -5,6 +5,7 @@ package minion
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"saltern/master/internal/launch"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/pillar"
+	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
 	"saltern/master/jobs"
 	"saltern/master/keys"
@@ -42,9 +44,9 @@ type Config struct {
 	Targets  *launch.Targets
 	Launch   *launch.Launcher
 	Runs     *runner.Runs
-	// Wait takes a place among the requests that wait for the work of others;
-	// leave gives it back.
-	Wait func() (leave func(), ok bool)
+	// Ending ends with the master, and with it the runners that minions have called; nil:
+	// nothing does.
+	Ending context.Context
 	// Fire puts an event of the master on the bus.
 	Fire func(tag string, data *value.Map)
 	// Problem reports a lasting fault; nil ends it.
@@ -61,6 +63,8 @@ type Service struct {
 	events    EventFilter
 	allowance *allowance
 	turns     turns
+	runners   *queue.Queue[any] // who calls a runner
+	waiters   *queue.Queue[any] // who waits for the returns of his job
 	quota     *quota
 
 	returns, overdrawn, trimmed, filtered atomic.Uint64
@@ -69,8 +73,12 @@ type Service struct {
 // New makes a Service.
 func New(cfg Config) *Service {
 	return &Service{
-		cfg: cfg, events: EventFilter{Prefixes: cfg.Options.EventPrefixes}, allowance: newAllowance(),
-		quota: newQuota(cfg.Options.JobCacheQuota, cfg.Options.KeepJobs),
+		cfg:       cfg,
+		events:    EventFilter{Prefixes: cfg.Options.EventPrefixes},
+		allowance: newAllowance(),
+		runners:   newQueue(max(minRunners, runnersPerCPU*runtime.NumCPU())),
+		waiters:   newQueue(maxWaiters),
+		quota:     newQuota(cfg.Options.JobCacheQuota, cfg.Options.KeepJobs),
 	}
 }
 
@@ -80,11 +88,12 @@ type Stats struct {
 	Overdrawn uint64 // requests refused: their minion asks for too much work
 	Trimmed   uint64 // returns kept without their value
 	Filtered  uint64 // events refused for their tag
+	Runners   queue.Stats
 }
 
 // Stats returns the counters.
 func (s *Service) Stats() Stats {
-	return Stats{s.returns.Load(), s.overdrawn.Load(), s.trimmed.Load(), s.filtered.Load()}
+	return Stats{s.returns.Load(), s.overdrawn.Load(), s.trimmed.Load(), s.filtered.Load(), s.runners.Stats()}
 }
 
 // Forget drops what is known of a minion whose key is gone.
@@ -98,17 +107,17 @@ func (s *Service) Methods() request.Table {
 		"_master_opts":        {Do: s.onMasterOpts},
 		"_master_tops":        {Do: s.onMasterTops},
 		"_mine":               {Requires: []string{"data"}, Missing: empty, Once: true, Do: s.onMine},
-		"_mine_get":           {Requires: []string{"tgt", "fun"}, Missing: empty, Do: s.metered(empty, s.onMineGet)},
+		"_mine_get":           {Requires: []string{"tgt", "fun"}, Missing: empty, Do: s.metered(s.onMineGet)},
 		"_mine_delete":        {Requires: []string{"fun"}, Missing: empty, Once: true, Do: s.onMineDelete},
 		"_mine_flush":         {Once: true, Do: s.onMineFlush},
 		"_minion_event":       {Once: true, Do: s.onMinionEvent},
 		"_return":             {Once: true, Do: s.onReturn},
 		"_syndic_return":      {Once: true, Do: s.onSyndicReturn},
 		"_register_resources": {Once: true, Do: s.onResources},
-		"minion_pub":          {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(empty, s.onMinionPub)},
-		"minion_publish":      {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(empty, s.onMinionPublish)},
+		"minion_pub":          {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(s.onMinionPub)},
+		"minion_publish":      {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(s.onMinionPublish)},
 		"pub_ret":             {Requires: []string{"jid"}, Missing: empty, Do: s.onPubRet},
-		"minion_runner":       {Requires: []string{"fun", "arg"}, Missing: empty, Once: true, Do: s.metered(empty, s.onMinionRunner)},
+		"minion_runner":       {Requires: []string{"fun", "arg"}, Missing: empty, Once: true, Do: s.metered(s.onMinionRunner)},
 		"revoke_auth":         {Once: true, Do: s.onRevoke},
 		"_file_recv":          {Once: true, Do: s.onFile("_file_recv")},
 	}

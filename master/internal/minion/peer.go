@@ -15,6 +15,7 @@ import (
 	"saltern/durable"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/launch"
+	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
 	"saltern/master/jobs"
 	"saltern/master/pyrunner"
@@ -27,13 +28,25 @@ import (
 var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
 // peerJob makes the job that a minion asked for, when peer permits it
-// (salt/master.py __verify_minion_publish); nil when not.
-func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
-	leave, ok := s.turns.enter(ctx, c.ID)
-	if !ok {
-		return nil
+// (salt/master.py __verify_minion_publish); nil when not. An error leaves the request
+// without an answer.
+func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) (*launch.Job, error) {
+	leave, err := s.turns.enter(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	defer leave()
+	e.Restart(minionEffort)
+
+	j := s.permitted(e, c, r)
+	if err := e.Spent(); err != nil {
+		return nil, unanswered(err)
+	}
+	return j, nil
+}
+
+// permitted makes the job when peer permits it.
+func (s *Service) permitted(e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
 	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
 		return nil
 	}
@@ -101,11 +114,14 @@ func (s *Service) refused(id string, err error) bool {
 
 // onMinionPub starts a job for a minion and remembers whose it is.
 func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	j := s.peerJob(ctx, e, c, newJobRequest(c.Load))
+	j, err := s.peerJob(ctx, e, c, newJobRequest(c.Load))
+	if err != nil {
+		return nil, err
+	}
 	if j == nil {
 		return value.NewMap(), nil
 	}
-	err := s.cfg.Launch.Start(ctx, j)
+	err = s.cfg.Launch.Start(ctx, j)
 	if s.refused(c.ID, err) {
 		return value.NewMap(), nil
 	}
@@ -184,67 +200,125 @@ func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, er
 	return out, nil
 }
 
-// maxPeerWait bounds how long a minion may wait for a job of its own.
-const maxPeerWait = 45 * time.Second
+const (
+	// maxPeerWait bounds how long a minion may wait for a job of its own.
+	maxPeerWait = 45 * time.Second
+	// maxWaiters are minions that wait so at once.
+	maxWaiters = 64
+	// Runners that minions have called, at work at once: many of them wait for another
+	// service most of the time. Salt has worker_threads of them, 5 by default.
+	minRunners    = 8
+	runnersPerCPU = 2
+	// runnerTime bounds one of them.
+	runnerTime = 10 * time.Minute
+	// queueBytes bounds the requests that wait for each of both.
+	queueBytes = 64 << 20
+)
 
-// onMinionPublish starts a job for a minion and waits for its returns.
+// newQueue makes a queue with so many turns.
+func newQueue(turns int) *queue.Queue[any] {
+	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
+}
+
+// inTurn does what a request asks for when it is its turn; meanwhile the request is
+// parked. One that finds no place, or whose minion hangs up before its turn, is not
+// answered: an empty answer would be taken for that of the runner.
+func inTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {
+	asked := queue.Question{Minion: c.ID, Bytes: c.Size()}
+	turn, ok := q.Try(asked)
+	if !ok {
+		err = c.Park(ctx, func(left context.Context) (err error) {
+			turn, _, err = q.Wait(left, asked)
+			return err
+		})
+	}
+	if turn != nil {
+		defer func() { turn.End(nil, nil) }() // nobody shares it
+	}
+	if err != nil {
+		return nil, unanswered(err)
+	}
+	return do()
+}
+
+// onMinionPublish starts a job for a minion and waits for its returns. Minions of the
+// releases that are maintained ask for returns themselves, by pub_ret.
 func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
-	j := s.peerJob(ctx, e, c, r)
+	j, err := s.peerJob(ctx, e, c, r)
+	if err != nil {
+		return nil, err
+	}
 	if j == nil {
 		return value.NewMap(), nil
 	}
-	leave, ok := s.cfg.Wait()
-	if !ok {
-		s.cfg.Quiet.Warn("too many minions wait for jobs of their own; one is refused", "minion", c.ID)
-		return value.NewMap(), nil
-	}
-	defer leave()
-	wait := min(cmp.Or(r.wait, s.cfg.Options.Timeout), maxPeerWait)
-	err := s.cfg.Launch.StartAndWait(ctx, j, wait)
-	if s.refused(c.ID, err) {
-		return value.NewMap(), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	rets, err := s.cachedReturns(context.WithoutCancel(ctx), j.JID)
-	if err != nil {
-		return nil, err
-	}
+
+	return inTurn(ctx, s.waiters, c, func() (any, error) {
+		ctx := context.WithoutCancel(ctx)
+		wait := min(cmp.Or(r.wait, s.cfg.Options.Timeout), maxPeerWait)
+		err := s.cfg.Launch.StartAndWait(ctx, j, wait)
+		if s.refused(c.ID, err) {
+			return value.NewMap(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		rets, err := s.cachedReturns(ctx, j.JID)
+		if err != nil {
+			return nil, err
+		}
+		return r.shown(j.JID, rets), nil
+	})
+}
+
+// shown is how a minion wants the returns of its job.
+func (r jobRequest) shown(jid string, rets *value.Map) *value.Map {
 	if r.full {
 		for id, ret := range rets.All() {
 			ret.(*value.Map).Set("id", id)
 		}
-		rets.Set("__jid__", j.JID)
-		return rets, nil
+		rets.Set("__jid__", jid)
+		return rets
 	}
 	out := value.NewMap()
 	for id, ret := range rets.All() {
 		out.Set(id, ret.(*value.Map).Value("ret"))
 	}
-	return out, nil
+	return out
 }
 
-// onMinionRunner calls a runner for a minion, when peer_run permits it.
+// onMinionRunner calls a runner for a minion, when peer_run permits it. Only who may not
+// call it is answered by an empty map (salt/master.py minion_runner).
 func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
-	r := newJobRequest(c.Load)
+	fun := c.Load.Str("fun")
 	_ = e.Do(stepsRunner) // charged afterwards
-	if !acl.Run(acl.Peer(s.cfg.Options.PeerRun, c.ID), r.fun) {
-		s.cfg.Quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", r.fun)
+	if !acl.Run(acl.Peer(s.cfg.Options.PeerRun, c.ID), fun) {
+		s.cfg.Quiet.Warn("minion may not call this runner", "minion", c.ID, "fun", fun)
 		return value.NewMap(), nil
 	}
-	leave, ok := s.cfg.Wait()
-	if !ok {
-		s.cfg.Quiet.Warn("too many minions wait for runners; one is refused", "minion", c.ID, "fun", r.fun)
-		return value.NewMap(), nil
-	}
-	defer leave()
+	return inTurn(ctx, s.runners, c, func() (any, error) {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), runnerTime)
+		defer stop()
+		if s.cfg.Ending != nil {
+			defer context.AfterFunc(s.cfg.Ending, stop)()
+		}
+		return s.run(ctx, c)
+	})
+}
+
+// run calls the runner that a minion asks for. The outcome is what Salt's minion_runner
+// answers, also when the runner fails.
+func (s *Service) run(ctx context.Context, c *request.Call) (any, error) {
+	r := newJobRequest(c.Load)
 	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
 	ret, err := s.cfg.Runs.Call(ctx, r.fun, args, named)
-	if err == nil || ctx.Err() != nil {
-		return ret, err
+	if err == nil {
+		return ret, nil
 	}
+	if cut := ctx.Err(); cut != nil {
+		return nil, unanswered(cut)
+	}
+
 	s.cfg.Log.Info("runner of a minion failed", "minion", c.ID, "fun", r.fun, "error", err)
 	var failed *pyrunner.Failure
 	var unknown *runner.UnknownError

@@ -2,6 +2,8 @@ package minion
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,13 +15,17 @@ const (
 	minionTurns = 2
 	// minionEffort bounds the work on the target of one of them.
 	minionEffort = 3 * time.Second
-	// turnWait is how long a further one waits.
-	turnWait = 20 * time.Second
+	// minionWaits is how many further ones of a minion wait. A highstate asks for one
+	// thing after the other.
+	minionWaits = 32
 )
 
-// turns lets each minion have a few costly requests at work at once. Further ones
-// wait for their turn, each in a worker of the request port; what waits is bounded
-// by those. The zero value is ready.
+// errCrowd refuses a request of a minion of which too many wait.
+var errCrowd = errors.New("too many requests of this minion wait")
+
+// turns lets each minion have a few costly requests at work at once. Further ones are
+// parked until it is their turn. Overflow policy: what is beyond minionWaits is not
+// answered, so that the minion asks again. The zero value is ready.
 type turns struct {
 	mu sync.Mutex
 	of map[string]*turn
@@ -30,36 +36,68 @@ type turn struct {
 	users int // those that have a slot or wait
 }
 
-// enter waits for a turn. It reports false when none came or the asker has left.
-func (t *turns) enter(ctx context.Context, id string) (leave func(), ok bool) {
+// enter waits for a turn. The error leaves the request without an answer.
+func (t *turns) enter(ctx context.Context, c *request.Call) (leave func(), err error) {
+	own := t.join(c.ID)
+	if own == nil {
+		return nil, fmt.Errorf("%w: %w", request.ErrSilence, errCrowd)
+	}
+	leave = func() {
+		<-own.slots
+		t.done(c.ID, own)
+	}
+
+	select {
+	case own.slots <- struct{}{}:
+		return leave, nil
+	default:
+	}
+
+	has := false
+	err = c.Park(ctx, func(asked context.Context) error {
+		select {
+		case own.slots <- struct{}{}:
+			has = true
+			return nil
+		case <-asked.Done():
+			return request.ErrLeft
+		}
+	})
+	switch {
+	case err == nil:
+		return leave, nil
+	case has:
+		leave()
+	default:
+		t.done(c.ID, own)
+	}
+	return nil, unanswered(err)
+}
+
+// join returns the turns of a minion, with one more user; nil when it has too many.
+func (t *turns) join(id string) *turn {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.of == nil {
 		t.of = map[string]*turn{}
 	}
-	x := t.of[id]
-	if x == nil {
-		x = &turn{slots: make(chan struct{}, minionTurns)}
-		t.of[id] = x
+	own := t.of[id]
+	if own == nil {
+		own = &turn{slots: make(chan struct{}, minionTurns)}
+		t.of[id] = own
 	}
-	x.users++
-	t.mu.Unlock()
-	done := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if x.users--; x.users == 0 {
-			delete(t.of, id)
-		}
+	if own.users >= minionTurns+minionWaits {
+		return nil
 	}
-	work, stop := request.WhileAsked(ctx)
-	defer stop()
-	wait := time.NewTimer(turnWait)
-	defer wait.Stop()
-	select {
-	case x.slots <- struct{}{}:
-		return func() { <-x.slots; done() }, true
-	case <-work.Done():
-	case <-wait.C:
+	own.users++
+	return own
+}
+
+// done takes a user off.
+func (t *turns) done(id string, own *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if own.users--; own.users == 0 {
+		delete(t.of, id)
 	}
-	done()
-	return nil, false
 }

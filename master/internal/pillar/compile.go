@@ -10,15 +10,29 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"saltern/master/internal/gitpillar"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/pattern"
 	"saltern/master/value"
+)
+
+// Errors of a compilation that is given up. They name this master's trouble, not what
+// is wrong with the sources of the pillar.
+var (
+	// ErrUnable means that this master could not make the pillar now. Its sources may
+	// be right.
+	ErrUnable = errors.New("this master could not make the pillar")
+	// errMustWait means that a renderer is needed and there is no turn for one: the
+	// pillar is made from the beginning when there is.
+	errMustWait = errors.New("all renderers are at work")
 )
 
 // compilation is the making of one pillar.
 type compilation struct {
 	c                  *Compiler
 	ctx                context.Context
+	giveUp             context.CancelCauseFunc // ends ctx, and with it the compilation
+	turn               func() bool             // asked when a renderer is needed; nil: it may be waited for
 	req                Request
 	grains             *value.Map
 	saltenv, pillarenv string
@@ -38,13 +52,22 @@ type compilation struct {
 // example because ctx ended. The map is the caller's, the values below it
 // may be shared and must not be changed.
 func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error) {
+	return c.compile(ctx, req, nil)
+}
+
+// compile is Compile for a minion, whose question waits for its turn. turn is asked
+// when a renderer is needed, and reports whether there is one; if not, the error is
+// errMustWait.
+func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
 	}
 	if req.Ext != nil {
 		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
 	}
-	n := &compilation{c: c, ctx: ctx, req: req, saltenv: req.Saltenv, pillar: value.NewMap(), ignored: map[string][]string{}}
+	n := &compilation{c: c, turn: turn, req: req, saltenv: req.Saltenv, pillar: value.NewMap(), ignored: map[string][]string{}}
+	n.ctx, n.giveUp = context.WithCancelCause(ctx)
+	defer n.giveUp(nil)
 	n.grains = req.Grains.Clone()
 	n.grains.Set("id", req.ID)
 	if err := n.chooseEnvs(); err != nil {
@@ -52,6 +75,7 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error)
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
 		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
+
 	p, err := c.run(n, func(n *compilation) (*value.Map, error) {
 		defer n.leave()
 		if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
@@ -59,14 +83,30 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error)
 		}
 		return n.run()
 	})
+
+	if cause := context.Cause(n.ctx); cause != nil {
+		err = cause
+	}
 	if err == nil {
-		err = ctx.Err()
+		return p, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
+	if renderer.Unable(err) && !errors.Is(err, ErrUnable) {
+		err = fmt.Errorf("%w: %w", ErrUnable, err)
 	}
-	return p, nil
+	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
 }
+
+// unable gives the compilation up when err says that this master could not do a part of
+// it: a pillar without that part would be taken for a whole one.
+func (c *compilation) unable(err error) {
+	if renderer.Unable(err) || gitpillar.Unable(err) {
+		c.giveUp(fmt.Errorf("%w: %w", ErrUnable, err))
+	}
+}
+
+// over reports whether the compilation was given up. What fails then is neither logged
+// nor an error of the pillar.
+func (c *compilation) over() bool { return c.ctx.Err() != nil }
 
 // chooseEnvs settles the environments (Pillar.__init__ and __gen_opts). An
 // error means that the minion asks for one that could lead out of the roots.
@@ -159,6 +199,7 @@ func (c *compilation) run() (*value.Map, error) {
 		c.pillar = c.extPillar(c.req.Override.Clone())
 		if c.rend != nil {
 			if err := c.rend.SetPillar(c.ctx, c.pillar); err != nil {
+				c.unable(err)
 				return nil, err
 			}
 		}
@@ -200,7 +241,7 @@ func (c *compilation) all(matches []selected) *value.Map {
 	for _, s := range matches {
 		mods := map[string]any{}
 		for _, name := range c.expand(s) {
-			if c.ctx.Err() != nil {
+			if c.over() {
 				return pillar
 			}
 			state, errs := c.render(name, s.env, mods, nil, 0)
@@ -241,7 +282,7 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 		pillar = c.merge(pillar, c.req.Override)
 	}
 	for _, l := range c.c.chain {
-		if c.ctx.Err() != nil {
+		if c.over() {
 			break
 		}
 		if l.git >= 0 && c.c.cfg.Git != nil {
@@ -263,6 +304,9 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 			c.errors = append(c.errors, errs...)
 			return out
 		}
+	}
+	if c.unable(err); c.over() {
+		return pillar
 	}
 	c.c.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.told(err)...)...)
 	for _, e := range entries {
@@ -293,6 +337,9 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	var errs []string
 	if err == nil {
 		out, errs, err = s.Decrypt(c.ctx, pillar)
+	}
+	if c.unable(err); c.over() {
+		return pillar
 	}
 	if err != nil {
 		c.c.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.told(err)...)...)
@@ -330,6 +377,7 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 		return p, nil
 	}
 	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra, git)
+	c.unable(err)
 	if err == nil {
 		addErrors(p, c.errors)
 	}

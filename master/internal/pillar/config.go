@@ -3,6 +3,7 @@ package pillar
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -107,6 +108,9 @@ func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map,
 		return value.NewMap(), errNoRenderers
 	}
 	m, errs, err := c.cfg.Renderers.Tops(ctx, minionOpts)
+	if renderer.Unable(err) {
+		err = fmt.Errorf("%w: %w", ErrUnable, err)
+	}
 	for _, e := range errs {
 		c.log.Error("master_tops", "minion", minionOpts.Str("id"), "error", e)
 	}

@@ -25,7 +25,7 @@ func (c *compilation) gitPillar(n int) *value.Map {
 				dirs = append(dirs, other.Dir)
 			}
 		}
-		sub := &compilation{c: c.c, ctx: c.ctx, req: c.req, grains: c.grains, saltenv: root.Env, pillarenv: c.pillarenv,
+		sub := &compilation{c: c.c, ctx: c.ctx, giveUp: c.giveUp, turn: c.turn, req: c.req, grains: c.grains, saltenv: root.Env, pillarenv: c.pillarenv,
 			envs: []environment{{root.Env, dirs}}, pillar: value.NewMap(), ignored: map[string][]string{}}
 		sub.req.Override = nil
 		sub.apart = c.apart
@@ -39,6 +39,9 @@ func (c *compilation) gitPillar(n int) *value.Map {
 // the pillar.
 func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	roots, err := c.c.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
+	if c.unable(err); c.over() {
+		return nil
+	}
 	if err != nil {
 		c.c.log.Error("a git pillar is missing", "minion", c.req.ID, "error", err)
 		for line := range strings.Lines(err.Error()) {

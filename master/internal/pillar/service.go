@@ -1,9 +1,12 @@
 package pillar
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +16,7 @@ import (
 	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/internal/pillar/memo"
+	"saltern/master/internal/queue"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -29,72 +33,254 @@ type ServiceConfig struct {
 	Keep     bool          // pillar_cache: a compiled pillar is given again
 	TTL      time.Duration // pillar_cache_ttl
 	Data     bool          // minion_data_cache
+	// Turns is how many questions may have a renderer at once; 0: two.
+	Turns int
+	// QueueBytes bounds the questions that wait for one; 0: 128 MiB.
+	QueueBytes int64
 	// Tell fires Cleared, with the id of a minion; nil alone.
 	Tell func(tag string, data *value.Map)
-	Now  func() time.Time
-	Log  *slog.Logger
+	// Ending ends with the master, and with it what is at work; nil: nothing does.
+	Ending context.Context
+	// Unable is told of a question that is left without an answer, and why; nil: nobody is.
+	Unable func(error)
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
-// Service gives minions their pillars, and knows whose cannot be compiled. It is
-// safe for concurrent use.
+const (
+	defaultTurns      = 2
+	defaultQueueBytes = 128 << 20
+	looksPerCPU       = 4
+	// workTime bounds the work on one question, from its turn on. A minion asks three
+	// times and waits a minute each time.
+	workTime = 5 * time.Minute
+)
+
+// Service gives minions their pillars, and knows whose cannot be compiled. Questions
+// that need a renderer wait for their turn, see package queue. It is safe for
+// concurrent use.
 type Service struct {
-	cfg            ServiceConfig
-	compiling      clearances
-	faults         *faults
-	pillars, wrong atomic.Uint64
+	cfg       ServiceConfig
+	looks     *queue.Queue[*value.Map] // for what may need no renderer
+	queue     *queue.Queue[*value.Map] // for a renderer
+	compiling clearances
+	faults    *faults
+	pillars   atomic.Uint64 // given
+	wrong     atomic.Uint64 // given with errors
+	unable    atomic.Uint64 // not given: this master could not make them
 }
 
 // NewService makes a Service.
-func NewService(cfg ServiceConfig) *Service { return &Service{cfg: cfg, faults: newFaults()} }
+func NewService(cfg ServiceConfig) *Service {
+	turns := cmp.Or(cfg.Turns, defaultTurns)
+	line := func(turns int) *queue.Queue[*value.Map] {
+		bytes := cmp.Or(cfg.QueueBytes, defaultQueueBytes)
+		return queue.New[*value.Map](queue.Config{Turns: turns, Bytes: bytes, Now: time.Now})
+	}
+	return &Service{
+		cfg:    cfg,
+		looks:  line(turns + looksPerCPU*runtime.NumCPU()), // one that finds a renderer goes on to the end
+		queue:  line(turns),
+		faults: newFaults(),
+	}
+}
+
+// Question is what a minion asks: its pillar.
+type Question struct {
+	Request
+	Clean bool   // a pillar that was compiled before is not wanted
+	Nonce string // see queue.Question
+	Bytes int    // the same
+	// Park calls wait while the request costs little, and returns it anew. Nil: the
+	// request is kept as it is.
+	Park func(wait func(asked context.Context) error) (Request, error)
+}
 
 // Serve gives the pillar of a minion that asks for it: with pillar_cache the one
-// that was compiled before, unless clean asks for a new one
+// that was compiled before, unless Clean asks for a new one
 // (salt/pillar/__init__.py PillarCache). Pillars with errors are counted and
-// remembered, see Stats.
-func (s *Service) Serve(ctx context.Context, req Request, clean bool) (*value.Map, error) {
-	p, err := s.pillar(ctx, req, clean)
+// remembered, see Stats. An error means that there is no pillar: the minion must not
+// be answered, and asks again. It is queue.ErrLeft when nobody waits for the answer.
+func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
+	p, err := s.pillar(ctx, q)
+	if errors.Is(err, queue.ErrLeft) {
+		return nil, err
+	}
 	if err != nil {
-		s.failed(req.ID, err.Error(), 1)
+		s.notServed(q.ID, err)
 		return nil, fmt.Errorf("compile the pillar: %w", err)
 	}
+
 	s.pillars.Add(1)
 	if errs := p.List("_errors"); len(errs) > 0 {
-		s.failed(req.ID, fmt.Sprint(errs[0]), len(errs))
-	} else if s.faults.forget(req.ID) {
-		s.cfg.Log.Info("pillar compiles again", "minion", req.ID)
+		s.failed(q.ID, fmt.Sprint(errs[0]), len(errs))
+	} else if s.faults.forget(q.ID) {
+		s.cfg.Log.Info("pillar compiles again", "minion", q.ID)
 	}
 	return p, nil
 }
 
-// pillar is Serve without the count. A pillar with errors or with an override is
-// not kept.
-func (s *Service) pillar(ctx context.Context, req Request, clean bool) (*value.Map, error) {
-	c := &s.cfg
-	env := c.Compiler.Env(req)
-	if c.Keep {
-		if clean {
-			s.Clear(req.ID)
-		} else if p, ok := c.Cache.Compiled(req.ID, env, c.Now(), c.TTL); ok {
-			return c.Compiler.Override(p, req.Override), nil
+// Tops gives a minion what the master_tops modules say of it. opts returns its options
+// when it is its turn. An error is to be treated as that of Serve.
+func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
+	m, err := s.inTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
+		if turn != nil && !turn() {
+			return nil, errMustWait
 		}
+		return s.cfg.Compiler.Tops(ctx, opts())
+	})
+	if errors.Is(err, ErrUnable) || errors.Is(err, queue.ErrFull) {
+		s.notServed(q.ID, err)
 	}
+	return m, err
+}
+
+// pillar is Serve without the count.
+func (s *Service) pillar(ctx context.Context, q Question) (*value.Map, error) {
+	c := &s.cfg
+	if c.Keep && q.Clean {
+		s.Clear(q.ID)
+	}
+	return s.inTurn(ctx, q, func(ctx context.Context, r Request, turn func() bool) (*value.Map, error) {
+		if c.Keep && !q.Clean {
+			if p, ok := c.Cache.Compiled(r.ID, c.Compiler.Env(r), c.Now(), c.TTL); ok {
+				return c.Compiler.Override(p, r.Override), nil
+			}
+		}
+		return s.compile(ctx, r, turn)
+	})
+}
+
+// job is what a question asks for. turn is asked when a renderer is needed, and reports
+// whether there is a turn for it; if not, the error is errMustWait. Nil: there is one.
+type job func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
+
+// inTurn does the job of a question. What needs no renderer is done when it is its turn
+// among the first looks, of which few are at work at once: each holds a request that is
+// decoded. The rest is given up with errMustWait when there is no renderer, waits for
+// one, and is done from the beginning then.
+func (s *Service) inTurn(ctx context.Context, q Question, do job) (*value.Map, error) {
+	m, err := s.wait(ctx, s.looks, &q, func(ctx context.Context, r Request) (*value.Map, error) {
+		return s.look(ctx, q, r, do)
+	})
+	if !errors.Is(err, errMustWait) {
+		return m, err
+	}
+	return s.wait(ctx, s.queue, &q, func(ctx context.Context, r Request) (*value.Map, error) { return do(ctx, r, nil) })
+}
+
+// look does a job unless it needs a renderer and there is none.
+func (s *Service) look(ctx context.Context, q Question, r Request, do job) (m *value.Map, err error) {
+	var turn *queue.Turn[*value.Map]
+	defer func() {
+		if turn != nil {
+			turn.End(m, err)
+		}
+	}()
+
+	err = errCut
+	m, err = do(ctx, r, func() (ok bool) {
+		if turn == nil {
+			turn, ok = s.queue.Try(q.asked())
+		}
+		return turn != nil
+	})
+	return m, err
+}
+
+// wait does the work on a question when it is its turn, or returns the answer that
+// another one has brought.
+func (s *Service) wait(ctx context.Context, line *queue.Queue[*value.Map], q *Question, work func(context.Context, Request) (*value.Map, error)) (m *value.Map, err error) {
+	turn, ok := line.Try(q.asked())
+	if !ok {
+		q.Request, err = q.park(ctx, func(left context.Context) (err error) {
+			turn, m, err = line.Wait(left, q.asked())
+			return err
+		})
+	}
+	if turn == nil {
+		return m, err
+	}
+
+	defer func() { turn.End(m, err) }()
+	if err != nil {
+		return nil, err
+	}
+	err = errCut
+	ctx, stop := s.workTime(ctx)
+	defer stop()
+	m, err = work(ctx, q.Request)
+	return m, err
+}
+
+func (q *Question) asked() queue.Question {
+	return queue.Question{Minion: q.ID, Nonce: q.Nonce, Bytes: q.Bytes}
+}
+
+// workTime bounds the work on a question, which the master's end ends as well. That the
+// minion may have hung up does not: it asks again, and shares the answer.
+func (s *Service) workTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), workTime)
+	if s.cfg.Ending == nil {
+		return ctx, stop
+	}
+	release := context.AfterFunc(s.cfg.Ending, stop)
+	return ctx, func() {
+		release()
+		stop()
+	}
+}
+
+// errCut is what those get who share the turn of a question whose work panics.
+var errCut = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
+
+// park waits as the question says.
+func (q *Question) park(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
+	if q.Park == nil {
+		return q.Request, wait(ctx)
+	}
+	q.Grains, q.Override, q.Extra = nil, nil, nil // they come back with the request
+	return q.Park(wait)
+}
+
+// compile makes a pillar and keeps it, but for one with an override. One that is broken
+// takes no other's place: whom to target and what to permit is read from what is kept.
+func (s *Service) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
+	c := &s.cfg
 	end := s.compiling.begin(req.ID)
-	p, err := c.Compiler.Compile(ctx, req)
+	p, err := c.Compiler.compile(ctx, req, turn)
 	cleared := end()
 	if err != nil || req.Override.Len() > 0 {
 		return p, err
 	}
+
 	var kept error
+	whole := len(p.List("_errors")) == 0
 	switch {
-	case c.Keep && !cleared && len(p.List("_errors")) == 0:
-		kept = c.Cache.KeepCompiled(req.ID, env, p, c.Now())
-	case c.Data:
+	case c.Keep && !cleared && whole:
+		kept = c.Cache.KeepCompiled(req.ID, c.Compiler.Env(req), p, c.Now())
+	case c.Data && (whole || !s.keepsWhole(req.ID)):
 		_, kept = c.Cache.Set(cache.Pillar, req.ID, p)
 	}
 	if kept != nil {
 		c.Log.Error("pillar cannot be kept", "minion", req.ID, "error", kept)
 	}
 	return p, nil
+}
+
+// keepsWhole reports whether the pillar of a minion that is kept has no errors.
+func (s *Service) keepsWhole(id string) bool {
+	p, ok := s.cfg.Cache.Get(cache.Pillar, id)
+	return ok && len(p.List("_errors")) == 0
+}
+
+// notServed tells of a question without an answer.
+func (s *Service) notServed(id string, err error) {
+	s.unable.Add(1)
+	ending := s.cfg.Ending != nil && s.cfg.Ending.Err() != nil
+	if s.cfg.Unable != nil && !ending {
+		s.cfg.Unable(fmt.Errorf("minion %s: %w", id, err))
+	}
 }
 
 // failed tells of a pillar that a minion did not get whole. What is shown of its
@@ -137,11 +323,13 @@ type ServiceStats struct {
 	Last            *control.PillarError // nil: every pillar compiles
 	Faulty          int                  // minions whose last pillar had errors
 	Memo            *control.PillarMemo  // nil: templates are rendered for each minion
+	Unable          uint64               // questions left without an answer: this master could not
+	Queue           queue.Stats          // of the questions that need a renderer
 }
 
 // Stats returns the counters.
 func (s *Service) Stats() ServiceStats {
-	st := ServiceStats{Pillars: s.pillars.Load(), Errors: s.wrong.Load()}
+	st := ServiceStats{Pillars: s.pillars.Load(), Errors: s.wrong.Load(), Unable: s.unable.Load(), Queue: s.queue.Stats()}
 	st.Last, st.Faulty = s.faults.last(s.cfg.Now())
 	if s.cfg.Memo != nil {
 		m := s.cfg.Memo.Stats()

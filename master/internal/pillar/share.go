@@ -23,6 +23,10 @@ func (c *compilation) share(p parsed, path, env, name string, defaults *value.Ma
 	if cfg.Memo == nil || cfg.Renderers == nil || c.apart || !p.shareable || c.rend.Altered() {
 		return nil
 	}
+	if c.turn != nil && !cfg.Renderers.Known() && !c.turn() { // it has to be started
+		c.giveUp(errMustWait)
+		return nil
+	}
 	library, err := cfg.Renderers.Library(c.ctx)
 	if err != nil {
 		return nil // as it will be told when a worker is needed

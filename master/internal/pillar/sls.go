@@ -51,6 +51,7 @@ func (c *compilation) compile(path, env, name string, defaults *value.Map) (any,
 		if err == nil {
 			return v, nil
 		}
+		c.unable(err)
 	}
 	var fault *renderer.Failure
 	if p.plain && !errors.As(err, &fault) {
@@ -71,6 +72,10 @@ func (c *compilation) session(needed func() bool) (*renderer.Session, error) {
 	if c.rendErr != nil {
 		return nil, c.rendErr
 	}
+	if c.turn != nil && !c.turn() {
+		c.giveUp(errMustWait)
+		return nil, errMustWait
+	}
 	c.rend, c.rendErr = c.c.cfg.Renderers.Session(c.ctx, renderer.Minion{ID: c.req.ID, Grains: c.grains, Saltenv: orNil(c.saltenv), Pillarenv: orNil(c.pillarenv),
 		Pillar: c.pillar, Opts: value.NewMap("pillar_roots", c.roots()), Watch: c.c.cfg.Memo != nil && !c.apart, Needed: needed})
 	err := c.rendErr
@@ -80,6 +85,7 @@ func (c *compilation) session(needed func() bool) (*renderer.Session, error) {
 	if errors.Is(err, renderer.ErrNotNeeded) {
 		c.rendErr = nil
 	}
+	c.unable(err)
 	return c.rend, err
 }
 
@@ -115,6 +121,9 @@ func (c *compilation) missing(name, env string) []string {
 // failed words an error of rendering. What a template shows in its errors
 // may be secret, so minions get the details only when the option says so.
 func (c *compilation) failed(name string, err error) string {
+	if c.over() {
+		return ""
+	}
 	attrs := append([]any{"minion", c.req.ID, "sls", name}, c.told(err)...)
 	switch {
 	case errors.Is(err, errNoRenderers), errors.Is(err, renderer.ErrNoSalt):
@@ -159,6 +168,9 @@ func (c *compilation) told(err error) []any {
 // there is nothing to merge; mods holds what was rendered in this
 // environment.
 func (c *compilation) render(name, env string, mods map[string]any, defaults *value.Map, depth int) (state any, errs []string) {
+	if c.over() {
+		return nil, nil
+	}
 	path, isInit, err := sls(c.env(env), name)
 	if err != nil {
 		return nil, []string{c.failed(name, err)}

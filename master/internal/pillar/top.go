@@ -39,6 +39,9 @@ func (c *compilation) tops() (envs []string, files map[string][]*value.Map) {
 	files = map[string][]*value.Map{}
 	for _, env := range c.topEnvs() {
 		v, found, err := c.topFile(env)
+		if c.over() {
+			break
+		}
 		if err != nil {
 			c.c.log.Error("a pillar top file cannot be rendered", append([]any{"minion", c.req.ID, "env", env}, c.told(err)...)...)
 			c.topErrors = append(c.topErrors, "Rendering Primary Top file failed, render error:\n"+err.Error())

@@ -2,6 +2,7 @@ package renderer
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -17,8 +18,9 @@ var (
 	ErrNoSalt = errors.New("no Python with the Salt library")
 	// ErrNotNeeded means that Minion.Needed has said so.
 	ErrNotNeeded = errors.New("the renderer is not needed any more")
-	// errBusy means that too many callers wait for a worker.
-	errBusy = errors.New("all renderers are busy")
+	// errStart means that a Python could not be started now: there was no memory for
+	// it, or it was not ready in time.
+	errStart = errors.New("the renderers cannot be started now")
 	// errClosed means that the pool is closed.
 	errClosed = errors.New("the renderers are stopped")
 	// errTimeout means that a request took longer than it may and its worker
@@ -36,7 +38,6 @@ type Config struct {
 	Overrides         *value.Map    // options that replace those of the file
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
 	MaxWorkers        int           // 0: number of CPUs, at least 2
-	MaxWaiting        int           // callers that may wait for a worker; 0: 1000
 	WorkerIdle        time.Duration // a worker stops after this time without work; 0: 30 s
 	IdleStop          time.Duration // the nursery stops after this time without work; 0: 5 min
 	StartTimeout      time.Duration // 0: 60 s
@@ -48,13 +49,24 @@ type Config struct {
 	Log               *slog.Logger  // nil: no log
 }
 
+// Unable reports whether err says that this master could not render now, rather than
+// what is wrong with the template or the module. The same may succeed later, or on
+// another master.
+func Unable(err error) bool {
+	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
 // Pythons are the programs that are tried when none is configured: the one
 // that Salt's own packages bring, then the system's.
 var pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 
 func (c *Config) setDefaults() {
 	def(&c.MaxWorkers, max(2, runtime.NumCPU()))
-	def(&c.MaxWaiting, 1000)
 	def(&c.WorkerIdle, 30*time.Second)
 	def(&c.IdleStop, 5*time.Minute)
 	def(&c.StartTimeout, time.Minute)

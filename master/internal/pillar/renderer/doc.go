@@ -11,6 +11,8 @@
 // Session.Record also says what a template read, see reads.py and package memo.
 //
 // A worker that dies costs the request that ran in it one retry; one that
-// takes too long is killed. Waiting callers are bounded (Config.MaxWaiting),
-// and so are messages, memory of a worker, and the log lines it may write.
+// takes too long is killed. Bounded are messages, memory of a worker, and the log
+// lines it may write. Callers wait for a worker in the order in which they came; how
+// many there may be is their own affair: the questions of minions have a queue
+// (pillar.Service), runners and reactions are few.
 package renderer

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -112,6 +113,9 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	theirs.Close() // or the end of the process would go unnoticed
 	if err != nil {
 		mine.Close()
+		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", errStart, err)
+		}
 		return nil, fmt.Errorf("start %s: %w", python, err)
 	}
 	// Of all that runs here a template may take memory for nothing: when it is
@@ -127,11 +131,21 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 		}
 	}()
 	if err := n.await(ctx, cfg.StartTimeout); err != nil {
-		n.stop(0)
+		n.stop(endGrace)
+		if errors.Is(err, io.ErrUnexpectedEOF) && n.cut() {
+			err = fmt.Errorf("%w: %w", errStart, err)
+		}
 		return nil, fmt.Errorf("%s: %w", python, err)
 	}
 	return n, nil
 }
+
+// endGrace is how long a process that does not start gets to say how it ends.
+const endGrace = time.Second
+
+// cut reports whether the process did not end by itself: it was killed, by the kernel
+// for want of memory or by stop since it was not ready in time.
+func (n *nursery) cut() bool { return n.cmd.ProcessState == nil || !n.cmd.ProcessState.Exited() }
 
 // await reads the one message that says how the start went.
 func (n *nursery) await(ctx context.Context, timeout time.Duration) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,12 +14,11 @@ import (
 // Pool hands out sessions. Make it with New and Close it. All methods may be
 // called concurrently.
 type Pool struct {
-	cfg     Config
-	slots   chan struct{} // one per worker in use
-	waiting atomic.Int64
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	users   sync.WaitGroup // sessions and the janitor
+	cfg    Config
+	slots  chan struct{}   // one per worker in use; who waits for one gets it in his turn
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	users  sync.WaitGroup // sessions and the janitor
 
 	start sync.Mutex // held while a nursery starts
 
@@ -37,9 +35,9 @@ type Pool struct {
 
 // Stats are counters since the start, for metrics.
 type Stats struct {
-	Starts, Forks, Sessions, Retries, Killed, Refused uint64
-	Workers                                           int  // busy and idle
-	Running                                           bool // whether the nursery lives
+	Starts, Forks, Sessions, Retries, Killed uint64
+	Workers                                  int  // busy and idle
+	Running                                  bool // whether the nursery lives
 }
 
 // New makes a pool; no process is started yet.
@@ -91,6 +89,16 @@ func (p *Pool) SaltVersion() string {
 	return p.nursery.version
 }
 
+// Workers is how many sessions may be open at once.
+func (p *Pool) Workers() int { return p.cfg.MaxWorkers }
+
+// Known reports whether Library answers at once.
+func (p *Pool) Known() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.library != ""
+}
+
 // Library names the packages that templates are rendered with: with others they may
 // give another result. It starts them if it does not know them yet.
 func (p *Pool) Library(ctx context.Context) (string, error) {
@@ -122,20 +130,10 @@ func (p *Pool) Stats() Stats {
 func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 	select {
 	case p.slots <- struct{}{}:
-	default:
-		if p.waiting.Add(1) > int64(p.cfg.MaxWaiting) {
-			p.waiting.Add(-1)
-			p.count(func(s *Stats) { s.Refused++ })
-			return nil, errBusy
-		}
-		defer p.waiting.Add(-1)
-		select {
-		case p.slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-p.ctx.Done():
-			return nil, errClosed
-		}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.ctx.Done():
+		return nil, errClosed
 	}
 	layer := p.cfg.Layer()
 	p.mu.Lock()
@@ -299,6 +297,7 @@ func (p *Pool) current() (*nursery, error) {
 
 func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 	var tried []string
+	missing := ErrNoSalt
 	for _, python := range p.cfg.Python {
 		n, err := startNursery(ctx, &p.cfg, python)
 		if err == nil {
@@ -308,7 +307,13 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 		if ctx.Err() != nil {
 			return nil, errClosed
 		}
+		if errors.Is(err, errStart) {
+			missing = errStart
+		}
 		tried = append(tried, err.Error())
+	}
+	if missing == errStart {
+		return nil, fmt.Errorf("%w (tried %s)", errStart, strings.Join(tried, "; "))
 	}
 	return nil, fmt.Errorf("%w: install Salt's Python library, or name a Python that has it with saltern_renderer_python (tried %s)", ErrNoSalt, strings.Join(tried, "; "))
 }
