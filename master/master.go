@@ -312,7 +312,7 @@ func (m *Master) openServices(context.Context) error {
 		Known: m.callers.Auth.Knows, Now: time.Now, Log: m.quiet,
 	})
 	m.reporter = &health.Reporter{
-		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Auth: m.callers.Auth,
+		Options: m.cfg, Keys: m.keys, Requests: m.requests, Pillars: m.pillars, Presence: m.presence, Launch: m.launch, Minions: m.minions, Reactor: m.reactor, Schedule: m.schedule, Auth: m.callers.Auth,
 		Bus: m.bus, Cluster: m.cluster.Pool, Problems: m.problems, Audit: m.audit, Signs: m.signs, Started: m.started,
 	}
 	m.keys.OnChange(m.onKeyChange)

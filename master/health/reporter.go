@@ -14,12 +14,16 @@ import (
 	"saltern/master/cluster"
 	"saltern/master/conf"
 	"saltern/master/event"
+	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/minion"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
+	"saltern/master/internal/queue"
+	"saltern/master/internal/reactor"
 	"saltern/master/internal/request"
+	"saltern/master/internal/schedule"
 	"saltern/master/keys"
 )
 
@@ -48,6 +52,8 @@ type Reporter struct {
 	Presence *presence.View
 	Launch   *launch.Launcher
 	Minions  *minion.Service
+	Reactor  *reactor.Engine
+	Schedule *schedule.Schedule
 	Auth     *eauth.Authenticator
 	Bus      *event.Bus
 	Cluster  *cluster.Pool // nil alone
@@ -58,12 +64,14 @@ type Reporter struct {
 
 	untimely uint64 // requests refused for their age, at the last look
 	limited  uint64 // keys refused or evicted for their source, at the last look
+	lost     uint64 // reactions, at the last look
 }
 
 // Write writes the status as it is now.
 func (r *Reporter) Write() {
 	r.Problems.RetryJobCache(filepath.Join(r.Options.CacheDir, "jobs"))
 	r.watchPending()
+	r.watchReactions()
 	r.Problems.Report(control.AuditFault, r.Audit.Fault())
 	b, err := json.Marshal(r.status())
 	if err == nil {
@@ -89,6 +97,7 @@ func (r *Reporter) status() Status {
 		Accepted: r.Keys.Count(keys.Accepted), Pending: r.Keys.Count(keys.Pending), Rejected: r.Keys.Count(keys.Rejected), Denied: r.Keys.Count(keys.Denied),
 		Subscribers: subscribers, Connected: connected, Requests: req.Requests, Refused: req.Refused, Failed: req.Failed,
 		Returns: r.Minions.Stats().Returns, Jobs: starts.Jobs, Pillars: pillars.Pillars, PillarErrors: pillars.Errors, PillarError: pillars.Last, PillarFaulty: pillars.Faulty, PillarMemo: pillars.Memo,
+		PillarUnable: pillars.Unable, Waiting: r.waiting(pillars.Queue),
 		EventsLost: r.Bus.Stats().Lost, OldestMillis: oldest.Milliseconds(), OpenMode: r.Options.OpenMode, AutoAccept: r.Options.AutoAccept, Problems: r.Problems.List(),
 	}, NewKeys: r.Keys.Incoming(), PendingKeys: r.Keys.Pendings(), Logins: r.Auth.Stats(), Starts: starts}
 	if r.Cluster != nil {
@@ -101,6 +110,52 @@ func (r *Reporter) status() Status {
 		}
 	}
 	return s
+}
+
+// waiting tells of the work that waits for its turn.
+func (r *Reporter) waiting(pillars queue.Stats) control.Waiting {
+	reactions := r.Reactor.Stats()
+	w := control.Waiting{
+		Pillars:   questions(pillars),
+		Runners:   questions(r.Minions.Stats().Runners),
+		Reactions: tasks(reactions.BacklogStats),
+		Scheduled: tasks(r.Schedule.Stats()),
+	}
+	w.Reactions.Waiting += reactions.Events
+	w.Reactions.Lost = reactions.Lost
+	return w
+}
+
+func questions(s queue.Stats) control.Queue {
+	return control.Queue{
+		Waiting:      s.Waiting,
+		Working:      s.Working,
+		OldestMillis: s.Oldest.Milliseconds(),
+		Begun:        s.Turns,
+		Waited:       s.Waited.Seconds(),
+		Lost:         s.Full,
+		Left:         s.Left,
+	}
+}
+
+func tasks(s background.BacklogStats) control.Queue {
+	return control.Queue{
+		Waiting:      s.Waiting,
+		Working:      s.Running,
+		OldestMillis: s.Oldest.Milliseconds(),
+		Begun:        s.Done,
+		Waited:       s.Waited.Seconds(),
+	}
+}
+
+// watchReactions reports a problem when events that should have reacted were lost.
+func (r *Reporter) watchReactions() {
+	lost := r.Reactor.Stats().Lost
+	if lost == r.lost {
+		return
+	}
+	r.lost = lost
+	r.Problems.Set(control.ReactionFault, fmt.Errorf("%d events since the start of the master found no room among those that wait (reactor_worker_hwm) and will not react", lost))
 }
 
 // watchPending reports a problem while a source offers more new keys than it may.

@@ -117,6 +117,8 @@ func (p *page) minions(d status.Document) {
 	p.Single("saltern_master_jobs_total", "counter", "Jobs published since the master's start.", float64(m.Jobs))
 	p.Single("saltern_master_oldest_request_seconds", "gauge", "How long the longest running request has been at work.", float64(m.OldestRequestMillis)/1000)
 	p.Single("saltern_master_pillar_error_minions", "gauge", "Minions whose last pillar had errors.", float64(m.PillarErrorMinions))
+	p.Single("saltern_master_pillars_unanswered_total", "counter", "Questions for pillars that the master could not answer, since its start; their minions ask again.", float64(m.PillarsUnanswered))
+	p.waiting(m.Waiting)
 	if memo := m.PillarMemo; memo != nil {
 		p.Family("saltern_master_pillar_templates_total", "counter", "Pillar templates by what the memo did for them, since the master's start.")
 		p.Sample("saltern_master_pillar_templates_total", float64(memo.Hits), "memo", "hit")
@@ -125,6 +127,37 @@ func (p *page) minions(d status.Document) {
 		p.Single("saltern_master_pillar_memo_dropped_total", "counter", "Results in the memo of pillar templates that made room for others.", float64(memo.Dropped))
 		p.Single("saltern_master_pillar_memo_results", "gauge", "Results in the memo of pillar templates.", float64(memo.Results))
 		p.Single("saltern_master_pillar_memo_bytes", "gauge", "Memory of the memo of pillar templates, by estimate.", float64(memo.Bytes))
+	}
+}
+
+// waiting tells of the work of the master that waits for its turn.
+func (p *page) waiting(w status.Waiting) {
+	work := []struct {
+		name string
+		status.Queue
+	}{{"pillars", w.Pillars}, {"runners", w.Runners}, {"reactions", w.Reactions}, {"scheduled", w.Scheduled}}
+
+	for _, f := range []struct {
+		name, kind, help string
+		of               func(status.Queue) float64
+	}{
+		{"saltern_master_work_waiting", "gauge", "Work of the master that waits for its turn.",
+			func(q status.Queue) float64 { return float64(q.Waiting) }},
+		{"saltern_master_work_running", "gauge", "Work of the master that has its turn.",
+			func(q status.Queue) float64 { return float64(q.Working) }},
+		{"saltern_master_work_oldest_seconds", "gauge", "How long the first that waits has waited.",
+			func(q status.Queue) float64 { return float64(q.OldestMillis) / 1000 }},
+		{"saltern_master_work_begun_total", "counter", "Turns since the master's start.",
+			func(q status.Queue) float64 { return float64(q.Begun) }},
+		{"saltern_master_work_waited_seconds_total", "counter", "Seconds that these have waited.",
+			func(q status.Queue) float64 { return q.Waited }},
+		{"saltern_master_work_lost_total", "counter", "Work that found no room; minions ask again for pillars and runners.",
+			func(q status.Queue) float64 { return float64(q.Lost) }},
+	} {
+		p.Family(f.name, f.kind, f.help)
+		for _, q := range work {
+			p.Sample(f.name, f.of(q.Queue), "work", q.name)
+		}
 	}
 }
 

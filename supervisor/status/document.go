@@ -193,8 +193,29 @@ type Master struct {
 	Jobs                uint64    `json:"jobs"`
 	OldestRequestMillis int64     `json:"oldestRequestMillis"` // how long the longest running request has been at work; 0: none is
 	PillarErrorMinions  int       `json:"pillarErrorMinions"`  // minions whose last pillar had errors
+	PillarsUnanswered   uint64    `json:"pillarsUnanswered"`   // questions for pillars that the master could not answer; their minions ask again
+	Waiting             Waiting   `json:"waiting"`
 	// PillarMemo counts the templates of pillars; nil: saltern_pillar_memo is off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
+}
+
+// Waiting tells of the work of a master that waits for its turn.
+type Waiting struct {
+	Pillars   Queue `json:"pillars"`   // questions of minions that need a renderer
+	Runners   Queue `json:"runners"`   // runners that minions call
+	Reactions Queue `json:"reactions"` // events that react, and their runners
+	Scheduled Queue `json:"scheduled"` // runs of the option schedule
+}
+
+// Queue is work of one kind.
+type Queue struct {
+	Waiting      int     `json:"waiting"`
+	Working      int     `json:"working"`
+	OldestMillis int64   `json:"oldestMillis"`  // how long the first has waited
+	Begun        uint64  `json:"begun"`         // of reactions and runs: done
+	Waited       float64 `json:"waitedSeconds"` // by all that were begun
+	Lost         uint64  `json:"lost"`          // that found no room; who asked for a pillar or a runner asks again
+	Left         uint64  `json:"left"`          // whose minion hung up before its turn
 }
 
 // Storage is the file system under the keys and files.

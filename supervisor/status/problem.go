@@ -60,6 +60,8 @@ const (
 	PythonPackages    Code = "SCA-219"
 	APIDown           Code = "SCA-220"
 	AuditLost         Code = "SCA-221"
+	PillarsUnanswered Code = "SCA-232"
+	ReactionsLost     Code = "SCA-233"
 	APIFront          Code = "SCA-230"
 	BackupLate        Code = "SCA-223"
 	SystemOld         Code = "SCA-224"
@@ -127,6 +129,8 @@ func masterKinds() []Kind {
 		{KeyUnreadable, Fatal, "key file %s cannot be used", "give it back its owner and mode, or restore it from a backup", nil, 0},
 		{PortInUse, Fatal, "address %s is in use by another program", "stop that program, or choose another port in appliance.yaml", nil, 0},
 		{PillarErrors, Warning, "pillars do not render", "applianced logs master; salt-run pillar.show_pillar MINION", nil, 0},
+		{PillarsUnanswered, Warning, "salt-master cannot make pillars now", "nothing, if it ends: minions keep the pillar they have and ask again; else look at what the cause names, and at applianced logs master", []Code{MasterDown}, 0},
+		{ReactionsLost, Warning, "events did not react", "look at what the runners of reactions wait for (applianced logs master); reactor_worker_threads has more of them at work", []Code{MasterDown}, 0},
 		{ProgramMissing, Fatal, "program %s is missing", "install it again, or set programs in appliance.yaml", nil, 0},
 		{ReturnsNotKept, Fatal, "salt-master cannot keep returns", "fix what the cause names; minions send their returns again for a while",
 			[]Code{MasterDown, DiskFull, StorageUnusable}, 0},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"saltern/control"
 	"saltern/supervisor/status"
 )
 
@@ -54,8 +55,7 @@ func (o *Observer) compose(f facts) status.Document {
 		m := f.master
 		// The master's index is newer than the last look at the folders.
 		d.Minions.Accepted, d.Minions.Pending, d.Minions.Rejected, d.Minions.Denied = m.Accepted, m.Pending, m.Rejected, m.Denied
-		d.Master = &status.Master{Written: m.Written, Requests: m.Requests, Returns: m.Returns, Jobs: m.Jobs,
-			OldestRequestMillis: m.OldestMillis, PillarErrorMinions: m.PillarFaulty, PillarMemo: m.PillarMemo}
+		d.Master = masterDocument(m)
 	}
 	if f.balancer != nil {
 		d.Minions.Connected = &f.balancer.sessions
@@ -192,4 +192,25 @@ func frontAddresses(configured []string) []string {
 		}
 	}
 	return out[:min(len(out), most)]
+}
+
+// masterDocument shows what the master said about itself.
+func masterDocument(m *control.Status) *status.Master {
+	return &status.Master{
+		Written:             m.Written,
+		Requests:            m.Requests,
+		Returns:             m.Returns,
+		Jobs:                m.Jobs,
+		OldestRequestMillis: m.OldestMillis,
+		PillarErrorMinions:  m.PillarFaulty,
+		PillarsUnanswered:   m.PillarUnable,
+		Waiting:             waiting(m.Waiting),
+		PillarMemo:          m.PillarMemo,
+	}
+}
+
+// waiting shows the work that waits for its turn.
+func waiting(w control.Waiting) status.Waiting {
+	show := func(q control.Queue) status.Queue { return status.Queue(q) }
+	return status.Waiting{Pillars: show(w.Pillars), Runners: show(w.Runners), Reactions: show(w.Reactions), Scheduled: show(w.Scheduled)}
 }

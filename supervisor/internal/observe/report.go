@@ -33,6 +33,10 @@ func masterReports(f facts) (out []status.Finding) {
 		switch {
 		case p.What == control.JobCacheFault:
 			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
+		case p.What == control.PillarFault:
+			out = append(out, status.Finding{Code: status.PillarsUnanswered, Cause: unansweredCause(p)})
+		case p.What == control.ReactionFault:
+			out = append(out, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":
 			out = append(out, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
 		case p.What == control.AuditFault: // told already
@@ -71,6 +75,11 @@ func apart(list []control.Apart, others []status.Node) (out []status.Finding) {
 		out = append(out, status.Finding{Code: status.MastersApart, Subject: node, Cause: cmp.Or(a.Error, "no connection") + "; " + effect})
 	}
 	return out
+}
+
+// unansweredCause tells of questions for pillars that the master could not answer.
+func unansweredCause(p control.Problem) string {
+	return fmt.Sprintf("%s (%d questions since %s, the last at %s)", p.Text, p.Count, p.Since.UTC().Format("15:04 UTC"), p.Last.UTC().Format("15:04 UTC"))
 }
 
 func pillarCause(e *control.PillarError, minions int) string {
