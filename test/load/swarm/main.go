@@ -32,6 +32,7 @@ func modes() []mode {
 		{"returns", "return to jobs", asked((*swarm).returns)},
 		{"events", "fire events", asked((*swarm).events)},
 		{"pillar", "ask for pillars", asked((*swarm).pillar)},
+		{"runner", "call a runner of the master, as publish.runner does", asked((*swarm).runner)},
 		{"file", "fetch a file and compare its hash", asked((*swarm).files)},
 		{"publish", "start jobs as the command salt does", (*swarm).publish},
 		{"hold", "stay subscribed and return to each job", (*swarm).hold},

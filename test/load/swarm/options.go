@@ -20,6 +20,7 @@ type options struct {
 	prefix               string
 	atOnce, each, rounds int
 	timeout, answerTime  time.Duration
+	tries, grainBytes    int
 	connections          string
 	keys                 string
 	pairs                int
@@ -53,17 +54,19 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "repeat", 1, "measured rounds")
 	f.DurationVar(&o.timeout, "timeout", 55*time.Second, "end of the whole run")
 	f.DurationVar(&o.answerTime, "req-timeout", 30*time.Second, "wait for one answer")
+	f.IntVar(&o.tries, "tries", 1, "how often a question is asked when no answer comes within -req-timeout (real minions: 3)")
+	f.IntVar(&o.grainBytes, "grain-size", 0, "pillar: bytes of further grains (a real minion has some 15000)")
 	f.StringVar(&o.connections, "req", "persist", "connections for requests: persist (one of each minion), fresh (one for each request), pool=K (K for all)")
 	f.StringVar(&o.keys, "keys", "swarm-keys", "folder of the key pairs, made when missing")
 	f.IntVar(&o.pairs, "nkeys", 16, "key pairs, which the minions use in turn")
 	f.StringVar(&o.state, "state", "", "file that keeps session keys between runs, so that minions need not sign in again")
 	f.StringVar(&o.rootKey, "root-key", "", "publish, returns, hold -drive: file with the key of the master's user (cachedir/.root_key)")
 	f.StringVar(&o.target, "tgt", "", "publish, returns, hold -drive: glob of the minions that are meant (default: PREFIX*)")
-	f.StringVar(&o.function, "fun", "test.ping", "publish, returns, hold -drive: function of the jobs")
+	f.StringVar(&o.function, "fun", "test.ping", "publish, returns, hold -drive: function of the jobs; runner: the runner")
 	f.BoolVar(&o.token, "token", true, "auth, signin: send a token, as minions do that know the master's key")
 	f.BoolVar(&o.freshIDs, "fresh-ids", false, "auth: other ids in each round")
 	f.IntVar(&o.size, "ret-size", 0, "returns, hold: bytes of a returned value (0: true)")
-	f.StringVar(&o.expect, "expect", "", "pillar: a key that must be there")
+	f.StringVar(&o.expect, "expect", "", "pillar, runner: a key that must be there")
 	f.StringVar(&o.path, "path", "", "file: path below salt://; %d in it is the number of the request")
 	f.StringVar(&o.env, "saltenv", "base", "file: environment")
 	f.IntVar(&o.drive, "drive", 0, "hold: start so many jobs itself, one after the other (needs -root-key)")
@@ -86,8 +89,8 @@ func (o *options) check(mode string) error {
 	if o.minions < 1 || o.minions > 20000 {
 		return fmt.Errorf("-n %d is not between 1 and 20000", o.minions)
 	}
-	if min(o.atOnce, o.each, o.rounds, o.pairs) < 1 {
-		return errors.New("-c, -k, -repeat and -nkeys must be at least 1")
+	if min(o.atOnce, o.each, o.rounds, o.pairs, o.tries) < 1 {
+		return errors.New("-c, -k, -repeat, -nkeys and -tries must be at least 1")
 	}
 	if o.drive > 0 {
 		o.jobs = o.drive

@@ -54,7 +54,7 @@ func (s *swarm) pillar(ctx context.Context, players []*player) error {
 	s.everyone(ctx, players, func(p *player, _ int) error {
 		var got *value.Map
 		err := p.call(ctx, func(m *minion.Minion) (err error) {
-			m.Grains = grains(p.id)
+			m.Grains = grains(p.id, s.opts.grainBytes)
 			got, err = m.Pillar(ctx)
 			return err
 		})
@@ -73,10 +73,40 @@ func (s *swarm) pillar(ctx context.Context, players []*player) error {
 }
 
 // grains are as many as a small minion has that are used for targeting.
-func grains(id string) *value.Map {
-	return value.NewMap("id", id, "os", "Debian", "os_family", "Debian", "kernel", "Linux", "osmajorrelease", 12, "host", id, "fqdn", id+".test",
+func grains(id string, more int) *value.Map {
+	g := value.NewMap("id", id, "os", "Debian", "os_family", "Debian", "kernel", "Linux", "osmajorrelease", 12, "host", id, "fqdn", id+".test",
 		"saltversion", "3008.3", "num_cpus", 2, "mem_total", 4096, "cpuarch", "x86_64", "localhost", id, "nodename", id, "virtual", "kvm",
 		"roles", []any{"web", "db"})
+	for i := 0; i*grainLength < more; i++ {
+		g.Set(fmt.Sprintf("grain%03d", i), strings.Repeat("x", grainLength-len("grain000")))
+	}
+	return g
+}
+
+// grainLength is about what a grain of a real minion takes.
+const grainLength = 48
+
+// runner measures runners that minions call (salt/modules/publish.py runner). Each names
+// itself in the argument. An empty answer is what who may not call it gets.
+func (s *swarm) runner(ctx context.Context, players []*player) error {
+	s.everyone(ctx, players, func(p *player, _ int) error {
+		answer, err := p.ask(ctx, "minion_runner", "fun", s.opts.function, "arg", []any{p.id}, "tmo", 5)
+		if err != nil {
+			return err
+		}
+		got, isMap := answer.(*value.Map)
+		switch {
+		case isMap && got.Len() == 0 || answer == nil || answer == "":
+			return fmt.Errorf("%s: answered with nothing", s.opts.function)
+		case s.opts.expect == "":
+			return nil
+		}
+		if v, ok := got.Get(s.opts.expect); !ok || v != p.id {
+			return fmt.Errorf("%s: answered %.80v", s.opts.function, answer)
+		}
+		return nil
+	})
+	return nil
 }
 
 // files measures whole files.

@@ -34,7 +34,7 @@ func gather(o options) (*swarm, error) {
 	raiseDescriptors()
 	s := &swarm{opts: o, report: report{Setup: map[string]any{}, Extra: map[string]any{}}}
 	var err error
-	if s.wire, err = newWire(o.requestAddr(), o.connections, o.answerTime); err != nil {
+	if s.wire, err = newWire(o.requestAddr(), o.connections, o.answerTime, o.tries); err != nil {
 		return nil, err
 	}
 	if s.pairs, err = loadPairs(o.keys, min(o.pairs, o.minions)); err != nil {
@@ -171,6 +171,7 @@ func (s *swarm) finish(mode string) *report {
 		}
 	}
 	r.Failed, r.Errors = s.errs.sum()
+	r.Extra["asked_again"] = s.wire.again.Load()
 	r.Again, r.Lost, r.CPU = s.again.Load(), s.lost.Load(), ownCPU()
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"saltern/master/zmtp"
@@ -35,12 +36,14 @@ func (l *line) close() {
 type wire struct {
 	addr  string
 	wait  time.Duration // for one answer
+	tries int           // for one question
 	fresh bool
-	pool  chan *line // nil: each minion has its own
+	pool  chan *line   // nil: each minion has its own
+	again atomic.Int64 // questions that were asked once more
 }
 
-func newWire(addr, connections string, wait time.Duration) (*wire, error) {
-	w := &wire{addr: addr, wait: wait, fresh: connections == "fresh"}
+func newWire(addr, connections string, wait time.Duration, tries int) (*wire, error) {
+	w := &wire{addr: addr, wait: wait, tries: tries, fresh: connections == "fresh"}
 	if count, ok := strings.CutPrefix(connections, "pool="); ok {
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 {
@@ -57,8 +60,24 @@ func newWire(addr, connections string, wait time.Duration) (*wire, error) {
 }
 
 // exchange sends a request and returns the answer. own is the connection of
-// the minion that asks.
-func (w *wire) exchange(ctx context.Context, own *line, payload []byte) ([]byte, error) {
+// the minion that asks. A question without an answer is asked again when its time is
+// over, with the same bytes (salt/channel/client.py _send_with_retry): that a master
+// closes the connection tells a minion nothing, since libzmq connects again by itself.
+func (w *wire) exchange(ctx context.Context, own *line, payload []byte) (b []byte, err error) {
+	for try := 1; ; try++ {
+		over := time.Now().Add(w.wait)
+		b, err = w.once(ctx, own, payload)
+		if err == nil || try == w.tries || ctx.Err() != nil {
+			return b, err
+		}
+		w.again.Add(1)
+		if !pause(ctx, time.Until(over)) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (w *wire) once(ctx context.Context, own *line, payload []byte) ([]byte, error) {
 	if w.pool != nil {
 		select {
 		case own = <-w.pool:
