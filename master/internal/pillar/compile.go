@@ -378,6 +378,13 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 	}
 	p, err := s.Whole(c.ctx, c.req.Override, c.req.Extra, git)
 	c.unable(err)
+	var wrong *renderer.Failure
+	if errors.As(err, &wrong) {
+		c.errors = append(c.errors, c.failed("top", err))
+		p = c.req.Override.Clone()
+		c.setErrors(p)
+		return p, nil
+	}
 	if err == nil {
 		addErrors(p, c.errors)
 	}

@@ -35,7 +35,7 @@ type ServiceConfig struct {
 	Data     bool          // minion_data_cache
 	// Turns is how many questions may have a renderer at once; 0: two.
 	Turns int
-	// QueueBytes bounds the questions that wait for one; 0: 128 MiB.
+	// QueueBytes bounds the questions that wait for one; 0: 256 MiB.
 	QueueBytes int64
 	// Tell fires Cleared, with the id of a minion; nil alone.
 	Tell func(tag string, data *value.Map)
@@ -49,7 +49,7 @@ type ServiceConfig struct {
 
 const (
 	defaultTurns      = 2
-	defaultQueueBytes = 128 << 20
+	defaultQueueBytes = 256 << 20
 	looksPerCPU       = 4
 	// workTime bounds the work on one question, from its turn on. A minion asks three
 	// times and waits a minute each time.
@@ -123,6 +123,7 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 // Tops gives a minion what the master_tops modules say of it. opts returns its options
 // when it is its turn. An error is to be treated as that of Serve.
 func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
+	q.Nonce = "" // it is another one when the question is repeated
 	m, err := s.inTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
 		if turn != nil && !turn() {
 			return nil, errMustWait
@@ -277,6 +278,9 @@ func (s *Service) keepsWhole(id string) bool {
 // notServed tells of a question without an answer.
 func (s *Service) notServed(id string, err error) {
 	s.unable.Add(1)
+	if errors.Is(err, queue.ErrFull) {
+		err = fmt.Errorf("%w (saltern_pillar_queue)", err)
+	}
 	ending := s.cfg.Ending != nil && s.cfg.Ending.Err() != nil
 	if s.cfg.Unable != nil && !ending {
 		s.cfg.Unable(fmt.Errorf("minion %s: %w", id, err))

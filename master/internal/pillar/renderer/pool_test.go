@@ -409,6 +409,31 @@ func TestNoSalt(t *testing.T) {
 	}
 }
 
+// A Python that cannot be started now is not one without Salt: who can ask again is told
+// so, and a reaction waits.
+func TestPythonThatCannotBeStartedNow(t *testing.T) {
+	dir := t.TempDir()
+	mark, program := filepath.Join(dir, "twice"), filepath.Join(dir, "python")
+	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s ] && exec %[2]s \"$@\"\n[ -e %[1]s.1 ] && : > %[1]s\n: > %[1]s.1\nkill -9 $$\n", mark, python(t))
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, root := pool(t, map[string]string{"r.sls": "x: {{ tag }}\n"}, func(c *Config) {
+		c.Python = []string{filepath.Join(dir, "missing"), program}
+		c.RetryStart = 50 * time.Millisecond
+	})
+	if _, err := p.Session(t.Context(), Minion{ID: "m"}); !Unable(err) || errors.Is(err, ErrNoSalt) {
+		t.Errorf("a session: %v", err)
+	}
+	v, err := p.RenderFile(t.Context(), "m", "jinja|yaml", root+"/r.sls", value.NewMap("tag", "t"), nil)
+	if err != nil || v.Str("x") != "t" {
+		t.Errorf("%v, %v", v, err)
+	}
+	if p.Stats().Starts != 1 {
+		t.Errorf("%+v", p.Stats())
+	}
+}
+
 func TestExtPillarDecryptTopsRender(t *testing.T) {
 	p, _ := pool(t, map[string]string{
 		"ext/pillar/mine.py":  "def ext_pillar(minion_id, pillar, *args, **kw):\n    return {'id': minion_id, 'g': __grains__['id'], 'saw': pillar.get('a'), 'args': list(args), 'kw': kw, 'o': __opts__['id'], 'n': {'y': 2}}\n",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/value"
@@ -243,9 +244,21 @@ func (p *Pool) Render(ctx context.Context, m Minion, t Template) (any, error) {
 	return s.Render(ctx, t)
 }
 
-// RenderFile renders an SLS on the master's own behalf: reactions.
+// RenderFile renders an SLS on the master's own behalf: reactions. Nobody asks for one
+// again, so that it waits until a Python can be started, or ctx ends.
 func (p *Pool) RenderFile(ctx context.Context, id, renderer, path string, vars, opts *value.Map) (*value.Map, error) {
-	v, err := p.Render(ctx, Minion{ID: id, Master: true, Opts: opts}, Template{Path: path, Renderer: renderer, Context: vars})
+	render := func() (any, error) {
+		return p.Render(ctx, Minion{ID: id, Master: true, Opts: opts}, Template{Path: path, Renderer: renderer, Context: vars})
+	}
+	v, err := render()
+	for errors.Is(err, errStart) {
+		select {
+		case <-time.After(p.cfg.RetryStart):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		v, err = render()
+	}
 	if err != nil {
 		return nil, err
 	}
