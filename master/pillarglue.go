@@ -51,7 +51,7 @@ func (m *Master) openPillar() {
 	})
 	sc := pillar.ServiceConfig{
 		Compiler: m.compiler, Memo: results, Cache: m.cache, Keep: c.PillarCache, TTL: c.PillarCacheTTL, Data: c.MinionDataCache,
-		Turns: m.renderers.Workers(), QueueBytes: int64(c.PillarQueue) << 20, Ending: m.background.Ending(),
+		Turns: m.renderers.Workers(), QueueBytes: int64(max(0, c.PillarQueue)) << 20, Ending: m.background.Ending(),
 		Unable: func(err error) { m.problems.Set(control.PillarFault, err) }, Now: m.now, Log: m.log,
 	}
 	if !m.cluster.Alone() {

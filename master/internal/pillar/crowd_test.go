@@ -88,7 +88,7 @@ func (c *crowded) write(t *testing.T, name, content string) {
 // Finding F10: more minions than ever may wait ask for a pillar with templates at once,
 // over one renderer: all get theirs, whole, and the cache knows it.
 func TestBurstOfPillars(t *testing.T) {
-	const minions = 1100 // one worker and 1,000 that waited was the bound
+	const minions = 1020 // one worker and 1,000 that waited was the bound
 	c := newCrowded(t, map[string]string{
 		"p/top.sls": "base: {'*': [j]}\n",
 		"p/j.sls":   "who: {{ grains['id'] }}\n",
@@ -280,6 +280,25 @@ func (c *crowded) testBreakage(t *testing.T, how breakage) {
 	c.write(t, "p/j.sls", "v: {{ 'good' }}\n") // and nothing more
 	if p, err := ask(); err != nil || p.Value("more") != nil || kept() != plainText(p) || c.Stats().Last != nil {
 		t.Errorf("afterwards %v, %v; kept %s", p, err, kept())
+	}
+}
+
+// The same where Salt's own class makes the pillar.
+func TestUnableInSaltsPillarClass(t *testing.T) {
+	c := newCrowded(t, goodPillar, func(_ *renderer.Config, cc *Config, _ *ServiceConfig) { cc.Strategy = "aggregate" })
+	if p, err := c.ask(t.Context(), "m"); err != nil || p.Str("v") != "good" {
+		t.Fatal(p, err)
+	}
+	c.write(t, "p/j.sls", breakages["worker dies"].content)
+	if p, err := c.ask(t.Context(), "m"); !errors.Is(err, ErrUnable) {
+		t.Errorf("a worker that dies: %v, %v", p, err)
+	}
+	c.write(t, "p/j.sls", breakages["exception"].content)
+	if p, err := c.ask(t.Context(), "m"); err != nil || len(p.List("_errors")) == 0 {
+		t.Errorf("an exception: %v, %v", p, err)
+	}
+	if p, _ := c.cache.Get(cache.Pillar, "m"); p.Str("v") != "good" {
+		t.Errorf("kept %v", p)
 	}
 }
 

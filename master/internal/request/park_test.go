@@ -114,6 +114,13 @@ func TestRepeatedRequestThatWaits(t *testing.T) {
 				if account.parked.Load() != 1 {
 					t.Error("the second is not parked")
 				}
+				for range 2 * maxSharers { // hostile
+					go s.Handle(t.Context(), from, payload(), account)
+				}
+				synctest.Wait()
+				if n := account.parked.Load(); n != maxSharers {
+					t.Errorf("%d are parked", n)
+				}
 				if hangsUp {
 					hangUp()
 				}

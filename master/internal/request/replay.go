@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"saltern/master/value"
@@ -40,6 +41,8 @@ type replayEntry struct {
 	err   error
 	bytes int
 	gone  bool
+
+	sharers atomic.Int32 // who wait for done
 }
 
 func newReplays(size int, window time.Duration) *replays {

@@ -417,6 +417,10 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 	return entry.value, entry.err
 }
 
+// maxSharers bounds how many wait for the answer to one request: a minion that repeats it
+// has hung up before. Overflow policy: they are not answered.
+const maxSharers = 8
+
 // errUndone means that the first who asked hung up before it was his turn.
 var errUndone = errors.New("the request was not begun")
 
@@ -426,6 +430,10 @@ func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, 
 	select {
 	case <-entry.done:
 	default:
+		defer entry.sharers.Add(-1)
+		if entry.sharers.Add(1) > maxSharers {
+			return nil, fmt.Errorf("too many repeat a request that is at work: %w", ErrSilence)
+		}
 		err := c.Park(ctx, func(asked context.Context) error {
 			select {
 			case <-entry.done:
