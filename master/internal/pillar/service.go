@@ -180,9 +180,9 @@ func (s *Service) look(ctx context.Context, q Question, r Request, do job) (m *v
 	}()
 
 	err = errCut
-	m, err = do(ctx, r, func() (ok bool) {
+	m, err = do(ctx, r, func() bool {
 		if turn == nil {
-			turn, ok = s.queue.Try(q.asked())
+			turn, _ = s.queue.Try(q.asked())
 		}
 		return turn != nil
 	})
