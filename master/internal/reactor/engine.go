@@ -99,8 +99,9 @@ func (r *Engine) Rules() []any { return r.rules.Load().All() }
 // Run reacts until ctx ends. What waits then is lost, as in Salt, and the log says how
 // much.
 func (r *Engine) Run(ctx context.Context) {
+	cut := 0
 	defer func() {
-		events := r.sub.Waiting()
+		events := r.sub.Waiting() + cut
 		r.sub.Close()
 		if left := r.backlog.Close(); left+events > 0 {
 			r.cfg.Log.Warn("reactions that waited are lost, since the master stops", "runners", left, "events", events)
@@ -112,6 +113,10 @@ func (r *Engine) Run(ctx context.Context) {
 			return
 		case e, ok := <-r.sub.C:
 			if !ok {
+				return
+			}
+			if ctx.Err() != nil {
+				cut++
 				return
 			}
 			if e.Lost > 0 {
@@ -129,6 +134,10 @@ func (r *Engine) Run(ctx context.Context) {
 			}
 			if !r.idle.Load() {
 				r.react(ctx, e)
+			}
+			if ctx.Err() != nil { // it has not reacted, or not wholly
+				cut++
+				return
 			}
 		}
 	}
@@ -153,7 +162,7 @@ func (r *Engine) react(ctx context.Context, e event.Event) {
 		return
 	}
 	for _, x := range todo {
-		if err := r.execute(ctx, x); err != nil {
+		if err := r.execute(ctx, x); err != nil && ctx.Err() == nil {
 			r.cfg.Log.Error(fmt.Sprintf("Reactor '%s' failed to execute %s '%s'", x.ID, x.Kind, x.Fun), "error", err)
 		}
 	}
