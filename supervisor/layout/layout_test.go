@@ -285,3 +285,18 @@ func TestClusterNode(t *testing.T) {
 		t.Errorf("%v\n%s", err, lb)
 	}
 }
+
+// TestEqualsSignForSalt: PyYAML reads a lone equals sign as a type of its own, and
+// refuses the file, unless it stands in quotes.
+func TestEqualsSignForSalt(t *testing.T) {
+	s := settings.Default("n1")
+	s.Master.Options = map[string]any{"mark": "=", "marks": []any{"=", "a=b"}}
+	text, err := MasterConfig(&s, "saltern-master", "/x")
+	if err != nil || !strings.Contains(string(text), "mark: \"=\"\n") || !strings.Contains(string(text), "- \"=\"\n") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	client, err := ClientConfig([]byte("eauth_acl_module: '='\n"))
+	if err != nil || strings.Contains(string(client), ": =\n") {
+		t.Errorf("%v\n%s", err, client)
+	}
+}

@@ -108,13 +108,34 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, masterHead, s.EditConfDir())
 	for _, p := range managed {
-		text, err := yaml.Marshal(map[string]any{p.key: p.value})
+		text, err := marshalForSalt(map[string]any{p.key: p.value})
 		if err != nil {
 			return nil, fmt.Errorf("master option %s: %w", p.key, err)
 		}
 		b.Write(text)
 	}
 	return b.Bytes(), nil
+}
+
+// marshalForSalt writes YAML as Salt's reader (PyYAML, YAML 1.1) takes it: a text
+// that is an equals sign alone is a type of its own there, and refused, unless it
+// is in quotes.
+func marshalForSalt(v any) ([]byte, error) {
+	var n yaml.Node
+	if err := n.Encode(v); err != nil {
+		return nil, err
+	}
+	quoteEquals(&n)
+	return yaml.Marshal(&n)
+}
+
+func quoteEquals(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Value == "=" {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, c := range n.Content {
+		quoteEquals(c)
+	}
 }
 
 // defaultAPIPort is that of Salt's API unless rest_cherrypy says another one, where
@@ -192,7 +213,7 @@ func ClientConfig(master []byte) ([]byte, error) {
 			some[k] = v
 		}
 	}
-	text, err := yaml.Marshal(some)
+	text, err := marshalForSalt(some)
 	return append([]byte(clientHead), text...), err
 }
 
