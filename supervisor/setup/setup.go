@@ -56,7 +56,7 @@ type Answers struct {
 	Network Network `yaml:"network" json:"network"`
 	Admin   Admin   `yaml:"admin" json:"admin"`
 	// Settings are further keys of appliance.yaml, as they stand there.
-	Settings map[string]any `yaml:"settings" json:"settings,omitempty"`
+	Settings Tree `yaml:"settings" json:"settings,omitempty"`
 }
 
 // Storage is where the nodes of a cluster share keys and files.
@@ -222,6 +222,18 @@ type Progress struct {
 	Failure *Failure `json:"failure,omitempty"`
 	// Done is set when State is ready.
 	Done *Done `json:"done,omitempty"`
+	// Unused says what was given with this machine and is not used, and why: a
+	// sentence each.
+	Unused []string `json:"unused,omitempty"`
+}
+
+// Given is what was found with the machine.
+type Given struct {
+	Answers *Answers // nil: none
+	// From is where they were, or where what is wrong was; in words.
+	From string
+	// Unused says what else was found, and why it is not used: a sentence each.
+	Unused []string
 }
 
 // Step is one thing that is done.

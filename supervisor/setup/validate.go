@@ -61,7 +61,9 @@ func (c *checker) bad(field, format string, args ...any) {
 	c.faults = append(c.faults, Fault{field, fmt.Sprintf(format, args...)})
 }
 
-func plainName(s string) bool { return control.PlainName(s) && !strings.Contains(s, "..") }
+// PlainName reports whether a text can be the name of a node: letters, digits,
+// dot, dash, at most 63.
+func PlainName(s string) bool { return control.PlainName(s) && !strings.Contains(s, "..") }
 
 func (c *checker) mode() {
 	a := &c.a
@@ -100,7 +102,7 @@ func (c *checker) mode() {
 	default:
 		c.bad("mode", "%.20q is not known: form or join", a.Mode)
 	}
-	if a.Cluster != "" && !plainName(a.Cluster) {
+	if a.Cluster != "" && !PlainName(a.Cluster) {
 		c.bad("cluster_id", "%.70q is not a plain name (letters, digits, dot, dash, at most 63)", a.Cluster)
 	}
 }
@@ -142,7 +144,7 @@ func (c *checker) identity(f Facts) {
 		}
 	}
 	switch {
-	case !plainName(a.Node):
+	case !PlainName(a.Node):
 		c.bad("node", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", a.Node)
 	case a.Node == "localhost" || strings.HasPrefix(a.Node, "localhost."):
 		c.bad("node", "localhost is every machine's name; give this one a name of its own")
@@ -180,7 +182,7 @@ func (c *checker) identity(f Facts) {
 
 func (c *checker) network(f Facts) {
 	n := c.a.Network
-	if n.Hostname != "" && !plainName(n.Hostname) {
+	if n.Hostname != "" && !PlainName(n.Hostname) {
 		c.bad("network.hostname", "%.70q is not a host name (letters, digits, dot, dash, at most 63)", n.Hostname)
 	}
 	for _, s := range n.DNS {
