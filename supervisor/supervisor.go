@@ -49,7 +49,7 @@ type Options struct {
 	// Base is where a node keeps things before appliance.yaml says so.
 	Base setup.Base
 	// Source looks for answers given with the machine, see setup.Config.
-	Source func(context.Context) (*setup.Answers, string, error)
+	Source func(context.Context) (setup.Given, error)
 }
 
 // socket is that of the local API.

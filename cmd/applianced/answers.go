@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,9 +23,12 @@ func readAnswers(path string) (*setup.Answers, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, userdata.MaxText+1))
+	text, err := io.ReadAll(io.LimitReader(f, userdata.MaxGiven+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > userdata.MaxGiven {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, userdata.MaxGiven)
 	}
 	a, err := userdata.Parse(text)
 	if errors.Is(err, userdata.ErrOther) {
@@ -40,10 +44,11 @@ func readAnswers(path string) (*setup.Answers, error) {
 // ours is false when it is no such file.
 func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	text, err := os.ReadFile(path)
-	if err != nil || len(text) > userdata.MaxText {
+	if err != nil || len(text) > userdata.MaxGiven {
 		return false, nil // the caller reads it again, and says so
 	}
-	if !answersForm.Match(text) {
+	plain := bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if !answersForm.Match(plain) && (len(plain) != len(text) || !userdata.IsPacked(text)) {
 		return false, nil
 	}
 	a, err := userdata.Parse(text)

@@ -30,9 +30,12 @@ func (m *Machine) Progress() Progress {
 // Where is Progress without what the last page shows: it asks nobody.
 func (m *Machine) Where() Progress {
 	m.mu.Lock()
-	s, doing, looking := m.s, m.doing, m.looking
+	s, doing, looking, unused := m.s, m.doing, m.looking, m.unused
 	m.mu.Unlock()
 	p := Progress{State: s.Phase, Since: s.Since, Failure: s.Failure, Steps: []Step{}}
+	if s.Phase != status.SetupReady {
+		p.Unused = unused
+	}
 	if looking {
 		p.Steps = append(p.Steps, Step{Name: "look for answers given with this machine", State: "doing"})
 	}

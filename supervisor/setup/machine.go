@@ -62,9 +62,9 @@ type Config struct {
 	World   World
 	// Facts looks at the machine.
 	Facts func(context.Context) Facts
-	// Source looks for answers that were given with the machine: nil without
-	// any. An error says that they are there and wrong. Its text is shown.
-	Source  func(context.Context) (*Answers, string, error)
+	// Source looks for answers that were given with the machine. An error says
+	// that they are there and wrong. Its text is shown.
+	Source  func(context.Context) (Given, error)
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -89,9 +89,10 @@ type Machine struct {
 	doing   string // words for the step under way
 	looking bool   // for answers given with the machine
 	claim   claim
-	broken  error // the state on disk cannot be read
-	sourced bool  // answers given with the machine were looked for
-	away    bool  // all that was made is being removed: no step may begin
+	broken  error    // the state on disk cannot be read
+	sourced bool     // answers given with the machine were looked for
+	unused  []string // what was found then and is not used
+	away    bool     // all that was made is being removed: no step may begin
 	// turn counts what people decided; a step that began before is worth
 	// nothing. stop ends the step under way.
 	turn int
@@ -314,27 +315,27 @@ func (m *Machine) source(ctx context.Context) {
 	}
 	m.looking, m.sourced, m.stop = true, true, cancel
 	m.mu.Unlock()
-	a, from, err := m.cfg.Source(ctx)
+	given, err := m.cfg.Source(ctx)
 	m.mu.Lock()
-	m.looking, m.stop = false, nil
+	m.looking, m.stop, m.unused = false, nil, given.Unused
 	m.mu.Unlock()
 	switch {
-	case ctx.Err() != nil, err == nil && a == nil:
+	case ctx.Err() != nil, err == nil && given.Answers == nil:
 		return
 	case err == nil:
-		v := Validate(*a, m.cfg.Facts(ctx), m.cfg.Base)
+		v := Validate(*given.Answers, m.cfg.Facts(ctx), m.cfg.Base)
 		if err = Faults(v.Faults); err == nil {
-			err = m.begin(v.Answers, from, true)
+			err = m.begin(v.Answers, given.From, true)
 		}
 		if err == nil {
 			return
 		}
 	}
-	m.cfg.Log.Error("answers for the set-up are wrong", "path", from, "error", err)
+	m.cfg.Log.Error("answers for the set-up are wrong", "path", given.From, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.s.Phase == status.SetupNew { // kept in memory: they may be fixed before the next boot
-		m.s.Failure = &Failure{Tried: "read the answers in " + from, Cause: settings.OneLine(err), Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
+		m.s.Failure = &Failure{Tried: "read the answers in " + given.From, Cause: settings.OneLine(err), Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"}, Back: true}
 	}
 }
 

@@ -33,6 +33,7 @@ type machine struct {
 	serves bool
 	source *Answers
 	wrong  error
+	unused []string
 	reason string // why Configure fails
 	forms  int
 	undone int
@@ -95,7 +96,9 @@ func (w *machine) config() Config {
 		Base:  Base{DataDir: w.path("data"), RuntimeDir: w.path("run")},
 		Facts: func(context.Context) Facts { return w.fact() }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: w.now}
 	if w.source != nil || w.wrong != nil {
-		c.Source = func(context.Context) (*Answers, string, error) { return w.source, "the test", w.wrong }
+		c.Source = func(context.Context) (Given, error) {
+			return Given{Answers: w.source, From: "the test", Unused: w.unused}, w.wrong
+		}
 	}
 	return c
 }
@@ -362,11 +365,14 @@ func TestUnattended(t *testing.T) {
 		t.Errorf("nothing given: %+v", p)
 	}
 	bad := newMachine(t)
-	bad.source = &Answers{Mode: "x", Node: "/"}
+	bad.source, bad.unused = &Answers{Mode: "x", Node: "/"}, []string{"a script was given"}
 	m, _ = bad.boot()
 	p := reaches(t, m, "wrong answers are told", func(p Progress) bool { return p.Failure != nil })
 	if p.State != status.SetupFailed || !strings.Contains(p.Failure.Cause, "mode: ") || !strings.Contains(p.Failure.Cause, "node: ") {
 		t.Errorf("%+v", p.Failure)
+	}
+	if !slices.Equal(p.Unused, bad.unused) {
+		t.Errorf("what was given besides: %q", p.Unused)
 	}
 	if err := m.Start(t.Context(), "", bad.answers()); err != nil { // somebody answers on the console
 		t.Fatal(err)

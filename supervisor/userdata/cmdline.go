@@ -2,16 +2,16 @@ package userdata
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
+
+// maxCommandLine bounds /proc/cmdline; Linux on x86 has 2048.
+const maxCommandLine = 64 << 10
 
 // commandLine reads what the boot loader gave:
 //
@@ -20,65 +20,75 @@ import (
 //	saltern.join=JOIN-STRING        nothing else is needed
 //	saltern.set=KEY:VALUE           one answer; may be repeated
 //
-// The command line can be read by every user of the machine, so a secret on
-// it is worth less than elsewhere.
-func (p Places) commandLine(context.Context) ([]byte, error) {
+// A VALUE is text in which %XX stands for a byte, such as %20 for a blank; a
+// plus sign is one. The command line can be read by every user of the machine,
+// so a secret on it is worth less than elsewhere.
+func (p Places) commandLine(_ context.Context, s *search) {
 	b, err := os.ReadFile(p.CommandLine)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return
+	case err != nil:
+		s.wrong("", err)
+		return
+	case len(b) > maxCommandLine:
+		s.wrong("", fmt.Errorf("is longer than %d bytes", maxCommandLine))
+		return
 	}
-	if err != nil {
-		return nil, err
-	}
-	set := map[string]any{}
-	for w := range strings.FieldsSeq(string(b[:min(len(b), MaxText)])) {
-		key, value, _ := strings.Cut(w, "=")
-		switch key {
+
+	var set properties
+	for word := range strings.FieldsSeq(string(b)) {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
 		case "saltern.answers":
-			if !filepath.IsAbs(value) {
-				return nil, fmt.Errorf("saltern.answers=%.60q is not an absolute path", value)
-			}
-			text, err := readFile(value)
-			if err == nil && text == nil {
-				err = fmt.Errorf("saltern.answers=%s: there is no such file", value)
-			}
-			return text, err
+			s.answersFile("saltern.answers="+value, value)
+			return
 		case "saltern.answers64":
-			text, err := base64.StdEncoding.DecodeString(value)
-			if err != nil {
-				return nil, fmt.Errorf("saltern.answers64: %w", err)
+			text, ok := fromBase64(value)
+			if !ok {
+				s.wrong(name, errors.New("is not base64"))
+				return
 			}
-			return text, nil
+			s.document(name, text, oursAlone)
+			return
 		case "saltern.join":
-			set["join"] = value
+			set.set(name, "join", value)
 		case "saltern.set":
-			k, v, ok := strings.Cut(value, ":")
-			if v, err := url.QueryUnescape(v); ok && err == nil {
-				var any any
-				if yaml.Unmarshal([]byte(v), &any) != nil {
-					any = v
-				}
-				put(set, strings.Split(k, "."), any)
-				continue
-			}
-			return nil, fmt.Errorf("saltern.set=%.60q is not KEY:VALUE", value)
+			setWord(&set, value)
 		}
 	}
-	if len(set) == 0 {
-		return nil, nil
-	}
-	return yaml.Marshal(set)
+	s.properties(&set)
 }
 
-// put sets a.b.c in nested maps.
-func put(m map[string]any, path []string, v any) {
-	for _, k := range path[:len(path)-1] {
-		next, ok := m[k].(map[string]any)
-		if !ok {
-			next = map[string]any{}
-			m[k] = next
-		}
-		m = next
+// setWord reads the KEY:VALUE of one saltern.set.
+func setWord(set *properties, word string) {
+	key, encoded, ok := strings.Cut(word, ":")
+	if !ok {
+		set.fault("saltern.set="+key, errors.New("is not KEY:VALUE"))
+		return
 	}
-	m[path[len(path)-1]] = v
+	name := "saltern.set=" + key
+	value, err := url.PathUnescape(encoded)
+	if err != nil {
+		set.fault(name, errors.New("holds a percent sign without two hexadecimal digits; a percent sign itself is %25"))
+		return
+	}
+	set.set(name, key, value)
+}
+
+// answersFile reads a file that somebody names.
+func (s *search) answersFile(name, path string) {
+	if !filepath.IsAbs(path) {
+		s.wrong(name, errors.New("is not an absolute path"))
+		return
+	}
+	text, err := readFile(path, MaxGiven)
+	if err == nil && text == nil {
+		err = errors.New("there is no such file")
+	}
+	if err != nil {
+		s.wrong(name, err)
+		return
+	}
+	s.document(name, text, oursAlone)
 }

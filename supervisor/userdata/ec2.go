@@ -10,23 +10,24 @@ import (
 )
 
 // ec2 asks Amazon's instance metadata service.
-func (p Places) ec2(ctx context.Context) ([]byte, error) {
+func (p Places) ec2(ctx context.Context, s *search) {
 	if !p.onEC2() {
-		return nil, nil
+		return
 	}
 	// The network of a machine that has just booted may come up late.
 	var last error
 	for range imdsTries {
-		text, _, err := imds.Get(ctx, p.EC2, "user-data", MaxText)
+		text, _, err := imds.Get(ctx, p.EC2, "user-data", MaxGiven)
 		if err == nil {
-			return text, nil
+			s.document("", text, shared)
+			return
 		}
 		last = err
 		if pause.For(ctx, imdsPause) != nil {
-			return nil, last
+			break
 		}
 	}
-	return nil, last
+	s.unreachable("", last)
 }
 
 const (

@@ -2,131 +2,151 @@ package userdata
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/setup"
 )
 
 // Variables of the environment, for containers. The secret may also be in a file
-// that SALTERN_SECRET_FILE names, as container engines hand secrets over, and
-// SALTERN_ANSWERS holds further answers as YAML.
+// that SALTERN_SECRET_FILE names, as container engines hand secrets over. Two
+// hold YAML: SALTERN_ANSWERS further answers, and SALTERN_MASTER_OPTIONS a map of
+// options.
 const (
 	secretVariable     = "SALTERN_SECRET"
 	secretFileVariable = "SALTERN_SECRET_FILE"
 	answersVariable    = "SALTERN_ANSWERS"
-)
-
-// form is how a variable spells its answer.
-type form int
-
-const (
-	asText form = iota // as it stands
-	asList             // words between commas or blanks
-	asYAML             // a truth value or a map
+	optionsVariable    = "SALTERN_MASTER_OPTIONS"
+	optionsKey         = "settings.master.options"
 )
 
 // variable is one answer that a variable of the environment gives.
 type variable struct {
 	Name string
 	Key  string // of the answer; a dot leads into it
-	form form
 }
 
 // variables lists them; docs/containers.md has the same table.
 func variables() []variable {
 	return []variable{
-		{"SALTERN_MODE", "mode", asText},
-		{"SALTERN_NODE", "node", asText},
-		{"SALTERN_ADDRESS", "address", asText},
-		{"SALTERN_CLUSTER_ID", "cluster_id", asText},
-		{secretVariable, "secret", asText},
-		{"SALTERN_PEERS", "peers", asList},
-		{"SALTERN_JOIN", "join", asText},
-		{"SALTERN_STORAGE_KIND", "storage.kind", asText},
-		{"SALTERN_STORAGE_PATH", "storage.path", asText},
-		{"SALTERN_API", "api", asYAML},
-		{"SALTERN_LOG_LEVEL", "settings.log.level", asText},
-		{"SALTERN_METRICS_LISTEN", "settings.metrics.listen", asText},
-		{"SALTERN_MASTER_OPTIONS", "settings.master.options", asYAML},
+		{"SALTERN_MODE", "mode"},
+		{"SALTERN_NODE", "node"},
+		{"SALTERN_ADDRESS", "address"},
+		{"SALTERN_CLUSTER_ID", "cluster_id"},
+		{secretVariable, "secret"},
+		{"SALTERN_PEERS", "peers"},
+		{"SALTERN_JOIN", "join"},
+		{"SALTERN_STORAGE_KIND", "storage.kind"},
+		{"SALTERN_STORAGE_PATH", "storage.path"},
+		{"SALTERN_API", "api"},
+		{"SALTERN_LOG_LEVEL", "settings.log.level"},
+		{"SALTERN_METRICS_LISTEN", "settings.metrics.listen"},
+		{optionsVariable, optionsKey},
 	}
 }
 
 // environment reads the variables. Those that are empty say nothing.
-func (p Places) environment(context.Context) ([]byte, error) {
-	set := map[string]any{}
-	if err := p.wholeAnswers(set); err != nil {
-		return nil, err
+func (p Places) environment(_ context.Context, s *search) {
+	var set properties
+	whole := p.Environment(answersVariable)
+	if strings.TrimSpace(whole) != "" {
+		a, err := parseOurs([]byte(whole))
+		if err != nil {
+			s.wrong(answersVariable, err)
+			return
+		}
+		set.answers = *a
+		set.given = map[string]given{"": {name: answersVariable}}
 	}
+
 	for _, v := range variables() {
 		text := p.Environment(v.Name)
-		if text == "" {
-			continue
+		switch {
+		case text == "":
+		case v.Name == optionsVariable:
+			set.options(text)
+		default:
+			set.set(v.Name, v.Key, text)
 		}
-		value, err := v.parse(text)
-		if err != nil {
-			return nil, err
-		}
-		put(set, strings.Split(v.Key, "."), value)
 	}
-	secret, err := p.secretFile()
-	if err != nil {
-		return nil, err
+
+	if err := p.secretFile(&set); err != nil {
+		s.wrong("", err)
+		return
 	}
-	if secret != "" {
-		set["secret"] = secret
-	}
-	if len(set) == 0 {
-		return nil, nil
-	}
-	return yaml.Marshal(set)
+	s.properties(&set)
 }
 
-// wholeAnswers reads SALTERN_ANSWERS into set.
-func (p Places) wholeAnswers(set map[string]any) error {
-	text := p.Environment(answersVariable)
-	if len(text) > MaxText {
-		return fmt.Errorf("%s is larger than %d bytes", answersVariable, MaxText)
+// options reads the master's options, which are YAML.
+func (p *properties) options(text string) {
+	tree, err := optionsOf(text)
+	if err != nil {
+		p.fault(optionsVariable, err)
+		return
 	}
-	if err := yaml.Unmarshal([]byte(text), &set); err != nil {
-		return fmt.Errorf("read %s: %w", answersVariable, err)
+	if p.given == nil {
+		p.given = map[string]given{}
 	}
-	return nil
+	p.given[optionsKey] = given{optionsVariable, text}
+
+	master, _ := p.answers.Settings["master"].(map[string]any)
+	if master == nil {
+		master = map[string]any{}
+	}
+	master["options"] = tree
+	if p.answers.Settings == nil {
+		p.answers.Settings = setup.Tree{}
+	}
+	p.answers.Settings["master"] = master
+}
+
+// optionsOf reads a map. The library's messages are not passed on: they would
+// quote the text, which may be a secret.
+func optionsOf(text string) (map[string]any, error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("is larger than %d bytes", maxText)
+	}
+	var doc yaml.Node
+	if yaml.Unmarshal([]byte(text), &doc) != nil {
+		return nil, errors.New("is not YAML")
+	}
+	var d decoder
+	if len(doc.Content) == 0 {
+		return map[string]any{}, nil
+	}
+	tree, ok := d.tree(doc.Content[0], nil, optionsKey, 0).(map[string]any)
+	if err := d.faults.ErrorOrNil(); err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errors.New("may hold options as YAML, such as {timeout: 15}")
+	}
+	return tree, nil
 }
 
 // secretFile reads the cluster's secret from the file that a variable names.
-func (p Places) secretFile() (string, error) {
+func (p Places) secretFile(set *properties) error {
 	path := p.Environment(secretFileVariable)
 	switch {
 	case path == "":
-		return "", nil
+		return nil
 	case p.Environment(secretVariable) != "":
-		return "", fmt.Errorf("%s and %s are both set: keep one", secretVariable, secretFileVariable)
+		return fmt.Errorf("%s and %s are both set: keep one", secretVariable, secretFileVariable)
 	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("%s=%.60q is not an absolute path", secretFileVariable, path)
+		return fmt.Errorf("%s=%.60q is not an absolute path", secretFileVariable, path)
 	}
-	text, err := readFile(path)
+	text, err := readFile(path, maxText)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", secretFileVariable, err)
+		return fmt.Errorf("%s: %w", secretFileVariable, err)
 	}
 	secret := strings.TrimSpace(string(text))
 	if secret == "" {
-		return "", fmt.Errorf("%s=%s: the file is empty or not there", secretFileVariable, path)
+		return fmt.Errorf("%s=%s: the file is empty or not there", secretFileVariable, path)
 	}
-	return secret, nil
-}
-
-func (v variable) parse(text string) (value any, err error) {
-	switch v.form {
-	case asList:
-		return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), nil
-	case asYAML:
-		// The library's message would quote the value, which may be a secret.
-		if yaml.Unmarshal([]byte(text), &value) != nil {
-			return nil, fmt.Errorf("%s is not YAML", v.Name)
-		}
-		return value, nil
-	}
-	return text, nil
+	set.set(secretFileVariable, "secret", secret)
+	return nil
 }

@@ -26,13 +26,14 @@ func TestEnvironment(t *testing.T) {
 		"two secrets":  {map[string]string{"SALTERN_SECRET_FILE": secret, "SALTERN_SECRET": "x"}, nil, "both set"},
 		"no file":      {map[string]string{"SALTERN_SECRET_FILE": secret + "x"}, nil, "not there"},
 		"no path":      {map[string]string{"SALTERN_SECRET_FILE": "secret"}, nil, "absolute"},
-		"not YAML":     {map[string]string{"SALTERN_MASTER_OPTIONS": "{a"}, nil, "SALTERN_MASTER_OPTIONS is not YAML"},
+		"not YAML":     {map[string]string{"SALTERN_MASTER_OPTIONS": "{a"}, nil, "SALTERN_MASTER_OPTIONS: is not YAML"},
 		"no map":       {map[string]string{"SALTERN_ANSWERS": "- a"}, nil, "SALTERN_ANSWERS"},
-		"too much":     {map[string]string{"SALTERN_ANSWERS": strings.Repeat(" ", MaxText+1)}, nil, "larger"},
+		"too much":     {map[string]string{"SALTERN_ANSWERS": "node: a" + strings.Repeat(" ", maxText)}, nil, "larger"},
 		"unknown key":  {map[string]string{"SALTERN_ANSWERS": "nod: a"}, nil, "nod"},
 	} {
 		p := Places{Environment: func(name string) string { return tt.env[name] }, Log: quiet()}
-		a, _, err := p.Look(t.Context())
+		found, err := p.Look(t.Context())
+		a := found.Answers
 		if tt.fault != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.fault) {
 				t.Errorf("%s: %+v %v, want %q", name, a, err, tt.fault)
@@ -51,8 +52,8 @@ func TestEnvironmentFirst(t *testing.T) {
 	p := Places{CommandLine: host, Log: quiet(), Environment: func(name string) string {
 		return map[string]string{"SALTERN_NODE": "container"}[name]
 	}}
-	if a, _, err := p.Look(t.Context()); err != nil || a.Node != "container" {
-		t.Errorf("%+v %v", a, err)
+	if found, err := p.Look(t.Context()); err != nil || found.Answers.Node != "container" {
+		t.Errorf("%+v %v", found, err)
 	}
 }
 

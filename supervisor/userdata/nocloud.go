@@ -7,73 +7,209 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
+
+	"saltern/supervisor/setup"
 )
 
-// labels of a disk with answers, as cloud-init has them (NoCloud).
-var labels = []string{"cidata", "CIDATA"}
+// seedLabels of a disk with answers, in any case, as cloud-init has them
+// (DataSourceNoCloud).
+var seedLabels = []string{"cidata"}
 
-// files on such a disk: our own first, then the one shared with cloud-init.
-var seedFiles = []string{"saltern.yaml", "user-data"}
+// Files on such a disk: our own, and the one shared with cloud-init.
+const (
+	ownSeed    = "saltern.yaml"
+	sharedSeed = "user-data"
+	metaSeed   = "meta-data"
+)
+
+// unreadSeeds are files of NoCloud that are for cloud-init alone.
+var unreadSeeds = []struct{ name, why string }{
+	{"network-config", "the network is set by network: in the answers"},
+	{"vendor-data", "answers stand in user-data"},
+}
+
+// seedFailures is where saltern-seed.service writes what went wrong.
+const seedFailures = "failed"
 
 // noCloud looks into seed directories, then on a disk with the label cidata,
 // which is mounted for a moment, read-only.
-func (p Places) noCloud(ctx context.Context) ([]byte, error) {
+func (p Places) noCloud(_ context.Context, s *search) {
 	for _, dir := range p.Seeds {
-		if text, err := readSeed(dir, seedFiles); text != nil || err != nil {
-			return text, err
+		s.seedFolder(dir)
+		if s.decided() {
+			return
 		}
 	}
-	if p.Devices == "" {
-		return nil, nil
+	if p.Devices != "" {
+		p.onDisk(s, seedLabels, s.seedFolder)
 	}
-	return fromDisk(ctx, p.Devices, labels, seedFiles)
 }
 
-func readSeed(dir string, names []string) ([]byte, error) {
-	for _, n := range names {
-		text, err := readFile(filepath.Join(dir, n))
-		if err != nil {
-			return nil, err
+// seedFolder reads the files of NoCloud in a folder.
+func (s *search) seedFolder(dir string) {
+	for _, f := range readFolder(dir, []string{ownSeed, sharedSeed}) {
+		switch {
+		case f.err != nil && f.name == ownSeed:
+			s.wrong(f.name, f.err)
+		case f.err != nil:
+			s.leave(f.name, ": "+f.err.Error())
+		case f.name == ownSeed:
+			s.document(f.name, f.text, oursAlone)
+		default:
+			s.document(f.name, f.text, shared)
 		}
-		if text != nil {
-			return text, nil
+		if s.fault != nil {
+			return
+		}
+		if s.answers != nil {
+			s.metaData(dir)
+			break
 		}
 	}
-	return nil, nil
+
+	for _, unread := range unreadSeeds {
+		if st, err := os.Stat(filepath.Join(dir, unread.name)); err == nil && st.Size() > 0 {
+			s.note(s.at(unread.name) + " is not read: " + unread.why)
+		}
+	}
+	if text, _ := readFile(filepath.Join(dir, seedFailures), maxText); len(text) > 0 {
+		s.unreachable("", errors.New(strings.TrimSpace(string(text))))
+	}
 }
 
-// fromDisk reads the first of the files from the first disk with one of the
-// labels.
-func fromDisk(_ context.Context, devices string, labels, names []string) ([]byte, error) {
+// metaData takes the machine's name from NoCloud's meta-data where the answers
+// have none.
+func (s *search) metaData(dir string) {
+	text, err := readFile(filepath.Join(dir, metaSeed), maxText)
+	if err != nil {
+		s.note(s.at(metaSeed) + " is not read: " + err.Error())
+		return
+	}
+	var meta struct {
+		Instance string `yaml:"instance-id"`
+		Hostname string `yaml:"local-hostname"`
+	}
+	if err := yaml.Unmarshal(text, &meta); err != nil {
+		s.note(s.at(metaSeed) + " is not read: it is not YAML")
+		return
+	}
+	if meta.Instance != "" {
+		s.log.Info("this machine's instance", "path", s.source, "instance", meta.Instance)
+	}
+	if meta.Hostname == "" || s.answers.Node != "" || s.answers.Network.Hostname != "" {
+		return
+	}
+	if !setup.PlainName(meta.Hostname) {
+		s.note(s.at(metaSeed) + ": local-hostname is not used: it is no plain host name")
+		return
+	}
+	s.answers.Node = meta.Hostname
+}
+
+// seedFile is a file in a folder, or why it cannot be read.
+type seedFile struct {
+	name string
+	text []byte
+	err  error
+}
+
+// readFolder reads those of the files that are there.
+func readFolder(dir string, names []string) (files []seedFile) {
+	for _, name := range names {
+		text, err := readFile(filepath.Join(dir, name), MaxGiven)
+		if text != nil || err != nil {
+			files = append(files, seedFile{name, text, err})
+		}
+	}
+	return files
+}
+
+// onDisk mounts the disks with one of the labels, one after another, and looks
+// into each until the search has ended.
+func (p Places) onDisk(s *search, labels []string, look func(dir string)) {
+	entries, err := os.ReadDir(p.Devices)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.unreachable("", err)
+		}
+		return
+	}
+	for _, e := range entries {
+		if label := diskLabel(e.Name()); hasLabel(labels, label) && !s.decided() {
+			p.mounted(s, filepath.Join(p.Devices, e.Name()), label, look)
+		}
+	}
+}
+
+// mounted looks into one disk.
+func (p Places) mounted(s *search, device, label string, look func(dir string)) {
+	err := withMounted(device, look)
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EPERM) && p.seedService():
+		// saltern-seed.service has looked at it already.
+	case errors.Is(err, unix.EPERM):
+		s.note(fmt.Sprintf("a disk labelled %s is there, which this service may not mount: copy its answers to /etc/saltern/answers.yaml, or give them to applianced setup start", label))
+	default:
+		s.unreachable("", fmt.Errorf("the disk labelled %s: %w", label, err))
+	}
+}
+
+// seedService reports whether this machine has the service that reads disks.
+func (p Places) seedService() bool {
+	for _, dir := range p.Seeds {
+		if _, err := os.Stat(dir); err == nil && dir == seedFolder {
+			return true
+		}
+	}
+	return false
+}
+
+// diskLabel undoes how udev writes a label as a file's name: OVF\x20ENV.
+func diskLabel(name string) string {
+	return escapedByte.ReplaceAllStringFunc(name, func(escape string) string {
+		c, _ := strconv.ParseUint(escape[2:], 16, 8) // the pattern has checked its form
+		return string([]byte{byte(c)})
+	})
+}
+
+// escapedByte is how udev writes one.
+var escapedByte = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+func hasLabel(labels []string, label string) bool {
 	for _, l := range labels {
-		dev := filepath.Join(devices, l)
-		if _, err := os.Stat(dev); errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return nil, err
+		if strings.EqualFold(l, label) {
+			return true
 		}
-		return fromDevice(dev, names)
 	}
-	return nil, nil
+	return false
 }
 
-func fromDevice(dev string, names []string) (text []byte, err error) {
+// withMounted mounts a disk read-only for as long as look takes.
+func withMounted(device string, look func(dir string)) (err error) {
 	dir, err := os.MkdirTemp("", "saltern-seed-*")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(dir)) }()
+
 	var last error
 	for _, kind := range []string{"iso9660", "vfat", "ext4"} {
-		if last = unix.Mount(dev, dir, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); last == nil {
+		if last = unix.Mount(device, dir, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); last == nil {
 			break
 		}
 	}
 	if last != nil {
-		return nil, fmt.Errorf("%s cannot be mounted: %w", dev, last)
+		return fmt.Errorf("it cannot be mounted: %w", last)
 	}
 	defer func() { err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH)) }()
-	return readSeed(dir, names)
+
+	look(dir)
+	return nil
 }

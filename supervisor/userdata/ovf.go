@@ -3,39 +3,61 @@ package userdata
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
-	"time"
 
-	"saltern/command"
-
-	"go.yaml.in/yaml/v3"
+	"saltern/printable"
+	"saltern/supervisor/setup"
 )
 
-// ovfLabels are those of the disk with the OVF environment (DSP0243, "iso"
-// transport).
-var ovfLabels = []string{"OVF ENV", "OVF-TRANSPORT", "ovf-transport"}
+// ovfLabels are those of the disk with the OVF environment (DSP0243 11.2, "iso"
+// transport, has the first).
+var ovfLabels = []string{"OVF ENV", "OVF-TRANSPORT"}
+
+// ovfFiles are names of the environment on that disk.
+var ovfFiles = []string{"ovf-env.xml", "OVF-ENV.XML"}
+
+// maxElements bounds how deep an environment nests.
+const maxElements = 32
 
 // ovf reads the properties of an OVF environment.
-func (p Places) ovf(ctx context.Context) ([]byte, error) {
-	names := []string{"ovf-env.xml", "OVF-ENV.XML"}
-	var text []byte
-	var err error
+func (p Places) ovf(_ context.Context, s *search) {
 	if p.OVF != "" {
-		text, err = readSeed(p.OVF, names)
+		s.ovfFolder(p.OVF)
 	}
-	if text == nil && err == nil && p.Devices != "" {
-		text, err = fromDisk(ctx, p.Devices, ovfLabels, names)
+	if !s.decided() && p.Devices != "" {
+		p.onDisk(s, ovfLabels, s.ovfFolder)
 	}
-	if text == nil || err != nil {
-		return nil, err
+}
+
+// ovfFolder reads the environment in a folder, if there is one.
+func (s *search) ovfFolder(dir string) {
+	for _, f := range readFolder(dir, ovfFiles) {
+		if f.err != nil {
+			s.unreachable(f.name, f.err)
+			continue
+		}
+		s.environment(f.name, f.text)
+		return
 	}
-	return ParseOVF(text)
+}
+
+// environment reads the text of an OVF environment.
+func (s *search) environment(name string, text []byte) {
+	given, err := ParseOVF(text)
+	if err != nil {
+		s.wrong(name, err)
+		return
+	}
+	for _, note := range given.Unused {
+		s.note(s.at(name) + ": " + note)
+	}
+	s.answers = given.Answers
 }
 
 // ParseOVF makes answers of the properties whose key begins with "saltern.":
@@ -43,125 +65,105 @@ func (p Places) ovf(ctx context.Context) ([]byte, error) {
 // answer by its name. A nested answer is spelled with an underscore or a dot:
 // saltern.network_address or saltern.network.address. Empty properties, and a
 // data disk alone, which the descriptor fills in, are no answers.
-func ParseOVF(text []byte) ([]byte, error) {
-	set := map[string]any{}
+func ParseOVF(text []byte) (setup.Given, error) {
+	list, err := ovfProperties(text)
+	if err != nil {
+		return setup.Given{}, err
+	}
+
+	var set properties
+	whole := ""
+	for _, p := range list {
+		key, ours := answerName(p.name)
+		switch {
+		case !ours || p.text == "":
+		case key == "answers":
+			whole = p.text
+		default:
+			set.set(p.name, key, p.text)
+		}
+	}
+	if strings.TrimSpace(whole) != "" {
+		return wholeOVF(whole, set.keys())
+	}
+
+	if keys := set.keys(); len(keys) == 1 && keys[0] == "data_disk" {
+		return setup.Given{}, nil
+	}
+	answers, err := set.result()
+	return setup.Given{Answers: answers}, err
+}
+
+// wholeOVF reads saltern.answers, which stands for all others.
+func wholeOVF(text string, others []string) (given setup.Given, err error) {
+	doc, err := plainOrBase64(text)
+	if err == nil {
+		given.Answers, err = parseOurs(doc)
+	}
+	if err != nil {
+		return setup.Given{}, fmt.Errorf("saltern.answers: %w", err)
+	}
+
+	others = slices.DeleteFunc(others, func(key string) bool { return key == "data_disk" }) // the descriptor fills it in
+	if len(others) > 0 {
+		given.Unused = []string{"saltern.answers stands for all answers; not used are " + strings.Join(others, ", ")}
+	}
+	return given, nil
+}
+
+// ovfProperties lists the properties of this machine. Those of other machines of
+// a vApp, which stand below Entity, are theirs (DSP0243 9.5.2, 11.1).
+func ovfProperties(text []byte) (list []given, err error) {
 	dec := xml.NewDecoder(bytes.NewReader(text))
-	for depth := 0; ; {
-		tok, err := dec.Token()
+	var path []string
+	for {
+		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
-			break
+			return list, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ovf-env.xml: %w", err)
+			return nil, fmt.Errorf("%s: %w", around(text, dec.InputOffset()), err)
 		}
-		switch e := tok.(type) {
+
+		switch e := token.(type) {
 		case xml.EndElement:
-			depth--
+			path = path[:len(path)-1]
 		case xml.StartElement:
-			if depth++; depth > 32 {
-				return nil, errors.New("ovf-env.xml: nested too deeply")
+			path = append(path, e.Name.Local)
+			if len(path) > maxElements {
+				return nil, errors.New("nested too deeply")
 			}
-			if e.Name.Local != "Property" {
+			if !slices.Equal(path, []string{"Environment", "PropertySection", "Property"}) {
 				continue
 			}
-			var key, value string
-			for _, a := range e.Attr {
-				switch a.Name.Local {
-				case "key":
-					key = a.Value
-				case "value":
-					value = a.Value
-				}
-			}
-			key, ours := answerName(key)
-			if !ours || strings.TrimSpace(value) == "" {
-				continue
-			}
-			if key == "answers" {
-				return unbase64(value), nil
-			}
-			var any any
-			if yaml.Unmarshal([]byte(value), &any) != nil {
-				any = value
-			}
-			put(set, strings.Split(key, "."), listed(key, any))
+			list = append(list, property(e))
 		}
 	}
-	if _, disk := set["data_disk"]; len(set) == 0 || disk && len(set) == 1 {
-		return nil, nil
-	}
-	return yaml.Marshal(set)
 }
 
-// answerName finds the answer that a property gives. Archives of before had the
-// prefix twice, in the class and in the key (DSP0243 9.5.1).
-func answerName(key string) (name string, ours bool) {
-	if name, ours = strings.CutPrefix(key, "saltern."); !ours {
-		return "", false
+// keyAttribute is how a property is named in the text.
+var keyAttribute = regexp.MustCompile(`key\s*=\s*["']([^"'<]*)["']`)
+
+// around names the property at a place where the text is no XML.
+func around(text []byte, offset int64) string {
+	before := text[:min(int64(len(text)), max(offset, 0))]
+	line := fmt.Sprintf("line %d", 1+bytes.Count(before, []byte("\n")))
+	element := before[max(0, bytes.LastIndexByte(before, '<')):]
+	if key := keyAttribute.FindSubmatch(element); key != nil {
+		return line + ", property " + printable.Brief(string(key[1]), 80)
 	}
-	name = strings.TrimPrefix(name, "saltern.")
-	for _, group := range []string{"network", "admin", "storage"} {
-		if rest, ok := strings.CutPrefix(name, group+"_"); ok {
-			return group + "." + rest, true
-		}
-	}
-	return name, true
+	return line
 }
 
-// listed makes lists of answers that are some: OVF properties are text.
-func listed(key string, v any) any {
-	s, ok := v.(string)
-	if !ok {
-		return v
-	}
-	switch key {
-	case "peers", "front", "network.dns", "network.ntp":
-		return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
-	case "admin.ssh_keys":
-		return strings.Split(s, ",")
-	}
-	return s
-}
-
-// unbase64 undoes base64 if it is some.
-func unbase64(s string) []byte {
-	if b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s), "")); err == nil {
-		return b
-	}
-	return []byte(s)
-}
-
-const guestTakes = 5 * time.Second
-
-// guestInfo asks VMware's hypervisor, with whichever of its tools is there, as
-// cloud-init's DataSourceVMware does.
-func (p Places) guestInfo(ctx context.Context) ([]byte, error) {
-	for _, tool := range p.GuestInfo {
-		path, err := exec.LookPath(tool)
-		if err != nil {
-			continue
+// property reads the attributes of one property.
+func property(e xml.StartElement) (p given) {
+	for _, a := range e.Attr {
+		switch a.Name.Local {
+		case "key":
+			p.name = a.Value
+		case "value":
+			p.text = a.Value
 		}
-		get := func(key string) string {
-			argv := []string{path, "info-get guestinfo." + key}
-			if strings.HasSuffix(tool, "vmtoolsd") {
-				argv = []string{path, "--cmd", "info-get guestinfo." + key}
-			}
-			out, err := command.Do(ctx, command.Exec{Limit: guestTakes, MaxOutput: 2 * MaxText}, argv...)
-			if err != nil { // not on VMware, or nothing was given
-				return ""
-			}
-			return string(bytes.TrimSpace(out))
-		}
-		if text := get("userdata"); text != "" {
-			if enc := get("userdata.encoding"); enc == "base64" || enc == "b64" {
-				return unbase64(text), nil
-			}
-			return []byte(text), nil
-		}
-		if env := get("ovfEnv"); env != "" {
-			return ParseOVF([]byte(env))
-		}
-		return nil, nil
 	}
-	return nil, nil
+	return p
 }

@@ -2,15 +2,21 @@
 // machine, so that nobody has to sit at its console:
 //
 //	variables of the environment, of a container                    environment.go
-//	saltern.answers= and saltern.join= on the kernel command line   cmdline.go
+//	saltern.answers= and others on the kernel command line          cmdline.go
 //	a disk or directory labelled cidata (NoCloud)                   nocloud.go
 //	user-data of EC2, by IMDSv2 only                                ec2.go
-//	properties of an OVF environment, and VMware's guestinfo        ovf.go
+//	properties of an OVF environment                                ovf.go
+//	VMware's guestinfo                                              guestinfo.go
 //	a file, /etc/saltern/answers.yaml
 //
-// The first source that has something is used, alone; what it has may be
-// wrong, and then that is said instead of looking further. "Nothing" is no
-// error. All sources give the same text, which [Parse] reads strictly.
+// The first place that has answers for us is used, alone. Answers of ours that
+// are wrong are an error, and no further place is asked. What is meant for
+// somebody else (cloud-init, Ignition, a script), or cannot be read as anything,
+// is left alone and named in [setup.Given], with the reason.
+//
+// A property, a word of the command line, a variable is text of which the type
+// of its answer alone says how it is read (properties.go). Documents are YAML,
+// in all packings that cloud-init knows (document.go, mime.go).
 package userdata
 
 import (
@@ -18,36 +24,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
 
-	"github.com/hashicorp/go-multierror"
-	"go.yaml.in/yaml/v3"
-
 	"saltern/durable"
+	"saltern/printable"
 	"saltern/supervisor/internal/imds"
 	"saltern/supervisor/setup"
 )
 
-// MaxText bounds answers before they are read: EC2's limit is 16 KiB.
-const MaxText = 64 << 10
+// MaxGiven bounds what is given, in bytes, with what is meant for others in it;
+// also of what it unpacks to.
+const MaxGiven = 1 << 20
+
+// maxText bounds answers, in bytes; EC2's limit for user-data is 16 KiB.
+const maxText = 64 << 10
+
+// Bounds on what is said of things that are not used.
+const (
+	maxUnused     = 12
+	maxUnusedText = 300
+)
 
 // source is one place where answers may be.
 type source struct {
-	Name string
-	// Get gives the text, nil when there is nothing. An error says that there
-	// is something that cannot be read.
-	Get func(context.Context) ([]byte, error)
+	name string // in words: "the cidata disk"
+	look func(context.Context, *search)
 }
 
 // Places are where the sources look; the zero value of a field leaves its
 // source out.
 type Places struct {
-	// Environment gives a variable of the environment: os.Getenv. It comes first, so
-	// that a container never reads what its host was given.
+	// Environment returns a variable of the environment: os.Getenv. It comes
+	// first, so that a container never reads what its host was given.
 	Environment func(name string) string
 	CommandLine string // /proc/cmdline
 	Seeds       []string
@@ -60,42 +71,58 @@ type Places struct {
 	Log         *slog.Logger
 }
 
-// Default gives the places of a real machine.
+// seedFolder is where saltern-seed.service, which may mount disks, leaves what
+// it has found on them.
+const seedFolder = "/run/saltern-seed"
+
+// Default returns the places of a real machine.
 func Default(log *slog.Logger) Places {
-	return Places{Environment: os.Getenv, CommandLine: "/proc/cmdline", Seeds: []string{"/var/lib/cloud/seed/nocloud", "/run/saltern-seed"}, Devices: "/dev/disk/by-label",
-		EC2: imds.Address, DMI: "/sys/class/dmi/id", GuestInfo: []string{"vmware-rpctool", "vmtoolsd"},
-		File: "/etc/saltern/answers.yaml", Log: log}
+	return Places{
+		Environment: os.Getenv,
+		CommandLine: "/proc/cmdline",
+		Seeds:       []string{"/var/lib/cloud/seed/nocloud", seedFolder},
+		Devices:     "/dev/disk/by-label",
+		EC2:         imds.Address,
+		DMI:         "/sys/class/dmi/id",
+		OVF:         seedFolder,
+		GuestInfo:   []string{"vmware-rpctool", "vmtoolsd"},
+		File:        "/etc/saltern/answers.yaml",
+		Log:         log,
+	}
 }
 
-// Look asks the sources in their order. It gives nil without an error when
-// none of them has anything for us.
-func (p Places) Look(ctx context.Context) (*setup.Answers, string, error) {
-	for _, s := range p.sources() {
-		text, err := s.Get(ctx)
-		if err != nil {
-			return nil, s.Name, fmt.Errorf("%s: %w", s.Name, err)
+// Look asks the sources in their order until one has answers for us. Without
+// any the answers are nil. The error says that answers are there and wrong, or,
+// when there are no others, that a place could not be asked.
+func (p Places) Look(ctx context.Context) (setup.Given, error) {
+	s := &search{log: p.Log}
+	for _, source := range p.sources() {
+		s.source = source.name
+		source.look(ctx, s)
+		if s.answers != nil || s.fault != nil {
+			break
 		}
-		if len(bytes.TrimSpace(text)) == 0 {
-			continue
-		}
-		a, err := Parse(text)
-		if errors.Is(err, ErrOther) { // for cloud-init or somebody else
-			p.Log.Info("what was given with this machine is not for the set-up", "path", s.Name)
-			continue
-		}
-		if err != nil {
-			return nil, s.Name, err
-		}
-		p.Log.Info("answers for the set-up were given with this machine", "path", s.Name)
-		return a, s.Name, nil
 	}
-	return nil, "", nil
+
+	given := setup.Given{Answers: s.answers, From: s.source, Unused: s.unused}
+	switch {
+	case s.fault != nil:
+		return given, s.fault
+	case s.answers != nil:
+		p.Log.Info("answers for the set-up were given with this machine", "path", s.source)
+		return given, nil
+	case s.unreached != nil:
+		given.From = s.unreachedAt
+		return given, s.unreached
+	}
+	given.From = ""
+	return given, nil
 }
 
 func (p Places) sources() (out []source) {
-	add := func(use bool, name string, get func(context.Context) ([]byte, error)) {
+	add := func(use bool, name string, look func(context.Context, *search)) {
 		if use {
-			out = append(out, source{name, get})
+			out = append(out, source{name, look})
 		}
 	}
 	add(p.Environment != nil, "the environment", p.environment)
@@ -104,99 +131,115 @@ func (p Places) sources() (out []source) {
 	add(p.EC2 != "", "EC2 user-data", p.ec2)
 	add(p.OVF != "" || p.Devices != "", "the OVF environment", p.ovf)
 	add(len(p.GuestInfo) > 0, "VMware guestinfo", p.guestInfo)
-	add(p.File != "", p.File, func(context.Context) ([]byte, error) { return readFile(p.File) })
+	add(p.File != "", p.File, p.file)
 	return out
 }
 
-// ErrOther means that a text is meant for somebody else, such as cloud-init.
-var ErrOther = errors.New("not for the set-up")
-
-// head marks user-data for us where other programs read it as well.
-const head = "#saltern"
-
-// Parse reads answers. They are YAML, either alone or below the key saltern of
-// a #cloud-config, so that cloud-init and we can share a file. A text of
-// neither kind (a script, a #cloud-config without that key) is [ErrOther].
-// Every unknown key and wrong type is a fault, all at once with lines.
-func Parse(text []byte) (*setup.Answers, error) {
-	if len(text) > MaxText {
-		return nil, fmt.Errorf("larger than %d bytes", MaxText)
-	}
-	var doc yaml.Node
-	first, _, _ := strings.Cut(string(text), "\n")
-	first = strings.TrimSpace(first)
-	ours := strings.HasPrefix(first, head)
-	if !ours && (strings.HasPrefix(first, "#!") || strings.HasPrefix(first, "Content-Type:") || strings.HasPrefix(first, "#include") || strings.HasPrefix(first, "\x1f\x8b")) {
-		return nil, ErrOther
-	}
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, err
-	}
-	if doc.Kind == 0 || len(doc.Content) == 0 {
-		return nil, ErrOther
-	}
-	top := doc.Content[0]
-	if top.Kind != yaml.MappingNode {
-		return nil, errors.New("is not a list of answers (key: value)")
-	}
-	part := child(top, "saltern")
-	switch {
-	case part != nil && part.Kind == yaml.MappingNode:
-		top = part
-	case part != nil:
-		return nil, fmt.Errorf("line %d: saltern is not a list of answers (key: value)", part.Line)
-	case strings.HasPrefix(first, "#cloud-config"):
-		return nil, ErrOther
-	}
-	return decode(top)
-}
-
-func child(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
-// decode is strict; a yaml.Node can only be decoded leniently, so it is
-// written out again, which keeps lines only when it stood alone.
-func decode(n *yaml.Node) (*setup.Answers, error) {
-	text, err := yaml.Marshal(n)
+// file reads the file of answers on the machine.
+func (p Places) file(_ context.Context, s *search) {
+	text, err := readFile(p.File, MaxGiven)
 	if err != nil {
-		return nil, err
+		s.wrong("", err)
+		return
 	}
-	var a setup.Answers
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	err = dec.Decode(&a)
-	if te, ok := errors.AsType[*yaml.TypeError](err); ok {
-		var all *multierror.Error
-		for _, m := range te.Errors {
-			all = multierror.Append(all, errors.New(mend(m)))
-		}
-		return nil, all.ErrorOrNil()
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return &a, nil
+	s.document("", text, oursAlone)
 }
 
-// mend makes a message of the YAML library one for people.
-func mend(m string) string {
-	m = strings.NewReplacer("setup.Answers", "answers", "setup.Storage", "storage", "setup.Network", "network", "setup.Admin", "admin",
-		"setup.Mode", "mode", " in type ", " in ").Replace(m)
-	if i := strings.Index(m, ": "); i > 0 && strings.HasPrefix(m, "line ") {
-		m = m[i+2:] // counted in what was written out again
-	}
-	return strings.Replace(m, "cannot unmarshal", "cannot read", 1)
+// search collects what the sources have. It ends with answers or a fault.
+type search struct {
+	log    *slog.Logger
+	source string // the one that is asked
+
+	answers *setup.Answers
+	fault   error // answers of ours are there, and wrong
+
+	// unreached is what became of places that could not be asked: an error only
+	// when no other place has answers.
+	unreached   error
+	unreachedAt string
+
+	unused []string
 }
 
-// readFile reads a small regular file; a missing one is nothing.
-func readFile(path string) ([]byte, error) {
-	b, _, err := durable.ReadFile(path, MaxText, durable.Follow)
+// decided reports whether nothing more has to be looked at.
+func (s *search) decided() bool { return s.answers != nil || s.fault != nil }
+
+// document reads a text of a source. name is its name there, such as a file's;
+// "" when the source has one text only.
+func (s *search) document(name string, text []byte, whose owner) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return // nothing hides behind nothing
+	}
+	answers, err := read(text, whose)
+	switch {
+	case errors.Is(err, ErrOther) && whose == oursAlone:
+		s.wrong(name, errors.New("holds no answers for the set-up"+reason(err)))
+	case errors.Is(err, ErrOther):
+		s.leave(name, reason(err))
+	case err != nil:
+		s.wrong(name, err)
+	default:
+		s.answers = answers
+	}
+}
+
+// properties takes what was given one at a time.
+func (s *search) properties(set *properties) {
+	answers, err := set.result()
+	if err != nil {
+		s.wrong("", err)
+		return
+	}
+	s.answers = answers
+}
+
+// wrong ends the search: answers of ours are there and cannot be taken.
+func (s *search) wrong(name string, err error) {
+	s.fault = fmt.Errorf("%s: %w", s.at(name), err)
+}
+
+// unreachable notes a place that cannot be asked. Another one may have answers.
+func (s *search) unreachable(name string, err error) {
+	if s.unreached == nil {
+		s.unreached, s.unreachedAt = fmt.Errorf("%s: %w", s.at(name), err), s.source
+	}
+	s.note(s.at(name) + " cannot be read: " + err.Error())
+}
+
+// leave notes a text that is not for us; why begins with a colon, or is empty.
+func (s *search) leave(name, why string) {
+	s.note(s.at(name) + " was given and holds no answers for the set-up" + why)
+}
+
+// note keeps a sentence about something that is not used.
+func (s *search) note(sentence string) {
+	sentence = printable.Brief(sentence, maxUnusedText)
+	s.log.Info("what was given with this machine is not used", "path", s.source, "reason", sentence)
+	if len(s.unused) < maxUnused {
+		s.unused = append(s.unused, sentence)
+	}
+}
+
+// at is the name of a text of the source that is asked.
+func (s *search) at(name string) string {
+	if name == "" {
+		return s.source
+	}
+	return s.source + ", " + name
+}
+
+// reason is what an ErrOther says beside that.
+func reason(err error) string {
+	text, ok := strings.CutPrefix(err.Error(), ErrOther.Error())
+	if !ok {
+		return ""
+	}
+	return text
+}
+
+// readFile reads a regular file of at most limit bytes; a missing one is nothing.
+func readFile(path string, limit int64) ([]byte, error) {
+	b, _, err := durable.ReadFile(path, limit, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -46,10 +46,10 @@ func TestParse(t *testing.T) {
 		"in cloud-config":     {"#cloud-config\nusers: []\nsaltern:\n  node: a\n  mode: form\n", "a", false, nil},
 		"cloud-config alone":  {"#cloud-config\nusers: []\n", "", true, nil},
 		"script":              {"#!/bin/sh\necho hi\n", "", true, nil},
-		"mime":                {"Content-Type: multipart/mixed\n\nx", "", true, nil},
+		"mime":                {"Content-Type: multipart/mixed\n\nx", "", false, []string{"boundary"}},
 		"empty":               {"\n# nothing\n", "", true, nil},
 		"unknown keys":        {"nod: a\nadmin: {pasword: x}\n", "", false, []string{"nod", "pasword"}},
-		"wrong types":         {"node: [a]\npeers: 5\n", "", false, []string{"!!seq", "!!int"}},
+		"wrong types":         {"node: [a]\npeers: 5\n", "", false, []string{"line 1: node may hold text, not a list", "line 2: peers may hold a list"}},
 		"a list":              {"- a\n", "", false, []string{"list of answers"}},
 		"saltern is no map":   {"saltern: 5\n", "", false, []string{"list of answers"}},
 		"not YAML":            {"a: [\n", "", false, []string{"yaml"}},
@@ -75,7 +75,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, a, err)
 		}
 	}
-	if _, err := Parse(make([]byte, MaxText+1)); err == nil {
+	if _, err := Parse([]byte("node: " + strings.Repeat("a", maxText))); err == nil {
 		t.Error("a large text was taken")
 	}
 }
@@ -83,8 +83,8 @@ func TestParse(t *testing.T) {
 func TestNothingGiven(t *testing.T) {
 	p := Places{CommandLine: file(t, "cmdline", "root=/dev/sda1 quiet\n"), Seeds: []string{t.TempDir(), "/nonexistent"}, Devices: t.TempDir(),
 		EC2: "http://127.0.0.1:1", DMI: t.TempDir(), GuestInfo: []string{"no-such-tool"}, File: "/nonexistent/answers.yaml", Log: quiet()}
-	if a, from, err := p.Look(t.Context()); a != nil || from != "" || err != nil {
-		t.Errorf("%v %q %v", a, from, err)
+	if found, err := p.Look(t.Context()); found.Answers != nil || found.From != "" || len(found.Unused) > 0 || err != nil {
+		t.Errorf("%+v %v", found, err)
 	}
 }
 
@@ -93,14 +93,15 @@ func TestCommandLine(t *testing.T) {
 	for line, want := range map[string]string{
 		"quiet saltern.answers=" + path: "from-file",
 		"saltern.answers64=" + base64.StdEncoding.EncodeToString([]byte("node: b64\n")):                   "b64",
-		"saltern.set=mode:form saltern.set=node:one saltern.set=storage.kind:local saltern.set=peers:[a]": "one",
+		"saltern.set=mode:form saltern.set=node:one saltern.set=storage.kind:local saltern.set=peers:a,b": "one",
 		"saltern.answers=relative":       "!absolute",
 		"saltern.answers=/nonexistent/x": "!no such file",
 		"saltern.answers64=%%":           "!base64",
 		"saltern.set=novalue":            "!KEY:VALUE",
 	} {
 		p := Places{CommandLine: file(t, "cmdline", line), Log: quiet()}
-		a, from, err := p.Look(t.Context())
+		found, err := p.Look(t.Context())
+		a, from := found.Answers, found.From
 		if says, bad := strings.CutPrefix(want, "!"); bad {
 			if err == nil || !strings.Contains(err.Error(), says) || from == "" {
 				t.Errorf("%s: %v %v", line, a, err)
@@ -122,16 +123,16 @@ func TestSeedDirectory(t *testing.T) {
 		}
 	}
 	write("user-data", "#cloud-config\nusers: []\n")
-	if a, _, err := p.Look(t.Context()); a != nil || err != nil {
-		t.Errorf("of cloud-init alone: %v %v", a, err)
+	if found, err := p.Look(t.Context()); found.Answers != nil || err != nil {
+		t.Errorf("of cloud-init alone: %v %v", found, err)
 	}
 	write("saltern.yaml", "node: ours\n")
-	if a, from, err := p.Look(t.Context()); err != nil || a == nil || a.Node != "ours" || from != "the cidata disk" {
-		t.Errorf("%v %q %v", a, from, err)
+	if found, err := p.Look(t.Context()); err != nil || found.Answers == nil || found.Answers.Node != "ours" || found.From != "the cidata disk" {
+		t.Errorf("%+v %v", found, err)
 	}
 	write("saltern.yaml", "node: [\n")
-	if _, from, err := p.Look(t.Context()); err == nil || from == "" {
-		t.Errorf("wrong answers were passed over: %q %v", from, err)
+	if found, err := p.Look(t.Context()); err == nil || found.From == "" {
+		t.Errorf("wrong answers were passed over: %+v %v", found, err)
 	}
 }
 
@@ -162,17 +163,9 @@ func TestSeedDisk(t *testing.T) {
 					t.Fatalf("%v: %v %s", argv, err, out)
 				}
 			}
-			out, err := exec.Command("losetup", "--find", "--show", "--read-only", disk).CombinedOutput()
-			if err != nil {
-				t.Skipf("NOT TESTED: no disk can be made of a file here: losetup: %v %s", err, out)
-			}
-			device := strings.TrimSpace(string(out))
-			defer func() {
-				if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
-					t.Errorf("losetup: %v %s", err, out)
-				}
-			}()
-			text, err := fromDevice(device, seedFiles) // loads what the kernel has of it
+			device := loopDisk(t, disk)
+			var text []byte
+			err := withMounted(device, func(dir string) { text, _ = os.ReadFile(filepath.Join(dir, sharedSeed)) }) // loads what the kernel has of it
 			kinds, _ := os.ReadFile("/proc/filesystems")
 			if err != nil && len(kinds) > 0 && !strings.Contains(string(kinds), "\t"+tt.kind+"\n") {
 				t.Skipf("NOT TESTED: this kernel has no %s: %v", tt.kind, err)
@@ -211,8 +204,8 @@ func TestEC2(t *testing.T) {
 	dmi := filepath.Dir(file(t, "sys_vendor", "Amazon EC2\n"))
 	ask := func(userData string, code int) (*setup.Answers, int32, error) {
 		srv, tokens := metadataService(t, userData, code)
-		a, _, err := Places{EC2: srv.URL, DMI: dmi, Log: quiet()}.Look(t.Context())
-		return a, tokens.Load(), err
+		found, err := Places{EC2: srv.URL, DMI: dmi, Log: quiet()}.Look(t.Context())
+		return found.Answers, tokens.Load(), err
 	}
 	if a, n, err := ask("#saltern\nnode: ec2\n", 200); err != nil || a == nil || a.Node != "ec2" || n != 1 {
 		t.Errorf("%+v %v, %d tokens", a, err, n)
@@ -224,13 +217,13 @@ func TestEC2(t *testing.T) {
 		t.Errorf("a script: %+v %v", a, err)
 	}
 	srv, tokens := metadataService(t, "node: x\n", 200)
-	if a, _, err := (Places{EC2: srv.URL, DMI: filepath.Dir(file(t, "sys_vendor", "QEMU\n")), Log: quiet()}).Look(t.Context()); a != nil || err != nil || tokens.Load() != 0 {
+	if a, err := (Places{EC2: srv.URL, DMI: filepath.Dir(file(t, "sys_vendor", "QEMU\n")), Log: quiet()}).Look(t.Context()); a.Answers != nil || err != nil || tokens.Load() != 0 {
 		t.Errorf("on another machine: %v %v, %d tokens", a, err, tokens.Load())
 	}
 	// A service that is not there: an error when the time is over, never a wait for ever.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := (Places{EC2: "http://127.0.0.1:1", DMI: dmi, Log: quiet()}).Look(ctx); err == nil {
+	if _, err := (Places{EC2: "http://127.0.0.1:1", DMI: dmi, Log: quiet()}).Look(ctx); err == nil {
 		t.Error("no service, no error")
 	}
 }
@@ -247,13 +240,14 @@ func TestOVF(t *testing.T) {
   <Property oe:key="other.node" oe:value="not ours"/>
  </PropertySection></Environment>`
 	dir := filepath.Dir(file(t, "ovf-env.xml", env))
-	a, from, err := Places{OVF: dir, Log: quiet()}.Look(t.Context())
+	found, err := Places{OVF: dir, Log: quiet()}.Look(t.Context())
+	a, from := found.Answers, found.From
 	if err != nil || a == nil || a.Node != "ovf" || len(a.Peers) != 2 || a.Peers[1] != "192.0.2.2" || a.Network.DNS[0] != "192.0.2.53" || from != "the OVF environment" {
 		t.Errorf("%+v %q %v", a, from, err)
 	}
 	one := `<Environment><PropertySection><Property key="saltern.answers" value="` + base64.StdEncoding.EncodeToString([]byte("node: all\n")) + `"/></PropertySection></Environment>`
-	if text, err := ParseOVF([]byte(one)); err != nil || string(text) != "node: all\n" {
-		t.Errorf("%q %v", text, err)
+	if given, err := ParseOVF([]byte(one)); err != nil || given.Answers.Node != "all" {
+		t.Errorf("%+v %v", given, err)
 	}
 	if _, err := ParseOVF([]byte("<a><b></a>")); err == nil {
 		t.Error("bad XML was taken")
@@ -270,23 +264,50 @@ func TestGuestInfo(t *testing.T) {
 	if err := os.Chmod(tool, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a, _, err := Places{GuestInfo: []string{tool}, Log: quiet()}.Look(t.Context())
-	if err != nil || a == nil || a.Node != "guest" {
-		t.Errorf("%+v %v", a, err)
+	found, err := Places{GuestInfo: []string{tool}, Log: quiet()}.Look(t.Context())
+	if a := found.Answers; err != nil || a == nil || a.Node != "guest" {
+		t.Errorf("%+v %v", found, err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("#cloud-config\nsaltern: {mode: join, peers: [a], settings: {x: {y: 1}}}\n"))
 	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("mode: form\nsettings: &a {<<: *a, x: *a}\n"))
+	for _, text := range packings(f) {
+		f.Add([]byte(text))
+	}
+	for text := range foreignTexts(f) {
+		if len(text) < 4096 {
+			f.Add([]byte(text))
+		}
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := Parse(b); (a == nil) == (err == nil) {
-			t.Fatal("neither answers nor error, or both")
+		for _, whose := range []owner{shared, oursAlone} {
+			if a, err := read(b, whose); (a == nil) == (err == nil) {
+				t.Fatal("neither answers nor error, or both")
+			}
 		}
 	})
 }
 
 func FuzzParseOVF(f *testing.F) {
-	f.Add([]byte(`<E><Property key="saltern.a.b" value="[1"/></E>`))
+	f.Add([]byte(`<Environment><PropertySection><Property key="saltern.network.dns" value="[1"/></PropertySection></Environment>`))
+	f.Add(ovfEnvironment("answers", inBase64(config)))
 	f.Fuzz(func(t *testing.T, b []byte) { _, _ = ParseOVF(b) })
+}
+
+// FuzzCommandLine: a word is taken as it is, or named in an error.
+func FuzzCommandLine(f *testing.F) {
+	f.Add("node:a%20b")
+	f.Add("peers:a,b")
+	f.Add("settings.master.options.x:1")
+	f.Fuzz(func(t *testing.T, word string) {
+		var set properties
+		setWord(&set, word)
+		key, _, _ := strings.Cut(word, ":")
+		if _, err := set.result(); err != nil && !strings.Contains(err.Error(), key) {
+			t.Fatalf("%q: %v", word, err)
+		}
+	})
 }

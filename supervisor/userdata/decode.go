@@ -1,0 +1,290 @@
+package userdata
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/settings"
+	"saltern/supervisor/setup"
+)
+
+// Bounds of a document of answers, against what a few lines with anchors can
+// grow to.
+const (
+	maxDepth  = 32
+	maxValues = 10_000
+)
+
+// decoder makes answers of a mapping. It collects all faults, each with the line
+// and the name of the answer.
+//
+// The YAML library does not do it: it names neither, and reads what is meant as
+// text by its own rules where a type does not say so.
+type decoder struct {
+	faults *multierror.Error
+	values int
+}
+
+// decode reads the mapping of answers.
+func decode(n *yaml.Node) (*setup.Answers, error) {
+	var d decoder
+	var a setup.Answers
+	d.fill(reflect.ValueOf(&a).Elem(), n, "")
+	if err := d.faults.ErrorOrNil(); err != nil {
+		return nil, err
+	}
+	return &a, nil
+}
+
+func (d *decoder) fault(n *yaml.Node, format string, args ...any) {
+	d.faults = multierror.Append(d.faults, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
+}
+
+// fill reads a node into a field of the answers. An empty value says nothing.
+func (d *decoder) fill(v reflect.Value, n *yaml.Node, key string) {
+	n = target(n)
+	if n.ShortTag() == "!!null" {
+		return
+	}
+
+	switch v.Kind() {
+	case reflect.Struct:
+		for _, p := range d.pairs(n, key) {
+			name := join(key, p.key.Value)
+			field, ok := setup.AnswerField(v.Type(), []string{p.key.Value})
+			if !ok {
+				d.fault(p.key, "%.60s is not an answer; applianced config schema lists them", name)
+				continue
+			}
+			d.fill(v.FieldByIndex(field.Index), p.value, name)
+		}
+	case reflect.Map:
+		if tree, ok := d.tree(n, reflect.TypeFor[settings.Settings](), key, 0).(map[string]any); ok {
+			v.Set(reflect.ValueOf(setup.Tree(tree)))
+		} else {
+			d.fault(n, "%s may hold keys of appliance.yaml, not %s", key, kindOf(n))
+		}
+	case reflect.Slice:
+		if texts, ok := d.texts(n, key); ok {
+			v.Set(reflect.ValueOf(texts))
+		}
+	case reflect.Pointer:
+		truth := reflect.New(v.Type().Elem())
+		d.fill(truth.Elem(), n, key)
+		v.Set(truth)
+	case reflect.Bool:
+		truth, err := setup.ParseTruth(n.Value)
+		switch {
+		case n.Kind != yaml.ScalarNode:
+			d.fault(n, "%s may hold true or false, not %s", key, kindOf(n))
+		case err != nil:
+			d.fault(n, "%s %w", key, err)
+		default:
+			v.SetBool(truth)
+		}
+	default:
+		if text, ok := d.text(n, key); ok {
+			v.SetString(text)
+		}
+	}
+}
+
+// text is a value as it is written, whatever YAML would make of it: 0042 stays
+// 0042.
+func (d *decoder) text(n *yaml.Node, key string) (string, bool) {
+	n = target(n)
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		d.fault(n, "%s may hold text, not %s", key, kindOf(n))
+	case n.ShortTag() == "!!binary":
+		d.fault(n, "%s holds bytes that are not text (!!binary)", key)
+	case !writtenTag(n.ShortTag()):
+		d.fault(n, "%s begins with the tag %.40s: text that begins with an exclamation mark stands in quotes", key, n.Tag)
+	case strings.Contains(n.Value, "\x00"):
+		d.fault(n, "%s holds a NUL byte; text may not", key)
+	default:
+		return n.Value, true
+	}
+	return "", false
+}
+
+// writtenTag reports whether a tag is one that YAML gives to a plain text by
+// itself.
+func writtenTag(tag string) bool {
+	switch tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!null":
+		return true
+	}
+	return false
+}
+
+func (d *decoder) texts(n *yaml.Node, key string) ([]string, bool) {
+	if n.Kind != yaml.SequenceNode {
+		d.fault(n, "%s may hold a list, such as [a, b], not %s", key, kindOf(n))
+		return nil, false
+	}
+	out := make([]string, 0, len(n.Content))
+	for _, e := range n.Content {
+		text, ok := d.text(e, key)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, text)
+	}
+	return out, true
+}
+
+// tree reads keys of appliance.yaml. t is the type of the value there, nil when
+// there is none, as for the master's options: those are read by YAML's rules.
+func (d *decoder) tree(n *yaml.Node, t reflect.Type, key string, depth int) any {
+	n = target(n)
+	d.values++
+	if depth > maxDepth || d.values > maxValues {
+		if d.values != maxValues+2 { // once
+			d.values = maxValues + 1
+			d.fault(n, "%s is nested too deeply, or has more than %d values", key, maxValues)
+		}
+		d.values = maxValues + 1
+		return nil
+	}
+
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for _, p := range d.pairs(n, key) {
+			m[p.key.Value] = d.tree(p.value, fieldType(t, p.key.Value), join(key, p.key.Value), depth+1)
+		}
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		for _, e := range n.Content {
+			list = append(list, d.tree(e, elementType(t), key, depth+1))
+		}
+		return list
+	}
+	if n.ShortTag() == "!!null" {
+		return nil
+	}
+	if textual(t) || n.ShortTag() == "!!timestamp" {
+		text, _ := d.text(n, key)
+		return text
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		d.fault(n, "%s cannot be read: %.20s of YAML", key, n.ShortTag())
+	}
+	return v
+}
+
+// textual reports whether a value of appliance.yaml is text there.
+func textual(t reflect.Type) bool {
+	return t != nil && (t.Kind() == reflect.String || t == reflect.TypeFor[time.Duration]())
+}
+
+func fieldType(t reflect.Type, name string) reflect.Type {
+	if t == nil {
+		return nil
+	}
+	field, ok := setup.AnswerField(t, []string{name})
+	if !ok {
+		return nil
+	}
+	return field.Type
+}
+
+func elementType(t reflect.Type) reflect.Type {
+	if t == nil || t.Kind() != reflect.Slice {
+		return nil
+	}
+	return t.Elem()
+}
+
+// pair is a key with its value.
+type pair struct{ key, value *yaml.Node }
+
+// pairs are those of a mapping, with what it merges (<<). A key that stands
+// there twice is a fault.
+func (d *decoder) pairs(n *yaml.Node, key string) (out []pair) {
+	n = target(n)
+	if n.Kind != yaml.MappingNode {
+		if key == "" {
+			d.fault(n, "%w", errNoMapping)
+		} else {
+			d.fault(n, "%s may hold answers (key: value), not %s", key, kindOf(n))
+		}
+		return nil
+	}
+
+	seen := map[string]bool{}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := target(n.Content[i]), n.Content[i+1]
+		switch {
+		case k.Kind != yaml.ScalarNode:
+			d.fault(k, "a key is text, not %s", kindOf(k))
+		case k.ShortTag() == "!!merge":
+			merged = append(merged, mergedOf(v)...)
+		case seen[k.Value]:
+			d.fault(k, "%.60s stands there twice", join(key, k.Value))
+		default:
+			seen[k.Value] = true
+			out = append(out, pair{k, v})
+		}
+	}
+	for _, m := range merged { // what stands there itself comes first, then the first that is merged
+		for i := 0; i+1 < len(m.Content); i += 2 {
+			if k := target(m.Content[i]); k.Kind == yaml.ScalarNode && k.ShortTag() != "!!merge" && !seen[k.Value] {
+				seen[k.Value] = true
+				out = append(out, pair{k, m.Content[i+1]})
+			}
+		}
+	}
+	return out
+}
+
+// mergedOf are the mappings that a merge key names.
+func mergedOf(n *yaml.Node) (out []*yaml.Node) {
+	n = target(n)
+	if n.Kind == yaml.MappingNode {
+		return []*yaml.Node{n}
+	}
+	for _, e := range n.Content {
+		if e = target(e); e.Kind == yaml.MappingNode {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+var errNoMapping = errors.New("is not a list of answers (key: value)")
+
+// target is what an alias stands for.
+func target(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
+	}
+	return n
+}
+
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "keys and values"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return "one value"
+}
+
+func join(prefix, key string) string {
+	if prefix == "" {
+		return key
+	}
+	return prefix + "." + key
+}

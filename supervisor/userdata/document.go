@@ -1,0 +1,469 @@
+package userdata
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"saltern/supervisor/setup"
+)
+
+// ErrOther means that a text is meant for somebody else, such as cloud-init. An
+// error that wraps it says what the text is.
+var ErrOther = errors.New("not for the set-up")
+
+// owner says for whom a text may be.
+type owner int
+
+const (
+	shared    owner = iota // others find their texts in the same place
+	oursAlone              // nobody else looks there
+)
+
+// Bounds of packed texts: cloud-init has none.
+const (
+	maxPacked = 8  // gzip, base64 and MIME inside of one another
+	maxParts  = 64 // of MIME and of archives, all together
+	maxDocs   = 16 // YAML documents in one text
+)
+
+// Heads of texts. The first is ours, for places that other programs read too.
+const (
+	ourHead     = "#saltern"
+	jinjaHead   = "## template: jinja"
+	configHead  = "#cloud-config"
+	archiveHead = "#cloud-config-archive"
+	jsonpHead   = "#cloud-config-jsonp"
+)
+
+// foreignHeads are first lines of what other programs take, in lower case, with
+// words for it; the longest of several comes first. They are those of cloud-init
+// (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones) and of
+// cloudbase-init.
+var foreignHeads = []struct{ head, words string }{
+	{"#!", "a script"},
+	{"#include-once", "cloud-init's list of addresses"},
+	{"#include", "cloud-init's list of addresses"},
+	{"#part-handler", "cloud-init's part handler"},
+	{"#cloud-boothook", "cloud-init's boot hook"},
+	{"#upstart-job", "a job of Upstart"},
+	{jsonpHead, "cloud-init's JSON patch"},
+	{"#ps1", "a script for PowerShell"},
+	{"<powershell>", "a script for PowerShell"},
+	{"<script>", "a script for Windows"},
+	{"rem cmd", "a script for Windows"},
+	{"<", "XML or HTML"},
+}
+
+// Parse reads a text of answers as [Places] read user-data: YAML, alone or below
+// the key saltern of a #cloud-config, in any packing that cloud-init knows. A
+// text that holds no answers gives an error that wraps [ErrOther] and says what
+// it is. All faults of answers are given at once, with lines.
+func Parse(text []byte) (*setup.Answers, error) { return read(text, oursAlone) }
+
+// IsPacked reports whether a text is one that [Parse] unpacks: gzip, MIME, UTF-16,
+// or one with a byte order mark.
+func IsPacked(text []byte) bool {
+	plain := toUTF8(text)
+	return bytes.HasPrefix(text, []byte{0x1f, 0x8b}) || len(plain) != len(text) || isMessage(text)
+}
+
+// parseOurs is Parse of a text that nobody but us reads: a foreign one is a fault.
+func parseOurs(text []byte) (*setup.Answers, error) {
+	a, err := Parse(text)
+	if errors.Is(err, ErrOther) {
+		return nil, errors.New("holds no answers for the set-up" + reason(err))
+	}
+	return a, err
+}
+
+// read finds the answers in a text.
+func read(text []byte, whose owner) (*setup.Answers, error) {
+	u := &unpacker{left: MaxGiven, whose: whose}
+	u.unpack(text, "", "", 0)
+
+	switch len(u.ours) {
+	case 0:
+		return nil, fmt.Errorf("%w%s", ErrOther, u.description())
+	case 1:
+		return u.ours[0].answers, u.ours[0].err
+	}
+	return nil, fmt.Errorf("%s and %s both hold answers: keep one of them", u.ours[0].where, u.ours[1].where)
+}
+
+// unpacker takes a text apart until it finds answers, or what it is instead.
+type unpacker struct {
+	whose owner
+	left  int // bytes that may still be unpacked
+	parts int // of MIME and archives
+
+	packings []string // "gzip", "base64", "MIME"
+	ours     []section
+	others   []string // what else there is, in words
+}
+
+// section is a piece of a text with answers for us, or with wrong ones.
+type section struct {
+	where   string // "part 2"; empty: the whole text
+	answers *setup.Answers
+	err     error
+}
+
+// other notes a piece that is not ours.
+func (u *unpacker) other(where, format string, args ...any) {
+	words := fmt.Sprintf(format, args...)
+	if where != "" {
+		words = where + " is " + words
+	}
+	u.others = append(u.others, words)
+}
+
+// wrong notes a piece that is ours and cannot be taken.
+func (u *unpacker) wrong(where string, err error) {
+	if where != "" {
+		err = fmt.Errorf("%s: %w", where, err)
+	}
+	u.ours = append(u.ours, section{where: where, err: err})
+}
+
+// description says what a text without answers is: " (gzip, MIME, 2 parts): part
+// 1 is a script, …".
+func (u *unpacker) description() string {
+	var b strings.Builder
+	if len(u.packings) > 0 {
+		packed := slices.Clone(u.packings)
+		if u.parts > 0 {
+			packed = append(packed, fmt.Sprintf("%d parts", u.parts))
+		}
+		fmt.Fprintf(&b, " (%s)", strings.Join(packed, ", "))
+	}
+	const shown = 4
+	others := u.others
+	if len(others) > shown {
+		others = append(slices.Clone(others[:shown]), "and so on")
+	}
+	if len(others) > 0 {
+		b.WriteString(": " + strings.Join(others, ", "))
+	}
+	return b.String()
+}
+
+// packed notes a packing, once.
+func (u *unpacker) packed(name string) {
+	if !slices.Contains(u.packings, name) {
+		u.packings = append(u.packings, name)
+	}
+}
+
+// unpack looks at a text. kind is its type as MIME has it, "" when that is not
+// known; where says which part it is.
+func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
+	if depth > maxPacked {
+		u.other(where, "packed more than %d times", maxPacked)
+		return
+	}
+
+	if bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		u.packed("gzip")
+		plain, err := u.gunzip(text)
+		if err != nil {
+			u.unreadable(where, plain, fmt.Errorf("unpack gzip: %w", err))
+			return
+		}
+		u.unpack(plain, "", where, depth+1)
+		return
+	}
+
+	text = toUTF8(text)
+	head := firstLine(text)
+	switch {
+	case head == "":
+		u.other(where, "empty")
+	case strings.HasPrefix(kind, "multipart/"), !isTyped(kind) && isMessage(text):
+		u.message(text, where, depth)
+	case kind == "text/cloud-config":
+		u.document(text, where, true)
+	case kind == "text/cloud-config-archive", !isTyped(kind) && hasHead(head, archiveHead):
+		u.archive(text, where, depth)
+	case kind == "text/jinja2", !isTyped(kind):
+		u.byHead(text, head, where, depth)
+	default:
+		u.other(where, "%.60s", kind)
+	}
+}
+
+// byHead looks at a text of which its beginning says what it is.
+func (u *unpacker) byHead(text []byte, head, where string, depth int) {
+	if hasHead(head, ourHead) {
+		u.document(text, where, false)
+		return
+	}
+
+	below := head
+	if hasHead(head, jinjaHead) {
+		_, rest, _ := bytes.Cut(bytes.TrimLeft(text, " \t\r\n"), []byte("\n"))
+		below = firstLine(rest)
+	}
+	for _, f := range foreignHeads {
+		if hasHead(below, f.head) {
+			u.other(where, "%s", f.words)
+			return
+		}
+	}
+	if hasHead(below, configHead) {
+		u.document(text, where, true)
+		return
+	}
+	if plain, ok := fromBase64(string(text)); ok && len(plain) > 0 {
+		u.packed("base64")
+		u.unpack(plain, "", where, depth+1)
+		return
+	}
+	u.document(text, where, false)
+}
+
+// isTyped reports whether a MIME type says what a part is. The others are those
+// of which cloud-init looks at the beginning (user_data.py, TYPE_NEEDED).
+func isTyped(kind string) bool {
+	switch kind {
+	case "", "text/plain", "text/x-not-multipart", "text/x-shellscript", "application/octet-stream":
+		return false
+	}
+	return !strings.Contains(kind, "gzip") && !strings.Contains(kind, "compress")
+}
+
+// hasHead compares without case, as cloud-init does.
+func hasHead(line, head string) bool {
+	return len(line) >= len(head) && strings.EqualFold(line[:len(head)], head)
+}
+
+// firstLine is the first line that is not blank.
+func firstLine(text []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimLeft(text, " \t\r\n"), []byte("\n"))
+	return strings.TrimSpace(string(line))
+}
+
+// gunzip unpacks within what is left.
+func (u *unpacker) gunzip(text []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, int64(u.left)+1))
+	if len(plain) > u.left {
+		return plain[:u.left], fmt.Errorf("it has more than %d bytes", MaxGiven)
+	}
+	u.left -= len(plain)
+	return plain, err
+}
+
+// unreadable notes a piece that cannot be read whole. It is wrong in a place of
+// ours, or when what can be read of it has answers; nobody can tell whose
+// others are.
+func (u *unpacker) unreadable(where string, text []byte, err error) {
+	if u.whose == oursAlone || ourKey.Match(text) {
+		u.wrong(where, err)
+		return
+	}
+	u.other(where, "unreadable (%v)", err)
+}
+
+// document reads YAML. config tells that it is a #cloud-config, of which the key
+// saltern is ours.
+func (u *unpacker) document(text []byte, where string, config bool) {
+	if config && !bytes.Contains(text, []byte("saltern")) {
+		u.other(where, "a #cloud-config without the key saltern")
+		return
+	}
+
+	marked := hasHead(firstLine(text), ourHead)
+	docs, err := documents(text)
+	if err != nil {
+		switch {
+		case marked, ourKey.Match(text), !config && (ourLine.Match(text) || u.whose == oursAlone):
+			u.wrong(where, err)
+		case config:
+			u.other(where, "a #cloud-config that is not YAML")
+		default:
+			u.other(where, "a text of unknown kind")
+		}
+		return
+	}
+
+	answered, words, err := u.ourSection(docs, config, marked)
+	switch {
+	case err != nil:
+		u.wrong(where, err)
+		return
+	case answered == nil:
+		u.other(where, "%s", words)
+		return
+	case len(text) > maxText && answered == docs[0]:
+		u.wrong(where, fmt.Errorf("is larger than %d bytes", maxText))
+		return
+	case len(docs) > 1:
+		u.wrong(where, fmt.Errorf("line %d: a second YAML document begins; answers are one", docs[1].Line))
+		return
+	}
+	if hasHead(firstLine(text), jinjaHead) {
+		if n := templated(answered, 0); n != nil {
+			u.wrong(where, fmt.Errorf("line %d: %.60q is a template, and templates are not filled in here", n.Line, n.Value))
+			return
+		}
+	}
+
+	answers, err := decode(answered)
+	if err != nil {
+		u.wrong(where, err)
+		return
+	}
+	u.ours = append(u.ours, section{where: where, answers: answers})
+}
+
+// ourKey is a line that begins answers among keys of others, ourLine one of
+// answers that stand alone.
+var (
+	ourKey  = regexp.MustCompile(`(?m)^saltern[ \t]*:`)
+	ourLine = regexp.MustCompile(`(?m)^(mode|join|cluster_id|node)[ \t]*:`)
+)
+
+// ourSection finds the mapping with answers; nil when there is none, and then
+// what the text is, in words.
+func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered *yaml.Node, words string, err error) {
+	for _, doc := range docs {
+		if doc.Kind != yaml.MappingNode {
+			continue
+		}
+		if part := child(doc, "saltern"); part != nil {
+			if part.Kind != yaml.MappingNode && part.ShortTag() != "!!null" {
+				return nil, "", fmt.Errorf("line %d: saltern: %w", part.Line, errNoMapping)
+			}
+			return part, "", nil
+		}
+		if !config && (marked || answersLike(doc)) {
+			return doc, "", nil
+		}
+	}
+
+	switch {
+	case config:
+		return nil, "a #cloud-config without the key saltern", nil
+	case len(docs) == 0:
+		return nil, "empty", nil
+	case !marked && u.whose == shared:
+		return nil, "a text without answers", nil
+	case docs[0].Kind != yaml.MappingNode:
+		return nil, "", errNoMapping
+	}
+	return docs[0], "", nil // the fault will say what stands there
+}
+
+// answersLike reports whether a mapping without any mark is answers: it has one
+// of their keys, besides those that other programs have as well (netplan,
+// Butane).
+func answersLike(doc *yaml.Node) bool {
+	for i := 0; i+1 < len(doc.Content); i += 2 {
+		key := doc.Content[i].Value
+		if key == "network" || key == "storage" {
+			continue
+		}
+		if slices.Contains(answerGroups(), key) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerGroups are the keys of answers at the top.
+func answerGroups() []string {
+	keys := setup.AnswerKeys()
+	for i, k := range keys {
+		keys[i], _, _ = strings.Cut(k, ".")
+	}
+	return keys
+}
+
+// documents parses all YAML documents of a text; empty ones are left out.
+func documents(text []byte) (docs []*yaml.Node, err error) {
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	for range maxDocs {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(doc.Content) > 0 && doc.Content[0].ShortTag() != "!!null" {
+			docs = append(docs, target(doc.Content[0]))
+		}
+	}
+	return nil, fmt.Errorf("holds more than %d YAML documents", maxDocs)
+}
+
+func child(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return target(n.Content[i+1])
+		}
+	}
+	return nil
+}
+
+// templated finds a value with a template in it.
+func templated(n *yaml.Node, depth int) *yaml.Node {
+	n = target(n)
+	if n.Kind == yaml.ScalarNode && (strings.Contains(n.Value, "{{") || strings.Contains(n.Value, "{%")) {
+		return n
+	}
+	if depth > maxDepth {
+		return nil
+	}
+	for _, c := range n.Content {
+		if found := templated(c, depth+1); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// toUTF8 drops a byte order mark and turns UTF-16 into UTF-8.
+func toUTF8(text []byte) []byte {
+	little, big := bytes.HasPrefix(text, []byte{0xff, 0xfe}), bytes.HasPrefix(text, []byte{0xfe, 0xff})
+	if !little && !big {
+		return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	}
+
+	units := make([]uint16, 0, len(text)/2)
+	for i := 2; i+1 < len(text); i += 2 {
+		low, high := text[i], text[i+1]
+		if big {
+			low, high = high, low
+		}
+		units = append(units, uint16(low)|uint16(high)<<8)
+	}
+	return []byte(string(utf16.Decode(units)))
+}
+
+// fromBase64 decodes a text that is base64 as a whole, with or without line
+// breaks and padding, and reports whether it is.
+func fromBase64(text string) ([]byte, bool) {
+	compact := strings.Join(strings.Fields(strings.TrimPrefix(text, "\ufeff")), "")
+	compact = strings.TrimRight(compact, "=")
+	decoded, err := base64.RawStdEncoding.Strict().DecodeString(compact)
+	if err != nil || !utf8.ValidString(compact) {
+		return nil, false
+	}
+	return decoded, true
+}

@@ -1,0 +1,101 @@
+package userdata
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"time"
+
+	"saltern/command"
+)
+
+const guestTakes = 5 * time.Second
+
+// guest asks VMware's hypervisor with one of its tools.
+type guest struct {
+	path string
+	// whole: the question is one argument of vmtoolsd, behind --cmd.
+	whole bool
+}
+
+// guestInfo asks VMware's hypervisor, with whichever of its tools is there, as
+// cloud-init's DataSourceVMware does: first for user-data, then for the
+// properties of the OVF environment.
+func (p Places) guestInfo(ctx context.Context, s *search) {
+	for _, tool := range p.GuestInfo {
+		path, err := exec.LookPath(tool)
+		if err != nil {
+			continue
+		}
+		g := guest{path: path, whole: strings.HasSuffix(tool, "vmtoolsd")}
+		g.read(ctx, s)
+		return
+	}
+}
+
+func (g guest) read(ctx context.Context, s *search) {
+	text, err := g.get(ctx, "userdata")
+	if err != nil {
+		s.unreachable("guestinfo.userdata", err)
+	}
+	if text != "" {
+		encoding, _ := g.get(ctx, "userdata.encoding")
+		s.encoded("guestinfo.userdata", text, encoding)
+	}
+	if s.decided() {
+		return
+	}
+
+	env, err := g.get(ctx, "ovfEnv")
+	if err != nil {
+		s.unreachable("guestinfo.ovfEnv", err)
+	}
+	if env != "" {
+		s.environment("guestinfo.ovfEnv", []byte(env))
+	}
+	if vendor, _ := g.get(ctx, "vendordata"); vendor != "" {
+		s.note("guestinfo.vendordata is not read")
+	}
+}
+
+// encoded reads a text with an encoding as DataSourceVMware knows them
+// (guestinfo_decode): base64, b64, gzip+base64, gz+b64, in any case. What is
+// packed with gzip is seen by its first bytes.
+func (s *search) encoded(name, text, encoding string) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "":
+		s.document(name, []byte(text), shared)
+	case "base64", "b64", "gzip+base64", "gz+b64":
+		plain, ok := fromBase64(text)
+		if !ok {
+			s.unreachable(name, errors.New("it is not base64, as its encoding says"))
+			return
+		}
+		s.document(name, plain, shared)
+	default:
+		s.leave(name, ": its encoding "+encoding+" is not known")
+	}
+}
+
+// get asks for one key; "" when there is none, or when this is no machine of
+// VMware's. cloud-init writes "---" over what it has read.
+func (g guest) get(ctx context.Context, key string) (string, error) {
+	argv := []string{g.path, "info-get guestinfo." + key}
+	if g.whole {
+		argv = []string{g.path, "--cmd", "info-get guestinfo." + key}
+	}
+	out, err := command.Do(ctx, command.Exec{Limit: guestTakes, MaxOutput: 2 * MaxGiven}, argv...)
+	switch {
+	case errors.Is(err, command.ErrOutput), ctx.Err() != nil:
+		return "", err
+	case err != nil: // not on VMware, or nothing was given
+		return "", nil
+	}
+	text := string(bytes.TrimRight(out, "\r\n"))
+	if strings.TrimSpace(text) == "---" {
+		return "", nil
+	}
+	return text, nil
+}

@@ -1,0 +1,92 @@
+package userdata
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+
+	"saltern/supervisor/setup"
+)
+
+// properties collects answers that are given one at a time, as text: by a
+// virtual machine's settings, the kernel's command line or the environment.
+// [setup.Answers.Set] reads them.
+type properties struct {
+	answers setup.Answers
+	given   map[string]given // by the answer's key
+	faults  *multierror.Error
+}
+
+// given is a property that has been read: its name, for messages, and its text.
+type given struct{ name, text string }
+
+// set reads one. name is what the administrator calls it, key the answer's.
+// Two properties may give the same answer only when they agree.
+func (p *properties) set(name, key, text string) {
+	if before, twice := p.given[key]; twice && before.text != text {
+		p.fault(name, fmt.Errorf("differs from %s, which gives the same answer", before.name))
+		return
+	}
+	if p.given == nil {
+		p.given = map[string]given{}
+	}
+	p.given[key] = given{name, text}
+
+	if err := p.answers.Set(key, text); err != nil {
+		p.fault(name, err)
+	}
+}
+
+func (p *properties) fault(name string, err error) {
+	p.faults = multierror.Append(p.faults, fmt.Errorf("%s: %w", name, err))
+}
+
+// keys are the answers that were given.
+func (p *properties) keys() []string { return slices.Sorted(maps.Keys(p.given)) }
+
+// result is what was read; nil without an error when nothing was given.
+func (p *properties) result() (*setup.Answers, error) {
+	if err := p.faults.ErrorOrNil(); err != nil {
+		return nil, err
+	}
+	if len(p.given) == 0 {
+		return nil, nil
+	}
+	return &p.answers, nil
+}
+
+// answerName finds the answer that a property named saltern.… gives. Below a
+// group an underscore may stand for the dot: saltern.network_address, since a
+// dot separates class and key in OVF (DSP0243 9.5.1). Archives of before had the
+// prefix twice, in the class and in the key.
+func answerName(property string) (key string, ours bool) {
+	key, ours = strings.CutPrefix(property, "saltern.")
+	if !ours {
+		return "", false
+	}
+	key = strings.TrimPrefix(key, "saltern.")
+
+	for _, known := range setup.AnswerKeys() {
+		if key == strings.Replace(known, ".", "_", 1) {
+			return known, true
+		}
+	}
+	return key, true
+}
+
+// plainOrBase64 reads a whole file of answers that may be in base64. That is no
+// guess: answers have a colon (key: value), which base64 never has.
+func plainOrBase64(text string) ([]byte, error) {
+	if strings.ContainsAny(text, ":#{") {
+		return []byte(text), nil
+	}
+	decoded, ok := fromBase64(text)
+	if !ok {
+		return nil, errors.New("may hold answers (key: value), plain or in base64; this is neither")
+	}
+	return decoded, nil
+}
