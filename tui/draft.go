@@ -65,9 +65,7 @@ func newDraft(f setup.Facts) draft {
 func (d *draft) answers() setup.Answers {
 	a := setup.Answers{Mode: setup.Join, Node: trim(d.node), Address: trim(d.peerAddress)}
 	a.Admin.Password = d.password
-	if k := trim(d.sshKey); k != "" {
-		a.Admin.SSHKeys = []string{k}
-	}
+	a.Admin.SSHKeys = setup.SplitKeys(d.sshKey)
 	a.Network = d.network()
 	switch {
 	case d.mode == string(setup.Form):
@@ -76,7 +74,7 @@ func (d *draft) answers() setup.Answers {
 	case d.how == byString:
 		a.JoinString = trim(d.joinString)
 	default:
-		a.Cluster, a.Peers, a.Secret = trim(d.cluster), list(d.peers), d.secret
+		a.Cluster, a.Peers, a.Secret = trim(d.cluster), setup.SplitWords(d.peers), d.secret
 	}
 	a.API = d.api && !d.arbiter()
 	if d.arbiter() {
@@ -108,14 +106,9 @@ func (d *draft) network() setup.Network {
 	}
 	n.Interface, n.Method = d.iface, d.method
 	if d.method == methodStatic {
-		n.Address, n.Gateway, n.DNS, n.Search, n.NTP = trim(d.address), trim(d.gateway), list(d.dns), list(d.search), list(d.ntp)
+		n.Address, n.Gateway, n.DNS, n.Search, n.NTP = trim(d.address), trim(d.gateway), setup.SplitWords(d.dns), setup.SplitWords(d.search), setup.SplitWords(d.ntp)
 	}
 	return n
 }
 
 func trim(s string) string { return strings.TrimSpace(s) }
-
-// list splits at commas and spaces.
-func list(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
-}

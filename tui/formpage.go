@@ -142,7 +142,9 @@ func (p *formPage) head(w *Wizard) string {
 		head += paragraph("", p.intro, w.size.body().width) + "\n\n"
 	}
 	if p.facts != nil {
-		head += strings.Join(p.facts(w), "\n") + "\n\n"
+		if lines := p.facts(w); len(lines) > 0 {
+			head += strings.Join(lines, "\n") + "\n\n"
+		}
 	}
 	return head
 }

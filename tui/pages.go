@@ -15,7 +15,7 @@ func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
 // pages are the wizard's, in their order.
 func pages() []page {
 	return []page{
-		&formPage{name: "Welcome", fields: modeFields,
+		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
 			intro: "This machine becomes a node of a Salt master that goes on when a node is lost. Nothing is changed before you have seen all answers once more."},
 		networkPage(), fixedPage(),
 		&trialPage{},
@@ -70,6 +70,27 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 		layouts = append(layouts, huh.NewOption(l.Title, l.Name))
 	}
 	return []huh.Field{mode, f.choice("keyboard", "Keyboard", "the layout of this machine's keyboard; arrows change it at once", &w.draft.layout, layouts...).Height(9)}
+}
+
+// unusedLines words the first of what was given with this machine and is not
+// used: whoever prepared it wonders why the wizard asks.
+func unusedLines(w *Wizard) []string {
+	unused := w.progress.Unused
+	if len(unused) == 0 {
+		return nil
+	}
+
+	width := w.size.body().width
+	const shown = 2
+	lines := wrap("Not used: "+unused[0], width)
+	if len(lines) > shown {
+		lines = lines[:shown]
+		lines[shown-1] = clip(lines[shown-1]+" ...", width)
+	}
+	if len(lines) > shown-1 || len(unused) > 1 {
+		lines = append(lines, clip(fmt.Sprintf("All of it (%d): applianced setup progress", len(unused)), width))
+	}
+	return lines
 }
 
 // presentNetwork words what the chosen interface has now.

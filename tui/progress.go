@@ -105,6 +105,12 @@ func ProgressLines(p setup.Progress, width int) []string {
 			lines = append(lines, paragraph(head, c, width))
 		}
 	}
+	if len(p.Unused) > 0 {
+		lines = append(lines, "", "Given with this machine and not used:")
+	}
+	for _, u := range p.Unused {
+		lines = append(lines, paragraph("  - ", u, width))
+	}
 	return lines
 }
 

@@ -267,6 +267,7 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 		return nil
 	}
 	led := w.claim.Mine
+	told := len(w.progress.Unused)
 	w.progress, w.claim = p.progress, p.claim
 	if !w.claim.Mine {
 		w.leading = false
@@ -303,6 +304,8 @@ func (w *Wizard) polled(p polled) tea.Cmd {
 	case led && !w.claim.Mine:
 		w.turn++
 		w.busy, w.message = "", ""
+	case told != len(w.progress.Unused):
+		return w.pages[w.at].update(w, tea.WindowSizeMsg{}) // its head has other lines now
 	}
 	return nil
 }

@@ -518,3 +518,21 @@ func TestTypeAhead(t *testing.T) {
 		p.has("> lab", "> sca-1x", "> 10.0.0.11")
 	})
 }
+
+// TestUnusedIsTold: the first page says what was given with the machine and is
+// not used, also when that is found while the page is shown (F6).
+func TestUnusedIsTold(t *testing.T) {
+	s := newScripted()
+	inBubble(t, s, func(p *pump) {
+		p.has("What shall this machine do?")
+		s.set(func(s *scripted) {
+			s.progress.Unused = []string{"EC2 user-data was given and holds no answers for the set-up (gzip, MIME, 2 parts): part 1 is a script, part 2 is a #cloud-config without the key saltern", "vendor-data is not read"}
+		})
+		p.wait(5 * time.Second)
+		p.has("Not used: EC2 user-data was given", "All of it (2): applianced setup progress", "What shall this machine do?", "join as arbiter")
+	})
+	lines := strings.Join(ProgressLines(setup.Progress{State: status.SetupNew, Unused: []string{"vendor-data is not read"}}, 79), "\n")
+	if !strings.Contains(lines, "Given with this machine and not used:\n  - vendor-data is not read") {
+		t.Errorf("%s", lines)
+	}
+}
