@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options of an archive.
@@ -62,7 +64,25 @@ func Build(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("ova: %w", err)
 	}
-	m := machine{Name: o.Name, Version: o.Version, Disk: o.Name + "-disk1.vmdk", DiskSize: size, Capacity: fi.Size(), CPUs: o.CPUs, MemoryMiB: o.MemoryMiB, Categories: categories, Class: class, DataSize: dataSize}
+	populated, err := populatedSize(o.Raw)
+	if err != nil {
+		return err
+	}
+
+	m := machine{
+		Name:       o.Name,
+		Version:    o.Version,
+		Release:    releaseOf(o.Version),
+		Disk:       o.Name + "-disk1.vmdk",
+		DiskSize:   size,
+		Capacity:   fi.Size(),
+		Populated:  populated,
+		CPUs:       o.CPUs,
+		MemoryMiB:  o.MemoryMiB,
+		Categories: categories,
+		Class:      class,
+		DataSize:   dataSize,
+	}
 	ovf, err := m.descriptor()
 	if err != nil {
 		return err
@@ -73,6 +93,46 @@ func Build(ctx context.Context, o Options) error {
 		return fmt.Errorf("ova: %w", err)
 	}
 	return o.pack([]entry{{o.Name + ".ovf", int64(len(ovf)), bytes.NewReader(ovf)}, {o.Name + ".mf", int64(len(manifest)), strings.NewReader(manifest)}, {m.Disk, size, disk}})
+}
+
+// grain is the unit in which a stream-optimized disk holds data, in bytes.
+const grain = 64 << 10
+
+// populatedSize is how many bytes of a disk are in grains that are not all zero:
+// what it takes on a datastore with thin disks. It does not depend on how the
+// file is laid out here, so that two builds agree.
+func populatedSize(path string) (total int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("ova: %w", err)
+	}
+	defer f.Close()
+
+	var at int64
+	block, zero := make([]byte, grain), make([]byte, grain)
+	for {
+		// Holes are passed over: most of a disk is one.
+		next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return total, nil // nothing but a hole
+		}
+		if err != nil {
+			return 0, fmt.Errorf("ova: look for data of %s: %w", path, err)
+		}
+		at = max(at, next-next%grain)
+
+		n, err := f.ReadAt(block, at)
+		if n > 0 && !bytes.Equal(block[:n], zero[:n]) {
+			total += grain
+		}
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("ova: %w", err)
+		}
+		at += grain
+	}
 }
 
 type entry struct {

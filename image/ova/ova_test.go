@@ -80,6 +80,9 @@ func TestOVA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.Populated != 13*grain { // 800 KiB of text
+		t.Errorf("%d bytes are populated", c.Populated)
+	}
 	if c.Name != "saltern" || c.Capacity != 4<<20 || len(c.Properties) != len(asked()) {
 		t.Errorf("%+v", c)
 	}
@@ -125,6 +128,85 @@ func TestDescriptor(t *testing.T) {
 		if strings.ContainsAny(p.Key, ".:") {
 			t.Errorf("%s: dots and colons separate class, key and instance", p.Key)
 		}
+	}
+}
+
+// TestPropertiesAreAnswers: a property has the name of its answer, and those
+// without a property are left out on purpose (m27).
+func TestPropertiesAreAnswers(t *testing.T) {
+	left := map[string]string{
+		"front":             "all addresses",
+		"erase_data_disk":   "the template's disk is empty",
+		"storage.kind":      "the image has a volume",
+		"storage.path":      "as above",
+		"storage.tls":       "on",
+		"storage.role":      "mode arbiter",
+		"network.interface": "the template has one",
+		"settings":          "in answers",
+	}
+	properties := map[string]bool{"answers": false}
+	for _, p := range asked() {
+		properties[p.Key] = true
+	}
+	for _, answer := range setup.AnswerKeys() {
+		key := strings.Replace(answer, ".", "_", 1)
+		if _, without := left[answer]; properties[key] == without {
+			t.Errorf("%s: property %v, left out %v", answer, properties[key], without)
+		}
+		delete(properties, key)
+	}
+	delete(properties, "answers")
+	for key := range properties {
+		t.Errorf("%s is no answer", key)
+	}
+}
+
+// TestChoicesAreAnswers: what a property lets choose is taken as an answer.
+func TestChoicesAreAnswers(t *testing.T) {
+	schema := setup.Schema()["properties"].(map[string]any)
+	for _, p := range asked() {
+		for _, choice := range p.Choices {
+			given, err := userdata.ParseOVF(environment(t, map[string]string{p.Key: choice, "node": "n1"}))
+			if err != nil || given.Answers == nil {
+				t.Errorf("%s=%s: %v", p.Key, choice, err)
+			}
+			if field, _ := schema[p.Key].(map[string]any); choice != "" && field["enum"] != nil && !slices.Contains(field["enum"].([]string), choice) {
+				t.Errorf("%s may not be %s", p.Key, choice)
+			}
+		}
+	}
+}
+
+// TestVersionIsOne: what names a commit is no version.
+func TestVersionIsOne(t *testing.T) {
+	for version, want := range map[string]string{"1.0": "1.0", "v1.2.3": "v1.2.3", "1.2.3-rc.1": "1.2.3-rc.1", "f05afb80": "", "0e081792-dirty": "", "": "", "12": "", "1.2.3-4-gabcdef0": "1.2.3-4-gabcdef0"} {
+		if got := releaseOf(version); got != want {
+			t.Errorf("%q: %q, want %q", version, got, want)
+		}
+		b, err := machine{Name: "saltern", Version: version, Release: releaseOf(version), Disk: "d", Categories: categories, Class: class}.descriptor()
+		if err != nil || strings.Contains(string(b), "<Version>") != (want != "") {
+			t.Errorf("%q: %v %s", version, err, b)
+		}
+	}
+}
+
+// TestSectionsInOrder: elements stand in the order of the schema (DSP0243 9.5,
+// DSP8023), without addresses that nobody has.
+func TestSectionsInOrder(t *testing.T) {
+	b, err := machine{Name: "saltern", Version: "1.0", Release: "1.0", Disk: "d", Categories: categories, Class: class}.descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, element := range []string{"<References>", "<DiskSection>", "ovf:populatedSize=", "<NetworkSection>", "<VirtualSystem ", "<OperatingSystemSection ", "<VirtualHardwareSection ", "<AnnotationSection>", "<Annotation>", "<ProductSection ", "<Product>", "<Vendor>", "<Version>", "<FullVersion>", "<Category>", "<Property ", "<Label>", "<Description>"} {
+		next := strings.Index(string(b[at:]), element)
+		if next < 0 {
+			t.Fatalf("%s is not there, or too early", element)
+		}
+		at += next
+	}
+	if strings.Contains(string(b), "Url>") {
+		t.Error("the project has no address")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"regexp"
 	"strings"
 	"text/template"
 )
@@ -31,27 +32,33 @@ type Category struct {
 }
 
 // categories are the answers of the set-up that make sense before the first
-// boot.
+// boot. Keys are those of the answers (setup.AnswerKeys), with an underscore for
+// the dot; the guest reads each as text of its answer's type
+// (userdata/properties.go).
 var categories = []Category{
 	{"Cluster", []Property{
-		{Key: "mode", Label: "Form or join", Description: "form: the first node of a new cluster. join: a node of a cluster that exists. Empty: the console asks.", Choices: []string{"", "form", "join"}},
-		{Key: "cluster_id", Label: "Cluster", Description: "Name of the cluster."},
-		{Key: "node", Label: "Node", Description: "Name of this machine, unique in the cluster; empty: its host name."},
-		{Key: "join", Label: "Join string", Description: "For joining: what a node of the cluster shows as its join string. Stands for peers and secret.", Secret: true},
-		{Key: "peers", Label: "Peers", Description: "For joining: addresses of nodes, with commas."},
-		{Key: "secret", Label: "Secret", Description: "For joining with peers: the cluster's secret.", Secret: true},
-		{Key: "virtual_address", Label: "Virtual address", Description: "An address that moves between the nodes; empty: none."},
+		{Key: "mode", Label: "What this machine becomes", Description: "form: the first node of a new cluster. join: a node of a cluster that exists. arbiter: joins, keeps no data and serves no minions; with it two nodes go on when one is lost. Empty: the console asks.", Choices: []string{"", "form", "join", "arbiter"}},
+		{Key: "cluster_id", Label: "Name of the cluster", Description: "For the first node: letters, digits, dot and dash; empty: saltern."},
+		{Key: "node", Label: "Name of this machine", Description: "Unique in the cluster, and it cannot be changed later; empty: its host name."},
+		{Key: "join", Label: "Join string", Description: "To join: what a node of the cluster shows as its join string. It stands for the two below.", Secret: true},
+		{Key: "peers", Label: "Nodes to join through", Description: "To join without a join string: addresses or names of nodes, with commas."},
+		{Key: "secret", Label: "Secret of the cluster", Description: "To join without a join string. For the first node: 16 characters or more; empty: one is made.", Secret: true},
+		{Key: "virtual_address", Label: "Virtual address", Description: "For the first node: a free address that moves between the nodes, for minions; empty: none."},
+		{Key: "api", Label: "Salt's API", Description: "true: this machine serves Salt's API and the console for browsers, on port 8000.", Choices: []string{"", "true", "false"}},
 	}},
 	{"Network", []Property{
-		{Key: "network_method", Label: "Network", Description: "dhcp or static; empty: DHCP.", Choices: []string{"", "dhcp", "static"}},
-		{Key: "network_address", Label: "Address", Description: "For static: this machine's address with prefix length, as 192.0.2.11/24."},
-		{Key: "network_gateway", Label: "Gateway", Description: "For static: the router."},
-		{Key: "network_dns", Label: "Name servers", Description: "Addresses, with commas."},
+		{Key: "network_method", Label: "Addresses", Description: "dhcp or static; empty: DHCP.", Choices: []string{"", "dhcp", "static"}},
+		{Key: "network_address", Label: "Address of this machine", Description: "For static: IPv4 or IPv6 with prefix length, as 192.0.2.11/24 or 2001:db8::11/64."},
+		{Key: "network_gateway", Label: "Gateway", Description: "For static: the router, of the same family."},
+		{Key: "network_dns", Label: "Name servers", Description: "IPv4 or IPv6 addresses, with commas."},
+		{Key: "network_search", Label: "Search domains", Description: "For names without dots, with commas, as example.org."},
 		{Key: "network_ntp", Label: "Time servers", Description: "Names or addresses, with commas, beside those of DHCP and Debian's pool."},
+		{Key: "network_hostname", Label: "Host name", Description: "Empty: as it is. Without a name of this machine above it is that name, too."},
+		{Key: "address", Label: "Address for the other nodes", Description: "Of several addresses the one by which the other nodes reach this machine; empty: that of the default route."},
 	}},
 	{"Administrator", []Property{
-		{Key: "admin_ssh_keys", Label: "SSH keys", Description: "Public keys of the account admin, with commas. SSH takes keys only."},
-		{Key: "admin_password", Label: "Password", Description: "Password of the account admin on the console, at least 8 characters.", Secret: true},
+		{Key: "admin_ssh_keys", Label: "SSH public keys", Description: "Of the account admin: lines as in id_ed25519.pub, one behind the other with a comma between. SSH takes keys only."},
+		{Key: "admin_password", Label: "Password", Description: "Of the account admin on the console, 8 to 256 characters.", Secret: true},
 	}},
 	{"Storage and the rest", []Property{
 		{Key: "data_disk", Label: "Data disk", Description: "Disk for the shared volume: auto (the only empty disk, which this template brings), a block device such as /dev/sdb, or empty for the system's disk.", Value: "auto"},
@@ -71,13 +78,35 @@ func (p Property) Qualifiers() string {
 
 // machine is what the template needs.
 type machine struct {
-	Name, Version      string
+	Name               string
+	Version            string // as the programs say it
+	Release            string // the version when it is one; empty: it names a commit
 	Disk               string // file name
 	DiskSize, Capacity int64
+	Populated          int64 // bytes of the disk that are not zero
 	CPUs, MemoryMiB    int
 	Categories         []Category
 	Class              string
 	DataSize           int64 // of the empty second disk
+}
+
+// Annotation is the note that a machine keeps.
+func (m machine) Annotation() string {
+	return "A node of a highly available Salt master, version " + m.Version + ". " +
+		"With answers (\"Customize template\") it sets itself up; without, its console asks. " +
+		"The second disk is for the cluster's files: make it as large as they need before the first start."
+}
+
+// releaseForm is a version as releases have it.
+var releaseForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){1,3}([-+~.][0-9A-Za-z.+~-]+)?$`)
+
+// releaseOf is the version when it is one; programs that were built from a commit
+// say its name.
+func releaseOf(version string) string {
+	if !releaseForm.MatchString(version) {
+		return ""
+	}
+	return version
 }
 
 func escape(s string) string {
@@ -98,8 +127,8 @@ var envelope = template.Must(template.New("ovf").Funcs(template.FuncMap{"x": esc
   </References>
   <DiskSection>
     <Info>Virtual disks</Info>
-    <Disk ovf:capacity="{{.Capacity}}" ovf:capacityAllocationUnits="byte" ovf:diskId="disk1" ovf:fileRef="file1" ovf:format="http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized"/>
-    <Disk ovf:capacity="{{.DataSize}}" ovf:capacityAllocationUnits="byte" ovf:diskId="disk2" ovf:format="http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized"/>
+    <Disk ovf:capacity="{{.Capacity}}" ovf:capacityAllocationUnits="byte" ovf:diskId="disk1" ovf:fileRef="file1" ovf:format="http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized" ovf:populatedSize="{{.Populated}}"/>
+    <Disk ovf:capacity="{{.DataSize}}" ovf:capacityAllocationUnits="byte" ovf:diskId="disk2" ovf:format="http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized" ovf:populatedSize="0"/>
   </DiskSection>
   <NetworkSection>
     <Info>Networks</Info>
@@ -173,11 +202,17 @@ var envelope = template.Must(template.New("ovf").Funcs(template.FuncMap{"x": esc
       </Item>
       <vmw:Config ovf:required="false" vmw:key="firmware" vmw:value="efi"/>
     </VirtualHardwareSection>
+    <AnnotationSection>
+      <Info>Notes</Info>
+      <Annotation>{{x .Annotation}}</Annotation>
+    </AnnotationSection>
     <ProductSection ovf:class="{{.Class}}">
       <Info>Set-up of the node</Info>
       <Product>Saltern</Product>
       <Vendor>The Saltern authors</Vendor>
-      <Version>{{x .Version}}</Version>
+{{- if .Release}}
+      <Version>{{x .Release}}</Version>
+{{- end}}
       <FullVersion>{{x .Version}}</FullVersion>
 {{- range .Categories}}
       <Category>{{x .Title}}</Category>

@@ -67,7 +67,7 @@ func verify(r io.Reader) (Content, error) {
 	c = Content{Name: e.System.ID, Disk: e.File.Href}
 	for _, d := range e.Disks {
 		if d.File != "" {
-			c.Capacity = d.Capacity
+			c.Capacity, c.Populated = d.Capacity, d.Populated
 		}
 	}
 	for _, p := range e.System.Product.Properties {
@@ -81,6 +81,7 @@ type Content struct {
 	Name       string
 	Disk       string
 	Capacity   int64    // bytes of the disk with the system
+	Populated  int64    // of these, those that are not zero
 	Properties []string // as the guest will see them
 }
 
@@ -91,8 +92,9 @@ type descriptor struct {
 		Size int64  `xml:"size,attr"`
 	} `xml:"References>File"`
 	Disks []struct {
-		Capacity int64  `xml:"capacity,attr"`
-		File     string `xml:"fileRef,attr"`
+		Capacity  int64  `xml:"capacity,attr"`
+		Populated int64  `xml:"populatedSize,attr"`
+		File      string `xml:"fileRef,attr"`
 	} `xml:"DiskSection>Disk"`
 	System struct {
 		ID       string `xml:"id,attr"`

@@ -31,6 +31,19 @@ func TestArbiterAnswers(t *testing.T) {
 	}
 }
 
+// TestModeArbiter: the mode stands for joining in that role, and for nothing else.
+func TestModeArbiter(t *testing.T) {
+	j := JoinInfo{KeyHash: someHash, Secret: someSecret, Peers: []string{"192.0.2.1"}}
+	v := Validate(Answers{Mode: JoinAsArbiter, JoinString: j.String()}, someFacts(), Base{})
+	if len(v.Faults) > 0 || v.Answers.Mode != Join || !v.Answers.arbiter() {
+		t.Errorf("%+v", v)
+	}
+	v = Validate(Answers{Mode: JoinAsArbiter, JoinString: j.String(), Storage: Storage{Role: RoleData}}, someFacts(), Base{})
+	if len(v.Faults) != 1 || v.Faults[0].Field != "storage.role" {
+		t.Errorf("%+v", v.Faults)
+	}
+}
+
 // TestArbiterLine: what an arbiter says of itself when it asks to join.
 func TestArbiterLine(t *testing.T) {
 	m := NewMachine(newMachine(t).config())

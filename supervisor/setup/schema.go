@@ -21,7 +21,7 @@ func Schema() map[string]any {
 
 // words describe the answers by their key.
 var words = map[string]string{
-	"mode": "form: the first node of a new cluster; join: a node of one that exists", "cluster_id": "name of the cluster",
+	"mode": "form: the first node of a new cluster; join: a node of one that exists; arbiter: joins as the arbiter of two nodes, and keeps no data", "cluster_id": "name of the cluster",
 	"node": "name of this machine; default: its host name, on the image salt- and the end of its MAC address", "address": "IP address for the other nodes; default: that of the default route, else the only one",
 	"front": "addresses for minions; default: all", "peers": "nodes to join through", "secret": "of the cluster; 16 to 128 characters that nobody guesses",
 	"join": "join string as printed by applianced join-string", "data_disk": "block device for the copy of the shared volume",
@@ -34,7 +34,7 @@ var words = map[string]string{
 
 // choices are answers that have to be one of a few words.
 var choices = map[string][]string{
-	"mode": {string(Form), string(Join)}, "network.method": {"dhcp", "static"},
+	"mode": {string(Form), string(Join), string(JoinAsArbiter)}, "network.method": {"dhcp", "static"},
 	"storage.kind": {settings.VolumeStorage, settings.DirectoryStorage, settings.LocalStorage},
 	"storage.role": {RoleData, RoleArbiter},
 }

@@ -18,6 +18,9 @@ type Mode string
 const (
 	Form Mode = "form" // the first node of a new cluster
 	Join Mode = "join" // a node of a cluster that exists
+	// JoinAsArbiter stands for Join with the storage's role [RoleArbiter];
+	// [Validate] replaces it.
+	JoinAsArbiter Mode = "arbiter"
 )
 
 // Answers are everything that the set-up needs to know. The same type is

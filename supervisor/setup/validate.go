@@ -67,6 +67,13 @@ func PlainName(s string) bool { return control.PlainName(s) && !strings.Contains
 
 func (c *checker) mode() {
 	a := &c.a
+	if a.Mode == JoinAsArbiter {
+		a.Mode = Join
+		if a.Storage.Role != "" && a.Storage.Role != RoleArbiter {
+			c.bad("storage.role", "differs from mode arbiter; leave it out")
+		}
+		a.Storage.Role = RoleArbiter
+	}
 	if a.JoinString != "" {
 		j, err := ParseJoin(a.JoinString)
 		switch {
@@ -83,7 +90,7 @@ func (c *checker) mode() {
 	}
 	switch a.Mode {
 	case "":
-		c.bad("mode", "is missing: form (the first node of a new cluster) or join (a node of one that exists)")
+		c.bad("mode", "is missing: form (the first node of a new cluster), join (a node of one that exists) or arbiter (joins, and keeps no data)")
 	case Form:
 		if a.JoinString != "" {
 			c.bad("join", "is for mode join")
@@ -100,7 +107,7 @@ func (c *checker) mode() {
 	case Join:
 		c.join()
 	default:
-		c.bad("mode", "%.20q is not known: form or join", a.Mode)
+		c.bad("mode", "%.20q is not known: form, join or arbiter", a.Mode)
 	}
 	if a.Cluster != "" && !PlainName(a.Cluster) {
 		c.bad("cluster_id", "%.70q is not a plain name (letters, digits, dot, dash, at most 63)", a.Cluster)

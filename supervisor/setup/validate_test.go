@@ -195,7 +195,7 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"erase_data_disk":{"description":"the data disk may hold something; it is erased","type":"boolean"}`, `"enum":["form","join"]`,
+	for _, want := range []string{`"erase_data_disk":{"description":"the data disk may hold something; it is erased","type":"boolean"}`, `"enum":["form","join","arbiter"]`,
 		`"ssh_keys":{`, `"additionalProperties":false`, `"kind":{"enum":["volume","directory","local"],"type":"string"}`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %s in %s", want, b)
