@@ -25,6 +25,8 @@ type vmOptions struct {
 	number  int    // its ports are at 127.0.90.number of this host
 	uefi    bool   // the firmware
 	answers string // on a cidata disk, below "saltern:"; empty: it asks
+	// disks returns the files of further disks by their label, for the key of admin.
+	disks   func(public string) map[string]map[string]string
 	data    string // size of a second, empty disk; empty: none
 	segment string // a network that it shares with others, see newSegment; empty: none
 	cpus    int    // 0: 2
@@ -86,6 +88,14 @@ func newVM(t testing.TB, o vmOptions) *vm {
 		lab.WriteTree(t, dir+"/seed", map[string]string{"meta-data": "", "user-data": text})
 		tool(t, "xorriso", "-as", "mkisofs", "-quiet", "-V", "CIDATA", "-J", "-r", "-o", dir+"/seed.iso", dir+"/seed")
 		v.devices = append(v.devices, "-drive", "file="+dir+"/seed.iso,format=raw,if=virtio,readonly=on")
+	}
+	if o.disks != nil {
+		for label, files := range o.disks(v.public) {
+			name := dir + "/" + strings.ReplaceAll(label, " ", "-")
+			lab.WriteTree(t, name, files)
+			tool(t, "xorriso", "-as", "mkisofs", "-quiet", "-V", label, "-J", "-r", "-o", name+".iso", name)
+			v.devices = append(v.devices, "-drive", "file="+name+".iso,format=raw,if=virtio,readonly=on")
+		}
 	}
 	if o.uefi {
 		// A fresh variable store: one of another machine boots into its shell.
