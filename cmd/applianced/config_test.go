@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -217,5 +218,29 @@ func TestWrongOptionsChangeNothing(t *testing.T) {
 	cmd.SetArgs([]string{"--config", path, "--socket", socket, "reload"})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "none.sock") {
 		t.Errorf("right options: %v", err)
+	}
+}
+
+// TestConfigCheckReadsWhatTheSetupReads: answers with a byte order mark, or in a
+// packing of user-data, are no appliance.yaml (F11).
+func TestConfigCheckReadsWhatTheSetupReads(t *testing.T) {
+	const answers = "mode: form\ncluster_id: prod\nnode: n1\naddress: 192.0.2.10\nstorage: {kind: local}\nsettings: {master: {options: {timeout: 15}}}\n"
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write([]byte("Content-Type: multipart/mixed; boundary=b\nMIME-Version: 1.0\n\n--b\nContent-Type: text/plain\n\n#saltern\n" + answers + "\n--b--\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"mark": "\xef\xbb\xbf" + answers, "packed": packed.String(), "plain": answers} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "answers")
+			put(t, path, text)
+			if out, faults := configCheck(t, dir, path); out != "DIR/answers is right: answers to form cluster prod\n" || faults != nil {
+				t.Errorf("%s %q", out, faults)
+			}
+		})
 	}
 }

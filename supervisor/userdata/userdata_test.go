@@ -270,6 +270,58 @@ func TestGuestInfo(t *testing.T) {
 	}
 }
 
+// TestGuestInfoEncodings: every encoding that cloud-init's DataSourceVMware knows,
+// in any case (F6); foreign user-data does not hide properties (F10).
+func TestGuestInfoEncodings(t *testing.T) {
+	properties := string(ovfEnvironment("node", "0042"))
+	for name, tt := range map[string]struct {
+		keys   map[string]string
+		node   string // "": none
+		unused string
+		fault  string
+	}{
+		"plain":             {map[string]string{"userdata": config}, "given", "", ""},
+		"BASE64":            {map[string]string{"userdata": inBase64(config), "userdata.encoding": "BASE64"}, "given", "", ""},
+		"b64":               {map[string]string{"userdata": inBase64(config), "userdata.encoding": "b64"}, "given", "", ""},
+		"gzip+base64":       {map[string]string{"userdata": inBase64(gzipped(t, config)), "userdata.encoding": "gzip+base64"}, "given", "", ""},
+		"Gz+B64":            {map[string]string{"userdata": inBase64(gzipped(t, config)), "userdata.encoding": "Gz+B64"}, "given", "", ""},
+		"base64, not said":  {map[string]string{"userdata": inBase64(config)}, "given", "", ""},
+		"unknown":           {map[string]string{"userdata": config, "userdata.encoding": "rot13"}, "", "encoding rot13 is not known", ""},
+		"not base64":        {map[string]string{"userdata": "#!", "userdata.encoding": "b64"}, "", "not base64", "not base64"},
+		"redacted":          {map[string]string{"userdata": "---"}, "", "", ""},
+		"properties":        {map[string]string{"ovfEnv": properties}, "0042", "", ""},
+		"foreign, then OVF": {map[string]string{"userdata": script, "ovfEnv": properties}, "0042", "a script", ""},
+		"vendor data":       {map[string]string{"vendordata": script}, "", "vendordata is not read", ""},
+		"wrong":             {map[string]string{"userdata": "#cloud-config\nsaltern: {nod: x}\n", "ovfEnv": properties}, "", "", "guestinfo.userdata: 1 error occurred:\n\t* line 2: nod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for key, text := range tt.keys {
+				if err := os.WriteFile(filepath.Join(dir, "guestinfo."+key), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tool := filepath.Join(dir, "vmware-rpctool")
+			if err := os.WriteFile(tool, []byte("#!/bin/sh\nexec cat \""+dir+"/${1#info-get }\"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			found, err := Places{GuestInfo: []string{tool}, Log: quiet()}.Look(t.Context())
+			if tt.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.fault) {
+					t.Errorf("%v, want %q", err, tt.fault)
+				}
+				return
+			}
+			if err != nil || (found.Answers == nil) != (tt.node == "") || tt.node != "" && found.Answers.Node != tt.node {
+				t.Errorf("%+v %v", found, err)
+			}
+			if !strings.Contains(strings.Join(found.Unused, "\n"), tt.unused) || tt.unused == "" && len(found.Unused) > 0 {
+				t.Errorf("%q, want %q", found.Unused, tt.unused)
+			}
+		})
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("#cloud-config\nsaltern: {mode: join, peers: [a], settings: {x: {y: 1}}}\n"))
 	f.Add([]byte("a: &a [*a]"))
